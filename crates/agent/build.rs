@@ -11,16 +11,16 @@ fn main() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
     println!("cargo::rerun-if-changed={}", source.display());
     let object = |name: &str| out.join(name).with_extension("o");
-    let missing =
+    let build_error =
         PROGRAMS.iter().find_map(|name| compile(&source.join(name).with_extension("c"), &object(name)).err());
-    if let Some(why) = &missing {
+    if let Some(reason) = &build_error {
         for name in PROGRAMS {
             fs::write(object(name), "").expect("cargo's output directory is writable");
         }
         watch_for_compiler();
-        println!("cargo::warning=the agent is built without its BPF programs: {why}");
+        println!("cargo::warning=the agent is built without its BPF programs: {reason}");
     }
-    println!("cargo::rustc-env=WEIR_BPF_LACKS={}", missing.unwrap_or_default());
+    println!("cargo::rustc-env=WEIR_BPF_LACKS={}", build_error.unwrap_or_default());
 }
 
 /// Runs this script again once clang or libbpf's headers are installed: the directories that would contain them change
@@ -34,17 +34,17 @@ fn watch_for_compiler() {
     }
 }
 
-fn compile(from: &Path, to: &Path) -> Result<(), String> {
+fn compile(source: &Path, object: &Path) -> Result<(), String> {
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets it");
     let mut clang = Command::new("clang");
     clang.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror"]);
     // Debian installs the kernel headers that differ between processors here.
     clang.arg("-idirafter").arg(format!("/usr/include/{arch}-linux-gnu"));
-    let output = clang.arg("-c").arg(from).arg("-o").arg(to).output();
+    let output = clang.arg("-c").arg(source).arg("-o").arg(object).output();
     let output = output.map_err(|error| format!("clang cannot be run: {error}"))?;
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(said.lines().next().unwrap_or("clang failed without a message").to_owned())
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    Err(stderr.lines().next().unwrap_or("clang failed without a message").to_owned())
 }

@@ -15,16 +15,16 @@ pub enum BatchError {
         error: io::Error,
     },
     /// The program refused a line.
-    #[error("{tool}{place}: `{line}`: {said}")]
+    #[error("{tool}{in_namespace}: `{line}`: {message}")]
     Refused {
         /// The program.
         tool: &'static str,
         /// The network namespace, in words; empty for that of this process.
-        place: String,
+        in_namespace: String,
         /// The line, or the first line of the batch if the program does not report a line number.
         line: String,
         /// The first line of the program's error output.
-        said: String,
+        message: String,
     },
 }
 
@@ -32,47 +32,47 @@ pub enum BatchError {
 ///
 /// # Errors
 /// If `tool` cannot be started, or refuses a line.
-pub fn feed(
+pub fn run_batch(
     mut command: Command,
     tool: &'static str,
-    place: impl FnOnce() -> String,
+    in_namespace: impl FnOnce() -> String,
     lines: &str,
 ) -> Result<(), BatchError> {
-    let failed = |error| BatchError::Start { tool, error };
+    let to_error = |error| BatchError::Start { tool, error };
     command.args(["-batch", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(failed)?;
+    let mut child = command.spawn().map_err(to_error)?;
     let mut stdin = child.stdin.take().expect("the standard input is piped");
     match stdin.write_all(lines.as_bytes()) {
         // A broken pipe means that the program stopped early; its error output contains the reason.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(failed(error)),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(to_error(error)),
         _ => drop(stdin),
     }
-    let output = child.wait_with_output().map_err(failed)?;
+    let output = child.wait_with_output().map_err(to_error)?;
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     // The error output names the line, as in `Command failed -:3`.
-    let number = said.rsplit_once("-:").and_then(|(_, number)| number.trim().parse::<usize>().ok());
-    let line = lines.lines().nth(number.unwrap_or(1).saturating_sub(1)).unwrap_or_default();
-    Err(refused(tool, place(), line.to_owned(), &said))
+    let line_number = stderr.rsplit_once("-:").and_then(|(_, number)| number.trim().parse::<usize>().ok());
+    let line = lines.lines().nth(line_number.unwrap_or(1).saturating_sub(1)).unwrap_or_default();
+    Err(refused_error(tool, in_namespace(), line.to_owned(), &stderr))
 }
 
 /// Runs `tool` with arguments, and returns its standard output.
 ///
 /// # Errors
 /// If `tool` cannot be started, or exits with an error.
-pub fn ask(tool: &'static str, args: &[&str]) -> Result<String, BatchError> {
+pub fn run_tool(tool: &'static str, args: &[&str]) -> Result<String, BatchError> {
     let output = Command::new(tool).args(args).stdin(Stdio::null()).output();
     let output = output.map_err(|error| BatchError::Start { tool, error })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(refused(tool, String::new(), args.join(" "), &said))
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    Err(refused_error(tool, String::new(), args.join(" "), &stderr))
 }
 
-fn refused(tool: &'static str, place: String, line: String, said: &str) -> BatchError {
-    let said = said.lines().next().unwrap_or("it failed without a word").to_owned();
-    BatchError::Refused { tool, place, line, said }
+fn refused_error(tool: &'static str, in_namespace: String, line: String, stderr: &str) -> BatchError {
+    let message = stderr.lines().next().unwrap_or("it failed without a word").to_owned();
+    BatchError::Refused { tool, in_namespace, line, message }
 }

@@ -3,7 +3,7 @@
 //! A simulated link sends at its rate under any load. HTB does the same if its parameters fit:
 //!
 //! - Kernels pass several packets of a connection on as one (GSO). HTB sends such a packet as a whole, so it has to be small relative to
-//!   the burst. [`segments`] limits it to a millisecond of the slowest link.
+//!   the burst. [`max_segments`] limits it to a millisecond of the slowest link.
 //! - A class catches up after its timer was late: its burst limits the number of bytes that it sends at once.
 //! - The rates of weighted queues are proportional to the weights, and hold while all queues are busy. Each queue may borrow up to the
 //!   link's rate. HTB divides borrowed bandwidth by quanta: they are proportional as well, and at least the size of the largest packet,
@@ -14,13 +14,13 @@ use std::fmt;
 
 use weir_core::units::Rate;
 
-pub use weir_proto::{FRAME, PAYLOAD};
+pub use weir_proto::{FRAME_BYTES, PAYLOAD_BYTES};
 
 /// The maximum delay of a timer that a burst compensates, in seconds.
-const LATE: f64 = 1e-3;
+const MAX_TIMER_DELAY_SECS: f64 = 1e-3;
 
 /// The length of a queue, in seconds of its link.
-const BUFFER: f64 = 20e-3;
+const QUEUE_LIMIT_SECS: f64 = 20e-3;
 
 /// The minimum burst, in bytes.
 const MIN_BURST: u32 = 16 << 10;
@@ -29,10 +29,10 @@ const MIN_BURST: u32 = 16 << 10;
 const MAX_SEGMENTS: u32 = 43;
 
 /// The maximum ratio of quanta. Beyond it, unused bandwidth is not divided by weight: the turn of a service would take too long.
-const MAX_TURN: f64 = 100.0;
+const MAX_QUANTUM_RATIO: f64 = 100.0;
 
 /// The guaranteed part of the link for packets without a mark, which belong to no service.
-const REST: f64 = 1e-3;
+const UNMARKED_FRACTION: f64 = 1e-3;
 
 /// The maximum number of services with separate queues: each has a mark.
 pub const MAX_SERVICES: usize = weir_proto::MAX_CLASSES;
@@ -43,13 +43,14 @@ pub fn dscp(service: usize) -> u8 {
 }
 
 /// The maximum number of segments of a packet, at which it takes at most a millisecond on a link at `slowest`.
-pub fn segments(slowest: Rate) -> u32 {
-    (slowest.get() * LATE / f64::from(FRAME)).clamp(1.0, f64::from(MAX_SEGMENTS)) as u32
+pub fn max_segments(min_link_rate: Rate) -> u32 {
+    (min_link_rate.get() * MAX_TIMER_DELAY_SECS / f64::from(FRAME_BYTES)).clamp(1.0, f64::from(MAX_SEGMENTS))
+        as u32
 }
 
 /// The parameters of an HTB class, in bits per second and bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Class {
+pub struct HtbClass {
     /// Guaranteed rate.
     pub rate: u64,
     /// Maximum rate, with borrowed bandwidth.
@@ -59,52 +60,53 @@ pub struct Class {
     /// Bytes per turn while the class borrows.
     pub quantum: u32,
     /// Maximum number of bytes in the queue.
-    pub buffer: u32,
+    pub queue_limit: u32,
 }
 
 /// The burst of a class: a late timer, a minimum and the largest packet each give a lower bound.
-fn burst(link: Rate, segments: u32) -> u32 {
-    ((link.get() * LATE) as u32).max(MIN_BURST).max(segments * FRAME)
+fn burst_bytes(link: Rate, segments: u32) -> u32 {
+    ((link.get() * MAX_TIMER_DELAY_SECS) as u32).max(MIN_BURST).max(segments * FRAME_BYTES)
 }
 
-impl Class {
+impl HtbClass {
     /// The class of a whole link.
-    pub fn whole(link: Rate, segments: u32) -> Class {
-        let packet = segments * FRAME;
-        let rate = bits(link.get());
-        Class {
+    pub fn for_link(link: Rate, segments: u32) -> HtbClass {
+        let packet_bytes = segments * FRAME_BYTES;
+        let rate = to_bits_per_sec(link.get());
+        HtbClass {
             rate,
             ceil: rate,
-            burst: burst(link, segments),
-            quantum: packet,
-            buffer: ((link.get() * BUFFER) as u32).max(16 * packet),
+            burst: burst_bytes(link, segments),
+            quantum: packet_bytes,
+            queue_limit: ((link.get() * QUEUE_LIMIT_SECS) as u32).max(16 * packet_bytes),
         }
     }
 
     /// The classes of services with these weights, then that of packets without a mark.
-    pub fn weighted(link: Rate, segments: u32, weights: &[f64]) -> Vec<Class> {
-        let whole = Class::whole(link, segments);
+    pub fn weighted(link: Rate, segments: u32, weights: &[f64]) -> Vec<HtbClass> {
+        let link_class = HtbClass::for_link(link, segments);
         let sum: f64 = weights.iter().sum();
-        let least = weights.iter().copied().fold(f64::INFINITY, f64::min);
-        let class = |part: f64, turn: f64| Class {
-            rate: bits(link.get() * part),
-            quantum: (f64::from(whole.quantum) * turn) as u32,
-            ..whole
+        let min_weight = weights.iter().copied().fold(f64::INFINITY, f64::min);
+        let class = |fraction: f64, quantum_ratio: f64| HtbClass {
+            rate: to_bits_per_sec(link.get() * fraction),
+            quantum: (f64::from(link_class.quantum) * quantum_ratio) as u32,
+            ..link_class
         };
-        let services = weights.iter().map(|weight| class(weight / sum, (weight / least).min(MAX_TURN)));
-        services.chain([class(REST, 1.0)]).collect()
+        let services =
+            weights.iter().map(|weight| class(weight / sum, (weight / min_weight).min(MAX_QUANTUM_RATIO)));
+        services.chain([class(UNMARKED_FRACTION, 1.0)]).collect()
     }
 }
 
 /// The parameters as `tc` expects them after `htb`.
-impl fmt::Display for Class {
+impl fmt::Display for HtbClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Class { rate, ceil, burst, quantum, .. } = self;
+        let HtbClass { rate, ceil, burst, quantum, .. } = self;
         write!(f, "rate {rate}bit ceil {ceil}bit burst {burst} cburst {burst} quantum {quantum}")
     }
 }
 
 /// Whole bits per second. HTB counts bytes, so the minimum is one byte.
-fn bits(bytes: f64) -> u64 {
-    (bytes * 8.0).round().max(8.0) as u64
+fn to_bits_per_sec(bytes_per_sec: f64) -> u64 {
+    (bytes_per_sec * 8.0).round().max(8.0) as u64
 }

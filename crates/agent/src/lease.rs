@@ -4,10 +4,10 @@
 //!
 //! - *One coordinator.* Orders of an older epoch and duplicates are refused. An epoch begins with a complete order, and so does the
 //!   sequence after a gap: what an order does not name stays unchanged only if no order was lost.
-//! - *Valid input only.* A rate is above zero and at most that of the fastest link. A lease is above zero and at most [`LONGEST`].
+//! - *Valid input only.* A rate is above zero and at most that of the fastest link. A lease is above zero and at most [`MAX_LEASE`].
 //!   Interfaces are those of this host.
 //! - *Nothing holds forever.* When the lease ends, flows and connections of applications are plain TCP, without a rate. Weights hold for
-//!   [`WEIGHTS`] after the last order. Guaranteed weights then stay until another order, since other queues can use their unused
+//!   [`WEIGHT_LEASE`] after the last order. Guaranteed weights then stay until another order, since other queues can use their unused
 //!   bandwidth. For other weights, all packets then share one queue, as without weights.
 
 use std::borrow::Cow;
@@ -17,34 +17,34 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_core::units::Rate;
-pub use weir_proto::MAX_LEASE as LONGEST;
-use weir_proto::{FlowKey, Limit, MAX_FLOWS, MAX_FOUND, Order, Pace, Queues, Refusals};
+pub use weir_proto::MAX_LEASE;
+use weir_proto::{FlowKey, Limit, MAX_FLOWS_PER_HOST, MAX_OBSERVED, Order, OrderedRate, Queues, Refusals};
 
 use crate::htb::MAX_SERVICES;
 
 /// How long weights that are not guaranteed hold after the last order. The lease applies if it is longer.
-pub const WEIGHTS: Duration = Duration::from_secs(30);
+pub const WEIGHT_LEASE: Duration = Duration::from_secs(30);
 
 /// Why an order is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum RefusalReason {
     /// The epoch is older: another coordinator has taken over.
     #[error("an older epoch")]
-    Older,
+    StaleEpoch,
     /// This order, or a later one, has been accepted already.
     #[error("an order that was there already")]
-    Repeated,
+    Duplicate,
     /// An earlier order is missing.
     #[error("orders before it are missing: expected one that names everything")]
     Gap,
-    /// The lease is zero, or above [`LONGEST`].
-    #[error("a lease that is not above 0 s, or is above {} s", LONGEST.as_secs())]
+    /// The lease is zero, or above [`MAX_LEASE`].
+    #[error("a lease that is not above 0 s, or is above {} s", MAX_LEASE.as_secs())]
     Lease,
     /// Flows or limits are not sorted, or occur twice.
     #[error("flows out of order: expected each once, in order")]
     Unsorted,
-    /// More flows than [`MAX_FLOWS`].
-    #[error("more than {MAX_FLOWS} flows")]
+    /// More flows than [`MAX_FLOWS_PER_HOST`].
+    #[error("more than {MAX_FLOWS_PER_HOST} flows")]
     Flows,
     /// An interface that this host or switch does not have.
     #[error(
@@ -62,25 +62,25 @@ pub enum Refused {
     /// More classes than [`MAX_SERVICES`], none, a class without a queue, or an application whose class does not exist.
     #[error("classes that are not 1 to {MAX_SERVICES}, each with a queue that is there")]
     Classes,
-    /// More limits of applications than [`MAX_FOUND`].
-    #[error("limits for more than {MAX_FOUND} applications with other hosts")]
+    /// More limits of applications than [`MAX_OBSERVED`].
+    #[error("limits for more than {MAX_OBSERVED} applications with other hosts")]
     Limits,
 }
 
 /// Counts a refused order.
-fn count(refusals: &mut Refusals, why: Refused) {
-    let count = match why {
-        Refused::Older => &mut refusals.older,
-        Refused::Repeated => &mut refusals.repeated,
-        Refused::Gap => &mut refusals.gap,
-        Refused::Lease => &mut refusals.lease,
-        Refused::Unsorted => &mut refusals.unsorted,
-        Refused::Flows => &mut refusals.flows,
-        Refused::Interface => &mut refusals.interface,
-        Refused::Rate => &mut refusals.rate,
-        Refused::Weights => &mut refusals.weights,
-        Refused::Classes => &mut refusals.classes,
-        Refused::Limits => &mut refusals.limits,
+fn count_refusal(refusals: &mut Refusals, reason: RefusalReason) {
+    let count = match reason {
+        RefusalReason::StaleEpoch => &mut refusals.older,
+        RefusalReason::Duplicate => &mut refusals.repeated,
+        RefusalReason::Gap => &mut refusals.gap,
+        RefusalReason::Lease => &mut refusals.lease,
+        RefusalReason::Unsorted => &mut refusals.unsorted,
+        RefusalReason::Flows => &mut refusals.flows,
+        RefusalReason::Interface => &mut refusals.interface,
+        RefusalReason::Rate => &mut refusals.rate,
+        RefusalReason::Weights => &mut refusals.weights,
+        RefusalReason::Classes => &mut refusals.classes,
+        RefusalReason::Limits => &mut refusals.limits,
     };
     *count += 1;
 }
@@ -88,26 +88,35 @@ fn count(refusals: &mut Refusals, why: Refused) {
 /// The orders of one host or switch, and their lease.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LeaseState {
-    links: Vec<Rate>,
+    link_rates: Vec<Rate>,
     /// Epoch and sequence number of the last accepted order; zeros before the first.
-    obeys: (u64, u64),
-    ends: Option<Duration>,
+    applied: (u64, u64),
+    lease_end: Option<Duration>,
     lease: Duration,
     rates: BTreeMap<FlowKey, u64>,
-    limits: BTreeMap<Peer, u64>,
+    limits: BTreeMap<ApplicationPeer, u64>,
     queues: BTreeMap<u32, Queues>,
     refusals: Refusals,
 }
 
 /// An application, and the address of another host.
-pub type Peer = (Arc<str>, IpAddr);
+pub type ApplicationPeer = (Arc<str>, IpAddr);
 
 impl LeaseState {
     /// For a host whose link has this rate, or a switch whose ports have these.
-    pub fn new(links: Vec<Rate>) -> LeaseState {
+    pub fn new(link_rates: Vec<Rate>) -> LeaseState {
         let (rates, limits, queues) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let (ends, lease) = (None, Duration::ZERO);
-        LeaseState { links, obeys: (0, 0), ends, lease, rates, limits, queues, refusals: Refusals::default() }
+        let (lease_end, lease) = (None, Duration::ZERO);
+        LeaseState {
+            link_rates,
+            applied: (0, 0),
+            lease_end,
+            lease,
+            rates,
+            limits,
+            queues,
+            refusals: Refusals::default(),
+        }
     }
 
     /// Accepts or refuses an order. The time `now` counts from any point and is monotonic. O(f log F) for f flows in the order and F known
@@ -115,104 +124,107 @@ impl LeaseState {
     ///
     /// # Errors
     /// Why the order is refused. The state stays unchanged, except for the count.
-    pub fn accept(&mut self, order: Order, now: Duration) -> Result<(), Refused> {
-        self.check(&order).inspect_err(|&why| count(&mut self.refusals, why))?;
-        if order.whole {
+    pub fn accept(&mut self, order: Order, now: Duration) -> Result<(), RefusalReason> {
+        self.check(&order).inspect_err(|&reason| count_refusal(&mut self.refusals, reason))?;
+        if order.is_full {
             self.rates.clear();
             self.limits.clear();
         }
         for (key, pace) in order.flows {
             match pace {
-                Pace::Rate(rate) => self.rates.insert(key, rate),
-                Pace::Free | Pace::Gone => self.rates.remove(&key),
+                OrderedRate::Rate(rate) => self.rates.insert(key, rate),
+                OrderedRate::Unlimited | OrderedRate::Removed => self.rates.remove(&key),
             };
         }
-        for Limit { application, peer, pace } in order.limits {
+        for Limit { application, peer, rate: pace } in order.limits {
             match pace {
-                Pace::Rate(rate) => self.limits.insert((application, peer), rate),
-                Pace::Free | Pace::Gone => self.limits.remove(&(application, peer)),
+                OrderedRate::Rate(rate) => self.limits.insert((application, peer), rate),
+                OrderedRate::Unlimited | OrderedRate::Removed => self.limits.remove(&(application, peer)),
             };
         }
         self.queues.extend(order.queues);
-        self.obeys = (order.epoch, order.seq);
-        (self.ends, self.lease) = (Some(now.saturating_add(order.lease)), order.lease);
+        self.applied = (order.epoch, order.seq);
+        (self.lease_end, self.lease) = (Some(now.saturating_add(order.lease)), order.lease);
         Ok(())
     }
 
     /// Whether an order is valid here; changes nothing.
-    fn check(&self, order: &Order) -> Result<(), Refused> {
-        let (epoch, seq) = self.obeys;
+    fn check(&self, order: &Order) -> Result<(), RefusalReason> {
+        let (epoch, seq) = self.applied;
         if order.epoch < epoch {
-            return Err(Refused::Older);
+            return Err(RefusalReason::StaleEpoch);
         }
         if order.epoch == epoch && order.seq <= seq {
-            return Err(Refused::Repeated);
+            return Err(RefusalReason::Duplicate);
         }
-        let follows = self.ends.is_some() && order.epoch == epoch && order.seq - seq == 1;
-        if !order.whole && !follows {
-            return Err(Refused::Gap);
+        let is_next = self.lease_end.is_some() && order.epoch == epoch && order.seq - seq == 1;
+        if !order.is_full && !is_next {
+            return Err(RefusalReason::Gap);
         }
-        if order.lease.is_zero() || order.lease > LONGEST {
-            return Err(Refused::Lease);
+        if order.lease.is_zero() || order.lease > MAX_LEASE {
+            return Err(RefusalReason::Lease);
         }
-        let known = if order.whole { 0 } else { self.rates.len() };
-        if order.flows.len() > MAX_FLOWS - known {
-            return Err(Refused::Flows);
+        let known_flows = if order.is_full { 0 } else { self.rates.len() };
+        if order.flows.len() > MAX_FLOWS_PER_HOST - known_flows {
+            return Err(RefusalReason::Flows);
         }
         if order.flows.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
-            return Err(Refused::Unsorted);
+            return Err(RefusalReason::Unsorted);
         }
-        let known = |limit: &Limit| self.limits.contains_key(&(Arc::clone(&limit.application), limit.peer));
-        let (mut limits, mut over) = (if order.whole { 0 } else { self.limits.len() }, 0);
+        let has_limit =
+            |limit: &Limit| self.limits.contains_key(&(Arc::clone(&limit.application), limit.peer));
+        let (mut limit_count, mut removed_count) = (if order.is_full { 0 } else { self.limits.len() }, 0);
         for limit in &order.limits {
-            let was_there = !order.whole && known(limit);
-            match limit.pace {
-                Pace::Rate(_) => limits += usize::from(!was_there),
-                Pace::Free | Pace::Gone => over += usize::from(was_there),
+            let existed = !order.is_full && has_limit(limit);
+            match limit.rate {
+                OrderedRate::Rate(_) => limit_count += usize::from(!existed),
+                OrderedRate::Unlimited | OrderedRate::Removed => removed_count += usize::from(existed),
             }
         }
         // Entries may still be duplicates here, so each counts; the order of the list is checked next.
-        if limits > MAX_FOUND + over || order.limits.len() > 2 * MAX_FOUND {
-            return Err(Refused::Limits);
+        if limit_count > MAX_OBSERVED + removed_count || order.limits.len() > 2 * MAX_OBSERVED {
+            return Err(RefusalReason::Limits);
         }
-        let of = |limit: &Limit| (Arc::clone(&limit.application), limit.peer);
-        if order.limits.windows(2).any(|pair| of(&pair[0]) >= of(&pair[1])) {
-            return Err(Refused::Unsorted);
+        let limit_key = |limit: &Limit| (Arc::clone(&limit.application), limit.peer);
+        if order.limits.windows(2).any(|pair| limit_key(&pair[0]) >= limit_key(&pair[1])) {
+            return Err(RefusalReason::Unsorted);
         }
-        let line = self.links.iter().map(|link| link.get()).fold(0.0, f64::max);
+        let max_link_rate = self.link_rates.iter().map(|link| link.get()).fold(0.0, f64::max);
         let paces = order.flows.iter().map(|(_, pace)| *pace);
-        for pace in paces.chain(order.limits.iter().map(|limit| limit.pace)) {
-            if let Pace::Rate(rate) = pace
-                && (rate == 0 || rate as f64 > line)
+        for pace in paces.chain(order.limits.iter().map(|limit| limit.rate)) {
+            if let OrderedRate::Rate(rate) = pace
+                && (rate == 0 || rate as f64 > max_link_rate)
             {
-                return Err(Refused::Rate);
+                return Err(RefusalReason::Rate);
             }
         }
-        for (interface, Queues { weights, queue_of, classes, .. }) in &order.queues {
-            if *interface as usize >= self.links.len() {
-                return Err(Refused::Interface);
+        for (interface, Queues { weights, queue_of_class: queue_of, class_of_application: classes, .. }) in
+            &order.queues
+        {
+            if *interface as usize >= self.link_rates.len() {
+                return Err(RefusalReason::Interface);
             }
-            let good = |weight: &f64| weight.is_finite() && *weight > 0.0;
-            if !(1..=MAX_SERVICES).contains(&weights.len()) || !weights.iter().all(good) {
-                return Err(Refused::Weights);
+            let is_valid = |weight: &f64| weight.is_finite() && *weight > 0.0;
+            if !(1..=MAX_SERVICES).contains(&weights.len()) || !weights.iter().all(is_valid) {
+                return Err(RefusalReason::Weights);
             }
             let has_queue = queue_of.iter().all(|&queue| (queue as usize) < weights.len());
-            let has_mark = classes.iter().all(|&(_, class)| class >= 1 && class as usize <= queue_of.len());
-            if !(1..=MAX_SERVICES).contains(&queue_of.len()) || !has_queue || !has_mark {
-                return Err(Refused::Classes);
+            let has_class = classes.iter().all(|&(_, class)| class >= 1 && class as usize <= queue_of.len());
+            if !(1..=MAX_SERVICES).contains(&queue_of.len()) || !has_queue || !has_class {
+                return Err(RefusalReason::Classes);
             }
         }
         Ok(())
     }
 
     /// Epoch and sequence number of the last accepted order, as reported to the coordinator; zeros before the first.
-    pub fn obeys(&self) -> (u64, u64) {
-        self.obeys
+    pub fn applied(&self) -> (u64, u64) {
+        self.applied
     }
 
     /// The end of the lease unless another order arrives; none before the first order.
-    pub fn ends(&self) -> Option<Duration> {
-        self.ends
+    pub fn lease_end(&self) -> Option<Duration> {
+        self.lease_end
     }
 
     /// The lease of the last accepted order; zero before the first.
@@ -222,38 +234,42 @@ impl LeaseState {
 
     /// The rate of a flow at a time, in bytes per second. None if the flow is not paced, or no order named it.
     pub fn rate(&self, key: &FlowKey, now: Duration) -> Option<u64> {
-        self.rates.get(key).copied().filter(|_| self.holds(now))
+        self.rates.get(key).copied().filter(|_| self.is_lease_valid(now))
     }
 
     /// All flows that have a rate at a time, sorted by key.
     pub fn rates(&self, now: Duration) -> impl Iterator<Item = (&FlowKey, u64)> {
-        let rates = self.holds(now).then_some(&self.rates).into_iter().flatten();
+        let rates = self.is_lease_valid(now).then_some(&self.rates).into_iter().flatten();
         rates.map(|(key, rate)| (key, *rate))
     }
 
     /// The limit of all connections of each application with each other host at a time, in bytes per second. Connections without an entry
     /// are not paced. None if the lease has ended.
-    pub fn limits(&self, now: Duration) -> Option<&BTreeMap<Peer, u64>> {
-        self.holds(now).then_some(&self.limits)
+    pub fn limits(&self, now: Duration) -> Option<&BTreeMap<ApplicationPeer, u64>> {
+        self.is_lease_valid(now).then_some(&self.limits)
     }
 
     /// The queues of all interfaces that have some, at a time.
     pub fn queues(&self, now: Duration) -> Cow<'_, BTreeMap<u32, Queues>> {
-        if self.weigh(now) {
+        if self.are_weights_valid(now) {
             return Cow::Borrowed(&self.queues);
         }
-        let open = |queues: &Queues| match queues.guaranteed {
+        let without_weights = |queues: &Queues| match queues.guaranteed {
             true => queues.clone(),
-            false => {
-                Queues { weights: vec![1.0], queue_of: vec![0; queues.queue_of.len()], ..queues.clone() }
-            }
+            false => Queues {
+                weights: vec![1.0],
+                queue_of_class: vec![0; queues.queue_of_class.len()],
+                ..queues.clone()
+            },
         };
-        Cow::Owned(self.queues.iter().map(|(&interface, queues)| (interface, open(queues))).collect())
+        Cow::Owned(
+            self.queues.iter().map(|(&interface, queues)| (interface, without_weights(queues))).collect(),
+        )
     }
 
     /// Whether weights that are not guaranteed hold.
-    pub fn weigh(&self, now: Duration) -> bool {
-        self.ends.is_some_and(|ends| now + self.lease < ends + WEIGHTS.max(self.lease))
+    pub fn are_weights_valid(&self, now: Duration) -> bool {
+        self.lease_end.is_some_and(|ends| now + self.lease < ends + WEIGHT_LEASE.max(self.lease))
     }
 
     /// The number of refused orders by reason, as reported to the coordinator.
@@ -261,7 +277,7 @@ impl LeaseState {
         self.refusals
     }
 
-    fn holds(&self, now: Duration) -> bool {
-        self.ends.is_some_and(|ends| now < ends)
+    fn is_lease_valid(&self, now: Duration) -> bool {
+        self.lease_end.is_some_and(|ends| now < ends)
     }
 }

@@ -7,7 +7,7 @@
 //! - [`report_delta`] selects the flows of a host that a report has to contain.
 //! - [`live`] is the running agent: it applies orders to sockets that programs hand over, and to interfaces.
 //! - [`traffic`] observes, marks and paces the connections of unmodified programs.
-//! - [`congestion`] sets ECN marks at the testbed's ports, as a switch for DCTCP does.
+//! - [`ecn`] sets ECN marks at the testbed's ports, as a switch for DCTCP does.
 //! - [`namespace`] identifies the network namespace of a thread.
 //! - [`notifications`] receives rtnetlink notifications about changed interfaces and queues.
 //! - [`batch`] runs `ip` and `tc` with a batch of lines.
@@ -17,7 +17,7 @@
 #![cfg(target_os = "linux")]
 
 pub mod batch;
-pub mod congestion;
+pub mod ecn;
 pub mod htb;
 pub mod lease;
 pub mod live;

@@ -28,11 +28,11 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 use tonic::transport::Endpoint;
 use weir_core::units::Rate;
-use weir_proto::{FlowKey, Pace, Queues, Report};
+use weir_proto::{FlowKey, OrderedRate, Queues, Report};
 
-use crate::lease::{LeaseState, Refused};
-use crate::queues::{Interface, Limited};
-use crate::report_delta::{ReportHistory, max_silence};
+use crate::lease::{LeaseState, RefusalReason};
+use crate::queues::{Interface, LimitedFlow};
+use crate::report_delta::{ReportHistory, max_report_interval};
 use crate::traffic::Traffic;
 
 mod coordinator_stream;
@@ -48,17 +48,17 @@ mod socket;
 mod throttle;
 pub mod watchdog;
 
-use coordinator_stream::Event;
+use coordinator_stream::StreamEvent;
 use flows::Flows;
 use observed_connections::Applications;
 use report_timer::ReportTimer;
 use watchdog::Watchdog;
 
 /// How often the agent measures and sets rates before a coordinator has sent its interval.
-const ALONE: Duration = Duration::from_millis(8);
+const DEFAULT_INTERVAL: Duration = Duration::from_millis(8);
 
 /// How often the agent reports again what the coordinator has not confirmed: a report may arrive before the flow's coflow.
-const ANEW: Duration = Duration::from_secs(1);
+const REPEAT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The configuration of an agent.
 #[derive(Debug, Clone)]
@@ -72,7 +72,7 @@ pub struct Settings {
     /// The path of the Unix socket for programs; none to accept no programs.
     pub local_socket: Option<PathBuf>,
     /// How to start a watchdog for the sockets of programs; none for a switch, and with `dry_run`.
-    pub watchdog: Option<watchdog::Start>,
+    pub watchdog: Option<watchdog::WatchdogCommand>,
     /// Whether to print the `tc` commands instead of running them.
     pub dry_run: bool,
 }
@@ -87,147 +87,162 @@ pub struct Link {
 }
 
 /// The state of the agent. The loop and the connections of programs share it.
-struct Host {
-    keeper: LeaseState,
+struct AgentState {
+    lease: LeaseState,
     /// Why the last order was refused; none if it was accepted.
-    refused: Option<Refused>,
+    last_refusal: Option<RefusalReason>,
     flows: Flows,
-    voice: ReportHistory,
+    history: ReportHistory,
     /// The applications that the agent observes, if it observes any.
     applications: Option<Applications>,
     /// Whether this agent cannot throttle, which it has not logged yet.
-    is_deaf: bool,
+    is_throttling_unavailable: bool,
     /// Whether weights that are not guaranteed held at the last check.
-    weighed: bool,
+    had_valid_weights: bool,
     /// Receives the desired state of the links when it changes.
-    wanted: watch::Sender<Wanted>,
+    desired_links: watch::Sender<DesiredLinks>,
     /// The conflicts of interfaces, the number of restored objects, and the present names.
-    interfaces: interfaces::Status,
+    interfaces: interfaces::InterfaceStatus,
     watchdog: Option<Watchdog>,
     /// Whether a watchdog could not be started, which was logged.
-    is_unwatched: bool,
+    has_watchdog_failed: bool,
     /// The rate of the host's link in bytes per second, if it has interfaces.
-    shaped: Option<f64>,
-    began: Instant,
+    shaped_link_rate: Option<f64>,
+    start_time: Instant,
 }
 
 /// The desired state of interfaces.
 #[derive(Debug, Clone, Default, PartialEq)]
-struct Wanted {
+struct DesiredLinks {
     /// The queues of links.
     queues: BTreeMap<u32, Queues>,
     /// The classes of UDP flows, at a host's link.
-    limited: BTreeMap<u16, Limited>,
+    limited_flows: BTreeMap<u16, LimitedFlow>,
 }
 
 /// The state of the agent, shared between tasks.
 #[derive(Clone)]
-struct Shared(Arc<Mutex<Host>>);
+struct SharedState(Arc<Mutex<AgentState>>);
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Host> {
+impl SharedState {
+    fn lock(&self) -> MutexGuard<'_, AgentState> {
         // No task leaves the state half changed, so it stays valid after a panic of another task.
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
-impl Host {
+impl AgentState {
     fn now(&self) -> Duration {
-        self.began.elapsed()
+        self.start_time.elapsed()
     }
 
     /// Sets the ordered rates on all sockets that differ.
-    fn pace(&mut self) {
+    fn set_pacing_rates(&mut self) {
         let now = self.now();
-        let keeper = &self.keeper;
-        self.flows.pace(|key| keeper.rate(key, now));
+        let lease = &self.lease;
+        self.flows.set_rates(|key| lease.rate(key, now));
     }
 
     /// Sends the desired state of interfaces if it has changed.
-    fn want(&self) {
-        let limited = self.shaped.map(|link| self.flows.limited(link)).unwrap_or_default();
-        let queues = self.keeper.queues(self.now());
-        self.wanted.send_if_modified(|last| {
-            let is_other = last.queues != *queues || last.limited != limited;
-            if is_other {
-                *last = Wanted { queues: queues.into_owned(), limited };
+    fn publish_desired_links(&self) {
+        let limited_flows =
+            self.shaped_link_rate.map(|link| self.flows.limited_flows(link)).unwrap_or_default();
+        let queues = self.lease.queues(self.now());
+        self.desired_links.send_if_modified(|last| {
+            let is_changed = last.queues != *queues || last.limited_flows != limited_flows;
+            if is_changed {
+                *last = DesiredLinks { queues: queues.into_owned(), limited_flows };
             }
-            is_other
+            is_changed
         });
     }
 
-    fn open(&mut self, key: FlowKey, owner: u64, socket: std::os::fd::OwnedFd) -> Result<(), flows::Refusal> {
-        let rate = self.keeper.rate(&key, self.now());
-        self.flows.open(key, owner, socket, rate, self.shaped.is_some())?;
-        self.watch();
+    fn open_flow(
+        &mut self,
+        key: FlowKey,
+        program_id: u64,
+        socket: std::os::fd::OwnedFd,
+    ) -> Result<(), flows::SocketRefusal> {
+        let rate = self.lease.rate(&key, self.now());
+        self.flows.open(key, program_id, socket, rate, self.shaped_link_rate.is_some())?;
+        self.update_watchdog();
         Ok(())
     }
 
     /// Passes new sockets and the end of the lease on to the watchdog.
-    fn watch(&mut self) {
+    fn update_watchdog(&mut self) {
         let now = self.now();
-        match self.watchdog.as_mut().map_or(Ok(false), Watchdog::ensure) {
-            Ok(true) => self.flows.hand_over_all(),
+        match self.watchdog.as_mut().map_or(Ok(false), Watchdog::ensure_running) {
+            Ok(true) => self.flows.queue_all_handovers(),
             Ok(false) => {}
-            Err(error) if self.is_unwatched => drop(error),
+            Err(error) if self.has_watchdog_failed => drop(error),
             Err(error) => {
-                self.is_unwatched = true;
-                say(&format!(
+                self.has_watchdog_failed = true;
+                log(&format!(
                     "no watchdog ({error}): rates of sockets would outlive this agent if it were killed"
                 ));
             }
         }
-        self.flows.hand_over(self.watchdog.as_mut());
-        if let Some(left) = self.keeper.ends().and_then(|ends| ends.checked_sub(now))
+        self.flows.hand_over_sockets(self.watchdog.as_mut());
+        if let Some(remaining) = self.lease.lease_end().and_then(|ends| ends.checked_sub(now))
             && let Some(watchdog) = &mut self.watchdog
         {
-            watchdog.renew(crate::traffic::now() + left, self.keeper.lease());
+            watchdog.renew_lease(crate::traffic::monotonic_now() + remaining, self.lease.lease());
         }
     }
 
     /// Starts with a new stream to a coordinator, which wants UDP measurements and demands, or does not.
-    fn begin(&mut self, arrivals: bool, demands: bool) {
+    fn begin_stream(&mut self, wants_udp_measurements: bool, wants_demands: bool) {
         self.report_all();
         if let Some(applications) = &mut self.applications {
-            applications.begin(demands);
-            applications.throttles.begin(&mut applications.traffic, arrivals, Instant::now());
+            applications.begin_stream(wants_demands);
+            applications.udp_throttling.begin_stream(
+                &mut applications.traffic,
+                wants_udp_measurements,
+                Instant::now(),
+            );
         }
-        if arrivals && std::mem::take(&mut self.is_deaf) {
-            say(
+        if wants_udp_measurements && std::mem::take(&mut self.is_throttling_unavailable) {
+            log(
                 "the coordinator throttles, but without --interface and --application nothing is measured or limited here",
             );
         }
     }
 
-    fn obey(&mut self, mut order: weir_proto::Order) {
-        let over = order.flows.iter().filter(|(_, pace)| *pace == Pace::Gone);
-        let over: Vec<FlowKey> = over.map(|(key, _)| key.clone()).collect();
-        let (now, arrivals) = (self.now(), std::mem::take(&mut order.arrivals));
-        let limits = order.whole || !order.limits.is_empty();
-        let refused = self.keeper.accept(order, now).err();
-        match refused {
+    fn apply_order(&mut self, mut order: weir_proto::Order) {
+        let ended = order.flows.iter().filter(|(_, pace)| *pace == OrderedRate::Removed);
+        let ended_flows: Vec<FlowKey> = ended.map(|(key, _)| key.clone()).collect();
+        let (now, udp_measurements) = (self.now(), std::mem::take(&mut order.udp_measurements));
+        let has_limits = order.is_full || !order.limits.is_empty();
+        let refusal = self.lease.accept(order, now).err();
+        match refusal {
             None => {
-                over.iter().for_each(|key| self.flows.report_delta.settle(key));
+                ended_flows.iter().for_each(|key| self.flows.report_delta.confirm_end(key));
                 if let Some(applications) = &mut self.applications {
-                    if limits {
-                        applications.change();
+                    if has_limits {
+                        applications.mark_limits_changed();
                     }
-                    applications.throttles.heed(&mut applications.traffic, &arrivals, Instant::now());
+                    applications.udp_throttling.apply_measurements(
+                        &mut applications.traffic,
+                        &udp_measurements,
+                        Instant::now(),
+                    );
                 }
             }
             // An order after a refused one has a gap before it. Identical refusals in a row are logged once.
-            Some(Refused::Gap) if self.refused.is_some() => {}
-            Some(_) if self.refused == refused => {}
-            Some(why) => say(&format!("an order was refused: {why}")),
+            Some(RefusalReason::Gap) if self.last_refusal.is_some() => {}
+            Some(_) if self.last_refusal == refusal => {}
+            Some(reason) => log(&format!("an order was refused: {reason}")),
         }
-        self.refused = if refused == Some(Refused::Gap) { self.refused.or(refused) } else { refused };
-        self.pace();
-        self.want();
+        self.last_refusal =
+            if refusal == Some(RefusalReason::Gap) { self.last_refusal.or(refusal) } else { refusal };
+        self.set_pacing_rates();
+        self.publish_desired_links();
     }
 
     /// Reports everything again, since a new coordinator knows none of it.
     fn report_all(&mut self) {
-        self.voice = ReportHistory::default();
+        self.history = ReportHistory::default();
         self.flows.report_delta.report_all();
         if let Some(applications) = &mut self.applications {
             applications.report_all();
@@ -235,23 +250,35 @@ impl Host {
     }
 
     /// The report to send now; none if there is no news, and the last one is recent.
-    fn report(&mut self, interval: Duration, now: Instant) -> Option<Report> {
-        let found = self.applications.as_mut().map(|known| known.changes(now)).unwrap_or_default();
-        let arrivals = self.applications.as_mut().map(|known| known.throttles.arrivals()).unwrap_or_default();
-        let (obeys, refusals) = (self.keeper.obeys(), self.keeper.refusals());
-        let passed = self.now();
+    fn next_report(&mut self, interval: Duration, now: Instant) -> Option<Report> {
+        let observed = self.applications.as_mut().map(|known| known.take_changes(now)).unwrap_or_default();
+        let udp_measurements = self
+            .applications
+            .as_mut()
+            .map(|known| known.udp_throttling.take_measurements())
+            .unwrap_or_default();
+        let (applied, refusals) = (self.lease.applied(), self.lease.refusals());
+        let elapsed = self.now();
         let mut restored = self.applications.as_ref().map(|known| known.restored()).unwrap_or_default();
         restored.queues += self.interfaces.restored;
         let conflicts = self.interfaces.conflicts.clone();
-        let flows = self.flows.changes(passed);
-        let report = Report { obeys, flows, found, arrivals, refusals, restored, conflicts };
-        let most = max_silence(self.keeper.lease(), interval);
-        self.voice.is_due(&report, most, passed).then_some(report)
+        let flows = self.flows.take_changes(elapsed);
+        let report = Report {
+            applied,
+            flows,
+            observed,
+            udp_measurements,
+            refused_orders: refusals,
+            restored_objects: restored,
+            conflicts,
+        };
+        let max_interval = max_report_interval(self.lease.lease(), interval);
+        self.history.is_due(&report, max_interval, elapsed).then_some(report)
     }
 }
 
 /// What an agent leaves in the kernel when it stops.
-pub struct Left {
+pub struct KernelState {
     /// The programs and maps for the traffic of applications.
     pub traffic: Option<Traffic>,
     /// The interfaces that may have queues of the agent's, by their present names.
@@ -266,61 +293,62 @@ pub async fn run(
     settings: Settings,
     traffic: Option<Traffic>,
     stop: impl Future<Output = ()>,
-) -> (Left, io::Result<()>) {
+) -> (KernelState, io::Result<()>) {
     let local_socket =
         match settings.local_socket.as_deref().map(local_socket::LocalSocketServer::open).transpose() {
             Ok(local_socket) => local_socket,
-            Err(error) => return (Left { traffic, interfaces: Vec::new() }, Err(error)),
+            Err(error) => return (KernelState { traffic, interfaces: Vec::new() }, Err(error)),
         };
     socket::raise_file_limit();
-    let (wanted, ordered) = watch::channel(Wanted::default());
+    let (desired_sender, desired_updates) = watch::channel(DesiredLinks::default());
     // A switch has no programs.
-    let shaped =
+    let shaped_link =
         settings.links.first().filter(|link| settings.local_socket.is_some() && !link.interfaces.is_empty());
     let link = settings.links.first().map_or(Rate::ZERO, |link| link.rate);
-    let host = Host {
-        keeper: LeaseState::new(settings.links.iter().map(|link| link.rate).collect()),
-        refused: None,
+    let host = AgentState {
+        lease: LeaseState::new(settings.links.iter().map(|link| link.rate).collect()),
+        last_refusal: None,
         flows: Flows::default(),
-        voice: ReportHistory::default(),
-        is_deaf: settings.local_socket.is_some() && (traffic.is_none() || shaped.is_none()),
+        history: ReportHistory::default(),
+        is_throttling_unavailable: settings.local_socket.is_some()
+            && (traffic.is_none() || shaped_link.is_none()),
         applications: traffic.map(|traffic| Applications::new(traffic, link)),
-        weighed: false,
-        wanted,
-        interfaces: interfaces::Status::default(),
-        is_unwatched: false,
+        had_valid_weights: false,
+        desired_links: desired_sender,
+        interfaces: interfaces::InterfaceStatus::default(),
+        has_watchdog_failed: false,
         watchdog: settings.watchdog.clone().map(|start| {
             let interfaces = settings.links.iter().flat_map(|link| link.interfaces.clone());
             Watchdog::new(start, &interfaces.collect::<Vec<_>>())
         }),
-        shaped: shaped.map(|link| link.rate.get()),
-        began: Instant::now(),
+        shaped_link_rate: shaped_link.map(|link| link.rate.get()),
+        start_time: Instant::now(),
     };
-    let shared = Shared(Arc::new(Mutex::new(host)));
-    let (said, mut events) = mpsc::channel(16);
-    let ended = tokio::select! {
-        ended = serve(local_socket, shared.clone()) => ended,
-        () = coordinator_stream::keep(settings.coordinator.clone(), settings.host, said, say) => Ok(()),
-        () = work(&shared, settings.host, &mut events) => Ok(()),
-        () = keep_interfaces(&shared, &settings, ordered) => Ok(()),
-        () = inspect(&shared) => Ok(()),
+    let shared = SharedState(Arc::new(Mutex::new(host)));
+    let (event_sender, mut events) = mpsc::channel(16);
+    let result = tokio::select! {
+        ended = serve_programs(local_socket, shared.clone()) => ended,
+        () = coordinator_stream::keep_open(settings.coordinator.clone(), settings.host, event_sender, log) => Ok(()),
+        () = run_main_loop(&shared, settings.host, &mut events) => Ok(()),
+        () = manage_interfaces(&shared, &settings, desired_updates) => Ok(()),
+        () = restore_programs(&shared) => Ok(()),
         () = stop => Ok(()),
     };
     let mut host = shared.lock();
-    host.flows.free();
+    host.flows.remove_rates();
     host.watchdog = None;
     let traffic = host.applications.take().map(|applications| applications.traffic);
-    (Left { traffic, interfaces: std::mem::take(&mut host.interfaces.names) }, ended)
+    (KernelState { traffic, interfaces: std::mem::take(&mut host.interfaces.names) }, result)
 }
 
 /// How often the agent looks for programs and maps that another process removed.
-const INSPECT: Duration = Duration::from_millis(250);
+const INSPECTION_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Restores programs and maps that another process removed.
-async fn inspect(shared: &Shared) {
-    let mut clock = clock(INSPECT);
+async fn restore_programs(shared: &SharedState) {
+    let mut ticker = ticker(INSPECTION_INTERVAL);
     loop {
-        clock.tick().await;
+        ticker.tick().await;
         let inspection = shared.lock().applications.as_ref().map(|known| known.traffic.inspection());
         let Some(inspection) = inspection else { return std::future::pending().await };
         if spawn_blocking(move || inspection.is_intact()).await.is_ok_and(|is_intact| !is_intact)
@@ -331,15 +359,22 @@ async fn inspect(shared: &Shared) {
     }
 }
 
-async fn keep_interfaces(shared: &Shared, settings: &Settings, ordered: watch::Receiver<Wanted>) {
+async fn manage_interfaces(
+    shared: &SharedState,
+    settings: &Settings,
+    desired_updates: watch::Receiver<DesiredLinks>,
+) {
     match settings.dry_run {
-        true => interfaces::print(&settings.links, ordered).await,
-        false => interfaces::keep(shared, &settings.links, ordered).await,
+        true => interfaces::print_commands(&settings.links, desired_updates).await,
+        false => interfaces::manage(shared, &settings.links, desired_updates).await,
     }
 }
 
 /// Accepts programs, if there is a local socket.
-async fn serve(local_socket: Option<local_socket::LocalSocketServer>, shared: Shared) -> io::Result<()> {
+async fn serve_programs(
+    local_socket: Option<local_socket::LocalSocketServer>,
+    shared: SharedState,
+) -> io::Result<()> {
     match local_socket {
         Some(local_socket) => local_socket.serve(shared).await,
         None => std::future::pending().await,
@@ -347,67 +382,68 @@ async fn serve(local_socket: Option<local_socket::LocalSocketServer>, shared: Sh
 }
 
 /// Logs a line to the standard error.
-fn say(what: &str) {
+fn log(message: &str) {
     // The reader of the log may have exited, which must not stop the agent.
-    let _ = writeln!(io::stderr(), "weir agent: {what}");
+    let _ = writeln!(io::stderr(), "weir agent: {message}");
 }
 
-async fn work(shared: &Shared, host: u32, events: &mut mpsc::Receiver<Event>) {
-    let (mut clock, mut interval, mut report_timer) = (clock(ALONE), ALONE, ReportTimer::new(host, ALONE));
-    let (mut anew, mut looked) = (Instant::now(), Instant::now());
+async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Receiver<StreamEvent>) {
+    let (mut ticker, mut interval, mut report_timer) =
+        (ticker(DEFAULT_INTERVAL), DEFAULT_INTERVAL, ReportTimer::new(host, DEFAULT_INTERVAL));
+    let (mut last_repeat, mut last_tick) = (Instant::now(), Instant::now());
     let mut reports: Option<mpsc::Sender<Report>> = None;
     loop {
         tokio::select! {
             biased;
             event = events.recv() => match event {
-                Some(Event::Begun { every, arrivals, demands, up }) => {
-                    (clock, interval, report_timer) = (self::clock(every), every, ReportTimer::new(host, every));
-                    reports = Some(up);
-                    shared.lock().begin(arrivals, demands);
+                Some(StreamEvent::Started { report_interval, wants_udp_measurements, wants_demands, report_sender }) => {
+                    (ticker, interval, report_timer) = (self::ticker(report_interval), report_interval, ReportTimer::new(host, report_interval));
+                    reports = Some(report_sender);
+                    shared.lock().begin_stream(wants_udp_measurements, wants_demands);
                 }
-                Some(Event::Order(order)) => {
-                    shared.lock().obey(order);
+                Some(StreamEvent::Order(order)) => {
+                    shared.lock().apply_order(order);
                     // Orders that arrive more often than that must not delay the measurements.
-                    if looked.elapsed() < interval {
-                        clock.reset_at(report_timer.order(Instant::now()).into());
+                    if last_tick.elapsed() < interval {
+                        ticker.reset_at(report_timer.record_order(Instant::now()).into());
                     }
                 }
-                Some(Event::Ended) => reports = None,
+                Some(StreamEvent::Ended) => reports = None,
                 None => return,
             },
-            _ = clock.tick() => {
-                looked = Instant::now();
+            _ = ticker.tick() => {
+                last_tick = Instant::now();
                 let mut host = shared.lock();
                 let host = &mut *host;
                 host.flows.measure();
-                host.pace();
-                host.watch();
+                host.set_pacing_rates();
+                host.update_watchdog();
                 // Queues change with orders, or when weights end. A switch with many ports does not compute them each time.
-                let weighed = host.keeper.weigh(host.now());
-                if host.shaped.is_some() || weighed != host.weighed {
-                    host.weighed = weighed;
-                    host.want();
+                let has_valid_weights = host.lease.are_weights_valid(host.now());
+                if host.shaped_link_rate.is_some() || has_valid_weights != host.had_valid_weights {
+                    host.had_valid_weights = has_valid_weights;
+                    host.publish_desired_links();
                 }
                 if let Some(applications) = &mut host.applications {
-                    applications.look(host.keeper.limits(host.began.elapsed()), Instant::now());
+                    applications.update(host.lease.limits(host.start_time.elapsed()), Instant::now());
                 }
-                if anew.elapsed() >= ANEW {
-                    anew = Instant::now();
-                    host.flows.report_delta.report_unsettled();
+                if last_repeat.elapsed() >= REPEAT_INTERVAL {
+                    last_repeat = Instant::now();
+                    host.flows.report_delta.report_unconfirmed();
                 }
                 // While the previous report is not sent, changes wait for the next one.
-                if let Some(Ok(place)) = reports.as_ref().map(|reports| reports.try_reserve())
-                    && let Some(report) = host.report(interval, Instant::now())
+                if let Some(Ok(permit)) = reports.as_ref().map(|reports| reports.try_reserve())
+                    && let Some(report) = host.next_report(interval, Instant::now())
                 {
-                    place.send(report);
+                    permit.send(report);
                 }
             }
         }
     }
 }
 
-fn clock(every: Duration) -> tokio::time::Interval {
-    let mut clock = interval(every);
-    clock.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    clock
+fn ticker(period: Duration) -> tokio::time::Interval {
+    let mut ticker = interval(period);
+    ticker.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    ticker
 }

@@ -16,14 +16,14 @@ const RTMGRP_LINK: u32 = 1;
 const RTMGRP_TC: u32 = 8;
 
 /// `struct nlmsghdr`, and the start of `struct ifinfomsg` and `struct tcmsg`: both have the interface's number after 4 bytes.
-const HEADER: usize = 16;
-const INDEX: usize = HEADER + 4;
+const HEADER_BYTES: usize = 16;
+const INDEX_OFFSET: usize = HEADER_BYTES + 4;
 
 /// Interfaces that changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Changed {
+pub enum ChangedInterfaces {
     /// Interfaces with these numbers.
-    Interfaces(BTreeSet<u32>),
+    Indexes(BTreeSet<u32>),
     /// Any interface: the kernel dropped notifications.
     Any,
 }
@@ -51,53 +51,53 @@ impl Notifications {
     ///
     /// # Errors
     /// If the socket fails.
-    pub async fn changed(&mut self) -> io::Result<Changed> {
+    pub async fn next_change(&mut self) -> io::Result<ChangedInterfaces> {
         self.socket.async_io(Interest::READABLE, || drain(&self.socket)).await
     }
 }
 
 /// Reads everything that is queued. Fails with [`ErrorKind::WouldBlock`] if nothing is.
-fn drain(socket: &UnixDatagram) -> io::Result<Changed> {
+fn drain(socket: &UnixDatagram) -> io::Result<ChangedInterfaces> {
     let mut indexes = BTreeSet::new();
-    let mut is_any = false;
+    let mut has_lost_notifications = false;
     let mut buffer = [0; 1 << 15];
     // A steady stream of notifications must not hold the caller.
     for _ in 0..1024 {
         match recv(socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_TRUNC) {
             Ok(0) | Err(Errno::EAGAIN) => break,
             Ok(length) => {
-                is_any |= length > buffer.len();
-                indexes.extend(interfaces(&buffer[..length.min(buffer.len())]));
+                has_lost_notifications |= length > buffer.len();
+                indexes.extend(parse_indexes(&buffer[..length.min(buffer.len())]));
             }
-            Err(Errno::ENOBUFS) => is_any = true,
+            Err(Errno::ENOBUFS) => has_lost_notifications = true,
             Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    match (is_any, indexes.is_empty()) {
-        (true, _) => Ok(Changed::Any),
+    match (has_lost_notifications, indexes.is_empty()) {
+        (true, _) => Ok(ChangedInterfaces::Any),
         (false, true) => Err(ErrorKind::WouldBlock.into()),
-        (false, false) => Ok(Changed::Interfaces(indexes)),
+        (false, false) => Ok(ChangedInterfaces::Indexes(indexes)),
     }
 }
 
 /// The interfaces' numbers in a sequence of netlink messages, up to the first malformed one.
-fn interfaces(mut bytes: &[u8]) -> Vec<u32> {
-    let mut found = Vec::new();
-    while let Some(length) = number(bytes, 0) {
+fn parse_indexes(mut bytes: &[u8]) -> Vec<u32> {
+    let mut indexes = Vec::new();
+    while let Some(length) = read_u32(bytes, 0) {
         let length = length as usize;
-        if length < HEADER || length > bytes.len() {
+        if length < HEADER_BYTES || length > bytes.len() {
             break;
         }
-        found.extend(number(&bytes[..length], INDEX));
+        indexes.extend(read_u32(&bytes[..length], INDEX_OFFSET));
         // Messages are aligned to 4 bytes.
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
-    found
+    indexes
 }
 
-fn number(bytes: &[u8], at: usize) -> Option<u32> {
-    let bytes = bytes.get(at..at + 4)?;
+fn read_u32(bytes: &[u8], offset: usize) -> Option<u32> {
+    let bytes = bytes.get(offset..offset + 4)?;
     Some(u32::from_ne_bytes(bytes.try_into().ok()?))
 }
 
@@ -114,8 +114,8 @@ mod tests {
 
     #[test]
     fn each_message_names_its_interface() {
-        let both = [message(24, 7), message(24, 9)].concat();
-        assert_eq!(interfaces(&both), [7, 9]);
+        let messages = [message(24, 7), message(24, 9)].concat();
+        assert_eq!(parse_indexes(&messages), [7, 9]);
     }
 
     #[test]
@@ -123,11 +123,11 @@ mod tests {
         for length in [0, 15, 25, u32::MAX] {
             let bytes = [message(24, 7), message(length, 9), message(24, 8)].concat();
             let expected: &[u32] = if length == 25 { &[7, 9] } else { &[7] };
-            assert_eq!(interfaces(&bytes), expected, "{length}");
+            assert_eq!(parse_indexes(&bytes), expected, "{length}");
         }
-        assert!(interfaces(&[]).is_empty());
-        assert!(interfaces(&[1, 2, 3]).is_empty());
+        assert!(parse_indexes(&[]).is_empty());
+        assert!(parse_indexes(&[1, 2, 3]).is_empty());
         // A message without a body names no interface.
-        assert!(interfaces(&message(16, 7)[..16]).is_empty());
+        assert!(parse_indexes(&message(16, 7)[..16]).is_empty());
     }
 }

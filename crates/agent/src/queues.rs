@@ -1,21 +1,21 @@
 //! Compares the queues of an interface with the desired ones, and applies the differences.
 //!
-//! [`Desired`] is the desired state, [`Actual`] is the state that the kernel reports, and [`changes`] returns the differences as lines for
+//! [`DesiredQueues`] is the desired state, [`ActualQueues`] is the state that the kernel reports, and [`changes`] returns the differences as lines for
 //! `tc`. All three are pure. [`Interface`] reads the kernel, applies the lines in one batch, and records and restores the previous root.
 //!
 //! The agent's objects are the root queueing discipline with the handle 7765:, the classes and filters below it with the numbers in
 //! [`ids`], and the queues of these classes. The agent changes no other objects, but it replaces the root queueing discipline and, with
 //! it, everything below.
 
-mod actual;
+mod actual_queues;
 mod change;
-mod desired;
+mod desired_queues;
 mod device;
 pub mod ids;
 mod interface;
 
-pub use actual::{Actual, Found, Leaf, ParseError, Place, Root};
+pub use actual_queues::{ActualClass, ActualQueues, FilterHandle, LeafQueue, ParseError, RootQdisc};
 pub use change::{Change, changes};
-pub use desired::{Desired, DesiredError, Filter, Key, Limited, Want};
+pub use desired_queues::{DesiredClass, DesiredError, DesiredQueues, Filter, LimitedFlow, U32Match};
 pub use device::Device;
-pub use interface::{Interface, QueueError, Remembered, Replace, cleanup};
+pub use interface::{Interface, PreviousRoot, QueueError, ReplaceableRoots, cleanup};

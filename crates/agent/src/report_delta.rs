@@ -6,122 +6,126 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use weir_proto::{FlowKey, FlowProgress, MAX_SEEN, Report, estimate_sent};
+use weir_proto::{FlowKey, FlowProgress, MAX_REPORTED_FLOWS, Report, estimate_sent_bytes};
 
 /// The maximum difference between the bytes that a flow has sent and the coordinator's estimate: about one large packet (GSO), in bytes.
-const SLACK: f64 = 65_536.0;
+const MAX_DEVIATION_BYTES: f64 = 65_536.0;
 
 /// The maximum number of ended flows that are remembered; the oldest are dropped first.
-pub const MAX_OVER: usize = 1 << 14;
+pub const MAX_ENDED_FLOWS: usize = 1 << 14;
 
 /// The last reported state of a flow.
 #[derive(Debug, Clone, Copy)]
-struct Told {
+struct ReportedState {
     sent: u64,
     rate: Option<u64>,
-    at: Duration,
+    time: Duration,
 }
 
-impl Told {
+impl ReportedState {
     /// Whether the last report of a flow is out of date. It is if the rate has changed, since only the agent knows from what time on.
-    fn is_old(&self, now: &Told) -> bool {
-        let Some(rate) = self.rate.filter(|_| self.rate == now.rate) else {
-            return (self.sent, self.rate) != (now.sent, now.rate);
+    fn is_outdated(&self, current: &ReportedState) -> bool {
+        let Some(rate) = self.rate.filter(|_| self.rate == current.rate) else {
+            return (self.sent, self.rate) != (current.sent, current.rate);
         };
-        let reckoned = self.sent as f64 + estimate_sent(rate, now.at.saturating_sub(self.at).as_secs_f64());
-        (now.sent as f64 - reckoned).abs() > SLACK
+        let estimated = self.sent as f64
+            + estimate_sent_bytes(rate, current.time.saturating_sub(self.time).as_secs_f64());
+        (current.sent as f64 - estimated).abs() > MAX_DEVIATION_BYTES
     }
 }
 
 #[derive(Debug, Clone)]
-struct Over {
+struct EndedFlow {
     sent: u64,
-    told: bool,
+    is_reported: bool,
     /// Whether the coordinator has confirmed the end of the flow.
-    settled: bool,
+    is_confirmed: bool,
 }
 
 /// The reported state of a host's flows.
 #[derive(Debug, Clone, Default)]
 pub struct ReportDelta {
-    open: BTreeMap<FlowKey, Option<Told>>,
-    over: BTreeMap<FlowKey, Over>,
+    open_flows: BTreeMap<FlowKey, Option<ReportedState>>,
+    ended_flows: BTreeMap<FlowKey, EndedFlow>,
     /// Ended flows, in the order of their ends. A flow that has been opened again since then is still in the list.
-    ended: VecDeque<FlowKey>,
+    end_order: VecDeque<FlowKey>,
 }
 
 impl ReportDelta {
     /// Adds a flow that begins, or continues over another connection. Returns the bytes that it has sent before.
-    pub fn open(&mut self, key: FlowKey) -> u64 {
-        let before = self.over.remove(&key).map_or(0, |over| over.sent);
-        self.open.insert(key, None);
-        before
+    pub fn open_flow(&mut self, key: FlowKey) -> u64 {
+        let sent_before = self.ended_flows.remove(&key).map_or(0, |flow| flow.sent);
+        self.open_flows.insert(key, None);
+        sent_before
     }
 
     /// Records the end of a flow, and the bytes that it has sent.
-    pub fn end(&mut self, key: FlowKey, sent: u64) {
-        self.open.remove(&key);
-        self.ended.push_back(key.clone());
-        self.over.insert(key, Over { sent, told: false, settled: false });
-        while self.ended.len() > MAX_OVER {
-            let Some(key) = self.ended.pop_front() else { break };
+    pub fn end_flow(&mut self, key: FlowKey, sent: u64) {
+        self.open_flows.remove(&key);
+        self.end_order.push_back(key.clone());
+        self.ended_flows.insert(key, EndedFlow { sent, is_reported: false, is_confirmed: false });
+        while self.end_order.len() > MAX_ENDED_FLOWS {
+            let Some(key) = self.end_order.pop_front() else { break };
             // A flow that has ended again since then occurs in the list again.
-            if !self.ended.contains(&key) {
-                self.over.remove(&key);
+            if !self.end_order.contains(&key) {
+                self.ended_flows.remove(&key);
             }
         }
     }
 
-    /// Returns the flows that deviate from the last report, sorted by key, at most [`MAX_SEEN`].
+    /// Returns the flows that deviate from the last report, sorted by key, at most [`MAX_REPORTED_FLOWS`].
     ///
     /// `flows` are the open flows, sorted by key. Each has the bytes that it has sent, and its rate in bytes per second, or none if it is
     /// not paced.
-    pub fn changes<'a>(
+    pub fn take_changes<'a>(
         &mut self,
         flows: impl Iterator<Item = (&'a FlowKey, u64, Option<u64>)>,
         now: Duration,
     ) -> Vec<FlowProgress> {
-        let mut seen = Vec::new();
+        let mut progress = Vec::new();
         for (key, sent, rate) in flows {
-            let Some(told) = self.open.get_mut(key) else { continue };
-            let is = Told { sent, rate, at: now };
-            if seen.len() < MAX_SEEN && told.is_none_or(|told| told.is_old(&is)) {
-                *told = Some(is);
-                seen.push(FlowProgress { key: key.clone(), sent, closed: false });
+            let Some(last) = self.open_flows.get_mut(key) else { continue };
+            let current = ReportedState { sent, rate, time: now };
+            if progress.len() < MAX_REPORTED_FLOWS && last.is_none_or(|last| last.is_outdated(&current)) {
+                *last = Some(current);
+                progress.push(FlowProgress { key: key.clone(), sent, closed: false });
             }
         }
-        for (key, over) in &mut self.over {
-            if seen.len() < MAX_SEEN && !over.told {
-                over.told = true;
-                seen.push(FlowProgress { key: key.clone(), sent: over.sent, closed: true });
+        for (key, flow) in &mut self.ended_flows {
+            if progress.len() < MAX_REPORTED_FLOWS && !flow.is_reported {
+                flow.is_reported = true;
+                progress.push(FlowProgress { key: key.clone(), sent: flow.sent, closed: true });
             }
         }
-        seen.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        seen
+        progress.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        progress
     }
 
     /// Reports every flow again: the coordinator has changed, and knows of none.
     pub fn report_all(&mut self) {
-        self.over.values_mut().for_each(|over| (over.told, over.settled) = (false, false));
-        self.report_unsettled();
+        self.ended_flows.values_mut().for_each(|flow| (flow.is_reported, flow.is_confirmed) = (false, false));
+        self.report_unconfirmed();
     }
 
     /// Reports again each flow whose end the coordinator has not confirmed: the report may have arrived before the flow's coflow did.
-    pub fn report_unsettled(&mut self) {
-        self.open.values_mut().for_each(|told| *told = None);
-        self.over.values_mut().filter(|over| !over.settled).for_each(|over| over.told = false);
+    pub fn report_unconfirmed(&mut self) {
+        self.open_flows.values_mut().for_each(|last| *last = None);
+        self.ended_flows
+            .values_mut()
+            .filter(|flow| !flow.is_confirmed)
+            .for_each(|flow| flow.is_reported = false);
     }
 
     /// Records that the coordinator knows the end of a flow.
-    pub fn settle(&mut self, key: &FlowKey) {
-        if let Some(over) = self.over.get_mut(key) {
-            over.settled = true;
+    pub fn confirm_end(&mut self, key: &FlowKey) {
+        if let Some(flow) = self.ended_flows.get_mut(key) {
+            flow.is_confirmed = true;
         }
     }
 }
 
 /// The maximum time between two reports of a host. A coordinator sends orders only to agents that reported within the lease.
-pub fn max_silence(lease: Duration, interval: Duration) -> Duration {
+pub fn max_report_interval(lease: Duration, interval: Duration) -> Duration {
     (lease / 4).max(interval)
 }
 
@@ -131,17 +135,22 @@ pub struct ReportHistory(Option<(Duration, Report)>);
 
 impl ReportHistory {
     /// Whether a report has to be sent: it contains news, or the last one was sent `most` ago. If so, the report counts as sent.
-    pub fn is_due(&mut self, report: &Report, most: Duration, now: Duration) -> bool {
-        let is_news = !report.flows.is_empty() || !report.found.is_empty() || !report.arrivals.is_empty();
-        let silent = self.0.as_ref().is_some_and(|(at, last)| {
-            (last.obeys, last.restored) == (report.obeys, report.restored)
+    pub fn is_due(&mut self, report: &Report, max_interval: Duration, now: Duration) -> bool {
+        let has_changes =
+            !report.flows.is_empty() || !report.observed.is_empty() || !report.udp_measurements.is_empty();
+        let is_redundant = self.0.as_ref().is_some_and(|(time, last)| {
+            (last.applied, last.restored_objects) == (report.applied, report.restored_objects)
                 && last.conflicts == report.conflicts
-                && now.saturating_sub(*at) < most
+                && now.saturating_sub(*time) < max_interval
         });
-        let is_due = is_news || !silent;
+        let is_due = has_changes || !is_redundant;
         if is_due {
-            let (obeys, restored, conflicts) = (report.obeys, report.restored, report.conflicts.clone());
-            self.0 = Some((now, Report { obeys, restored, conflicts, ..Report::default() }));
+            let (obeys, restored, conflicts) =
+                (report.applied, report.restored_objects, report.conflicts.clone());
+            self.0 = Some((
+                now,
+                Report { applied: obeys, restored_objects: restored, conflicts, ..Report::default() },
+            ));
         }
         is_due
     }
@@ -153,45 +162,47 @@ mod tests {
 
     #[test]
     fn flow_at_its_ordered_rate_is_not_reported() {
-        let told = |sent, rate, ms| Told { sent, rate, at: Duration::from_millis(ms) };
+        let state = |sent, rate, ms| ReportedState { sent, rate, time: Duration::from_millis(ms) };
         // 1000 full packets a second.
         let rate = Some(1_514_000);
-        let first = told(1000, rate, 0);
-        let reckoned = 1000 + 144_800;
-        for (sent, ms) in [(1000, 0), (reckoned, 100), (reckoned - 65_536, 100), (reckoned + 65_536, 100)] {
-            assert!(!first.is_old(&told(sent, rate, ms)), "{sent} after {ms} ms");
+        let first = state(1000, rate, 0);
+        let estimated = 1000 + 144_800;
+        for (sent, ms) in [(1000, 0), (estimated, 100), (estimated - 65_536, 100), (estimated + 65_536, 100)]
+        {
+            assert!(!first.is_outdated(&state(sent, rate, ms)), "{sent} after {ms} ms");
         }
-        for (sent, ms) in [(reckoned - 65_537, 100), (reckoned + 65_537, 100), (1000, 46)] {
-            assert!(first.is_old(&told(sent, rate, ms)), "{sent} after {ms} ms");
+        for (sent, ms) in [(estimated - 65_537, 100), (estimated + 65_537, 100), (1000, 46)] {
+            assert!(first.is_outdated(&state(sent, rate, ms)), "{sent} after {ms} ms");
         }
-        assert!(first.is_old(&told(reckoned, Some(1_514_001), 100)));
-        assert!(first.is_old(&told(reckoned, None, 100)));
+        assert!(first.is_outdated(&state(estimated, Some(1_514_001), 100)));
+        assert!(first.is_outdated(&state(estimated, None, 100)));
         // For a flow that is not paced, each byte is a deviation.
-        let free = told(1000, None, 0);
-        assert!(free.is_old(&told(1001, None, 0)));
-        assert!(!free.is_old(&told(1000, None, 1000)));
-        assert!(free.is_old(&told(1000, Some(1), 0)));
+        let unpaced = state(1000, None, 0);
+        assert!(unpaced.is_outdated(&state(1001, None, 0)));
+        assert!(!unpaced.is_outdated(&state(1000, None, 1000)));
+        assert!(unpaced.is_outdated(&state(1000, Some(1), 0)));
     }
 
     #[test]
     fn empty_report_is_due_after_max_silence_and_after_a_new_order() {
-        let most = Duration::from_millis(20);
-        let report = |seq| Report { obeys: (1, seq), ..Report::default() };
-        let mut voice = ReportHistory::default();
-        let mut is_due = |report: &Report, ms| voice.is_due(report, most, Duration::from_millis(ms));
+        let max_interval = Duration::from_millis(20);
+        let report = |seq| Report { applied: (1, seq), ..Report::default() };
+        let mut history = ReportHistory::default();
+        let mut is_due =
+            |report: &Report, ms| history.is_due(report, max_interval, Duration::from_millis(ms));
         assert!(is_due(&report(1), 0));
         assert!(!is_due(&report(1), 8));
         assert!(is_due(&report(2), 16));
         assert!(!is_due(&report(2), 35));
         assert!(is_due(&report(2), 36));
-        let found = weir_proto::Found {
+        let observed = weir_proto::ObservedConnections {
             application: "web".into(),
             peer: std::net::Ipv4Addr::LOCALHOST.into(),
-            open: 1,
-            sent: 0,
+            open_connections: 1,
+            sent_bytes: 0,
             demand: weir_proto::Demand::Unknown,
         };
-        assert!(is_due(&Report { found: vec![found], ..report(2) }, 40));
+        assert!(is_due(&Report { observed: vec![observed], ..report(2) }, 40));
         assert!(!is_due(&report(2), 48));
     }
 }

@@ -4,12 +4,12 @@
 //! - Packets that leave the given interfaces get the class of their application: the mark (DSCP), and the queue, without a filter.
 //! - TCP connections are recorded when they open and close, with the bytes that they carried.
 //! - The pacing rate of a connection can be set while the connection exists.
-//! - UDP that arrives is counted, and UDP that is sent is limited, while this is enabled ([`Throttling`]).
+//! - UDP that arrives is counted, and UDP that is sent is limited, while this is enabled ([`ThrottleMaps`]).
 //!
 //! [`Traffic`] does this for the network namespace that it is started in. Programs and maps stay in the kernel until [`Traffic::stop`] or
 //! [`cleanup`]. If the agent is killed, classes stay and pacing rates hold for their lease; the next agent takes over.
 
-mod attached;
+mod attachment;
 mod cgroup;
 mod folder;
 mod maps;
@@ -28,20 +28,20 @@ use serde::Deserialize;
 use weir_core::units::Rate;
 use weir_proto::Restored;
 
-use crate::batch::{BatchError, ask};
+use crate::batch::{BatchError, run_tool};
 use crate::lease;
 use crate::queues::Interface;
-use attached::{Attached, Evidence, Programs};
+use attachment::{Attachment, AttachmentCheck, Programs};
 use cgroup::Cgroup;
-pub use cgroup::{Class, Rule, cgroups};
-use folder::Folder;
+pub use cgroup::{Rule, TrafficClass, find_cgroup_root};
+use folder::PinFolder;
 use maps::Maps;
-pub(crate) use program::at_egress;
-pub use record::{ApplicationId, Connection, Ends, Event, EventKind};
-pub use throttle::{Arrived, Throttling};
+pub(crate) use program::attach_egress;
+pub use record::{ApplicationId, Connection, ConnectionEnds, ConnectionEvent, EventKind};
+pub use throttle::{ThrottleMaps, UdpByteCount};
 
 /// The minimum pacing rate, in bytes per second: 100 kbit/s. A lower rate is raised to it, so that no connection stops.
-pub const MIN_PACE: u32 = 12_500;
+pub const MIN_PACING_RATE: u32 = 12_500;
 
 /// Why traffic cannot be observed, marked or paced.
 #[derive(Debug, thiserror::Error)]
@@ -68,15 +68,15 @@ pub enum TrafficError {
     Overlap(String, String),
     /// The interface has no Ethernet headers.
     #[error("{interface} is of the kind `{kind}`: expected an interface with Ethernet's headers")]
-    Interface {
+    NotEthernet {
         /// The interface.
         interface: String,
         /// Its link type, as `ip` prints it.
         kind: String,
     },
     /// The lease of a pacing rate is out of range.
-    #[error("lease of {0:?}: expected more than 0 s, and at most {most:?}", most = lease::LONGEST)]
-    Lease(Duration),
+    #[error("lease of {0:?}: expected more than 0 s, and at most {most:?}", most = lease::MAX_LEASE)]
+    InvalidLease(Duration),
     /// `ip` failed.
     #[error(transparent)]
     Batch(#[from] BatchError),
@@ -89,12 +89,12 @@ pub enum TrafficError {
         error: io::Error,
     },
     /// The kernel refused a program, a map or an entry of a map.
-    #[error("{place}: {said}")]
+    #[error("{object}: {message}")]
     Kernel {
         /// The cgroup, interface, program or map.
-        place: String,
+        object: String,
         /// The kernel's message; of a long one, the first and the last lines.
-        said: String,
+        message: String,
     },
 }
 
@@ -103,33 +103,33 @@ impl TrafficError {
         TrafficError::File { path: path.display().to_string(), error }
     }
 
-    pub(crate) fn kernel(place: &str, error: &dyn Error) -> TrafficError {
-        let mut said = error.to_string();
+    pub(crate) fn kernel(object: &str, error: &dyn Error) -> TrafficError {
+        let mut message = error.to_string();
         let mut source = error.source();
         while let Some(error) = source {
-            let why = error.to_string();
-            if !said.ends_with(&why) {
-                said.push_str(": ");
-                said.push_str(&why);
+            let cause = error.to_string();
+            if !message.ends_with(&cause) {
+                message.push_str(": ");
+                message.push_str(&cause);
             }
             source = error.source();
         }
         // For a program that it refuses, the kernel prints each step of the verifier. The reason is at the end.
-        let lines: Vec<&str> = said.lines().collect();
+        let lines: Vec<&str> = message.lines().collect();
         if let [first, _, .., _, _, _, _] = lines[..] {
-            said = format!("{first} ... {}", lines[lines.len() - 4..].join("; "));
+            message = format!("{first} ... {}", lines[lines.len() - 4..].join("; "));
         }
-        TrafficError::Kernel { place: place.to_owned(), said }
+        TrafficError::Kernel { object: object.to_owned(), message }
     }
 }
 
 /// Losses since the maps were created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Counts {
+pub struct LossCounts {
     /// Events that were lost because the agent had not read earlier ones.
-    pub lost: u64,
+    pub lost_events: u64,
     /// Attempts to follow a connection that failed because the map of connections was full; the kernel tries again later.
-    pub refused: u64,
+    pub tracking_failures: u64,
 }
 
 struct Application {
@@ -141,7 +141,7 @@ struct Application {
 /// The programs, files and interfaces that have to exist, to be inspected without the [`Traffic`].
 #[derive(Debug)]
 pub struct Inspection {
-    programs: Vec<Evidence>,
+    programs: Vec<AttachmentCheck>,
     files: Vec<PathBuf>,
     interfaces: Vec<u32>,
 }
@@ -149,22 +149,22 @@ pub struct Inspection {
 impl Inspection {
     /// Whether no program or file was removed. Makes a few system calls for each program, which can wait for kernel locks.
     pub fn is_intact(&self) -> bool {
-        self.programs.iter().all(Evidence::is_intact)
+        self.programs.iter().all(AttachmentCheck::is_intact)
             && self.files.iter().all(|file| std::fs::symlink_metadata(file).is_ok())
-            && self.interfaces.iter().all(|&number| Interface::with_index(number).is_some())
+            && self.interfaces.iter().all(|&index| Interface::from_index(index).is_some())
     }
 }
 
 /// The programs and maps for the traffic of a host's applications.
 pub struct Traffic {
-    folder: Folder,
+    folder: PinFolder,
     maps: Maps,
     applications: Vec<Application>,
     /// With their interface numbers.
     interfaces: Vec<(Interface, u32)>,
     /// The programs attached to cgroups and interfaces.
     programs: Programs,
-    throttling: Option<Throttling>,
+    throttling: Option<ThrottleMaps>,
 }
 
 impl Traffic {
@@ -181,38 +181,38 @@ impl Traffic {
         if !(program::is_built() && throttle::is_built()) {
             return Err(TrafficError::NotBuilt(env!("WEIR_BPF_LACKS")));
         }
-        let numbers = interfaces.iter().map(number).collect::<Result<Vec<u32>, _>>()?;
-        let cgroups = rules.iter().map(Cgroup::of).collect::<Result<Vec<_>, _>>()?;
-        apart(rules, &cgroups)?;
+        let indexes = interfaces.iter().map(read_index).collect::<Result<Vec<u32>, _>>()?;
+        let cgroups = rules.iter().map(Cgroup::open_for).collect::<Result<Vec<_>, _>>()?;
+        check_overlap(rules, &cgroups)?;
 
-        let folder = Folder::make()?;
-        program::make_maps(&folder)?;
+        let folder = PinFolder::create()?;
+        program::create_maps(&folder)?;
         let mut maps = Maps::open(&folder)?;
         for (rule, cgroup) in rules.iter().zip(&cgroups).filter(|(rule, _)| rule.class.is_some()) {
-            for &interface in &numbers {
+            for &interface in &indexes {
                 maps.set_class(cgroup.id, interface, rule.class)?;
             }
         }
         let mut programs = Programs::new();
-        for (interface, &number) in interfaces.iter().zip(&numbers) {
-            let attached = program::mark(&folder, interface, number, has_ports(rules))?;
-            programs.insert(program::name(number), attached);
+        for (interface, &index) in interfaces.iter().zip(&indexes) {
+            let attached = program::attach_interface_program(&folder, interface, index, has_ports(rules))?;
+            programs.insert(program::interface_program_name(index), attached);
         }
         // A port applies to packets that no cgroup has a class for, so the programs at cgroups are attached first.
-        let (at_cgroups, ports): (Vec<&Cgroup>, Vec<&Cgroup>) =
+        let (cgroup_applications, port_applications): (Vec<&Cgroup>, Vec<&Cgroup>) =
             cgroups.iter().partition(|cgroup| cgroup.port.is_none());
-        for cgroup in at_cgroups.into_iter().chain(ports) {
-            programs.extend(program::follow(&folder, cgroup)?);
+        for cgroup in cgroup_applications.into_iter().chain(port_applications) {
+            programs.extend(program::attach_application_programs(&folder, cgroup)?);
         }
         let application =
             |(rule, cgroup): (&Rule, &Cgroup)| Application { rule: rule.clone(), id: cgroup.id };
         let applications = rules.iter().zip(&cgroups).map(application).collect();
-        let interfaces = interfaces.iter().cloned().zip(numbers).collect();
+        let interfaces = interfaces.iter().cloned().zip(indexes).collect();
         let mut traffic = Traffic { folder, maps, applications, interfaces, programs, throttling: None };
-        traffic.forget_others()?;
+        traffic.remove_stale_state()?;
         // Folders of other versions of Weir: the layout of their maps differs, so this version does not take them over.
-        for other in Folder::found(Some(&traffic.folder))? {
-            other.remove()?;
+        for other_version in PinFolder::open_existing(Some(&traffic.folder))? {
+            other_version.remove()?;
         }
         Ok(traffic)
     }
@@ -225,8 +225,9 @@ impl Traffic {
     pub fn refresh(&mut self) -> Result<usize, TrafficError> {
         let mut count = 0;
         // An application that is a port is attached to the root cgroup, which is never deleted.
-        for application in self.applications.iter_mut().filter(|known| known.rule.port.is_none()) {
-            let cgroup = match Cgroup::of(&application.rule) {
+        for application in self.applications.iter_mut().filter(|application| application.rule.port.is_none())
+        {
+            let cgroup = match Cgroup::open_for(&application.rule) {
                 Err(TrafficError::File { error, .. }) if error.kind() == io::ErrorKind::NotFound => continue,
                 cgroup => cgroup?,
             };
@@ -236,22 +237,23 @@ impl Traffic {
             for &(_, interface) in &self.interfaces {
                 self.maps.set_class(cgroup.id, interface, application.rule.class)?;
             }
-            self.programs.extend(program::follow(&self.folder, &cgroup)?);
+            self.programs.extend(program::attach_application_programs(&self.folder, &cgroup)?);
             application.id = cgroup.id;
             count += 1;
         }
         if count > 0 {
             // The programs at the deleted cgroups did not see the end of their last connections.
-            self.forget_others()?;
+            self.remove_stale_state()?;
         }
         Ok(count)
     }
 
     /// Returns what [`Traffic::repair`] would check, so that it can be inspected without a lock on this.
     pub fn inspection(&self) -> Inspection {
-        let programs = self.programs.iter().map(|(name, attached)| attached.evidence(&self.folder, name));
+        let programs =
+            self.programs.iter().map(|(name, attached)| attached.attachment_check(&self.folder, name));
         let maps = Maps::names().map(|name| self.folder.path().join(name));
-        let interfaces = self.interfaces.iter().map(|&(_, number)| number).collect();
+        let interfaces = self.interfaces.iter().map(|&(_, index)| index).collect();
         Inspection { programs: programs.collect(), files: maps.collect(), interfaces }
     }
 
@@ -262,12 +264,12 @@ impl Traffic {
     /// The first error of all steps. The other steps are done, and the next call tries again.
     pub fn repair(&mut self) -> (Restored, Result<(), TrafficError>) {
         let mut restored = Restored::default();
-        let folder = self.folder.restore().map(drop);
+        let folder = self.folder.recreate().map(drop);
         let maps = self.maps.repin(&self.folder).map(|count| restored.maps += count);
         let pins = self.repin_programs().map(|count| restored.programs += count);
-        let marks = self.restore_marks().map(|count| restored.programs += count);
-        let followers = self.restore_followers().map(|count| restored.programs += count);
-        (restored, folder.and(maps).and(pins).and(marks).and(followers))
+        let interface_programs = self.restore_interface_programs().map(|count| restored.programs += count);
+        let cgroup_programs = self.restore_cgroup_programs().map(|count| restored.programs += count);
+        (restored, folder.and(maps).and(pins).and(interface_programs).and(cgroup_programs))
     }
 
     /// Restores entries of the map of classes that other processes removed or changed, and returns how many. A system call for each.
@@ -301,43 +303,55 @@ impl Traffic {
         result
     }
 
-    fn is_in_place(&self, name: &str) -> bool {
-        self.programs.get(name).is_some_and(Attached::is_in_place)
+    fn is_attached(&self, name: &str) -> bool {
+        self.programs.get(name).is_some_and(Attachment::is_attached)
     }
 
     /// Attaches the missing programs of interfaces, and returns how many. Programs of an interface that was created again do not count.
-    fn restore_marks(&mut self) -> Result<u64, TrafficError> {
-        let (mut count, mut is_any, mut result) = (0, false, Ok(()));
-        for at in 0..self.interfaces.len() {
-            let (name, number) = self.interfaces[at].clone();
-            let present = Interface::with_index(number);
-            let throttles = throttle::names(number).into_iter().filter(|_| self.throttling.is_some());
-            let mut needed = throttles.chain([program::name(number)]);
-            if present.is_some() && needed.all(|program| self.is_in_place(&program)) {
+    fn restore_interface_programs(&mut self) -> Result<u64, TrafficError> {
+        let (mut count, mut has_changed, mut result) = (0, false, Ok(()));
+        for position in 0..self.interfaces.len() {
+            let (name, index) = self.interfaces[position].clone();
+            let present_name = Interface::from_index(index);
+            let throttle_names =
+                throttle::throttle_program_names(index).into_iter().filter(|_| self.throttling.is_some());
+            let mut needed_names = throttle_names.chain([program::interface_program_name(index)]);
+            if present_name.is_some() && needed_names.all(|program| self.is_attached(&program)) {
                 continue;
             }
             // Another interface that was renamed to this name keeps its own programs.
-            let is_free = |index: &u32| self.interfaces.iter().all(|(_, taken)| taken != index);
-            let Some(now) = present.or_else(|| name.index().filter(is_free).map(|_| name.clone())) else {
+            let is_free = |index: &u32| self.interfaces.iter().all(|(_, known_index)| known_index != index);
+            let Some(current_name) =
+                present_name.or_else(|| name.index().filter(is_free).map(|_| name.clone()))
+            else {
                 continue;
             };
-            let marked = self::number(&now)
-                .and_then(|new| Ok((new, program::mark(&self.folder, &now, new, has_ports(self.rules()))?)));
-            match marked {
-                Ok((new, attached)) => {
-                    self.programs.insert(program::name(new), attached);
-                    self.interfaces[at].1 = new;
-                    is_any = true;
-                    count += u64::from(new == number);
+            let attach_result = self::read_index(&current_name).and_then(|new_index| {
+                Ok((
+                    new_index,
+                    program::attach_interface_program(
+                        &self.folder,
+                        &current_name,
+                        new_index,
+                        has_ports(self.rules()),
+                    )?,
+                ))
+            });
+            match attach_result {
+                Ok((new_index, attached)) => {
+                    self.programs.insert(program::interface_program_name(new_index), attached);
+                    self.interfaces[position].1 = new_index;
+                    has_changed = true;
+                    count += u64::from(new_index == index);
                 }
                 Err(error) => result = result.and(Err(error)),
             }
         }
-        if is_any && self.throttling.is_some() {
+        if has_changed && self.throttling.is_some() {
             result = result.and(self.start_throttling());
         }
-        if is_any {
-            result = result.and(self.forget_others());
+        if has_changed {
+            result = result.and(self.remove_stale_state());
         }
         result.map(|()| count)
     }
@@ -347,20 +361,20 @@ impl Traffic {
     }
 
     /// Attaches the missing programs of cgroups, and returns how many.
-    fn restore_followers(&mut self) -> Result<u64, TrafficError> {
+    fn restore_cgroup_programs(&mut self) -> Result<u64, TrafficError> {
         let mut count = 0;
-        for at in 0..self.applications.len() {
-            let Application { rule, id } = &self.applications[at];
-            if program::needed(*id, rule.port.is_some()).all(|name| self.is_in_place(&name)) {
+        for position in 0..self.applications.len() {
+            let Application { rule, id } = &self.applications[position];
+            if program::needed_program_names(*id, rule.port.is_some()).all(|name| self.is_attached(&name)) {
                 continue;
             }
-            let cgroup = match Cgroup::of(rule) {
+            let cgroup = match Cgroup::open_for(rule) {
                 // `refresh` follows the cgroup when it is created again.
                 Err(TrafficError::File { error, .. }) if error.kind() == io::ErrorKind::NotFound => continue,
                 cgroup => cgroup?,
             };
             if cgroup.id == *id {
-                self.programs.extend(program::follow(&self.folder, &cgroup)?);
+                self.programs.extend(program::attach_application_programs(&self.folder, &cgroup)?);
                 count += 1;
             }
         }
@@ -368,38 +382,41 @@ impl Traffic {
     }
 
     fn start_throttling(&mut self) -> Result<(), TrafficError> {
-        let (throttling, programs) = Throttling::start(&self.folder, &self.present())?;
+        let (throttling, programs) = ThrottleMaps::start(&self.folder, &self.present_interfaces())?;
         self.programs.extend(programs);
         self.throttling = Some(throttling);
         Ok(())
     }
 
     /// The interfaces that exist, by their present names.
-    fn present(&self) -> Vec<(Interface, u32)> {
-        let named = |&(_, number): &(Interface, u32)| Some((Interface::with_index(number)?, number));
-        self.interfaces.iter().filter_map(named).collect()
+    fn present_interfaces(&self) -> Vec<(Interface, u32)> {
+        let present_interface = |&(_, index): &(Interface, u32)| Some((Interface::from_index(index)?, index));
+        self.interfaces.iter().filter_map(present_interface).collect()
     }
 
     /// Removes programs, classes and connections of other applications and interfaces.
-    fn forget_others(&mut self) -> Result<(), TrafficError> {
+    fn remove_stale_state(&mut self) -> Result<(), TrafficError> {
         let ids: Vec<u64> = self.applications.iter().map(|known| known.id).collect();
-        let interfaces: Vec<u32> = self.interfaces.iter().map(|&(_, number)| number).collect();
-        self.maps.let_go(&ids, &interfaces)?;
-        self.keep_programs()?;
-        self.maps.keep_connections(&ids)
+        let interfaces: Vec<u32> = self.interfaces.iter().map(|&(_, index)| index).collect();
+        self.maps.retain_applications(&ids, &interfaces)?;
+        self.retain_programs()?;
+        self.maps.retain_connections(&ids)
     }
 
     /// Removes the programs of other applications and interfaces.
-    fn keep_programs(&mut self) -> Result<(), TrafficError> {
+    fn retain_programs(&mut self) -> Result<(), TrafficError> {
         let ids = self.applications.iter().map(|known| known.id);
-        let mut wanted: Vec<String> = ids.flat_map(program::names).collect();
-        wanted.extend(self.interfaces.iter().map(|&(_, number)| program::name(number)));
+        let mut kept_names: Vec<String> = ids.flat_map(program::application_program_names).collect();
+        kept_names.extend(self.interfaces.iter().map(|&(_, index)| program::interface_program_name(index)));
         if self.throttling.is_some() {
-            wanted.extend(self.interfaces.iter().flat_map(|&(_, number)| throttle::names(number)));
+            kept_names.extend(
+                self.interfaces.iter().flat_map(|&(_, index)| throttle::throttle_program_names(index)),
+            );
         }
         // An open link keeps its program attached without a file.
-        self.programs.retain(|name, _| wanted.contains(name));
-        self.folder.keep(|name| Maps::is_one(name) || wanted.iter().any(|known| known == name))
+        self.programs.retain(|name, _| kept_names.contains(name));
+        self.folder
+            .retain(|name| Maps::is_map_name(name) || kept_names.iter().any(|kept_name| kept_name == name))
     }
 
     /// Enables or disables counting of UDP that arrives, and limits of UDP that is sent. Both are disabled at first. Disabling removes all
@@ -407,31 +424,31 @@ impl Traffic {
     ///
     /// # Errors
     /// If the kernel refuses. Throttling is disabled then.
-    pub fn throttle(&mut self, is_wanted: bool) -> Result<(), TrafficError> {
-        if is_wanted == self.throttling.is_some() {
+    pub fn set_throttling(&mut self, is_enabled: bool) -> Result<(), TrafficError> {
+        if is_enabled == self.throttling.is_some() {
             return Ok(());
         }
         self.throttling = None;
-        let started = if is_wanted { self.start_throttling() } else { Ok(()) };
+        let result = if is_enabled { self.start_throttling() } else { Ok(()) };
         // Also removes the programs of a failed start.
-        self.keep_programs()?;
-        started
+        self.retain_programs()?;
+        result
     }
 
     /// The counts and limits of UDP; none while throttling is disabled.
-    pub fn throttling(&mut self) -> Option<&mut Throttling> {
+    pub fn throttling(&mut self) -> Option<&mut ThrottleMaps> {
         self.throttling.as_mut()
     }
 
     /// The name of an application; none if it is no longer one of these.
-    pub fn name(&self, id: ApplicationId) -> Option<&str> {
+    pub fn application_name(&self, id: ApplicationId) -> Option<&str> {
         self.applications.iter().find(|known| known.id == id.0).map(|known| known.rule.name.as_str())
     }
 
     /// The application whose class the packets of a connection have. Packets of an application without a class have that of the
     /// application of the local port, or else of the remote port, as the programs mark them.
-    pub fn marked(&self, id: ApplicationId, ends: &Ends) -> ApplicationId {
-        marked(&self.applications, id, ends)
+    pub fn marking_application(&self, id: ApplicationId, ends: &ConnectionEnds) -> ApplicationId {
+        marking_application(&self.applications, id, ends)
     }
 
     /// The applications, in the order of the rules. An application whose cgroup is created again gets another number.
@@ -443,7 +460,7 @@ impl Traffic {
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn set_class(&mut self, name: &str, class: Option<Class>) -> Result<bool, TrafficError> {
+    pub fn set_class(&mut self, name: &str, class: Option<TrafficClass>) -> Result<bool, TrafficError> {
         let Some(application) = self.applications.iter_mut().find(|known| known.rule.name == name) else {
             return Ok(false);
         };
@@ -458,7 +475,7 @@ impl Traffic {
     ///
     /// # Errors
     /// If the map of connections cannot be read.
-    pub fn connections(&self) -> Result<Vec<(Ends, Connection)>, TrafficError> {
+    pub fn connections(&self) -> Result<Vec<(ConnectionEnds, Connection)>, TrafficError> {
         self.maps.connections()
     }
 
@@ -468,36 +485,41 @@ impl Traffic {
     /// per second or more is no limit.
     ///
     /// # Errors
-    /// If the lease is zero or above [`lease::LONGEST`], or 65,536 connections have a pacing rate already.
-    pub fn pace(&mut self, ends: Ends, pace: Option<Rate>, lease: Duration) -> Result<bool, TrafficError> {
-        let Some(rate) = pace else {
-            self.maps.free(ends)?;
+    /// If the lease is zero or above [`lease::MAX_LEASE`], or 65,536 connections have a pacing rate already.
+    pub fn set_pacing_rate(
+        &mut self,
+        ends: ConnectionEnds,
+        pacing_rate: Option<Rate>,
+        lease: Duration,
+    ) -> Result<bool, TrafficError> {
+        let Some(rate) = pacing_rate else {
+            self.maps.remove_pacing_rate(ends)?;
             return Ok(self.maps.connection(ends)?.is_some());
         };
-        if lease.is_zero() || lease > lease::LONGEST {
-            return Err(TrafficError::Lease(lease));
+        if lease.is_zero() || lease > lease::MAX_LEASE {
+            return Err(TrafficError::InvalidLease(lease));
         }
-        let rate = (rate.get() as u64).max(u64::from(MIN_PACE));
-        self.maps.set_pace(ends, rate, now() + lease)?;
-        let there = self.maps.connection(ends)?.is_some();
-        if !there {
+        let rate = (rate.get() as u64).max(u64::from(MIN_PACING_RATE));
+        self.maps.set_pacing_rate(ends, rate, monotonic_now() + lease)?;
+        let exists = self.maps.connection(ends)?.is_some();
+        if !exists {
             // The connection may have closed before, and no event will remove the entry.
-            self.maps.free(ends)?;
+            self.maps.remove_pacing_rate(ends)?;
         }
-        Ok(there)
+        Ok(exists)
     }
 
     /// The next event; none if all have been read. [`AsFd`] gives a descriptor that is readable if there are more.
-    pub fn event(&mut self) -> Option<Event> {
-        self.maps.event()
+    pub fn next_event(&mut self) -> Option<ConnectionEvent> {
+        self.maps.next_event()
     }
 
     /// The losses so far.
     ///
     /// # Errors
     /// If the map of counts cannot be read.
-    pub fn counts(&self) -> Result<Counts, TrafficError> {
-        self.maps.counts()
+    pub fn loss_counts(&self) -> Result<LossCounts, TrafficError> {
+        self.maps.loss_counts()
     }
 
     /// Removes all programs and maps from the kernel, after the pacing rates. Returns the number of connections that keep their pacing rate
@@ -506,9 +528,9 @@ impl Traffic {
     /// # Errors
     /// If a program, map or file cannot be removed.
     pub fn stop(mut self) -> Result<usize, TrafficError> {
-        let left = self.maps.let_go(&[], &[])?;
+        let still_paced = self.maps.retain_applications(&[], &[])?;
         self.folder.remove()?;
-        Ok(left)
+        Ok(still_paced)
     }
 }
 
@@ -524,27 +546,27 @@ impl AsFd for Traffic {
 /// # Errors
 /// If an agent runs, or a program, map or file cannot be removed.
 pub fn cleanup() -> Result<bool, TrafficError> {
-    let found = Folder::found(None)?;
-    let was_there = !found.is_empty();
-    for folder in found {
+    let folders = PinFolder::open_existing(None)?;
+    let has_any = !folders.is_empty();
+    for folder in folders {
         // A folder that is incomplete has no pacing rates to remove.
         if folder.is_current()
             && let Ok(mut maps) = Maps::open(&folder)
         {
-            maps.let_go(&[], &[])?;
+            maps.retain_applications(&[], &[])?;
         }
         folder.remove()?;
     }
-    Ok(was_there)
+    Ok(has_any)
 }
 
 /// Whether [`cleanup`] can find programs and maps. It cannot if another file system is mounted on `/sys`, as under `ip netns exec`.
-pub fn is_seen() -> bool {
-    Folder::is_seen()
+pub fn is_bpf_fs_visible() -> bool {
+    PinFolder::is_bpf_fs_visible()
 }
 
 /// The time of the BPF programs' clock, CLOCK_MONOTONIC.
-pub fn now() -> Duration {
+pub fn monotonic_now() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).expect("Linux always has CLOCK_MONOTONIC").into()
 }
 
@@ -554,15 +576,17 @@ fn has_ports<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> bool {
 }
 
 /// Checks that no two applications overlap: their traffic would count twice.
-fn apart(rules: &[Rule], cgroups: &[Cgroup]) -> Result<(), TrafficError> {
+fn check_overlap(rules: &[Rule], cgroups: &[Cgroup]) -> Result<(), TrafficError> {
     for (index, (rule, cgroup)) in rules.iter().zip(cgroups).enumerate() {
-        for (other, known) in rules.iter().zip(cgroups).take(index) {
+        for (other, other_cgroup) in rules.iter().zip(cgroups).take(index) {
             // A port applies to packets that no cgroup has a class for, so it cannot overlap with a cgroup.
-            let inside = match (rule.port, other.port) {
-                (None, None) => cgroup.path.starts_with(&known.path) || known.path.starts_with(&cgroup.path),
+            let overlaps = match (rule.port, other.port) {
+                (None, None) => {
+                    cgroup.path.starts_with(&other_cgroup.path) || other_cgroup.path.starts_with(&cgroup.path)
+                }
                 (one, another) => one == another,
             };
-            if inside || rule.name == other.name {
+            if overlaps || rule.name == other.name {
                 return Err(TrafficError::Overlap(other.to_string(), rule.to_string()));
             }
         }
@@ -571,33 +595,38 @@ fn apart(rules: &[Rule], cgroups: &[Cgroup]) -> Result<(), TrafficError> {
 }
 
 /// Returns the number of an interface of the calling thread's network namespace.
-fn number(interface: &Interface) -> Result<u32, TrafficError> {
+fn read_index(interface: &Interface) -> Result<u32, TrafficError> {
     #[derive(Deserialize)]
     struct Link {
         ifindex: u32,
         link_type: String,
     }
     let name = interface.to_string();
-    let text = ask("ip", &["-j", "link", "show", "dev", &name])?;
+    let text = run_tool("ip", &["-j", "link", "show", "dev", &name])?;
     let links: Vec<Link> = serde_json::from_str(&text).unwrap_or_default();
     let unknown = || Link { ifindex: 0, link_type: text.chars().take(200).collect() };
     let link = links.into_iter().next().unwrap_or_else(unknown);
     match link.link_type.as_str() {
         "ether" | "loopback" => Ok(link.ifindex),
-        _ => Err(TrafficError::Interface { interface: name, kind: link.link_type }),
+        _ => Err(TrafficError::NotEthernet { interface: name, kind: link.link_type }),
     }
 }
 
-fn marked(applications: &[Application], id: ApplicationId, ends: &Ends) -> ApplicationId {
-    let known = applications.iter().find(|known| known.id == id.0);
-    if known.is_none_or(|known| known.rule.port.is_none() && known.rule.class.is_some()) {
+fn marking_application(
+    applications: &[Application],
+    id: ApplicationId,
+    ends: &ConnectionEnds,
+) -> ApplicationId {
+    let application = applications.iter().find(|known| known.id == id.0);
+    if application.is_none_or(|known| known.rule.port.is_none() && known.rule.class.is_some()) {
         return id;
     }
-    let with = |port: u16| {
-        let is_it = |known: &&Application| known.rule.port == Some(port) && known.rule.class.is_some();
-        applications.iter().find(is_it).map(|known| ApplicationId(known.id))
+    let application_of_port = |port: u16| {
+        let has_port_and_class =
+            |known: &&Application| known.rule.port == Some(port) && known.rule.class.is_some();
+        applications.iter().find(has_port_and_class).map(|known| ApplicationId(known.id))
     };
-    with(ends.local.port()).or_else(|| with(ends.remote.port())).unwrap_or(id)
+    application_of_port(ends.local.port()).or_else(|| application_of_port(ends.remote.port())).unwrap_or(id)
 }
 
 #[cfg(test)]
@@ -605,9 +634,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn traffic_may_be_kept_by_another_thread() {
-        fn sent<T: Send>() {}
-        sent::<Traffic>();
+    fn traffic_is_send() {
+        fn assert_send<T: Send>() {}
+        assert_send::<Traffic>();
     }
 
     #[test]
@@ -615,22 +644,37 @@ mod tests {
         let rules = ["web=a:1", "free=b", "one=port/8080:2", "two=port/8081:3", "none=port/9000"];
         let application = |(id, rule): (u64, &str)| Application { rule: rule.parse().unwrap(), id };
         let applications: Vec<Application> = (0..).zip(rules).map(application).collect();
-        let of = |id: u64, local: u16, remote: u16| {
-            let ends = Ends { local: ([10, 0, 0, 1], local).into(), remote: ([10, 0, 0, 2], remote).into() };
-            marked(&applications, ApplicationId(id), &ends).0
+        let marking_id = |id: u64, local: u16, remote: u16| {
+            let ends = ConnectionEnds {
+                local: ([10, 0, 0, 1], local).into(),
+                remote: ([10, 0, 0, 2], remote).into(),
+            };
+            marking_application(&applications, ApplicationId(id), &ends).0
         };
         // A class of the cgroup applies first. Without one, the port's class applies.
-        assert_eq!([of(0, 8080, 5), of(1, 8080, 5), of(1, 5, 8081), of(1, 5, 6)], [0, 2, 3, 1]);
+        assert_eq!(
+            [marking_id(0, 8080, 5), marking_id(1, 8080, 5), marking_id(1, 5, 8081), marking_id(1, 5, 6)],
+            [0, 2, 3, 1]
+        );
         // The local port applies first, whichever application saw the connection first. A port without a class is ignored.
-        assert_eq!([of(3, 8080, 8081), of(2, 8081, 8080), of(1, 9000, 8081), of(4, 9000, 5)], [2, 3, 3, 4]);
+        assert_eq!(
+            [
+                marking_id(3, 8080, 8081),
+                marking_id(2, 8081, 8080),
+                marking_id(1, 9000, 8081),
+                marking_id(4, 9000, 5)
+            ],
+            [2, 3, 3, 4]
+        );
         // An application that is no longer one of these.
-        assert_eq!([of(9, 8080, 5), of(9, 5, 6)], [9, 9]);
+        assert_eq!([marking_id(9, 8080, 5), marking_id(9, 5, 6)], [9, 9]);
     }
 
     #[test]
     fn verifier_messages_keep_the_first_and_last_lines() {
-        let said = "refused: 0\n1\n2\n3\n4\n5";
-        let TrafficError::Kernel { said, .. } = TrafficError::kernel("x", &io::Error::other(said)) else {
+        let text = "refused: 0\n1\n2\n3\n4\n5";
+        let TrafficError::Kernel { message: said, .. } = TrafficError::kernel("x", &io::Error::other(text))
+        else {
             panic!("it is of the kernel")
         };
         assert_eq!(said, "refused: 0 ... 2; 3; 4; 5");

@@ -10,106 +10,107 @@ use std::path::Path;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::runtime::Builder;
 use weir_agent::live::endpoint::endpoint;
-use weir_agent::live::watchdog::{self, Start};
+use weir_agent::live::watchdog::{self, WatchdogCommand};
 use weir_agent::live::{self, Link, Settings};
-use weir_agent::queues::{self, Desired, Device, Interface, QueueError, Replace};
-use weir_agent::traffic::{self, Event, EventKind, Traffic, TrafficError};
+use weir_agent::queues::{self, DesiredQueues, Device, Interface, QueueError, ReplaceableRoots};
+use weir_agent::traffic::{self, ConnectionEvent, EventKind, Traffic, TrafficError};
 use weir_console::failure::Failure;
 use weir_console::{interrupt, output};
 
-use crate::args::{self, Port};
-use crate::serve::asked_to_stop;
+use crate::args::{self, SwitchPort};
+use crate::serve::wait_for_stop_signal;
 
 /// Runs `weir agent`.
 pub fn agent(args: &args::Agent) -> Result<(), Failure> {
     match args {
         args::Agent::Run(args) => run(args),
-        args::Agent::Queues(args) => queues(args),
-        args::Agent::Traffic(args) => follow(args),
+        args::Agent::Queues(args) => configure_queues(args),
+        args::Agent::Traffic(args) => print_traffic(args),
         args::Agent::Cleanup => cleanup(),
-        args::Agent::Watchdog { socket, interfaces } => watch(socket, interfaces),
+        args::Agent::Watchdog { socket, interfaces } => run_watchdog(socket, interfaces),
     }
 }
 
 fn run(args: &args::AgentRun) -> Result<(), Failure> {
-    let files = args.credentials.files(&args.coordinator, args.insecure)?;
+    let files = args.credentials.tls_files(&args.coordinator, args.insecure)?;
     let coordinator = endpoint(&args.coordinator, files).map_err(Failure::input)?;
     // A switch runs no programs: it has no socket for them.
     let local_socket = args.rate.filter(|_| !args.dry_run).map(|_| args.socket.clone());
-    let mut links: Vec<Link> = args.ports.iter().map(Port::link).collect();
+    let mut links: Vec<Link> = args.ports.iter().map(SwitchPort::to_link).collect();
     links.extend(args.rate.map(|rate| Link { rate, interfaces: args.traffic.interfaces.clone() }));
     let interfaces: Vec<Interface> = links.iter().flat_map(|link| link.interfaces.clone()).collect();
     // A missing interface is an error now, not at the first order for it.
-    interfaces.iter().try_for_each(|interface| Device::read(interface).map(drop)).map_err(failure)?;
+    interfaces.iter().try_for_each(|interface| Device::read(interface).map(drop)).map_err(queue_failure)?;
     // The second is right also after the file was replaced.
     let program = env::current_exe().ok().filter(|path| path.exists()).unwrap_or("/proc/self/exe".into());
-    let watchdog = local_socket.clone().map(|local_socket| Start {
+    let watchdog = local_socket.clone().map(|local_socket| WatchdogCommand {
         program,
         args: vec!["agent".to_owned(), "watchdog".to_owned()],
         local_socket,
     });
     let settings =
         Settings { coordinator, host: args.host, links, local_socket, watchdog, dry_run: args.dry_run };
-    interrupt::watch();
-    let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::undone)?;
+    interrupt::record_signals();
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::runtime)?;
     let traffic = match &args.traffic.applications[..] {
         [] => None,
         applications => Some(Traffic::start(applications, &interfaces).map_err(traffic_failure)?),
     };
-    let (left, ended) = runtime.block_on(live::run(settings, traffic, asked_to_stop()));
+    let (remaining, result) = runtime.block_on(live::run(settings, traffic, wait_for_stop_signal()));
     // A running change of queues ends before the queues are removed.
     drop(runtime);
-    let mut results = vec![ended.map_err(Failure::undone)];
-    results.extend(left.traffic.map(stop));
-    let existing = left.interfaces.iter().filter(|interface| interface.index().is_some() && !args.dry_run);
-    results.extend(existing.map(|interface| interface.restore().map(drop).map_err(failure)));
+    let mut results = vec![result.map_err(Failure::runtime)];
+    results.extend(remaining.traffic.map(stop_traffic));
+    let existing =
+        remaining.interfaces.iter().filter(|interface| interface.index().is_some() && !args.dry_run);
+    results.extend(existing.map(|interface| interface.restore().map(drop).map_err(queue_failure)));
     // All of it is attempted, and the first error is reported.
     results.into_iter().collect()
 }
 
 /// Runs until the agent at the standard input has exited and its last lease has ended.
-fn watch(socket: &Path, interfaces: &[u32]) -> Result<(), Failure> {
-    interrupt::watch();
-    let agent = std::io::stdin().as_fd().try_clone_to_owned().map_err(Failure::undone)?;
-    watchdog::run(agent, socket, interfaces, interrupt::asked).map_err(Failure::undone)
+fn run_watchdog(socket: &Path, interfaces: &[u32]) -> Result<(), Failure> {
+    interrupt::record_signals();
+    let agent = std::io::stdin().as_fd().try_clone_to_owned().map_err(Failure::runtime)?;
+    watchdog::run(agent, socket, interfaces, interrupt::is_requested).map_err(Failure::runtime)
 }
 
-fn queues(args: &args::AgentQueues) -> Result<(), Failure> {
+fn configure_queues(args: &args::AgentQueues) -> Result<(), Failure> {
     let interface = &args.interface;
-    let segments = Device::read(interface).map_err(failure)?.segments;
+    let segments = Device::read(interface).map_err(queue_failure)?.segments;
     let desired =
-        Desired::new(args.rate, segments, &args.weights, &BTreeMap::new()).map_err(Failure::input)?;
+        DesiredQueues::new(args.rate, segments, &args.weights, &BTreeMap::new()).map_err(Failure::input)?;
     let text = if args.dry_run {
-        interface.commands(&desired).map_err(failure)?
+        interface.tc_commands(&desired).map_err(queue_failure)?
     } else {
-        let list = interface.reconcile(&desired, Replace::Restorable).map_err(failure)?;
+        let list = interface.reconcile(&desired, ReplaceableRoots::Restorable).map_err(queue_failure)?;
         format!("{interface}: {} queues, {} changes\n", args.weights.len(), list.len())
     };
     Ok(output::print(text)?)
 }
 
-fn follow(args: &args::AgentTraffic) -> Result<(), Failure> {
-    interrupt::watch();
+fn print_traffic(args: &args::AgentTraffic) -> Result<(), Failure> {
+    interrupt::record_signals();
     let args::ObservedTraffic { interfaces, applications } = &args.traffic;
     let mut traffic = Traffic::start(applications, interfaces).map_err(traffic_failure)?;
-    let ended = print_events(&mut traffic);
-    stop(traffic)?;
-    ended
+    let result = print_events(&mut traffic);
+    stop_traffic(traffic)?;
+    result
 }
 
 /// Removes all programs from the kernel, and reports what went wrong.
-fn stop(traffic: Traffic) -> Result<(), Failure> {
-    let counts = traffic.counts().map_err(traffic_failure)?;
+fn stop_traffic(traffic: Traffic) -> Result<(), Failure> {
+    let counts = traffic.loss_counts().map_err(traffic_failure)?;
     // Also if the standard error is closed.
     let paced = traffic.stop().map_err(traffic_failure)?;
-    for (count, what) in [
-        (counts.lost, "events were lost"),
-        (counts.refused, "connections were not followed: too many at once"),
+    for (count, message) in [
+        (counts.lost_events, "events were lost"),
+        (counts.tracking_failures, "connections were not followed: too many at once"),
         (paced as u64, "connections keep their pace: their peers did not answer"),
     ] {
         if count > 0 {
             // A closed standard error cannot be reported anywhere.
-            let _ = writeln!(std::io::stderr(), "weir: {count} {what}");
+            let _ = writeln!(std::io::stderr(), "weir: {count} {message}");
         }
     }
     Ok(())
@@ -117,14 +118,14 @@ fn stop(traffic: Traffic) -> Result<(), Failure> {
 
 /// Prints events until a signal asks to stop.
 fn print_events(traffic: &mut Traffic) -> Result<(), Failure> {
-    while !interrupt::asked() {
+    while !interrupt::is_requested() {
         traffic.refresh().map_err(traffic_failure)?;
         if !traffic.inspection().is_intact() {
             traffic.repair().1.map_err(traffic_failure)?;
         }
         let mut text = String::new();
-        while let Some(event) = traffic.event() {
-            text += &line(traffic, &event);
+        while let Some(event) = traffic.next_event() {
+            text += &event_line(traffic, &event);
         }
         if !text.is_empty() {
             output::print(text)?;
@@ -132,19 +133,19 @@ fn print_events(traffic: &mut Traffic) -> Result<(), Failure> {
         let mut waits = [PollFd::new(traffic.as_fd(), PollFlags::POLLIN)];
         match poll(&mut waits, PollTimeout::from(250u8)) {
             Ok(_) | Err(nix::Error::EINTR) => {}
-            Err(error) => return Err(Failure::undone(format_args!("events: {error}"))),
+            Err(error) => return Err(Failure::runtime(format_args!("events: {error}"))),
         }
     }
     Ok(())
 }
 
-fn line(traffic: &Traffic, event: &Event) -> String {
-    let Event { at, what, ends, connection } = event;
-    let name = traffic.name(connection.application).unwrap_or("-");
+fn event_line(traffic: &Traffic, event: &ConnectionEvent) -> String {
+    let ConnectionEvent { time: at, kind: what, ends, connection } = event;
+    let name = traffic.application_name(connection.application).unwrap_or("-");
     match what {
         EventKind::Opened => format!("{name} opened {ends}\n"),
         EventKind::Closed => {
-            let took = at.saturating_sub(connection.opened).as_secs_f64();
+            let took = at.saturating_sub(connection.opened_at).as_secs_f64();
             let (sent, received) = (connection.sent, connection.received);
             format!("{name} closed {ends} sent {sent} received {received} after {took:.3} s\n")
         }
@@ -154,13 +155,13 @@ fn line(traffic: &Traffic, event: &Event) -> String {
 fn cleanup() -> Result<(), Failure> {
     // First: it fails if an agent runs, before anything is changed.
     let had_programs = traffic::cleanup().map_err(traffic_failure)?;
-    let done = queues::cleanup().map_err(failure)?;
-    let mut text: String = done.iter().map(|interface| format!("{interface}: restored\n")).collect();
+    let restored = queues::cleanup().map_err(queue_failure)?;
+    let mut text: String = restored.iter().map(|interface| format!("{interface}: restored\n")).collect();
     if had_programs {
         text += "BPF programs: removed\n";
     }
-    let spaces = ["/proc/self/ns/mnt", "/proc/1/ns/mnt"].map(|space| fs::read_link(space).ok());
-    if !traffic::is_seen() && spaces[0] != spaces[1] {
+    let mount_namespaces = ["/proc/self/ns/mnt", "/proc/1/ns/mnt"].map(|space| fs::read_link(space).ok());
+    if !traffic::is_bpf_fs_visible() && mount_namespaces[0] != mount_namespaces[1] {
         eprintln!(
             "weir agent: no BPF file system at /sys/fs/bpf: programs of an earlier agent cannot be found; help: use \
              `nsenter --net=/run/netns/NAME` instead of `ip netns exec`"
@@ -172,13 +173,13 @@ fn cleanup() -> Result<(), Failure> {
     Ok(output::print(text)?)
 }
 
-fn failure(error: QueueError) -> Failure {
-    Failure::undone(error)
+fn queue_failure(error: QueueError) -> Failure {
+    Failure::runtime(error)
 }
 
 fn traffic_failure(error: TrafficError) -> Failure {
     match error {
-        TrafficError::Overlap(..) | TrafficError::Interface { .. } => Failure::input(error),
-        _ => Failure::undone(error),
+        TrafficError::Overlap(..) | TrafficError::NotEthernet { .. } => Failure::input(error),
+        _ => Failure::runtime(error),
     }
 }

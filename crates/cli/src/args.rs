@@ -23,38 +23,38 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use weir_trace::TraceUnit;
 
+use value::integer_in;
 #[cfg(feature = "papers")]
-use value::interval;
-use value::whole;
+use value::parse_interval;
 #[cfg(any(feature = "live", feature = "papers"))]
-use value::{port_rate, up_to_1000};
+use value::{parse_port_rate, parse_up_to_1000};
 
 #[cfg(all(feature = "live", target_os = "linux"))]
-pub use agent::{Agent, AgentQueues, AgentRun, AgentTraffic, ObservedTraffic, Port};
+pub use agent::{Agent, AgentQueues, AgentRun, AgentTraffic, ObservedTraffic, SwitchPort};
 #[cfg(feature = "live")]
-pub use coordinator::{Ctl, CtlCommand, Log, PolicyCommand, Serve};
+pub use coordinator::{Ctl, CtlCommand, LogFormat, PolicyCommand, Serve};
 pub use fabric::{Fabric, FabricCheck, FabricDescribe, FabricGenerate};
 pub use predict::{Predict, PredictConnections, PredictTrain};
 #[cfg(all(feature = "live", target_os = "linux"))]
-pub use profile::{Profile, ProfilePlace, application};
-pub use replay::{Compare, Details, Experiment, Explain, Network, Replay, Sim, Sweep};
+pub use profile::{LimitedLinks, Profile, parse_application_name};
+pub use replay::{Compare, DetailFiles, Experiment, Explain, NetworkOptions, ReplayOptions, Sim, Sweep};
 #[cfg(all(feature = "papers", feature = "live", target_os = "linux"))]
 pub use reproduce::LiveReproduction;
 #[cfg(feature = "papers")]
-pub use reproduce::{Page, Replayed, Reproduce};
-pub use saba::{Saba, SabaProfile, SabaRun, SabaShares, SabaWeights, SharingMode};
+pub use reproduce::{PageOptions, ReplayInput, Reproduce};
+pub use saba::{Saba, SabaProfile, SabaRun, SabaWeightOptions, SabaWeights, SharingMode};
 pub use share::Share;
 #[cfg(all(feature = "live", target_os = "linux"))]
-pub use testbed::{Bed, Testbed, TestbedIncast, TestbedList, TestbedRun, TestbedUp};
+pub use testbed::{Testbed, TestbedIncast, TestbedList, TestbedName, TestbedRun, TestbedUp};
 pub use trace::{Convert, Describe, Generate, Trace, TraceFormat};
-pub use value::{Setting, Vary, first_repeated};
+pub use value::{VariedParameter, VariedSetting, first_repeated};
 
-const INPUT: &str = "Input";
-const OUTPUT: &str = "Output";
-const RUNNING: &str = "Running";
+const INPUT_HEADING: &str = "Input";
+const OUTPUT_HEADING: &str = "Output";
+const RUNNING_HEADING: &str = "Running";
 
 /// The commands that this build lacks, by the feature that adds them.
-pub const MISSING: &[(&str, &[&str])] = &[
+pub const MISSING_COMMANDS: &[(&str, &[&str])] = &[
     #[cfg(not(feature = "docs"))]
     ("docs", &["completions", "man", "reference"]),
     #[cfg(not(feature = "live"))]
@@ -73,8 +73,8 @@ pub const MISSING: &[(&str, &[&str])] = &[
     version,
     arg_required_else_help = true,
     subcommand_required = true,
-    after_help = format!("{EXIT_CODES}{}", missing_commands()),
-    after_long_help = format!("{EXIT_CODES}{}\n\n{EXAMPLES}", missing_commands())
+    after_help = format!("{EXIT_CODES}{}", missing_commands_help()),
+    after_long_help = format!("{EXIT_CODES}{}\n\n{EXAMPLES}", missing_commands_help())
 )]
 pub struct Cli {
     /// What to do.
@@ -95,8 +95,8 @@ Examples:
   weir trace generate --preset facebook --seed 7 --out trace.txt";
 
 /// What the help of a reduced build says of the commands that it lacks.
-fn missing_commands() -> String {
-    let lines = MISSING.iter().map(|(feature, commands)| {
+fn missing_commands_help() -> String {
+    let lines = MISSING_COMMANDS.iter().map(|(feature, commands)| {
         format!(
             "\n\nBuilt without `{feature}`, which adds {}; run `make install` for all commands.",
             commands.join(", ")
@@ -178,35 +178,35 @@ pub enum Format {
 
 /// The trace to read and how to read it.
 #[derive(Debug, Args)]
-#[command(next_help_heading = INPUT)]
-pub struct Input {
+#[command(next_help_heading = INPUT_HEADING)]
+pub struct TraceInput {
     /// The trace, in the coflow-benchmark format or in Weir's own; `-` is the standard input
     #[arg(value_hint = ValueHint::FilePath, help_heading = None)]
     pub trace: PathBuf,
 
     #[command(flatten)]
-    pub reading: Reading,
+    pub read_options: ReadOptions,
 }
 
 /// How to read a trace.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = INPUT)]
-pub struct Reading {
+#[command(next_help_heading = INPUT_HEADING)]
+pub struct ReadOptions {
     /// A megabyte of a coflow-benchmark trace: MB (10^6 bytes) or MiB (2^20 bytes)
     #[arg(long, value_name = "UNIT", default_value = "MB")]
     pub trace_unit: TraceUnit,
 
     /// The maximum number of flows, which bounds memory: about 100 bytes a flow
-    #[arg(long, value_name = "N", default_value_t = weir_trace::Limits::default().max_flows, value_parser = whole(1..=100_000_000_usize))]
+    #[arg(long, value_name = "N", default_value_t = weir_trace::Limits::default().max_flows, value_parser = integer_in(1..=100_000_000_usize))]
     pub max_flows: usize,
 }
 
 /// How to run.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = RUNNING)]
-pub struct Running {
+#[command(next_help_heading = RUNNING_HEADING)]
+pub struct RunOptions {
     /// The number of concurrent runs; with more than one, measured times are less accurate and results do not change
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(1..=1024_usize))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = integer_in(1..=1024_usize))]
     pub jobs: usize,
 
     /// Show no progress bar; without a terminal, none is shown anyway
@@ -216,7 +216,7 @@ pub struct Running {
 
 /// Where a result goes.
 #[derive(Debug, Args)]
-#[command(next_help_heading = OUTPUT)]
+#[command(next_help_heading = OUTPUT_HEADING)]
 pub struct Output {
     /// How to write the result
     #[arg(long, value_enum, default_value_t = Format::Table, global = true)]

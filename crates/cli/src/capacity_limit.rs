@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use weir_console::failure::Failure;
-use weir_console::table::{bytes, count, percent, rate};
+use weir_console::table::{format_bytes, format_count, format_percent, format_rate};
 use weir_core::model::{Goodput, Trunks};
 use weir_core::units::Rate;
-use weir_sim::{NetworkModel, Options};
-use weir_trace::incast::Measured;
+use weir_sim::{NetworkModel, ReplayOptions};
+use weir_trace::incast::IncastMeasurements;
 
 use crate::args;
 
@@ -24,7 +24,7 @@ pub enum CapacityLimit {
 /// Measurements of incast, and the buffer of the simulated ports.
 pub struct Incast {
     name: String,
-    measured: Measured,
+    measured: IncastMeasurements,
     buffer: u32,
 }
 
@@ -40,7 +40,7 @@ impl CapacityLimit {
     ///
     /// # Errors
     /// If its file cannot be read, or does not fit the options.
-    pub fn read(args: &args::Network) -> Result<Option<CapacityLimit>, Failure> {
+    pub fn read(args: &args::NetworkOptions) -> Result<Option<CapacityLimit>, Failure> {
         if let (Some(path), Some(buffer)) = (&args.incast, args.buffer) {
             return Incast::read(path, buffer).map(|incast| Some(CapacityLimit::Incast(incast)));
         }
@@ -52,8 +52,8 @@ impl CapacityLimit {
     }
 
     /// Applies the limit to a replay at the port rate of `options`. A fabric sets the port rate.
-    pub fn apply(&self, options: &mut Options) {
-        options.behind = Some(match self {
+    pub fn apply(&self, options: &mut ReplayOptions) {
+        options.network_model = Some(match self {
             CapacityLimit::Incast(incast) => NetworkModel::Goodput(incast.goodput(options.port_rate)),
             CapacityLimit::Fabric(fabric) => {
                 options.port_rate = fabric.trunks.port_rate();
@@ -76,15 +76,15 @@ impl CapacityLimit {
             CapacityLimit::Incast(incast) => incast.caption(port_rate),
             CapacityLimit::Fabric(Fabric { name, seed, trunks }) => format!(
                 "{name}: {} with {} between switches, of {} in all; each flow takes one of the shortest paths, by a hash with seed {seed}.\n",
-                count(trunks.ports(), "host"),
-                count(trunks.capacities().len(), "link"),
-                rate(trunks.capacities().iter().sum()),
+                format_count(trunks.ports(), "host"),
+                format_count(trunks.capacities().len(), "link"),
+                format_rate(trunks.capacities().iter().sum()),
             ),
         }
     }
 
     /// The limit as columns of a record.
-    pub fn values(&self) -> [(&'static str, Value); 2] {
+    pub fn record_fields(&self) -> [(&'static str, Value); 2] {
         match self {
             CapacityLimit::Incast(Incast { name, buffer, .. }) => {
                 [("incast", name.as_str().into()), ("buffer_packets", (*buffer).into())]
@@ -137,21 +137,23 @@ impl Incast {
         let Incast { name, measured, buffer } = self;
         let incast = &measured.incast;
         let goodput = self.goodput(port_rate);
-        let (best, max) =
-            (goodput.best() as u32, incast.connections().iter().copied().max().unwrap_or_default());
+        let (best, max) = (
+            goodput.best_connections() as u32,
+            incast.connections().iter().copied().max().unwrap_or_default(),
+        );
         let mut text = format!(
             "{name}: incast of {} a connection, measured on a link of {}, {measured}; ports buffer {}: up to {} {} nothing, {max} leave {} of a port.\n",
-            bytes(incast.bytes()),
-            rate(incast.link()),
-            count(*buffer, "packet"),
-            count(best, "connection"),
+            format_bytes(incast.bytes()),
+            format_rate(incast.link_rate()),
+            format_count(*buffer, "packet"),
+            format_count(best, "connection"),
             if best == 1 { "costs" } else { "cost" },
-            percent(goodput.part(max as usize)),
+            format_percent(goodput.utilization(max as usize)),
         );
         if let Some(error) = incast.interpolation_error(port_rate) {
             text += &format!(
                 "Interpolation between neighbouring buffers predicts a measured buffer within {} of a port on average.\n",
-                percent(error)
+                format_percent(error)
             );
         }
         text

@@ -1,16 +1,16 @@
 //! `weir sim` and `weir compare`.
 
-mod details;
+mod outputs;
 mod table;
 
-use details::Outputs;
-pub use details::check_distinct;
+use outputs::Outputs;
+pub use outputs::check_distinct;
 use weir_console::failure::Failure;
 use weir_console::record::Record;
 
 use crate::args;
 use crate::metrics::{Baseline, Metrics};
-use crate::network::{Network, Replay, run_all};
+use crate::network::{Network, Replay, run_replays};
 use crate::render;
 use crate::source::Source;
 
@@ -21,11 +21,12 @@ pub fn sim(args: &args::Sim) -> Result<(), Failure> {
     let source = Source::read(&experiment.input, experiment.replay.per_stage)?;
     let network = Network::read(&experiment.replay, &experiment.network, details.per_flow.is_some())?;
     let policies = std::slice::from_ref(policy);
-    let outcomes = replay_policies(&source, &network, policies, &experiment.running)?;
+    let outcomes = replay_policies(&source, &network, policies, &experiment.run_options)?;
 
     let metrics = Metrics::new(&source, &source.workload, &network, !experiment.no_timing);
     let record = metrics.record(policy, &outcomes[0], None)?;
-    let table = || format!("{}\n{}", caption(&source, &network, |_| false), table::one(&record));
+    let table =
+        || format!("{}\n{}", caption(&source, &network, |_| false), table::single_policy_table(&record));
     let text = render::object(experiment.output.format, table, || record.clone(), || vec![record.clone()]);
     outputs.write(&text, &source, policies, &outcomes)
 }
@@ -39,18 +40,18 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
     let network = Network::read(&experiment.replay, &experiment.network, details.per_flow.is_some())?;
     let policies =
         if policies.is_empty() { network.default_policies(&source.workload) } else { policies.clone() };
-    let (policies, base) = with_baseline(&policies, baseline.as_ref())?;
-    let outcomes = replay_policies(&source, &network, &policies, &experiment.running)?;
+    let (policies, baseline_position) = with_baseline(&policies, baseline.as_ref())?;
+    let outcomes = replay_policies(&source, &network, &policies, &experiment.run_options)?;
 
     let metrics = Metrics::new(&source, &source.workload, &network, !experiment.no_timing);
-    let baseline = Baseline::new(&policies[base], &outcomes[base]);
+    let baseline = Baseline::new(&policies[baseline_position], &outcomes[baseline_position]);
     let records = policies.iter().zip(&outcomes);
     let records = records.map(|(policy, outcome)| metrics.record(policy, outcome, Some(&baseline)));
     let records: Vec<Record> = records.collect::<Result<_, _>>()?;
     let table = || {
         let head = caption(&source, &network, |_| false);
-        let tables = if *wide { table::wide } else { table::short };
-        head + &tables(&records, &policies[base], metrics.min_mean_cct())
+        let tables = if *wide { table::wide_table } else { table::short_table };
+        head + &tables(&records, &policies[baseline_position], metrics.min_mean_cct())
     };
     let text = render::list(experiment.output.format, table, || records.clone());
     outputs.write(&text, &source, &policies, &outcomes)
@@ -60,15 +61,15 @@ fn replay_policies(
     source: &Source,
     network: &Network,
     policies: &[String],
-    running: &args::Running,
+    run_options: &args::RunOptions,
 ) -> Result<Vec<weir_sim::Outcome>, Failure> {
-    let replay = |policy: &String| Replay { policy: policy.clone(), workload: &source.workload, network };
-    run_all(&policies.iter().map(replay).collect::<Vec<_>>(), running)
+    let to_replay = |policy: &String| Replay { policy: policy.clone(), workload: &source.workload, network };
+    run_replays(&policies.iter().map(to_replay).collect::<Vec<_>>(), run_options)
 }
 
 /// What is replayed, and over which network. `varies` says which parameters a sweep varies.
-pub fn caption(source: &Source, network: &Network, varies: impl Fn(&str) -> bool) -> String {
-    source.caption() + &network.caption(varies)
+pub fn caption(source: &Source, network: &Network, is_varied: impl Fn(&str) -> bool) -> String {
+    source.caption() + &network.caption(is_varied)
 }
 
 /// The policies to replay, and the position of the baseline among them. A baseline that is not among them goes first.

@@ -6,14 +6,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_client::{Coordinator, escaped};
+use weir_client::{Coordinator, percent_encode};
 use weir_console::failure::Failure;
 use weir_console::interrupt;
-use weir_console::output::{Sink, print};
+use weir_console::output::{ResultDestination, print};
+use weir_console::policy_spec;
 use weir_console::record::{self, Record};
-use weir_console::spec;
-use weir_console::table::{Align, Table, number};
-use weir_coordinator::store::{self, Contents};
+use weir_console::table::{Alignment, Table, format_number};
+use weir_coordinator::store::{self, StoreSummary};
 
 use crate::args::{self, CtlCommand, Format, PolicyCommand};
 use crate::render;
@@ -22,17 +22,17 @@ use crate::render;
 pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
     let coordinator = connect(args)?;
     match &args.command {
-        CtlCommand::Hosts => show(args, HOSTS, coordinator.get("/v1/hosts")?),
-        CtlCommand::Switches => show(args, SWITCHES, coordinator.get("/v1/switches")?),
-        CtlCommand::Queues => show(args, QUEUES, coordinator.get("/v1/queues")?),
-        CtlCommand::Coflows => show(args, COFLOWS, coordinator.coflows()?),
-        CtlCommand::Allocation => show(args, FLOWS, coordinator.allocation()?),
-        CtlCommand::Services => show(args, SERVICES, coordinator.get("/v1/services")?),
-        CtlCommand::Applications => show(args, APPLICATIONS, coordinator.get("/v1/applications")?),
-        CtlCommand::Observed => show(args, OBSERVED, coordinator.get("/v1/observed")?),
+        CtlCommand::Hosts => print_list(args, HOSTS, coordinator.get("/v1/hosts")?),
+        CtlCommand::Switches => print_list(args, SWITCHES, coordinator.get("/v1/switches")?),
+        CtlCommand::Queues => print_list(args, QUEUES, coordinator.get("/v1/queues")?),
+        CtlCommand::Coflows => print_list(args, COFLOWS, coordinator.coflows()?),
+        CtlCommand::Allocation => print_list(args, FLOWS, coordinator.allocation()?),
+        CtlCommand::Services => print_list(args, SERVICES, coordinator.get("/v1/services")?),
+        CtlCommand::Applications => print_list(args, APPLICATIONS, coordinator.get("/v1/applications")?),
+        CtlCommand::Observed => print_list(args, OBSERVED, coordinator.get("/v1/observed")?),
         CtlCommand::Weight { service, weight } => {
             let body = json!({ "weight": weight });
-            coordinator.put(&format!("/v1/services/{}", escaped(service)), &body)?;
+            coordinator.put(&format!("/v1/services/{}", percent_encode(service)), &body)?;
             Ok(())
         }
         CtlCommand::Backup { file, replace } => backup(args, &coordinator, file, *replace),
@@ -48,7 +48,7 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
             Ok(print(text)?)
         }
         CtlCommand::Policy(PolicyCommand::Set { policy }) => {
-            let body = match spec::tree(policy) {
+            let body = match policy_spec::tree_file(policy) {
                 None => json!({ "policy": policy }),
                 Some(file) => json!({ "tree": read(Path::new(file))? }),
             };
@@ -92,14 +92,18 @@ const BACKUP: &[&str] = &[
 ];
 
 /// How long a backup may take.
-const BACKUP_LIMIT: Duration = Duration::from_secs(660);
+const BACKUP_TIMEOUT: Duration = Duration::from_secs(660);
 
 /// A backup as it arrives, which a signal ends, so that the incomplete file is removed.
 struct Interruptible<R>(R);
 
 impl<R: Read> Read for Interruptible<R> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        if interrupt::asked() { Err(io::Error::other("interrupted by a signal")) } else { self.0.read(bytes) }
+        if interrupt::is_requested() {
+            Err(io::Error::other("interrupted by a signal"))
+        } else {
+            self.0.read(bytes)
+        }
     }
 }
 
@@ -111,25 +115,25 @@ fn backup(args: &args::Ctl, coordinator: &Coordinator, file: &Path, replace: boo
             "{file}: the file exists; expected a new file; help: choose another name, or add --replace"
         )));
     }
-    interrupt::watch();
-    let lines = Interruptible(coordinator.get_stream("/v1/backup", BACKUP_LIMIT)?);
-    let Contents { epoch, bytes, records, .. } = match store::write_backup(lines, file, replace) {
+    interrupt::record_signals();
+    let lines = Interruptible(coordinator.get_stream("/v1/backup", BACKUP_TIMEOUT)?);
+    let StoreSummary { epoch, bytes, records, .. } = match store::write_backup(lines, file, replace) {
         Ok(contents) => contents,
-        Err(error) if interrupt::asked() => return Err(Failure::interrupted(error)),
-        Err(error) => return Err(Failure::undone(error)),
+        Err(error) if interrupt::is_requested() => return Err(Failure::interrupted(error)),
+        Err(error) => return Err(Failure::runtime(error)),
     };
     let mut line = json!({ "file": file.display().to_string(), "epoch": epoch, "bytes": bytes });
     for (name, count) in records {
         line[name.replace(' ', "_")] = count.into();
     }
-    show(args, BACKUP, json!([line]))
+    print_list(args, BACKUP, json!([line]))
 }
 
 /// Prints a list of objects.
-fn show(args: &args::Ctl, columns: &'static [&'static str], list: Value) -> Result<(), Failure> {
+fn print_list(args: &args::Ctl, columns: &'static [&'static str], list: Value) -> Result<(), Failure> {
     let empty = Vec::new();
     let list = list.as_array().unwrap_or(&empty);
-    let plain = |value: &Value| match value {
+    let to_cell_value = |value: &Value| match value {
         Value::Array(items) if args.output.format != Format::Json => {
             let word = |item: &Value| item.as_str().map_or_else(|| item.to_string(), str::to_owned);
             let words: Vec<String> = items.iter().map(word).collect();
@@ -146,27 +150,33 @@ fn show(args: &args::Ctl, columns: &'static [&'static str], list: Value) -> Resu
         .map(|item| {
             let mut record = Record::default();
             for column in columns {
-                record.add(column, plain(&item[*column]));
+                record.add(column, to_cell_value(&item[*column]));
             }
             record
         })
         .collect();
     let table = || {
-        let head: Vec<(&str, Align)> = columns.iter().map(|column| (*column, Align::Left)).collect();
+        let head: Vec<(&str, Alignment)> = columns.iter().map(|column| (*column, Alignment::Left)).collect();
         let mut table = Table::new(&head);
         for record in &records {
-            table.line(columns.iter().map(|column| cell(record.get(column))).collect());
+            table.add_row(columns.iter().map(|column| cell(record.get(column))).collect());
         }
         table.to_string()
     };
-    Sink::new(args.output.out.as_deref())?.fill(render::list(args.output.format, table, || records.clone()))
+    ResultDestination::new(args.output.out.as_deref())?.write_text(render::list(
+        args.output.format,
+        table,
+        || records.clone(),
+    ))
 }
 
 fn cell(value: Option<&Value>) -> String {
     match value {
         None | Some(Value::Null) => "-".to_owned(),
         Some(Value::String(text)) => text.clone(),
-        Some(Value::Number(found)) if found.is_f64() => found.as_f64().map_or_else(String::new, number),
+        Some(Value::Number(number_value)) if number_value.is_f64() => {
+            number_value.as_f64().map_or_else(String::new, format_number)
+        }
         Some(other) => other.to_string(),
     }
 }
@@ -178,9 +188,9 @@ fn read(path: &Path) -> Result<String, Failure> {
 
 /// A coordinator on this host, or one that authenticates with a certificate.
 fn connect(args: &args::Ctl) -> Result<Coordinator, Failure> {
-    let place = &args.coordinator;
-    Ok(match args.credentials.files(place, false)? {
-        None => Coordinator::local(place)?,
-        Some([certificate, key, authority]) => Coordinator::secure(place, certificate, key, authority)?,
+    let address = &args.coordinator;
+    Ok(match args.credentials.tls_files(address, false)? {
+        None => Coordinator::local(address)?,
+        Some([certificate, key, authority]) => Coordinator::secure(address, certificate, key, authority)?,
     })
 }

@@ -3,15 +3,15 @@
 mod names;
 mod table;
 
-use names::{contention, rule_name};
+use names::{contending_coflows, rule_name};
 use serde_json::{Value, json};
 use weir_console::failure::Failure;
-use weir_console::progress::{Progress, Watch};
+use weir_console::policy_spec;
+use weir_console::progress::{Progress, ReplayProgress};
 use weir_console::record::Record;
-use weir_console::spec;
-use weir_console::table::count;
-use weir_core::allocation::Standing;
-use weir_sim::explain::{Entry, Explainer, Explanation, PortSide, State, timeline};
+use weir_console::table::format_count;
+use weir_core::allocation::OrderCriterion;
+use weir_sim::explain::{DirectedPort, Explainer, Explanation, ProgressState, TimelineEntry, build_timeline};
 use weir_sim::{CoflowOutcome, Observer, Snapshot, replay};
 
 use crate::args;
@@ -24,19 +24,19 @@ use crate::source::Source;
 const MAX_ENTRIES: usize = 24;
 
 /// Shows progress and follows the coflow.
-struct Both<'a> {
-    watch: Watch,
+struct ExplainObserver<'a> {
+    watch: ReplayProgress,
     explainer: &'a mut Explainer,
 }
 
-impl Observer for Both<'_> {
-    fn scheduled(&mut self, moment: &Snapshot<'_>) -> bool {
-        self.explainer.scheduled(moment) && self.watch.scheduled(moment)
+impl Observer for ExplainObserver<'_> {
+    fn on_schedule(&mut self, snapshot: &Snapshot<'_>) -> bool {
+        self.explainer.on_schedule(snapshot) && self.watch.on_schedule(snapshot)
     }
 
-    fn done(&mut self, outcome: &CoflowOutcome) {
-        self.explainer.done(outcome);
-        self.watch.done(outcome);
+    fn on_coflow_completed(&mut self, outcome: &CoflowOutcome) {
+        self.explainer.on_coflow_completed(outcome);
+        self.watch.on_coflow_completed(outcome);
     }
 }
 
@@ -48,27 +48,28 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
     let position = workload.coflows.iter().position(|coflow| coflow.id == args.coflow);
     let index = position.ok_or_else(|| unknown_coflow(args.coflow, &source))?;
     let options = switch_options(&args.replay, false);
-    let policy = spec::build(&args.policy, Some(&workload.names))?;
+    let policy = policy_spec::build_policy(&args.policy, Some(&workload.names))?;
     let mut explainer = Explainer::new(workload, index, &options);
-    let watch = Progress::new(args.quiet).watch(&args.policy, workload.coflows.len());
-    let mut both = Both { watch, explainer: &mut explainer };
-    replay(workload, policy, &options, &mut both).map_err(|error| Failure::replay(&args.policy, &error))?;
-    drop(both);
+    let watch = Progress::new(args.quiet).add_replay_bar(&args.policy, workload.coflows.len());
+    let mut observer = ExplainObserver { watch, explainer: &mut explainer };
+    replay(workload, policy, &options, &mut observer)
+        .map_err(|error| Failure::from_replay_error(&args.policy, &error))?;
+    drop(observer);
     let explanation = explainer.finish();
     let explanation = explanation
-        .ok_or_else(|| Failure::undone(format_args!("coflow {} did not complete", args.coflow)))?;
+        .ok_or_else(|| Failure::runtime(format_args!("coflow {} did not complete", args.coflow)))?;
 
-    let entries = timeline(&explanation.segments, if args.all { usize::MAX } else { MAX_ENTRIES });
-    let release = explanation.outcome.arrival;
+    let entries = build_timeline(&explanation.segments, if args.all { usize::MAX } else { MAX_ENTRIES });
+    let release = explanation.outcome.released_at;
     let table = || {
         let head = caption(&source, &Network::Switch(options, None), |_| false);
-        format!("{head}\n{}", table::explanation(&args.policy, &explanation, &entries))
+        format!("{head}\n{}", table::explanation_text(&args.policy, &explanation, &entries))
     };
-    sink.fill(render::object(
+    sink.write_text(render::object(
         args.output.format,
         table,
-        || object(&source, &args.policy, &explanation, &entries),
-        || entries.iter().map(|entry| record(entry, release)).collect(),
+        || explanation_record(&source, &args.policy, &explanation, &entries),
+        || entries.iter().map(|entry| entry_record(entry, release)).collect(),
     ))
 }
 
@@ -76,72 +77,81 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
 fn unknown_coflow(coflow: u64, source: &Source) -> Failure {
     let coflows = &source.workload.coflows;
     let ids: Vec<String> = coflows.iter().take(5).map(|coflow| coflow.id.to_string()).collect();
-    let such = if ids.is_empty() { String::new() } else { format!(", such as {}", ids.join(", ")) };
-    let ids = count(coflows.len(), "id");
+    let examples = if ids.is_empty() { String::new() } else { format!(", such as {}", ids.join(", ")) };
+    let ids = format_count(coflows.len(), "id");
     Failure::input(format_args!(
-        "{}: no coflow {coflow}: expected one of the trace's {ids}{such}",
+        "{}: no coflow {coflow}: expected one of the trace's {ids}{examples}",
         source.name
     ))
 }
 
 /// An entry of the time line of a coflow that was released at `release`.
-fn record(entry: &Entry<'_>, release: f64) -> Record {
-    let main = entry.main;
-    let side = main.cause.side();
+fn entry_record(entry: &TimelineEntry<'_>, release: f64) -> Record {
+    let main = entry.longest;
+    let side = main.cause.port();
     let mut r = Record::default();
-    r.add("from_s", entry.from);
-    r.add("to_s", entry.to);
+    r.add("from_s", entry.start);
+    r.add("to_s", entry.end);
     r.add("state", main.state.name());
     r.add("pace", entry.pace());
     r.add("bytes", entry.bytes);
     r.add("queue", main.queue);
-    r.add("contention", contention(main.standing));
-    r.add("overdue", main.standing == Standing::Overdue);
+    r.add("contention", contending_coflows(main.order_criterion));
+    r.add("overdue", main.order_criterion == OrderCriterion::DeadlineExpired);
     r.add("rule", rule_name(main.rule));
     r.add("cause", main.cause.name());
     r.add("port", side.map(|side| side.port));
-    r.add("side", side.map(PortSide::name));
-    let first = main.holders.first();
-    r.add("behind", first.map(|holder| holder.coflow));
-    r.add("behind_queue", first.map(|holder| holder.queue));
-    r.add("behind_contention", first.and_then(|holder| contention(holder.standing)));
-    r.add("behind_overdue", first.map(|holder| holder.standing == Standing::Overdue));
-    r.add("behind_share", first.map(|holder| holder.share));
-    r.add("segments", entry.segments);
-    r.add("since_release_s", entry.from - release);
+    r.add("side", side.map(DirectedPort::name));
+    let first_holder = main.holders.first();
+    r.add("behind", first_holder.map(|holder| holder.coflow));
+    r.add("behind_queue", first_holder.map(|holder| holder.queue));
+    r.add("behind_contention", first_holder.and_then(|holder| contending_coflows(holder.order_criterion)));
+    r.add(
+        "behind_overdue",
+        first_holder.map(|holder| holder.order_criterion == OrderCriterion::DeadlineExpired),
+    );
+    r.add("behind_share", first_holder.map(|holder| holder.rate_share));
+    r.add("segments", entry.segment_count);
+    r.add("since_release_s", entry.start - release);
     r
 }
 
-fn object(source: &Source, policy: &str, explanation: &Explanation, entries: &[Entry<'_>]) -> Record {
+fn explanation_record(
+    source: &Source,
+    policy: &str,
+    explanation: &Explanation,
+    entries: &[TimelineEntry<'_>],
+) -> Record {
     let outcome = &explanation.outcome;
     let mut r = Record::default();
     r.add("trace", source.name.as_str());
     r.add("trace_unit", source.unit_value());
     r.add("policy", policy);
     r.add("coflow", outcome.id);
-    r.add_all(["arrival_s", "end_s", "cct_s"], [outcome.arrival, outcome.end, outcome.cct()]);
+    r.add_all(["arrival_s", "end_s", "cct_s"], [outcome.released_at, outcome.end, outcome.cct()]);
     r.add("width", outcome.width);
     r.add("bytes", outcome.bytes);
     r.add("lost_bytes", explanation.lost_bytes);
-    r.add("thrown_back_s", explanation.thrown_back());
-    r.add("alone_s", explanation.alone);
-    r.add("slowdown", (explanation.alone > 0.0).then(|| outcome.cct() / explanation.alone));
+    r.add("thrown_back_s", explanation.restart_seconds());
+    r.add("alone_s", explanation.alone_seconds);
+    r.add("slowdown", (explanation.alone_seconds > 0.0).then(|| outcome.cct() / explanation.alone_seconds));
     r.add("met_deadline", outcome.met_deadline);
-    let times = [State::Waiting, State::Slowed, State::Full].map(|state| explanation.time_in(state));
+    let times = [ProgressState::Waiting, ProgressState::Slowed, ProgressState::FullPace]
+        .map(|state| explanation.seconds_in_state(state));
     r.add_all(["waiting_s", "slowed_s", "full_s"], times);
-    let rules = explanation.by_rule().into_iter();
+    let rules = explanation.seconds_by_rule().into_iter();
     let rules = rules.map(|(rule, time)| json!({ "rule": rule_name(rule), "time_s": time }));
     r.add("by_rule", rules.collect::<Vec<Value>>());
-    let causes = explanation.by_cause().into_iter().map(|(cause, lost)| {
-        let side = cause.side();
-        let (port, name) = (side.map(|side| side.port), side.map(PortSide::name));
+    let causes = explanation.lost_seconds_by_cause().into_iter().map(|(cause, lost)| {
+        let side = cause.port();
+        let (port, name) = (side.map(|side| side.port), side.map(DirectedPort::name));
         json!({ "cause": cause.name(), "port": port, "side": name, "lost_s": lost })
     });
     r.add("by_cause", causes.collect::<Vec<Value>>());
-    let coflows = explanation.by_coflow().into_iter();
+    let coflows = explanation.lost_seconds_by_coflow().into_iter();
     let coflows = coflows.map(|(id, lost)| json!({ "coflow": id, "lost_s": lost }));
     r.add("by_coflow", coflows.collect::<Vec<Value>>());
-    let entries = entries.iter().map(|entry| record(entry, outcome.arrival).into());
+    let entries = entries.iter().map(|entry| entry_record(entry, outcome.released_at).into());
     r.add("segments", entries.collect::<Vec<Value>>());
     r
 }

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 use weir_console::failure::Failure;
-use weir_console::output::{self, Sink};
+use weir_console::output::{self, ResultDestination};
 use weir_console::record::Record;
-use weir_console::table::{Align, BITS, Table, count, number, rate};
-use weir_core::model::{Plan, Topology};
+use weir_console::table::{Alignment, BITS_PER_BYTE, Table, format_count, format_number, format_rate};
+use weir_core::model::{Topology, TopologyTemplate};
 use weir_trace::topology;
-use weir_trace::topology::describe::{Description, Pairs};
+use weir_trace::topology::describe::{HostPairs, TopologyStatistics};
 
 use crate::args;
 use crate::render;
@@ -23,25 +23,30 @@ pub fn fabric(args: &args::Fabric) -> Result<(), Failure> {
 
 fn check(args: &args::FabricCheck) -> Result<(), Failure> {
     let topology = topology::read(&args.fabric)?;
-    Ok(output::print(format!("ok: {}: {}\n", args.fabric.display(), size(&topology)))?)
+    Ok(output::print(format!("ok: {}: {}\n", args.fabric.display(), size_text(&topology)))?)
 }
 
-fn size(topology: &Topology) -> String {
+fn size_text(topology: &Topology) -> String {
     let hosts = topology.hosts();
     let (switches, cables) = (topology.nodes() - hosts, topology.links().len() / 2);
-    format!("{}, {}, {}", count(hosts, "host"), count(switches, "switch"), count(cables, "cable"))
+    format!(
+        "{}, {}, {}",
+        format_count(hosts, "host"),
+        format_count(switches, "switch"),
+        format_count(cables, "cable")
+    )
 }
 
 fn describe(args: &args::FabricDescribe) -> Result<(), Failure> {
     let sink = render::open(&args.output, &args.fabric)?;
     let topology = topology::read(&args.fabric)?;
-    let description = Description::new(&topology);
+    let description = TopologyStatistics::new(&topology);
     let name = args.fabric.display().to_string();
-    sink.fill(render::object(
+    sink.write_text(render::object(
         args.output.format,
-        || format!("{name}: {}\n\n{}", size(&topology), tables(&description)),
-        || object(&name, &description),
-        || vec![record(&name, &description)],
+        || format!("{name}: {}\n\n{}", size_text(&topology), tables(&description)),
+        || description_object(&name, &description),
+        || vec![description_record(&name, &description)],
     ))
 }
 
@@ -49,33 +54,42 @@ fn tier_name(tier: u8) -> String {
     if tier == 0 { "hosts".to_owned() } else { format!("tier {tier}") }
 }
 
-fn tables(d: &Description) -> String {
-    let columns = [("switches", Align::Left), ("", Align::Right), ("oversubscription", Align::Right)];
+fn tables(d: &TopologyStatistics) -> String {
+    let columns =
+        [("switches", Alignment::Left), ("", Alignment::Right), ("oversubscription", Alignment::Right)];
     let mut tiers = Table::new(&columns);
     for tier in &d.tiers {
-        let over = tier.oversubscription.map_or_else(|| "-".to_owned(), number);
-        tiers.line(vec![tier_name(tier.tier), tier.switches.to_string(), over]);
+        let oversubscription = tier.oversubscription.map_or_else(|| "-".to_owned(), format_number);
+        tiers.add_row(vec![tier_name(tier.tier), tier.switches.to_string(), oversubscription]);
     }
-    let [left, right] = [Align::Left, Align::Right].map(|align| move |name| (name, align));
+    let [left, right] = [Alignment::Left, Alignment::Right].map(|align| move |name| (name, align));
     let columns = [left("cables"), left("to"), right("count"), right("min"), right("max"), right("total")];
     let mut cables = Table::new(&columns);
-    for c in &d.between {
-        let ends = [tier_name(c.low), tier_name(c.high), c.count.to_string()];
-        cables.line(ends.into_iter().chain([c.least, c.most, c.total].map(rate)).collect());
+    for c in &d.cables_between_tiers {
+        let ends = [tier_name(c.lower_tier), tier_name(c.upper_tier), c.count.to_string()];
+        cables.add_row(
+            ends.into_iter()
+                .chain([c.min_bytes_per_sec, c.max_bytes_per_sec, c.total_bytes_per_sec].map(format_rate))
+                .collect(),
+        );
     }
-    let bisection = d.bisection.map_or_else(
+    let bisection = d.bisection_bytes_per_sec.map_or_else(
         || "too large to compute".to_owned(),
         |bisection| {
-            let ratio = if d.half > 0.0 { number(bisection / d.half) } else { "-".to_owned() };
-            format!("{}, {ratio} of the capacity of these hosts' links", rate(bisection))
+            let ratio = if d.half_send_bytes_per_sec > 0.0 {
+                format_number(bisection / d.half_send_bytes_per_sec)
+            } else {
+                "-".to_owned()
+            };
+            format!("{}, {ratio} of the capacity of these hosts' links", format_rate(bisection))
         },
     );
-    let paths = d.pairs.as_ref().map_or_else(
+    let paths = d.host_pairs.as_ref().map_or_else(
         || "The paths between hosts are too many to count.\n".to_owned(),
         |pairs| {
             let mut table = Table::new(&["hops", "shortest paths", "pairs of hosts"].map(right));
             for p in pairs {
-                table.line(vec![p.hops.to_string(), p.paths.to_string(), p.count.to_string()]);
+                table.add_row(vec![p.hops.to_string(), p.paths.to_string(), p.count.to_string()]);
             }
             table.to_string()
         },
@@ -86,18 +100,18 @@ fn tables(d: &Description) -> String {
 }
 
 /// The numbers that every network has.
-fn record(name: &str, d: &Description) -> Record {
+fn description_record(name: &str, d: &TopologyStatistics) -> Record {
     let mut r = Record::default();
     r.add("fabric", name);
     r.add("hosts", d.hosts);
     r.add("switches", d.switches);
     r.add("cables", d.cables);
     r.add("tiers", d.tiers.len());
-    let over = d.tiers.iter().filter_map(|tier| tier.oversubscription).reduce(f64::max);
-    r.add("oversubscription_most", over);
-    r.add("bisection_bit_per_s", d.bisection.map(|rate| rate * BITS));
-    r.add("half_bit_per_s", d.half * BITS);
-    let pairs = || d.pairs.iter().flatten();
+    let max_oversubscription = d.tiers.iter().filter_map(|tier| tier.oversubscription).reduce(f64::max);
+    r.add("oversubscription_most", max_oversubscription);
+    r.add("bisection_bit_per_s", d.bisection_bytes_per_sec.map(|rate| rate * BITS_PER_BYTE));
+    r.add("half_bit_per_s", d.half_send_bytes_per_sec * BITS_PER_BYTE);
+    let pairs = || d.host_pairs.iter().flatten();
     r.add("hops_least", pairs().map(|pairs| pairs.hops).min());
     r.add("hops_most", pairs().map(|pairs| pairs.hops).max());
     r.add("paths_least", pairs().map(|pairs| pairs.paths).min());
@@ -106,28 +120,28 @@ fn record(name: &str, d: &Description) -> Record {
 }
 
 /// The numbers, and the lists.
-fn object(name: &str, d: &Description) -> Record {
-    let mut r = record(name, d);
+fn description_object(name: &str, d: &TopologyStatistics) -> Record {
+    let mut r = description_record(name, d);
     let tiers = d
         .tiers
         .iter()
         .map(|t| json!({ "tier": t.tier, "switches": t.switches, "oversubscription": t.oversubscription }));
     r.add("by_tier", tiers.collect::<Vec<Value>>());
-    let cables = d.between.iter().map(|c| {
-        json!({ "low": c.low, "high": c.high, "cables": c.count, "least_bit_per_s": c.least * BITS,
-            "most_bit_per_s": c.most * BITS, "total_bit_per_s": c.total * BITS })
+    let cables = d.cables_between_tiers.iter().map(|c| {
+        json!({ "low": c.lower_tier, "high": c.upper_tier, "cables": c.count, "least_bit_per_s": c.min_bytes_per_sec * BITS_PER_BYTE,
+            "most_bit_per_s": c.max_bytes_per_sec * BITS_PER_BYTE, "total_bit_per_s": c.total_bytes_per_sec * BITS_PER_BYTE })
     });
     r.add("by_tiers_of_cables", cables.collect::<Vec<Value>>());
-    let pair = |p: &Pairs| json!({ "hops": p.hops, "paths": p.paths, "pairs": p.count });
-    r.add("pairs", d.pairs.as_ref().map(|pairs| pairs.iter().map(pair).collect::<Vec<Value>>()));
+    let pair = |p: &HostPairs| json!({ "hops": p.hops, "paths": p.paths, "pairs": p.count });
+    r.add("pairs", d.host_pairs.as_ref().map(|pairs| pairs.iter().map(pair).collect::<Vec<Value>>()));
     r
 }
 
 fn generate(args: &args::FabricGenerate) -> Result<(), Failure> {
-    let plan = Plan::from(&args.plan);
+    let plan = TopologyTemplate::from(&args.plan);
     // Bad parameters are refused before a file is touched.
     let topology = plan.build().map_err(Failure::input)?;
     let mut text = Vec::new();
     if args.cables { topology::write(&topology, &mut text) } else { topology::write_plan(&plan, &mut text) }?;
-    Sink::new(args.out.as_deref())?.fill(text)
+    ResultDestination::new(args.out.as_deref())?.write_text(text)
 }

@@ -34,7 +34,7 @@ use std::env;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use args::{Cli, Command, MISSING};
+use args::{Cli, Command, MISSING_COMMANDS};
 use clap::Parser;
 use weir_console::failure::Failure;
 
@@ -50,14 +50,14 @@ fn main() -> ExitCode {
         // If standard error is closed, the exit code has to be enough.
         let _ = writeln!(io::stderr(), "weir: {}", failure.message);
     }
-    ExitCode::from(failure.code)
+    ExitCode::from(failure.exit_code)
 }
 
 /// The requested command and the feature that adds it, if this build lacks that feature.
 fn missing_feature() -> Option<(&'static str, &'static str)> {
     let words: Vec<String> = env::args().skip(1).collect();
     let is_requested = |command: &str| command.split(' ').eq(words.iter().take(command.split(' ').count()));
-    MISSING.iter().find_map(|(feature, commands)| {
+    MISSING_COMMANDS.iter().find_map(|(feature, commands)| {
         commands.iter().find(|command| is_requested(command)).map(|command| (*command, *feature))
     })
 }

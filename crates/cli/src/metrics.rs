@@ -4,7 +4,7 @@ use weir_console::failure::Failure;
 use weir_console::record::Record;
 use weir_core::model::Workload;
 use weir_sim::Outcome;
-use weir_sim::bound::Bounds;
+use weir_sim::lower_bound::LowerBounds;
 use weir_sim::summary::{SpeedupSummary, Summary};
 
 use crate::network::Network;
@@ -14,10 +14,10 @@ use crate::source::Source;
 pub struct Metrics<'a> {
     source: &'a Source,
     network: &'a Network,
-    bounds: Option<Bounds>,
+    bounds: Option<LowerBounds>,
     has_deadlines: bool,
     has_jobs: bool,
-    timing: bool,
+    include_timing: bool,
 }
 
 /// The replay that others are compared with.
@@ -36,18 +36,23 @@ impl Baseline {
 impl<'a> Metrics<'a> {
     /// Metrics of replays of `workload`, which is the trace of `source`, possibly with other arrival times. Without `timing`,
     /// records contain no measured times.
-    pub fn new(source: &'a Source, workload: &Workload, network: &'a Network, timing: bool) -> Metrics<'a> {
+    pub fn new(
+        source: &'a Source,
+        workload: &Workload,
+        network: &'a Network,
+        include_timing: bool,
+    ) -> Metrics<'a> {
         let mut coflows = workload.coflows.iter();
         let bounds = network.bounds(workload);
         let has_deadlines = coflows.clone().any(|coflow| coflow.deadline.is_some());
         // Over a wide area, the coflows of a job do not wait for each other.
         let has_jobs = matches!(network, Network::Switch(..)) && coflows.any(|coflow| coflow.job.is_some());
-        Metrics { source, network, bounds, has_deadlines, has_jobs, timing }
+        Metrics { source, network, bounds, has_deadlines, has_jobs, include_timing }
     }
 
     /// The lower bound of the mean CCT in seconds, if it is known.
     pub fn min_mean_cct(&self) -> Option<f64> {
-        self.bounds.as_ref().filter(|bounds| !bounds.ccts.is_empty()).map(|bounds| bounds.mean_cct)
+        self.bounds.as_ref().filter(|bounds| !bounds.min_ccts.is_empty()).map(|bounds| bounds.min_mean_cct)
     }
 
     /// All metrics of a replay; with speedups if there is a baseline. A statistic over nothing is null.
@@ -62,13 +67,13 @@ impl<'a> Metrics<'a> {
     ) -> Result<Record, Failure> {
         if let Some(bounds) = &self.bounds {
             let check = bounds.check(outcome);
-            check.map_err(|error| Failure::undone(format_args!("{policy}: internal error: {error}")))?;
+            check.map_err(|error| Failure::runtime(format_args!("{policy}: internal error: {error}")))?;
         }
         let summary = Summary::new(outcome);
         let mut r = Record::default();
         r.add("policy", policy);
         r.add("coflows", outcome.coflows.len());
-        r.add("flows", outcome.flows);
+        r.add("flows", outcome.flow_count);
         r.add("mean_cct_s", summary.mean_cct);
         r.add_all(["p50_cct_s", "p90_cct_s", "p95_cct_s", "p99_cct_s"], summary.cct_percentiles);
         r.add("makespan_s", outcome.makespan);
@@ -77,12 +82,12 @@ impl<'a> Metrics<'a> {
             r.add("baseline", policy.as_str());
             r.add_all(["speedup_p10", "speedup_p50", "speedup_p90"], speedups.percentiles);
             r.add("speedup_mean", speedups.mean);
-            r.add("speedup_left_out", speedups.left_out);
+            r.add("speedup_left_out", speedups.undefined_count);
         }
         let bound = self.min_mean_cct();
         r.add("lower_bound_mean_cct_s", bound);
-        let both = summary.mean_cct.zip(bound).filter(|(_, bound)| *bound > 0.0);
-        r.add("over_bound", both.map(|(mean, bound)| mean / bound));
+        let means = summary.mean_cct.zip(bound).filter(|(_, bound)| *bound > 0.0);
+        r.add("over_bound", means.map(|(mean, bound)| mean / bound));
         r.add_all(["out_of_sync_p50", "out_of_sync_p90"], summary.deviation_percentiles);
         r.add("utilisation_mean", summary.mean_utilisation);
         r.add("utilisation_max", summary.max_utilisation);
@@ -93,14 +98,14 @@ impl<'a> Metrics<'a> {
         if self.has_jobs {
             r.add("mean_jct_s", summary.mean_jct);
         }
-        let timed = |value: Option<f64>| value.filter(|_| self.timing);
+        let if_timing = |value: Option<f64>| value.filter(|_| self.include_timing);
         r.add("schedules", outcome.schedule_ns.len());
-        r.add("schedule_mean_us", timed(summary.mean_schedule_us));
-        r.add_all(["schedule_p90_us", "schedule_p99_us"], summary.schedule_us_percentiles.map(timed));
-        r.add("wall_s", timed(Some(outcome.wall)));
+        r.add("schedule_mean_us", if_timing(summary.mean_schedule_us));
+        r.add_all(["schedule_p90_us", "schedule_p99_us"], summary.schedule_us_percentiles.map(if_timing));
+        r.add("wall_s", if_timing(Some(outcome.wall_seconds)));
         r.add("trace", self.source.name.as_str());
         r.add("trace_unit", self.source.unit_value());
-        self.network.values().into_iter().for_each(|(name, value)| r.add(name, value));
+        self.network.record_fields().into_iter().for_each(|(name, value)| r.add(name, value));
         Ok(r)
     }
 }

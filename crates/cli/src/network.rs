@@ -4,28 +4,28 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use weir_console::failure::Failure;
+use weir_console::policy_spec;
 use weir_console::progress::Progress;
-use weir_console::run::{self, Task};
-use weir_console::spec;
+use weir_console::run::{self, ReplayTask};
 use weir_core::model::{WideArea, Workload};
 use weir_core::policy::{self, ParamsError};
-use weir_core::solve::Levels;
+use weir_core::solve::SwitchMaxMin;
 use weir_core::units::Time;
 use weir_core::wide_area;
-use weir_sim::bound::Bounds;
-use weir_sim::wide_area::{Inside, replay};
-use weir_sim::{Options, Outcome};
+use weir_sim::lower_bound::LowerBounds;
+use weir_sim::wide_area::{GroupOrder, replay};
+use weir_sim::{Outcome, ReplayOptions};
 
-use crate::args::{self, Setting};
+use crate::args::{self, VariedSetting};
 use crate::capacity_limit::CapacityLimit;
 
 /// A network, and how to replay over it.
 #[derive(Clone)]
 pub enum Network {
     /// The ports of one switch.
-    Switch(Options, Option<Arc<CapacityLimit>>),
+    Switch(ReplayOptions, Option<Arc<CapacityLimit>>),
     /// Links between regions, by the name of their file.
-    WideArea(String, Arc<WideArea>, weir_sim::wide_area::Options),
+    WideArea(String, Arc<WideArea>, weir_sim::wide_area::WideAreaOptions),
 }
 
 impl Network {
@@ -33,13 +33,17 @@ impl Network {
     ///
     /// # Errors
     /// If its file cannot be read.
-    pub fn read(replay: &args::Replay, args: &args::Network, keep_flows: bool) -> Result<Network, Failure> {
+    pub fn read(
+        replay: &args::ReplayOptions,
+        args: &args::NetworkOptions,
+        keep_flows: bool,
+    ) -> Result<Network, Failure> {
         if let Some(path) = &args.wide_area {
             let area = Arc::new(weir_trace::wide_area::read(path)?);
-            let options = weir_sim::wide_area::Options {
+            let options = weir_sim::wide_area::WideAreaOptions {
                 seed: args.bandwidth_seed,
-                inside: Inside::Shared,
-                keep_flows,
+                group_order: GroupOrder::Concurrent,
+                keep_flow_ends: keep_flows,
             };
             return Ok(Network::WideArea(path.display().to_string(), area, options));
         }
@@ -53,13 +57,14 @@ impl Network {
     pub fn default_policies(&self, workload: &Workload) -> Vec<String> {
         match self {
             Network::Switch(_, limit) => {
-                let mut policies = spec::all(&workload.names);
+                let mut policies = policy_spec::default_policies(&workload.names);
                 policies.retain(|name| limit.as_ref().is_none_or(|limit| limit.supports(name)));
-                let table_fits = limit.is_some() || workload.ports as usize <= Levels::MAX_PORTS;
-                policies.retain(|name| name != "fair" || table_fits);
+                let fair_supports_ports =
+                    limit.is_some() || workload.ports as usize <= SwitchMaxMin::MAX_PORTS;
+                policies.retain(|name| name != "fair" || fair_supports_ports);
                 policies
             }
-            Network::WideArea(..) => wide_area::TABLE.iter().map(|entry| entry.name.to_owned()).collect(),
+            Network::WideArea(..) => wide_area::POLICIES.iter().map(|entry| entry.name.to_owned()).collect(),
         }
     }
 
@@ -75,15 +80,15 @@ impl Network {
     }
 
     /// The lower bounds of completion times, if they are known.
-    pub fn bounds(&self, workload: &Workload) -> Option<Bounds> {
+    pub fn bounds(&self, workload: &Workload) -> Option<LowerBounds> {
         match self {
-            Network::Switch(options, _) => Bounds::new(workload, options.port_rate),
+            Network::Switch(options, _) => LowerBounds::new(workload, options.port_rate),
             Network::WideArea(..) => None,
         }
     }
 
     /// What a sweep can vary besides the parameters of policies.
-    pub fn parameters(&self) -> &'static str {
+    pub fn sweep_parameters(&self) -> &'static str {
         match self {
             Network::Switch(_, Some(limit)) if limit.sets_port_rate() => "interval, arrival",
             Network::Switch(..) => "interval, arrival, port-rate",
@@ -92,24 +97,24 @@ impl Network {
     }
 
     /// Sets a parameter; `false` if it does not exist on this network.
-    pub fn set(&mut self, setting: Setting) -> bool {
+    pub fn set_parameter(&mut self, setting: VariedSetting) -> bool {
         match (&mut *self, setting) {
-            (Network::Switch(options, _), Setting::Interval(interval)) => options.interval = interval,
-            (Network::Switch(_, Some(limit)), Setting::PortRate(_)) if limit.sets_port_rate() => {
+            (Network::Switch(options, _), VariedSetting::Interval(interval)) => options.interval = interval,
+            (Network::Switch(_, Some(limit)), VariedSetting::PortRate(_)) if limit.sets_port_rate() => {
                 return false;
             }
-            (Network::Switch(options, limit), Setting::PortRate(rate)) => {
+            (Network::Switch(options, limit), VariedSetting::PortRate(rate)) => {
                 options.port_rate = rate;
                 limit.iter().for_each(|limit| limit.apply(options));
             }
-            (Network::WideArea(_, _, options), Setting::BandwidthSeed(seed)) => options.seed = seed,
+            (Network::WideArea(_, _, options), VariedSetting::BandwidthSeed(seed)) => options.seed = seed,
             _ => return false,
         }
         true
     }
 
     /// Whether this network, which differs from `other` at most in its parameters, has the same ones.
-    pub fn has_parameters_of(&self, other: &Network) -> bool {
+    pub fn has_equal_parameters(&self, other: &Network) -> bool {
         match (self, other) {
             (Network::Switch(a, _), Network::Switch(b, _)) => {
                 (a.port_rate, a.interval) == (b.port_rate, b.interval)
@@ -120,12 +125,12 @@ impl Network {
     }
 
     /// The network as columns of a record.
-    pub fn values(&self) -> Vec<(&'static str, Value)> {
+    pub fn record_fields(&self) -> Vec<(&'static str, Value)> {
         match self {
             Network::Switch(options, limit) => {
                 let rate = ("port_rate", options.port_rate.to_string().into());
                 let interval = ("interval_s", options.interval.get().into());
-                let limit = limit.iter().flat_map(|limit| limit.values());
+                let limit = limit.iter().flat_map(|limit| limit.record_fields());
                 [rate, interval].into_iter().chain(limit).collect()
             }
             Network::WideArea(name, _, options) => {
@@ -135,16 +140,16 @@ impl Network {
     }
 
     /// The network for people. `varies` says which parameters a sweep varies.
-    pub fn caption(&self, varies: impl Fn(&str) -> bool) -> String {
+    pub fn caption(&self, is_varied: impl Fn(&str) -> bool) -> String {
         match self {
             Network::Switch(options, limit) => {
                 let schedules = match options.interval {
-                    _ if varies("interval") => "a schedule every `interval`".to_owned(),
+                    _ if is_varied("interval") => "a schedule every `interval`".to_owned(),
                     Time::ZERO => "a schedule whenever something happens".to_owned(),
                     interval => format!("a schedule every {interval}"),
                 };
                 let rate = options.port_rate;
-                let (rate, limit) = if varies("port-rate") {
+                let (rate, limit) = if is_varied("port-rate") {
                     let name = limit.iter().map(|limit| format!("{}.\n", limit.name())).collect();
                     ("`port-rate`".to_owned(), name)
                 } else {
@@ -157,8 +162,12 @@ impl Network {
                     0.0 => String::new(),
                     correlation => format!(" at a correlation of {correlation}"),
                 };
-                let bandwidth = if area.changes() {
-                    format!("another bandwidth every {}{correlated}, seed {}", area.holds(), options.seed)
+                let bandwidth = if area.is_variable() {
+                    format!(
+                        "another bandwidth every {}{correlated}, seed {}",
+                        area.change_interval(),
+                        options.seed
+                    )
                 } else {
                     "constant bandwidth".to_owned()
                 };
@@ -169,8 +178,13 @@ impl Network {
 }
 
 /// How to replay over the ports of one switch.
-pub fn switch_options(replay: &args::Replay, keep_flows: bool) -> Options {
-    Options { port_rate: replay.port_rate, interval: replay.interval, keep_flows, behind: None }
+pub fn switch_options(replay: &args::ReplayOptions, keep_flows: bool) -> ReplayOptions {
+    ReplayOptions {
+        port_rate: replay.port_rate,
+        interval: replay.interval,
+        keep_flow_ends: keep_flows,
+        network_model: None,
+    }
 }
 
 /// A replay: a policy, a workload and a network.
@@ -188,8 +202,8 @@ impl Replay<'_> {
     fn check(&self) -> Result<(), Failure> {
         let names = &self.workload.names;
         match self.network {
-            Network::Switch(..) => spec::build(&self.policy, Some(names)).map(drop),
-            Network::WideArea(..) => spec::build_wide(&self.policy, names).map(drop),
+            Network::Switch(..) => policy_spec::build_policy(&self.policy, Some(names)).map(drop),
+            Network::WideArea(..) => policy_spec::build_wide_area_policy(&self.policy, names).map(drop),
         }
     }
 
@@ -197,13 +211,13 @@ impl Replay<'_> {
         let Replay { policy, workload, network } = self;
         match network {
             Network::Switch(options, _) => {
-                Task { policy: policy.clone(), workload, options: options.clone() }.run(progress)
+                ReplayTask { policy: policy.clone(), workload, options: options.clone() }.run(progress)
             }
             Network::WideArea(_, area, options) => {
-                let watch = progress.watch(policy, workload.coflows.len());
-                let scheme = spec::build_wide(policy, &workload.names)?;
-                let outcome = replay(workload, area, scheme, options, |done| watch.reached(done));
-                outcome.map_err(|error| Failure::wide_area(policy, &error))
+                let watch = progress.add_replay_bar(policy, workload.coflows.len());
+                let scheme = policy_spec::build_wide_area_policy(policy, &workload.names)?;
+                let outcome = replay(workload, area, scheme, options, |done| watch.set_completed(done));
+                outcome.map_err(|error| Failure::from_wide_area_error(policy, &error))
             }
         }
     }
@@ -213,8 +227,8 @@ impl Replay<'_> {
 ///
 /// # Errors
 /// If a policy does not fit, a replay fails, or the user interrupts it. All policies are checked before the first replay.
-pub fn run_all(replays: &[Replay<'_>], running: &args::Running) -> Result<Vec<Outcome>, Failure> {
+pub fn run_replays(replays: &[Replay<'_>], run_options: &args::RunOptions) -> Result<Vec<Outcome>, Failure> {
     replays.iter().try_for_each(Replay::check)?;
-    let progress = Progress::new(running.quiet);
-    run::pool(replays.len(), running.jobs, |at| replays[at].run(&progress))
+    let progress = Progress::new(run_options.quiet);
+    run::run_concurrently(replays.len(), run_options.jobs, |index| replays[index].run(&progress))
 }

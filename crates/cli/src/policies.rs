@@ -1,11 +1,11 @@
 //! `weir policies`.
 
 use weir_console::failure::Failure;
-use weir_console::output::Sink;
+use weir_console::output::ResultDestination;
+use weir_console::policy_spec;
 use weir_console::record::Record;
-use weir_console::spec;
-use weir_console::table::{Align, Table};
-use weir_core::policy::{Entry, TABLE};
+use weir_console::table::{Alignment, Table};
+use weir_core::policy::{POLICIES, PolicyEntry};
 use weir_core::wide_area;
 
 use crate::args;
@@ -14,47 +14,51 @@ use crate::render;
 /// Runs `weir policies`.
 pub fn policies(args: &args::Policies) -> Result<(), Failure> {
     let name = args.name.as_deref();
-    let is_tree = name.is_some_and(|name| spec::tree(name).is_some());
-    let switch = TABLE.iter().map(|entry| Line::new(entry, SWITCH));
-    let wide = wide_area::TABLE.iter().map(|entry| Line::new(entry, WIDE));
-    let mut lines: Vec<Line> = switch.chain(wide).collect();
+    let is_tree = name.is_some_and(|name| policy_spec::tree_file(name).is_some());
+    let switch_entries = POLICIES.iter().map(|entry| ListedPolicy::new(entry, SWITCH));
+    let wide_area_entries = wide_area::POLICIES.iter().map(|entry| ListedPolicy::new(entry, WIDE_AREA));
+    let mut lines: Vec<ListedPolicy> = switch_entries.chain(wide_area_entries).collect();
     lines.retain(|line| name.is_none_or(|name| line.name == name));
     if is_tree {
-        lines = vec![TREE];
+        lines = vec![TREE_ENTRY];
     }
     if let (Some(name), true) = (name, lines.is_empty()) {
-        return Err(spec::unknown(name));
+        return Err(policy_spec::unknown_policy(name));
     }
     let table = || {
         if is_tree {
-            format!("{}  {}\n{EXAMPLE}", TREE.name, TREE.about)
+            format!("{}  {}\n{TREE_EXAMPLE}", TREE_ENTRY.name, TREE_ENTRY.about)
         } else {
             table(&lines, name.is_some())
         }
     };
-    Sink::new(args.output.out.as_deref())?.fill(render::list(args.output.format, table, || records(&lines)))
+    ResultDestination::new(args.output.out.as_deref())?.write_text(render::list(
+        args.output.format,
+        table,
+        || records(&lines),
+    ))
 }
 
 /// The kinds of network.
 const SWITCH: &str = "switch";
-const WIDE: &str = "wide area";
+const WIDE_AREA: &str = "wide area";
 
 /// A policy.
-struct Line {
+struct ListedPolicy {
     name: &'static str,
     about: &'static str,
     params: &'static [(&'static str, &'static str)],
     network: &'static str,
 }
 
-impl Line {
-    fn new<T>(entry: &Entry<T>, network: &'static str) -> Line {
-        Line { name: entry.name, about: entry.about, params: entry.params, network }
+impl ListedPolicy {
+    fn new<T>(entry: &PolicyEntry<T>, network: &'static str) -> ListedPolicy {
+        ListedPolicy { name: entry.name, about: entry.description, params: entry.params, network }
     }
 }
 
 /// Policy trees, which are no entry of the table.
-const TREE: Line = Line {
+const TREE_ENTRY: ListedPolicy = ListedPolicy {
     name: "tree:FILE",
     about: "services, their applications and a policy for each, from a file: docs/policy-tree.md",
     params: &[],
@@ -62,7 +66,7 @@ const TREE: Line = Line {
 };
 
 /// A policy tree, for users without the documentation.
-const EXAMPLE: &str = "
+const TREE_EXAMPLE: &str = "
 For example:
 
   weir-tree = 1
@@ -81,11 +85,11 @@ For example:
 ";
 
 /// A record for each parameter of each policy; one with empty cells for a policy without parameters.
-fn records(entries: &[Line]) -> Vec<Record> {
+fn records(entries: &[ListedPolicy]) -> Vec<Record> {
     let mut records = Vec::new();
     for entry in entries {
-        let none = [("", "")];
-        let params = if entry.params.is_empty() { &none[..] } else { entry.params };
+        let no_params = [("", "")];
+        let params = if entry.params.is_empty() { &no_params[..] } else { entry.params };
         for (param, meaning) in params {
             let (key, default) = param.split_once('=').unwrap_or((param, ""));
             let mut r = Record::default();
@@ -101,21 +105,21 @@ fn records(entries: &[Line]) -> Vec<Record> {
     records
 }
 
-fn table(entries: &[Line], alone: bool) -> String {
-    let mut table = Table::new(&[("policy", Align::Left), ("", Align::Left)]);
-    for (at, entry) in entries.iter().enumerate() {
-        if entry.network == WIDE && (at == 0 || entries[at - 1].network == SWITCH) {
-            if !alone {
-                table.line(vec![TREE.name.to_owned(), TREE.about.to_owned()]);
+fn table(entries: &[ListedPolicy], is_single: bool) -> String {
+    let mut table = Table::new(&[("policy", Alignment::Left), ("", Alignment::Left)]);
+    for (index, entry) in entries.iter().enumerate() {
+        if entry.network == WIDE_AREA && (index == 0 || entries[index - 1].network == SWITCH) {
+            if !is_single {
+                table.add_row(vec![TREE_ENTRY.name.to_owned(), TREE_ENTRY.about.to_owned()]);
             }
-            table.line(vec!["with --wide-area:".to_owned(), String::new()]);
+            table.add_row(vec!["with --wide-area:".to_owned(), String::new()]);
         }
-        table.line(vec![entry.name.to_owned(), entry.about.to_owned()]);
+        table.add_row(vec![entry.name.to_owned(), entry.about.to_owned()]);
         for (param, meaning) in entry.params {
-            table.line(vec![format!("  {param}"), format!("  {meaning}")]);
+            table.add_row(vec![format!("  {param}"), format!("  {meaning}")]);
         }
-        if alone && entry.params.is_empty() {
-            table.line(vec![String::new(), "no parameters".to_owned()]);
+        if is_single && entry.params.is_empty() {
+            table.add_row(vec![String::new(), "no parameters".to_owned()]);
         }
     }
     table.to_string()

@@ -1,10 +1,12 @@
 //! `weir predict`: a switch's buffer inferred from its loss, and the connections that fit into it.
 
 use weir_console::failure::Failure;
-use weir_console::output::{self, Pending};
+use weir_console::output::{self, OutputFile};
 use weir_console::record::Record;
-use weir_console::table::{Align, Table, count, number, percent};
-use weir_predict::{Answer, BufferAccuracy, Fit, Model, Settings, connections as fit, data, file};
+use weir_console::table::{Alignment, Table, format_count, format_number, format_percent};
+use weir_predict::{
+    BufferAccuracy, ConnectionLimit, Model, Prediction, TrainingSettings, data, file, max_connections as fit,
+};
 
 use crate::args;
 use crate::render;
@@ -19,10 +21,10 @@ pub fn predict(args: &args::Predict) -> Result<(), Failure> {
 
 fn train(args: &args::PredictTrain) -> Result<(), Failure> {
     output::check_distinct(&args.data, &[("--out", args.out.as_deref())])?;
-    let file = args.out.as_deref().map(Pending::begin).transpose()?;
+    let file = args.out.as_deref().map(OutputFile::create).transpose()?;
     let records = data::read(&args.data)?;
     let name = args.data.file_name().unwrap_or(args.data.as_os_str()).to_string_lossy();
-    let settings = Settings::new(args.c, args.gamma).map_err(Failure::input)?;
+    let settings = TrainingSettings::new(args.c, args.gamma).map_err(Failure::input)?;
     let model = Model::train(&records, &name, args.seed, settings)
         .map_err(|error| Failure::input(format_args!("{}: {error}", args.data.display())))?;
     if let Some(mut file) = file {
@@ -37,29 +39,42 @@ fn train(args: &args::PredictTrain) -> Result<(), Failure> {
 fn accuracy_table(model: &Model, accuracies: &[BufferAccuracy]) -> String {
     let training = model.training();
     let heads = ["buffer packets", "mean loss", "trained", "held out", "right", "accuracy"];
-    let mut table = Table::new(&heads.map(|head| (head, Align::Right)));
-    for of in accuracies {
+    let mut table = Table::new(&heads.map(|head| (head, Alignment::Right)));
+    for buffer_accuracy in accuracies {
         // A buffer with few records may have none to test.
-        let accuracy =
-            if of.held_out == 0 { "-".to_owned() } else { percent(of.right as f64 / of.held_out as f64) };
-        let counts = [of.trained, of.held_out, of.right].map(|count| count.to_string());
-        table.line(
-            [vec![of.buffer.to_string(), number(of.mean_loss)], counts.into(), vec![accuracy]].concat(),
+        let accuracy = if buffer_accuracy.test_records == 0 {
+            "-".to_owned()
+        } else {
+            format_percent(buffer_accuracy.correct_predictions as f64 / buffer_accuracy.test_records as f64)
+        };
+        let counts = [
+            buffer_accuracy.training_records,
+            buffer_accuracy.test_records,
+            buffer_accuracy.correct_predictions,
+        ]
+        .map(|count| count.to_string());
+        table.add_row(
+            [
+                vec![buffer_accuracy.buffer.to_string(), format_number(buffer_accuracy.mean_loss)],
+                counts.into(),
+                vec![accuracy],
+            ]
+            .concat(),
         );
     }
-    table.line(vec![
+    table.add_row(vec![
         "all".to_owned(),
         String::new(),
-        training.trained.to_string(),
-        training.held_out.to_string(),
-        training.right.to_string(),
-        percent(training.accuracy()),
+        training.training_records.to_string(),
+        training.test_records.to_string(),
+        training.correct_predictions.to_string(),
+        format_percent(training.accuracy()),
     ]);
     format!(
         "{}: {} of {} bytes each. Seed {}, C = {}, gamma = {}:\n\n{table}",
         training.data,
-        count(training.conditions.connections, "connection"),
-        training.conditions.bytes,
+        format_count(training.conditions.connections, "connection"),
+        training.conditions.bytes_per_connection,
         training.seed,
         training.settings.c(),
         training.settings.gamma(),
@@ -68,11 +83,18 @@ fn accuracy_table(model: &Model, accuracies: &[BufferAccuracy]) -> String {
 
 fn accuracy_records(model: &Model, accuracies: &[BufferAccuracy]) -> Vec<Record> {
     let training = model.training();
-    let record = |of: &BufferAccuracy| {
+    let record = |buffer_accuracy: &BufferAccuracy| {
         let mut r = Record::default();
-        r.add("buffer_packets", of.buffer);
-        r.add("mean_loss", of.mean_loss);
-        r.add_all(["trained", "held_out", "right"], [of.trained, of.held_out, of.right]);
+        r.add("buffer_packets", buffer_accuracy.buffer);
+        r.add("mean_loss", buffer_accuracy.mean_loss);
+        r.add_all(
+            ["trained", "held_out", "right"],
+            [
+                buffer_accuracy.training_records,
+                buffer_accuracy.test_records,
+                buffer_accuracy.correct_predictions,
+            ],
+        );
         r.add("accuracy", training.accuracy());
         r.add("seed", training.seed);
         r.add("c", training.settings.c());
@@ -89,62 +111,72 @@ fn connections(args: &args::PredictConnections) -> Result<(), Failure> {
     let fit = fit(answer.buffer, args.threshold);
     let record = || answer_record(args, &model, answer, fit);
     let table = || answer_table(args, &model, answer, fit);
-    sink.fill(render::object(args.output.format, table, record, || vec![record()]))
+    sink.write_text(render::object(args.output.format, table, record, || vec![record()]))
 }
 
-fn answer_table(args: &args::PredictConnections, model: &Model, answer: Answer, fit: Fit) -> String {
+fn answer_table(
+    args: &args::PredictConnections,
+    model: &Model,
+    answer: Prediction,
+    fit: ConnectionLimit,
+) -> String {
     let training = model.training();
     let columns = [
-        ("loss", Align::Right),
-        ("buffer packets", Align::Right),
-        ("votes", Align::Right),
-        ("threshold packets", Align::Right),
-        ("connections", Align::Right),
-        ("policy", Align::Left),
+        ("loss", Alignment::Right),
+        ("buffer packets", Alignment::Right),
+        ("votes", Alignment::Right),
+        ("threshold packets", Alignment::Right),
+        ("connections", Alignment::Right),
+        ("policy", Alignment::Left),
     ];
     let mut table = Table::new(&columns);
-    table.line(vec![
-        number(args.loss.get()),
+    table.add_row(vec![
+        format_number(args.loss.get()),
         answer.buffer.to_string(),
         format!("{} of {}", answer.votes, model.predictor().classes().len() - 1),
         args.threshold.to_string(),
         fit.connections.to_string(),
-        policy(fit),
+        policy_spec(fit),
     ]);
     let mut out = format!(
         "{table}\nTrained on {} of {} bytes each ({}); right about {} of {} records held out ({}).\n",
-        count(training.conditions.connections, "connection"),
-        training.conditions.bytes,
+        format_count(training.conditions.connections, "connection"),
+        training.conditions.bytes_per_connection,
         training.data,
-        training.right,
-        training.held_out,
-        percent(training.accuracy()),
+        training.correct_predictions,
+        training.test_records,
+        format_percent(training.accuracy()),
     );
-    if !model.predictor().scale().holds(args.loss) {
-        let (low, high) = model.predictor().scale().ends();
-        let (low, high) = (number(low), number(high));
+    if !model.predictor().scale().contains(args.loss) {
+        let (low, high) = model.predictor().scale().range();
+        let (low, high) = (format_number(low), format_number(high));
         out += &format!("The loss is outside the trained range, {low} to {high}; the nearest end is used.\n");
     }
-    if fit.least {
+    if fit.is_clamped {
         out += "Marking starts only when the buffer is full: any number of connections loses packets, one loses least.\n";
     }
     out
 }
 
-fn policy(fit: Fit) -> String {
+fn policy_spec(fit: ConnectionLimit) -> String {
     format!("django:connections={}", fit.connections)
 }
 
-fn answer_record(args: &args::PredictConnections, model: &Model, answer: Answer, fit: Fit) -> Record {
+fn answer_record(
+    args: &args::PredictConnections,
+    model: &Model,
+    answer: Prediction,
+    fit: ConnectionLimit,
+) -> Record {
     let mut r = Record::default();
     r.add("loss", args.loss.get());
-    r.add("within_training", model.predictor().scale().holds(args.loss));
+    r.add("within_training", model.predictor().scale().contains(args.loss));
     r.add("buffer_packets", answer.buffer);
     r.add("votes", answer.votes);
     r.add("threshold_packets", args.threshold);
     r.add("connections", fit.connections);
-    r.add("least", fit.least);
-    r.add("policy", policy(fit));
+    r.add("least", fit.is_clamped);
+    r.add("policy", policy_spec(fit));
     r.add("accuracy", model.training().accuracy());
     r
 }

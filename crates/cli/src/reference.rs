@@ -5,7 +5,7 @@ use std::io;
 
 use clap::{Arg, Command, CommandFactory};
 use weir_console::failure::Failure;
-use weir_console::output::{self, Pending};
+use weir_console::output::{self, OutputFile};
 
 use crate::args::{self, Cli};
 
@@ -17,7 +17,7 @@ pub fn completions(args: &args::Completions) -> Result<(), Failure> {
 }
 
 /// The command line, with the names and help of all subcommands filled in.
-fn built() -> Command {
+fn build_command() -> Command {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     command
@@ -25,7 +25,7 @@ fn built() -> Command {
 
 /// Runs `weir man`.
 pub fn man(args: &args::Man) -> Result<(), Failure> {
-    let command = built();
+    let command = build_command();
     let Some(folder) = &args.out else {
         return Ok(output::print(man_page(&command, "weir")?)?);
     };
@@ -33,7 +33,7 @@ pub fn man(args: &args::Man) -> Result<(), Failure> {
     let mut pages = Vec::new();
     man_pages(&command, "weir", &mut pages)?;
     for (name, text) in pages {
-        Pending::begin(&folder.join(format!("{name}.1")))?.fill(text)?;
+        OutputFile::create(&folder.join(format!("{name}.1")))?.write_and_finish(text)?;
     }
     Ok(())
 }
@@ -44,23 +44,24 @@ fn man_page(command: &Command, name: &str) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-fn visible(command: &Command) -> impl Iterator<Item = &Command> {
+fn visible_subcommands(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|sub| !sub.is_hide_set())
 }
 
 fn man_pages(command: &Command, name: &str, pages: &mut Vec<(String, Vec<u8>)>) -> io::Result<()> {
     pages.push((name.to_owned(), man_page(command, name)?));
-    visible(command).try_for_each(|sub| man_pages(sub, &format!("{name}-{}", sub.get_name()), pages))
+    visible_subcommands(command)
+        .try_for_each(|sub| man_pages(sub, &format!("{name}-{}", sub.get_name()), pages))
 }
 
 /// Prints the reference of the command line.
 pub fn markdown() -> Result<(), Failure> {
     let head = "# The command line\n\n<!-- Made from the definitions by `weir reference`. -->\n";
-    Ok(output::print(head.to_owned() + &section(&built(), "weir"))?)
+    Ok(output::print(head.to_owned() + &command_section(&build_command(), "weir"))?)
 }
 
 /// A command and its subcommands.
-fn section(command: &Command, name: &str) -> String {
+fn command_section(command: &Command, name: &str) -> String {
     let mut out = String::new();
     if name != "weir" {
         let level = "#".repeat(1 + name.split(' ').skip(1).count());
@@ -68,24 +69,26 @@ fn section(command: &Command, name: &str) -> String {
     }
     if let Some(about) = command.get_long_about().or(command.get_about()) {
         let about = about.to_string();
-        let stop = if about.ends_with('.') { "" } else { "." };
-        out += &format!("\n{about}{stop}\n");
+        let period = if about.ends_with('.') { "" } else { "." };
+        out += &format!("\n{about}{period}\n");
     }
     let usage = command.clone().render_usage().to_string();
     out += &format!("\n```text\n{}\n```\n", usage.trim_start_matches("Usage: "));
-    out += &arguments(command);
+    out += &argument_lists(command);
     if let Some(after) = command.get_after_long_help().or(command.get_after_help()) {
         out += &format!("\n```text\n{after}\n```\n");
     }
-    out.extend(visible(command).map(|sub| section(sub, &format!("{name} {}", sub.get_name()))));
+    out.extend(
+        visible_subcommands(command).map(|sub| command_section(sub, &format!("{name} {}", sub.get_name()))),
+    );
     out
 }
 
 /// Positional arguments, then options by their headings.
-fn arguments(command: &Command) -> String {
-    let shown = |arg: &&Arg| !arg.is_hide_set() && !matches!(arg.get_id().as_str(), "help" | "version");
+fn argument_lists(command: &Command) -> String {
+    let is_shown = |arg: &&Arg| !arg.is_hide_set() && !matches!(arg.get_id().as_str(), "help" | "version");
     let (named, positional): (Vec<&Arg>, Vec<&Arg>) =
-        command.get_arguments().filter(shown).partition(|arg| !arg.is_positional());
+        command.get_arguments().filter(is_shown).partition(|arg| !arg.is_positional());
     if positional.is_empty() && named.is_empty() {
         return String::new();
     }
@@ -96,17 +99,18 @@ fn arguments(command: &Command) -> String {
             headings.push(heading);
         }
     }
-    let mut out: String = ["\n".to_owned()].into_iter().chain(positional.into_iter().map(argument)).collect();
+    let mut out: String =
+        ["\n".to_owned()].into_iter().chain(positional.into_iter().map(argument_line)).collect();
     for heading in headings {
         if named.len() > 3 {
             out += &format!("\n{heading}:\n\n");
         }
-        out.extend(named.iter().filter(|arg| heading_of(arg) == heading).map(|arg| argument(arg)));
+        out.extend(named.iter().filter(|arg| heading_of(arg) == heading).map(|arg| argument_line(arg)));
     }
     out
 }
 
-fn argument(arg: &Arg) -> String {
+fn argument_line(arg: &Arg) -> String {
     let takes_values = arg.get_action().takes_values();
     let value = arg.get_value_names().filter(|_| takes_values).unwrap_or_default();
     let value: String = value.iter().map(|name| format!("<{name}>")).collect();
@@ -118,15 +122,15 @@ fn argument(arg: &Arg) -> String {
     let mut line = format!("- `{}`: {}.", name.trim_end(), arg.get_help().cloned().unwrap_or_default());
     if takes_values {
         let values = arg.get_possible_values();
-        line += &listed(" One of", values.iter().map(|value| value.get_name().to_owned()));
+        line += &format_values(" One of", values.iter().map(|value| value.get_name().to_owned()));
         let defaults = arg.get_default_values().iter();
-        line += &listed(" Default:", defaults.map(|value| value.to_string_lossy().into_owned()));
+        line += &format_values(" Default:", defaults.map(|value| value.to_string_lossy().into_owned()));
     }
     line + "\n"
 }
 
 /// Values after a word; nothing for no values.
-fn listed(word: &str, values: impl Iterator<Item = String>) -> String {
+fn format_values(word: &str, values: impl Iterator<Item = String>) -> String {
     let values: Vec<String> = values.map(|value| format!("`{value}`")).collect();
     if values.is_empty() { String::new() } else { format!("{word} {}.", values.join(", ")) }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use weir_console::failure::Failure;
-use weir_console::output::{self, Sink};
+use weir_console::output::{self, ResultDestination};
 use weir_console::record::{self, Record};
 
 use crate::args::{Format, Output};
@@ -12,9 +12,9 @@ use crate::args::{Format, Output};
 ///
 /// # Errors
 /// If the file cannot be created, or is the input or a file that the input names.
-pub fn open(output: &Output, input: &Path) -> Result<Sink, Failure> {
+pub fn open(output: &Output, input: &Path) -> Result<ResultDestination, Failure> {
     output::check_distinct(input, &[("--out", output.out.as_deref())])?;
-    Sink::new(output.out.as_deref())
+    ResultDestination::new(output.out.as_deref())
 }
 
 /// A list of records.

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use weir_console::failure::Failure;
-use weir_console::output::{self, Sink};
+use weir_console::output::{self, ResultDestination};
 use weir_console::progress::Progress;
-use weir_papers::{Running, Trace, composition, django, netshare, saath, saba, siphon};
+use weir_papers::{RunContext, Trace, composition, django, netshare, saath, saba, siphon};
 
 use crate::args;
 use crate::source::limits;
@@ -19,49 +19,57 @@ pub fn reproduce(args: &args::Reproduce) -> Result<(), Failure> {
                 interval: args.interval,
                 timing: !args.no_timing,
             };
-            replayed(&args.replayed, &args.page, |trace, running| saath::page(trace, &options, running))
+            write_replay_page(&args.input, &args.page_options, |trace, run_context| {
+                saath::page(trace, &options, run_context)
+            })
         }
-        args::Reproduce::Netshare(args) => page(&args.page, |running| netshare::page(args.seeds, running)),
+        args::Reproduce::Netshare(args) => {
+            write_page(&args.page_options, |run_context| netshare::page(args.seeds, run_context))
+        }
         args::Reproduce::Saba(args) => {
             let options = saba::Options { setups: args.setups, seed: args.seed, timing: !args.no_timing };
-            page(&args.page, |running| saba::page(&options, running))
+            write_page(&args.page_options, |run_context| saba::page(&options, run_context))
         }
         args::Reproduce::Siphon(args) => {
-            replayed(&args.replayed, &args.page, |trace, running| siphon::page(trace, args.seeds, running))
+            write_replay_page(&args.input, &args.page_options, |trace, run_context| {
+                siphon::page(trace, args.seeds, run_context)
+            })
         }
-        args::Reproduce::Django(args) => replayed(&args.replayed, &args.page, |trace, running| {
-            django::page(trace, args.seeds, !args.no_timing, running)
-        }),
+        args::Reproduce::Django(args) => {
+            write_replay_page(&args.input, &args.page_options, |trace, run_context| {
+                django::page(trace, args.seeds, !args.no_timing, run_context)
+            })
+        }
         args::Reproduce::Composition(args) => {
-            page(&args.page, |running| composition::page(args.seeds, running))
+            write_page(&args.page_options, |run_context| composition::page(args.seeds, run_context))
         }
         #[cfg(all(feature = "live", target_os = "linux"))]
-        args::Reproduce::Live(args) => live(args),
+        args::Reproduce::Live(args) => write_live_page(args),
     }
 }
 
 /// Writes a page.
-fn page(
-    args: &args::Page,
-    make: impl FnOnce(&Running<'_>) -> Result<String, Failure>,
+fn write_page(
+    args: &args::PageOptions,
+    build: impl FnOnce(&RunContext<'_>) -> Result<String, Failure>,
 ) -> Result<(), Failure> {
-    let sink = Sink::new(args.out.as_deref())?;
-    let progress = Progress::new(args.running.quiet);
-    let running = Running { jobs: args.running.jobs, progress: &progress };
-    sink.fill(make(&running)?.as_bytes())
+    let sink = ResultDestination::new(args.out.as_deref())?;
+    let progress = Progress::new(args.run_options.quiet);
+    let run_context = RunContext { jobs: args.run_options.jobs, progress: &progress };
+    sink.write_text(build(&run_context)?.as_bytes())
 }
 
 /// Writes the page of an evaluation that replays a trace.
-fn replayed(
-    args: &args::Replayed,
-    out: &args::Page,
-    make: impl FnOnce(&Trace, &Running<'_>) -> Result<String, Failure>,
+fn write_replay_page(
+    args: &args::ReplayInput,
+    page: &args::PageOptions,
+    build: impl FnOnce(&Trace, &RunContext<'_>) -> Result<String, Failure>,
 ) -> Result<(), Failure> {
-    output::check_distinct(&args.trace, &[("--out", out.out.as_deref())])?;
-    let read = weir_trace::read(&args.trace, args.reading.trace_unit, &limits(&args.reading))?;
+    output::check_distinct(&args.trace, &[("--out", page.out.as_deref())])?;
+    let read = weir_trace::read(&args.trace, args.read_options.trace_unit, &limits(&args.read_options))?;
     let trace =
-        Trace { name: file_name(&args.trace), workload: read.workload, unit: args.reading.trace_unit };
-    page(out, |running| make(&trace, running))
+        Trace { name: file_name(&args.trace), workload: read.workload, unit: args.read_options.trace_unit };
+    write_page(page, |run_context| build(&trace, run_context))
 }
 
 fn file_name(path: &Path) -> String {
@@ -69,12 +77,16 @@ fn file_name(path: &Path) -> String {
 }
 
 #[cfg(all(feature = "live", target_os = "linux"))]
-fn live(args: &args::LiveReproduction) -> Result<(), Failure> {
+fn write_live_page(args: &args::LiveReproduction) -> Result<(), Failure> {
     use weir_papers::live;
-    let sink = Sink::new(args.out.as_deref())?;
-    let mut only = live::Experiment::ALL.to_vec();
-    only.retain(|one| args.only.is_empty() || args.only.contains(one));
-    let options =
-        live::Options { only, phase: args.phase, coflows: args.coflows as usize, bed: args.bed.name.clone() };
-    sink.fill(live::page(&options, &Progress::new(args.quiet))?.as_bytes())
+    let sink = ResultDestination::new(args.out.as_deref())?;
+    let mut experiments = live::Experiment::ALL.to_vec();
+    experiments.retain(|experiment| args.only.is_empty() || args.only.contains(experiment));
+    let options = live::Options {
+        experiments,
+        phase: args.phase,
+        coflows: args.coflows as usize,
+        bed: args.testbed.name.clone(),
+    };
+    sink.write_text(live::page(&options, &Progress::new(args.quiet))?.as_bytes())
 }

@@ -10,13 +10,13 @@ use tracing::Level;
 use weir_console::failure::Failure;
 use weir_console::{interrupt, output};
 use weir_coordinator::config;
-use weir_coordinator::serve::Coordinator;
-use weir_coordinator::store::{self, Contents};
+use weir_coordinator::server::Coordinator;
+use weir_coordinator::store::{self, StoreSummary};
 
-use crate::args::{self, Log};
+use crate::args::{self, LogFormat};
 
 /// How often to check for a signal.
-const GLANCE: Duration = Duration::from_millis(50);
+const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs `weir serve`.
 pub fn serve(args: &args::Serve) -> Result<(), Failure> {
@@ -28,30 +28,30 @@ pub fn serve(args: &args::Serve) -> Result<(), Failure> {
     }
     let path = args.config.as_deref().expect("clap requires --config without --check and --check-store");
     let config = config::read(path)?;
-    log(args.log);
-    interrupt::watch();
-    let runtime = Builder::new_multi_thread().enable_all().build().map_err(Failure::undone)?;
+    init_log(args.log);
+    interrupt::record_signals();
+    let runtime = Builder::new_multi_thread().enable_all().build().map_err(Failure::runtime)?;
     runtime.block_on(async {
-        let coordinator = Coordinator::new(config).await.map_err(Failure::undone)?;
-        let (agents, api) = coordinator.addresses().map_err(Failure::undone)?;
+        let coordinator = Coordinator::new(config).await.map_err(Failure::runtime)?;
+        let (agents, api) = coordinator.addresses().map_err(Failure::runtime)?;
         tracing::info!(%agents, %api, "listening");
-        let (stop, asked) = watch::channel(false);
-        let stopping = async move {
-            asked_to_stop().await;
+        let (stop_sender, stop_receiver) = watch::channel(false);
+        let stop_after_signal = async move {
+            wait_for_stop_signal().await;
             // The coordinator may have ended already.
-            let _ = stop.send(true);
+            let _ = stop_sender.send(true);
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            ended = coordinator.run(asked) => ended.map_err(Failure::undone),
-            () = stopping => Ok(()),
+            result = coordinator.run(stop_receiver) => result.map_err(Failure::runtime),
+            () = stop_after_signal => Ok(()),
         }
     })
 }
 
 /// Verifies a store and prints its contents.
 fn check_store(path: &Path) -> Result<(), Failure> {
-    let Contents { version, epoch, bytes, records } = store::verify(path).map_err(Failure::undone)?;
+    let StoreSummary { version, epoch, bytes, records } = store::verify(path).map_err(Failure::runtime)?;
     let mut text = format!("{}: no damage found\n", path.display());
     let numbers = [("version", version), ("epoch", epoch), ("bytes", bytes)].into_iter();
     for (name, number) in numbers.chain(records) {
@@ -61,18 +61,18 @@ fn check_store(path: &Path) -> Result<(), Failure> {
 }
 
 /// What happens goes to the standard error, a line each.
-fn log(log: Log) {
-    let lines =
+fn init_log(log: LogFormat) {
+    let subscriber =
         tracing_subscriber::fmt().with_max_level(Level::INFO).with_writer(io::stderr).with_ansi(false);
     match log {
-        Log::Text => lines.init(),
-        Log::Json => lines.json().init(),
+        LogFormat::Text => subscriber.init(),
+        LogFormat::Json => subscriber.json().init(),
     }
 }
 
 /// Waits for a signal that asks to stop.
-pub async fn asked_to_stop() {
-    while !interrupt::asked() {
-        tokio::time::sleep(GLANCE).await;
+pub async fn wait_for_stop_signal() {
+    while !interrupt::is_requested() {
+        tokio::time::sleep(SIGNAL_POLL_INTERVAL).await;
     }
 }

@@ -1,13 +1,13 @@
 //! `weir share`: services that share a network, under NetShare's mechanisms.
 
 use weir_console::failure::Failure;
-use weir_console::output::{self, Sink};
+use weir_console::output::{self, ResultDestination};
 use weir_console::progress::Progress;
 use weir_console::record::{self, Record};
-use weir_console::table::{Align, BITS, Table, count, number, rate};
+use weir_console::table::{Alignment, BITS_PER_BYTE, Table, format_count, format_number, format_rate};
 use weir_core::model::LinkId;
 use weir_core::model::scenario::{Reduction, Scenario};
-use weir_sim::service::{Mechanism, Phase, Segment, ServicePhase, Shared};
+use weir_sim::service::{Mechanism, Phase, ScenarioOutcome, Segment, ServicePhase};
 
 use crate::args;
 use crate::render;
@@ -16,18 +16,18 @@ use crate::render;
 pub fn share(args: &args::Share) -> Result<(), Failure> {
     let outputs = [("--out", args.output.out.as_deref()), ("--over-time", args.over_time.as_deref())];
     output::check_distinct(&args.scenario, &outputs)?;
-    let sink = Sink::new(args.output.out.as_deref())?;
-    let over_time = args.over_time.as_deref().map(|path| Sink::new(Some(path))).transpose()?;
+    let sink = ResultDestination::new(args.output.out.as_deref())?;
+    let over_time = args.over_time.as_deref().map(|path| ResultDestination::new(Some(path))).transpose()?;
     let scenario = weir_trace::scenario::read(&args.scenario)?;
     let progress = Progress::new(args.quiet);
     let mut outcomes = Vec::new();
-    for mechanism in mechanisms(&args.mechanism) {
-        outcomes.push((mechanism, weir_console::run::share(&scenario, mechanism, &progress)?));
+    for mechanism in unique_mechanisms(&args.mechanism) {
+        outcomes.push((mechanism, weir_console::run::run_scenario(&scenario, mechanism, &progress)?));
     }
     if let Some(sink) = over_time {
-        sink.fill(record::csv(&rates_over_time(&scenario, &outcomes)))?;
+        sink.write_text(record::csv(&rates_over_time(&scenario, &outcomes)))?;
     }
-    sink.fill(render::list(
+    sink.write_text(render::list(
         args.output.format,
         || tables(&args.scenario.display().to_string(), &scenario, &outcomes),
         || records(&scenario, &outcomes),
@@ -35,11 +35,11 @@ pub fn share(args: &args::Share) -> Result<(), Failure> {
 }
 
 /// The requested mechanisms, each once.
-fn mechanisms(requested: &[Option<Mechanism>]) -> Vec<Mechanism> {
+fn unique_mechanisms(requested: &[Option<Mechanism>]) -> Vec<Mechanism> {
     let mut mechanisms: Vec<Mechanism> = Vec::new();
-    for mechanism in
-        requested.iter().flat_map(|one| one.as_ref().map_or(&Mechanism::ALL[..], std::slice::from_ref))
-    {
+    for mechanism in requested.iter().flat_map(|mechanism_or_all| {
+        mechanism_or_all.as_ref().map_or(&Mechanism::ALL[..], std::slice::from_ref)
+    }) {
         if !mechanisms.contains(mechanism) {
             mechanisms.push(*mechanism);
         }
@@ -48,22 +48,22 @@ fn mechanisms(requested: &[Option<Mechanism>]) -> Vec<Mechanism> {
 }
 
 /// What each service received in each phase under each mechanism.
-fn rows<'a>(
+fn service_phases<'a>(
     scenario: &Scenario,
-    outcomes: &'a [(Mechanism, Shared)],
-) -> Vec<(&'a (Mechanism, Shared), &'a Phase, ServicePhase)> {
+    outcomes: &'a [(Mechanism, ScenarioOutcome)],
+) -> Vec<(&'a (Mechanism, ScenarioOutcome), &'a Phase, ServicePhase)> {
     let mut rows = Vec::new();
     for outcome in outcomes {
         for phase in &outcome.1.phases {
-            let services = outcome.1.services(scenario, phase);
+            let services = outcome.1.service_phases(scenario, phase);
             rows.extend(services.into_iter().map(|service| (outcome, phase, service)));
         }
     }
     rows
 }
 
-fn tables(name: &str, scenario: &Scenario, outcomes: &[(Mechanism, Shared)]) -> String {
-    let [left, right] = [Align::Left, Align::Right].map(|align| move |name| (name, align));
+fn tables(name: &str, scenario: &Scenario, outcomes: &[(Mechanism, ScenarioOutcome)]) -> String {
+    let [left, right] = [Alignment::Left, Alignment::Right].map(|align| move |name| (name, align));
     let mut table = Table::new(&[
         left("mechanism"),
         right("from s"),
@@ -74,36 +74,36 @@ fn tables(name: &str, scenario: &Scenario, outcomes: &[(Mechanism, Shared)]) -> 
         right("at the end"),
         right("sent"),
     ]);
-    for ((mechanism, _), phase, found) in rows(scenario, outcomes) {
-        let service = &scenario.services[found.service];
-        table.line(vec![
+    for ((mechanism, _), phase, service_phase) in service_phases(scenario, outcomes) {
+        let service = &scenario.services[service_phase.service];
+        table.add_row(vec![
             mechanism.to_string(),
-            number(phase.from.get()),
-            number(phase.to.get()),
+            format_number(phase.start.get()),
+            format_number(phase.end.get()),
             service.name.clone(),
             service.weight.to_string(),
-            rate(found.mean),
-            rate(found.last),
-            rate(found.sent),
+            format_rate(service_phase.mean_rate),
+            format_rate(service_phase.final_rate),
+            format_rate(service_phase.final_sent_rate),
         ]);
     }
-    let connections: u64 = scenario.demands.iter().map(|demand| demand.count()).sum();
+    let connections: u64 = scenario.demands.iter().map(|demand| demand.connection_count()).sum();
     let mut out = format!(
         "{name}: {}, {} on {}, until {}\n\n\
          The rate that each service receives, on average over a phase and at its end, and its sending rate then:\n\n{table}",
-        count(scenario.services.len(), "service"),
-        count(connections, "connection"),
-        count(scenario.topology.hosts(), "host"),
+        format_count(scenario.services.len(), "service"),
+        format_count(connections, "connection"),
+        format_count(scenario.topology.hosts(), "host"),
         scenario.end,
     );
     // Paths are the same under all mechanisms.
-    let mut stranded = rows(scenario, &outcomes[..outcomes.len().min(1)]);
-    stranded.retain(|(_, _, found)| found.stranded > 0);
+    let mut stranded = service_phases(scenario, &outcomes[..outcomes.len().min(1)]);
+    stranded.retain(|(_, _, service_phase)| service_phase.pathless_connections > 0);
     if !stranded.is_empty() {
         out += "\nConnections without a path, which send nothing:\n\n";
     }
-    for (_, phase, ServicePhase { service, stranded, .. }) in stranded {
-        let (from, to) = (number(phase.from.get()), number(phase.to.get()));
+    for (_, phase, ServicePhase { service, pathless_connections: stranded, .. }) in stranded {
+        let (from, to) = (format_number(phase.start.get()), format_number(phase.end.get()));
         out += &format!("- from {from} s to {to} s, {stranded} of {}\n", scenario.services[service].name);
     }
     // Guarantees are those of the scenario, and so the same under all mechanisms.
@@ -112,10 +112,10 @@ fn tables(name: &str, scenario: &Scenario, outcomes: &[(Mechanism, Shared)]) -> 
         out += "\nGuarantees that exceed a lowered link, all reduced by the link's factor:\n\n";
     }
     for reduction in reductions {
-        out += &reduced(scenario, reduction);
+        out += &reduction_line(scenario, reduction);
     }
-    for (mechanism, shared) in outcomes.iter().filter(|(_, shared)| shared.residual > 0.0) {
-        let residual = number(shared.residual);
+    for (mechanism, shared) in outcomes.iter().filter(|(_, shared)| shared.convergence_error > 0.0) {
+        let residual = format_number(shared.convergence_error);
         out += &format!(
             "\n{mechanism}: the rates of queues have not settled; they still change by a fraction of {residual}.\n"
         );
@@ -124,22 +124,22 @@ fn tables(name: &str, scenario: &Scenario, outcomes: &[(Mechanism, Shared)]) -> 
 }
 
 /// A line about a time of reduced guarantees: the link, the factor, and each service with the rate that it keeps.
-fn reduced(scenario: &Scenario, reduction: &Reduction) -> String {
-    let Reduction { link, from, to, factor } = *reduction;
+fn reduction_line(scenario: &Scenario, reduction: &Reduction) -> String {
+    let Reduction { link, start: from, end: to, factor } = *reduction;
     let [start, end] = link_ends(scenario, link);
     let guarantees = scenario.guarantees.iter().filter(|guarantee| guarantee.link == link);
     let services: Vec<String> = guarantees
         .map(|guarantee| {
-            let full = guarantee.rate.get();
+            let guaranteed = guarantee.rate.get();
             let name = &scenario.services[guarantee.service].name;
-            format!("{name} {} instead of {}", rate(full * factor), rate(full))
+            format!("{name} {} instead of {}", format_rate(guaranteed * factor), format_rate(guaranteed))
         })
         .collect();
     format!(
         "- link {start} to {end}, from {} s to {} s, by the factor {}: {}\n",
-        number(from.get()),
-        number(to.get()),
-        number(factor),
+        format_number(from.get()),
+        format_number(to.get()),
+        format_number(factor),
         services.join(", ")
     )
 }
@@ -150,21 +150,24 @@ fn link_ends(scenario: &Scenario, link: LinkId) -> [&str; 2] {
     [link.from, link.to].map(|end| scenario.topology.name(end))
 }
 
-fn records(scenario: &Scenario, outcomes: &[(Mechanism, Shared)]) -> Vec<Record> {
+fn records(scenario: &Scenario, outcomes: &[(Mechanism, ScenarioOutcome)]) -> Vec<Record> {
     let mut records = Vec::new();
-    for ((mechanism, shared), phase, found) in rows(scenario, outcomes) {
-        let service = &scenario.services[found.service];
+    for ((mechanism, shared), phase, service_phase) in service_phases(scenario, outcomes) {
+        let service = &scenario.services[service_phase.service];
         let mut r = Record::default();
         r.add("mechanism", mechanism.name());
-        r.add_all(["from_s", "to_s"], [phase.from.get(), phase.to.get()]);
+        r.add_all(["from_s", "to_s"], [phase.start.get(), phase.end.get()]);
         r.add("service", service.name.as_str());
         r.add("weight", service.weight);
-        let rates = [found.mean, found.last, found.sent];
-        r.add_all(["mean_bit_per_s", "end_bit_per_s", "sent_bit_per_s"], rates.map(|rate| rate * BITS));
-        r.add("without_path", found.stranded);
-        r.add("residual", shared.residual);
-        r.add("guarantee_factor", found.reduction.map_or(1.0, |reduction| reduction.factor));
-        let link = found.reduction.map(|reduction| link_ends(scenario, reduction.link).join(" to "));
+        let rates = [service_phase.mean_rate, service_phase.final_rate, service_phase.final_sent_rate];
+        r.add_all(
+            ["mean_bit_per_s", "end_bit_per_s", "sent_bit_per_s"],
+            rates.map(|rate| rate * BITS_PER_BYTE),
+        );
+        r.add("without_path", service_phase.pathless_connections);
+        r.add("residual", shared.convergence_error);
+        r.add("guarantee_factor", service_phase.reduction.map_or(1.0, |reduction| reduction.factor));
+        let link = service_phase.reduction.map(|reduction| link_ends(scenario, reduction.link).join(" to "));
         r.add("reduced_on", link);
         records.push(r);
     }
@@ -172,19 +175,20 @@ fn records(scenario: &Scenario, outcomes: &[(Mechanism, Shared)]) -> Vec<Record>
 }
 
 /// A record for each interval of constant rates, and each service.
-fn rates_over_time(scenario: &Scenario, outcomes: &[(Mechanism, Shared)]) -> Vec<Record> {
+fn rates_over_time(scenario: &Scenario, outcomes: &[(Mechanism, ScenarioOutcome)]) -> Vec<Record> {
     let mut records = Vec::new();
     for (mechanism, shared) in outcomes {
-        for Segment { from, to, delivered, sent } in &shared.segments {
-            let (delivered, sent) = (shared.by_service(delivered), shared.by_service(sent));
-            for (at, service) in scenario.services.iter().enumerate() {
+        for Segment { start: from, end: to, delivered_rates: delivered, sent_rates: sent } in &shared.segments
+        {
+            let (delivered, sent) = (shared.sum_by_service(delivered), shared.sum_by_service(sent));
+            for (index, service) in scenario.services.iter().enumerate() {
                 let mut r = Record::default();
                 r.add("mechanism", mechanism.name());
                 r.add("from_s", from.get());
                 r.add("to_s", to.get());
                 r.add("service", service.name.as_str());
-                r.add("delivered_bit_per_s", delivered[at] * BITS);
-                r.add("sent_bit_per_s", sent[at] * BITS);
+                r.add("delivered_bit_per_s", delivered[index] * BITS_PER_BYTE);
+                r.add("sent_bit_per_s", sent[index] * BITS_PER_BYTE);
                 records.push(r);
             }
         }

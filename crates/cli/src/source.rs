@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use weir_console::failure::Failure;
-use weir_console::table::{bytes, count};
+use weir_console::table::{format_bytes, format_count};
 use weir_core::model::Workload;
 use weir_trace::{Format, Limits, TraceUnit};
 
@@ -19,8 +19,8 @@ pub struct Source {
 }
 
 /// The bounds of a trace.
-pub fn limits(reading: &args::Reading) -> Limits {
-    Limits { max_flows: reading.max_flows, ..Limits::default() }
+pub fn limits(read_options: &args::ReadOptions) -> Limits {
+    Limits { max_flows: read_options.max_flows, ..Limits::default() }
 }
 
 impl Source {
@@ -28,12 +28,13 @@ impl Source {
     ///
     /// # Errors
     /// If the file cannot be read, or is not a trace.
-    pub fn read(input: &args::Input, per_stage: bool) -> Result<Source, Failure> {
-        let trace = weir_trace::read(&input.trace, input.reading.trace_unit, &limits(&input.reading))?;
+    pub fn read(input: &args::TraceInput, per_stage: bool) -> Result<Source, Failure> {
+        let trace =
+            weir_trace::read(&input.trace, input.read_options.trace_unit, &limits(&input.read_options))?;
         let name = input.trace.display().to_string();
         let mut source = Source { name, workload: trace.workload, format: trace.format };
         if per_stage {
-            source.workload = source.per_stage(&source.workload)?;
+            source.workload = source.merge_stages(&source.workload)?;
         }
         Ok(source)
     }
@@ -42,10 +43,10 @@ impl Source {
     ///
     /// # Errors
     /// If merged stages wait for each other in a cycle.
-    pub fn per_stage(&self, workload: &Workload) -> Result<Workload, Failure> {
-        let merged = workload.per_stage();
-        let wrong = |error| Failure::input(format_args!("{}: with --per-stage: {error}", self.name));
-        merged.check().map_err(wrong)?;
+    pub fn merge_stages(&self, workload: &Workload) -> Result<Workload, Failure> {
+        let merged = workload.merge_stages();
+        let to_failure = |error| Failure::input(format_args!("{}: with --per-stage: {error}", self.name));
+        merged.check().map_err(to_failure)?;
         Ok(merged)
     }
 
@@ -72,7 +73,7 @@ impl Source {
 
     /// The bytes of all coflows.
     pub fn bytes(&self) -> f64 {
-        self.workload.coflows.iter().map(|coflow| coflow.bytes()).sum()
+        self.workload.coflows.iter().map(|coflow| coflow.total_bytes()).sum()
     }
 
     /// The size of the trace, as a line.
@@ -80,10 +81,10 @@ impl Source {
         format!(
             "{}: {}, {}, {} on {} ({})\n",
             self.name,
-            count(self.workload.coflows.len(), "coflow"),
-            count(self.workload.flows(), "flow"),
-            bytes(self.bytes()),
-            count(self.workload.ports, "port"),
+            format_count(self.workload.coflows.len(), "coflow"),
+            format_count(self.workload.flow_count(), "flow"),
+            format_bytes(self.bytes()),
+            format_count(self.workload.ports, "port"),
             self.format_text(),
         )
     }

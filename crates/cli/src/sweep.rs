@@ -2,36 +2,38 @@
 
 mod grid;
 
-use grid::{Point, Spec, grid, with_params};
+use grid::{Point, PolicySpec, add_supported_params, grid};
 use weir_console::failure::Failure;
 use weir_console::record::Record;
-use weir_console::table::{Align, Table, optional};
+use weir_console::table::{Alignment, Table, format_optional};
 use weir_core::model::Workload;
 
-use crate::args::{self, Vary};
+use crate::args::{self, VariedParameter};
 use crate::compare::{caption, check_distinct, with_baseline};
 use crate::metrics::{Baseline, Metrics};
-use crate::network::{Network, Replay, run_all};
+use crate::network::{Network, Replay, run_replays};
 use crate::render;
 use crate::source::Source;
 
 /// Runs `weir sweep`.
 pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     let experiment = &args.experiment;
-    let (policies, base) = with_baseline(&args.policies, args.baseline.as_ref())?;
+    let (policies, baseline_position) = with_baseline(&args.policies, args.baseline.as_ref())?;
     let network = Network::read(&experiment.replay, &experiment.network, false)?;
     let points = grid(&args.vary, &network)?;
     let specs = points
         .iter()
-        .map(|point| policies.iter().map(|policy| with_params(policy, &point.params, &network)).collect())
-        .collect::<Result<Vec<Vec<Spec>>, Failure>>()?;
+        .map(|point| {
+            policies.iter().map(|policy| add_supported_params(policy, &point.params, &network)).collect()
+        })
+        .collect::<Result<Vec<Vec<PolicySpec>>, Failure>>()?;
     grid::check_params(&points[0].params, &specs[0], &network)?;
     let requested: Vec<&String> = policies.iter().collect();
     check_distinct(experiment, &requested, &[("--out", experiment.output.out.as_deref())])?;
     let sink = render::open(&experiment.output, &experiment.input.trace)?;
 
     let mut source = Source::read(&experiment.input, false)?;
-    let workloads = workloads(&source, &points, experiment.replay.per_stage)?;
+    let workloads = workloads_by_arrival_factor(&source, &points, experiment.replay.per_stage)?;
     let workload_at = |speed: f64| {
         let found = workloads.iter().find(|(other, _)| *other == speed);
         &found.expect("`workloads` has an entry for the speed of every point and for 1").1
@@ -44,27 +46,34 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     let mut replays: Vec<Replay<'_>> = Vec::new();
     let mut replay_at = |policy: &str, speed: f64, network| {
         let workload = workload_at(speed);
-        position_of(&mut replays, Replay { policy: policy.to_owned(), workload, network })
+        find_or_push(&mut replays, Replay { policy: policy.to_owned(), workload, network })
     };
     let mut rows: Vec<Vec<usize>> = Vec::new();
     for (point, specs) in points.iter().zip(&specs) {
-        rows.push(specs.iter().map(|spec| replay_at(&spec.text, point.speed, &point.network)).collect());
+        rows.push(
+            specs
+                .iter()
+                .map(|spec| replay_at(&spec.spec_text, point.arrival_factor, &point.network))
+                .collect(),
+        );
     }
-    let fixed = args.fixed_baseline.then(|| replay_at(&policies[base], 1.0, &network));
-    let outcomes = run_all(&replays, &experiment.running)?;
+    let fixed_baseline_position =
+        args.fixed_baseline.then(|| replay_at(&policies[baseline_position], 1.0, &network));
+    let outcomes = run_replays(&replays, &experiment.run_options)?;
 
     let mut records = Vec::new();
     for (point, row) in points.iter().zip(&rows) {
-        let metrics = Metrics::new(&source, workload_at(point.speed), &point.network, !experiment.no_timing);
-        let base = fixed.unwrap_or(row[base]);
-        let baseline = Baseline::new(&replays[base].policy, &outcomes[base]);
-        for &at in row {
+        let metrics =
+            Metrics::new(&source, workload_at(point.arrival_factor), &point.network, !experiment.no_timing);
+        let baseline_replay = fixed_baseline_position.unwrap_or(row[baseline_position]);
+        let baseline = Baseline::new(&replays[baseline_replay].policy, &outcomes[baseline_replay]);
+        for &index in row {
             let mut record = Record::default();
             for (vary, value) in args.vary.iter().zip(&point.values) {
                 record.add_named(format!("vary_{}", vary.key), value.as_str());
             }
-            record.append(metrics.record(&replays[at].policy, &outcomes[at], Some(&baseline))?);
-            if fixed.is_some() {
+            record.append(metrics.record(&replays[index].policy, &outcomes[index], Some(&baseline))?);
+            if fixed_baseline_position.is_some() {
                 record.add("fixed_baseline", true);
             }
             records.push(record);
@@ -72,30 +81,34 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     }
     let table = || {
         let head = caption(&source, &network, |key| args.vary.iter().any(|vary| vary.key == key));
-        head + &table(args, &policies, &policies[base], &points, &records)
+        head + &table(args, &policies, &policies[baseline_position], &points, &records)
     };
-    sink.fill(render::list(experiment.output.format, table, || records.clone()))
+    sink.write_text(render::list(experiment.output.format, table, || records.clone()))
 }
 
 /// The unchanged trace, and the trace at each speed of arrivals. Stages are merged after arrivals are scaled, so that they start
 /// sooner too.
-fn workloads(source: &Source, points: &[Point], per_stage: bool) -> Result<Vec<(f64, Workload)>, Failure> {
-    let mut speeds: Vec<f64> = points.iter().map(|point| point.speed).chain([1.0]).collect();
+fn workloads_by_arrival_factor(
+    source: &Source,
+    points: &[Point],
+    per_stage: bool,
+) -> Result<Vec<(f64, Workload)>, Failure> {
+    let mut speeds: Vec<f64> = points.iter().map(|point| point.arrival_factor).chain([1.0]).collect();
     speeds.sort_by(f64::total_cmp);
     speeds.dedup();
     let workload = |speed: f64| {
-        let scaled = source.workload.sped_up(speed);
-        Ok((speed, if per_stage { source.per_stage(&scaled)? } else { scaled }))
+        let scaled = source.workload.with_faster_arrivals(speed);
+        Ok((speed, if per_stage { source.merge_stages(&scaled)? } else { scaled }))
     };
     speeds.into_iter().map(workload).collect()
 }
 
 /// The position of a replay among `replays`; it is appended if there is no equal one.
-fn position_of<'a>(replays: &mut Vec<Replay<'a>>, replay: Replay<'a>) -> usize {
+fn find_or_push<'a>(replays: &mut Vec<Replay<'a>>, replay: Replay<'a>) -> usize {
     let is_equal = |other: &Replay<'_>| {
         other.policy == replay.policy
             && std::ptr::eq(other.workload, replay.workload)
-            && other.network.has_parameters_of(replay.network)
+            && other.network.has_equal_parameters(replay.network)
     };
     replays.iter().position(is_equal).unwrap_or_else(|| {
         replays.push(replay);
@@ -121,14 +134,15 @@ fn table(
         ("mean", "speedup_mean"),
         ("| schedule us", "schedule_mean_us"),
     ];
-    let varied = args.vary.iter().map(|Vary { key, .. }| (key.as_str(), Align::Right));
-    let columns = COLUMNS.iter().map(|(title, _)| (*title, Align::Right));
-    let mut table = Table::new(&varied.chain([("policy", Align::Left)]).chain(columns).collect::<Vec<_>>());
-    for (at, record) in records.iter().enumerate() {
-        let mut cells = points[at / policies.len()].values.clone();
-        cells.push(policies[at % policies.len()].clone());
-        cells.extend(COLUMNS.iter().map(|(_, name)| optional(record.number(name))));
-        table.line(cells);
+    let varied = args.vary.iter().map(|VariedParameter { key, .. }| (key.as_str(), Alignment::Right));
+    let columns = COLUMNS.iter().map(|(title, _)| (*title, Alignment::Right));
+    let mut table =
+        Table::new(&varied.chain([("policy", Alignment::Left)]).chain(columns).collect::<Vec<_>>());
+    for (index, record) in records.iter().enumerate() {
+        let mut cells = points[index / policies.len()].values.clone();
+        cells.push(policies[index % policies.len()].clone());
+        cells.extend(COLUMNS.iter().map(|(_, name)| format_optional(record.number(name))));
+        table.add_row(cells);
     }
     let values = if args.fixed_baseline { "with nothing varied" } else { "at the same values" };
     format!(

@@ -9,13 +9,13 @@ use weir_console::interrupt;
 use weir_console::output;
 use weir_console::progress::Progress;
 use weir_console::record::Record;
-use weir_console::table::{Align, BITS, Table, number, percent, rate};
-use weir_console::testbed::{GO_ON, failure, measure, on_a_bed};
+use weir_console::table::{Alignment, BITS_PER_BYTE, Table, format_number, format_percent, format_rate};
+use weir_console::testbed::{SHOULD_CONTINUE, failure, measure_scenario, with_bed};
 use weir_core::model::scenario::Scenario;
-use weir_sim::service::{Mechanism, ServicePhase, Shared};
-use weir_testbed::bed::{self, Listed};
-use weir_testbed::probe::{self, Check};
-use weir_testbed::{Bed, Name, Phase, Plan, batch};
+use weir_sim::service::{Mechanism, ScenarioOutcome, ServicePhase};
+use weir_testbed::bed::{self, BedEntry};
+use weir_testbed::probe::{self, Requirement};
+use weir_testbed::{Bed, BedName, Phase, Plan, batch};
 use weir_trace::topology;
 
 use crate::args;
@@ -24,7 +24,7 @@ use crate::render;
 /// Runs `weir testbed`.
 pub fn testbed(args: &args::Testbed) -> Result<(), Failure> {
     // From here on, signals do not end the process before the testbed is removed.
-    interrupt::watch();
+    interrupt::record_signals();
     match args {
         args::Testbed::Up(args) => up(args),
         args::Testbed::Run(args) => run_scenario(args),
@@ -37,50 +37,50 @@ pub fn testbed(args: &args::Testbed) -> Result<(), Failure> {
 
 fn up(args: &args::TestbedUp) -> Result<(), Failure> {
     let topology = topology::read(&args.fabric)?;
-    let name = &args.bed.name;
+    let name = &args.testbed.name;
     if args.dry_run {
         let plan = Plan::new(name.clone(), &topology).map_err(Failure::input)?;
-        return Ok(output::print(batch::shell(&batch::up(&plan)))?);
+        return Ok(output::print(batch::to_shell_script(&batch::creation_stages(&plan)))?);
     }
-    let bed = Bed::up(name, &topology, GO_ON).map_err(|error| failure(&error))?;
+    let bed = Bed::up(name, &topology, SHOULD_CONTINUE).map_err(|error| failure(&error))?;
     let (hosts, switches) = (topology.hosts(), topology.nodes() - topology.hosts());
     let line =
         format!("up: {name}: {hosts} hosts, {switches} switches, {} cables\n", bed.plan().cables.len());
     Ok(output::print(line)?)
 }
 
-fn down(args::Bed { name }: &args::Bed) -> Result<(), Failure> {
-    let was = bed::down(name).map_err(|error| failure(&error))?;
-    let line = if was { format!("down: {name}\n") } else { format!("down: {name}: nothing was there\n") };
+fn down(args::TestbedName { name }: &args::TestbedName) -> Result<(), Failure> {
+    let existed = bed::down(name).map_err(|error| failure(&error))?;
+    let line = if existed { format!("down: {name}\n") } else { format!("down: {name}: nothing was there\n") };
     Ok(output::print(line)?)
 }
 
 fn list(args: &args::TestbedList) -> Result<(), Failure> {
     let beds = bed::list().map_err(|error| failure(&error))?;
     let table = match &args.name {
-        None => all(&beds),
-        Some(name) => nodes(&beds, name)?,
+        None => beds_table(&beds),
+        Some(name) => nodes_table(&beds, name)?,
     };
     Ok(output::print(table.to_string())?)
 }
 
-fn all(beds: &[Listed]) -> Table {
+fn beds_table(beds: &[BedEntry]) -> Table {
     let columns = [
-        ("bed", Align::Left),
-        ("state", Align::Left),
-        ("hosts", Align::Right),
-        ("switches", Align::Right),
-        ("namespaces", Align::Right),
+        ("bed", Alignment::Left),
+        ("state", Alignment::Left),
+        ("hosts", Alignment::Right),
+        ("switches", Alignment::Right),
+        ("namespaces", Alignment::Right),
     ];
     let mut table = Table::new(&columns);
-    for Listed { name, topology, busy, namespaces } in beds {
+    for BedEntry { name, topology, is_busy: busy, namespace_count: namespaces } in beds {
         let state = match (topology, busy) {
             (_, true) => "in use",
             (Some(_), false) => "up",
             (None, false) => "unfinished",
         };
         let count = |count: Option<usize>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
-        table.line(vec![
+        table.add_row(vec![
             name.to_string(),
             state.to_owned(),
             count(topology.as_ref().map(|t| t.hosts())),
@@ -91,18 +91,18 @@ fn all(beds: &[Listed]) -> Table {
     table
 }
 
-fn nodes(beds: &[Listed], name: &Name) -> Result<Table, Failure> {
+fn nodes_table(beds: &[BedEntry], name: &BedName) -> Result<Table, Failure> {
     let found = beds.iter().find(|bed| bed.name == *name).and_then(|bed| bed.topology.as_ref());
-    let topology = found.ok_or_else(|| Failure::undone(format_args!("no bed `{name}` is up")))?;
+    let topology = found.ok_or_else(|| Failure::runtime(format_args!("no bed `{name}` is up")))?;
     let plan = Plan::new(name.clone(), topology).map_err(Failure::input)?;
-    let columns = ["node", "namespace", "address", "ports"].map(|name| (name, Align::Left));
+    let columns = ["node", "namespace", "address", "ports"].map(|name| (name, Alignment::Left));
     let mut table = Table::new(&columns);
     for node in &plan.nodes {
         let port = |port: &weir_testbed::Port| {
             format!("{} to {}", port.interface, topology.name(topology.link(port.link).to))
         };
         let ports: Vec<String> = node.ports.iter().map(port).collect();
-        table.line(vec![
+        table.add_row(vec![
             node.name.clone(),
             node.namespace.clone(),
             node.address.to_string(),
@@ -114,41 +114,41 @@ fn nodes(beds: &[Listed], name: &Name) -> Result<Table, Failure> {
 
 fn check() -> Result<(), Failure> {
     let checks = probe::probe();
-    let line = |Check { what, needed_for, missing }: &Check| match missing {
+    let line = |Requirement { name: what, needed_for, problem: missing }: &Requirement| match missing {
         None => format!("ok       {what}\n"),
-        Some(why) => format!("missing  {what}: {why}; needed for {needed_for}\n"),
+        Some(reason) => format!("missing  {what}: {reason}; needed for {needed_for}\n"),
     };
     output::print(checks.iter().map(line).collect::<String>())?;
-    if checks.iter().all(|check| check.missing.is_none()) {
+    if checks.iter().all(|check| check.problem.is_none()) {
         return Ok(());
     }
-    Err(Failure::undone(probe::STILL_WORKS))
+    Err(Failure::runtime(probe::ALTERNATIVES))
 }
 
 fn run_scenario(args: &args::TestbedRun) -> Result<(), Failure> {
     let sink = render::open(&args.output, &args.scenario)?;
     let scenario = weir_trace::scenario::read(&args.scenario)?;
-    let queues = args.mechanism.iter().any(|mechanism| mechanism.queues());
-    weir_testbed::check(&scenario, queues).map_err(Failure::input)?;
+    let needs_queues = args.mechanism.iter().any(|mechanism| mechanism.has_service_queues());
+    weir_testbed::check(&scenario, needs_queues).map_err(Failure::input)?;
     let progress = Progress::new(args.quiet);
     let mut predicted = Vec::new();
     for &mechanism in &args.mechanism {
-        predicted.push((mechanism, weir_console::run::share(&scenario, mechanism, &progress)?));
+        predicted.push((mechanism, weir_console::run::run_scenario(&scenario, mechanism, &progress)?));
     }
-    let lines = on_a_bed(&args.bed.name, &scenario.topology, |bed| {
+    let lines = with_bed(&args.testbed.name, &scenario.topology, |bed| {
         let mut lines = Vec::new();
         for (mechanism, shared) in &predicted {
-            let measured = measure(bed, &scenario, *mechanism, shared, &progress)?;
-            lines.extend(compare(&scenario, *mechanism, shared, &measured));
+            let measured = measure_scenario(bed, &scenario, *mechanism, shared, &progress)?;
+            lines.extend(service_results(&scenario, *mechanism, shared, &measured));
         }
         Ok(lines)
     })?;
     let table = || table(&args.scenario, &scenario, &lines);
-    sink.fill(render::list(args.output.format, table, || records(&lines)))
+    sink.write_text(render::list(args.output.format, table, || records(&lines)))
 }
 
 /// A service in a phase.
-struct Line {
+struct ServiceResult {
     mechanism: Mechanism,
     from: f64,
     to: f64,
@@ -160,36 +160,42 @@ struct Line {
     shares: [f64; 2],
 }
 
-fn compare(scenario: &Scenario, mechanism: Mechanism, shared: &Shared, measured: &[Phase]) -> Vec<Line> {
+fn service_results(
+    scenario: &Scenario,
+    mechanism: Mechanism,
+    shared: &ScenarioOutcome,
+    measured: &[Phase],
+) -> Vec<ServiceResult> {
     let mut lines = Vec::new();
-    for (expected, found) in shared.phases.iter().zip(measured) {
-        let rates = [&expected.mean, &found.mean, &found.late].map(|rates| shared.by_service(rates));
-        let share = |rates: &[f64], at: usize| {
+    for (expected, observed) in shared.phases.iter().zip(measured) {
+        let rates = [&expected.mean_rates, &observed.mean_rates, &observed.second_half_rates]
+            .map(|rates| shared.sum_by_service(rates));
+        let fraction_of_sum = |rates: &[f64], index: usize| {
             let sum: f64 = rates.iter().sum();
-            if sum > 0.0 { rates[at] / sum } else { 0.0 }
+            if sum > 0.0 { rates[index] / sum } else { 0.0 }
         };
-        lines.extend(shared.services(scenario, expected).iter().map(
-            |&ServicePhase { service: at, .. }| Line {
+        lines.extend(shared.service_phases(scenario, expected).iter().map(
+            |&ServicePhase { service: at, .. }| ServiceResult {
                 mechanism,
-                from: expected.from.get(),
-                to: expected.to.get(),
+                from: expected.start.get(),
+                to: expected.end.get(),
                 service: scenario.services[at].name.clone(),
                 weight: scenario.services[at].weight,
-                rates: [0, 1, 2].map(|of| rates[of][at]),
-                shares: [share(&rates[0], at), share(&rates[1], at)],
+                rates: [0, 1, 2].map(|series| rates[series][at]),
+                shares: [fraction_of_sum(&rates[0], at), fraction_of_sum(&rates[1], at)],
             },
         ));
     }
     lines
 }
 
-fn table(name: &Path, scenario: &Scenario, lines: &[Line]) -> String {
-    let right = |name| (name, Align::Right);
+fn table(name: &Path, scenario: &Scenario, lines: &[ServiceResult]) -> String {
+    let right = |name| (name, Alignment::Right);
     let mut table = Table::new(&[
-        ("mechanism", Align::Left),
+        ("mechanism", Alignment::Left),
         right("from s"),
         right("to s"),
-        ("service", Align::Left),
+        ("service", Alignment::Left),
         right("weight"),
         right("simulated"),
         right("measured"),
@@ -198,12 +204,12 @@ fn table(name: &Path, scenario: &Scenario, lines: &[Line]) -> String {
         right("share measured"),
     ]);
     for line in lines {
-        let [from, to] = [line.from, line.to].map(number);
+        let [from, to] = [line.from, line.to].map(format_number);
         let mut cells =
             vec![line.mechanism.to_string(), from, to, line.service.clone(), line.weight.to_string()];
-        cells.extend(line.rates.map(rate));
-        cells.extend(line.shares.map(percent));
-        table.line(cells);
+        cells.extend(line.rates.map(format_rate));
+        cells.extend(line.shares.map(format_percent));
+        table.add_row(cells);
     }
     format!(
         "{}: {} services on {} hosts, until {}\n\n\
@@ -216,14 +222,14 @@ fn table(name: &Path, scenario: &Scenario, lines: &[Line]) -> String {
     )
 }
 
-fn records(lines: &[Line]) -> Vec<Record> {
-    let record = |line: &Line| {
+fn records(lines: &[ServiceResult]) -> Vec<Record> {
+    let record = |line: &ServiceResult| {
         let mut r = Record::default();
         r.add("mechanism", line.mechanism.name());
         r.add_all(["from_s", "to_s"], [line.from, line.to]);
         r.add("service", line.service.as_str());
         r.add("weight", line.weight);
-        let rates = line.rates.map(|rate| rate * BITS);
+        let rates = line.rates.map(|rate| rate * BITS_PER_BYTE);
         r.add_all(["simulated_bit_per_s", "measured_bit_per_s", "second_half_bit_per_s"], rates);
         r.add_all(["simulated_share", "measured_share"], line.shares);
         r

@@ -14,7 +14,7 @@ use rustix::net::{
 };
 
 /// How long an agent may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a request to the agent failed.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +27,7 @@ pub enum AgentError {
     Refused(String),
     /// The answer has an unexpected form.
     #[error("the agent answered `{0}`: expected ok, or no and a reason")]
-    Answer(String),
+    UnexpectedAnswer(String),
 }
 
 /// A connection to the agent of this host.
@@ -45,8 +45,8 @@ impl Agent {
         let address = SocketAddrUnix::new(path.as_ref()).map_err(io::Error::from)?;
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(io::Error::from)?;
-        for which in [Timeout::Recv, Timeout::Send] {
-            set_socket_timeout(&socket, which, Some(PATIENCE)).map_err(io::Error::from)?;
+        for direction in [Timeout::Recv, Timeout::Send] {
+            set_socket_timeout(&socket, direction, Some(ANSWER_TIMEOUT)).map_err(io::Error::from)?;
         }
         connect(&socket, &address).map_err(io::Error::from)?;
         Ok(Agent { socket: Mutex::new(socket) })
@@ -57,27 +57,27 @@ impl Agent {
     ///
     /// # Errors
     /// If the agent refuses the socket, or does not answer. The flow is not paced then.
-    pub fn open(&self, coflow: &str, flow: u32, socket: &impl AsFd) -> Result<(), AgentError> {
-        self.ask(&format!("open {coflow} {flow}"), &[socket.as_fd()])
+    pub fn hand_over(&self, coflow: &str, flow: u32, socket: &impl AsFd) -> Result<(), AgentError> {
+        self.send_request(&format!("open {coflow} {flow}"), &[socket.as_fd()])
     }
 
     /// Marks a flow as done: the program will write no more. The agent closes its duplicate when all data has arrived.
     ///
     /// # Errors
     /// If the flow was not handed over by this [`Agent`] or has ended, or the agent does not answer.
-    pub fn done(&self, coflow: &str, flow: u32) -> Result<(), AgentError> {
-        self.ask(&format!("done {coflow} {flow}"), &[])
+    pub fn mark_done(&self, coflow: &str, flow: u32) -> Result<(), AgentError> {
+        self.send_request(&format!("done {coflow} {flow}"), &[])
     }
 
-    fn ask(&self, text: &str, with: &[BorrowedFd<'_>]) -> Result<(), AgentError> {
+    fn send_request(&self, text: &str, sockets: &[BorrowedFd<'_>]) -> Result<(), AgentError> {
         // One request at a time: an answer does not name its request.
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut beside = SendAncillaryBuffer::new(&mut space);
-        if !with.is_empty() {
-            beside.push(SendAncillaryMessage::ScmRights(with));
+        let mut ancillary_buffer = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut ancillary_buffer);
+        if !sockets.is_empty() {
+            ancillary.push(SendAncillaryMessage::ScmRights(sockets));
         }
-        sendmsg(&*socket, &[IoSlice::new(text.as_bytes())], &mut beside, SendFlags::NOSIGNAL)
+        sendmsg(&*socket, &[IoSlice::new(text.as_bytes())], &mut ancillary, SendFlags::NOSIGNAL)
             .map_err(io::Error::from)?;
         let mut answer = [0; 512];
         let (length, _) = recv(&*socket, &mut answer, RecvFlags::empty()).map_err(io::Error::from)?;
@@ -85,8 +85,8 @@ impl Agent {
             "ok" => Ok(()),
             "" => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
             text => Err(match text.strip_prefix("no: ") {
-                Some(why) => AgentError::Refused(why.to_owned()),
-                None => AgentError::Answer(text.to_owned()),
+                Some(reason) => AgentError::Refused(reason.to_owned()),
+                None => AgentError::UnexpectedAnswer(text.to_owned()),
             }),
         }
     }

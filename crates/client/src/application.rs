@@ -9,10 +9,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use socket2::{Domain, SockRef, Socket, Type};
 
-use crate::coordinator::{Coordinator, CoordinatorError, escaped};
+use crate::coordinator::{Coordinator, CoordinatorError, percent_encode};
 
 /// How long the other end may take to accept a connection.
-const CONNECT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The maximum level: levels start at 0, and level n has DSCP n + 1, of six bits.
 const MAX_LEVEL: u64 = 62;
@@ -40,8 +40,8 @@ impl Application {
         model: Option<&str>,
     ) -> Result<Application, CoordinatorError> {
         let body = json!({ "service": service, "model": model });
-        let answer = coordinator.put(&path("applications", id), &body)?;
-        let level = AtomicU8::new(level_of(&answer)?);
+        let answer = coordinator.put(&resource_path("applications", id), &body)?;
+        let level = AtomicU8::new(parse_level(&answer)?);
         Ok(Application { coordinator: coordinator.clone(), id: id.to_owned(), level })
     }
 
@@ -62,44 +62,48 @@ impl Application {
     /// gets the new class, after its first packets; earlier connections keep theirs.
     ///
     /// # Errors
-    /// If the other end does not accept the connection within 30 s. A failed registration is no error: see [`Connection::untold`].
-    pub fn connect(&self, from: &str, to: &str, address: impl ToSocketAddrs) -> io::Result<Connection> {
-        let stream = self.dial(address)?;
+    /// If the other end does not accept the connection within 30 s. A failed registration is no error: see [`Connection::registration_error`].
+    pub fn connect(&self, src: &str, dst: &str, address: impl ToSocketAddrs) -> io::Result<Connection> {
+        let stream = self.connect_to_any(address)?;
         // Ids only have to be unique.
-        let id = format!("{:016x}{:016x}", chance(), chance());
-        let place = path("connections", &id);
-        let body = json!({ "application": self.id, "from": from, "to": to });
-        let answer = self.coordinator.put(&place, &body);
-        let mut connection = Connection { stream, told: None, untold: None };
-        match answer.and_then(|answer| level_of(&answer)) {
+        let id = format!("{:016x}{:016x}", random_u64(), random_u64());
+        let path = resource_path("connections", &id);
+        let body = json!({ "application": self.id, "from": src, "to": dst });
+        let answer = self.coordinator.put(&path, &body);
+        let mut connection = Connection { stream, registration: None, registration_error: None };
+        match answer.and_then(|answer| parse_level(&answer)) {
             Ok(level) => {
-                connection.told = Some((self.coordinator.clone(), place));
+                connection.registration = Some((self.coordinator.clone(), path));
                 if self.level.swap(level, Ordering::Relaxed) != level {
-                    mark(&SockRef::from(&connection.stream), connection.stream.peer_addr()?, self.dscp())?;
+                    set_dscp(
+                        &SockRef::from(&connection.stream),
+                        connection.stream.peer_addr()?,
+                        self.dscp(),
+                    )?;
                 }
             }
-            Err(error) => connection.untold = Some(error),
+            Err(error) => connection.registration_error = Some(error),
         }
         Ok(connection)
     }
 
-    fn dial(&self, address: impl ToSocketAddrs) -> io::Result<TcpStream> {
-        let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name has no addresses");
+    fn connect_to_any(&self, address: impl ToSocketAddrs) -> io::Result<TcpStream> {
+        let mut last_error = io::Error::new(io::ErrorKind::InvalidInput, "the name has no addresses");
         for address in address.to_socket_addrs()? {
             // The packets of a mapped address are IPv4, and so is the mark.
             let address = SocketAddr::new(address.ip().to_canonical(), address.port());
-            let dial = || {
+            let connect_to_one = || {
                 let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-                mark(&SockRef::from(&socket), address, self.dscp())?;
-                socket.connect_timeout(&address.into(), CONNECT)?;
+                set_dscp(&SockRef::from(&socket), address, self.dscp())?;
+                socket.connect_timeout(&address.into(), CONNECT_TIMEOUT)?;
                 Ok(socket.into())
             };
-            match dial() {
+            match connect_to_one() {
                 Ok(stream) => return Ok(stream),
-                Err(error) => last = error,
+                Err(error) => last_error = error,
             }
         }
-        Err(last)
+        Err(last_error)
     }
 
     /// Deregisters the application. Destroy all its connections before, including those of programs on other hosts.
@@ -107,7 +111,7 @@ impl Application {
     /// # Errors
     /// If the coordinator cannot be reached, or refuses the request. The application stays registered.
     pub fn deregister(self) -> Result<(), CoordinatorError> {
-        self.coordinator.delete(&path("applications", &self.id))
+        self.coordinator.delete(&resource_path("applications", &self.id))
     }
 }
 
@@ -116,8 +120,8 @@ impl Application {
 pub struct Connection {
     stream: TcpStream,
     /// The path of the connection at the coordinator, until it is deleted there.
-    told: Option<(Coordinator, String)>,
-    untold: Option<CoordinatorError>,
+    registration: Option<(Coordinator, String)>,
+    registration_error: Option<CoordinatorError>,
 }
 
 impl Connection {
@@ -128,8 +132,8 @@ impl Connection {
 
     /// Why the connection is not registered at the coordinator, if it is not. It has the application's class, but does not count for the
     /// weights of queues.
-    pub fn untold(&self) -> Option<&CoordinatorError> {
-        self.untold.as_ref()
+    pub fn registration_error(&self) -> Option<&CoordinatorError> {
+        self.registration_error.as_ref()
     }
 
     /// Closes the connection in both directions, and deletes it at the coordinator.
@@ -137,45 +141,45 @@ impl Connection {
     /// # Errors
     /// If the coordinator cannot be reached, or refuses the request. The connection is closed.
     pub fn destroy(mut self) -> Result<(), CoordinatorError> {
-        self.end()
+        self.close()
     }
 
-    fn end(&mut self) -> Result<(), CoordinatorError> {
-        let Some((coordinator, place)) = self.told.take() else { return Ok(()) };
+    fn close(&mut self) -> Result<(), CoordinatorError> {
+        let Some((coordinator, path)) = self.registration.take() else { return Ok(()) };
         // The connection may have been closed already.
         let _ = self.stream.shutdown(Shutdown::Both);
-        coordinator.delete(&place)
+        coordinator.delete(&path)
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let _ = self.end();
+        let _ = self.close();
     }
 }
 
-fn path(room: &str, id: &str) -> String {
-    format!("/v1/{room}/{}", escaped(id))
+fn resource_path(collection: &str, id: &str) -> String {
+    format!("/v1/{collection}/{}", percent_encode(id))
 }
 
-fn level_of(answer: &Value) -> Result<u8, CoordinatorError> {
+fn parse_level(answer: &Value) -> Result<u8, CoordinatorError> {
     let level = answer["level"].as_u64().filter(|level| *level <= MAX_LEVEL);
-    level.map(|level| level as u8).ok_or_else(|| CoordinatorError::Answer {
-        found: answer.to_string().chars().take(200).collect(),
+    level.map(|level| level as u8).ok_or_else(|| CoordinatorError::UnexpectedAnswer {
+        answer: answer.to_string().chars().take(200).collect(),
         expected: "an object with a `level` from 0 to 62",
     })
 }
 
 /// Sets the DSCP. The ECN bits are below it, and the kernel sets them.
-fn mark(socket: &SockRef<'_>, to: SocketAddr, dscp: u8) -> io::Result<()> {
-    let field = u32::from(dscp) << 2;
-    match to.ip() {
-        IpAddr::V4(_) => socket.set_tos_v4(field),
-        IpAddr::V6(_) => socket.set_tclass_v6(field),
+fn set_dscp(socket: &SockRef<'_>, peer: SocketAddr, dscp: u8) -> io::Result<()> {
+    let traffic_class = u32::from(dscp) << 2;
+    match peer.ip() {
+        IpAddr::V4(_) => socket.set_tos_v4(traffic_class),
+        IpAddr::V6(_) => socket.set_tclass_v6(traffic_class),
     }
 }
 
 /// A random number: `RandomState` has random keys of the system.
-fn chance() -> u64 {
+fn random_u64() -> u64 {
     RandomState::new().hash_one(())
 }

@@ -8,8 +8,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::agent::{Agent, AgentError};
-use crate::coordinator::{Coordinator, CoordinatorError, escaped};
-use crate::inbox;
+use crate::coordinator::{Coordinator, CoordinatorError, percent_encode};
+use crate::flow_receiver;
 
 /// A flow of a coflow. Its number is its position in the registration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -59,7 +59,7 @@ impl Coflow {
         let body = json!({
             "service": service, "application": application, "weight": weight, "deadline": deadline, "flows": flows
         });
-        let path = format!("/v1/coflows/{}", escaped(id));
+        let path = format!("/v1/coflows/{}", percent_encode(id));
         coordinator.put(&path, &body)?;
         Ok(Coflow { coordinator: coordinator.clone(), path })
     }
@@ -81,34 +81,34 @@ impl Coflow {
     }
 }
 
-/// The result of [`put`].
+/// The result of [`send_flow`].
 #[derive(Debug)]
-pub struct Put {
+pub struct SentFlow {
     /// The number of data bytes sent.
     pub bytes: u64,
     /// Why the flow was not paced, if it was not: it was then sent as plain TCP.
     pub unpaced: Option<AgentError>,
 }
 
-/// Sends all of `data` as a flow of a coflow to the [`Inbox`](crate::Inbox) at `to`. The agent paces the flow from the first byte on.
+/// Sends all of `data` as a flow of a coflow to the [`FlowReceiver`](crate::Inbox) at `to`. The agent paces the flow from the first byte on.
 /// Returns when the kernel has all data; the connection stays open until the data has arrived.
 ///
 /// # Errors
 /// If the receiver does not accept the connection or closes it, or `data` cannot be read. The receiver gets the bytes sent until then.
-pub fn put(
+pub fn send_flow(
     agent: &Agent,
     coflow: &str,
     flow: u32,
     to: impl ToSocketAddrs,
     data: &mut impl Read,
-) -> io::Result<Put> {
-    let head = inbox::head(coflow, flow)?;
+) -> io::Result<SentFlow> {
+    let first_line = flow_receiver::first_line(coflow, flow)?;
     let mut stream = TcpStream::connect(to)?;
-    let unpaced = agent.open(coflow, flow, &stream).err();
-    let sent = stream.write_all(head.as_bytes()).and_then(|()| io::copy(data, &mut stream));
+    let unpaced = agent.hand_over(coflow, flow, &stream).err();
+    let copied = stream.write_all(first_line.as_bytes()).and_then(|()| io::copy(data, &mut stream));
     // The agent holds a duplicate of the socket, so dropping the stream would not close the connection.
-    let ended = stream.shutdown(Shutdown::Write);
-    let bytes = sent?;
-    ended?;
-    Ok(Put { bytes, unpaced })
+    let shutdown = stream.shutdown(Shutdown::Write);
+    let bytes = copied?;
+    shutdown?;
+    Ok(SentFlow { bytes, unpaced })
 }

@@ -12,19 +12,19 @@ use ureq::Agent;
 use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 
 /// How long a coordinator may take to accept a connection, and to answer.
-const NEAR: Duration = Duration::from_secs(2);
-const PATIENCE: Duration = Duration::from_secs(15);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CoordinatorError {
     /// The coordinator cannot be reached, or does not answer.
-    #[error("{place}: {why}")]
-    Unreached {
+    #[error("{url}: {cause}")]
+    Unreachable {
         /// The base URL of the coordinator.
-        place: String,
+        url: String,
         /// The cause.
-        why: String,
+        cause: String,
     },
     /// The coordinator refused the request.
     #[error("{status} {title}: {detail}")]
@@ -37,23 +37,23 @@ pub enum CoordinatorError {
         detail: String,
     },
     /// The answer has an unexpected form.
-    #[error("the coordinator answered `{found}`: expected {expected}")]
-    Answer {
+    #[error("the coordinator answered `{answer}`: expected {expected}")]
+    UnexpectedAnswer {
         /// The answer.
-        found: String,
+        answer: String,
         /// The expected form.
         expected: &'static str,
     },
     /// The coordinator is on another host, and no certificate was given: plain text is for this host only.
     #[error("{0}: expected a coordinator on this host, or a certificate, its key and an authority")]
-    Elsewhere(String),
+    PlaintextToRemoteHost(String),
     /// A file cannot be read, or is not PEM.
-    #[error("{}: {why}", .path.display())]
+    #[error("{}: {cause}", .path.display())]
     File {
         /// The file.
         path: PathBuf,
         /// The cause.
-        why: String,
+        cause: String,
     },
 }
 
@@ -61,7 +61,7 @@ pub enum CoordinatorError {
 #[derive(Debug, Clone)]
 pub struct Coordinator {
     agent: Agent,
-    base: String,
+    base_url: String,
 }
 
 impl Coordinator {
@@ -69,11 +69,11 @@ impl Coordinator {
     ///
     /// # Errors
     /// If the address is that of another host.
-    pub fn local(place: &str) -> Result<Coordinator, CoordinatorError> {
-        if !is_own(place) {
-            return Err(CoordinatorError::Elsewhere(place.to_owned()));
+    pub fn local(address: &str) -> Result<Coordinator, CoordinatorError> {
+        if !is_loopback(address) {
+            return Err(CoordinatorError::PlaintextToRemoteHost(address.to_owned()));
         }
-        Ok(Coordinator::new(format!("http://{place}"), TlsConfig::default()))
+        Ok(Coordinator::new(format!("http://{address}"), TlsConfig::default()))
     }
 
     /// A coordinator at a host and port, over TLS. `authority` has signed the coordinator's certificate; `certificate` and its `key`
@@ -82,29 +82,32 @@ impl Coordinator {
     /// # Errors
     /// The first file that cannot be read, or is not PEM.
     pub fn secure(
-        place: &str,
+        address: &str,
         certificate: &Path,
         key: &Path,
         authority: &Path,
     ) -> Result<Coordinator, CoordinatorError> {
-        let of = |path| Certificate::from_pem(read(path)?.as_bytes()).map_err(|error| not_pem(path, &error));
-        let private = PrivateKey::from_pem(read(key)?.as_bytes()).map_err(|error| not_pem(key, &error))?;
+        let read_certificate = |path| {
+            Certificate::from_pem(read_file(path)?.as_bytes()).map_err(|error| pem_error(path, &error))
+        };
+        let private =
+            PrivateKey::from_pem(read_file(key)?.as_bytes()).map_err(|error| pem_error(key, &error))?;
         let tls = TlsConfig::builder()
             .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .root_certs(RootCerts::new_with_certs(&[of(authority)?]))
-            .client_cert(Some(ClientCert::new_with_certs(&[of(certificate)?], private)));
-        Ok(Coordinator::new(format!("https://{place}"), tls.build()))
+            .root_certs(RootCerts::new_with_certs(&[read_certificate(authority)?]))
+            .client_cert(Some(ClientCert::new_with_certs(&[read_certificate(certificate)?], private)));
+        Ok(Coordinator::new(format!("https://{address}"), tls.build()))
     }
 
-    fn new(base: String, tls: TlsConfig) -> Coordinator {
+    fn new(base_url: String, tls: TlsConfig) -> Coordinator {
         let config = Agent::config_builder()
-            .timeout_connect(Some(NEAR))
-            .timeout_global(Some(PATIENCE))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_global(Some(REQUEST_TIMEOUT))
             .http_status_as_error(false)
             // A proxy in the environment is for external addresses.
             .proxy(None)
             .tls_config(tls);
-        Coordinator { agent: config.build().into(), base }
+        Coordinator { agent: config.build().into(), base_url }
     }
 
     /// Returns the JSON at a path, such as `/v1/hosts`. Null if the answer is not JSON.
@@ -112,7 +115,7 @@ impl Coordinator {
     /// # Errors
     /// If the coordinator cannot be reached, or refuses the request.
     pub fn get(&self, path: &str) -> Result<Value, CoordinatorError> {
-        self.answer(self.agent.get(format!("{}{path}", self.base)).call())
+        self.parse_json(self.agent.get(format!("{}{path}", self.base_url)).call())
     }
 
     /// The text at a path, such as `/metrics`.
@@ -120,21 +123,22 @@ impl Coordinator {
     /// # Errors
     /// If the coordinator does not answer, or refuses the request.
     pub fn get_text(&self, path: &str) -> Result<String, CoordinatorError> {
-        self.text(self.agent.get(format!("{}{path}", self.base)).call())
+        self.read_text(self.agent.get(format!("{}{path}", self.base_url)).call())
     }
 
     /// The body at a path as it arrives, for bodies that are long; it has to end within `limit`.
     ///
     /// # Errors
     /// If the coordinator does not answer, or refuses the request.
-    pub fn get_stream(&self, path: &str, limit: Duration) -> Result<impl Read + use<>, CoordinatorError> {
-        let request = self.agent.get(format!("{}{path}", self.base)).config().timeout_global(Some(limit));
+    pub fn get_stream(&self, path: &str, timeout: Duration) -> Result<impl Read + use<>, CoordinatorError> {
+        let request =
+            self.agent.get(format!("{}{path}", self.base_url)).config().timeout_global(Some(timeout));
         let answer = request.build().call();
         match answer {
             Ok(answer) if answer.status().is_success() => Ok(answer.into_body().into_reader()),
             other => {
-                let text = self.text(other)?;
-                Err(CoordinatorError::Answer { found: text, expected: "a body" })
+                let text = self.read_text(other)?;
+                Err(CoordinatorError::UnexpectedAnswer { answer: text, expected: "a body" })
             }
         }
     }
@@ -152,7 +156,7 @@ impl Coordinator {
     /// # Errors
     /// If the coordinator cannot be reached, or refuses the request.
     pub fn put_text(&self, path: &str, text: &str) -> Result<Value, CoordinatorError> {
-        self.answer(self.agent.put(format!("{}{path}", self.base)).send(text))
+        self.parse_json(self.agent.put(format!("{}{path}", self.base_url)).send(text))
     }
 
     /// Deletes the object at a path.
@@ -160,7 +164,7 @@ impl Coordinator {
     /// # Errors
     /// If the coordinator cannot be reached, or refuses the request.
     pub fn delete(&self, path: &str) -> Result<(), CoordinatorError> {
-        self.answer(self.agent.delete(format!("{}{path}", self.base)).call()).map(drop)
+        self.parse_json(self.agent.delete(format!("{}{path}", self.base_url)).call()).map(drop)
     }
 
     /// All coflows, page by page: a list of the objects of `GET /v1/coflows`.
@@ -174,7 +178,7 @@ impl Coordinator {
             let page = self.get(&path)?;
             coflows.extend(page["coflows"].as_array().cloned().unwrap_or_default());
             let Some(next) = page["next"].as_str() else { return Ok(Value::from(coflows)) };
-            path = format!("{PATH}&after={}", escaped(next));
+            path = format!("{PATH}&after={}", percent_encode(next));
         }
     }
 
@@ -191,30 +195,30 @@ impl Coordinator {
             let (Some(last), Some(true)) = (flows.last(), page["more"].as_bool()) else {
                 return Ok(Value::from(flows));
             };
-            let coflow = escaped(last["coflow"].as_str().unwrap_or_default());
+            let coflow = percent_encode(last["coflow"].as_str().unwrap_or_default());
             path = format!("{PATH}&coflow={coflow}&flow={}", last["flow"]);
         }
     }
 
     /// The JSON of an answer; null if it is not JSON.
-    fn answer(
+    fn parse_json(
         &self,
         answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> Result<Value, CoordinatorError> {
-        Ok(serde_json::from_str(&self.text(answer)?).unwrap_or(Value::Null))
+        Ok(serde_json::from_str(&self.read_text(answer)?).unwrap_or(Value::Null))
     }
 
     /// The text of an answer; a status other than success is an error.
-    fn text(
+    fn read_text(
         &self,
         answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> Result<String, CoordinatorError> {
-        let failed = |error: ureq::Error| CoordinatorError::Unreached {
-            place: self.base.clone(),
-            why: error.to_string(),
+        let unreachable = |error: ureq::Error| CoordinatorError::Unreachable {
+            url: self.base_url.clone(),
+            cause: error.to_string(),
         };
-        let mut answer = answer.map_err(failed)?;
-        let text = answer.body_mut().read_to_string().map_err(failed)?;
+        let mut answer = answer.map_err(unreachable)?;
+        let text = answer.body_mut().read_to_string().map_err(unreachable)?;
         let status = answer.status();
         if status.is_success() {
             return Ok(text);
@@ -228,26 +232,26 @@ impl Coordinator {
     }
 }
 
-fn read(path: &Path) -> Result<String, CoordinatorError> {
-    let file = |why| CoordinatorError::File { path: path.to_owned(), why };
-    fs::read_to_string(path).map_err(|error| file(format!("cannot be read: {error}")))
+fn read_file(path: &Path) -> Result<String, CoordinatorError> {
+    let file_error = |why| CoordinatorError::File { path: path.to_owned(), cause: why };
+    fs::read_to_string(path).map_err(|error| file_error(format!("cannot be read: {error}")))
 }
 
-fn not_pem(path: &Path, error: &ureq::Error) -> CoordinatorError {
-    CoordinatorError::File { path: path.to_owned(), why: format!("expected PEM: {error}") }
+fn pem_error(path: &Path, error: &ureq::Error) -> CoordinatorError {
+    CoordinatorError::File { path: path.to_owned(), cause: format!("expected PEM: {error}") }
 }
 
 /// Whether an address with a port is certainly this host's: a loopback address, or `localhost`.
-pub fn is_own(place: &str) -> bool {
-    place.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback())
-        || place.rsplit_once(':').is_some_and(|(host, _)| host == "localhost")
+pub fn is_loopback(address: &str) -> bool {
+    address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback())
+        || address.rsplit_once(':').is_some_and(|(host, _)| host == "localhost")
 }
 
 /// Percent-encodes a text for a path or a query.
-pub fn escaped(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+pub fn percent_encode(text: &str) -> String {
+    let is_unreserved = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes()
-        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .map(|byte| if is_unreserved(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
         .collect()
 }
 
@@ -257,29 +261,33 @@ mod tests {
 
     #[test]
     fn plain_text_stays_on_this_host() {
-        for place in ["127.0.0.1:7701", "127.9.0.1:1", "[::1]:7701", "localhost:7701"] {
-            assert!(Coordinator::local(place).is_ok(), "{place}");
+        for address in ["127.0.0.1:7701", "127.9.0.1:1", "[::1]:7701", "localhost:7701"] {
+            assert!(Coordinator::local(address).is_ok(), "{address}");
         }
-        for place in ["192.0.2.1:7701", "weir.example:7701", "localhost.example:1", "127.0.0.1", ""] {
-            let error = Coordinator::local(place).unwrap_err();
-            assert!(matches!(&error, CoordinatorError::Elsewhere(found) if found == place), "{error}");
+        for address in ["192.0.2.1:7701", "weir.example:7701", "localhost.example:1", "127.0.0.1", ""] {
+            let error = Coordinator::local(address).unwrap_err();
+            assert!(
+                matches!(&error, CoordinatorError::PlaintextToRemoteHost(found) if found == address),
+                "{error}"
+            );
         }
     }
 
     #[test]
     fn missing_files_and_unreachable_coordinators_are_errors() {
-        let here = Path::new(file!()).with_file_name("absent.pem");
-        let error = Coordinator::secure("localhost:1", &here, &here, &here).unwrap_err();
+        let missing_file = Path::new(file!()).with_file_name("absent.pem");
+        let error =
+            Coordinator::secure("localhost:1", &missing_file, &missing_file, &missing_file).unwrap_err();
         assert!(error.to_string().contains("absent.pem: cannot be read"), "{error}");
         // No process listens at a port that was closed.
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let error = Coordinator::local(&free.to_string()).unwrap().get("/livez").unwrap_err();
-        assert!(matches!(error, CoordinatorError::Unreached { .. }), "{error}");
+        let closed_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let error = Coordinator::local(&closed_address.to_string()).unwrap().get("/livez").unwrap_err();
+        assert!(matches!(error, CoordinatorError::Unreachable { .. }), "{error}");
     }
 
     #[test]
     fn ids_are_escaped() {
-        assert_eq!(escaped("job-7.a_b~c"), "job-7.a_b~c");
-        assert_eq!(escaped("a/b?c=d&e%f#ü"), "a%2Fb%3Fc%3Dd%26e%25f%23%C3%BC");
+        assert_eq!(percent_encode("job-7.a_b~c"), "job-7.a_b~c");
+        assert_eq!(percent_encode("a/b?c=d&e%f#ü"), "a%2Fb%3Fc%3Dd%26e%25f%23%C3%BC");
     }
 }

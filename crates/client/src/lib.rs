@@ -20,8 +20,8 @@
 //!
 //! # Coflows
 //!
-//! Section 5 of Saath defines register, update and deregister for the framework, and send and receive for its programs: here [`put`] and
-//! [`Inbox::get`].
+//! Section 5 of Saath defines register, update and deregister for the framework, and send and receive for its programs: here [`send_flow`] and
+//! [`FlowReceiver::receive`].
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -64,7 +64,7 @@
 //! ```
 //!
 //! From then on, the agent paces the socket and reports the bytes sent. The agent holds a duplicate of the socket, so closing the socket
-//! does not close the connection: shut it down for writing, or call [`Agent::done`]. When a program exits or drops its [`Agent`], all its
+//! does not close the connection: shut it down for writing, or call [`Agent::mark_done`]. When a program exits or drops its [`Agent`], all its
 //! flows are done.
 //!
 //! Without a coordinator or an agent, a program can send all the same: only the class and the rate are missing. Do not stop at an error
@@ -72,7 +72,7 @@
 
 mod coordinator;
 
-pub use coordinator::{Coordinator, CoordinatorError, escaped, is_own};
+pub use coordinator::{Coordinator, CoordinatorError, is_loopback, percent_encode};
 
 #[cfg(target_os = "linux")]
 mod agent;
@@ -81,13 +81,13 @@ mod application;
 #[cfg(target_os = "linux")]
 mod coflow;
 #[cfg(target_os = "linux")]
-mod inbox;
+mod flow_receiver;
 
 #[cfg(target_os = "linux")]
 pub use agent::{Agent, AgentError};
 #[cfg(target_os = "linux")]
 pub use application::{Application, Connection};
 #[cfg(target_os = "linux")]
-pub use coflow::{Coflow, Flow, Put, Registration, put};
+pub use coflow::{Coflow, Flow, Registration, SentFlow, send_flow};
 #[cfg(target_os = "linux")]
-pub use inbox::Inbox;
+pub use flow_receiver::FlowReceiver;

@@ -10,7 +10,7 @@ use weir_sim::ReplayError;
 use weir_sim::stage::cluster::ClusterError;
 use weir_sim::stage::sharing::SharingError;
 use weir_sim::wide_area::WideAreaReplayError;
-use weir_trace::generate::SpecError;
+use weir_trace::generate::WorkloadSpecError;
 use weir_trace::{TraceError, WriteError};
 
 use crate::interrupt;
@@ -19,46 +19,46 @@ use crate::interrupt;
 #[derive(Debug)]
 pub struct Failure {
     /// The exit code: 1 for a failure, 2 for wrong usage or invalid input, above 128 for a signal.
-    pub code: u8,
+    pub exit_code: u8,
     /// The message; empty if the reader of the output has closed it.
     pub message: String,
 }
 
 impl Failure {
     /// The command failed.
-    pub fn undone(message: impl Display) -> Failure {
-        Failure { code: 1, message: message.to_string() }
+    pub fn runtime(message: impl Display) -> Failure {
+        Failure { exit_code: 1, message: message.to_string() }
     }
 
     /// Wrong usage, or invalid input.
     pub fn input(message: impl Display) -> Failure {
-        Failure { code: 2, message: message.to_string() }
+        Failure { exit_code: 2, message: message.to_string() }
     }
 
     /// An output could not be written.
     pub fn output(path: &Path, error: &io::Error) -> Failure {
         let message = format!("{}: cannot be written: {error}", path.display());
-        if interrupt::asked() { Failure::interrupted(message) } else { Failure::undone(message) }
+        if interrupt::is_requested() { Failure::interrupted(message) } else { Failure::runtime(message) }
     }
 
     /// A signal stopped the command.
     pub fn interrupted(message: impl Display) -> Failure {
-        Failure { code: interrupt::exit_code(), message: message.to_string() }
+        Failure { exit_code: interrupt::exit_code(), message: message.to_string() }
     }
 
     /// Fails if a signal has asked to stop; for work that writes its results at its end.
     ///
     /// # Errors
     /// If a signal has arrived.
-    pub fn unless_asked() -> Result<(), Failure> {
-        if interrupt::asked() {
+    pub fn check_interrupt() -> Result<(), Failure> {
+        if interrupt::is_requested() {
             return Err(Failure::interrupted("interrupted; nothing was written"));
         }
         Ok(())
     }
 
     /// The failure for an error in the simulation of jobs.
-    pub fn jobs(error: &ClusterError) -> Failure {
+    pub fn from_cluster_error(error: &ClusterError) -> Failure {
         match error {
             ClusterError::Interrupted { .. } => {
                 Failure::interrupted(format_args!("{error}; nothing was written"))
@@ -66,28 +66,28 @@ impl Failure {
             ClusterError::TooMany { .. } | ClusterError::Sharing(SharingError::Controller(_)) => {
                 Failure::input(error)
             }
-            _ => Failure::undone(error),
+            _ => Failure::runtime(error),
         }
     }
 
     /// The failure for an error in a replay under `policy`.
-    pub fn replay(policy: &str, error: &ReplayError) -> Failure {
+    pub fn from_replay_error(policy: &str, error: &ReplayError) -> Failure {
         let message = format!("{policy}: {error}");
         match error {
             ReplayError::Workload(_)
             | ReplayError::Tree(_)
-            | ReplayError::Ports(_)
-            | ReplayError::Queues
-            | ReplayError::Hosts { .. } => Failure::input(message),
+            | ReplayError::TooManyPorts(_)
+            | ReplayError::QueuesOverTrunks
+            | ReplayError::TooFewHosts { .. } => Failure::input(message),
             ReplayError::Interrupted { .. } => {
                 Failure::interrupted(format_args!("{message}; nothing was written"))
             }
-            ReplayError::Stalled { .. } => Failure::undone(message),
+            ReplayError::Stalled { .. } => Failure::runtime(message),
         }
     }
 
     /// The failure for an error in a wide-area replay under `policy`.
-    pub fn wide_area(policy: &str, error: &WideAreaReplayError) -> Failure {
+    pub fn from_wide_area_error(policy: &str, error: &WideAreaReplayError) -> Failure {
         let message = format!("{policy}: {error}");
         match error {
             WideAreaReplayError::Interrupted { .. } => {
@@ -114,14 +114,16 @@ impl From<TraceError> for Failure {
 impl From<CoordinatorError> for Failure {
     fn from(error: CoordinatorError) -> Failure {
         match error {
-            CoordinatorError::Elsewhere(_) | CoordinatorError::File { .. } => Failure::input(error),
-            _ => Failure::undone(error),
+            CoordinatorError::PlaintextToRemoteHost(_) | CoordinatorError::File { .. } => {
+                Failure::input(error)
+            }
+            _ => Failure::runtime(error),
         }
     }
 }
 
-impl From<SpecError> for Failure {
-    fn from(error: SpecError) -> Failure {
+impl From<WorkloadSpecError> for Failure {
+    fn from(error: WorkloadSpecError) -> Failure {
         Failure::input(error)
     }
 }
@@ -130,7 +132,7 @@ impl From<WriteError> for Failure {
     fn from(error: WriteError) -> Failure {
         match error {
             WriteError::Io(error) => error.into(),
-            other => Failure::undone(other),
+            other => Failure::runtime(other),
         }
     }
 }
@@ -139,8 +141,8 @@ impl From<io::Error> for Failure {
     /// An error of the standard output. A reader that closes it early, such as `head`, is no failure.
     fn from(error: io::Error) -> Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
-            return Failure { code: 0, message: String::new() };
+            return Failure { exit_code: 0, message: String::new() };
         }
-        Failure::undone(format_args!("standard output: cannot be written: {error}"))
+        Failure::runtime(format_args!("standard output: cannot be written: {error}"))
     }
 }

@@ -1,4 +1,4 @@
-//! Handles Ctrl-C and SIGTERM. They end the process at once, until [`watch`] is called: then they are recorded, and work stops at its next
+//! Handles Ctrl-C and SIGTERM. They end the process at once, until [`record_signals`] is called: then they are recorded, and work stops at its next
 //! check, such as the next schedule or the next bytes of a file.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,27 +9,27 @@ use signal_hook::flag;
 
 static SIGNAL: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
-fn signal() -> &'static Arc<AtomicUsize> {
+fn received_signal() -> &'static Arc<AtomicUsize> {
     SIGNAL.get_or_init(Arc::default)
 }
 
 /// Records SIGINT and SIGTERM from now on instead of ending the process, so that it can report its progress and clean up. If the system
 /// does not allow it, the signals still end the process.
-pub fn watch() {
-    static WATCHED: Once = Once::new();
-    WATCHED.call_once(|| {
+pub fn record_signals() {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
         for number in [SIGINT, SIGTERM] {
-            let _ = flag::register_usize(number, Arc::clone(signal()), number as usize);
+            let _ = flag::register_usize(number, Arc::clone(received_signal()), number as usize);
         }
     });
 }
 
 /// Whether a signal has asked to stop.
-pub fn asked() -> bool {
-    signal().load(Ordering::Relaxed) != 0
+pub fn is_requested() -> bool {
+    received_signal().load(Ordering::Relaxed) != 0
 }
 
 /// The exit code of a process that a signal stopped, as shells expect it.
 pub fn exit_code() -> u8 {
-    128 + signal().load(Ordering::Relaxed) as u8
+    128 + received_signal().load(Ordering::Relaxed) as u8
 }

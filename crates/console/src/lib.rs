@@ -4,12 +4,12 @@
 pub mod failure;
 pub mod interrupt;
 pub mod output;
+pub mod policy_spec;
 #[cfg(all(feature = "live", target_os = "linux"))]
 pub mod profile;
 pub mod progress;
 pub mod record;
 pub mod run;
-pub mod spec;
 pub mod table;
 #[cfg(all(feature = "live", target_os = "linux"))]
 pub mod testbed;

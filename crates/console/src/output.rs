@@ -13,9 +13,9 @@ use crate::interrupt;
 ///
 /// It is written as a temporary file (`.weir-*`) in the same folder, which is created at the first byte and not while results are computed.
 /// Only `kill -9` or a power cut while it is written leaves the temporary file behind.
-pub struct Pending {
+pub struct OutputFile {
     target: PathBuf,
-    file: Destination,
+    destination: Destination,
 }
 
 enum Destination {
@@ -27,24 +27,27 @@ enum Destination {
     Stdout(BufWriter<io::Stdout>),
 }
 
-impl Pending {
+impl OutputFile {
     /// Prepares the file `path`. Call it before the work, so that an invalid path fails first.
     ///
     /// # Errors
     /// If the file cannot be created.
-    pub fn begin(path: &Path) -> Result<Pending, Failure> {
-        Pending::open(path).map_err(|error| Failure::output(path, &error))
+    pub fn create(path: &Path) -> Result<OutputFile, Failure> {
+        OutputFile::open(path).map_err(|error| Failure::output(path, &error))
     }
 
-    fn open(path: &Path) -> io::Result<Pending> {
+    fn open(path: &Path) -> io::Result<OutputFile> {
         if is_stdout(path) {
             let file = Destination::Stdout(BufWriter::new(io::stdout()));
-            return Ok(Pending { target: PathBuf::from("standard output"), file });
+            return Ok(OutputFile { target: PathBuf::from("standard output"), destination: file });
         }
         if is_device(path) {
             // The path may lead to a file that other processes write to as well, so their output is kept.
             let file = fs::OpenOptions::new().append(true).open(path)?;
-            return Ok(Pending { target: path.to_owned(), file: Destination::Direct(BufWriter::new(file)) });
+            return Ok(OutputFile {
+                target: path.to_owned(),
+                destination: Destination::Direct(BufWriter::new(file)),
+            });
         }
         // A symbolic link stays; its target is replaced.
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -52,22 +55,22 @@ impl Pending {
             return Err(io::ErrorKind::IsADirectory.into());
         }
         // Checks that a file can be created in the folder.
-        drop(beside(&target)?);
-        Ok(Pending { target, file: Destination::Renamed(None) })
+        drop(create_temporary(&target)?);
+        Ok(OutputFile { target, destination: Destination::Renamed(None) })
     }
 
     /// The buffer to write to. Creates the temporary file at the first byte.
-    fn buffer(&mut self) -> io::Result<&mut dyn Write> {
-        if interrupt::asked() {
+    fn writer(&mut self) -> io::Result<&mut dyn Write> {
+        if interrupt::is_requested() {
             return Err(io::Error::other("interrupted"));
         }
-        match &mut self.file {
+        match &mut self.destination {
             Destination::Direct(buffer) => Ok(buffer),
             Destination::Stdout(buffer) => Ok(buffer),
             Destination::Renamed(Some(buffer)) => Ok(buffer),
             Destination::Renamed(none) => {
-                interrupt::watch();
-                Ok(none.insert(BufWriter::new(beside(&self.target)?)))
+                interrupt::record_signals();
+                Ok(none.insert(BufWriter::new(create_temporary(&self.target)?)))
             }
         }
     }
@@ -79,21 +82,21 @@ impl Pending {
     pub fn finish(mut self) -> Result<(), Failure> {
         let stdout = self.is_stdout();
         // An empty file is created as well.
-        let done = self.flush().and_then(|()| match self.file {
+        let result = self.flush().and_then(|()| match self.destination {
             Destination::Renamed(Some(buffer)) => {
                 let temp = buffer.into_inner().map_err(io::IntoInnerError::into_error)?;
                 temp.persist(&self.target).map(drop).map_err(|error| error.error)
             }
             _ => Ok(()),
         });
-        done.map_err(|error| wrong(&self.target, stdout, &error))
+        result.map_err(|error| write_failure(&self.target, stdout, &error))
     }
 
     /// Writes all of `text`, and renames the file.
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn fill(mut self, text: impl AsRef<[u8]>) -> Result<(), Failure> {
+    pub fn write_and_finish(mut self, text: impl AsRef<[u8]>) -> Result<(), Failure> {
         match self.write_all(text.as_ref()) {
             Ok(()) => self.finish(),
             Err(error) => Err(self.failure(&error)),
@@ -102,17 +105,17 @@ impl Pending {
 
     /// The failure for an error in writing this file.
     pub fn failure(&self, error: &io::Error) -> Failure {
-        wrong(&self.target, self.is_stdout(), error)
+        write_failure(&self.target, self.is_stdout(), error)
     }
 
     fn is_stdout(&self) -> bool {
-        matches!(self.file, Destination::Stdout(_))
+        matches!(self.destination, Destination::Stdout(_))
     }
 }
 
-fn wrong(target: &Path, stdout: bool, error: &io::Error) -> Failure {
+fn write_failure(target: &Path, is_stdout: bool, error: &io::Error) -> Failure {
     match error.kind() {
-        kind @ io::ErrorKind::BrokenPipe if stdout => io::Error::from(kind).into(),
+        kind @ io::ErrorKind::BrokenPipe if is_stdout => io::Error::from(kind).into(),
         _ => Failure::output(target, error),
     }
 }
@@ -124,16 +127,16 @@ pub fn is_stdout(path: &Path) -> bool {
 
 /// Whether a path names a device, a pipe, or the target of `/dev/stdout`.
 fn is_device(path: &Path) -> bool {
-    let special = |found: fs::Metadata| !found.is_file() && !found.is_dir();
+    let is_special = |found: fs::Metadata| !found.is_file() && !found.is_dir();
     is_stdout(path)
         || path.starts_with("/dev")
         || path.starts_with("/proc")
-        || fs::metadata(path).is_ok_and(special)
+        || fs::metadata(path).is_ok_and(is_special)
 }
 
 /// The permissions of new files: readable and writable by all, minus the umask.
 #[cfg(unix)]
-fn ordinary() -> fs::Permissions {
+fn default_permissions() -> fs::Permissions {
     use std::os::unix::fs::PermissionsExt;
     fs::Permissions::from_mode(0o666)
 }
@@ -141,18 +144,18 @@ fn ordinary() -> fs::Permissions {
 #[cfg(not(unix))]
 compile_error!("the permissions of new files are those of Unix");
 
-impl Write for Pending {
+impl Write for OutputFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.buffer()?.write(bytes)
+        self.writer()?.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.buffer()?.flush()
+        self.writer()?.flush()
     }
 }
 
 /// Creates a temporary file in the folder of `target`, which is deleted when it is dropped.
-fn beside(target: &Path) -> io::Result<NamedTempFile> {
+fn create_temporary(target: &Path) -> io::Result<NamedTempFile> {
     let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !folder.is_dir() {
         let message = format!("there is no directory {}", folder.display());
@@ -160,27 +163,29 @@ fn beside(target: &Path) -> io::Result<NamedTempFile> {
     }
     let mut builder = tempfile::Builder::new();
     builder.prefix(".weir-");
-    builder.permissions(fs::metadata(target).map_or_else(|_| ordinary(), |found| found.permissions()));
+    builder.permissions(
+        fs::metadata(target).map_or_else(|_| default_permissions(), |found| found.permissions()),
+    );
     builder.tempfile_in(folder)
 }
 
 /// Where a result is written.
-pub enum Sink {
+pub enum ResultDestination {
     /// A file.
-    File(Pending),
+    File(OutputFile),
     /// The standard output.
     Stdout,
 }
 
-impl Sink {
+impl ResultDestination {
     /// The file if there is a path, else the standard output.
     ///
     /// # Errors
     /// If the file cannot be created.
-    pub fn new(path: Option<&Path>) -> Result<Sink, Failure> {
+    pub fn new(path: Option<&Path>) -> Result<ResultDestination, Failure> {
         Ok(match path {
-            Some(path) if !is_stdout(path) => Sink::File(Pending::begin(path)?),
-            _ => Sink::Stdout,
+            Some(path) if !is_stdout(path) => ResultDestination::File(OutputFile::create(path)?),
+            _ => ResultDestination::Stdout,
         })
     }
 
@@ -188,10 +193,10 @@ impl Sink {
     ///
     /// # Errors
     /// If the file or the standard output cannot be written.
-    pub fn fill(self, text: impl AsRef<[u8]>) -> Result<(), Failure> {
+    pub fn write_text(self, text: impl AsRef<[u8]>) -> Result<(), Failure> {
         match self {
-            Sink::File(file) => file.fill(text),
-            Sink::Stdout => Ok(print(text)?),
+            ResultDestination::File(file) => file.write_and_finish(text),
+            ResultDestination::Stdout => Ok(print(text)?),
         }
     }
 }
@@ -215,28 +220,28 @@ pub fn check_distinct(input: &Path, outputs: &[(&str, Option<&Path>)]) -> Result
     if outputs.iter().all(|(_, path)| path.is_none()) {
         return Ok(());
     }
-    let mut seen: Vec<(&str, PathBuf)> = Vec::new();
+    let mut used: Vec<(&str, PathBuf)> = Vec::new();
     if input != Path::new("-") {
-        seen.push(("the input", place(input)));
-        let named = weir_trace::fields::named_files(input);
-        seen.extend(named.iter().map(|file| ("what the input names", place(file))));
+        used.push(("the input", canonical_path(input)));
+        let named = weir_trace::toml_fields::referenced_files(input);
+        used.extend(named.iter().map(|file| ("what the input names", canonical_path(file))));
     }
     for (name, path) in outputs {
         // Devices such as /dev/null take any number of outputs.
-        let Some(path) = path.filter(|path| !is_device(path)).map(place) else { continue };
-        if let Some((other, _)) = seen.iter().find(|(_, p)| *p == path) {
+        let Some(path) = path.filter(|path| !is_device(path)).map(canonical_path) else { continue };
+        if let Some((other, _)) = used.iter().find(|(_, p)| *p == path) {
             return Err(Failure::input(format_args!(
                 "{name}: {}: expected another file than that of {other}",
                 path.display()
             )));
         }
-        seen.push((name, path));
+        used.push((name, path));
     }
     Ok(())
 }
 
 /// The canonical path of a file, which need not exist.
-fn place(path: &Path) -> PathBuf {
+fn canonical_path(path: &Path) -> PathBuf {
     if let Ok(path) = fs::canonicalize(path) {
         return path;
     }

@@ -2,76 +2,79 @@
 
 mod command;
 mod estimate;
-mod place;
+mod target;
 
 use std::time::Duration;
 
 use indicatif::{HumanDuration, ProgressBar};
 use weir_core::saba::Fraction;
-use weir_core::saba::profile::{FRACTIONS, Job, Profile, ProfileError};
+use weir_core::saba::profile::{Job, PROFILED_FRACTIONS, Profile, ProfileError};
 use weir_core::units::Time;
 use weir_sim::outcome::percentile;
 
-pub use command::Timed;
-pub use place::Place;
+pub use command::TimedCommand;
+pub use target::ProfileTarget;
 
 use crate::failure::Failure;
 use crate::progress::Progress;
-use crate::table::whole_percent;
+use crate::table::format_whole_percent;
 
 /// The measured runs of a command.
-pub struct Runs {
+pub struct MeasuredRuns {
     /// The durations in seconds, by fraction of the bandwidth in ascending order.
-    pub times: Vec<(Fraction, Vec<f64>)>,
+    pub durations: Vec<(Fraction, Vec<f64>)>,
     /// The profile, from the medians.
     pub profile: Profile,
 }
 
 /// A command as a job: it runs several times at each fraction, and the median counts.
-struct Repeated<'a> {
-    command: &'a Timed,
-    place: &'a Place<'a>,
-    runs: usize,
+struct RepeatedCommand<'a> {
+    command: &'a TimedCommand,
+    target: &'a ProfileTarget<'a>,
+    run_count: usize,
     /// The durations so far, by fraction in descending order.
-    times: Vec<(Fraction, Vec<f64>)>,
+    durations: Vec<(Fraction, Vec<f64>)>,
     bar: ProgressBar,
 }
 
-impl Repeated<'_> {
-    fn once(&self) -> Result<f64, Failure> {
-        let took = self.command.run(self.place, || self.bar.tick())?;
+impl RepeatedCommand<'_> {
+    fn run_once(&self) -> Result<f64, Failure> {
+        let duration = self.command.run(self.target, || self.bar.tick())?;
         self.bar.inc(1);
-        Ok(took.as_secs_f64())
+        Ok(duration.as_secs_f64())
     }
 
     /// Shows the estimated time of the remaining runs.
-    fn tell(&self) {
-        let done: Vec<(f64, f64)> =
-            self.times.iter().map(|(part, times)| (part.get(), median(times))).collect();
-        let over = |part: &&Fraction| {
-            let times = self.times.iter().find(|(at, _)| at == *part).map_or(0, |(_, times)| times.len());
-            self.runs - times
+    fn show_estimate(&self) {
+        let completed: Vec<(f64, f64)> =
+            self.durations.iter().map(|(part, times)| (part.get(), median(times))).collect();
+        let remaining_runs = |part: &&Fraction| {
+            let times = self.durations.iter().find(|(at, _)| at == *part).map_or(0, |(_, times)| times.len());
+            self.run_count - times
         };
-        let ahead = FRACTIONS.iter().flat_map(|part| std::iter::repeat_n(part.get(), over(&part)));
-        if let Some(left) = estimate::left(&done, &ahead.collect::<Vec<f64>>()) {
-            let left = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX);
-            self.bar.set_message(format!("about {} to go", HumanDuration(left)));
+        let remaining_fractions =
+            PROFILED_FRACTIONS.iter().flat_map(|part| std::iter::repeat_n(part.get(), remaining_runs(&part)));
+        if let Some(remaining_secs) =
+            estimate::estimate_remaining(&completed, &remaining_fractions.collect::<Vec<f64>>())
+        {
+            let remaining = Duration::try_from_secs_f64(remaining_secs).unwrap_or(Duration::MAX);
+            self.bar.set_message(format!("about {} to go", HumanDuration(remaining)));
         }
     }
 }
 
-impl Job for Repeated<'_> {
+impl Job for RepeatedCommand<'_> {
     type Error = Failure;
 
     fn run(&mut self, bandwidth: Fraction) -> Result<Time, Failure> {
-        self.place.limit(bandwidth)?;
-        self.times.push((bandwidth, Vec::with_capacity(self.runs)));
-        for _ in 0..self.runs {
-            let took = self.once()?;
-            self.times.last_mut().expect("`times` got an entry above").1.push(took);
-            self.tell();
+        self.target.limit_bandwidth(bandwidth)?;
+        self.durations.push((bandwidth, Vec::with_capacity(self.run_count)));
+        for _ in 0..self.run_count {
+            let duration = self.run_once()?;
+            self.durations.last_mut().expect("`times` got an entry above").1.push(duration);
+            self.show_estimate();
         }
-        let times = &self.times.last().expect("`times` got an entry above").1;
+        let times = &self.durations.last().expect("`times` got an entry above").1;
         Ok(Time::new(median(times)).expect("a duration is finite and not negative"))
     }
 }
@@ -86,30 +89,39 @@ fn median(times: &[f64]) -> f64 {
 /// The first run that fails, or durations that give no slowdown.
 pub fn measure(
     name: &str,
-    command: &Timed,
-    place: &Place<'_>,
-    runs: usize,
+    command: &TimedCommand,
+    target: &ProfileTarget<'_>,
+    run_count: usize,
     progress: &Progress,
-) -> Result<Runs, Failure> {
-    let bar = progress.steps(name, 1 + runs * FRACTIONS.len());
-    let mut job = Repeated { command, place, runs, times: Vec::with_capacity(FRACTIONS.len()), bar };
-    let failed = |why: &str, failure: Failure| Failure {
-        code: failure.code,
+) -> Result<MeasuredRuns, Failure> {
+    let bar = progress.add_step_bar(name, 1 + run_count * PROFILED_FRACTIONS.len());
+    let mut job = RepeatedCommand {
+        command,
+        target,
+        run_count,
+        durations: Vec::with_capacity(PROFILED_FRACTIONS.len()),
+        bar,
+    };
+    let to_failure = |why: &str, failure: Failure| Failure {
+        exit_code: failure.exit_code,
         message: format!("{name}, {why}: {}", failure.message),
     };
-    let warmed = place.limit(Fraction::ALL).and_then(|()| job.once());
-    let profile = match warmed {
-        Ok(_) => Profile::of(&mut job, &FRACTIONS).map_err(|error| match error {
-            ProfileError::Run { bandwidth, source } => {
-                let run = job.times.last().map_or(0, |(_, times)| times.len()) + 1;
-                failed(&format!("run {run} at {} of the bandwidth", whole_percent(bandwidth.get())), source)
+    let warmup = target.limit_bandwidth(Fraction::ALL).and_then(|()| job.run_once());
+    let profile = match warmup {
+        Ok(_) => Profile::measure(&mut job, &PROFILED_FRACTIONS).map_err(|error| match error {
+            ProfileError::RunFailed { bandwidth, source } => {
+                let run = job.durations.last().map_or(0, |(_, times)| times.len()) + 1;
+                to_failure(
+                    &format!("run {run} at {} of the bandwidth", format_whole_percent(bandwidth.get())),
+                    source,
+                )
             }
-            error => Failure::undone(format_args!("{name}: {error}")),
+            error => Failure::runtime(format_args!("{name}: {error}")),
         }),
-        Err(failure) => Err(failed("the run that warms up", failure)),
+        Err(failure) => Err(to_failure("the run that warms up", failure)),
     };
     job.bar.finish_and_clear();
-    let mut times = job.times;
+    let mut times = job.durations;
     times.reverse();
-    Ok(Runs { times, profile: profile? })
+    Ok(MeasuredRuns { durations: times, profile: profile? })
 }

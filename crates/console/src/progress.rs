@@ -13,26 +13,26 @@ pub struct Progress(MultiProgress);
 impl Progress {
     /// Shows bars if the standard error is a terminal and `quiet` is false. Signals then stop work by [`interrupt`].
     pub fn new(quiet: bool) -> Progress {
-        interrupt::watch();
-        let shown = !quiet && io::stderr().is_terminal();
-        let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        interrupt::record_signals();
+        let is_shown = !quiet && io::stderr().is_terminal();
+        let target = if is_shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         Progress(MultiProgress::with_draw_target(target))
     }
 
     /// A bar for a replay of `coflows` coflows.
-    pub fn watch(&self, name: &str, coflows: usize) -> Watch {
+    pub fn add_replay_bar(&self, name: &str, coflows: usize) -> ReplayProgress {
         let bar = self.0.add(ProgressBar::new(coflows as u64));
         let style =
             ProgressStyle::with_template("{prefix}  {bar:30}  {pos}/{len} coflows  {elapsed}, {eta} to go");
         bar.set_style(style.expect("the template is a valid constant"));
         bar.set_prefix(name.to_owned());
-        Watch { bar }
+        ReplayProgress { bar }
     }
 }
 
 impl Progress {
     /// A bar with `steps` steps, which may show a message.
-    pub fn steps(&self, name: &str, steps: usize) -> ProgressBar {
+    pub fn add_step_bar(&self, name: &str, steps: usize) -> ProgressBar {
         let bar = self.0.add(ProgressBar::new(steps as u64));
         let style = ProgressStyle::with_template("{prefix}  {bar:30}  {pos}/{len}  {elapsed}  {msg}");
         bar.set_style(style.expect("the template is a valid constant"));
@@ -42,29 +42,29 @@ impl Progress {
 }
 
 /// Observes one replay: counts its coflows, and stops it after a signal.
-pub struct Watch {
+pub struct ReplayProgress {
     bar: ProgressBar,
 }
 
-impl Watch {
+impl ReplayProgress {
     /// Sets the number of completed coflows. Returns whether to continue.
-    pub fn reached(&self, done: usize) -> bool {
-        self.bar.set_position(done as u64);
-        !interrupt::asked()
+    pub fn set_completed(&self, completed: usize) -> bool {
+        self.bar.set_position(completed as u64);
+        !interrupt::is_requested()
     }
 }
 
-impl Observer for Watch {
-    fn scheduled(&mut self, _: &Snapshot<'_>) -> bool {
-        !interrupt::asked()
+impl Observer for ReplayProgress {
+    fn on_schedule(&mut self, _: &Snapshot<'_>) -> bool {
+        !interrupt::is_requested()
     }
 
-    fn done(&mut self, _: &CoflowOutcome) {
+    fn on_coflow_completed(&mut self, _: &CoflowOutcome) {
         self.bar.inc(1);
     }
 }
 
-impl Drop for Watch {
+impl Drop for ReplayProgress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

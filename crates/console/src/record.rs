@@ -72,12 +72,12 @@ pub fn csv(records: &[Record]) -> String {
         out.write_record(first.0.iter().map(|(name, _)| name.as_ref())).expect(IN_MEMORY);
     }
     for record in records {
-        out.write_record(record.0.iter().map(|(_, value)| cell(value))).expect(IN_MEMORY);
+        out.write_record(record.0.iter().map(|(_, value)| format_cell(value))).expect(IN_MEMORY);
     }
     String::from_utf8(out.into_inner().expect(IN_MEMORY)).expect("cells are strings, so the file is UTF-8")
 }
 
-fn cell(value: &Value) -> String {
+fn format_cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),

@@ -7,27 +7,27 @@ use std::thread;
 use weir_core::model::Workload;
 use weir_core::model::scenario::Scenario;
 use weir_core::policy::AnyPolicy;
-use weir_sim::service::{Mechanism, ShareError, Shared};
-use weir_sim::{Options, Outcome, replay};
+use weir_sim::service::{Mechanism, ScenarioOutcome, ScenarioRunError};
+use weir_sim::{Outcome, ReplayOptions, replay};
 
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::policy_spec;
 use crate::progress::Progress;
-use crate::spec;
 
 /// A replay to run.
-pub struct Task<'a> {
+pub struct ReplayTask<'a> {
     /// The policy and its parameters.
     pub policy: String,
     /// The workload.
     pub workload: &'a Workload,
     /// The options of the replay.
-    pub options: Options,
+    pub options: ReplayOptions,
 }
 
-impl Task<'_> {
+impl ReplayTask<'_> {
     fn build(&self) -> Result<AnyPolicy, Failure> {
-        spec::build(&self.policy, Some(&self.workload.names))
+        policy_spec::build_policy(&self.policy, Some(&self.workload.names))
     }
 
     /// Runs the replay.
@@ -36,9 +36,9 @@ impl Task<'_> {
     /// If the policy does not exist, or the replay fails.
     pub fn run(&self, progress: &Progress) -> Result<Outcome, Failure> {
         let policy = self.build()?;
-        let mut watch = progress.watch(&self.policy, self.workload.coflows.len());
+        let mut watch = progress.add_replay_bar(&self.policy, self.workload.coflows.len());
         replay(self.workload, policy, &self.options, &mut watch)
-            .map_err(|error| Failure::replay(&self.policy, &error))
+            .map_err(|error| Failure::from_replay_error(&self.policy, &error))
     }
 }
 
@@ -47,38 +47,38 @@ impl Task<'_> {
 ///
 /// # Errors
 /// The failure of the first task, in their order, that failed. No further task starts after a failure.
-pub fn run<T: Send>(
-    tasks: &[Task<'_>],
+pub fn run_replays<T: Send>(
+    tasks: &[ReplayTask<'_>],
     jobs: usize,
     progress: &Progress,
-    each: impl Fn(usize, Outcome) -> T + Sync,
+    on_outcome: impl Fn(usize, Outcome) -> T + Sync,
 ) -> Result<Vec<T>, Failure> {
     // A policy that does not fit its trace is refused before any replay starts.
     tasks.iter().try_for_each(|task| task.build().map(drop))?;
-    pool(tasks.len(), jobs, |at| tasks[at].run(progress).map(|outcome| each(at, outcome)))
+    run_concurrently(tasks.len(), jobs, |at| tasks[at].run(progress).map(|outcome| on_outcome(at, outcome)))
 }
 
 /// Calls `each` for 0 to `count` - 1, at most `jobs` concurrently. The results are in the order of the numbers.
 ///
 /// # Errors
-/// As [`run`].
-pub fn pool<T: Send>(
+/// As [`run_replays`].
+pub fn run_concurrently<T: Send>(
     count: usize,
     jobs: usize,
-    each: impl Fn(usize) -> Result<T, Failure> + Sync,
+    job: impl Fn(usize) -> Result<T, Failure> + Sync,
 ) -> Result<Vec<T>, Failure> {
     let next = AtomicUsize::new(0);
-    let failed = AtomicBool::new(false);
+    let has_failed = AtomicBool::new(false);
     let results: Mutex<Vec<Option<Result<T, Failure>>>> = Mutex::new((0..count).map(|_| None).collect());
     let work = || {
-        while !failed.load(Ordering::Relaxed) {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            if at >= count {
+        while !has_failed.load(Ordering::Relaxed) {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= count {
                 return;
             }
-            let result = each(at);
-            failed.fetch_or(result.is_err(), Ordering::Relaxed);
-            results.lock().expect("no thread panics while it holds the lock")[at] = Some(result);
+            let result = job(index);
+            has_failed.fetch_or(result.is_err(), Ordering::Relaxed);
+            results.lock().expect("no thread panics while it holds the lock")[index] = Some(result);
         }
     };
     thread::scope(|scope| {
@@ -96,17 +96,21 @@ pub fn pool<T: Send>(
 ///
 /// # Errors
 /// If the scenario is invalid or too large, or a signal arrives.
-pub fn share(scenario: &Scenario, mechanism: Mechanism, progress: &Progress) -> Result<Shared, Failure> {
-    let bar = progress.steps(mechanism.name(), scenario.end.get().ceil() as usize);
-    let outcome = weir_sim::service::share(scenario, mechanism, |at| {
+pub fn run_scenario(
+    scenario: &Scenario,
+    mechanism: Mechanism,
+    progress: &Progress,
+) -> Result<ScenarioOutcome, Failure> {
+    let bar = progress.add_step_bar(mechanism.name(), scenario.end.get().ceil() as usize);
+    let outcome = weir_sim::service::run_scenario(scenario, mechanism, |at| {
         bar.set_position(at.get() as u64);
-        !interrupt::asked()
+        !interrupt::is_requested()
     });
     bar.finish_and_clear();
     outcome.map_err(|error| match error {
-        ShareError::Interrupted { .. } => {
+        ScenarioRunError::Interrupted { .. } => {
             Failure::interrupted(format_args!("{mechanism}: {error}; nothing was written"))
         }
-        ShareError::Scenario(_) | ShareError::TooLarge { .. } => Failure::input(error),
+        ScenarioRunError::Scenario(_) | ScenarioRunError::TooLarge { .. } => Failure::input(error),
     })
 }

@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 
 /// The alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Align {
+pub enum Alignment {
     /// Left, for text.
     Left,
     /// Right, for numbers.
@@ -14,44 +14,44 @@ pub enum Align {
 /// Lines of cells under a header.
 #[derive(Debug, Clone)]
 pub struct Table {
-    head: Vec<String>,
-    align: Vec<Align>,
-    lines: Vec<Vec<String>>,
+    header: Vec<String>,
+    alignments: Vec<Alignment>,
+    rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// Creates a table with these columns.
-    pub fn new(columns: &[(&str, Align)]) -> Table {
+    pub fn new(columns: &[(&str, Alignment)]) -> Table {
         Table {
-            head: columns.iter().map(|(name, _)| (*name).to_owned()).collect(),
-            align: columns.iter().map(|(_, align)| *align).collect(),
-            lines: Vec::new(),
+            header: columns.iter().map(|(name, _)| (*name).to_owned()).collect(),
+            alignments: columns.iter().map(|(_, align)| *align).collect(),
+            rows: Vec::new(),
         }
     }
 
     /// Adds a line with a cell for each column.
-    pub fn line(&mut self, cells: Vec<String>) {
-        debug_assert_eq!(cells.len(), self.head.len());
-        self.lines.push(cells);
+    pub fn add_row(&mut self, cells: Vec<String>) {
+        debug_assert_eq!(cells.len(), self.header.len());
+        self.rows.push(cells);
     }
 }
 
 /// The table as text. Each column is as wide as its widest cell.
 impl Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut widths: Vec<usize> = self.head.iter().map(|cell| cell.chars().count()).collect();
-        for line in &self.lines {
+        let mut widths: Vec<usize> = self.header.iter().map(|cell| cell.chars().count()).collect();
+        for line in &self.rows {
             for (width, cell) in widths.iter_mut().zip(line) {
                 *width = (*width).max(cell.chars().count());
             }
         }
         let rule: Vec<String> = widths.iter().map(|&width| "-".repeat(width)).collect();
-        let head = (!self.head.iter().all(String::is_empty)).then_some([&self.head, &rule]);
-        for line in head.into_iter().flatten().chain(&self.lines) {
+        let head = (!self.header.iter().all(String::is_empty)).then_some([&self.header, &rule]);
+        for line in head.into_iter().flatten().chain(&self.rows) {
             let cells =
-                line.iter().zip(&widths).zip(&self.align).map(|((cell, &width), align)| match align {
-                    Align::Left => format!("{cell:<width$}"),
-                    Align::Right => format!("{cell:>width$}"),
+                line.iter().zip(&widths).zip(&self.alignments).map(|((cell, &width), align)| match align {
+                    Alignment::Left => format!("{cell:<width$}"),
+                    Alignment::Right => format!("{cell:>width$}"),
                 });
             writeln!(f, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
         }
@@ -60,7 +60,7 @@ impl Display for Table {
 }
 
 /// A number with four significant digits, at most four decimals, and all digits before the decimal point.
-pub fn number(value: f64) -> String {
+pub fn format_number(value: f64) -> String {
     let size = value.abs();
     if !value.is_finite() || (size != 0.0 && size < 1e-4) {
         return format!("{value:.1e}");
@@ -76,42 +76,42 @@ pub fn number(value: f64) -> String {
 }
 
 /// A number, or `-` without one.
-pub fn optional(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), number)
+pub fn format_optional(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), format_number)
 }
 
 /// A count with its noun: `1 coflow`, `2 coflows`, `0 switches`.
-pub fn count<N: Display + PartialEq + From<u8>>(number: N, one: &str) -> String {
-    let plural = match one {
+pub fn format_count<N: Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
+    let plural = match noun {
         _ if number == N::from(1) => "",
         one if one.ends_with("ch") => "es",
         _ => "s",
     };
-    format!("{number} {one}{plural}")
+    format!("{number} {noun}{plural}")
 }
 
 /// A fraction as a percentage with one decimal.
-pub fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
+pub fn format_percent(fraction: f64) -> String {
+    format!("{:.1} %", fraction * 100.0)
 }
 
 /// A fraction as a percentage without decimals.
-pub fn whole_percent(fraction: f64) -> String {
+pub fn format_whole_percent(fraction: f64) -> String {
     format!("{:.0} %", fraction * 100.0)
 }
 
 /// A time in seconds, with a suitable unit.
-pub fn seconds(value: f64) -> String {
+pub fn format_seconds(value: f64) -> String {
     match value {
         0.0 => "0 s".to_owned(),
-        v if v < 1e-3 => format!("{} us", number(v * 1e6)),
-        v if v < 1.0 => format!("{} ms", number(v * 1e3)),
-        v => format!("{} s", number(v)),
+        v if v < 1e-3 => format!("{} us", format_number(v * 1e6)),
+        v if v < 1.0 => format!("{} ms", format_number(v * 1e3)),
+        v => format!("{} s", format_number(v)),
     }
 }
 
 /// A number of bytes, with a suitable unit.
-pub fn bytes(value: f64) -> String {
+pub fn format_bytes(value: f64) -> String {
     let (factor, unit) = match value {
         v if v >= 1e12 => (1e12, "TB"),
         v if v >= 1e9 => (1e9, "GB"),
@@ -121,15 +121,15 @@ pub fn bytes(value: f64) -> String {
         v if v == v.trunc() => return format!("{} B", v.abs()),
         _ => (1.0, "B"),
     };
-    format!("{} {unit}", number(value / factor))
+    format!("{} {unit}", format_number(value / factor))
 }
 
 /// Bits in a byte.
-pub const BITS: f64 = 8.0;
+pub const BITS_PER_BYTE: f64 = 8.0;
 
 /// A rate in bytes per second, as bits with a suitable unit.
-pub fn rate(value: f64) -> String {
-    let (factor, unit) = match value * BITS {
+pub fn format_rate(value: f64) -> String {
+    let (factor, unit) = match value * BITS_PER_BYTE {
         v if v >= 1e12 => (1e12, "Tbit"),
         v if v >= 1e9 => (1e9, "Gbit"),
         v if v >= 1e6 => (1e6, "Mbit"),
@@ -137,7 +137,7 @@ pub fn rate(value: f64) -> String {
         0.0 => return "0 bit".to_owned(),
         _ => (1.0, "bit"),
     };
-    format!("{} {unit}", number(value * 8.0 / factor))
+    format!("{} {unit}", format_number(value * 8.0 / factor))
 }
 
 #[cfg(test)]
@@ -149,29 +149,36 @@ mod tests {
         let cases =
             [(0.0, "0.0000"), (12345.6, "12346"), (123.45, "123.5"), (0.01234, "0.0123"), (1e-5, "1.0e-5")];
         for (value, text) in cases {
-            assert_eq!(number(value), text);
+            assert_eq!(format_number(value), text);
         }
     }
 
     #[test]
     fn quantities_get_units() {
-        assert_eq!(seconds(0.008), "8.000 ms");
-        assert_eq!(bytes(35.5e12), "35.50 TB");
-        assert_eq!(bytes(0.0), "0 B");
-        assert_eq!((rate(725.0 * 125e3), rate(0.0)), ("725.0 Mbit".to_owned(), "0 bit".to_owned()));
+        assert_eq!(format_seconds(0.008), "8.000 ms");
+        assert_eq!(format_bytes(35.5e12), "35.50 TB");
+        assert_eq!(format_bytes(0.0), "0 B");
+        assert_eq!(
+            (format_rate(725.0 * 125e3), format_rate(0.0)),
+            ("725.0 Mbit".to_owned(), "0 bit".to_owned())
+        );
     }
 
     #[test]
     fn one_is_singular() {
-        let found =
-            (count(1u32, "switch"), count(0usize, "switch"), count(1u64, "flow"), count(2u64, "flow"));
+        let found = (
+            format_count(1u32, "switch"),
+            format_count(0usize, "switch"),
+            format_count(1u64, "flow"),
+            format_count(2u64, "flow"),
+        );
         assert_eq!(found, ("1 switch".into(), "0 switches".into(), "1 flow".into(), "2 flows".into()));
     }
 
     #[test]
     fn columns_line_up() {
-        let mut table = Table::new(&[("name", Align::Left), ("n", Align::Right)]);
-        table.line(vec!["a".into(), "10".into()]);
+        let mut table = Table::new(&[("name", Alignment::Left), ("n", Alignment::Right)]);
+        table.add_row(vec!["a".into(), "10".into()]);
         assert_eq!(table.to_string(), "name   n\n----  --\na     10\n");
     }
 }

@@ -2,19 +2,19 @@
 
 use weir_core::model::Topology;
 use weir_core::model::scenario::Scenario;
-use weir_core::netshare::Throttle;
+use weir_core::netshare::RateThrottle;
 use weir_core::units::Time;
-use weir_sim::service::{Mechanism, Shared};
-use weir_testbed::bed::GoOn;
-use weir_testbed::probe::{self, Check};
-use weir_testbed::{Bed, BedError, CommandError, Name, Phase, RunError, run};
+use weir_sim::service::{Mechanism, ScenarioOutcome};
+use weir_testbed::bed::ContinueCheck;
+use weir_testbed::probe::{self, Requirement};
+use weir_testbed::{Bed, BedError, BedName, CommandError, Phase, RunError, run};
 
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::progress::Progress;
 
 /// Whether work on a testbed continues, checked between two steps: false after a signal.
-pub const GO_ON: GoOn<'static> = &|| !interrupt::asked();
+pub const SHOULD_CONTINUE: ContinueCheck<'static> = &|| !interrupt::is_requested();
 
 /// The failure for an error of a bed, with a list of what this machine lacks.
 pub fn failure(error: &BedError) -> Failure {
@@ -25,25 +25,25 @@ pub fn failure(error: &BedError) -> Failure {
         BedError::Plan(_) => Failure::input(error),
         BedError::Command(_) | BedError::File { .. } => {
             let mut message = error.to_string();
-            let missing: Vec<Check> =
-                probe::probe().into_iter().filter(|check| check.missing.is_some()).collect();
-            for Check { what, needed_for, missing } in &missing {
+            let missing: Vec<Requirement> =
+                probe::probe().into_iter().filter(|check| check.problem.is_some()).collect();
+            for Requirement { name: what, needed_for, problem: missing } in &missing {
                 let why = missing.as_deref().unwrap_or_default();
                 message.push_str(&format!("\n  missing: {what}: {why}; needed for {needed_for}"));
             }
             if !missing.is_empty() {
-                message.push_str(&format!("\n{}", probe::STILL_WORKS));
+                message.push_str(&format!("\n{}", probe::ALTERNATIVES));
             }
-            Failure::undone(message)
+            Failure::runtime(message)
         }
-        BedError::Up(_) | BedError::Busy(_) | BedError::Left(..) => Failure::undone(error),
+        BedError::AlreadyUp(_) | BedError::Busy(_) | BedError::NamespacesLeft(..) => Failure::runtime(error),
     }
 }
 
 /// A bed that is removed when this is dropped.
-struct Passing(Option<Bed>);
+struct TemporaryBed(Option<Bed>);
 
-impl Drop for Passing {
+impl Drop for TemporaryBed {
     fn drop(&mut self) {
         // Only after a panic: `on_a_bed` removes the bed where an error can be reported.
         if let Some(bed) = self.0.take() {
@@ -56,8 +56,8 @@ impl Drop for Passing {
 ///
 /// # Errors
 /// The error of `work`, or an error in creating, resetting or removing the bed.
-pub fn on_a_bed<T>(
-    name: &Name,
+pub fn with_bed<T>(
+    name: &BedName,
     topology: &Topology,
     work: impl FnOnce(&Bed) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
@@ -68,15 +68,16 @@ pub fn on_a_bed<T>(
             );
             return Err(Failure::input(why));
         }
-        let done = work(&bed);
+        let result = work(&bed);
         bed.set_queues(None).map_err(|error| failure(&error))?;
-        return done;
+        return result;
     }
-    let mut passing = Passing(Some(Bed::up(name, topology, GO_ON).map_err(|error| failure(&error))?));
-    let done = work(passing.0.as_ref().expect("`passing` was built with a bed above"));
-    let gone = passing.0.take().map_or(Ok(()), Bed::down);
-    let done = done?;
-    gone.map_err(|error| failure(&error))?;
+    let mut temporary =
+        TemporaryBed(Some(Bed::up(name, topology, SHOULD_CONTINUE).map_err(|error| failure(&error))?));
+    let result = work(temporary.0.as_ref().expect("`passing` was built with a bed above"));
+    let removal = temporary.0.take().map_or(Ok(()), Bed::down);
+    let done = result?;
+    removal.map_err(|error| failure(&error))?;
     Ok(done)
 }
 
@@ -84,27 +85,27 @@ pub fn on_a_bed<T>(
 ///
 /// # Errors
 /// If the testbed or a connection fails, or a signal stops the work.
-pub fn measure(
+pub fn measure_scenario(
     bed: &Bed,
     scenario: &Scenario,
     mechanism: Mechanism,
-    shared: &Shared,
+    simulated: &ScenarioOutcome,
     progress: &Progress,
 ) -> Result<Vec<Phase>, Failure> {
-    let queueing = mechanism.queues().then(|| scenario.queueing());
+    let queueing = mechanism.has_service_queues().then(|| scenario.network_queues());
     bed.set_queues(queueing.as_ref()).map_err(|error| failure(&error))?;
-    let phases: Vec<(Time, Time)> = shared.phases.iter().map(|phase| (phase.from, phase.to)).collect();
-    let throttle = mechanism.throttles().then(|| Throttle::new(scenario.floor));
+    let phases: Vec<(Time, Time)> = simulated.phases.iter().map(|phase| (phase.start, phase.end)).collect();
+    let throttle = mechanism.has_throttling().then(|| RateThrottle::new(scenario.min_limit));
     let name = mechanism.name();
-    let bar = progress.steps(&format!("{name}, in real time"), scenario.end.get().ceil() as usize);
+    let bar = progress.add_step_bar(&format!("{name}, in real time"), scenario.end.get().ceil() as usize);
     let measured = run(bed.plan(), scenario, &phases, throttle.as_ref(), |at| {
         bar.set_position(at.get() as u64);
-        !interrupt::asked()
+        !interrupt::is_requested()
     });
     bar.finish_and_clear();
     measured.map_err(|error| match error {
         RunError::Interrupted { .. } => Failure::interrupted(format!("{name}: {error}; nothing was written")),
         RunError::Connections(_) => Failure::input(error),
-        RunError::Socket { .. } => Failure::undone(error),
+        RunError::Socket { .. } => Failure::runtime(error),
     })
 }

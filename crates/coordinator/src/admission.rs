@@ -28,11 +28,11 @@ pub struct Quota {
 #[derive(Debug)]
 pub struct Admission {
     quota: Quota,
-    open: Mutex<Open>,
+    counts: Mutex<ConnectionCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct ConnectionCounts {
     /// Without probes.
     total: usize,
     addresses: HashMap<IpAddr, usize>,
@@ -40,18 +40,18 @@ struct Open {
     /// The oldest first.
     probes: VecDeque<(u64, Arc<Notify>)>,
     next_probe: u64,
-    refused: u64,
+    over_limit: u64,
 }
 
 /// The place of a connection among those that are open, until it is dropped.
 #[derive(Debug)]
-pub struct Place {
+pub struct ConnectionSlot {
     admission: Arc<Admission>,
-    holder: Holder,
+    counted_as: CountedAs,
 }
 
 #[derive(Debug)]
-enum Holder {
+enum CountedAs {
     Address(IpAddr),
     Identity(String),
     Probe(u64, Arc<Notify>),
@@ -60,109 +60,109 @@ enum Holder {
 impl Admission {
     /// No connections yet.
     pub fn new(quota: Quota) -> Arc<Admission> {
-        Arc::new(Admission { quota, open: Mutex::default() })
+        Arc::new(Admission { quota, counts: Mutex::default() })
     }
 
     /// A place for a new connection: `None` if a limit is reached and the quota has no probes.
-    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
-        let address = network(address);
+    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionSlot> {
+        let address = limit_address(address);
         let mut open = self.lock();
-        let from_here = open.addresses.get(&address).copied().unwrap_or(0);
-        let holder = if open.total < self.quota.total && from_here < self.quota.per_address {
+        let address_count = open.addresses.get(&address).copied().unwrap_or(0);
+        let holder = if open.total < self.quota.total && address_count < self.quota.per_address {
             open.total += 1;
             *open.addresses.entry(address).or_default() += 1;
-            Holder::Address(address)
+            CountedAs::Address(address)
         } else {
-            open.probe(self.quota.probes)?
+            open.admit_probe(self.quota.probes)?
         };
-        Some(Place { admission: Arc::clone(self), holder })
+        Some(ConnectionSlot { admission: Arc::clone(self), counted_as: holder })
     }
 
     /// Number of connections over a limit since the start.
-    pub fn refused(&self) -> u64 {
-        self.lock().refused
+    pub fn over_limit(&self) -> u64 {
+        self.lock().over_limit
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ConnectionCounts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Open {
+impl ConnectionCounts {
     /// A new probe instead of the oldest, if there are `most` already.
-    fn probe(&mut self, most: usize) -> Option<Holder> {
-        self.refused += 1;
-        if most == 0 {
+    fn admit_probe(&mut self, max: usize) -> Option<CountedAs> {
+        self.over_limit += 1;
+        if max == 0 {
             return None;
         }
-        if self.probes.len() >= most
+        if self.probes.len() >= max
             && let Some((_, oldest)) = self.probes.pop_front()
         {
             oldest.notify_one();
         }
-        let closed = Arc::new(Notify::new());
-        let number = self.next_probe;
+        let close_signal = Arc::new(Notify::new());
+        let id = self.next_probe;
         self.next_probe += 1;
-        self.probes.push_back((number, Arc::clone(&closed)));
-        Some(Holder::Probe(number, closed))
+        self.probes.push_back((id, Arc::clone(&close_signal)));
+        Some(CountedAs::Probe(id, close_signal))
     }
 
-    fn release(&mut self, holder: &Holder) {
+    fn release(&mut self, holder: &CountedAs) {
         match holder {
-            Holder::Address(address) => {
+            CountedAs::Address(address) => {
                 self.total -= 1;
                 decrement(&mut self.addresses, address);
             }
-            Holder::Identity(name) => {
+            CountedAs::Identity(name) => {
                 self.total -= 1;
                 decrement(&mut self.identities, name);
             }
-            Holder::Probe(number, _) => self.probes.retain(|(other, _)| other != number),
+            CountedAs::Probe(number, _) => self.probes.retain(|(other, _)| other != number),
         }
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     /// Counts the connection for its proven identity: `None` if the limit of the identity is reached and the quota has no probes.
-    pub fn identify(mut self, identity: String) -> Option<Place> {
-        if let Holder::Probe(..) = self.holder {
+    pub fn identify(mut self, identity: String) -> Option<ConnectionSlot> {
+        if let CountedAs::Probe(..) = self.counted_as {
             return Some(self);
         }
         let admission = Arc::clone(&self.admission);
         let mut open = admission.lock();
-        let of_it = open.identities.get(&identity).copied().unwrap_or(0);
-        let next = if of_it < admission.quota.per_identity {
-            Some(Holder::Identity(identity.clone()))
+        let identity_count = open.identities.get(&identity).copied().unwrap_or(0);
+        let counted_as = if identity_count < admission.quota.per_identity {
+            Some(CountedAs::Identity(identity.clone()))
         } else {
-            open.probe(admission.quota.probes)
+            open.admit_probe(admission.quota.probes)
         };
-        let Some(next) = next else {
+        let Some(next) = counted_as else {
             // The lock is not held when the place is dropped.
             drop(open);
             return None;
         };
-        open.release(&self.holder);
-        if let Holder::Identity(_) = next {
+        open.release(&self.counted_as);
+        if let CountedAs::Identity(_) = next {
             open.total += 1;
             *open.identities.entry(identity).or_default() += 1;
         }
-        self.holder = next;
+        self.counted_as = next;
         drop(open);
         Some(self)
     }
 
     /// Notifies a probe that a newer one replaces it; `None` for other connections.
-    pub fn closed(&self) -> Option<Arc<Notify>> {
-        match &self.holder {
-            Holder::Probe(_, closed) => Some(Arc::clone(closed)),
-            Holder::Address(_) | Holder::Identity(_) => None,
+    pub fn close_signal(&self) -> Option<Arc<Notify>> {
+        match &self.counted_as {
+            CountedAs::Probe(_, closed) => Some(Arc::clone(closed)),
+            CountedAs::Address(_) | CountedAs::Identity(_) => None,
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.admission.lock().release(&self.holder);
+        self.admission.lock().release(&self.counted_as);
     }
 }
 
@@ -176,7 +176,7 @@ fn decrement<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
 }
 
 /// An IPv4 address, or the 64-bit network of an IPv6 address: one host can have all addresses of such a network.
-fn network(address: IpAddr) -> IpAddr {
+fn limit_address(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !0 << 64)),
         address => address,
@@ -189,46 +189,46 @@ mod tests {
 
     const QUOTA: Quota = Quota { total: 3, per_address: 2, per_identity: 1, probes: 2 };
 
-    fn address(text: &str) -> IpAddr {
+    fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
     }
 
-    fn is_probe(place: &Place) -> bool {
-        place.closed().is_some()
+    fn is_probe(place: &ConnectionSlot) -> bool {
+        place.close_signal().is_some()
     }
 
     #[test]
     fn connections_over_the_limit_of_an_address_become_probes() {
         let admission = Admission::new(QUOTA);
-        let first = [(); 2].map(|()| admission.admit(address("10.0.0.1")).unwrap());
-        assert!(!first.iter().any(is_probe));
-        assert!(is_probe(&admission.admit(address("10.0.0.1")).unwrap()));
-        assert!(!is_probe(&admission.admit(address("10.0.0.2")).unwrap()));
-        drop(first);
-        assert!(!is_probe(&admission.admit(address("10.0.0.1")).unwrap()));
-        assert_eq!(admission.refused(), 1);
+        let slots = [(); 2].map(|()| admission.admit(ip("10.0.0.1")).unwrap());
+        assert!(!slots.iter().any(is_probe));
+        assert!(is_probe(&admission.admit(ip("10.0.0.1")).unwrap()));
+        assert!(!is_probe(&admission.admit(ip("10.0.0.2")).unwrap()));
+        drop(slots);
+        assert!(!is_probe(&admission.admit(ip("10.0.0.1")).unwrap()));
+        assert_eq!(admission.over_limit(), 1);
     }
 
     #[test]
     fn connections_over_the_total_become_probes() {
         let admission = Admission::new(QUOTA);
-        let places: Vec<Place> =
-            (1..=4).map(|host| admission.admit(address(&format!("10.0.0.{host}"))).unwrap()).collect();
+        let places: Vec<ConnectionSlot> =
+            (1..=4).map(|host| admission.admit(ip(&format!("10.0.0.{host}"))).unwrap()).collect();
         assert_eq!(places.iter().map(is_probe).collect::<Vec<_>>(), [false, false, false, true]);
     }
 
     #[test]
     fn ipv6_addresses_of_one_network_share_a_limit() {
         let admission = Admission::new(QUOTA);
-        let _first = ["2001:db8::1", "2001:db8::2"].map(|text| admission.admit(address(text)).unwrap());
-        assert!(is_probe(&admission.admit(address("2001:db8::3")).unwrap()));
-        assert!(!is_probe(&admission.admit(address("2001:db8:0:1::1")).unwrap()));
+        let _first = ["2001:db8::1", "2001:db8::2"].map(|text| admission.admit(ip(text)).unwrap());
+        assert!(is_probe(&admission.admit(ip("2001:db8::3")).unwrap()));
+        assert!(!is_probe(&admission.admit(ip("2001:db8:0:1::1")).unwrap()));
     }
 
     #[test]
     fn proven_identities_free_the_place_of_their_address() {
         let admission = Admission::new(QUOTA);
-        let local = address("10.0.0.1");
+        let local = ip("10.0.0.1");
         let first = admission.admit(local).unwrap().identify("a".to_owned()).unwrap();
         assert!(!is_probe(&first));
         let second = admission.admit(local).unwrap().identify("a".to_owned()).unwrap();
@@ -246,8 +246,8 @@ mod tests {
     #[tokio::test]
     async fn new_probes_close_the_oldest() {
         let admission = Admission::new(Quota { total: 0, ..QUOTA });
-        let probes = [(); 3].map(|()| admission.admit(address("10.0.0.1")).unwrap());
-        probes[0].closed().unwrap().notified().await;
+        let probes = [(); 3].map(|()| admission.admit(ip("10.0.0.1")).unwrap());
+        probes[0].close_signal().unwrap().notified().await;
         assert_eq!(admission.lock().probes.len(), 2);
         drop(probes);
         assert_eq!(admission.lock().probes.len(), 0);
@@ -256,9 +256,9 @@ mod tests {
     #[test]
     fn without_probes_connections_over_a_limit_are_refused() {
         let admission = Admission::new(Quota { probes: 0, ..QUOTA });
-        let _first = [(); 2].map(|()| admission.admit(address("10.0.0.1")).unwrap());
-        assert!(admission.admit(address("10.0.0.1")).is_none());
-        let place = admission.admit(address("10.0.0.2")).unwrap().identify("a".to_owned()).unwrap();
+        let _first = [(); 2].map(|()| admission.admit(ip("10.0.0.1")).unwrap());
+        assert!(admission.admit(ip("10.0.0.1")).is_none());
+        let place = admission.admit(ip("10.0.0.2")).unwrap().identify("a".to_owned()).unwrap();
         assert!(!is_probe(&place));
         assert_eq!(admission.lock().total, 3);
     }

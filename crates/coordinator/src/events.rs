@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 /// Type of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum What {
+pub enum EventKind {
     /// A coflow was registered.
     CoflowRegistered,
     /// The flows of a coflow were replaced.
@@ -38,7 +38,7 @@ pub enum What {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Event {
     /// Its type.
-    pub event: What,
+    pub event: EventKind,
     /// Id or name of the object.
     pub subject: String,
     /// The service that the object belongs to; absent for hosts, switches, the policy and the sensitivity table.
@@ -48,22 +48,22 @@ pub struct Event {
 
 /// Broadcast channel of events. A slow receiver misses the oldest events.
 #[derive(Clone)]
-pub struct Events(broadcast::Sender<Event>);
+pub struct EventChannel(broadcast::Sender<Event>);
 
-impl Events {
+impl EventChannel {
     /// A channel that keeps at most `most` events for a slow receiver.
-    pub fn new(most: usize) -> Events {
-        Events(broadcast::Sender::new(most))
+    pub fn new(max_queued: usize) -> EventChannel {
+        EventChannel(broadcast::Sender::new(max_queued))
     }
 
     /// Sends an event to all receivers.
-    pub fn tell(&self, event: What, subject: &str, service: Option<String>) {
+    pub fn send(&self, event: EventKind, subject: &str, service: Option<String>) {
         // Without receivers, `send` returns an error.
         let _ = self.0.send(Event { event, subject: subject.to_owned(), service });
     }
 
     /// Receives all events from now on.
-    pub fn listen(&self) -> broadcast::Receiver<Event> {
+    pub fn subscribe(&self) -> broadcast::Receiver<Event> {
         self.0.subscribe()
     }
 }

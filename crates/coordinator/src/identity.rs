@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use weir_core::model::Names;
+use weir_core::model::ServiceNames;
 
 /// Identity of a client: the URI `weir://ROLE/NAME` of its certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,9 +25,9 @@ pub enum Identity {
 #[error(
     "`{0}`: expected weir://agent/HOST, weir://framework/SERVICE, weir://operator/NAME or weir://reader/NAME, the last \
      part being {rule}",
-    rule = Names::RULE
+    rule = ServiceNames::NAME_RULE
 )]
-pub struct NoIdentity(String);
+pub struct InvalidIdentity(String);
 
 impl Identity {
     /// Prefix of all identities.
@@ -53,14 +53,14 @@ impl Identity {
 }
 
 impl FromStr for Identity {
-    type Err = NoIdentity;
+    type Err = InvalidIdentity;
 
-    fn from_str(text: &str) -> Result<Identity, NoIdentity> {
-        let wrong = || NoIdentity(text.chars().take(200).flat_map(char::escape_default).collect());
-        let rest = text.strip_prefix(Identity::SCHEME).ok_or_else(wrong)?;
-        let (role, name) = rest.split_once('/').ok_or_else(wrong)?;
-        if !Names::is_name(name) {
-            return Err(wrong());
+    fn from_str(text: &str) -> Result<Identity, InvalidIdentity> {
+        let invalid = || InvalidIdentity(text.chars().take(200).flat_map(char::escape_default).collect());
+        let rest = text.strip_prefix(Identity::SCHEME).ok_or_else(invalid)?;
+        let (role, name) = rest.split_once('/').ok_or_else(invalid)?;
+        if !ServiceNames::is_name(name) {
+            return Err(invalid());
         }
         let name = name.to_owned();
         match role {
@@ -68,7 +68,7 @@ impl FromStr for Identity {
             "framework" => Ok(Identity::Framework(name)),
             "operator" => Ok(Identity::Operator(name)),
             "reader" => Ok(Identity::Reader(name)),
-            _ => Err(wrong()),
+            _ => Err(invalid()),
         }
     }
 }
@@ -119,18 +119,19 @@ mod tests {
 
     #[test]
     fn each_role_has_its_own_permissions() {
-        let of = |text: &str| text.parse::<Identity>().unwrap();
-        let (agent, framework) = (of("weir://agent/ads"), of("weir://framework/ads"));
-        let (operator, reader) = (of("weir://operator/ads"), of("weir://reader/ads"));
-        let rights = |who: &Identity, service| (who.may_see(service), who.may_change(service));
+        let identity = |text: &str| text.parse::<Identity>().unwrap();
+        let (agent, framework) = (identity("weir://agent/ads"), identity("weir://framework/ads"));
+        let (operator, reader) = (identity("weir://operator/ads"), identity("weir://reader/ads"));
+        let permissions =
+            |identity: &Identity, service| (identity.may_see(service), identity.may_change(service));
         for service in [None, Some("ads"), Some("search")] {
-            assert_eq!(rights(&agent, service), (false, false));
-            assert_eq!(rights(&operator, service), (true, true));
-            assert_eq!(rights(&Identity::Local, service), (true, true));
-            assert_eq!(rights(&reader, service), (true, false));
+            assert_eq!(permissions(&agent, service), (false, false));
+            assert_eq!(permissions(&operator, service), (true, true));
+            assert_eq!(permissions(&Identity::Local, service), (true, true));
+            assert_eq!(permissions(&reader, service), (true, false));
         }
-        assert_eq!(rights(&framework, Some("ads")), (true, true));
-        assert_eq!(rights(&framework, Some("search")), (false, false));
-        assert_eq!(rights(&framework, None), (true, false));
+        assert_eq!(permissions(&framework, Some("ads")), (true, true));
+        assert_eq!(permissions(&framework, Some("search")), (false, false));
+        assert_eq!(permissions(&framework, None), (true, false));
     }
 }

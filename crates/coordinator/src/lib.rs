@@ -2,27 +2,27 @@
 //!
 //! - [`ControlPlane`] is the state machine without a clock, thread or socket, so tests can drive it through any loss
 //!   and delay.
-//! - [`master`] runs it on one thread with a clock; servers use it through [`Handle`]s.
-//! - [`agents`] serves agents over gRPC, [`rest`] serves frameworks and operators over HTTP. [`listen`] and [`tls`]
+//! - [`control_thread`] runs it on one thread with a clock; servers use it through [`Handle`]s.
+//! - [`agents`] serves agents over gRPC, [`rest`] serves frameworks and operators over HTTP. [`listener`] and [`tls`]
 //!   authenticate connections, and [`admission`] limits their number.
 //! - [`registry`] applies requests and writes them to the [`store`], which keeps them over restarts. [`config`] reads
-//!   the configuration, and [`serve`] runs all of this.
+//!   the configuration, and [`server`] runs all of this.
 
 pub mod admission;
 pub mod agents;
 pub mod config;
+pub mod control_plane;
+pub mod control_thread;
 pub mod events;
 pub mod identity;
-pub mod listen;
-pub mod master;
-pub mod plane;
+pub mod listener;
 pub mod policy;
 pub mod problem;
 pub mod registry;
 pub mod rest;
-pub mod serve;
+pub mod server;
 pub mod store;
 pub mod tls;
 
-pub use master::Handle;
-pub use plane::ControlPlane;
+pub use control_plane::ControlPlane;
+pub use control_thread::Handle;

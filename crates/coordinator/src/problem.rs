@@ -10,13 +10,13 @@ use utoipa::ToSchema;
 use weir_core::saba::controller::ControllerError;
 use weir_trace::TraceError;
 
-use crate::master::Stopped;
-use crate::plane::UnknownName;
+use crate::control_plane::UnknownName;
+use crate::control_thread::Stopped;
 use crate::policy::PolicyError;
 use crate::store::StoreError;
 
 /// The longest value that is shown.
-const LONGEST: usize = 200;
+const MAX_VALUE_CHARS: usize = 200;
 
 /// Reason for which a request was refused. A refused request changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -50,7 +50,7 @@ pub struct Problem {
 
 /// The part of a request that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum At {
+pub enum Location {
     /// A JSON pointer into the body.
     Body(String),
     /// A parameter of the path or of the query.
@@ -59,25 +59,25 @@ pub enum At {
     Line(usize, String),
 }
 
-impl At {
+impl Location {
     /// A field of the object that is the body.
-    pub fn field(name: &str) -> At {
-        At::Body(format!("/{name}"))
+    pub fn field(name: &str) -> Location {
+        Location::Body(format!("/{name}"))
     }
 
     /// A parameter of the path or of the query.
-    pub fn parameter(name: &str) -> At {
-        At::Parameter(name.to_owned())
+    pub fn parameter(name: &str) -> Location {
+        Location::Parameter(name.to_owned())
     }
 }
 
-impl fmt::Display for At {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            At::Body(pointer) if pointer.is_empty() => f.write_str("request body"),
-            At::Body(pointer) => f.write_str(pointer),
-            At::Parameter(name) => write!(f, "parameter `{name}`"),
-            At::Line(line, field) => write!(f, "line {line}: {field}"),
+            Location::Body(pointer) if pointer.is_empty() => f.write_str("request body"),
+            Location::Body(pointer) => f.write_str(pointer),
+            Location::Parameter(name) => write!(f, "parameter `{name}`"),
+            Location::Line(line, field) => write!(f, "line {line}: {field}"),
         }
     }
 }
@@ -99,33 +99,33 @@ impl Problem {
     }
 
     /// A problem at one part of a request: `{at}: {wrong}; expected {expected}`.
-    pub fn at(status: StatusCode, at: At, wrong: &str, expected: &str) -> Problem {
-        let mut problem = Problem::new(status, format!("{at}: {wrong}; expected {expected}"));
+    pub fn located(status: StatusCode, location: Location, wrong: &str, expected: &str) -> Problem {
+        let mut problem = Problem::new(status, format!("{location}: {wrong}; expected {expected}"));
         problem.expected = Some(expected.into());
-        match at {
-            At::Body(pointer) => problem.pointer = Some(pointer.into()),
-            At::Parameter(name) => problem.parameter = Some(name.into()),
-            At::Line(line, _) => problem.line = u32::try_from(line).ok(),
+        match location {
+            Location::Body(pointer) => problem.pointer = Some(pointer.into()),
+            Location::Parameter(name) => problem.parameter = Some(name.into()),
+            Location::Line(line, _) => problem.line = u32::try_from(line).ok(),
         }
         problem
     }
 
     /// An invalid value.
-    pub fn invalid(at: At, value: &str, expected: &str) -> Problem {
-        let mut shown: String = value.chars().take(LONGEST).collect();
+    pub fn invalid(location: Location, value: &str, expected: &str) -> Problem {
+        let mut shown: String = value.chars().take(MAX_VALUE_CHARS).collect();
         if shown.len() < value.len() {
             shown.push('…');
         }
         let wrong = format!("`{shown}` is invalid");
         Problem {
             value: Some(shown.into()),
-            ..Problem::at(StatusCode::UNPROCESSABLE_ENTITY, at, &wrong, expected)
+            ..Problem::located(StatusCode::UNPROCESSABLE_ENTITY, location, &wrong, expected)
         }
     }
 
     /// The path names an object that does not exist.
-    pub fn unknown(kind: &str, name: &str, expected: &str) -> Problem {
-        let name: String = name.chars().take(LONGEST).collect();
+    pub fn not_found(kind: &str, name: &str, expected: &str) -> Problem {
+        let name: String = name.chars().take(MAX_VALUE_CHARS).collect();
         let detail = format!("{kind} `{name}` does not exist; expected {expected}");
         Problem { expected: Some(expected.into()), ..Problem::new(StatusCode::NOT_FOUND, detail) }
     }
@@ -136,7 +136,7 @@ impl Problem {
     }
 
     /// A limit is reached.
-    pub fn full(detail: &str) -> Problem {
+    pub fn limit_reached(detail: &str) -> Problem {
         Problem::new(StatusCode::TOO_MANY_REQUESTS, detail)
     }
 
@@ -179,7 +179,7 @@ impl From<TraceError> for Problem {
     fn from(error: TraceError) -> Problem {
         match error {
             TraceError::Field { line, field, value, expected, .. } => {
-                Problem::invalid(At::Line(line, field.to_string()), &value, &expected)
+                Problem::invalid(Location::Line(line, field.to_string()), &value, &expected)
             }
             TraceError::Io { .. } => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()),
         }
@@ -193,7 +193,7 @@ impl From<PolicyError> for Problem {
                 let text = error.to_string();
                 let (wrong, expected) = text.rsplit_once("expected ").unwrap_or((&text, "another policy"));
                 let wrong = wrong.trim_end_matches([':', ';', ' ']);
-                Problem::at(StatusCode::UNPROCESSABLE_ENTITY, At::field("policy"), wrong, expected)
+                Problem::located(StatusCode::UNPROCESSABLE_ENTITY, Location::field("policy"), wrong, expected)
             }
             PolicyError::Tree(error) => error.into(),
         }
@@ -202,7 +202,7 @@ impl From<PolicyError> for Problem {
 
 impl From<UnknownName> for Problem {
     fn from(unknown: UnknownName) -> Problem {
-        Problem::invalid(At::field(unknown.field), &unknown.name, &unknown.expected)
+        Problem::invalid(Location::field(unknown.field), &unknown.name, &unknown.expected)
     }
 }
 

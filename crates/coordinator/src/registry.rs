@@ -18,19 +18,20 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, MutexGuard, watch};
 use tracing::warn;
 use utoipa::ToSchema;
-use weir_core::model::Names;
+use weir_core::model::ServiceNames;
 use weir_core::units::{Bytes, Time};
 use weir_trace::sensitivity::SensitivityTable;
 use weir_trace::{TraceError, sensitivity};
 
-use crate::config::{Config, Host, Queueing, Switch};
-use crate::events::{Events, What};
-use crate::master::{Declined, Handle};
-use crate::plane::{Refusal, Registration, Standing, Transfer, UnknownName};
-use crate::policy::{Asked, Chosen, PolicyError};
-use crate::problem::{At, Problem};
-use crate::store::{Room, Snapshot, Store, StoreError};
+use crate::config::{Config, Host, QueueAssignment, Switch};
+use crate::control_plane::{CoflowStatus, Refusal, Registration, Transfer, UnknownName};
+use crate::control_thread::{Handle, RequestError};
+use crate::events::{EventChannel, EventKind};
+use crate::policy::{PolicyError, PolicySpec, ValidatedPolicy};
+use crate::problem::{Location, Problem};
+use crate::store::{Snapshot, Store, StoreError, Table};
 
+mod change_watcher;
 mod division;
 mod observed_connections;
 pub(crate) mod records;
@@ -38,31 +39,30 @@ pub mod routing;
 mod sharing;
 #[cfg(test)]
 mod tests;
-mod watcher;
 
-use routing::Ways;
+use routing::PortMap;
 
-pub use observed_connections::FoundState;
+pub use observed_connections::ObservedState;
 pub use sharing::{Application, ApplicationBody, Connection, ConnectionBody, PortQueues};
 
-/// Keys of the store's [`Room::Settings`].
-const POLICY: &str = "policy";
-const SENSITIVITY: &str = "sensitivity";
+/// Keys of the store's [`Table::Settings`].
+const POLICY_KEY: &str = "policy";
+const SENSITIVITY_KEY: &str = "sensitivity";
 
-/// Name by which a tree of the API refers to the table of [`Registry::set_table`].
-pub const REGISTERED: &str = "registered";
+/// Name by which a tree of the API refers to the table of [`Registry::set_sensitivity_table`].
+pub const REGISTERED_TABLE: &str = "registered";
 
 /// Valid weights of services.
-const WEIGHTS: std::ops::RangeInclusive<f64> = weir_trace::MIN_WEIGHT..=weir_trace::MAX_WEIGHT;
+const WEIGHT_RANGE: std::ops::RangeInclusive<f64> = weir_trace::MIN_WEIGHT..=weir_trace::MAX_WEIGHT;
 
 /// Number of locks for ids: requests about ids with different locks run concurrently.
-const STRIPES: usize = 64;
+const ID_LOCK_COUNT: usize = 64;
 
 /// The expected value where a coflow is unknown.
-const COFLOW_ID: &str = "the id of a registered coflow";
+const EXPECTED_COFLOW_ID: &str = "the id of a registered coflow";
 
 /// The JSON pointer of the flows of a coflow.
-const FLOWS: &str = "/flows";
+const FLOWS_POINTER: &str = "/flows";
 
 /// A coflow, as its framework registers it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -94,26 +94,26 @@ pub struct FlowBody {
 
 /// A value that was set, and the configured value at that time. A changed configuration takes precedence.
 #[derive(Debug, Serialize, Deserialize)]
-struct Set<T> {
+struct Override<T> {
     set: T,
     configured: T,
 }
 
-impl<T: PartialEq> Set<T> {
+impl<T: PartialEq> Override<T> {
     /// The value in force under this configured value.
-    fn under(self, configured: T) -> T {
+    fn value_for(self, configured: T) -> T {
         if self.configured == configured { self.set } else { configured }
     }
 }
 
 /// Policy, weights and sensitivity table, set and configured.
-struct Deciding {
-    policy: Chosen,
+struct PolicyState {
+    policy: ValidatedPolicy,
     /// The policy of the configuration.
-    configured: Asked,
+    configured_policy: PolicySpec,
     weights: BTreeMap<String, f64>,
     configured_weights: BTreeMap<String, f64>,
-    table: SensitivityTable,
+    sensitivity_table: SensitivityTable,
 }
 
 /// A service.
@@ -135,22 +135,22 @@ pub struct ServiceState {
 pub struct Registry {
     handle: Handle,
     store: Store,
-    names: Names,
+    names: ServiceNames,
     hosts: Vec<Host>,
     switches: Vec<Switch>,
     /// Numbers of the network's ports.
-    ways: Arc<Ways>,
-    numbers: BTreeMap<String, u32>,
-    deciding: Mutex<Deciding>,
-    sharing: Mutex<sharing::Sharing>,
-    stripes: Vec<Mutex<()>>,
+    port_map: Arc<PortMap>,
+    host_numbers: BTreeMap<String, u32>,
+    policy_state: Mutex<PolicyState>,
+    sharing: Mutex<sharing::SharingState>,
+    id_locks: Vec<Mutex<()>>,
     hasher: RandomState,
     /// Whether queues belong to services (NetShare) and not to applications (Saba).
-    by_services: bool,
+    queues_per_service: bool,
     /// Configured weights of services for unused bandwidth.
-    excess: BTreeMap<String, f64>,
+    excess_weights: BTreeMap<String, f64>,
     /// Events of changes.
-    pub events: Events,
+    pub events: EventChannel,
 }
 
 impl Registry {
@@ -160,30 +160,32 @@ impl Registry {
     /// The store cannot be read, it contains an invalid record, the control plane refuses the policy, or it has
     /// stopped.
     pub async fn new(config: &Config, store: Store, handle: Handle) -> Result<Registry, String> {
-        let text = store.get::<String>(Room::Settings, SENSITIVITY).map_err(|error| error.to_string())?;
-        let table = match text {
+        let stored_table =
+            store.get::<String>(Table::Settings, SENSITIVITY_KEY).map_err(|error| error.to_string())?;
+        let table = match stored_table {
             Some(text) => sensitivity::parse(&text, "table").map_err(|error| {
-                store.damaged_record(Room::Settings, SENSITIVITY, error.to_string()).to_string()
+                store.damaged_record(Table::Settings, SENSITIVITY_KEY, error.to_string()).to_string()
             })?,
             None => SensitivityTable::default(),
         };
-        let configured = config.policy.asked().clone();
-        let kept: Option<Set<Asked>> =
-            store.get(Room::Settings, POLICY).map_err(|error| error.to_string())?;
-        let asked = kept.map_or(configured.clone(), |kept| kept.under(configured.clone()));
-        let policy = if asked == configured {
+        let configured = config.policy.spec().clone();
+        let stored: Option<Override<PolicySpec>> =
+            store.get(Table::Settings, POLICY_KEY).map_err(|error| error.to_string())?;
+        let spec = stored.map_or(configured.clone(), |kept| kept.value_for(configured.clone()));
+        let policy = if spec == configured {
             config.policy.clone()
         } else {
-            choose(asked, "the store's policy", &table, &config.names).map_err(|error| error.to_string())?
+            validate_policy(spec, "the store's policy", &table, &config.names)
+                .map_err(|error| error.to_string())?
         };
         let mut weights = config.weights.clone();
-        let kept: Vec<(String, Set<Option<f64>>)> =
-            store.all(Room::Weights).map_err(|error| error.to_string())?;
-        for (name, kept) in kept {
-            let weight = kept.under(config.weights.get(&name).copied());
-            if let Some(weight) = weight.filter(|weight| !WEIGHTS.contains(weight)) {
-                let what = format!("weight {weight}; expected {}", expected_weight());
-                return Err(store.damaged_record(Room::Weights, &name, what).to_string());
+        let stored: Vec<(String, Override<Option<f64>>)> =
+            store.records(Table::Weights).map_err(|error| error.to_string())?;
+        for (name, stored) in stored {
+            let weight = stored.value_for(config.weights.get(&name).copied());
+            if let Some(weight) = weight.filter(|weight| !WEIGHT_RANGE.contains(weight)) {
+                let reason = format!("weight {weight}; expected {}", expected_weight());
+                return Err(store.damaged_record(Table::Weights, &name, reason).to_string());
             }
             match weight {
                 Some(weight) => weights.insert(name, weight),
@@ -194,30 +196,36 @@ impl Registry {
             .set_policy(policy.build(&config.names, &weights))
             .await
             .map_err(|error| format!("policy: {error}"))?;
-        let ways = Arc::new(Ways::new(config.hosts.len(), &config.switches));
-        let sharing = sharing::Sharing::new(config, &ways, &table, &weights, &store)?;
-        let numbers = (0u32..).zip(&config.hosts).map(|(number, host)| (host.name.clone(), number)).collect();
-        let deciding =
-            Deciding { policy, configured, weights, configured_weights: config.weights.clone(), table };
+        let port_map = Arc::new(PortMap::new(config.hosts.len(), &config.switches));
+        let sharing = sharing::SharingState::new(config, &port_map, &table, &weights, &store)?;
+        let host_numbers =
+            (0u32..).zip(&config.hosts).map(|(number, host)| (host.name.clone(), number)).collect();
+        let policy_state = PolicyState {
+            policy,
+            configured_policy: configured,
+            weights,
+            configured_weights: config.weights.clone(),
+            sensitivity_table: table,
+        };
         let registry = Registry {
             handle,
             store,
             names: config.names.clone(),
             hosts: config.hosts.clone(),
             switches: config.switches.clone(),
-            ways,
-            numbers,
-            deciding: Mutex::new(deciding),
+            port_map,
+            host_numbers,
+            policy_state: Mutex::new(policy_state),
             sharing: Mutex::new(sharing),
-            stripes: std::iter::repeat_with(Mutex::default).take(STRIPES).collect(),
+            id_locks: std::iter::repeat_with(Mutex::default).take(ID_LOCK_COUNT).collect(),
             hasher: RandomState::new(),
-            by_services: config.queues == Queueing::Services,
-            excess: config.excess.clone(),
-            events: Events::new(config.limits.events as usize),
+            queues_per_service: config.queues == QueueAssignment::Services,
+            excess_weights: config.excess_weights.clone(),
+            events: EventChannel::new(config.limits.max_queued_events as usize),
         };
         registry.restore().await?;
         let sharing = registry.sharing.lock().await;
-        registry.order_all(&sharing).await.map_err(|stopped| stopped.to_string())?;
+        registry.send_all_queues(&sharing).await.map_err(|stopped| stopped.to_string())?;
         drop(sharing);
         Ok(registry)
     }
@@ -225,27 +233,30 @@ impl Registry {
     /// Registers the coflows of the store.
     async fn restore(&self) -> Result<(), String> {
         let coflows: Vec<(String, CoflowBody)> =
-            self.store.all(Room::Coflows).map_err(|error| error.to_string())?;
-        let first: Vec<(String, Vec<FlowBody>)> =
-            self.store.all(Room::First).map_err(|error| error.to_string())?;
-        let mut first: BTreeMap<String, Vec<FlowBody>> = first.into_iter().collect();
+            self.store.records(Table::Coflows).map_err(|error| error.to_string())?;
+        let first_flows: Vec<(String, Vec<FlowBody>)> =
+            self.store.records(Table::FirstFlows).map_err(|error| error.to_string())?;
+        let mut first_flows: BTreeMap<String, Vec<FlowBody>> = first_flows.into_iter().collect();
         for (id, body) in coflows {
             // The first flows are only compared with a repeated registration, and no client can repeat one with hosts
             // that do not exist.
-            let first = first.remove(&id).and_then(|flows| self.transfers(FLOWS, &flows).ok());
+            let first_flows =
+                first_flows.remove(&id).and_then(|flows| self.transfers(FLOWS_POINTER, &flows).ok());
             // A record that does not fit the configuration stays in the store, for a later configuration that it fits.
-            match self.registration(&body) {
-                Ok(registration) => match self.handle.restore(id.clone(), registration, first).await {
+            match self.to_registration(&body) {
+                Ok(registration) => match self.handle.restore(id.clone(), registration, first_flows).await {
                     Ok(()) => {}
-                    Err(Declined::Refused(error)) => warn!(coflow = id, %error, "not taken from the store"),
-                    Err(Declined::Stopped(stopped)) => return Err(stopped.to_string()),
+                    Err(RequestError::Refused(error)) => {
+                        warn!(coflow = id, %error, "not taken from the store")
+                    }
+                    Err(RequestError::Stopped(stopped)) => return Err(stopped.to_string()),
                 },
                 Err(problem) => warn!(coflow = id, %problem, "not taken from the store"),
             }
         }
         // These ids have no coflow any more, and another coflow may use them later.
-        for id in first.into_keys() {
-            self.store.remove(Room::First, &id).await.map_err(|error| error.to_string())?;
+        for id in first_flows.into_keys() {
+            self.store.remove(Table::FirstFlows, &id).await.map_err(|error| error.to_string())?;
         }
         Ok(())
     }
@@ -266,7 +277,7 @@ impl Registry {
     }
 
     /// Names of all hosts and switches in order of their numbers.
-    pub fn attendants(&self) -> impl Iterator<Item = &str> {
+    pub fn agent_names(&self) -> impl Iterator<Item = &str> {
         let hosts = self.hosts.iter().map(|host| &*host.name);
         hosts.chain(self.switches.iter().map(|switch| &*switch.name))
     }
@@ -287,45 +298,46 @@ impl Registry {
     /// Handles changes that no request makes, until `stop` is true: removes completed coflows from the store, sends
     /// events, and applies observed connections.
     pub async fn watch(&self, stop: watch::Receiver<bool>) {
-        watcher::watch(self, stop).await;
+        change_watcher::watch_changes(self, stop).await;
     }
 
     /// Locks an id: other requests about it wait until the guard is dropped.
-    async fn alone(&self, id: &str) -> MutexGuard<'_, ()> {
-        self.stripes[self.hasher.hash_one(id) as usize % STRIPES].lock().await
+    async fn lock_id(&self, id: &str) -> MutexGuard<'_, ()> {
+        self.id_locks[self.hasher.hash_one(id) as usize % ID_LOCK_COUNT].lock().await
     }
 
-    fn host(&self, name: &str, at: impl FnOnce() -> At) -> Result<u32, Problem> {
-        let number = self.numbers.get(name).copied();
-        number.ok_or_else(|| Problem::invalid(at(), name, "a host of GET /v1/hosts"))
+    fn host_number(&self, name: &str, location: impl FnOnce() -> Location) -> Result<u32, Problem> {
+        let number = self.host_numbers.get(name).copied();
+        number.ok_or_else(|| Problem::invalid(location(), name, "a host of GET /v1/hosts"))
     }
 
     /// The transfers of a list of flows; `list` is the JSON pointer of that list.
-    fn transfers(&self, list: &str, flows: &[FlowBody]) -> Result<Vec<Transfer>, Problem> {
-        let transfer = |(at, flow): (usize, &FlowBody)| {
+    fn transfers(&self, list_pointer: &str, flows: &[FlowBody]) -> Result<Vec<Transfer>, Problem> {
+        let to_transfer = |(at, flow): (usize, &FlowBody)| {
             Ok(Transfer {
-                src: self.host(&flow.from, || At::Body(format!("{list}/{at}/from")))?,
-                dst: self.host(&flow.to, || At::Body(format!("{list}/{at}/to")))?,
+                src: self.host_number(&flow.from, || Location::Body(format!("{list_pointer}/{at}/from")))?,
+                dst: self.host_number(&flow.to, || Location::Body(format!("{list_pointer}/{at}/to")))?,
                 bytes: flow.bytes.and_then(|bytes| Bytes::new(bytes as f64)),
             })
         };
-        flows.iter().enumerate().map(transfer).collect()
+        flows.iter().enumerate().map(to_transfer).collect()
     }
 
-    fn registration(&self, body: &CoflowBody) -> Result<Registration, Problem> {
+    fn to_registration(&self, body: &CoflowBody) -> Result<Registration, Problem> {
         let deadline = body.deadline.as_deref().map(|text| {
             let time = text.parse::<Time>();
-            time.map_err(|error| Problem::invalid(At::field("deadline"), text, error.expected))
+            time.map_err(|error| Problem::invalid(Location::field("deadline"), text, error.expected))
         });
-        let or_default = |name: &Option<String>| name.clone().unwrap_or_else(|| Names::DEFAULT.to_owned());
-        let (service, application) = (or_default(&body.service), or_default(&body.application));
+        let name_or_default =
+            |name: &Option<String>| name.clone().unwrap_or_else(|| ServiceNames::DEFAULT.to_owned());
+        let (service, application) = (name_or_default(&body.service), name_or_default(&body.application));
         UnknownName::check(&self.names, &service, &application)?;
         Ok(Registration {
             service,
             application,
             weight: body.weight.unwrap_or(1.0),
             deadline: deadline.transpose()?,
-            flows: self.transfers(FLOWS, &body.flows)?,
+            flows: self.transfers(FLOWS_POINTER, &body.flows)?,
         })
     }
 
@@ -333,9 +345,9 @@ impl Registry {
     ///
     /// # Errors
     /// 404 if no coflow has this id, 503 if the coordinator has stopped.
-    pub async fn coflow(&self, id: &str) -> Result<Standing, Problem> {
-        let standing = self.handle.show(id.to_owned()).await?;
-        standing.ok_or_else(|| Problem::unknown("coflow", id, COFLOW_ID))
+    pub async fn coflow(&self, id: &str) -> Result<CoflowStatus, Problem> {
+        let status = self.handle.coflow_status(id.to_owned()).await?;
+        status.ok_or_else(|| Problem::not_found("coflow", id, EXPECTED_COFLOW_ID))
     }
 
     /// The service of a coflow.
@@ -343,8 +355,8 @@ impl Registry {
     /// # Errors
     /// 404 if no coflow has this id, 503 if the coordinator has stopped.
     pub async fn service_of(&self, id: &str) -> Result<String, Problem> {
-        let found = self.handle.belongs(id.to_owned()).await?;
-        found.map(|(service, _)| service).ok_or_else(|| Problem::unknown("coflow", id, COFLOW_ID))
+        let entry = self.handle.service_and_completion(id.to_owned()).await?;
+        entry.map(|(service, _)| service).ok_or_else(|| Problem::not_found("coflow", id, EXPECTED_COFLOW_ID))
     }
 
     /// Registers a coflow. Repeating a registration changes nothing.
@@ -353,19 +365,19 @@ impl Registry {
     /// [`Problem`]: a field is invalid, another coflow has the id, a limit is reached, or the store cannot be written.
     /// The coflow is not registered.
     pub async fn register(&self, id: &str, body: CoflowBody) -> Result<(), Problem> {
-        let registration = self.registration(&body)?;
+        let registration = self.to_registration(&body)?;
         let service = registration.service.clone();
-        let _alone = self.alone(id).await;
+        let _id_lock = self.lock_id(id).await;
         // A known coflow is in the store already. If it has completed, storing it again would register it at the next
         // start.
         if !self.handle.register(id.to_owned(), registration).await? {
             return Ok(());
         }
-        if let Err(error) = self.store.put(Room::Coflows, id, &body).await {
+        if let Err(error) = self.store.put(Table::Coflows, id, &body).await {
             self.handle.deregister(id.to_owned()).await?;
             return Err(error.into());
         }
-        self.events.tell(What::CoflowRegistered, id, Some(service));
+        self.events.send(EventKind::CoflowRegistered, id, Some(service));
         Ok(())
     }
 
@@ -376,30 +388,30 @@ impl Registry {
     /// coflow is unchanged.
     pub async fn update(&self, id: &str, flows: Vec<FlowBody>) -> Result<(), Problem> {
         // The body is the list itself, so the JSON pointer of the list is empty.
-        let refused = |declined: Declined| declined_problem(declined, "");
+        let to_problem = |declined: RequestError| declined_problem(declined, "");
         let transfers = self.transfers("", &flows)?;
-        let _alone = self.alone(id).await;
-        let Standing { registration, first, class, .. } = self.coflow(id).await?;
-        self.handle.check_update(id.to_owned(), transfers.clone()).await.map_err(refused)?;
-        let first = self.flows(first.as_ref().unwrap_or(&registration.flows));
-        self.store.put(Room::First, id, &first).await?;
-        self.store.put(Room::Coflows, id, &body(&registration, flows)).await?;
+        let _id_lock = self.lock_id(id).await;
+        let CoflowStatus { registration, first_flows: first, class, .. } = self.coflow(id).await?;
+        self.handle.check_update(id.to_owned(), transfers.clone()).await.map_err(to_problem)?;
+        let first_flows = self.flow_bodies(first.as_ref().unwrap_or(&registration.flows));
+        self.store.put(Table::FirstFlows, id, &first_flows).await?;
+        self.store.put(Table::Coflows, id, &coflow_body(&registration, flows)).await?;
         if let Err(declined) = self.handle.update(id.to_owned(), transfers).await {
-            let was_over = class.is_none();
-            if was_over {
-                self.store.remove(Room::Coflows, id).await?;
+            let was_completed = class.is_none();
+            if was_completed {
+                self.store.remove(Table::Coflows, id).await?;
             } else {
-                let before = body(&registration, self.flows(&registration.flows));
-                self.store.put(Room::Coflows, id, &before).await?;
+                let old_body = coflow_body(&registration, self.flow_bodies(&registration.flows));
+                self.store.put(Table::Coflows, id, &old_body).await?;
             }
             return Err(declined.into());
         }
-        self.events.tell(What::CoflowUpdated, id, Some(registration.service));
+        self.events.send(EventKind::CoflowUpdated, id, Some(registration.service));
         Ok(())
     }
 
     /// Flows in the format of requests.
-    fn flows(&self, transfers: &[Transfer]) -> Vec<FlowBody> {
+    fn flow_bodies(&self, transfers: &[Transfer]) -> Vec<FlowBody> {
         let name = |host: u32| self.hosts[host as usize].name.clone();
         let flow = |transfer: &Transfer| FlowBody {
             from: name(transfer.src),
@@ -414,17 +426,17 @@ impl Registry {
     /// # Errors
     /// 404 if no coflow has this id, 503 if the store cannot be written.
     pub async fn deregister(&self, id: &str) -> Result<(), Problem> {
-        let _alone = self.alone(id).await;
+        let _id_lock = self.lock_id(id).await;
         let service = self.service_of(id).await?;
-        self.store.remove(Room::Coflows, id).await?;
+        self.store.remove(Table::Coflows, id).await?;
         self.handle.deregister(id.to_owned()).await?;
-        self.events.tell(What::CoflowDeregistered, id, Some(service));
+        self.events.send(EventKind::CoflowDeregistered, id, Some(service));
         Ok(())
     }
 
     /// The policy in force.
-    pub async fn policy(&self) -> Asked {
-        self.deciding.lock().await.policy.asked().clone()
+    pub async fn policy(&self) -> PolicySpec {
+        self.policy_state.lock().await.policy.spec().clone()
     }
 
     /// Replaces the policy. Active coflows continue.
@@ -432,36 +444,39 @@ impl Registry {
     /// # Errors
     /// [`Problem`]: the policy is invalid or does not fit the registered coflows, or the store cannot be written. The
     /// policy is unchanged.
-    pub async fn set_policy(&self, asked: Asked) -> Result<(), Problem> {
-        let mut deciding = self.deciding.lock().await;
-        let policy = choose(asked.clone(), "tree", &deciding.table, &self.names)?;
-        let built = || policy.build(&self.names, &deciding.weights);
-        let set = |asked: &Asked| Set { set: asked.clone(), configured: deciding.configured.clone() };
-        self.handle.check_policy(built()).await.map_err(policy_problem)?;
-        self.store.put(Room::Settings, POLICY, &set(&asked)).await?;
-        if let Err(declined) = self.handle.set_policy(built()).await {
-            self.store.put(Room::Settings, POLICY, &set(deciding.policy.asked())).await?;
+    pub async fn set_policy(&self, spec: PolicySpec) -> Result<(), Problem> {
+        let mut policy_state = self.policy_state.lock().await;
+        let policy = validate_policy(spec.clone(), "tree", &policy_state.sensitivity_table, &self.names)?;
+        let build = || policy.build(&self.names, &policy_state.weights);
+        let stored_override = |spec: &PolicySpec| Override {
+            set: spec.clone(),
+            configured: policy_state.configured_policy.clone(),
+        };
+        self.handle.check_policy(build()).await.map_err(policy_problem)?;
+        self.store.put(Table::Settings, POLICY_KEY, &stored_override(&spec)).await?;
+        if let Err(declined) = self.handle.set_policy(build()).await {
+            self.store.put(Table::Settings, POLICY_KEY, &stored_override(policy_state.policy.spec())).await?;
             return Err(policy_problem(declined));
         }
-        deciding.policy = policy;
-        self.events.tell(What::PolicyChanged, POLICY, None);
+        policy_state.policy = policy;
+        self.events.send(EventKind::PolicyChanged, POLICY_KEY, None);
         Ok(())
     }
 
     /// All services, in the order of the configuration.
     pub async fn services(&self) -> Vec<ServiceState> {
-        let deciding = self.deciding.lock().await;
-        let state = |number: u32| {
+        let policy_state = self.policy_state.lock().await;
+        let to_state = |number: u32| {
             let name = self.names.service(number);
             ServiceState {
                 name: name.to_owned(),
                 applications: self.names.applications(number).to_vec(),
-                weight: deciding.weights.get(name).copied(),
-                excess: self.excess.get(name).copied(),
-                weights_used: self.by_services || deciding.policy.heeds_weights(),
+                weight: policy_state.weights.get(name).copied(),
+                excess: self.excess_weights.get(name).copied(),
+                weights_used: self.queues_per_service || policy_state.policy.uses_service_weights(),
             }
         };
-        (0..self.names.services() as u32).map(state).collect()
+        (0..self.names.services() as u32).map(to_state).collect()
     }
 
     /// Sets the weight of a service.
@@ -471,36 +486,42 @@ impl Registry {
     /// is unchanged.
     pub async fn set_weight(&self, service: &str, weight: f64) -> Result<(), Problem> {
         UnknownName::check_service(&self.names, service)
-            .map_err(|unknown| Problem::unknown("service", service, &unknown.expected))?;
-        if !WEIGHTS.contains(&weight) {
-            return Err(Problem::invalid(At::field("weight"), &weight.to_string(), &expected_weight()));
+            .map_err(|unknown| Problem::not_found("service", service, &unknown.expected))?;
+        if !WEIGHT_RANGE.contains(&weight) {
+            return Err(Problem::invalid(Location::field("weight"), &weight.to_string(), &expected_weight()));
         }
-        let mut deciding = self.deciding.lock().await;
-        let mut weights = deciding.weights.clone();
+        let mut policy_state = self.policy_state.lock().await;
+        let mut weights = policy_state.weights.clone();
         weights.insert(service.to_owned(), weight);
-        let configured = deciding.configured_weights.get(service).copied();
-        let set = |weight: Option<f64>| Set { set: weight, configured };
-        self.store.put(Room::Weights, service, &set(Some(weight))).await?;
-        if let Err(declined) = self.weigh(&deciding.policy, &weights).await {
-            self.store.put(Room::Weights, service, &set(deciding.weights.get(service).copied())).await?;
+        let configured = policy_state.configured_weights.get(service).copied();
+        let stored_override = |weight: Option<f64>| Override { set: weight, configured };
+        self.store.put(Table::Weights, service, &stored_override(Some(weight))).await?;
+        if let Err(declined) = self.apply_weights(&policy_state.policy, &weights).await {
+            self.store
+                .put(Table::Weights, service, &stored_override(policy_state.weights.get(service).copied()))
+                .await?;
             return Err(declined.into());
         }
-        deciding.weights = weights;
-        self.events.tell(What::WeightChanged, service, Some(service.to_owned()));
+        policy_state.weights = weights;
+        self.events.send(EventKind::WeightChanged, service, Some(service.to_owned()));
         Ok(())
     }
 
     /// Applies weights of services to the policy and to the queues, if they use them.
-    async fn weigh(&self, policy: &Chosen, weights: &BTreeMap<String, f64>) -> Result<(), Declined> {
-        if policy.heeds_weights() {
+    async fn apply_weights(
+        &self,
+        policy: &ValidatedPolicy,
+        weights: &BTreeMap<String, f64>,
+    ) -> Result<(), RequestError> {
+        if policy.uses_service_weights() {
             self.handle.set_policy(policy.build(&self.names, weights)).await?;
         }
         Ok(self.set_weights_of_queues(weights).await?)
     }
 
     /// The sensitivity table.
-    pub async fn table(&self) -> SensitivityTable {
-        self.deciding.lock().await.table.clone()
+    pub async fn sensitivity_table(&self) -> SensitivityTable {
+        self.policy_state.lock().await.sensitivity_table.clone()
     }
 
     /// Replaces the sensitivity table for applications. A policy tree that uses the former table keeps it until the
@@ -509,27 +530,27 @@ impl Registry {
     /// # Errors
     /// [`Problem`]: the text is not a valid table, it lacks the model of a registered application, or the store cannot
     /// be written.
-    pub async fn set_table(&self, text: String) -> Result<(), Problem> {
+    pub async fn set_sensitivity_table(&self, text: String) -> Result<(), Problem> {
         let table = sensitivity::parse(&text, "body")?;
-        let mut deciding = self.deciding.lock().await;
+        let mut policy_state = self.policy_state.lock().await;
         let mut sharing = self.sharing.lock().await;
-        let next = sharing.with_table(&table)?;
-        self.store.put(Room::Settings, SENSITIVITY, &text).await?;
-        *sharing = next;
-        self.order_all(&sharing).await?;
-        deciding.table = table;
-        self.events.tell(What::TableChanged, SENSITIVITY, None);
+        let updated = sharing.with_table(&table)?;
+        self.store.put(Table::Settings, SENSITIVITY_KEY, &text).await?;
+        *sharing = updated;
+        self.send_all_queues(&sharing).await?;
+        policy_state.sensitivity_table = table;
+        self.events.send(EventKind::TableChanged, SENSITIVITY_KEY, None);
         Ok(())
     }
 }
 
-/// The expected value in errors about a weight outside of [`WEIGHTS`].
+/// The expected value in errors about a weight outside of [`WEIGHT_RANGE`].
 fn expected_weight() -> String {
-    format!("a number from {:e} to {:e}", WEIGHTS.start(), WEIGHTS.end())
+    format!("a number from {:e} to {:e}", WEIGHT_RANGE.start(), WEIGHT_RANGE.end())
 }
 
 /// The request body of a registration with these flows.
-fn body(registration: &Registration, flows: Vec<FlowBody>) -> CoflowBody {
+fn coflow_body(registration: &Registration, flows: Vec<FlowBody>) -> CoflowBody {
     let Registration { service, application, weight, deadline, .. } = registration;
     CoflowBody {
         service: Some(service.clone()),
@@ -541,58 +562,65 @@ fn body(registration: &Registration, flows: Vec<FlowBody>) -> CoflowBody {
     }
 }
 
-/// A policy for these names; a tree can refer to `table` by the name [`REGISTERED`].
-fn choose(asked: Asked, file: &str, table: &SensitivityTable, names: &Names) -> Result<Chosen, PolicyError> {
-    let tables = |name: &str| {
-        if name == REGISTERED {
+/// A policy for these names; a tree can refer to `table` by the name [`REGISTERED_TABLE`].
+fn validate_policy(
+    spec: PolicySpec,
+    file: &str,
+    table: &SensitivityTable,
+    names: &ServiceNames,
+) -> Result<ValidatedPolicy, PolicyError> {
+    let find_table = |name: &str| {
+        if name == REGISTERED_TABLE {
             return Ok(table.clone());
         }
-        let expected = format!("expected `{REGISTERED}`, which is the table of PUT /v1/sensitivity");
+        let expected = format!("expected `{REGISTERED_TABLE}`, which is the table of PUT /v1/sensitivity");
         Err(TraceError::Io { file: format!("table `{name}`"), source: std::io::Error::other(expected) })
     };
-    Chosen::new(asked, file, &tables, names)
+    ValidatedPolicy::new(spec, file, &find_table, names)
 }
 
 /// The problem of a policy that cannot schedule the registered coflows.
-fn policy_problem(declined: Declined) -> Problem {
+fn policy_problem(declined: RequestError) -> Problem {
     match declined {
-        Declined::Refused(Refusal::Size(_)) => {
-            let (status, at) = (StatusCode::UNPROCESSABLE_ENTITY, At::field("policy"));
+        RequestError::Refused(Refusal::UnknownSize(_)) => {
+            let (status, at) = (StatusCode::UNPROCESSABLE_ENTITY, Location::field("policy"));
             let expected = "a policy that does not use sizes, or `bytes` for every flow";
-            Problem::at(status, at, "a registered coflow has flows of unknown size", expected)
+            Problem::located(status, at, "a registered coflow has flows of unknown size", expected)
         }
         other => other.into(),
     }
 }
 
 /// The problem of a request that was declined; `flows` is the JSON pointer of the list of flows.
-fn declined_problem(declined: Declined, flows: &str) -> Problem {
+fn declined_problem(declined: RequestError, flows: &str) -> Problem {
     match declined {
-        Declined::Refused(refusal) => refusal_problem(refusal, flows),
-        Declined::Stopped(stopped) => stopped.into(),
+        RequestError::Refused(refusal) => refusal_problem(refusal, flows),
+        RequestError::Stopped(stopped) => stopped.into(),
     }
 }
 
 fn refusal_problem(refusal: Refusal, flows: &str) -> Problem {
     let text = refusal.to_string();
-    let (at, value) = match refusal {
-        Refusal::Taken(_) => return Problem::conflict(&text),
-        Refusal::Unknown(id) => return Problem::unknown("coflow", &id, COFLOW_ID),
-        Refusal::Full { .. } => return Problem::full(&text),
-        Refusal::Tree(_) => return Problem::new(StatusCode::UNPROCESSABLE_ENTITY, text),
-        Refusal::Id(id) => (At::parameter("id"), id),
-        Refusal::Empty => (At::Body(flows.to_owned()), "[]".to_owned()),
-        Refusal::Host { flow, host, .. } => (At::Body(format!("{flows}/{flow}")), host.to_string()),
-        Refusal::Size(flow) => (At::Body(format!("{flows}/{flow}/bytes")), "null".to_owned()),
-        Refusal::Weight(weight) => (At::field("weight"), weight.to_string()),
-        Refusal::Name(unknown) => return unknown.into(),
+    let (location, value) = match refusal {
+        Refusal::IdTaken(_) => return Problem::conflict(&text),
+        Refusal::UnknownCoflow(id) => return Problem::not_found("coflow", &id, EXPECTED_COFLOW_ID),
+        Refusal::LimitReached { .. } => return Problem::limit_reached(&text),
+        Refusal::NoTreeLeaf(_) => return Problem::new(StatusCode::UNPROCESSABLE_ENTITY, text),
+        Refusal::InvalidId(id) => (Location::parameter("id"), id),
+        Refusal::NoFlows => (Location::Body(flows.to_owned()), "[]".to_owned()),
+        Refusal::UnknownHost { flow, host, .. } => {
+            (Location::Body(format!("{flows}/{flow}")), host.to_string())
+        }
+        Refusal::UnknownSize(flow) => (Location::Body(format!("{flows}/{flow}/bytes")), "null".to_owned()),
+        Refusal::InvalidWeight(weight) => (Location::field("weight"), weight.to_string()),
+        Refusal::UnknownName(unknown) => return unknown.into(),
     };
     let expected = text.rsplit_once("expected ").map_or(text.as_str(), |(_, expected)| expected);
-    Problem::invalid(at, &value, expected)
+    Problem::invalid(location, &value, expected)
 }
 
-impl From<Declined> for Problem {
-    fn from(declined: Declined) -> Problem {
-        declined_problem(declined, FLOWS)
+impl From<RequestError> for Problem {
+    fn from(declined: RequestError) -> Problem {
+        declined_problem(declined, FLOWS_POINTER)
     }
 }

@@ -1,6 +1,6 @@
 //! HTTP API for frameworks and operators: JSON over HTTP/1.1, described by `/openapi.json`.
 //!
-//! Limits apply before memory is allocated: to connections ([`listen`](crate::listen)), the head of a request, the
+//! Limits apply before memory is allocated: to connections ([`listen`](crate::listener)), the head of a request, the
 //! length of one body and of all bodies that are read at a time, and the duration of a request. Errors are
 //! [`Problem`]s.
 
@@ -24,12 +24,12 @@ use tracing::debug;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-use weir_core::model::Names;
+use weir_core::model::ServiceNames;
 
 use crate::admission::Admission;
 use crate::config::Limits;
 use crate::identity::Identity;
-use crate::listen::{Peer, unless_closed};
+use crate::listener::{PeerConnection, run_unless_closed};
 use crate::problem::Problem;
 use crate::registry::Registry;
 
@@ -42,24 +42,24 @@ mod policy;
 mod sharing;
 mod state;
 
-pub use coflows::{CoflowAnswer, CoflowList, CoflowState, FlowState};
-pub use state::{AllocationList, HostState, Rate, SwitchState};
+pub use coflows::{CoflowList, CoflowState, FlowState, RegisteredCoflow};
+pub use state::{AllocationList, FlowRate, HostState, SwitchState};
 
 /// Maximum length of a request's head in bytes, and maximum number of header lines.
-const MAX_HEAD: usize = 16 << 10;
+const MAX_HEAD_BYTES: usize = 16 << 10;
 const MAX_HEADERS: usize = 64;
 
 /// Maximum duration of reading a request's head, which also limits the idle time of a connection.
-const IDLE: Duration = Duration::from_secs(30);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The same for a probe's request.
-const PROBE: Duration = Duration::from_secs(1);
+const PROBE_HEAD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maximum sum of the bodies that are read at a time, in bytes; at least one body of the maximum length.
-const MAX_BODIES: usize = 64 << 20;
+const MAX_TOTAL_BODY_BYTES: usize = 64 << 20;
 
 /// Time for pending requests to complete after the server is stopped.
-pub const DRAIN: Duration = Duration::from_secs(5);
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// State of all request handlers.
 #[derive(Clone)]
@@ -68,11 +68,11 @@ struct Api {
     admission: Arc<Admission>,
     limits: Limits,
     /// A permit for each byte of the bodies that are read.
-    bodies: Arc<Semaphore>,
+    body_permits: Arc<Semaphore>,
     /// A permit for each concurrent backup.
-    backups: Arc<Semaphore>,
+    backup_permits: Arc<Semaphore>,
     stop: watch::Receiver<bool>,
-    document: Arc<utoipa::openapi::OpenApi>,
+    openapi: Arc<utoipa::openapi::OpenApi>,
 }
 
 #[derive(OpenApi)]
@@ -80,10 +80,10 @@ struct Api {
     title = "Weir's coordinator",
     description = "Coflows, policies, services and what they get. docs/api.md of Weir says more."
 ))]
-struct Description;
+struct ApiDescription;
 
 fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::with_openapi(Description::openapi())
+    OpenApiRouter::with_openapi(ApiDescription::openapi())
         .routes(routes!(coflows::list))
         .routes(routes!(coflows::show, coflows::register, coflows::deregister))
         .routes(routes!(coflows::update))
@@ -93,12 +93,12 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(state::hosts))
         .routes(routes!(state::switches))
         .routes(routes!(state::allocation))
-        .routes(routes!(sharing::table, sharing::set_table))
+        .routes(routes!(sharing::sensitivity_table, sharing::set_sensitivity_table))
         .routes(routes!(sharing::list))
         .routes(routes!(sharing::show, sharing::register, sharing::deregister))
         .routes(routes!(sharing::connection, sharing::open, sharing::close))
         .routes(routes!(sharing::queues))
-        .routes(routes!(sharing::found))
+        .routes(routes!(sharing::observed))
         .routes(routes!(events::events))
         .routes(routes!(backup::backup))
         .routes(routes!(health::livez))
@@ -107,7 +107,7 @@ fn routes() -> OpenApiRouter<Api> {
 }
 
 /// The OpenAPI document.
-pub fn document() -> utoipa::openapi::OpenApi {
+pub fn openapi_document() -> utoipa::openapi::OpenApi {
     routes().into_openapi()
 }
 
@@ -118,27 +118,35 @@ fn router(
     stop: watch::Receiver<bool>,
 ) -> Router {
     let (router, document) = routes().split_for_parts();
-    let bodies = MAX_BODIES.max(limits.body.get() as usize).min(Semaphore::MAX_PERMITS);
+    let bodies = MAX_TOTAL_BODY_BYTES.max(limits.max_body.get() as usize).min(Semaphore::MAX_PERMITS);
     let bodies = Arc::new(Semaphore::new(bodies));
     let (backups, document) = (Arc::new(Semaphore::new(1)), Arc::new(document));
-    let api = Api { registry, admission, limits, bodies, backups, stop, document };
+    let api = Api {
+        registry,
+        admission,
+        limits,
+        body_permits: bodies,
+        backup_permits: backups,
+        stop,
+        openapi: document,
+    };
     router
-        .route("/openapi.json", get(openapi))
-        .fallback(nowhere)
-        .method_not_allowed_fallback(not_so)
-        .layer(middleware::from_fn_with_state(api.clone(), in_time))
+        .route("/openapi.json", get(serve_openapi))
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(middleware::from_fn_with_state(api.clone(), limit_duration))
         .with_state(api)
 }
 
-async fn openapi(State(api): State<Api>) -> Response {
-    Json(&*api.document).into_response()
+async fn serve_openapi(State(api): State<Api>) -> Response {
+    Json(&*api.openapi).into_response()
 }
 
-async fn nowhere() -> Problem {
+async fn unknown_path() -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "unknown path; expected a path of /openapi.json")
 }
 
-async fn not_so() -> Problem {
+async fn method_not_allowed() -> Problem {
     Problem::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "method not allowed; expected a method that /openapi.json lists for this path",
@@ -146,14 +154,14 @@ async fn not_so() -> Problem {
 }
 
 /// Ends requests that exceed `limits.request` with status 408.
-async fn in_time(State(api): State<Api>, request: Request, next: Next) -> Response {
-    let most = Duration::from_secs_f64(api.limits.request.get());
-    match timeout(most, next.run(request)).await {
+async fn limit_duration(State(api): State<Api>, request: Request, next: Next) -> Response {
+    let max_duration = Duration::from_secs_f64(api.limits.max_request_duration.get());
+    match timeout(max_duration, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {
             let detail = format!(
                 "request: no answer in time; expected less than {} (`limits.request`)",
-                api.limits.request
+                api.limits.max_request_duration
             );
             Problem::new(StatusCode::REQUEST_TIMEOUT, detail).into_response()
         }
@@ -170,43 +178,43 @@ async fn health_only(request: Request, next: Next) -> Response {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).into_response()
 }
 
-fn http(head: Duration) -> http1::Builder {
+fn http_builder(head_timeout: Duration) -> http1::Builder {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
-        .header_read_timeout(head)
+        .header_read_timeout(head_timeout)
         .max_headers(MAX_HEADERS)
-        .max_header_size(MAX_HEAD);
+        .max_header_size(MAX_HEAD_BYTES);
     http
 }
 
-/// Serves `peers` until `stop` is true. Pending requests then have [`DRAIN`] to complete.
+/// Serves `peers` until `stop` is true. Pending requests then have [`DRAIN_TIMEOUT`] to complete.
 pub async fn serve(
-    mut peers: mpsc::Receiver<Peer>,
+    mut peers: mpsc::Receiver<PeerConnection>,
     admission: Arc<Admission>,
     registry: Arc<Registry>,
     limits: Limits,
     mut stop: watch::Receiver<bool>,
 ) {
     let router = router(registry, admission, limits, stop.clone());
-    let (ordinary, mut probing) = (http(IDLE), http(PROBE));
-    probing.keep_alive(false);
+    let (full_http, mut probe_http) = (http_builder(HEAD_TIMEOUT), http_builder(PROBE_HEAD_TIMEOUT));
+    probe_http.keep_alive(false);
     let connections = GracefulShutdown::new();
     loop {
         let peer = tokio::select! {
             _ = stop.wait_for(|stop| *stop) => break,
             peer = peers.recv() => peer,
         };
-        let Some(Peer { identity, address, stream, closed }) = peer else { break };
+        let Some(PeerConnection { identity, address, stream, close_signal: closed }) = peer else { break };
         let identity = Arc::new(identity);
         let mut router = router.clone().layer(axum::Extension(Arc::clone(&identity)));
         if closed.is_some() {
             router = router.layer(middleware::from_fn(health_only));
         }
-        let http = if closed.is_some() { &probing } else { &ordinary };
+        let http = if closed.is_some() { &probe_http } else { &full_http };
         let service = TowerToHyperService::new(router);
         let connection = connections.watch(http.serve_connection(TokioIo::new(stream), service));
         tokio::spawn(async move {
-            match unless_closed(closed.as_deref(), connection).await {
+            match run_unless_closed(closed.as_deref(), connection).await {
                 Some(Err(error)) => debug!(%address, %identity, %error, "connection ended"),
                 None => debug!(%address, %identity, "connection closed: too many connections"),
                 Some(Ok(())) => {}
@@ -215,64 +223,64 @@ pub async fn serve(
     }
     drop(peers);
     // Connections with requests that take longer are closed.
-    let _ = timeout(DRAIN, connections.shutdown()).await;
+    let _ = timeout(DRAIN_TIMEOUT, connections.shutdown()).await;
 }
 
 /// The client's identity, as an argument of handlers.
-type Who = axum::Extension<Arc<Identity>>;
+type Client = axum::Extension<Arc<Identity>>;
 
 /// Refuses clients that may not see objects of a service, or with `None`, objects without a service.
-fn may_see(who: &Identity, service: Option<&str>) -> Result<(), Problem> {
-    if who.may_see(service) { Ok(()) } else { Err(refused(who, "see", service)) }
+fn check_may_see(identity: &Identity, service: Option<&str>) -> Result<(), Problem> {
+    if identity.may_see(service) { Ok(()) } else { Err(permission_problem(identity, "see", service)) }
 }
 
 /// Refuses clients that may not change objects of a service, or with `None`, objects that all services share.
-fn may_change(who: &Identity, service: Option<&str>) -> Result<(), Problem> {
-    if who.may_change(service) { Ok(()) } else { Err(refused(who, "change", service)) }
+fn check_may_change(identity: &Identity, service: Option<&str>) -> Result<(), Problem> {
+    if identity.may_change(service) { Ok(()) } else { Err(permission_problem(identity, "change", service)) }
 }
 
-fn refused(who: &Identity, what: &str, service: Option<&str>) -> Problem {
+fn permission_problem(identity: &Identity, action: &str, service: Option<&str>) -> Problem {
     let (objects, expected) = match service {
         Some(service) => {
             (format!("objects of service `{service}`"), "a framework of the service, or an operator")
         }
         None => ("objects of all services".to_owned(), "a role that may (docs/security.md)"),
     };
-    Problem::forbidden(format!("{who} may not {what} {objects}; expected {expected}"))
+    Problem::forbidden(format!("{identity} may not {action} {objects}; expected {expected}"))
 }
 
 /// Refuses clients that may not change objects of this service. A client that may see nothing gets the same answer
 /// whether the object exists or not.
-async fn may_touch(
-    who: &Identity,
+async fn check_may_change_existing(
+    identity: &Identity,
     service: impl Future<Output = Result<String, Problem>>,
 ) -> Result<(), Problem> {
-    may_see(who, None)?;
-    may_change(who, Some(&service.await?))
+    check_may_see(identity, None)?;
+    check_may_change(identity, Some(&service.await?))
 }
 
 /// The service of a new object: the given one, or the framework's own.
-fn service_of(who: &Identity, said: Option<String>) -> String {
-    said.unwrap_or_else(|| match who {
+fn service_or_own(identity: &Identity, requested: Option<String>) -> String {
+    requested.unwrap_or_else(|| match identity {
         Identity::Framework(own) => own.clone(),
-        _ => Names::DEFAULT.to_owned(),
+        _ => ServiceNames::DEFAULT.to_owned(),
     })
 }
 
-/// [`through`] for work without a result: the answer is 204.
-async fn complete(
-    work: impl Future<Output = Result<(), Problem>> + Send + 'static,
+/// [`run_to_completion`] for work without a result: the answer is 204.
+async fn run_without_content(
+    request: impl Future<Output = Result<(), Problem>> + Send + 'static,
 ) -> Result<StatusCode, Problem> {
-    through(work).await.map(|()| StatusCode::NO_CONTENT)
+    run_to_completion(request).await.map(|()| StatusCode::NO_CONTENT)
 }
 
 /// Runs work to its end even if the client closes its connection, so that the control plane and the store get the same
 /// changes.
-async fn through<T: Send + 'static>(
-    work: impl Future<Output = Result<T, Problem>> + Send + 'static,
+async fn run_to_completion<T: Send + 'static>(
+    request: impl Future<Output = Result<T, Problem>> + Send + 'static,
 ) -> Result<T, Problem> {
-    match tokio::spawn(work).await {
-        Ok(done) => done,
+    match tokio::spawn(request).await {
+        Ok(result) => result,
         Err(error) => {
             tracing::error!(%error, "a request ended by a fault of the coordinator");
             Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "a fault of the coordinator"))

@@ -31,34 +31,34 @@ mod file;
 mod snapshot;
 
 use file::StoreFile;
-pub use snapshot::{BackupError, Contents, Snapshot, verify, write_backup};
+pub use snapshot::{BackupError, Snapshot, StoreSummary, verify, write_backup};
 
 /// Version of the format, which the file contains.
 pub const VERSION: u64 = 1;
 
 /// Size of the page cache, in bytes.
-const CACHE: usize = 16 << 20;
+const CACHE_BYTES: usize = 16 << 20;
 
 /// Maximum number of waiting changes, and of changes in one transaction.
-const WAITING: usize = 1024;
+const MAX_WAITING_CHANGES: usize = 1024;
 
 /// Advice in errors about a refused store.
-const HELP: &str = "restore a backup of `weir ctl backup`, or move the file away to start with an empty store: frameworks then \
+const RECOVERY_HELP: &str = "restore a backup of `weir ctl backup`, or move the file away to start with an empty store: frameworks then \
                     register again (docs/serve.md, \"Back up and recover\")";
 
 /// The number that a backup has until a coordinator starts with it.
-const RESTORED: &str = "restored";
+const RESTORED_KEY: &str = "restored";
 
 /// Numbers of the store: format version and epoch.
-const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("weir");
+const NUMBERS_TABLE: TableDefinition<'_, &str, u64> = TableDefinition::new("weir");
 
 /// Tables of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Room {
+pub enum Table {
     /// Coflows by their ids.
     Coflows,
     /// The first flows of coflows whose flows were replaced. They are removed with their coflow.
-    First,
+    FirstFlows,
     /// Saba's applications by their ids.
     Applications,
     /// Connections of applications, by their ids.
@@ -69,30 +69,36 @@ pub enum Room {
     Settings,
 }
 
-impl Room {
-    const ALL: [Room; 6] =
-        [Room::Coflows, Room::First, Room::Applications, Room::Connections, Room::Weights, Room::Settings];
+impl Table {
+    const ALL: [Table; 6] = [
+        Table::Coflows,
+        Table::FirstFlows,
+        Table::Applications,
+        Table::Connections,
+        Table::Weights,
+        Table::Settings,
+    ];
 
     /// Name of the table in the file.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Room::Coflows => "coflows",
-            Room::First => "first flows",
-            Room::Applications => "applications",
-            Room::Connections => "connections",
-            Room::Weights => "weights",
-            Room::Settings => "settings",
+            Table::Coflows => "coflows",
+            Table::FirstFlows => "first flows",
+            Table::Applications => "applications",
+            Table::Connections => "connections",
+            Table::Weights => "weights",
+            Table::Settings => "settings",
         }
     }
 
-    fn table(self) -> TableDefinition<'static, &'static str, &'static [u8]> {
+    fn definition(self) -> TableDefinition<'static, &'static str, &'static [u8]> {
         TableDefinition::new(self.name())
     }
 }
 
 /// A part of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum Location {
     /// Bytes of the file.
     Bytes(Range<u64>),
     /// A record of a room.
@@ -104,12 +110,12 @@ pub enum Place {
     },
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Bytes(range) if range.start >= range.end => write!(f, "byte {}", range.start),
-            Place::Bytes(range) => write!(f, "bytes {} to {}", range.start, range.end - 1),
-            Place::Record { table, key } => write!(f, "table `{table}`, record `{}`", key.escape_debug()),
+            Location::Bytes(range) if range.start >= range.end => write!(f, "byte {}", range.start),
+            Location::Bytes(range) => write!(f, "bytes {} to {}", range.start, range.end - 1),
+            Location::Record { table, key } => write!(f, "table `{table}`, record `{}`", key.escape_debug()),
         }
     }
 }
@@ -119,7 +125,7 @@ impl fmt::Display for Place {
 pub enum StoreError {
     /// Another process has the store open.
     #[error("{}: another coordinator has it open; expected one coordinator for each store", .0.display())]
-    Open(PathBuf),
+    AlreadyOpen(PathBuf),
     /// Another process changed it during a check.
     #[error(
         "{}: another process has it open and changes it; expected a store that is not in use; help: stop the coordinator, or use \
@@ -129,14 +135,14 @@ pub enum StoreError {
     InUse(PathBuf),
     /// A file that another program wrote.
     #[error(
-        "{}: not a store ({what}); expected a store of Weir; help: check `store` in the configuration; if the file was a store, {HELP}",
+        "{}: not a store ({reason}); expected a store of Weir; help: check `store` in the configuration; if the file was a store, {RECOVERY_HELP}",
         .path.display()
     )]
-    Foreign {
+    NotAStore {
         /// The file.
         path: PathBuf,
         /// The reason.
-        what: String,
+        reason: String,
     },
     /// An unknown format.
     #[error(
@@ -150,20 +156,20 @@ pub enum StoreError {
         found: u64,
     },
     /// Bytes or a record that something other than a coordinator changed.
-    #[error("{}: damaged at {place} ({what}); expected the contents that a coordinator wrote; help: {HELP}", .path.display())]
+    #[error("{}: damaged at {location} ({reason}); expected the contents that a coordinator wrote; help: {RECOVERY_HELP}", .path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
         /// The first damaged part.
-        place: Place,
+        location: Location,
         /// The reason.
-        what: String,
+        reason: String,
     },
     /// A value that cannot be written as JSON or read from it.
-    #[error("the store's {room} `{key}`: {message}")]
-    Value {
+    #[error("the store's {table} `{key}`: {message}")]
+    InvalidValue {
         /// The room.
-        room: &'static str,
+        table: &'static str,
         /// The key.
         key: String,
         /// The cause.
@@ -183,53 +189,54 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    fn io(path: &Path, error: io::Error) -> StoreError {
+    fn from_io(path: &Path, error: io::Error) -> StoreError {
         StoreError::File { path: path.to_owned(), error: Arc::new(redb::Error::Io(error)) }
     }
 
-    fn damaged(path: &Path, place: Place, what: impl Into<String>) -> StoreError {
-        StoreError::Damaged { path: path.to_owned(), place, what: what.into() }
+    fn damaged(path: &Path, place: Location, what: impl Into<String>) -> StoreError {
+        StoreError::Damaged { path: path.to_owned(), location: place, reason: what.into() }
     }
 
     fn foreign(path: &Path, what: impl Into<String>) -> StoreError {
-        StoreError::Foreign { path: path.to_owned(), what: what.into() }
+        StoreError::NotAStore { path: path.to_owned(), reason: what.into() }
     }
 }
 
 /// A waiting change, and the channel for its result.
 struct Change {
-    room: Room,
+    table: Table,
     key: String,
     /// The new value; `None` removes the record.
     value: Option<Vec<u8>>,
-    done: oneshot::Sender<Result<(), Arc<redb::Error>>>,
+    result: oneshot::Sender<Result<(), Arc<redb::Error>>>,
 }
 
 impl Change {
     /// Whether the change affects a room.
-    fn is_in(&self, room: Room) -> bool {
-        let goes_with = (self.room, room) == (Room::Coflows, Room::First) && self.value.is_none();
-        self.room == room || goes_with
+    fn affects(&self, table: Table) -> bool {
+        let is_removed_with =
+            (self.table, table) == (Table::Coflows, Table::FirstFlows) && self.value.is_none();
+        self.table == table || is_removed_with
     }
 }
 
 /// File of a store, with the path and the damaged bytes for errors.
 #[derive(Debug, Clone)]
-struct Source {
+struct StoreSource {
     path: Arc<Path>,
     file: StoreFile,
     /// The bytes that redb read when the latest transaction failed verification.
-    first: Arc<Mutex<Option<Range<u64>>>>,
+    first_damaged: Arc<Mutex<Option<Range<u64>>>>,
 }
 
-impl Source {
-    fn open(path: &Path, writable: bool) -> Result<Source, StoreError> {
-        let file = StoreFile::open(path, writable).map_err(|error| StoreError::io(path, error))?;
-        let source = Source { path: path.into(), file, first: Arc::default() };
-        if source.file.bytes().map_err(|error| StoreError::io(path, error))? == 0 {
-            return Err(StoreError::damaged(path, Place::Bytes(0..0), "the file is empty"));
+impl StoreSource {
+    fn open(path: &Path, writable: bool) -> Result<StoreSource, StoreError> {
+        let file = StoreFile::open(path, writable).map_err(|error| StoreError::from_io(path, error))?;
+        let source = StoreSource { path: path.into(), file, first_damaged: Arc::default() };
+        if source.file.file_len().map_err(|error| StoreError::from_io(path, error))? == 0 {
+            return Err(StoreError::damaged(path, Location::Bytes(0..0), "the file is empty"));
         }
-        if !source.file.has_magic().map_err(|error| StoreError::io(path, error))? {
+        if !source.file.has_magic().map_err(|error| StoreError::from_io(path, error))? {
             return Err(StoreError::foreign(path, "bytes 0 to 8 are not those of a file of redb"));
         }
         Ok(source)
@@ -237,24 +244,27 @@ impl Source {
 
     /// Opens the database and verifies all of it. The file is not changed before [`StoreFile::apply`].
     fn database(&self) -> Result<Database, StoreError> {
-        let (file, first) = (self.file.clone(), Arc::clone(&self.first));
-        let note = move |session: &mut redb::RepairSession| {
+        let (file, first_damaged) = (self.file.clone(), Arc::clone(&self.first_damaged));
+        let record_damage = move |session: &mut redb::RepairSession| {
             // redb reports this progress when the latest transaction does not verify, and only then.
             if (0.2..0.5).contains(&session.progress())
-                && let Ok(mut first) = first.lock()
+                && let Ok(mut first) = first_damaged.lock()
             {
                 first.get_or_insert(file.last_read());
             }
         };
-        self.guard(|| {
+        self.catch_damage(|| {
             let mut builder = Database::builder();
-            builder.set_cache_size(CACHE).set_check_integrity_on_open(true).set_repair_callback(note);
+            builder
+                .set_cache_size(CACHE_BYTES)
+                .set_check_integrity_on_open(true)
+                .set_repair_callback(record_damage);
             builder.create_with_backend(self.file.clone()).map_err(redb::Error::from)
         })
     }
 
     /// Runs a function that reads the file. A panic in redb is damage that redb did not check for.
-    fn guard<T>(&self, read: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, StoreError> {
+    fn catch_damage<T>(&self, read: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, StoreError> {
         match catch_unwind(AssertUnwindSafe(read)) {
             Ok(result) => result.map_err(|error| self.error(error)),
             Err(panic) => {
@@ -266,22 +276,22 @@ impl Source {
     }
 
     /// The error for damage at the bytes that redb read last.
-    fn damaged(&self, what: String) -> StoreError {
-        let first = self.first.lock().ok().and_then(|mut first| first.take());
-        let place = match self.file.bytes() {
-            Ok(bytes) if what.contains("truncated") => bytes..bytes,
-            _ => first.unwrap_or_else(|| self.file.last_read()),
+    fn damaged(&self, reason: String) -> StoreError {
+        let first_damaged = self.first_damaged.lock().ok().and_then(|mut first| first.take());
+        let place = match self.file.file_len() {
+            Ok(bytes) if reason.contains("truncated") => bytes..bytes,
+            _ => first_damaged.unwrap_or_else(|| self.file.last_read()),
         };
         // Messages of redb about a wrong checksum of the latest transaction.
         let is_checksum = ["Primary is corrupted", "All roots are corrupted", "commit slots are corrupted"];
-        let is_checksum = is_checksum.iter().any(|words| what.contains(words));
-        let what = if is_checksum { "a checksum does not match".to_owned() } else { what };
-        StoreError::damaged(&self.path, Place::Bytes(place), what)
+        let is_checksum = is_checksum.iter().any(|words| reason.contains(words));
+        let what = if is_checksum { "a checksum does not match".to_owned() } else { reason };
+        StoreError::damaged(&self.path, Location::Bytes(place), what)
     }
 
-    fn error(&self, error: redb::Error) -> StoreError {
-        match error {
-            redb::Error::DatabaseAlreadyOpen => StoreError::Open(self.path.to_path_buf()),
+    fn error(&self, to_store_error: redb::Error) -> StoreError {
+        match to_store_error {
+            redb::Error::DatabaseAlreadyOpen => StoreError::AlreadyOpen(self.path.to_path_buf()),
             redb::Error::Corrupted(what) => self.damaged(what),
             redb::Error::UpgradeRequired(version) => {
                 self.damaged(format!("version {version} of redb's format"))
@@ -297,29 +307,29 @@ impl Source {
     }
 
     /// The version and the epoch of a database; zeros if it has no tables yet.
-    fn identify(&self, transaction: &ReadTransaction) -> Result<(u64, u64), StoreError> {
-        let foreign = |what: &str| Err(StoreError::foreign(&self.path, what));
-        let names: Vec<String> = self.guard(|| {
+    fn version_and_epoch(&self, transaction: &ReadTransaction) -> Result<(u64, u64), StoreError> {
+        let not_a_store = |what: &str| Err(StoreError::foreign(&self.path, what));
+        let names: Vec<String> = self.catch_damage(|| {
             let names = transaction.list_tables()?.map(|table| table.name().to_owned());
             Ok(names.collect())
         })?;
         if names.is_empty() {
             return Ok((0, 0));
         }
-        if !names.iter().any(|name| name == NUMBERS.name()) {
-            return foreign("it has other tables");
+        if !names.iter().any(|name| name == NUMBERS_TABLE.name()) {
+            return not_a_store("it has other tables");
         }
-        let number = |key: &str| {
-            let table = match transaction.open_table(NUMBERS) {
+        let read_number = |key: &str| {
+            let table = match transaction.open_table(NUMBERS_TABLE) {
                 Err(TableError::Storage(error)) => return Err(redb::Error::from(error)),
                 Err(_) => return Ok(None),
                 Ok(table) => table,
             };
             Ok(table.get(key)?.map(|number| number.value()))
         };
-        match self.guard(|| number("version"))? {
-            None => foreign("it has no version"),
-            Some(VERSION) => Ok((VERSION, self.guard(|| number("epoch"))?.unwrap_or(0))),
+        match self.catch_damage(|| read_number("version"))? {
+            None => not_a_store("it has no version"),
+            Some(VERSION) => Ok((VERSION, self.catch_damage(|| read_number("epoch"))?.unwrap_or(0))),
             Some(found) => Err(StoreError::Version { path: self.path.to_path_buf(), found }),
         }
     }
@@ -329,7 +339,7 @@ impl Source {
 #[derive(Clone)]
 pub struct Store {
     database: Arc<Database>,
-    source: Source,
+    source: StoreSource,
     epoch: u64,
     changes: mpsc::Sender<Change>,
 }
@@ -342,21 +352,21 @@ impl Store {
     /// [`StoreError`]: the store is refused or cannot be read. An existing file is unchanged.
     pub fn open(path: &Path) -> Result<Store, StoreError> {
         if !path.exists() {
-            publish(build(path, |_| Ok(()))?, path, false)?;
+            publish(build_file(path, |_| Ok(()))?, path, false)?;
         }
-        let source = Source::open(path, true)?;
+        let source = StoreSource::open(path, true)?;
         let database = source.database()?;
-        source.identify(&source.guard(|| Ok(database.begin_read()?))?)?;
-        let writing = |error| StoreError::io(path, error);
-        source.file.apply().map_err(writing)?;
-        let epoch = source.guard(|| begin(&database, milliseconds()))?;
+        source.version_and_epoch(&source.catch_damage(|| Ok(database.begin_read()?))?)?;
+        let to_error = |error| StoreError::from_io(path, error);
+        source.file.apply().map_err(to_error)?;
+        let epoch = source.catch_damage(|| raise_epoch(&database, unix_millis()))?;
         let database = Arc::new(database);
-        let (changes, waiting) = mpsc::channel(WAITING);
-        let writer = Arc::clone(&database);
+        let (changes, receiver) = mpsc::channel(MAX_WAITING_CHANGES);
+        let writer_database = Arc::clone(&database);
         thread::Builder::new()
             .name("store".to_owned())
-            .spawn(move || write_all(&writer, waiting))
-            .map_err(writing)?;
+            .spawn(move || run_writer(&writer_database, receiver))
+            .map_err(to_error)?;
         Ok(Store { database, source, epoch, changes })
     }
 
@@ -366,43 +376,44 @@ impl Store {
     }
 
     /// The error for a record that no coordinator can have written.
-    pub(crate) fn damaged_record(&self, room: Room, key: &str, what: impl Into<String>) -> StoreError {
-        let place = Place::Record { table: room.name(), key: key.to_owned() };
-        StoreError::damaged(&self.source.path, place, what)
+    pub(crate) fn damaged_record(&self, table: Table, key: &str, reason: impl Into<String>) -> StoreError {
+        let place = Location::Record { table: table.name(), key: key.to_owned() };
+        StoreError::damaged(&self.source.path, place, reason)
     }
 
-    fn parse<T: DeserializeOwned>(&self, room: Room, key: &str, value: &[u8]) -> Result<T, StoreError> {
-        serde_json::from_slice(value).map_err(|error| self.damaged_record(room, key, error.to_string()))
+    fn parse<T: DeserializeOwned>(&self, table: Table, key: &str, value: &[u8]) -> Result<T, StoreError> {
+        serde_json::from_slice(value).map_err(|error| self.damaged_record(table, key, error.to_string()))
     }
 
     /// All records of a room, in order of keys.
     ///
     /// # Errors
     /// The file cannot be read, or a value does not decode into `T`.
-    pub fn all<T: DeserializeOwned>(&self, room: Room) -> Result<Vec<(String, T)>, StoreError> {
+    pub fn records<T: DeserializeOwned>(&self, table: Table) -> Result<Vec<(String, T)>, StoreError> {
         let read = || -> Result<Vec<(String, Vec<u8>)>, redb::Error> {
-            let table = self.database.begin_read()?.open_table(room.table())?;
-            let entry = |entry: Result<(redb::AccessGuard<'_, &str>, redb::AccessGuard<'_, &[u8]>), _>| {
-                let (key, value) = entry?;
-                Ok((key.value().to_owned(), value.value().to_owned()))
-            };
-            table.iter()?.map(entry).collect()
+            let table = self.database.begin_read()?.open_table(table.definition())?;
+            let to_record =
+                |entry: Result<(redb::AccessGuard<'_, &str>, redb::AccessGuard<'_, &[u8]>), _>| {
+                    let (key, value) = entry?;
+                    Ok((key.value().to_owned(), value.value().to_owned()))
+                };
+            table.iter()?.map(to_record).collect()
         };
-        let parse = |(key, value): (String, Vec<u8>)| Ok((key.clone(), self.parse(room, &key, &value)?));
-        self.source.guard(read)?.into_iter().map(parse).collect()
+        let to_value = |(key, value): (String, Vec<u8>)| Ok((key.clone(), self.parse(table, &key, &value)?));
+        self.source.catch_damage(read)?.into_iter().map(to_value).collect()
     }
 
     /// One record of a room; `None` if it does not exist.
     ///
     /// # Errors
-    /// Those of [`Store::all`].
-    pub fn get<T: DeserializeOwned>(&self, room: Room, key: &str) -> Result<Option<T>, StoreError> {
+    /// Those of [`Store::records`].
+    pub fn get<T: DeserializeOwned>(&self, table: Table, key: &str) -> Result<Option<T>, StoreError> {
         let read = || -> Result<Option<Vec<u8>>, redb::Error> {
-            let table = self.database.begin_read()?.open_table(room.table())?;
+            let table = self.database.begin_read()?.open_table(table.definition())?;
             Ok(table.get(key)?.map(|value| value.value().to_owned()))
         };
-        let value = self.source.guard(read)?;
-        value.map(|value| self.parse(room, key, &value)).transpose()
+        let value = self.source.catch_damage(read)?;
+        value.map(|value| self.parse(table, key, &value)).transpose()
     }
 
     /// All records at this moment, without later changes.
@@ -410,7 +421,7 @@ impl Store {
     /// # Errors
     /// The file cannot be read.
     pub fn snapshot(&self) -> Result<Snapshot, StoreError> {
-        let transaction = self.source.guard(|| Ok(self.database.begin_read()?))?;
+        let transaction = self.source.catch_damage(|| Ok(self.database.begin_read()?))?;
         Ok(Snapshot::new(self.source.clone(), transaction, self.epoch))
     }
 
@@ -418,28 +429,28 @@ impl Store {
     ///
     /// # Errors
     /// The record is not on the disk.
-    pub async fn put<T: Serialize>(&self, room: Room, key: &str, value: &T) -> Result<(), StoreError> {
-        let value = serde_json::to_vec(value).map_err(|error| StoreError::Value {
-            room: room.name(),
+    pub async fn put<T: Serialize>(&self, table: Table, key: &str, value: &T) -> Result<(), StoreError> {
+        let value = serde_json::to_vec(value).map_err(|error| StoreError::InvalidValue {
+            table: table.name(),
             key: key.to_owned(),
             message: error.to_string(),
         })?;
-        self.change(room, key, Some(value)).await
+        self.change(table, key, Some(value)).await
     }
 
     /// Removes a record, if it exists.
     ///
     /// # Errors
     /// The removal is not on the disk.
-    pub async fn remove(&self, room: Room, key: &str) -> Result<(), StoreError> {
-        self.change(room, key, None).await
+    pub async fn remove(&self, table: Table, key: &str) -> Result<(), StoreError> {
+        self.change(table, key, None).await
     }
 
-    async fn change(&self, room: Room, key: &str, value: Option<Vec<u8>>) -> Result<(), StoreError> {
-        let (done, written) = oneshot::channel();
-        let change = Change { room, key: key.to_owned(), value, done };
+    async fn change(&self, table: Table, key: &str, value: Option<Vec<u8>>) -> Result<(), StoreError> {
+        let (done, result_receiver) = oneshot::channel();
+        let change = Change { table, key: key.to_owned(), value, result: done };
         self.changes.send(change).await.map_err(|_| StoreError::Closed)?;
-        let written = written.await.map_err(|_| StoreError::Closed)?;
+        let written = result_receiver.await.map_err(|_| StoreError::Closed)?;
         let path = || self.source.path.to_path_buf();
         written.map_err(|error| StoreError::File { path: path(), error })
     }
@@ -455,41 +466,43 @@ impl Store {
 }
 
 /// Creates a store in a temporary file next to `path`; `fill` adds records to its first transaction.
-fn build(
+fn build_file(
     path: &Path,
     fill: impl FnOnce(&WriteTransaction) -> Result<(), StoreError>,
 ) -> Result<NamedTempFile, StoreError> {
-    let wrong = |error| StoreError::io(path, error);
+    let to_error = |error| StoreError::from_io(path, error);
     // The mode is 0600: readers of the file can read all registrations.
-    let temporary = tempfile::Builder::new().prefix(".weir-").tempfile_in(folder(path)).map_err(wrong)?;
-    let file = StoreFile::open(temporary.path(), true).map_err(wrong)?;
-    let source = Source { path: path.into(), file, first: Arc::default() };
+    let temporary = tempfile::Builder::new().prefix(".weir-").tempfile_in(folder(path)).map_err(to_error)?;
+    let file = StoreFile::open(temporary.path(), true).map_err(to_error)?;
+    let source = StoreSource { path: path.into(), file, first_damaged: Arc::default() };
     let database = source.database()?;
-    source.file.apply().map_err(wrong)?;
-    let transaction = source.guard(|| {
+    source.file.apply().map_err(to_error)?;
+    let transaction = source.catch_damage(|| {
         let mut transaction = database.begin_write()?;
         transaction.set_two_phase_commit(true);
-        transaction.open_table(NUMBERS)?.insert("version", VERSION)?;
-        for room in Room::ALL {
-            transaction.open_table(room.table())?;
+        transaction.open_table(NUMBERS_TABLE)?.insert("version", VERSION)?;
+        for table in Table::ALL {
+            transaction.open_table(table.definition())?;
         }
         Ok(transaction)
     })?;
     fill(&transaction)?;
-    source.guard(|| {
+    source.catch_damage(|| {
         transaction.commit()?;
         Ok(database.close()?)
     })?;
-    temporary.as_file().sync_all().map_err(wrong)?;
+    temporary.as_file().sync_all().map_err(to_error)?;
     Ok(temporary)
 }
 
 /// Renames a new store to `path`; replaces an existing file only with `replace`.
 fn publish(temporary: NamedTempFile, path: &Path, replace: bool) -> Result<(), StoreError> {
     let named = if replace { temporary.persist(path) } else { temporary.persist_noclobber(path) };
-    named.map_err(|error| StoreError::io(path, error.error))?;
+    named.map_err(|error| StoreError::from_io(path, error.error))?;
     // Syncs the folder, so that the new name is on the disk.
-    File::open(folder(path)).and_then(|folder| folder.sync_all()).map_err(|error| StoreError::io(path, error))
+    File::open(folder(path))
+        .and_then(|folder| folder.sync_all())
+        .map_err(|error| StoreError::from_io(path, error))
 }
 
 fn folder(path: &Path) -> &Path {
@@ -499,53 +512,53 @@ fn folder(path: &Path) -> &Path {
 /// Raises the epoch by one. A new store, and one that was restored from a backup, starts at the time of day in milliseconds, `clock`, or above:
 /// agents refuse orders of an epoch below that of the last order that they accepted. Other starts do not use the clock, so of two
 /// coordinators the one with the older store stays the older one when it restarts.
-fn begin(database: &Database, clock: u64) -> Result<u64, redb::Error> {
+fn raise_epoch(database: &Database, unix_millis: u64) -> Result<u64, redb::Error> {
     let mut transaction = database.begin_write()?;
     transaction.set_two_phase_commit(true);
     let epoch = {
-        let mut numbers = transaction.open_table(NUMBERS)?;
+        let mut numbers = transaction.open_table(NUMBERS_TABLE)?;
         let last = numbers.get("epoch")?.map(|number| number.value());
-        let is_restored = numbers.remove(RESTORED)?.is_some();
-        let next = last.map_or(clock, |last| last.saturating_add(1));
-        let epoch = if is_restored { next.max(clock) } else { next };
+        let is_restored = numbers.remove(RESTORED_KEY)?.is_some();
+        let raised = last.map_or(unix_millis, |last| last.saturating_add(1));
+        let epoch = if is_restored { raised.max(unix_millis) } else { raised };
         numbers.insert("version", VERSION)?;
         numbers.insert("epoch", epoch)?;
         epoch
     };
-    for room in Room::ALL {
-        transaction.open_table(room.table())?;
+    for table in Table::ALL {
+        transaction.open_table(table.definition())?;
     }
     transaction.commit()?;
     Ok(epoch)
 }
 
 /// The time of day in milliseconds; 1 before 1970.
-fn milliseconds() -> u64 {
+fn unix_millis() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_millis() as u64)
 }
 
 /// Writes changes until all handles of the store are dropped.
-fn write_all(database: &Database, mut waiting: mpsc::Receiver<Change>) {
+fn run_writer(database: &Database, mut receiver: mpsc::Receiver<Change>) {
     let mut changes = Vec::new();
-    while waiting.blocking_recv_many(&mut changes, WAITING) > 0 {
-        let written = write(database, &changes).map_err(Arc::new);
+    while receiver.blocking_recv_many(&mut changes, MAX_WAITING_CHANGES) > 0 {
+        let result = write_changes(database, &changes).map_err(Arc::new);
         for change in changes.drain(..) {
             // The caller may have been cancelled.
-            let _ = change.done.send(written.clone());
+            let _ = change.result.send(result.clone());
         }
     }
 }
 
-fn write(database: &Database, changes: &[Change]) -> Result<(), redb::Error> {
+fn write_changes(database: &Database, changes: &[Change]) -> Result<(), redb::Error> {
     let mut transaction: WriteTransaction = database.begin_write()?;
     transaction.set_two_phase_commit(true);
-    for room in Room::ALL {
-        let mut own = changes.iter().filter(|change| change.is_in(room)).peekable();
-        if own.peek().is_none() {
+    for table in Table::ALL {
+        let mut table_changes = changes.iter().filter(|change| change.affects(table)).peekable();
+        if table_changes.peek().is_none() {
             continue;
         }
-        let mut table = transaction.open_table(room.table())?;
-        for change in own {
+        let mut table = transaction.open_table(table.definition())?;
+        for change in table_changes {
             match &change.value {
                 Some(value) => table.insert(change.key.as_str(), value.as_slice())?,
                 None => table.remove(change.key.as_str())?,
@@ -566,19 +579,19 @@ mod tests {
         const HOUR: u64 = 3_600_000;
         const NOW: u64 = 1_000 * HOUR;
         let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
-        let epochs = [NOW, NOW - HOUR, NOW + HOUR, 0].map(|clock| begin(&database, clock).unwrap());
+        let epochs = [NOW, NOW - HOUR, NOW + HOUR, 0].map(|clock| raise_epoch(&database, clock).unwrap());
         assert_eq!(epochs, [NOW, NOW + 1, NOW + 2, NOW + 3]);
         let restore = || {
             let transaction = database.begin_write().unwrap();
-            transaction.open_table(NUMBERS).unwrap().insert(RESTORED, 1).unwrap();
+            transaction.open_table(NUMBERS_TABLE).unwrap().insert(RESTORED_KEY, 1).unwrap();
             transaction.commit().unwrap();
         };
         restore();
         assert_eq!(
-            [NOW + HOUR, NOW + 2 * HOUR].map(|clock| begin(&database, clock).unwrap()),
+            [NOW + HOUR, NOW + 2 * HOUR].map(|clock| raise_epoch(&database, clock).unwrap()),
             [NOW + HOUR, NOW + HOUR + 1]
         );
         restore();
-        assert_eq!(begin(&database, NOW).unwrap(), NOW + HOUR + 2);
+        assert_eq!(raise_epoch(&database, NOW).unwrap(), NOW + HOUR + 2);
     }
 }

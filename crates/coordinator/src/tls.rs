@@ -29,7 +29,7 @@ pub enum TlsError {
     },
     /// The certificate and the key do not match, or cannot be used.
     #[error("{}, with {}: {message}", .certificate.display(), .key.display())]
-    Pair {
+    KeyMismatch {
         /// The certificate's file.
         certificate: PathBuf,
         /// The key's file.
@@ -49,51 +49,59 @@ impl TlsError {
 ///
 /// # Errors
 /// [`TlsError`]: a file cannot be read or parsed, or the certificate and the key do not match.
-pub fn server(files: &TlsFiles, protocol: &[u8]) -> Result<Arc<ServerConfig>, TlsError> {
-    const AUTHORITIES: &str = "certificates of authorities in PEM";
+pub fn server_config(files: &TlsFiles, protocol: &[u8]) -> Result<Arc<ServerConfig>, TlsError> {
+    const EXPECTED_AUTHORITIES: &str = "certificates of authorities in PEM";
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut authorities = RootCertStore::empty();
-    for certificate in certificates(&files.clients, AUTHORITIES)? {
-        authorities.add(certificate).map_err(|error| TlsError::file(&files.clients, AUTHORITIES, error))?;
+    for certificate in read_certificates(&files.clients, EXPECTED_AUTHORITIES)? {
+        authorities
+            .add(certificate)
+            .map_err(|error| TlsError::file(&files.clients, EXPECTED_AUTHORITIES, error))?;
     }
     let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), Arc::clone(&provider))
         .build()
-        .map_err(|error| TlsError::file(&files.clients, AUTHORITIES, error))?;
-    let chain = certificates(&files.certificate, "certificates in PEM")?;
+        .map_err(|error| TlsError::file(&files.clients, EXPECTED_AUTHORITIES, error))?;
+    let chain = read_certificates(&files.certificate, "certificates in PEM")?;
     let key = PrivateKeyDer::from_pem_file(&files.key)
         .map_err(|error| TlsError::file(&files.key, "a private key in PEM", error))?;
-    let pair = |error: rustls::Error| TlsError::Pair {
+    let key_mismatch = |error: rustls::Error| TlsError::KeyMismatch {
         certificate: files.certificate.clone(),
         key: files.key.clone(),
         message: error.to_string(),
     };
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(pair)?
+        .map_err(key_mismatch)?
         .with_client_cert_verifier(clients)
         .with_single_cert(chain, key)
-        .map_err(pair)?;
+        .map_err(key_mismatch)?;
     config.alpn_protocols = vec![protocol.to_vec()];
     Ok(Arc::new(config))
 }
 
 /// The certificates of a file; at least one.
-fn certificates(path: &Path, expected: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn read_certificates(path: &Path, expected: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let wrong = |error: pem::Error| TlsError::file(path, expected, error);
-    let found = CertificateDer::pem_file_iter(path).map_err(wrong)?;
-    let found: Vec<_> = found.collect::<Result<_, _>>().map_err(wrong)?;
-    if found.is_empty() { Err(TlsError::file(path, expected, "there are none")) } else { Ok(found) }
+    let certificates = CertificateDer::pem_file_iter(path).map_err(wrong)?;
+    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(wrong)?;
+    if certificates.is_empty() {
+        Err(TlsError::file(path, expected, "there are none"))
+    } else {
+        Ok(certificates)
+    }
 }
 
 /// The identity in a certificate that has been verified.
 ///
 /// # Errors
 /// The certificate has no identity, more than one, or a malformed one.
-pub fn identity(certificate: &CertificateDer<'_>) -> Result<Identity, String> {
+pub fn certificate_identity(certificate: &CertificateDer<'_>) -> Result<Identity, String> {
     let certificate = webpki::EndEntityCert::try_from(certificate).map_err(|error| error.to_string())?;
     let mut names = certificate.valid_uri_names().filter(|name| name.starts_with(Identity::SCHEME));
     match (names.next(), names.next()) {
-        (Some(name), None) => name.parse().map_err(|error: crate::identity::NoIdentity| error.to_string()),
+        (Some(name), None) => {
+            name.parse().map_err(|error: crate::identity::InvalidIdentity| error.to_string())
+        }
         (None, _) => Err("no name `weir://ROLE/NAME` in the certificate: expected one".to_owned()),
         (Some(_), Some(_)) => Err("two names `weir://ROLE/NAME` in the certificate: expected one".to_owned()),
     }

@@ -5,19 +5,20 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use weir_core::model::Past;
-use weir_core::solve::montecarlo::{Best, Coflow, Search, search};
+use weir_core::model::BandwidthHistory;
+use weir_core::solve::montecarlo::{Objective, SearchCoflow, SearchParams, search_order};
 
 #[path = "../tests/all/cases.rs"]
 mod cases;
 
-fn decide(past: &Past, coflows: &[Vec<(u32, f64)>], how: &Search) -> usize {
-    let coflows: Vec<Coflow<'_>> = coflows.iter().zip(0..).map(|(left, key)| Coflow { key, left }).collect();
-    search(past, &coflows, how, |_| false).order[0]
+fn first_coflow(past: &BandwidthHistory, coflows: &[Vec<(u32, f64)>], how: &SearchParams) -> usize {
+    let coflows: Vec<SearchCoflow<'_>> =
+        coflows.iter().zip(0..).map(|(left, key)| SearchCoflow { key, remaining_bytes: left }).collect();
+    search_order(past, &coflows, how, |_| false).order[0]
 }
 
-fn decisions(c: &mut Criterion) {
-    let past = cases::three_regions(100);
+fn bench_decisions(c: &mut Criterion) {
+    let past = cases::history_of_three_regions(100);
     let mut group = c.benchmark_group("siphon_decision");
     for (coflows, depth, samples) in [
         (2, 3, 1000),
@@ -29,19 +30,19 @@ fn decisions(c: &mut Criterion) {
         (10, 3, 100),
         (50, 3, 1000),
     ] {
-        let waiting = cases::coflows(1, coflows, 6);
+        let waiting = cases::random_coflows(1, coflows, 6);
         for (name, confidence) in [("all_rounds", 1.0), ("closing", 0.95)] {
-            let how = Search {
+            let how = SearchParams {
                 depth,
                 breadth: 10,
-                best: Best::MostOften,
-                samples,
+                objective: Objective::MostWins,
+                max_rounds: samples,
                 confidence,
                 seed: 1,
                 threads: 1,
             };
             let id = BenchmarkId::new(name, format!("{coflows}_coflows_d={depth}_{samples}_samples"));
-            group.bench_function(id, |b| b.iter(|| decide(black_box(&past), &waiting, &how)));
+            group.bench_function(id, |b| b.iter(|| first_coflow(black_box(&past), &waiting, &how)));
         }
     }
     group.finish();
@@ -50,6 +51,6 @@ fn decisions(c: &mut Criterion) {
 criterion_group! {
     name = benches;
     config = Criterion::default().sample_size(10);
-    targets = decisions
+    targets = bench_decisions
 }
 criterion_main!(benches);

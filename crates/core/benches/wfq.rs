@@ -5,8 +5,8 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use weir_core::model::{NodeId, Plan, Routes};
-use weir_core::solve::wfq::{Class, Queue, Source, Wfq};
+use weir_core::model::{NodeId, Routes, TopologyTemplate};
+use weir_core::solve::wfq::{Queue, QueuedClass, Source, WfqSolver};
 
 /// The queues, and the path and the number of flows of each class.
 struct Instance {
@@ -15,7 +15,7 @@ struct Instance {
 }
 
 impl Instance {
-    fn new(routes: &mut Routes, per_link: u32, own_weights: bool, classes: u64) -> Instance {
+    fn new(routes: &mut Routes, per_link: u32, weights_per_port: bool, classes: u64) -> Instance {
         let mut state = 7u64;
         let mut below = |bound: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -25,7 +25,7 @@ impl Instance {
         let queues = (0..links * per_link)
             .map(|queue| {
                 let same = f64::from(queue % per_link + 1);
-                let weight = if own_weights { 1.0 + below(16) as f64 } else { same };
+                let weight = if weights_per_port { 1.0 + below(16) as f64 } else { same };
                 Queue { link: queue / per_link, weight }
             })
             .collect();
@@ -35,7 +35,7 @@ impl Instance {
             .map(|flow| {
                 let from = below(hosts);
                 let to = (from + 1 + below(hosts - 1)) % hosts;
-                assert!(routes.path(NodeId(from as u32), NodeId(to as u32), flow, &mut path));
+                assert!(routes.compute_path(NodeId(from as u32), NodeId(to as u32), flow, &mut path));
                 let queue = below(u64::from(per_link)) as u32;
                 (path.iter().map(|link| link.0 * per_link + queue).collect(), 1.0 + below(4) as f64)
             })
@@ -44,9 +44,9 @@ impl Instance {
     }
 }
 
-fn solver(c: &mut Criterion) {
+fn bench_wfq(c: &mut Criterion) {
     let rate = "10Gbit".parse().expect("a rate");
-    let plan = Plan::LeafSpine { spines: 8, leaves: 32, hosts: 16, rate, oversubscription: 2.0 };
+    let plan = TopologyTemplate::LeafSpine { spines: 8, leaves: 32, hosts: 16, rate, oversubscription: 2.0 };
     let mut routes = Routes::new(plan.build().expect("a topology"), 1);
     let capacities = routes.capacities();
     let mut group = c.benchmark_group("wfq");
@@ -54,22 +54,22 @@ fn solver(c: &mut Criterion) {
     for (name, per_link, own) in [("one_queue", 1, false), ("netshare", 8, false), ("saba", 8, true)] {
         for classes in [1_000, 10_000, 100_000] {
             let instance = Instance::new(&mut routes, per_link, own, classes);
-            let given: Vec<Class<'_>> = instance
+            let queued_classes: Vec<QueuedClass<'_>> = instance
                 .classes
                 .iter()
-                .map(|(queues, flows)| Class { queues, flows: *flows, source: Source::Elastic })
+                .map(|(queues, flows)| QueuedClass { queues, flows: *flows, source: Source::Elastic })
                 .collect();
-            let mut wfq = Wfq::new(&capacities, &instance.queues).expect("queues at links");
-            let settled = wfq.solve(&given).expect("classes in queues");
+            let mut wfq = WfqSolver::new(&capacities, &instance.queues).expect("queues at links");
+            let settled = wfq.solve(&queued_classes).expect("classes in queues");
             println!("{name}/{classes}: {settled:?}");
             group.throughput(Throughput::Elements(classes));
             group.bench_function(BenchmarkId::new(name, classes), |b| {
-                b.iter(|| wfq.solve(black_box(&given)));
+                b.iter(|| wfq.solve(black_box(&queued_classes)));
             });
         }
     }
     group.finish();
 }
 
-criterion_group!(benches, solver);
+criterion_group!(benches, bench_wfq);
 criterion_main!(benches);

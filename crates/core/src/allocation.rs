@@ -2,21 +2,21 @@
 //! policy.
 //!
 //! A rate policy sets one common rate for each coflow, and own rates of single flows on top. A policy that leaves
-//! rates to the transport sets [`Queues`] and the class of each coflow instead.
+//! rates to the transport sets [`QueueDiscipline`] and the class of each coflow instead.
 
 use crate::model::Slot;
 
 /// The common rate of a coflow's live flows.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub enum Common {
+pub enum CommonRate {
     /// No common rate.
     #[default]
     None,
     /// Every live flow sends at this rate, in bytes per second.
-    Each(f64),
+    Equal(f64),
     /// Every live flow sends at its remaining bytes divided by this number of seconds, so that all complete together
     /// (MADD).
-    Together(f64),
+    CompleteTogether(f64),
 }
 
 /// The rule that decided a coflow's rates; `weir explain` reports it.
@@ -24,14 +24,14 @@ pub enum Common {
 pub enum Rule {
     /// The policy does not explain decisions about single coflows.
     #[default]
-    Unsaid,
+    Unexplained,
     /// All flows were admitted at once, at equal rates (Saath D1, D2).
     AllOrNone,
     /// A port without residual capacity, or missing data, prevented all-or-none. The flows share residual capacity
     /// (Saath D4).
     WorkConservation,
     /// As for [`Rule::WorkConservation`], but the flows receive no rates (Saath without D4).
-    None,
+    NotAdmitted,
     /// The rates let all flows complete together (Varys, MADD).
     Madd,
     /// The rates let all flows complete at the deadline (Varys's deadline mode).
@@ -41,7 +41,7 @@ pub enum Rule {
     /// Flows take residual capacity one by one, in the order of coflows.
     InOrder,
     /// Some flows wait for data (Saath 4.3).
-    LacksData,
+    WaitingForData,
     /// The transport shares the queue's bandwidth.
     Transport,
     /// The flows send over the connections that the receivers opened (Django).
@@ -50,14 +50,14 @@ pub enum Rule {
 
 /// The criterion, next to the class, that orders a coflow; `weir explain` reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Standing {
+pub enum OrderCriterion {
     /// The criterion is constant over schedules, usually the order of arrival.
     #[default]
-    Unsaid,
+    Constant,
     /// Number of coflows that contend with the coflow; fewer go first (Saath, least contention first).
     Contention(u32),
     /// The deadline has expired, and the coflow goes before all classes (Saath D5).
-    Overdue,
+    DeadlineExpired,
 }
 
 /// A flow's own rate, which adds to the common rate of its coflow.
@@ -73,28 +73,28 @@ pub struct FlowRate {
 
 /// How ports serve the classes of flows without rates.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Queues {
+pub struct QueueDiscipline {
     /// Sharing between classes at each sending port. A class is an index, from 0.
-    pub weights: Weights,
+    pub inter_queue: InterQueueSharing,
     /// Sharing inside a class.
-    pub inside: Inside,
+    pub intra_queue: IntraQueueSharing,
     /// What receiving ports do.
-    pub receivers: Receivers,
+    pub receiver_mode: ReceiverMode,
 }
 
 /// Sharing between the queues of a port.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Weights {
+pub enum InterQueueSharing {
     /// By weight among the backlogged queues.
     Weighted(Vec<f64>),
     /// Strict priority: a queue gets only the residual capacity of lower-numbered queues. The number is the count of
     /// queues.
-    Strict(usize),
+    StrictPriority(usize),
 }
 
 /// Sharing inside a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Inside {
+pub enum IntraQueueSharing {
     /// Max-min fairness between flows.
     MaxMin,
     /// Coflow by coflow in the order of release; max-min fairness between the flows of the first coflow.
@@ -103,18 +103,18 @@ pub enum Inside {
 
 /// What receiving ports do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Receivers {
+pub enum ReceiverMode {
     /// Max-min fairness between the arriving flows, in all classes: receivers do not know the queues.
     Transport,
     /// The same queues, in the same order, as at the senders.
-    Queues,
+    SameQueues,
 }
 
 /// The decision about one coflow.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-struct Share {
-    common: Common,
-    standing: Standing,
+struct CoflowDecision {
+    common: CommonRate,
+    order_criterion: OrderCriterion,
     class: u16,
     rule: Rule,
 }
@@ -122,122 +122,122 @@ struct Share {
 /// The decision about all active coflows.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Allocation {
-    shares: Vec<Share>,
-    flows: Vec<FlowRate>,
+    decisions: Vec<CoflowDecision>,
+    flow_rates: Vec<FlowRate>,
     /// Number of flows at the start of `flows` that are those of the previous decision.
-    kept: usize,
+    kept_flow_count: usize,
     /// Whether no flow was added since the start of this decision.
-    untouched: bool,
-    queues: Option<Queues>,
+    no_flow_added: bool,
+    queue_discipline: Option<QueueDiscipline>,
 }
 
 impl Allocation {
     /// Starts a new decision for `slots` coflow slots.
-    pub fn clear(&mut self, slots: usize) {
-        self.shares.clear();
-        self.shares.resize(slots, Share::default());
-        self.kept = 0;
-        self.untouched = true;
+    pub fn start_decision(&mut self, slot_count: usize) {
+        self.decisions.clear();
+        self.decisions.resize(slot_count, CoflowDecision::default());
+        self.kept_flow_count = 0;
+        self.no_flow_added = true;
     }
 
     /// Keeps the first `count` flows with own rates of the previous decision. All of them have to be live.
     ///
-    /// Call at most once, before any [`Allocation::add_flow`].
-    pub(crate) fn keep_flows(&mut self, count: usize) {
-        self.kept = count;
+    /// Call at most once, before any [`Allocation::add_flow_rate`].
+    pub(crate) fn keep_flow_rates(&mut self, count: usize) {
+        self.kept_flow_count = count;
     }
 
     /// Keeps all flows of the previous decision.
-    pub(crate) fn keep_all_flows(&mut self) {
-        self.kept = self.flows.len();
+    pub(crate) fn keep_all_flow_rates(&mut self) {
+        self.kept_flow_count = self.flow_rates.len();
     }
 
     /// Number of flows with own rates so far.
-    pub(crate) fn decided(&self) -> usize {
-        if self.untouched { self.kept } else { self.flows.len() }
+    pub(crate) fn flow_count(&self) -> usize {
+        if self.no_flow_added { self.kept_flow_count } else { self.flow_rates.len() }
     }
 
     /// Ends the decision: drops the flows of the previous decision that were not kept.
-    pub(crate) fn seal(&mut self) {
-        if self.untouched {
-            self.untouched = false;
-            self.flows.truncate(self.kept);
+    pub(crate) fn drop_unkept_flows(&mut self) {
+        if self.no_flow_added {
+            self.no_flow_added = false;
+            self.flow_rates.truncate(self.kept_flow_count);
         }
     }
 
     /// Number of flows that are those of the previous decision, in the same positions.
-    pub(crate) fn kept(&self) -> usize {
-        self.kept
+    pub(crate) fn kept_flow_count(&self) -> usize {
+        self.kept_flow_count
     }
 
     /// Copies another allocation's decision about `slots`, and all of its flows. All flows of `other` have to belong
     /// to `slots`, and this allocation contains no decision about `slots` yet.
-    pub(crate) fn take_over(&mut self, other: &Allocation, slots: &[Slot]) {
-        self.seal();
+    pub(crate) fn copy_decisions(&mut self, other: &Allocation, slots: &[Slot]) {
+        self.drop_unkept_flows();
         for &slot in slots {
-            self.shares[slot as usize] = other.shares[slot as usize];
+            self.decisions[slot as usize] = other.decisions[slot as usize];
         }
-        self.flows.extend_from_slice(&other.flows);
+        self.flow_rates.extend_from_slice(&other.flow_rates);
     }
 
     /// Sets the common rate of a coflow's live flows.
-    pub fn set_common(&mut self, slot: Slot, common: Common) {
-        self.shares[slot as usize].common = common;
+    pub fn set_common(&mut self, slot: Slot, common: CommonRate) {
+        self.decisions[slot as usize].common = common;
     }
 
     /// Adds an own rate of one flow, on top of the common rate. Call at most once for each flow.
-    pub fn add_flow(&mut self, slot: Slot, flow: u32, rate: f64) {
-        self.seal();
-        self.flows.push(FlowRate { slot, flow, rate });
+    pub fn add_flow_rate(&mut self, slot: Slot, flow: u32, rate: f64) {
+        self.drop_unkept_flows();
+        self.flow_rates.push(FlowRate { slot, flow, rate });
     }
 
     /// Sets the class of a coflow.
     pub fn set_class(&mut self, slot: Slot, class: usize) {
-        self.shares[slot as usize].class = class as u16;
+        self.decisions[slot as usize].class = class as u16;
     }
 
     /// Sets the criterion that orders the coflow.
-    pub fn set_standing(&mut self, slot: Slot, standing: Standing) {
-        self.shares[slot as usize].standing = standing;
+    pub fn set_order_criterion(&mut self, slot: Slot, order_criterion: OrderCriterion) {
+        self.decisions[slot as usize].order_criterion = order_criterion;
     }
 
     /// Sets the rule that decided the rates.
     pub fn set_rule(&mut self, slot: Slot, rule: Rule) {
-        self.shares[slot as usize].rule = rule;
+        self.decisions[slot as usize].rule = rule;
     }
 
     /// Sets the queues, and leaves the rates to the transport.
-    pub fn set_queues(&mut self, queues: Queues) {
-        self.queues = Some(queues);
+    pub fn set_queue_discipline(&mut self, queue_discipline: QueueDiscipline) {
+        self.queue_discipline = Some(queue_discipline);
     }
 
     /// The common rate of a coflow.
-    pub fn common(&self, slot: Slot) -> Common {
-        self.shares.get(slot as usize).map_or(Common::None, |s| s.common)
+    pub fn common(&self, slot: Slot) -> CommonRate {
+        self.decisions.get(slot as usize).map_or(CommonRate::None, |s| s.common)
     }
 
     /// The class of a coflow (its priority level, its queue).
     pub fn class(&self, slot: Slot) -> usize {
-        self.shares.get(slot as usize).map_or(0, |s| s.class as usize)
+        self.decisions.get(slot as usize).map_or(0, |s| s.class as usize)
     }
 
     /// The criterion that orders a coflow.
-    pub fn standing(&self, slot: Slot) -> Standing {
-        self.shares.get(slot as usize).map_or(Standing::Unsaid, |s| s.standing)
+    pub fn order_criterion(&self, slot: Slot) -> OrderCriterion {
+        self.decisions.get(slot as usize).map_or(OrderCriterion::Constant, |s| s.order_criterion)
     }
 
     /// The rule that decided a coflow's rates.
     pub fn rule(&self, slot: Slot) -> Rule {
-        self.shares.get(slot as usize).map_or(Rule::Unsaid, |s| s.rule)
+        self.decisions.get(slot as usize).map_or(Rule::Unexplained, |s| s.rule)
     }
 
     /// The flows with own rates.
-    pub fn flows(&self) -> &[FlowRate] {
-        &self.flows
+    pub fn flow_rates(&self) -> &[FlowRate] {
+        &self.flow_rates
     }
 
     /// The queues, if the policy leaves rates to the transport.
-    pub fn queues(&self) -> Option<&Queues> {
-        self.queues.as_ref()
+    pub fn queue_discipline(&self) -> Option<&QueueDiscipline> {
+        self.queue_discipline.as_ref()
     }
 }

@@ -5,11 +5,11 @@
 //! of threads.
 
 pub mod allocation;
-mod carry;
+mod capacity_limit;
 pub mod engine;
 pub mod model;
 pub mod netshare;
-pub mod order;
+pub mod ordered_f64;
 pub mod policy;
 pub mod saba;
 pub mod solve;

@@ -1,54 +1,54 @@
 //! Scheduling policies for the ports of one switch, and the table that maps policy names to constructors.
 
-use crate::model::{Blind, Sizes};
-use crate::tree::plan::Plan;
+use crate::model::{SizesKnown, SizesUnknown};
+use crate::tree::spec::TreeSpec;
 
 mod aalo;
 mod aalo_plus;
-pub(crate) mod contract;
+mod coflow_order;
 mod django;
 mod fair;
 mod fifo;
+pub(crate) mod interface;
 mod lcf;
 mod lwtf;
 mod ncf;
-mod ordered;
 pub(crate) mod params;
 mod pfp;
+pub(crate) mod policy_table;
 mod saath;
 mod scf;
-mod shares;
 pub mod sincronia;
 mod srtf;
-pub(crate) mod table;
 mod thresholds;
+mod tree_policies;
 mod varys;
 
-pub use contract::{Event, Policy};
+pub use interface::{Event, Policy};
 pub use params::{Params, ParamsError};
-pub use table::Entry;
-use table::{WIDE_AREA_ONLY, build_from};
+pub use policy_table::PolicyEntry;
+use policy_table::{WIDE_AREA_POLICIES, build_from};
 
 /// A policy, by the knowledge of flows that it needs.
 pub enum AnyPolicy {
     /// The policy sees the bytes that flows have sent, and no sizes.
-    Blind(Box<dyn Policy<Knows = Blind>>),
+    SizesUnknown(Box<dyn Policy<Knowledge = SizesUnknown>>),
     /// The policy sees the sizes of flows.
-    Sizes(Box<dyn Policy<Knows = Sizes>>),
+    SizesKnown(Box<dyn Policy<Knowledge = SizesKnown>>),
     /// A policy tree: services and applications share the ports, and a policy schedules the coflows of each.
-    Tree(Plan),
+    Tree(TreeSpec),
 }
 
-fn blind(policy: impl Policy<Knows = Blind> + 'static) -> AnyPolicy {
-    AnyPolicy::Blind(Box::new(policy))
+fn box_sizes_unknown(policy: impl Policy<Knowledge = SizesUnknown> + 'static) -> AnyPolicy {
+    AnyPolicy::SizesUnknown(Box::new(policy))
 }
 
-fn sizes(policy: impl Policy<Knows = Sizes> + 'static) -> AnyPolicy {
-    AnyPolicy::Sizes(Box::new(policy))
+fn box_sizes_known(policy: impl Policy<Knowledge = SizesKnown> + 'static) -> AnyPolicy {
+    AnyPolicy::SizesKnown(Box::new(policy))
 }
 
 /// Parameters of the policies with queues by bytes at each port.
-const QUEUES: &[(&str, &str)] = &[
+const QUEUE_PARAMS: &[(&str, &str)] = &[
     ("start=10MB", "S: upper threshold of the first queue"),
     ("growth=10", "E: how much larger each next threshold is"),
     ("queues=10", "K: how many queues there are"),
@@ -56,96 +56,96 @@ const QUEUES: &[(&str, &str)] = &[
     ("at=senders", "queues at `senders` with TCP behind, or at `both` ends as if coordinated"),
 ];
 
-const TIME: (&str, &str) =
+const TIME_PARAM: (&str, &str) =
     ("time=bottleneck", "remaining time by the `bottleneck` port or the longest `flow`");
 
 /// All policies for one switch.
-pub const TABLE: &[Entry<AnyPolicy>] = &[
-    Entry {
+pub const POLICIES: &[PolicyEntry<AnyPolicy>] = &[
+    PolicyEntry {
         name: "fair",
-        about: "per-flow max-min, as TCP shares (UC-TCP); knows nothing",
+        description: "per-flow max-min, as TCP shares (UC-TCP); knows nothing",
         params: &[],
-        build: |p| fair::Fair::read(p).map(blind),
+        build: |p| fair::Fair::from_params(p).map(box_sizes_unknown),
     },
-    Entry {
+    PolicyEntry {
         name: "pfp",
-        about: "shortest remaining flow first, whatever its coflow; knows sizes",
+        description: "shortest remaining flow first, whatever its coflow; knows sizes",
         params: &[],
-        build: |p| pfp::Pfp::read(p).map(sizes),
+        build: |p| pfp::Pfp::from_params(p).map(box_sizes_known),
     },
-    Entry {
+    PolicyEntry {
         name: "fifo",
-        about: "coflows in order of arrival, MADD and backfilling; knows sizes",
+        description: "coflows in order of arrival, MADD and backfilling; knows sizes",
         params: &[],
-        build: |p| fifo::Fifo::read(p).map(sizes),
+        build: |p| fifo::Fifo::from_params(p).map(box_sizes_known),
     },
-    Entry {
+    PolicyEntry {
         name: "scf",
-        about: "shortest coflow first; knows sizes",
+        description: "shortest coflow first; knows sizes",
         params: &[("by=size", "short in total `size` or in the `length` of its longest flow")],
-        build: |p| scf::Scf::read(p).map(sizes),
+        build: |p| scf::Scf::from_params(p).map(box_sizes_known),
     },
-    Entry {
+    PolicyEntry {
         name: "ncf",
-        about: "narrowest coflow first; knows sizes",
+        description: "narrowest coflow first; knows sizes",
         params: &[("by=flows", "narrow in `flows` or in `endpoints` on the smaller side")],
-        build: |p| ncf::Ncf::read(p).map(sizes),
+        build: |p| ncf::Ncf::from_params(p).map(box_sizes_known),
     },
-    Entry {
+    PolicyEntry {
         name: "lcf",
-        about: "lightest coflow first, by bytes left; knows sizes",
+        description: "lightest coflow first, by bytes left; knows sizes",
         params: &[],
-        build: |p| lcf::Lcf::read(p).map(sizes),
+        build: |p| lcf::Lcf::from_params(p).map(box_sizes_known),
     },
-    Entry {
+    PolicyEntry {
         name: "srtf",
-        about: "shortest remaining time first; knows sizes",
-        params: &[TIME],
-        build: |p| srtf::Srtf::read(p).map(sizes),
+        description: "shortest remaining time first; knows sizes",
+        params: &[TIME_PARAM],
+        build: |p| srtf::Srtf::from_params(p).map(box_sizes_known),
     },
-    Entry {
+    PolicyEntry {
         name: "lwtf",
-        about: "least waiting time of others first (Saath 2.4); knows sizes",
+        description: "least waiting time of others first (Saath 2.4); knows sizes",
         params: &[],
-        build: |p| lwtf::Lwtf::read(p).map(sizes),
+        build: |p| lwtf::Lwtf::from_params(p).map(box_sizes_known),
     },
-    Entry {
+    PolicyEntry {
         name: "varys",
-        about: "smallest effective bottleneck first, MADD, backfilling (SIGCOMM '14); knows sizes",
+        description: "smallest effective bottleneck first, MADD, backfilling (SIGCOMM '14); knows sizes",
         params: &[("deadlines=off", "admit coflows by their deadlines, and keep them")],
-        build: |p| varys::Varys::read(p).map(sizes),
+        build: |p| varys::Varys::from_params(p).map(box_sizes_known),
     },
-    Entry {
+    PolicyEntry {
         name: "sincronia",
-        about: "BSSI order, greedy rates (SIGCOMM '18); knows sizes, heeds weights",
+        description: "BSSI order, greedy rates (SIGCOMM '18); knows sizes, heeds weights",
         params: &[],
-        build: |p| sincronia::Sincronia::read(p).map(sizes),
+        build: |p| sincronia::Sincronia::from_params(p).map(box_sizes_known),
     },
-    Entry {
+    PolicyEntry {
         name: "aalo",
-        about: "D-CLAS: queues by total bytes, FIFO inside (SIGCOMM '15); sizes unknown",
+        description: "D-CLAS: queues by total bytes, FIFO inside (SIGCOMM '15); sizes unknown",
         params: &[
-            QUEUES[0],
-            QUEUES[1],
-            QUEUES[2],
+            QUEUE_PARAMS[0],
+            QUEUE_PARAMS[1],
+            QUEUE_PARAMS[2],
             (
                 "sharing=weighted",
                 "ports share among queues by `weighted` K..1, in `strict` priority, or they take `turns`",
             ),
             ("turn=8ms", "with `sharing=turns`: how long the last queue's is; the first has K times that"),
-            QUEUES[4],
+            QUEUE_PARAMS[4],
         ],
-        build: |p| aalo::Aalo::read(p).map(blind),
+        build: |p| aalo::Aalo::from_params(p).map(box_sizes_unknown),
     },
-    Entry {
+    PolicyEntry {
         name: "aalo+",
-        about: "Aalo's queues, by the sizes that coflows have (Django's rival); knows sizes",
-        params: QUEUES,
-        build: |p| aalo_plus::AaloPlus::read(p).map(sizes),
+        description: "Aalo's queues, by the sizes that coflows have (Django's rival); knows sizes",
+        params: QUEUE_PARAMS,
+        build: |p| aalo_plus::AaloPlus::from_params(p).map(box_sizes_known),
     },
-    Entry {
+    PolicyEntry {
         name: "django",
-        about: "receivers open connections, senders order them (JPDC '21); knows sizes",
+        description: "receivers open connections, senders order them (JPDC '21); knows sizes",
         params: &[
             ("connections=11", "m: how many a host has for all that it receives"),
             ("alpha=0.1", "part of a downlink that has to be vacant for a connection without priority"),
@@ -157,11 +157,11 @@ pub const TABLE: &[Entry<AnyPolicy>] = &[
             ),
             ("theta=0.5", "part of a downlink that has to be vacant for senders to be looked for"),
         ],
-        build: |p| django::Django::read(p).map(sizes),
+        build: |p| django::Django::from_params(p).map(box_sizes_known),
     },
-    Entry {
+    PolicyEntry {
         name: "saath",
-        about: "all-or-none, least contention first (CoNEXT '17); sizes unknown",
+        description: "all-or-none, least contention first (CoNEXT '17); sizes unknown",
         params: &[
             ("start=10MB", "S: upper threshold of the first queue"),
             ("growth=10", "E: how much larger each next threshold is"),
@@ -176,25 +176,25 @@ pub const TABLE: &[Entry<AnyPolicy>] = &[
             ("available=any", "a port is available with `any` bandwidth left, or only `full`"),
             ("time=total", "t of the deadline: `total` bytes of the queue, or a `flow`'s part"),
         ],
-        build: |p| saath::Saath::read(p).map(blind),
+        build: |p| saath::Saath::from_params(p).map(box_sizes_unknown),
     },
-    Entry {
+    PolicyEntry {
         name: "netshare",
-        about: "services by weight at every port, max-min between flows inside (UCSD 2010); knows nothing",
+        description: "services by weight at every port, max-min between flows inside (UCSD 2010); knows nothing",
         params: &[(
             "weights=1",
             "of the trace's services in their order, as in `4/2/1`; 1 where the list ends",
         )],
-        build: |p| shares::netshare(p).map(AnyPolicy::Tree),
+        build: |p| tree_policies::netshare_tree(p).map(AnyPolicy::Tree),
     },
-    Entry {
+    PolicyEntry {
         name: "saba",
-        about: "applications by sensitivity at every port, max-min between flows inside (EuroSys '23)",
+        description: "applications by sensitivity at every port, max-min between flows inside (EuroSys '23)",
         params: &[(
             "slowdown=2",
             "of each application with half the bandwidth, in the trace's order, as in `2.3/1.1`; the last holds for the rest",
         )],
-        build: |p| shares::saba(p).map(AnyPolicy::Tree),
+        build: |p| tree_policies::saba_tree(p).map(AnyPolicy::Tree),
     },
 ];
 
@@ -204,8 +204,8 @@ pub const TABLE: &[Entry<AnyPolicy>] = &[
 /// The name, a parameter or a value is unknown or invalid, or the policy exists only for a wide area. The error lists
 /// the known names.
 pub fn build(spec: &str) -> Result<AnyPolicy, ParamsError> {
-    build_from(TABLE, spec).map_err(|error| match error {
-        ParamsError::UnknownPolicy { name, known } if WIDE_AREA_ONLY.contains(&&*name) => {
+    build_from(POLICIES, spec).map_err(|error| match error {
+        ParamsError::UnknownPolicy { name, known } if WIDE_AREA_POLICIES.contains(&&*name) => {
             ParamsError::NotForSwitch { name, known }
         }
         other => other,

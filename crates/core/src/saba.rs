@@ -6,22 +6,22 @@
 //! - [`profile`] measures the slowdown of an application with less bandwidth (section 4); [`sensitivity`] is the
 //!   model of the slowdown.
 //! - [`mapping`] assigns applications to priority levels, and priority levels to queues (5.3).
-//! - [`share`] computes the weights of the applications at a port (5.1); [`port`] computes the weights of the port's
+//! - [`app_weights`] computes the weights of the applications at a port (5.1); [`port`] computes the weights of the port's
 //!   queues.
 //! - [`controller`] maintains these results for a fabric (5.4).
 
+pub mod app_weights;
 pub mod controller;
 mod ids;
 pub mod mapping;
 pub mod port;
 pub mod profile;
 pub mod sensitivity;
-mod set_mark;
-pub mod share;
-mod solved;
+mod set_hash;
+mod solution_cache;
 
 pub use controller::Controller;
-pub use mapping::Mapping;
-pub use port::Plan;
+pub use mapping::LevelMapping;
+pub use port::QueuePlan;
 pub use profile::Profile;
 pub use sensitivity::{Fraction, Sensitivity};

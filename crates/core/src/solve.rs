@@ -3,8 +3,8 @@
 pub mod cluster;
 pub mod connections;
 pub mod contention;
+pub mod group_rates;
 pub mod hierarchy;
-pub mod lockstep;
 pub mod maxmin;
 pub mod montecarlo;
 pub mod polynomial;
@@ -13,10 +13,10 @@ pub mod separable;
 pub mod wfq;
 
 pub use contention::Contention;
-pub use hierarchy::{ClassId, Guarantee, Hierarchy, HierarchyError, Shares, Solved};
-pub use lockstep::Lockstep;
-pub use maxmin::{Class, Levels, max_min};
+pub use group_rates::GroupRateSolver;
+pub use hierarchy::{ClassId, Guarantee, HierarchicalMaxMin, HierarchyError, HierarchyStats, ServiceShares};
+pub use maxmin::{FlowClass, SwitchMaxMin, max_min};
 pub use polynomial::Polynomial;
-pub use residual::Residual;
-pub use separable::Solver;
-pub use wfq::Wfq;
+pub use residual::ResidualCapacity;
+pub use separable::SeparableSolver;
+pub use wfq::WfqSolver;

@@ -42,85 +42,85 @@
 //!   later, or by a leaf that kept its earlier decision.
 //! - A tree of one leaf is equivalent to the policy of the leaf.
 
-mod divide;
+mod division;
 mod leaf;
 mod maxmin;
-pub(crate) mod plan;
+pub(crate) mod spec;
 pub(crate) mod weights;
 
 use crate::allocation::Allocation;
-use crate::model::{Fabric, Names, Network, Sharing, Slot};
+use crate::model::{CommonRateKind, Fabric, Network, ServiceNames, Slot};
 use crate::policy::{self, AnyPolicy, Event, ParamsError};
 
-use divide::divide;
-use leaf::{Inner, Leaf};
-use maxmin::{Bound, MaxMin};
-use plan::{Group, Layout};
+use division::divide_by_weight;
+use leaf::{Leaf, LeafAlgorithm};
+use maxmin::{Bound, MaxMinLeaf};
+use spec::{ServiceLeaves, TreeLayout};
 
-pub use leaf::check_leaf;
-pub use plan::{Application, Between, Plan, Service, TreeError};
+pub use leaf::check_leaf_policy;
+pub use spec::{Application, ApplicationSharing, Service, TreeError, TreeSpec};
 
 /// Services, applications and their policies on one network. Sides are numbered: sending sides of all ports, then
 /// receiving sides.
-pub(crate) struct Tree {
-    groups: Vec<Group>,
+pub(crate) struct PolicyTree {
+    services: Vec<ServiceLeaves>,
     leaves: Vec<Leaf>,
     /// By leaf: its group.
-    group_of: Vec<u32>,
-    leaf_of: Vec<Vec<u32>>,
+    service_of_leaf: Vec<u32>,
+    leaf_by_application: Vec<Vec<u32>>,
     /// Whether the tree contains both `fair` leaves and leaves with policies.
-    mixed: bool,
+    is_mixed: bool,
     /// By slot: the leaf of its coflow.
-    owner: Vec<u32>,
+    leaf_by_slot: Vec<u32>,
     /// The order of turns, by service. Leaves and services with policies come first.
-    turns: Vec<Vec<u32>>,
+    turn_order: Vec<Vec<u32>>,
     /// By side: capacity that no leaf uses or has as its slice.
-    free: Vec<f64>,
+    unused_capacity: Vec<f64>,
     scratch: Scratch,
 }
 
 #[derive(Default)]
 struct Scratch {
     capacities: Vec<f64>,
-    offer: Vec<f64>,
+    offered: Vec<f64>,
     /// Capacities of the leaf's previous decision.
-    before: Vec<f64>,
-    here: Vec<u32>,
+    previous_offer: Vec<f64>,
+    leaves_at_side: Vec<u32>,
     positions: Vec<u32>,
     /// Weights of services, and of the leaves of one service.
     weights: [Vec<f64>; 2],
     claims: [Vec<f64>; 2],
-    parts: [Vec<f64>; 2],
+    rate_parts: [Vec<f64>; 2],
     /// Parts of the leaves in `here`.
-    all: Vec<f64>,
+    leaf_parts: Vec<f64>,
 }
 
 /// Maximum number of rounds that tighten the bounds of `fair` leaves.
-const ROUNDS: usize = 100;
+const MAX_BOUND_ROUNDS: usize = 100;
 
 /// The rounds end when a round leaves at least this part of the distance between the bounds.
-const STUCK: f64 = 0.999;
+const STALL_RATIO: f64 = 0.999;
 
 /// Distance at which bounds count as equal, as a part of a port.
-const MET: f64 = 1e-10;
+const BOUND_TOLERANCE: f64 = 1e-10;
 
 /// Bandwidth that does not justify another turn, as a part of a port.
-const DUST: f64 = 1e-9;
+const MIN_USEFUL_FRACTION: f64 = 1e-9;
 
-impl Plan {
+impl TreeSpec {
     /// Checks that the plan covers all services and applications of `names`, with valid weights.
     ///
     /// # Errors
     /// [`TreeError`] for the first service or application that the plan does not cover, or the first invalid weight.
-    pub fn check(&self, names: &Names) -> Result<(), TreeError> {
-        self.lay_out(names).map(drop)
+    pub fn check_names(&self, names: &ServiceNames) -> Result<(), TreeError> {
+        self.layout(names).map(drop)
     }
 
     /// The policy of all coflows, if this plan has only one leaf for these names.
-    pub(crate) fn only(&self, names: &Names) -> Result<Option<AnyPolicy>, TreeError> {
-        match &self.lay_out(names)?.policies[..] {
+    pub(crate) fn single_leaf_policy(&self, names: &ServiceNames) -> Result<Option<AnyPolicy>, TreeError> {
+        match &self.layout(names)?.policies[..] {
             [spec] => {
-                check_leaf(spec)?;
+                check_leaf_policy(spec)?;
                 Ok(Some(policy::build(spec)?))
             }
             _ => Ok(None),
@@ -128,9 +128,13 @@ impl Plan {
     }
 }
 
-impl Tree {
-    pub(crate) fn new(plan: &Plan, names: &Names, fabric: &Fabric) -> Result<Tree, TreeError> {
-        let Layout { groups, policies, leaf_of } = plan.lay_out(names)?;
+impl PolicyTree {
+    pub(crate) fn new(
+        plan: &TreeSpec,
+        names: &ServiceNames,
+        fabric: &Fabric,
+    ) -> Result<PolicyTree, TreeError> {
+        let TreeLayout { services: groups, policies, leaf_by_application: leaf_of } = plan.layout(names)?;
         let leaves = policies.iter().map(|spec| Leaf::new(spec, fabric));
         let leaves = leaves.collect::<Result<Vec<Leaf>, ParamsError>>()?;
         let group_of = (0..).zip(&groups).flat_map(|(at, group)| group.leaves.clone().map(move |_| at));
@@ -139,68 +143,69 @@ impl Tree {
         turns.iter_mut().for_each(|turns| turns.sort_by_key(fair));
         turns.sort_by_key(|turns| turns.iter().all(fair));
         let fair_ones = leaves.iter().filter(|leaf| leaf.is_fair()).count();
-        Ok(Tree {
-            mixed: fair_ones > 0 && fair_ones < leaves.len(),
-            group_of: group_of.collect(),
-            groups,
+        Ok(PolicyTree {
+            is_mixed: fair_ones > 0 && fair_ones < leaves.len(),
+            service_of_leaf: group_of.collect(),
+            services: groups,
             leaves,
-            leaf_of,
-            owner: Vec::new(),
-            turns,
-            free: Vec::new(),
+            leaf_by_application: leaf_of,
+            leaf_by_slot: Vec::new(),
+            turn_order: turns,
+            unused_capacity: Vec::new(),
             scratch: Scratch::default(),
         })
     }
 
-    /// The sharing of the network: [`Sharing::Remaining`] if any leaf uses it; see [`Network::new`].
-    pub(crate) fn sharing(&self) -> Sharing {
-        let knows = self.leaves.iter().any(|leaf| leaf.sharing() == Sharing::Remaining);
-        if knows { Sharing::Remaining } else { Sharing::Equal }
+    /// The sharing of the network: [`Sharing::ProportionalRates`] if any leaf uses it; see [`Network::new`].
+    pub(crate) fn common_rate_kind(&self) -> CommonRateKind {
+        let knows_sizes =
+            self.leaves.iter().any(|leaf| leaf.common_rate_kind() == CommonRateKind::ProportionalRates);
+        if knows_sizes { CommonRateKind::ProportionalRates } else { CommonRateKind::EqualRates }
     }
 
     /// The leaf of an application.
-    pub(crate) fn leaf_of(&self, service: u32, application: u32) -> u32 {
-        self.leaf_of[service as usize][application as usize]
+    pub(crate) fn find_leaf(&self, service: u32, application: u32) -> u32 {
+        self.leaf_by_application[service as usize][application as usize]
     }
 
     /// The sharing of a leaf's coflows.
-    pub(crate) fn sharing_of(&self, leaf: u32) -> Sharing {
-        self.leaves[leaf as usize].sharing()
+    pub(crate) fn common_rate_kind_of_leaf(&self, leaf: u32) -> CommonRateKind {
+        self.leaves[leaf as usize].common_rate_kind()
     }
 
     /// The slices of a coflow's leaf, by side.
     pub(crate) fn slices(&self, slot: Slot) -> &[f64] {
-        &self.leaves[self.owner[slot as usize] as usize].slice
+        &self.leaves[self.leaf_by_slot[slot as usize] as usize].slices
     }
 
     /// Adds a coflow to a leaf.
-    pub(crate) fn enter(&mut self, leaf: u32, slot: Slot) {
-        if slot as usize >= self.owner.len() {
-            self.owner.resize(slot as usize + 1, 0);
+    pub(crate) fn add_coflow(&mut self, leaf: u32, slot: Slot) {
+        if slot as usize >= self.leaf_by_slot.len() {
+            self.leaf_by_slot.resize(slot as usize + 1, 0);
         }
-        self.owner[slot as usize] = leaf;
-        self.leaves[leaf as usize].scope.active.push(slot);
+        self.leaf_by_slot[slot as usize] = leaf;
+        self.leaves[leaf as usize].scope.active_coflows.push(slot);
     }
 
     /// Removes a coflow from its leaf.
-    pub(crate) fn leave(&mut self, slot: Slot) {
-        let leaf = &mut self.leaves[self.owner[slot as usize] as usize];
-        leaf.scope.active.retain(|&s| s != slot);
+    pub(crate) fn remove_coflow(&mut self, slot: Slot) {
+        let leaf = &mut self.leaves[self.leaf_by_slot[slot as usize] as usize];
+        leaf.scope.active_coflows.retain(|&s| s != slot);
     }
 
     /// Passes an event to the leaf of its coflow, or to all leaves if a port changed.
-    pub(crate) fn on(&mut self, event: Event, network: &mut Network, now: f64) {
+    pub(crate) fn on_event(&mut self, event: Event, network: &mut Network, now: f64) {
         match event {
-            Event::Released(slot)
+            Event::CoflowReleased(slot)
             | Event::FlowLive(slot, _)
-            | Event::FlowHeld(slot, _)
-            | Event::FlowDone(slot, _)
-            | Event::Done(slot) => {
-                self.leaves[self.owner[slot as usize] as usize].on(event, network, now);
+            | Event::FlowInterrupted(slot, _)
+            | Event::FlowCompleted(slot, _)
+            | Event::CoflowCompleted(slot) => {
+                self.leaves[self.leaf_by_slot[slot as usize] as usize].on_event(event, network, now);
             }
-            Event::PortChanged => {
+            Event::PortCapacityChanged => {
                 for leaf in &mut self.leaves {
-                    leaf.on(event, network, now);
+                    leaf.on_event(event, network, now);
                 }
             }
         }
@@ -212,109 +217,112 @@ impl Tree {
     /// for each round of their bounds.
     pub(crate) fn schedule(&mut self, network: &mut Network, now: f64, out: &mut Allocation) {
         self.scratch.capacities.clear();
-        self.scratch.capacities.extend(network.fabric().send().iter().chain(network.fabric().recv()));
+        self.scratch
+            .capacities
+            .extend(network.fabric().send_capacities().iter().chain(network.fabric().recv_capacities()));
         for leaf in &mut self.leaves {
-            leaf.find(network);
+            leaf.find_active_sides(network);
         }
-        self.find_parts();
-        self.bound_claims(network.fabric().nominal());
+        self.compute_weighted_parts();
+        self.compute_claims(network.fabric().nominal_rate());
         self.divide_sides();
-        let dust = DUST * network.fabric().nominal();
-        let turns = std::mem::take(&mut self.turns);
+        let dust = MIN_USEFUL_FRACTION * network.fabric().nominal_rate();
+        let turns = std::mem::take(&mut self.turn_order);
         for service in &turns {
             for &leaf in service {
-                self.turn(leaf as usize, network, now);
-                self.take_back(leaf as usize, network, now, dust);
+                self.run_turn(leaf as usize, network, now);
+                self.redo_without_unused(leaf as usize, network, now, dust);
             }
-            self.second_turns(service, network, now, dust);
+            self.run_second_turns(service, network, now, dust);
         }
         for service in &turns {
-            self.second_turns(service, network, now, dust);
+            self.run_second_turns(service, network, now, dust);
         }
-        self.turns = turns;
+        self.turn_order = turns;
         for leaf in &self.leaves {
-            out.take_over(&leaf.decided, &leaf.scope.active);
+            out.copy_decisions(&leaf.allocation, &leaf.scope.active_coflows);
         }
     }
 
     /// Passes the changed flows of the applied schedule to their leaves.
-    pub(crate) fn applied(&mut self, network: &Network) {
+    pub(crate) fn record_changed_flows(&mut self, network: &Network) {
         for leaf in &mut self.leaves {
-            leaf.scope.changed.clear();
+            leaf.scope.changed_flows.clear();
         }
-        for &(slot, flow) in network.changed() {
-            self.leaves[self.owner[slot as usize] as usize].scope.changed.push((slot, flow));
+        for &(slot, flow) in network.changed_flows() {
+            self.leaves[self.leaf_by_slot[slot as usize] as usize].scope.changed_flows.push((slot, flow));
         }
     }
 
-    pub(crate) fn wake(&mut self, network: &mut Network, now: f64) -> f64 {
-        self.leaves.iter_mut().map(|leaf| leaf.wake(network, now)).fold(f64::INFINITY, f64::min)
+    pub(crate) fn next_wakeup(&mut self, network: &mut Network, now: f64) -> f64 {
+        self.leaves.iter_mut().map(|leaf| leaf.next_wakeup(network, now)).fold(f64::INFINITY, f64::min)
     }
 
     /// Computes the weighted parts of `fair` leaves in a mixed tree. Without other leaves, all unused bandwidth is
     /// covered by claims.
-    fn find_parts(&mut self) {
-        if !self.mixed {
+    fn compute_weighted_parts(&mut self) {
+        if !self.is_mixed {
             return;
         }
         self.leaves.iter_mut().for_each(|leaf| leaf.claims.fill(f64::INFINITY));
         self.divide_sides();
         for leaf in self.leaves.iter_mut().filter(|leaf| leaf.is_fair()) {
-            leaf.part.clone_from(&leaf.slice);
+            leaf.weighted_parts.clone_from(&leaf.slices);
         }
     }
 
     /// Computes upper bounds of the capacity that `fair` leaves can use of each side.
-    fn bound_claims(&mut self, nominal: f64) {
+    fn compute_claims(&mut self, nominal: f64) {
         if !self.leaves.iter().any(Leaf::is_fair) {
             return;
         }
-        self.fair_leaves(|fair| fair.above.fill(f64::INFINITY));
-        let mut apart = f64::INFINITY;
-        for _ in 0..ROUNDS {
-            self.bound(Bound::Above, Bound::Below);
-            let before = std::mem::replace(&mut apart, self.bound(Bound::Below, Bound::Above));
-            if apart <= MET * nominal || apart >= STUCK * before {
+        self.update_fair_leaves(|fair| fair.upper_bounds.fill(f64::INFINITY));
+        let mut bound_distance = f64::INFINITY;
+        for _ in 0..MAX_BOUND_ROUNDS {
+            self.tighten_bound(Bound::Upper, Bound::Lower);
+            let before =
+                std::mem::replace(&mut bound_distance, self.tighten_bound(Bound::Lower, Bound::Upper));
+            if bound_distance <= BOUND_TOLERANCE * nominal || bound_distance >= STALL_RATIO * before {
                 break;
             }
         }
-        if apart > MET * nominal && self.leaves.iter().all(Leaf::is_fair) {
-            self.settle_between(nominal);
+        if bound_distance > BOUND_TOLERANCE * nominal && self.leaves.iter().all(Leaf::is_fair) {
+            self.search_fixed_point(nominal);
         }
-        self.claim(Bound::Above, f64::INFINITY);
+        self.set_claims(Bound::Upper, f64::INFINITY);
     }
 
     /// Searches a fixed point of the offers between bounds that do not meet. Without a result, the upper bounds stay,
     /// because claims must not be too low.
-    fn settle_between(&mut self, nominal: f64) {
-        self.fair_leaves(|fair| {
-            fair.kept.clone_from(&fair.above);
-            fair.halve();
+    fn search_fixed_point(&mut self, nominal: f64) {
+        self.update_fair_leaves(|fair| {
+            fair.saved_upper_bounds.clone_from(&fair.upper_bounds);
+            fair.set_bounds_to_mean();
         });
-        for _ in 0..5 * ROUNDS {
-            if self.bound(Bound::Above, Bound::Below) <= MET * nominal {
+        for _ in 0..5 * MAX_BOUND_ROUNDS {
+            if self.tighten_bound(Bound::Upper, Bound::Lower) <= BOUND_TOLERANCE * nominal {
                 return;
             }
-            self.fair_leaves(MaxMin::halve);
+            self.update_fair_leaves(MaxMinLeaf::set_bounds_to_mean);
         }
-        self.fair_leaves(|fair| fair.above.clone_from(&fair.kept));
+        self.update_fair_leaves(|fair| fair.upper_bounds.clone_from(&fair.saved_upper_bounds));
     }
 
-    fn fair_leaves(&mut self, mut change: impl FnMut(&mut MaxMin)) {
+    fn update_fair_leaves(&mut self, mut change: impl FnMut(&mut MaxMinLeaf)) {
         for leaf in &mut self.leaves {
-            if let Inner::MaxMin(fair) = &mut leaf.inner {
+            if let LeafAlgorithm::MaxMin(fair) = &mut leaf.algorithm {
                 change(fair);
             }
         }
     }
 
     /// Sets the claims of `fair` leaves from a bound, and the claims of other leaves to `others`.
-    fn claim(&mut self, from: Bound, others: f64) {
+    fn set_claims(&mut self, from: Bound, others: f64) {
         for leaf in &mut self.leaves {
-            match &leaf.inner {
-                Inner::MaxMin(fair) => {
-                    for side in leaf.present.iter() {
-                        leaf.claims[side] = fair.claim(side, from);
+            match &leaf.algorithm {
+                LeafAlgorithm::MaxMin(fair) => {
+                    for side in leaf.active_sides.iter() {
+                        leaf.claims[side] = fair.claimed_capacity(side, from);
                     }
                 }
                 _ => leaf.claims.fill(others),
@@ -323,31 +331,31 @@ impl Tree {
     }
 
     /// Computes one bound of the offers of sides to flows from the other bound. Returns the distance between the two.
-    fn bound(&mut self, from: Bound, to: Bound) -> f64 {
+    fn tighten_bound(&mut self, from: Bound, to: Bound) -> f64 {
         // A policy may use all of its part, or nothing. Unused parts go to other leaves.
-        self.claim(from, if to == Bound::Above { 0.0 } else { f64::INFINITY });
+        self.set_claims(from, if to == Bound::Upper { 0.0 } else { f64::INFINITY });
         let mut apart = 0.0;
         for at in 0..self.leaves.len() {
             if !self.leaves[at].is_fair() {
                 continue;
             }
             for side in 0..self.scratch.capacities.len() {
-                if !self.leaves[at].present.contains(side) {
+                if !self.leaves[at].active_sides.contains(side) {
                     continue;
                 }
                 // The part of the leaf if it claimed the whole side.
                 let claim = std::mem::replace(&mut self.leaves[at].claims[side], f64::INFINITY);
                 self.divide_side(side);
                 self.leaves[at].claims[side] = claim;
-                let place = self.scratch.here.iter().position(|&leaf| leaf as usize == at);
-                let part = place.map_or(0.0, |place| self.scratch.all[place]);
-                let Inner::MaxMin(fair) = &mut self.leaves[at].inner else { continue };
-                let level = fair.level(side, part, from);
+                let place = self.scratch.leaves_at_side.iter().position(|&leaf| leaf as usize == at);
+                let part = place.map_or(0.0, |place| self.scratch.leaf_parts[place]);
+                let LeafAlgorithm::MaxMin(fair) = &mut self.leaves[at].algorithm else { continue };
+                let level = fair.max_flow_rate(side, part, from);
                 match to {
-                    Bound::Above => fair.above[side] = level,
-                    Bound::Below => fair.below[side] = level,
+                    Bound::Upper => fair.upper_bounds[side] = level,
+                    Bound::Lower => fair.lower_bounds[side] = level,
                 }
-                apart = f64::max(apart, (fair.above[side] - fair.below[side]).abs());
+                apart = f64::max(apart, (fair.upper_bounds[side] - fair.lower_bounds[side]).abs());
             }
         }
         apart
@@ -355,15 +363,19 @@ impl Tree {
 
     /// Computes the slices of all leaves. Sides without leaves are free.
     fn divide_sides(&mut self) {
-        self.free.clear();
+        self.unused_capacity.clear();
         for side in 0..self.scratch.capacities.len() {
             self.divide_side(side);
-            self.free.push(if self.scratch.here.is_empty() { self.scratch.capacities[side] } else { 0.0 });
+            self.unused_capacity.push(if self.scratch.leaves_at_side.is_empty() {
+                self.scratch.capacities[side]
+            } else {
+                0.0
+            });
             for leaf in &mut self.leaves {
-                leaf.slice[side] = 0.0;
+                leaf.slices[side] = 0.0;
             }
-            for (&leaf, &part) in self.scratch.here.iter().zip(&self.scratch.all) {
-                self.leaves[leaf as usize].slice[side] = part;
+            for (&leaf, &part) in self.scratch.leaves_at_side.iter().zip(&self.scratch.leaf_parts) {
+                self.leaves[leaf as usize].slices[side] = part;
             }
         }
     }
@@ -371,31 +383,42 @@ impl Tree {
     /// Divides a side: writes the leaves with live flows there to `here`, and their parts to `all`. O(leaves^2) at
     /// worst.
     fn divide_side(&mut self, side: usize) {
-        let Scratch { capacities, here, positions, weights, claims, parts, all, .. } = &mut self.scratch;
+        let Scratch {
+            capacities,
+            leaves_at_side: here,
+            positions,
+            weights,
+            claims,
+            rate_parts: parts,
+            leaf_parts: all,
+            ..
+        } = &mut self.scratch;
         let leaves = &self.leaves;
         here.clear();
-        here.extend((0..leaves.len() as u32).filter(|&leaf| leaves[leaf as usize].present.contains(side)));
+        here.extend(
+            (0..leaves.len() as u32).filter(|&leaf| leaves[leaf as usize].active_sides.contains(side)),
+        );
         all.clear();
         weights[0].clear();
         claims[0].clear();
-        let same = |a: &u32, b: &u32| self.group_of[*a as usize] == self.group_of[*b as usize];
+        let same = |a: &u32, b: &u32| self.service_of_leaf[*a as usize] == self.service_of_leaf[*b as usize];
         for members in here.chunk_by(same) {
-            weights[0].push(self.groups[self.group_of[members[0] as usize] as usize].weight);
+            weights[0].push(self.services[self.service_of_leaf[members[0] as usize] as usize].weight);
             claims[0].push(members.iter().map(|&leaf| leaves[leaf as usize].claims[side]).sum());
         }
         if here.is_empty() {
             return;
         }
         let [services, members_of] = parts;
-        divide(capacities[side], &weights[0], &claims[0], services);
+        divide_by_weight(capacities[side], &weights[0], &claims[0], services);
         for (members, &part) in here.chunk_by(same).zip(&*services) {
-            let group = &mut self.groups[self.group_of[members[0] as usize] as usize];
+            let group = &mut self.services[self.service_of_leaf[members[0] as usize] as usize];
             positions.clear();
             positions.extend(members.iter().map(|leaf| leaf - group.leaves.start));
-            group.inside.weights(positions, &mut weights[1]);
+            group.application_weights.weights(positions, &mut weights[1]);
             claims[1].clear();
             claims[1].extend(members.iter().map(|&leaf| leaves[leaf as usize].claims[side]));
-            divide(part, &weights[1], &claims[1], members_of);
+            divide_by_weight(part, &weights[1], &claims[1], members_of);
             all.extend_from_slice(members_of);
         }
     }
@@ -404,83 +427,87 @@ impl Tree {
     ///
     /// A flow that gets more of this bandwidth than was claimed for it takes bandwidth from another flow at its other
     /// end.
-    fn take_back(&mut self, leaf: usize, network: &mut Network, now: f64, dust: f64) {
-        if self.mixed
+    fn redo_without_unused(&mut self, leaf: usize, network: &mut Network, now: f64, dust: f64) {
+        if self.is_mixed
             && self.leaves[leaf].is_fair()
-            && self.leaves[leaf].is_denied(&self.scratch.offer, network, dust)
+            && self.leaves[leaf].is_denied(&self.scratch.offered, network, dust)
         {
-            self.scratch.offer.clone_from(&self.leaves[leaf].slice);
-            self.decide(leaf, network, now);
+            self.scratch.offered.clone_from(&self.leaves[leaf].slices);
+            self.decide_leaf(leaf, network, now);
         }
     }
 
     /// Lets the leaves decide again that can use more bandwidth.
-    fn second_turns(&mut self, leaves: &[u32], network: &mut Network, now: f64, dust: f64) {
+    fn run_second_turns(&mut self, leaves: &[u32], network: &mut Network, now: f64, dust: f64) {
         for &leaf in leaves {
             let leaf = leaf as usize;
-            if !self.gains(leaf, network, dust) {
+            if !self.can_use_more(leaf, network, dust) {
                 continue;
             }
             let fabric = &self.leaves[leaf].scope.fabric;
-            self.scratch.before.clear();
-            self.scratch.before.extend(fabric.send().iter().chain(fabric.recv()));
-            self.turn(leaf, network, now);
-            if self.leaves[leaf].is_denied(&self.scratch.offer, network, dust) {
+            self.scratch.previous_offer.clear();
+            self.scratch
+                .previous_offer
+                .extend(fabric.send_capacities().iter().chain(fabric.recv_capacities()));
+            self.run_turn(leaf, network, now);
+            if self.leaves[leaf].is_denied(&self.scratch.offered, network, dust) {
                 // The leaf lacks bandwidth that it did not use before. Its earlier decision holds.
-                std::mem::swap(&mut self.scratch.offer, &mut self.scratch.before);
-                self.decide(leaf, network, now);
-                if self.free.iter().any(|free| *free < -dust) {
+                std::mem::swap(&mut self.scratch.offered, &mut self.scratch.previous_offer);
+                self.decide_leaf(leaf, network, now);
+                if self.unused_capacity.iter().any(|free| *free < -dust) {
                     // A policy with state decided differently this time, and the required bandwidth is taken.
-                    std::mem::swap(&mut self.scratch.offer, &mut self.scratch.before);
-                    self.decide(leaf, network, now);
+                    std::mem::swap(&mut self.scratch.offered, &mut self.scratch.previous_offer);
+                    self.decide_leaf(leaf, network, now);
                 }
             }
         }
     }
 
     /// Whether a leaf could use bandwidth that is free now.
-    fn gains(&self, at: usize, network: &Network, dust: f64) -> bool {
+    fn can_use_more(&self, at: usize, network: &Network, dust: f64) -> bool {
         let leaf = &self.leaves[at];
-        let offer = |side: usize| self.free[side] + leaf.used[side];
+        let offer = |side: usize| self.unused_capacity[side] + leaf.used_capacity[side];
         let ports = network.fabric().ports();
-        let open = |side: usize| self.free[side] > dust;
-        let had = leaf.scope.fabric.send().iter().chain(leaf.scope.fabric.recv());
-        let more = had.enumerate().any(|(side, had)| leaf.present.contains(side) && offer(side) > had + dust);
-        more && leaf.scope.active.iter().any(|&slot| {
+        let open = |side: usize| self.unused_capacity[side] > dust;
+        let had = leaf.scope.fabric.send_capacities().iter().chain(leaf.scope.fabric.recv_capacities());
+        let more =
+            had.enumerate().any(|(side, had)| leaf.active_sides.contains(side) && offer(side) > had + dust);
+        more && leaf.scope.active_coflows.iter().any(|&slot| {
             let coflow = network.coflow(slot);
-            coflow.send_mask().iter().any(open) && coflow.recv_mask().iter().any(|port| open(ports + port))
+            coflow.sending_ports().iter().any(open)
+                && coflow.receiving_ports().iter().any(|port| open(ports + port))
         })
     }
 
     /// Lets a leaf decide over its slice (in second turns: over the bandwidth that it uses), and all free bandwidth.
-    fn turn(&mut self, at: usize, network: &mut Network, now: f64) {
+    fn run_turn(&mut self, at: usize, network: &mut Network, now: f64) {
         let leaf = &mut self.leaves[at];
-        let offer = &mut self.scratch.offer;
+        let offer = &mut self.scratch.offered;
         offer.clear();
-        for (side, free) in self.free.iter().enumerate() {
-            let own = if leaf.turned { leaf.used[side] } else { leaf.slice[side] };
-            offer.push(if leaf.present.contains(side) {
+        for (side, free) in self.unused_capacity.iter().enumerate() {
+            let own = if leaf.had_turn { leaf.used_capacity[side] } else { leaf.slices[side] };
+            offer.push(if leaf.active_sides.contains(side) {
                 own + free.max(0.0)
             } else {
                 self.scratch.capacities[side]
             });
         }
-        self.decide(at, network, now);
-        self.leaves[at].turned = true;
+        self.decide_leaf(at, network, now);
+        self.leaves[at].had_turn = true;
     }
 
     /// Lets a leaf decide over the current offer: its slice or its used bandwidth, and free bandwidth.
-    fn decide(&mut self, at: usize, network: &mut Network, now: f64) {
+    fn decide_leaf(&mut self, at: usize, network: &mut Network, now: f64) {
         let leaf = &mut self.leaves[at];
-        for (side, free) in self.free.iter_mut().enumerate() {
-            if leaf.present.contains(side) {
-                *free += if leaf.turned { leaf.used[side] } else { leaf.slice[side] };
+        for (side, free) in self.unused_capacity.iter_mut().enumerate() {
+            if leaf.active_sides.contains(side) {
+                *free += if leaf.had_turn { leaf.used_capacity[side] } else { leaf.slices[side] };
             }
         }
-        leaf.decide(&self.scratch.offer, network, now);
-        for (side, free) in self.free.iter_mut().enumerate() {
-            if leaf.present.contains(side) {
-                *free -= leaf.used[side];
+        leaf.decide(&self.scratch.offered, network, now);
+        for (side, free) in self.unused_capacity.iter_mut().enumerate() {
+            if leaf.active_sides.contains(side) {
+                *free -= leaf.used_capacity[side];
             }
         }
     }

@@ -64,7 +64,7 @@ const TIME_UNITS: &[(&str, f64)] =
     &[("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)];
 
 /// Splits `text` into a finite, non-negative number and the factor of its unit.
-fn parse(text: &str, units: &[(&str, f64)]) -> Option<f64> {
+fn parse_quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let text = text.trim();
     // An exponent's `e` is followed by a digit or a sign, which no unit starts with.
     let bytes = text.as_bytes();
@@ -89,9 +89,14 @@ fn parse(text: &str, units: &[(&str, f64)]) -> Option<f64> {
 
 /// Prints `value` in the largest unit in which it is at least 1, or in the smallest unit. `units` is sorted from
 /// large to small.
-fn print(f: &mut fmt::Formatter<'_>, value: f64, units: &[(&str, f64)], zero: &str) -> fmt::Result {
+fn print_quantity(
+    f: &mut fmt::Formatter<'_>,
+    value: f64,
+    units: &[(&str, f64)],
+    zero_text: &str,
+) -> fmt::Result {
     if value == 0.0 {
-        return f.write_str(zero);
+        return f.write_str(zero_text);
     }
     let unit = units
         .iter()
@@ -117,7 +122,7 @@ macro_rules! quantity {
 
             /// Creates the quantity from a value in the base unit. The caller ensures that the value is finite and
             /// not negative.
-            pub(crate) const fn of(value: f64) -> $name {
+            pub(crate) const fn from_valid(value: f64) -> $name {
                 $name(value)
             }
 
@@ -131,7 +136,7 @@ macro_rules! quantity {
             type Err = UnitError;
 
             fn from_str(text: &str) -> Result<Self, UnitError> {
-                parse(text, $units).map($name).ok_or_else(|| UnitError {
+                parse_quantity(text, $units).map($name).ok_or_else(|| UnitError {
                     value: text.to_owned(),
                     kind: $kind,
                     expected: $expected,
@@ -141,7 +146,7 @@ macro_rules! quantity {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                print(f, self.0, $decimal, $zero)
+                print_quantity(f, self.0, $decimal, $zero)
             }
         }
     };

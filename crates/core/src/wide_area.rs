@@ -1,99 +1,99 @@
 //! Policies for a wide area: the order of coflows on the links between regions, and the paths of their bytes.
 //!
-//! A [`Policy`] orders the coflows whenever one arrives or ends. It knows sizes and past measurements of bandwidth ([`Past`]),
+//! A [`Policy`] orders the coflows whenever one arrives or ends. It knows sizes and past measurements of bandwidth ([`BandwidthHistory`]),
 //! but not the present bandwidth. The simulator, or the relays of an overlay, enforce its decision: every link and every
 //! relay serves coflows in that order, and preempts later ones ("fully preemptive per link").
 //!
-//! Two mechanisms work with every policy: [`detour`] chooses paths, and [`groups`] orders the flows of one coflow. [`relays`]
+//! Two mechanisms work with every policy: [`detour`] chooses paths, and [`flow_groups`] orders the flows of one coflow. [`relays`]
 //! converts a decision, paths and orders to instructions for the relays of an overlay.
 //!
-//! [`TABLE`] lists the policies by name, as [`crate::policy::TABLE`] does for those of one switch.
+//! [`POLICIES`] lists the policies by name, as [`crate::policy::POLICIES`] does for those of one switch.
 
 pub mod detour;
-pub mod groups;
+pub mod flow_groups;
 mod mrtf;
 mod plain;
 pub mod relays;
 mod siphon;
 mod tree;
 
-use crate::model::Past;
+use crate::model::BandwidthHistory;
 use crate::policy;
 use crate::policy::params::{Params, ParamsError};
-use crate::policy::table::{Entry, build_from};
+use crate::policy::policy_table::{PolicyEntry, build_from};
 
 pub use siphon::Siphon;
 
 /// A coflow with remaining bytes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Waiting {
+pub struct WaitingCoflow {
     /// The number of coflows that arrived before it.
     pub seq: u64,
-    /// Its leaf in a policy tree ([`Scheme::leaf`]); 0 without one.
+    /// Its leaf in a policy tree ([`WideAreaPolicy::leaf_of_application`]); 0 without one.
     pub leaf: u32,
     /// Its remaining bytes by link, all above 0. A byte that crosses a relay counts at both of its links.
-    pub left: Vec<(u32, f64)>,
+    pub remaining_bytes: Vec<(u32, f64)>,
 }
 
 /// The order in which links serve coflows.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Turns {
+pub enum ServiceOrder {
     /// Coflow by coflow; indices into the list of waiting coflows.
     InOrder(Vec<usize>),
     /// No order: all flows share each link max-min.
-    Shared,
+    MaxMin,
     /// Each entry has a share of every link, and its coflows take turns in it. Entries earlier in the list get unused
     /// bandwidth first.
-    Divided(Vec<Share>),
+    Weighted(Vec<LeafShare>),
 }
 
 /// The share of some coflows.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Share {
+pub struct LeafShare {
     /// The coflows, as indices into the list of waiting coflows.
     pub coflows: Vec<usize>,
     /// The coflows in the order of service; none if they share max-min.
     pub order: Option<Vec<usize>>,
     /// Their fraction of each link. The fractions of a link sum to 1, or to 0 if no coflow has bytes for it.
-    pub parts: Vec<f64>,
+    pub link_fractions: Vec<f64>,
 }
 
 /// Decides the order of service.
 ///
 /// A policy has no clock and no randomness except its seed: the same calls in the same order return the same results.
 pub trait Policy: Send {
-    /// The order of service from now on. Called when a coflow arrives or ends, and after [`Turns::Divided`] also when a coflow
+    /// The order of service from now on. Called when a coflow arrives or ends, and after [`ServiceOrder::Weighted`] also when a coflow
     /// has no more bytes for a link. `waiting` is in the order of arrival.
-    fn turns(&mut self, waiting: &[Waiting], past: &Past) -> Turns;
+    fn decide_order(&mut self, waiting: &[WaitingCoflow], past: &BandwidthHistory) -> ServiceOrder;
 }
 
 /// The mechanisms that are combined with a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct With {
+pub struct Mechanisms {
     /// Detours relieve bottlenecks ([`detour`]).
     pub detours: bool,
-    /// Inside a coflow the largest flow group is served first ([`groups`]).
-    pub groups: bool,
+    /// Inside a coflow the largest flow group is served first ([`flow_groups`]).
+    pub largest_group_first: bool,
 }
 
 /// A policy and its mechanisms.
-pub struct Scheme {
+pub struct WideAreaPolicy {
     /// The policy.
     pub policy: Box<dyn Policy>,
     /// By leaf.
-    with: Vec<With>,
+    with: Vec<Mechanisms>,
     /// By service and application; empty if there is one leaf.
     leaf_of: Vec<Vec<u32>>,
 }
 
-impl Scheme {
+impl WideAreaPolicy {
     /// The leaf of an application's coflows; service, application and leaf are numbers.
-    pub fn leaf(&self, service: u32, application: u32) -> u32 {
+    pub fn leaf_of_application(&self, service: u32, application: u32) -> u32 {
         self.leaf_of.get(service as usize).map_or(0, |leaves| leaves[application as usize])
     }
 
     /// The mechanisms of a leaf.
-    pub fn with(&self, leaf: u32) -> With {
+    pub fn mechanisms(&self, leaf: u32) -> Mechanisms {
         self.with[leaf as usize]
     }
 }
@@ -103,23 +103,23 @@ const DETOURS: (&str, &str) = ("detours=off", "relieve bottlenecks by ways over 
 const GROUPS: (&str, &str) =
     ("groups=off", "inside a coflow, the largest flow group first (3.2): all that one port waits for");
 
-fn scheme(policy: impl Policy + 'static, params: &mut Params) -> Result<Scheme, ParamsError> {
+fn scheme(policy: impl Policy + 'static, params: &mut Params) -> Result<WideAreaPolicy, ParamsError> {
     let mut scheme = shared(policy, params)?;
-    scheme.with[0].groups = params.switch("groups", false)?;
+    scheme.with[0].largest_group_first = params.take_switch("groups", false)?;
     Ok(scheme)
 }
 
 /// For a policy under which all flows share there are no turns inside a coflow either.
-fn shared(policy: impl Policy + 'static, params: &mut Params) -> Result<Scheme, ParamsError> {
-    let with = With { detours: params.switch("detours", false)?, groups: false };
-    Ok(Scheme { policy: Box::new(policy), with: vec![with], leaf_of: Vec::new() })
+fn shared(policy: impl Policy + 'static, params: &mut Params) -> Result<WideAreaPolicy, ParamsError> {
+    let with = Mechanisms { detours: params.take_switch("detours", false)?, largest_group_first: false };
+    Ok(WideAreaPolicy { policy: Box::new(policy), with: vec![with], leaf_of: Vec::new() })
 }
 
 /// All policies for a wide area, by name.
-pub const TABLE: &[Entry<Scheme>] = &[
-    Entry {
+pub const POLICIES: &[PolicyEntry<WideAreaPolicy>] = &[
+    PolicyEntry {
         name: "siphon",
-        about: "Monte Carlo over orders of coflows under uncertain bandwidth (ATC '18); knows sizes, and bandwidth of the past",
+        description: "Monte Carlo over orders of coflows under uncertain bandwidth (ATC '18); knows sizes, and bandwidth of the past",
         params: &[
             ("depth=3", "d: how many coflows of an order are searched, 1 to 4; below, MRTF at medians"),
             ("breadth=10", "how many coflows are chosen from, the first by MRTF, 1 to 16"),
@@ -135,23 +135,23 @@ pub const TABLE: &[Entry<Scheme>] = &[
             DETOURS,
             GROUPS,
         ],
-        build: |p| scheme(Siphon::read(p)?, p),
+        build: |p| scheme(Siphon::from_params(p)?, p),
     },
-    Entry {
+    PolicyEntry {
         name: "mrtf",
-        about: "minimum remaining time first, at median bandwidth; knows sizes, and bandwidth of the past",
+        description: "minimum remaining time first, at median bandwidth; knows sizes, and bandwidth of the past",
         params: &[DETOURS, GROUPS],
         build: |p| scheme(mrtf::Mrtf, p),
     },
-    Entry {
+    PolicyEntry {
         name: "fifo",
-        about: "coflows in order of arrival",
+        description: "coflows in order of arrival",
         params: &[DETOURS, GROUPS],
         build: |p| scheme(plain::Fifo, p),
     },
-    Entry {
+    PolicyEntry {
         name: "fair",
-        about: "per-flow max-min at every link, as TCP shares; knows nothing",
+        description: "per-flow max-min at every link, as TCP shares; knows nothing",
         params: &[DETOURS],
         build: |p| shared(plain::Fair, p),
     },
@@ -161,10 +161,10 @@ pub const TABLE: &[Entry<Scheme>] = &[
 ///
 /// # Errors
 /// For an unknown name, parameter or value, and for a policy for one switch. The error lists the valid ones.
-pub fn build(spec: &str) -> Result<Scheme, ParamsError> {
-    build_from(TABLE, spec).map_err(|error| match error {
+pub fn build(spec: &str) -> Result<WideAreaPolicy, ParamsError> {
+    build_from(POLICIES, spec).map_err(|error| match error {
         ParamsError::UnknownPolicy { name, known }
-            if policy::TABLE.iter().any(|entry| entry.name == name) =>
+            if policy::POLICIES.iter().any(|entry| entry.name == name) =>
         {
             ParamsError::NotForWideArea { name, known }
         }
@@ -174,15 +174,15 @@ pub fn build(spec: &str) -> Result<Scheme, ParamsError> {
 
 #[cfg(test)]
 mod tests {
-    use super::TABLE;
+    use super::POLICIES;
     use crate::policy;
-    use crate::policy::table::WIDE_AREA_ONLY;
+    use crate::policy::policy_table::WIDE_AREA_POLICIES;
 
     #[test]
     fn wide_area_only_lists_every_policy_that_one_switch_lacks() {
-        let is_for_switch = |name: &str| policy::TABLE.iter().any(|entry| entry.name == name);
+        let is_for_switch = |name: &str| policy::POLICIES.iter().any(|entry| entry.name == name);
         let only: Vec<&str> =
-            TABLE.iter().map(|entry| entry.name).filter(|name| !is_for_switch(name)).collect();
-        assert_eq!(only, WIDE_AREA_ONLY);
+            POLICIES.iter().map(|entry| entry.name).filter(|name| !is_for_switch(name)).collect();
+        assert_eq!(only, WIDE_AREA_POLICIES);
     }
 }

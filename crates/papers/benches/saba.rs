@@ -5,14 +5,16 @@ use std::cell::LazyCell;
 use std::hint::black_box;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
-use weir_core::model::topology::Plan;
+use weir_core::model::topology::TopologyTemplate;
 use weir_core::saba::Controller;
 use weir_core::solve::polynomial::Degree;
 use weir_papers::saba::scenario::{self, Network};
 
-fn fabrics(c: &mut Criterion) {
+fn bench_update(c: &mut Criterion) {
     let network = LazyCell::new(|| {
-        Network::new(&Plan::SabaTiers { oversubscription: 1.0 }.build().expect("a plan of the project"))
+        Network::new(
+            &TopologyTemplate::SabaTiers { oversubscription: 1.0 }.build().expect("a plan of the project"),
+        )
     });
     let mut group = c.benchmark_group("saba_fabric");
     group.sample_size(10);
@@ -22,7 +24,7 @@ fn fabrics(c: &mut Criterion) {
                 let mut controller =
                     scenario::controller(&network, 1, applications, degree).expect("each registers once");
                 let active = scenario::draw(1, 0, network.servers(), applications, applications);
-                scenario::open(&mut controller, &network, &active).expect("each opens once");
+                scenario::open_connections(&mut controller, &network, &active).expect("each opens once");
                 controller
             });
             let name =
@@ -30,7 +32,7 @@ fn fabrics(c: &mut Criterion) {
             group.bench_function(name, |b| {
                 b.iter_batched_ref(
                     || Controller::clone(&controller),
-                    |c| black_box(c.update()),
+                    |c| black_box(c.update_plans()),
                     BatchSize::PerIteration,
                 );
             });
@@ -39,5 +41,5 @@ fn fabrics(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, fabrics);
+criterion_group!(benches, bench_update);
 criterion_main!(benches);

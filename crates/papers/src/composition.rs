@@ -5,27 +5,27 @@
 //! and measures, for each variant: the CCTs, the slowdowns that Saba's models predict, and how often a service gets less
 //! than its weighted share (`contention`).
 
-mod contention;
+mod share_monitor;
 
 use weir_core::model::Workload;
 use weir_core::policy::{self, AnyPolicy};
 use weir_core::saba::{Fraction, Sensitivity};
 use weir_core::solve::Polynomial;
-use weir_core::tree::{Application, Between, Plan, Service};
+use weir_core::tree::{Application, ApplicationSharing, Service, TreeSpec};
 use weir_core::units::{Rate, Time};
-use weir_sim::bound::bottleneck;
+use weir_sim::lower_bound::bottleneck_bytes;
 use weir_sim::outcome::mean;
-use weir_sim::{CoflowOutcome, Options, Outcome, replay};
-use weir_trace::generate::{Preset, generate, spread};
+use weir_sim::{CoflowOutcome, Outcome, ReplayOptions, replay};
+use weir_trace::generate::{Preset, assign_services, generate};
 use weir_trace::{Limits, TraceUnit};
 
-use crate::{Running, doc};
-use contention::Contention;
+use crate::{RunContext, markdown};
+use share_monitor::ShareMonitor;
 use weir_console::failure::Failure;
-use weir_console::run::pool;
+use weir_console::run::run_concurrently;
 
 /// The default number of workloads.
-pub const SEEDS: u64 = 10;
+pub const DEFAULT_SEEDS: u64 = 10;
 
 /// Services and their weights.
 const SERVICES: [(&str, f64); 2] = [("service-1", 3.0), ("service-2", 1.0)];
@@ -35,25 +35,25 @@ const APPLICATIONS: [(&str, f64); 3] =
     [("application-1", 2.2), ("application-2", 1.4), ("application-3", 1.1)];
 
 /// Differences below this fraction of a port's rate are rounding errors.
-const ROUNDING: f64 = 1e-6;
+const ROUNDING_TOLERANCE: f64 = 1e-6;
 
 /// The levels of a tree above its leaves.
 #[derive(Clone, Copy, PartialEq)]
 enum Levels {
     None,
     Services,
-    Both,
+    ServicesAndApplications,
 }
 
 /// A policy tree, described by its levels and the policy of its leaves.
 struct Variant {
     name: &'static str,
     levels: Levels,
-    leaf: &'static str,
+    leaf_policy: &'static str,
 }
 
-const fn variant(name: &'static str, levels: Levels, leaf: &'static str) -> Variant {
-    Variant { name, levels, leaf }
+const fn variant(name: &'static str, levels: Levels, leaf_policy: &'static str) -> Variant {
+    Variant { name, levels, leaf_policy }
 }
 
 const VARIANTS: [Variant; 11] = [
@@ -62,33 +62,37 @@ const VARIANTS: [Variant; 11] = [
     variant("services, `saath`", Levels::Services, "saath"),
     variant("services, `varys`", Levels::Services, "varys"),
     variant("services, `sincronia`", Levels::Services, "sincronia"),
-    variant("services, applications", Levels::Both, "fair"),
-    variant("services, applications, `saath`", Levels::Both, "saath"),
-    variant("services, applications, `saath:all-or-none=off`", Levels::Both, "saath:all-or-none=off"),
-    variant("services, applications, `varys`", Levels::Both, "varys"),
-    variant("services, applications, `sincronia`", Levels::Both, "sincronia"),
+    variant("services, applications", Levels::ServicesAndApplications, "fair"),
+    variant("services, applications, `saath`", Levels::ServicesAndApplications, "saath"),
+    variant(
+        "services, applications, `saath:all-or-none=off`",
+        Levels::ServicesAndApplications,
+        "saath:all-or-none=off",
+    ),
+    variant("services, applications, `varys`", Levels::ServicesAndApplications, "varys"),
+    variant("services, applications, `sincronia`", Levels::ServicesAndApplications, "sincronia"),
     variant("`saath` alone", Levels::None, "saath"),
 ];
 
 impl Variant {
     fn policy(&self) -> Result<AnyPolicy, Failure> {
         let between = match self.levels {
-            Levels::None => return policy::build(self.leaf).map_err(Failure::input),
-            Levels::Services => Between::Whole(self.leaf.to_owned()),
-            Levels::Both => Between::Saba(
+            Levels::None => return policy::build(self.leaf_policy).map_err(Failure::input),
+            Levels::Services => ApplicationSharing::SingleLeaf(self.leaf_policy.to_owned()),
+            Levels::ServicesAndApplications => ApplicationSharing::Saba(
                 APPLICATIONS.map(|(name, slowdown)| (name.to_owned(), sensitivity(slowdown))).into(),
             ),
         };
-        let policy = self.leaf.to_owned();
+        let policy = self.leaf_policy.to_owned();
         let other = Application { name: String::new(), weight: 1.0, model: None, policy };
         let services = SERVICES.map(|(name, weight)| Service {
             name: name.to_owned(),
             weight,
-            between: between.clone(),
+            application_sharing: between.clone(),
             applications: Vec::new(),
-            other: other.clone(),
+            default_application: other.clone(),
         });
-        Ok(AnyPolicy::Tree(Plan::Services(services.into(), None)))
+        Ok(AnyPolicy::Tree(TreeSpec::Services(services.into(), None)))
     }
 }
 
@@ -103,23 +107,24 @@ fn owner(workload: &Workload, index: usize) -> (usize, usize) {
     let (coflow, names) = (&workload.coflows[index], &workload.names);
     let (service, application) =
         (names.service(coflow.service), &names.applications(coflow.service)[coflow.application as usize]);
-    let place = |list: &[(&str, f64)], name: &str| list.iter().position(|(own, _)| *own == name).unwrap_or(0);
-    (place(&SERVICES, service), place(&APPLICATIONS, application))
+    let position_in =
+        |list: &[(&str, f64)], name: &str| list.iter().position(|(own, _)| *own == name).unwrap_or(0);
+    (position_in(&SERVICES, service), position_in(&APPLICATIONS, application))
 }
 
 /// The figures of a replay, or means over several, in the order of [`COLUMNS`].
-type Figures = Vec<f64>;
+type Metrics = Vec<f64>;
 
 type Format = fn(f64) -> String;
 
 const COLUMNS: [(&str, Format); 11] = [
-    ("below share: service-1", doc::share),
-    ("service-2", doc::share),
-    ("application below share: service-1", doc::share),
-    ("service-2", doc::share),
-    ("mean CCT s: service-1", doc::n),
-    ("service-2", doc::n),
-    ("all", doc::n),
+    ("below share: service-1", markdown::format_percent),
+    ("service-2", markdown::format_percent),
+    ("application below share: service-1", markdown::format_percent),
+    ("service-2", markdown::format_percent),
+    ("mean CCT s: service-1", markdown::format_cell),
+    ("service-2", markdown::format_cell),
+    ("all", markdown::format_cell),
     ("slowdown: application-1", three_digits),
     ("application-2", three_digits),
     ("application-3", three_digits),
@@ -130,25 +135,31 @@ fn three_digits(slowdown: f64) -> String {
     format!("{slowdown:.3}")
 }
 
-fn figures(workload: &Workload, outcome: &Outcome, rate: f64, contention: &Contention<'_>) -> Figures {
-    let over = |keep: &dyn Fn(usize, usize) -> bool, value: &dyn Fn(&CoflowOutcome) -> f64| {
-        let owned = outcome.coflows.iter().map(|coflow| (coflow, owner(workload, coflow.index)));
-        let kept = owned.filter(|(_, (service, application))| keep(*service, *application));
-        mean(&kept.map(|(coflow, _)| value(coflow)).collect::<Vec<f64>>())
+fn replay_metrics(
+    workload: &Workload,
+    outcome: &Outcome,
+    rate: f64,
+    share_monitor: &ShareMonitor<'_>,
+) -> Metrics {
+    let mean_over = |is_included: &dyn Fn(usize, usize) -> bool, value: &dyn Fn(&CoflowOutcome) -> f64| {
+        let owned_coflows = outcome.coflows.iter().map(|coflow| (coflow, owner(workload, coflow.index)));
+        let included =
+            owned_coflows.filter(|(_, (service, application))| is_included(*service, *application));
+        mean(&included.map(|(coflow, _)| value(coflow)).collect::<Vec<f64>>())
     };
     let slowdown = |coflow: &CoflowOutcome| slowdown(workload, coflow, rate);
-    let mut figures = contention.below().to_vec();
-    figures.extend([0, 1].map(|at| over(&|service, _| service == at, &CoflowOutcome::cct)));
-    figures.push(over(&|_, _| true, &CoflowOutcome::cct));
-    figures.extend([0, 1, 2].map(|at| over(&|_, application| application == at, &slowdown)));
-    figures.push(over(&|_, _| true, &slowdown));
-    figures
+    let mut metrics = share_monitor.fractions_below_share().to_vec();
+    metrics.extend([0, 1].map(|at| mean_over(&|service, _| service == at, &CoflowOutcome::cct)));
+    metrics.push(mean_over(&|_, _| true, &CoflowOutcome::cct));
+    metrics.extend([0, 1, 2].map(|at| mean_over(&|_, application| application == at, &slowdown)));
+    metrics.push(mean_over(&|_, _| true, &slowdown));
+    metrics
 }
 
 /// The slowdown that the model of a coflow's application predicts for the bandwidth that the coflow got.
 fn slowdown(workload: &Workload, coflow: &CoflowOutcome, rate: f64) -> f64 {
     let (_, application) = owner(workload, coflow.index);
-    let alone = bottleneck(&workload.coflows[coflow.index], workload.ports) / rate;
+    let alone = bottleneck_bytes(&workload.coflows[coflow.index], workload.ports) / rate;
     // Rounding can make a coflow slightly faster than its bound.
     let bandwidth = Fraction::new((alone / coflow.cct()).min(1.0)).unwrap_or(Fraction::ALL);
     sensitivity(APPLICATIONS[application].1).slowdown(bandwidth)
@@ -158,39 +169,46 @@ fn slowdown(workload: &Workload, coflow: &CoflowOutcome, rate: f64) -> f64 {
 ///
 /// # Errors
 /// If a replay has no outcome, or a signal stops the work.
-pub fn page(seeds: u64, running: &Running<'_>) -> Result<String, Failure> {
-    let options = Options { port_rate: Rate::GBIT, interval: Time::ZERO, keep_flows: false, behind: None };
+pub fn page(seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure> {
+    let options = ReplayOptions {
+        port_rate: Rate::GBIT,
+        interval: Time::ZERO,
+        keep_flow_ends: false,
+        network_model: None,
+    };
     let workloads = (1..=seeds).map(workload).collect::<Result<Vec<Workload>, Failure>>()?;
-    let replays = pool(VARIANTS.len() * workloads.len(), running.jobs, |at| {
+    let replays = run_concurrently(VARIANTS.len() * workloads.len(), run_context.jobs, |at| {
         let (variant, workload) = (&VARIANTS[at / workloads.len()], &workloads[at % workloads.len()]);
-        let watch = running.progress.watch(variant.name, workload.coflows.len());
+        let watch = run_context.progress.add_replay_bar(variant.name, workload.coflows.len());
         let rate = options.port_rate.get();
-        let mut contention = Contention::new(watch, workload, variant.levels, rate);
-        let outcome = replay(workload, variant.policy()?, &options, &mut contention)
-            .map_err(|error| Failure::replay(variant.name, &error))?;
-        Ok(figures(workload, &outcome, rate, &contention))
+        let mut share_monitor = ShareMonitor::new(watch, workload, variant.levels, rate);
+        let outcome = replay(workload, variant.policy()?, &options, &mut share_monitor)
+            .map_err(|error| Failure::from_replay_error(variant.name, &error))?;
+        Ok(replay_metrics(workload, &outcome, rate, &share_monitor))
     })?;
-    let column =
-        |own: &[Figures], at: usize| mean(&own.iter().map(|replay| replay[at]).collect::<Vec<f64>>());
+    let column = |replays_of_variant: &[Metrics], at: usize| {
+        mean(&replays_of_variant.iter().map(|replay| replay[at]).collect::<Vec<f64>>())
+    };
     let variants = replays.chunks(workloads.len());
-    let means: Vec<Figures> =
-        variants.map(|own| (0..COLUMNS.len()).map(|at| column(own, at)).collect()).collect();
+    let means: Vec<Metrics> = variants
+        .map(|replays_of_variant| (0..COLUMNS.len()).map(|at| column(replays_of_variant, at)).collect())
+        .collect();
     let mut out = head(seeds, &workloads[0]);
-    out.push_str(&measured(&means));
-    out.push_str(&gains(&means));
-    Ok(doc::tidy(out))
+    out.push_str(&measured_section(&means));
+    out.push_str(&gains_section(&means));
+    Ok(markdown::collapse_blank_lines(out))
 }
 
 /// The generator's small preset, spread over services and applications.
 fn workload(seed: u64) -> Result<Workload, Failure> {
     let mut workload = generate(&Preset::Small.spec(seed), TraceUnit::MB, &Limits::default())?;
-    spread(&mut workload, SERVICES.len(), APPLICATIONS.len(), seed)?;
+    assign_services(&mut workload, SERVICES.len(), APPLICATIONS.len(), seed)?;
     Ok(workload)
 }
 
 fn head(seeds: u64, first: &Workload) -> String {
-    let option = if seeds == SEEDS { String::new() } else { format!(" --seeds {seeds}") };
-    let listed = |list: &[(&str, f64)]| {
+    let option = if seeds == DEFAULT_SEEDS { String::new() } else { format!(" --seeds {seeds}") };
+    let join_values = |list: &[(&str, f64)]| {
         list.iter().map(|(name, value)| format!("`{name}` {value}")).collect::<Vec<_>>().join(", ")
     };
     format!(
@@ -214,23 +232,23 @@ fn head(seeds: u64, first: &Workload) -> String {
          over coflows.\n\n",
         first.coflows.len(),
         first.ports,
-        listed(&SERVICES),
-        listed(&APPLICATIONS),
+        join_values(&SERVICES),
+        join_values(&APPLICATIONS),
     )
 }
 
-fn measured(figures: &[Figures]) -> String {
-    let row = |(variant, figures): (&Variant, &Figures)| {
+fn measured_section(metrics: &[Metrics]) -> String {
+    let row = |(variant, figures): (&Variant, &Metrics)| {
         let cells = COLUMNS.iter().zip(figures).map(|((_, format), &value)| format(value));
         [vec![variant.name.to_owned()], cells.collect()].concat()
     };
-    let rows: Vec<_> = VARIANTS.iter().zip(figures).map(row).collect();
+    let rows: Vec<_> = VARIANTS.iter().zip(metrics).map(row).collect();
     let head: Vec<&str> = ["levels"].into_iter().chain(COLUMNS.map(|(name, _)| name)).collect();
-    format!("## Measured\n{}", doc::table(&head, 1, &rows))
+    format!("## Measured\n{}", markdown::table(&head, 1, &rows))
 }
 
 /// Pairs of variants, as indices into [`VARIANTS`]: without a level and with it.
-const LEVELS: [(&str, usize, usize); 10] = [
+const ADDED_LEVELS: [(&str, usize, usize); 10] = [
     ("services", 0, 1),
     ("applications in services", 1, 5),
     ("`saath` in services", 1, 2),
@@ -244,7 +262,7 @@ const LEVELS: [(&str, usize, usize); 10] = [
 ];
 
 /// The figures that levels are for, as indices into [`COLUMNS`]; the larger of several counts.
-const PURPOSES: [(&str, &[usize]); 6] = [
+const LEVEL_METRICS: [(&str, &[usize]); 6] = [
     ("services below share", &[0, 1]),
     ("applications below share", &[2, 3]),
     ("mean CCT s: service-1", &[4]),
@@ -253,18 +271,18 @@ const PURPOSES: [(&str, &[usize]); 6] = [
     ("all", &[10]),
 ];
 
-fn gains(figures: &[Figures]) -> String {
+fn gains_section(metrics: &[Metrics]) -> String {
     let row = |&(level, without, with): &(&str, usize, usize)| {
         let cell = |columns: &[usize]| {
-            let value = |variant: usize| columns.iter().map(|&at| figures[variant][at]).fold(0.0, f64::max);
+            let value = |variant: usize| columns.iter().map(|&at| metrics[variant][at]).fold(0.0, f64::max);
             [without, with].map(|variant| COLUMNS[columns[0]].1(value(variant))).join(" to ")
         };
-        [vec![level.to_owned()], PURPOSES.iter().map(|(_, columns)| cell(columns)).collect()].concat()
+        [vec![level.to_owned()], LEVEL_METRICS.iter().map(|(_, columns)| cell(columns)).collect()].concat()
     };
-    let rows: Vec<Vec<String>> = LEVELS.iter().map(row).collect();
-    let head: Vec<&str> = ["added level"].into_iter().chain(PURPOSES.map(|(name, _)| name)).collect();
+    let rows: Vec<Vec<String>> = ADDED_LEVELS.iter().map(row).collect();
+    let head: Vec<&str> = ["added level"].into_iter().chain(LEVEL_METRICS.map(|(name, _)| name)).collect();
     format!(
         "## Gain of each level\n\nThe first two columns have the service with the higher figure.\n{}",
-        doc::table(&head, 1, &rows)
+        markdown::table(&head, 1, &rows)
     )
 }

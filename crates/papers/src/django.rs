@@ -13,31 +13,36 @@ mod replays;
 mod setup;
 mod timings;
 
-use weir_trace::incast::Measured;
+use weir_trace::incast::IncastMeasurements;
 
-use crate::claim::{Claim, claims};
-use crate::{Running, Trace, doc};
+use crate::claim::{Claim, claims_table};
+use crate::{RunContext, Trace, markdown};
 use weir_console::failure::Failure;
-use weir_console::table::bytes;
+use weir_console::table::format_bytes;
 
 use prediction::Prediction;
 use replays::{AALO, DCTCP, Inputs, Replays};
 use setup::DEFAULT;
 use timings::PredictorTimes;
 
-const PLAIN: &str = include_str!("../../../examples/incast/cost-512kB.csv");
-const MARKED: &str = include_str!("../../../examples/incast/cost-512kB-marks.csv");
-const SMALL: &str = include_str!("../../../examples/incast/cost-64kB-marks.csv");
+const PLAIN_CSV: &str = include_str!("../../../examples/incast/cost-512kB.csv");
+const MARKED_CSV: &str = include_str!("../../../examples/incast/cost-512kB-marks.csv");
+const SMALL_CSV: &str = include_str!("../../../examples/incast/cost-64kB-marks.csv");
 
 /// The default number of draws of Fig. 2's coflow.
-pub const SEEDS: u64 = 10;
+pub const DEFAULT_SEEDS: u64 = 10;
 
 /// The page: Django's figures, published and measured. `seeds` coflows are drawn for Fig. 2. `timing` adds the section of
 /// processor times, which differ from run to run.
 ///
 /// # Errors
 /// A trace whose coflows all arrive at 0 s, a replay without an outcome, or a signal that stops the work.
-pub fn page(trace: &Trace, seeds: u64, timing: bool, running: &Running<'_>) -> Result<String, Failure> {
+pub fn page(
+    trace: &Trace,
+    seeds: u64,
+    timing: bool,
+    run_context: &RunContext<'_>,
+) -> Result<String, Failure> {
     if !trace.workload.coflows.iter().any(|coflow| coflow.arrival.get() > 0.0) {
         let name = &trace.name;
         return Err(Failure::input(format_args!(
@@ -46,12 +51,12 @@ pub fn page(trace: &Trace, seeds: u64, timing: bool, running: &Running<'_>) -> R
     }
     let replays = Replays::new(Inputs {
         trace: &trace.workload,
-        plain: measured(PLAIN, "examples/incast/cost-512kB.csv")?,
-        marked: measured(MARKED, "examples/incast/cost-512kB-marks.csv")?,
-        small: measured(SMALL, "examples/incast/cost-64kB-marks.csv")?,
+        plain: read_measurements(PLAIN_CSV, "examples/incast/cost-512kB.csv")?,
+        marked: read_measurements(MARKED_CSV, "examples/incast/cost-512kB-marks.csv")?,
+        small: read_measurements(SMALL_CSV, "examples/incast/cost-64kB-marks.csv")?,
     });
     let records = prediction::records()?;
-    let (fig4, few_records) = prediction::fig4(&records, running.progress)?;
+    let (fig4, few_records) = prediction::fig4(&records, run_context.progress)?;
     let predictions = prediction::predictions(&records, replays.inputs.threshold())?;
     let times = timing.then(|| PredictorTimes::measure(&records)).transpose()?;
     let write = || {
@@ -61,24 +66,24 @@ pub fn page(trace: &Trace, seeds: u64, timing: bool, running: &Running<'_>) -> R
         if let Some(times) = &times {
             out.push_str(&timings::section(&replays, times));
         }
-        doc::tidy(out)
+        markdown::collapse_blank_lines(out)
     };
     // The first page is thrown away: it notes the replays.
     write();
-    replays.run(running.jobs, running.progress)?;
+    replays.run(run_context.jobs, run_context.progress)?;
     Ok(write())
 }
 
-fn measured(text: &str, name: &str) -> Result<Measured, Failure> {
+fn read_measurements(text: &str, name: &str) -> Result<IncastMeasurements, Failure> {
     Ok(weir_trace::incast::read_from(text.as_bytes(), name)?)
 }
 
 fn head(trace: &Trace, seeds: u64, replays: &Replays<'_>) -> String {
     let options = trace.options();
-    let option = if seeds == SEEDS { String::new() } else { format!(" --seeds {seeds}") };
+    let option = if seeds == DEFAULT_SEEDS { String::new() } else { format!(" --seeds {seeds}") };
     let workload = DEFAULT.workload(&trace.workload);
-    let total: f64 = workload.coflows.iter().map(|coflow| coflow.bytes()).sum();
-    let flows = workload.flows();
+    let total: f64 = workload.coflows.iter().map(|coflow| coflow.total_bytes()).sum();
+    let flows = workload.flow_count();
     format!(
         "# Django, published and measured\n\n\
          Made by `weir reproduce django {options} --out docs/results/django.md{option}`. The paper is Zheng et al., \"Django: Bilateral \
@@ -98,17 +103,17 @@ fn head(trace: &Trace, seeds: u64, replays: &Replays<'_>) -> String {
          - **Not reproduced**: the testbed and ns-3 (simulated here), and the queue length of Fig. 2(b), 146 packets with 13 \
          connections.\n\n",
         workload.coflows.len(),
-        bytes(total),
-        bytes(total / flows.max(1) as f64),
+        format_bytes(total),
+        format_bytes(total / flows.max(1) as f64),
         DEFAULT.hosts,
-        DEFAULT.buffer,
+        DEFAULT.buffer_packets,
         DEFAULT.rate(),
         replays.inputs.marked,
-        bytes(replays.inputs.marked.incast.bytes()),
+        format_bytes(replays.inputs.marked.incast.bytes()),
         replays.inputs.max_connections(),
         replays.inputs.max_connections(),
         replays.inputs.threshold(),
-        replays.connections(&DEFAULT),
+        replays.django_connections(&DEFAULT),
     )
 }
 
@@ -130,7 +135,7 @@ fn figures_with_claims(
     let table2 = figures::table2(replays, &mut list);
     format!(
         "## Published and measured\n\n{}{fig2}{fig4}{theorem}{fig5}{}{fig11}{table2}",
-        claims(&list),
+        claims_table(&list),
         figures::fig6_to_9(replays)
     )
 }

@@ -7,22 +7,22 @@
 mod claim;
 mod clock;
 pub mod composition;
+mod confidence_interval;
 pub mod django;
-mod doc;
 #[cfg(all(feature = "live", target_os = "linux"))]
 pub mod live;
+mod markdown;
 pub mod netshare;
 pub mod saath;
 pub mod saba;
 pub mod siphon;
-mod spread;
 
 use weir_console::progress::Progress;
 use weir_core::model::Workload;
 use weir_trace::TraceUnit;
 
 /// How an evaluation runs.
-pub struct Running<'a> {
+pub struct RunContext<'a> {
     /// The maximum number of concurrent replays.
     pub jobs: usize,
     /// Where progress is shown.

@@ -17,12 +17,12 @@ use std::thread;
 use weir_console::failure::Failure;
 use weir_console::interrupt;
 use weir_console::progress::Progress;
-use weir_core::model::{Plan, Topology};
+use weir_core::model::{Topology, TopologyTemplate};
 use weir_core::units::{Rate, Time};
-use weir_testbed::Name;
-use weir_testbed::batch::CONGESTION;
+use weir_testbed::BedName;
+use weir_testbed::batch::CONGESTION_CONTROL;
 
-use crate::doc;
+use crate::markdown;
 
 /// An experiment with real traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Experiment {
     pub const ALL: [Self; 5] = [Self::Netshare, Self::Slice, Self::Saba, Self::Programs, Self::Overheads];
 
     /// The name on the command line, and the heading of the section.
-    const fn names(self) -> (&'static str, &'static str) {
+    const fn name_and_heading(self) -> (&'static str, &'static str) {
         match self {
             Self::Netshare => ("netshare", "NetShare, section 5.3: queues, throttling, both and neither"),
             Self::Slice => ("slice", "A slice of coflows"),
@@ -56,7 +56,7 @@ impl Experiment {
 
     /// The heading of its section on the page.
     pub const fn heading(self) -> &'static str {
-        self.names().1
+        self.name_and_heading().1
     }
 }
 
@@ -64,40 +64,45 @@ impl FromStr for Experiment {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Experiment, String> {
-        Experiment::ALL.into_iter().find(|experiment| experiment.names().0 == text).ok_or_else(|| {
-            format!("expected one of {}", Experiment::ALL.map(|experiment| experiment.names().0).join(", "))
-        })
+        Experiment::ALL.into_iter().find(|experiment| experiment.name_and_heading().0 == text).ok_or_else(
+            || {
+                format!(
+                    "expected one of {}",
+                    Experiment::ALL.map(|experiment| experiment.name_and_heading().0).join(", ")
+                )
+            },
+        )
     }
 }
 
 /// Options of the page.
 pub struct Options {
     /// The experiments to run.
-    pub only: Vec<Experiment>,
+    pub experiments: Vec<Experiment>,
     /// The duration of each phase of NetShare's experiment.
     pub phase: Time,
-    /// The number of coflows of the slice, at most [`COFLOWS`].
+    /// The number of coflows of the slice, at most [`MAX_COFLOWS`].
     pub coflows: usize,
     /// The testbed to use; it is created if it does not exist.
-    pub bed: Name,
+    pub bed: BedName,
 }
 
 /// The number of coflows of the slice.
-pub const COFLOWS: usize = slice::COFLOWS;
+pub const MAX_COFLOWS: usize = slice::MAX_COFLOWS;
 
 /// The duration of a phase of NetShare's experiment in the paper, in seconds.
-const PHASE: f64 = 30.0;
+const PAPER_PHASE_SECS: f64 = 30.0;
 
 /// The rate of every link of the experiments but NetShare's, with headers, in bytes per second.
-const LINK: f64 = 12.5e6;
+const LINK_BYTES_PER_SEC: f64 = 12.5e6;
 
-fn link() -> Rate {
-    Rate::new(LINK).expect("the constant is a valid rate")
+fn link_rate() -> Rate {
+    Rate::new(LINK_BYTES_PER_SEC).expect("the constant is a valid rate")
 }
 
 /// Hosts under one switch.
 fn big_switch(hosts: u32) -> Topology {
-    Plan::BigSwitch { hosts, rate: link() }.build().expect("the plan is valid")
+    TopologyTemplate::BigSwitch { hosts, rate: link_rate() }.build().expect("the plan is valid")
 }
 
 /// The page: real traffic next to the papers' figures and the simulator's.
@@ -106,9 +111,9 @@ fn big_switch(hosts: u32) -> Topology {
 /// If the testbed cannot be created, an experiment fails, or a signal stops the work.
 pub fn page(options: &Options, progress: &Progress) -> Result<String, Failure> {
     // A signal must not keep the testbed from being removed.
-    interrupt::watch();
+    interrupt::record_signals();
     let mut out = head(options);
-    for experiment in &options.only {
+    for experiment in &options.experiments {
         out.push_str(&format!("## {}\n\n", experiment.heading()));
         out.push_str(&match experiment {
             Experiment::Netshare => netshare::section(&options.bed, options.phase, progress),
@@ -118,7 +123,7 @@ pub fn page(options: &Options, progress: &Progress) -> Result<String, Failure> {
             Experiment::Overheads => overheads::section(progress),
         }?);
     }
-    Ok(doc::tidy(out))
+    Ok(markdown::collapse_blank_lines(out))
 }
 
 fn head(options: &Options) -> String {
@@ -127,26 +132,27 @@ fn head(options: &Options) -> String {
         "# Real traffic\n\n\
          Measured by `{}`{commit} on {}.\n\n\
          The command needs root. It sends traffic between network namespaces of one machine, which veth pairs join; HTB at the end of every \
-         link limits the rate ([the testbed](../testbed.md)). TCP uses `{CONGESTION}`. Measured figures depend on the machine and on its \
+         link limits the rate ([the testbed](../testbed.md)). TCP uses `{CONGESTION_CONTROL}`. Measured figures depend on the machine and on its \
          other load. Published figures are quoted with their place in the paper. Simulated figures are those of the fluid simulator for \
          the same scenario.\n\n",
         command(options),
-        machine(),
+        machine_description(),
     )
 }
 
 /// The command that writes the page with these options.
 fn command(options: &Options) -> String {
     let mut command = "weir reproduce live --out docs/results/live.md".to_owned();
-    if options.phase.get() != PHASE {
+    if options.phase.get() != PAPER_PHASE_SECS {
         command.push_str(&format!(" --phase {}", options.phase));
     }
-    if options.coflows != COFLOWS {
+    if options.coflows != MAX_COFLOWS {
         command.push_str(&format!(" --coflows {}", options.coflows));
     }
-    if options.only != Experiment::ALL {
-        let only: Vec<&str> = options.only.iter().map(|experiment| experiment.names().0).collect();
-        command.push_str(&format!(" --only {}", only.join(",")));
+    if options.experiments != Experiment::ALL {
+        let names: Vec<&str> =
+            options.experiments.iter().map(|experiment| experiment.name_and_heading().0).collect();
+        command.push_str(&format!(" --only {}", names.join(",")));
     }
     command
 }
@@ -159,7 +165,7 @@ fn commit() -> Option<String> {
 }
 
 /// The kernel and the number of processors.
-fn machine() -> String {
+fn machine_description() -> String {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     // A distribution's suffix follows the version.
     let version = release.split(['-', '+', '\n']).next().unwrap_or_default();
@@ -174,15 +180,15 @@ mod tests {
     #[test]
     fn page_names_command_and_machine_on_the_line_after_the_title() {
         let bed = "bed".parse().unwrap();
-        let (only, phase) = (Experiment::ALL.to_vec(), Time::new(PHASE).unwrap());
-        let mut options = Options { only, phase, coflows: COFLOWS, bed };
+        let (experiments, phase) = (Experiment::ALL.to_vec(), Time::new(PAPER_PHASE_SECS).unwrap());
+        let mut options = Options { experiments, phase, coflows: MAX_COFLOWS, bed };
         let page = head(&options);
         let line = page.lines().nth(2).unwrap();
         assert!(line.starts_with("Measured by `weir reproduce live --out docs/results/live.md`"), "{line}");
         assert!(line.contains(" on Linux ") && line.ends_with(" processors."), "{line}");
         options.phase = Time::new(5.0).unwrap();
         options.coflows = 4;
-        options.only = vec![Experiment::Slice, Experiment::Saba];
+        options.experiments = vec![Experiment::Slice, Experiment::Saba];
         let page = head(&options);
         assert!(page.contains("live.md --phase 5s --coflows 4 --only slice,saba`"), "{page}");
     }

@@ -13,21 +13,21 @@ mod scenario;
 mod shuffles;
 mod throttling;
 
-use crate::{Running, doc};
+use crate::{RunContext, markdown};
 #[cfg(all(feature = "live", target_os = "linux"))]
 pub(crate) use scenario::MBIT;
 #[cfg(all(feature = "live", target_os = "linux"))]
-pub(crate) use throttling::{VARIANTS, table_2};
+pub(crate) use throttling::{MECHANISMS, table_2_scenario};
 use weir_console::failure::Failure;
 
 /// The default number of seeds.
-pub const SEEDS: u64 = 20;
+pub const DEFAULT_SEEDS: u64 = 20;
 
 /// How the page is made.
 struct Context<'a> {
     /// The number of seeds by which connections are hashed to paths.
     seeds: u64,
-    running: &'a Running<'a>,
+    run_context: &'a RunContext<'a>,
 }
 
 /// The page: NetShare's figures, published and measured. Figures that depend on how connections are hashed to paths are
@@ -35,8 +35,8 @@ struct Context<'a> {
 ///
 /// # Errors
 /// If a scenario has no outcome, or a signal stops the work.
-pub fn page(seeds: u64, running: &Running<'_>) -> Result<String, Failure> {
-    let context = Context { seeds, running };
+pub fn page(seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure> {
+    let context = Context { seeds, run_context };
     let table_2 = throttling::Table2::run(&context)?;
     let table_3 = scaling::Table3::run(&context)?;
     let mut out = head(seeds);
@@ -45,11 +45,11 @@ pub fn page(seeds: u64, running: &Running<'_>) -> Result<String, Failure> {
     out.push_str(&shuffles::section(&context)?);
     out.push_str(&scaling::section(&table_3));
     out.push_str(&assumptions::section(&context, &table_2, &table_3)?);
-    Ok(doc::tidy(out))
+    Ok(markdown::collapse_blank_lines(out))
 }
 
 fn head(seeds: u64) -> String {
-    let option = if seeds == SEEDS { String::new() } else { format!(" --seeds {seeds}") };
+    let option = if seeds == DEFAULT_SEEDS { String::new() } else { format!(" --seeds {seeds}") };
     format!(
         "# NetShare, published and measured\n\n\
          Made by `weir reproduce netshare --out docs/results/netshare.md{option}`. The paper is Lam, Radhakrishnan, Vahdat and \

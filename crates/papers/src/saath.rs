@@ -29,11 +29,11 @@ mod timings;
 use std::fmt::Write;
 
 use weir_console::failure::Failure;
-use weir_console::table::bytes;
+use weir_console::table::format_bytes;
 use weir_core::units::{Rate, Time};
-use weir_trace::describe::{self, Description};
+use weir_trace::describe::{self, WorkloadStatistics};
 
-use crate::{Running, Trace, doc};
+use crate::{RunContext, Trace, markdown};
 use replays::Replays;
 
 /// Options of the page.
@@ -50,48 +50,48 @@ pub struct Options {
 ///
 /// # Errors
 /// If the trace has no coflows or is invalid, a replay has no outcome, or a signal stops the work.
-pub fn page(trace: &Trace, options: &Options, running: &Running<'_>) -> Result<String, Failure> {
+pub fn page(trace: &Trace, options: &Options, run_context: &RunContext<'_>) -> Result<String, Failure> {
     let name = &trace.name;
     if trace.workload.coflows.is_empty() {
         return Err(Failure::input(format_args!("{name}: expected a trace with coflows")));
     }
-    let threshold = describe::threshold(trace.unit);
-    let description = Description::new(&trace.workload, threshold)
+    let threshold = describe::bin_threshold(trace.unit);
+    let description = WorkloadStatistics::new(&trace.workload, threshold)
         .map_err(|error| Failure::input(format_args!("{name}: {error}")))?;
 
     let settings =
         [assumptions::settings(), synchrony::settings(), speedups::settings(), sensitivity::settings()];
-    let replays = Replays::run(trace, options, settings.concat(), running)?;
+    let replays = Replays::run(trace, options, settings.concat(), run_context)?;
 
     let mut out = head(trace, options, &description);
     out.push_str(&published::section(&[
         synchrony::published(&replays, &description),
         speedups::published(&replays),
         sensitivity::published(&replays),
-        speedups::testbed(&replays),
+        speedups::published_testbed(&replays),
     ]));
     out.push_str(&assumptions::section(&replays));
     out.push_str(&synchrony::section(&replays, &trace.workload));
     out.push_str(&speedups::section(&replays, threshold));
     out.push_str(&sensitivity::section(&replays));
     if options.timing {
-        out.push_str(&timings::section(trace, options, running)?);
+        out.push_str(&timings::section(trace, options, run_context)?);
     }
-    let mut out = doc::tidy(out);
+    let mut out = markdown::collapse_blank_lines(out);
     out.truncate(out.trim_end().len());
     out.push('\n');
     Ok(out)
 }
 
 /// The start of the page: its subject, the command that makes it, and the setting.
-fn head(trace: &Trace, options: &Options, description: &Description) -> String {
+fn head(trace: &Trace, options: &Options, description: &WorkloadStatistics) -> String {
     let mut command = format!("weir reproduce saath {} --out docs/results/saath.md", trace.options());
-    for (given, default, option) in [
+    for (value, default, option) in [
         (options.port_rate.to_string(), "1Gbit", "--port-rate"),
         (options.interval.to_string(), "8ms", "--interval"),
     ] {
-        if given != default {
-            write!(command, " {option} {given}").expect("writing to a String does not fail");
+        if value != default {
+            write!(command, " {option} {value}").expect("writing to a String does not fail");
         }
     }
     format!(
@@ -112,7 +112,7 @@ fn head(trace: &Trace, options: &Options, description: &Description) -> String {
         trace.name,
         description.coflows,
         description.flows,
-        bytes(description.bytes),
+        format_bytes(description.bytes),
         description.ports,
         format_args!("1 {} is {} bytes", trace.unit, trace.unit.bytes()),
         options.port_rate,

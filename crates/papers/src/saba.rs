@@ -31,9 +31,9 @@ use std::num::NonZeroU16;
 use weir_console::failure::Failure;
 use weir_core::saba::{Fraction, Sensitivity};
 use weir_sim::outcome::mean;
-use weir_sim::stage::sharing::{Connections, Controllers, Saba, Sharing};
+use weir_sim::stage::sharing::{ConnectionLifetime, ControllerKind, SabaParameters, SharingRule};
 
-use crate::{Running, doc};
+use crate::{RunContext, markdown};
 use simulation::Simulation;
 use testbed::Testbed;
 
@@ -48,7 +48,7 @@ pub struct Options {
 }
 
 /// The default number of setups, the paper's.
-pub const SETUPS: u32 = 500;
+pub const DEFAULT_SETUPS: u32 = 500;
 
 /// Priority levels of InfiniBand (section 7.2).
 const LEVELS: u16 = 16;
@@ -60,9 +60,9 @@ const QUEUES: u16 = 8;
 ///
 /// # Errors
 /// If a simulation has no outcome, or a signal stops the work.
-pub fn page(options: &Options, running: &Running<'_>) -> Result<String, Failure> {
-    let testbed = Testbed::new(options.setups, options.seed, running);
-    let simulation = Simulation::new(options.seed, running);
+pub fn page(options: &Options, run_context: &RunContext<'_>) -> Result<String, Failure> {
+    let testbed = Testbed::new(options.setups, options.seed, run_context);
+    let simulation = Simulation::new(options.seed, run_context);
     let main = studies::main_results(&testbed)?;
     let rivals = rivals::measure(&simulation)?;
     let mut out = head(options);
@@ -72,15 +72,15 @@ pub fn page(options: &Options, running: &Running<'_>) -> Result<String, Failure>
     out.push_str(&rivals::section(&simulation, &rivals));
     out.push_str(&assumptions::section(&testbed, &simulation)?);
     if options.timing {
-        out.push_str(&controller::section(options.seed, running.progress)?);
+        out.push_str(&controller::section(options.seed, run_context.progress)?);
     }
-    Ok(doc::tidy(out))
+    Ok(markdown::collapse_blank_lines(out))
 }
 
 fn head(options: &Options) -> String {
     let mut command = String::from("weir reproduce saba --out docs/results/saba.md");
     for (value, default, option) in
-        [(u64::from(options.setups), u64::from(SETUPS), "--setups"), (options.seed, 1, "--seed")]
+        [(u64::from(options.setups), u64::from(DEFAULT_SETUPS), "--setups"), (options.seed, 1, "--seed")]
     {
         if value != default {
             command.push_str(&format!(" {option} {value}"));
@@ -104,8 +104,8 @@ fn head(options: &Options) -> String {
     )
 }
 
-fn summary(main: &studies::Main, rivals: &rivals::Measured) -> String {
-    let [paper, .., quarter, _] = &rivals.worlds;
+fn summary(main: &studies::MainResults, rivals: &rivals::RivalSpeedups) -> String {
+    let [paper, .., quarter, _] = &rivals.conditions;
     format!(
         "## Summary\n\n\
          - Section 8.2, 32 servers: the average speedup of Saba is {}; the paper has {}.\n\
@@ -118,34 +118,35 @@ fn summary(main: &studies::Main, rivals: &rivals::Measured) -> String {
          speedup (\"Assumptions\").\n\
          - The paper's baseline is slower than max-min: ideal max-min is 1.14 times as fast in section 8.4. The baseline here \
          wastes no bandwidth.\n\n",
-        doc::n(main.saba.all),
-        doc::n(studies::AVERAGE),
-        doc::n(paper.policies[0].all),
-        doc::n(rivals::SABA),
-        doc::n(paper.slowdown),
-        doc::n(quarter.slowdown),
-        doc::n(quarter.policies[0].all),
+        markdown::format_cell(main.saba.mean),
+        markdown::format_cell(studies::PUBLISHED_MEAN_SPEEDUP),
+        markdown::format_cell(paper.policies[0].mean),
+        markdown::format_cell(rivals::PUBLISHED_SABA_SPEEDUP),
+        markdown::format_cell(paper.slowdown),
+        markdown::format_cell(quarter.slowdown),
+        markdown::format_cell(quarter.policies[0].mean),
     )
 }
 
 /// Queues and weights of Saba for so many jobs: `queues` at each port, or a queue and a priority level per job. `floor` is the minimum
 /// weight as a part of an equal share.
-fn saba(
+fn saba_sharing(
     models: Vec<Sensitivity>,
     queues: Option<u16>,
     jobs: usize,
     floor: Fraction,
-    controllers: Controllers,
-) -> Sharing {
-    let own = jobs as u16;
-    Sharing::Saba(Saba {
+    controllers: ControllerKind,
+) -> SharingRule {
+    let one_per_job = jobs as u16;
+    SharingRule::Saba(SabaParameters {
         models,
-        queues: queues.unwrap_or(own),
-        levels: NonZeroU16::new(queues.map_or(own, |_| LEVELS)).expect("a run has at least one job"),
+        queues_per_port: queues.unwrap_or(one_per_job),
+        priority_levels: NonZeroU16::new(queues.map_or(one_per_job, |_| LEVELS))
+            .expect("a run has at least one job"),
         c_saba: Fraction::ALL,
-        floor,
-        connections: Connections::Transfer,
-        controllers,
+        min_share: floor,
+        connection_lifetime: ConnectionLifetime::Transfer,
+        controller_kind: controllers,
     })
 }
 
@@ -164,14 +165,16 @@ mod tests {
     fn saba_page_does_not_depend_on_the_number_of_threads() {
         let progress = Progress::new(true);
         let measured = |jobs| {
-            let running = Running { jobs, progress: &progress };
-            let testbed = Testbed::new(3, 7, &running);
+            let run_context = RunContext { jobs, progress: &progress };
+            let testbed = Testbed::new(3, 7, &run_context);
             let fig8 = studies::main_results(&testbed).unwrap();
-            let simulation = Simulation::new(7, &running);
+            let simulation = Simulation::new(7, &run_context);
             let policies = [simulation::Policy::IdealMaxMin, simulation::SABA];
-            let found = simulation.compare(simulation::QUARTER, simulation::QUARTER, &policies).unwrap();
-            let ideal = found.policies[0].workloads.clone();
-            (fig8.saba.setups, fig8.saba.workloads, found.slowdown.to_bits(), ideal)
+            let comparison = simulation
+                .compare(simulation::QUARTER_TRUNKS, simulation::QUARTER_TRUNKS, &policies)
+                .unwrap();
+            let ideal = comparison.policies[0].workloads.clone();
+            (fig8.saba.setups, fig8.saba.workloads, comparison.slowdown.to_bits(), ideal)
         };
         assert_eq!(measured(1), measured(4));
     }

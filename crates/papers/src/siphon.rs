@@ -14,7 +14,7 @@ mod sort;
 use weir_console::failure::Failure;
 use weir_core::model::WideArea;
 
-use crate::{Running, Trace, doc};
+use crate::{RunContext, Trace, markdown};
 
 /// The links of section 5.3.
 const PRIVATE_CLOUD: (&str, &str) =
@@ -25,25 +25,25 @@ const TABLE_1: (&str, &str) =
     ("examples/wide-area/table-1.toml", include_str!("../../../examples/wide-area/table-1.toml"));
 
 /// The default number of seeds.
-pub const SEEDS: u64 = 5;
+pub const DEFAULT_SEEDS: u64 = 5;
 
 /// The page: Siphon's figures, published and measured, as means over at least two `seeds`.
 ///
 /// # Errors
 /// If a replay has no outcome, or a signal stops the work.
-pub fn page(trace: &Trace, seeds: u64, running: &Running<'_>) -> Result<String, Failure> {
-    let orders = orders::section(&trace.workload, &area(PRIVATE_CLOUD)?, seeds, running)?;
-    let sort = sort::section(&area(TABLE_1)?, seeds)?;
-    Ok(doc::tidy(head(trace, seeds) + &orders + &sort))
+pub fn page(trace: &Trace, seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure> {
+    let orders = orders::section(&trace.workload, &read_wide_area(PRIVATE_CLOUD)?, seeds, run_context)?;
+    let sort = sort::section(&read_wide_area(TABLE_1)?, seeds)?;
+    Ok(markdown::collapse_blank_lines(head(trace, seeds) + &orders + &sort))
 }
 
-fn area((name, text): (&str, &str)) -> Result<WideArea, Failure> {
+fn read_wide_area((name, text): (&str, &str)) -> Result<WideArea, Failure> {
     Ok(weir_trace::wide_area::read_from(text.as_bytes(), name)?)
 }
 
 fn head(trace: &Trace, seeds: u64) -> String {
     let options = trace.options();
-    let option = if seeds == SEEDS { String::new() } else { format!(" --seeds {seeds}") };
+    let option = if seeds == DEFAULT_SEEDS { String::new() } else { format!(" --seeds {seeds}") };
     format!(
         "# Siphon, published and measured\n\n\
          Made by `weir reproduce siphon {options} --out docs/results/siphon.md{option}`. The paper is Liu, Chen and Li, \"Siphon: \

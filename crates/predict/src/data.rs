@@ -15,8 +15,8 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use weir_trace::TraceError;
-use weir_trace::fields::{self, Source};
-use weir_trace::incast::{CONGESTION, is_congestion};
+use weir_trace::incast::{EXPECTED_CONGESTION_CONTROL, is_congestion_control_name};
+use weir_trace::toml_fields::{self, SourceText};
 
 /// The maximum length of a file, in bytes.
 pub const MAX_DATA_BYTES: usize = 4 << 20;
@@ -87,11 +87,11 @@ pub struct Conditions {
     /// Number of concurrent connections.
     pub connections: u32,
     /// Bytes that each connection sent.
-    pub bytes: u32,
+    pub bytes_per_connection: u32,
     /// The congestion control, by its name in the kernel; none if the file does not state it.
-    pub congestion: Option<String>,
+    pub congestion_control: Option<String>,
     /// The queue length from which the switch marked packets, in packets; none if it did not mark.
-    pub marks: Option<u32>,
+    pub marking_threshold_packets: Option<u32>,
 }
 
 /// Runs with the same parameters and at least two buffers. The order of the file has no effect.
@@ -99,7 +99,7 @@ pub struct Conditions {
 pub struct Records {
     conditions: Conditions,
     /// Sorted by buffer, then by loss.
-    all: Vec<Record>,
+    records: Vec<Record>,
 }
 
 impl Records {
@@ -109,31 +109,32 @@ impl Records {
     }
 
     /// The runs, sorted by buffer, then by loss.
-    pub fn all(&self) -> &[Record] {
-        &self.all
+    pub fn as_slice(&self) -> &[Record] {
+        &self.records
     }
 
     /// The buffers, in ascending order.
     pub fn classes(&self) -> Vec<u32> {
-        self.all.chunk_by(|a, b| a.buffer == b.buffer).map(|class| class[0].buffer).collect()
+        self.records.chunk_by(|a, b| a.buffer == b.buffer).map(|class| class[0].buffer).collect()
     }
 
     /// The runs at the buffers in `classes`, in a random order given by `seed`. Every prefix contains each class in
     /// proportion to its number of runs, so a prefix can train and the rest can test (Algorithm 1, line 6).
     pub fn shuffled(&self, classes: &[u32], seed: u32) -> Vec<Record> {
-        let mut chance = ChaCha8Rng::seed_from_u64(u64::from(seed));
-        let mut placed = Vec::new();
-        for class in self.all.chunk_by(|a, b| a.buffer == b.buffer) {
+        let mut rng = ChaCha8Rng::seed_from_u64(u64::from(seed));
+        let mut positioned = Vec::new();
+        for class in self.records.chunk_by(|a, b| a.buffer == b.buffer) {
             let mut class = class.to_vec();
-            class.shuffle(&mut chance);
+            class.shuffle(&mut rng);
             if classes.contains(&class[0].buffer) {
-                let parts = class.len() as f64;
-                placed.extend((0..).zip(class).map(|(at, record)| ((f64::from(at) + 0.5) / parts, record)));
+                let count = class.len() as f64;
+                positioned
+                    .extend((0..).zip(class).map(|(at, record)| ((f64::from(at) + 0.5) / count, record)));
             }
         }
         // A stable sort: of equal positions, the smaller buffer is first.
-        placed.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-        placed.into_iter().map(|(_, record)| record).collect()
+        positioned.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        positioned.into_iter().map(|(_, record)| record).collect()
     }
 }
 
@@ -143,7 +144,7 @@ impl Records {
 /// [`TraceError::Io`] if the file cannot be read; [`TraceError::Field`] for the first invalid field, for too many or no
 /// records, and if there are fewer than 2 or more than [`MAX_CLASSES`] buffers.
 pub fn read(path: &Path) -> Result<Records, TraceError> {
-    fields::open(path, |input, name| read_from(input, name))
+    toml_fields::read_file(path, |input, name| read_from(input, name))
 }
 
 /// Reads measurements from `input`, which errors call `name`.
@@ -151,53 +152,68 @@ pub fn read(path: &Path) -> Result<Records, TraceError> {
 /// # Errors
 /// As for [`read`].
 pub fn read_from<R: Read>(input: R, name: &str) -> Result<Records, TraceError> {
-    let text = fields::read_text(input, name, MAX_DATA_BYTES)?;
-    let source = Source { file: name, text: &text };
+    let text = toml_fields::read_text(input, name, MAX_DATA_BYTES)?;
+    let source = SourceText { file: name, text: &text };
     let mut reader = csv::Reader::from_reader(text.as_bytes());
-    let head = reader.headers().map_err(|error| malformed(source, &error))?.clone();
-    let columns = Columns::of(source, &head)?;
+    let header = reader.headers().map_err(|error| malformed_line_error(source, &error))?.clone();
+    let columns = ColumnIndices::from_header(source, &header)?;
     let mut conditions: Option<Conditions> = None;
-    let mut all = Vec::new();
+    let mut records = Vec::new();
     for line in reader.records() {
-        let line = line.map_err(|error| malformed(source, &error))?;
-        let at = begin(source, line.position());
-        if all.len() == MAX_RECORDS {
+        let line = line.map_err(|error| malformed_line_error(source, &error))?;
+        let byte_offset = line_start(source, line.position());
+        if records.len() == MAX_RECORDS {
             return Err(source.error(
-                at,
+                byte_offset,
                 "file",
                 "more than that",
                 &format!("at most {MAX_RECORDS} records"),
             ));
         }
-        let run = Run { source, at, line: &line };
-        let here = Conditions {
-            connections: run.whole(columns.connections, "connections", u32::MAX)?,
-            bytes: run.whole(columns.bytes, "bytes", u32::MAX)?,
-            congestion: columns.congestion.map(|column| run.name(column)).transpose()?,
-            marks: columns.marks.map_or(Ok(None), |column| run.marks(column))?,
+        let run = Row { source, byte_offset, line: &line };
+        let run_conditions = Conditions {
+            connections: run.parse_integer(columns.connections, "connections", u32::MAX)?,
+            bytes_per_connection: run.parse_integer(columns.bytes, "bytes", u32::MAX)?,
+            congestion_control: columns
+                .congestion
+                .map(|column| run.parse_congestion_control(column))
+                .transpose()?,
+            marking_threshold_packets: columns
+                .marks
+                .map_or(Ok(None), |column| run.parse_marking_threshold(column))?,
         };
-        let first = conditions.get_or_insert_with(|| here.clone());
-        let shown =
+        let first = conditions.get_or_insert_with(|| run_conditions.clone());
+        let format_marks =
             |marks: Option<u32>| marks.map_or_else(|| "nothing".to_owned(), |marks| marks.to_string());
-        run.same(columns.connections, "connections", &here.connections, &first.connections)?;
-        run.same(columns.bytes, "bytes", &here.bytes, &first.bytes)?;
+        run.check_same(columns.connections, "connections", &run_conditions.connections, &first.connections)?;
+        run.check_same(
+            columns.bytes,
+            "bytes",
+            &run_conditions.bytes_per_connection,
+            &first.bytes_per_connection,
+        )?;
         if let (Some(column), Some(own), Some(all)) =
-            (columns.congestion, &here.congestion, &first.congestion)
+            (columns.congestion, &run_conditions.congestion_control, &first.congestion_control)
         {
-            run.same(column, "congestion", own, all)?;
+            run.check_same(column, "congestion", own, all)?;
         }
         if let Some(column) = columns.marks {
-            run.same(column, "marks_packets", &shown(here.marks), &shown(first.marks))?;
+            run.check_same(
+                column,
+                "marks_packets",
+                &format_marks(run_conditions.marking_threshold_packets),
+                &format_marks(first.marking_threshold_packets),
+            )?;
         }
-        let buffer = run.whole(columns.buffer, "buffer_packets", MAX_BUFFER)?;
-        let loss = run.cell(columns.loss).parse().map_err(|_| run.wrong(columns.loss, "loss", LOSS))?;
-        all.push(Record { buffer, loss });
+        let buffer = run.parse_integer(columns.buffer, "buffer_packets", MAX_BUFFER)?;
+        let loss = run.cell(columns.loss).parse().map_err(|_| run.cell_error(columns.loss, "loss", LOSS))?;
+        records.push(Record { buffer, loss });
     }
-    all.sort_by(|a: &Record, b| a.buffer.cmp(&b.buffer).then(a.loss.0.total_cmp(&b.loss.0)));
+    records.sort_by(|a: &Record, b| a.buffer.cmp(&b.buffer).then(a.loss.0.total_cmp(&b.loss.0)));
     let Some(conditions) = conditions else {
         return Err(source.error(text.len(), "file", "no records", "a line for each run"));
     };
-    let records = Records { conditions, all };
+    let records = Records { conditions, records };
     let classes = records.classes().len();
     if !(2..=MAX_CLASSES).contains(&classes) {
         let expected = format!("2 to {MAX_CLASSES} different buffers");
@@ -211,20 +227,20 @@ pub fn read_from<R: Read>(input: R, name: &str) -> Result<Records, TraceError> {
     Ok(records)
 }
 
-fn malformed(source: Source<'_>, error: &csv::Error) -> TraceError {
-    let at = begin(source, error.position());
+fn malformed_line_error(source: SourceText<'_>, error: &csv::Error) -> TraceError {
+    let at = line_start(source, error.position());
     source.error(at, "line", &error.to_string(), "as many cells as the first line has")
 }
 
 /// The byte at which a line begins. The CSV reader's position precedes line ends and blank lines before it.
-fn begin(source: Source<'_>, position: Option<&csv::Position>) -> usize {
+fn line_start(source: SourceText<'_>, position: Option<&csv::Position>) -> usize {
     let at = position.map_or(0, |position| position.byte() as usize);
     let rest = source.text.as_bytes().iter().skip(at);
     at + rest.take_while(|byte| matches!(byte, b'\r' | b'\n')).count()
 }
 
 /// The indices of the columns.
-struct Columns {
+struct ColumnIndices {
     buffer: usize,
     connections: usize,
     bytes: usize,
@@ -234,76 +250,76 @@ struct Columns {
     loss: usize,
 }
 
-impl Columns {
-    fn of(source: Source<'_>, head: &StringRecord) -> Result<Columns, TraceError> {
-        let place = |name: &str| {
-            head.iter().position(|cell| cell == name).ok_or_else(|| {
-                let found = head.iter().collect::<Vec<&str>>().join(",");
+impl ColumnIndices {
+    fn from_header(source: SourceText<'_>, header: &StringRecord) -> Result<ColumnIndices, TraceError> {
+        let index_of = |name: &str| {
+            header.iter().position(|cell| cell == name).ok_or_else(|| {
+                let found = header.iter().collect::<Vec<&str>>().join(",");
                 source.error(0, "columns", &found, &format!("a column `{name}`"))
             })
         };
-        Ok(Columns {
-            buffer: place("buffer_packets")?,
-            connections: place("connections")?,
-            bytes: place("bytes")?,
-            congestion: head.iter().position(|cell| cell == "congestion"),
-            marks: head.iter().position(|cell| cell == "marks_packets"),
-            loss: place("loss")?,
+        Ok(ColumnIndices {
+            buffer: index_of("buffer_packets")?,
+            connections: index_of("connections")?,
+            bytes: index_of("bytes")?,
+            congestion: header.iter().position(|cell| cell == "congestion"),
+            marks: header.iter().position(|cell| cell == "marks_packets"),
+            loss: index_of("loss")?,
         })
     }
 }
 
 /// A line, and its position for errors.
-struct Run<'a> {
-    source: Source<'a>,
-    at: usize,
+struct Row<'a> {
+    source: SourceText<'a>,
+    byte_offset: usize,
     line: &'a StringRecord,
 }
 
-impl Run<'_> {
+impl Row<'_> {
     fn cell(&self, column: usize) -> &str {
         self.line.get(column).expect("the CSV reader refuses lines with fewer cells than the first")
     }
 
-    fn wrong(&self, column: usize, field: &str, expected: &str) -> TraceError {
-        self.source.error(self.at, field, self.cell(column), expected)
+    fn cell_error(&self, column: usize, field: &str, expected: &str) -> TraceError {
+        self.source.error(self.byte_offset, field, self.cell(column), expected)
     }
 
     /// An integer from 1 to `most`.
-    fn whole(&self, column: usize, field: &str, most: u32) -> Result<u32, TraceError> {
-        let value = self.cell(column).parse().ok().filter(|value| (1..=most).contains(value));
-        value.ok_or_else(|| self.wrong(column, field, &format!("a whole number from 1 to {most}")))
+    fn parse_integer(&self, column: usize, field: &str, max: u32) -> Result<u32, TraceError> {
+        let value = self.cell(column).parse().ok().filter(|value| (1..=max).contains(value));
+        value.ok_or_else(|| self.cell_error(column, field, &format!("a whole number from 1 to {max}")))
     }
 
     /// The name of a congestion control.
-    fn name(&self, column: usize) -> Result<String, TraceError> {
+    fn parse_congestion_control(&self, column: usize) -> Result<String, TraceError> {
         let name = self.cell(column);
-        if is_congestion(name) {
+        if is_congestion_control_name(name) {
             Ok(name.to_owned())
         } else {
-            Err(self.wrong(column, "congestion", CONGESTION))
+            Err(self.cell_error(column, "congestion", EXPECTED_CONGESTION_CONTROL))
         }
     }
 
     /// The marking threshold, in packets; none for an empty cell.
-    fn marks(&self, column: usize) -> Result<Option<u32>, TraceError> {
+    fn parse_marking_threshold(&self, column: usize) -> Result<Option<u32>, TraceError> {
         match self.cell(column) {
             "" => Ok(None),
-            _ => self.whole(column, "marks_packets", MAX_BUFFER).map(Some),
+            _ => self.parse_integer(column, "marks_packets", MAX_BUFFER).map(Some),
         }
     }
 
-    fn same<T: PartialEq + fmt::Display>(
+    fn check_same<T: PartialEq + fmt::Display>(
         &self,
         column: usize,
         field: &str,
-        here: &T,
+        value: &T,
         first: &T,
     ) -> Result<(), TraceError> {
-        if here == first {
+        if value == first {
             return Ok(());
         }
-        Err(self.wrong(
+        Err(self.cell_error(
             column,
             field,
             &format!(

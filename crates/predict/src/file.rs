@@ -5,14 +5,14 @@
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use weir_trace::fields::{self, Fields, Value};
-use weir_trace::incast::{CONGESTION, is_congestion};
-use weir_trace::{TraceError, quoted};
+use weir_trace::incast::{EXPECTED_CONGESTION_CONTROL, is_congestion_control_name};
+use weir_trace::toml_fields::{self, TableFields, Value};
+use weir_trace::{TraceError, to_toml_string};
 
+use crate::classifier::{BinaryClassifier, MAX_PARAMETER, SupportVector, TrainingSettings};
 use crate::data::{Conditions, Loss, MAX_BUFFER, MAX_CLASSES, MAX_RECORDS};
-use crate::machine::{MAX_PARAMETER, Machine, Settings, Vector};
-use crate::model::{Model, Training, held_out};
-use crate::predictor::{Predictor, Scale, pairs};
+use crate::model::{Model, Training, test_record_count};
+use crate::predictor::{LossScale, Predictor, class_pairs};
 
 /// The maximum length of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 4 << 20;
@@ -37,10 +37,16 @@ const TABLES: &str = "a list of tables";
 /// If `out` fails.
 pub fn write<W: Write>(model: &Model, mut out: W) -> io::Result<()> {
     let (predictor, training) = (&model.predictor, &model.training);
-    let (low, high) = predictor.scale.ends();
-    let Conditions { connections, bytes, congestion, marks } = &training.conditions;
-    let congestion =
-        congestion.as_ref().map_or_else(String::new, |name| format!("congestion = {}\n", quoted(name)));
+    let (low, high) = predictor.scale.range();
+    let Conditions {
+        connections,
+        bytes_per_connection: bytes,
+        congestion_control: congestion,
+        marking_threshold_packets: marks,
+    } = &training.conditions;
+    let congestion = congestion
+        .as_ref()
+        .map_or_else(String::new, |name| format!("congestion = {}\n", to_toml_string(name)));
     let marks = marks.map_or_else(String::new, |marks| format!("marks = {marks}\n"));
     let (c, gamma) = (training.settings.c(), training.settings.gamma());
     writeln!(
@@ -65,19 +71,19 @@ pub fn write<W: Write>(model: &Model, mut out: W) -> io::Result<()> {
         training.data,
         training.seed,
         predictor.classes,
-        quoted(&training.data),
+        to_toml_string(&training.data),
         training.seed,
-        training.trained,
-        training.held_out,
-        training.right,
+        training.training_records,
+        training.test_records,
+        training.correct_predictions,
     )?;
-    for (smaller, larger, machine) in predictor.machines() {
+    for (smaller, larger, machine) in predictor.classifiers() {
         writeln!(out, "\n[[machine]]\nsmaller = {smaller}\nlarger = {larger}\nrho = {:?}", machine.rho)?;
         writeln!(
             out,
             "# Scaled losses, and their multipliers: above 0 for the smaller buffer.\nvectors = ["
         )?;
-        for Vector { x, coefficient } in &machine.vectors {
+        for SupportVector { x, coefficient } in &machine.vectors {
             writeln!(out, "  [{x:?}, {coefficient:?}],")?;
         }
         writeln!(out, "]")?;
@@ -90,7 +96,7 @@ pub fn write<W: Write>(model: &Model, mut out: W) -> io::Result<()> {
 /// # Errors
 /// [`TraceError::Io`] if the file cannot be read; [`TraceError::Field`] for the first invalid field.
 pub fn read(path: &Path) -> Result<Model, TraceError> {
-    fields::open(path, |input, name| read_from(input, name))
+    toml_fields::read_file(path, |input, name| read_from(input, name))
 }
 
 /// Reads a model from `input`, which errors call `name`.
@@ -98,155 +104,182 @@ pub fn read(path: &Path) -> Result<Model, TraceError> {
 /// # Errors
 /// As for [`read`].
 pub fn read_from<R: Read>(input: R, name: &str) -> Result<Model, TraceError> {
-    fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), from_fields)
+    toml_fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), from_fields)
 }
 
 /// The model described by the keys of a file.
-fn from_fields(mut fields: Fields<'_>) -> Result<Model, TraceError> {
-    features(&mut fields)?;
-    let scale = scale(&mut fields)?;
-    let classes = classes(&mut fields)?;
-    let value = fields.need("training", "a table")?;
-    let training = training(fields.table(&value, "training ".to_owned())?)?;
-    let listed = fields.need("machine", TABLES)?;
-    let tables = fields.list(&listed, TABLES)?;
+fn from_fields(mut fields: TableFields<'_>) -> Result<Model, TraceError> {
+    check_features(&mut fields)?;
+    let scale = read_scale(&mut fields)?;
+    let classes = read_classes(&mut fields)?;
+    let value = fields.required("training", "a table")?;
+    let training = read_training(fields.read_table(&value, "training ".to_owned())?)?;
+    let machines_value = fields.required("machine", TABLES)?;
+    let tables = fields.read_list(&machines_value, TABLES)?;
     fields.finish()?;
-    let count = pairs(classes.len()).count();
+    let count = class_pairs(classes.len()).count();
     if tables.len() != count {
         let found = format!("{} tables", tables.len());
-        return Err(fields.wrong_at("machine", &found, &format!("{count}, one for each pair of classes")));
+        return Err(fields.key_error("machine", &found, &format!("{count}, one for each pair of classes")));
     }
     let mut machines = Vec::with_capacity(count);
-    for ((number, table), (a, b)) in (1..).zip(tables).zip(pairs(classes.len())) {
-        let table = fields.table(&table, format!("machine {number} "))?;
-        machines.push(machine(table, [classes[a], classes[b]], training.settings.c())?);
+    for ((number, table), (a, b)) in (1..).zip(tables).zip(class_pairs(classes.len())) {
+        let table = fields.read_table(&table, format!("machine {number} "))?;
+        machines.push(read_classifier(table, [classes[a], classes[b]], training.settings.c())?);
     }
-    let predictor = Predictor { classes, scale, gamma: training.settings.gamma(), machines };
+    let predictor = Predictor { classes, scale, gamma: training.settings.gamma(), classifiers: machines };
     Ok(Model { predictor, training })
 }
 
-fn features(fields: &mut Fields<'_>) -> Result<(), TraceError> {
+fn check_features(fields: &mut TableFields<'_>) -> Result<(), TraceError> {
     let expected = format!("[\"{FEATURE}\"]: this version knows no other features");
-    let value = fields.need("features", &expected)?;
-    match fields.list(&value, &expected)?.as_slice() {
-        [one] if fields.text(one, &expected)? == FEATURE => Ok(()),
-        _ => Err(fields.wrong(&value, &expected)),
+    let value = fields.required("features", &expected)?;
+    match fields.read_list(&value, &expected)?.as_slice() {
+        [one] if fields.read_string(one, &expected)? == FEATURE => Ok(()),
+        _ => Err(fields.value_error(&value, &expected)),
     }
 }
 
-fn scale(fields: &mut Fields<'_>) -> Result<Scale, TraceError> {
+fn read_scale(fields: &mut TableFields<'_>) -> Result<LossScale, TraceError> {
     const ENDS: &str = "the lowest and the highest loss, from 0 to 1";
-    let value = fields.need("scale", ENDS)?;
-    let [low, high] = pair(fields, &value, ENDS)?;
+    let value = fields.required("scale", ENDS)?;
+    let [low, high] = read_pair(fields, &value, ENDS)?;
     let ends = Loss::new(low).ok().zip(Loss::new(high).ok());
-    ends.and_then(|(low, high)| Scale::new(low, high)).ok_or_else(|| fields.wrong(&value, ENDS))
+    ends.and_then(|(low, high)| LossScale::new(low, high)).ok_or_else(|| fields.value_error(&value, ENDS))
 }
 
 /// A list of two numbers.
-fn pair(fields: &Fields<'_>, value: &Value<'_>, expected: &str) -> Result<[f64; 2], TraceError> {
-    match fields.list(value, expected)?.as_slice() {
-        [a, b] => Ok([fields.float(a)?, fields.float(b)?]),
-        _ => Err(fields.wrong(value, expected)),
+fn read_pair(fields: &TableFields<'_>, value: &Value<'_>, expected: &str) -> Result<[f64; 2], TraceError> {
+    match fields.read_list(value, expected)?.as_slice() {
+        [a, b] => Ok([fields.read_number(a)?, fields.read_number(b)?]),
+        _ => Err(fields.value_error(value, expected)),
     }
 }
 
-fn classes(fields: &mut Fields<'_>) -> Result<Vec<u32>, TraceError> {
+fn read_classes(fields: &mut TableFields<'_>) -> Result<Vec<u32>, TraceError> {
     let expected = format!("2 to {MAX_CLASSES} buffers from 1 to {MAX_BUFFER} packets, the smallest first");
-    let value = fields.need("classes", &expected)?;
-    let listed = fields.list(&value, &expected)?;
+    let value = fields.required("classes", &expected)?;
+    let listed = fields.read_list(&value, &expected)?;
     if !(2..=MAX_CLASSES).contains(&listed.len()) {
-        return Err(fields.wrong(&value, &expected));
+        return Err(fields.value_error(&value, &expected));
     }
     let mut classes = Vec::with_capacity(listed.len());
     for value in &listed {
-        let class = fields.whole(value, &expected)?;
+        let class = fields.read_u32(value, &expected)?;
         if !(1..=MAX_BUFFER).contains(&class) || classes.last().is_some_and(|last| class <= *last) {
-            return Err(fields.wrong(value, &expected));
+            return Err(fields.value_error(value, &expected));
         }
         classes.push(class);
     }
     Ok(classes)
 }
 
-fn training(mut fields: Fields<'_>) -> Result<Training, TraceError> {
+fn read_training(mut fields: TableFields<'_>) -> Result<Training, TraceError> {
     const NAME: &str = "a name without control characters";
-    let value = fields.need("data", NAME)?;
-    let data = fields.text(&value, NAME)?.to_owned();
+    let value = fields.required("data", NAME)?;
+    let data = fields.read_string(&value, NAME)?.to_owned();
     if data.contains(char::is_control) {
-        return Err(fields.wrong(&value, NAME));
+        return Err(fields.value_error(&value, NAME));
     }
     let conditions = Conditions {
-        connections: whole(&mut fields, "connections", 1, u32::MAX)?,
-        bytes: whole(&mut fields, "bytes", 1, u32::MAX)?,
-        congestion: congestion(&mut fields)?,
-        marks: if fields.has("marks") { Some(whole(&mut fields, "marks", 1, MAX_BUFFER)?) } else { None },
+        connections: read_integer(&mut fields, "connections", 1, u32::MAX)?,
+        bytes_per_connection: read_integer(&mut fields, "bytes", 1, u32::MAX)?,
+        congestion_control: read_congestion_control(&mut fields)?,
+        marking_threshold_packets: if fields.has_key("marks") {
+            Some(read_integer(&mut fields, "marks", 1, MAX_BUFFER)?)
+        } else {
+            None
+        },
     };
-    let seed = fields.count("seed")?;
+    let seed = fields.required_u32("seed")?;
     let mut parameter = |key| {
         let expected = format!("a number above 0 and up to {MAX_PARAMETER:e}");
-        let value = fields.need(key, &expected)?;
-        let number = fields.float(&value)?;
-        Settings::new(number, number).map(|_| number).map_err(|_| fields.wrong(&value, &expected))
+        let value = fields.required(key, &expected)?;
+        let number = fields.read_number(&value)?;
+        TrainingSettings::new(number, number)
+            .map(|_| number)
+            .map_err(|_| fields.value_error(&value, &expected))
     };
     let (c, gamma) = (parameter("c")?, parameter("gamma")?);
-    let settings = Settings::new(c, gamma).expect("both values were accepted as parameters above");
-    let most = MAX_RECORDS as u32;
-    let trained = whole(&mut fields, "trained", 2, most)?;
-    let tested = whole(&mut fields, "held-out", 1, most)?;
-    let right = whole(&mut fields, "right", 0, tested)?;
+    let settings = TrainingSettings::new(c, gamma).expect("both values were accepted as parameters above");
+    let max_records = MAX_RECORDS as u32;
+    let trained = read_integer(&mut fields, "trained", 2, max_records)?;
+    let test_records = read_integer(&mut fields, "held-out", 1, max_records)?;
+    let correct_predictions = read_integer(&mut fields, "right", 0, test_records)?;
     fields.finish()?;
-    let (trained, tested) = (trained as usize, tested as usize);
-    let quarter = held_out(trained + tested);
-    if tested != quarter {
-        let expected = format!("{quarter}, a quarter of all records");
-        return Err(fields.wrong_at("held-out", &tested.to_string(), &expected));
+    let (trained, test_records) = (trained as usize, test_records as usize);
+    let expected_test_records = test_record_count(trained + test_records);
+    if test_records != expected_test_records {
+        let expected = format!("{expected_test_records}, a quarter of all records");
+        return Err(fields.key_error("held-out", &test_records.to_string(), &expected));
     }
-    Ok(Training { data, conditions, seed, settings, trained, held_out: tested, right: right as usize })
+    Ok(Training {
+        data,
+        conditions,
+        seed,
+        settings,
+        training_records: trained,
+        test_records,
+        correct_predictions: correct_predictions as usize,
+    })
 }
 
 /// The optional congestion control, which older models lack.
-fn congestion(fields: &mut Fields<'_>) -> Result<Option<String>, TraceError> {
-    let Some(value) = fields.maybe("congestion") else { return Ok(None) };
-    let name = fields.text(&value, CONGESTION)?;
-    if is_congestion(name) { Ok(Some(name.to_owned())) } else { Err(fields.wrong(&value, CONGESTION)) }
+fn read_congestion_control(fields: &mut TableFields<'_>) -> Result<Option<String>, TraceError> {
+    let Some(value) = fields.optional("congestion") else { return Ok(None) };
+    let name = fields.read_string(&value, EXPECTED_CONGESTION_CONTROL)?;
+    if is_congestion_control_name(name) {
+        Ok(Some(name.to_owned()))
+    } else {
+        Err(fields.value_error(&value, EXPECTED_CONGESTION_CONTROL))
+    }
 }
 
-fn whole(fields: &mut Fields<'_>, key: &'static str, least: u32, most: u32) -> Result<u32, TraceError> {
-    let expected = format!("a whole number from {least} to {most}");
-    let value = fields.need(key, &expected)?;
-    let number = fields.whole(&value, &expected)?;
-    if (least..=most).contains(&number) { Ok(number) } else { Err(fields.wrong(&value, &expected)) }
+fn read_integer(
+    fields: &mut TableFields<'_>,
+    key: &'static str,
+    min: u32,
+    max: u32,
+) -> Result<u32, TraceError> {
+    let expected = format!("a whole number from {min} to {max}");
+    let value = fields.required(key, &expected)?;
+    let number = fields.read_u32(&value, &expected)?;
+    if (min..=max).contains(&number) { Ok(number) } else { Err(fields.value_error(&value, &expected)) }
 }
 
-fn machine(mut fields: Fields<'_>, classes: [u32; 2], c: f64) -> Result<Machine, TraceError> {
+fn read_classifier(
+    mut fields: TableFields<'_>,
+    classes: [u32; 2],
+    c: f64,
+) -> Result<BinaryClassifier, TraceError> {
     for (key, class) in [("smaller", classes[0]), ("larger", classes[1])] {
         let expected = format!("{class}: machines are for the pairs of classes, in order");
-        let value = fields.need(key, &expected)?;
-        if fields.whole(&value, &expected)? != class {
-            return Err(fields.wrong(&value, &expected));
+        let value = fields.required(key, &expected)?;
+        if fields.read_u32(&value, &expected)? != class {
+            return Err(fields.value_error(&value, &expected));
         }
     }
     let expected = format!("a number from -{MAX_RHO:e} to {MAX_RHO:e}");
-    let value = fields.need("rho", &expected)?;
-    let rho = fields.float(&value)?;
+    let value = fields.required("rho", &expected)?;
+    let rho = fields.read_number(&value)?;
     if !(-MAX_RHO..=MAX_RHO).contains(&rho) {
-        return Err(fields.wrong(&value, &expected));
+        return Err(fields.value_error(&value, &expected));
     }
     let expected =
         format!("1 to {MAX_RECORDS} pairs of a scaled loss from -1 to 1 and a multiplier from -C to C");
-    let value = fields.need("vectors", &expected)?;
-    let listed = fields.list(&value, &expected)?;
+    let value = fields.required("vectors", &expected)?;
+    let listed = fields.read_list(&value, &expected)?;
     fields.finish()?;
     if !(1..=MAX_RECORDS).contains(&listed.len()) {
-        return Err(fields.wrong_at("vectors", &format!("{} pairs", listed.len()), &expected));
+        return Err(fields.key_error("vectors", &format!("{} pairs", listed.len()), &expected));
     }
     let mut vectors = Vec::with_capacity(listed.len());
     for value in &listed {
-        let [x, coefficient] = pair(&fields, value, &expected)?;
+        let [x, coefficient] = read_pair(&fields, value, &expected)?;
         if !((-1.0..=1.0).contains(&x) && (-c..=c).contains(&coefficient)) {
-            return Err(fields.wrong(value, &expected));
+            return Err(fields.value_error(value, &expected));
         }
-        vectors.push(Vector { x, coefficient });
+        vectors.push(SupportVector { x, coefficient });
     }
-    Ok(Machine { vectors, rho })
+    Ok(BinaryClassifier { vectors, rho })
 }

@@ -6,7 +6,7 @@
 //!
 //! 1. [`data`]: losses are measured at known buffers.
 //! 2. [`Predictor`]: a classifier learns to predict the buffer from the loss (Algorithm 1: C-SVC, one against one).
-//! 3. [`connections`]: DCTCP's theorem gives the number of connections that fit into a buffer.
+//! 3. [`max_connections`]: DCTCP's theorem gives the number of connections that fit into a buffer.
 //!
 //! [`mod@file`] stores a trained [`Model`] with its origin.
 //!
@@ -22,22 +22,24 @@
 pub mod data;
 pub mod file;
 
-mod machine;
+mod classifier;
 mod model;
 mod predictor;
 
+pub use classifier::{
+    BinaryClassifier, MAX_PARAMETER, SupportVector, TrainingSettingError, TrainingSettings,
+};
 pub use data::{Loss, LossError, Record, Records};
-pub use machine::{MAX_PARAMETER, Machine, SettingError, Settings, Vector};
 pub use model::{BufferAccuracy, Model, Training};
-pub use predictor::{Answer, Predictor, Scale, TrainError};
+pub use predictor::{LossScale, Prediction, Predictor, TrainError};
 
 /// The number of connections that fit into a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fit {
+pub struct ConnectionLimit {
     /// Number of connections, at least 1.
     pub connections: u32,
     /// Whether the theorem gives 0; `connections` is then 1, which a receiver needs to receive anything.
-    pub least: bool,
+    pub is_clamped: bool,
 }
 
 /// Theorem 4.1, q = k + n: the number of connections `n` that fit into a buffer of `q` packets if switches mark from `k`
@@ -45,7 +47,7 @@ pub struct Fit {
 ///
 /// If k >= q, the buffer is full before the switch marks a packet, so any number of connections loses packets. The result
 /// is then 1, which loses least.
-pub fn connections(buffer: u32, threshold: u32) -> Fit {
+pub fn max_connections(buffer: u32, threshold: u32) -> ConnectionLimit {
     let fit = buffer.saturating_sub(threshold);
-    Fit { connections: fit.max(1), least: fit == 0 }
+    ConnectionLimit { connections: fit.max(1), is_clamped: fit == 0 }
 }

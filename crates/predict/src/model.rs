@@ -1,7 +1,7 @@
 //! A trained predictor with its origin and accuracy.
 
+use crate::classifier::TrainingSettings;
 use crate::data::{Conditions, Record, Records};
-use crate::machine::Settings;
 use crate::predictor::{Predictor, TrainError};
 
 /// The origin and accuracy of a predictor.
@@ -14,19 +14,19 @@ pub struct Training {
     /// The seed that split the records.
     pub seed: u32,
     /// The training parameters.
-    pub settings: Settings,
+    pub settings: TrainingSettings,
     /// Number of training records.
-    pub trained: usize,
+    pub training_records: usize,
     /// Number of test records.
-    pub held_out: usize,
+    pub test_records: usize,
     /// Number of test records that were predicted correctly.
-    pub right: usize,
+    pub correct_predictions: usize,
 }
 
 impl Training {
     /// The fraction of test records that were predicted correctly.
     pub fn accuracy(&self) -> f64 {
-        self.right as f64 / self.held_out as f64
+        self.correct_predictions as f64 / self.test_records as f64
     }
 }
 
@@ -38,11 +38,11 @@ pub struct BufferAccuracy {
     /// The mean loss over all records, from 0 to 1.
     pub mean_loss: f64,
     /// Number of training records.
-    pub trained: usize,
+    pub training_records: usize,
     /// Number of test records; can be 0.
-    pub held_out: usize,
+    pub test_records: usize,
     /// Number of test records that were predicted correctly.
-    pub right: usize,
+    pub correct_predictions: usize,
 }
 
 /// A predictor with its origin and accuracy.
@@ -59,18 +59,23 @@ impl Model {
     ///
     /// # Errors
     /// As for [`Predictor::train`].
-    pub fn train(records: &Records, data: &str, seed: u32, settings: Settings) -> Result<Model, TrainError> {
+    pub fn train(
+        records: &Records,
+        data: &str,
+        seed: u32,
+        settings: TrainingSettings,
+    ) -> Result<Model, TrainError> {
         let order = records.shuffled(&records.classes(), seed);
-        let (train, test) = order.split_at(order.len() - held_out(order.len()));
+        let (train, test) = order.split_at(order.len() - test_record_count(order.len()));
         let predictor = Predictor::train(train, &settings)?;
         let training = Training {
             data: data.replace(char::is_control, "?"),
             conditions: records.conditions().clone(),
             seed,
             settings,
-            trained: train.len(),
-            held_out: test.len(),
-            right: predictor.right(test),
+            training_records: train.len(),
+            test_records: test.len(),
+            correct_predictions: predictor.count_correct(test),
         };
         Ok(Model { predictor, training })
     }
@@ -79,18 +84,18 @@ impl Model {
     pub fn accuracies(&self, records: &Records) -> Vec<BufferAccuracy> {
         let classes = self.predictor.classes();
         let order = records.shuffled(classes, self.training.seed);
-        let (train, test) = order.split_at(self.training.trained);
+        let (train, test) = order.split_at(self.training.training_records);
         let accuracy = |&buffer: &u32| {
             let at_buffer = |records: &[Record]| -> Vec<Record> {
                 records.iter().copied().filter(|record| record.buffer == buffer).collect()
             };
-            let (all, tested) = (at_buffer(records.all()), at_buffer(test));
+            let (all, tested) = (at_buffer(records.as_slice()), at_buffer(test));
             BufferAccuracy {
                 buffer,
                 mean_loss: all.iter().map(|record| record.loss.get()).sum::<f64>() / all.len() as f64,
-                trained: at_buffer(train).len(),
-                held_out: tested.len(),
-                right: self.predictor.right(&tested),
+                training_records: at_buffer(train).len(),
+                test_records: tested.len(),
+                correct_predictions: self.predictor.count_correct(&tested),
             }
         };
         classes.iter().map(accuracy).collect()
@@ -108,6 +113,6 @@ impl Model {
 }
 
 /// The number of test records: a quarter, as 100 of the paper's 400, but at least one.
-pub(crate) fn held_out(records: usize) -> usize {
+pub(crate) fn test_record_count(records: usize) -> usize {
     (records / 4).max(1)
 }

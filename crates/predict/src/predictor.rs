@@ -1,33 +1,33 @@
 //! Predicts a buffer from a loss by votes of machines for all pairs of classes.
 
+use crate::classifier::{BinaryClassifier, TrainingSettings};
 use crate::data::{Loss, Record};
-use crate::machine::{Machine, Settings};
 
 /// The linear scaling of losses to -1 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Scale {
+pub struct LossScale {
     low: f64,
     high: f64,
 }
 
-impl Scale {
+impl LossScale {
     /// A scale from the lowest to the highest loss; none if `low` is not below `high`.
-    pub fn new(low: Loss, high: Loss) -> Option<Scale> {
-        (low < high).then_some(Scale { low: low.get(), high: high.get() })
+    pub fn new(low: Loss, high: Loss) -> Option<LossScale> {
+        (low < high).then_some(LossScale { low: low.get(), high: high.get() })
     }
 
     /// The lowest and the highest loss.
-    pub fn ends(&self) -> (f64, f64) {
+    pub fn range(&self) -> (f64, f64) {
         (self.low, self.high)
     }
 
     /// The scaled loss, from -1 to 1; losses outside the range are set to its ends.
-    pub fn of(&self, loss: Loss) -> f64 {
+    pub fn scale_loss(&self, loss: Loss) -> f64 {
         (2.0 * (loss.get() - self.low) / (self.high - self.low) - 1.0).clamp(-1.0, 1.0)
     }
 
     /// Whether a loss is in the range.
-    pub fn holds(&self, loss: Loss) -> bool {
+    pub fn contains(&self, loss: Loss) -> bool {
         (self.low..=self.high).contains(&loss.get())
     }
 }
@@ -37,15 +37,15 @@ impl Scale {
 pub enum TrainError {
     /// There are fewer than two classes.
     #[error("there are records of {0} classes: expected 2 or more")]
-    Classes(usize),
+    TooFewClasses(usize),
     /// All losses are equal.
     #[error("all records have the same loss: expected losses that differ with the buffer")]
-    Same,
+    EqualLosses,
 }
 
 /// A prediction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer {
+pub struct Prediction {
     /// The buffer, in packets.
     pub buffer: u32,
     /// Votes for the buffer. The maximum is the number of classes minus 1.
@@ -56,14 +56,14 @@ pub struct Answer {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Predictor {
     pub(crate) classes: Vec<u32>,
-    pub(crate) scale: Scale,
+    pub(crate) scale: LossScale,
     pub(crate) gamma: f64,
-    /// In the order of [`pairs`].
-    pub(crate) machines: Vec<Machine>,
+    /// In the order of [`class_pairs`].
+    pub(crate) classifiers: Vec<BinaryClassifier>,
 }
 
 /// The pairs of classes, the smaller first: 0 and 1, 0 and 2, ..., 1 and 2, ...
-pub(crate) fn pairs(classes: usize) -> impl Iterator<Item = (usize, usize)> {
+pub(crate) fn class_pairs(classes: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..classes).flat_map(move |smaller| (smaller + 1..classes).map(move |larger| (smaller, larger)))
 }
 
@@ -71,42 +71,44 @@ impl Predictor {
     /// Trains on records in any order. At least O(n^2) for the n records of a pair of classes.
     ///
     /// # Errors
-    /// [`TrainError::Classes`] for fewer than two buffers; [`TrainError::Same`] if all losses are equal.
-    pub fn train(records: &[Record], settings: &Settings) -> Result<Predictor, TrainError> {
+    /// [`TrainError::TooFewClasses`] for fewer than two buffers; [`TrainError::EqualLosses`] if all losses are equal.
+    pub fn train(records: &[Record], settings: &TrainingSettings) -> Result<Predictor, TrainError> {
         let mut records = records.to_vec();
         records.sort_by(|a, b| a.buffer.cmp(&b.buffer).then(a.loss.get().total_cmp(&b.loss.get())));
         let by_class: Vec<&[Record]> = records.chunk_by(|a, b| a.buffer == b.buffer).collect();
         if by_class.len() < 2 {
-            return Err(TrainError::Classes(by_class.len()));
+            return Err(TrainError::TooFewClasses(by_class.len()));
         }
         let losses = || by_class.iter().flat_map(|class| class.iter().map(|record| record.loss));
         let lowest = losses().reduce(|a, b| if b < a { b } else { a });
         let highest = losses().reduce(|a, b| if b > a { b } else { a });
         let ends = lowest.zip(highest).expect("`chunk_by` yields no empty class, and there are two or more");
-        let scale = Scale::new(ends.0, ends.1).ok_or(TrainError::Same)?;
-        let scaled: Vec<Vec<f64>> =
-            by_class.iter().map(|class| class.iter().map(|record| scale.of(record.loss)).collect()).collect();
-        let train = |(a, b): (usize, usize)| Machine::train(&scaled[a], &scaled[b], settings);
+        let scale = LossScale::new(ends.0, ends.1).ok_or(TrainError::EqualLosses)?;
+        let scaled: Vec<Vec<f64>> = by_class
+            .iter()
+            .map(|class| class.iter().map(|record| scale.scale_loss(record.loss)).collect())
+            .collect();
+        let train = |(a, b): (usize, usize)| BinaryClassifier::train(&scaled[a], &scaled[b], settings);
         Ok(Predictor {
             classes: by_class.iter().map(|class| class[0].buffer).collect(),
             scale,
             gamma: settings.gamma(),
-            machines: pairs(scaled.len()).map(train).collect(),
+            classifiers: class_pairs(scaled.len()).map(train).collect(),
         })
     }
 
     /// The most probable buffer at this loss, by votes. Ties go to the smallest buffer.
-    pub fn predict(&self, loss: Loss) -> Answer {
-        let x = self.scale.of(loss);
+    pub fn predict(&self, loss: Loss) -> Prediction {
+        let x = self.scale.scale_loss(loss);
         let mut votes = vec![0; self.classes.len()];
-        for ((smaller, larger), machine) in pairs(self.classes.len()).zip(&self.machines) {
-            votes[if machine.decide(x, self.gamma) > 0.0 { smaller } else { larger }] += 1;
+        for ((smaller, larger), machine) in class_pairs(self.classes.len()).zip(&self.classifiers) {
+            votes[if machine.decision_value(x, self.gamma) > 0.0 { smaller } else { larger }] += 1;
         }
-        elect(&self.classes, &votes)
+        most_voted_class(&self.classes, &votes)
     }
 
     /// The number of records whose buffer is predicted correctly.
-    pub fn right(&self, records: &[Record]) -> usize {
+    pub fn count_correct(&self, records: &[Record]) -> usize {
         records.iter().filter(|record| self.predict(record.loss).buffer == record.buffer).count()
     }
 
@@ -116,7 +118,7 @@ impl Predictor {
     }
 
     /// The scaling of the training losses.
-    pub fn scale(&self) -> &Scale {
+    pub fn scale(&self) -> &LossScale {
         &self.scale
     }
 
@@ -126,17 +128,17 @@ impl Predictor {
     }
 
     /// The machines, each with its smaller and its larger buffer.
-    pub fn machines(&self) -> impl Iterator<Item = (u32, u32, &Machine)> {
-        let pairs = pairs(self.classes.len()).map(|(a, b)| (self.classes[a], self.classes[b]));
-        pairs.zip(&self.machines).map(|((a, b), machine)| (a, b, machine))
+    pub fn classifiers(&self) -> impl Iterator<Item = (u32, u32, &BinaryClassifier)> {
+        let pairs = class_pairs(self.classes.len()).map(|(a, b)| (self.classes[a], self.classes[b]));
+        pairs.zip(&self.classifiers).map(|((a, b), machine)| (a, b, machine))
     }
 }
 
 /// The class with most votes; the smallest if several are equal.
-fn elect(classes: &[u32], votes: &[usize]) -> Answer {
+fn most_voted_class(classes: &[u32], votes: &[usize]) -> Prediction {
     let most = votes.iter().copied().max().unwrap_or(0);
     let first = votes.iter().position(|count| *count == most).unwrap_or(0);
-    Answer { buffer: classes[first], votes: most }
+    Prediction { buffer: classes[first], votes: most }
 }
 
 #[cfg(test)]
@@ -146,17 +148,20 @@ mod tests {
     #[test]
     fn pair_count_matches_algorithm_1() {
         for classes in 2..=16 {
-            assert_eq!(pairs(classes).count(), classes * (classes - 1) / 2);
+            assert_eq!(class_pairs(classes).count(), classes * (classes - 1) / 2);
         }
-        assert_eq!(pairs(3).collect::<Vec<_>>(), [(0, 1), (0, 2), (1, 2)]);
+        assert_eq!(class_pairs(3).collect::<Vec<_>>(), [(0, 1), (0, 2), (1, 2)]);
     }
 
     #[test]
     fn smallest_buffer_wins_ties() {
         let classes = [50, 100, 150];
-        assert_eq!(elect(&classes, &[0, 1, 2]), Answer { buffer: 150, votes: 2 });
+        assert_eq!(most_voted_class(&classes, &[0, 1, 2]), Prediction { buffer: 150, votes: 2 });
         // Each class beats one of the others.
-        assert_eq!(elect(&classes, &[1, 1, 1]), Answer { buffer: 50, votes: 1 });
-        assert_eq!(elect(&[50, 100, 150, 200], &[1, 2, 2, 1]), Answer { buffer: 100, votes: 2 });
+        assert_eq!(most_voted_class(&classes, &[1, 1, 1]), Prediction { buffer: 50, votes: 1 });
+        assert_eq!(
+            most_voted_class(&[50, 100, 150, 200], &[1, 2, 2, 1]),
+            Prediction { buffer: 100, votes: 2 }
+        );
     }
 }

@@ -2,17 +2,17 @@
 
 use std::fmt;
 
-use crate::{Malformed, wire};
+use crate::{MessageError, wire};
 
 /// The maximum length of an interface's name, in bytes.
-const MAX_NAME: usize = 15;
+const MAX_NAME_BYTES: usize = 15;
 
 /// The maximum length of a detail, in bytes.
-const MAX_DETAIL: usize = 200;
+const MAX_DETAIL_BYTES: usize = 200;
 
 /// Why an interface differs from the agent's orders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
+pub enum ConflictReason {
     /// Another process owns the root queueing discipline.
     ForeignQdisc,
     /// The interface does not exist.
@@ -25,19 +25,24 @@ pub enum Reason {
     Refused,
 }
 
-impl Reason {
+impl ConflictReason {
     /// All reasons.
-    pub const ALL: [Reason; 5] =
-        [Reason::ForeignQdisc, Reason::Missing, Reason::Down, Reason::Slow, Reason::Refused];
+    pub const ALL: [ConflictReason; 5] = [
+        ConflictReason::ForeignQdisc,
+        ConflictReason::Missing,
+        ConflictReason::Down,
+        ConflictReason::Slow,
+        ConflictReason::Refused,
+    ];
 
     /// The name in the API and in metrics.
     pub const fn name(self) -> &'static str {
         match self {
-            Reason::ForeignQdisc => "foreign-qdisc",
-            Reason::Missing => "missing",
-            Reason::Down => "down",
-            Reason::Slow => "slow",
-            Reason::Refused => "refused",
+            ConflictReason::ForeignQdisc => "foreign-qdisc",
+            ConflictReason::Missing => "missing",
+            ConflictReason::Down => "down",
+            ConflictReason::Slow => "slow",
+            ConflictReason::Refused => "refused",
         }
     }
 }
@@ -46,17 +51,17 @@ impl Reason {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     interface: String,
-    reason: Reason,
+    reason: ConflictReason,
     detail: String,
 }
 
 impl Conflict {
     /// A conflict at an interface, by the name in the agent's options. `detail` is the queueing discipline, the speed or the
     /// kernel's message; control characters become spaces, and the part after 200 bytes is cut.
-    pub fn new(interface: &str, reason: Reason, detail: &str) -> Conflict {
+    pub fn new(interface: &str, reason: ConflictReason, detail: &str) -> Conflict {
         let mut text: String = detail.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        text.truncate(text.floor_char_boundary(MAX_DETAIL));
-        let name = &interface[..interface.floor_char_boundary(MAX_NAME)];
+        text.truncate(text.floor_char_boundary(MAX_DETAIL_BYTES));
+        let name = &interface[..interface.floor_char_boundary(MAX_NAME_BYTES)];
         Conflict { interface: name.to_owned(), reason, detail: text }
     }
 
@@ -66,7 +71,7 @@ impl Conflict {
     }
 
     /// The reason.
-    pub fn reason(&self) -> Reason {
+    pub fn reason(&self) -> ConflictReason {
         self.reason
     }
 }
@@ -80,23 +85,25 @@ impl fmt::Display for Conflict {
 
 impl From<&Conflict> for wire::Conflict {
     fn from(Conflict { interface, reason, detail }: &Conflict) -> wire::Conflict {
-        let number = Reason::ALL.iter().position(|known| known == reason).map_or(0, |at| at as u32 + 1);
-        wire::Conflict { interface: interface.clone(), reason: number, detail: detail.clone() }
+        let code = ConflictReason::ALL.iter().position(|known| known == reason).map_or(0, |at| at as u32 + 1);
+        wire::Conflict { interface: interface.clone(), reason: code, detail: detail.clone() }
     }
 }
 
 impl TryFrom<wire::Conflict> for Conflict {
-    type Error = Malformed;
+    type Error = MessageError;
 
-    fn try_from(wire::Conflict { interface, reason, detail }: wire::Conflict) -> Result<Conflict, Malformed> {
+    fn try_from(
+        wire::Conflict { interface, reason, detail }: wire::Conflict,
+    ) -> Result<Conflict, MessageError> {
         let is_text = |text: &str, max: usize| text.len() <= max && !text.chars().any(char::is_control);
-        let known = (reason as usize).checked_sub(1).and_then(|at| Reason::ALL.get(at));
-        let is_name = !interface.is_empty() && is_text(&interface, MAX_NAME);
+        let known = (reason as usize).checked_sub(1).and_then(|at| ConflictReason::ALL.get(at));
+        let is_name = !interface.is_empty() && is_text(&interface, MAX_NAME_BYTES);
         match known {
-            Some(&reason) if is_name && is_text(&detail, MAX_DETAIL) => {
+            Some(&reason) if is_name && is_text(&detail, MAX_DETAIL_BYTES) => {
                 Ok(Conflict { interface, reason, detail })
             }
-            _ => Err(Malformed::Conflict),
+            _ => Err(MessageError::Conflict),
         }
     }
 }
@@ -107,13 +114,13 @@ mod tests {
 
     #[test]
     fn conflicts_survive_the_wire_and_invalid_ones_are_refused() {
-        for reason in Reason::ALL {
+        for reason in ConflictReason::ALL {
             let long = format!("a\nb{}", "é".repeat(200));
             let conflict = Conflict::new("eth0", reason, &long);
             let wire = wire::Conflict::from(&conflict);
             assert_eq!(Conflict::try_from(wire), Ok(conflict));
         }
-        let good = wire::Conflict::from(&Conflict::new("eth0", Reason::Down, ""));
+        let good = wire::Conflict::from(&Conflict::new("eth0", ConflictReason::Down, ""));
         for bad in [
             wire::Conflict { reason: 0, ..good.clone() },
             wire::Conflict { reason: 6, ..good.clone() },
@@ -122,13 +129,13 @@ mod tests {
             wire::Conflict { detail: "x".repeat(201), ..good.clone() },
             wire::Conflict { detail: "\n".to_owned(), ..good },
         ] {
-            assert_eq!(Conflict::try_from(bad), Err(Malformed::Conflict));
+            assert_eq!(Conflict::try_from(bad), Err(MessageError::Conflict));
         }
     }
 
     #[test]
     fn a_conflict_reads_as_interface_reason_and_detail() {
-        let text = |detail| Conflict::new("eth0", Reason::ForeignQdisc, detail).to_string();
+        let text = |detail| Conflict::new("eth0", ConflictReason::ForeignQdisc, detail).to_string();
         assert_eq!(text("fq 8001:"), "eth0: foreign-qdisc (fq 8001:)");
         assert_eq!(text(""), "eth0: foreign-qdisc");
     }

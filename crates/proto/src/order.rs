@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Conflict, FRAME, MAX_CLASSES, MAX_ID_LENGTH, PAYLOAD, Refusals, Restored};
+use crate::{Conflict, FRAME_BYTES, MAX_CLASSES, MAX_ID_LENGTH, PAYLOAD_BYTES, Refusals, Restored};
 
 /// The identity of a flow: its coflow's id, and its position in the registration.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,18 +17,18 @@ pub struct FlowKey {
 
 /// The rate at which a host has to send a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pace {
+pub enum OrderedRate {
     /// At most this many bytes of packets with headers per second; above zero.
     Rate(u64),
     /// Without a rate: as plain TCP.
-    Free,
+    Unlimited,
     /// The flow has completed, or another host sends it.
-    Gone,
+    Removed,
 }
 
 /// The payload that a flow of full packets sends at a rate (bytes with headers per second) in a time in seconds.
-pub fn estimate_sent(rate: u64, time: f64) -> f64 {
-    rate as f64 * time * f64::from(PAYLOAD) / f64::from(FRAME)
+pub fn estimate_sent_bytes(rate: u64, seconds: f64) -> f64 {
+    rate as f64 * seconds * f64::from(PAYLOAD_BYTES) / f64::from(FRAME_BYTES)
 }
 
 /// An order to one host or switch.
@@ -41,13 +41,13 @@ pub struct Order {
     /// How long the order holds without another. Then flows are plain TCP.
     pub lease: Duration,
     /// Whether the order is complete: it names all flows and limits. Otherwise those that it does not name stay unchanged.
-    pub whole: bool,
+    pub is_full: bool,
     /// Sorted by key, each once.
-    pub flows: Vec<(FlowKey, Pace)>,
+    pub flows: Vec<(FlowKey, OrderedRate)>,
     /// The changed queues by interface, sorted. Interfaces have the numbers of the host's links.
     pub queues: Vec<(u32, Queues)>,
-    /// The rates at which UDP of this host arrives at others, measured since the last order. Sorted by [`Way`], each once.
-    pub arrivals: Vec<Arrival>,
+    /// The rates at which UDP of this host arrives at others, measured since the last order. Sorted by [`UdpFlow`], each once.
+    pub udp_measurements: Vec<UdpMeasurement>,
     /// The changed limits of observed connections. Sorted by application and peer, each once.
     pub limits: Vec<Limit>,
 }
@@ -58,9 +58,9 @@ pub struct Queues {
     /// The weight of each queue, finite and above zero.
     pub weights: Vec<f64>,
     /// The queue of each class, from 0. Classes count from 1, and the number is the mark (DSCP) of their packets at every port.
-    pub queue_of: Vec<u32>,
+    pub queue_of_class: Vec<u32>,
     /// The class of each application that has one. Sorted by the application's name, which is an id ([`is_id`]).
-    pub classes: Vec<(Arc<str>, u32)>,
+    pub class_of_application: Vec<(Arc<str>, u32)>,
     /// Whether the weights are guaranteed, and so hold without a coordinator. Others end some time after the last order.
     pub guaranteed: bool,
 }
@@ -73,7 +73,7 @@ pub struct Limit {
     /// The peer's address.
     pub peer: IpAddr,
     /// The rate of all these connections together.
-    pub pace: Pace,
+    pub rate: OrderedRate,
 }
 
 /// The demand of connections, as if they had no limit.
@@ -85,24 +85,24 @@ pub enum Demand {
     /// This many bytes of packets with headers per second.
     Rate(u64),
     /// All bandwidth that they can get.
-    All,
+    Unlimited,
 }
 
 /// A report of a host or switch.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Report {
     /// The last order that the agent applied: epoch and sequence number. Zeros before the first.
-    pub obeys: (u64, u64),
-    /// Flows that have ended, or that deviate from [`estimate_sent`] since they were last reported. Sorted by key, each once.
+    pub applied: (u64, u64),
+    /// Flows that have ended, or that deviate from [`estimate_sent_bytes`] since they were last reported. Sorted by key, each once.
     pub flows: Vec<FlowProgress>,
     /// Changed counts of observed connections. Sorted by application and peer, each once.
-    pub found: Vec<Found>,
-    /// The rates of UDP that arrived since the last report. Sorted by [`Way`], each once. Sent only if the coordinator asks for it.
-    pub arrivals: Vec<Arrival>,
+    pub observed: Vec<ObservedConnections>,
+    /// The rates of UDP that arrived since the last report. Sorted by [`UdpFlow`], each once. Sent only if the coordinator asks for it.
+    pub udp_measurements: Vec<UdpMeasurement>,
     /// The orders that the agent refused since it started.
-    pub refusals: Refusals,
+    pub refused_orders: Refusals,
     /// The kernel objects that the agent restored since it started.
-    pub restored: Restored,
+    pub restored_objects: Restored,
     /// The interfaces that differ from the agent's orders now: at most [`MAX_CONFLICTS`].
     ///
     /// [`MAX_CONFLICTS`]: crate::MAX_CONFLICTS
@@ -127,35 +127,35 @@ impl Mark {
 
 /// The UDP packets of one class from one address to another, which throttling treats as one flow (NetShare, section 3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Way {
+pub struct UdpFlow {
     /// The source.
-    pub from: Ipv4Addr,
+    pub src: Ipv4Addr,
     /// The destination.
-    pub to: Ipv4Addr,
+    pub dst: Ipv4Addr,
     /// The mark of the class.
     pub mark: Mark,
 }
 
 /// The rate at which UDP arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Arrival {
+pub struct UdpMeasurement {
     /// The packets that count.
-    pub way: Way,
+    pub flow: UdpFlow,
     /// Bytes of packets with headers per second.
     pub rate: u64,
 }
 
 /// The observed connections of an application with a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct ObservedConnections {
     /// The name of the application.
     pub application: Arc<str>,
     /// The peer's address.
     pub peer: IpAddr,
     /// The number of open connections; 0 after a time without any.
-    pub open: u32,
+    pub open_connections: u32,
     /// The bytes that this host has sent over them, including closed connections.
-    pub sent: u64,
+    pub sent_bytes: u64,
     /// The predicted demand. Sent only if the coordinator asks for it.
     pub demand: Demand,
 }

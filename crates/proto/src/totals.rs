@@ -3,7 +3,7 @@
 use crate::wire::{Refusals, Restored};
 
 /// Counts by name that an agent sums up from its start.
-pub trait Totals: Copy + Default {
+pub trait CounterTotals: Copy + Default {
     /// Applies `op` to each count of `self` and `other`.
     fn combine(self, other: Self, op: impl Fn(u64, u64) -> u64) -> Self;
 
@@ -17,15 +17,15 @@ pub trait Totals: Copy + Default {
     }
 
     /// The sum of both.
-    fn plus(self, more: Self) -> Self {
-        self.combine(more, u64::saturating_add)
+    fn add(self, other: Self) -> Self {
+        self.combine(other, u64::saturating_add)
     }
 }
 
-/// Implements [`Totals`] for a message whose fields are all counts, with their names in metrics.
+/// Implements [`CounterTotals`] for a message whose fields are all counts, with their names in metrics.
 macro_rules! totals {
     ($message:ident: $($field:ident = $name:literal),+) => {
-        impl Totals for $message {
+        impl CounterTotals for $message {
             fn combine(self, other: Self, op: impl Fn(u64, u64) -> u64) -> Self {
                 $message { $($field: op(self.$field, other.$field)),+ }
             }
@@ -49,11 +49,17 @@ mod tests {
 
     #[test]
     fn totals_rise_across_restarts_of_an_agent() {
-        let refused = |older, rate| Refusals { older, rate, ..Refusals::default() };
-        let reported = [refused(2, 1), refused(2, 4), refused(0, 1), refused(0, 1), refused(u64::MAX, 1)];
+        let refused_orders = |older, rate| Refusals { older, rate, ..Refusals::default() };
+        let reported = [
+            refused_orders(2, 1),
+            refused_orders(2, 4),
+            refused_orders(0, 1),
+            refused_orders(0, 1),
+            refused_orders(u64::MAX, 1),
+        ];
         let (mut last, mut sum) = (Refusals::default(), Refusals::default());
         let sums = reported.map(|now| {
-            sum = sum.plus(now.since(last));
+            sum = sum.add(now.since(last));
             last = now;
             (sum.older, sum.rate)
         });

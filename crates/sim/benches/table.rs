@@ -20,27 +20,27 @@ use nix::time::{ClockId, clock_gettime};
 
 use two_tier::Instance;
 use weir_core::model::{CoflowSpec, FlowSpec, Workload};
-use weir_core::policy::{self, TABLE};
-use weir_core::solve::{Class, max_min};
+use weir_core::policy::{self, POLICIES};
+use weir_core::solve::{FlowClass, max_min};
 use weir_core::units::{Bytes, Time};
 use weir_sim::outcome::{mean, percentile};
-use weir_sim::{NoObserver, Options, replay};
+use weir_sim::{NoObserver, ReplayOptions, replay};
 use weir_trace::generate::{Preset, generate};
 use weir_trace::{Limits, TraceUnit};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Policies of the growth tables: one per kind of computation.
-const GROWTH: [&str; 6] = ["saath", "aalo", "fair", "varys", "sincronia", "pfp"];
+const GROWTH_POLICIES: [&str; 6] = ["saath", "aalo", "fair", "varys", "sincronia", "pfp"];
 
 /// Number of coflows of the replays with growing numbers of hosts.
 const HOSTS_COFLOWS: usize = 200;
 
 /// Runs that take more seconds than this are not repeated.
-const SLOW: f64 = 2.0;
+const MAX_REPEATED_SECONDS: f64 = 2.0;
 
 /// Time limit of a replay, including repeats and reading.
-const PATIENCE: Duration = Duration::from_secs(120);
+const REPLAY_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The seed of the generated trace.
 const SEED: u64 = 1;
@@ -49,32 +49,36 @@ fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["replay", axis, times, policy, repeats] => {
-            let workload = Axis::parse(axis)?.stretch(source()?, times.parse()?);
-            println!("{}", Measured::here(&workload, policy, repeats.parse()?)?.print());
+            let workload =
+                GrowthDimension::parse(axis)?.scale_workload(read_or_generate_workload()?, times.parse()?);
+            println!(
+                "{}",
+                ReplayMeasurement::measure_in_process(&workload, policy, repeats.parse()?)?.print()
+            );
             Ok(())
         }
-        [..] => tables(&args),
+        [..] => print_tables(&args),
     }
 }
 
 // Input.
 
 /// Path of the public trace, if it exists: from `WEIR_FB_TRACE`, in `data/` here, or in a sibling directory.
-fn public() -> Option<PathBuf> {
+fn find_public_trace() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("WEIR_FB_TRACE") {
         return Some(path.into());
     }
-    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut places = vec![here.clone()];
-    let beside = here.join("..").read_dir().into_iter().flatten().flatten();
-    places.extend(beside.map(|entry| entry.path()));
-    places.sort();
-    places.iter().map(|place| place.join("data/FB2010-1Hr-150-0.txt")).find(|path| path.is_file())
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut directories = vec![repository.clone()];
+    let siblings = repository.join("..").read_dir().into_iter().flatten().flatten();
+    directories.extend(siblings.map(|entry| entry.path()));
+    directories.sort();
+    directories.iter().map(|place| place.join("data/FB2010-1Hr-150-0.txt")).find(|path| path.is_file())
 }
 
-fn source() -> Result<Workload> {
+fn read_or_generate_workload() -> Result<Workload> {
     let limits = Limits { max_flows: 100_000_000, ..Limits::default() };
-    match public() {
+    match find_public_trace() {
         Some(path) => Ok(weir_trace::read(&path, TraceUnit::MB, &limits)?.workload),
         None => Ok(generate(&Preset::Facebook.spec(SEED), TraceUnit::MB, &limits)?),
     }
@@ -82,36 +86,41 @@ fn source() -> Result<Workload> {
 
 /// Dimension that grows.
 #[derive(Debug, Clone, Copy)]
-enum Axis {
+enum GrowthDimension {
     /// The trace `times` times in sequence.
-    Longer,
+    TraceLength,
     /// The trace `times` times concurrently, each time on other ports.
-    Denser,
+    Concurrency,
     /// Each mapper split into `times` tasks with equal parts of its bytes.
-    Flows,
+    FlowsPerCoflow,
     /// Each port split into `times` ports, and arrivals `times` times as fast: the load of ports is
     /// unchanged.
-    Ports,
+    PortCount,
 }
 
-impl Axis {
-    const ALL: [Axis; 4] = [Axis::Longer, Axis::Denser, Axis::Flows, Axis::Ports];
+impl GrowthDimension {
+    const ALL: [GrowthDimension; 4] = [
+        GrowthDimension::TraceLength,
+        GrowthDimension::Concurrency,
+        GrowthDimension::FlowsPerCoflow,
+        GrowthDimension::PortCount,
+    ];
 
     fn name(self) -> &'static str {
         match self {
-            Axis::Longer => "coflows, one hour after the other",
-            Axis::Denser => "coflows, in the same hour",
-            Axis::Flows => "flows of every coflow",
-            Axis::Ports => "ports, as busy as before",
+            GrowthDimension::TraceLength => "coflows, one hour after the other",
+            GrowthDimension::Concurrency => "coflows, in the same hour",
+            GrowthDimension::FlowsPerCoflow => "flows of every coflow",
+            GrowthDimension::PortCount => "ports, as busy as before",
         }
     }
 
-    fn parse(text: &str) -> Result<Axis> {
-        let found = Axis::ALL.into_iter().find(|axis| axis.name() == text);
+    fn parse(text: &str) -> Result<GrowthDimension> {
+        let found = GrowthDimension::ALL.into_iter().find(|axis| axis.name() == text);
         found.ok_or_else(|| format!("no axis is called {text}").into())
     }
 
-    fn stretch(self, workload: Workload, times: u32) -> Workload {
+    fn scale_workload(self, workload: Workload, times: u32) -> Workload {
         if times == 1 {
             return workload;
         }
@@ -124,14 +133,14 @@ impl Axis {
         };
         let last = workload.coflows.iter().map(|c| c.arrival.get()).fold(0.0, f64::max);
         match self {
-            Axis::Longer => Workload {
+            GrowthDimension::TraceLength => Workload {
                 coflows: copies(&|coflow, copy| {
                     let arrival = coflow.arrival.get() + f64::from(copy) * last;
                     CoflowSpec { arrival: time(arrival), ..coflow.clone() }
                 }),
                 ..workload
             },
-            Axis::Denser => {
+            GrowthDimension::Concurrency => {
                 let mut coflows = copies(&|coflow, copy| {
                     let shifted = |port: u32| (port + copy * (ports / times)) % ports;
                     with_flows(coflow, |f| vec![FlowSpec { src: shifted(f.src), dst: shifted(f.dst), ..*f }])
@@ -139,7 +148,7 @@ impl Axis {
                 coflows.sort_by(|a, b| a.arrival.get().total_cmp(&b.arrival.get()));
                 Workload { coflows, ..workload }
             }
-            Axis::Flows => Workload {
+            GrowthDimension::FlowsPerCoflow => Workload {
                 coflows: coflows
                     .map(|coflow| {
                         with_flows(coflow, |f| {
@@ -150,20 +159,20 @@ impl Axis {
                     .collect(),
                 ..workload
             },
-            Axis::Ports => {
-                let spread = |coflow: &CoflowSpec, port: u32| {
-                    let dice = (coflow.id.wrapping_mul(31).wrapping_add(port.into()))
+            GrowthDimension::PortCount => {
+                let subport = |coflow: &CoflowSpec, port: u32| {
+                    let hash = (coflow.id.wrapping_mul(31).wrapping_add(port.into()))
                         .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                    port * times + (dice >> 33) as u32 % times
+                    port * times + (hash >> 33) as u32 % times
                 };
                 let coflows = coflows
                     .map(|coflow| {
                         with_flows(coflow, |f| {
-                            vec![FlowSpec { src: spread(coflow, f.src), dst: spread(coflow, f.dst), ..*f }]
+                            vec![FlowSpec { src: subport(coflow, f.src), dst: subport(coflow, f.dst), ..*f }]
                         })
                     })
                     .collect();
-                Workload { coflows, ports: ports * times, ..workload }.sped_up(f64::from(times))
+                Workload { coflows, ports: ports * times, ..workload }.with_faster_arrivals(f64::from(times))
             }
         }
     }
@@ -184,64 +193,69 @@ fn with_flows(coflow: &CoflowSpec, change: impl Fn(&FlowSpec) -> Vec<FlowSpec>) 
 // Measurements.
 
 /// Results of one replay process.
-struct Measured {
+struct ReplayMeasurement {
     /// The fastest of the repeats.
     seconds: f64,
     schedules: usize,
     mean_us: f64,
     p99_us: f64,
     /// Peak memory in kilobytes.
-    peak: Option<u64>,
+    peak_kb: Option<u64>,
 }
 
-impl Measured {
-    fn here(workload: &Workload, policy: &str, repeats: usize) -> Result<Measured> {
-        let mut best: Option<Measured> = None;
+impl ReplayMeasurement {
+    fn measure_in_process(workload: &Workload, policy: &str, repeats: usize) -> Result<ReplayMeasurement> {
+        let mut best: Option<ReplayMeasurement> = None;
         for _ in 0..repeats {
-            if best.as_ref().is_some_and(|best| best.seconds > SLOW) {
+            if best.as_ref().is_some_and(|best| best.seconds > MAX_REPEATED_SECONDS) {
                 break;
             }
             let policy = policy::build(policy)?;
-            let clock = Clock::start();
-            let outcome = replay(workload, policy, &Options::default(), &mut NoObserver)?;
+            let clock = CpuClock::start();
+            let outcome = replay(workload, policy, &ReplayOptions::default(), &mut NoObserver)?;
             let seconds = clock.seconds();
             let us: Vec<f64> = outcome.schedule_ns.iter().map(|&ns| f64::from(ns) / 1e3).collect();
             if best.as_ref().is_none_or(|best| seconds < best.seconds) {
-                best = Some(Measured {
+                best = Some(ReplayMeasurement {
                     seconds,
                     schedules: us.len(),
                     mean_us: mean(&us),
                     p99_us: percentile(&us, 99.0),
-                    peak: None,
+                    peak_kb: None,
                 });
             }
         }
         let mut best = best.ok_or("nothing was repeated")?;
-        best.peak = peak();
+        best.peak_kb = peak_memory_kb();
         Ok(best)
     }
 
     fn print(&self) -> String {
-        let peak = self.peak.map_or("-".to_owned(), |kb| kb.to_string());
+        let peak = self.peak_kb.map_or("-".to_owned(), |kb| kb.to_string());
         format!("{} {} {} {} {peak}", self.seconds, self.schedules, self.mean_us, self.p99_us)
     }
 
-    fn parse(text: &str) -> Result<Measured> {
+    fn parse(text: &str) -> Result<ReplayMeasurement> {
         let [seconds, schedules, mean_us, p99_us, peak] = text.split_whitespace().collect::<Vec<_>>()[..]
         else {
             return Err(format!("a replay printed `{text}`").into());
         };
-        Ok(Measured {
+        Ok(ReplayMeasurement {
             seconds: seconds.parse()?,
             schedules: schedules.parse()?,
             mean_us: mean_us.parse()?,
             p99_us: p99_us.parse()?,
-            peak: peak.parse().ok(),
+            peak_kb: peak.parse().ok(),
         })
     }
 
     /// Measures a replay in a separate process. Returns `None` if it exceeds the time limit.
-    fn elsewhere(axis: Axis, times: u32, policy: &str, repeats: u32) -> Result<Option<Measured>> {
+    fn measure_in_subprocess(
+        axis: GrowthDimension,
+        times: u32,
+        policy: &str,
+        repeats: u32,
+    ) -> Result<Option<ReplayMeasurement>> {
         eprintln!("{policy}: {} x {times}", axis.name());
         let mut program = Command::new(std::env::current_exe()?);
         program.args(["replay", axis.name(), &times.to_string(), policy, &repeats.to_string()]);
@@ -250,7 +264,7 @@ impl Measured {
         let status = loop {
             match child.try_wait()? {
                 Some(status) => break status,
-                None if started.elapsed() > PATIENCE => {
+                None if started.elapsed() > REPLAY_TIMEOUT => {
                     child.kill()?;
                     child.wait()?;
                     return Ok(None);
@@ -261,14 +275,14 @@ impl Measured {
         if !status.success() {
             return Err(format!("the replay under {policy} failed").into());
         }
-        let mut printed = String::new();
-        child.stdout.ok_or("its output was piped")?.read_to_string(&mut printed)?;
-        Measured::parse(&printed).map(Some)
+        let mut output = String::new();
+        child.stdout.ok_or("its output was piped")?.read_to_string(&mut output)?;
+        ReplayMeasurement::parse(&output).map(Some)
     }
 }
 
 /// Peak memory of this process, in kilobytes.
-fn peak() -> Option<u64> {
+fn peak_memory_kb() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().strip_suffix("kB")?.trim().parse().ok()
@@ -276,11 +290,11 @@ fn peak() -> Option<u64> {
 
 /// Measures CPU seconds of this thread, which does all the work here. Load from other processes does not
 /// count.
-struct Clock(Duration);
+struct CpuClock(Duration);
 
-impl Clock {
-    fn start() -> Clock {
-        Clock(Clock::now())
+impl CpuClock {
+    fn start() -> CpuClock {
+        CpuClock(CpuClock::now())
     }
 
     fn now() -> Duration {
@@ -288,26 +302,26 @@ impl Clock {
     }
 
     fn seconds(&self) -> f64 {
-        (Clock::now() - self.0).as_secs_f64()
+        (CpuClock::now() - self.0).as_secs_f64()
     }
 }
 
 /// The fastest of several runs and the result of the last one. Slow runs are not repeated.
 fn fastest<T>(runs: usize, mut run: impl FnMut() -> T) -> (f64, T) {
     let mut timed = || {
-        let clock = Clock::start();
-        let given = run();
-        (clock.seconds(), given)
+        let clock = CpuClock::start();
+        let result = run();
+        (clock.seconds(), result)
     };
-    let (mut best, mut given) = timed();
+    let (mut best, mut result) = timed();
     for _ in 1..runs {
-        if best > SLOW {
+        if best > MAX_REPEATED_SECONDS {
             break;
         }
-        let (took, again) = timed();
-        (best, given) = (best.min(took), again);
+        let (seconds, next_result) = timed();
+        (best, result) = (best.min(seconds), next_result);
     }
-    (best, given)
+    (best, result)
 }
 
 // Tables.
@@ -346,43 +360,43 @@ impl Table {
 }
 
 /// Formats with three significant digits.
-fn short(value: f64) -> String {
+fn format_significant(value: f64) -> String {
     let digits = if value <= 0.0 { 0 } else { (2 - value.log10().floor() as i32).clamp(0, 6) };
     format!("{value:.*}", digits as usize)
 }
 
 /// Placeholder for the time of a replay that exceeded the limit.
-fn over() -> String {
-    format!("over {}", PATIENCE.as_secs())
+fn timeout_cell() -> String {
+    format!("over {}", REPLAY_TIMEOUT.as_secs())
 }
 
 fn megabytes(kilobytes: Option<u64>) -> String {
-    kilobytes.map_or("unknown".to_owned(), |kb| short(kb as f64 * 1024.0 / 1e6))
+    kilobytes.map_or("unknown".to_owned(), |kb| format_significant(kb as f64 * 1024.0 / 1e6))
 }
 
 fn strings(cells: &[&dyn Display]) -> Vec<String> {
     cells.iter().map(ToString::to_string).collect()
 }
 
-type Print = fn() -> Result<()>;
+type PrintTable = fn() -> Result<()>;
 
 /// Prints the named tables, or all tables without names.
-fn tables(names: &[String]) -> Result<()> {
-    let known: [(&str, Print); 6] = [
-        ("policies", policies),
-        ("reference", reference),
-        ("growth", growth),
-        ("hosts", hosts),
-        ("orders", orders::print),
-        ("solver", solver),
+fn print_tables(names: &[String]) -> Result<()> {
+    let printers: [(&str, PrintTable); 6] = [
+        ("policies", print_policies),
+        ("reference", print_reference),
+        ("growth", print_growth),
+        ("hosts", print_hosts),
+        ("orders", orders::print_table),
+        ("solver", print_solver),
     ];
-    if let Some(name) = names.iter().find(|name| known.iter().all(|(other, _)| name != other)) {
+    if let Some(name) = names.iter().find(|name| printers.iter().all(|(other, _)| name != other)) {
         return Err(format!(
             "no table is called {name}: expected policies, reference, growth, hosts, orders or solver"
         )
         .into());
     }
-    for (name, print) in known {
+    for (name, print) in printers {
         if names.is_empty() || names.iter().any(|other| other == name) {
             print()?;
         }
@@ -390,11 +404,11 @@ fn tables(names: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn policies() -> Result<()> {
+fn print_policies() -> Result<()> {
     let started = Instant::now();
-    let workload = source()?;
+    let workload = read_or_generate_workload()?;
     let reading = started.elapsed().as_secs_f64();
-    let (name, verb) = match public() {
+    let (name, verb) = match find_public_trace() {
         Some(_) => ("The public coflow-benchmark trace".to_owned(), "reading"),
         None => {
             (format!("The public trace is not here; a trace like it (`facebook`, seed {SEED})"), "making")
@@ -402,14 +416,14 @@ fn policies() -> Result<()> {
     };
     println!("## Replays\n");
     println!(
-        "{name}: {} coflows, {} flows, {} ports of 1 Gbit/s, a schedule every 8 ms. Seconds of one processor, the fastest of three runs (one if it takes over {SLOW} s);",
+        "{name}: {} coflows, {} flows, {} ports of 1 Gbit/s, a schedule every 8 ms. Seconds of one processor, the fastest of three runs (one if it takes over {MAX_REPEATED_SECONDS} s);",
         workload.coflows.len(),
-        workload.flows(),
+        workload.flow_count(),
         workload.ports
     );
     println!(
         "{verb} the trace takes {} s more. The peak of memory is that of the whole process, with the trace.\n",
-        short(reading)
+        format_significant(reading)
     );
     drop(workload);
     let mut table = Table::new(&[
@@ -420,21 +434,35 @@ fn policies() -> Result<()> {
         "schedule P99 (us)",
         "peak memory (MB)",
     ]);
-    for entry in TABLE {
-        let Some(m) = Measured::elsewhere(Axis::Longer, 1, entry.name, 3)? else {
+    for entry in POLICIES {
+        let Some(m) =
+            ReplayMeasurement::measure_in_subprocess(GrowthDimension::TraceLength, 1, entry.name, 3)?
+        else {
             let unknown = || "-".to_owned();
-            table.line(vec![entry.name.to_owned(), over(), unknown(), unknown(), unknown(), unknown()]);
+            table.line(vec![
+                entry.name.to_owned(),
+                timeout_cell(),
+                unknown(),
+                unknown(),
+                unknown(),
+                unknown(),
+            ]);
             continue;
         };
-        let cells =
-            strings(&[&entry.name, &short(m.seconds), &m.schedules, &short(m.mean_us), &short(m.p99_us)]);
-        table.line([cells, vec![megabytes(m.peak)]].concat());
+        let cells = strings(&[
+            &entry.name,
+            &format_significant(m.seconds),
+            &m.schedules,
+            &format_significant(m.mean_us),
+            &format_significant(m.p99_us),
+        ]);
+        table.line([cells, vec![megabytes(m.peak_kb)]].concat());
     }
     table.print();
     Ok(())
 }
 
-fn reference() -> Result<()> {
+fn print_reference() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let demo = weir_trace::read(&root.join("examples/demo.txt"), TraceUnit::MB, &Limits::default())?.workload;
     let mut spec = Preset::Facebook.spec(SEED);
@@ -450,24 +478,25 @@ fn reference() -> Result<()> {
     println!("completion time, over that time.\n");
     let mut table =
         Table::new(&["replay", "flows", "straightforward (s)", "Weir (s)", "ratio", "difference"]);
-    let options = Options::default();
+    let options = ReplayOptions::default();
     let traces = [("examples/demo.txt", &demo), ("120 coflows of `facebook`", &part)];
     for (name, workload) in traces {
-        let places = naive::places(workload);
-        for rule in [naive::Rule::Varys, naive::Rule::Fair] {
+        let places = naive::port_positions(workload);
+        for rule in [naive::ReferencePolicy::Varys, naive::ReferencePolicy::Fair] {
             eprintln!("straightforward {}: {name}", rule.name());
-            let (slow, expected) = fastest(3, || naive::replay(workload, &places, rule, &options));
-            let (fast, ours) = fastest(5, || {
+            let (reference_seconds, expected) =
+                fastest(3, || naive::replay(workload, &places, rule, &options));
+            let (weir_seconds, outcome) = fastest(5, || {
                 replay(workload, policy::build(rule.name()).expect("a known name"), &options, &mut NoObserver)
             });
-            let ours = ours?.ccts();
-            let differences = ours.iter().zip(&expected).map(|(a, b)| (a - b).abs() / b.max(1e-9));
+            let ccts = outcome?.ccts();
+            let differences = ccts.iter().zip(&expected).map(|(a, b)| (a - b).abs() / b.max(1e-9));
             table.line(strings(&[
                 &format!("`{}`, {name}", rule.name()),
-                &workload.flows(),
-                &short(slow),
-                &short(fast),
-                &short(slow / fast),
+                &workload.flow_count(),
+                &format_significant(reference_seconds),
+                &format_significant(weir_seconds),
+                &format_significant(reference_seconds / weir_seconds),
                 &format!("{:.0e}", differences.fold(0.0, f64::max)),
             ]));
         }
@@ -476,12 +505,12 @@ fn reference() -> Result<()> {
     Ok(())
 }
 
-fn growth() -> Result<()> {
+fn print_growth() -> Result<()> {
     println!("## Growth\n");
     println!(
         "Processor seconds of a replay of the first table's trace with once, twice and four times as many of one thing;"
     );
-    println!("the fastest of two runs; one that takes over {SLOW} s is not repeated.\n");
+    println!("the fastest of two runs; one that takes over {MAX_REPEATED_SECONDS} s is not repeated.\n");
     println!("- Coflows, one hour after the other: the same load for longer.");
     println!(
         "- Coflows, in the same hour: copies on other ports, so twice and four times the load and the backlog."
@@ -492,22 +521,22 @@ fn growth() -> Result<()> {
     println!(
         "- Ports, as busy as before: each port is split into two or four, and the arrival rate grows in proportion.\n"
     );
-    let wall = |axis, times, policy| -> Result<Option<f64>> {
-        Ok(Measured::elsewhere(axis, times, policy, 2)?.map(|measured| measured.seconds))
+    let cpu_seconds = |axis, times, policy| -> Result<Option<f64>> {
+        Ok(ReplayMeasurement::measure_in_subprocess(axis, times, policy, 2)?.map(|measured| measured.seconds))
     };
-    let once = GROWTH.map(|policy| wall(Axis::Longer, 1, policy));
-    let once: Vec<Option<f64>> = once.into_iter().collect::<Result<_>>()?;
-    for axis in Axis::ALL {
+    let baseline = GROWTH_POLICIES.map(|policy| cpu_seconds(GrowthDimension::TraceLength, 1, policy));
+    let once: Vec<Option<f64>> = baseline.into_iter().collect::<Result<_>>()?;
+    for axis in GrowthDimension::ALL {
         let head = format!("more {}", axis.name());
         let mut table = Table::new(&[&head, "x1 (s)", "x2 (s)", "x4 (s)", "x2 / x1", "x4 / x1"]);
-        for (policy, once) in GROWTH.into_iter().zip(&once) {
-            let walls = [*once, wall(axis, 2, policy)?, wall(axis, 4, policy)?];
+        for (policy, once) in GROWTH_POLICIES.into_iter().zip(&once) {
+            let walls = [*once, cpu_seconds(axis, 2, policy)?, cpu_seconds(axis, 4, policy)?];
             let ratio = |wall: Option<f64>| match (wall, *once) {
-                (Some(wall), Some(once)) => short(wall / once),
+                (Some(wall), Some(once)) => format_significant(wall / once),
                 _ => "-".to_owned(),
             };
             let mut cells = vec![policy.to_owned()];
-            cells.extend(walls.map(|wall| wall.map_or_else(over, short)));
+            cells.extend(walls.map(|wall| wall.map_or_else(timeout_cell, format_significant)));
             cells.extend([ratio(walls[1]), ratio(walls[2])]);
             table.line(cells);
         }
@@ -516,7 +545,7 @@ fn growth() -> Result<()> {
     Ok(())
 }
 
-fn hosts() -> Result<()> {
+fn print_hosts() -> Result<()> {
     println!("## A decision of Django's against hosts\n");
     println!(
         "Replays of {HOSTS_COFLOWS} generated coflows (`facebook`, seed {SEED}) on this number of hosts. The arrival rate is"
@@ -535,19 +564,27 @@ fn hosts() -> Result<()> {
     for hosts in [16, 32, 64, 128, 256, 512, 1024] {
         eprintln!("django: {hosts} hosts");
         let mut spec = Preset::Facebook.spec(SEED);
-        let as_fast = f64::from(hosts) / f64::from(spec.ports);
+        let arrival_speedup = f64::from(hosts) / f64::from(spec.ports);
         (spec.ports, spec.coflows) = (hosts, HOSTS_COFLOWS);
-        let workload = generate(&spec, TraceUnit::MB, &Limits::default())?.sped_up(as_fast);
-        let m = Measured::here(&workload, "django", 1)?;
-        let each = short(1e3 * m.mean_us / f64::from(hosts));
-        let flows = workload.flows();
-        table.line(strings(&[&hosts, &flows, &m.schedules, &short(m.mean_us), &short(m.p99_us), &each]));
+        let workload =
+            generate(&spec, TraceUnit::MB, &Limits::default())?.with_faster_arrivals(arrival_speedup);
+        let m = ReplayMeasurement::measure_in_process(&workload, "django", 1)?;
+        let ns_per_host = format_significant(1e3 * m.mean_us / f64::from(hosts));
+        let flows = workload.flow_count();
+        table.line(strings(&[
+            &hosts,
+            &flows,
+            &m.schedules,
+            &format_significant(m.mean_us),
+            &format_significant(m.p99_us),
+            &ns_per_host,
+        ]));
     }
     table.print();
     Ok(())
 }
 
-fn solver() -> Result<()> {
+fn print_solver() -> Result<()> {
     println!("## The max-min solver alone\n");
     println!(
         "`weir_core::solve::max_min` on a fabric of 16 cores and 128 edges (4,096 links), every flow from its edge"
@@ -573,29 +610,30 @@ fn solver() -> Result<()> {
     for flows in [10_000, 100_000, 1_000_000] {
         eprintln!("max-min of {flows} flows");
         let instance = Instance::new(flows);
-        let own: Vec<Class<'_>> = instance.routes.iter().map(|links| Class { links, flows: 1.0 }).collect();
+        let flow_classes: Vec<FlowClass<'_>> =
+            instance.routes.iter().map(|links| FlowClass { links, flows: 1.0 }).collect();
         let routes = instance.classes();
-        let classes: Vec<Class<'_>> =
-            routes.iter().map(|(links, flows)| Class { links, flows: *flows }).collect();
-        let (per_flow, rates) = fastest(5, || max_min(&instance.capacities, &own));
+        let classes: Vec<FlowClass<'_>> =
+            routes.iter().map(|(links, flows)| FlowClass { links, flows: *flows }).collect();
+        let (per_flow, rates) = fastest(5, || max_min(&instance.capacities, &flow_classes));
         let (per_route, by_route) = fastest(5, || max_min(&instance.capacities, &classes));
-        let (textbook, expected) = fastest(1, || instance.textbook());
+        let (textbook, expected) = fastest(1, || instance.textbook_rates());
         let rate_of_route = |route| {
-            let place = routes.binary_search_by(|(other, _)| other.cmp(route)).expect("its flow made it");
-            by_route[place]
+            let index = routes.binary_search_by(|(other, _)| other.cmp(route)).expect("its flow made it");
+            by_route[index]
         };
         let differences = instance.routes.iter().zip(rates.iter().zip(&expected)).map(|(route, (a, b))| {
             let per_route = (rate_of_route(route) - b).abs();
             (a - b).abs().max(per_route) / b
         });
-        let ms = |seconds: f64| short(seconds * 1e3);
+        let ms = |seconds: f64| format_significant(seconds * 1e3);
         table.line(strings(&[
             &flows,
             &routes.len(),
             &ms(per_flow),
             &ms(per_route),
             &ms(textbook),
-            &short(textbook / per_flow),
+            &format_significant(textbook / per_flow),
             &format!("{:.0e}", differences.fold(0.0, f64::max)),
         ]));
     }

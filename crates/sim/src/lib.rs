@@ -5,10 +5,10 @@
 //! subjects: [`service`] for services that share a network with paths, [`wide_area`] for coflows between regions, and
 //! [`stage`] for jobs.
 
-pub mod bound;
 pub mod explain;
+pub mod lower_bound;
 pub mod outcome;
-mod ports;
+mod port_numbering;
 pub mod replay;
 pub mod service;
 pub mod stage;
@@ -17,7 +17,7 @@ mod transport;
 pub mod wide_area;
 
 pub use outcome::{CoflowOutcome, JobOutcome, Outcome};
-pub use replay::{NetworkModel, NoObserver, Observer, Options, ReplayError, Snapshot, replay};
+pub use replay::{NetworkModel, NoObserver, Observer, ReplayError, ReplayOptions, Snapshot, replay};
 
 /// Compiles and runs the code of the page on adding a policy.
 #[cfg(doctest)]

@@ -8,7 +8,7 @@ pub struct CoflowOutcome {
     /// Its id in the trace.
     pub id: u64,
     /// Its release: the arrival, or the end of its parents, plus the computing before it.
-    pub arrival: f64,
+    pub released_at: f64,
     /// The end of its last flow.
     pub end: f64,
     /// Number of flows.
@@ -16,9 +16,9 @@ pub struct CoflowOutcome {
     /// Bytes of all flows.
     pub bytes: f64,
     /// The standard deviation of its flows' completion times divided by their mean (Saath Fig. 2c and 13).
-    pub deviation: f64,
+    pub flow_time_deviation: f64,
     /// Whether all its flows have the same size.
-    pub equal_lengths: bool,
+    pub has_equal_flow_sizes: bool,
     /// Whether it met its deadline; `None` without a deadline.
     pub met_deadline: Option<bool>,
     /// The end of each flow, in the order of the specification; empty unless `Options::keep_flows` is set.
@@ -28,7 +28,7 @@ pub struct CoflowOutcome {
 impl CoflowOutcome {
     /// The coflow completion time: from the release to the end of the last flow.
     pub fn cct(&self) -> f64 {
-        self.end - self.arrival
+        self.end - self.released_at
     }
 }
 
@@ -51,7 +51,7 @@ pub struct Outcome {
     /// Jobs in the order of their ids.
     pub jobs: Vec<JobOutcome>,
     /// Number of flows of all coflows.
-    pub flows: usize,
+    pub flow_count: usize,
     /// The end of the last flow, in seconds.
     pub makespan: f64,
     /// By port: bytes sent, including those of restarted flows, divided by the bytes that a port of
@@ -62,7 +62,7 @@ pub struct Outcome {
     /// The time to compute each schedule, in nanoseconds, in the order of schedules.
     pub schedule_ns: Vec<u32>,
     /// The real time of the replay, in seconds.
-    pub wall: f64,
+    pub wall_seconds: f64,
 }
 
 impl Outcome {
@@ -79,18 +79,18 @@ pub fn mean(values: &[f64]) -> f64 {
 
 /// The `p`-th percentile (0 to 100) with linear interpolation between the closest ranks, the default of numpy and R; 0 for
 /// an empty list.
-pub fn percentile(values: &[f64], p: f64) -> f64 {
+pub fn percentile(values: &[f64], percentage: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
-    let rank = p / 100.0 * last as f64;
-    let (low, share) = (rank.floor() as usize, rank.fract());
-    let high = (low + 1).min(last);
-    sorted[low] + (sorted[high] - sorted[low]) * share
+    let rank = percentage / 100.0 * last as f64;
+    let (lower, fraction) = (rank.floor() as usize, rank.fract());
+    let upper = (lower + 1).min(last);
+    sorted[lower] + (sorted[upper] - sorted[lower]) * fraction
 }
 
 /// The standard deviation of the population divided by the mean; 0 for an empty list, or if the mean is 0.
-pub fn deviation(values: impl Iterator<Item = f64> + Clone) -> f64 {
+pub fn coefficient_of_variation(values: impl Iterator<Item = f64> + Clone) -> f64 {
     let count = values.clone().count() as f64;
     let mean = values.clone().sum::<f64>() / count;
     if mean.is_nan() || mean <= 0.0 {

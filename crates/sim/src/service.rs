@@ -1,6 +1,6 @@
 //! Simulates services that share a network over time, with and without NetShare's mechanisms (UCSD 2010, sections 3 and 5).
 //!
-//! [`share`] runs a [`Scenario`] under a [`Mechanism`]. Between two changes, rates are the steady-state rates of the queues
+//! [`run_scenario`] runs a [`Scenario`] under a [`Mechanism`]. Between two changes, rates are the steady-state rates of the queues
 //! ([`weir_core::solve::wfq`]). TCP and queues reach them within some round trips (the paper: under 1 ms); here they need no
 //! time. Mechanisms with limits at hosts measure for 50 ms, and then set the limits for the next 50 ms.
 //!
@@ -32,31 +32,31 @@ use weir_core::units::Time;
 
 use control::Control;
 pub use mechanism::Mechanism;
-pub use outcome::{Phase, Segment, ServicePhase, Shared};
+pub use outcome::{Phase, ScenarioOutcome, Segment, ServicePhase};
 use streams::Streams;
 
 /// The reason why a run has no outcome.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum ShareError {
+pub enum ScenarioRunError {
     /// The scenario is inconsistent.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
     /// The outcome and the paths would need too much memory.
     #[error(
-        "{numbers} numbers over time and links of paths: expected at most {most}; fewer demands, a shorter time or shorter \
+        "{values} numbers over time and links of paths: expected at most {max}; fewer demands, a shorter time or shorter \
          paths have fewer"
     )]
     TooLarge {
         /// An upper bound of their number.
-        numbers: u64,
+        values: u64,
         /// The limit.
-        most: u64,
+        max: u64,
     },
     /// The caller stopped the run.
-    #[error("interrupted at {at}")]
+    #[error("interrupted at {time}")]
     Interrupted {
         /// The simulated time.
-        at: Time,
+        time: Time,
     },
 }
 
@@ -67,31 +67,31 @@ const MAX_NUMBERS: u64 = 100_000_000;
 const SAME_TIME: f64 = 1e-9;
 
 /// Measuring periods in a second.
-const PERIODS: f64 = 1.0 / netshare::PERIOD.get();
+const PERIODS: f64 = 1.0 / netshare::MEASUREMENT_PERIOD.get();
 
 /// Runs a scenario under a mechanism. Calls `go_on` before every step, with the simulated time; if it returns `false`, the run
 /// stops.
 ///
 /// # Errors
 /// If the scenario is inconsistent or too large, or the caller stops the run.
-pub fn share(
+pub fn run_scenario(
     scenario: &Scenario,
     mechanism: Mechanism,
-    mut go_on: impl FnMut(Time) -> bool,
-) -> Result<Shared, ShareError> {
+    mut should_continue: impl FnMut(Time) -> bool,
+) -> Result<ScenarioOutcome, ScenarioRunError> {
     scenario.check()?;
     let changes = changes(scenario);
     let mut streams = Streams::new(scenario, mechanism);
     check_size(scenario, mechanism, &changes, &streams)?;
     let mut control = Control::new(scenario, mechanism, &streams);
-    let mut shared = Shared::new(scenario);
+    let mut shared = ScenarioOutcome::new(scenario);
     let mut events = scenario.events.iter().peekable();
     for phase in changes.windows(2) {
         let mut reroute = false;
-        while let Some(event) = events.next_if(|event| event.at.get() <= phase[0]) {
+        while let Some(event) = events.next_if(|event| event.time.get() <= phase[0]) {
             streams.change(scenario, event);
             control.change(event);
-            reroute |= event.change.reroutes();
+            reroute |= event.change.changes_routes();
         }
         if reroute {
             streams.find_paths(scenario);
@@ -108,8 +108,8 @@ pub fn share(
         shared.begin(phase[0], scenario, &streams);
         let mut now = phase[0];
         while now < phase[1] {
-            if !go_on(at(now)) {
-                return Err(ShareError::Interrupted { at: at(now) });
+            if !should_continue(at(now)) {
+                return Err(ScenarioRunError::Interrupted { time: at(now) });
             }
             let until = control.until(now, phase[1]);
             let settled = streams.solve(|stream| control.limit(stream));
@@ -131,9 +131,9 @@ fn at(seconds: f64) -> Time {
 
 /// When demands begin and end and cables change, from 0 to the end of the scenario, in seconds.
 fn changes(scenario: &Scenario) -> Vec<f64> {
-    let intervals = scenario.demands.iter().flat_map(|demand| &demand.active);
+    let intervals = scenario.demands.iter().flat_map(|demand| &demand.active_intervals);
     let mut times: Vec<f64> = intervals.flat_map(|(from, to)| [from.get(), to.get()]).collect();
-    times.extend(scenario.events.iter().map(|event| event.at.get()));
+    times.extend(scenario.events.iter().map(|event| event.time.get()));
     times.extend([0.0, scenario.end.get()]);
     times.sort_unstable_by(f64::total_cmp);
     times.dedup();
@@ -145,14 +145,14 @@ fn check_size(
     mechanism: Mechanism,
     changes: &[f64],
     streams: &Streams,
-) -> Result<(), ShareError> {
-    let periods = if mechanism.limits() { scenario.end.get() * PERIODS } else { 0.0 };
+) -> Result<(), ScenarioRunError> {
+    let periods = if mechanism.has_limits() { scenario.end.get() * PERIODS } else { 0.0 };
     let steps = changes.len() as u64 + periods as u64;
     // Two numbers of each demand a step, one of each stream a phase, and the links of each stream.
     let of_streams = (changes.len() * streams.len() + streams.hops()) as u64;
     let numbers = steps * 2 * scenario.demands.len() as u64 + of_streams;
     if numbers > MAX_NUMBERS {
-        return Err(ShareError::TooLarge { numbers, most: MAX_NUMBERS });
+        return Err(ScenarioRunError::TooLarge { values: numbers, max: MAX_NUMBERS });
     }
     Ok(())
 }

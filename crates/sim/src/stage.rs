@@ -29,8 +29,8 @@ use weir_core::saba::Fraction;
 use weir_core::saba::profile;
 use weir_core::units::{Bytes, Rate, Time};
 
-use cluster::{ClusterError, Coupling, Options, Placed};
-use sharing::Sharing;
+use cluster::{ClusterError, ClusterOptions, Coupling, PlacedJob};
+use sharing::SharingRule;
 
 /// A step of a job, the same on each of its servers.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,25 +38,25 @@ pub struct Stage {
     /// Computing time before the transfer starts.
     pub compute: Time,
     /// Computing time in parallel with the transfer; the stage lasts until both have ended.
-    pub beside: Time,
+    pub overlapped_compute: Time,
     /// Bytes that each server sends to the others in total, and receives from them.
     pub bytes: Bytes,
     /// The maximum time to wait for the transfer, if any.
-    pub patience: Option<Time>,
+    pub max_transfer_time: Option<Time>,
 }
 
 impl Stage {
     /// The duration of the stage, in seconds, if each server sends and receives at `rate`.
-    pub fn alone(&self, rate: Rate) -> f64 {
-        let patience = self.patience.map_or(f64::INFINITY, Time::get);
+    pub fn duration_alone(&self, rate: Rate) -> f64 {
+        let patience = self.max_transfer_time.map_or(f64::INFINITY, Time::get);
         let moving = self.bytes.get() / rate.get();
-        self.compute.get() + self.beside.get().max(moving.min(patience))
+        self.compute.get() + self.overlapped_compute.get().max(moving.min(patience))
     }
 }
 
 /// A job that can be profiled: its stages, on servers that it does not share.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Profiled {
+pub struct ProfiledJob {
     /// Its stages, in order.
     pub stages: Vec<Stage>,
     /// Number of servers.
@@ -65,20 +65,20 @@ pub struct Profiled {
     pub rate: Rate,
 }
 
-impl profile::Job for Profiled {
+impl profile::Job for ProfiledJob {
     type Error = ClusterError;
 
     /// Runs it alone in the simulator, with all links throttled.
     fn run(&mut self, bandwidth: Fraction) -> Result<Time, ClusterError> {
         let rate = Rate::new(self.rate.get() * bandwidth.get()).unwrap_or(Rate::ZERO);
-        let job = Placed {
+        let job = PlacedJob {
             stages: self.stages.clone(),
             servers: (0..self.servers).collect(),
             model: None,
             start: Time::ZERO,
         };
-        let options = Options { servers: self.servers, rate, coupling: Coupling::Lockstep };
-        let ends = cluster::run(&[job], &options, &Sharing::Flows)?;
+        let options = ClusterOptions { servers: self.servers, rate, coupling: Coupling::Lockstep };
+        let ends = cluster::run(&[job], &options, &SharingRule::PerFlow)?;
         Ok(ends[0])
     }
 }

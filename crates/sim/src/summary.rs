@@ -9,7 +9,7 @@ pub struct Summary {
     pub mean_cct: Option<f64>,
     /// The 50th, 90th, 95th and 99th percentile of the CCT, in seconds.
     pub cct_percentiles: [Option<f64>; 4],
-    /// The 50th and 90th percentile of [`CoflowOutcome::deviation`](crate::CoflowOutcome::deviation) over coflows with
+    /// The 50th and 90th percentile of [`CoflowOutcome::flow_time_deviation`](crate::CoflowOutcome::flow_time_deviation) over coflows with
     /// several flows.
     pub deviation_percentiles: [Option<f64>; 2],
     /// The mean utilisation over both sides of all ports, from 0 to 1.
@@ -33,7 +33,7 @@ impl Summary {
     pub fn new(outcome: &Outcome) -> Summary {
         let ccts = outcome.ccts();
         let wide = outcome.coflows.iter().filter(|coflow| coflow.width > 1);
-        let deviations: Vec<f64> = wide.map(|coflow| coflow.deviation).collect();
+        let deviations: Vec<f64> = wide.map(|coflow| coflow.flow_time_deviation).collect();
         let utilisations = utilisations(outcome);
         let met: Vec<bool> = outcome.coflows.iter().filter_map(|coflow| coflow.met_deadline).collect();
         let jcts: Vec<f64> = outcome.jobs.iter().map(|job| job.end - job.arrival).collect();
@@ -74,7 +74,7 @@ pub struct SpeedupSummary {
     /// The mean.
     pub mean: Option<f64>,
     /// Number of coflows without a speedup, whose CCT is 0 under only one of the two.
-    pub left_out: usize,
+    pub undefined_count: usize,
 }
 
 impl SpeedupSummary {
@@ -84,7 +84,7 @@ impl SpeedupSummary {
         SpeedupSummary {
             percentiles: percentiles_of(&speedups, [10.0, 50.0, 90.0]),
             mean: mean_of(&speedups),
-            left_out: ccts.len() - speedups.len(),
+            undefined_count: ccts.len() - speedups.len(),
         }
     }
 }
@@ -106,12 +106,12 @@ mod tests {
         CoflowOutcome {
             index: 0,
             id: 0,
-            arrival: 1.0,
+            released_at: 1.0,
             end: 1.0 + cct,
             width,
             bytes: 1.0,
-            deviation,
-            equal_lengths: true,
+            flow_time_deviation: deviation,
+            has_equal_flow_sizes: true,
             met_deadline,
             flow_ends: Vec::new(),
         }
@@ -125,7 +125,7 @@ mod tests {
             (summary.mean_utilisation, summary.mean_jct, summary.mean_schedule_us),
             (None, None, None)
         );
-        assert_eq!(SpeedupSummary::new(&[0.0], &[1.0]).left_out, 1);
+        assert_eq!(SpeedupSummary::new(&[0.0], &[1.0]).undefined_count, 1);
     }
 
     #[test]

@@ -2,55 +2,55 @@
 //!
 //! A policy that sets all rates needs no transport. A transport computes the steady-state rates and the bytes sent.
 
-mod coordinated;
-mod local;
-mod routed;
-mod shared;
+mod coordinated_queues;
+mod port_max_min;
+mod routed_max_min;
+mod sender_queues;
 
-use weir_core::allocation::{Allocation, Inside, Queues, Receivers};
-use weir_core::model::{Ended, Network, Slot, Trunks};
-use weir_core::solve::Levels;
+use weir_core::allocation::{Allocation, IntraQueueSharing, QueueDiscipline, ReceiverMode};
+use weir_core::model::{CompletedFlow, Network, Slot, Trunks};
+use weir_core::solve::SwitchMaxMin;
 
 use crate::replay::error::ReplayError;
 use crate::replay::options::NetworkModel;
-use coordinated::Coordinated;
-use local::Local;
-use routed::Routed;
-use shared::Shared;
+use coordinated_queues::CoordinatedQueues;
+use port_max_min::PortMaxMin;
+use routed_max_min::RoutedMaxMin;
+use sender_queues::SenderQueues;
 
 /// Progress of a coflow.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Progress {
+pub(crate) struct SentProgress {
     /// Bytes sent by all its flows until `at`.
-    pub sent: f64,
+    pub sent_bytes: f64,
     /// Their rate from `at` on, in bytes per second.
     pub rate: f64,
     /// The time, in seconds.
-    pub at: f64,
+    pub time: f64,
 }
 
 /// Moves flows whose rates the policy leaves open.
 pub(crate) trait Transport {
     /// Starts a flow at `now`, with `left` bytes to send.
-    fn start(&mut self, slot: Slot, flow: u32, left: f64, network: &Network, now: f64);
+    fn start_flow(&mut self, slot: Slot, flow: u32, remaining_bytes: f64, network: &Network, now: f64);
 
     /// Stops a flow. Returns the bytes that it has left.
-    fn stop(&mut self, slot: Slot, flow: u32, network: &Network, now: f64) -> f64;
+    fn stop_flow(&mut self, slot: Slot, flow: u32, network: &Network, now: f64) -> f64;
 
     /// Computes the rates for a new decision at `now`.
-    fn settle(&mut self, network: &Network, allocation: &Allocation, now: f64);
+    fn update_rates(&mut self, network: &Network, allocation: &Allocation, now: f64);
 
     /// The end of the next flow; infinite if no flow ends.
-    fn next_end(&mut self) -> f64;
+    fn next_completion(&mut self) -> f64;
 
     /// Ends the flows that end until `limit` at the present rates.
-    fn run_out(&mut self, limit: f64, network: &Network, ended: &mut Vec<Ended>);
+    fn complete_flows_until(&mut self, until: f64, network: &Network, completed: &mut Vec<CompletedFlow>);
 
     /// The rate of a live flow, in bytes per second.
-    fn rate(&self, slot: Slot, flow: u32, network: &Network) -> f64;
+    fn flow_rate(&self, slot: Slot, flow: u32, network: &Network) -> f64;
 
     /// The progress of a coflow; `None` if no policy needs it.
-    fn progress(&self, slot: Slot) -> Option<Progress>;
+    fn coflow_progress(&self, slot: Slot) -> Option<SentProgress>;
 }
 
 /// Creates the transport for these queues on a network with an optional limit in addition to ports.
@@ -58,28 +58,32 @@ pub(crate) trait Transport {
 /// # Errors
 /// [`ReplayError::Ports`] if max-min does not support so many ports; [`ReplayError::Queues`] for FIFO queues on a network
 /// with links between switches.
-pub(crate) fn realise(
-    queues: &Queues,
+pub(crate) fn build_transport(
+    queues: &QueueDiscipline,
     network: &Network,
-    behind: Option<&NetworkModel>,
+    network_model: Option<&NetworkModel>,
 ) -> Result<Box<dyn Transport>, ReplayError> {
     let fabric = network.fabric();
-    let goodput = match behind {
+    let goodput = match network_model {
         Some(NetworkModel::Trunks(trunks)) => {
-            return match queues.inside {
-                Inside::MaxMin => Ok(Box::new(Routed::new(fabric, Trunks::clone(trunks)))),
-                Inside::Fifo => Err(ReplayError::Queues),
+            return match queues.intra_queue {
+                IntraQueueSharing::MaxMin => Ok(Box::new(RoutedMaxMin::new(fabric, Trunks::clone(trunks)))),
+                IntraQueueSharing::Fifo => Err(ReplayError::QueuesOverTrunks),
             };
         }
         Some(NetworkModel::Goodput(goodput)) => Some(goodput.clone()),
         None => None,
     };
-    Ok(match (queues.inside, queues.receivers) {
-        (Inside::MaxMin, _) if fabric.ports() > Levels::MAX_PORTS => {
-            return Err(ReplayError::Ports(fabric.ports()));
+    Ok(match (queues.intra_queue, queues.receiver_mode) {
+        (IntraQueueSharing::MaxMin, _) if fabric.ports() > SwitchMaxMin::MAX_PORTS => {
+            return Err(ReplayError::TooManyPorts(fabric.ports()));
         }
-        (Inside::MaxMin, _) => Box::new(Shared::new(fabric, goodput)),
-        (Inside::Fifo, Receivers::Transport) => Box::new(Local::new(queues, fabric, goodput)),
-        (Inside::Fifo, Receivers::Queues) => Box::new(Coordinated::new(queues, fabric, goodput)),
+        (IntraQueueSharing::MaxMin, _) => Box::new(PortMaxMin::new(fabric, goodput)),
+        (IntraQueueSharing::Fifo, ReceiverMode::Transport) => {
+            Box::new(SenderQueues::new(queues, fabric, goodput))
+        }
+        (IntraQueueSharing::Fifo, ReceiverMode::SameQueues) => {
+            Box::new(CoordinatedQueues::new(queues, fabric, goodput))
+        }
     })
 }

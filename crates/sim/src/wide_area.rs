@@ -1,6 +1,6 @@
 //! Simulates coflows between regions, over links with random bandwidth (Siphon, ATC '18, sections 3 and 5).
 //!
-//! [`replay`] runs a workload and [`run`] transfers in groups, under a [`Scheme`]. The simulation is fluid: a link serves
+//! [`replay`] runs a workload and [`run`] transfers in groups, under a [`WideAreaPolicy`]. The simulation is fluid: a link serves
 //! coflows in the policy's order, and preempts at once. The policy is called at each arrival and end of a coflow, and knows
 //! only past measurements. [`bandwidth`] draws the bandwidth of links.
 //!
@@ -22,28 +22,28 @@ mod links;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use weir_core::model::{CoflowSpec, FlowSpec, Past, WideArea, Workload, WorkloadError};
-use weir_core::wide_area::detour::{self, Routes};
-use weir_core::wide_area::{Scheme, Waiting, With};
+use weir_core::model::{BandwidthHistory, CoflowSpec, FlowSpec, WideArea, Workload, WorkloadError};
+use weir_core::wide_area::detour::{self, CoflowPaths};
+use weir_core::wide_area::{Mechanisms, WaitingCoflow, WideAreaPolicy};
 
-use crate::outcome::{CoflowOutcome, Outcome, deviation};
+use crate::outcome::{CoflowOutcome, Outcome, coefficient_of_variation};
 use bandwidth::Bandwidth;
 use links::{Active, Transfer};
 
 /// The flows of one coflow.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Demand {
+pub struct CoflowDemand {
     /// Its arrival, in seconds.
     pub arrival: f64,
     /// Its service and application, by number.
-    pub of: (u32, u32),
+    pub service_and_application: (u32, u32),
     /// Its flows, by group.
-    pub groups: Vec<Group>,
+    pub groups: Vec<FlowGroup>,
 }
 
 /// Flows that one task waits for, such as a reduce task.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Group {
+pub struct FlowGroup {
     /// All bytes that the task waits for, including those from its own region.
     pub bytes: f64,
     /// The bytes from one region to another, by the link between them; each link at most once.
@@ -52,10 +52,10 @@ pub struct Group {
 
 /// The order of the groups inside a coflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Inside {
+pub enum GroupOrder {
     /// All groups at the same time; on a common link they share evenly.
-    Shared,
-    /// Largest flow group first ([`weir_core::wide_area::groups`]).
+    Concurrent,
+    /// Largest flow group first ([`weir_core::wide_area::flow_groups`]).
     LargestFirst,
     /// Smallest flow group first, for comparison (Fig. 5).
     SmallestFirst,
@@ -63,28 +63,28 @@ pub enum Inside {
 
 /// Options of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Options {
+pub struct WideAreaOptions {
     /// The seed of the bandwidths; the same for every policy.
     pub seed: u64,
     /// The order inside coflows, unless their policy requires that the largest flow group is first.
-    pub inside: Inside,
+    pub group_order: GroupOrder,
     /// Whether the outcome contains the end of every flow.
-    pub keep_flows: bool,
+    pub keep_flow_ends: bool,
 }
 
 /// The result of a run. Times are in seconds.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Run {
+pub struct WideAreaRun {
     /// For each demand, group and transfer, its end.
-    pub ends: Vec<Vec<Vec<f64>>>,
+    pub transfer_ends: Vec<Vec<Vec<f64>>>,
     /// The bytes that each link carried.
-    pub carried: Vec<f64>,
+    pub carried_bytes: Vec<f64>,
     /// The bytes that each link could have carried until the last end.
-    pub carriable: Vec<f64>,
+    pub capacity_bytes: Vec<f64>,
     /// The time to compute each decision, in nanoseconds.
-    pub decisions: Vec<u32>,
+    pub decision_ns: Vec<u32>,
     /// The paths of each demand.
-    pub routes: Vec<Routes>,
+    pub routes: Vec<CoflowPaths>,
 }
 
 /// The reason why a replay has no outcome.
@@ -94,33 +94,33 @@ pub enum WideAreaReplayError {
     #[error(transparent)]
     Workload(#[from] WorkloadError),
     /// The workload has a feature that a wide area does not support.
-    #[error("coflow {coflow} has {what}: expected coflows that only arrive, for a wide area")]
-    Coflow {
+    #[error("coflow {coflow} has {feature}: expected coflows that only arrive, for a wide area")]
+    UnsupportedCoflow {
         /// The coflow's id.
         coflow: u64,
         /// The feature.
-        what: &'static str,
+        feature: &'static str,
     },
     /// The workload has events.
     #[error("the workload has events: expected none, for a wide area has no ports that change")]
-    Events,
+    UnsupportedEvents,
     /// Bandwidth would change too often.
     #[error(
-        "bandwidth changes more than {most} times until {at:.0} s: expected a bandwidth that holds for longer"
+        "bandwidth changes more than {max} times until {seconds:.0} s: expected a bandwidth that holds for longer"
     )]
-    TooLong {
+    TooManyChanges {
         /// The simulated time, in seconds.
-        at: f64,
+        seconds: f64,
         /// The limit.
-        most: u64,
+        max: u64,
     },
     /// The caller stopped the replay.
-    #[error("interrupted after {done} of {coflows} coflows")]
+    #[error("interrupted after {completed} of {total} coflows")]
     Interrupted {
         /// Number of completed coflows.
-        done: usize,
+        completed: usize,
         /// Number of all coflows.
-        coflows: usize,
+        total: usize,
     },
 }
 
@@ -128,7 +128,9 @@ pub enum WideAreaReplayError {
 fn between(flows: &[&FlowSpec], area: &WideArea, ports: u32) -> Vec<(u32, f64)> {
     let mut bytes = vec![0.0; area.links()];
     for flow in flows {
-        if let Some(link) = area.link(area.region(flow.src, ports), area.region(flow.dst, ports)) {
+        if let Some(link) =
+            area.link_between(area.region_of_port(flow.src, ports), area.region_of_port(flow.dst, ports))
+        {
             bytes[link as usize] += flow.bytes.get();
         }
     }
@@ -147,7 +149,10 @@ fn receivers(coflow: &CoflowSpec) -> Vec<u32> {
 ///
 /// # Errors
 /// If the workload is inconsistent, or has a feature that a wide area does not support.
-pub fn demands(workload: &Workload, area: &WideArea) -> Result<Vec<Demand>, WideAreaReplayError> {
+pub fn coflow_demands(
+    workload: &Workload,
+    area: &WideArea,
+) -> Result<Vec<CoflowDemand>, WideAreaReplayError> {
     demands_in(workload, area, |_| false)
 }
 
@@ -156,20 +161,20 @@ fn demands_in(
     workload: &Workload,
     area: &WideArea,
     grouped: impl Fn(&CoflowSpec) -> bool,
-) -> Result<Vec<Demand>, WideAreaReplayError> {
+) -> Result<Vec<CoflowDemand>, WideAreaReplayError> {
     workload.check()?;
     if !workload.events.is_empty() {
-        return Err(WideAreaReplayError::Events);
+        return Err(WideAreaReplayError::UnsupportedEvents);
     }
     let each = workload.coflows.iter().map(|coflow| {
         let computes = coflow.compute_before.get() > 0.0 || coflow.compute_after.get() > 0.0;
-        let late = coflow.flows.iter().any(|flow| flow.release.get() > 0.0);
+        let late = coflow.flows.iter().any(|flow| flow.data_delay.get() > 0.0);
         let what = match () {
             () if !coflow.parents.is_empty() => "parents",
             () if computes => "computing around it",
             () if late => "flows whose data is late",
             () => {
-                let group = |flows: Vec<&FlowSpec>| Group {
+                let group = |flows: Vec<&FlowSpec>| FlowGroup {
                     bytes: flows.iter().map(|flow| flow.bytes.get()).sum(),
                     flows: between(&flows, area, workload.ports),
                 };
@@ -181,10 +186,14 @@ fn demands_in(
                     vec![group(coflow.flows.iter().collect())]
                 };
                 let of = (coflow.service, coflow.application);
-                return Ok(Demand { arrival: coflow.arrival.get(), of, groups });
+                return Ok(CoflowDemand {
+                    arrival: coflow.arrival.get(),
+                    service_and_application: of,
+                    groups,
+                });
             }
         };
-        Err(WideAreaReplayError::Coflow { coflow: coflow.id, what })
+        Err(WideAreaReplayError::UnsupportedCoflow { coflow: coflow.id, feature: what })
     });
     each.collect()
 }
@@ -196,22 +205,24 @@ fn demands_in(
 pub fn replay(
     workload: &Workload,
     area: &WideArea,
-    scheme: Scheme,
-    options: &Options,
-    go_on: impl FnMut(usize) -> bool,
+    scheme: WideAreaPolicy,
+    options: &WideAreaOptions,
+    should_continue: impl FnMut(usize) -> bool,
 ) -> Result<Outcome, WideAreaReplayError> {
     let start = Instant::now();
-    let grouped = |coflow: &CoflowSpec| scheme.with(scheme.leaf(coflow.service, coflow.application)).groups;
+    let grouped = |coflow: &CoflowSpec| {
+        scheme.mechanisms(scheme.leaf_of_application(coflow.service, coflow.application)).largest_group_first
+    };
     let demands = demands_in(workload, area, grouped)?;
-    let run = run(&demands, area, scheme, options, go_on)?;
-    let coflows = workload.coflows.iter().zip(&demands).zip(&run.ends).enumerate();
+    let run = run(&demands, area, scheme, options, should_continue)?;
+    let coflows = workload.coflows.iter().zip(&demands).zip(&run.transfer_ends).enumerate();
     let coflows = coflows.map(|(index, ((coflow, demand), ends))| {
         let arrival = coflow.arrival.get();
-        let region = |port| area.region(port, workload.ports);
+        let region = |port| area.region_of_port(port, workload.ports);
         let receivers = if demand.groups.len() > 1 { receivers(coflow) } else { Vec::new() };
         let end_of = |flow: &FlowSpec| {
             let group = receivers.binary_search(&flow.dst).unwrap_or(0);
-            let link = area.link(region(flow.src), region(flow.dst));
+            let link = area.link_between(region(flow.src), region(flow.dst));
             let of_link = |link| demand.groups[group].flows.iter().position(|flow| flow.0 == link);
             link.and_then(of_link).map_or(arrival, |at| ends[group][at])
         };
@@ -220,20 +231,20 @@ pub fn replay(
         CoflowOutcome {
             index,
             id: coflow.id,
-            arrival,
+            released_at: arrival,
             end,
             width: coflow.flows.len(),
-            bytes: coflow.bytes(),
-            deviation: deviation(flow_ends.iter().map(|end| end - arrival)),
-            equal_lengths: coflow.flows.windows(2).all(|pair| pair[0].bytes == pair[1].bytes),
+            bytes: coflow.total_bytes(),
+            flow_time_deviation: coefficient_of_variation(flow_ends.iter().map(|end| end - arrival)),
+            has_equal_flow_sizes: coflow.flows.windows(2).all(|pair| pair[0].bytes == pair[1].bytes),
             met_deadline: coflow.deadline.map(|deadline| end - arrival <= deadline.get()),
-            flow_ends: if options.keep_flows { flow_ends } else { Vec::new() },
+            flow_ends: if options.keep_flow_ends { flow_ends } else { Vec::new() },
         }
     });
     let coflows: Vec<CoflowOutcome> = coflows.collect();
-    let used = run.carried.iter().zip(&run.carriable);
+    let used = run.carried_bytes.iter().zip(&run.capacity_bytes);
     Ok(Outcome {
-        flows: workload.flows(),
+        flow_count: workload.flow_count(),
         makespan: coflows.iter().map(|coflow| coflow.end).fold(0.0, f64::max),
         coflows,
         jobs: Vec::new(),
@@ -241,8 +252,8 @@ pub fn replay(
             .map(|(carried, could)| if *could > 0.0 { carried / could } else { 0.0 })
             .collect(),
         recv_utilisation: Vec::new(),
-        schedule_ns: run.decisions,
-        wall: start.elapsed().as_secs_f64(),
+        schedule_ns: run.decision_ns,
+        wall_seconds: start.elapsed().as_secs_f64(),
     })
 }
 
@@ -252,34 +263,34 @@ pub fn replay(
 /// # Errors
 /// If bandwidth changes too often, or the caller stops the run.
 pub fn run(
-    demands: &[Demand],
+    demands: &[CoflowDemand],
     area: &WideArea,
-    mut scheme: Scheme,
-    options: &Options,
-    mut go_on: impl FnMut(usize) -> bool,
-) -> Result<Run, WideAreaReplayError> {
-    let past = area.past();
+    mut scheme: WideAreaPolicy,
+    options: &WideAreaOptions,
+    mut should_continue: impl FnMut(usize) -> bool,
+) -> Result<WideAreaRun, WideAreaReplayError> {
+    let past = area.bandwidth_history();
     let mut order: Vec<usize> = (0..demands.len()).collect();
     order.sort_by(|&a, &b| demands[a].arrival.total_cmp(&demands[b].arrival));
     let mut arrivals = order.into_iter().peekable();
     let mut bandwidth = Bandwidth::new(area, options.seed);
     let mut links = links::Links::new(area.links());
-    let mut found = Run {
-        ends: demands
+    let mut found = WideAreaRun {
+        transfer_ends: demands
             .iter()
             .map(|d| d.groups.iter().map(|g| vec![d.arrival; g.flows.len()]).collect())
             .collect(),
-        carried: vec![0.0; area.links()],
-        carriable: vec![0.0; area.links()],
-        decisions: Vec::new(),
-        routes: vec![Routes { parts: Vec::new(), loads: Vec::new() }; demands.len()],
+        carried_bytes: vec![0.0; area.links()],
+        capacity_bytes: vec![0.0; area.links()],
+        decision_ns: Vec::new(),
+        routes: vec![CoflowPaths { path_shares: Vec::new(), link_bytes: Vec::new() }; demands.len()],
     };
     let (mut active, mut now, mut done) = (Vec::<Active>::new(), 0.0, 0);
     let mut seq = 0;
     let mut asks = false;
     loop {
         while let Some(index) = arrivals.next_if(|&index| demands[index].arrival <= now) {
-            let (coflow, routes) = begin(index, seq, &demands[index], &past, &scheme, options.inside);
+            let (coflow, routes) = begin(index, seq, &demands[index], &past, &scheme, options.group_order);
             found.routes[index] = routes;
             seq += 1;
             if coflow.transfers.is_empty() {
@@ -289,14 +300,15 @@ pub fn run(
                 asks = true;
             }
         }
-        if !go_on(done) {
-            return Err(WideAreaReplayError::Interrupted { done, coflows: demands.len() });
+        if !should_continue(done) {
+            return Err(WideAreaReplayError::Interrupted { completed: done, total: demands.len() });
         }
         if asks {
-            let waiting: Vec<Waiting> = active.iter().map(|coflow| coflow.waiting(area.links())).collect();
+            let waiting: Vec<WaitingCoflow> =
+                active.iter().map(|coflow| coflow.waiting(area.links())).collect();
             let start = Instant::now();
-            links.set(scheme.policy.turns(&waiting, &past));
-            found.decisions.push(u32::try_from(start.elapsed().as_nanos()).unwrap_or(u32::MAX));
+            links.set(scheme.policy.decide_order(&waiting, &past));
+            found.decision_ns.push(u32::try_from(start.elapsed().as_nanos()).unwrap_or(u32::MAX));
             asks = false;
         }
         links.assign(&mut active, bandwidth.rates());
@@ -308,22 +320,24 @@ pub fn run(
         let change = bandwidth.next_change() - now;
         let changes = change <= step;
         step = step.min(change).max(0.0);
-        for (could, rate) in found.carriable.iter_mut().zip(bandwidth.rates()) {
+        for (could, rate) in found.capacity_bytes.iter_mut().zip(bandwidth.rates()) {
             *could += rate * step;
         }
         now += step;
         let ended = |coflow: &Active, transfer: &Transfer, last: bool| {
             if last {
-                found.ends[coflow.index][transfer.group][transfer.place] = now;
+                found.transfer_ends[coflow.index][transfer.group][transfer.place] = now;
             }
         };
         let parts = |active: &[Active]| active.iter().map(|coflow| coflow.transfers.len()).sum::<usize>();
         let (before, parts_before) = (active.len(), parts(&active));
-        links::advance(&mut active, step, &mut found.carried, ended);
+        links::advance(&mut active, step, &mut found.carried_bytes, ended);
         asks |= active.len() < before || links.are_divided() && parts(&active) < parts_before;
         done += before - active.len();
         if changes {
-            bandwidth.change().map_err(|most| WideAreaReplayError::TooLong { at: now, most })?;
+            bandwidth
+                .apply_change()
+                .map_err(|most| WideAreaReplayError::TooManyChanges { seconds: now, max: most })?;
         }
     }
 }
@@ -332,22 +346,23 @@ pub fn run(
 fn begin(
     index: usize,
     seq: u64,
-    demand: &Demand,
-    past: &Past,
-    scheme: &Scheme,
-    inside: Inside,
-) -> (Active, Routes) {
+    demand: &CoflowDemand,
+    past: &BandwidthHistory,
+    scheme: &WideAreaPolicy,
+    inside: GroupOrder,
+) -> (Active, CoflowPaths) {
     let bytes: Vec<(u32, f64)> = demand.groups.iter().flat_map(|group| &group.flows).copied().collect();
-    let leaf = scheme.leaf(demand.of.0, demand.of.1);
-    let With { detours, groups } = scheme.with(leaf);
-    let inside = if groups { Inside::LargestFirst } else { inside };
-    let routes = if detours { detour::relieve(past, &bytes) } else { detour::direct(past, &bytes) };
+    let leaf = scheme.leaf_of_application(demand.service_and_application.0, demand.service_and_application.1);
+    let Mechanisms { detours, largest_group_first: groups } = scheme.mechanisms(leaf);
+    let inside = if groups { GroupOrder::LargestFirst } else { inside };
+    let routes =
+        if detours { detour::relieve_bottlenecks(past, &bytes) } else { detour::direct_paths(past, &bytes) };
     let mut transfers = Vec::new();
     for (group, list) in demand.groups.iter().enumerate() {
         for (place, &(pair, bytes)) in list.flows.iter().enumerate() {
-            for part in routes.parts.iter().filter(|part| part.pair == pair && bytes > 0.0) {
-                let links = detour::links(past, part);
-                transfers.push(Transfer { group, place, links, left: bytes * part.share, rate: 0.0 });
+            for part in routes.path_shares.iter().filter(|part| part.direct_link == pair && bytes > 0.0) {
+                let links = detour::path_links(past, part);
+                transfers.push(Transfer { group, place, links, left: bytes * part.fraction, rate: 0.0 });
             }
         }
     }

@@ -6,10 +6,10 @@
 //! (`gso_max_segs 1`): otherwise a queue would drop several at once. The port may send an HTB burst (16 KiB) at once, in addition to its
 //! buffer.
 //!
-//! With [`Tcp::marks`], the port works like a switch for DCTCP: it marks packets (ECN) while its queue holds this number of packets or
+//! With [`TcpOptions::ecn_threshold`], the port works like a switch for DCTCP: it marks packets (ECN) while its queue holds this number of packets or
 //! more, and senders that support ECN slow down before packets are dropped.
 //!
-//! [`Plan::BigSwitch`]: weir_core::model::Plan::BigSwitch
+//! [`Plan::BigSwitch`]: weir_core::model::topology::TopologyTemplate::BigSwitch
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -24,26 +24,26 @@ use std::{fs, thread};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::sockopt::TcpCongestion;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, getsockopt, setsockopt, socket};
-use weir_agent::congestion::Marks;
+use weir_agent::ecn::EcnMarker;
 use weir_agent::traffic::TrafficError;
 
 use crate::batch;
 use crate::bed::{Bed, BedError};
 use crate::namespace;
 use crate::plan::Node;
-use crate::queues::{Class, FRAME, segments};
+use crate::queues::{FRAME_BYTES, HtbClass, max_segments};
 
 /// The maximum number of connections: each has a thread.
 pub const MAX_CONNECTIONS: usize = 1_000;
 
 /// The maximum duration of a run.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The time between two checks for a signal, in milliseconds.
-const GLANCE: u8 = 100;
+const POLL_INTERVAL_MS: u8 = 100;
 
 /// The stack size of a thread, in bytes.
-const STACK: usize = 128 << 10;
+const STACK_BYTES: usize = 128 << 10;
 
 /// Why a measurement failed.
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +63,7 @@ pub enum IncastError {
     #[error("the switch's queue cannot be read: {0}")]
     Queue(String),
     /// ECN could not be set for a namespace.
-    #[error("{ECN} in {namespace}: {error}")]
+    #[error("{ECN_SETTING} in {namespace}: {error}")]
     Ecn {
         /// The namespace.
         namespace: String,
@@ -72,22 +72,22 @@ pub enum IncastError {
     },
     /// The kernel lacks the congestion control, or does not allow it for this process.
     #[error(
-        "`{name}`: expected a congestion control that this kernel has ({has}) and lets this process take: {error}"
+        "`{name}`: expected a congestion control that this kernel has ({available}) and lets this process take: {error}"
     )]
-    Congestion {
+    UnknownCongestionControl {
         /// The name of the congestion control.
         name: String,
         /// The error of the operating system.
         error: io::Error,
         /// The available congestion controls.
-        has: String,
+        available: String,
     },
     /// The program that sets ECN marks could not be loaded.
     #[error(transparent)]
-    Marks(#[from] TrafficError),
+    EcnMarker(#[from] TrafficError),
     /// The run exceeded its maximum duration.
-    #[error("incast of {0} connections: not over after {limit} s", limit = PATIENCE.as_secs())]
-    Slow(usize),
+    #[error("incast of {0} connections: not over after {limit} s", limit = RUN_TIMEOUT.as_secs())]
+    Timeout(usize),
     /// A signal stopped the measurement.
     #[error("interrupted")]
     Interrupted,
@@ -95,64 +95,64 @@ pub enum IncastError {
 
 /// The parameters of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Incast {
+pub struct IncastParameters {
     /// The limit of the queue at the switch's port to the receiver, in full packets.
-    pub buffer: u32,
+    pub buffer_packets: u32,
     /// The number of connections.
     pub connections: usize,
     /// The bytes that each connection sends.
-    pub bytes: u64,
+    pub bytes_per_connection: u64,
 }
 
 /// The congestion control of the connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tcp {
+pub struct TcpOptions {
     /// The kernel's name of the congestion control; the system's default without.
-    pub congestion: Option<String>,
+    pub congestion_control: Option<String>,
     /// The queue length, in packets, from which on the switch's port sets ECN marks. Senders then support ECN. Without it, the port sets no
     /// marks.
-    pub marks: Option<u32>,
+    pub ecn_threshold: Option<u32>,
 }
 
 /// The kernel setting for the use of ECN by connections.
-const ECN: &str = "/proc/sys/net/ipv4/tcp_ecn";
+const ECN_SETTING: &str = "/proc/sys/net/ipv4/tcp_ecn";
 
 /// The result of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sample {
+pub struct IncastSample {
     /// The packets that the switch dropped, as a fraction of those that arrived for the receiver.
     pub loss: f64,
     /// The durations from the common start to the last byte of each connection, in seconds, sorted.
-    pub times: Vec<f64>,
+    pub completion_secs: Vec<f64>,
 }
 
-impl Sample {
+impl IncastSample {
     /// The duration until all connections had completed, in seconds.
-    pub fn last(&self) -> f64 {
-        self.times.last().copied().unwrap_or(f64::INFINITY)
+    pub fn last_completion(&self) -> f64 {
+        self.completion_secs.last().copied().unwrap_or(f64::INFINITY)
     }
 
     /// Bytes of payload per second until all connections had completed.
-    pub fn goodput(&self, incast: &Incast) -> f64 {
-        incast.connections as f64 * incast.bytes as f64 / self.last()
+    pub fn goodput(&self, incast: &IncastParameters) -> f64 {
+        incast.connections as f64 * incast.bytes_per_connection as f64 / self.last_completion()
     }
 }
 
 /// A bed of one switch that is configured for incast. The first host is the receiver.
-pub struct Setup<'a> {
+pub struct IncastBed<'a> {
     bed: &'a Bed,
     receiver: &'a Node,
     senders: Vec<&'a Node>,
     /// The switch's namespace, and its interface to the receiver.
-    port: (&'a str, &'a str),
+    receiver_port: (&'a str, &'a str),
     /// The kernel's name of the congestion control.
-    congestion: OsString,
+    congestion_control: OsString,
     /// The namespaces with ECN on, and their previous settings.
-    asking: Vec<(&'a str, String)>,
-    marks: Option<Marks>,
+    previous_ecn: Vec<(&'a str, String)>,
+    ecn_marker: Option<EcnMarker>,
 }
 
-impl<'a> Setup<'a> {
+impl<'a> IncastBed<'a> {
     /// Configures a bed: senders emit single packets, and use `tcp`. Dropping the value restores the bed.
     ///
     /// # Panics
@@ -160,7 +160,7 @@ impl<'a> Setup<'a> {
     ///
     /// # Errors
     /// If the kernel refuses a setting.
-    pub fn new(bed: &'a Bed, tcp: &Tcp) -> Result<Setup<'a>, IncastError> {
+    pub fn new(bed: &'a Bed, tcp: &TcpOptions) -> Result<IncastBed<'a>, IncastError> {
         let plan = bed.plan();
         let hosts: Vec<&Node> = plan.nodes.iter().filter(|node| !node.is_switch).collect();
         let (receiver, senders) = hosts.split_first().expect("a topology has at least one host");
@@ -172,44 +172,44 @@ impl<'a> Setup<'a> {
             .expect("the two ends of a cable are different nodes");
         let switch = &plan.nodes[switch];
         assert!(switch.is_switch && !senders.is_empty(), "the bed is a big switch with at least two hosts");
-        let mut lab = Setup {
+        let mut incast_bed = IncastBed {
             bed,
             receiver,
             senders: senders.to_vec(),
-            port: (&switch.namespace, &switch.ports[port].interface),
-            congestion: congestion(tcp.congestion.as_deref())?,
-            asking: Vec::new(),
-            marks: None,
+            receiver_port: (&switch.namespace, &switch.ports[port].interface),
+            congestion_control: resolve_congestion_control(tcp.congestion_control.as_deref())?,
+            previous_ecn: Vec::new(),
+            ecn_marker: None,
         };
-        lab.set_segments(1)?;
-        if let Some(threshold) = tcp.marks {
+        incast_bed.set_segments(1)?;
+        if let Some(threshold) = tcp.ecn_threshold {
             for host in &hosts {
-                lab.asking.push((&host.namespace, ask(&host.namespace, "1")?));
+                incast_bed.previous_ecn.push((&host.namespace, set_ecn(&host.namespace, "1")?));
             }
-            lab.marks = Some(lab.mark(threshold)?);
+            incast_bed.ecn_marker = Some(incast_bed.attach_marker(threshold)?);
         }
-        Ok(lab)
+        Ok(incast_bed)
     }
 
     /// The kernel's name of the congestion control.
-    pub fn congestion(&self) -> String {
-        self.congestion.to_string_lossy().into_owned()
+    pub fn congestion_control(&self) -> String {
+        self.congestion_control.to_string_lossy().into_owned()
     }
 
     /// Sets ECN marks at the switch's port.
-    fn mark(&self, threshold: u32) -> Result<Marks, IncastError> {
-        let (namespace, interface) = self.port;
+    fn attach_marker(&self, threshold: u32) -> Result<EcnMarker, IncastError> {
+        let (namespace, interface) = self.receiver_port;
         let interface = interface.parse().expect("`eth` and a number is the name of an interface");
-        let marks = namespace::inside(namespace, || Marks::from(&interface, threshold));
-        let refused = |error| TrafficError::Kernel { place: namespace.to_owned(), said: error };
-        Ok(marks.map_err(|error| refused(error.to_string()))??)
+        let marker = namespace::run_inside(namespace, || EcnMarker::attach(&interface, threshold));
+        let kernel_error = |error| TrafficError::Kernel { object: namespace.to_owned(), message: error };
+        Ok(marker.map_err(|error| kernel_error(error.to_string()))??)
     }
 
     fn set_segments(&self, segments: u32) -> Result<(), IncastError> {
         for sender in &self.senders {
             let interface = &sender.ports[0].interface;
             self.bed
-                .links(&sender.namespace, format!("link set dev {interface} gso_max_segs {segments}\n"))?;
+                .run_ip(&sender.namespace, format!("link set dev {interface} gso_max_segs {segments}\n"))?;
         }
         Ok(())
     }
@@ -218,21 +218,22 @@ impl<'a> Setup<'a> {
     /// of buffers, then of numbers of connections. Calls `done` after each run, and `go_on` several times a second.
     ///
     /// # Errors
-    /// As of [`Setup::run`].
+    /// As of [`IncastBed::run`].
     pub fn run_all(
         &self,
         (buffers, connections): (&[u32], &[usize]),
         bytes: u64,
         runs: u64,
-        go_on: &dyn Fn() -> bool,
-        done: impl Fn(),
-    ) -> Result<Vec<(Incast, u64, Sample)>, IncastError> {
+        should_continue: &dyn Fn() -> bool,
+        on_run_completed: impl Fn(),
+    ) -> Result<Vec<(IncastParameters, u64, IncastSample)>, IncastError> {
         let mut samples = Vec::new();
         for (&buffer, &connections) in buffers.iter().flat_map(|b| connections.iter().map(move |c| (b, c))) {
-            let incast = Incast { buffer, connections, bytes };
+            let incast =
+                IncastParameters { buffer_packets: buffer, connections, bytes_per_connection: bytes };
             for number in 1..=runs {
-                samples.push((incast, number, self.run(&incast, go_on)?));
-                done();
+                samples.push((incast, number, self.run(&incast, should_continue)?));
+                on_run_completed();
             }
         }
         Ok(samples)
@@ -245,117 +246,139 @@ impl<'a> Setup<'a> {
     ///
     /// # Errors
     /// If a queue cannot be configured or read, a socket or thread fails, the run takes too long, or `go_on` returns false.
-    pub fn run(&self, incast: &Incast, go_on: &dyn Fn() -> bool) -> Result<Sample, IncastError> {
+    pub fn run(
+        &self,
+        incast: &IncastParameters,
+        should_continue: &dyn Fn() -> bool,
+    ) -> Result<IncastSample, IncastError> {
         let count = incast.connections;
         assert!(
             (1..=MAX_CONNECTIONS).contains(&count),
             "{count} connections: expected 1 to {MAX_CONNECTIONS}"
         );
-        self.set_buffer(incast.buffer)?;
-        let before = self.counts()?;
-        let times = self.send(incast, go_on)?;
-        let after = self.counts()?;
+        self.set_buffer(incast.buffer_packets)?;
+        let before = self.packet_counts()?;
+        let times = self.send(incast, should_continue)?;
+        let after = self.packet_counts()?;
         // Another process may have replaced the queue, and with it the counters.
         let (sent, dropped) = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
-        Ok(Sample { loss: dropped as f64 / (sent + dropped).max(1) as f64, times })
+        Ok(IncastSample { loss: dropped as f64 / (sent + dropped).max(1) as f64, completion_secs: times })
     }
 
     /// Replaces the queue, and so resets its counters.
     fn set_buffer(&self, packets: u32) -> Result<(), IncastError> {
-        let (namespace, interface) = self.port;
+        let (namespace, interface) = self.receiver_port;
         let plan = self.bed.plan();
-        let whole = Class::whole(plan.slowest, segments(plan.slowest));
-        let lines = batch::one_queue(interface, Class { buffer: packets * FRAME, ..whole });
-        Ok(self.bed.shape(namespace, lines)?)
+        let link_class = HtbClass::for_link(plan.min_link_rate, max_segments(plan.min_link_rate));
+        let lines = batch::single_queue_lines(
+            interface,
+            HtbClass { queue_limit: packets * FRAME_BYTES, ..link_class },
+        );
+        Ok(self.bed.run_tc(namespace, lines)?)
     }
 
     /// The numbers of packets that the queue has sent and dropped.
-    fn counts(&self) -> Result<(u64, u64), IncastError> {
-        let (namespace, interface) = self.port;
-        let failed = |error: &dyn std::fmt::Display| IncastError::Queue(error.to_string());
+    fn packet_counts(&self) -> Result<(u64, u64), IncastError> {
+        let (namespace, interface) = self.receiver_port;
+        let to_error = |error: &dyn std::fmt::Display| IncastError::Queue(error.to_string());
         let mut command = Command::new("tc");
         command.args(["-n", namespace, "-s", "-j", "qdisc", "show", "dev", interface]);
-        let output = command.output().map_err(|error| failed(&error))?;
-        let queues: Vec<Queue> = serde_json::from_slice(&output.stdout).map_err(|error| failed(&error))?;
-        let queue = queues.into_iter().find(|queue| queue.parent == batch::LINK);
-        queue.map(|queue| (queue.packets, queue.drops)).ok_or_else(|| failed(&"it is not there"))
+        let output = command.output().map_err(|error| to_error(&error))?;
+        let queues: Vec<QueueCounters> =
+            serde_json::from_slice(&output.stdout).map_err(|error| to_error(&error))?;
+        let queue = queues.into_iter().find(|queue| queue.parent == batch::LINK_CLASS_ID);
+        queue.map(|queue| (queue.packets, queue.drops)).ok_or_else(|| to_error(&"it is not there"))
     }
 
     /// Sends over all connections, and returns their durations, sorted.
-    fn send(&self, incast: &Incast, go_on: &dyn Fn() -> bool) -> Result<Vec<f64>, IncastError> {
-        let failed = |error| IncastError::Socket { connections: incast.connections, error };
+    fn send(
+        &self,
+        incast: &IncastParameters,
+        should_continue: &dyn Fn() -> bool,
+    ) -> Result<Vec<f64>, IncastError> {
+        let to_error = |error| IncastError::Socket { connections: incast.connections, error };
         let listen = || {
             let listener = TcpListener::bind(SocketAddrV4::new(self.receiver.address, 0))?;
             listener.set_nonblocking(true)?;
             Ok(listener)
         };
-        let listener =
-            namespace::inside(&self.receiver.namespace, listen).and_then(|done| done).map_err(failed)?;
-        let port = listener.local_addr().map_err(failed)?.port();
+        let listener = namespace::run_inside(&self.receiver.namespace, listen)
+            .and_then(|done| done)
+            .map_err(to_error)?;
+        let port = listener.local_addr().map_err(to_error)?.port();
         let to = SocketAddrV4::new(self.receiver.address, port);
-        let gate = RwLock::new(());
+        let start_gate = RwLock::new(());
         thread::scope(|scope| {
             // The listener is dropped with the gate if a thread cannot be started: the connections of earlier threads are reset.
             let listener = listener;
-            let closed = gate.write();
+            let closed_gate = start_gate.write();
             let (ready, all_ready) = mpsc::channel();
             let work = |number: usize| {
                 let namespace = &self.senders[number % self.senders.len()].namespace;
-                let (ready, gate) = (ready.clone(), &gate);
-                move || sender(namespace, to, incast.bytes, &self.congestion, ready, gate)
+                let (ready, gate) = (ready.clone(), &start_gate);
+                move || {
+                    run_sender(
+                        namespace,
+                        to,
+                        incast.bytes_per_connection,
+                        &self.congestion_control,
+                        ready,
+                        gate,
+                    )
+                }
             };
-            spawn(scope, incast.connections, STACK, work).map_err(failed)?;
+            spawn_threads(scope, incast.connections, STACK_BYTES, work).map_err(to_error)?;
             drop(ready);
             let start = || {
                 // The channel closes once every sender has connected or failed.
                 let _ = all_ready.recv();
-                drop(closed);
+                drop(closed_gate);
             };
-            receive(&listener, incast, &self.congestion, start, go_on, failed)
+            receive_all(&listener, incast, &self.congestion_control, start, should_continue, to_error)
         })
     }
 }
 
-impl Drop for Setup<'_> {
+impl Drop for IncastBed<'_> {
     fn drop(&mut self) {
         // Restores the bed; its next use replaces the queue. If the kernel refuses, the bed cannot be used anyway.
-        let _ = self.set_segments(segments(self.bed.plan().slowest));
-        for (namespace, before) in &self.asking {
-            let _ = ask(namespace, before);
+        let _ = self.set_segments(max_segments(self.bed.plan().min_link_rate));
+        for (namespace, before) in &self.previous_ecn {
+            let _ = set_ecn(namespace, before);
         }
     }
 }
 
 /// The kernel's name of the requested congestion control, or of the system's default.
-fn congestion(asked: Option<&str>) -> Result<OsString, IncastError> {
-    let has =
+fn resolve_congestion_control(requested: Option<&str>) -> Result<OsString, IncastError> {
+    let read_available =
         || fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
-    let failed = |error: io::Error| IncastError::Congestion {
-        name: asked.unwrap_or_default().to_owned(),
+    let to_error = |error: io::Error| IncastError::UnknownCongestionControl {
+        name: requested.unwrap_or_default().to_owned(),
         error,
-        has: has().trim().replace(' ', ", "),
+        available: read_available().trim().replace(' ', ", "),
     };
     let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
-    let socket = socket.map_err(|error| failed(error.into()))?;
-    if let Some(name) = asked {
-        setsockopt(&socket, TcpCongestion, &name.into()).map_err(|error| failed(error.into()))?;
+    let socket = socket.map_err(|error| to_error(error.into()))?;
+    if let Some(name) = requested {
+        setsockopt(&socket, TcpCongestion, &name.into()).map_err(|error| to_error(error.into()))?;
     }
-    getsockopt(&socket, TcpCongestion).map_err(|error| failed(error.into()))
+    getsockopt(&socket, TcpCongestion).map_err(|error| to_error(error.into()))
 }
 
 /// Sets whether connections in a namespace use ECN. Returns the previous value.
-fn ask(namespace: &str, value: &str) -> Result<String, IncastError> {
+fn set_ecn(namespace: &str, value: &str) -> Result<String, IncastError> {
     let change = || {
-        let before = fs::read_to_string(ECN)?;
-        fs::write(ECN, value).map(|()| before.trim().to_owned())
+        let before = fs::read_to_string(ECN_SETTING)?;
+        fs::write(ECN_SETTING, value).map(|()| before.trim().to_owned())
     };
-    let done = namespace::inside(namespace, change).and_then(|done| done);
-    done.map_err(|error| IncastError::Ecn { namespace: namespace.to_owned(), error })
+    let result = namespace::run_inside(namespace, change).and_then(|done| done);
+    result.map_err(|error| IncastError::Ecn { namespace: namespace.to_owned(), error })
 }
 
 /// A queue as `tc -j -s` prints it.
 #[derive(serde::Deserialize)]
-struct Queue {
+struct QueueCounters {
     #[serde(default)]
     parent: String,
     packets: u64,
@@ -364,7 +387,7 @@ struct Queue {
 
 /// Starts `count` threads, each with a stack of `stack` bytes and the work that `work` returns for its number. After an error, the threads
 /// started before continue.
-fn spawn<'scope, F: FnOnce() + Send + 'scope>(
+fn spawn_threads<'scope, F: FnOnce() + Send + 'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
     count: usize,
     stack: usize,
@@ -376,32 +399,32 @@ fn spawn<'scope, F: FnOnce() + Send + 'scope>(
 }
 
 /// Connects, drops `ready`, waits until the gate opens, and sends. If it cannot connect, the receiver reports an error.
-fn sender(
+fn run_sender(
     namespace: &str,
     to: SocketAddrV4,
     bytes: u64,
-    congestion: &OsString,
+    congestion_control: &OsString,
     ready: mpsc::Sender<Infallible>,
-    gate: &RwLock<()>,
+    start_gate: &RwLock<()>,
 ) {
     let connect = || {
         namespace::enter(namespace)?;
-        let stream = TcpStream::connect_timeout(&to.into(), PATIENCE)?;
-        setsockopt(&stream, TcpCongestion, congestion)?;
+        let stream = TcpStream::connect_timeout(&to.into(), RUN_TIMEOUT)?;
+        setsockopt(&stream, TcpCongestion, congestion_control)?;
         Ok::<_, io::Error>(stream)
     };
     let connected = connect();
     drop(ready);
-    drop(gate.read());
+    drop(start_gate.read());
     let Ok(mut stream) = connected else { return };
     // A sender ends as well if its receiver stops reading.
-    let _ = stream.set_write_timeout(Some(PATIENCE));
+    let _ = stream.set_write_timeout(Some(RUN_TIMEOUT));
     let data = [0; 16 << 10];
-    let mut left = bytes;
-    while left > 0 {
-        let length = data.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+    let mut remaining_bytes = bytes;
+    while remaining_bytes > 0 {
+        let length = data.len().min(usize::try_from(remaining_bytes).unwrap_or(usize::MAX));
         match stream.write(&data[..length]) {
-            Ok(written) => left -= written as u64,
+            Ok(written) => remaining_bytes -= written as u64,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return,
         }
@@ -409,97 +432,103 @@ fn sender(
 }
 
 /// An accepted connection, and the bytes that it has still to receive.
-struct Stream {
+struct IncomingConnection {
     stream: TcpStream,
-    left: u64,
+    remaining_bytes: u64,
 }
 
-fn receive(
+fn receive_all(
     listener: &TcpListener,
-    incast: &Incast,
-    congestion: &OsString,
-    start: impl FnOnce(),
-    go_on: &dyn Fn() -> bool,
-    failed: impl Fn(io::Error) -> IncastError,
+    incast: &IncastParameters,
+    congestion_control: &OsString,
+    open_gate: impl FnOnce(),
+    should_continue: &dyn Fn() -> bool,
+    to_error: impl Fn(io::Error) -> IncastError,
 ) -> Result<Vec<f64>, IncastError> {
     // Connections inherit the listener's congestion control, which decides how the receiver answers ECN marks.
-    let ready = setsockopt(listener, TcpCongestion, congestion).map_err(|error| failed(error.into()));
-    let accepted = ready.and_then(|()| accept(listener, incast, go_on, &failed));
+    let ready =
+        setsockopt(listener, TcpCongestion, congestion_control).map_err(|error| to_error(error.into()));
+    let accepted = ready.and_then(|()| accept_all(listener, incast, should_continue, &to_error));
     // Senders wait for the start to end, so it is also called if connections are missing.
-    start();
+    open_gate();
     let (began, mut streams) = (Instant::now(), accepted?);
-    let mut times = Vec::new();
+    let mut completion_secs = Vec::new();
     let mut buffer = vec![0; 64 << 10];
     while !streams.is_empty() {
-        check(incast, began, go_on)?;
-        wait(streams.iter().map(|stream| stream.stream.as_fd())).map_err(&failed)?;
-        let mut at = 0;
-        while at < streams.len() {
-            if read(&mut streams[at], &mut buffer).map_err(&failed)? {
-                times.push(began.elapsed().as_secs_f64());
-                streams.swap_remove(at);
+        check_deadline(incast, began, should_continue)?;
+        wait_until_readable(streams.iter().map(|stream| stream.stream.as_fd())).map_err(&to_error)?;
+        let mut index = 0;
+        while index < streams.len() {
+            if read_until_blocked(&mut streams[index], &mut buffer).map_err(&to_error)? {
+                completion_secs.push(began.elapsed().as_secs_f64());
+                streams.swap_remove(index);
             } else {
-                at += 1;
+                index += 1;
             }
         }
     }
-    Ok(times)
+    Ok(completion_secs)
 }
 
 /// Accepts all connections. None of them sends yet.
-fn accept(
+fn accept_all(
     listener: &TcpListener,
-    incast: &Incast,
-    go_on: &dyn Fn() -> bool,
-    failed: impl Fn(io::Error) -> IncastError,
-) -> Result<Vec<Stream>, IncastError> {
+    incast: &IncastParameters,
+    should_continue: &dyn Fn() -> bool,
+    to_error: impl Fn(io::Error) -> IncastError,
+) -> Result<Vec<IncomingConnection>, IncastError> {
     let began = Instant::now();
     let mut streams = Vec::new();
     while streams.len() < incast.connections {
-        check(incast, began, go_on)?;
-        wait([listener.as_fd()]).map_err(&failed)?;
+        check_deadline(incast, began, should_continue)?;
+        wait_until_readable([listener.as_fd()]).map_err(&to_error)?;
         match listener.accept() {
             Ok((stream, _)) => {
-                stream.set_nonblocking(true).map_err(&failed)?;
-                streams.push(Stream { stream, left: incast.bytes });
+                stream.set_nonblocking(true).map_err(&to_error)?;
+                streams.push(IncomingConnection { stream, remaining_bytes: incast.bytes_per_connection });
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(to_error(error)),
         }
     }
     Ok(streams)
 }
 
-fn check(incast: &Incast, began: Instant, go_on: &dyn Fn() -> bool) -> Result<(), IncastError> {
-    if !go_on() {
+fn check_deadline(
+    incast: &IncastParameters,
+    began: Instant,
+    should_continue: &dyn Fn() -> bool,
+) -> Result<(), IncastError> {
+    if !should_continue() {
         return Err(IncastError::Interrupted);
     }
-    if began.elapsed() > PATIENCE {
-        return Err(IncastError::Slow(incast.connections));
+    if began.elapsed() > RUN_TIMEOUT {
+        return Err(IncastError::Timeout(incast.connections));
     }
     Ok(())
 }
 
-/// Waits until a socket is readable, at most [`GLANCE`] milliseconds.
-fn wait<'a>(all: impl IntoIterator<Item = BorrowedFd<'a>>) -> io::Result<()> {
-    let mut waits: Vec<PollFd<'_>> = all.into_iter().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-    match poll(&mut waits, PollTimeout::from(GLANCE)) {
+/// Waits until a socket is readable, at most [`POLL_INTERVAL_MS`] milliseconds.
+fn wait_until_readable<'a>(sockets: impl IntoIterator<Item = BorrowedFd<'a>>) -> io::Result<()> {
+    let mut poll_fds: Vec<PollFd<'_>> =
+        sockets.into_iter().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+    match poll(&mut poll_fds, PollTimeout::from(POLL_INTERVAL_MS)) {
         Ok(_) | Err(nix::Error::EINTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
 /// Reads the available bytes. Returns whether the connection has received all of them.
-fn read(stream: &mut Stream, buffer: &mut [u8]) -> io::Result<bool> {
+fn read_until_blocked(stream: &mut IncomingConnection, buffer: &mut [u8]) -> io::Result<bool> {
     loop {
         match stream.stream.read(buffer) {
-            Ok(0) if stream.left > 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(got) => stream.left = stream.left.saturating_sub(got as u64),
+            Ok(0) if stream.remaining_bytes > 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(length) => stream.remaining_bytes = stream.remaining_bytes.saturating_sub(length as u64),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
-        if stream.left == 0 {
+        if stream.remaining_bytes == 0 {
             return Ok(true);
         }
     }
@@ -513,8 +542,8 @@ mod tests {
     fn thread_that_cannot_be_started_is_an_error() {
         // More than the kernel maps for a process.
         let stack = 1 << 46;
-        let started = thread::scope(|scope| spawn(scope, 3, stack, |_| || ()));
+        let started = thread::scope(|scope| spawn_threads(scope, 3, stack, |_| || ()));
         assert!(started.is_err());
-        assert!(thread::scope(|scope| spawn(scope, 3, STACK, |_| || ())).is_ok());
+        assert!(thread::scope(|scope| spawn_threads(scope, 3, STACK_BYTES, |_| || ())).is_ok());
     }
 }

@@ -26,6 +26,6 @@ mod run;
 
 pub use bed::{Bed, BedError};
 pub use command::CommandError;
-pub use plan::{Cable, Name, Node, Plan, PlanError, Port, Route};
+pub use plan::{BedName, Cable, Node, Plan, PlanError, Port, Route};
 pub use run::{Phase, RunError, Unsupported, check, run};
 pub use weir_agent::htb as queues;

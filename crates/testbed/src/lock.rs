@@ -16,19 +16,19 @@ pub struct Lock {
 }
 
 /// The time between two attempts.
-const PAUSE: Duration = Duration::from_millis(20);
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Lock {
     /// Locks the file, and creates it if it does not exist. None if another process holds the lock for all of `patience`.
-    pub fn take(path: &Path, patience: Duration) -> io::Result<Option<Lock>> {
+    pub fn acquire(path: &Path, timeout: Duration) -> io::Result<Option<Lock>> {
         let started = Instant::now();
         loop {
             let file = OpenOptions::new().create(true).append(true).open(path)?;
             match file.try_lock() {
                 // The previous holder may have removed the file meanwhile. A lock on a removed file protects nothing.
-                Ok(()) if same(&file, path) => return Ok(Some(Lock { file, path: path.to_owned() })),
+                Ok(()) if is_same_file(&file, path) => return Ok(Some(Lock { file, path: path.to_owned() })),
                 Ok(()) => continue,
-                Err(TryLockError::WouldBlock) if started.elapsed() < patience => thread::sleep(PAUSE),
+                Err(TryLockError::WouldBlock) if started.elapsed() < timeout => thread::sleep(RETRY_INTERVAL),
                 Err(TryLockError::WouldBlock) => return Ok(None),
                 Err(TryLockError::Error(error)) => return Err(error),
             }
@@ -36,7 +36,7 @@ impl Lock {
     }
 
     /// Whether a process holds the lock.
-    pub fn is_taken(path: &Path) -> bool {
+    pub fn is_locked(path: &Path) -> bool {
         File::open(path).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
@@ -51,7 +51,7 @@ impl Lock {
     }
 }
 
-fn same(file: &File, path: &Path) -> bool {
-    let places = file.metadata().and_then(|file| fs::metadata(path).map(|path| (file, path)));
-    places.is_ok_and(|(file, path)| (file.dev(), file.ino()) == (path.dev(), path.ino()))
+fn is_same_file(file: &File, path: &Path) -> bool {
+    let metadata = file.metadata().and_then(|file| fs::metadata(path).map(|path| (file, path)));
+    metadata.is_ok_and(|(file, path)| (file.dev(), file.ino()) == (path.dev(), path.ino()))
 }

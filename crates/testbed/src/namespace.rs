@@ -7,11 +7,11 @@ use std::thread;
 use nix::sched::{CloneFlags, setns};
 
 /// Where `ip netns` keeps network namespaces.
-const PLACE: &str = "/run/netns";
+const NETNS_FOLDER: &str = "/run/netns";
 
 /// The names with a prefix, sorted.
-pub(crate) fn named(prefix: &str) -> io::Result<Vec<String>> {
-    let entries = match fs::read_dir(PLACE) {
+pub(crate) fn list_with_prefix(prefix: &str) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(NETNS_FOLDER) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
@@ -28,7 +28,7 @@ pub(crate) fn named(prefix: &str) -> io::Result<Vec<String>> {
 /// # Errors
 /// If the namespace does not exist, or this process lacks the privilege.
 pub fn enter(name: &str) -> io::Result<()> {
-    let file = File::open(format!("{PLACE}/{name}"))?;
+    let file = File::open(format!("{NETNS_FOLDER}/{name}"))?;
     Ok(setns(file, CloneFlags::CLONE_NEWNET)?)
 }
 
@@ -36,7 +36,7 @@ pub fn enter(name: &str) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`enter`], or if no thread can be started.
-pub fn inside<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+pub fn run_inside<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().spawn_scoped(scope, || enter(name).map(|()| work()))?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -12,39 +12,42 @@ use weir_core::units::Rate;
 
 /// The name of a bed, whose namespaces are named `weir-NAME-...`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Name(String);
+pub struct BedName(String);
 
-impl Name {
+impl BedName {
     /// The maximum length, in bytes.
-    pub const MAX: usize = 32;
+    pub const MAX_LENGTH: usize = 32;
 
     /// The prefix of the names of this bed's namespaces.
-    pub fn prefix(&self) -> String {
-        format!("{FAMILY}{}-", self.0)
+    pub fn namespace_prefix(&self) -> String {
+        format!("{NAMESPACE_PREFIX}{}-", self.0)
     }
 
     /// The name of the bed that a namespace belongs to; none if it belongs to none.
-    pub fn of_namespace(namespace: &str) -> Option<Name> {
-        namespace.strip_prefix(FAMILY)?.split_once('-')?.0.parse().ok()
+    pub fn from_namespace(namespace: &str) -> Option<BedName> {
+        namespace.strip_prefix(NAMESPACE_PREFIX)?.split_once('-')?.0.parse().ok()
     }
 }
 
 /// The prefix of the namespaces of all beds.
-const FAMILY: &str = "weir-";
+const NAMESPACE_PREFIX: &str = "weir-";
 
-impl FromStr for Name {
+impl FromStr for BedName {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Name, String> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        if (1..=Name::MAX).contains(&text.len()) && text.chars().all(plain) {
-            return Ok(Name(text.to_owned()));
+    fn from_str(text: &str) -> Result<BedName, String> {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if (1..=BedName::MAX_LENGTH).contains(&text.len()) && text.chars().all(is_allowed) {
+            return Ok(BedName(text.to_owned()));
         }
-        Err(format!("`{text}` is no name of a bed: expected 1 to {} letters, digits or `_`", Name::MAX))
+        Err(format!(
+            "`{text}` is no name of a bed: expected 1 to {} letters, digits or `_`",
+            BedName::MAX_LENGTH
+        ))
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for BedName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -55,14 +58,14 @@ impl fmt::Display for Name {
 pub enum PlanError {
     /// There are more nodes than [`Plan::MAX_NODES`].
     #[error("{0} hosts and switches: expected at most {most} on one machine", most = Plan::MAX_NODES)]
-    Nodes(usize),
+    TooManyNodes(usize),
     /// The name of a node contains characters that are not allowed in a namespace's name.
     #[error("a node is named `{0}`: on a bed, expected letters, digits, `.`, `_` and `-` only")]
-    Node(String),
+    NodeName(String),
     /// The rate of a link is outside the range that Linux can shape.
     #[error("the link from `{from}` to `{to}` has rate {rate}: on a bed, expected {min} to {max}",
-        min = Plan::rates().0, max = Plan::rates().1)]
-    Rate {
+        min = Plan::rate_limits().0, max = Plan::rate_limits().1)]
+    LinkRate {
         /// The start of the link.
         from: String,
         /// The end of the link.
@@ -87,7 +90,7 @@ pub struct Port {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Route {
     /// The destination host; none for the default route.
-    pub to: Option<Ipv4Addr>,
+    pub destination: Option<Ipv4Addr>,
     /// Positions of the ports on shortest paths. Connections are spread over them by hash.
     pub ports: Vec<usize>,
 }
@@ -122,13 +125,13 @@ pub struct Cable {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// The name of the bed.
-    pub name: Name,
+    pub name: BedName,
     /// Hosts, then switches, by their numbers in the topology.
     pub nodes: Vec<Node>,
     /// By their numbers in the topology.
     pub cables: Vec<Cable>,
     /// The rate of the slowest link.
-    pub slowest: Rate,
+    pub min_link_rate: Rate,
 }
 
 impl Plan {
@@ -139,7 +142,7 @@ impl Plan {
     pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 0, 1);
 
     /// The minimum and maximum rate of a link. At the minimum, a frame takes a second and a half.
-    fn rates() -> (Rate, Rate) {
+    fn rate_limits() -> (Rate, Rate) {
         let rate = |bits: f64| Rate::new(bits / 8.0).expect("8 kbit/s and 100 Gbit/s are valid rates");
         (rate(8e3), rate(1e11))
     }
@@ -148,15 +151,19 @@ impl Plan {
     ///
     /// # Errors
     /// If the topology is too large, or a name or rate is not allowed.
-    pub fn new(name: Name, topology: &Topology) -> Result<Plan, PlanError> {
+    pub fn new(name: BedName, topology: &Topology) -> Result<Plan, PlanError> {
         if topology.nodes() > Plan::MAX_NODES {
-            return Err(PlanError::Nodes(topology.nodes()));
+            return Err(PlanError::TooManyNodes(topology.nodes()));
         }
-        let (least, most) = Plan::rates();
+        let (min_rate, max_rate) = Plan::rate_limits();
         for link in topology.links() {
-            if !(least..=most).contains(&link.rate) {
+            if !(min_rate..=max_rate).contains(&link.rate) {
                 let name = |node| topology.name(node).to_owned();
-                return Err(PlanError::Rate { from: name(link.from), to: name(link.to), rate: link.rate });
+                return Err(PlanError::LinkRate {
+                    from: name(link.from),
+                    to: name(link.to),
+                    rate: link.rate,
+                });
             }
         }
         let mut routes = Routes::new(topology.clone(), 0);
@@ -165,7 +172,7 @@ impl Plan {
         let cables = (0..topology.links().len() as u32).step_by(2).map(|first| {
             let end = |link: LinkId| {
                 let from = topology.link(link).from;
-                let port = topology.out(from).iter().position(|&out| out == link);
+                let port = topology.outgoing_links(from).iter().position(|&out| out == link);
                 (from.index(), port.expect("the links out of a node have those that begin there"))
             };
             let [.., a, b] = (first / 2).to_be_bytes();
@@ -173,9 +180,9 @@ impl Plan {
             let mac = [0x02, 0x57, 0x45, 0x52, a, b];
             Cable { ends: [end(LinkId(first)), end(LinkId(first + 1))], mac }
         });
-        let slowest =
-            topology.links().iter().map(|link| link.rate).fold(most, |a, b| if b < a { b } else { a });
-        Ok(Plan { cables: cables.collect(), name, nodes, slowest })
+        let min_link_rate =
+            topology.links().iter().map(|link| link.rate).fold(max_rate, |a, b| if b < a { b } else { a });
+        Ok(Plan { cables: cables.collect(), name, nodes, min_link_rate })
     }
 
     /// A host's node, by its number in the topology.
@@ -193,40 +200,44 @@ fn address(topology: &Topology, id: NodeId) -> Ipv4Addr {
     Ipv4Addr::new(10, net, (number >> 8) as u8, number as u8)
 }
 
-fn node(bed: &Name, routes: &mut Routes, id: NodeId) -> Result<Node, PlanError> {
+fn node(bed: &BedName, routes: &mut Routes, id: NodeId) -> Result<Node, PlanError> {
     let topology = routes.topology();
     let name = topology.name(id).to_owned();
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    if !name.chars().all(plain) {
-        return Err(PlanError::Node(name));
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if !name.chars().all(is_allowed) {
+        return Err(PlanError::NodeName(name));
     }
-    let out = topology.out(id).to_vec();
-    let ports = out.iter().enumerate().map(|(number, &link)| Port {
+    let outgoing_links = topology.outgoing_links(id).to_vec();
+    let ports = outgoing_links.iter().enumerate().map(|(number, &link)| Port {
         interface: format!("eth{number}"),
         link,
         rate: topology.link(link).rate,
     });
-    let (is_switch, own, hosts) = (!topology.is_host(id), address(topology, id), topology.hosts() as u32);
+    let (is_switch, own_address, hosts) =
+        (!topology.is_host(id), address(topology, id), topology.hosts() as u32);
     let ports = ports.collect();
     let addresses: Vec<Ipv4Addr> = (0..hosts).map(|host| address(topology, NodeId(host))).collect();
-    let mut table = Vec::new();
+    let mut route_table = Vec::new();
     let mut hops = Vec::new();
     for (to, &address) in (0..hosts).map(NodeId).zip(&addresses) {
-        routes.hops(id, to, &mut hops);
+        routes.compute_next_hops(id, to, &mut hops);
         let port = |link: &LinkId| {
-            out.iter().position(|o| o == link).expect("`Routes::hops` yields links out of the node")
+            outgoing_links
+                .iter()
+                .position(|o| o == link)
+                .expect("`Routes::hops` yields links out of the node")
         };
         let ports: Vec<usize> = hops.iter().map(port).collect();
         // The list is empty for the host itself, and for a host that the node cannot reach.
         if !ports.is_empty() {
-            table.push(Route { to: Some(address), ports });
+            route_table.push(Route { destination: Some(address), ports });
         }
     }
     // A host with the same ports to all hosts, such as one with one cable, needs only a default route.
-    if !is_switch && table.windows(2).all(|pair| pair[0].ports == pair[1].ports) {
-        table.truncate(1);
-        table.iter_mut().for_each(|route| route.to = None);
+    if !is_switch && route_table.windows(2).all(|pair| pair[0].ports == pair[1].ports) {
+        route_table.truncate(1);
+        route_table.iter_mut().for_each(|route| route.destination = None);
     }
-    let namespace = format!("{}{name}", bed.prefix());
-    Ok(Node { name, namespace, address: own, is_switch, ports, routes: table })
+    let namespace = format!("{}{name}", bed.namespace_prefix());
+    Ok(Node { name, namespace, address: own_address, is_switch, ports, routes: route_table })
 }

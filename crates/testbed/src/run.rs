@@ -20,13 +20,13 @@ use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_core::model::scenario::{Scenario, Sending};
-use weir_core::netshare::Throttle;
+use weir_core::model::scenario::{Scenario, SendMode};
+use weir_core::netshare::RateThrottle;
 use weir_core::units::{Rate, Time};
 
 use crate::command::UNPOISONED;
 use crate::plan::{Node, Plan};
-use crate::queues::{MAX_SERVICES, dscp, segments};
+use crate::queues::{MAX_SERVICES, dscp, max_segments};
 
 /// Why a measurement failed.
 #[derive(Debug, thiserror::Error)]
@@ -82,59 +82,59 @@ pub const MAX_CONNECTIONS: u64 = 1_000;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Phase {
     /// The start.
-    pub from: Time,
+    pub start: Time,
     /// The end.
-    pub to: Time,
+    pub end: Time,
     /// The average rate at which each demand arrived, in bytes on the wire per second.
-    pub mean: Vec<f64>,
+    pub mean_rates: Vec<f64>,
     /// The same over the second half of the phase, after TCP has converged.
-    pub late: Vec<f64>,
+    pub second_half_rates: Vec<f64>,
 }
 
 /// The time from the start of the threads to the start of the scenario.
-const LEAD: Duration = Duration::from_millis(200);
+const START_DELAY: Duration = Duration::from_millis(200);
 
 /// The maximum time between two checks of a thread whether to stop.
-const GLANCE: Duration = Duration::from_millis(100);
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The stack size of a thread, in bytes. Buffers are on the heap.
-const STACK: usize = 256 << 10;
+const STACK_BYTES: usize = 256 << 10;
 
 /// A connection of a demand.
 struct Connection<'a> {
-    demand: usize,
-    from: &'a Node,
-    to: &'a Node,
+    demand_index: usize,
+    source: &'a Node,
+    destination: &'a Node,
     mark: u8,
-    sending: Sending,
-    active: &'a [(Time, Time)],
+    sending: SendMode,
+    active_intervals: &'a [(Time, Time)],
     /// Bytes of payload that have arrived.
-    arrived: AtomicU64,
+    arrived_bytes: AtomicU64,
 }
 
 /// The state shared by all threads.
-struct Common {
+struct RunState {
     stop: AtomicBool,
     failure: Mutex<Option<RunError>>,
     /// The maximum number of segments of a packet.
     segments: u32,
     /// See [`run`].
-    throttle: Option<Throttle>,
+    throttle: Option<RateThrottle>,
 }
 
-impl Common {
-    fn stopped(&self) -> bool {
+impl RunState {
+    fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
     /// Keeps the first failure, and stops all threads. After the stop, a connection may fail because its other end has closed.
-    fn check(&self, connection: &Connection<'_>, done: io::Result<()>) {
-        let Err(error) = done else { return };
-        if self.stopped() {
+    fn record_failure(&self, connection: &Connection<'_>, result: io::Result<()>) {
+        let Err(error) = result else { return };
+        if self.is_stopped() {
             return;
         }
         let mut failure = self.failure.lock().expect(UNPOISONED);
-        let (from, to) = (connection.from.name.clone(), connection.to.name.clone());
+        let (from, to) = (connection.source.name.clone(), connection.destination.name.clone());
         failure.get_or_insert(RunError::Socket { from, to, error });
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -154,45 +154,45 @@ pub fn run(
     plan: &Plan,
     scenario: &Scenario,
     phases: &[(Time, Time)],
-    throttle: Option<&Throttle>,
-    go_on: impl FnMut(Time) -> bool,
+    throttle: Option<&RateThrottle>,
+    should_continue: impl FnMut(Time) -> bool,
 ) -> Result<Vec<Phase>, RunError> {
     assert_eq!(plan.nodes.len(), scenario.topology.nodes(), "the plan is of the topology of the scenario");
-    let count = scenario.demands.iter().map(|demand| demand.count()).sum();
+    let count = scenario.demands.iter().map(|demand| demand.connection_count()).sum();
     if count > MAX_CONNECTIONS {
         return Err(RunError::Connections(count));
     }
     let connections = connections(plan, scenario);
-    let segments = segments(plan.slowest);
-    let common = Common {
+    let segments = max_segments(plan.min_link_rate);
+    let state = RunState {
         stop: AtomicBool::new(false),
         failure: Mutex::new(None),
         segments,
         throttle: throttle.cloned(),
     };
     let measured = thread::scope(|scope| {
-        let measured = start(scope, &connections, &common)
-            .and_then(|start| watch(&connections, &common, scenario, phases, start, go_on));
-        common.stop.store(true, Ordering::Relaxed);
+        let measured = start_threads(scope, &connections, &state)
+            .and_then(|start| measure_phases(&connections, &state, scenario, phases, start, should_continue));
+        state.stop.store(true, Ordering::Relaxed);
         measured
     });
     // If a connection failed, its failure is the reason for the stop.
-    common.failure.into_inner().expect(UNPOISONED).map_or(measured, Err)
+    state.failure.into_inner().expect(UNPOISONED).map_or(measured, Err)
 }
 
 fn connections<'a>(plan: &'a Plan, scenario: &'a Scenario) -> Vec<Connection<'a>> {
     let mut connections = Vec::new();
     for (number, demand) in scenario.demands.iter().enumerate() {
-        for &from in &demand.from {
-            for &to in demand.to.iter().filter(|&&to| to != from) {
+        for &from in &demand.sources {
+            for &to in demand.destinations.iter().filter(|&&to| to != from) {
                 connections.extend((0..demand.connections).map(|_| Connection {
-                    demand: number,
-                    from: plan.node(from),
-                    to: plan.node(to),
+                    demand_index: number,
+                    source: plan.node(from),
+                    destination: plan.node(to),
                     mark: dscp(demand.service),
-                    sending: demand.sending,
-                    active: &demand.active,
-                    arrived: AtomicU64::new(0),
+                    sending: demand.send_mode,
+                    active_intervals: &demand.active_intervals,
+                    arrived_bytes: AtomicU64::new(0),
                 }));
             }
         }
@@ -201,92 +201,101 @@ fn connections<'a>(plan: &'a Plan, scenario: &'a Scenario) -> Vec<Connection<'a>
 }
 
 /// Starts all threads, receivers first. Returns the start time of the scenario.
-fn start<'scope>(
+fn start_threads<'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
     connections: &'scope [Connection<'_>],
-    common: &'scope Common,
+    state: &'scope RunState,
 ) -> Result<Instant, RunError> {
-    let failed = |connection: &Connection<'_>, error| RunError::Socket {
-        from: connection.from.name.clone(),
-        to: connection.to.name.clone(),
+    let to_error = |connection: &Connection<'_>, error| RunError::Socket {
+        from: connection.source.name.clone(),
+        to: connection.destination.name.clone(),
         error,
     };
     let spawn = |work: Box<dyn FnOnce() + Send + 'scope>| {
-        thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work).map(drop)
+        thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work).map(drop)
     };
     let mut addresses: Vec<SocketAddrV4> = Vec::new();
     for connection in connections {
-        let (ready, port) = mpsc::channel();
-        let receiver = move || common.check(connection, receive::run(connection, common, &ready));
-        spawn(Box::new(receiver)).map_err(|error| failed(connection, error))?;
+        let (port_sender, port_receiver) = mpsc::channel();
+        let receiver =
+            move || state.record_failure(connection, receive::run(connection, state, &port_sender));
+        spawn(Box::new(receiver)).map_err(|error| to_error(connection, error))?;
         // A receiver that failed has recorded the failure.
-        let Ok(port) = port.recv() else { return Err(RunError::Interrupted { at: Time::ZERO }) };
-        addresses.push(SocketAddrV4::new(connection.to.address, port));
+        let Ok(port) = port_receiver.recv() else { return Err(RunError::Interrupted { at: Time::ZERO }) };
+        addresses.push(SocketAddrV4::new(connection.destination.address, port));
     }
-    let begin = Instant::now() + LEAD;
+    let start = Instant::now() + START_DELAY;
     for (connection, to) in connections.iter().zip(addresses) {
-        let sender = move || common.check(connection, send::run(connection, common, to, begin));
-        spawn(Box::new(sender)).map_err(|error| failed(connection, error))?;
+        let sender = move || state.record_failure(connection, send::run(connection, state, to, start));
+        spawn(Box::new(sender)).map_err(|error| to_error(connection, error))?;
     }
-    Ok(begin)
+    Ok(start)
 }
 
 /// Waits for the phases, and reads the bytes arrived at the start, the middle and the end of each.
-fn watch(
+fn measure_phases(
     connections: &[Connection<'_>],
-    common: &Common,
+    state: &RunState,
     scenario: &Scenario,
     phases: &[(Time, Time)],
-    begin: Instant,
-    mut go_on: impl FnMut(Time) -> bool,
+    start: Instant,
+    mut should_continue: impl FnMut(Time) -> bool,
 ) -> Result<Vec<Phase>, RunError> {
-    let mut until = |time: f64| -> Result<Mark, RunError> {
+    let mut wait_until = |time: f64| -> Result<ArrivalSnapshot, RunError> {
         loop {
-            let left = (begin + Duration::from_secs_f64(time)).saturating_duration_since(Instant::now());
-            let now = begin.elapsed().as_secs_f64();
+            let remaining = (start + Duration::from_secs_f64(time)).saturating_duration_since(Instant::now());
+            let now = start.elapsed().as_secs_f64();
             let at = Time::new(now).expect("a duration is finite and not negative");
-            if common.stopped() || !go_on(at) {
+            if state.is_stopped() || !should_continue(at) {
                 return Err(RunError::Interrupted { at });
             }
-            if left.is_zero() {
-                return Ok(Mark { at: now, arrived: by_demand(connections, scenario) });
+            if remaining.is_zero() {
+                return Ok(ArrivalSnapshot {
+                    time: now,
+                    arrived_bytes: bytes_by_demand(connections, scenario),
+                });
             }
-            thread::sleep(left.min(GLANCE));
+            thread::sleep(remaining.min(STOP_CHECK_INTERVAL));
         }
     };
     let mut measured = Vec::new();
     for &(from, to) in phases {
-        let marks = [from.get(), f64::midpoint(from.get(), to.get()), to.get()];
-        let [first, half, last] = [until(marks[0])?, until(marks[1])?, until(marks[2])?];
-        measured.push(Phase { from, to, mean: first.rates(&last), late: half.rates(&last) });
+        let times = [from.get(), f64::midpoint(from.get(), to.get()), to.get()];
+        let [first, half, last] = [wait_until(times[0])?, wait_until(times[1])?, wait_until(times[2])?];
+        measured.push(Phase {
+            start: from,
+            end: to,
+            mean_rates: first.rates_until(&last),
+            second_half_rates: half.rates_until(&last),
+        });
     }
     Ok(measured)
 }
 
 /// The bytes of each demand, as on the wire, that arrived up to a time.
-struct Mark {
-    at: f64,
-    arrived: Vec<f64>,
+struct ArrivalSnapshot {
+    time: f64,
+    arrived_bytes: Vec<f64>,
 }
 
-impl Mark {
+impl ArrivalSnapshot {
     /// The rates from this mark to `later`, in bytes per second.
-    fn rates(&self, later: &Mark) -> Vec<f64> {
-        let bytes = self.arrived.iter().zip(&later.arrived).map(|(before, after)| after - before);
-        bytes.map(|bytes| bytes / (later.at - self.at)).collect()
+    fn rates_until(&self, later: &ArrivalSnapshot) -> Vec<f64> {
+        let bytes = self.arrived_bytes.iter().zip(&later.arrived_bytes).map(|(before, after)| after - before);
+        bytes.map(|bytes| bytes / (later.time - self.time)).collect()
     }
 }
 
-fn by_demand(connections: &[Connection<'_>], scenario: &Scenario) -> Vec<f64> {
+fn bytes_by_demand(connections: &[Connection<'_>], scenario: &Scenario) -> Vec<f64> {
     let mut sums = vec![0.0; scenario.demands.len()];
     for connection in connections {
-        let payload = connection.arrived.load(Ordering::Relaxed) as f64;
-        sums[connection.demand] += payload * wire::factor(connection.sending);
+        let payload = connection.arrived_bytes.load(Ordering::Relaxed) as f64;
+        sums[connection.demand_index] += payload * wire::header_overhead(connection.sending);
     }
     sums
 }
 
 /// The number of packets that a rate sends in a millisecond, from one to the maximum number of segments of a packet.
-fn chunk(rate: Rate, segments: u32) -> u32 {
-    crate::queues::segments(rate).min(segments)
+fn packets_per_write(rate: Rate, segments: u32) -> u32 {
+    crate::queues::max_segments(rate).min(segments)
 }

@@ -2,7 +2,7 @@
 //!
 //! Readers and writers use the same bounds, so readers accept the output of writers.
 
-use weir_core::model::{Change, Workload};
+use weir_core::model::{Workload, WorkloadChange};
 use weir_core::units::Time;
 
 use crate::error::WriteError;
@@ -15,7 +15,7 @@ pub const MAX_SECONDS: f64 = 1e9;
 
 /// The minimum size of a coflow-benchmark reducer other than 0, in the trace's megabytes: a millionth of a byte. Below it,
 /// splitting a size over mappers would not be reversible.
-pub const MIN_MEGABYTES: f64 = 1e-12;
+pub const MIN_REDUCER_MEGABYTES: f64 = 1e-12;
 
 /// The minimum weight of a coflow.
 pub const MIN_WEIGHT: f64 = 1e-9;
@@ -24,7 +24,7 @@ pub const MIN_WEIGHT: f64 = 1e-9;
 pub const MAX_WEIGHT: f64 = 1e9;
 
 /// The maximum factor by which an event changes a port's rate.
-pub const MAX_FACTOR: f64 = 1e6;
+pub const MAX_PORT_RATE_FACTOR: f64 = 1e6;
 
 /// Limits of the memory that a reader uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,56 +43,59 @@ impl Default for Limits {
 
 impl Limits {
     /// The expected value in an error about too many of `what`.
-    pub(crate) fn expected(&self, what: &str) -> String {
-        format!("at most {} {what} in all (--max-flows raises this limit)", self.max_flows)
+    pub(crate) fn expected_at_most(&self, items: &str) -> String {
+        format!("at most {} {items} in all (--max-flows raises this limit)", self.max_flows)
     }
 }
 
 /// Checks that a reader would accept this workload.
-pub(crate) fn check(workload: &Workload) -> Result<(), WriteError> {
+pub(crate) fn check_workload(workload: &Workload) -> Result<(), WriteError> {
     workload.check()?;
-    let mut total = 0.0;
+    let mut total_bytes = 0.0;
     for coflow in &workload.coflows {
-        let place = || format!("coflow {}", coflow.id);
+        let subject = || format!("coflow {}", coflow.id);
         let times = [coflow.arrival, coflow.compute_before, coflow.compute_after];
-        let releases = coflow.flows.iter().map(|f| f.release);
-        times.into_iter().chain(coflow.deadline).chain(releases).try_for_each(|t| time(t, place))?;
+        let releases = coflow.flows.iter().map(|f| f.data_delay);
+        times.into_iter().chain(coflow.deadline).chain(releases).try_for_each(|t| check_time(t, subject))?;
         if !(MIN_WEIGHT..=MAX_WEIGHT).contains(&coflow.weight) {
-            let what = format!("its weight {:e} is outside {MIN_WEIGHT:e} to {MAX_WEIGHT:e}", coflow.weight);
-            return Err(WriteError::Inexpressible { place: place(), what });
+            let reason =
+                format!("its weight {:e} is outside {MIN_WEIGHT:e} to {MAX_WEIGHT:e}", coflow.weight);
+            return Err(WriteError::Inexpressible { subject: subject(), reason });
         }
-        total += coflow.bytes();
-        if total >= MAX_BYTES {
-            let what = "the trace reaches 2^53 bytes with it".to_owned();
-            return Err(WriteError::Inexpressible { place: place(), what });
+        total_bytes += coflow.total_bytes();
+        if total_bytes >= MAX_BYTES {
+            let reason = "the trace reaches 2^53 bytes with it".to_owned();
+            return Err(WriteError::Inexpressible { subject: subject(), reason });
         }
     }
-    let mut last = Time::ZERO;
+    let mut previous_time = Time::ZERO;
     for (position, event) in workload.events.iter().enumerate() {
-        let place = || format!("event {}", position + 1);
-        time(event.at, place)?;
-        let problem = match event.what {
-            _ if event.at < last => Some("it is before the event that it follows"),
-            Change::PortRate { factor, .. } if factor > MAX_FACTOR => Some("its rate is above a million"),
-            Change::Late { until, .. } if until < event.at => Some("it ends before it begins"),
+        let subject = || format!("event {}", position + 1);
+        check_time(event.time, subject)?;
+        let problem = match event.change {
+            _ if event.time < previous_time => Some("it is before the event that it follows"),
+            WorkloadChange::PortRate { factor, .. } if factor > MAX_PORT_RATE_FACTOR => {
+                Some("its rate is above a million")
+            }
+            WorkloadChange::DelayFlow { until, .. } if until < event.time => Some("it ends before it begins"),
             _ => None,
         };
-        if let Some(what) = problem {
-            return Err(WriteError::Inexpressible { place: place(), what: what.to_owned() });
+        if let Some(reason) = problem {
+            return Err(WriteError::Inexpressible { subject: subject(), reason: reason.to_owned() });
         }
-        if let Change::Late { until, .. } = event.what {
-            time(until, place)?;
+        if let WorkloadChange::DelayFlow { until, .. } = event.change {
+            check_time(until, subject)?;
         }
-        last = event.at;
+        previous_time = event.time;
     }
     Ok(())
 }
 
 /// Checks that a reader would accept `time`.
-fn time(time: Time, place: impl Fn() -> String) -> Result<(), WriteError> {
+fn check_time(time: Time, subject: impl Fn() -> String) -> Result<(), WriteError> {
     if time.get() <= MAX_SECONDS {
         return Ok(());
     }
-    let what = format!("it has a time of {:e} s, beyond {MAX_SECONDS:e} s", time.get());
-    Err(WriteError::Inexpressible { place: place(), what })
+    let reason = format!("it has a time of {:e} s, beyond {MAX_SECONDS:e} s", time.get());
+    Err(WriteError::Inexpressible { subject: subject(), reason })
 }

@@ -23,12 +23,12 @@ use std::fmt;
 use std::io::{BufRead, Write};
 use std::str::FromStr;
 
-use weir_core::model::{CoflowSpec, FlowSpec, Names, Workload};
+use weir_core::model::{CoflowSpec, FlowSpec, ServiceNames, Workload};
 use weir_core::units::{Bytes, Time};
 
-use crate::bounds::{self, Limits, MAX_BYTES, MAX_SECONDS, MIN_MEGABYTES};
+use crate::bounds::{self, Limits, MAX_BYTES, MAX_SECONDS, MIN_REDUCER_MEGABYTES};
 use crate::error::{TraceError, WriteError};
-use crate::lines::{Line, Lines};
+use crate::lines::{Line, LineReader};
 use crate::number;
 use crate::shuffle;
 
@@ -91,7 +91,7 @@ pub fn read<R: BufRead>(
     unit: TraceUnit,
     limits: &Limits,
 ) -> Result<Workload, TraceError> {
-    parse(&mut Lines::new(input, name, limits), unit, limits)
+    parse(&mut LineReader::new(input, name, limits), unit, limits)
 }
 
 /// The state of reading.
@@ -100,34 +100,35 @@ struct Reader<'a> {
     limits: &'a Limits,
     ports: u32,
     /// Numbers of flows and bytes so far.
-    flows: usize,
-    bytes: f64,
+    flow_count: usize,
+    total_bytes: f64,
     /// The line of each id so far.
-    ids: HashMap<u64, usize>,
+    line_of_id: HashMap<u64, usize>,
     /// Mappers and reducers of the current line; reused to save allocations.
     mappers: Vec<u32>,
     reducers: Vec<(u32, Bytes)>,
 }
 
 pub(crate) fn parse<R: BufRead>(
-    lines: &mut Lines<'_, R>,
+    lines: &mut LineReader<'_, R>,
     unit: TraceUnit,
     limits: &Limits,
 ) -> Result<Workload, TraceError> {
     let Some(line) = lines.next()? else {
-        return Err(lines.ended("ports", "`<ports> <coflows>` or `weir-trace 1`"));
+        return Err(lines.end_of_file_error("ports", "`<ports> <coflows>` or `weir-trace 1`"));
     };
-    let (ports, count) = header(line, limits)?;
+    let (ports, count) = parse_header(line, limits)?;
     let (mappers, reducers, ids) = (Vec::new(), Vec::new(), HashMap::new());
-    let mut reader = Reader { unit, limits, ports, flows: 0, bytes: 0.0, ids, mappers, reducers };
+    let mut reader =
+        Reader { unit, limits, ports, flow_count: 0, total_bytes: 0.0, line_of_id: ids, mappers, reducers };
     // Not `with_capacity(count)`: the header is not trustworthy enough to allocate memory for.
     let mut coflows = Vec::new();
     for number in 1..=count {
         let Some(line) = lines.next()? else {
             let field = format!("coflow {number} of {count}");
-            return Err(lines.ended(field, COFLOW));
+            return Err(lines.end_of_file_error(field, COFLOW));
         };
-        coflows.push(reader.coflow(line)?);
+        coflows.push(reader.parse_coflow(line)?);
     }
     while let Some(line) = lines.next()? {
         if !line.text.is_empty() {
@@ -135,7 +136,7 @@ pub(crate) fn parse<R: BufRead>(
             return Err(line.error("after the last coflow", line.text, expected));
         }
     }
-    let workload = Workload { ports, coflows, events: Vec::new(), names: Names::default() };
+    let workload = Workload { ports, coflows, events: Vec::new(), names: ServiceNames::default() };
     match workload.check() {
         Ok(()) => Ok(workload),
         Err(error) => Err(lines.error_at(1, "trace", error, "a trace that holds together")),
@@ -143,24 +144,24 @@ pub(crate) fn parse<R: BufRead>(
 }
 
 /// The numbers of ports and of coflows.
-fn header(line: Line<'_>, limits: &Limits) -> Result<(u32, usize), TraceError> {
+fn parse_header(line: Line<'_>, limits: &Limits) -> Result<(u32, usize), TraceError> {
     let mut fields = line.fields();
     let expected = format!(
         "a number of ports from 1 to {} (a trace starts with `<ports> <coflows>` or `weir-trace 1`)",
         Workload::MAX_PORTS
     );
     let text = fields.required("ports", &expected)?;
-    let ports = number::whole(text)
+    let ports = number::parse_integer(text)
         .filter(|ports| (1..=Workload::MAX_PORTS).contains(ports))
         .ok_or_else(|| line.error("ports", text, &expected))?;
     let expected = "a whole number of coflows";
     let text = fields.required("coflows", expected)?;
-    let count = number::whole(text).ok_or_else(|| line.error("coflows", text, expected))?;
+    let count = number::parse_integer(text).ok_or_else(|| line.error("coflows", text, expected))?;
     if count > limits.max_flows {
         return Err(line.error(
             "coflows",
             count,
-            limits.expected("flows, of which a coflow has one or more"),
+            limits.expected_at_most("flows, of which a coflow has one or more"),
         ));
     }
     fields.finish()?;
@@ -168,75 +169,75 @@ fn header(line: Line<'_>, limits: &Limits) -> Result<(u32, usize), TraceError> {
 }
 
 impl Reader<'_> {
-    fn coflow(&mut self, line: Line<'_>) -> Result<CoflowSpec, TraceError> {
+    fn parse_coflow(&mut self, line: Line<'_>) -> Result<CoflowSpec, TraceError> {
         let mut fields = line.fields();
         let expected = "a whole number that no other coflow has";
         let text = fields.required("id", format_args!("{COFLOW}"))?;
-        let id: u64 = number::whole(text).ok_or_else(|| line.error("id", text, expected))?;
-        if let Some(other) = self.ids.insert(id, line.number) {
+        let id: u64 = number::parse_integer(text).ok_or_else(|| line.error("id", text, expected))?;
+        if let Some(other) = self.line_of_id.insert(id, line.number) {
             let expected = format!("{expected} (line {other} has it)");
             return Err(line.error("id", id, expected));
         }
 
         let expected = format!("a time of 0 to {:e} milliseconds", MAX_SECONDS * 1e3);
         let text = fields.required("arrival", &expected)?;
-        let arrival = number::decimal(text)
+        let arrival = number::parse_decimal(text)
             .and_then(|ms| Time::new(ms / 1e3))
             .filter(|time| time.get() <= MAX_SECONDS)
             .ok_or_else(|| line.error("arrival", text, &expected))?;
 
-        let left = self.limits.max_flows - self.flows;
+        let remaining_flows = self.limits.max_flows - self.flow_count;
         let too_many = |field: &str, m: usize, r: usize| {
-            let value = format!("{m} x {r} flows after {}", self.flows);
-            line.error(field, value, self.limits.expected("flows"))
+            let value = format!("{m} x {r} flows after {}", self.flow_count);
+            line.error(field, value, self.limits.expected_at_most("flows"))
         };
         let expected = "a number of mappers of 1 or more";
         let text = fields.required("mappers", expected)?;
-        let m = number::whole(text)
+        let m = number::parse_integer(text)
             .filter(|&m: &usize| m > 0)
             .ok_or_else(|| line.error("mappers", text, expected))?;
-        if m > left {
+        if m > remaining_flows {
             return Err(too_many("mappers", m, 1));
         }
-        let expected = number::port_expected(self.ports);
+        let expected = number::expected_port(self.ports);
         self.mappers.clear();
         for position in 1..=m {
             let text = fields.required(format_args!("mapper {position}"), &expected)?;
-            let port = number::port(text, self.ports)
+            let port = number::parse_port(text, self.ports)
                 .ok_or_else(|| line.error(format_args!("mapper {position}"), text, &expected))?;
             self.mappers.push(port);
         }
 
         let expected = "a number of reducers of 1 or more";
         let text = fields.required("reducers", expected)?;
-        let r = number::whole(text)
+        let r = number::parse_integer(text)
             .filter(|&r: &usize| r > 0)
             .ok_or_else(|| line.error("reducers", text, expected))?;
-        let flows = m.checked_mul(r).filter(|&flows| flows <= left);
+        let flows = m.checked_mul(r).filter(|&flows| flows <= remaining_flows);
         let flows = flows.ok_or_else(|| too_many("reducers", m, r))?;
         self.reducers.clear();
         for position in 1..=r {
             let text = fields.required(format_args!("reducer {position}"), "`<port>:<MB>`")?;
-            let reducer = self.reducer(line, position, text, m)?;
+            let reducer = self.parse_reducer(line, position, text, m)?;
             self.reducers.push(reducer);
         }
         fields.finish()?;
 
         // Safe to allocate: the number of flows is within the limit, and the line contained all ports.
-        let mut specs = Vec::with_capacity(flows);
-        shuffle::push(&mut specs, &self.mappers, &self.reducers, Time::ZERO);
-        let coflow = CoflowSpec::new(id, arrival, specs);
-        self.flows += flows;
-        self.bytes += coflow.bytes();
-        if self.bytes >= MAX_BYTES {
-            let value = format!("{:e} bytes up to here", self.bytes);
+        let mut flow_specs = Vec::with_capacity(flows);
+        shuffle::push_flows(&mut flow_specs, &self.mappers, &self.reducers, Time::ZERO);
+        let coflow = CoflowSpec::new(id, arrival, flow_specs);
+        self.flow_count += flows;
+        self.total_bytes += coflow.total_bytes();
+        if self.total_bytes >= MAX_BYTES {
+            let value = format!("{:e} bytes up to here", self.total_bytes);
             return Err(line.error("reducer sizes", value, "a trace of less than 2^53 bytes"));
         }
         Ok(coflow)
     }
 
     /// A reducer's port, and the bytes of its flow from each of `m` mappers.
-    fn reducer(
+    fn parse_reducer(
         &self,
         line: Line<'_>,
         position: usize,
@@ -246,18 +247,19 @@ impl Reader<'_> {
         let Some((port, size)) = text.split_once(':') else {
             return Err(line.error(format_args!("reducer {position}"), text, "`<port>:<MB>`"));
         };
-        let port = number::port(port, self.ports).ok_or_else(|| {
-            let expected = number::port_expected(self.ports);
+        let port = number::parse_port(port, self.ports).ok_or_else(|| {
+            let expected = number::expected_port(self.ports);
             line.error(format_args!("reducer {position} port"), port, expected)
         })?;
-        let refused = |expected: &str| line.error(format_args!("reducer {position} size"), size, expected);
-        let megabytes = number::decimal(size).ok_or_else(|| refused("a size of 0 or more megabytes"))?;
-        if megabytes != 0.0 && megabytes < MIN_MEGABYTES {
-            return Err(refused("a size of 0, or of 1e-12 megabytes or more"));
+        let size_error = |expected: &str| line.error(format_args!("reducer {position} size"), size, expected);
+        let megabytes =
+            number::parse_decimal(size).ok_or_else(|| size_error("a size of 0 or more megabytes"))?;
+        if megabytes != 0.0 && megabytes < MIN_REDUCER_MEGABYTES {
+            return Err(size_error("a size of 0, or of 1e-12 megabytes or more"));
         }
         let bytes = megabytes * self.unit.bytes();
-        let part = Bytes::new(bytes / m as f64).filter(|_| bytes < MAX_BYTES);
-        Ok((port, part.ok_or_else(|| refused("a size of less than 2^53 bytes"))?))
+        let bytes_per_mapper = Bytes::new(bytes / m as f64).filter(|_| bytes < MAX_BYTES);
+        Ok((port, bytes_per_mapper.ok_or_else(|| size_error("a size of less than 2^53 bytes"))?))
     }
 }
 
@@ -268,40 +270,40 @@ impl Reader<'_> {
 /// sizes that depend on the reducer only, or the workload contains more than flows and arrivals. The output then contains
 /// the coflows before the one that the error names. Also if `out` fails.
 pub fn write<W: Write>(workload: &Workload, unit: TraceUnit, mut out: W) -> Result<(), WriteError> {
-    bounds::check(workload)?;
+    bounds::check_workload(workload)?;
     if !workload.events.is_empty() {
-        return Err(inexpressible("the trace", "it has events"));
+        return Err(inexpressible_error("the trace", "it has events"));
     }
-    if workload.names != Names::default() {
-        let own = |c: &&CoflowSpec| {
+    if workload.names != ServiceNames::default() {
+        let has_names = |c: &&CoflowSpec| {
             let (service, applications) =
                 (workload.names.service(c.service), workload.names.applications(c.service));
-            service != Names::DEFAULT || applications[c.application as usize] != Names::DEFAULT
+            service != ServiceNames::DEFAULT || applications[c.application as usize] != ServiceNames::DEFAULT
         };
-        return Err(match workload.coflows.iter().find(own) {
+        return Err(match workload.coflows.iter().find(has_names) {
             Some(coflow) => {
-                inexpressible(format!("coflow {}", coflow.id), "it has a service or an application")
+                inexpressible_error(format!("coflow {}", coflow.id), "it has a service or an application")
             }
-            None => inexpressible("the trace", "it has services or applications without coflows"),
+            None => inexpressible_error("the trace", "it has services or applications without coflows"),
         });
     }
     writeln!(out, "{} {}", workload.ports, workload.coflows.len())?;
     for coflow in &workload.coflows {
-        let line =
-            coflow_line(coflow, unit).map_err(|what| inexpressible(format!("coflow {}", coflow.id), what))?;
+        let line = format_coflow(coflow, unit)
+            .map_err(|what| inexpressible_error(format!("coflow {}", coflow.id), what))?;
         out.write_all(line.as_bytes())?;
     }
     out.flush()?;
     Ok(())
 }
 
-fn inexpressible(place: impl Into<String>, what: impl Into<String>) -> WriteError {
-    WriteError::Inexpressible { place: place.into(), what: what.into() }
+fn inexpressible_error(subject: impl Into<String>, reason: impl Into<String>) -> WriteError {
+    WriteError::Inexpressible { subject: subject.into(), reason: reason.into() }
 }
 
 /// The line of a coflow, or the reason why the format cannot express the coflow.
-fn coflow_line(coflow: &CoflowSpec, unit: TraceUnit) -> Result<String, String> {
-    for (there, what) in [
+fn format_coflow(coflow: &CoflowSpec, unit: TraceUnit) -> Result<String, String> {
+    for (is_present, reason) in [
         (coflow.weight != 1.0, "it has a weight"),
         (coflow.deadline.is_some(), "it has a deadline"),
         (coflow.job.is_some(), "it belongs to a job"),
@@ -310,36 +312,36 @@ fn coflow_line(coflow: &CoflowSpec, unit: TraceUnit) -> Result<String, String> {
         (!coflow.parents.is_empty(), "it has parents"),
         (coflow.compute_before != Time::ZERO, "it computes before its flows"),
         (coflow.compute_after != Time::ZERO, "it computes after its flows"),
-        (coflow.flows.iter().any(|f| f.release != Time::ZERO), "a flow is released later than it"),
+        (coflow.flows.iter().any(|f| f.data_delay != Time::ZERO), "a flow is released later than it"),
     ] {
-        if there {
-            return Err(what.to_owned());
+        if is_present {
+            return Err(reason.to_owned());
         }
     }
-    let arrival = number::unsplit(coflow.arrival.get(), 1e3, 1.0)
+    let arrival = number::total_from_part(coflow.arrival.get(), 1e3, 1.0)
         .ok_or_else(|| format!("{} s is no exact number of milliseconds", coflow.arrival.get()))?;
-    let mut line = format!("{} {}", coflow.id, number::exact(arrival));
-    push_flows(&mut line, &coflow.flows, unit)?;
+    let mut line = format!("{} {}", coflow.id, number::format_exact(arrival));
+    append_flows(&mut line, &coflow.flows, unit)?;
     line.push('\n');
     Ok(line)
 }
 
-fn push_flows(line: &mut String, flows: &[FlowSpec], unit: TraceUnit) -> Result<(), String> {
-    let mut why = "its flows are not those from every mapper to every reducer, in mapper-major order and \
+fn append_flows(line: &mut String, flows: &[FlowSpec], unit: TraceUnit) -> Result<(), String> {
+    let mut reason = "its flows are not those from every mapper to every reducer, in mapper-major order and \
                    with sizes that depend on the reducer only"
         .to_owned();
-    for shuffle in shuffle::factor(flows) {
+    for shuffle in shuffle::shuffles_of_flows(flows) {
         let sizes: Result<Vec<f64>, f64> = shuffle
             .reducers
             .iter()
             .map(|&(_, part)| {
-                number::unsplit(part, shuffle.mappers.len() as f64, unit.bytes())
-                    .filter(|&megabytes| megabytes == 0.0 || megabytes >= MIN_MEGABYTES)
+                number::total_from_part(part, shuffle.mappers.len() as f64, unit.bytes())
+                    .filter(|&megabytes| megabytes == 0.0 || megabytes >= MIN_REDUCER_MEGABYTES)
                     .ok_or(part)
             })
             .collect();
         match sizes {
-            Err(part) => why = format!("a flow's {part} bytes are no exact part of a number of {unit}"),
+            Err(part) => reason = format!("a flow's {part} bytes are no exact part of a number of {unit}"),
             Ok(sizes) => {
                 *line += &format!(" {}", shuffle.mappers.len());
                 shuffle.mappers.iter().for_each(|port| *line += &format!(" {port}"));
@@ -351,5 +353,5 @@ fn push_flows(line: &mut String, flows: &[FlowSpec], unit: TraceUnit) -> Result<
             }
         }
     }
-    Err(why)
+    Err(reason)
 }

@@ -4,44 +4,44 @@ use weir_core::model::CoflowSpec;
 
 /// The indices of the coflows, parents before children. If the dependencies have a cycle, returns the coflows of one
 /// cycle instead: each depends on the next one, the last on the first.
-pub(crate) fn order(coflows: &[CoflowSpec]) -> Result<Vec<usize>, Vec<usize>> {
-    let mut waiting: Vec<usize> = coflows.iter().map(|c| c.parents.len()).collect();
+pub(crate) fn topological_order(coflows: &[CoflowSpec]) -> Result<Vec<usize>, Vec<usize>> {
+    let mut pending_parents: Vec<usize> = coflows.iter().map(|c| c.parents.len()).collect();
     let mut children = vec![Vec::new(); coflows.len()];
     for (child, coflow) in coflows.iter().enumerate() {
         for &parent in &coflow.parents {
             children[parent].push(child);
         }
     }
-    let mut order: Vec<usize> = (0..coflows.len()).filter(|&c| waiting[c] == 0).collect();
-    let mut done = 0;
-    while let Some(&parent) = order.get(done) {
-        done += 1;
+    let mut order: Vec<usize> = (0..coflows.len()).filter(|&c| pending_parents[c] == 0).collect();
+    let mut visited = 0;
+    while let Some(&parent) = order.get(visited) {
+        visited += 1;
         for &child in &children[parent] {
-            waiting[child] -= 1;
-            if waiting[child] == 0 {
+            pending_parents[child] -= 1;
+            if pending_parents[child] == 0 {
                 order.push(child);
             }
         }
     }
-    match waiting.iter().position(|&w| w > 0) {
+    match pending_parents.iter().position(|&w| w > 0) {
         None => Ok(order),
-        Some(stuck) => Err(circle(coflows, &waiting, stuck)),
+        Some(blocked) => Err(find_cycle(coflows, &pending_parents, blocked)),
     }
 }
 
 /// Finds a cycle. `stuck` can be downstream of it, so the search follows parents until a coflow repeats.
-fn circle(coflows: &[CoflowSpec], waiting: &[usize], stuck: usize) -> Vec<usize> {
-    let mut path = vec![stuck];
-    let mut place = vec![None; coflows.len()];
-    place[stuck] = Some(0);
-    let mut at = stuck;
-    while let Some(&parent) = coflows[at].parents.iter().find(|&&p| waiting[p] > 0) {
-        if let Some(start) = place[parent] {
+fn find_cycle(coflows: &[CoflowSpec], pending_parents: &[usize], blocked: usize) -> Vec<usize> {
+    let mut path = vec![blocked];
+    let mut position_in_path = vec![None; coflows.len()];
+    position_in_path[blocked] = Some(0);
+    let mut current = blocked;
+    while let Some(&parent) = coflows[current].parents.iter().find(|&&p| pending_parents[p] > 0) {
+        if let Some(start) = position_in_path[parent] {
             return path.split_off(start);
         }
-        place[parent] = Some(path.len());
+        position_in_path[parent] = Some(path.len());
         path.push(parent);
-        at = parent;
+        current = parent;
     }
     path
 }

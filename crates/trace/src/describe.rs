@@ -7,18 +7,18 @@ use crate::coflow_benchmark::TraceUnit;
 use crate::dag;
 
 /// The maximum width of a narrow coflow in Table 1 of Saath (CoNEXT '17).
-pub const NARROW: usize = 10;
+pub const MAX_NARROW_WIDTH: usize = 10;
 
-/// The percentages of the percentiles in [`Description::widths`].
-pub const PERCENTAGES: [u8; 8] = [0, 25, 50, 75, 90, 95, 99, 100];
+/// The percentages of the percentiles in [`WorkloadStatistics::width_percentiles`].
+pub const PERCENTILES: [u8; 8] = [0, 25, 50, 75, 90, 95, 99, 100];
 
 /// Sums of fractional flow sizes are equal up to this relative difference.
-const CLOSE: f64 = 1e-9;
+const ROUNDING_TOLERANCE: f64 = 1e-9;
 
 /// Statistics of a workload. Unless stated, shares are fractions of the number of coflows, from 0 to 1. All shares of an
 /// empty workload are 0.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Description {
+pub struct WorkloadStatistics {
     /// Number of ports of the fabric.
     pub ports: u32,
     /// Number of coflows.
@@ -31,25 +31,25 @@ pub struct Description {
     pub first_arrival: f64,
     /// The latest arrival, in seconds.
     pub last_arrival: f64,
-    /// Percentiles (nearest rank, at [`PERCENTAGES`]) of the coflows' widths in flows.
-    pub widths: [usize; PERCENTAGES.len()],
+    /// Percentiles (nearest rank, at [`PERCENTILES`]) of the coflows' widths in flows.
+    pub width_percentiles: [usize; PERCENTILES.len()],
     /// Share of coflows with one flow.
-    pub single: f64,
+    pub single_flow_share: f64,
     /// Share of coflows with several flows, all of equal length.
-    pub equal: f64,
+    pub equal_flows_share: f64,
     /// Share of coflows with flows of different lengths.
-    pub unequal: f64,
-    /// Shares of bins 1 to 4 of Table 1; see [`bin`].
-    pub bins: [f64; 4],
+    pub unequal_flows_share: f64,
+    /// Shares of bins 1 to 4 of Table 1; see [`saath_bin`].
+    pub bin_shares: [f64; 4],
     /// Saath's Fig. 2b: the distribution over coflows of the standard deviation of flow lengths divided by their mean. Each
     /// point is a value, and the share of coflows with at most that value.
-    pub deviations: Vec<(f64, f64)>,
+    pub deviation_distribution: Vec<(f64, f64)>,
     /// Bytes to send, by port.
-    pub send: Load,
+    pub send_load: Load,
     /// Bytes to receive, by port.
-    pub receive: Load,
+    pub receive_load: Load,
     /// Fraction of the bytes whose source and destination are the same port.
-    pub same_port: f64,
+    pub same_port_fraction: f64,
     /// Number of flows without bytes.
     pub empty_flows: usize,
     /// Number of events.
@@ -59,22 +59,22 @@ pub struct Description {
     /// Number of applications of all services.
     pub applications: usize,
     /// Number of coflows in the longest chain of parents: 1 without dependencies.
-    pub depth: usize,
+    pub longest_chain: usize,
 }
 
 /// The distribution of bytes over ports.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
     /// The port with the most bytes; the first if several are equal.
-    pub busiest: u32,
+    pub busiest_port: u32,
     /// The bytes of that port.
-    pub max: f64,
+    pub max_bytes: f64,
     /// The mean over all ports.
-    pub mean: f64,
+    pub mean_bytes: f64,
 }
 
 /// The size that separates the bins of Table 1: 100 MB, in the trace's megabytes.
-pub fn threshold(unit: TraceUnit) -> Bytes {
+pub fn bin_threshold(unit: TraceUnit) -> Bytes {
     Bytes::new(100.0 * unit.bytes()).unwrap_or(Bytes::ZERO)
 }
 
@@ -88,23 +88,23 @@ pub fn threshold(unit: TraceUnit) -> Bytes {
 /// A coflow's width is its number of flows: mappers times reducers. With this definition the public trace's shares are
 /// 46.8, 21.7, 4.8 and 26.8 percent, and 23.4 percent of its coflows have width 1; the paper has 23 (Fig. 2) and 23.5
 /// percent (Fig. 13). Fig. 11 of the paper has shares only in the plot, not in its text.
-pub fn bin(width: usize, bytes: f64, threshold: Bytes) -> u8 {
+pub fn saath_bin(width: usize, bytes: f64, threshold: Bytes) -> u8 {
     // Rounding: 100 MB in three parts sum to slightly more than 100 MB.
-    let large = bytes > threshold.get() * (1.0 + CLOSE);
-    1 + u8::from(width > NARROW) + 2 * u8::from(large)
+    let large = bytes > threshold.get() * (1.0 + ROUNDING_TOLERANCE);
+    1 + u8::from(width > MAX_NARROW_WIDTH) + 2 * u8::from(large)
 }
 
-impl Description {
-    /// Computes the statistics of `workload`. `threshold` is the size that separates the bins of Table 1 (see [`threshold`]).
+impl WorkloadStatistics {
+    /// Computes the statistics of `workload`. `threshold` is the size that separates the bins of Table 1 (see [`bin_threshold`]).
     ///
     /// # Errors
     /// If the workload is inconsistent.
-    pub fn new(workload: &Workload, threshold: Bytes) -> Result<Description, WorkloadError> {
+    pub fn new(workload: &Workload, threshold: Bytes) -> Result<WorkloadStatistics, WorkloadError> {
         workload.check()?;
         let coflows = &workload.coflows;
         let count = coflows.len();
-        let share = |of: usize| {
-            if count == 0 { 0.0 } else { of as f64 / count as f64 }
+        let share = |subset: usize| {
+            if count == 0 { 0.0 } else { subset as f64 / count as f64 }
         };
 
         let ports = workload.ports as usize;
@@ -126,7 +126,7 @@ impl Description {
         let (mut single, mut equal) = (0, 0);
         for coflow in coflows {
             let width = coflow.flows.len();
-            bins[usize::from(bin(width, coflow.bytes(), threshold)) - 1] += 1;
+            bins[usize::from(saath_bin(width, coflow.total_bytes(), threshold)) - 1] += 1;
             let deviation = deviation(coflow);
             single += usize::from(width == 1);
             equal += usize::from(width > 1 && deviation == 0.0);
@@ -136,29 +136,29 @@ impl Description {
         widths.sort_unstable();
 
         let arrivals = || coflows.iter().map(|c| c.arrival.get());
-        let bytes: f64 = coflows.iter().map(CoflowSpec::bytes).sum();
-        Ok(Description {
+        let bytes: f64 = coflows.iter().map(CoflowSpec::total_bytes).sum();
+        Ok(WorkloadStatistics {
             ports: workload.ports,
             coflows: count,
-            flows: workload.flows(),
+            flows: workload.flow_count(),
             bytes,
             first_arrival: if count == 0 { 0.0 } else { arrivals().fold(f64::INFINITY, f64::min) },
             last_arrival: arrivals().fold(0.0, f64::max),
-            widths: PERCENTAGES.map(|percent| percentile(&widths, percent)),
-            single: share(single),
-            equal: share(equal),
-            unequal: share(count - single - equal),
-            bins: bins.map(share),
-            deviations: distribution(deviations),
-            send: load(&send),
-            receive: load(&receive),
-            same_port: if bytes == 0.0 { 0.0 } else { same_port / bytes },
+            width_percentiles: PERCENTILES.map(|percent| percentile(&widths, percent)),
+            single_flow_share: share(single),
+            equal_flows_share: share(equal),
+            unequal_flows_share: share(count - single - equal),
+            bin_shares: bins.map(share),
+            deviation_distribution: distribution(deviations),
+            send_load: port_load(&send),
+            receive_load: port_load(&receive),
+            same_port_fraction: if bytes == 0.0 { 0.0 } else { same_port / bytes },
             empty_flows,
             events: workload.events.len(),
             services: workload.names.services(),
-            applications: workload.names.count(),
+            applications: workload.names.application_count(),
             // `check` has refused cycles.
-            depth: dag::order(coflows).map_or(0, |order| dag::depth(coflows, &order)),
+            longest_chain: dag::topological_order(coflows).map_or(0, |order| dag::depth(coflows, &order)),
         })
     }
 }
@@ -166,12 +166,12 @@ impl Description {
 /// The standard deviation of a coflow's flow lengths divided by their mean; 0 if they are equal.
 fn deviation(coflow: &CoflowSpec) -> f64 {
     let lengths = || coflow.flows.iter().map(|f| f.bytes.get());
-    let (least, most) = (lengths().fold(f64::INFINITY, f64::min), lengths().fold(0.0, f64::max));
-    if most - least <= CLOSE * most {
+    let (min, max) = (lengths().fold(f64::INFINITY, f64::min), lengths().fold(0.0, f64::max));
+    if max - min <= ROUNDING_TOLERANCE * max {
         return 0.0;
     }
     let count = coflow.flows.len() as f64;
-    let mean = coflow.bytes() / count;
+    let mean = coflow.total_bytes() / count;
     let variance = lengths().map(|l| (l / mean - 1.0).powi(2)).sum::<f64>() / count;
     variance.sqrt()
 }
@@ -197,13 +197,13 @@ fn distribution(mut values: Vec<f64>) -> Vec<(f64, f64)> {
     points
 }
 
-fn load(bytes: &[f64]) -> Load {
-    let mut load = Load { busiest: 0, max: 0.0, mean: 0.0 };
+fn port_load(bytes: &[f64]) -> Load {
+    let mut load = Load { busiest_port: 0, max_bytes: 0.0, mean_bytes: 0.0 };
     for (port, &bytes) in (0..).zip(bytes) {
-        if bytes > load.max {
-            (load.busiest, load.max) = (port, bytes);
+        if bytes > load.max_bytes {
+            (load.busiest_port, load.max_bytes) = (port, bytes);
         }
     }
-    load.mean = bytes.iter().sum::<f64>() / bytes.len() as f64;
+    load.mean_bytes = bytes.iter().sum::<f64>() / bytes.len() as f64;
     load
 }

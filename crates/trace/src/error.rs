@@ -41,21 +41,21 @@ pub enum WriteError {
     #[error(transparent)]
     Workload(#[from] WorkloadError),
     /// The format cannot express the workload.
-    #[error("{place} cannot be written in this format: {what}")]
+    #[error("{subject} cannot be written in this format: {reason}")]
     Inexpressible {
         /// `coflow 7`, `event 3` or `the trace`.
-        place: String,
+        subject: String,
         /// What the format cannot express.
-        what: String,
+        reason: String,
     },
 }
 
 /// `value` for an error message: at most 60 characters, on one line.
-pub(crate) fn shown(value: &str) -> String {
-    const LONGEST: usize = 60;
+pub(crate) fn format_value(value: &str) -> String {
+    const MAX_CHARS: usize = 60;
     let mut out = String::new();
     for (position, c) in value.chars().enumerate() {
-        if position == LONGEST {
+        if position == MAX_CHARS {
             out.push('…');
             break;
         }

@@ -12,8 +12,8 @@
 //! `docs/trace-format.md` is the reference. Sizes and times have units. [`read()`] of the output of [`write()`] gives an
 //! equal workload, to the last bit of every number.
 
-mod fields;
 mod read;
+mod values;
 mod write;
 
 use std::io::{BufRead, Write};
@@ -22,7 +22,7 @@ use weir_core::model::Workload;
 
 use crate::bounds::Limits;
 use crate::error::{TraceError, WriteError};
-use crate::lines::Lines;
+use crate::lines::LineReader;
 
 pub(crate) use read::parse;
 
@@ -37,7 +37,7 @@ pub const VERSION: u32 = 1;
 /// # Errors
 /// For the first invalid line or field, the first value beyond a bound, and if `input` fails.
 pub fn read<R: BufRead>(input: R, name: &str, limits: &Limits) -> Result<Workload, TraceError> {
-    parse(&mut Lines::new(input, name, limits), limits)
+    parse(&mut LineReader::new(input, name, limits), limits)
 }
 
 /// Writes `workload` so that [`read()`] returns an equal one.
@@ -46,5 +46,5 @@ pub fn read<R: BufRead>(input: R, name: &str, limits: &Limits) -> Result<Workloa
 /// If the workload is inconsistent, is beyond the format's bounds, names a parent twice or has names in another order than
 /// its coflows; and if `out` fails.
 pub fn write<W: Write>(workload: &Workload, out: W) -> Result<(), WriteError> {
-    write::workload(workload, out)
+    write::write_workload(workload, out)
 }

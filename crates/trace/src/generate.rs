@@ -1,6 +1,6 @@
 //! Generates random workloads, identical on every platform for the same seed.
 //!
-//! A [`Spec`] mixes kinds of coflows. Each [`Kind`] has distributions of the numbers of mappers and reducers and of the
+//! A [`WorkloadSpec`] mixes kinds of coflows. Each [`CoflowKind`] has distributions of the numbers of mappers and reducers and of the
 //! sizes of reducers. Sizes are whole megabytes, at least one, as in the public trace. Mappers and reducers are on
 //! uniformly chosen ports; no two mappers of a coflow share a port, nor do two reducers. Each kind gets its share of the
 //! coflows as exactly as integers allow, in random order, so small workloads have the same fraction of the heavy tail as
@@ -9,26 +9,26 @@
 //! The generator is ChaCha with 8 rounds, and logarithms and powers come from `libm`. Neither the platform's mathematics
 //! nor the order of a hash map affects the result.
 
-mod law;
+mod distribution;
 mod preset;
 
 use std::fmt;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use weir_core::model::{CoflowSpec, Names, Workload};
+use weir_core::model::{CoflowSpec, ServiceNames, Workload};
 use weir_core::units::{Bytes, Time};
 
 use crate::bounds::{Limits, MAX_BYTES, MAX_SECONDS};
 use crate::coflow_benchmark::TraceUnit;
 use crate::shuffle;
 
-pub use law::{Arrival, Law, Skew};
+pub use distribution::{ArrivalProcess, Distribution, Skew};
 pub use preset::Preset;
 
 /// Parameters of a workload to generate.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Spec {
+pub struct WorkloadSpec {
     /// Number of ports of the fabric.
     pub ports: u32,
     /// Number of coflows; their ids count from 1.
@@ -36,39 +36,39 @@ pub struct Spec {
     /// The seed of the random numbers.
     pub seed: u64,
     /// The distribution of the gaps between arrivals; the first arrival is at 0.
-    pub arrival: Arrival,
+    pub arrival: ArrivalProcess,
     /// The kinds of coflows, at least one.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<CoflowKind>,
 }
 
 /// A kind of coflow.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Kind {
+pub struct CoflowKind {
     /// Its share of the coflows, relative to the shares of the other kinds.
     pub share: f64,
     /// Number of mappers of a coflow; rounded, and limited to 1 to the number of ports.
-    pub mappers: Law,
+    pub mappers: Distribution,
     /// Number of reducers of a coflow; rounded, and limited to 1 to the number of ports.
-    pub reducers: Law,
+    pub reducers: Distribution,
     /// Mean size of a coflow's reducers, in megabytes.
-    pub size: Law,
+    pub mean_megabytes: Distribution,
     /// The differences between the sizes of a coflow's reducers.
     pub skew: Skew,
 }
 
-impl Default for Kind {
+impl Default for CoflowKind {
     /// 1 to 10 mappers and reducers, 1 MB to 1 GB, no skew.
-    fn default() -> Kind {
-        let width = Law::Uniform { min: 1.0, max: 10.0 };
-        let size = Law::LogNormal { median: 10.0, sigma: 1.5, min: 1.0, max: 1000.0 };
-        Kind { share: 1.0, mappers: width, reducers: width, size, skew: Skew::None }
+    fn default() -> CoflowKind {
+        let width = Distribution::Uniform { min: 1.0, max: 10.0 };
+        let size = Distribution::LogNormal { median: 10.0, sigma: 1.5, min: 1.0, max: 1000.0 };
+        CoflowKind { share: 1.0, mappers: width, reducers: width, mean_megabytes: size, skew: Skew::None }
     }
 }
 
 /// An invalid specification.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{field}`: `{value}`: expected {expected}")]
-pub struct SpecError {
+pub struct WorkloadSpecError {
     /// The parameter.
     pub field: String,
     /// Its value.
@@ -77,34 +77,38 @@ pub struct SpecError {
     pub expected: String,
 }
 
-impl SpecError {
-    fn new(field: impl fmt::Display, value: impl fmt::Display, expected: impl fmt::Display) -> SpecError {
-        let value = crate::error::shown(&value.to_string());
-        SpecError { field: field.to_string(), value, expected: expected.to_string() }
+impl WorkloadSpecError {
+    fn new(
+        field: impl fmt::Display,
+        value: impl fmt::Display,
+        expected: impl fmt::Display,
+    ) -> WorkloadSpecError {
+        let value = crate::error::format_value(&value.to_string());
+        WorkloadSpecError { field: field.to_string(), value, expected: expected.to_string() }
     }
 }
 
-impl Spec {
+impl WorkloadSpec {
     /// Checks the parameters, as far as possible without generating.
     ///
     /// # Errors
     /// For the first parameter that is out of its range.
-    pub fn check(&self) -> Result<(), SpecError> {
+    pub fn check(&self) -> Result<(), WorkloadSpecError> {
         if !(1..=Workload::MAX_PORTS).contains(&self.ports) {
             let expected = format!("1 to {}", Workload::MAX_PORTS);
-            return Err(SpecError::new("ports", self.ports, expected));
+            return Err(WorkloadSpecError::new("ports", self.ports, expected));
         }
         self.arrival.check()?;
         if self.kinds.is_empty() {
-            return Err(SpecError::new("kinds", "none", "one kind of coflow at least"));
+            return Err(WorkloadSpecError::new("kinds", "none", "one kind of coflow at least"));
         }
         for kind in &self.kinds {
             if !(kind.share > 0.0 && kind.share <= 1e9) {
-                return Err(SpecError::new("share", kind.share, "a number above 0, up to 1e9"));
+                return Err(WorkloadSpecError::new("share", kind.share, "a number above 0, up to 1e9"));
             }
             kind.mappers.check("mappers")?;
             kind.reducers.check("reducers")?;
-            kind.size.check("size")?;
+            kind.mean_megabytes.check("size")?;
             kind.skew.check()?;
         }
         Ok(())
@@ -115,44 +119,48 @@ impl Spec {
 ///
 /// # Errors
 /// If a parameter is out of its range, or the workload exceeds the maximum number of flows, time or bytes.
-pub fn generate(spec: &Spec, unit: TraceUnit, limits: &Limits) -> Result<Workload, SpecError> {
+pub fn generate(
+    spec: &WorkloadSpec,
+    unit: TraceUnit,
+    limits: &Limits,
+) -> Result<Workload, WorkloadSpecError> {
     spec.check()?;
     if spec.coflows > limits.max_flows {
-        let expected = limits.expected("flows, of which a coflow has one or more");
-        return Err(SpecError::new("coflows", spec.coflows, expected));
+        let expected = limits.expected_at_most("flows, of which a coflow has one or more");
+        return Err(WorkloadSpecError::new("coflows", spec.coflows, expected));
     }
-    let mut dice = SeededRng(ChaCha8Rng::seed_from_u64(spec.seed));
-    let mut kinds = quotas(spec);
-    dice.shuffle(&mut kinds);
+    let mut rng = SeededRng(ChaCha8Rng::seed_from_u64(spec.seed));
+    let mut kinds = assign_kinds(spec);
+    rng.shuffle(&mut kinds);
 
     let mut senders: Vec<u32> = (0..spec.ports).collect();
     let mut receivers = senders.clone();
     let mut coflows = Vec::new();
-    let (mut now, mut flows, mut total) = (0.0, 0_usize, 0.0);
+    let (mut now, mut flow_count, mut total_bytes) = (0.0, 0_usize, 0.0);
     for (position, &kind) in kinds.iter().enumerate() {
         let kind = &spec.kinds[kind];
         if position > 0 {
-            now += spec.arrival.gap(&mut dice);
+            now += spec.arrival.sample_gap(&mut rng);
         }
         // Round to milliseconds, the unit of the coflow-benchmark format.
         let arrival = Time::new((now * 1e3).round() / 1e3).filter(|t| t.get() <= MAX_SECONDS);
         let arrival = arrival.ok_or_else(|| {
             let expected = format!("arrivals up to {MAX_SECONDS:e} seconds");
-            SpecError::new("arrival", spec.arrival, expected)
+            WorkloadSpecError::new("arrival", spec.arrival, expected)
         })?;
 
-        let m = width(&kind.mappers, spec.ports, &mut dice);
-        let r = width(&kind.reducers, spec.ports, &mut dice);
-        flows = flows.saturating_add(m * r);
-        if flows > limits.max_flows {
-            let value = format!("{flows} flows by coflow {}", position + 1);
-            return Err(SpecError::new("coflows", value, limits.expected("flows")));
+        let m = sample_width(&kind.mappers, spec.ports, &mut rng);
+        let r = sample_width(&kind.reducers, spec.ports, &mut rng);
+        flow_count = flow_count.saturating_add(m * r);
+        if flow_count > limits.max_flows {
+            let value = format!("{flow_count} flows by coflow {}", position + 1);
+            return Err(WorkloadSpecError::new("coflows", value, limits.expected_at_most("flows")));
         }
-        let mappers = dice.choose(&mut senders, m);
-        let ports = dice.choose(&mut receivers, r);
-        let mean = kind.size.sample(&mut dice);
-        let mut factors = kind.skew.factors(r, &mut dice);
-        dice.shuffle(&mut factors);
+        let mappers = rng.choose(&mut senders, m);
+        let ports = rng.choose(&mut receivers, r);
+        let mean = kind.mean_megabytes.sample(&mut rng);
+        let mut factors = kind.skew.factors(r, &mut rng);
+        rng.shuffle(&mut factors);
 
         let reducers: Option<Vec<(u32, Bytes)>> = ports
             .iter()
@@ -162,76 +170,81 @@ pub fn generate(spec: &Spec, unit: TraceUnit, limits: &Limits) -> Result<Workloa
                 Some((port, Bytes::new(megabytes * unit.bytes() / m as f64)?))
             })
             .collect();
-        let mut specs = Vec::with_capacity(m * r);
+        let mut flow_specs = Vec::with_capacity(m * r);
         if let Some(reducers) = reducers {
-            shuffle::push(&mut specs, &mappers, &reducers, Time::ZERO);
+            shuffle::push_flows(&mut flow_specs, &mappers, &reducers, Time::ZERO);
         }
-        let coflow = CoflowSpec::new(position as u64 + 1, arrival, specs);
-        total += coflow.bytes();
-        if coflow.flows.is_empty() || total >= MAX_BYTES {
+        let coflow = CoflowSpec::new(position as u64 + 1, arrival, flow_specs);
+        total_bytes += coflow.total_bytes();
+        if coflow.flows.is_empty() || total_bytes >= MAX_BYTES {
             let value = format!("2^53 bytes by coflow {}", position + 1);
-            return Err(SpecError::new("size", value, "less than 2^53 bytes in all"));
+            return Err(WorkloadSpecError::new("size", value, "less than 2^53 bytes in all"));
         }
         coflows.push(coflow);
     }
-    Ok(Workload { ports: spec.ports, coflows, events: Vec::new(), names: Names::default() })
+    Ok(Workload { ports: spec.ports, coflows, events: Vec::new(), names: ServiceNames::default() })
 }
 
 /// Assigns the coflows of a workload to `services` services of `applications` applications each, in random order and as
 /// evenly as integers allow. `seed` can be the one that generated the workload. Nothing else about the coflows changes.
 ///
 /// # Errors
-/// If a number is 0, or there are more than [`Names::MAX_APPLICATIONS`] applications in total.
-pub fn spread(
+/// If a number is 0, or there are more than [`ServiceNames::MAX_APPLICATIONS`] applications in total.
+pub fn assign_services(
     workload: &mut Workload,
     services: usize,
     applications: usize,
     seed: u64,
-) -> Result<(), SpecError> {
-    let most = Names::MAX_APPLICATIONS;
+) -> Result<(), WorkloadSpecError> {
+    let max_applications = ServiceNames::MAX_APPLICATIONS;
     for (field, count) in [("services", services), ("applications", applications)] {
-        if count == 0 || services.saturating_mul(applications) > most {
-            return Err(SpecError::new(field, count, format!("at least 1, and at most {most} in all")));
+        if count == 0 || services.saturating_mul(applications) > max_applications {
+            return Err(WorkloadSpecError::new(
+                field,
+                count,
+                format!("at least 1, and at most {max_applications} in all"),
+            ));
         }
     }
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(1);
-    let mut owners: Vec<usize> = (0..workload.coflows.len()).map(|i| i % (services * applications)).collect();
-    SeededRng(rng).shuffle(&mut owners);
-    let mut names = Names::empty();
-    let call = |what: &str, number: usize, of: usize| match of {
-        1 => Names::DEFAULT.to_owned(),
-        _ => format!("{what}-{}", number + 1),
+    let mut application_indices: Vec<usize> =
+        (0..workload.coflows.len()).map(|i| i % (services * applications)).collect();
+    SeededRng(rng).shuffle(&mut application_indices);
+    let mut names = ServiceNames::empty();
+    let name_of = |prefix: &str, number: usize, count: usize| match count {
+        1 => ServiceNames::DEFAULT.to_owned(),
+        _ => format!("{prefix}-{}", number + 1),
     };
-    for (coflow, owner) in workload.coflows.iter_mut().zip(owners) {
-        let service = call("service", owner % services, services);
-        let application = call("application", owner / services, applications);
-        let numbers = names.number(&service, &application);
+    for (coflow, application_index) in workload.coflows.iter_mut().zip(application_indices) {
+        let service = name_of("service", application_index % services, services);
+        let application = name_of("application", application_index / services, applications);
+        let numbers = names.intern(&service, &application);
         (coflow.service, coflow.application) =
             numbers.expect("`services * applications` is at most `MAX_APPLICATIONS`");
     }
-    workload.names = if workload.coflows.is_empty() { Names::default() } else { names };
+    workload.names = if workload.coflows.is_empty() { ServiceNames::default() } else { names };
     Ok(())
 }
 
-fn width(law: &Law, ports: u32, dice: &mut SeededRng) -> usize {
+fn sample_width(distribution: &Distribution, ports: u32, rng: &mut SeededRng) -> usize {
     // In range after the clamp, because samples are finite.
-    law.sample(dice).round().clamp(1.0, f64::from(ports)) as usize
+    distribution.sample(rng).round().clamp(1.0, f64::from(ports)) as usize
 }
 
 /// The kind of each coflow. Quotas are rounded down, and the largest remainders get the rest.
-fn quotas(spec: &Spec) -> Vec<usize> {
+fn assign_kinds(spec: &WorkloadSpec) -> Vec<usize> {
     let sum: f64 = spec.kinds.iter().map(|k| k.share).sum();
-    let exact = |kind: usize| spec.kinds[kind].share / sum * spec.coflows as f64;
+    let exact_quota = |kind: usize| spec.kinds[kind].share / sum * spec.coflows as f64;
     let mut kinds = Vec::with_capacity(spec.coflows);
     for kind in 0..spec.kinds.len() {
-        let whole = exact(kind).floor() as usize;
-        kinds.extend(std::iter::repeat_n(kind, whole.min(spec.coflows - kinds.len())));
+        let quota = exact_quota(kind).floor() as usize;
+        kinds.extend(std::iter::repeat_n(kind, quota.min(spec.coflows - kinds.len())));
     }
     let mut by_remainder: Vec<usize> = (0..spec.kinds.len()).collect();
-    by_remainder.sort_by(|&a, &b| exact(b).fract().total_cmp(&exact(a).fract()));
-    let left = spec.coflows - kinds.len();
-    kinds.extend(by_remainder.into_iter().cycle().take(left));
+    by_remainder.sort_by(|&a, &b| exact_quota(b).fract().total_cmp(&exact_quota(a).fract()));
+    let unassigned = spec.coflows - kinds.len();
+    kinds.extend(by_remainder.into_iter().cycle().take(unassigned));
     kinds
 }
 
@@ -240,32 +253,32 @@ struct SeededRng(ChaCha8Rng);
 
 impl SeededRng {
     /// A uniform number from 0 up to, but not including, 1.
-    fn unit(&mut self) -> f64 {
+    fn uniform(&mut self) -> f64 {
         const BITS: u32 = f64::MANTISSA_DIGITS;
         (self.0.next_u64() >> (u64::BITS - BITS)) as f64 / (1_u64 << BITS) as f64
     }
 
     /// A uniform integer below `bound`; the bias is at most one part in 2^32 for any bound that fits in memory here.
-    fn below(&mut self, bound: usize) -> usize {
+    fn uniform_below(&mut self, bound: usize) -> usize {
         ((u128::from(self.0.next_u64()) * bound as u128) >> 64) as usize
     }
 
     /// A sample of the standard normal distribution (Box and Muller).
-    fn normal(&mut self) -> f64 {
-        let (radius, angle) = (1.0 - self.unit(), self.unit());
+    fn standard_normal(&mut self) -> f64 {
+        let (radius, angle) = (1.0 - self.uniform(), self.uniform());
         (-2.0 * libm::log(radius)).sqrt() * libm::cos(std::f64::consts::TAU * angle)
     }
 
     fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
-            items.swap(last, self.below(last + 1));
+            items.swap(last, self.uniform_below(last + 1));
         }
     }
 
     /// `count` random elements of `items`, sorted. Any order of `items` gives a uniform choice.
     fn choose(&mut self, items: &mut [u32], count: usize) -> Vec<u32> {
         for position in 0..count {
-            let other = position + self.below(items.len() - position);
+            let other = position + self.uniform_below(items.len() - position);
             items.swap(position, other);
         }
         let mut chosen = items[..count].to_vec();

@@ -1,6 +1,6 @@
 //! Reads incast measurements from the CSV of `weir testbed incast`.
 //!
-//! `docs/incast-format.md` is the reference. A reader returns [`Measured`], or a [`TraceError`] that names the line, the
+//! `docs/incast-format.md` is the reference. A reader returns [`IncastMeasurements`], or a [`TraceError`] that names the line, the
 //! field, the value and the expected value.
 
 use std::fmt;
@@ -11,9 +11,9 @@ use weir_core::model::{Incast, IncastError, IncastRun};
 
 use crate::bounds::Limits;
 use crate::error::TraceError;
-use crate::fields;
-use crate::lines::{END_OF_LINE, Line, Lines};
-use crate::number::{decimal, whole};
+use crate::lines::{END_OF_LINE, Line, LineReader};
+use crate::number::{parse_decimal, parse_integer};
+use crate::toml_fields;
 
 /// The maximum number of runs in a file.
 pub const MAX_RUNS: usize = 100_000;
@@ -36,30 +36,30 @@ const COLUMNS: [&str; 10] = [
 ];
 
 /// The expected value in errors about names of congestion controls.
-pub const CONGESTION: &str = "a name of up to 15 letters and digits, such as cubic";
+pub const EXPECTED_CONGESTION_CONTROL: &str = "a name of up to 15 letters and digits, such as cubic";
 
 /// Whether `name` is a valid name of a congestion control for the kernel.
-pub fn is_congestion(name: &str) -> bool {
-    let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    (1..=15).contains(&name.len()) && name.chars().all(letters)
+pub fn is_congestion_control_name(name: &str) -> bool {
+    let is_valid_char = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    (1..=15).contains(&name.len()) && name.chars().all(is_valid_char)
 }
 
 /// The content of a file.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Measured {
+pub struct IncastMeasurements {
     /// The model of incast.
     pub incast: Incast,
     /// The senders' congestion control, by its name in the kernel.
-    pub congestion: String,
+    pub congestion_control: String,
     /// The queue length from which the switch marks packets, in packets; none if it does not mark.
-    pub marks: Option<u32>,
+    pub marking_threshold_packets: Option<u32>,
 }
 
-impl fmt::Display for Measured {
+impl fmt::Display for IncastMeasurements {
     /// As text: `reno, with marks from 20 packets on`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.congestion)?;
-        match self.marks {
+        f.write_str(&self.congestion_control)?;
+        match self.marking_threshold_packets {
             Some(packets) => write!(f, ", with marks from {packets} packets on"),
             None => Ok(()),
         }
@@ -71,65 +71,65 @@ impl fmt::Display for Measured {
 /// # Errors
 /// [`TraceError::Io`] if the file cannot be read; [`TraceError::Field`] for the first invalid field, or for a missing
 /// combination of buffer and connections.
-pub fn read(path: &Path) -> Result<Measured, TraceError> {
-    fields::open(path, |input, name| read_from(input, name))
+pub fn read(path: &Path) -> Result<IncastMeasurements, TraceError> {
+    toml_fields::read_file(path, |input, name| read_from(input, name))
 }
 
 /// Reads measurements from `input`, which errors call `name`.
 ///
 /// # Errors
 /// As for [`read`].
-pub fn read_from<R: Read>(input: R, name: &str) -> Result<Measured, TraceError> {
+pub fn read_from<R: Read>(input: R, name: &str) -> Result<IncastMeasurements, TraceError> {
     let limits = Limits { max_flows: MAX_RUNS, max_line_bytes: MAX_LINE_BYTES };
-    let mut lines = Lines::new(BufReader::new(input), name, &limits);
-    let head = COLUMNS.join(",");
+    let mut lines = LineReader::new(BufReader::new(input), name, &limits);
+    let header = COLUMNS.join(",");
     match lines.next()? {
-        Some(line) if line.text == head => {}
-        Some(line) => return Err(line.error("columns", line.text, head)),
-        None => return Err(lines.ended("columns", head)),
+        Some(line) if line.text == header => {}
+        Some(line) => return Err(line.error("columns", line.text, header)),
+        None => return Err(lines.end_of_file_error("columns", header)),
     }
     let mut runs = Vec::new();
-    let mut tcp: Option<(String, Option<u32>)> = None;
+    let mut tcp_settings: Option<(String, Option<u32>)> = None;
     // Errors rely on run `i` being on line `i + 2`.
     while let Some(line) = lines.next()? {
         if runs.len() == MAX_RUNS {
             return Err(line.error("line", line.text, format_args!("at most {MAX_RUNS} runs")));
         }
-        runs.push(run(line, &mut tcp)?);
+        runs.push(parse_run(line, &mut tcp_settings)?);
     }
     let incast = Incast::new(&runs).map_err(|error| {
-        let value = |place: usize, what: &str| match what {
-            "buffer" => (COLUMNS[0], runs[place].buffer.to_string()),
-            "connections" => (COLUMNS[1], runs[place].connections.to_string()),
-            "bytes" => (COLUMNS[2], runs[place].bytes.to_string()),
-            "loss" => (COLUMNS[6], runs[place].loss.to_string()),
-            _ => (COLUMNS[7], (runs[place].goodput * 8.0).to_string()),
+        let field_and_value = |run_index: usize, what: &str| match what {
+            "buffer" => (COLUMNS[0], runs[run_index].buffer.to_string()),
+            "connections" => (COLUMNS[1], runs[run_index].connections.to_string()),
+            "bytes" => (COLUMNS[2], runs[run_index].bytes.to_string()),
+            "loss" => (COLUMNS[6], runs[run_index].loss.to_string()),
+            _ => (COLUMNS[7], (runs[run_index].goodput * 8.0).to_string()),
         };
         match error {
-            IncastError::Empty => lines.ended("run", "at least one"),
-            IncastError::Bounds { run, what } => {
-                let (field, value) = value(run, what);
-                lines.error_at(run + 2, field, value, bounds(what))
+            IncastError::NoRuns => lines.end_of_file_error("run", "at least one"),
+            IncastError::OutOfBounds { run, field: what } => {
+                let (field, value) = field_and_value(run, what);
+                lines.error_at(run + 2, field, value, expected_range(what))
             }
-            IncastError::Bytes(run) => {
+            IncastError::UnequalBytes(run) => {
                 let expected = format!("{}, as in all lines before", runs[0].bytes);
                 lines.error_at(run + 2, COLUMNS[2], runs[run].bytes, expected)
             }
-            IncastError::Missing { buffer, connections } => {
+            IncastError::MissingRuns { buffer, connections } => {
                 let expected = "each buffer with each number of connections";
-                let kind = format!("no run with a buffer of {buffer} and {connections} connections");
-                lines.end().error("run", kind, expected)
+                let missing = format!("no run with a buffer of {buffer} and {connections} connections");
+                lines.end_of_input().error("run", missing, expected)
             }
         }
     })?;
     let (congestion, marks) =
-        tcp.expect("`Incast::new` refuses an empty list, and every run sets the congestion control");
-    Ok(Measured { incast, congestion, marks })
+        tcp_settings.expect("`Incast::new` refuses an empty list, and every run sets the congestion control");
+    Ok(IncastMeasurements { incast, congestion_control: congestion, marking_threshold_packets: marks })
 }
 
 /// The expected range of a number.
-fn bounds(what: &str) -> String {
-    match what {
+fn expected_range(parameter: &str) -> String {
+    match parameter {
         "buffer" => format!("1 to {} packets", Incast::MAX_PACKETS),
         "connections" => format!("1 to {}", Incast::MAX_CONNECTIONS),
         "bytes" => "1 to 1e15 bytes".to_owned(),
@@ -139,52 +139,57 @@ fn bounds(what: &str) -> String {
 }
 
 /// Parses a run. The first run determines the congestion control and marks of all.
-fn run(line: Line<'_>, tcp: &mut Option<(String, Option<u32>)>) -> Result<IncastRun, TraceError> {
+fn parse_run(
+    line: Line<'_>,
+    tcp_settings: &mut Option<(String, Option<u32>)>,
+) -> Result<IncastRun, TraceError> {
     let mut cells = line.text.split(',');
-    let mut next =
+    let mut next_cell =
         |field: &'static str| cells.next().ok_or_else(|| line.error(field, END_OF_LINE, "a value"));
-    let count =
-        |field, text: &str| whole::<u32>(text).ok_or_else(|| line.error(field, text, "a whole number"));
-    let number =
-        |field, text: &str| decimal(text).ok_or_else(|| line.error(field, text, "a number of zero or more"));
+    let parse_count = |field, text: &str| {
+        parse_integer::<u32>(text).ok_or_else(|| line.error(field, text, "a whole number"))
+    };
+    let parse_number = |field, text: &str| {
+        parse_decimal(text).ok_or_else(|| line.error(field, text, "a number of zero or more"))
+    };
     let [buffer, connections, bytes, congestion, marks, run, loss, goodput, mean, last] = COLUMNS;
     let first = IncastRun {
-        buffer: count(buffer, next(buffer)?)?,
-        connections: count(connections, next(connections)?)?,
-        bytes: number(bytes, next(bytes)?)?,
+        buffer: parse_count(buffer, next_cell(buffer)?)?,
+        connections: parse_count(connections, next_cell(connections)?)?,
+        bytes: parse_number(bytes, next_cell(bytes)?)?,
         loss: 0.0,
         goodput: 0.0,
     };
-    let (name, threshold) = (next(congestion)?, next(marks)?);
-    if !is_congestion(name) {
-        return Err(line.error(congestion, name, CONGESTION));
+    let (name, threshold) = (next_cell(congestion)?, next_cell(marks)?);
+    if !is_congestion_control_name(name) {
+        return Err(line.error(congestion, name, EXPECTED_CONGESTION_CONTROL));
     }
     let packets = if threshold.is_empty() {
         None
     } else {
-        let packets = count(marks, threshold)?;
+        let packets = parse_count(marks, threshold)?;
         if !(1..=Incast::MAX_PACKETS).contains(&packets) {
-            return Err(line.error(marks, threshold, bounds("buffer")));
+            return Err(line.error(marks, threshold, expected_range("buffer")));
         }
         Some(packets)
     };
-    let (all, from) = tcp.get_or_insert_with(|| (name.to_owned(), packets));
-    if all != name {
-        return Err(line.error(congestion, name, format_args!("{all}, as in all lines before")));
+    let (expected_name, expected_packets) = tcp_settings.get_or_insert_with(|| (name.to_owned(), packets));
+    if expected_name != name {
+        return Err(line.error(congestion, name, format_args!("{expected_name}, as in all lines before")));
     }
-    if *from != packets {
-        let expected = from.map_or_else(|| "nothing".to_owned(), |packets| packets.to_string());
+    if *expected_packets != packets {
+        let expected = expected_packets.map_or_else(|| "nothing".to_owned(), |packets| packets.to_string());
         return Err(line.error(marks, threshold, format_args!("{expected}, as in all lines before")));
     }
-    count(run, next(run)?)?;
+    parse_count(run, next_cell(run)?)?;
     let read = IncastRun {
-        loss: number(loss, next(loss)?)?,
-        goodput: number(goodput, next(goodput)?)? / 8.0,
+        loss: parse_number(loss, next_cell(loss)?)?,
+        goodput: parse_number(goodput, next_cell(goodput)?)? / 8.0,
         ..first
     };
     // Only validated: both columns follow from the times of single connections.
-    number(mean, next(mean)?)?;
-    number(last, next(last)?)?;
+    parse_number(mean, next_cell(mean)?)?;
+    parse_number(last, next_cell(last)?)?;
     match cells.next() {
         None => Ok(read),
         Some(extra) => Err(line.error("after the last field", extra, END_OF_LINE)),

@@ -11,9 +11,9 @@ use weir_core::model::{NodeId, Topology};
 use weir_core::units::{Bytes, Time};
 
 use crate::error::TraceError;
-use crate::fields::{self, Fields, Value};
-use crate::scenario::{fabric, hosts, tables};
+use crate::scenario::{read_fabric, read_hosts, read_table_list};
 use crate::sensitivity::{self, SensitivityTable};
+use crate::toml_fields::{self, TableFields, Value};
 
 /// The maximum length of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
@@ -28,10 +28,10 @@ pub const MAX_JOBS: usize = 1000;
 pub const MAX_STAGES: usize = 10_000;
 
 /// The maximum of `data`; the minimum is 1 divided by it.
-pub const MAX_DATA: f64 = 1e6;
+pub const MAX_DATA_SCALE: f64 = 1e6;
 
 /// The latest start, in seconds: one year.
-pub const MAX_START: f64 = 31_536_000.0;
+pub const MAX_START_SECONDS: f64 = 31_536_000.0;
 
 /// The key that contains the version.
 const MAGIC: &str = "weir-jobs";
@@ -64,11 +64,11 @@ pub struct Stage {
     /// Computing time before the transfer starts.
     pub compute: Time,
     /// Computing time in parallel with the transfer.
-    pub beside: Time,
+    pub overlapped_compute: Time,
     /// Bytes that each server sends to the others in total, and receives from them.
     pub bytes: Bytes,
     /// The maximum time to wait for the transfer, if any.
-    pub limit: Option<Time>,
+    pub max_transfer_time: Option<Time>,
 }
 
 /// A job.
@@ -77,33 +77,33 @@ pub struct Job {
     /// Its name, unique in the file.
     pub name: String,
     /// Its workload.
-    pub workload: Of,
+    pub workload: WorkloadRef,
     /// Its hosts, each once.
     pub servers: Vec<u32>,
-    /// The amount of data divided by that of the workload in the paper; only for [`Of::Known`].
-    pub data: f64,
+    /// The amount of data divided by that of the workload in the paper; only for [`WorkloadRef::Predefined`].
+    pub data_scale: f64,
     /// The start time.
     pub start: Time,
     /// The model that Saba uses for it; none if the job is not compliant.
-    pub model: Option<Model>,
+    pub model: Option<ModelRef>,
 }
 
 /// The origin of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Of {
+pub enum WorkloadRef {
     /// Defined in the file, by index.
-    File(usize),
+    InFile(usize),
     /// One of the caller's workloads, by index.
-    Known(usize),
+    Predefined(usize),
 }
 
 /// The origin of a sensitivity model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Model {
+pub enum ModelRef {
     /// A row of the sensitivity table.
-    Row(usize),
+    TableRow(usize),
     /// The result of profiling a workload.
-    Profiled(Of),
+    Profiled(WorkloadRef),
 }
 
 /// Reads the jobs at `path`; `-` is the standard input. Names of files in it are relative to its folder. A job's workload
@@ -111,203 +111,225 @@ pub enum Model {
 ///
 /// # Errors
 /// [`TraceError::Io`] if a file cannot be read; [`TraceError::Field`] for the first invalid field.
-pub fn read(path: &Path, known: &[&str]) -> Result<Jobs, TraceError> {
-    fields::open_in_folder(path, |input, name, folder| read_from(input, name, folder, known))
+pub fn read(path: &Path, predefined: &[&str]) -> Result<Jobs, TraceError> {
+    toml_fields::read_file_in_folder(path, |input, name, folder| read_from(input, name, folder, predefined))
 }
 
 /// Reads jobs from `input`, which errors call `name`. Names of files in it are relative to `folder`.
 ///
 /// # Errors
 /// As for [`read`].
-pub fn read_from<R: Read>(input: R, name: &str, folder: &Path, known: &[&str]) -> Result<Jobs, TraceError> {
-    fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), |fields| {
-        from_fields(fields, folder, known)
+pub fn read_from<R: Read>(
+    input: R,
+    name: &str,
+    folder: &Path,
+    predefined: &[&str],
+) -> Result<Jobs, TraceError> {
+    toml_fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), |fields| {
+        from_fields(fields, folder, predefined)
     })
 }
 
 /// The jobs described by the keys of a file.
-fn from_fields(mut fields: Fields<'_>, folder: &Path, known: &[&str]) -> Result<Jobs, TraceError> {
-    let topology = fabric(&mut fields, folder)?;
-    let sensitivity = table_of(&mut fields, folder)?;
-    let mut names: BTreeMap<String, Of> = BTreeMap::new();
-    names.extend(known.iter().enumerate().map(|(at, name)| ((*name).to_owned(), Of::Known(at))));
+fn from_fields(mut fields: TableFields<'_>, folder: &Path, predefined: &[&str]) -> Result<Jobs, TraceError> {
+    let topology = read_fabric(&mut fields, folder)?;
+    let sensitivity = read_sensitivity_table(&mut fields, folder)?;
+    let mut names: BTreeMap<String, WorkloadRef> = BTreeMap::new();
+    names.extend(
+        predefined
+            .iter()
+            .enumerate()
+            .map(|(index, name)| ((*name).to_owned(), WorkloadRef::Predefined(index))),
+    );
     let mut workloads = Vec::new();
-    if let Some(value) = fields.maybe("workload") {
-        for (name, mut own) in fields.tables(&value, |name| format!("workload `{name}` "))? {
-            if names.insert(name.to_owned(), Of::File(workloads.len())).is_some() {
-                return Err(own.wrong_at("name", name, "a name that no workload of the paper has"));
+    if let Some(value) = fields.optional("workload") {
+        for (name, mut table) in fields.read_tables(&value, |name| format!("workload `{name}` "))? {
+            if names.insert(name.to_owned(), WorkloadRef::InFile(workloads.len())).is_some() {
+                return Err(table.key_error("name", name, "a name that no workload of the paper has"));
             }
-            workloads.push(workload(name, &mut own)?);
+            workloads.push(read_workload(name, &mut table)?);
         }
     }
-    let value = fields.need("job", "a list of tables")?;
-    let mut list = tables(&fields, "job", &value)?;
+    let value = fields.required("job", "a list of tables")?;
+    let mut list = read_table_list(&fields, "job", &value)?;
     fields.finish()?;
     if list.is_empty() || list.len() > MAX_JOBS {
-        return Err(fields.wrong(&value, &format!("1 to {MAX_JOBS} jobs")));
+        return Err(fields.value_error(&value, &format!("1 to {MAX_JOBS} jobs")));
     }
-    let mut read =
-        Reader { topology: &topology, sensitivity: sensitivity.as_ref(), names, taken: BTreeMap::new() };
-    let jobs = (1..).zip(&mut list).map(|(number, fields)| read.job(number, fields));
+    let mut reader = JobReader {
+        topology: &topology,
+        sensitivity: sensitivity.as_ref(),
+        workloads: names,
+        job_numbers: BTreeMap::new(),
+    };
+    let jobs = (1..).zip(&mut list).map(|(number, fields)| reader.read_job(number, fields));
     let jobs = jobs.collect::<Result<Vec<Job>, TraceError>>()?;
     Ok(Jobs { topology, workloads, sensitivity, jobs })
 }
 
 /// The sensitivity table that a file names.
-fn table_of(fields: &mut Fields<'_>, folder: &Path) -> Result<Option<SensitivityTable>, TraceError> {
+fn read_sensitivity_table(
+    fields: &mut TableFields<'_>,
+    folder: &Path,
+) -> Result<Option<SensitivityTable>, TraceError> {
     const TABLE: &str = "the name of a sensitivity table";
-    let Some(value) = fields.maybe("sensitivity") else { return Ok(None) };
-    sensitivity::read(&folder.join(fields.text(&value, TABLE)?)).map(Some)
+    let Some(value) = fields.optional("sensitivity") else { return Ok(None) };
+    sensitivity::read(&folder.join(fields.read_string(&value, TABLE)?)).map(Some)
 }
 
-fn workload(name: &str, fields: &mut Fields<'_>) -> Result<Workload, TraceError> {
+fn read_workload(name: &str, fields: &mut TableFields<'_>) -> Result<Workload, TraceError> {
     const ROUNDS: &str = "a whole number, at least 1";
     const STAGES: &str = "a list of stages, such as [{ compute = \"3s\", bytes = \"2GB\" }]";
-    let rounds = match fields.maybe("rounds") {
-        Some(value) => match fields.whole(&value, ROUNDS)? as usize {
-            0 => return Err(fields.wrong(&value, ROUNDS)),
+    let rounds = match fields.optional("rounds") {
+        Some(value) => match fields.read_u32(&value, ROUNDS)? as usize {
+            0 => return Err(fields.value_error(&value, ROUNDS)),
             rounds => rounds,
         },
         None => 1,
     };
-    let value = fields.need("stages", STAGES)?;
-    let list = fields.list(&value, STAGES)?;
+    let value = fields.required("stages", STAGES)?;
+    let list = fields.read_list(&value, STAGES)?;
     fields.finish()?;
     if list.is_empty() || list.len().saturating_mul(rounds) > MAX_STAGES {
-        return Err(fields.wrong(&value, &format!("1 to {MAX_STAGES} stages, with each round's")));
+        return Err(fields.value_error(&value, &format!("1 to {MAX_STAGES} stages, with each round's")));
     }
     let stage = |(number, value): (usize, &Value<'_>)| {
-        stage(&mut fields.table(value, format!("workload `{name}` stage {number} "))?)
+        read_stage(&mut fields.read_table(value, format!("workload `{name}` stage {number} "))?)
     };
     let stages = (1..).zip(&list).map(stage).collect::<Result<Vec<Stage>, TraceError>>()?;
-    let takes = |stage: &Stage| {
-        let moves = stage.bytes.get() > 0.0 && stage.limit.is_none_or(|limit| limit.get() > 0.0);
-        stage.compute.get() > 0.0 || stage.beside.get() > 0.0 || moves
+    let takes_time = |stage: &Stage| {
+        let transfers_data =
+            stage.bytes.get() > 0.0 && stage.max_transfer_time.is_none_or(|limit| limit.get() > 0.0);
+        stage.compute.get() > 0.0 || stage.overlapped_compute.get() > 0.0 || transfers_data
     };
-    if !stages.iter().any(takes) {
-        return Err(fields.wrong(&value, "a stage that computes or moves something"));
+    if !stages.iter().any(takes_time) {
+        return Err(fields.value_error(&value, "a stage that computes or moves something"));
     }
     Ok(Workload { name: name.to_owned(), stages: stages.repeat(rounds) })
 }
 
-fn stage(fields: &mut Fields<'_>) -> Result<Stage, TraceError> {
-    let mut time = |key| fields.maybe(key).map(|value| fields.read_time(&value)).transpose();
+fn read_stage(fields: &mut TableFields<'_>) -> Result<Stage, TraceError> {
+    let mut time = |key| fields.optional(key).map(|value| fields.read_time(&value)).transpose();
     let (compute, beside, limit) = (time("compute")?, time("beside")?, time("limit")?);
-    let bytes = fields.maybe("bytes").map(|value| fields.read_bytes(&value)).transpose()?;
+    let bytes = fields.optional("bytes").map(|value| fields.read_bytes(&value)).transpose()?;
     fields.finish()?;
     Ok(Stage {
         compute: compute.unwrap_or(Time::ZERO),
-        beside: beside.unwrap_or(Time::ZERO),
+        overlapped_compute: beside.unwrap_or(Time::ZERO),
         bytes: bytes.unwrap_or(Bytes::ZERO),
-        limit,
+        max_transfer_time: limit,
     })
 }
 
 /// The objects that jobs can refer to.
-struct Reader<'a> {
+struct JobReader<'a> {
     topology: &'a Topology,
     sensitivity: Option<&'a SensitivityTable>,
-    names: BTreeMap<String, Of>,
+    workloads: BTreeMap<String, WorkloadRef>,
     /// The names of the jobs read so far, and their numbers.
-    taken: BTreeMap<String, usize>,
+    job_numbers: BTreeMap<String, usize>,
 }
 
-impl Reader<'_> {
-    fn job(&mut self, number: usize, fields: &mut Fields<'_>) -> Result<Job, TraceError> {
-        let known = || self.names.keys().cloned().collect::<Vec<_>>().join(", ");
-        let value = fields.need("workload", "the name of a workload")?;
-        let named = fields.text(&value, "the name of a workload")?;
-        let Some(&workload) = self.names.get(named) else {
-            return Err(fields.wrong(&value, &format!("one of {}", known())));
+impl JobReader<'_> {
+    fn read_job(&mut self, number: usize, fields: &mut TableFields<'_>) -> Result<Job, TraceError> {
+        let known_names = || self.workloads.keys().cloned().collect::<Vec<_>>().join(", ");
+        let value = fields.required("workload", "the name of a workload")?;
+        let workload_name = fields.read_string(&value, "the name of a workload")?;
+        let Some(&workload) = self.workloads.get(workload_name) else {
+            return Err(fields.value_error(&value, &format!("one of {}", known_names())));
         };
-        let (name, value) = match fields.maybe("name") {
-            Some(value) => (fields.text(&value, NAME)?.to_owned(), value),
-            None => (format!("{named}-{number}"), value),
+        let (name, value) = match fields.optional("name") {
+            Some(value) => (fields.read_string(&value, EXPECTED_NAME)?.to_owned(), value),
+            None => (format!("{workload_name}-{number}"), value),
         };
-        let plain = |c: char| !c.is_whitespace() && !c.is_control();
-        if !(1..=64).contains(&name.chars().count()) || !name.chars().all(plain) {
-            return Err(fields.wrong(&value, NAME));
+        let is_valid_char = |c: char| !c.is_whitespace() && !c.is_control();
+        if !(1..=64).contains(&name.chars().count()) || !name.chars().all(is_valid_char) {
+            return Err(fields.value_error(&value, EXPECTED_NAME));
         }
-        if let Some(other) = self.taken.insert(name.clone(), number) {
-            return Err(fields.wrong_at("name", &name, &format!("another name than that of job {other}")));
+        if let Some(other) = self.job_numbers.insert(name.clone(), number) {
+            return Err(fields.key_error("name", &name, &format!("another name than that of job {other}")));
         }
-        let servers = self.servers(fields)?;
-        let data = data(fields, workload)?;
-        let start = match fields.maybe("start") {
+        let servers = self.read_servers(fields)?;
+        let data = read_data_scale(fields, workload)?;
+        let start = match fields.optional("start") {
             Some(value) => {
                 let start = fields.read_time(&value)?;
-                if start.get() > MAX_START {
-                    return Err(fields.wrong(&value, "a time of a year at most"));
+                if start.get() > MAX_START_SECONDS {
+                    return Err(fields.value_error(&value, "a time of a year at most"));
                 }
                 start
             }
             None => Time::ZERO,
         };
-        let model = self.model(fields, named)?;
+        let model = self.read_model(fields, workload_name)?;
         fields.finish()?;
-        Ok(Job { name, workload, servers, data, start, model })
+        Ok(Job { name, workload, servers, data_scale: data, start, model })
     }
 
-    fn servers(&self, fields: &mut Fields<'_>) -> Result<Vec<u32>, TraceError> {
+    fn read_servers(&self, fields: &mut TableFields<'_>) -> Result<Vec<u32>, TraceError> {
         let topology = self.topology;
-        let servers = hosts(fields, "servers", topology)?;
+        let servers = read_hosts(fields, "servers", topology)?;
         let name = |server: &NodeId| topology.name(*server).to_owned();
         let mut sorted = servers.clone();
         sorted.sort_unstable();
         if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(fields.wrong_at("servers", &name(&pair[0]), "each host once"));
+            return Err(fields.key_error("servers", &name(&pair[0]), "each host once"));
         }
-        if let Some(server) = sorted.iter().find(|server| topology.out(**server).len() != 1) {
-            return Err(fields.wrong_at("servers", &name(server), "hosts with one cable"));
+        if let Some(server) = sorted.iter().find(|server| topology.outgoing_links(**server).len() != 1) {
+            return Err(fields.key_error("servers", &name(server), "hosts with one cable"));
         }
         if servers.is_empty() {
-            return Err(fields.wrong_at("servers", "[]", "at least one host"));
+            return Err(fields.key_error("servers", "[]", "at least one host"));
         }
         Ok(servers.into_iter().map(|server| server.0).collect())
     }
 
-    fn model(&self, fields: &mut Fields<'_>, workload: &str) -> Result<Option<Model>, TraceError> {
-        let complies = match fields.maybe("compliant") {
-            Some(value) => fields.truth(&value)?,
+    fn read_model(
+        &self,
+        fields: &mut TableFields<'_>,
+        workload: &str,
+    ) -> Result<Option<ModelRef>, TraceError> {
+        let is_compliant = match fields.optional("compliant") {
+            Some(value) => fields.read_bool(&value)?,
             None => true,
         };
-        let value = fields.maybe("model");
+        let value = fields.optional("model");
         let name = match &value {
-            Some(value) if complies => fields.text(value, "the name of a model")?,
-            Some(value) => return Err(fields.wrong(value, "no model where `compliant` is false")),
+            Some(value) if is_compliant => fields.read_string(value, "the name of a model")?,
+            Some(value) => return Err(fields.value_error(value, "no model where `compliant` is false")),
             None => workload,
         };
-        if !complies {
+        if !is_compliant {
             return Ok(None);
         }
-        let (found, known) = match self.sensitivity {
+        let (model, known_names) = match self.sensitivity {
             Some(table) => {
                 let names: Vec<&str> = table.rows().iter().map(|row| row.name.as_str()).collect();
-                (table.position(name).map(Model::Row), names.join(", "))
+                (table.position(name).map(ModelRef::TableRow), names.join(", "))
             }
             None => {
-                let names: Vec<&str> = self.names.keys().map(String::as_str).collect();
-                (self.names.get(name).copied().map(Model::Profiled), names.join(", "))
+                let names: Vec<&str> = self.workloads.keys().map(String::as_str).collect();
+                (self.workloads.get(name).copied().map(ModelRef::Profiled), names.join(", "))
             }
         };
-        match found {
+        match model {
             Some(model) => Ok(Some(model)),
-            None => Err(fields.wrong_at("model", name, &format!("one of {known}"))),
+            None => Err(fields.key_error("model", name, &format!("one of {known_names}"))),
         }
     }
 }
 
-const NAME: &str = "a name of 1 to 64 characters, none of them blank";
+const EXPECTED_NAME: &str = "a name of 1 to 64 characters, none of them blank";
 
 /// The amount of a job's data.
-fn data(fields: &mut Fields<'_>, workload: Of) -> Result<f64, TraceError> {
-    let Some(value) = fields.maybe("data") else { return Ok(1.0) };
-    if let Of::File(_) = workload {
-        return Err(fields.wrong(&value, "no data where the workload is the file's own"));
+fn read_data_scale(fields: &mut TableFields<'_>, workload: WorkloadRef) -> Result<f64, TraceError> {
+    let Some(value) = fields.optional("data") else { return Ok(1.0) };
+    if let WorkloadRef::InFile(_) = workload {
+        return Err(fields.value_error(&value, "no data where the workload is the file's own"));
     }
-    let data = fields.float(&value)?;
-    if !(1.0 / MAX_DATA..=MAX_DATA).contains(&data) {
-        return Err(fields.wrong(&value, "a number from 1e-6 to 1e6"));
+    let data = fields.read_number(&value)?;
+    if !(1.0 / MAX_DATA_SCALE..=MAX_DATA_SCALE).contains(&data) {
+        return Err(fields.value_error(&value, "a number from 1e-6 to 1e6"));
     }
     Ok(data)
 }

@@ -17,20 +17,20 @@
 //! | [`incast`] | measured goodput of many connections to one receiver (CSV) |
 //! | [`sensitivity`] | Saba's table of applications' sensitivity to bandwidth |
 //!
-//! All except [`incast`] are TOML, and all except [`incast`] and [`sensitivity`] are parsed with [`fields`].
+//! All except [`incast`] are TOML, and all except [`incast`] and [`sensitivity`] are parsed with [`toml_fields`].
 //!
 //! For any input, a trace reader returns a consistent [`Workload`], or a [`TraceError`] that names the line, the field, the
 //! value and the expected value. Memory stays within [`Limits`].
 
 pub mod coflow_benchmark;
 pub mod describe;
-pub mod fields;
 pub mod format;
 pub mod generate;
 pub mod incast;
 pub mod jobs;
 pub mod scenario;
 pub mod sensitivity;
+pub mod toml_fields;
 pub mod topology;
 pub mod tree;
 pub mod wide_area;
@@ -48,12 +48,14 @@ use std::path::Path;
 
 use weir_core::model::Workload;
 
-pub use bounds::{Limits, MAX_BYTES, MAX_FACTOR, MAX_SECONDS, MAX_WEIGHT, MIN_MEGABYTES, MIN_WEIGHT};
+pub use bounds::{
+    Limits, MAX_BYTES, MAX_PORT_RATE_FACTOR, MAX_SECONDS, MAX_WEIGHT, MIN_REDUCER_MEGABYTES, MIN_WEIGHT,
+};
 pub use coflow_benchmark::TraceUnit;
 pub use error::{TraceError, WriteError};
-pub use number::quoted;
+pub use number::to_toml_string;
 
-use lines::Lines;
+use lines::LineReader;
 
 /// A workload and the format of its file.
 #[derive(Debug, Clone, PartialEq)]
@@ -100,9 +102,9 @@ pub fn read_from<R: BufRead>(
     unit: TraceUnit,
     limits: &Limits,
 ) -> Result<Trace, TraceError> {
-    let mut lines = Lines::new(input, name, limits);
-    let own = lines.peek()?.is_some_and(|line| line.text.starts_with(format::MAGIC));
-    if own {
+    let mut lines = LineReader::new(input, name, limits);
+    let is_weir_format = lines.peek()?.is_some_and(|line| line.text.starts_with(format::MAGIC));
+    if is_weir_format {
         let workload = format::parse(&mut lines, limits)?;
         Ok(Trace { workload, format: Format::Weir })
     } else {

@@ -5,7 +5,7 @@ use std::io::{BufRead, Read};
 use std::str::SplitAsciiWhitespace;
 
 use crate::bounds::Limits;
-use crate::error::{TraceError, shown};
+use crate::error::{TraceError, format_value};
 
 /// The value that an error shows for a missing field of a line.
 pub(crate) const END_OF_LINE: &str = "end of line";
@@ -14,13 +14,13 @@ pub(crate) const END_OF_LINE: &str = "end of line";
 const END_OF_FILE: &str = "end of file";
 
 /// The lines of an input, one at a time.
-pub(crate) struct Lines<'n, R> {
+pub(crate) struct LineReader<'n, R> {
     input: R,
     file: &'n str,
-    longest: usize,
-    number: usize,
+    max_line_bytes: usize,
+    line_number: usize,
     buffer: Vec<u8>,
-    peeked: bool,
+    is_peeked: bool,
 }
 
 /// A line without its terminator and trailing white space.
@@ -33,43 +33,47 @@ pub(crate) struct Line<'a> {
 
 /// The fields of a line from left to right, separated by white space.
 #[derive(Clone)]
-pub(crate) struct Fields<'a> {
+pub(crate) struct LineFields<'a> {
     pub(crate) line: Line<'a>,
     tokens: SplitAsciiWhitespace<'a>,
 }
 
-impl<'n, R: BufRead> Lines<'n, R> {
-    pub(crate) fn new(input: R, file: &'n str, limits: &Limits) -> Lines<'n, R> {
-        let longest = limits.max_line_bytes;
-        Lines { input, file, longest, number: 0, buffer: Vec::new(), peeked: false }
+impl<'n, R: BufRead> LineReader<'n, R> {
+    pub(crate) fn new(input: R, file: &'n str, limits: &Limits) -> LineReader<'n, R> {
+        let max_line_bytes = limits.max_line_bytes;
+        LineReader { input, file, max_line_bytes, line_number: 0, buffer: Vec::new(), is_peeked: false }
     }
 
     /// Returns the next line without consuming it.
     pub(crate) fn peek(&mut self) -> Result<Option<Line<'_>>, TraceError> {
-        if !self.peeked {
-            self.fill()?;
-            self.peeked = true;
+        if !self.is_peeked {
+            self.read_line()?;
+            self.is_peeked = true;
         }
-        self.current()
+        self.current_line()
     }
 
     /// Consumes and returns the next line; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<Line<'_>>, TraceError> {
-        if !self.peeked {
-            self.fill()?;
+        if !self.is_peeked {
+            self.read_line()?;
         }
-        self.peeked = false;
-        self.current()
+        self.is_peeked = false;
+        self.current_line()
     }
 
     /// The error for a file that ends before `field`.
-    pub(crate) fn ended(&self, field: impl fmt::Display, expected: impl fmt::Display) -> TraceError {
-        self.end().error(field, END_OF_FILE, expected)
+    pub(crate) fn end_of_file_error(
+        &self,
+        field: impl fmt::Display,
+        expected: impl fmt::Display,
+    ) -> TraceError {
+        self.end_of_input().error(field, END_OF_FILE, expected)
     }
 
     /// A line that represents the end of the input.
-    pub(crate) fn end(&self) -> Line<'_> {
-        Line { file: self.file, number: self.number.max(1), text: "" }
+    pub(crate) fn end_of_input(&self) -> Line<'_> {
+        Line { file: self.file, number: self.line_number.max(1), text: "" }
     }
 
     /// An error at an earlier line.
@@ -84,29 +88,29 @@ impl<'n, R: BufRead> Lines<'n, R> {
     }
 
     /// Reads a line into the buffer. An empty buffer means the end of the input.
-    fn fill(&mut self) -> Result<(), TraceError> {
+    fn read_line(&mut self) -> Result<(), TraceError> {
         self.buffer.clear();
-        self.number += 1;
+        self.line_number += 1;
         // Reading one byte more than allowed distinguishes a line that is too long from the longest valid one.
-        let most = (self.longest as u64).saturating_add(1);
-        let read = (&mut self.input).take(most).read_until(b'\n', &mut self.buffer);
+        let max_bytes = (self.max_line_bytes as u64).saturating_add(1);
+        let read = (&mut self.input).take(max_bytes).read_until(b'\n', &mut self.buffer);
         if let Err(source) = read {
             return Err(TraceError::Io { file: self.file.to_owned(), source });
         }
-        if self.buffer.len() > self.longest {
+        if self.buffer.len() > self.max_line_bytes {
             let start = String::from_utf8_lossy(&self.buffer[..self.buffer.len().min(16)]).into_owned();
-            let expected = format!("a line of at most {} bytes", self.longest);
+            let expected = format!("a line of at most {} bytes", self.max_line_bytes);
             self.buffer.clear();
-            return Err(self.error_at(self.number, "line", format!("{start}…"), expected));
+            return Err(self.error_at(self.line_number, "line", format!("{start}…"), expected));
         }
         Ok(())
     }
 
-    fn current(&self) -> Result<Option<Line<'_>>, TraceError> {
+    fn current_line(&self) -> Result<Option<Line<'_>>, TraceError> {
         if self.buffer.is_empty() {
             return Ok(None);
         }
-        let line = Line { file: self.file, number: self.number, text: "" };
+        let line = Line { file: self.file, number: self.line_number, text: "" };
         match std::str::from_utf8(&self.buffer) {
             Ok(text) => Ok(Some(Line { text: text.trim_ascii_end(), ..line })),
             Err(_) => {
@@ -129,17 +133,17 @@ impl<'a> Line<'a> {
             file: self.file.to_owned(),
             line: self.number,
             field: field.to_string(),
-            value: shown(&value.to_string()),
+            value: format_value(&value.to_string()),
             expected: expected.to_string(),
         }
     }
 
-    pub(crate) fn fields(self) -> Fields<'a> {
-        Fields { line: self, tokens: self.text.split_ascii_whitespace() }
+    pub(crate) fn fields(self) -> LineFields<'a> {
+        LineFields { line: self, tokens: self.text.split_ascii_whitespace() }
     }
 }
 
-impl<'a> Fields<'a> {
+impl<'a> LineFields<'a> {
     /// The next field, which is required.
     pub(crate) fn required(
         &mut self,

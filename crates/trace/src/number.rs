@@ -5,75 +5,75 @@ use std::str::FromStr;
 use weir_core::units::{Bytes, Rate, Time};
 
 /// Parses an integer in decimal digits, without sign or exponent.
-pub(crate) fn whole<N: FromStr>(text: &str) -> Option<N> {
+pub(crate) fn parse_integer<N: FromStr>(text: &str) -> Option<N> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     digits.then(|| text.parse().ok()).flatten()
 }
 
 /// Parses a finite number of 0 or more, with an optional fraction and exponent, but no sign.
-pub(crate) fn decimal(text: &str) -> Option<f64> {
+pub(crate) fn parse_decimal(text: &str) -> Option<f64> {
     let first = *text.as_bytes().first()?;
     if !(first.is_ascii_digit() || first == b'.') {
         return None;
     }
     // A number other than 0 that rounds to 0 is refused.
     let mantissa = text.split(['e', 'E']).next().unwrap_or_default();
-    let nothing = mantissa.bytes().all(|digit| matches!(digit, b'0' | b'.'));
-    text.parse().ok().filter(|value: &f64| value.is_finite() && (*value > 0.0) != nothing)
+    let is_zero = mantissa.bytes().all(|digit| matches!(digit, b'0' | b'.'));
+    text.parse().ok().filter(|value: &f64| value.is_finite() && (*value > 0.0) != is_zero)
 }
 
 /// Parses a port number below `ports`.
-pub(crate) fn port(text: &str, ports: u32) -> Option<u32> {
-    whole(text).filter(|&port| port < ports)
+pub(crate) fn parse_port(text: &str, ports: u32) -> Option<u32> {
+    parse_integer(text).filter(|&port| port < ports)
 }
 
 /// The expected value in errors about port numbers.
-pub(crate) fn port_expected(ports: u32) -> String {
+pub(crate) fn expected_port(ports: u32) -> String {
     format!("a port from 0 to {}", ports.saturating_sub(1))
 }
 
 /// The shortest text that parses to exactly `value`, with an exponent if it would be long.
-pub(crate) fn exact(value: f64) -> String {
+pub(crate) fn format_exact(value: f64) -> String {
     if value == 0.0 || (1e-6..1e16).contains(&value) { format!("{value}") } else { format!("{value:e}") }
 }
 
 /// A size with its unit: in the usual notation if that parses to exactly the same size, else in bytes.
-pub(crate) fn size(bytes: Bytes) -> String {
-    readable(bytes, || format!("{}B", exact(bytes.get())))
+pub(crate) fn format_size(bytes: Bytes) -> String {
+    format_readable(bytes, || format!("{}B", format_exact(bytes.get())))
 }
 
 /// A time with its unit: in the usual notation if that parses to exactly the same time, else in seconds.
-pub(crate) fn time(time: Time) -> String {
-    readable(time, || format!("{}s", exact(time.get())))
+pub(crate) fn format_time(time: Time) -> String {
+    format_readable(time, || format!("{}s", format_exact(time.get())))
 }
 
 /// A rate with its unit: in the usual notation if that parses to exactly the same rate, else in bytes per second.
-pub(crate) fn rate(rate: Rate) -> String {
-    readable(rate, || format!("{}B/s", exact(rate.get())))
+pub(crate) fn format_rate(rate: Rate) -> String {
+    format_readable(rate, || format!("{}B/s", format_exact(rate.get())))
 }
 
 /// A name as a TOML string. The name must not contain control characters.
-pub fn quoted(name: &str) -> String {
+pub fn to_toml_string(name: &str) -> String {
     format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-fn readable<Q>(quantity: Q, plain: impl Fn() -> String) -> String
+fn format_readable<Q>(quantity: Q, fallback: impl Fn() -> String) -> String
 where
     Q: ToString + FromStr + PartialEq,
 {
     let text = quantity.to_string();
-    if text.parse().is_ok_and(|back: Q| back == quantity) { text } else { plain() }
+    if text.parse().is_ok_and(|parsed: Q| parsed == quantity) { text } else { fallback() }
 }
 
 /// The inverse of splitting: a `whole` for which `whole * unit / parts == part` holds exactly, with the fewest digits; none
 /// if no such number exists.
-pub(crate) fn unsplit(part: f64, parts: f64, unit: f64) -> Option<f64> {
+pub(crate) fn total_from_part(part: f64, parts: f64, unit: f64) -> Option<f64> {
     const DIGITS: usize = 17;
-    let close = part * parts / unit;
-    let fits = |whole: &f64| whole * unit / parts == part;
-    let rounded = |digits| format!("{close:.digits$e}").parse().ok();
+    let approximation = part * parts / unit;
+    let is_exact = |total: &f64| total * unit / parts == part;
+    let rounded = |digits| format!("{approximation:.digits$e}").parse().ok();
     // `whole` differs from `close` by three roundings at most, so it is among the nearest neighbours.
-    let (mut below, mut above) = (close, close);
+    let (mut below, mut above) = (approximation, approximation);
     let neighbours = std::iter::from_fn(|| {
         (below, above) = (below.next_down(), above.next_up());
         Some([below, above])
@@ -81,5 +81,5 @@ pub(crate) fn unsplit(part: f64, parts: f64, unit: f64) -> Option<f64> {
     (0..DIGITS)
         .filter_map(rounded)
         .chain(neighbours.take(4).flatten())
-        .find(|whole| *whole >= 0.0 && fits(whole))
+        .find(|total| *total >= 0.0 && is_exact(total))
 }

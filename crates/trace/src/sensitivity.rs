@@ -5,7 +5,7 @@
 //! that names the line, the field, the value and the expected value.
 //!
 //! A reader accepts models that rise with the bandwidth or are not convex. The cubic of a measured profile often has such
-//! a shape, and weights are feasible for any model. [`SensitivityTable::concerns`] lists these models for review. Numbers
+//! a shape, and weights are feasible for any model. [`SensitivityTable::implausible_models`] lists these models for review. Numbers
 //! that are not finite are refused.
 
 use std::fmt;
@@ -15,14 +15,14 @@ use std::path::Path;
 
 use serde::Deserialize;
 use toml::Spanned;
-use weir_core::saba::profile::{Fit, Profile};
-use weir_core::saba::sensitivity::Shape;
+use weir_core::saba::profile::{Profile, SensitivityFit};
+use weir_core::saba::sensitivity::ModelShape;
 use weir_core::saba::{Fraction, Sensitivity};
 use weir_core::solve::polynomial::{Degree, MAX_COEFFICIENT, Polynomial, PolynomialError};
 
-use crate::error::{TraceError, shown};
-use crate::fields::Source;
-use crate::number::{exact, quoted};
+use crate::error::{TraceError, format_value};
+use crate::number::{format_exact, to_toml_string};
+use crate::toml_fields::SourceText;
 
 /// The maximum length of a table, in bytes.
 pub const MAX_TABLE_BYTES: u64 = 16 << 20;
@@ -65,52 +65,53 @@ pub struct RowError {
 
 /// A model whose shape is implausible for a slowdown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Concern {
+pub struct ImplausibleModel {
     /// The application's name.
     pub name: String,
     /// The shape of the model.
-    pub shape: Shape,
+    pub shape: ModelShape,
 }
 
-impl fmt::Display for Concern {
+impl fmt::Display for ImplausibleModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match (self.shape.falls, self.shape.convex) {
+        let problem = match (self.shape.is_decreasing, self.shape.is_convex) {
             (false, false) => "rises somewhere, and is not convex",
             (false, true) => "rises somewhere",
             _ => "is not convex",
         };
-        write!(f, "application `{}`: from none to all of the bandwidth the model {what}", self.name)
+        write!(f, "application `{}`: from none to all of the bandwidth the model {problem}", self.name)
     }
 }
 
 /// A profiled application with a fitted model of each degree.
 #[derive(Debug, Clone)]
-pub struct Profiled {
+pub struct ProfiledApplication {
     /// The application's name.
     pub name: String,
     profile: Profile,
     /// The fits by degree, from 1.
-    pub fits: Vec<Fit>,
+    pub fits: Vec<SensitivityFit>,
 }
 
 /// No model fits the profile of an application.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{name}: {source}")]
-pub struct UnfitError {
+pub struct ProfileFitError {
     /// The application's name.
     pub name: String,
     source: PolynomialError,
 }
 
-impl Profiled {
+impl ProfiledApplication {
     /// Fits a model of each degree to a profile.
     ///
     /// # Errors
     /// If a model of some degree cannot be fitted to the profile.
-    pub fn new(name: &str, profile: Profile) -> Result<Profiled, UnfitError> {
-        let fits: Result<Vec<Fit>, _> = Degree::ALL.iter().map(|degree| profile.fit(*degree)).collect();
-        let fits = fits.map_err(|source| UnfitError { name: name.to_owned(), source })?;
-        Ok(Profiled { name: name.to_owned(), profile, fits })
+    pub fn new(name: &str, profile: Profile) -> Result<ProfiledApplication, ProfileFitError> {
+        let fits: Result<Vec<SensitivityFit>, _> =
+            Degree::ALL.iter().map(|degree| profile.fit(*degree)).collect();
+        let fits = fits.map_err(|source| ProfileFitError { name: name.to_owned(), source })?;
+        Ok(ProfiledApplication { name: name.to_owned(), profile, fits })
     }
 
     /// The measured profile.
@@ -126,19 +127,19 @@ impl Profiled {
 
 impl Row {
     /// The row of an application with its profile and a model fitted to it.
-    pub fn new(name: &str, profile: &Profile, fit: &Fit) -> Row {
-        let samples = profile.samples().iter().map(|s| (s.bandwidth, s.slowdown)).collect();
+    pub fn new(name: &str, profile: &Profile, fit: &SensitivityFit) -> Row {
+        let samples = profile.runs().iter().map(|s| (s.bandwidth, s.slowdown)).collect();
         Row { name: name.to_owned(), sensitivity: fit.sensitivity, r2: Some(fit.r2), samples }
     }
 
     /// The row's first fault, independent of other rows: the field, the value, the expected value.
-    fn fault(&self) -> Option<(&'static str, String, String)> {
-        let good = !self.name.is_empty()
+    fn first_error(&self) -> Option<(&'static str, String, String)> {
+        let is_valid_name = !self.name.is_empty()
             && self.name.len() <= MAX_NAME_BYTES
             && !self.name.contains(char::is_control);
-        if !good {
+        if !is_valid_name {
             let expected = format!("1 to {MAX_NAME_BYTES} bytes without control characters");
-            return Some(("name", shown(&self.name), expected));
+            return Some(("name", format_value(&self.name), expected));
         }
         if let Some(r2) = self.r2.filter(|r2| !(r2.is_finite() && *r2 <= 1.0)) {
             return Some(("r2", r2.to_string(), "a number of at most 1".to_owned()));
@@ -156,9 +157,10 @@ impl SensitivityTable {
     pub fn new(rows: Vec<Row>) -> Result<SensitivityTable, RowError> {
         let mut names = std::collections::BTreeSet::new();
         for (index, row) in rows.iter().enumerate() {
-            let twice = || ("name", row.name.clone(), "a name that no application before it has".to_owned());
-            let fault = row.fault().or_else(|| (!names.insert(&row.name)).then(twice));
-            if let Some((field, value, expected)) = fault {
+            let duplicate =
+                || ("name", row.name.clone(), "a name that no application before it has".to_owned());
+            let error = row.first_error().or_else(|| (!names.insert(&row.name)).then(duplicate));
+            if let Some((field, value, expected)) = error {
                 return Err(RowError { row: index + 1, field: field.to_owned(), value, expected });
             }
         }
@@ -193,12 +195,13 @@ impl SensitivityTable {
     }
 
     /// The models that rise somewhere or are not convex.
-    pub fn concerns(&self) -> Vec<Concern> {
-        let concern = |row: &Row| {
+    pub fn implausible_models(&self) -> Vec<ImplausibleModel> {
+        let implausible_model = |row: &Row| {
             let shape = row.sensitivity.shape();
-            (!shape.falls || !shape.convex).then(|| Concern { name: row.name.clone(), shape })
+            (!shape.is_decreasing || !shape.is_convex)
+                .then(|| ImplausibleModel { name: row.name.clone(), shape })
         };
-        self.rows.iter().filter_map(concern).collect()
+        self.rows.iter().filter_map(implausible_model).collect()
     }
 
     /// Writes the table. Reading the output gives an equal table.
@@ -209,17 +212,18 @@ impl SensitivityTable {
         out.write_all(b"# Slowdown = c0 + c1 b + c2 b^2 + c3 b^3, where b is the part of the bandwidth that there is.\n")?;
         out.write_all(b"version = 1\n")?;
         for row in &self.rows {
-            let name = quoted(&row.name);
+            let name = to_toml_string(&row.name);
             let model = row.sensitivity.model();
             let coefficients: Vec<String> =
-                model.coefficients()[..=model.degree()].iter().map(|c| number(*c)).collect();
+                model.coefficients()[..=model.degree()].iter().map(|c| format_number(*c)).collect();
             writeln!(out, "\n[[application]]\nname = {name}\ncoefficients = [{}]", coefficients.join(", "))?;
             if let Some(r2) = row.r2 {
-                writeln!(out, "r2 = {}", number(r2))?;
+                writeln!(out, "r2 = {}", format_number(r2))?;
             }
             if !row.samples.is_empty() {
-                let sample =
-                    |(b, slowdown): &(Fraction, f64)| format!("[{}, {}]", number(b.get()), number(*slowdown));
+                let sample = |(b, slowdown): &(Fraction, f64)| {
+                    format!("[{}, {}]", format_number(b.get()), format_number(*slowdown))
+                };
                 let samples: Vec<String> = row.samples.iter().map(sample).collect();
                 writeln!(out, "samples = [{}]", samples.join(", "))?;
             }
@@ -229,22 +233,22 @@ impl SensitivityTable {
 }
 
 /// The shortest text that parses to exactly `value`.
-fn number(value: f64) -> String {
-    if value < 0.0 { format!("-{}", exact(-value)) } else { exact(value) }
+fn format_number(value: f64) -> String {
+    if value < 0.0 { format!("-{}", format_exact(-value)) } else { format_exact(value) }
 }
 
 /// The TOML structure of a table.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File1 {
+struct TableV1 {
     version: Spanned<i64>,
     #[serde(default)]
-    application: Vec<Row1>,
+    application: Vec<RowV1>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Row1 {
+struct RowV1 {
     name: Spanned<String>,
     coefficients: Spanned<Vec<Spanned<f64>>>,
     r2: Option<Spanned<f64>>,
@@ -252,21 +256,22 @@ struct Row1 {
     samples: Vec<Spanned<(f64, f64)>>,
 }
 
-impl Source<'_> {
+impl SourceText<'_> {
     /// An error of the TOML parser or deserialiser. Its field is the key of the line.
-    fn refused(&self, error: &toml::de::Error) -> TraceError {
-        let at = error.span().unwrap_or(0..0);
-        let start = self.text.get(..at.start).map_or(0, |before| before.rfind('\n').map_or(0, |end| end + 1));
+    fn toml_error(&self, error: &toml::de::Error) -> TraceError {
+        let range = error.span().unwrap_or(0..0);
+        let start =
+            self.text.get(..range.start).map_or(0, |before| before.rfind('\n').map_or(0, |end| end + 1));
         let line = self.text[start..].lines().next().unwrap_or_default();
         let field = line.split(['=', '#']).next().unwrap_or_default().trim();
-        let field = if field.is_empty() { "table".to_owned() } else { shown(field) };
+        let field = if field.is_empty() { "table".to_owned() } else { format_value(field) };
         let message = error.message();
         let expected = match message.rsplit_once("expected ") {
             Some((_, expected)) => expected.to_owned(),
             None => format!("a sensitivity table: {message}"),
         };
-        let value = self.text.get(at.clone()).and_then(|text| text.lines().next()).unwrap_or_default();
-        self.error(at.start, &field, value, &expected)
+        let value = self.text.get(range.clone()).and_then(|text| text.lines().next()).unwrap_or_default();
+        self.error(range.start, &field, value, &expected)
     }
 }
 
@@ -281,7 +286,7 @@ pub fn read(path: &Path) -> Result<SensitivityTable, TraceError> {
     if let Err(source) = read {
         return Err(TraceError::Io { file: name, source });
     }
-    let source = Source { file: &name, text: "" };
+    let source = SourceText { file: &name, text: "" };
     match String::from_utf8(bytes) {
         Ok(text) => parse(&text, &name),
         Err(_) => Err(source.error(0, "table", "bytes that are no text", "UTF-8")),
@@ -293,51 +298,51 @@ pub fn read(path: &Path) -> Result<SensitivityTable, TraceError> {
 /// # Errors
 /// [`TraceError::Field`] for the first invalid field.
 pub fn parse(text: &str, name: &str) -> Result<SensitivityTable, TraceError> {
-    let source = Source { file: name, text };
+    let source = SourceText { file: name, text };
     if text.len() as u64 > MAX_TABLE_BYTES {
         let length = format!("{} bytes", text.len());
         return Err(source.error(0, "table", &length, &format!("at most {MAX_TABLE_BYTES} bytes")));
     }
-    let file: File1 = toml::from_str(text).map_err(|error| source.refused(&error))?;
+    let file: TableV1 = toml::from_str(text).map_err(|error| source.toml_error(&error))?;
     if *file.version.get_ref() != 1 {
-        return Err(source.here(file.version.span(), "version", "1"));
+        return Err(source.error_at_range(file.version.span(), "version", "1"));
     }
     let mut rows = Vec::with_capacity(file.application.len());
-    let mut places = Vec::with_capacity(file.application.len());
+    let mut spans = Vec::with_capacity(file.application.len());
     for row in file.application {
-        let places_of_row =
+        let row_spans =
             (row.name.span(), row.r2.as_ref().map(Spanned::span), row.samples.first().map(Spanned::span));
-        rows.push(source.row(row)?);
-        places.push(places_of_row);
+        rows.push(source.read_row(row)?);
+        spans.push(row_spans);
     }
     SensitivityTable::new(rows).map_err(|error| {
-        let (name, r2, samples) = &places[error.row - 1];
-        let place = match error.field.as_str() {
+        let (name, r2, samples) = &spans[error.row - 1];
+        let span = match error.field.as_str() {
             "r2" => r2.as_ref(),
             "samples" => samples.as_ref(),
             _ => None,
         };
-        source.error(place.unwrap_or(name).start, &error.field, &error.value, &error.expected)
+        source.error(span.unwrap_or(name).start, &error.field, &error.value, &error.expected)
     })
 }
 
-impl Source<'_> {
-    fn row(&self, row: Row1) -> Result<Row, TraceError> {
+impl SourceText<'_> {
+    fn read_row(&self, row: RowV1) -> Result<Row, TraceError> {
         let coefficients: Vec<f64> = row.coefficients.get_ref().iter().map(|c| *c.get_ref()).collect();
         let model = Polynomial::new(&coefficients).map_err(|error| match error {
-            PolynomialError::Coefficient { index, .. } => {
-                let place = row.coefficients.get_ref()[index].span();
+            PolynomialError::InvalidCoefficient { index, .. } => {
+                let range = row.coefficients.get_ref()[index].span();
                 let expected = format!("a number from -{MAX_COEFFICIENT:e} to {MAX_COEFFICIENT:e}");
-                self.here(place, &format!("coefficients c{index}"), &expected)
+                self.error_at_range(range, &format!("coefficients c{index}"), &expected)
             }
-            _ => self.here(row.coefficients.span(), "coefficients", "1 to 4 numbers"),
+            _ => self.error_at_range(row.coefficients.span(), "coefficients", "1 to 4 numbers"),
         })?;
         let mut samples = Vec::with_capacity(row.samples.len());
         for sample in &row.samples {
             let &(bandwidth, slowdown) = sample.get_ref();
             let fraction = Fraction::new(bandwidth).map_err(|_| {
                 let expected = "a part of the bandwidth above 0 and up to 1, and a slowdown";
-                self.here(sample.span(), "samples", expected)
+                self.error_at_range(sample.span(), "samples", expected)
             })?;
             samples.push((fraction, slowdown));
         }

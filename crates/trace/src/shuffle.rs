@@ -12,30 +12,35 @@ pub(crate) struct Shuffle {
 }
 
 /// Adds the flows of a shuffle in mapper-major order. `reducers` contains the bytes from one mapper.
-pub(crate) fn push(flows: &mut Vec<FlowSpec>, mappers: &[u32], reducers: &[(u32, Bytes)], release: Time) {
+pub(crate) fn push_flows(
+    flows: &mut Vec<FlowSpec>,
+    mappers: &[u32],
+    reducers: &[(u32, Bytes)],
+    release: Time,
+) {
     for &src in mappers {
-        flows.extend(reducers.iter().map(|&(dst, bytes)| FlowSpec { src, dst, bytes, release }));
+        flows.extend(reducers.iter().map(|&(dst, bytes)| FlowSpec { src, dst, bytes, data_delay: release }));
     }
 }
 
 /// All shuffles whose flows, in mapper-major order, are exactly `flows`; those with more reducers first.
 ///
 /// There can be several only if a mapper or a reducer occurs twice.
-pub(crate) fn factor(flows: &[FlowSpec]) -> impl Iterator<Item = Shuffle> {
+pub(crate) fn shuffles_of_flows(flows: &[FlowSpec]) -> impl Iterator<Item = Shuffle> {
     // The flows of one mapper are consecutive, so there are at most as many reducers as leading flows from the first port.
-    let run = flows.iter().take_while(|f| f.src == flows[0].src).count();
+    let max_reducers = flows.iter().take_while(|f| f.src == flows[0].src).count();
     let divides = |r: &usize| flows.len().is_multiple_of(*r);
-    (1..=run).rev().filter(divides).filter_map(|r| shuffle_of(flows, r))
+    (1..=max_reducers).rev().filter(divides).filter_map(|r| shuffle_with_reducers(flows, r))
 }
 
 /// The shuffle with `r` reducers that has exactly these flows, if it exists.
-fn shuffle_of(flows: &[FlowSpec], r: usize) -> Option<Shuffle> {
+fn shuffle_with_reducers(flows: &[FlowSpec], r: usize) -> Option<Shuffle> {
     let first = &flows[..r];
-    let same = |block: &[FlowSpec]| {
+    let matches_first = |block: &[FlowSpec]| {
         let pairs = block.iter().zip(first);
         pairs.into_iter().all(|(f, g)| f.src == block[0].src && f.dst == g.dst && f.bytes == g.bytes)
     };
-    flows.chunks_exact(r).all(same).then(|| Shuffle {
+    flows.chunks_exact(r).all(matches_first).then(|| Shuffle {
         mappers: flows.iter().step_by(r).map(|f| f.src).collect(),
         reducers: first.iter().map(|f| (f.dst, f.bytes.get())).collect(),
     })

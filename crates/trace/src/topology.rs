@@ -14,18 +14,18 @@
 //! [`write()`] gives an equal topology. Files have at most [`MAX_FILE_BYTES`], and [`Topology`] limits the size of a
 //! topology, so memory is bounded for any file.
 
-mod cut;
+mod bisection;
 pub mod describe;
 
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use weir_core::model::topology::Builder;
-use weir_core::model::{LinkId, NodeId, Plan, Topology, TopologyError};
+use weir_core::model::topology::TopologyBuilder;
+use weir_core::model::{LinkId, NodeId, Topology, TopologyError, TopologyTemplate};
 
 use crate::error::TraceError;
-use crate::fields::{self, Fields, Value};
 use crate::number;
+use crate::toml_fields::{self, TableFields, Value};
 
 /// The maximum length of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
@@ -44,7 +44,7 @@ const LINKS: &str = "links";
 /// # Errors
 /// [`TraceError::Io`] if the file cannot be read; [`TraceError::Field`] for the first invalid field.
 pub fn read(path: &Path) -> Result<Topology, TraceError> {
-    fields::open(path, |input, name| read_from(input, name))
+    toml_fields::read_file(path, |input, name| read_from(input, name))
 }
 
 /// Reads a topology from `input`, which errors call `name`.
@@ -52,96 +52,108 @@ pub fn read(path: &Path) -> Result<Topology, TraceError> {
 /// # Errors
 /// As for [`read`].
 pub fn read_from<R: Read>(input: R, name: &str) -> Result<Topology, TraceError> {
-    fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), from_fields)
+    toml_fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), from_fields)
 }
 
 /// The topology described by the keys of a table.
-pub(crate) fn from_fields(mut fields: Fields<'_>) -> Result<Topology, TraceError> {
-    let kind = fields.need("kind", KINDS)?;
-    let name = fields.text(&kind, KINDS)?;
+pub(crate) fn from_fields(mut fields: TableFields<'_>) -> Result<Topology, TraceError> {
+    let kind = fields.required("kind", KINDS)?;
+    let name = fields.read_string(&kind, KINDS)?;
     if name == LINKS {
-        return links(fields);
+        return read_links(fields);
     }
-    let plan = plan(name, &kind, &mut fields)?;
+    let plan = read_plan(name, &kind, &mut fields)?;
     fields.finish()?;
     plan.build().map_err(|error| {
         let key = match &error {
             TopologyError::Parameter { parameter, .. } => *parameter,
-            TopologyError::Count { what, .. } => *what,
+            TopologyError::Count { kind: what, .. } => *what,
             TopologyError::Rate { .. } => "rate",
             _ => "kind",
         };
         // Some errors concern no single key, such as too many cables.
-        let value = fields.maybe(key).unwrap_or(kind);
-        fields.wrong(&value, &expected(&error))
+        let value = fields.optional(key).unwrap_or(kind);
+        fields.value_error(&value, &expected_topology(&error))
     })
 }
 
 const KINDS: &str = "`links`, `big-switch`, `leaf-spine`, `fat-tree`, `netshare-fig1`, `netshare-fig3`, \
                      `netshare-fig6`, `netshare-fig7`, `netshare-fig16` or `saba-tiers`";
 
-fn plan<'a>(name: &str, kind: &Value<'a>, fields: &mut Fields<'a>) -> Result<Plan, TraceError> {
+fn read_plan<'a>(
+    name: &str,
+    kind: &Value<'a>,
+    fields: &mut TableFields<'a>,
+) -> Result<TopologyTemplate, TraceError> {
     Ok(match name {
-        "big-switch" => Plan::BigSwitch { hosts: fields.count("hosts")?, rate: fields.rate("rate")? },
-        "netshare-fig1" => Plan::NetShareFig1,
-        "netshare-fig3" => Plan::NetShareFig3,
-        "netshare-fig6" => Plan::NetShareFig6,
-        "netshare-fig7" => Plan::NetShareFig7,
-        "netshare-fig16" => Plan::NetShareFig16 { services: fields.count("services")? },
-        "leaf-spine" => Plan::LeafSpine {
-            spines: fields.count("spines")?,
-            leaves: fields.count("leaves")?,
-            hosts: fields.count("hosts")?,
-            rate: fields.rate("rate")?,
-            oversubscription: fields.number("oversubscription")?,
+        "big-switch" => TopologyTemplate::BigSwitch {
+            hosts: fields.required_u32("hosts")?,
+            rate: fields.required_rate("rate")?,
         },
-        "fat-tree" => Plan::FatTree {
-            ports: fields.count("ports")?,
-            rate: fields.rate("rate")?,
-            oversubscription: oversubscription(fields)?,
+        "netshare-fig1" => TopologyTemplate::NetShareFig1,
+        "netshare-fig3" => TopologyTemplate::NetShareFig3,
+        "netshare-fig6" => TopologyTemplate::NetShareFig6,
+        "netshare-fig7" => TopologyTemplate::NetShareFig7,
+        "netshare-fig16" => TopologyTemplate::NetShareFig16 { services: fields.required_u32("services")? },
+        "leaf-spine" => TopologyTemplate::LeafSpine {
+            spines: fields.required_u32("spines")?,
+            leaves: fields.required_u32("leaves")?,
+            hosts: fields.required_u32("hosts")?,
+            rate: fields.required_rate("rate")?,
+            oversubscription: fields.required_number("oversubscription")?,
         },
-        "saba-tiers" => Plan::SabaTiers { oversubscription: oversubscription(fields)? },
-        _ => return Err(fields.wrong(kind, KINDS)),
+        "fat-tree" => TopologyTemplate::FatTree {
+            ports: fields.required_u32("ports")?,
+            rate: fields.required_rate("rate")?,
+            oversubscription: read_oversubscription(fields)?,
+        },
+        "saba-tiers" => TopologyTemplate::SabaTiers { oversubscription: read_oversubscription(fields)? },
+        _ => return Err(fields.value_error(kind, KINDS)),
     })
 }
 
 /// The optional oversubscription of a plan; 1 if missing.
-fn oversubscription(fields: &mut Fields<'_>) -> Result<f64, TraceError> {
-    fields.maybe("oversubscription").map_or(Ok(1.0), |value| fields.float(&value))
+fn read_oversubscription(fields: &mut TableFields<'_>) -> Result<f64, TraceError> {
+    fields.optional("oversubscription").map_or(Ok(1.0), |value| fields.read_number(&value))
 }
 
 /// Reads hosts, switches and cables from lists.
-fn links(mut fields: Fields<'_>) -> Result<Topology, TraceError> {
+fn read_links(mut fields: TableFields<'_>) -> Result<Topology, TraceError> {
     const NAMES: &str = "a list of names";
     const TABLES: &str = "a list of tables";
-    let mut builder = Builder::new();
-    let hosts = fields.need("hosts", NAMES)?;
-    for host in fields.list(&hosts, NAMES)? {
-        let name = fields.text(&host, "a host's name")?;
-        builder.host(name).map_err(|error| fields.wrong(&host, &expected(&error)))?;
+    let mut builder = TopologyBuilder::new();
+    let hosts = fields.required("hosts", NAMES)?;
+    for host in fields.read_list(&hosts, NAMES)? {
+        let name = fields.read_string(&host, "a host's name")?;
+        builder.add_host(name).map_err(|error| fields.value_error(&host, &expected_topology(&error)))?;
     }
-    let switches = fields.need("switch", TABLES)?;
-    for (number, table) in (1..).zip(fields.list(&switches, TABLES)?) {
-        let mut switch = fields.table(&table, format!("switch {number} "))?;
-        let named = switch.need("name", "a switch's name")?;
-        let name = switch.text(&named, "a switch's name")?;
-        let tier = switch.need("tier", TIER)?;
-        let tier = u8::try_from(switch.whole(&tier, TIER)?).map_err(|_| switch.wrong(&tier, TIER))?;
+    let switches = fields.required("switch", TABLES)?;
+    for (number, table) in (1..).zip(fields.read_list(&switches, TABLES)?) {
+        let mut switch = fields.read_table(&table, format!("switch {number} "))?;
+        let name_value = switch.required("name", "a switch's name")?;
+        let name = switch.read_string(&name_value, "a switch's name")?;
+        let tier = switch.required("tier", TIER)?;
+        let tier =
+            u8::try_from(switch.read_u32(&tier, TIER)?).map_err(|_| switch.value_error(&tier, TIER))?;
         switch.finish()?;
-        builder.switch(name, tier).map_err(|error| switch.wrong(&named, &expected(&error)))?;
+        builder
+            .add_switch(name, tier)
+            .map_err(|error| switch.value_error(&name_value, &expected_topology(&error)))?;
     }
-    let links = fields.need("link", TABLES)?;
-    for (number, table) in (1..).zip(fields.list(&links, TABLES)?) {
-        let mut link = fields.table(&table, format!("link {number} "))?;
-        let ends = link.need("ends", ENDS)?;
-        let [from, to] = link.list(&ends, ENDS)?[..] else { return Err(link.wrong(&ends, ENDS)) };
-        let (from, to) = (link.text(&from, "a node's name")?, link.text(&to, "a node's name")?);
-        let rate = link.rate("rate")?;
+    let links = fields.required("link", TABLES)?;
+    for (number, table) in (1..).zip(fields.read_list(&links, TABLES)?) {
+        let mut link = fields.read_table(&table, format!("link {number} "))?;
+        let ends = link.required("ends", ENDS)?;
+        let [from, to] = link.read_list(&ends, ENDS)?[..] else { return Err(link.value_error(&ends, ENDS)) };
+        let (from, to) = (link.read_string(&from, "a node's name")?, link.read_string(&to, "a node's name")?);
+        let rate = link.required_rate("rate")?;
         link.finish()?;
-        builder.cable(from, to, rate).map_err(|error| link.wrong(&ends, &expected(&error)))?;
+        builder
+            .add_cable(from, to, rate)
+            .map_err(|error| link.value_error(&ends, &expected_topology(&error)))?;
     }
     fields.finish()?;
-    builder.build().map_err(|error| fields.wrong(&hosts, &expected(&error)))
+    builder.build().map_err(|error| fields.value_error(&hosts, &expected_topology(&error)))
 }
 
 const TIER: &str = "a whole number from 0 to 255";
@@ -152,7 +164,7 @@ const ENDS: &str = "the names of two nodes";
 /// # Errors
 /// If `out` fails.
 pub fn write<W: Write>(topology: &Topology, mut out: W) -> io::Result<()> {
-    let name = |node: NodeId| number::quoted(topology.name(node));
+    let name = |node: NodeId| number::to_toml_string(topology.name(node));
     writeln!(out, "{MAGIC} = {VERSION}\nkind = \"{LINKS}\"\nhosts = [")?;
     let nodes = |from: usize, to: usize| (from as u32..to as u32).map(NodeId);
     for host in nodes(0, topology.hosts()) {
@@ -164,33 +176,36 @@ pub fn write<W: Write>(topology: &Topology, mut out: W) -> io::Result<()> {
     }
     for cable in (0..topology.links().len() as u32).step_by(2) {
         let link = topology.link(LinkId(cable));
-        let (from, to, rate) = (name(link.from), name(link.to), number::rate(link.rate));
+        let (from, to, rate) = (name(link.from), name(link.to), number::format_rate(link.rate));
         write!(out, "\n[[link]]\nends = [{from}, {to}]\nrate = \"{rate}\"\n")?;
     }
     Ok(())
 }
 
-/// Writes the parameters of a plan without validating them; [`Plan::build`] does that.
+/// Writes the parameters of a plan without validating them; [`TopologyTemplate::build`] does that.
 ///
 /// # Errors
 /// If `out` fails.
-pub fn write_plan<W: Write>(plan: &Plan, mut out: W) -> io::Result<()> {
+pub fn write_plan<W: Write>(plan: &TopologyTemplate, mut out: W) -> io::Result<()> {
     writeln!(out, "{MAGIC} = {VERSION}\nkind = \"{}\"", plan.name())?;
     match *plan {
-        Plan::BigSwitch { hosts, rate } => {
-            writeln!(out, "hosts = {hosts}\nrate = \"{}\"", number::rate(rate))
+        TopologyTemplate::BigSwitch { hosts, rate } => {
+            writeln!(out, "hosts = {hosts}\nrate = \"{}\"", number::format_rate(rate))
         }
-        Plan::NetShareFig16 { services } => writeln!(out, "services = {services}"),
-        Plan::LeafSpine { spines, leaves, hosts, rate, oversubscription } => {
+        TopologyTemplate::NetShareFig16 { services } => writeln!(out, "services = {services}"),
+        TopologyTemplate::LeafSpine { spines, leaves, hosts, rate, oversubscription } => {
             writeln!(out, "spines = {spines}\nleaves = {leaves}\nhosts = {hosts}")?;
-            writeln!(out, "rate = \"{}\"\noversubscription = {oversubscription:?}", number::rate(rate))
+            writeln!(out, "rate = \"{}\"\noversubscription = {oversubscription:?}", number::format_rate(rate))
         }
-        Plan::FatTree { ports, rate, oversubscription } => {
-            writeln!(out, "ports = {ports}\nrate = \"{}\"", number::rate(rate))?;
+        TopologyTemplate::FatTree { ports, rate, oversubscription } => {
+            writeln!(out, "ports = {ports}\nrate = \"{}\"", number::format_rate(rate))?;
             write_oversubscription(oversubscription, out)
         }
-        Plan::SabaTiers { oversubscription } => write_oversubscription(oversubscription, out),
-        Plan::NetShareFig1 | Plan::NetShareFig3 | Plan::NetShareFig6 | Plan::NetShareFig7 => Ok(()),
+        TopologyTemplate::SabaTiers { oversubscription } => write_oversubscription(oversubscription, out),
+        TopologyTemplate::NetShareFig1
+        | TopologyTemplate::NetShareFig3
+        | TopologyTemplate::NetShareFig6
+        | TopologyTemplate::NetShareFig7 => Ok(()),
     }
 }
 
@@ -203,6 +218,6 @@ fn write_oversubscription<W: Write>(oversubscription: f64, mut out: W) -> io::Re
 }
 
 /// The expected value in errors about topologies.
-fn expected(error: &TopologyError) -> String {
+fn expected_topology(error: &TopologyError) -> String {
     format!("a topology that holds together: {error}")
 }

@@ -1,22 +1,22 @@
 //! Reads policy trees from TOML: which services and applications share with which, and under which policy.
 //!
-//! `docs/policy-tree.md` is the reference. Unknown keys are refused. A reader returns a [`Plan`] that is valid except for
+//! `docs/policy-tree.md` is the reference. Unknown keys are refused. A reader returns a [`TreeSpec`] that is valid except for
 //! the names of a workload that it does not know, or a [`TraceError`] that names the line, the field, the value and the
 //! expected value.
 
 use std::io::Read;
 use std::path::Path;
 
-use weir_core::model::Names;
+use weir_core::model::ServiceNames;
 use weir_core::policy::ParamsError;
 use weir_core::saba::Sensitivity;
-use weir_core::tree::{Application, Between, Plan, Service, TreeError, check_leaf};
+use weir_core::tree::{Application, ApplicationSharing, Service, TreeError, TreeSpec, check_leaf_policy};
 use weir_core::wide_area;
 
 use crate::bounds::{MAX_WEIGHT, MIN_WEIGHT};
 use crate::error::TraceError;
-use crate::fields::{self, Fields, Value};
 use crate::sensitivity::{self, SensitivityTable};
+use crate::toml_fields::{self, TableFields, Value};
 
 /// The maximum length of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
@@ -25,7 +25,7 @@ pub const MAX_FILE_BYTES: usize = 8 << 20;
 pub const VERSION: u32 = 1;
 
 /// A function that loads the sensitivity table of a given name.
-pub type Tables<'a> = dyn Fn(&str) -> Result<SensitivityTable, TraceError> + 'a;
+pub type TableLoader<'a> = dyn Fn(&str) -> Result<SensitivityTable, TraceError> + 'a;
 
 /// The key that contains the version.
 const MAGIC: &str = "weir-tree";
@@ -36,18 +36,23 @@ const MAGIC: &str = "weir-tree";
 /// # Errors
 /// [`TraceError::Io`] if a file cannot be read; [`TraceError::Field`] for the first invalid field, or for a service or
 /// application of `names` that the tree does not cover.
-pub fn read(path: &Path, names: Option<&Names>) -> Result<Plan, TraceError> {
-    fields::open_in_folder(path, |input, name, folder| read_from(input, name, folder, names))
+pub fn read(path: &Path, names: Option<&ServiceNames>) -> Result<TreeSpec, TraceError> {
+    toml_fields::read_file_in_folder(path, |input, name, folder| read_from(input, name, folder, names))
 }
 
 /// Reads the tree at `path` as [`read`] does, with policies for a wide area instead of those for a switch.
 ///
 /// # Errors
 /// As for [`read`].
-pub fn read_wide(path: &Path, names: Option<&Names>) -> Result<Plan, TraceError> {
-    fields::open_in_folder(path, |input, name, folder| {
+pub fn read_wide_area(path: &Path, names: Option<&ServiceNames>) -> Result<TreeSpec, TraceError> {
+    toml_fields::read_file_in_folder(path, |input, name, folder| {
         let tables = |file: &str| sensitivity::read(&folder.join(file));
-        read_of(input, name, &Parts { tables: &tables, leaf: |spec| wide_area::build(spec).map(drop) }, names)
+        read_with_callbacks(
+            input,
+            name,
+            &Callbacks { load_table: &tables, check_policy: |spec| wide_area::build(spec).map(drop) },
+            names,
+        )
     })
 }
 
@@ -60,9 +65,9 @@ pub fn read_from<R: Read>(
     input: R,
     name: &str,
     folder: &Path,
-    names: Option<&Names>,
-) -> Result<Plan, TraceError> {
-    read_with(input, name, &|file| sensitivity::read(&folder.join(file)), names)
+    names: Option<&ServiceNames>,
+) -> Result<TreeSpec, TraceError> {
+    read_with_tables(input, name, &|file| sensitivity::read(&folder.join(file)), names)
 }
 
 /// Reads a tree from `input`, which errors call `name`, as [`read`] does. `tables` loads sensitivity tables by the names in
@@ -70,185 +75,220 @@ pub fn read_from<R: Read>(
 ///
 /// # Errors
 /// As for [`read`], and the errors of `tables`.
-pub fn read_with<R: Read>(
+pub fn read_with_tables<R: Read>(
     input: R,
     name: &str,
-    tables: &Tables<'_>,
-    names: Option<&Names>,
-) -> Result<Plan, TraceError> {
-    read_of(input, name, &Parts { tables, leaf: check_leaf }, names)
+    load_table: &TableLoader<'_>,
+    names: Option<&ServiceNames>,
+) -> Result<TreeSpec, TraceError> {
+    read_with_callbacks(input, name, &Callbacks { load_table, check_policy: check_leaf_policy }, names)
 }
 
 /// Functions for the external parts of a tree.
-struct Parts<'a> {
-    tables: &'a Tables<'a>,
+struct Callbacks<'a> {
+    load_table: &'a TableLoader<'a>,
     /// Checks that a policy can be a leaf's.
-    leaf: fn(&str) -> Result<(), ParamsError>,
+    check_policy: fn(&str) -> Result<(), ParamsError>,
 }
 
-fn read_of<R: Read>(
+fn read_with_callbacks<R: Read>(
     input: R,
     name: &str,
-    parts: &Parts<'_>,
-    names: Option<&Names>,
-) -> Result<Plan, TraceError> {
-    fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), |fields| {
-        from_fields(fields, parts, names)
+    callbacks: &Callbacks<'_>,
+    names: Option<&ServiceNames>,
+) -> Result<TreeSpec, TraceError> {
+    toml_fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), |fields| {
+        from_fields(fields, callbacks, names)
     })
 }
 
 /// The tree described by the keys of a file.
-fn from_fields(mut fields: Fields<'_>, parts: &Parts<'_>, names: Option<&Names>) -> Result<Plan, TraceError> {
-    let (listed, default) = (fields.maybe("service"), fields.maybe("default"));
+fn from_fields(
+    mut fields: TableFields<'_>,
+    callbacks: &Callbacks<'_>,
+    names: Option<&ServiceNames>,
+) -> Result<TreeSpec, TraceError> {
+    let (services_value, default_value) = (fields.optional("service"), fields.optional("default"));
     fields.finish()?;
-    let mut listed = match &listed {
-        Some(value) => fields.tables(value, |name| format!("service {name} "))?,
+    let mut service_tables = match &services_value {
+        Some(value) => fields.read_tables(value, |name| format!("service {name} "))?,
         None => Vec::new(),
     };
-    let mut default =
-        default.map(|value| fields.table(&value, format!("{} ", Names::DEFAULT))).transpose()?;
+    let mut default_table = default_value
+        .map(|value| fields.read_table(&value, format!("{} ", ServiceNames::DEFAULT)))
+        .transpose()?;
     let mut services = Vec::new();
-    for (name, service) in &mut listed {
-        services.push(read_service(name, service, parts)?);
+    for (name, service) in &mut service_tables {
+        services.push(read_service(name, service, callbacks)?);
     }
-    let other = default.as_mut().map(|service| read_service(Names::DEFAULT, service, parts)).transpose()?;
-    if services.is_empty() && other.is_none() {
-        return Err(fields.wrong_at("service", "nothing", "a table `[service.NAME]`, or `[default]`"));
+    let default_service = default_table
+        .as_mut()
+        .map(|service| read_service(ServiceNames::DEFAULT, service, callbacks))
+        .transpose()?;
+    if services.is_empty() && default_service.is_none() {
+        return Err(fields.key_error("service", "nothing", "a table `[service.NAME]`, or `[default]`"));
     }
-    let plan = Plan::Services(services, other.map(Box::new));
-    match names.map_or(Ok(()), |names| plan.check(names)) {
+    let plan = TreeSpec::Services(services, default_service.map(Box::new));
+    match names.map_or(Ok(()), |names| plan.check_names(names)) {
         Ok(()) => Ok(plan),
-        Err(error) => Err(misfit(&error, &fields, &listed, default.as_ref())),
+        Err(error) => Err(mismatch_error(&error, &fields, &service_tables, default_table.as_ref())),
     }
 }
 
 /// The error for a tree that does not fit a trace, with its position in the file and a remedy.
-fn misfit(
+fn mismatch_error(
     error: &TreeError,
-    all: &Fields<'_>,
-    listed: &[(&str, Fields<'_>)],
-    default: Option<&Fields<'_>>,
+    root: &TableFields<'_>,
+    service_tables: &[(&str, TableFields<'_>)],
+    default_table: Option<&TableFields<'_>>,
 ) -> TraceError {
     match error {
-        TreeError::Service(service) => {
+        TreeError::UnknownService(service) => {
             let expected = format!(
                 "all services of the trace: `[service.{service}]`, or `[default]` for those without a table"
             );
-            all.wrong_at("service", service, &expected)
+            root.key_error("service", service, &expected)
         }
-        TreeError::Sensitivity { service, application } => {
-            let (place, fields) = match listed.iter().find(|(name, _)| name == service) {
-                Some((_, own)) => (format!("service.{service}"), own),
-                None => (Names::DEFAULT.to_owned(), default.unwrap_or(all)),
+        TreeError::UnknownSensitivity { service, application } => {
+            let (table_name, fields) = match service_tables.iter().find(|(name, _)| name == service) {
+                Some((_, table)) => (format!("service.{service}"), table),
+                None => (ServiceNames::DEFAULT.to_owned(), default_table.unwrap_or(root)),
             };
             let expected = format!(
-                "a table that has all applications of the trace's service `{service}`, or `[{place}.application.{application}]` \
+                "a table that has all applications of the trace's service `{service}`, or `[{table_name}.application.{application}]` \
                  with the `model` of another"
             );
-            fields.wrong_at("sensitivity", application, &expected)
+            fields.key_error("sensitivity", application, &expected)
         }
         // Weights and policies were checked when they were read.
-        other => all.wrong_at("service", &other.to_string(), "a tree that fits the trace"),
+        other => root.key_error("service", &other.to_string(), "a tree that fits the trace"),
     }
 }
 
-fn read_service(name: &str, fields: &mut Fields<'_>, parts: &Parts<'_>) -> Result<Service, TraceError> {
+fn read_service(
+    name: &str,
+    fields: &mut TableFields<'_>,
+    callbacks: &Callbacks<'_>,
+) -> Result<Service, TraceError> {
     const APPLICATIONS: &str = "`whole`, `weights` or `saba`";
     check_name(name, fields)?;
-    let weight = weight(fields)?;
-    let policy = policy(fields, parts)?.unwrap_or_else(|| "fair".to_owned());
-    let way = match fields.maybe("applications") {
+    let weight = read_weight(fields)?;
+    let policy = read_policy(fields, callbacks)?.unwrap_or_else(|| "fair".to_owned());
+    let mode = match fields.optional("applications") {
         None => "whole",
-        Some(value) => fields.text(&value, APPLICATIONS)?,
+        Some(value) => fields.read_string(&value, APPLICATIONS)?,
     };
-    let between = match way {
-        "whole" => Between::Whole(policy.clone()),
-        "weights" => Between::Weights,
-        "saba" => Between::Saba(table(fields, parts.tables)?),
-        other => return Err(fields.wrong_at("applications", other, APPLICATIONS)),
+    let between = match mode {
+        "whole" => ApplicationSharing::SingleLeaf(policy.clone()),
+        "weights" => ApplicationSharing::Weighted,
+        "saba" => ApplicationSharing::Saba(read_sensitivity_table(fields, callbacks.load_table)?),
+        other => return Err(fields.key_error("applications", other, APPLICATIONS)),
     };
-    let other = Application { name: Names::DEFAULT.to_owned(), weight: 1.0, model: None, policy };
-    if way == "whole" && fields.has("application") {
+    let default_application =
+        Application { name: ServiceNames::DEFAULT.to_owned(), weight: 1.0, model: None, policy };
+    if mode == "whole" && fields.has_key("application") {
         let expected = "none in a service that is `whole`: leave its applications out, or share between them with \
                         `applications = \"weights\"` or `\"saba\"`";
-        return Err(fields.wrong_at("application", "a table", expected));
+        return Err(fields.key_error("application", "a table", expected));
     }
-    if way != "saba" && fields.has("sensitivity") {
+    if mode != "saba" && fields.has_key("sensitivity") {
         let expected =
-            format!("none with `applications = \"{way}\"`: leave it out, or set `applications = \"saba\"`");
-        return Err(fields.wrong_at("sensitivity", "a file", &expected));
+            format!("none with `applications = \"{mode}\"`: leave it out, or set `applications = \"saba\"`");
+        return Err(fields.key_error("sensitivity", "a file", &expected));
     }
     let mut applications = Vec::new();
-    if let Some(value) = fields.maybe("application") {
+    if let Some(value) = fields.optional("application") {
         let place = |application: &str| format!("service {name} application {application} ");
-        for (name, mut application) in fields.tables(&value, place)? {
-            applications.push(read_application(name, &mut application, &between, &other, parts)?);
+        for (name, mut application) in fields.read_tables(&value, place)? {
+            applications.push(read_application(
+                name,
+                &mut application,
+                &between,
+                &default_application,
+                callbacks,
+            )?);
         }
     }
     fields.finish()?;
-    Ok(Service { name: name.to_owned(), weight, between, applications, other })
+    Ok(Service {
+        name: name.to_owned(),
+        weight,
+        application_sharing: between,
+        applications,
+        default_application,
+    })
 }
 
 fn read_application(
     name: &str,
-    fields: &mut Fields<'_>,
-    between: &Between,
-    other: &Application,
-    parts: &Parts<'_>,
+    fields: &mut TableFields<'_>,
+    between: &ApplicationSharing,
+    default_application: &Application,
+    callbacks: &Callbacks<'_>,
 ) -> Result<Application, TraceError> {
     const MODEL: &str = "the name of an application in the sensitivity table";
     check_name(name, fields)?;
-    let mut application = Application { name: name.to_owned(), ..other.clone() };
-    if let Some(policy) = policy(fields, parts)? {
+    let mut application = Application { name: name.to_owned(), ..default_application.clone() };
+    if let Some(policy) = read_policy(fields, callbacks)? {
         application.policy = policy;
     }
     match between {
-        Between::Saba(table) => {
-            let model = fields.maybe("model");
-            let wanted = match &model {
-                Some(value) => fields.text(value, MODEL)?,
+        ApplicationSharing::Saba(table) => {
+            let model = fields.optional("model");
+            let model_name = match &model {
+                Some(value) => fields.read_string(value, MODEL)?,
                 None => name,
             };
-            if !table.iter().any(|(row, _)| row == wanted) {
-                return Err(fields.wrong_at("model", wanted, MODEL));
+            if !table.iter().any(|(row, _)| row == model_name) {
+                return Err(fields.key_error("model", model_name, MODEL));
             }
-            application.model = Some(wanted.to_owned());
+            application.model = Some(model_name.to_owned());
         }
-        _ => application.weight = weight(fields)?,
+        _ => application.weight = read_weight(fields)?,
     }
     fields.finish()?;
     Ok(application)
 }
 
-fn check_name(name: &str, fields: &Fields<'_>) -> Result<(), TraceError> {
-    if Names::is_name(name) { Ok(()) } else { Err(fields.wrong_at("name", name, Names::RULE)) }
+fn check_name(name: &str, fields: &TableFields<'_>) -> Result<(), TraceError> {
+    if ServiceNames::is_name(name) {
+        Ok(())
+    } else {
+        Err(fields.key_error("name", name, ServiceNames::NAME_RULE))
+    }
 }
 
 /// An optional weight; 1 if missing.
-fn weight(fields: &mut Fields<'_>) -> Result<f64, TraceError> {
-    let Some(value) = fields.maybe("weight") else { return Ok(1.0) };
-    let weight = fields.float(&value)?;
+fn read_weight(fields: &mut TableFields<'_>) -> Result<f64, TraceError> {
+    let Some(value) = fields.optional("weight") else { return Ok(1.0) };
+    let weight = fields.read_number(&value)?;
     if (MIN_WEIGHT..=MAX_WEIGHT).contains(&weight) {
         return Ok(weight);
     }
-    Err(fields.wrong(&value, &format!("a number from {MIN_WEIGHT:e} to {MAX_WEIGHT:e}")))
+    Err(fields.value_error(&value, &format!("a number from {MIN_WEIGHT:e} to {MAX_WEIGHT:e}")))
 }
 
 /// The optional policy of a leaf.
-fn policy(fields: &mut Fields<'_>, parts: &Parts<'_>) -> Result<Option<String>, TraceError> {
+fn read_policy(
+    fields: &mut TableFields<'_>,
+    callbacks: &Callbacks<'_>,
+) -> Result<Option<String>, TraceError> {
     const POLICY: &str = "a policy with its parameters, such as \"saath:d=4\"";
-    let Some(value) = fields.maybe("policy") else { return Ok(None) };
-    let spec = fields.text(&value, POLICY)?;
-    match (parts.leaf)(spec) {
+    let Some(value) = fields.optional("policy") else { return Ok(None) };
+    let spec = fields.read_string(&value, POLICY)?;
+    match (callbacks.check_policy)(spec) {
         Ok(()) => Ok(Some(spec.to_owned())),
-        Err(error) => Err(fields.wrong(&value, &format!("{POLICY} ({error})"))),
+        Err(error) => Err(fields.value_error(&value, &format!("{POLICY} ({error})"))),
     }
 }
 
 /// The sensitivity table that a service names.
-fn table(fields: &mut Fields<'_>, tables: &Tables<'_>) -> Result<Vec<(String, Sensitivity)>, TraceError> {
+fn read_sensitivity_table(
+    fields: &mut TableFields<'_>,
+    load_table: &TableLoader<'_>,
+) -> Result<Vec<(String, Sensitivity)>, TraceError> {
     const FILE: &str = "the file of a sensitivity table";
-    let value: Value<'_> = fields.need("sensitivity", FILE)?;
-    let table = tables(fields.text(&value, FILE)?)?;
+    let value: Value<'_> = fields.required("sensitivity", FILE)?;
+    let table = load_table(fields.read_string(&value, FILE)?)?;
     Ok(table.rows().iter().map(|row| (row.name.clone(), row.sensitivity)).collect())
 }

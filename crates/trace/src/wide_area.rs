@@ -6,12 +6,12 @@
 use std::io::Read;
 use std::path::Path;
 
-use weir_core::model::wide_area::Measured;
+use weir_core::model::wide_area::LinkMeasurement;
 use weir_core::model::{WideArea, WideAreaError};
 use weir_core::units::{Rate, Time};
 
 use crate::error::TraceError;
-use crate::fields::{self, Fields, Value};
+use crate::toml_fields::{self, TableFields, Value};
 
 /// The maximum length of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
@@ -27,7 +27,7 @@ const MAGIC: &str = "weir-wide-area";
 /// # Errors
 /// [`TraceError::Io`] if the file cannot be read; [`TraceError::Field`] for the first invalid field.
 pub fn read(path: &Path) -> Result<WideArea, TraceError> {
-    fields::open(path, |input, name| read_from(input, name))
+    toml_fields::read_file(path, |input, name| read_from(input, name))
 }
 
 /// Reads a wide area from `input`, which errors call `name`.
@@ -35,106 +35,109 @@ pub fn read(path: &Path) -> Result<WideArea, TraceError> {
 /// # Errors
 /// As for [`read`].
 pub fn read_from<R: Read>(input: R, name: &str) -> Result<WideArea, TraceError> {
-    fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), from_fields)
+    toml_fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), from_fields)
 }
 
 /// The wide area described by the keys of a file.
-fn from_fields(mut fields: Fields<'_>) -> Result<WideArea, TraceError> {
+fn from_fields(mut fields: TableFields<'_>) -> Result<WideArea, TraceError> {
     const NAMES: &str = "a list of names";
     const TABLES: &str = "a list of tables";
-    let listed = fields.need("regions", NAMES)?;
-    let values = fields.list(&listed, NAMES)?;
+    let regions_value = fields.required("regions", NAMES)?;
+    let values = fields.read_list(&regions_value, NAMES)?;
     let regions: Vec<&str> =
-        values.iter().map(|value| fields.text(value, "a region's name")).collect::<Result<_, _>>()?;
-    let holds = fields.maybe("holds");
-    let time =
-        holds.map_or(Ok(Time::new(10.0).expect("10 s is a valid time")), |value| fields.read_time(&value))?;
-    let like = fields.maybe("correlation");
-    let correlation = like.map_or(Ok(0.0), |value| fields.float(&value))?;
-    let tables = fields.need("link", TABLES)?;
+        values.iter().map(|value| fields.read_string(value, "a region's name")).collect::<Result<_, _>>()?;
+    let change_interval_value = fields.optional("holds");
+    let change_interval = change_interval_value
+        .map_or(Ok(Time::new(10.0).expect("10 s is a valid time")), |value| fields.read_time(&value))?;
+    let correlation_value = fields.optional("correlation");
+    let correlation = correlation_value.map_or(Ok(0.0), |value| fields.read_number(&value))?;
+    let tables = fields.required("link", TABLES)?;
     let mut links = Vec::new();
-    for (number, table) in (1..).zip(fields.list(&tables, TABLES)?) {
-        links.push(Link::read(fields.table(&table, format!("link {number} "))?, &regions)?);
+    for (number, table) in (1..).zip(fields.read_list(&tables, TABLES)?) {
+        links.push(LinkEntry::read(fields.read_table(&table, format!("link {number} "))?, &regions)?);
     }
     fields.finish()?;
-    let measured = links.iter().map(|link| link.measured.clone()).collect();
+    let measured = links.iter().map(|link| link.measurement.clone()).collect();
     let names = regions.iter().map(|&name| name.to_owned()).collect();
-    WideArea::new(names, measured, time, correlation).map_err(|error| {
+    WideArea::new(names, measured, change_interval, correlation).map_err(|error| {
         let expected = format!("a wide area that holds together: {error}");
         match error {
-            WideAreaError::Holds(_) => {
-                fields.wrong(&holds.expect("the default of 10 s is in range"), &expected)
-            }
+            WideAreaError::ChangeInterval(_) => fields
+                .value_error(&change_interval_value.expect("the default of 10 s is in range"), &expected),
             WideAreaError::Correlation(_) => {
-                fields.wrong(&like.expect("the default of 0 is in range"), &expected)
+                fields.value_error(&correlation_value.expect("the default of 0 is in range"), &expected)
             }
-            WideAreaError::Loop(link) | WideAreaError::Again(link) => links[link].wrong_end(&expected),
-            WideAreaError::Empty(link) => links[link].wrong_samples(&expected),
-            WideAreaError::Sample { link, sample, .. } => links[link].wrong_sample(sample, &expected),
-            WideAreaError::Regions(_)
-            | WideAreaError::Name(_)
-            | WideAreaError::Twice(_)
-            | WideAreaError::Unknown(_) => fields.wrong(&listed, &expected),
+            WideAreaError::SelfLink(link) | WideAreaError::DuplicateLink(link) => {
+                links[link].end_error(&expected)
+            }
+            WideAreaError::NoSamples(link) => links[link].samples_error(&expected),
+            WideAreaError::SampleOutOfBounds { link, sample, .. } => {
+                links[link].sample_error(sample, &expected)
+            }
+            WideAreaError::RegionCount(_)
+            | WideAreaError::InvalidName(_)
+            | WideAreaError::DuplicateRegion(_)
+            | WideAreaError::UnknownRegion(_) => fields.value_error(&regions_value, &expected),
             WideAreaError::Disconnected { from, to } => {
                 let nothing = format!("nothing from `{from}` to `{to}`");
-                fields.wrong_at("link", &nothing, "a link from each region to each other")
+                fields.key_error("link", &nothing, "a link from each region to each other")
             }
         }
     })
 }
 
 /// A link, and its values in the file for errors.
-struct Link<'a> {
-    fields: Fields<'a>,
-    to: Value<'a>,
-    bandwidth: Value<'a>,
+struct LinkEntry<'a> {
+    fields: TableFields<'a>,
+    to_value: Value<'a>,
+    bandwidth_value: Value<'a>,
     /// The single samples, if the link has a list.
-    samples: Vec<Value<'a>>,
-    measured: Measured,
+    sample_values: Vec<Value<'a>>,
+    measurement: LinkMeasurement,
 }
 
-impl<'a> Link<'a> {
-    fn read(mut fields: Fields<'a>, regions: &[&str]) -> Result<Link<'a>, TraceError> {
+impl<'a> LinkEntry<'a> {
+    fn read(mut fields: TableFields<'a>, regions: &[&str]) -> Result<LinkEntry<'a>, TraceError> {
         const RATES: &str = "a list of rates with units, such as [\"90Mbit\", \"120Mbit\"]";
-        let mut region = |key| -> Result<(Value<'a>, usize), TraceError> {
+        let mut read_region = |key| -> Result<(Value<'a>, usize), TraceError> {
             const REGION: &str = "the name of a region";
-            let value = fields.need(key, REGION)?;
-            let name = fields.text(&value, REGION)?;
-            let place = regions.iter().position(|region| *region == name);
+            let value = fields.required(key, REGION)?;
+            let name = fields.read_string(&value, REGION)?;
+            let index = regions.iter().position(|region| *region == name);
             let expected = || format!("one of the regions {}", regions.join(", "));
-            Ok((value, place.ok_or_else(|| fields.wrong(&value, &expected()))?))
+            Ok((value, index.ok_or_else(|| fields.value_error(&value, &expected()))?))
         };
-        let (from, to) = (region("from")?.1, region("to")?);
-        let (rate, list) = (fields.maybe("rate"), fields.maybe("samples"));
+        let (from, to) = (read_region("from")?.1, read_region("to")?);
+        let (rate, list) = (fields.optional("rate"), fields.optional("samples"));
         let (bandwidth, samples) = match (rate, list) {
             (Some(rate), None) => (rate, Vec::new()),
-            (None, Some(list)) => (list, fields.list(&list, RATES)?),
-            (Some(_), Some(list)) => return Err(fields.wrong(&list, "either `rate` or `samples`")),
-            (None, None) => return Err(fields.wrong_at("samples", "nothing", "either `rate` or `samples`")),
+            (None, Some(list)) => (list, fields.read_list(&list, RATES)?),
+            (Some(_), Some(list)) => return Err(fields.value_error(&list, "either `rate` or `samples`")),
+            (None, None) => return Err(fields.key_error("samples", "nothing", "either `rate` or `samples`")),
         };
         fields.finish()?;
         let rates: Vec<Rate> = match rate {
             Some(rate) => vec![fields.read_rate(&rate)?],
             None => samples.iter().map(|sample| fields.read_rate(sample)).collect::<Result<_, _>>()?,
         };
-        Ok(Link {
+        Ok(LinkEntry {
             fields,
-            to: to.0,
-            bandwidth,
-            samples,
-            measured: Measured { from, to: to.1, samples: rates },
+            to_value: to.0,
+            bandwidth_value: bandwidth,
+            sample_values: samples,
+            measurement: LinkMeasurement { from, to: to.1, samples: rates },
         })
     }
 
-    fn wrong_end(&self, expected: &str) -> TraceError {
-        self.fields.wrong(&self.to, expected)
+    fn end_error(&self, expected: &str) -> TraceError {
+        self.fields.value_error(&self.to_value, expected)
     }
 
-    fn wrong_samples(&self, expected: &str) -> TraceError {
-        self.fields.wrong(&self.bandwidth, expected)
+    fn samples_error(&self, expected: &str) -> TraceError {
+        self.fields.value_error(&self.bandwidth_value, expected)
     }
 
-    fn wrong_sample(&self, sample: usize, expected: &str) -> TraceError {
-        self.fields.wrong(self.samples.get(sample).unwrap_or(&self.bandwidth), expected)
+    fn sample_error(&self, index: usize, expected: &str) -> TraceError {
+        self.fields.value_error(self.sample_values.get(index).unwrap_or(&self.bandwidth_value), expected)
     }
 }

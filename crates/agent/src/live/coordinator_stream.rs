@@ -9,10 +9,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 use weir_proto::wire::control_client::ControlClient;
 use weir_proto::wire::{Up, down::What};
-use weir_proto::{MAX_ORDER, MAX_REPORT, Order, Report, wire};
+use weir_proto::{MAX_ORDER_BYTES, MAX_REPORT_BYTES, Order, Report, wire};
 
 /// The maximum time without a message from the coordinator, which renews a lease at least once a second.
-const PATIENCE: Duration = Duration::from_secs(2);
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The wait after the first failure, and the maximum wait.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
@@ -22,17 +22,17 @@ const MAX_WAIT: Duration = Duration::from_secs(1);
 const MAX_INTERVAL: Duration = Duration::from_secs(10);
 
 /// An event on the stream.
-pub enum Event {
+pub enum StreamEvent {
     /// The coordinator has accepted the stream.
-    Begun {
+    Started {
         /// How often to report.
-        every: Duration,
+        report_interval: Duration,
         /// Whether to report UDP that arrives.
-        arrivals: bool,
+        wants_udp_measurements: bool,
         /// Whether to report the demands of applications.
-        demands: bool,
+        wants_demands: bool,
         /// Where to send reports.
-        up: mpsc::Sender<Report>,
+        report_sender: mpsc::Sender<Report>,
     },
     /// An order arrived.
     Order(Order),
@@ -41,23 +41,28 @@ pub enum Event {
 }
 
 /// Keeps a stream open for a host, until the receiver of events is dropped. Logs changes of its state by `say`.
-pub async fn keep(coordinator: Endpoint, host: u32, events: mpsc::Sender<Event>, say: impl Fn(&str)) {
+pub async fn keep_open(
+    coordinator: Endpoint,
+    host: u32,
+    events: mpsc::Sender<StreamEvent>,
+    log: impl Fn(&str),
+) {
     // Agents that lost the same coordinator do not connect again at the same time.
     let spread = 0.75 + f64::from(host % 64) / 128.0;
     let mut wait = FIRST_WAIT;
-    let mut last = String::new();
+    let mut last_reason = String::new();
     loop {
         let began = Instant::now();
-        let why = attend(&coordinator, host, &events, &say).await;
-        if events.send(Event::Ended).await.is_err() {
+        let reason = run_stream(&coordinator, host, &events, &log).await;
+        if events.send(StreamEvent::Ended).await.is_err() {
             return;
         }
         if began.elapsed() > MAX_WAIT {
-            (wait, last) = (FIRST_WAIT, String::new());
+            (wait, last_reason) = (FIRST_WAIT, String::new());
         }
-        if why != last {
-            say(&format!("no coordinator: {why}"));
-            last = why;
+        if reason != last_reason {
+            log(&format!("no coordinator: {reason}"));
+            last_reason = reason;
         }
         sleep(wait.mul_f64(spread)).await;
         wait = (wait * 2).min(MAX_WAIT);
@@ -65,25 +70,41 @@ pub async fn keep(coordinator: Endpoint, host: u32, events: mpsc::Sender<Event>,
 }
 
 /// Opens one stream and passes its orders on. Returns why the stream ended.
-async fn attend(
+async fn run_stream(
     coordinator: &Endpoint,
     host: u32,
-    events: &mpsc::Sender<Event>,
-    say: &impl Fn(&str),
+    events: &mpsc::Sender<StreamEvent>,
+    log: &impl Fn(&str),
 ) -> String {
-    let silent = |_| format!("it said nothing for {} s", PATIENCE.as_secs());
-    match timeout(PATIENCE, begin(coordinator, host)).await.map_err(silent).and_then(|begun| begun) {
-        Err(why) => why,
-        Ok((welcome, up, mut orders)) => {
-            let (every, wire::Welcome { arrivals, demands, .. }) = (welcome.interval(), welcome);
-            if events.send(Event::Begun { every, arrivals, demands, up }).await.is_err() {
+    let to_timeout_error = |_| format!("it said nothing for {} s", MESSAGE_TIMEOUT.as_secs());
+    match timeout(MESSAGE_TIMEOUT, open_stream(coordinator, host))
+        .await
+        .map_err(to_timeout_error)
+        .and_then(|begun| begun)
+    {
+        Err(reason) => reason,
+        Ok((welcome, report_sender, mut orders)) => {
+            let (report_interval, wire::Welcome { arrivals, demands, .. }) = (welcome.interval(), welcome);
+            if events
+                .send(StreamEvent::Started {
+                    report_interval,
+                    wants_udp_measurements: arrivals,
+                    wants_demands: demands,
+                    report_sender,
+                })
+                .await
+                .is_err()
+            {
                 return String::new();
             }
-            say(&format!("host {host} has a coordinator, reports every {} ms", every.as_secs_f64() * 1e3));
+            log(&format!(
+                "host {host} has a coordinator, reports every {} ms",
+                report_interval.as_secs_f64() * 1e3
+            ));
             loop {
                 // The coordinator sends orders to a host after its first report, so the first order may take longer.
-                let order = match timeout(PATIENCE, orders.message()).await.map_err(silent) {
-                    Err(why) => return why,
+                let order = match timeout(MESSAGE_TIMEOUT, orders.message()).await.map_err(to_timeout_error) {
+                    Err(reason) => return reason,
                     Ok(Err(status)) => return status.message().to_owned(),
                     Ok(Ok(None)) => return "it ended the stream".to_owned(),
                     Ok(Ok(Some(down))) => down.what,
@@ -92,10 +113,10 @@ async fn attend(
                     return "it sent something that is no order".to_owned();
                 };
                 let order = match Order::try_from(order) {
-                    Err(why) => return format!("it sent something that is no order: {why}"),
+                    Err(reason) => return format!("it sent something that is no order: {reason}"),
                     Ok(order) => order,
                 };
-                if events.send(Event::Order(order)).await.is_err() {
+                if events.send(StreamEvent::Order(order)).await.is_err() {
                     return String::new();
                 }
             }
@@ -103,37 +124,37 @@ async fn attend(
     }
 }
 
-type Begun = (wire::Welcome, mpsc::Sender<Report>, tonic::Streaming<wire::Down>);
+type OpenStream = (wire::Welcome, mpsc::Sender<Report>, tonic::Streaming<wire::Down>);
 
-async fn begin(coordinator: &Endpoint, host: u32) -> Result<Begun, String> {
-    let channel = coordinator.connect().await.map_err(|error| chain(&error))?;
+async fn open_stream(coordinator: &Endpoint, host: u32) -> Result<OpenStream, String> {
+    let channel = coordinator.connect().await.map_err(|error| error_chain(&error))?;
     let mut control = ControlClient::new(channel)
-        .max_decoding_message_size(MAX_ORDER)
-        .max_encoding_message_size(MAX_REPORT);
-    let (up, reports) = mpsc::channel(1);
-    let said = ReceiverStream::new(reports).map(|report| Up::report(&report));
-    let said = tokio_stream::once(Up::hello(host)).chain(said);
-    let answer = control.attend(said).await.map_err(|status| status.message().to_owned())?;
+        .max_decoding_message_size(MAX_ORDER_BYTES)
+        .max_encoding_message_size(MAX_REPORT_BYTES);
+    let (report_sender, reports) = mpsc::channel(1);
+    let messages = ReceiverStream::new(reports).map(|report| Up::report(&report));
+    let messages = tokio_stream::once(Up::hello(host)).chain(messages);
+    let answer = control.attend(messages).await.map_err(|status| status.message().to_owned())?;
     let mut orders = answer.into_inner();
     let first = orders.message().await.map_err(|status| status.message().to_owned())?;
     let Some(What::Welcome(welcome)) = first.and_then(|down| down.what) else {
         return Err("it did not begin with a welcome".to_owned());
     };
-    let every = welcome.interval();
-    if every.is_zero() || every > MAX_INTERVAL {
+    let report_interval = welcome.interval();
+    if report_interval.is_zero() || report_interval > MAX_INTERVAL {
         return Err(format!(
             "it wants reports every {} s: expected more than 0 s and at most {} s",
-            every.as_secs_f64(),
+            report_interval.as_secs_f64(),
             MAX_INTERVAL.as_secs()
         ));
     }
-    Ok((welcome, up, orders))
+    Ok((welcome, report_sender, orders))
 }
 
 /// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     match error.source() {
-        Some(source) => format!("{error}: {}", chain(source)),
+        Some(source) => format!("{error}: {}", error_chain(source)),
         None => error.to_string(),
     }
 }

@@ -21,12 +21,12 @@ pub enum EndpointError {
         source: std::io::Error,
     },
     /// Files that are not a certificate, its key and an authority.
-    #[error("{}, with {} and {}: expected a certificate, its key and the authority's certificate in PEM: {why}", .files[0].display(), .files[1].display(), .files[2].display())]
+    #[error("{}, with {} and {}: expected a certificate, its key and the authority's certificate in PEM: {reason}", .files[0].display(), .files[1].display(), .files[2].display())]
     Tls {
         /// The certificate, its key and the authority.
         files: [PathBuf; 3],
         /// The cause.
-        why: String,
+        reason: String,
     },
 }
 
@@ -46,6 +46,6 @@ pub fn endpoint(address: &str, files: Option<[&Path; 3]>) -> Result<Endpoint, En
         .identity(Identity::from_pem(read(certificate)?, read(key)?));
     Endpoint::from_shared(format!("https://{address}"))?.tls_config(tls).map_err(|error| EndpointError::Tls {
         files: [certificate, key, authority].map(Path::to_owned),
-        why: error.source().map_or_else(|| error.to_string(), |source| source.to_string()),
+        reason: error.source().map_or_else(|| error.to_string(), |source| source.to_string()),
     })
 }

@@ -13,39 +13,39 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep_until;
 use weir_core::units::Rate;
-use weir_proto::{Conflict, MAX_CONFLICTS, Queues, Reason};
+use weir_proto::{Conflict, ConflictReason, MAX_CONFLICTS, Queues};
 
-use super::{Link, Shared, Wanted, say};
-use crate::notifications::{Changed, Notifications};
-use crate::queues::{Desired, Device, Interface, Limited, QueueError, Replace};
+use super::{DesiredLinks, Link, SharedState, log};
+use crate::notifications::{ChangedInterfaces, Notifications};
+use crate::queues::{DesiredQueues, Device, Interface, LimitedFlow, QueueError, ReplaceableRoots};
 
 /// How long the agent waits before it tries again what failed: doubled after each failure.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// The minimum time between two checks after notifications, and between two changes where UDP flows have rates: each starts processes.
-const PAUSE: Duration = Duration::from_millis(100);
+const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long the agent waits after a notification: a process that deletes a root queueing discipline often sets up another one next.
-const SETTLE: Duration = Duration::from_millis(200);
+const NOTIFICATION_DELAY: Duration = Duration::from_millis(200);
 
 /// The minimum time between two repairs of an interface, doubled with each repair within a minute of the last: a process that removes
 /// queues in a loop must not keep the host busy.
-const PAUSE_AFTER_REPAIR: Duration = Duration::from_millis(500);
+const MIN_REPAIR_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The number of interfaces that are checked before the agent reads orders and notifications again.
-const BATCH: usize = 8;
+const MAX_CHECKS_PER_BATCH: usize = 8;
 
-/// How often interfaces are checked without a notification, and the share of the time that these checks may take: 1 in `PART`.
-const PERIOD: Duration = Duration::from_secs(5);
-const PART: u32 = 20;
+/// How often interfaces are checked without a notification, and the share of the time that these checks may take: 1 in `CHECK_TIME_DIVISOR`.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+const CHECK_TIME_DIVISOR: u32 = 20;
 
 /// The desired state of a link: its queues, if an order names some, and the classes of UDP flows.
-type Target = (Option<Queues>, BTreeMap<u16, Limited>);
+type DesiredLink = (Option<Queues>, BTreeMap<u16, LimitedFlow>);
 
 /// The state of all interfaces, as reported to the coordinator.
 #[derive(Debug, Clone, Default)]
-pub struct Status {
+pub struct InterfaceStatus {
     /// Interfaces that differ from their orders, at most [`MAX_CONFLICTS`].
     pub conflicts: Vec<Conflict>,
     /// How many queueing objects were restored.
@@ -56,35 +56,35 @@ pub struct Status {
 
 /// An interface that the agent keeps as ordered.
 #[derive(Debug)]
-struct Managed {
+struct ManagedInterface {
     /// The number of the link at the coordinator.
     link: u32,
     /// How many interfaces share the link evenly, and the rate of each.
-    among: f64,
-    part: Rate,
+    interfaces_per_link: f64,
+    max_rate: Rate,
     /// The name in the agent's options.
     name: Interface,
-    target: Target,
+    desired: DesiredLink,
     /// The state at the last check; none if the interface did not exist.
     device: Option<Device>,
     /// What the last check configured; none before the first order.
-    applied: Option<Applied>,
+    configuration: Option<Configuration>,
     conflicts: Vec<Conflict>,
-    checked: Option<Instant>,
-    due: Instant,
+    last_check: Option<Instant>,
+    next_check: Instant,
     /// The wait before the next attempt while a conflict prevents the configuration, and the time of that attempt.
-    wait: Duration,
-    retry: Option<Instant>,
+    retry_wait: Duration,
+    retry_at: Option<Instant>,
     /// When queues were restored last, and how long to wait from then to the next repair.
-    repaired: Option<(Instant, Duration)>,
+    last_repair: Option<(Instant, Duration)>,
     /// The first speed that was read.
     first_speed: Option<Rate>,
 }
 
 /// The configuration of an interface after a check.
 #[derive(Debug, Clone, PartialEq)]
-struct Applied {
-    target: Target,
+struct Configuration {
+    desired: DesiredLink,
     rate: Rate,
     /// That rate over the interface's part of the link's rate.
     fraction: f64,
@@ -92,39 +92,43 @@ struct Applied {
 }
 
 /// The result of a check.
-struct Checked {
+struct CheckResult {
     /// None if the interface does not exist.
     device: Option<Device>,
-    applied: Option<Applied>,
+    configuration: Option<Configuration>,
     /// How many queueing objects were changed.
     changes: Result<usize, QueueError>,
 }
 
 /// Keeps the interfaces of all links as ordered, until the last sender of orders is dropped.
-pub async fn keep(shared: &Shared, links: &[Link], mut ordered: watch::Receiver<Wanted>) {
+pub async fn manage(
+    shared: &SharedState,
+    links: &[Link],
+    mut desired_updates: watch::Receiver<DesiredLinks>,
+) {
     let mut notifications = match Notifications::open() {
         Ok(notifications) => Some(notifications),
         Err(error) => {
-            say(&format!(
+            log(&format!(
                 "no notifications about interfaces ({error}); checking every {} s",
-                PERIOD.as_secs()
+                CHECK_INTERVAL.as_secs()
             ));
             None
         }
     };
-    let mut all: Vec<Managed> =
-        (0u32..).zip(links).flat_map(|(number, link)| Managed::of(number, link)).collect();
-    let mut status = Status::default();
+    let mut interfaces: Vec<ManagedInterface> =
+        (0u32..).zip(links).flat_map(|(number, link)| ManagedInterface::for_link(number, link)).collect();
+    let mut status = InterfaceStatus::default();
     loop {
-        check_due(shared, &mut all, &mut status).await;
-        let next = all.iter().map(|managed| managed.due).min();
+        check_due(shared, &mut interfaces, &mut status).await;
+        let next = interfaces.iter().map(|managed| managed.next_check).min();
         tokio::select! {
             biased;
-            changed = ordered.changed() => match changed {
-                Ok(()) => order(&mut all, ordered.borrow_and_update().clone()),
+            changed = desired_updates.changed() => match changed {
+                Ok(()) => set_desired(&mut interfaces, desired_updates.borrow_and_update().clone()),
                 Err(_) => return,
             },
-            changed = next_change(&mut notifications) => notice(&mut all, changed),
+            changed = next_change(&mut notifications) => handle_notification(&mut interfaces, changed),
             () = async { match next {
                 Some(next) => sleep_until(next.into()).await,
                 None => pending().await,
@@ -134,30 +138,32 @@ pub async fn keep(shared: &Shared, links: &[Link], mut ordered: watch::Receiver<
 }
 
 /// Prints the commands that would apply the orders, until the last sender of orders is dropped.
-pub async fn print(links: &[Link], mut ordered: watch::Receiver<Wanted>) {
-    let mut all: Vec<Managed> =
-        (0u32..).zip(links).flat_map(|(number, link)| Managed::of(number, link)).collect();
-    while ordered.changed().await.is_ok() {
-        order(&mut all, ordered.borrow_and_update().clone());
-        for managed in
-            all.iter_mut().filter(|managed| managed.applied.is_some() || managed.target != Target::default())
+pub async fn print_commands(links: &[Link], mut desired_updates: watch::Receiver<DesiredLinks>) {
+    let mut interfaces: Vec<ManagedInterface> =
+        (0u32..).zip(links).flat_map(|(number, link)| ManagedInterface::for_link(number, link)).collect();
+    while desired_updates.changed().await.is_ok() {
+        set_desired(&mut interfaces, desired_updates.borrow_and_update().clone());
+        for managed in interfaces
+            .iter_mut()
+            .filter(|managed| managed.configuration.is_some() || managed.desired != DesiredLink::default())
         {
-            let Job { name, part, target, applied, .. } = managed.job(BTreeSet::new());
-            if applied.is_some_and(|applied| applied.target == target) {
+            let CheckJob { name, max_rate: part, desired: target, configuration: applied, .. } =
+                managed.check_job(BTreeSet::new());
+            if applied.is_some_and(|applied| applied.desired == target) {
                 continue;
             }
             let commands = spawn_blocking(move || {
                 let device = Device::read(&name)?;
-                let next = Applied::new(part, target, &device, None);
-                Ok::<_, QueueError>((name.commands(&next.desired()?)?, next))
+                let next = Configuration::new(part, target, &device, None);
+                Ok::<_, QueueError>((name.tc_commands(&next.desired_queues()?)?, next))
             });
             match commands.await {
                 Ok(Ok((commands, next))) => {
-                    managed.applied = Some(next);
+                    managed.configuration = Some(next);
                     // If the reader has closed the pipe, there is nowhere to report the error.
                     let _ = io::stdout().write_all(commands.as_bytes());
                 }
-                Ok(Err(error)) => say(&format!("{}: {error}", managed.name)),
+                Ok(Err(error)) => log(&format!("{}: {error}", managed.name)),
                 Err(_) => return,
             }
         }
@@ -165,15 +171,15 @@ pub async fn print(links: &[Link], mut ordered: watch::Receiver<Wanted>) {
 }
 
 /// Waits for a notification; for ever if there are none.
-async fn next_change(notifications: &mut Option<Notifications>) -> Changed {
+async fn next_change(notifications: &mut Option<Notifications>) -> ChangedInterfaces {
     loop {
         let Some(open) = notifications else { return pending().await };
-        match open.changed().await {
+        match open.next_change().await {
             Ok(changed) => return changed,
             Err(error) => {
-                say(&format!(
+                log(&format!(
                     "notifications about interfaces failed ({error}); checking every {} s",
-                    PERIOD.as_secs()
+                    CHECK_INTERVAL.as_secs()
                 ));
                 *notifications = None;
             }
@@ -182,89 +188,92 @@ async fn next_change(notifications: &mut Option<Notifications>) -> Changed {
 }
 
 /// Applies an order to the targets of interfaces. An interface whose target has changed is due for a check.
-fn order(all: &mut [Managed], mut wanted: Wanted) {
+fn set_desired(interfaces: &mut [ManagedInterface], mut desired_links: DesiredLinks) {
     let now = Instant::now();
-    let queues = std::mem::take(&mut wanted.queues);
-    for managed in all {
+    let queues = std::mem::take(&mut desired_links.queues);
+    for managed in interfaces {
         // Only a host has flows, and it has one link.
-        let limited = if managed.link == 0 { wanted.limited.clone() } else { BTreeMap::new() };
-        let target = (queues.get(&managed.link).cloned(), limited);
-        if target == managed.target {
+        let limited_flows =
+            if managed.link == 0 { desired_links.limited_flows.clone() } else { BTreeMap::new() };
+        let desired = (queues.get(&managed.link).cloned(), limited_flows);
+        if desired == managed.desired {
             continue;
         }
-        managed.target = target;
+        managed.desired = desired;
         if !managed.is_blocked() {
-            managed.wait = FIRST_WAIT;
+            managed.retry_wait = FIRST_WAIT;
         }
         // Rates of UDP flows change with each schedule.
-        managed.due = if managed.target.1.is_empty() { now } else { managed.after_pause(now) };
+        managed.next_check = if managed.desired.1.is_empty() { now } else { managed.next_order_check(now) };
     }
 }
 
 /// Processes a notification. The interfaces in it are due for a check, and so are those that do not exist.
-fn notice(all: &mut [Managed], changed: Changed) {
+fn handle_notification(interfaces: &mut [ManagedInterface], changed: ChangedInterfaces) {
     let now = Instant::now();
-    for managed in all {
-        let is_about = match (&changed, &managed.device) {
-            (Changed::Interfaces(indexes), Some(device)) => indexes.contains(&device.index),
+    for managed in interfaces {
+        let is_affected = match (&changed, &managed.device) {
+            (ChangedInterfaces::Indexes(indexes), Some(device)) => indexes.contains(&device.index),
             _ => true,
         };
-        if is_about {
-            managed.due = managed.due.min(managed.after_notification(now));
+        if is_affected {
+            managed.next_check = managed.next_check.min(managed.next_notification_check(now));
         }
     }
 }
 
 /// Checks some of the interfaces that are due, those first that are due longest, and updates the status that is reported.
-async fn check_due(shared: &Shared, all: &mut [Managed], status: &mut Status) {
+async fn check_due(shared: &SharedState, interfaces: &mut [ManagedInterface], status: &mut InterfaceStatus) {
     let began = Instant::now();
-    let mut due: Vec<usize> = (0..all.len()).filter(|&at| all[at].due <= began).collect();
-    due.sort_by_key(|&at| all[at].due);
-    due.truncate(BATCH);
+    let mut due: Vec<usize> =
+        (0..interfaces.len()).filter(|&index| interfaces[index].next_check <= began).collect();
+    due.sort_by_key(|&index| interfaces[index].next_check);
+    due.truncate(MAX_CHECKS_PER_BATCH);
     if due.is_empty() {
         return;
     }
-    for &at in &due {
-        let others = all.iter().enumerate().filter(|(other, _)| *other != at);
-        let taken = others.filter_map(|(_, other)| Some(other.device.as_ref()?.index)).collect();
-        let job = all[at].job(taken);
+    for &index in &due {
+        let others = interfaces.iter().enumerate().filter(|(other, _)| *other != index);
+        let other_indexes = others.filter_map(|(_, other)| Some(other.device.as_ref()?.index)).collect();
+        let job = interfaces[index].check_job(other_indexes);
         // It does not panic, and the runtime's end waits for it.
-        let Ok(checked) = spawn_blocking(move || job.run()).await else { return };
-        status.restored += all[at].take(checked, shared);
+        let Ok(result) = spawn_blocking(move || job.run()).await else { return };
+        status.restored += interfaces[index].record_check(result, shared);
     }
     let now = Instant::now();
-    let each = (now - began) / due.len() as u32;
-    let period = PERIOD.max(each * all.len() as u32 * PART);
-    for at in due {
-        let managed = &mut all[at];
-        managed.due = now + managed.next_wait(now, period);
-        managed.checked = Some(now);
+    let check_duration = (now - began) / due.len() as u32;
+    let check_interval = CHECK_INTERVAL.max(check_duration * interfaces.len() as u32 * CHECK_TIME_DIVISOR);
+    for index in due {
+        let managed = &mut interfaces[index];
+        managed.next_check = now + managed.next_wait(now, check_interval);
+        managed.last_check = Some(now);
     }
     status.conflicts =
-        all.iter().flat_map(|managed| &managed.conflicts).take(MAX_CONFLICTS).cloned().collect();
-    status.names = all.iter().filter_map(|managed| Some(managed.device.as_ref()?.name.clone())).collect();
+        interfaces.iter().flat_map(|managed| &managed.conflicts).take(MAX_CONFLICTS).cloned().collect();
+    status.names =
+        interfaces.iter().filter_map(|managed| Some(managed.device.as_ref()?.name.clone())).collect();
     shared.lock().interfaces.clone_from(status);
 }
 
 /// A check of one interface, which runs in a separate thread: it starts processes.
-struct Job {
+struct CheckJob {
     name: Interface,
-    part: Rate,
-    target: Target,
-    before: Option<Device>,
-    applied: Option<Applied>,
+    max_rate: Rate,
+    desired: DesiredLink,
+    previous: Option<Device>,
+    configuration: Option<Configuration>,
     first_speed: Option<Rate>,
     /// The numbers of the other interfaces that the agent keeps.
-    taken: BTreeSet<u32>,
+    other_indexes: BTreeSet<u32>,
 }
 
-impl Job {
-    fn run(self) -> Checked {
-        let missing = || Checked { device: None, applied: None, changes: Ok(0) };
+impl CheckJob {
+    fn run(self) -> CheckResult {
+        let missing = || CheckResult { device: None, configuration: None, changes: Ok(0) };
         // A renamed interface keeps its number, and its queues.
-        let by_number = self.before.as_ref().and_then(|device| Interface::with_index(device.index));
+        let by_number = self.previous.as_ref().and_then(|device| Interface::from_index(device.index));
         // An interface that the agent keeps under another name, and that was renamed to this name, is not taken over.
-        let is_free = |index: &u32| !self.taken.contains(index);
+        let is_free = |index: &u32| !self.other_indexes.contains(index);
         let by_name = || self.name.index().filter(is_free).map(|_| self.name.clone());
         let Some(name) = by_number.or_else(by_name) else {
             return missing();
@@ -274,227 +283,250 @@ impl Job {
             // It was deleted after its name was looked up.
             Err(_) if name.index().is_none() => return missing(),
             Err(error) => {
-                return Checked { device: self.before, applied: self.applied, changes: Err(error) };
+                return CheckResult {
+                    device: self.previous,
+                    configuration: self.configuration,
+                    changes: Err(error),
+                };
             }
         };
         // A driver reports no speed while the interface is down.
-        let last = self.before.as_ref().filter(|before| before.index == device.index && !device.is_up);
-        device.speed = last.map_or(device.speed, |before| before.speed);
-        let is_same = self.before.as_ref().is_some_and(|before| before.index == device.index);
-        let applied = self.applied.filter(|_| is_same);
-        if self.target == Target::default() && applied.is_none() {
-            return Checked { device: Some(device), applied: None, changes: Ok(0) };
+        let previous_if_down =
+            self.previous.as_ref().filter(|before| before.index == device.index && !device.is_up);
+        device.speed = previous_if_down.map_or(device.speed, |before| before.speed);
+        let is_same = self.previous.as_ref().is_some_and(|before| before.index == device.index);
+        let configuration = self.configuration.filter(|_| is_same);
+        if self.desired == DesiredLink::default() && configuration.is_none() {
+            return CheckResult { device: Some(device), configuration: None, changes: Ok(0) };
         }
-        let replace = if applied.is_some() { Replace::KernelDefault } else { Replace::Restorable };
-        let next = Applied::new(self.part, self.target, &device, self.first_speed);
-        let changes = next.desired().and_then(|desired| name.reconcile(&desired, replace));
+        let replace = if configuration.is_some() {
+            ReplaceableRoots::KernelDefault
+        } else {
+            ReplaceableRoots::Restorable
+        };
+        let next_configuration = Configuration::new(self.max_rate, self.desired, &device, self.first_speed);
+        let changes =
+            next_configuration.desired_queues().and_then(|desired| name.reconcile(&desired, replace));
         match changes {
-            Ok(list) => Checked { device: Some(device), applied: Some(next), changes: Ok(list.len()) },
-            Err(error) => Checked { device: Some(device), applied, changes: Err(error) },
+            Ok(list) => CheckResult {
+                device: Some(device),
+                configuration: Some(next_configuration),
+                changes: Ok(list.len()),
+            },
+            Err(error) => CheckResult { device: Some(device), configuration, changes: Err(error) },
         }
     }
 }
 
-impl Applied {
+impl Configuration {
     /// What a target means at a device: queues share its speed if that is below its part of the link's rate. The driver of a virtual
     /// device reports a nominal speed, which counts only if it has changed since it was first read.
-    fn new(part: Rate, target: Target, device: &Device, first_speed: Option<Rate>) -> Applied {
-        let is_real = device.is_physical || first_speed.is_some_and(|first| device.speed != Some(first));
-        let rate = device.speed.filter(|&speed| is_real && speed < part).unwrap_or(part);
-        Applied { target, rate, fraction: rate.get() / part.get(), segments: device.segments }
+    fn new(
+        max_rate: Rate,
+        desired: DesiredLink,
+        device: &Device,
+        first_speed: Option<Rate>,
+    ) -> Configuration {
+        let is_speed_reliable =
+            device.is_physical || first_speed.is_some_and(|first| device.speed != Some(first));
+        let rate = device.speed.filter(|&speed| is_speed_reliable && speed < max_rate).unwrap_or(max_rate);
+        Configuration { desired, rate, fraction: rate.get() / max_rate.get(), segments: device.segments }
     }
 
-    fn desired(&self) -> Result<Desired, QueueError> {
-        let (queues, limited) = &self.target;
-        let limited = &scaled(limited, self.fraction);
+    fn desired_queues(&self) -> Result<DesiredQueues, QueueError> {
+        let (queues, limited_flows) = &self.desired;
+        let limited_flows = &scale_flows(limited_flows, self.fraction);
         // Without ordered queues all packets share one.
         let (weights, queue_of) =
-            queues.as_ref().map_or((&[1.0][..], &[0][..]), |q| (&q.weights, &q.queue_of));
-        Ok(Desired::new(self.rate, self.segments, weights, limited)
+            queues.as_ref().map_or((&[1.0][..], &[0][..]), |q| (&q.weights, &q.queue_of_class));
+        Ok(DesiredQueues::new(self.rate, self.segments, weights, limited_flows)
             .and_then(|desired| desired.with_classes(queue_of))?)
     }
 }
 
 /// UDP flows with a fraction of their rates.
-fn scaled(flows: &BTreeMap<u16, Limited>, fraction: f64) -> BTreeMap<u16, Limited> {
+fn scale_flows(flows: &BTreeMap<u16, LimitedFlow>, fraction: f64) -> BTreeMap<u16, LimitedFlow> {
     let scale = |rate: Rate| Rate::new(rate.get() * fraction).unwrap_or(rate);
-    flows.iter().map(|(&class, flow)| (class, Limited { rate: scale(flow.rate), ..*flow })).collect()
+    flows.iter().map(|(&class, flow)| (class, LimitedFlow { rate: scale(flow.rate), ..*flow })).collect()
 }
 
-impl Managed {
-    fn of(number: u32, link: &Link) -> impl Iterator<Item = Managed> {
-        let among = link.interfaces.len() as f64;
-        let part = Rate::new(link.rate.get() / among).unwrap_or(Rate::ZERO);
+impl ManagedInterface {
+    fn for_link(number: u32, link: &Link) -> impl Iterator<Item = ManagedInterface> {
+        let interfaces_per_link = link.interfaces.len() as f64;
+        let max_rate = Rate::new(link.rate.get() / interfaces_per_link).unwrap_or(Rate::ZERO);
         let now = Instant::now();
-        link.interfaces.iter().map(move |name| Managed {
+        link.interfaces.iter().map(move |name| ManagedInterface {
             link: number,
-            among,
-            part,
+            interfaces_per_link,
+            max_rate,
             name: name.clone(),
-            target: Target::default(),
+            desired: DesiredLink::default(),
             device: None,
-            applied: None,
+            configuration: None,
             conflicts: Vec::new(),
-            checked: None,
-            due: now,
-            wait: FIRST_WAIT,
-            retry: None,
-            repaired: None,
+            last_check: None,
+            next_check: now,
+            retry_wait: FIRST_WAIT,
+            retry_at: None,
+            last_repair: None,
             first_speed: None,
         })
     }
 
     /// The time after the minimum pause since the last check.
-    fn after_pause(&self, now: Instant) -> Instant {
-        self.checked.map_or(now, |checked| now.max(checked + PAUSE))
+    fn next_order_check(&self, now: Instant) -> Instant {
+        self.last_check.map_or(now, |checked| now.max(checked + MIN_CHECK_INTERVAL))
     }
 
     /// When to check after a notification.
-    fn after_notification(&self, now: Instant) -> Instant {
-        let pause = if self.is_blocked() { FIRST_WAIT } else { PAUSE };
-        let after_check = self.checked.map_or(now, |checked| checked + pause);
-        let after_repair = self.repaired.map_or(now, |(at, pause)| at + pause);
-        (now + SETTLE).max(after_check).max(after_repair)
+    fn next_notification_check(&self, now: Instant) -> Instant {
+        let pause = if self.is_blocked() { FIRST_WAIT } else { MIN_CHECK_INTERVAL };
+        let after_check = self.last_check.map_or(now, |checked| checked + pause);
+        let after_repair = self.last_repair.map_or(now, |(at, pause)| at + pause);
+        (now + NOTIFICATION_DELAY).max(after_check).max(after_repair)
     }
 
     /// Notes a repair, and how long to wait until the next.
-    fn repair(&mut self, now: Instant) {
-        let again = self.repaired.filter(|(at, _)| now - *at < MAX_WAIT);
-        let pause = again.map_or(PAUSE_AFTER_REPAIR, |(_, pause)| (pause * 2).min(MAX_WAIT));
-        self.repaired = Some((now, pause));
+    fn record_repair(&mut self, now: Instant) {
+        let recent_repair = self.last_repair.filter(|(at, _)| now - *at < MAX_WAIT);
+        let pause = recent_repair.map_or(MIN_REPAIR_INTERVAL, |(_, pause)| (pause * 2).min(MAX_WAIT));
+        self.last_repair = Some((now, pause));
     }
 
-    fn job(&self, taken: BTreeSet<u32>) -> Job {
-        let (queues, limited) = self.target.clone();
+    fn check_job(&self, other_indexes: BTreeSet<u32>) -> CheckJob {
+        let (queues, limited) = self.desired.clone();
         // A flow leaves by one of the link's interfaces, but the agent cannot tell which.
-        let limited = scaled(&limited, 1.0 / self.among);
-        Job {
+        let limited = scale_flows(&limited, 1.0 / self.interfaces_per_link);
+        CheckJob {
             name: self.name.clone(),
-            part: self.part,
-            target: (queues, limited),
-            before: self.device.clone(),
-            applied: self.applied.clone(),
+            max_rate: self.max_rate,
+            desired: (queues, limited),
+            previous: self.device.clone(),
+            configuration: self.configuration.clone(),
             first_speed: self.first_speed,
-            taken,
+            other_indexes,
         }
     }
 
     /// Records the result of a check, logs changes, and returns the number of restored queueing objects.
-    fn take(&mut self, checked: Checked, shared: &Shared) -> u64 {
-        let is_first = self.checked.is_none();
-        for line in events(self.device.as_ref(), checked.device.as_ref(), is_first) {
-            say(&format!("{}: {line}", self.name));
+    fn record_check(&mut self, result: CheckResult, shared: &SharedState) -> u64 {
+        let is_first = self.last_check.is_none();
+        for line in describe_changes(self.device.as_ref(), result.device.as_ref(), is_first) {
+            log(&format!("{}: {line}", self.name));
         }
         let mut conflicts = Vec::new();
         let mut restored = 0;
-        let was_applied = self.applied.take();
-        self.applied = checked.applied;
-        match checked.changes {
-            Ok(count) if count > 0 && was_applied.is_some() && was_applied == self.applied => {
+        let previous = self.configuration.take();
+        self.configuration = result.configuration;
+        match result.changes {
+            Ok(count) if count > 0 && previous.is_some() && previous == self.configuration => {
                 restored = count as u64;
-                say(&format!(
+                log(&format!(
                     "{}: restored {count} queueing objects that another process had removed or changed",
                     self.name
                 ));
             }
             Ok(_)
-                if was_applied.map(|applied| applied.target.0)
-                    != self.applied.as_ref().map(|applied| applied.target.0.clone()) =>
+                if previous.map(|applied| applied.desired.0)
+                    != self.configuration.as_ref().map(|applied| applied.desired.0.clone()) =>
             {
-                if let Err(why) = self.classify(shared) {
-                    self.applied = None;
-                    conflicts.push((Reason::Refused, why));
+                if let Err(reason) = self.set_classes(shared) {
+                    self.configuration = None;
+                    conflicts.push((ConflictReason::Refused, reason));
                 }
             }
             Ok(_) => {}
-            Err(QueueError::Root { kind, .. }) => conflicts.push((Reason::ForeignQdisc, kind)),
-            Err(error) => conflicts.push((Reason::Refused, error.to_string())),
+            Err(QueueError::ForeignRoot { kind, .. }) => conflicts.push((ConflictReason::ForeignQdisc, kind)),
+            Err(error) => conflicts.push((ConflictReason::Refused, error.to_string())),
         }
-        match &checked.device {
-            None => conflicts.push((Reason::Missing, String::new())),
-            Some(device) if !device.is_up => conflicts.push((Reason::Down, String::new())),
+        match &result.device {
+            None => conflicts.push((ConflictReason::Missing, String::new())),
+            Some(device) if !device.is_up => conflicts.push((ConflictReason::Down, String::new())),
             Some(_) => {}
         }
-        let speed = checked.device.as_ref().and_then(|device| device.speed);
+        let speed = result.device.as_ref().and_then(|device| device.speed);
         self.first_speed = self.first_speed.or(speed);
-        let slow = speed.filter(|&speed| speed < self.part);
-        conflicts.extend(slow.map(|speed| (Reason::Slow, speed.to_string())));
-        self.device = checked.device;
-        self.enter(conflicts);
+        let slow_speed = speed.filter(|&speed| speed < self.max_rate);
+        conflicts.extend(slow_speed.map(|speed| (ConflictReason::Slow, speed.to_string())));
+        self.device = result.device;
+        self.set_conflicts(conflicts);
         if restored > 0 {
-            self.repair(Instant::now());
+            self.record_repair(Instant::now());
         }
         restored
     }
 
     /// Whether another process or the kernel prevents the agent from configuring the interface.
     fn is_blocked(&self) -> bool {
-        let is_blocked =
-            |conflict: &Conflict| matches!(conflict.reason(), Reason::ForeignQdisc | Reason::Refused);
+        let is_blocked = |conflict: &Conflict| {
+            matches!(conflict.reason(), ConflictReason::ForeignQdisc | ConflictReason::Refused)
+        };
         self.conflicts.iter().any(is_blocked)
     }
 
     /// Puts the packets of applications into ordered queues. After the queues: packets of a missing class share the queue of packets
     /// without a class.
-    fn classify(&self, shared: &Shared) -> Result<(), String> {
-        let Some(queues) = self.target.0.as_ref() else { return Ok(()) };
-        shared.lock().applications.as_mut().map_or(Ok(()), |known| known.classify(queues))
+    fn set_classes(&self, shared: &SharedState) -> Result<(), String> {
+        let Some(queues) = self.desired.0.as_ref() else { return Ok(()) };
+        shared.lock().applications.as_mut().map_or(Ok(()), |known| known.set_classes(queues))
     }
 
     /// Replaces the conflicts, and logs those that are new or resolved.
-    fn enter(&mut self, conflicts: Vec<(Reason, String)>) {
+    fn set_conflicts(&mut self, conflicts: Vec<(ConflictReason, String)>) {
         let name = self.name.to_string();
         let conflicts: Vec<Conflict> =
             conflicts.iter().map(|(reason, detail)| Conflict::new(&name, *reason, detail)).collect();
         // The kernel's messages may contain rates that change with each order.
         let is_known = |conflict: &Conflict| match conflict.reason() {
-            Reason::Refused => self.conflicts.iter().any(|known| known.reason() == Reason::Refused),
+            ConflictReason::Refused => {
+                self.conflicts.iter().any(|known| known.reason() == ConflictReason::Refused)
+            }
             _ => self.conflicts.contains(conflict),
         };
         for new in conflicts.iter().filter(|conflict| !is_known(conflict)) {
-            say(&format!("conflict: {new}; {}", advice(new.reason())));
+            log(&format!("conflict: {new}; {}", agent_action(new.reason())));
         }
-        let reasons = |reason| conflicts.iter().any(|conflict| conflict.reason() == reason);
-        for old in self.conflicts.iter().filter(|conflict| !reasons(conflict.reason())) {
-            say(&format!("conflict resolved: {old}"));
+        let has_reason = |reason| conflicts.iter().any(|conflict| conflict.reason() == reason);
+        for old in self.conflicts.iter().filter(|conflict| !has_reason(conflict.reason())) {
+            log(&format!("conflict resolved: {old}"));
         }
         self.conflicts = conflicts;
     }
 
     /// The time until the next check. It doubles with each attempt while a conflict prevents the configuration. An earlier check, after
     /// a notification or an order, does not change it.
-    fn next_wait(&mut self, now: Instant, period: Duration) -> Duration {
+    fn next_wait(&mut self, now: Instant, check_interval: Duration) -> Duration {
         if !self.is_blocked() {
-            (self.wait, self.retry) = (FIRST_WAIT, None);
-            return period;
+            (self.retry_wait, self.retry_at) = (FIRST_WAIT, None);
+            return check_interval;
         }
-        if let Some(left) =
-            self.retry.and_then(|retry| retry.checked_duration_since(now)).filter(|left| !left.is_zero())
+        if let Some(remaining) =
+            self.retry_at.and_then(|retry| retry.checked_duration_since(now)).filter(|left| !left.is_zero())
         {
-            return left;
+            return remaining;
         }
-        let wait = self.wait;
-        self.wait = (wait * 2).min(MAX_WAIT);
-        self.retry = Some(now + wait);
+        let wait = self.retry_wait;
+        self.retry_wait = (wait * 2).min(MAX_WAIT);
+        self.retry_at = Some(now + wait);
         wait
     }
 }
 
 /// What the agent does about a conflict.
-fn advice(reason: Reason) -> &'static str {
+fn agent_action(reason: ConflictReason) -> &'static str {
     match reason {
-        Reason::ForeignQdisc => {
+        ConflictReason::ForeignQdisc => {
             "it stays; the agent checks again after 1 s to 60 s, and restores its queues when it is removed"
         }
-        Reason::Missing => "the agent configures the interface when it appears",
-        Reason::Down => "its queues stay",
-        Reason::Slow => "its queues share this speed",
-        Reason::Refused => "the agent tries again after 1 s to 60 s",
+        ConflictReason::Missing => "the agent configures the interface when it appears",
+        ConflictReason::Down => "its queues stay",
+        ConflictReason::Slow => "its queues share this speed",
+        ConflictReason::Refused => "the agent tries again after 1 s to 60 s",
     }
 }
 
 /// What happened to an interface between two checks, a line each.
-fn events(before: Option<&Device>, after: Option<&Device>, is_first: bool) -> Vec<String> {
+fn describe_changes(before: Option<&Device>, after: Option<&Device>, is_first: bool) -> Vec<String> {
     let (before, after) = match (before, after) {
         (None, Some(device)) if !is_first => return vec![format!("appeared as interface {}", device.index)],
         (Some(before), Some(after)) => (before, after),
@@ -540,7 +572,7 @@ mod tests {
     #[test]
     fn each_change_of_an_interface_is_one_line() {
         let before = device(7, "eth0");
-        let lines = |after: Option<Device>| events(Some(&before), after.as_ref(), false);
+        let lines = |after: Option<Device>| describe_changes(Some(&before), after.as_ref(), false);
         assert_eq!(lines(Some(device(7, "eth0"))), Vec::<String>::new());
         assert_eq!(lines(None), Vec::<String>::new());
         assert_eq!(lines(Some(device(9, "eth0"))), ["recreated: was interface 7, is interface 9"]);
@@ -554,62 +586,62 @@ mod tests {
                 "speed changed from 10Gbit to 1Gbit"
             ]
         );
-        assert_eq!(events(None, Some(&before), true), Vec::<String>::new());
-        assert_eq!(events(None, Some(&before), false), ["appeared as interface 7"]);
+        assert_eq!(describe_changes(None, Some(&before), true), Vec::<String>::new());
+        assert_eq!(describe_changes(None, Some(&before), false), ["appeared as interface 7"]);
     }
 
     #[test]
     fn repairs_wait_longer_each_time_within_a_minute() {
         let link = Link { rate: Rate::new(1.25e8).unwrap(), interfaces: vec!["eth0".parse().unwrap()] };
-        let mut managed = Managed::of(0, &link).next().unwrap();
+        let mut managed = ManagedInterface::for_link(0, &link).next().unwrap();
         let mut now = Instant::now();
         let mut pauses = Vec::new();
         for _ in 0..4 {
-            managed.repair(now);
-            let next = managed.after_notification(now);
+            managed.record_repair(now);
+            let next = managed.next_notification_check(now);
             pauses.push((next - now).as_millis());
             now = next;
         }
         assert_eq!(pauses, [500, 1000, 2000, 4000]);
-        managed.repair(now + MAX_WAIT);
-        assert_eq!(managed.repaired.unwrap().1, PAUSE_AFTER_REPAIR);
+        managed.record_repair(now + MAX_WAIT);
+        assert_eq!(managed.last_repair.unwrap().1, MIN_REPAIR_INTERVAL);
     }
 
     #[test]
     fn waits_double_while_another_process_is_in_the_way() {
         let link = Link { rate: Rate::new(1.25e8).unwrap(), interfaces: vec!["eth0".parse().unwrap()] };
-        let mut managed = Managed::of(0, &link).next().unwrap();
-        managed.enter(vec![(Reason::ForeignQdisc, "fq".to_owned())]);
+        let mut managed = ManagedInterface::for_link(0, &link).next().unwrap();
+        managed.set_conflicts(vec![(ConflictReason::ForeignQdisc, "fq".to_owned())]);
         let mut now = Instant::now();
         let waits: Vec<u64> = (0..8)
             .map(|_| {
-                let wait = managed.next_wait(now, PERIOD);
+                let wait = managed.next_wait(now, CHECK_INTERVAL);
                 // An earlier check waits for the same time.
-                assert_eq!(managed.next_wait(now + wait / 2, PERIOD), wait - wait / 2);
+                assert_eq!(managed.next_wait(now + wait / 2, CHECK_INTERVAL), wait - wait / 2);
                 now += wait;
                 wait.as_secs()
             })
             .collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
-        managed.enter(vec![(Reason::Down, String::new())]);
-        assert_eq!(managed.next_wait(now, PERIOD), PERIOD);
-        managed.enter(vec![(Reason::Refused, String::new())]);
-        assert_eq!(managed.next_wait(now, PERIOD), FIRST_WAIT);
+        managed.set_conflicts(vec![(ConflictReason::Down, String::new())]);
+        assert_eq!(managed.next_wait(now, CHECK_INTERVAL), CHECK_INTERVAL);
+        managed.set_conflicts(vec![(ConflictReason::Refused, String::new())]);
+        assert_eq!(managed.next_wait(now, CHECK_INTERVAL), FIRST_WAIT);
     }
 
     #[test]
     fn queues_share_the_speed_of_an_interface_that_is_slower_than_its_link() {
-        let part = Rate::new(1.25e9).unwrap();
+        let max_rate = Rate::new(1.25e9).unwrap();
         let rate = |speed, is_physical, first| {
             let device = Device { speed, is_physical, ..device(7, "eth0") };
-            Applied::new(part, Target::default(), &device, first).rate
+            Configuration::new(max_rate, DesiredLink::default(), &device, first).rate
         };
         let [slow, fast] = [1.25e8, 5e9].map(Rate::new);
-        assert_eq!(rate(None, true, None), part);
+        assert_eq!(rate(None, true, None), max_rate);
         assert_eq!(rate(slow, true, slow), slow.unwrap());
-        assert_eq!(rate(fast, true, fast), part);
+        assert_eq!(rate(fast, true, fast), max_rate);
         // A virtual device is as fast as its link, until its speed changes.
-        assert_eq!(rate(slow, false, slow), part);
+        assert_eq!(rate(slow, false, slow), max_rate);
         assert_eq!(rate(slow, false, fast), slow.unwrap());
     }
 }

@@ -26,13 +26,13 @@ use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use weir_proto::{FlowKey, MAX_ID_LENGTH, is_id};
 
-use super::Shared;
+use super::SharedState;
 
 /// The maximum number of connected programs. Further programs wait.
 const MAX_PROGRAMS: usize = 256;
 
 /// The maximum length of a message: a word, an id, a number, and the spaces between.
-const LONGEST: usize = MAX_ID_LENGTH + 32;
+const MAX_MESSAGE_BYTES: usize = MAX_ID_LENGTH + 32;
 
 /// An open local socket.
 pub struct LocalSocketServer {
@@ -47,7 +47,7 @@ impl Drop for LocalSocketServer {
     }
 }
 
-fn seqpacket() -> io::Result<OwnedFd> {
+fn open_seqpacket_socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
@@ -58,44 +58,44 @@ impl LocalSocketServer {
     /// # Errors
     /// If another agent listens there, or the socket cannot be created.
     pub fn open(path: &Path) -> io::Result<LocalSocketServer> {
-        let because = |error: io::Error| {
+        let to_error = |error: io::Error| {
             io::Error::new(error.kind(), format!("{}: cannot be listened at: {error}", path.display()))
         };
-        let address = SocketAddrUnix::new(path).map_err(|error| because(error.into()))?;
-        let listener = seqpacket().map_err(because)?;
+        let address = SocketAddrUnix::new(path).map_err(|error| to_error(error.into()))?;
+        let listener = open_seqpacket_socket().map_err(to_error)?;
         if path.exists() {
-            match connect(seqpacket().map_err(because)?, &address) {
-                Err(rustix::io::Errno::CONNREFUSED) => fs::remove_file(path).map_err(because)?,
+            match connect(open_seqpacket_socket().map_err(to_error)?, &address) {
+                Err(rustix::io::Errno::CONNREFUSED) => fs::remove_file(path).map_err(to_error)?,
                 Ok(()) => {
-                    return Err(because(io::Error::new(ErrorKind::AddrInUse, "another agent is there")));
+                    return Err(to_error(io::Error::new(ErrorKind::AddrInUse, "another agent is there")));
                 }
-                Err(error) => return Err(because(error.into())),
+                Err(error) => return Err(to_error(error.into())),
             }
         }
         bind(&listener, &address)
             .and_then(|()| listen(&listener, 64))
-            .map_err(|error| because(error.into()))?;
+            .map_err(|error| to_error(error.into()))?;
         // Tokio does not check the type of a Unix socket, so its listener accepts `SOCK_SEQPACKET`.
-        let listener = UnixListener::from_std(listener.into()).map_err(because)?;
+        let listener = UnixListener::from_std(listener.into()).map_err(to_error)?;
         Ok(LocalSocketServer { listener, path: path.to_owned() })
     }
 
     /// Accepts programs, without end.
-    pub(super) async fn serve(&self, shared: Shared) -> io::Result<()> {
-        let room = Arc::new(Semaphore::new(MAX_PROGRAMS));
-        for owner in 0.. {
-            let place = Arc::clone(&room).acquire_owned().await.expect("the semaphore is never closed");
+    pub(super) async fn serve(&self, shared: SharedState) -> io::Result<()> {
+        let permits = Arc::new(Semaphore::new(MAX_PROGRAMS));
+        for id in 0.. {
+            let permit = Arc::clone(&permits).acquire_owned().await.expect("the semaphore is never closed");
             match self.listener.accept().await {
                 Ok((socket, _)) => {
-                    let program = Program { owner, shared: shared.clone() };
+                    let program = Program { id, shared: shared.clone() };
                     tokio::spawn(async move {
-                        let _place = place;
-                        program.attend(&socket).await;
+                        let _permit = permit;
+                        program.serve(&socket).await;
                     });
                 }
                 Err(error) => {
                     // File descriptors may be available again later.
-                    super::say(&format!("a program was not let in: {error}"));
+                    super::log(&format!("a program was not let in: {error}"));
                     sleep(Duration::from_millis(100)).await;
                 }
             }
@@ -106,36 +106,36 @@ impl LocalSocketServer {
 
 /// A connected program.
 struct Program {
-    owner: u64,
-    shared: Shared,
+    id: u64,
+    shared: SharedState,
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
-        self.shared.lock().flows.leave(self.owner);
+        self.shared.lock().flows.end_program(self.id);
     }
 }
 
 impl Program {
     /// Answers the messages of the program until it closes the connection, or the kernel reports an error.
-    async fn attend(&self, socket: &UnixStream) {
+    async fn serve(&self, socket: &UnixStream) {
         loop {
-            let Ok(asked) = socket.async_io(Interest::READABLE, || receive(socket)).await else { return };
-            let Some((text, handed)) = asked else { return };
-            let answer = match self.obey(&text, handed) {
+            let Ok(message) = socket.async_io(Interest::READABLE, || receive(socket)).await else { return };
+            let Some((text, handed_over)) = message else { return };
+            let answer = match self.handle_message(&text, handed_over) {
                 Ok(()) => "ok".to_owned(),
-                Err(why) => format!("no: {why}"),
+                Err(reason) => format!("no: {reason}"),
             };
-            let say = || Ok(send(socket, answer.as_bytes(), SendFlags::NOSIGNAL)?);
-            if socket.async_io(Interest::WRITABLE, say).await.is_err() {
+            let send_answer = || Ok(send(socket, answer.as_bytes(), SendFlags::NOSIGNAL)?);
+            if socket.async_io(Interest::WRITABLE, send_answer).await.is_err() {
                 return;
             }
         }
     }
 
-    fn obey(&self, text: &str, handed: Option<OwnedFd>) -> Result<(), String> {
+    fn handle_message(&self, text: &str, handed_over: Option<OwnedFd>) -> Result<(), String> {
         let words: Vec<&str> = text.split(' ').collect();
-        let &[word, coflow, flow] = &words[..] else {
+        let &[command, coflow, flow] = &words[..] else {
             return Err("expected a word, a coflow and a flow, with a space between".to_owned());
         };
         if !is_id(coflow) {
@@ -144,34 +144,37 @@ impl Program {
         let flow = flow.parse().map_err(|_| format!("flow `{flow}`: expected a whole number"))?;
         let key = FlowKey { coflow: coflow.into(), flow };
         let mut host = self.shared.lock();
-        match (word, handed) {
-            ("open", Some(socket)) => host.open(key, self.owner, socket).map_err(|why| why.to_string()),
+        match (command, handed_over) {
+            ("open", Some(socket)) => {
+                host.open_flow(key, self.id, socket).map_err(|reason| reason.to_string())
+            }
             ("open", None) => Err("expected one socket with it".to_owned()),
-            ("done", None) => host.flows.done(&key, self.owner).map_err(|why| why.to_string()),
+            ("done", None) => host.flows.mark_done(&key, self.id).map_err(|reason| reason.to_string()),
             ("done", Some(_)) => Err("expected no socket with it".to_owned()),
-            _ => Err(format!("`{word}`: expected open or done")),
+            _ => Err(format!("`{command}`: expected open or done")),
         }
     }
 }
 
 /// Reads a message and the socket passed with it; none at the end. More than one socket counts as none.
 fn receive(socket: &UnixStream) -> io::Result<Option<(String, Option<OwnedFd>)>> {
-    let mut text = [0; LONGEST];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let mut text = [0; MAX_MESSAGE_BYTES];
+    let mut ancillary_buffer = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut ancillary_buffer);
     let flags = RecvFlags::CMSG_CLOEXEC;
-    let message = recvmsg(socket, &mut [IoSliceMut::new(&mut text)], &mut beside, flags)?;
+    let message = recvmsg(socket, &mut [IoSliceMut::new(&mut text)], &mut ancillary, flags)?;
     if message.bytes == 0 {
         return Ok(None);
     }
-    let rights = |part| match part {
+    let rights = |item| match item {
         RecvAncillaryMessage::ScmRights(sockets) => Some(sockets),
         _ => None,
     };
-    let mut handed: Vec<OwnedFd> = beside.drain().filter_map(rights).flatten().collect();
-    let cut = message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
-    let one = if cut || handed.len() > 1 { None } else { handed.pop() };
+    let mut sockets: Vec<OwnedFd> = ancillary.drain().filter_map(rights).flatten().collect();
+    let is_truncated = message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+    let handed_over = if is_truncated || sockets.len() > 1 { None } else { sockets.pop() };
     // A message that is malformed or truncated becomes an empty one, which is refused.
-    let text = if cut { "" } else { std::str::from_utf8(&text[..message.bytes]).unwrap_or_default() };
-    Ok(Some((text.to_owned(), one)))
+    let text =
+        if is_truncated { "" } else { std::str::from_utf8(&text[..message.bytes]).unwrap_or_default() };
+    Ok(Some((text.to_owned(), handed_over)))
 }

@@ -9,10 +9,10 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::sockopt::{GetStruct, Linger, SetStruct, SockType};
 use nix::sys::socket::{getsockopt, setsockopt};
 
-use crate::htb::{FRAME, PAYLOAD};
+use crate::htb::{FRAME_BYTES, PAYLOAD_BYTES};
 
 /// Bytes of a full packet on the wire in addition to its payload.
-const HEADERS: u64 = (FRAME - PAYLOAD) as u64;
+const HEADER_BYTES: u64 = (FRAME_BYTES - PAYLOAD_BYTES) as u64;
 
 #[derive(Clone, Copy)]
 struct MaxPacing;
@@ -20,30 +20,30 @@ struct MaxPacing;
 nix::setsockopt_impl!(MaxPacing, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, u64, SetStruct<u64>);
 
 /// The first bytes of `struct tcp_info`, up to and including `tcpi_notsent_bytes` (Linux 4.6).
-type Raw = [u8; 148];
+type TcpInfoBytes = [u8; 148];
 
 #[derive(Clone, Copy)]
 struct TcpInfo;
 
-nix::getsockopt_impl!(TcpInfo, libc::IPPROTO_TCP, libc::TCP_INFO, Raw, GetStruct<Raw>);
+nix::getsockopt_impl!(TcpInfo, libc::IPPROTO_TCP, libc::TCP_INFO, TcpInfoBytes, GetStruct<TcpInfoBytes>);
 
 /// The state of a TCP connection.
 #[derive(Debug, Clone, Copy)]
-pub struct Info {
+pub struct ConnectionInfo {
     /// Bytes that the peer has acknowledged. The kernel counts the SYN and the FIN as a byte each.
-    pub acked: u64,
+    pub acked_bytes: u64,
     /// Whether the peer has acknowledged all data that was written.
-    pub drained: bool,
+    pub is_drained: bool,
     /// Whether both ends may still write.
-    pub open: bool,
+    pub is_open: bool,
     /// Whether this end has closed its direction, and the peer has acknowledged that.
-    pub shut: bool,
+    pub is_write_closed: bool,
     /// Whether the connection is closed.
-    pub gone: bool,
+    pub is_closed: bool,
     /// The pacing rate that was set, in bytes per second; `u64::MAX` if none was.
-    pub max_pacing: u64,
+    pub max_pacing_rate: u64,
     /// The maximum payload of a packet (MSS).
-    segment: u32,
+    mss: u32,
 }
 
 /// Raises the limit of open files to the maximum: the default is below the number of sockets that an agent accepts.
@@ -66,30 +66,31 @@ pub fn close(socket: OwnedFd) {
 ///
 /// # Errors
 /// If the socket is not a TCP socket.
-pub fn info(socket: &impl AsFd) -> io::Result<Info> {
+pub fn read_info(socket: &impl AsFd) -> io::Result<ConnectionInfo> {
     let raw = getsockopt(socket, TcpInfo)?;
-    let u32_at = |at: usize| u32::from_ne_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]);
-    let u64_at = |at: usize| {
-        let (first, second) = (u64::from(u32_at(at)), u64::from(u32_at(at + 4)));
+    let u32_at =
+        |offset: usize| u32::from_ne_bytes([raw[offset], raw[offset + 1], raw[offset + 2], raw[offset + 3]]);
+    let u64_at = |offset: usize| {
+        let (first, second) = (u64::from(u32_at(offset)), u64::from(u32_at(offset + 4)));
         if cfg!(target_endian = "little") { first | second << 32 } else { first << 32 | second }
     };
     let state = i32::from(raw[0]);
     const ESTABLISHED: i32 = 1;
     const FIN_WAIT2: i32 = 5;
     const CLOSE: i32 = 7;
-    Ok(Info {
-        acked: u64_at(120),
-        max_pacing: u64_at(112),
-        drained: u32_at(24) == 0 && u32_at(144) == 0,
-        open: state == ESTABLISHED,
-        shut: state == FIN_WAIT2,
-        gone: state == CLOSE,
-        segment: u32_at(16),
+    Ok(ConnectionInfo {
+        acked_bytes: u64_at(120),
+        max_pacing_rate: u64_at(112),
+        is_drained: u32_at(24) == 0 && u32_at(144) == 0,
+        is_open: state == ESTABLISHED,
+        is_write_closed: state == FIN_WAIT2,
+        is_closed: state == CLOSE,
+        mss: u32_at(16),
     })
 }
 
 /// The two ends of a connected UDP socket over IPv4; none for other sockets.
-pub fn datagrams(socket: &OwnedFd) -> Option<(SocketAddrV4, SocketAddrV4)> {
+pub fn udp_ends(socket: &OwnedFd) -> Option<(SocketAddrV4, SocketAddrV4)> {
     if getsockopt(socket, SockType).ok()? != nix::sys::socket::SockType::Datagram {
         return None;
     }
@@ -106,15 +107,15 @@ pub fn datagrams(socket: &OwnedFd) -> Option<(SocketAddrV4, SocketAddrV4)> {
 ///
 /// # Errors
 /// If `socket` is not a TCP socket, or not a socket.
-pub fn pace(socket: &impl AsFd, rate: Option<u64>) -> io::Result<u64> {
+pub fn set_pacing_rate(socket: &impl AsFd, rate: Option<u64>) -> io::Result<u64> {
     let Some(rate) = rate else {
         setsockopt(socket, MaxPacing, &u64::MAX)?;
         return Ok(u64::MAX);
     };
-    let segment = u64::from(info(socket)?.segment.max(1));
-    let payload = u128::from(rate) * u128::from(segment) / u128::from(segment + HEADERS);
+    let mss = u64::from(read_info(socket)?.mss.max(1));
+    let payload = u128::from(rate) * u128::from(mss) / u128::from(mss + HEADER_BYTES);
     // A pacing rate of 0 would stop the connection.
-    let pacing = u64::try_from(payload).unwrap_or(u64::MAX).max(1);
-    setsockopt(socket, MaxPacing, &pacing)?;
-    Ok(pacing)
+    let pacing_rate = u64::try_from(payload).unwrap_or(u64::MAX).max(1);
+    setsockopt(socket, MaxPacing, &pacing_rate)?;
+    Ok(pacing_rate)
 }

@@ -1,161 +1,174 @@
 //! Throttles UDP between the agents of two hosts (NetShare, section 3.2). The receiver's agent measures the rate at which UDP arrives, and
-//! the sender's agent limits the rate by Algorithm 1 ([`Throttle`]). The coordinator forwards the measurements.
+//! the sender's agent limits the rate by Algorithm 1 ([`RateThrottle`]). The coordinator forwards the measurements.
 //!
 //! Where the paper is silent:
 //!
-//! - *What a flow is*: all UDP over IPv4 from one address to another, of one class ([`Way`]).
+//! - *What a flow is*: all UDP over IPv4 from one address to another, of one class ([`UdpFlow`]).
 //! - *Only whole periods are reported.* A source that starts or pauses within a period would seem slower than it is, and one that pauses
 //!   for longer sends nothing that could be limited.
 //! - *A lost measurement* changes nothing.
-//! - *The end of a flow*: its limit ends [`LEASE`] after the last measurement, even if the agents of both hosts have exited. A later flow
+//! - *The end of a flow*: its limit ends [`LIMIT_LEASE`] after the last measurement, even if the agents of both hosts have exited. A later flow
 //!   of the same addresses and class starts without a limit.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use weir_core::netshare::{PERIOD, Throttle};
+use weir_core::netshare::{MEASUREMENT_PERIOD, RateThrottle};
 use weir_core::units::Rate;
-use weir_proto::{Arrival, MAX_WAYS, Way};
+use weir_proto::{MAX_UDP_FLOWS, UdpFlow, UdpMeasurement};
 
-use crate::htb::FRAME;
-use crate::traffic::{Arrived, Throttling, Traffic, TrafficError};
+use crate::htb::FRAME_BYTES;
+use crate::traffic::{ThrottleMaps, Traffic, TrafficError, UdpByteCount};
 
 /// How long a limit holds after a measurement: twenty periods.
-const LEASE: Duration = Duration::from_secs(1);
+const LIMIT_LEASE: Duration = Duration::from_secs(1);
 
 /// The time without a packet after which a flow has ended.
-const OVER: Duration = Duration::from_secs(1);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The wait before programs that the kernel refused are loaded again.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The minimum limit, as a fraction of the link. A source that uses its limit reaches the whole link in 38 periods, if all are measured.
-const PART: f64 = 1e-3;
+const MIN_LIMIT_FRACTION: f64 = 1e-3;
 
 /// The minimum limit in full packets per period: with less than one, some periods would have no packet, and would not be reported.
-const PACKETS: u32 = 4;
+const MIN_PACKETS_PER_PERIOD: u32 = 4;
 
 /// The UDP measurements and limits of a host.
-pub struct Throttles {
+pub struct UdpThrottling {
     meter: Meter,
-    arrivals: Vec<Arrival>,
+    measurements: Vec<UdpMeasurement>,
     limits: Limits,
-    due: Due,
+    timer: MeasurementTimer,
     /// Whether the coordinator wants throttling.
-    is_wanted: bool,
+    is_enabled: bool,
     /// When the kernel last refused the programs; none if it accepted them.
-    refused: Option<Instant>,
+    last_refusal: Option<Instant>,
     /// The last errors of measuring and of limiting.
-    failed: [Failed; 2],
+    last_errors: [LastError; 2],
 }
 
 /// The last error, if any.
 #[derive(Debug, Default)]
-struct Failed(Option<String>);
+struct LastError(Option<String>);
 
-impl Failed {
+impl LastError {
     /// Logs an error unless it equals the last one.
-    fn note(&mut self, done: Result<(), TrafficError>) {
-        let failed = done.err().map(|error| error.to_string());
-        if let Some(why) = failed.as_ref().filter(|_| self.0 != failed) {
-            super::say(why);
+    fn log_new(&mut self, result: Result<(), TrafficError>) {
+        let error_text = result.err().map(|error| error.to_string());
+        if let Some(error_text) = error_text.as_ref().filter(|_| self.0 != error_text) {
+            super::log(error_text);
         }
-        self.0 = failed;
+        self.0 = error_text;
     }
 }
 
 /// Does all steps, and returns the first error.
-fn all(done: impl Iterator<Item = Result<(), TrafficError>>) -> Result<(), TrafficError> {
-    done.fold(Ok(()), Result::and)
+fn run_all(results: impl Iterator<Item = Result<(), TrafficError>>) -> Result<(), TrafficError> {
+    results.fold(Ok(()), Result::and)
 }
 
-impl Throttles {
+impl UdpThrottling {
     /// For a host with a link of this rate.
-    pub fn new(link: Rate) -> Throttles {
-        let floor = (link.get() * PART).max(f64::from(PACKETS * FRAME) / PERIOD.get());
-        Throttles::with(Rate::new(floor).expect("a finite rate times a fraction is a rate"))
+    pub fn new(link_rate: Rate) -> UdpThrottling {
+        let min_limit = (link_rate.get() * MIN_LIMIT_FRACTION)
+            .max(f64::from(MIN_PACKETS_PER_PERIOD * FRAME_BYTES) / MEASUREMENT_PERIOD.get());
+        UdpThrottling::with_min_limit(Rate::new(min_limit).expect("a finite rate times a fraction is a rate"))
     }
 
-    fn with(floor: Rate) -> Throttles {
-        let (meter, limits) = (Meter::default(), Limits { floor, known: BTreeMap::new() });
-        Throttles {
+    fn with_min_limit(min_limit: Rate) -> UdpThrottling {
+        let (meter, limits) = (Meter::default(), Limits { min_limit, throttles: BTreeMap::new() });
+        UdpThrottling {
             meter,
-            arrivals: Vec::new(),
+            measurements: Vec::new(),
             limits,
-            due: Due::default(),
-            is_wanted: false,
-            refused: None,
-            failed: Default::default(),
+            timer: MeasurementTimer::default(),
+            is_enabled: false,
+            last_refusal: None,
+            last_errors: Default::default(),
         }
     }
 
     /// Records whether a new coordinator wants throttling, and loads or removes the programs.
-    pub fn begin(&mut self, traffic: &mut Traffic, is_wanted: bool, now: Instant) {
-        self.arrivals.clear();
-        (self.is_wanted, self.refused) = (is_wanted, None);
-        let is_there = traffic.throttling().is_some();
-        self.become_wanted(now, is_there, |is_wanted| traffic.throttle(is_wanted));
+    pub fn begin_stream(&mut self, traffic: &mut Traffic, is_enabled: bool, now: Instant) {
+        self.measurements.clear();
+        (self.is_enabled, self.last_refusal) = (is_enabled, None);
+        let is_loaded = traffic.throttling().is_some();
+        self.load_or_remove_programs(now, is_loaded, |is_wanted| traffic.set_throttling(is_wanted));
     }
 
     /// Loads or removes the programs if the coordinator's setting has changed, or after an earlier attempt was refused.
-    fn become_wanted(
+    fn load_or_remove_programs(
         &mut self,
         now: Instant,
-        is_there: bool,
-        throttle: impl FnOnce(bool) -> Result<(), TrafficError>,
+        is_loaded: bool,
+        set_throttling: impl FnOnce(bool) -> Result<(), TrafficError>,
     ) {
-        let waits = self.refused.is_some_and(|last| now.saturating_duration_since(last) < AGAIN);
-        if self.is_wanted == is_there || waits {
+        let is_waiting =
+            self.last_refusal.is_some_and(|last| now.saturating_duration_since(last) < RETRY_INTERVAL);
+        if self.is_enabled == is_loaded || is_waiting {
             return;
         }
-        let failed = std::mem::take(&mut self.failed);
-        *self = Throttles { is_wanted: self.is_wanted, failed, ..Throttles::with(self.limits.floor) };
-        let done = throttle(self.is_wanted);
-        self.refused = done.is_err().then_some(now);
-        self.failed[0].note(done);
+        let last_errors = std::mem::take(&mut self.last_errors);
+        *self = UdpThrottling {
+            is_enabled: self.is_enabled,
+            last_errors,
+            ..UdpThrottling::with_min_limit(self.limits.min_limit)
+        };
+        let result = set_throttling(self.is_enabled);
+        self.last_refusal = result.is_err().then_some(now);
+        self.last_errors[0].log_new(result);
     }
 
     /// Updates the limits of this host's flows by measurements of other hosts.
-    pub fn heed(&mut self, traffic: &mut Traffic, arrivals: &[Arrival], now: Instant) {
-        let Some(throttling) = traffic.throttling().filter(|_| !arrivals.is_empty()) else { return };
-        let limits = self.limits.heed(arrivals, now);
-        let done = all(limits.into_iter().map(|(way, rate)| throttling.limit(way, rate, LEASE)));
-        self.failed[1].note(done);
+    pub fn apply_measurements(
+        &mut self,
+        traffic: &mut Traffic,
+        measurements: &[UdpMeasurement],
+        now: Instant,
+    ) {
+        let Some(throttling) = traffic.throttling().filter(|_| !measurements.is_empty()) else { return };
+        let limits = self.limits.apply_measurements(measurements, now);
+        let result =
+            run_all(limits.into_iter().map(|(way, rate)| throttling.set_limit(way, rate, LIMIT_LEASE)));
+        self.last_errors[1].log_new(result);
     }
 
     /// Measures the arriving rates once a period, and removes limits whose lease has ended.
-    pub fn look(&mut self, traffic: &mut Traffic, now: Instant) {
-        let is_there = traffic.throttling().is_some();
-        self.become_wanted(now, is_there, |is_wanted| traffic.throttle(is_wanted));
-        if let Some(throttling) = traffic.throttling().filter(|_| self.due.is_now(now)) {
-            let done = self.measure(throttling, now);
-            self.failed[0].note(done);
+    pub fn update(&mut self, traffic: &mut Traffic, now: Instant) {
+        let is_loaded = traffic.throttling().is_some();
+        self.load_or_remove_programs(now, is_loaded, |is_wanted| traffic.set_throttling(is_wanted));
+        if let Some(throttling) = traffic.throttling().filter(|_| self.timer.is_due(now)) {
+            let result = self.measure(throttling, now);
+            self.last_errors[0].log_new(result);
         }
     }
 
-    fn measure(&mut self, throttling: &mut Throttling, now: Instant) -> Result<(), TrafficError> {
+    fn measure(&mut self, throttling: &mut ThrottleMaps, now: Instant) -> Result<(), TrafficError> {
         // Measurements that were not reported are out of date.
-        self.arrivals.clear();
-        let freed = all(self.limits.end(now).into_iter().map(|way| throttling.free(way)));
-        let (arrivals, over) = self.meter.read(throttling.arrived()?);
-        self.arrivals = arrivals;
-        freed.and(all(over.into_iter().map(|way| throttling.forget(way))))
+        self.measurements.clear();
+        let result =
+            run_all(self.limits.remove_expired(now).into_iter().map(|way| throttling.remove_limit(way)));
+        let (measurements, ended) = self.meter.measure(throttling.byte_counts()?);
+        self.measurements = measurements;
+        result.and(run_all(ended.into_iter().map(|way| throttling.remove_count(way))))
     }
 
-    /// The rates measured since the last call, sorted by [`Way`].
-    pub fn arrivals(&mut self) -> Vec<Arrival> {
-        std::mem::take(&mut self.arrivals)
+    /// The rates measured since the last call, sorted by [`UdpFlow`].
+    pub fn take_measurements(&mut self) -> Vec<UdpMeasurement> {
+        std::mem::take(&mut self.measurements)
     }
 }
 
 /// The time of the next measurement.
 #[derive(Debug, Default)]
-struct Due(Option<Instant>);
+struct MeasurementTimer(Option<Instant>);
 
-impl Due {
+impl MeasurementTimer {
     /// Whether a measurement is due. A late measurement, as by the agent's interval, does not delay the next one.
-    fn is_now(&mut self, now: Instant) -> bool {
-        let period = Duration::from_secs_f64(PERIOD.get());
+    fn is_due(&mut self, now: Instant) -> bool {
+        let period = Duration::from_secs_f64(MEASUREMENT_PERIOD.get());
         let due = self.0.unwrap_or(now);
         if now < due {
             return false;
@@ -168,78 +181,81 @@ impl Due {
 
 /// The bytes of a flow up to a time.
 #[derive(Debug)]
-struct Count {
+struct MeteredFlow {
     bytes: u64,
-    at: Instant,
+    counted_at: Instant,
     /// Whether a packet arrived in the last period.
-    moves: bool,
+    is_active: bool,
     /// When a packet arrived last.
-    last: Instant,
+    last_arrival: Instant,
 }
 
 /// Computes rates from byte counts, which only increase.
 #[derive(Debug, Default)]
-struct Meter(BTreeMap<Way, Count>);
+struct Meter(BTreeMap<UdpFlow, MeteredFlow>);
 
 impl Meter {
-    /// The rates since the last reading, sorted by [`Way`], and the flows that have ended.
-    fn read(&mut self, arrived: Vec<Arrived>) -> (Vec<Arrival>, Vec<Way>) {
-        let (mut arrivals, mut over, mut before) = (Vec::new(), Vec::new(), std::mem::take(&mut self.0));
-        for Arrived { way, bytes, at } in arrived {
+    /// The rates since the last reading, sorted by [`UdpFlow`], and the flows that have ended.
+    fn measure(&mut self, counts: Vec<UdpByteCount>) -> (Vec<UdpMeasurement>, Vec<UdpFlow>) {
+        let (mut measurements, mut ended, mut previous) =
+            (Vec::new(), Vec::new(), std::mem::take(&mut self.0));
+        for UdpByteCount { flow: way, bytes, time: at } in counts {
             // A count that was removed starts again at zero.
-            let known = before.remove(&way).filter(|known| known.bytes <= bytes);
-            let new = Count { bytes, at, moves: bytes > 0, last: at };
+            let known = previous.remove(&way).filter(|known| known.bytes <= bytes);
+            let new = MeteredFlow { bytes, counted_at: at, is_active: bytes > 0, last_arrival: at };
             let Some(known) = known else {
                 self.0.insert(way, new);
                 continue;
             };
-            let (came, passed) = (bytes - known.bytes, at.saturating_duration_since(known.at).as_secs_f64());
-            if came == 0 && at.saturating_duration_since(known.last) >= OVER {
-                over.push(way);
+            let (arrived_bytes, elapsed_secs) =
+                (bytes - known.bytes, at.saturating_duration_since(known.counted_at).as_secs_f64());
+            if arrived_bytes == 0 && at.saturating_duration_since(known.last_arrival) >= IDLE_TIMEOUT {
+                ended.push(way);
                 continue;
             }
-            if came > 0 && known.moves && passed > 0.0 {
-                arrivals.push(Arrival { way, rate: (came as f64 / passed) as u64 });
+            if arrived_bytes > 0 && known.is_active && elapsed_secs > 0.0 {
+                measurements
+                    .push(UdpMeasurement { flow: way, rate: (arrived_bytes as f64 / elapsed_secs) as u64 });
             }
-            let last = if came > 0 { at } else { known.last };
-            self.0.insert(way, Count { moves: came > 0, last, ..new });
+            let last = if arrived_bytes > 0 { at } else { known.last_arrival };
+            self.0.insert(way, MeteredFlow { is_active: arrived_bytes > 0, last_arrival: last, ..new });
         }
-        arrivals.sort_unstable_by_key(|arrival| arrival.way);
+        measurements.sort_unstable_by_key(|arrival| arrival.flow);
         // The kernel's map changes while it is read, so a key can occur twice.
-        arrivals.dedup_by_key(|arrival| arrival.way);
-        arrivals.truncate(MAX_WAYS);
-        (arrivals, over)
+        measurements.dedup_by_key(|arrival| arrival.flow);
+        measurements.truncate(MAX_UDP_FLOWS);
+        (measurements, ended)
     }
 }
 
 /// The limits of the flows that this host sends.
 #[derive(Debug)]
 struct Limits {
-    floor: Rate,
+    min_limit: Rate,
     /// Each with the end of its lease.
-    known: BTreeMap<Way, (Throttle, Instant)>,
+    throttles: BTreeMap<UdpFlow, (RateThrottle, Instant)>,
 }
 
 impl Limits {
-    /// The limits after these measurements. Beyond [`MAX_WAYS`] flows, further flows get no limit.
-    fn heed(&mut self, arrivals: &[Arrival], now: Instant) -> Vec<(Way, Rate)> {
+    /// The limits after these measurements. Beyond [`MAX_UDP_FLOWS`] flows, further flows get no limit.
+    fn apply_measurements(&mut self, measurements: &[UdpMeasurement], now: Instant) -> Vec<(UdpFlow, Rate)> {
         let mut limits = Vec::new();
-        for &Arrival { way, rate } in arrivals {
-            if self.known.len() == MAX_WAYS && !self.known.contains_key(&way) {
+        for &UdpMeasurement { flow: way, rate } in measurements {
+            if self.throttles.len() == MAX_UDP_FLOWS && !self.throttles.contains_key(&way) {
                 continue;
             }
-            let new = || (Throttle::new(self.floor), now);
-            let (throttle, until) = self.known.entry(way).or_insert_with(new);
-            *until = now + LEASE;
+            let new = || (RateThrottle::new(self.min_limit), now);
+            let (throttle, lease_end) = self.throttles.entry(way).or_insert_with(new);
+            *lease_end = now + LIMIT_LEASE;
             let rate = Rate::new(rate as f64).expect("a whole number is a finite rate, not negative");
-            limits.extend(throttle.report(rate).map(|limit| (way, limit)));
+            limits.extend(throttle.update_limit(rate).map(|limit| (way, limit)));
         }
         limits
     }
 
     /// Removes the limits whose lease has ended, and returns their flows.
-    fn end(&mut self, now: Instant) -> Vec<Way> {
-        self.known.extract_if(.., |_, (_, until)| *until <= now).map(|(way, _)| way).collect()
+    fn remove_expired(&mut self, now: Instant) -> Vec<UdpFlow> {
+        self.throttles.extract_if(.., |_, (_, until)| *until <= now).map(|(way, _)| way).collect()
     }
 }
 
@@ -251,51 +267,54 @@ mod tests {
 
     use super::*;
 
-    fn way(number: u32) -> Way {
+    fn udp_flow(number: u32) -> UdpFlow {
         let mark = Mark::new(1).unwrap();
-        Way { from: Ipv4Addr::from(0x0a00_0000 + number), to: Ipv4Addr::new(10, 1, 0, 0), mark }
+        UdpFlow { src: Ipv4Addr::from(0x0a00_0000 + number), dst: Ipv4Addr::new(10, 1, 0, 0), mark }
     }
 
-    fn after(ms: u64) -> Duration {
+    fn millis(ms: u64) -> Duration {
         Duration::from_millis(ms)
     }
 
     #[test]
     fn rates_are_of_whole_periods() {
         let (began, mut meter) = (Instant::now(), Meter::default());
-        let mut read = |bytes: u64, ms: u64| {
-            let (arrivals, over) = meter.read(vec![Arrived { way: way(1), bytes, at: began + after(ms) }]);
-            (arrivals.first().map(|arrival| arrival.rate), over.len())
+        let mut measure = |bytes: u64, ms: u64| {
+            let (arrivals, ended) =
+                meter.measure(vec![UdpByteCount { flow: udp_flow(1), bytes, time: began + millis(ms) }]);
+            (arrivals.first().map(|arrival| arrival.rate), ended.len())
         };
         // The flow started within the first period.
-        assert_eq!(read(1000, 50), (None, 0));
-        assert_eq!(read(6000, 100), (Some(100_000), 0));
+        assert_eq!(measure(1000, 50), (None, 0));
+        assert_eq!(measure(6000, 100), (Some(100_000), 0));
         // A late reading: the rate counts the time that has passed.
-        assert_eq!(read(16_000, 200), (Some(100_000), 0));
+        assert_eq!(measure(16_000, 200), (Some(100_000), 0));
         // The flow pauses, and continues within a period.
-        assert_eq!(read(16_000, 250), (None, 0));
-        assert_eq!(read(17_000, 300), (None, 0));
-        assert_eq!(read(22_000, 350), (Some(100_000), 0));
+        assert_eq!(measure(16_000, 250), (None, 0));
+        assert_eq!(measure(17_000, 300), (None, 0));
+        assert_eq!(measure(22_000, 350), (Some(100_000), 0));
         // Two readings at the same time give no rate.
-        assert_eq!(read(22_001, 350), (None, 0));
+        assert_eq!(measure(22_001, 350), (None, 0));
         // The flow has ended.
-        assert_eq!(read(22_001, 1300), (None, 0));
-        assert_eq!(read(22_001, 1350), (None, 1));
+        assert_eq!(measure(22_001, 1300), (None, 0));
+        assert_eq!(measure(22_001, 1350), (None, 1));
         // A flow that has ended starts a new count; so does one whose count was removed meanwhile.
-        assert_eq!(read(5000, 1400), (None, 0));
-        assert_eq!(read(10_000, 1450), (Some(100_000), 0));
-        assert_eq!(read(7000, 1500), (None, 0));
-        assert_eq!(read(12_000, 1550), (Some(100_000), 0));
+        assert_eq!(measure(5000, 1400), (None, 0));
+        assert_eq!(measure(10_000, 1450), (Some(100_000), 0));
+        assert_eq!(measure(7000, 1500), (None, 0));
+        assert_eq!(measure(12_000, 1550), (Some(100_000), 0));
     }
 
     #[test]
     fn rates_are_in_order_and_each_once() {
         let (began, mut meter) = (Instant::now(), Meter::default());
-        let arrived = |number, bytes, ms| Arrived { way: way(number), bytes, at: began + after(ms) };
-        meter.read(vec![arrived(2, 1, 0), arrived(1, 1, 0), arrived(3, 1, 0)]);
-        let (arrivals, over) = meter.read(vec![arrived(2, 2, 50), arrived(1, 2, 50), arrived(1, 3, 60)]);
-        let ways: Vec<Way> = arrivals.iter().map(|arrival| arrival.way).collect();
-        assert_eq!((ways, over), (vec![way(1), way(2)], vec![]));
+        let byte_count =
+            |number, bytes, ms| UdpByteCount { flow: udp_flow(number), bytes, time: began + millis(ms) };
+        meter.measure(vec![byte_count(2, 1, 0), byte_count(1, 1, 0), byte_count(3, 1, 0)]);
+        let (arrivals, ended) =
+            meter.measure(vec![byte_count(2, 2, 50), byte_count(1, 2, 50), byte_count(1, 3, 60)]);
+        let flows: Vec<UdpFlow> = arrivals.iter().map(|arrival| arrival.flow).collect();
+        assert_eq!((flows, ended), (vec![udp_flow(1), udp_flow(2)], vec![]));
         // A flow without a count is forgotten.
         assert_eq!(meter.0.len(), 2);
     }
@@ -303,12 +322,15 @@ mod tests {
     #[test]
     fn limit_follows_measurements_and_expires() {
         let (now, link) = (Instant::now(), Rate::new(12.5e6).unwrap());
-        let mut limits = Throttles::new(link).limits;
-        let mut heed = |rate: u64, ms: u64| {
-            let now = now + after(ms);
-            limits.heed(&[Arrival { way: way(1), rate }], now).into_iter().map(|(_, rate)| rate.get().round())
+        let mut limits = UdpThrottling::new(link).limits;
+        let mut apply_measurement = |rate: u64, ms: u64| {
+            let now = now + millis(ms);
+            limits
+                .apply_measurements(&[UdpMeasurement { flow: udp_flow(1), rate }], now)
+                .into_iter()
+                .map(|(_, rate)| rate.get().round())
         };
-        let mut limit = |rate, ms| heed(rate, ms).next();
+        let mut limit = |rate, ms| apply_measurement(rate, ms).next();
         // Section 3.2: 20 % above a rate that rises, 10 % above one that does not, and never below the minimum.
         assert_eq!(limit(1_000_000, 0), Some(1_200_000.0));
         assert_eq!(limit(1_000_000, 50), Some(1_100_000.0));
@@ -316,72 +338,74 @@ mod tests {
         assert_eq!(limit(0, 150), Some(121_120.0));
         assert_eq!(limit(1_000_000, 200), Some(1_200_000.0));
         assert!(limit(u64::MAX, 250).is_some());
-        assert_eq!(limits.end(now + after(1249)), []);
-        assert_eq!(limits.end(now + after(1250)), [way(1)]);
+        assert_eq!(limits.remove_expired(now + millis(1249)), []);
+        assert_eq!(limits.remove_expired(now + millis(1250)), [udp_flow(1)]);
         // The next flow starts from scratch.
-        let again = limits.heed(&[Arrival { way: way(1), rate: 500_000 }], now + after(1300));
+        let again = limits
+            .apply_measurements(&[UdpMeasurement { flow: udp_flow(1), rate: 500_000 }], now + millis(1300));
         assert_eq!(again[0].1.get(), 600_000.0);
     }
 
     #[test]
     fn min_limit_scales_with_the_link_rate() {
-        assert_eq!(Throttles::new(Rate::new(1.25e9).unwrap()).limits.floor.get(), 1.25e6);
+        assert_eq!(UdpThrottling::new(Rate::new(1.25e9).unwrap()).limits.min_limit.get(), 1.25e6);
     }
 
     #[test]
     fn measurements_are_one_period_apart() {
         let began = Instant::now();
-        let measures = |every: usize| {
-            let mut due = Due::default();
-            (0..8000).step_by(every).filter(|&ms| due.is_now(began + after(ms))).count()
+        let count_measurements = |every: usize| {
+            let mut timer = MeasurementTimer::default();
+            (0..8000).step_by(every).filter(|&ms| timer.is_due(began + millis(ms))).count()
         };
         // However often the agent checks, up to once a period.
-        assert_eq!([1, 8, 30, 49, 50].map(measures), [160; 5]);
+        assert_eq!([1, 8, 30, 49, 50].map(count_measurements), [160; 5]);
         // The agent does not make up for missed periods.
-        let mut due = Due::default();
-        let measures = [0, 500, 508, 549, 550].map(|ms| due.is_now(began + after(ms)));
-        assert_eq!(measures, [true, true, false, false, true]);
+        let mut timer = MeasurementTimer::default();
+        let is_due = [0, 500, 508, 549, 550].map(|ms| timer.is_due(began + millis(ms)));
+        assert_eq!(is_due, [true, true, false, false, true]);
     }
 
     #[test]
     fn refused_programs_are_loaded_again_after_1_s() {
-        let (now, mut throttles) = (Instant::now(), Throttles::new(Rate::new(1e9).unwrap()));
-        throttles.is_wanted = true;
-        let mut tried = Vec::new();
+        let (now, mut throttles) = (Instant::now(), UdpThrottling::new(Rate::new(1e9).unwrap()));
+        throttles.is_enabled = true;
+        let mut attempts = Vec::new();
         for ms in (0..2500).step_by(100) {
-            throttles.become_wanted(now + after(ms), false, |is_wanted| {
-                tried.push((ms, is_wanted));
+            throttles.load_or_remove_programs(now + millis(ms), false, |is_wanted| {
+                attempts.push((ms, is_wanted));
                 Err(TrafficError::NotBuilt("it is a test"))
             });
         }
-        assert_eq!(tried, [(0, true), (1000, true), (2000, true)]);
-        throttles.become_wanted(now + after(3000), false, |_| Ok(()));
-        assert_eq!(throttles.refused, None);
-        throttles.become_wanted(now + after(3100), true, |_| panic!("it is there"));
+        assert_eq!(attempts, [(0, true), (1000, true), (2000, true)]);
+        throttles.load_or_remove_programs(now + millis(3000), false, |_| Ok(()));
+        assert_eq!(throttles.last_refusal, None);
+        throttles.load_or_remove_programs(now + millis(3100), true, |_| panic!("it is there"));
     }
 
     #[test]
     fn all_steps_run_after_an_error() {
-        let mut done = 0;
+        let mut completed = 0;
         let results = [Ok(()), Err("the first"), Ok(()), Err("the second")];
-        let failed = all(results.into_iter().map(|result| {
-            done += 1;
+        let result = run_all(results.into_iter().map(|result| {
+            completed += 1;
             result.map_err(TrafficError::NotBuilt)
         }));
-        assert_eq!(done, 4);
-        assert!(matches!(failed, Err(TrafficError::NotBuilt("the first"))));
+        assert_eq!(completed, 4);
+        assert!(matches!(result, Err(TrafficError::NotBuilt("the first"))));
     }
 
     #[test]
     fn number_of_limits_is_bounded() {
-        let (now, mut limits) = (Instant::now(), Throttles::new(Rate::new(1e9).unwrap()).limits);
-        let all: Vec<Arrival> =
-            (0..MAX_WAYS as u32 + 10).map(|number| Arrival { way: way(number), rate: 1 }).collect();
-        assert_eq!(limits.heed(&all, now).len(), MAX_WAYS);
+        let (now, mut limits) = (Instant::now(), UdpThrottling::new(Rate::new(1e9).unwrap()).limits);
+        let measurements: Vec<UdpMeasurement> = (0..MAX_UDP_FLOWS as u32 + 10)
+            .map(|number| UdpMeasurement { flow: udp_flow(number), rate: 1 })
+            .collect();
+        assert_eq!(limits.apply_measurements(&measurements, now).len(), MAX_UDP_FLOWS);
         // Existing flows keep their limits.
-        assert_eq!(limits.heed(&all, now).len(), MAX_WAYS);
-        assert_eq!(limits.known.len(), MAX_WAYS);
-        assert_eq!(limits.end(now + LEASE).len(), MAX_WAYS);
-        assert!(limits.known.is_empty());
+        assert_eq!(limits.apply_measurements(&measurements, now).len(), MAX_UDP_FLOWS);
+        assert_eq!(limits.throttles.len(), MAX_UDP_FLOWS);
+        assert_eq!(limits.remove_expired(now + LIMIT_LEASE).len(), MAX_UDP_FLOWS);
+        assert!(limits.throttles.is_empty());
     }
 }

@@ -23,19 +23,19 @@ use rustix::net::{
 
 use super::socket;
 use crate::queues::Interface;
-use crate::traffic::now;
+use crate::traffic::monotonic_now;
 
 /// How long the agent waits before it starts another watchdog.
-const AGAIN: Duration = Duration::from_secs(1);
+const RESTART_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long the agent waits for its watchdog to exit.
-const PATIENCE: Duration = Duration::from_millis(500);
+const EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How long a watchdog continues at most after a signal, once its agent has died.
-const GRACE: Duration = Duration::from_secs(1);
+const SIGNAL_GRACE: Duration = Duration::from_secs(1);
 
 /// How often a watchdog without an agent checks for a signal.
-const LOOK: Duration = Duration::from_millis(100);
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A message to the watchdog: a letter and a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,17 +45,17 @@ enum Message {
     /// Close the socket with this number.
     Release(u64),
     /// Orders hold until this time of the monotonic clock, in nanoseconds.
-    Until(u64),
+    LeaseEnd(u64),
     /// The agent has freed all sockets itself: exit.
     Stop,
 }
 
 impl Message {
-    fn pack(self) -> [u8; 9] {
+    fn encode(self) -> [u8; 9] {
         let (letter, number) = match self {
             Message::Hold(number) => (b'h', number),
             Message::Release(number) => (b'r', number),
-            Message::Until(time) => (b'u', time),
+            Message::LeaseEnd(time) => (b'u', time),
             Message::Stop => (b's', 0),
         };
         let mut bytes = [letter; 9];
@@ -63,13 +63,13 @@ impl Message {
         bytes
     }
 
-    fn unpack(bytes: &[u8]) -> Option<Message> {
+    fn decode(bytes: &[u8]) -> Option<Message> {
         let (&letter, number) = bytes.split_first()?;
         let number = u64::from_ne_bytes(number.try_into().ok()?);
         Some(match letter {
             b'h' => Message::Hold(number),
             b'r' => Message::Release(number),
-            b'u' => Message::Until(number),
+            b'u' => Message::LeaseEnd(number),
             b's' => Message::Stop,
             _ => return None,
         })
@@ -78,7 +78,7 @@ impl Message {
 
 /// How to start a watchdog.
 #[derive(Debug, Clone)]
-pub struct Start {
+pub struct WatchdogCommand {
     /// The program, which calls [`run`] with its standard input.
     pub program: PathBuf,
     /// The first arguments. The agent appends its local socket, by which the watchdog finds a successor, and the numbers of the interfaces.
@@ -90,84 +90,96 @@ pub struct Start {
 /// The agent's end.
 #[derive(Debug)]
 pub struct Watchdog {
-    start: Start,
+    command: WatchdogCommand,
     /// The interfaces where UDP flows have filters.
     interfaces: Vec<u32>,
-    running: Option<(OwnedFd, Child)>,
+    process: Option<(OwnedFd, Child)>,
     /// The end of the lease that the watchdog received last.
-    until: Option<Duration>,
-    tried: Option<Instant>,
+    lease_end: Option<Duration>,
+    last_attempt: Option<Instant>,
     /// Since when the watchdog takes no message.
-    stuck: Option<Instant>,
+    stalled_since: Option<Instant>,
 }
 
 impl Watchdog {
     /// A watchdog that does not run yet; `interfaces` are those where UDP flows may have filters.
-    pub fn new(start: Start, interfaces: &[Interface]) -> Watchdog {
+    pub fn new(command: WatchdogCommand, interfaces: &[Interface]) -> Watchdog {
         let interfaces = interfaces.iter().filter_map(Interface::index).collect();
-        Watchdog { start, interfaces, running: None, until: None, tried: None, stuck: None }
+        Watchdog {
+            command,
+            interfaces,
+            process: None,
+            lease_end: None,
+            last_attempt: None,
+            stalled_since: None,
+        }
     }
 
     /// Starts a watchdog if none runs. Returns whether it started one: a new watchdog holds no sockets.
     ///
     /// # Errors
     /// If the program cannot be started. Later calls try again, at most once a second.
-    pub fn ensure(&mut self) -> io::Result<bool> {
-        if self.running.is_some() || self.tried.is_some_and(|tried| tried.elapsed() < AGAIN) {
+    pub fn ensure_running(&mut self) -> io::Result<bool> {
+        if self.process.is_some() || self.last_attempt.is_some_and(|tried| tried.elapsed() < RESTART_INTERVAL)
+        {
             return Ok(false);
         }
-        self.tried = Some(Instant::now());
+        self.last_attempt = Some(Instant::now());
         let flags = SocketFlags::CLOEXEC;
-        let (own, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        rustix::io::ioctl_fionbio(&own, true)?;
-        let mut command = Command::new(&self.start.program);
-        command.args(&self.start.args).arg(&self.start.local_socket);
+        let (agent_socket, watchdog_socket) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        rustix::io::ioctl_fionbio(&agent_socket, true)?;
+        let mut command = Command::new(&self.command.program);
+        command.args(&self.command.args).arg(&self.command.local_socket);
         command.args(self.interfaces.iter().map(u32::to_string));
         // Signals of a terminal are for the agent alone.
         command.process_group(0);
-        let child = command.stdin(Stdio::from(other)).stdout(Stdio::null()).spawn()?;
-        (self.running, self.until, self.stuck) = (Some((own, child)), None, None);
+        let child = command.stdin(Stdio::from(watchdog_socket)).stdout(Stdio::null()).spawn()?;
+        (self.process, self.lease_end, self.stalled_since) = (Some((agent_socket, child)), None, None);
         Ok(true)
     }
 
     /// Whether a watchdog runs, as far as the agent knows.
     pub fn is_running(&self) -> bool {
-        self.running.is_some()
+        self.process.is_some()
     }
 
     /// Hands over a duplicate of a socket. Returns false if the watchdog cannot take it now; the caller tries again.
-    pub fn hold(&mut self, number: u64, socket: BorrowedFd<'_>) -> bool {
-        self.send(Message::Hold(number), &[socket])
+    pub fn hold_socket(&mut self, socket_id: u64, socket: BorrowedFd<'_>) -> bool {
+        self.send(Message::Hold(socket_id), &[socket])
     }
 
-    /// Closes a duplicate. Returns as [`Watchdog::hold`].
-    pub fn release(&mut self, number: u64) -> bool {
-        self.send(Message::Release(number), &[])
+    /// Closes a duplicate. Returns as [`Watchdog::hold_socket`].
+    pub fn release_socket(&mut self, socket_id: u64) -> bool {
+        self.send(Message::Release(socket_id), &[])
     }
 
     /// Renews the time until which orders hold. Skips renewals by less than an eighth of the lease.
-    pub fn renew(&mut self, until: Duration, lease: Duration) {
-        let is_near = self.until.is_some_and(|last| last <= until && until - last < lease / 8);
-        if !is_near && self.send(Message::Until(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX)), &[]) {
-            self.until = Some(until);
+    pub fn renew_lease(&mut self, lease_end: Duration, lease: Duration) {
+        let is_near = self.lease_end.is_some_and(|last| last <= lease_end && lease_end - last < lease / 8);
+        if !is_near
+            && self.send(Message::LeaseEnd(u64::try_from(lease_end.as_nanos()).unwrap_or(u64::MAX)), &[])
+        {
+            self.lease_end = Some(lease_end);
         }
     }
 
-    fn send(&mut self, message: Message, with: &[BorrowedFd<'_>]) -> bool {
-        let Some((socket, _)) = &self.running else { return false };
-        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut beside = SendAncillaryBuffer::new(&mut space);
-        if !with.is_empty() {
-            beside.push(SendAncillaryMessage::ScmRights(with));
+    fn send(&mut self, message: Message, sockets: &[BorrowedFd<'_>]) -> bool {
+        let Some((socket, _)) = &self.process else { return false };
+        let mut ancillary_buffer = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut ancillary_buffer);
+        if !sockets.is_empty() {
+            ancillary.push(SendAncillaryMessage::ScmRights(sockets));
         }
-        let sent = sendmsg(socket, &[io::IoSlice::new(&message.pack())], &mut beside, SendFlags::NOSIGNAL);
-        match sent {
+        let result =
+            sendmsg(socket, &[io::IoSlice::new(&message.encode())], &mut ancillary, SendFlags::NOSIGNAL);
+        match result {
             Ok(_) => {
-                self.stuck = None;
+                self.stalled_since = None;
                 true
             }
             Err(rustix::io::Errno::AGAIN) => {
-                if self.stuck.get_or_insert_with(Instant::now).elapsed() > AGAIN {
+                if self.stalled_since.get_or_insert_with(Instant::now).elapsed() > RESTART_INTERVAL {
                     self.kill();
                 }
                 false
@@ -181,7 +193,7 @@ impl Watchdog {
 
     /// Kills the watchdog if it still runs, and reaps it.
     fn kill(&mut self) {
-        if let Some((_, mut child)) = self.running.take() {
+        if let Some((_, mut child)) = self.process.take() {
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -192,11 +204,11 @@ impl Drop for Watchdog {
     /// The agent stops, and has freed all sockets itself.
     fn drop(&mut self) {
         if self.send(Message::Stop, &[])
-            && let Some((socket, mut child)) = self.running.take()
+            && let Some((socket, mut child)) = self.process.take()
         {
             drop(socket);
             let began = Instant::now();
-            while matches!(child.try_wait(), Ok(None)) && began.elapsed() < PATIENCE {
+            while matches!(child.try_wait(), Ok(None)) && began.elapsed() < EXIT_TIMEOUT {
                 std::thread::sleep(Duration::from_millis(5));
             }
             let _ = child.kill();
@@ -215,36 +227,37 @@ pub fn run(
     agent: OwnedFd,
     local_socket: &Path,
     interfaces: &[u32],
-    stop: impl Fn() -> bool,
+    should_stop: impl Fn() -> bool,
 ) -> io::Result<()> {
     socket::raise_file_limit();
-    let mut held: BTreeMap<u64, OwnedFd> = BTreeMap::new();
-    let mut until: Option<Duration> = None;
+    let mut sockets: BTreeMap<u64, OwnedFd> = BTreeMap::new();
+    let mut lease_end: Option<Duration> = None;
     let mut agent = Some(agent);
     loop {
-        if agent.is_none() && stop() {
-            until = until.map(|until| until.min(now() + GRACE));
+        if agent.is_none() && should_stop() {
+            lease_end = lease_end.map(|until| until.min(monotonic_now() + SIGNAL_GRACE));
         }
-        let left = until.map(|until| until.saturating_sub(now()));
-        let is_over = left.is_none_or(|left| left.is_zero());
+        let remaining = lease_end.map(|until| until.saturating_sub(monotonic_now()));
+        let has_lease_ended = remaining.is_none_or(|left| left.is_zero());
         let Some(open) = &agent else {
-            if is_over {
-                free(&held);
-                return free_datagrams(local_socket, interfaces);
+            if has_lease_ended {
+                remove_rates(&sockets);
+                return remove_udp_limits(local_socket, interfaces);
             }
-            std::thread::sleep(left.unwrap_or(LOOK).min(LOOK));
+            std::thread::sleep(remaining.unwrap_or(SIGNAL_CHECK_INTERVAL).min(SIGNAL_CHECK_INTERVAL));
             continue;
         };
         // A renewal that is queued counts, also if the lease has ended meanwhile. Rounded up, so that it has after the timeout.
-        let left = left.map(|left| if left.is_zero() { left } else { left + Duration::from_millis(1) });
-        let timeout = left.map_or(PollTimeout::NONE, |left| {
+        let remaining =
+            remaining.map(|left| if left.is_zero() { left } else { left + Duration::from_millis(1) });
+        let timeout = remaining.map_or(PollTimeout::NONE, |left| {
             PollTimeout::try_from(left.min(Duration::from_secs(60))).unwrap_or(PollTimeout::MAX)
         });
-        let mut wait = [PollFd::new(open.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut wait, timeout) {
-            Ok(0) if is_over => {
-                free(&held);
-                until = None;
+        let mut poll_fds = [PollFd::new(open.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut poll_fds, timeout) {
+            Ok(0) if has_lease_ended => {
+                remove_rates(&sockets);
+                lease_end = None;
                 continue;
             }
             Ok(0) | Err(nix::Error::EINTR) => continue,
@@ -252,15 +265,15 @@ pub fn run(
             Err(error) => return Err(error.into()),
         }
         match receive(open)? {
-            Some((Message::Hold(number), Some(socket))) => drop(held.insert(number, socket)),
+            Some((Message::Hold(number), Some(socket))) => drop(sockets.insert(number, socket)),
             // No free file descriptor: this socket keeps its rate if the agent dies.
             Some((Message::Hold(_), None)) => {}
             Some((Message::Release(number), _)) => {
-                if let Some(socket) = held.remove(&number) {
+                if let Some(socket) = sockets.remove(&number) {
                     socket::close(socket);
                 }
             }
-            Some((Message::Until(time), _)) => until = Some(Duration::from_nanos(time)),
+            Some((Message::LeaseEnd(time), _)) => lease_end = Some(Duration::from_nanos(time)),
             Some((Message::Stop, _)) => return Ok(()),
             None => agent = None,
         }
@@ -268,20 +281,20 @@ pub fn run(
 }
 
 /// Removes the rates of sockets. Setting that of a closed connection fails, which does no harm.
-fn free(held: &BTreeMap<u64, OwnedFd>) {
-    held.values().for_each(|held| drop(socket::pace(held, None)));
+fn remove_rates(sockets: &BTreeMap<u64, OwnedFd>) {
+    sockets.values().for_each(|held| drop(socket::set_pacing_rate(held, None)));
 }
 
 /// Ends the rates of UDP flows, unless another agent runs, to which the interfaces belong now.
-fn free_datagrams(local_socket: &Path, interfaces: &[u32]) -> io::Result<()> {
-    let is_succeeded = SocketAddrUnix::new(local_socket).is_ok_and(|address| {
+fn remove_udp_limits(local_socket: &Path, interfaces: &[u32]) -> io::Result<()> {
+    let has_successor = SocketAddrUnix::new(local_socket).is_ok_and(|address| {
         let socket = net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None);
         socket.is_ok_and(|socket| net::connect(&socket, &address).is_ok())
     });
     for interface in
-        interfaces.iter().filter(|_| !is_succeeded).filter_map(|&index| Interface::with_index(index))
+        interfaces.iter().filter(|_| !has_successor).filter_map(|&index| Interface::from_index(index))
     {
-        interface.drop_flow_filters().map_err(io::Error::other)?;
+        interface.delete_flow_filters().map_err(io::Error::other)?;
     }
     Ok(())
 }
@@ -289,10 +302,10 @@ fn free_datagrams(local_socket: &Path, interfaces: &[u32]) -> io::Result<()> {
 /// The next message, and the socket that came with it; none after the agent's death.
 fn receive(agent: &OwnedFd) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
     let mut bytes = [0; 16];
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut beside = RecvAncillaryBuffer::new(&mut space);
-    let mut parts = [io::IoSliceMut::new(&mut bytes)];
-    let length = match recvmsg(agent, &mut parts, &mut beside, RecvFlags::CMSG_CLOEXEC) {
+    let mut ancillary_buffer = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut ancillary_buffer);
+    let mut buffers = [io::IoSliceMut::new(&mut bytes)];
+    let length = match recvmsg(agent, &mut buffers, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
         Ok(message) => message.bytes,
         // The agent was killed with unread messages in its queue.
         Err(rustix::io::Errno::CONNRESET) => return Ok(None),
@@ -301,15 +314,15 @@ fn receive(agent: &OwnedFd) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
     if length == 0 {
         return Ok(None);
     }
-    let rights = |part| match part {
+    let rights = |item| match item {
         RecvAncillaryMessage::ScmRights(sockets) => Some(sockets),
         _ => None,
     };
-    let socket = beside.drain().filter_map(rights).flatten().next();
-    let message = Message::unpack(&bytes[..length]);
-    let wrong =
+    let socket = ancillary.drain().filter_map(rights).flatten().next();
+    let message = Message::decode(&bytes[..length]);
+    let invalid_message =
         || io::Error::new(ErrorKind::InvalidData, "expected messages of an agent on the standard input");
-    message.map(|message| Some((message, socket))).ok_or_else(wrong)
+    message.map(|message| Some((message, socket))).ok_or_else(invalid_message)
 }
 
 #[cfg(test)]
@@ -318,12 +331,13 @@ mod tests {
 
     #[test]
     fn messages_survive_the_socket_and_others_are_refused() {
-        for message in [Message::Hold(7), Message::Release(u64::MAX), Message::Until(1 << 40), Message::Stop]
+        for message in
+            [Message::Hold(7), Message::Release(u64::MAX), Message::LeaseEnd(1 << 40), Message::Stop]
         {
-            assert_eq!(Message::unpack(&message.pack()), Some(message));
+            assert_eq!(Message::decode(&message.encode()), Some(message));
         }
         for bytes in [&b""[..], b"h", b"x12345678", b"h1234567", b"h123456789"] {
-            assert_eq!(Message::unpack(bytes), None, "{bytes:?}");
+            assert_eq!(Message::decode(bytes), None, "{bytes:?}");
         }
     }
 }

@@ -6,13 +6,13 @@ use std::path::Path;
 use serde::Deserialize;
 use weir_core::units::Rate;
 
-use super::actual::ParseError;
+use super::actual_queues::ParseError;
 use super::interface::{Interface, QueueError};
-use crate::batch::ask;
-use crate::htb::PAYLOAD;
+use crate::batch::run_tool;
+use crate::htb::PAYLOAD_BYTES;
 
 /// Headers of IP and TCP with time stamps.
-const IP_AND_TCP: u32 = 52;
+const IP_AND_TCP_HEADER_BYTES: u32 = 52;
 
 /// An interface that exists, as the kernel reports it.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,26 +51,26 @@ impl Device {
     /// # Errors
     /// If no interface has the name, or `ip` prints something unexpected.
     pub fn read(name: &Interface) -> Result<Device, QueueError> {
-        let text = ask("ip", &["-d", "-j", "link", "show", "dev", &name.to_string()])?;
+        let text = run_tool("ip", &["-d", "-j", "link", "show", "dev", &name.to_string()])?;
         let mut device = Device::parse(&text)?;
-        let address = link(&text)?.address;
+        let address = parse_link(&text)?.address;
         let folder = Path::new("/sys/class/net").join(name.to_string());
-        device.speed = speed(&folder, &device, &address);
+        device.speed = read_speed(&folder, &device, &address);
         device.is_physical = device.speed.is_some() && folder.join("device").exists();
         Ok(device)
     }
 
     /// From what `ip -d -j link show dev NAME` prints.
     fn parse(text: &str) -> Result<Device, ParseError> {
-        let link = link(text)?;
-        let name = link.ifname.parse().map_err(|_| wrong(text))?;
-        let by_offload = link.gso_max_segs.min(link.gso_max_size.div_ceil(PAYLOAD));
-        let by_mtu = link.mtu.saturating_sub(IP_AND_TCP).div_ceil(PAYLOAD);
-        let has = |flag: &str| link.flags.iter().any(|known| known == flag);
+        let link = parse_link(text)?;
+        let name = link.ifname.parse().map_err(|_| parse_error(text))?;
+        let by_offload = link.gso_max_segs.min(link.gso_max_size.div_ceil(PAYLOAD_BYTES));
+        let by_mtu = link.mtu.saturating_sub(IP_AND_TCP_HEADER_BYTES).div_ceil(PAYLOAD_BYTES);
+        let has_flag = |flag: &str| link.flags.iter().any(|known| known == flag);
         Ok(Device {
             index: link.ifindex,
             name,
-            is_up: has("UP") && has("LOWER_UP"),
+            is_up: has_flag("UP") && has_flag("LOWER_UP"),
             mtu: link.mtu,
             segments: by_offload.max(by_mtu).max(1),
             speed: None,
@@ -79,12 +79,12 @@ impl Device {
     }
 }
 
-fn link(text: &str) -> Result<Link, ParseError> {
-    let links: Vec<Link> = serde_json::from_str(text).map_err(|_| wrong(text))?;
-    links.into_iter().next().ok_or_else(|| wrong(text))
+fn parse_link(text: &str) -> Result<Link, ParseError> {
+    let links: Vec<Link> = serde_json::from_str(text).map_err(|_| parse_error(text))?;
+    links.into_iter().next().ok_or_else(|| parse_error(text))
 }
 
-fn wrong(text: &str) -> ParseError {
+fn parse_error(text: &str) -> ParseError {
     ParseError {
         line: text.chars().take(200).collect(),
         expected: "a link with its name, flags, mtu, gso_max_size and gso_max_segs",
@@ -93,13 +93,14 @@ fn wrong(text: &str) -> ParseError {
 
 /// Reads the speed in a folder of `/sys/class/net`, if it describes the same interface: `/sys` may belong to another network
 /// namespace, whose interfaces can have the same name and number but not the same address.
-fn speed(folder: &Path, device: &Device, address: &str) -> Option<Rate> {
-    let read = |file: &str| fs::read_to_string(folder.join(file)).ok().map(|text| text.trim().to_owned());
-    if read("ifindex")? != device.index.to_string() || read("address")? != address {
+fn read_speed(folder: &Path, device: &Device, address: &str) -> Option<Rate> {
+    let read_file =
+        |file: &str| fs::read_to_string(folder.join(file)).ok().map(|text| text.trim().to_owned());
+    if read_file("ifindex")? != device.index.to_string() || read_file("address")? != address {
         return None;
     }
     // In Mbit/s; -1 if the driver does not report one.
-    let megabits: f64 = read("speed")?.parse().ok()?;
+    let megabits: f64 = read_file("speed")?.parse().ok()?;
     Rate::new(megabits * 1e6 / 8.0).filter(|rate| rate.get() > 0.0)
 }
 
@@ -107,7 +108,7 @@ fn speed(folder: &Path, device: &Device, address: &str) -> Option<Rate> {
 mod tests {
     use super::*;
 
-    fn printed(flags: &str, mtu: u32, size: u32, segments: u32) -> String {
+    fn ip_link_output(flags: &str, mtu: u32, size: u32, segments: u32) -> String {
         format!(
             r#"[{{"ifindex":7,"ifname":"eth0","address":"02:00:00:00:00:01","flags":[{flags}],"mtu":{mtu},"gso_max_size":{size},"gso_max_segs":{segments}}}]"#
         )
@@ -115,7 +116,7 @@ mod tests {
 
     #[test]
     fn an_interface_is_up_with_a_carrier_only() {
-        let is_up = |flags| Device::parse(&printed(flags, 1500, 65536, 65535)).unwrap().is_up;
+        let is_up = |flags| Device::parse(&ip_link_output(flags, 1500, 65536, 65535)).unwrap().is_up;
         assert!(is_up(r#""BROADCAST","UP","LOWER_UP""#));
         assert!(!is_up(r#""NO-CARRIER","BROADCAST","UP""#));
         assert!(!is_up(r#""BROADCAST""#));
@@ -123,7 +124,8 @@ mod tests {
 
     #[test]
     fn segments_cover_the_largest_packet_before_and_after_offload() {
-        let segments = |mtu, size, count| Device::parse(&printed("", mtu, size, count)).unwrap().segments;
+        let segments =
+            |mtu, size, count| Device::parse(&ip_link_output("", mtu, size, count)).unwrap().segments;
         assert_eq!(segments(1500, 65536, 65535), 46);
         assert_eq!(segments(1500, 65536, 1), 1);
         assert_eq!(segments(9000, 65536, 1), 7);
@@ -139,12 +141,12 @@ mod tests {
 
     #[test]
     fn speed_is_read_from_the_same_interface_only() {
-        let place = tempfile::tempdir().unwrap();
-        let device = Device::parse(&printed("", 1500, 65536, 65535)).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let device = Device::parse(&ip_link_output("", 1500, 65536, 65535)).unwrap();
         let write = |file: &str, text: &str| {
-            fs::write(place.path().join(file), text).unwrap();
+            fs::write(folder.path().join(file), text).unwrap();
         };
-        let read = || speed(place.path(), &device, "02:00:00:00:00:01");
+        let read = || read_speed(folder.path(), &device, "02:00:00:00:00:01");
         assert_eq!(read(), None);
         write("ifindex", "7\n");
         write("address", "02:00:00:00:00:01\n");

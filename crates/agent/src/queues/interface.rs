@@ -12,16 +12,16 @@ use std::str::FromStr;
 use nix::net::if_::{if_indextoname, if_nametoindex};
 use serde::{Deserialize, Serialize};
 
-use super::actual::{Actual, ParseError, Root};
+use super::actual_queues::{ActualQueues, ParseError, RootQdisc};
 use super::change::{Change, changes};
-use super::desired::{Desired, DesiredError};
+use super::desired_queues::{DesiredError, DesiredQueues};
 use super::ids;
-use crate::batch::{BatchError, ask, feed};
+use crate::batch::{BatchError, run_batch, run_tool};
 use crate::namespace;
 
 /// Where previous roots are recorded. The system empties this folder when it boots, which also deletes the agent's queues. No bed of the
 /// testbed can have this name.
-const PLACE: &str = "/run/weir/agent-queues";
+const RECORD_FOLDER: &str = "/run/weir/agent-queues";
 
 /// Why queues could not be read or changed.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +40,7 @@ pub enum QueueError {
         "{interface} has a root queue `{kind}` of another process, which the agent cannot restore: expected the kernel's default, \
          pfifo or bfifo; help: `tc qdisc del dev {interface} root` removes it"
     )]
-    Root {
+    ForeignRoot {
         /// The interface.
         interface: Interface,
         /// The kind of the root queueing discipline.
@@ -65,9 +65,9 @@ impl FromStr for Interface {
 
     fn from_str(text: &str) -> Result<Interface, String> {
         // The kernel accepts more, but the name is one word on the command lines of `ip` and `tc`.
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '@');
-        let first = text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
-        if first && text.len() < 16 && text.chars().all(plain) {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '@');
+        let has_allowed_start = text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+        if has_allowed_start && text.len() < 16 && text.chars().all(is_allowed) {
             return Ok(Interface(text.to_owned()));
         }
         Err(format!(
@@ -84,7 +84,7 @@ impl fmt::Display for Interface {
 
 /// Which root queueing disciplines of other processes the agent may replace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Replace {
+pub enum ReplaceableRoots {
     /// Those that [`Interface::restore`] can set up again: the kernel's default, `pfifo` and `bfifo`.
     Restorable,
     /// The kernel's default only. A queueing discipline that appears in place of the agent's is another process's decision.
@@ -94,7 +94,7 @@ pub enum Replace {
 /// The recorded root queueing discipline from before the agent's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Remembered {
+pub enum PreviousRoot {
     /// The kernel's default, which the kernel sets up again when the agent's root is deleted.
     Default,
     /// A FIFO.
@@ -109,7 +109,7 @@ pub enum Remembered {
 }
 
 #[derive(Deserialize)]
-struct Rooted {
+struct InterfaceQdisc {
     dev: String,
     handle: String,
     #[serde(default)]
@@ -123,7 +123,7 @@ impl Interface {
     }
 
     /// The present name of the interface with a number; none if it does not exist, or `tc` does not accept its name.
-    pub fn with_index(index: u32) -> Option<Interface> {
+    pub fn from_index(index: u32) -> Option<Interface> {
         if_indextoname(index).ok()?.to_str().ok()?.parse().ok()
     }
 
@@ -131,26 +131,27 @@ impl Interface {
     ///
     /// # Errors
     /// If `tc` fails, or prints something unexpected.
-    pub fn read(&self) -> Result<Actual, QueueError> {
+    pub fn read_queues(&self) -> Result<ActualQueues, QueueError> {
         let dev = self.0.as_str();
-        let qdiscs = ask("tc", &["-j", "qdisc", "show", "dev", dev])?;
-        let ours = Actual::parse(&qdiscs, "", "")?.root == Root::Ours;
-        if !ours {
-            return Ok(Actual::parse(&qdiscs, "", "")?);
+        let qdiscs = run_tool("tc", &["-j", "qdisc", "show", "dev", dev])?;
+        let is_agent_root = ActualQueues::parse(&qdiscs, "", "")?.root == RootQdisc::Agent;
+        if !is_agent_root {
+            return Ok(ActualQueues::parse(&qdiscs, "", "")?);
         }
-        let classes = ask("tc", &["-d", "class", "show", "dev", dev])?;
-        let filters = ask("tc", &["filter", "show", "dev", dev, "parent", &format!("{:x}:", ids::ROOT)])?;
-        Ok(Actual::parse(&qdiscs, &classes, &filters)?)
+        let classes = run_tool("tc", &["-d", "class", "show", "dev", dev])?;
+        let filters =
+            run_tool("tc", &["filter", "show", "dev", dev, "parent", &format!("{:x}:", ids::ROOT_HANDLE)])?;
+        Ok(ActualQueues::parse(&qdiscs, &classes, &filters)?)
     }
 
     /// Returns the `tc` commands that [`Interface::reconcile`] would run, one per line. Changes nothing.
     ///
     /// # Errors
     /// If `tc` fails or prints something unexpected, or the root queueing discipline cannot be restored.
-    pub fn commands(&self, desired: &Desired) -> Result<String, QueueError> {
-        let actual = self.read()?;
-        self.before(&actual.root, Replace::Restorable)?;
-        let command = |change: &Change| format!("tc {}\n", change.line(&self.0));
+    pub fn tc_commands(&self, desired: &DesiredQueues) -> Result<String, QueueError> {
+        let actual = self.read_queues()?;
+        self.previous_root(&actual.root, ReplaceableRoots::Restorable)?;
+        let command = |change: &Change| format!("tc {}\n", change.tc_line(&self.0));
         Ok(changes(desired, &actual).iter().map(command).collect())
     }
 
@@ -159,20 +160,24 @@ impl Interface {
     /// # Errors
     /// If the root queueing discipline could not be restored, which leaves it unmodified; or if `ip` or `tc` fails, or a file cannot be
     /// written. Some changes may have been applied; the next call applies the rest.
-    pub fn reconcile(&self, desired: &Desired, replace: Replace) -> Result<Vec<Change>, QueueError> {
-        let one = lock()?;
-        let actual = self.read()?;
-        let known = self.file()?.exists();
-        let replace = if known { Replace::KernelDefault } else { replace };
-        let before = self.before(&actual.root, replace)?;
+    pub fn reconcile(
+        &self,
+        desired: &DesiredQueues,
+        replace: ReplaceableRoots,
+    ) -> Result<Vec<Change>, QueueError> {
+        let lock = lock_records()?;
+        let actual = self.read_queues()?;
+        let has_record = self.record_path()?.exists();
+        let replace = if has_record { ReplaceableRoots::KernelDefault } else { replace };
+        let previous = self.previous_root(&actual.root, replace)?;
         let list = changes(desired, &actual);
         // A record from before the agent's first configuration stays when the agent restores its queues.
-        if let Some(before) = before.filter(|_| !known) {
-            self.remember(&before)?;
+        if let Some(previous) = previous.filter(|_| !has_record) {
+            self.write_record(&previous)?;
         }
         if !list.is_empty() {
-            let lines: String = list.iter().map(|change| format!("{}\n", change.line(&self.0))).collect();
-            batch(&lines, &one)?;
+            let lines: String = list.iter().map(|change| format!("{}\n", change.tc_line(&self.0))).collect();
+            run_tc_batch(&lines, &lock)?;
         }
         Ok(list)
     }
@@ -181,13 +186,13 @@ impl Interface {
     ///
     /// # Errors
     /// If the folder of records cannot be created or locked, or `tc` cannot be run. It is no error if no such filter exists.
-    pub fn drop_flow_filters(&self) -> Result<(), QueueError> {
-        let one = lock()?;
-        if self.read()?.root == Root::Ours {
-            let (dev, parent, preference) = (&self.0, ids::ROOT, ids::BY_FLOW);
+    pub fn delete_flow_filters(&self) -> Result<(), QueueError> {
+        let lock = lock_records()?;
+        if self.read_queues()?.root == RootQdisc::Agent {
+            let (dev, parent, preference) = (&self.0, ids::ROOT_HANDLE, ids::FLOW_FILTER_PREF);
             let line = format!("filter del dev {dev} parent {parent:x}: protocol ip prio {preference}\n");
             // The command fails if no such filter exists.
-            let _ = batch(&line, &one);
+            let _ = run_tc_batch(&line, &lock);
         }
         Ok(())
     }
@@ -197,55 +202,61 @@ impl Interface {
     /// # Errors
     /// If `tc` fails, or a record cannot be deleted.
     pub fn restore(&self) -> Result<bool, QueueError> {
-        let one = lock()?;
-        self.put_back(&one)
+        let lock = lock_records()?;
+        self.restore_locked(&lock)
     }
 
-    fn put_back(&self, one: &File) -> Result<bool, QueueError> {
-        let path = self.file()?;
-        let ours = self.read()?.root == Root::Ours;
-        if ours {
+    fn restore_locked(&self, lock: &File) -> Result<bool, QueueError> {
+        let path = self.record_path()?;
+        let is_agent_root = self.read_queues()?.root == RootQdisc::Agent;
+        if is_agent_root {
             let dev = &self.0;
             // A missing or malformed record must not prevent the removal of the agent's queues.
-            let before = fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok());
-            let line = match before {
-                Some(Remembered::Fifo { kind, handle, limit }) => {
+            let previous = fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok());
+            let line = match previous {
+                Some(PreviousRoot::Fifo { kind, handle, limit }) => {
                     format!("qdisc replace dev {dev} root handle {handle:x}: {kind} limit {limit}\n")
                 }
-                Some(Remembered::Default) | None => format!("qdisc del dev {dev} root\n"),
+                Some(PreviousRoot::Default) | None => format!("qdisc del dev {dev} root\n"),
             };
-            batch(&line, one)?;
+            run_tc_batch(&line, lock)?;
         }
-        forget(&path)?;
-        Ok(ours)
+        delete_record(&path)?;
+        Ok(is_agent_root)
     }
 
     /// The root to record before the agent's replaces it; none if it is the agent's already.
-    fn before(&self, root: &Root, replace: Replace) -> Result<Option<Remembered>, QueueError> {
+    fn previous_root(
+        &self,
+        root: &RootQdisc,
+        replace: ReplaceableRoots,
+    ) -> Result<Option<PreviousRoot>, QueueError> {
         match root.clone() {
-            Root::Ours => Ok(None),
-            Root::Default => Ok(Some(Remembered::Default)),
-            Root::Fifo { kind, handle, limit } if replace == Replace::Restorable => {
-                Ok(Some(Remembered::Fifo { kind, handle, limit }))
+            RootQdisc::Agent => Ok(None),
+            RootQdisc::KernelDefault => Ok(Some(PreviousRoot::Default)),
+            RootQdisc::Fifo { kind, handle, limit } if replace == ReplaceableRoots::Restorable => {
+                Ok(Some(PreviousRoot::Fifo { kind, handle, limit }))
             }
-            Root::Fifo { kind, .. } | Root::Other(kind) => {
-                Err(QueueError::Root { interface: self.clone(), kind })
+            RootQdisc::Fifo { kind, .. } | RootQdisc::Other(kind) => {
+                Err(QueueError::ForeignRoot { interface: self.clone(), kind })
             }
         }
     }
 
     /// Writes the record atomically, before any change.
-    fn remember(&self, before: &Remembered) -> Result<(), QueueError> {
-        let path = self.file()?;
-        let new = path.with_extension("new");
-        let text = serde_json::to_vec(before).map_err(|error| file(&path, error.into()))?;
-        fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).map_err(|error| file(&path, error))
+    fn write_record(&self, previous: &PreviousRoot) -> Result<(), QueueError> {
+        let path = self.record_path()?;
+        let temporary = path.with_extension("new");
+        let text = serde_json::to_vec(previous).map_err(|error| file_error(&path, error.into()))?;
+        fs::write(&temporary, text)
+            .and_then(|()| fs::rename(&temporary, &path))
+            .map_err(|error| file_error(&path, error))
     }
 
     /// The file is named by the interface's number, which stays when the interface is renamed, and by the namespace, since numbers repeat.
-    fn file(&self) -> Result<PathBuf, QueueError> {
-        let number = self.index().unwrap_or(0);
-        Ok(Path::new(PLACE).join(format!("{}{number}.json", prefix()?)))
+    fn record_path(&self) -> Result<PathBuf, QueueError> {
+        let index = self.index().unwrap_or(0);
+        Ok(Path::new(RECORD_FOLDER).join(format!("{}{index}.json", record_prefix()?)))
     }
 }
 
@@ -254,70 +265,70 @@ impl Interface {
 /// # Errors
 /// If `tc` fails, or a record cannot be read or deleted.
 pub fn cleanup() -> Result<Vec<Interface>, QueueError> {
-    let text = ask("tc", &["-j", "qdisc", "show"])?;
-    let all: Vec<Rooted> = serde_json::from_str(&text).map_err(|_| ParseError {
+    let text = run_tool("tc", &["-j", "qdisc", "show"])?;
+    let qdiscs: Vec<InterfaceQdisc> = serde_json::from_str(&text).map_err(|_| ParseError {
         line: text.chars().take(200).collect(),
         expected: "a JSON array of queues, each with its interface",
     })?;
-    let root = format!("{:x}:", ids::ROOT);
-    let ours = all.into_iter().filter(|queue| queue.root && queue.handle == root);
-    let one = lock()?;
-    let mut done = Vec::new();
-    for queue in ours {
+    let root = format!("{:x}:", ids::ROOT_HANDLE);
+    let agent_roots = qdiscs.into_iter().filter(|queue| queue.root && queue.handle == root);
+    let lock = lock_records()?;
+    let mut restored = Vec::new();
+    for queue in agent_roots {
         let interface = Interface(queue.dev);
-        if interface.put_back(&one)? {
-            done.push(interface);
+        if interface.restore_locked(&lock)? {
+            restored.push(interface);
         }
     }
     // The other records are of interfaces that were deleted, or restored by another process.
-    let (place, prefix) = (Path::new(PLACE), prefix()?);
-    for entry in fs::read_dir(place).map_err(|error| file(place, error))? {
-        let path = entry.map_err(|error| file(place, error))?.path();
+    let (folder, prefix) = (Path::new(RECORD_FOLDER), record_prefix()?);
+    for entry in fs::read_dir(folder).map_err(|error| file_error(folder, error))? {
+        let path = entry.map_err(|error| file_error(folder, error))?.path();
         if path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&prefix)) {
-            forget(&path)?;
+            delete_record(&path)?;
         }
     }
-    Ok(done)
+    Ok(restored)
 }
 
 /// The prefix of this namespace's files: the cookie of the namespace, so that a record never applies to a later namespace. Kernels before
 /// 5.14 have no cookies; there it is the inode number, which a later namespace can have as well.
-fn prefix() -> Result<String, QueueError> {
+fn record_prefix() -> Result<String, QueueError> {
     if let Ok(cookie) = namespace::cookie() {
         return Ok(format!("c{cookie}-"));
     }
     let path = Path::new("/proc/thread-self/ns/net");
-    let number = fs::metadata(path).map_err(|error| file(path, error))?.ino();
-    Ok(format!("{number}-"))
+    let inode = fs::metadata(path).map_err(|error| file_error(path, error))?.ino();
+    Ok(format!("{inode}-"))
 }
 
 /// Locks the folder of records until the returned file is closed, so that only one process changes queues.
-fn lock() -> Result<File, QueueError> {
-    let place = Path::new(PLACE);
-    let failed = |error| file(place, error);
-    fs::create_dir_all(place).map_err(failed)?;
-    let folder = File::open(place).map_err(failed)?;
-    folder.lock().map_err(failed)?;
+fn lock_records() -> Result<File, QueueError> {
+    let path = Path::new(RECORD_FOLDER);
+    let to_error = |error| file_error(path, error);
+    fs::create_dir_all(path).map_err(to_error)?;
+    let folder = File::open(path).map_err(to_error)?;
+    folder.lock().map_err(to_error)?;
     Ok(folder)
 }
 
-fn forget(path: &Path) -> Result<(), QueueError> {
+fn delete_record(path: &Path) -> Result<(), QueueError> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file(path, error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error(path, error)),
         _ => Ok(()),
     }
 }
 
-fn batch(lines: &str, one: &File) -> Result<(), QueueError> {
+fn run_tc_batch(lines: &str, lock: &File) -> Result<(), QueueError> {
     let mut command = Command::new("tc");
     // A separate process group: Ctrl-C waits for the end of the batch instead of leaving it half applied. If this process is killed, the
     // batch continues, and the next process has to wait for its end. The batch therefore holds the lock, in place of its standard output,
     // which it does not use.
-    let held = one.try_clone().map_err(|error| file(Path::new(PLACE), error))?;
-    command.process_group(0).stdout(held);
-    Ok(feed(command, "tc", String::new, lines)?)
+    let lock_copy = lock.try_clone().map_err(|error| file_error(Path::new(RECORD_FOLDER), error))?;
+    command.process_group(0).stdout(lock_copy);
+    Ok(run_batch(command, "tc", String::new, lines)?)
 }
 
-fn file(path: &Path, error: io::Error) -> QueueError {
+fn file_error(path: &Path, error: io::Error) -> QueueError {
     QueueError::File { path: path.display().to_string(), error }
 }

@@ -15,12 +15,12 @@ use crate::queues::ids;
 
 /// A class of traffic. Each port maps the mark of a class to one of its queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Class(u8);
+pub struct TrafficClass(u8);
 
-impl Class {
+impl TrafficClass {
     /// The class with this mark (DSCP), 1 to 63; none for other numbers.
-    pub const fn new(mark: u8) -> Option<Class> {
-        if mark >= 1 && mark as usize <= MAX_SERVICES { Some(Class(mark)) } else { None }
+    pub const fn new(mark: u8) -> Option<TrafficClass> {
+        if mark >= 1 && mark as usize <= MAX_SERVICES { Some(TrafficClass(mark)) } else { None }
     }
 
     /// The mark (DSCP).
@@ -30,18 +30,18 @@ impl Class {
 
     /// The priority (`skb->priority`) of the class's packets on their way to the interface.
     pub const fn priority(self) -> u32 {
-        FIRST + self.0 as u32 - 1
+        FIRST_PRIORITY + self.0 as u32 - 1
     }
 }
 
 /// The priority of the first class.
-pub(super) const FIRST: u32 = (ids::ROOT as u32) << 16 | ids::MARKS as u32;
+pub(super) const FIRST_PRIORITY: u32 = (ids::ROOT_HANDLE as u32) << 16 | ids::FIRST_MARK_PRIORITY as u32;
 
-impl FromStr for Class {
+impl FromStr for TrafficClass {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Class, String> {
-        let mark = text.parse().ok().and_then(Class::new);
+    fn from_str(text: &str) -> Result<TrafficClass, String> {
+        let mark = text.parse().ok().and_then(TrafficClass::new);
         mark.ok_or_else(|| format!("class `{text}`: expected a whole number from 1 to {MAX_SERVICES}"))
     }
 }
@@ -57,14 +57,14 @@ pub struct Rule {
     /// The TCP or UDP port, at either end, if the application is a port. It applies to packets that no cgroup has a class for.
     pub port: Option<u16>,
     /// The class of all packets; none if orders set it.
-    pub class: Option<Class>,
+    pub class: Option<TrafficClass>,
 }
 
 /// The number of the root cgroup.
-const ROOT: u64 = 1;
+const ROOT_CGROUP_ID: u64 = 1;
 
 /// The prefix of a rule for a port.
-const PORT: &str = "port/";
+const PORT_PREFIX: &str = "port/";
 
 impl FromStr for Rule {
     type Err = String;
@@ -80,12 +80,12 @@ impl FromStr for Rule {
                 "`{text}`: expected NAME=CGROUP or NAME=CGROUP:CLASS, as in web=system.slice/web:2, or a port, as in web=port/8080:2"
             )
         })?;
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-        if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+        if name.is_empty() || name.len() > 64 || !name.chars().all(is_allowed) {
             return Err(format!("name `{name}`: expected 1 to 64 letters, digits, `_`, `-` or `.`"));
         }
         let class = class.map(str::parse).transpose()?;
-        let port = cgroup.strip_prefix(PORT).map(|port| {
+        let port = cgroup.strip_prefix(PORT_PREFIX).map(|port| {
             let number = port.parse::<u16>().ok().filter(|&number| number > 0);
             number.ok_or_else(|| format!("port `{port}`: expected a whole number from 1 to 65535"))
         });
@@ -99,7 +99,7 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.port {
             None => write!(f, "{}={}", self.name, self.cgroup.display())?,
-            Some(port) => write!(f, "{}={PORT}{port}", self.name)?,
+            Some(port) => write!(f, "{}={PORT_PREFIX}{port}", self.name)?,
         }
         self.class.map_or(Ok(()), |class| write!(f, ":{}", class.mark()))
     }
@@ -121,33 +121,33 @@ pub(super) struct Cgroup {
 
 impl Cgroup {
     /// Opens the cgroup of an application.
-    pub fn of(rule: &Rule) -> Result<Cgroup, TrafficError> {
+    pub fn open_for(rule: &Rule) -> Result<Cgroup, TrafficError> {
         let cgroup = Cgroup::open(&rule.cgroup)?;
-        if rule.port.is_some() && cgroup.id != ROOT {
-            let why = "expected the root of all cgroups, since an application is a port; inside a container it may be another";
-            return Err(TrafficError::file(&cgroup.path, io::Error::other(why)));
+        if rule.port.is_some() && cgroup.id != ROOT_CGROUP_ID {
+            let message = "expected the root of all cgroups, since an application is a port; inside a container it may be another";
+            return Err(TrafficError::file(&cgroup.path, io::Error::other(message)));
         }
-        let id = rule.port.map_or(cgroup.id, |port| u64::from(port) << 48 | ROOT);
+        let id = rule.port.map_or(cgroup.id, |port| u64::from(port) << 48 | ROOT_CGROUP_ID);
         Ok(Cgroup { id, port: rule.port, ..cgroup })
     }
 
     fn open(path: &Path) -> Result<Cgroup, TrafficError> {
-        let failed = |error| TrafficError::file(path, error);
-        let whole = match path.is_absolute() {
+        let to_error = |error| TrafficError::file(path, error);
+        let full_path = match path.is_absolute() {
             true => path.to_owned(),
-            false => cgroups()?.join(path),
+            false => find_cgroup_root()?.join(path),
         };
-        let whole = whole.canonicalize().map_err(|error| TrafficError::file(&whole, error))?;
-        let folder = File::open(&whole).map_err(failed)?;
-        let kind = fstatfs(&folder).map_err(|error| failed(error.into()))?.filesystem_type();
-        if kind != CGROUP2_SUPER_MAGIC {
-            return Err(failed(io::Error::other("expected a folder of cgroups, version 2")));
+        let full_path = full_path.canonicalize().map_err(|error| TrafficError::file(&full_path, error))?;
+        let folder = File::open(&full_path).map_err(to_error)?;
+        let fs_type = fstatfs(&folder).map_err(|error| to_error(error.into()))?.filesystem_type();
+        if fs_type != CGROUP2_SUPER_MAGIC {
+            return Err(to_error(io::Error::other("expected a folder of cgroups, version 2")));
         }
-        let meta = folder.metadata().map_err(failed)?;
+        let meta = folder.metadata().map_err(to_error)?;
         if !meta.is_dir() {
-            return Err(failed(io::Error::other("expected a folder")));
+            return Err(to_error(io::Error::other("expected a folder")));
         }
-        Ok(Cgroup { path: whole, id: meta.ino(), port: None, folder })
+        Ok(Cgroup { path: full_path, id: meta.ino(), port: None, folder })
     }
 }
 
@@ -155,21 +155,21 @@ impl Cgroup {
 ///
 /// # Errors
 /// If none is mounted, or the list of mounts cannot be read.
-pub fn cgroups() -> Result<PathBuf, TrafficError> {
+pub fn find_cgroup_root() -> Result<PathBuf, TrafficError> {
     let mounts = Path::new("/proc/self/mountinfo");
     let text = fs::read_to_string(mounts).map_err(|error| TrafficError::file(mounts, error))?;
-    root(&text).ok_or(TrafficError::NoCgroups)
+    parse_cgroup_root(&text).ok_or(TrafficError::NoCgroups)
 }
 
 /// Finds the root in the text of `/proc/self/mountinfo`.
-fn root(mounts: &str) -> Option<PathBuf> {
-    let place = mounts.lines().find_map(|line| {
+fn parse_cgroup_root(mounts: &str) -> Option<PathBuf> {
+    let mount_point = mounts.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
-        let place = mount.split(' ').nth(4)?;
-        kind.starts_with("cgroup2 ").then_some(place)
+        let mount_point = mount.split(' ').nth(4)?;
+        kind.starts_with("cgroup2 ").then_some(mount_point)
     })?;
     // The characters that mountinfo escapes.
-    Some(place.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\").into())
+    Some(mount_point.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\").into())
 }
 
 #[cfg(test)]
@@ -182,14 +182,14 @@ mod tests {
 37 31 0:36 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids
 41 31 0:38 / /sys/fs/cgroup/uni\\040fied rw,relatime shared:9 - cgroup2 cgroup2 rw
 ";
-        assert_eq!(root(mounts), Some("/sys/fs/cgroup/uni fied".into()));
-        assert_eq!(root("37 31 0:36 / /cgroup2 rw - cgroup cgroup2 rw\n"), None);
+        assert_eq!(parse_cgroup_root(mounts), Some("/sys/fs/cgroup/uni fied".into()));
+        assert_eq!(parse_cgroup_root("37 31 0:36 / /cgroup2 rw - cgroup cgroup2 rw\n"), None);
     }
 
     #[test]
     fn rules_survive_parsing_and_formatting() {
         let rule: Rule = "web=a/cri:x.scope:63".parse().unwrap();
-        let (cgroup, class) = ("a/cri:x.scope".into(), Class::new(63));
+        let (cgroup, class) = ("a/cri:x.scope".into(), TrafficClass::new(63));
         assert_eq!(rule, Rule { name: "web".into(), cgroup, port: None, class });
         let port: Rule = "web=port/8080:63".parse().unwrap();
         assert_eq!(
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(rule.class.unwrap().priority(), 0x7765_043e);
         let rule: Rule = "web=a/cri:x.scope".parse().unwrap();
         assert_eq!((rule.class, rule.to_string()), (None, "web=a/cri:x.scope".to_owned()));
-        for (text, said) in [
+        for (text, message) in [
             (
                 "web",
                 "`web`: expected NAME=CGROUP or NAME=CGROUP:CLASS, as in web=system.slice/web:2, or a port, as in web=port/8080:2",
@@ -219,7 +219,7 @@ mod tests {
             ("web=a:0", "class `0`: expected a whole number from 1 to 63"),
             ("web=a:64", "class `64`: expected a whole number from 1 to 63"),
         ] {
-            assert_eq!(text.parse::<Rule>(), Err(said.to_owned()));
+            assert_eq!(text.parse::<Rule>(), Err(message.to_owned()));
         }
     }
 }

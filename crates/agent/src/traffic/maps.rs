@@ -7,52 +7,52 @@ use std::time::{Duration, Instant};
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError, RingBuf};
 
-use super::cgroup::Class;
-use super::folder::Folder;
-use super::record::{CONNECTION, Connection, ENDS, Ends, Event};
-use super::{Counts, TrafficError};
+use super::cgroup::TrafficClass;
+use super::folder::PinFolder;
+use super::record::{CONNECTION_BYTES, Connection, ConnectionEnds, ConnectionEvent, ENDS_BYTES};
+use super::{LossCounts, TrafficError};
 
 /// The time limit for the removal of pacing rates. A busy connection removes its rate at the next acknowledgement.
-const PATIENCE: Duration = Duration::from_secs(1);
+const UNPACE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A key of the map of classes: the cgroup's number, the interface's number, and four bytes of padding.
-type Place = [u8; 16];
+type ClassKey = [u8; 16];
 
 /// A rate, and the time at which its lease ends.
-type Pace = [u8; 16];
+type PacingEntry = [u8; 16];
 
 /// The maps of `bpf/application.c`.
 pub(super) struct Maps {
-    classes: HashMap<MapData, Place, u32>,
-    connections: HashMap<MapData, [u8; ENDS], [u8; CONNECTION]>,
-    paces: HashMap<MapData, [u8; ENDS], Pace>,
+    classes: HashMap<MapData, ClassKey, u32>,
+    connections: HashMap<MapData, [u8; ENDS_BYTES], [u8; CONNECTION_BYTES]>,
+    pacing_rates: HashMap<MapData, [u8; ENDS_BYTES], PacingEntry>,
     events: RingBuf<MapData>,
     counts: Array<MapData, u64>,
     /// The same maps, to pin them again.
-    pins: Vec<(&'static str, MapData)>,
+    map_data: Vec<(&'static str, MapData)>,
 }
 
 /// The names of the maps' files.
 const NAMES: [&str; 5] = ["classes", "connections", "paces", "events", "counts"];
 
 impl Maps {
-    pub fn open(folder: &Folder) -> Result<Maps, TrafficError> {
+    pub fn open(folder: &PinFolder) -> Result<Maps, TrafficError> {
         let open = |name: &str| {
             let map = MapData::from_pin(folder.path().join(name)).and_then(Map::from_map_data);
             map.map_err(|error| TrafficError::kernel(name, &error))
         };
-        let failed = |error: MapError| TrafficError::kernel("maps", &error);
-        let pin = |name: &'static str| {
+        let to_error = |error: MapError| TrafficError::kernel("maps", &error);
+        let open_data = |name: &'static str| {
             let map = MapData::from_pin(folder.path().join(name));
             map.map(|map| (name, map)).map_err(|error| TrafficError::kernel(name, &error))
         };
         Ok(Maps {
-            classes: open("classes")?.try_into().map_err(failed)?,
-            connections: open("connections")?.try_into().map_err(failed)?,
-            paces: open("paces")?.try_into().map_err(failed)?,
-            events: open("events")?.try_into().map_err(failed)?,
-            counts: open("counts")?.try_into().map_err(failed)?,
-            pins: NAMES.into_iter().map(pin).collect::<Result<_, _>>()?,
+            classes: open("classes")?.try_into().map_err(to_error)?,
+            connections: open("connections")?.try_into().map_err(to_error)?,
+            pacing_rates: open("paces")?.try_into().map_err(to_error)?,
+            events: open("events")?.try_into().map_err(to_error)?,
+            counts: open("counts")?.try_into().map_err(to_error)?,
+            map_data: NAMES.into_iter().map(open_data).collect::<Result<_, _>>()?,
         })
     }
 
@@ -60,9 +60,9 @@ impl Maps {
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn repin(&self, folder: &Folder) -> Result<u64, TrafficError> {
+    pub fn repin(&self, folder: &PinFolder) -> Result<u64, TrafficError> {
         let mut count = 0;
-        for (name, map) in self.pins.iter().filter(|(name, _)| !folder.has(name)) {
+        for (name, map) in self.map_data.iter().filter(|(name, _)| !folder.contains(name)) {
             map.pin(folder.path().join(name)).map_err(|error| TrafficError::kernel(name, &error))?;
             count += 1;
         }
@@ -75,7 +75,7 @@ impl Maps {
     }
 
     /// Whether a file of the folder is one of the maps.
-    pub fn is_one(name: &str) -> bool {
+    pub fn is_map_name(name: &str) -> bool {
         NAMES.contains(&name)
     }
 
@@ -83,12 +83,12 @@ impl Maps {
         &mut self,
         application: u64,
         interface: u32,
-        class: Option<Class>,
+        class: Option<TrafficClass>,
     ) -> Result<(), TrafficError> {
-        let place = place(application, interface);
-        let Some(class) = class else { return gone(self.classes.remove(&place), "classes") };
-        let failed = |error: MapError| TrafficError::kernel("classes", &error);
-        self.classes.insert(place, class.priority(), 0).map_err(failed)
+        let key = class_key(application, interface);
+        let Some(class) = class else { return ignore_missing(self.classes.remove(&key), "classes") };
+        let to_error = |error: MapError| TrafficError::kernel("classes", &error);
+        self.classes.insert(key, class.priority(), 0).map_err(to_error)
     }
 
     /// Sets the class of an application at an interface if it is another one, and returns whether it was.
@@ -99,56 +99,59 @@ impl Maps {
         &mut self,
         application: u64,
         interface: u32,
-        class: Option<Class>,
+        class: Option<TrafficClass>,
     ) -> Result<bool, TrafficError> {
-        let found = match self.classes.get(&place(application, interface), 0) {
+        let current = match self.classes.get(&class_key(application, interface), 0) {
             Ok(priority) => Some(priority),
             Err(MapError::KeyNotFound) => None,
             Err(error) => return Err(TrafficError::kernel("classes", &error)),
         };
-        if found == class.map(Class::priority) {
+        if current == class.map(TrafficClass::priority) {
             return Ok(false);
         }
         self.set_class(application, interface, class)?;
         Ok(true)
     }
 
-    fn keep_classes(&mut self, applications: &[u64], interfaces: &[u32]) -> Result<(), TrafficError> {
-        let failed = |error: MapError| TrafficError::kernel("classes", &error);
-        let wanted =
-            |key: &Place| applications.iter().any(|&a| interfaces.iter().any(|&i| place(a, i) == *key));
-        let keys: Vec<Place> = self.classes.keys().collect::<Result<_, _>>().map_err(failed)?;
-        for key in keys.iter().filter(|key| !wanted(key)) {
-            self.classes.remove(key).map_err(failed)?;
+    fn retain_classes(&mut self, applications: &[u64], interfaces: &[u32]) -> Result<(), TrafficError> {
+        let to_error = |error: MapError| TrafficError::kernel("classes", &error);
+        let is_kept = |key: &ClassKey| {
+            applications.iter().any(|&a| interfaces.iter().any(|&i| class_key(a, i) == *key))
+        };
+        let keys: Vec<ClassKey> = self.classes.keys().collect::<Result<_, _>>().map_err(to_error)?;
+        for key in keys.iter().filter(|key| !is_kept(key)) {
+            self.classes.remove(key).map_err(to_error)?;
         }
         Ok(())
     }
 
     /// Removes the connections of all other applications.
-    pub fn keep_connections(&mut self, applications: &[u64]) -> Result<(), TrafficError> {
+    pub fn retain_connections(&mut self, applications: &[u64]) -> Result<(), TrafficError> {
         for (ends, connection) in self.connections()? {
             if !applications.contains(&connection.application.0) {
-                gone(self.connections.remove(&ends.to_bytes()), "connections")?;
+                ignore_missing(self.connections.remove(&ends.to_bytes()), "connections")?;
             }
         }
         Ok(())
     }
 
-    pub fn connections(&self) -> Result<Vec<(Ends, Connection)>, TrafficError> {
-        let failed = |error: MapError| TrafficError::kernel("connections", &error);
+    pub fn connections(&self) -> Result<Vec<(ConnectionEnds, Connection)>, TrafficError> {
+        let to_error = |error: MapError| TrafficError::kernel("connections", &error);
         let mut list = Vec::new();
         for entry in self.connections.iter() {
             match entry {
-                Ok((ends, connection)) => list.push((Ends::parse(&ends), Connection::parse(&connection))),
+                Ok((ends, connection)) => {
+                    list.push((ConnectionEnds::parse(&ends), Connection::parse(&connection)))
+                }
                 // The connection closed while the map was read.
                 Err(MapError::KeyNotFound) => {}
-                Err(error) => return Err(failed(error)),
+                Err(error) => return Err(to_error(error)),
             }
         }
         Ok(list)
     }
 
-    pub fn connection(&self, ends: Ends) -> Result<Option<Connection>, TrafficError> {
+    pub fn connection(&self, ends: ConnectionEnds) -> Result<Option<Connection>, TrafficError> {
         match self.connections.get(&ends.to_bytes(), 0) {
             Ok(connection) => Ok(Some(Connection::parse(&connection))),
             Err(MapError::KeyNotFound) => Ok(None),
@@ -157,46 +160,55 @@ impl Maps {
     }
 
     /// Sets a rate, in bytes per second, that ends at a time of the monotonic clock.
-    pub fn set_pace(&mut self, ends: Ends, rate: u64, until: Duration) -> Result<(), TrafficError> {
-        let failed = |error: MapError| TrafficError::kernel("paces", &error);
-        let until = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
-        let mut pace = [0; 16];
-        pace[..8].copy_from_slice(&rate.to_ne_bytes());
-        pace[8..].copy_from_slice(&until.to_ne_bytes());
-        self.paces.insert(ends.to_bytes(), pace, 0).map_err(failed)
+    pub fn set_pacing_rate(
+        &mut self,
+        ends: ConnectionEnds,
+        rate: u64,
+        lease_end: Duration,
+    ) -> Result<(), TrafficError> {
+        let to_error = |error: MapError| TrafficError::kernel("paces", &error);
+        let lease_end_ns = u64::try_from(lease_end.as_nanos()).unwrap_or(u64::MAX);
+        let mut entry = [0; 16];
+        entry[..8].copy_from_slice(&rate.to_ne_bytes());
+        entry[8..].copy_from_slice(&lease_end_ns.to_ne_bytes());
+        self.pacing_rates.insert(ends.to_bytes(), entry, 0).map_err(to_error)
     }
 
-    pub fn free(&mut self, ends: Ends) -> Result<(), TrafficError> {
-        gone(self.paces.remove(&ends.to_bytes()), "paces")
+    pub fn remove_pacing_rate(&mut self, ends: ConnectionEnds) -> Result<(), TrafficError> {
+        ignore_missing(self.pacing_rates.remove(&ends.to_bytes()), "paces")
     }
 
     /// Removes the classes and pacing rates of all other applications and interfaces. Programs continue for a moment after their files are
     /// removed, and a connection keeps its pacing rate without a program. Returns the number of connections that still have a rate after
     /// a second.
-    pub fn let_go(&mut self, applications: &[u64], interfaces: &[u32]) -> Result<usize, TrafficError> {
-        self.keep_classes(applications, interfaces)?;
+    pub fn retain_applications(
+        &mut self,
+        applications: &[u64],
+        interfaces: &[u32],
+    ) -> Result<usize, TrafficError> {
+        self.retain_classes(applications, interfaces)?;
         let is_other = |connection: &Connection| !applications.contains(&connection.application.0);
         let started = Instant::now();
         loop {
-            let mut left = 0;
+            let mut still_paced = 0;
             for (ends, connection) in self.connections()?.iter().filter(|(_, known)| is_other(known)) {
-                self.free(*ends)?;
-                left += usize::from(connection.pace.is_some());
+                self.remove_pacing_rate(*ends)?;
+                still_paced += usize::from(connection.pacing_rate.is_some());
             }
-            if left == 0 || started.elapsed() > PATIENCE {
-                return Ok(left);
+            if still_paced == 0 || started.elapsed() > UNPACE_TIMEOUT {
+                return Ok(still_paced);
             }
             thread::sleep(Duration::from_millis(10));
         }
     }
 
-    pub fn event(&mut self) -> Option<Event> {
-        self.events.next().and_then(|record| Event::parse(&record))
+    pub fn next_event(&mut self) -> Option<ConnectionEvent> {
+        self.events.next().and_then(|record| ConnectionEvent::parse(&record))
     }
 
-    pub fn counts(&self) -> Result<Counts, TrafficError> {
+    pub fn loss_counts(&self) -> Result<LossCounts, TrafficError> {
         let get = |index| self.counts.get(&index, 0).map_err(|error| TrafficError::kernel("counts", &error));
-        Ok(Counts { lost: get(0)?, refused: get(1)? })
+        Ok(LossCounts { lost_events: get(0)?, tracking_failures: get(1)? })
     }
 }
 
@@ -207,15 +219,15 @@ impl AsFd for Maps {
     }
 }
 
-fn place(application: u64, interface: u32) -> Place {
-    let mut place = [0; 16];
-    place[..8].copy_from_slice(&application.to_ne_bytes());
-    place[8..12].copy_from_slice(&interface.to_ne_bytes());
-    place
+fn class_key(application: u64, interface: u32) -> ClassKey {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&application.to_ne_bytes());
+    key[8..12].copy_from_slice(&interface.to_ne_bytes());
+    key
 }
 
 /// An entry that does not exist counts as removed.
-pub(super) fn gone(removed: Result<(), MapError>, map: &str) -> Result<(), TrafficError> {
+pub(super) fn ignore_missing(removed: Result<(), MapError>, map: &str) -> Result<(), TrafficError> {
     match removed {
         Err(MapError::SyscallError(error)) if error.io_error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed.map_err(|error| TrafficError::kernel(map, &error)),

@@ -8,10 +8,10 @@ use aya::programs::{
 };
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 
-use super::attached::{Attached, Programs};
-use super::cgroup::{Cgroup, FIRST};
-use super::folder::Folder;
-use super::{MIN_PACE, TrafficError};
+use super::attachment::{Attachment, Programs};
+use super::cgroup::{Cgroup, FIRST_PRIORITY};
+use super::folder::PinFolder;
+use super::{MIN_PACING_RATE, TrafficError};
 use crate::htb::MAX_SERVICES;
 use crate::namespace;
 use crate::queues::Interface;
@@ -25,25 +25,25 @@ pub(super) fn is_built() -> bool {
 }
 
 /// Creates the maps that do not exist yet.
-pub(super) fn make_maps(folder: &Folder) -> Result<(), TrafficError> {
-    application(folder, 0, None).map(drop)
+pub(super) fn create_maps(folder: &PinFolder) -> Result<(), TrafficError> {
+    load_application_object(folder, 0, None).map(drop)
 }
 
-fn application(folder: &Folder, id: u64, port: Option<u16>) -> Result<Ebpf, TrafficError> {
-    let failed = |error| TrafficError::kernel("the network namespace", &error);
+fn load_application_object(folder: &PinFolder, id: u64, port: Option<u16>) -> Result<Ebpf, TrafficError> {
+    let to_error = |error| TrafficError::kernel("the network namespace", &error);
     let (port, namespace) = match port {
         None => (0, 0),
-        Some(port) => (u32::from(port), namespace::cookie().map_err(failed)?),
+        Some(port) => (u32::from(port), namespace::cookie().map_err(to_error)?),
     };
     let mut loader = EbpfLoader::new();
     // The programs do not use the kernel's own types, so BTF is not loaded.
     loader.btf(None).default_map_pin_directory(folder.path());
-    loader.override_global("APPLICATION", &id, true).override_global("MIN_PACE", &MIN_PACE, true);
+    loader.override_global("APPLICATION", &id, true).override_global("MIN_PACE", &MIN_PACING_RATE, true);
     loader.override_global("PORT", &port, true).override_global("NAMESPACE", &namespace, true);
     loader.load(APPLICATION).map_err(|error| TrafficError::kernel("the programs at cgroups", &error))
 }
 
-fn program<'a, P>(bpf: &'a mut Ebpf, name: &str) -> &'a mut P
+fn find_program<'a, P>(bpf: &'a mut Ebpf, name: &str) -> &'a mut P
 where
     &'a mut P: TryFrom<&'a mut Program, Error = ProgramError>,
 {
@@ -52,93 +52,97 @@ where
 }
 
 /// The file names of an application's programs in the folder.
-pub(super) fn names(id: u64) -> [String; 2] {
+pub(super) fn application_program_names(id: u64) -> [String; 2] {
     ["steer", "follow"].map(|program| format!("{id:x}-{program}"))
 }
 
 /// The file name of an interface's program in the folder.
-pub(super) fn name(number: u32) -> String {
-    format!("{number}-mark")
+pub(super) fn interface_program_name(index: u32) -> String {
+    format!("{index}-mark")
 }
 
 /// The file names of the programs that an application needs. Packets of a port get their class at the interface.
-pub(super) fn needed(id: u64, is_port: bool) -> impl Iterator<Item = String> {
-    names(id).into_iter().skip(usize::from(is_port))
+pub(super) fn needed_program_names(id: u64, is_port: bool) -> impl Iterator<Item = String> {
+    application_program_names(id).into_iter().skip(usize::from(is_port))
 }
 
 /// Attaches programs to an application's cgroup, in place of earlier ones.
-pub(super) fn follow(folder: &Folder, cgroup: &Cgroup) -> Result<Programs, TrafficError> {
-    let mut bpf = application(folder, cgroup.id, cgroup.port)?;
-    let failed = |error: ProgramError| TrafficError::kernel(&cgroup.path.display().to_string(), &error);
-    let [first, second] = names(cgroup.id);
+pub(super) fn attach_application_programs(
+    folder: &PinFolder,
+    cgroup: &Cgroup,
+) -> Result<Programs, TrafficError> {
+    let mut bpf = load_application_object(folder, cgroup.id, cgroup.port)?;
+    let to_error = |error: ProgramError| TrafficError::kernel(&cgroup.path.display().to_string(), &error);
+    let [steer_name, follow_name] = application_program_names(cgroup.id);
     // The kernel accepts no flags for links, and always allows several at a cgroup.
-    let several = CgroupAttachMode::Single;
+    let attach_mode = CgroupAttachMode::Single;
 
     let mut programs = Programs::new();
     if cgroup.port.is_none() {
-        let steer: &mut CgroupSkb = program(&mut bpf, "steer");
-        steer.load().map_err(failed)?;
-        let link = steer.attach(&cgroup.folder, CgroupSkbAttachType::Egress, several).map_err(failed)?;
-        let attached = Attached::pin(folder, &first, steer.take_link(link).map_err(failed)?)?;
-        programs.insert(first, attached);
+        let steer: &mut CgroupSkb = find_program(&mut bpf, "steer");
+        steer.load().map_err(to_error)?;
+        let link =
+            steer.attach(&cgroup.folder, CgroupSkbAttachType::Egress, attach_mode).map_err(to_error)?;
+        let attached = Attachment::pin(folder, &steer_name, steer.take_link(link).map_err(to_error)?)?;
+        programs.insert(steer_name, attached);
     }
 
-    let follow: &mut SockOps = program(&mut bpf, "follow");
-    follow.load().map_err(failed)?;
-    let link = follow.attach(&cgroup.folder, several).map_err(failed)?;
-    let attached = Attached::pin(folder, &second, follow.take_link(link).map_err(failed)?)?;
-    programs.insert(second, attached);
+    let follow: &mut SockOps = find_program(&mut bpf, "follow");
+    follow.load().map_err(to_error)?;
+    let link = follow.attach(&cgroup.folder, attach_mode).map_err(to_error)?;
+    let attached = Attachment::pin(folder, &follow_name, follow.take_link(link).map_err(to_error)?)?;
+    programs.insert(follow_name, attached);
     Ok(programs)
 }
 
 /// Attaches the program to an interface, in place of an earlier one. With `ports`, it looks up the ports of packets without a class.
-pub(super) fn mark(
-    folder: &Folder,
+pub(super) fn attach_interface_program(
+    folder: &PinFolder,
     interface: &Interface,
-    number: u32,
-    ports: bool,
-) -> Result<Attached, TrafficError> {
-    let place = interface.to_string();
-    let (classes, ports) = (MAX_SERVICES as u32, u32::from(ports));
+    index: u32,
+    has_ports: bool,
+) -> Result<Attachment, TrafficError> {
+    let interface_name = interface.to_string();
+    let (classes, ports) = (MAX_SERVICES as u32, u32::from(has_ports));
     let mut loader = EbpfLoader::new();
     loader.btf(None).default_map_pin_directory(folder.path());
-    loader.override_global("FIRST", &FIRST, true).override_global("CLASSES", &classes, true);
+    loader.override_global("FIRST", &FIRST_PRIORITY, true).override_global("CLASSES", &classes, true);
     loader.override_global("PORTS", &ports, true);
-    let mut bpf = loader.load(INTERFACE).map_err(|error| TrafficError::kernel(&place, &error))?;
+    let mut bpf = loader.load(INTERFACE).map_err(|error| TrafficError::kernel(&interface_name, &error))?;
 
-    let (mark, link) = at_egress(&mut bpf, "mark", interface)?;
-    let link = mark.take_link(link).map_err(|error| TrafficError::kernel(&place, &error))?;
-    Attached::pin(folder, &name(number), link)
+    let (mark, link) = attach_egress(&mut bpf, "mark", interface)?;
+    let link = mark.take_link(link).map_err(|error| TrafficError::kernel(&interface_name, &error))?;
+    Attachment::pin(folder, &interface_program_name(index), link)
 }
 
 /// Loads a program for interfaces, without attaching it.
-pub(super) fn load(bpf: &mut Ebpf, name: &str) -> Result<(), TrafficError> {
-    let program: &mut SchedClassifier = program(bpf, name);
+pub(super) fn load_classifier(bpf: &mut Ebpf, name: &str) -> Result<(), TrafficError> {
+    let program: &mut SchedClassifier = find_program(bpf, name);
     program.load().map_err(|error| TrafficError::kernel(name, &error))
 }
 
 /// Attaches a program to the egress of an interface of the calling thread's network namespace, until its link is dropped.
-pub(crate) fn at_egress<'a>(
+pub(crate) fn attach_egress<'a>(
     bpf: &'a mut Ebpf,
     name: &str,
     interface: &Interface,
 ) -> Result<(&'a mut SchedClassifier, SchedClassifierLinkId), TrafficError> {
-    load(bpf, name)?;
-    at(bpf, name, interface, TcAttachType::Egress)
+    load_classifier(bpf, name)?;
+    attach_classifier(bpf, name, interface, TcAttachType::Egress)
 }
 
 /// Attaches a loaded program to the egress or ingress of an interface.
-pub(super) fn at<'a>(
+pub(super) fn attach_classifier<'a>(
     bpf: &'a mut Ebpf,
     name: &str,
     interface: &Interface,
-    way: TcAttachType,
+    attach_type: TcAttachType,
 ) -> Result<(&'a mut SchedClassifier, SchedClassifierLinkId), TrafficError> {
-    let place = interface.to_string();
-    let program: &mut SchedClassifier = program(bpf, name);
+    let interface_name = interface.to_string();
+    let program: &mut SchedClassifier = find_program(bpf, name);
     // TCX instead of a `tc` filter, which would outlive its link.
-    let order = TcAttachOptions::TcxOrder(LinkOrder::default());
-    let link = program.attach_with_options(&place, way, order);
-    let link = link.map_err(|error| TrafficError::kernel(&place, &error))?;
+    let options = TcAttachOptions::TcxOrder(LinkOrder::default());
+    let link = program.attach_with_options(&interface_name, attach_type, options);
+    let link = link.map_err(|error| TrafficError::kernel(&interface_name, &error))?;
     Ok((program, link))
 }

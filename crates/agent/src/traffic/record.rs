@@ -5,18 +5,18 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 /// The kernel's value for a connection without a pacing rate.
-const FREE: u32 = u32::MAX;
+const UNPACED: u32 = u32::MAX;
 
 /// The two ends of a connection, seen from this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ends {
+pub struct ConnectionEnds {
     /// The address and port on this host.
     pub local: SocketAddr,
     /// The address and port of the peer.
     pub remote: SocketAddr,
 }
 
-impl fmt::Display for Ends {
+impl fmt::Display for ConnectionEnds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.local, self.remote)
     }
@@ -34,13 +34,13 @@ pub struct Connection {
     /// The number (cookie) of the socket, which is unique while the host runs.
     pub socket: u64,
     /// When the connection opened, or was found, by the monotonic clock.
-    pub opened: Duration,
+    pub opened_at: Duration,
     /// Bytes that the peer acknowledged: up to the last sample of the round-trip time, or all once the connection is closed.
     pub sent: u64,
     /// Bytes received: up to the last sample of the round-trip time, or all once the connection is closed. The peer's FIN counts as one.
     pub received: u64,
     /// The pacing rate by an order, in bytes per second; none if the connection is not paced.
-    pub pace: Option<u32>,
+    pub pacing_rate: Option<u32>,
 }
 
 /// The kind of an event.
@@ -54,20 +54,20 @@ pub enum EventKind {
 
 /// An event of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Event {
+pub struct ConnectionEvent {
     /// The time, by the monotonic clock.
-    pub at: Duration,
+    pub time: Duration,
     /// The kind.
-    pub what: EventKind,
+    pub kind: EventKind,
     /// The ends of the connection.
-    pub ends: Ends,
+    pub ends: ConnectionEnds,
     /// The state of the connection at that time.
     pub connection: Connection,
 }
 
-pub(super) const ENDS: usize = 36;
-pub(super) const CONNECTION: usize = 56;
-const EVENT: usize = 8 + CONNECTION + ENDS + 4;
+pub(super) const ENDS_BYTES: usize = 36;
+pub(super) const CONNECTION_BYTES: usize = 56;
+const EVENT_BYTES: usize = 8 + CONNECTION_BYTES + ENDS_BYTES + 4;
 
 /// Takes numbers from the front of a record, in this machine's byte order. It panics at the end of the record, which cannot happen: the
 /// lengths are those of the kernel's structures.
@@ -96,56 +96,59 @@ impl Reader<'_> {
     }
 }
 
-impl Ends {
-    pub(super) fn to_bytes(self) -> [u8; ENDS] {
-        let six = |address: SocketAddr| match address.ip() {
+impl ConnectionEnds {
+    pub(super) fn to_bytes(self) -> [u8; ENDS_BYTES] {
+        let to_ipv6_octets = |address: SocketAddr| match address.ip() {
             IpAddr::V4(four) => four.to_ipv6_mapped().octets(),
             IpAddr::V6(six) => six.octets(),
         };
-        let mut bytes = [0; ENDS];
-        bytes[..16].copy_from_slice(&six(self.local));
-        bytes[16..32].copy_from_slice(&six(self.remote));
+        let mut bytes = [0; ENDS_BYTES];
+        bytes[..16].copy_from_slice(&to_ipv6_octets(self.local));
+        bytes[16..32].copy_from_slice(&to_ipv6_octets(self.remote));
         bytes[32..34].copy_from_slice(&self.local.port().to_ne_bytes());
         bytes[34..].copy_from_slice(&self.remote.port().to_ne_bytes());
         bytes
     }
 
-    pub(super) fn parse(bytes: &[u8; ENDS]) -> Ends {
+    pub(super) fn parse(bytes: &[u8; ENDS_BYTES]) -> ConnectionEnds {
         let mut reader = Reader(bytes);
         let mut ip = || Ipv6Addr::from(reader.bytes::<16>()).to_canonical();
         let (local, remote) = (ip(), ip());
-        Ends { local: SocketAddr::new(local, reader.u16()), remote: SocketAddr::new(remote, reader.u16()) }
-    }
-}
-
-impl Connection {
-    pub(super) fn parse(bytes: &[u8; CONNECTION]) -> Connection {
-        let mut reader = Reader(bytes);
-        Connection {
-            application: ApplicationId(reader.u64()),
-            socket: reader.u64(),
-            opened: Duration::from_nanos(reader.u64()),
-            sent: reader.u64(),
-            received: reader.u64(),
-            pace: Some(reader.u32()).filter(|&pace| pace != FREE),
+        ConnectionEnds {
+            local: SocketAddr::new(local, reader.u16()),
+            remote: SocketAddr::new(remote, reader.u16()),
         }
     }
 }
 
-impl Event {
-    /// None if the record is malformed, which the programs never write.
-    pub(super) fn parse(bytes: &[u8]) -> Option<Event> {
-        let bytes: &[u8; EVENT] = bytes.try_into().ok()?;
+impl Connection {
+    pub(super) fn parse(bytes: &[u8; CONNECTION_BYTES]) -> Connection {
         let mut reader = Reader(bytes);
-        let at = Duration::from_nanos(reader.u64());
+        Connection {
+            application: ApplicationId(reader.u64()),
+            socket: reader.u64(),
+            opened_at: Duration::from_nanos(reader.u64()),
+            sent: reader.u64(),
+            received: reader.u64(),
+            pacing_rate: Some(reader.u32()).filter(|&rate| rate != UNPACED),
+        }
+    }
+}
+
+impl ConnectionEvent {
+    /// None if the record is malformed, which the programs never write.
+    pub(super) fn parse(bytes: &[u8]) -> Option<ConnectionEvent> {
+        let bytes: &[u8; EVENT_BYTES] = bytes.try_into().ok()?;
+        let mut reader = Reader(bytes);
+        let time = Duration::from_nanos(reader.u64());
         let connection = Connection::parse(&reader.bytes());
-        let ends = Ends::parse(&reader.bytes());
-        let what = match reader.u32() {
+        let ends = ConnectionEnds::parse(&reader.bytes());
+        let kind = match reader.u32() {
             1 => EventKind::Opened,
             2 => EventKind::Closed,
             _ => return None,
         };
-        Some(Event { at, what, ends, connection })
+        Some(ConnectionEvent { time, kind, ends, connection })
     }
 }
 
@@ -156,15 +159,15 @@ mod tests {
     #[test]
     fn ends_survive_encoding() {
         for (local, remote) in [("10.9.0.1:40000", "10.9.0.2:80"), ("[fd00::1]:1", "[fd00::2]:65535")] {
-            let ends = Ends { local: local.parse().unwrap(), remote: remote.parse().unwrap() };
-            assert_eq!(Ends::parse(&ends.to_bytes()), ends);
+            let ends = ConnectionEnds { local: local.parse().unwrap(), remote: remote.parse().unwrap() };
+            assert_eq!(ConnectionEnds::parse(&ends.to_bytes()), ends);
         }
     }
 
     #[test]
     fn malformed_events_are_none() {
-        assert_eq!(Event::parse(&[]), None);
-        assert_eq!(Event::parse(&[0; EVENT]), None);
-        assert_eq!(Event::parse(&[1; EVENT + 8]), None);
+        assert_eq!(ConnectionEvent::parse(&[]), None);
+        assert_eq!(ConnectionEvent::parse(&[0; EVENT_BYTES]), None);
+        assert_eq!(ConnectionEvent::parse(&[1; EVENT_BYTES + 8]), None);
     }
 }

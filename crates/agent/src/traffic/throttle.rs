@@ -9,41 +9,41 @@ use aya::maps::{HashMap, MapData, MapError};
 use aya::programs::TcAttachType;
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use weir_core::units::Rate;
-use weir_proto::{Mark, Way};
+use weir_proto::{Mark, UdpFlow};
 
-use super::attached::{Attached, Programs};
-use super::cgroup::FIRST;
-use super::folder::Folder;
-use super::maps::gone;
-use super::program::{self, at};
-use super::{TrafficError, now};
+use super::attachment::{Attachment, Programs};
+use super::cgroup::FIRST_PRIORITY;
+use super::folder::PinFolder;
+use super::maps::ignore_missing;
+use super::program::{self, attach_classifier};
+use super::{TrafficError, monotonic_now};
 use crate::htb::MAX_SERVICES;
 use crate::queues::Interface;
 
 static THROTTLE: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/throttle.o"));
 
 /// The kernel's `struct way`.
-type Key = [u8; 12];
+type FlowKeyBytes = [u8; 12];
 
 /// The kernel's `struct limit` and `struct bucket`: two numbers each.
-type Pair = [u8; 16];
+type PairBytes = [u8; 16];
 
-/// The bytes of a UDP flow ([`Way`]) that have arrived so far.
+/// The bytes of a UDP flow ([`UdpFlow`]) that have arrived so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Arrived {
+pub struct UdpByteCount {
     /// The flow.
-    pub way: Way,
+    pub flow: UdpFlow,
     /// The number of bytes.
     pub bytes: u64,
     /// When the count was read.
-    pub at: Instant,
+    pub time: Instant,
 }
 
 /// The maps of the attached programs.
-pub struct Throttling {
-    arrivals: HashMap<MapData, Key, u64>,
-    limits: HashMap<MapData, Key, Pair>,
-    buckets: HashMap<MapData, Key, Pair>,
+pub struct ThrottleMaps {
+    byte_counts: HashMap<MapData, FlowKeyBytes, u64>,
+    limits: HashMap<MapData, FlowKeyBytes, PairBytes>,
+    buckets: HashMap<MapData, FlowKeyBytes, PairBytes>,
 }
 
 /// Whether the programs were built.
@@ -52,50 +52,52 @@ pub(super) fn is_built() -> bool {
 }
 
 /// The file names of an interface's programs in the folder.
-pub(super) fn names(number: u32) -> [String; 2] {
-    ["arrive", "limit"].map(|program| format!("{number}-{program}"))
+pub(super) fn throttle_program_names(index: u32) -> [String; 2] {
+    ["arrive", "limit"].map(|program| format!("{index}-{program}"))
 }
 
-impl Throttling {
+impl ThrottleMaps {
     /// Attaches the programs to interfaces, each with its number, in place of earlier ones.
     pub(super) fn start(
-        folder: &Folder,
-        places: &[(Interface, u32)],
-    ) -> Result<(Throttling, Programs), TrafficError> {
+        folder: &PinFolder,
+        interfaces: &[(Interface, u32)],
+    ) -> Result<(ThrottleMaps, Programs), TrafficError> {
         let mut programs = Programs::new();
         let classes = MAX_SERVICES as u32;
         let mut loader = EbpfLoader::new();
         // The programs do not use the kernel's own types, so BTF is not loaded.
         loader.btf(None);
-        loader.override_global("FIRST", &FIRST, true).override_global("CLASSES", &classes, true);
+        loader.override_global("FIRST", &FIRST_PRIORITY, true).override_global("CLASSES", &classes, true);
         let loaded = loader.load(THROTTLE);
         let mut bpf = loaded.map_err(|error| TrafficError::kernel("the programs that throttle", &error))?;
-        for (name, place) in [("arrive", TcAttachType::Ingress), ("limit", TcAttachType::Egress)] {
-            program::load(&mut bpf, name)?;
-            for (interface, number) in places {
-                let (program, link) = at(&mut bpf, name, interface, place)?;
+        for (name, attach_type) in [("arrive", TcAttachType::Ingress), ("limit", TcAttachType::Egress)] {
+            program::load_classifier(&mut bpf, name)?;
+            for (interface, index) in interfaces {
+                let (program, link) = attach_classifier(&mut bpf, name, interface, attach_type)?;
                 let link = program.take_link(link);
                 let link = link.map_err(|error| TrafficError::kernel(&interface.to_string(), &error))?;
-                let name = format!("{number}-{name}");
-                let attached = Attached::pin(folder, &name, link)?;
+                let name = format!("{index}-{name}");
+                let attached = Attachment::pin(folder, &name, link)?;
                 programs.insert(name, attached);
             }
         }
-        let (arrivals, limits) = (map(&mut bpf, "arrivals")?, map(&mut bpf, "limits")?);
-        Ok((Throttling { arrivals, limits, buckets: map(&mut bpf, "buckets")? }, programs))
+        let (byte_counts, limits) = (take_map(&mut bpf, "arrivals")?, take_map(&mut bpf, "limits")?);
+        Ok((ThrottleMaps { byte_counts, limits, buckets: take_map(&mut bpf, "buckets")? }, programs))
     }
 
     /// The bytes that have arrived, by flow, in no order.
     ///
     /// # Errors
     /// If the map cannot be read.
-    pub fn arrived(&self) -> Result<Vec<Arrived>, TrafficError> {
+    pub fn byte_counts(&self) -> Result<Vec<UdpByteCount>, TrafficError> {
         let mut list = Vec::new();
-        for key in self.arrivals.keys() {
-            let bytes = key.and_then(|key| Ok((key, self.arrivals.get(&key, 0)?)));
-            let at = Instant::now();
-            match bytes {
-                Ok((key, bytes)) => list.extend(way(&key).map(|way| Arrived { way, bytes, at })),
+        for key in self.byte_counts.keys() {
+            let entry = key.and_then(|key| Ok((key, self.byte_counts.get(&key, 0)?)));
+            let time = Instant::now();
+            match entry {
+                Ok((key, bytes)) => {
+                    list.extend(decode_flow(&key).map(|flow| UdpByteCount { flow, bytes, time }))
+                }
                 Err(MapError::KeyNotFound) => {}
                 Err(error) => return Err(TrafficError::kernel("arrivals", &error)),
             }
@@ -107,46 +109,49 @@ impl Throttling {
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn forget(&mut self, way: Way) -> Result<(), TrafficError> {
-        gone(self.arrivals.remove(&key(way)), "arrivals")
+    pub fn remove_count(&mut self, flow: UdpFlow) -> Result<(), TrafficError> {
+        ignore_missing(self.byte_counts.remove(&encode_flow(flow)), "arrivals")
     }
 
     /// Limits the rate of a flow for a lease.
     ///
     /// # Errors
     /// If the map is full.
-    pub fn limit(&mut self, way: Way, rate: Rate, lease: Duration) -> Result<(), TrafficError> {
-        let key = key(way);
-        let until = u64::try_from((now() + lease).as_nanos()).unwrap_or(u64::MAX);
+    pub fn set_limit(&mut self, flow: UdpFlow, rate: Rate, lease: Duration) -> Result<(), TrafficError> {
+        let key = encode_flow(flow);
+        let lease_end_ns = u64::try_from((monotonic_now() + lease).as_nanos()).unwrap_or(u64::MAX);
         // The program treats a rate of 0 as no limit.
         let rate = (rate.get() as u64).max(1);
         match self.buckets.get(&key, 0) {
             Ok(_) => {}
-            Err(MapError::KeyNotFound) => put(&mut self.buckets, "buckets", key, [0, 0])?,
+            Err(MapError::KeyNotFound) => insert_pair(&mut self.buckets, "buckets", key, [0, 0])?,
             Err(error) => return Err(TrafficError::kernel("buckets", &error)),
         }
-        put(&mut self.limits, "limits", key, [rate, until])
+        insert_pair(&mut self.limits, "limits", key, [rate, lease_end_ns])
     }
 
     /// Removes the limit of a flow.
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn free(&mut self, way: Way) -> Result<(), TrafficError> {
-        gone(self.limits.remove(&key(way)), "limits")?;
-        gone(self.buckets.remove(&key(way)), "buckets")
+    pub fn remove_limit(&mut self, flow: UdpFlow) -> Result<(), TrafficError> {
+        ignore_missing(self.limits.remove(&encode_flow(flow)), "limits")?;
+        ignore_missing(self.buckets.remove(&encode_flow(flow)), "buckets")
     }
 }
 
-fn map<V: aya::Pod>(bpf: &mut Ebpf, name: &str) -> Result<HashMap<MapData, Key, V>, TrafficError> {
+fn take_map<V: aya::Pod>(
+    bpf: &mut Ebpf,
+    name: &str,
+) -> Result<HashMap<MapData, FlowKeyBytes, V>, TrafficError> {
     let map = bpf.take_map(name).expect("the object that this crate embeds has a map of this name");
     map.try_into().map_err(|error: MapError| TrafficError::kernel(name, &error))
 }
 
-fn put(
-    map: &mut HashMap<MapData, Key, Pair>,
+fn insert_pair(
+    map: &mut HashMap<MapData, FlowKeyBytes, PairBytes>,
     name: &str,
-    key: Key,
+    key: FlowKeyBytes,
     [first, second]: [u64; 2],
 ) -> Result<(), TrafficError> {
     let mut pair = [0; 16];
@@ -155,17 +160,17 @@ fn put(
     map.insert(key, pair, 0).map_err(|error| TrafficError::kernel(name, &error))
 }
 
-fn key(way: Way) -> Key {
+fn encode_flow(flow: UdpFlow) -> FlowKeyBytes {
     let mut key = [0; 12];
-    key[..4].copy_from_slice(&way.from.octets());
-    key[4..8].copy_from_slice(&way.to.octets());
-    key[8] = way.mark.get();
+    key[..4].copy_from_slice(&flow.src.octets());
+    key[4..8].copy_from_slice(&flow.dst.octets());
+    key[8] = flow.mark.get();
     key
 }
 
 /// None if the key is malformed, which the programs never write.
-fn way(&[a, b, c, d, e, f, g, h, mark, ..]: &Key) -> Option<Way> {
-    Some(Way { from: Ipv4Addr::new(a, b, c, d), to: Ipv4Addr::new(e, f, g, h), mark: Mark::new(mark)? })
+fn decode_flow(&[a, b, c, d, e, f, g, h, mark, ..]: &FlowKeyBytes) -> Option<UdpFlow> {
+    Some(UdpFlow { src: Ipv4Addr::new(a, b, c, d), dst: Ipv4Addr::new(e, f, g, h), mark: Mark::new(mark)? })
 }
 
 #[cfg(test)]
@@ -175,10 +180,10 @@ mod tests {
     #[test]
     fn udp_flow_keys_survive_encoding() {
         let mark = Mark::new(63).unwrap();
-        let known = Way { from: Ipv4Addr::new(10, 0, 0, 1), to: Ipv4Addr::new(10, 0, 1, 2), mark };
-        assert_eq!(key(known), [10, 0, 0, 1, 10, 0, 1, 2, 63, 0, 0, 0]);
-        assert_eq!(way(&key(known)), Some(known));
-        assert_eq!(way(&[0; 12]), None);
-        assert_eq!(way(&[64; 12]), None);
+        let flow = UdpFlow { src: Ipv4Addr::new(10, 0, 0, 1), dst: Ipv4Addr::new(10, 0, 1, 2), mark };
+        assert_eq!(encode_flow(flow), [10, 0, 0, 1, 10, 0, 1, 2, 63, 0, 0, 0]);
+        assert_eq!(decode_flow(&encode_flow(flow)), Some(flow));
+        assert_eq!(decode_flow(&[0; 12]), None);
+        assert_eq!(decode_flow(&[64; 12]), None);
     }
 }

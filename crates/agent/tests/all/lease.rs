@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::common::cases;
+use crate::common::config_with_cases;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use weir_agent::lease::{LeaseState, Peer, Refused};
+use weir_agent::lease::{ApplicationPeer, LeaseState, RefusalReason};
 use weir_core::units::Rate;
-use weir_proto::{FlowKey, Limit, MAX_FOUND, Order, Pace, Queues, Refusals, Totals};
+use weir_proto::{CounterTotals, FlowKey, Limit, MAX_OBSERVED, Order, OrderedRate, Queues, Refusals};
 
 const LINKS: [u64; 2] = [1_000_000, 10_000_000];
 
-fn keeper() -> LeaseState {
+fn new_lease_state() -> LeaseState {
     LeaseState::new(LINKS.map(|rate| Rate::new(rate as f64).unwrap()).to_vec())
 }
 
@@ -20,18 +20,23 @@ fn key(flow: u32) -> FlowKey {
     FlowKey { coflow: "a".into(), flow }
 }
 
-fn order(epoch: u64, seq: u64, whole: bool, flows: &[(u32, Pace)]) -> Order {
+fn order(epoch: u64, seq: u64, whole: bool, flows: &[(u32, OrderedRate)]) -> Order {
     let flows = flows.iter().map(|&(flow, pace)| (key(flow), pace)).collect();
-    Order { epoch, seq, lease: ms(80), whole, flows, ..Order::default() }
+    Order { epoch, seq, lease: ms(80), is_full: whole, flows, ..Order::default() }
 }
 
 fn queues(weights: &[f64], class: u32) -> Queues {
     let queue_of = (0..weights.len() as u32).collect();
-    Queues { weights: weights.to_vec(), queue_of, classes: vec![("web".into(), class)], guaranteed: false }
+    Queues {
+        weights: weights.to_vec(),
+        queue_of_class: queue_of,
+        class_of_application: vec![("web".into(), class)],
+        guaranteed: false,
+    }
 }
 
-fn limit(to: u8, pace: Pace) -> Limit {
-    Limit { application: "web".into(), peer: [10, 0, 0, to].into(), pace }
+fn limit(to: u8, pace: OrderedRate) -> Limit {
+    Limit { application: "web".into(), peer: [10, 0, 0, to].into(), rate: pace }
 }
 
 fn ms(ms: u64) -> Duration {
@@ -40,149 +45,156 @@ fn ms(ms: u64) -> Duration {
 
 #[test]
 fn orders_hold_until_their_lease_ends() {
-    let mut keeper = keeper();
-    assert_eq!((keeper.rate(&key(1), ms(0)), keeper.obeys(), keeper.ends()), (None, (0, 0), None));
-    let flows = [(1, Pace::Rate(500_000)), (2, Pace::Free)];
+    let mut lease = new_lease_state();
+    assert_eq!((lease.rate(&key(1), ms(0)), lease.applied(), lease.lease_end()), (None, (0, 0), None));
+    let flows = [(1, OrderedRate::Rate(500_000)), (2, OrderedRate::Unlimited)];
     let first = Order { queues: vec![(1, queues(&[1.0, 3.0], 2))], ..order(1, 1, true, &flows) };
-    keeper.accept(first, ms(10)).unwrap();
-    assert_eq!((keeper.obeys(), keeper.ends()), ((1, 1), Some(ms(90))));
-    assert_eq!([1, 2, 3].map(|flow| keeper.rate(&key(flow), ms(89))), [Some(500_000), None, None]);
+    lease.accept(first, ms(10)).unwrap();
+    assert_eq!((lease.applied(), lease.lease_end()), ((1, 1), Some(ms(90))));
+    assert_eq!([1, 2, 3].map(|flow| lease.rate(&key(flow), ms(89))), [Some(500_000), None, None]);
     // The rates end, and the queues stay.
-    assert_eq!((keeper.rate(&key(1), ms(90)), keeper.rates(ms(90)).count()), (None, 0));
-    assert_eq!(*keeper.queues(ms(90)), BTreeMap::from([(1, queues(&[1.0, 3.0], 2))]));
-    let paced = |keeper: &LeaseState, now| keeper.rates(now).map(|(key, _)| key.flow).collect::<Vec<_>>();
+    assert_eq!((lease.rate(&key(1), ms(90)), lease.rates(ms(90)).count()), (None, 0));
+    assert_eq!(*lease.queues(ms(90)), BTreeMap::from([(1, queues(&[1.0, 3.0], 2))]));
+    let paced = |lease: &LeaseState, now| lease.rates(now).map(|(key, _)| key.flow).collect::<Vec<_>>();
     // The next order continues from the last one, although the lease has ended.
-    keeper.accept(order(1, 2, false, &[(2, Pace::Rate(1_000_000))]), ms(500)).unwrap();
-    assert_eq!(paced(&keeper, ms(501)), [1, 2]);
-    keeper.accept(order(1, 3, false, &[(1, Pace::Gone)]), ms(510)).unwrap();
-    assert_eq!(paced(&keeper, ms(511)), [2]);
+    lease.accept(order(1, 2, false, &[(2, OrderedRate::Rate(1_000_000))]), ms(500)).unwrap();
+    assert_eq!(paced(&lease, ms(501)), [1, 2]);
+    lease.accept(order(1, 3, false, &[(1, OrderedRate::Removed)]), ms(510)).unwrap();
+    assert_eq!(paced(&lease, ms(511)), [2]);
     // Another coordinator starts with a complete order.
-    keeper.accept(order(2, 1, true, &[(3, Pace::Rate(1))]), ms(520)).unwrap();
-    assert_eq!(paced(&keeper, ms(521)), [3]);
-    keeper.accept(order(2, 2, false, &[(3, Pace::Free)]), ms(530)).unwrap();
-    assert_eq!(keeper.rates(ms(531)).count(), 0);
-    assert_eq!(keeper.refusals(), Refusals::default());
+    lease.accept(order(2, 1, true, &[(3, OrderedRate::Rate(1))]), ms(520)).unwrap();
+    assert_eq!(paced(&lease, ms(521)), [3]);
+    lease.accept(order(2, 2, false, &[(3, OrderedRate::Unlimited)]), ms(530)).unwrap();
+    assert_eq!(lease.rates(ms(531)).count(), 0);
+    assert_eq!(lease.refusals(), Refusals::default());
 }
 
 #[test]
 fn limits_of_applications_hold_as_rates_of_flows_do() {
-    let mut keeper = keeper();
-    let ordered = |seq, whole, limits| Order { limits, ..order(1, seq, whole, &[]) };
-    let in_force = |keeper: &LeaseState, now| {
-        let limits = keeper.limits(ms(now)).into_iter().flatten();
+    let mut lease = new_lease_state();
+    let limit_order = |seq, whole, limits| Order { limits, ..order(1, seq, whole, &[]) };
+    let active_limits = |lease: &LeaseState, now| {
+        let limits = lease.limits(ms(now)).into_iter().flatten();
         limits.map(|((_, peer), rate)| (peer.to_string(), *rate)).collect::<Vec<_>>()
     };
-    assert_eq!(in_force(&keeper, 0), []);
-    let both = vec![limit(1, Pace::Rate(5)), limit(2, Pace::Rate(7))];
-    keeper.accept(ordered(1, true, both), ms(0)).unwrap();
-    keeper.accept(ordered(2, false, vec![limit(1, Pace::Free)]), ms(10)).unwrap();
-    assert_eq!(in_force(&keeper, 89), [("10.0.0.2".to_owned(), 7)]);
-    assert_eq!(in_force(&keeper, 90), []);
-    keeper.accept(ordered(3, true, vec![limit(3, Pace::Rate(9))]), ms(100)).unwrap();
-    assert_eq!(in_force(&keeper, 101), [("10.0.0.3".to_owned(), 9)]);
+    assert_eq!(active_limits(&lease, 0), []);
+    let both = vec![limit(1, OrderedRate::Rate(5)), limit(2, OrderedRate::Rate(7))];
+    lease.accept(limit_order(1, true, both), ms(0)).unwrap();
+    lease.accept(limit_order(2, false, vec![limit(1, OrderedRate::Unlimited)]), ms(10)).unwrap();
+    assert_eq!(active_limits(&lease, 89), [("10.0.0.2".to_owned(), 7)]);
+    assert_eq!(active_limits(&lease, 90), []);
+    lease.accept(limit_order(3, true, vec![limit(3, OrderedRate::Rate(9))]), ms(100)).unwrap();
+    assert_eq!(active_limits(&lease, 101), [("10.0.0.3".to_owned(), 9)]);
     // The number of limits is bounded.
-    let many = |count: usize| {
-        let to = |at: usize| (at as u32).to_be_bytes();
-        let one = |at| Limit { peer: to(at).into(), ..limit(0, Pace::Rate(1)) };
-        (0..count).map(one).collect::<Vec<_>>()
+    let limits_for_peers = |count: usize| {
+        let address = |at: usize| (at as u32).to_be_bytes();
+        let limit_for_peer = |at| Limit { peer: address(at).into(), ..limit(0, OrderedRate::Rate(1)) };
+        (0..count).map(limit_for_peer).collect::<Vec<_>>()
     };
-    assert_eq!(keeper.accept(ordered(4, false, many(MAX_FOUND)), ms(101)), Err(Refused::Limits));
-    keeper.accept(ordered(4, true, many(MAX_FOUND)), ms(101)).unwrap();
-    assert_eq!(keeper.refusals().limits, 1);
+    assert_eq!(
+        lease.accept(limit_order(4, false, limits_for_peers(MAX_OBSERVED)), ms(101)),
+        Err(RefusalReason::Limits)
+    );
+    lease.accept(limit_order(4, true, limits_for_peers(MAX_OBSERVED)), ms(101)).unwrap();
+    assert_eq!(lease.refusals().limits, 1);
     // Changed limits do not count twice, and a new limit may replace a removed one in the same order.
-    keeper.accept(ordered(5, false, many(MAX_FOUND)), ms(101)).unwrap();
-    let mut changes = vec![Limit { pace: Pace::Free, ..many(1).remove(0) }];
-    changes.push(Limit { peer: [255, 0, 0, 1].into(), ..many(1).remove(0) });
-    keeper.accept(ordered(6, false, changes), ms(101)).unwrap();
-    assert_eq!(in_force(&keeper, 102).len(), MAX_FOUND);
+    lease.accept(limit_order(5, false, limits_for_peers(MAX_OBSERVED)), ms(101)).unwrap();
+    let mut changes = vec![Limit { rate: OrderedRate::Unlimited, ..limits_for_peers(1).remove(0) }];
+    changes.push(Limit { peer: [255, 0, 0, 1].into(), ..limits_for_peers(1).remove(0) });
+    lease.accept(limit_order(6, false, changes), ms(101)).unwrap();
+    assert_eq!(active_limits(&lease, 102).len(), MAX_OBSERVED);
 }
 
 #[test]
 fn weights_of_applications_expire_and_those_of_services_do_not() {
-    let mut keeper = keeper();
-    let promised = Queues { guaranteed: true, ..queues(&[1.0, 3.0], 2) };
-    let both = vec![(0, queues(&[1.0, 3.0], 2)), (1, promised.clone())];
+    let mut lease = new_lease_state();
+    let guaranteed = Queues { guaranteed: true, ..queues(&[1.0, 3.0], 2) };
+    let both = vec![(0, queues(&[1.0, 3.0], 2)), (1, guaranteed.clone())];
     let first = Order { queues: both, ..order(1, 1, true, &[]) };
-    keeper.accept(first, ms(0)).unwrap();
+    lease.accept(first, ms(0)).unwrap();
     // An order without queues renews the weights.
-    keeper.accept(order(1, 2, false, &[]), ms(1000)).unwrap();
-    assert_eq!(keeper.queues(ms(30_999))[&0], queues(&[1.0, 3.0], 2));
-    assert!(keeper.weigh(ms(30_999)) && !keeper.weigh(ms(31_000)));
+    lease.accept(order(1, 2, false, &[]), ms(1000)).unwrap();
+    assert_eq!(lease.queues(ms(30_999))[&0], queues(&[1.0, 3.0], 2));
+    assert!(lease.are_weights_valid(ms(30_999)) && !lease.are_weights_valid(ms(31_000)));
     // One queue for all packets, with the same marks.
-    let open = Queues { weights: vec![1.0], queue_of: vec![0, 0], ..queues(&[], 2) };
-    let after = keeper.queues(ms(31_000)).into_owned();
-    assert_eq!(after, BTreeMap::from([(0, open), (1, promised)]));
+    let without_weights = Queues { weights: vec![1.0], queue_of_class: vec![0, 0], ..queues(&[], 2) };
+    let after = lease.queues(ms(31_000)).into_owned();
+    assert_eq!(after, BTreeMap::from([(0, without_weights), (1, guaranteed)]));
     // Any order restores the weights.
-    keeper.accept(order(1, 3, false, &[]), ms(40_000)).unwrap();
-    assert_eq!(keeper.queues(ms(40_000))[&0], queues(&[1.0, 3.0], 2));
+    lease.accept(order(1, 3, false, &[]), ms(40_000)).unwrap();
+    assert_eq!(lease.queues(ms(40_000))[&0], queues(&[1.0, 3.0], 2));
     // A longer lease extends the time.
     let long = Order { lease: ms(50_000), ..order(1, 4, false, &[]) };
-    keeper.accept(long, ms(50_000)).unwrap();
-    assert!(keeper.weigh(ms(99_999)) && !keeper.weigh(ms(100_000)));
+    lease.accept(long, ms(50_000)).unwrap();
+    assert!(lease.are_weights_valid(ms(99_999)) && !lease.are_weights_valid(ms(100_000)));
 }
 
 #[test]
 fn refused_orders_leave_state_unchanged_and_are_counted() {
-    let mut keeper = keeper();
-    keeper.accept(order(5, 7, true, &[(1, Pace::Rate(500_000))]), ms(0)).unwrap();
-    let next = |flows: &[(u32, Pace)]| order(5, 8, false, flows);
-    let leased = |lease| Order { lease, ..next(&[]) };
-    let classed = |interface, weights: &[f64], class| Order {
+    let mut lease = new_lease_state();
+    lease.accept(order(5, 7, true, &[(1, OrderedRate::Rate(500_000))]), ms(0)).unwrap();
+    let next = |flows: &[(u32, OrderedRate)]| order(5, 8, false, flows);
+    let with_lease = |lease| Order { lease, ..next(&[]) };
+    let with_class = |interface, weights: &[f64], class| Order {
         queues: vec![(interface, queues(weights, class))],
         ..next(&[])
     };
-    let weighted = |interface, weights: &[f64]| classed(interface, weights, 1);
-    let known = |queue_of: &[u32]| {
-        let queues = Queues { queue_of: queue_of.to_vec(), classes: vec![], ..queues(&[1.0, 3.0], 1) };
+    let with_weights = |interface, weights: &[f64]| with_class(interface, weights, 1);
+    let with_queue_of = |queue_of: &[u32]| {
+        let queues = Queues {
+            queue_of_class: queue_of.to_vec(),
+            class_of_application: vec![],
+            ..queues(&[1.0, 3.0], 1)
+        };
         Order { queues: vec![(0, queues)], ..next(&[]) }
     };
     let fastest = LINKS[1];
-    let limited = |limits: &[(u8, u64)]| {
-        let limits = limits.iter().map(|&(to, rate)| limit(to, Pace::Rate(rate))).collect();
+    let with_limits = |limits: &[(u8, u64)]| {
+        let limits = limits.iter().map(|&(to, rate)| limit(to, OrderedRate::Rate(rate))).collect();
         Order { limits, ..next(&[]) }
     };
     let cases = [
-        (order(4, 9, true, &[]), Refused::Older),
-        (order(5, 7, true, &[]), Refused::Repeated),
-        (order(5, 6, false, &[]), Refused::Repeated),
-        (order(5, 9, false, &[]), Refused::Gap),
-        (order(6, 8, false, &[]), Refused::Gap),
-        (leased(ms(0)), Refused::Lease),
-        (leased(ms(60_001)), Refused::Lease),
-        (next(&[(2, Pace::Free), (1, Pace::Free)]), Refused::Unsorted),
-        (next(&[(2, Pace::Free), (2, Pace::Gone)]), Refused::Unsorted),
-        (weighted(2, &[1.0]), Refused::Interface),
-        (next(&[(1, Pace::Gone), (2, Pace::Rate(0))]), Refused::Rate),
-        (next(&[(2, Pace::Rate(fastest + 1))]), Refused::Rate),
-        (next(&[(2, Pace::Rate(u64::MAX))]), Refused::Rate),
-        (weighted(0, &[]), Refused::Weights),
-        (weighted(0, &[1.0; 64]), Refused::Weights),
-        (weighted(0, &[1.0, f64::NAN]), Refused::Weights),
-        (weighted(0, &[0.0]), Refused::Weights),
-        (classed(0, &[1.0, 3.0], 3), Refused::Classes),
-        (classed(0, &[1.0, 3.0], 0), Refused::Classes),
-        (known(&[]), Refused::Classes),
-        (known(&[0; 64]), Refused::Classes),
-        (known(&[0, 2]), Refused::Classes),
-        (limited(&[(1, fastest + 1)]), Refused::Rate),
-        (limited(&[(1, 0)]), Refused::Rate),
-        (limited(&[(2, 1), (1, 1)]), Refused::Unsorted),
-        (limited(&[(1, 1), (1, 1)]), Refused::Unsorted),
+        (order(4, 9, true, &[]), RefusalReason::StaleEpoch),
+        (order(5, 7, true, &[]), RefusalReason::Duplicate),
+        (order(5, 6, false, &[]), RefusalReason::Duplicate),
+        (order(5, 9, false, &[]), RefusalReason::Gap),
+        (order(6, 8, false, &[]), RefusalReason::Gap),
+        (with_lease(ms(0)), RefusalReason::Lease),
+        (with_lease(ms(60_001)), RefusalReason::Lease),
+        (next(&[(2, OrderedRate::Unlimited), (1, OrderedRate::Unlimited)]), RefusalReason::Unsorted),
+        (next(&[(2, OrderedRate::Unlimited), (2, OrderedRate::Removed)]), RefusalReason::Unsorted),
+        (with_weights(2, &[1.0]), RefusalReason::Interface),
+        (next(&[(1, OrderedRate::Removed), (2, OrderedRate::Rate(0))]), RefusalReason::Rate),
+        (next(&[(2, OrderedRate::Rate(fastest + 1))]), RefusalReason::Rate),
+        (next(&[(2, OrderedRate::Rate(u64::MAX))]), RefusalReason::Rate),
+        (with_weights(0, &[]), RefusalReason::Weights),
+        (with_weights(0, &[1.0; 64]), RefusalReason::Weights),
+        (with_weights(0, &[1.0, f64::NAN]), RefusalReason::Weights),
+        (with_weights(0, &[0.0]), RefusalReason::Weights),
+        (with_class(0, &[1.0, 3.0], 3), RefusalReason::Classes),
+        (with_class(0, &[1.0, 3.0], 0), RefusalReason::Classes),
+        (with_queue_of(&[]), RefusalReason::Classes),
+        (with_queue_of(&[0; 64]), RefusalReason::Classes),
+        (with_queue_of(&[0, 2]), RefusalReason::Classes),
+        (with_limits(&[(1, fastest + 1)]), RefusalReason::Rate),
+        (with_limits(&[(1, 0)]), RefusalReason::Rate),
+        (with_limits(&[(2, 1), (1, 1)]), RefusalReason::Unsorted),
+        (with_limits(&[(1, 1), (1, 1)]), RefusalReason::Unsorted),
     ];
-    let in_force = |keeper: &LeaseState| {
-        let rates: Vec<_> = keeper.rates(ms(1)).map(|(key, rate)| (key.clone(), rate)).collect();
+    let snapshot = |lease: &LeaseState| {
+        let rates: Vec<_> = lease.rates(ms(1)).map(|(key, rate)| (key.clone(), rate)).collect();
         (
             rates,
-            keeper.limits(ms(1)).cloned(),
-            keeper.obeys(),
-            keeper.ends(),
-            keeper.queues(ms(1)).into_owned(),
+            lease.limits(ms(1)).cloned(),
+            lease.applied(),
+            lease.lease_end(),
+            lease.queues(ms(1)).into_owned(),
         )
     };
-    let before = in_force(&keeper);
-    for (order, why) in cases {
-        assert_eq!(keeper.accept(order.clone(), ms(1)), Err(why), "{order:?}");
-        assert_eq!(in_force(&keeper), before, "{order:?}");
+    let before = snapshot(&lease);
+    for (order, reason) in cases {
+        assert_eq!(lease.accept(order.clone(), ms(1)), Err(reason), "{order:?}");
+        assert_eq!(snapshot(&lease), before, "{order:?}");
     }
     let counts = Refusals {
         older: 1,
@@ -197,26 +209,33 @@ fn refused_orders_leave_state_unchanged_and_are_counted() {
         classes: 5,
         limits: 0,
     };
-    assert_eq!(keeper.refusals(), counts);
-    keeper.accept(next(&[(2, Pace::Rate(fastest))]), ms(1)).unwrap();
+    assert_eq!(lease.refusals(), counts);
+    lease.accept(next(&[(2, OrderedRate::Rate(fastest))]), ms(1)).unwrap();
 }
 
 #[test]
 fn flows_per_host_and_in_all_are_limited() {
-    let mut keeper = keeper();
-    let all = |from: u32, count: u32| (from..from + count).map(|flow| (key(flow), Pace::Rate(1))).collect();
-    let order =
-        |seq, whole, flows| Order { epoch: 1, seq, lease: ms(1000), whole, flows, ..Order::default() };
-    assert_eq!(keeper.accept(order(1, true, all(0, (1 << 20) + 1)), ms(0)), Err(Refused::Flows));
-    keeper.accept(order(1, true, all(0, 1 << 20)), ms(0)).unwrap();
-    assert_eq!(keeper.accept(order(2, false, all(1 << 20, 1)), ms(0)), Err(Refused::Flows));
-    assert_eq!(keeper.refusals().flows, 2);
-    keeper.accept(order(2, true, all(1 << 20, 1)), ms(0)).unwrap();
+    let mut lease = new_lease_state();
+    let flows_from =
+        |from: u32, count: u32| (from..from + count).map(|flow| (key(flow), OrderedRate::Rate(1))).collect();
+    let order = |seq, whole, flows| Order {
+        epoch: 1,
+        seq,
+        lease: ms(1000),
+        is_full: whole,
+        flows,
+        ..Order::default()
+    };
+    assert_eq!(lease.accept(order(1, true, flows_from(0, (1 << 20) + 1)), ms(0)), Err(RefusalReason::Flows));
+    lease.accept(order(1, true, flows_from(0, 1 << 20)), ms(0)).unwrap();
+    assert_eq!(lease.accept(order(2, false, flows_from(1 << 20, 1)), ms(0)), Err(RefusalReason::Flows));
+    assert_eq!(lease.refusals().flows, 2);
+    lease.accept(order(2, true, flows_from(1 << 20, 1)), ms(0)).unwrap();
 }
 
-fn pace() -> impl Strategy<Value = Pace> {
+fn pace() -> impl Strategy<Value = OrderedRate> {
     let rate = prop_oneof![6 => 1..11_000_000u64, 1 => Just(0), 1 => Just(u64::MAX)];
-    prop_oneof![4 => rate.prop_map(Pace::Rate), 3 => Just(Pace::Free), 3 => Just(Pace::Gone)]
+    prop_oneof![4 => rate.prop_map(OrderedRate::Rate), 3 => Just(OrderedRate::Unlimited), 3 => Just(OrderedRate::Removed)]
 }
 
 /// An order, the steps of its epoch and sequence number from the last accepted ones, and the time since the previous order.
@@ -225,14 +244,14 @@ struct Step {
     epoch: i64,
     seq: i64,
     order: Order,
-    after: u64,
+    after_ms: u64,
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let lease = prop_oneof![8 => 1u64..200, 1 => Just(0), 1 => 0u64..1_000_000].prop_map(ms);
     let flows = vec(((0u32..8).prop_map(key), pace()), 0..4);
-    let one = (0u32..3, vec(-0.1..5.0, 0..4), 0u32..3);
-    let one = one.prop_map(|(interface, weights, class)| (interface, queues(&weights, class)));
+    let one_queue = (0u32..3, vec(-0.1..5.0, 0..4), 0u32..3);
+    let one = one_queue.prop_map(|(interface, weights, class)| (interface, queues(&weights, class)));
     let queues = prop_oneof![5 => Just(vec![]), 1 => vec(one, 0..2)];
     let limits = vec((0u8..4, pace()).prop_map(|(to, pace)| limit(to, pace)), 0..3);
     let numbers = (
@@ -258,83 +277,88 @@ fn step() -> impl Strategy<Value = Step> {
             Step {
                 epoch,
                 seq,
-                order: Order { lease, whole, flows, queues, limits, ..Order::default() },
-                after,
+                order: Order { lease, is_full: whole, flows, queues, limits, ..Order::default() },
+                after_ms: after,
             }
         })
 }
 
 type Rates = BTreeMap<FlowKey, u64>;
 
-type Limits = BTreeMap<Peer, u64>;
+type Limits = BTreeMap<ApplicationPeer, u64>;
 
 type AllQueues = BTreeMap<u32, Queues>;
 
 /// The rates, limits and queues by all accepted orders, from the first on.
-fn account(believed: &[(Order, u64)], now: u64) -> (Rates, Limits, AllQueues) {
+fn expected_state(accepted: &[(Order, u64)], now: u64) -> (Rates, Limits, AllQueues) {
     let mut queues: AllQueues = BTreeMap::new();
-    believed.iter().for_each(|(order, _)| queues.extend(order.queues.clone()));
-    let Some((last, at)) = believed.last() else { return (BTreeMap::new(), BTreeMap::new(), queues) };
-    let passed = Duration::from_millis(now) - Duration::from_millis(*at);
-    if passed >= last.lease.max(Duration::from_secs(30)) {
+    accepted.iter().for_each(|(order, _)| queues.extend(order.queues.clone()));
+    let Some((last, at)) = accepted.last() else { return (BTreeMap::new(), BTreeMap::new(), queues) };
+    let elapsed = Duration::from_millis(now) - Duration::from_millis(*at);
+    if elapsed >= last.lease.max(Duration::from_secs(30)) {
         for queues in queues.values_mut() {
-            *queues =
-                Queues { weights: vec![1.0], queue_of: vec![0; queues.queue_of.len()], ..queues.clone() };
+            *queues = Queues {
+                weights: vec![1.0],
+                queue_of_class: vec![0; queues.queue_of_class.len()],
+                ..queues.clone()
+            };
         }
     }
-    if passed >= last.lease {
+    if elapsed >= last.lease {
         return (BTreeMap::new(), BTreeMap::new(), queues);
     }
-    let from = believed.iter().rposition(|(order, _)| order.whole).expect("the first of an epoch is whole");
-    let mut last_word = BTreeMap::new();
-    believed[from..].iter().for_each(|(order, _)| last_word.extend(order.flows.iter().cloned()));
-    let rates = last_word.into_iter().filter_map(|(key, pace)| match pace {
-        Pace::Rate(rate) => Some((key, rate)),
-        Pace::Free | Pace::Gone => None,
+    let from = accepted.iter().rposition(|(order, _)| order.is_full).expect("the first of an epoch is whole");
+    let mut last_paces = BTreeMap::new();
+    accepted[from..].iter().for_each(|(order, _)| last_paces.extend(order.flows.iter().cloned()));
+    let rates = last_paces.into_iter().filter_map(|(key, pace)| match pace {
+        OrderedRate::Rate(rate) => Some((key, rate)),
+        OrderedRate::Unlimited | OrderedRate::Removed => None,
     });
     let mut limits = BTreeMap::new();
-    for Limit { application, peer, pace } in believed[from..].iter().flat_map(|(order, _)| &order.limits) {
+    for Limit { application, peer, rate: pace } in
+        accepted[from..].iter().flat_map(|(order, _)| &order.limits)
+    {
         match pace {
-            Pace::Rate(rate) => limits.insert((application.clone(), *peer), *rate),
-            Pace::Free | Pace::Gone => limits.remove(&(application.clone(), *peer)),
+            OrderedRate::Rate(rate) => limits.insert((application.clone(), *peer), *rate),
+            OrderedRate::Unlimited | OrderedRate::Removed => limits.remove(&(application.clone(), *peer)),
         };
     }
     (rates.collect(), limits, queues)
 }
 
 proptest! {
-    #![proptest_config(cases(512))]
+    #![proptest_config(config_with_cases(512))]
 
     #[test]
     fn rates_in_force_are_those_of_the_last_accepted_order(steps in vec(step(), 1..40)) {
-        let mut keeper = keeper();
-        let (mut believed, mut now, mut refused) = (Vec::new(), 0u64, 0u64);
-        for Step { epoch, seq, mut order, after } in steps {
-            now += after;
-            let (was_epoch, was_seq) = keeper.obeys();
+        let mut lease = new_lease_state();
+        let (mut accepted, mut now, mut refused) = (Vec::new(), 0u64, 0u64);
+        for Step { epoch, seq, mut order, after_ms } in steps {
+            now += after_ms;
+            let (was_epoch, was_seq) = lease.applied();
             order.epoch = was_epoch.saturating_add_signed(epoch);
             order.seq = was_seq.saturating_add_signed(seq);
-            match keeper.accept(order.clone(), ms(now)) {
+            match lease.accept(order.clone(), ms(now)) {
                 Ok(()) => {
                     prop_assert!((order.epoch, order.seq) > (was_epoch, was_seq));
-                    prop_assert!(order.whole || !believed.is_empty() && (order.epoch, order.seq) == (was_epoch, was_seq + 1));
-                    believed.push((order, now));
+                    prop_assert!(order.is_full || !accepted.is_empty() && (order.epoch, order.seq) == (was_epoch, was_seq + 1));
+                    accepted.push((order, now));
                 }
                 Err(_) => refused += 1,
             }
             for later in [0, 1, 100, 100_000] {
                 let at = now + later;
                 let mut rates = BTreeMap::new();
-                for (key, rate) in keeper.rates(ms(at)) {
+                for (key, rate) in lease.rates(ms(at)) {
                     prop_assert!(rate > 0 && rate <= LINKS[1]);
-                    prop_assert_eq!(keeper.rate(key, ms(at)), Some(rate));
+                    prop_assert_eq!(lease.rate(key, ms(at)), Some(rate));
                     rates.insert(key.clone(), rate);
                 }
-                let limits = keeper.limits(ms(at)).cloned().unwrap_or_default();
-                prop_assert_eq!((rates, limits, keeper.queues(ms(at)).into_owned()), account(&believed, at));
-                prop_assert!(later < 100_000 || keeper.rates(ms(at)).next().is_none());
+                let limits = lease.limits(ms(at)).cloned().unwrap_or_default();
+                prop_assert_eq!((rates, limits, lease.queues(ms(at)).into_owned()), expected_state(&accepted, at));
+                prop_assert!(later < 100_000 || lease.rates(ms(at)).next().is_none());
             }
-            let all = keeper.refusals().by_name();
+            let all = lease.refusals().by_name();
             prop_assert_eq!(all.into_iter().map(|(_, count)| count).sum::<u64>(), refused);
         }
     }

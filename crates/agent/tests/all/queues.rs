@@ -3,19 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use crate::common::cases;
+use crate::common::config_with_cases;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use weir_agent::htb::{MAX_SERVICES, dscp};
 use weir_agent::queues::{
-    Actual, Change, Desired, DesiredError, Filter, Found, Interface, Key, Leaf, Limited, Place, Root,
-    changes, ids,
+    ActualClass, ActualQueues, Change, DesiredError, DesiredQueues, Filter, FilterHandle, Interface,
+    LeafQueue, LimitedFlow, RootQdisc, U32Match, changes, ids,
 };
 use weir_core::units::Rate;
 
-fn none() -> Actual {
-    Actual {
-        root: Root::Default,
+fn empty_queues() -> ActualQueues {
+    ActualQueues {
+        root: RootQdisc::KernelDefault,
         classes: BTreeMap::new(),
         leaves: BTreeMap::new(),
         filters: BTreeMap::new(),
@@ -23,16 +23,16 @@ fn none() -> Actual {
 }
 
 /// Applies a change as the kernel does. The number of a filter's hash table depends on the preference.
-fn apply(kernel: &mut Actual, change: &Change) -> Result<(), String> {
+fn apply_change(kernel: &mut ActualQueues, change: &Change) -> Result<(), String> {
     let refuse = |why: &str| Err(format!("{change:?}: {why}"));
     if matches!(change, Change::AddRoot | Change::ReplaceRoot) {
-        if kernel.root == Root::Ours {
+        if kernel.root == RootQdisc::Agent {
             return refuse("HTB does not change as a whole");
         }
-        *kernel = Actual { root: Root::Ours, ..none() };
+        *kernel = ActualQueues { root: RootQdisc::Agent, ..empty_queues() };
         return Ok(());
     }
-    if kernel.root != Root::Ours {
+    if kernel.root != RootQdisc::Agent {
         return refuse("no such parent");
     }
     match change {
@@ -46,7 +46,7 @@ fn apply(kernel: &mut Actual, change: &Change) -> Result<(), String> {
                 return refuse("no such parent");
             }
             let class = want.class;
-            let found = Found {
+            let found = ActualClass {
                 parent: want.parent,
                 rate: class.rate,
                 ceil: class.ceil,
@@ -61,8 +61,8 @@ fn apply(kernel: &mut Actual, change: &Change) -> Result<(), String> {
             }
             kernel.classes.insert(*minor, found);
         }
-        Change::DropClass(minor) => {
-            if kernel.filters.values().any(|filter| filter.to == *minor) {
+        Change::DeleteClass(minor) => {
+            if kernel.filters.values().any(|filter| filter.class == *minor) {
                 return refuse("in use by a filter");
             }
             if kernel.classes.values().any(|class| class.parent == Some(*minor)) {
@@ -73,23 +73,25 @@ fn apply(kernel: &mut Actual, change: &Change) -> Result<(), String> {
             }
             kernel.leaves.remove(minor);
         }
-        Change::SetLeaf(minor, bytes) => {
+        Change::SetLeafQueue(minor, bytes) => {
             if !kernel.classes.contains_key(minor) {
                 return refuse("no such parent");
             }
-            kernel.leaves.insert(*minor, Leaf { handle: ids::leaf(*minor), bytes: Some(*bytes) });
+            kernel
+                .leaves
+                .insert(*minor, LeafQueue { handle: ids::leaf_handle(*minor), limit_bytes: Some(*bytes) });
         }
         Change::AddFilter(pref, node, filter) => {
             let table = 0x800 + (pref % 16);
-            let place = Place { pref: *pref, table, bucket: 0, node: *node };
-            if !kernel.classes.contains_key(&filter.to) {
+            let place = FilterHandle { pref: *pref, table, bucket: 0, node: *node };
+            if !kernel.classes.contains_key(&filter.class) {
                 return refuse("leads nowhere");
             }
             if kernel.filters.insert(place, filter.clone()).is_some() {
                 return refuse("is there already");
             }
         }
-        Change::DropFilter(place) => {
+        Change::DeleteFilter(place) => {
             if kernel.filters.remove(place).is_none() {
                 return refuse("is not there");
             }
@@ -99,9 +101,10 @@ fn apply(kernel: &mut Actual, change: &Change) -> Result<(), String> {
 }
 
 /// Checks that the kernel has all desired objects, and no other ones of the agent.
-fn agrees(kernel: &Actual, desired: &Desired) -> Result<(), TestCaseError> {
-    prop_assert_eq!(&kernel.root, &Root::Ours);
-    let classes: Vec<u16> = kernel.classes.keys().copied().filter(|&minor| ids::is_class(minor)).collect();
+fn check_queues(kernel: &ActualQueues, desired: &DesiredQueues) -> Result<(), TestCaseError> {
+    prop_assert_eq!(&kernel.root, &RootQdisc::Agent);
+    let classes: Vec<u16> =
+        kernel.classes.keys().copied().filter(|&minor| ids::is_agent_class(minor)).collect();
     prop_assert_eq!(&classes, &desired.classes().keys().copied().collect::<Vec<_>>());
     for (minor, want) in desired.classes() {
         let found = kernel.classes[minor];
@@ -112,178 +115,202 @@ fn agrees(kernel: &Actual, desired: &Desired) -> Result<(), TestCaseError> {
         prop_assert_eq!(found.quantum, want.parent.map(|_| u64::from(want.class.quantum)));
         let burst = found.burst as f64 / f64::from(want.class.burst);
         prop_assert!((0.98..=1.02).contains(&burst), "burst of {minor:x}: {burst}");
-        if *minor != ids::WHOLE {
-            let leaf = Leaf { handle: ids::leaf(*minor), bytes: Some(want.class.buffer) };
+        if *minor != ids::LINK_CLASS {
+            let leaf =
+                LeafQueue { handle: ids::leaf_handle(*minor), limit_bytes: Some(want.class.queue_limit) };
             prop_assert_eq!(kernel.leaves.get(minor), Some(&leaf));
         }
     }
-    let ours = kernel.filters.iter().filter(|(place, _)| ids::is_filter(place.pref));
-    let filters: Vec<_> = ours.map(|(place, filter)| ((place.pref, place.node), filter)).collect();
-    let wanted: Vec<_> = desired.filters().iter().map(|(&name, filter)| (name, filter)).collect();
+    let agent_filters = kernel.filters.iter().filter(|(place, _)| ids::is_agent_filter_pref(place.pref));
+    let filters: Vec<_> = agent_filters.map(|(place, filter)| ((place.pref, place.node), filter)).collect();
+    let desired_filters: Vec<_> = desired.filters().iter().map(|(&name, filter)| (name, filter)).collect();
     let sorted = |list: Vec<((u16, u16), &Filter)>| {
         list.into_iter().map(|(name, f)| (name, f.clone())).collect::<BTreeMap<_, _>>()
     };
-    prop_assert_eq!(filters.len(), wanted.len());
-    prop_assert_eq!(sorted(filters), sorted(wanted));
+    prop_assert_eq!(filters.len(), desired_filters.len());
+    prop_assert_eq!(sorted(filters), sorted(desired_filters));
     Ok(())
 }
 
 /// The objects below the agent's root that are not the agent's.
-fn others(kernel: &Actual) -> (BTreeMap<u16, Found>, BTreeMap<u16, Leaf>, BTreeMap<Place, Filter>) {
+fn foreign_objects(
+    kernel: &ActualQueues,
+) -> (BTreeMap<u16, ActualClass>, BTreeMap<u16, LeafQueue>, BTreeMap<FilterHandle, Filter>) {
     let mut all = kernel.clone();
-    all.classes.retain(|&minor, _| !ids::is_class(minor));
-    all.leaves.retain(|&minor, _| !ids::is_class(minor));
-    all.filters.retain(|place, _| !ids::is_filter(place.pref));
+    all.classes.retain(|&minor, _| !ids::is_agent_class(minor));
+    all.leaves.retain(|&minor, _| !ids::is_agent_class(minor));
+    all.filters.retain(|place, _| !ids::is_agent_filter_pref(place.pref));
     (all.classes, all.leaves, all.filters)
 }
 
-fn limited() -> impl Strategy<Value = BTreeMap<u16, Limited>> {
-    let flow =
-        (any::<[u8; 4]>(), any::<u16>(), any::<u16>(), 1e3..1e5).prop_map(|(ip, from, to, rate)| Limited {
-            from: SocketAddrV4::new(Ipv4Addr::LOCALHOST, from),
-            to: SocketAddrV4::new(ip.into(), to),
+fn limited_flows() -> impl Strategy<Value = BTreeMap<u16, LimitedFlow>> {
+    let flow = (any::<[u8; 4]>(), any::<u16>(), any::<u16>(), 1e3..1e5).prop_map(|(ip, from, to, rate)| {
+        LimitedFlow {
+            source: SocketAddrV4::new(Ipv4Addr::LOCALHOST, from),
+            destination: SocketAddrV4::new(ip.into(), to),
             rate: Rate::new(rate).unwrap(),
-        });
-    btree_map(0..ids::MAX_LIMITED, flow, 0..4)
+        }
+    });
+    btree_map(0..ids::MAX_LIMITED_FLOWS, flow, 0..4)
 }
 
-fn desired() -> impl Strategy<Value = Desired> {
+fn desired_queues() -> impl Strategy<Value = DesiredQueues> {
     let link = prop_oneof![Just(12.5e6), 1e6..12.5e9];
     // A small set of weights, so that two configurations often share some.
     let weights = vec(prop_oneof![Just(1.0), Just(3.0), 0.01..100.0], 1..6);
-    (link, prop_oneof![Just(1u32), Just(46)], weights, limited()).prop_map(
+    (link, prop_oneof![Just(1u32), Just(46)], weights, limited_flows()).prop_map(
         |(link, segments, weights, limited)| {
-            Desired::new(Rate::new(link).unwrap(), segments, &weights, &limited).unwrap()
+            DesiredQueues::new(Rate::new(link).unwrap(), segments, &weights, &limited).unwrap()
         },
     )
 }
 
 /// A change that another process makes to the kernel's objects.
 #[derive(Debug, Clone)]
-enum Drift {
-    Filter(prop::sample::Index),
-    Lead(prop::sample::Index),
-    Rate(prop::sample::Index),
-    Buffer(prop::sample::Index),
-    Handle(prop::sample::Index),
-    Quantum(prop::sample::Index),
-    Duplicate(prop::sample::Index),
-    Class(u16),
-    OthersFilter(u16),
-    OthersClass(u16),
+enum ForeignChange {
+    DeleteFilter(prop::sample::Index),
+    RedirectFilter(prop::sample::Index),
+    ChangeRate(prop::sample::Index),
+    RemoveQueueLimit(prop::sample::Index),
+    ChangeHandle(prop::sample::Index),
+    ResetQuantum(prop::sample::Index),
+    DuplicateFilter(prop::sample::Index),
+    AddClass(u16),
+    AddForeignFilter(u16),
+    AddForeignClass(u16),
 }
 
-fn drift() -> impl Strategy<Value = Drift> {
+fn foreign_change() -> impl Strategy<Value = ForeignChange> {
     let index = any::<prop::sample::Index>;
     prop_oneof![
-        index().prop_map(Drift::Filter),
-        index().prop_map(Drift::Lead),
-        index().prop_map(Drift::Rate),
-        index().prop_map(Drift::Buffer),
-        index().prop_map(Drift::Handle),
-        index().prop_map(Drift::Quantum),
-        index().prop_map(Drift::Duplicate),
-        (ids::QUEUES..ids::REST).prop_map(Drift::Class),
-        (1u16..5).prop_map(Drift::OthersFilter),
-        (0x300u16..0x305).prop_map(Drift::OthersClass),
+        index().prop_map(ForeignChange::DeleteFilter),
+        index().prop_map(ForeignChange::RedirectFilter),
+        index().prop_map(ForeignChange::ChangeRate),
+        index().prop_map(ForeignChange::RemoveQueueLimit),
+        index().prop_map(ForeignChange::ChangeHandle),
+        index().prop_map(ForeignChange::ResetQuantum),
+        index().prop_map(ForeignChange::DuplicateFilter),
+        (ids::FIRST_QUEUE_CLASS..ids::DEFAULT_CLASS).prop_map(ForeignChange::AddClass),
+        (1u16..5).prop_map(ForeignChange::AddForeignFilter),
+        (0x300u16..0x305).prop_map(ForeignChange::AddForeignClass),
     ]
 }
 
-fn drifted(kernel: &mut Actual, drift: &Drift) {
-    let place = |index: &prop::sample::Index, kernel: &Actual| {
+fn apply_foreign_change(kernel: &mut ActualQueues, change: &ForeignChange) {
+    let nth_filter = |index: &prop::sample::Index, kernel: &ActualQueues| {
         kernel.filters.keys().nth(index.index(kernel.filters.len())).copied().unwrap()
     };
-    let class = |index: &prop::sample::Index, kernel: &Actual| {
+    let nth_class = |index: &prop::sample::Index, kernel: &ActualQueues| {
         kernel.leaves.keys().nth(index.index(kernel.leaves.len())).copied().unwrap()
     };
-    let new = Found { parent: Some(ids::WHOLE), rate: 8, ceil: 8, burst: 1, cburst: 1, quantum: Some(1) };
-    let filters = !kernel.filters.is_empty();
-    match drift {
-        Drift::Filter(at) if filters => drop(kernel.filters.remove(&place(at, kernel))),
-        Drift::Lead(at) if filters => {
-            let place = place(at, kernel);
-            kernel.filters.get_mut(&place).unwrap().to = ids::REST;
+    let new = ActualClass {
+        parent: Some(ids::LINK_CLASS),
+        rate: 8,
+        ceil: 8,
+        burst: 1,
+        cburst: 1,
+        quantum: Some(1),
+    };
+    let has_filters = !kernel.filters.is_empty();
+    match change {
+        ForeignChange::DeleteFilter(at) if has_filters => {
+            drop(kernel.filters.remove(&nth_filter(at, kernel)))
         }
-        Drift::Duplicate(at) if filters => {
-            let old = place(at, kernel);
+        ForeignChange::RedirectFilter(at) if has_filters => {
+            let place = nth_filter(at, kernel);
+            kernel.filters.get_mut(&place).unwrap().class = ids::DEFAULT_CLASS;
+        }
+        ForeignChange::DuplicateFilter(at) if has_filters => {
+            let old = nth_filter(at, kernel);
             let filter = kernel.filters[&old].clone();
-            kernel.filters.insert(Place { table: 0x7ff, ..old }, filter);
+            kernel.filters.insert(FilterHandle { table: 0x7ff, ..old }, filter);
         }
-        Drift::Rate(at) => kernel.classes.get_mut(&class(at, kernel)).unwrap().rate += 8,
-        Drift::Quantum(at) => kernel.classes.get_mut(&class(at, kernel)).unwrap().quantum = Some(0),
-        Drift::Buffer(at) => kernel.leaves.get_mut(&class(at, kernel)).unwrap().bytes = None,
-        Drift::Handle(at) => kernel.leaves.get_mut(&class(at, kernel)).unwrap().handle ^= 0x8000,
-        Drift::Class(minor) => drop(kernel.classes.entry(*minor).or_insert(new)),
-        Drift::OthersClass(minor) => drop(kernel.classes.insert(*minor, new)),
-        Drift::OthersFilter(node) => {
-            let filter = Filter { keys: vec![Key { at: 0, value: 1, mask: 1 }], to: ids::REST };
-            kernel.filters.insert(Place { pref: 7, table: 0x800, bucket: 0, node: *node }, filter);
+        ForeignChange::ChangeRate(at) => kernel.classes.get_mut(&nth_class(at, kernel)).unwrap().rate += 8,
+        ForeignChange::ResetQuantum(at) => {
+            kernel.classes.get_mut(&nth_class(at, kernel)).unwrap().quantum = Some(0)
         }
-        Drift::Filter(_) | Drift::Lead(_) | Drift::Duplicate(_) => {}
+        ForeignChange::RemoveQueueLimit(at) => {
+            kernel.leaves.get_mut(&nth_class(at, kernel)).unwrap().limit_bytes = None
+        }
+        ForeignChange::ChangeHandle(at) => {
+            kernel.leaves.get_mut(&nth_class(at, kernel)).unwrap().handle ^= 0x8000
+        }
+        ForeignChange::AddClass(minor) => drop(kernel.classes.entry(*minor).or_insert(new)),
+        ForeignChange::AddForeignClass(minor) => drop(kernel.classes.insert(*minor, new)),
+        ForeignChange::AddForeignFilter(node) => {
+            let filter = Filter {
+                matches: vec![U32Match { offset: 0, value: 1, mask: 1 }],
+                class: ids::DEFAULT_CLASS,
+            };
+            kernel.filters.insert(FilterHandle { pref: 7, table: 0x800, bucket: 0, node: *node }, filter);
+        }
+        ForeignChange::DeleteFilter(_)
+        | ForeignChange::RedirectFilter(_)
+        | ForeignChange::DuplicateFilter(_) => {}
     }
 }
 
-fn done(kernel: &mut Actual, desired: &Desired) -> Result<Vec<Change>, TestCaseError> {
+fn apply_changes(kernel: &mut ActualQueues, desired: &DesiredQueues) -> Result<Vec<Change>, TestCaseError> {
     let list = changes(desired, kernel);
     for change in &list {
-        apply(kernel, change).map_err(TestCaseError::fail)?;
+        apply_change(kernel, change).map_err(TestCaseError::fail)?;
     }
     Ok(list)
 }
 
 proptest! {
-    #![proptest_config(cases(512))]
+    #![proptest_config(config_with_cases(512))]
 
     #[test]
     fn changes_lead_from_any_state_to_the_desired_state(
-        steps in vec((desired(), vec(drift(), 0..4)), 1..4),
+        steps in vec((desired_queues(), vec(foreign_change(), 0..4)), 1..4),
     ) {
-        let mut kernel = none();
-        for (desired, drifts) in &steps {
-            let before = others(&kernel);
-            let was = kernel.clone();
-            let list = done(&mut kernel, desired)?;
-            agrees(&kernel, desired)?;
-            prop_assert_eq!(others(&kernel), before);
+        let mut kernel = empty_queues();
+        for (desired, foreign_changes) in &steps {
+            let before = foreign_objects(&kernel);
+            let previous = kernel.clone();
+            let list = apply_changes(&mut kernel, desired)?;
+            check_queues(&kernel, desired)?;
+            prop_assert_eq!(foreign_objects(&kernel), before);
             prop_assert_eq!(changes(desired, &kernel), vec![]);
-            if was.root == Root::Ours {
+            if previous.root == RootQdisc::Agent {
                 // Correct objects are not changed.
                 for change in &list {
                     match change {
                         Change::AddRoot | Change::ReplaceRoot => prop_assert!(false, "the root was ours"),
-                        Change::SetClass(minor, _) => prop_assert_ne!(was.classes.get(minor), kernel.classes.get(minor)),
-                        Change::SetLeaf(minor, _) => prop_assert_ne!(was.leaves.get(minor), kernel.leaves.get(minor)),
-                        Change::AddClass(minor, _) => prop_assert!(!was.classes.contains_key(minor)),
-                        Change::DropClass(minor) => prop_assert!(!kernel.classes.contains_key(minor)),
+                        Change::SetClass(minor, _) => prop_assert_ne!(previous.classes.get(minor), kernel.classes.get(minor)),
+                        Change::SetLeafQueue(minor, _) => prop_assert_ne!(previous.leaves.get(minor), kernel.leaves.get(minor)),
+                        Change::AddClass(minor, _) => prop_assert!(!previous.classes.contains_key(minor)),
+                        Change::DeleteClass(minor) => prop_assert!(!kernel.classes.contains_key(minor)),
                         Change::AddFilter(..) => {}
-                        Change::DropFilter(place) => prop_assert_ne!(was.filters.get(place), kernel.filters.get(place)),
+                        Change::DeleteFilter(place) => prop_assert_ne!(previous.filters.get(place), kernel.filters.get(place)),
                     }
                 }
                 // One line per object.
                 let texts: BTreeSet<String> = list.iter().map(|change| format!("{change:?}")).collect();
                 prop_assert_eq!(texts.len(), list.len());
             }
-            drifts.iter().for_each(|drift| drifted(&mut kernel, drift));
+            foreign_changes.iter().for_each(|drift| apply_foreign_change(&mut kernel, drift));
         }
     }
 
     #[test]
-    fn guaranteed_rates_fit_the_link(desired in desired()) {
-        let whole = desired.classes()[&ids::WHOLE].class;
-        let promised: u64 = desired.classes().iter().filter(|(minor, _)| **minor != ids::WHOLE).map(|(_, want)| want.class.rate).sum();
+    fn guaranteed_rates_fit_the_link(desired in desired_queues()) {
+        let link_class = desired.classes()[&ids::LINK_CLASS].class;
+        let guaranteed: u64 = desired.classes().iter().filter(|(minor, _)| **minor != ids::LINK_CLASS).map(|(_, want)| want.class.rate).sum();
         // Packets without a mark have a guaranteed thousandth in addition.
-        prop_assert!(promised as f64 <= whole.rate as f64 * 1.0021, "{promised} of {}", whole.rate);
+        prop_assert!(guaranteed as f64 <= link_class.rate as f64 * 1.0021, "{guaranteed} of {}", link_class.rate);
         for (minor, want) in desired.classes() {
-            prop_assert!(want.class.rate >= 8 && want.class.ceil <= whole.ceil, "{minor:x}: {want:?}");
-            prop_assert!(want.class.quantum >= whole.quantum, "{minor:x}: {want:?}");
+            prop_assert!(want.class.rate >= 8 && want.class.ceil <= link_class.ceil, "{minor:x}: {want:?}");
+            prop_assert!(want.class.quantum >= link_class.quantum, "{minor:x}: {want:?}");
         }
     }
 
     #[test]
     fn parser_does_not_panic_on_any_text(text in "[ -~\n]{0,200}", class in "class htb 7765:[0-9a-f]{0,5}( (rate|ceil|quantum|parent) [0-9a-zA-Z:]{0,30}){0,5}") {
         let ours = r#"[{"kind":"htb","handle":"7765:","root":true,"options":{}}]"#;
-        let _ = Actual::parse(&text, &text, &text);
-        let _ = Actual::parse(ours, &class, &format!("filter pref {text}\nmatch {text}"));
+        let _ = ActualQueues::parse(&text, &text, &text);
+        let _ = ActualQueues::parse(ours, &class, &format!("filter pref {text}\nmatch {text}"));
     }
 }
 
@@ -308,9 +335,9 @@ filter protocol all pref 49152 bpf chain 0 handle 0x1 flowid 7765:100
 
 #[test]
 fn tc_output_is_parsed() {
-    let actual = Actual::parse(QDISCS, CLASSES, FILTERS).unwrap();
-    assert_eq!(actual.root, Root::Ours);
-    let found = Found {
+    let actual = ActualQueues::parse(QDISCS, CLASSES, FILTERS).unwrap();
+    assert_eq!(actual.root, RootQdisc::Agent);
+    let found = ActualClass {
         parent: Some(1),
         rate: 76_923_000,
         ceil: 100_000_000,
@@ -323,44 +350,58 @@ fn tc_output_is_parsed() {
         (actual.classes[&1].parent, actual.classes[&1].quantum, actual.classes.len()),
         (None, None, 2)
     );
-    assert_eq!(actual.leaves, BTreeMap::from([(0x100, Leaf { handle: 0x7800, bytes: Some(1_024_000) })]));
-    let key = |at, value, mask| Key { at, value, mask };
+    assert_eq!(
+        actual.leaves,
+        BTreeMap::from([(0x100, LeafQueue { handle: 0x7800, limit_bytes: Some(1_024_000) })])
+    );
+    let key = |at, value, mask| U32Match { offset: at, value, mask };
     let flow = [key(8, 0x0011_0000, 0x00ff_0000), key(16, 0x0a00_0001, u32::MAX)];
     let filters = [
-        (Place { pref: 30563, table: 0x802, bucket: 0, node: 7 }, Filter { keys: flow.to_vec(), to: 0x100 }),
         (
-            Place { pref: 30566, table: 0x801, bucket: 0, node: 5 },
-            Filter { keys: vec![key(0, 0x0200_0000, 0x0fc0_0000)], to: 0x100 },
+            FilterHandle { pref: 30563, table: 0x802, bucket: 0, node: 7 },
+            Filter { matches: flow.to_vec(), class: 0x100 },
+        ),
+        (
+            FilterHandle { pref: 30566, table: 0x801, bucket: 0, node: 5 },
+            Filter { matches: vec![key(0, 0x0200_0000, 0x0fc0_0000)], class: 0x100 },
         ),
     ];
     assert_eq!(actual.filters, BTreeMap::from(filters));
-    let root = |text: &str| Actual::parse(text, "", "").unwrap().root;
-    assert_eq!(root(r#"[{"kind":"noqueue","handle":"0:","root":true,"options":{}}]"#), Root::Default);
+    let root = |text: &str| ActualQueues::parse(text, "", "").unwrap().root;
+    assert_eq!(
+        root(r#"[{"kind":"noqueue","handle":"0:","root":true,"options":{}}]"#),
+        RootQdisc::KernelDefault
+    );
     assert_eq!(
         root(
             r#"[{"kind":"mq","handle":"0:","root":true},{"kind":"fq_codel","handle":"0:","parent":":1","options":{"limit":10240}}]"#
         ),
-        Root::Default
+        RootQdisc::KernelDefault
     );
-    assert_eq!(root("[]"), Root::Default);
-    let fifo = Root::Fifo { kind: "pfifo".to_owned(), handle: 5, limit: 77 };
+    assert_eq!(root("[]"), RootQdisc::KernelDefault);
+    let fifo = RootQdisc::Fifo { kind: "pfifo".to_owned(), handle: 5, limit: 77 };
     assert_eq!(root(r#"[{"kind":"pfifo","handle":"5:","root":true,"options":{"limit":77}}]"#), fifo);
     assert_eq!(
         root(r#"[{"kind":"htb","handle":"1:","root":true,"options":{}}]"#),
-        Root::Other("htb".to_owned())
+        RootQdisc::Other("htb".to_owned())
     );
     let broken = CLASSES.replace("76923Kbit", "76923xbit");
-    let error = Actual::parse(QDISCS, &broken, "").unwrap_err();
+    let error = ActualQueues::parse(QDISCS, &broken, "").unwrap_err();
     assert!(error.to_string().contains("a rate such as 10Mbit after `rate`"), "{error}");
 }
 
 #[test]
 fn changes_format_as_tc_lines() {
     let from = "10.0.0.1:5000".parse().unwrap();
-    let flow = Limited { from, to: "10.0.0.2:6000".parse().unwrap(), rate: "20Mbit".parse().unwrap() };
+    let flow = LimitedFlow {
+        source: from,
+        destination: "10.0.0.2:6000".parse().unwrap(),
+        rate: "20Mbit".parse().unwrap(),
+    };
     let desired =
-        Desired::new("100Mbit".parse().unwrap(), 1, &[1.0, 3.0], &BTreeMap::from([(2, flow)])).unwrap();
-    let lines: Vec<String> = changes(&desired, &none()).iter().map(|c| c.line("eth0").to_string()).collect();
+        DesiredQueues::new("100Mbit".parse().unwrap(), 1, &[1.0, 3.0], &BTreeMap::from([(2, flow)])).unwrap();
+    let lines: Vec<String> =
+        changes(&desired, &empty_queues()).iter().map(|c| c.tc_line("eth0").to_string()).collect();
     // 80 Mbit remain. Packets without a mark get a thousandth of them.
     let expected = "\
 qdisc add dev eth0 root handle 7765: htb default 0x1ff
@@ -380,11 +421,12 @@ filter add dev eth0 parent 7765: protocol ipv6 prio 30566 handle ::1 u32 match u
 filter add dev eth0 parent 7765: protocol ipv6 prio 30566 handle ::2 u32 match u32 0x00800000 0x0fc00000 at 0 flowid 7765:101";
     assert_eq!(lines, expected.lines().collect::<Vec<_>>());
     // Other weights change the parameters of classes only.
-    let mut kernel = none();
-    changes(&desired, &none()).iter().for_each(|change| apply(&mut kernel, change).unwrap());
-    let turned =
-        Desired::new("100Mbit".parse().unwrap(), 1, &[3.0, 1.0], &BTreeMap::from([(2, flow)])).unwrap();
-    let lines: Vec<String> = changes(&turned, &kernel).iter().map(|c| c.line("eth0").to_string()).collect();
+    let mut kernel = empty_queues();
+    changes(&desired, &empty_queues()).iter().for_each(|change| apply_change(&mut kernel, change).unwrap());
+    let swapped =
+        DesiredQueues::new("100Mbit".parse().unwrap(), 1, &[3.0, 1.0], &BTreeMap::from([(2, flow)])).unwrap();
+    let lines: Vec<String> =
+        changes(&swapped, &kernel).iter().map(|c| c.tc_line("eth0").to_string()).collect();
     let class = |minor, rate, quantum| {
         format!(
             "class change dev eth0 parent 7765:1 classid 7765:{minor} htb rate {rate}bit ceil 100000000bit burst 16384 cburst 16384 quantum {quantum}"
@@ -394,34 +436,37 @@ filter add dev eth0 parent 7765: protocol ipv6 prio 30566 handle ::2 u32 match u
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
-    let new = |link: &str, weights: &[f64], limited: &[(u16, &str)]| {
+fn invalid_queue_configurations_are_refused() {
+    let try_new = |link: &str, weights: &[f64], limited: &[(u16, &str)]| {
         let end = "10.0.0.1:1".parse().unwrap();
-        let flow = |rate: &str| Limited { from: end, to: end, rate: rate.parse().unwrap() };
+        let flow = |rate: &str| LimitedFlow { source: end, destination: end, rate: rate.parse().unwrap() };
         let limited = limited.iter().map(|&(number, rate)| (number, flow(rate))).collect();
-        Desired::new(link.parse().unwrap(), 1, weights, &limited).map(drop)
+        DesiredQueues::new(link.parse().unwrap(), 1, weights, &limited).map(drop)
     };
-    assert_eq!(new("1Gbit", &[1.0, 1e6], &[(0, "500Mbit"), (1, "490Mbit")]), Ok(()));
-    assert!(matches!(new("7kbit", &[1.0], &[]), Err(DesiredError::Link(_))));
-    assert!(matches!(new("101Gbit", &[1.0], &[]), Err(DesiredError::Link(_))));
-    assert_eq!(new("1Gbit", &[], &[]), Err(DesiredError::Queues(0)));
-    assert_eq!(new("1Gbit", &[1.0; 63], &[]), Ok(()));
-    assert_eq!(new("1Gbit", &[1.0; 64], &[]), Err(DesiredError::Queues(64)));
+    assert_eq!(try_new("1Gbit", &[1.0, 1e6], &[(0, "500Mbit"), (1, "490Mbit")]), Ok(()));
+    assert!(matches!(try_new("7kbit", &[1.0], &[]), Err(DesiredError::LinkRate(_))));
+    assert!(matches!(try_new("101Gbit", &[1.0], &[]), Err(DesiredError::LinkRate(_))));
+    assert_eq!(try_new("1Gbit", &[], &[]), Err(DesiredError::QueueCount(0)));
+    assert_eq!(try_new("1Gbit", &[1.0; 63], &[]), Ok(()));
+    assert_eq!(try_new("1Gbit", &[1.0; 64], &[]), Err(DesiredError::QueueCount(64)));
     for (weight, queue) in [(0.0, 1), (-1.0, 1), (f64::INFINITY, 1), (1e7, 1), (1e-7, 0)] {
-        let refused = new("1Gbit", &[1.0, weight], &[]);
+        let refused = try_new("1Gbit", &[1.0, weight], &[]);
         assert!(
             matches!(refused, Err(DesiredError::Weight { queue: of, .. }) if of == queue),
             "{weight}: {refused:?}"
         );
     }
-    assert!(matches!(new("1Gbit", &[f64::NAN], &[]), Err(DesiredError::Weight { queue: 0, .. })));
-    assert_eq!(new("1Gbit", &[1.0], &[(1000, "1Mbit")]), Err(DesiredError::Number(1000)));
-    assert!(matches!(new("1Gbit", &[1.0], &[(0, "991Mbit")]), Err(DesiredError::Limits { flow: 0, .. })));
+    assert!(matches!(try_new("1Gbit", &[f64::NAN], &[]), Err(DesiredError::Weight { queue: 0, .. })));
+    assert_eq!(try_new("1Gbit", &[1.0], &[(1000, "1Mbit")]), Err(DesiredError::FlowNumber(1000)));
     assert!(matches!(
-        new("1Gbit", &[1.0], &[(0, "500Mbit"), (7, "491Mbit")]),
-        Err(DesiredError::Limits { flow: 7, .. })
+        try_new("1Gbit", &[1.0], &[(0, "991Mbit")]),
+        Err(DesiredError::FlowRate { flow: 0, .. })
     ));
-    assert!(matches!(new("1Gbit", &[1.0], &[(0, "1bit")]), Err(DesiredError::Limits { flow: 0, .. })));
+    assert!(matches!(
+        try_new("1Gbit", &[1.0], &[(0, "500Mbit"), (7, "491Mbit")]),
+        Err(DesiredError::FlowRate { flow: 7, .. })
+    ));
+    assert!(matches!(try_new("1Gbit", &[1.0], &[(0, "1bit")]), Err(DesiredError::FlowRate { flow: 0, .. })));
     for name in ["", "-eth0", "a/b", "a b", "sixteen-letters-", "eth0\nqdisc"] {
         assert!(name.parse::<Interface>().is_err(), "{name}");
     }

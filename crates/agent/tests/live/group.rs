@@ -7,20 +7,20 @@ use std::thread;
 use std::time::Duration;
 
 /// A cgroup that is removed when it is dropped, with all its processes.
-pub struct Group {
+pub struct TestCgroup {
     pub name: String,
     pub path: PathBuf,
 }
 
-impl Group {
-    pub fn new(name: &str) -> Group {
+impl TestCgroup {
+    pub fn new(name: &str) -> TestCgroup {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let root = mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|l| l.split(' ').nth(4));
         let name = format!("weir-test-{}-{name}", std::process::id());
         let path = PathBuf::from(root.unwrap_or("/")).join(&name);
         // A process that may not create a cgroup may not create namespaces either, and the test skips.
         let _ = fs::create_dir(&path);
-        Group { name, path }
+        TestCgroup { name, path }
     }
 
     /// A command that runs a program in the cgroup.
@@ -32,7 +32,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for TestCgroup {
     fn drop(&mut self) {
         let _ = fs::write(self.path.join("cgroup.kill"), "1");
         // The cgroup can be removed after its last process has exited.

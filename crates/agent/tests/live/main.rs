@@ -4,12 +4,12 @@
 
 #[path = "../../../core/tests/all/campaign.rs"]
 mod campaign;
+mod capture;
 mod group;
 mod kernel;
-mod live;
-mod pair;
+mod namespace_pair;
 mod programs;
+mod queues;
 mod throttle;
 mod traffic;
 mod wait;
-mod wire;

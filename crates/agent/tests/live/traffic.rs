@@ -9,26 +9,33 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::group::Group;
-use crate::kernel::Reading;
-use crate::pair::{Pair, interface, pair};
-use crate::programs::{Python, events, flood, rules, sink, speed, start, there};
+use crate::capture::{CapturedPacket, start_capture};
+use crate::group::TestCgroup;
+use crate::kernel::CounterReading;
+use crate::namespace_pair::{NamespacePair, create_pair, interface};
+use crate::programs::{
+    PythonProgram, application_rules, has_program, measure_mbit, read_events, start_receiver,
+    start_tracked_sender, start_traffic,
+};
 use crate::wait::wait_for;
-use crate::wire::{Packet, capture};
-use weir_agent::batch::feed;
-use weir_agent::queues::{Change, Desired, Device, Replace};
-use weir_agent::traffic::{Class, Connection, Ends, EventKind, Rule, Traffic, TrafficError, cleanup};
+use weir_agent::batch::run_batch;
+use weir_agent::queues::{Change, DesiredQueues, Device, ReplaceableRoots};
+use weir_agent::traffic::{
+    Connection, ConnectionEnds, EventKind, Rule, Traffic, TrafficClass, TrafficError, cleanup,
+};
 
 #[test]
 fn every_packet_has_the_mark_of_its_application() {
     let test = "marks";
-    let group = Group::new(test);
-    if !there(test, "python3") {
+    let group = TestCgroup::new(test);
+    if !has_program(test, "python3") {
         return;
     }
-    let Some(pair) = pair(test) else { return };
-    let ((tcp, _), udp) =
-        (sink(&pair, 1000), pair.there(|| UdpSocket::bind("[::]:0").unwrap()).join().unwrap());
+    let Some(pair) = create_pair(test) else { return };
+    let ((tcp, _), udp) = (
+        start_receiver(&pair, 1000),
+        pair.run_at_peer(|| UdpSocket::bind("[::]:0").unwrap()).join().unwrap(),
+    );
     // One connection from before the agent, and then one of each kind.
     let text = "
 import socket, sys
@@ -65,20 +72,20 @@ with socket.create_server(('::', 0), family=socket.AF_INET6, dualstack_ipv6=True
             s.sendall(bytes(1000))
 ";
     let ports = [tcp.port(), udp.local_addr().unwrap().port()].map(|port| port.to_string());
-    let mut python = Python::start(&group, text, &ports);
-    python.line();
-    let mut traffic = match Traffic::start(&rules(&[(&group, 9)]), &[interface()]) {
+    let mut python = PythonProgram::start(&group, text, &ports);
+    python.read_line();
+    let mut traffic = match Traffic::start(&application_rules(&[(&group, 9)]), &[interface()]) {
         Err(TrafficError::NotBuilt(why)) => {
             eprintln!("{test} skips, since the programs were not built: {why}");
             return;
         }
         traffic => traffic.unwrap(),
     };
-    let wire = capture(&pair);
-    python.go_on();
-    let port: u16 = python.line().parse().unwrap();
+    let capture = start_capture(&pair);
+    python.start_next_step();
+    let port: u16 = python.read_line().parse().unwrap();
     for host in ["10.9.0.1", "fd09::1"] {
-        let answer = pair.there(move || {
+        let answer = pair.run_at_peer(move || {
             let mut stream = TcpStream::connect((host, port)).unwrap();
             stream.write_all(b"x").unwrap();
             let mut answer = Vec::new();
@@ -87,30 +94,33 @@ with socket.create_server(('::', 0), family=socket.AF_INET6, dualstack_ipv6=True
         });
         assert_eq!(answer.join().unwrap(), 1000);
     }
-    python.end();
+    python.wait_for_exit();
     // Packets of other programs have no mark.
     let mut other = TcpStream::connect(("10.9.0.2", tcp.port())).unwrap();
-    let own = other.local_addr().unwrap().port();
+    let other_port = other.local_addr().unwrap().port();
     other.write_all(b"x").unwrap();
     other.shutdown(Shutdown::Write).unwrap();
     other.read_to_end(&mut Vec::new()).unwrap();
-    let packets = wire.end();
+    let packets = capture.stop();
 
-    let (others, ours): (Vec<Packet>, Vec<Packet>) =
-        packets.into_iter().partition(|packet| packet.from == own);
-    assert!(others.len() > 3 && others.iter().all(|packet| packet.mark == 0), "{others:?}");
+    let (other_packets, application_packets): (Vec<CapturedPacket>, Vec<CapturedPacket>) =
+        packets.into_iter().partition(|packet| packet.source_port == other_port);
+    assert!(
+        other_packets.len() > 3 && other_packets.iter().all(|packet| packet.mark == 0),
+        "{other_packets:?}"
+    );
     let mut seen: BTreeMap<(u8, &str), u32> = BTreeMap::new();
-    let mut ended = Vec::new();
-    for packet in &ours {
+    let mut ended_ports = Vec::new();
+    for packet in &application_packets {
         let kind = packet.kind();
-        if ended.contains(&packet.from) && kind == "ack" {
+        if ended_ports.contains(&packet.source_port) && kind == "ack" {
             // The kernel sent this packet for a socket that has closed.
             continue;
         }
         assert_eq!(packet.mark, 9, "{packet:?}");
-        *seen.entry((packet.version, kind)).or_default() += 1;
+        *seen.entry((packet.ip_version, kind)).or_default() += 1;
         if kind == "fin" {
-            ended.push(packet.from);
+            ended_ports.push(packet.source_port);
         }
     }
     eprintln!("{seen:?}");
@@ -124,8 +134,8 @@ with socket.create_server(('::', 0), family=socket.AF_INET6, dualstack_ipv6=True
     }
 
     // Another class from now on, and no mark after the agent has stopped.
-    let again = || {
-        let wire = capture(&pair);
+    let connect_and_read_marks = || {
+        let capture = start_capture(&pair);
         let text = "
 import socket, sys
 with socket.create_connection(('fd09::2', int(sys.argv[1]))) as s:
@@ -134,38 +144,38 @@ with socket.create_connection(('fd09::2', int(sys.argv[1]))) as s:
     while s.recv(65536):
         pass
 ";
-        Python::start(&group, text, &ports[..1]).end();
-        let packets = wire.end();
+        PythonProgram::start(&group, text, &ports[..1]).wait_for_exit();
+        let packets = capture.stop();
         let marks: Vec<u8> = packets.iter().filter(|p| p.kind() != "ack").map(|packet| packet.mark).collect();
         assert!(marks.len() >= 3, "{packets:?}");
         marks
     };
-    assert!(traffic.set_class(&group.name, Class::new(33)).unwrap());
-    assert!(!traffic.set_class("other", Class::new(33)).unwrap());
-    assert!(again().iter().all(|&mark| mark == 33));
+    assert!(traffic.set_class(&group.name, TrafficClass::new(33)).unwrap());
+    assert!(!traffic.set_class("other", TrafficClass::new(33)).unwrap());
+    assert!(connect_and_read_marks().iter().all(|&mark| mark == 33));
     // As in a restart of a service.
     assert_eq!(traffic.refresh().unwrap(), 0);
     std::fs::remove_dir(&group.path).unwrap();
     assert_eq!(traffic.refresh().unwrap(), 0);
     std::fs::create_dir(&group.path).unwrap();
-    assert!(again().iter().all(|&mark| mark == 0));
+    assert!(connect_and_read_marks().iter().all(|&mark| mark == 0));
     assert_eq!(traffic.refresh().unwrap(), 1);
-    assert!(again().iter().all(|&mark| mark == 33));
+    assert!(connect_and_read_marks().iter().all(|&mark| mark == 33));
     assert_eq!(traffic.stop().unwrap(), 0);
     assert!(!cleanup().unwrap());
-    assert!(again().iter().all(|&mark| mark == 0));
+    assert!(connect_and_read_marks().iter().all(|&mark| mark == 0));
 }
 
 #[test]
 fn connections_open_and_close_with_all_their_bytes() {
     let test = "bytes";
-    let group = Group::new(test);
-    if !there(test, "python3") {
+    let group = TestCgroup::new(test);
+    if !has_program(test, "python3") {
         return;
     }
-    let Some((pair, mut traffic)) = start(test, &[(&group, 1)]) else { return };
-    let (address, arrived) = sink(&pair, 70_000);
-    let mut all = 0;
+    let Some((pair, mut traffic)) = start_traffic(test, &[(&group, 1)]) else { return };
+    let (address, arrived) = start_receiver(&pair, 70_000);
+    let mut total_bytes = 0;
     // The number of bytes, and how the connection ends.
     let text = "
 import socket, struct, sys
@@ -190,46 +200,50 @@ s.close()
         ("::ffff:10.9.0.2", 1, "here"),
         ("10.9.0.2", 123_456, "reset"),
     ] {
-        let before = weir_agent::traffic::now();
-        let words = [address.port().to_string(), bytes.to_string(), end.to_owned(), host.to_owned()];
-        let mut python = Python::start(&group, text, &words);
-        let port: u16 = python.line().parse().unwrap();
-        let list = events(&mut traffic, |list| !list.is_empty());
+        let before = weir_agent::traffic::monotonic_now();
+        let args = [address.port().to_string(), bytes.to_string(), end.to_owned(), host.to_owned()];
+        let mut python = PythonProgram::start(&group, text, &args);
+        let port: u16 = python.read_line().parse().unwrap();
+        let list = read_events(&mut traffic, |list| !list.is_empty());
         let opened = list[0];
         let [local, remote] =
             if host == "fd09::2" { ["fd09::1", "fd09::2"] } else { ["10.9.0.1", "10.9.0.2"] };
-        let ends = Ends {
+        let ends = ConnectionEnds {
             local: SocketAddr::new(local.parse().unwrap(), port),
             remote: SocketAddr::new(remote.parse().unwrap(), address.port()),
         };
-        assert_eq!((list.len(), opened.what, opened.ends), (1, EventKind::Opened, ends));
+        assert_eq!((list.len(), opened.kind, opened.ends), (1, EventKind::Opened, ends));
         assert_eq!(opened.connection.application, application);
-        assert_eq!(traffic.name(application), Some(group.name.as_str()));
-        assert!(before < opened.connection.opened && opened.connection.opened <= opened.at);
+        assert_eq!(traffic.application_name(application), Some(group.name.as_str()));
+        assert!(before < opened.connection.opened_at && opened.connection.opened_at <= opened.time);
 
-        let live = traffic.connections().unwrap();
-        let [(found, live)] = live[..] else { panic!("{live:?}") };
-        assert_eq!((found, live.socket, live.pace), (ends, opened.connection.socket, None));
+        let connections = traffic.connections().unwrap();
+        let [(found, live)] = connections[..] else { panic!("{connections:?}") };
+        assert_eq!((found, live.socket, live.pacing_rate), (ends, opened.connection.socket, None));
         assert!(live.sent <= bytes, "{live:?}");
         // A reset discards data that has not arrived yet.
-        all += bytes;
-        wait_for("all bytes", || arrived.load(Ordering::Relaxed) >= all);
+        total_bytes += bytes;
+        wait_for("all bytes", || arrived.load(Ordering::Relaxed) >= total_bytes);
         // The acknowledgements may arrive later. The last one may bring no sample of the round-trip time, and then only the end of the
         // connection updates the count.
-        let given_up = Instant::now() + Duration::from_secs(1);
-        while Instant::now() < given_up && traffic.connections().unwrap()[0].1.sent < bytes {
+        let deadline = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < deadline && traffic.connections().unwrap()[0].1.sent < bytes {
             thread::sleep(Duration::from_millis(2));
         }
-        python.go_on();
-        python.end();
-        let list = events(&mut traffic, |list| !list.is_empty());
+        python.start_next_step();
+        python.wait_for_exit();
+        let list = read_events(&mut traffic, |list| !list.is_empty());
         let closed = list[0];
-        assert_eq!((list.len(), closed.what, closed.ends), (1, EventKind::Closed, ends));
+        assert_eq!((list.len(), closed.kind, closed.ends), (1, EventKind::Closed, ends));
         // The peer's FIN counts as a byte.
         let received = if end == "here" { 70_001 } else { 0 };
-        let Connection { sent, received: came, socket, .. } = closed.connection;
-        assert_eq!((sent, came, socket), (bytes, received, opened.connection.socket), "{host} {end}");
-        assert!(closed.at > opened.at);
+        let Connection { sent, received: received_bytes, socket, .. } = closed.connection;
+        assert_eq!(
+            (sent, received_bytes, socket),
+            (bytes, received, opened.connection.socket),
+            "{host} {end}"
+        );
+        assert!(closed.time > opened.time);
         assert_eq!(traffic.connections().unwrap(), []);
     }
 
@@ -244,27 +258,27 @@ with socket.create_server(('10.9.0.1', 0)) as server:
         while s.recv(65536):
             pass
 ";
-    let mut python = Python::start(&group, text, &[]);
-    let port: u16 = python.line().parse().unwrap();
-    let work = pair.there(move || {
+    let mut python = PythonProgram::start(&group, text, &[]);
+    let port: u16 = python.read_line().parse().unwrap();
+    let peer = pair.run_at_peer(move || {
         let mut stream = TcpStream::connect(("10.9.0.1", port)).unwrap();
         stream.read_exact(&mut [0; 40_000]).unwrap();
         stream.write_all(&[0; 3000]).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
         assert_eq!(stream.read(&mut [0]).unwrap(), 0);
     });
-    work.join().unwrap();
-    python.end();
-    let list = events(&mut traffic, |list| list.len() == 2);
+    peer.join().unwrap();
+    python.wait_for_exit();
+    let list = read_events(&mut traffic, |list| list.len() == 2);
     assert_eq!(
-        (list[0].what, list[1].what, list[0].ends.local.port()),
+        (list[0].kind, list[1].kind, list[0].ends.local.port()),
         (EventKind::Opened, EventKind::Closed, port)
     );
     assert_eq!((list[1].connection.sent, list[1].connection.received), (40_000, 3001));
 
     // Events beyond the size of the ring buffer are counted.
-    let before = traffic.counts().unwrap();
-    assert_eq!((before.lost, before.refused), (0, 0));
+    let before = traffic.loss_counts().unwrap();
+    assert_eq!((before.lost_events, before.tracking_failures), (0, 0));
     let text = "
 import socket, sys
 for _ in range(6000):
@@ -272,15 +286,15 @@ for _ in range(6000):
     s.close()
 ";
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let words = [listener.local_addr().unwrap().port().to_string()];
+    let args = [listener.local_addr().unwrap().port().to_string()];
     thread::spawn(move || listener.incoming().for_each(drop));
-    Python::start(&group, text, &words).end();
+    PythonProgram::start(&group, text, &args).wait_for_exit();
     let (mut read, mut lost) = (0, 0);
     wait_for("all events", || {
-        while traffic.event().is_some() {
+        while traffic.next_event().is_some() {
             read += 1;
         }
-        lost = traffic.counts().unwrap().lost;
+        lost = traffic.loss_counts().unwrap().lost_events;
         read + lost >= 12_000
     });
     eprintln!("of 12000 events {read} were read and {lost} lost");
@@ -289,68 +303,71 @@ for _ in range(6000):
 }
 
 /// Waits until a connection sends at its pacing rate. It may be slower while a thread or process is delayed, and never faster.
-fn has_pace(traffic: &Traffic, ends: Ends, mbit: f64) {
+fn wait_for_pacing_rate(traffic: &Traffic, ends: ConnectionEnds, mbit: f64) {
     wait_for("the pace", || {
-        let found = speed(traffic, ends, 2.0);
-        eprintln!("paced to {mbit} Mbit: {found:.2?}");
-        assert!(found.may_be_under(1.1 * mbit), "{found:?} of {mbit}");
-        found.least > 0.9 * mbit
+        let measured = measure_mbit(traffic, ends, 2.0);
+        eprintln!("paced to {mbit} Mbit: {measured:.2?}");
+        assert!(measured.may_be_under(1.1 * mbit), "{measured:?} of {mbit}");
+        measured.min > 0.9 * mbit
     });
 }
 
 #[test]
 fn connection_pacing_follows_orders_and_ends_with_its_lease() {
     let test = "pace";
-    let group = Group::new(test);
-    let Some((pair, mut traffic)) = start(test, &[(&group, 1)]) else { return };
+    let group = TestCgroup::new(test);
+    let Some((pair, mut traffic)) = start_traffic(test, &[(&group, 1)]) else { return };
     // At the minimum rate, packets of many segments would be seconds apart.
-    feed(Command::new("ip"), "ip", String::new, "link set dev e0 gso_max_segs 1\n").unwrap();
-    let (mut child, ends, arrived) = flood(&pair, &group, &mut traffic);
-    let long = Duration::from_secs(30);
-    wait_for("more than any pace", || speed(&traffic, ends, 0.5).least > 200.0);
+    run_batch(Command::new("ip"), "ip", String::new, "link set dev e0 gso_max_segs 1\n").unwrap();
+    let (mut child, ends, arrived) = start_tracked_sender(&pair, &group, &mut traffic);
+    let long_lease = Duration::from_secs(30);
+    wait_for("more than any pace", || measure_mbit(&traffic, ends, 0.5).min > 200.0);
     for mbit in [20.0, 5.0, 12.0] {
         let rate = format!("{mbit}Mbit").parse().unwrap();
-        assert!(traffic.pace(ends, Some(rate), long).unwrap());
+        assert!(traffic.set_pacing_rate(ends, Some(rate), long_lease).unwrap());
         let ordered = Some((mbit * 125e3) as u32);
-        wait_for("the order", || traffic.connections().unwrap()[0].1.pace == ordered);
-        has_pace(&traffic, ends, mbit);
+        wait_for("the order", || traffic.connections().unwrap()[0].1.pacing_rate == ordered);
+        wait_for_pacing_rate(&traffic, ends, mbit);
         // The acknowledged bytes equal those that arrived, except in the last round trip. The receiving kernel also acknowledges bytes that
         // no program has read, so the reader gets time to read them.
-        let came = arrived.load(Ordering::Relaxed);
+        let arrived_bytes = arrived.load(Ordering::Relaxed);
         let sent = traffic.connections().unwrap()[0].1.sent;
-        let untold = came.saturating_sub(sent) as f64;
-        assert!(untold < mbit * 125e3 * 0.5, "{untold} bytes came and are not said to be sent");
+        let unreported_bytes = arrived_bytes.saturating_sub(sent) as f64;
+        assert!(
+            unreported_bytes < mbit * 125e3 * 0.5,
+            "{unreported_bytes} bytes came and are not said to be sent"
+        );
         let end = Instant::now() + Duration::from_secs(5);
         while arrived.load(Ordering::Relaxed) < sent {
             assert!(Instant::now() < end, "{sent} bytes are said to be sent, and they do not come");
             thread::sleep(Duration::from_millis(1));
         }
     }
-    assert_eq!(traffic.connections().unwrap()[0].1.pace, Some(1_500_000));
-    assert!(traffic.pace(ends, None, long).unwrap());
-    wait_for("more than any pace again", || speed(&traffic, ends, 0.5).least > 200.0);
+    assert_eq!(traffic.connections().unwrap()[0].1.pacing_rate, Some(1_500_000));
+    assert!(traffic.set_pacing_rate(ends, None, long_lease).unwrap());
+    wait_for("more than any pace again", || measure_mbit(&traffic, ends, 0.5).min > 200.0);
 
     // A pacing rate ends with its lease, without a call.
     let (began, lease) = (Instant::now(), Duration::from_secs(3));
-    assert!(traffic.pace(ends, Some("5Mbit".parse().unwrap()), lease).unwrap());
-    let pace = || traffic.connections().unwrap()[0].1.pace;
-    wait_for("a pace", || pace() == Some(625_000));
-    wait_for("the end of the lease", || pace().is_none());
+    assert!(traffic.set_pacing_rate(ends, Some("5Mbit".parse().unwrap()), lease).unwrap());
+    let pacing_rate = || traffic.connections().unwrap()[0].1.pacing_rate;
+    wait_for("a pace", || pacing_rate() == Some(625_000));
+    wait_for("the end of the lease", || pacing_rate().is_none());
     assert!(began.elapsed() >= lease, "{:?}", began.elapsed());
 
     // A rate of zero does not stop the connection.
-    assert!(traffic.pace(ends, Some(weir_core::units::Rate::ZERO), long).unwrap());
-    wait_for("the least pace", || speed(&traffic, ends, 0.2).most < 1.0);
-    let least = speed(&traffic, ends, 3.0);
-    eprintln!("paced to nothing: {least:.3?} Mbit");
-    assert!(least.may_be_over(0.05) && least.may_be_under(0.2), "{least:?}");
+    assert!(traffic.set_pacing_rate(ends, Some(weir_core::units::Rate::ZERO), long_lease).unwrap());
+    wait_for("the least pace", || measure_mbit(&traffic, ends, 0.2).max < 1.0);
+    let min_rate = measure_mbit(&traffic, ends, 3.0);
+    eprintln!("paced to nothing: {min_rate:.3?} Mbit");
+    assert!(min_rate.may_be_over(0.05) && min_rate.may_be_under(0.2), "{min_rate:?}");
 
-    let other = Ends { remote: "10.9.0.2:1".parse().unwrap(), ..ends };
-    assert!(!traffic.pace(other, None, long).unwrap());
-    assert!(!traffic.pace(other, Some("5Mbit".parse().unwrap()), long).unwrap());
+    let other = ConnectionEnds { remote: "10.9.0.2:1".parse().unwrap(), ..ends };
+    assert!(!traffic.set_pacing_rate(other, None, long_lease).unwrap());
+    assert!(!traffic.set_pacing_rate(other, Some("5Mbit".parse().unwrap()), long_lease).unwrap());
     for lease in [Duration::ZERO, Duration::from_secs(61)] {
-        let refused = traffic.pace(ends, Some("5Mbit".parse().unwrap()), lease);
-        assert!(matches!(refused, Err(TrafficError::Lease(_))), "{refused:?}");
+        let refused = traffic.set_pacing_rate(ends, Some("5Mbit".parse().unwrap()), lease);
+        assert!(matches!(refused, Err(TrafficError::InvalidLease(_))), "{refused:?}");
     }
     assert_eq!(traffic.stop().unwrap(), 0);
     child.kill().unwrap();
@@ -360,18 +377,18 @@ fn connection_pacing_follows_orders_and_ends_with_its_lease() {
 #[test]
 fn two_applications_share_by_weight() {
     let test = "shares";
-    let (one, three) = (Group::new("one"), Group::new("three"));
-    let Some((pair, mut traffic)) = start(test, &[(&one, 1), (&three, 2)]) else { return };
-    let desired = Desired::new(
+    let (light, heavy) = (TestCgroup::new("one"), TestCgroup::new("three"));
+    let Some((pair, mut traffic)) = start_traffic(test, &[(&light, 1), (&heavy, 2)]) else { return };
+    let desired = DesiredQueues::new(
         "50Mbit".parse().unwrap(),
         Device::read(&interface()).unwrap().segments,
         &[1.0, 3.0],
         &BTreeMap::new(),
     );
     let desired = desired.unwrap();
-    interface().reconcile(&desired, Replace::Restorable).unwrap();
-    let (mut first, a, _) = flood(&pair, &one, &mut traffic);
-    let (mut second, b, _) = flood(&pair, &three, &mut traffic);
+    interface().reconcile(&desired, ReplaceableRoots::Restorable).unwrap();
+    let (mut first, a, _) = start_tracked_sender(&pair, &light, &mut traffic);
+    let (mut second, b, _) = start_tracked_sender(&pair, &heavy, &mut traffic);
     let share = |traffic: &Traffic| {
         let sent = || {
             let list: BTreeMap<_, _> = traffic.connections().unwrap().into_iter().collect();
@@ -386,22 +403,22 @@ fn two_applications_share_by_weight() {
         found
     };
     // Waits for queued packets and delayed threads. A wrong weight never gives the expected share.
-    let comes_to = |traffic: &Traffic, expected: f64| {
+    let wait_for_share = |traffic: &Traffic, expected: f64| {
         wait_for(&format!("a share of {expected}"), || (share(traffic) - expected).abs() < 0.03);
     };
-    comes_to(&traffic, 0.25);
+    wait_for_share(&traffic, 0.25);
     // Exchanges the classes of the applications.
-    assert!(traffic.set_class(&one.name, Class::new(2)).unwrap());
-    assert!(traffic.set_class(&three.name, Class::new(1)).unwrap());
-    comes_to(&traffic, 0.75);
+    assert!(traffic.set_class(&light.name, TrafficClass::new(2)).unwrap());
+    assert!(traffic.set_class(&heavy.name, TrafficClass::new(1)).unwrap());
+    wait_for_share(&traffic, 0.75);
     // Exchanges the queues of the classes as well.
     let changes =
-        interface().reconcile(&desired.with_classes(&[1, 0]).unwrap(), Replace::Restorable).unwrap();
+        interface().reconcile(&desired.with_classes(&[1, 0]).unwrap(), ReplaceableRoots::Restorable).unwrap();
     assert!(
-        changes.iter().all(|c| matches!(c, Change::DropFilter(_) | Change::AddFilter(..))),
+        changes.iter().all(|c| matches!(c, Change::DeleteFilter(_) | Change::AddFilter(..))),
         "{changes:?}"
     );
-    comes_to(&traffic, 0.25);
+    wait_for_share(&traffic, 0.25);
     for child in [&mut first, &mut second] {
         child.kill().unwrap();
         child.wait().unwrap();
@@ -412,64 +429,74 @@ fn two_applications_share_by_weight() {
 #[test]
 fn next_agent_takes_over_programs_and_connections() {
     let test = "over";
-    let (stays, goes) = (Group::new("stays"), Group::new("goes"));
-    let Some((pair, mut traffic)) = start(test, &[(&stays, 5), (&goes, 6)]) else { return };
-    let (mut child, ends, _) = flood(&pair, &stays, &mut traffic);
-    let (mut other, gone, arrived) = flood(&pair, &goes, &mut traffic);
-    for (ends, pace) in [(ends, "20Mbit"), (gone, "5Mbit")] {
-        assert!(traffic.pace(ends, Some(pace.parse().unwrap()), Duration::from_secs(60)).unwrap());
+    let (kept_group, removed_group) = (TestCgroup::new("stays"), TestCgroup::new("goes"));
+    let Some((pair, mut traffic)) = start_traffic(test, &[(&kept_group, 5), (&removed_group, 6)]) else {
+        return;
+    };
+    let (mut child, ends, _) = start_tracked_sender(&pair, &kept_group, &mut traffic);
+    let (mut other, other_ends, arrived) = start_tracked_sender(&pair, &removed_group, &mut traffic);
+    for (ends, pace) in [(ends, "20Mbit"), (other_ends, "5Mbit")] {
+        assert!(traffic.set_pacing_rate(ends, Some(pace.parse().unwrap()), Duration::from_secs(60)).unwrap());
     }
     // Only one agent can run in a namespace.
-    let second = Traffic::start(&rules(&[(&stays, 5)]), &[interface()]);
+    let second = Traffic::start(&application_rules(&[(&kept_group, 5)]), &[interface()]);
     assert!(matches!(second, Err(TrafficError::Busy)), "{:?}", second.err());
     assert!(matches!(cleanup(), Err(TrafficError::Busy)));
-    let marks = |pair: &Pair| {
-        let wire = capture(pair);
+    let capture_marks = |pair: &NamespacePair| {
+        let wire = start_capture(pair);
         thread::sleep(Duration::from_millis(300));
-        wire.end().iter().map(|packet| packet.mark).collect::<Vec<_>>()
+        wire.stop().iter().map(|packet| packet.mark).collect::<Vec<_>>()
     };
 
     // As if the agent were killed.
     drop(traffic);
     thread::sleep(Duration::from_millis(500));
-    let found = marks(&pair);
+    let found = capture_marks(&pair);
     assert!(found.len() > 10 && found.iter().all(|&mark| [5, 6].contains(&mark)), "{found:?}");
-    let wire = capture(&pair);
-    let mut seen = Vec::new();
+    let capture = start_capture(&pair);
+    let mut takeover_times = Vec::new();
     for _ in 0..20 {
         let started = Instant::now();
-        let traffic = Traffic::start(&rules(&[(&stays, 5), (&goes, 6)]), &[interface()]).unwrap();
-        seen.push(started.elapsed());
+        let traffic =
+            Traffic::start(&application_rules(&[(&kept_group, 5), (&removed_group, 6)]), &[interface()])
+                .unwrap();
+        takeover_times.push(started.elapsed());
         let list = traffic.connections().unwrap().into_iter();
-        let found: BTreeMap<Ends, Option<u32>> = list.map(|(ends, known)| (ends, known.pace)).collect();
-        assert_eq!(found, BTreeMap::from([(ends, Some(2_500_000)), (gone, Some(625_000))]));
+        let found: BTreeMap<ConnectionEnds, Option<u32>> =
+            list.map(|(ends, known)| (ends, known.pacing_rate)).collect();
+        assert_eq!(found, BTreeMap::from([(ends, Some(2_500_000)), (other_ends, Some(625_000))]));
     }
-    let packets = wire.end();
-    seen.sort();
-    eprintln!("took over in {:?}, {:?} at most; {} packets", seen[10], seen[19], packets.len());
+    let packets = capture.stop();
+    takeover_times.sort();
+    eprintln!(
+        "took over in {:?}, {:?} at most; {} packets",
+        takeover_times[10],
+        takeover_times[19],
+        packets.len()
+    );
     // The machine may be busy during some of the starts, so the median counts.
-    assert!(seen[10] < Duration::from_secs(1), "{seen:?}");
+    assert!(takeover_times[10] < Duration::from_secs(1), "{takeover_times:?}");
     assert!(packets.len() > 10 && packets.iter().all(|packet| [5, 6].contains(&packet.mark)));
 
     // Another class for the first application. The next agent removes the other application, and the folder of another version.
     let number = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata("/proc/thread-self/ns/net").unwrap());
-    let older = format!("/sys/fs/bpf/weir/{number}-0");
-    std::fs::create_dir(&older).unwrap();
-    let mut traffic = Traffic::start(&rules(&[(&stays, 7)]), &[interface()]).unwrap();
-    assert!(!std::path::Path::new(&older).exists());
-    has_pace(&traffic, ends, 20.0);
-    let read = || Reading::of(|| arrived.load(Ordering::Relaxed));
+    let older_folder = format!("/sys/fs/bpf/weir/{number}-0");
+    std::fs::create_dir(&older_folder).unwrap();
+    let mut traffic = Traffic::start(&application_rules(&[(&kept_group, 7)]), &[interface()]).unwrap();
+    assert!(!std::path::Path::new(&older_folder).exists());
+    wait_for_pacing_rate(&traffic, ends, 20.0);
+    let read = || CounterReading::read(|| arrived.load(Ordering::Relaxed));
     wait_for("more than any pace", || {
         let before = read();
         thread::sleep(Duration::from_secs(1));
-        read().since(&before).least > 100.0 * 125e3
+        read().rate_since(&before).min > 100.0 * 125e3
     });
-    let wire = capture(&pair);
+    let capture = start_capture(&pair);
     thread::sleep(Duration::from_millis(300));
-    let packets = wire.end();
+    let packets = capture.stop();
     let unmarked = packets.iter().filter(|packet| packet.mark == 0).count();
     assert!(unmarked > 10 && packets.iter().all(|packet| [0, 7].contains(&packet.mark)));
-    assert_eq!(traffic.event(), None);
+    assert_eq!(traffic.next_event(), None);
     assert_eq!(traffic.connections().unwrap().len(), 1);
 
     drop(traffic);
@@ -477,7 +504,7 @@ fn next_agent_takes_over_programs_and_connections() {
     assert!(!cleanup().unwrap());
     // Packets in flight keep their marks.
     wait_for("packets without marks", || {
-        let found = marks(&pair);
+        let found = capture_marks(&pair);
         !found.is_empty() && found.iter().all(|&mark| mark == 0)
     });
     for child in [&mut child, &mut other] {
@@ -489,30 +516,42 @@ fn next_agent_takes_over_programs_and_connections() {
 #[test]
 fn invalid_rules_are_refused_without_changes() {
     let test = "refused";
-    let group = Group::new(test);
-    let Some((pair, traffic)) = start(test, &[]) else { return };
+    let group = TestCgroup::new(test);
+    let Some((pair, traffic)) = start_traffic(test, &[]) else { return };
     assert_eq!(traffic.stop().unwrap(), 0);
     let rule = |text: &str| text.parse::<Rule>().unwrap();
-    let inside = format!("b={}/inside:2", group.path.display());
+    let nested_rule = format!("b={}/inside:2", group.path.display());
     std::fs::create_dir(group.path.join("inside")).unwrap();
-    let whole = format!("a={}:1", group.path.display());
-    let said = |rules: &[Rule], interface: &str| match Traffic::start(rules, &[interface.parse().unwrap()]) {
-        Ok(_) => panic!("it was taken"),
-        Err(error) => error.to_string(),
-    };
-    let nested = said(&[rule(&whole), rule(&inside)], "e0");
+    let parent_rule = format!("a={}:1", group.path.display());
+    let start_error =
+        |rules: &[Rule], interface: &str| match Traffic::start(rules, &[interface.parse().unwrap()]) {
+            Ok(_) => panic!("it was taken"),
+            Err(error) => error.to_string(),
+        };
+    let nested = start_error(&[rule(&parent_rule), rule(&nested_rule)], "e0");
     assert!(nested.ends_with(
         "expected applications with other names, cgroups that are not inside each other, and other ports"
     ));
     std::fs::remove_dir(group.path.join("inside")).unwrap();
-    assert!(said(&[rule("a=no/such:1")], "e0").ends_with("no/such: No such file or directory (os error 2)"));
-    assert_eq!(said(&[rule("a=/tmp:1")], "e0"), "/tmp: expected a folder of cgroups, version 2");
-    assert!(said(&[rule(&whole)], "e7").contains("Device \"e7\" does not exist"));
-    feed(Command::new("ip"), "ip", String::new, "tunnel add t0 mode ipip remote 10.9.0.2 local 10.9.0.1\n")
-        .map(|()| {
-            assert!(said(&[rule(&whole)], "t0").contains("expected an interface with Ethernet's headers"))
-        })
-        .unwrap_or_else(|error| eprintln!("no tunnel to refuse here: {error}"));
+    assert!(
+        start_error(&[rule("a=no/such:1")], "e0")
+            .ends_with("no/such: No such file or directory (os error 2)")
+    );
+    assert_eq!(start_error(&[rule("a=/tmp:1")], "e0"), "/tmp: expected a folder of cgroups, version 2");
+    assert!(start_error(&[rule(&parent_rule)], "e7").contains("Device \"e7\" does not exist"));
+    run_batch(
+        Command::new("ip"),
+        "ip",
+        String::new,
+        "tunnel add t0 mode ipip remote 10.9.0.2 local 10.9.0.1\n",
+    )
+    .map(|()| {
+        assert!(
+            start_error(&[rule(&parent_rule)], "t0")
+                .contains("expected an interface with Ethernet's headers")
+        )
+    })
+    .unwrap_or_else(|error| eprintln!("no tunnel to refuse here: {error}"));
     assert!(!cleanup().unwrap());
     drop(pair);
 }
@@ -521,16 +560,16 @@ fn invalid_rules_are_refused_without_changes() {
 #[test]
 fn port_application_excludes_programs_in_other_cgroups() {
     let test = "ports";
-    let group = Group::new(test);
-    let Some(pair) = pair(test) else { return };
-    let [(first, _), (second, _)] = [sink(&pair, 1), sink(&pair, 1)];
-    let udp = pair.there(|| UdpSocket::bind("10.9.0.2:0").unwrap()).join().unwrap();
-    let mut wanted = rules(&[(&group, 9)]);
+    let group = TestCgroup::new(test);
+    let Some(pair) = create_pair(test) else { return };
+    let [(first, _), (second, _)] = [start_receiver(&pair, 1), start_receiver(&pair, 1)];
+    let udp = pair.run_at_peer(|| UdpSocket::bind("10.9.0.2:0").unwrap()).join().unwrap();
+    let mut rules_with_ports = application_rules(&[(&group, 9)]);
     let ports = [("tcp", first.port()), ("udp", udp.local_addr().unwrap().port())];
     let ports = ports.map(|(name, port)| format!("{name}=port/{port}:7").parse::<Rule>().unwrap());
     // The order of rules does not matter.
-    wanted.splice(0..0, ports);
-    let mut traffic = match Traffic::start(&wanted, &[interface()]) {
+    rules_with_ports.splice(0..0, ports);
+    let mut traffic = match Traffic::start(&rules_with_ports, &[interface()]) {
         Err(TrafficError::NotBuilt(why)) => {
             eprintln!("{test} skips, since the programs were not built: {why}");
             return;
@@ -541,49 +580,50 @@ fn port_application_excludes_programs_in_other_cgroups() {
         }
         traffic => traffic.unwrap(),
     };
-    let wire = capture(&pair);
+    let capture = start_capture(&pair);
     // IPv4 and IPv6 to the port, and IPv4 to another port.
     let send = |host: &str, port: u16| {
         let mut stream = TcpStream::connect((host, port)).unwrap();
-        let own = stream.local_addr().unwrap().port();
+        let local_port = stream.local_addr().unwrap().port();
         stream.write_all(&[0; 3000]).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
         stream.read_to_end(&mut Vec::new()).unwrap();
-        own
+        local_port
     };
-    let marked = [send("10.9.0.2", first.port()), send("fd09::2", first.port())];
-    let other = send("10.9.0.2", second.port());
+    let marked_ports = [send("10.9.0.2", first.port()), send("fd09::2", first.port())];
+    let other_port = send("10.9.0.2", second.port());
     let datagrams = UdpSocket::bind("10.9.0.1:0").unwrap();
     datagrams.send_to(b"x", udp.local_addr().unwrap()).unwrap();
-    let sender = datagrams.local_addr().unwrap().port();
+    let udp_port = datagrams.local_addr().unwrap().port();
     // From the cgroup, to the same port.
     let command = format!("exec 3<>/dev/tcp/10.9.0.2/{}; echo x >&3", first.port());
     assert!(group.command("bash").args(["-c", &command]).status().unwrap().success());
-    let told =
-        events(&mut traffic, |list| list.iter().filter(|event| event.what == EventKind::Opened).count() == 3);
-    let names: Vec<&str> = told
+    let events = read_events(&mut traffic, |list| {
+        list.iter().filter(|event| event.kind == EventKind::Opened).count() == 3
+    });
+    let names: Vec<&str> = events
         .iter()
-        .filter(|event| event.what == EventKind::Opened)
-        .map(|event| traffic.name(event.connection.application).unwrap())
+        .filter(|event| event.kind == EventKind::Opened)
+        .map(|event| traffic.application_name(event.connection.application).unwrap())
         .collect();
     assert_eq!(names, ["tcp", "tcp", &group.name]);
-    let inside = told.iter().rfind(|event| event.what == EventKind::Opened).unwrap().ends.local.port();
-    let packets = wire.end();
+    let cgroup_port = events.iter().rfind(|event| event.kind == EventKind::Opened).unwrap().ends.local.port();
+    let packets = capture.stop();
     let marks = |from: u16| {
         let mut marks: Vec<u8> =
-            packets.iter().filter(|packet| packet.from == from).map(|packet| packet.mark).collect();
+            packets.iter().filter(|packet| packet.source_port == from).map(|packet| packet.mark).collect();
         assert!(!marks.is_empty());
         marks.dedup();
         marks
     };
-    assert_eq!([marks(marked[0]), marks(marked[1]), marks(sender)], [[7], [7], [7]]);
+    assert_eq!([marks(marked_ports[0]), marks(marked_ports[1]), marks(udp_port)], [[7], [7], [7]]);
     // Answers of the kernel for a closed socket belong to no cgroup, so only the first mark counts.
-    assert_eq!((marks(other), marks(inside)[0]), (vec![0], 9));
+    assert_eq!((marks(other_port), marks(cgroup_port)[0]), (vec![0], 9));
     traffic.stop().unwrap();
 
     // A connection that opened before its cgroup became an application moves to that application, and continues.
-    let only = [wanted[0].clone()];
-    let mut traffic = Traffic::start(&only, &[interface()]).unwrap();
+    let port_rules = [rules_with_ports[0].clone()];
+    let mut traffic = Traffic::start(&port_rules, &[interface()]).unwrap();
     let text = "
 import socket, sys
 with socket.create_connection(('10.9.0.2', int(sys.argv[1]))) as s:
@@ -593,24 +633,24 @@ with socket.create_connection(('10.9.0.2', int(sys.argv[1]))) as s:
             break
         s.sendall(bytes(5000))
 ";
-    if !there(test, "python3") {
+    if !has_program(test, "python3") {
         return;
     }
-    let mut python = Python::start(&group, text, &[first.port().to_string()]);
-    python.line();
-    let opened = events(&mut traffic, |list| !list.is_empty());
-    assert_eq!(traffic.name(opened[0].connection.application), Some("tcp"));
+    let mut python = PythonProgram::start(&group, text, &[first.port().to_string()]);
+    python.read_line();
+    let opened = read_events(&mut traffic, |list| !list.is_empty());
+    assert_eq!(traffic.application_name(opened[0].connection.application), Some("tcp"));
     drop(traffic);
-    let mut traffic = Traffic::start(&wanted, &[interface()]).unwrap();
-    let mut go_on = || {
-        python.go_on();
-        python.line();
+    let mut traffic = Traffic::start(&rules_with_ports, &[interface()]).unwrap();
+    let mut sends_as_the_cgroup = || {
+        python.start_next_step();
+        python.read_line();
         let list = traffic.connections().unwrap();
-        list.iter().any(|(_, one)| traffic.name(one.application) == Some(&group.name))
+        list.iter().any(|(_, one)| traffic.application_name(one.application) == Some(&group.name))
     };
-    wait_for("the cgroup's", &mut go_on);
-    assert!(go_on());
-    let told = events(&mut traffic, |list| list.len() == 2).into_iter().map(|event| event.what);
-    assert_eq!(told.collect::<Vec<_>>(), [EventKind::Closed, EventKind::Opened]);
+    wait_for("the cgroup's", &mut sends_as_the_cgroup);
+    assert!(sends_as_the_cgroup());
+    let kinds = read_events(&mut traffic, |list| list.len() == 2).into_iter().map(|event| event.kind);
+    assert_eq!(kinds.collect::<Vec<_>>(), [EventKind::Closed, EventKind::Opened]);
     traffic.stop().unwrap();
 }

@@ -9,8 +9,8 @@ use weir_agent::queues::Interface;
 use weir_agent::traffic::Rule;
 use weir_core::units::Rate;
 
-use super::coordinator::{Credentials, address};
-use super::{OUTPUT, port_rate};
+use super::coordinator::{Credentials, parse_address};
+use super::{OUTPUT_HEADING, parse_port_rate};
 
 /// `weir agent`.
 #[derive(Debug, Subcommand)]
@@ -53,15 +53,15 @@ pub struct AgentRun {
     pub host: u32,
 
     /// The rate of this host's link, with a unit; the agent refuses orders above it
-    #[arg(long, value_name = "RATE", value_parser = port_rate, required_unless_present = "ports")]
+    #[arg(long, value_name = "RATE", value_parser = parse_port_rate, required_unless_present = "ports")]
     pub rate: Option<Rate>,
 
     /// A port of a switch and its rate, in the order in which the coordinator lists the hosts behind the ports; may be repeated. Excludes the options for hosts: --rate, --interface, --application and --socket
     #[arg(long = "port", value_name = "IF=RATE", conflicts_with_all = ["rate", "interfaces", "applications", "socket"])]
-    pub ports: Vec<Port>,
+    pub ports: Vec<SwitchPort>,
 
     /// The coordinator's address for agents
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7700", value_parser = address)]
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7700", value_parser = parse_address)]
     pub coordinator: String,
 
     /// The Unix socket for programs
@@ -80,31 +80,31 @@ pub struct AgentRun {
 
     /// Print the `tc` commands that orders would run, and change nothing: no sockets are accepted, no applications observed.
     /// Do not run it next to an agent of the same host or switch, which would lose its connection to the coordinator
-    #[arg(long, conflicts_with = "applications", help_heading = OUTPUT)]
+    #[arg(long, conflicts_with = "applications", help_heading = OUTPUT_HEADING)]
     pub dry_run: bool,
 }
 
 /// A port of a switch.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Port {
+pub struct SwitchPort {
     interface: Interface,
     rate: Rate,
 }
 
-impl Port {
+impl SwitchPort {
     /// The port as a link of the agent.
-    pub fn link(&self) -> Link {
+    pub fn to_link(&self) -> Link {
         Link { rate: self.rate, interfaces: vec![self.interface.clone()] }
     }
 }
 
-impl FromStr for Port {
+impl FromStr for SwitchPort {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Port, String> {
+    fn from_str(text: &str) -> Result<SwitchPort, String> {
         let (interface, rate) =
             text.split_once('=').ok_or_else(|| format!("`{text}`: expected IF=RATE, as in eth1=10Gbit"))?;
-        Ok(Port { interface: interface.parse()?, rate: port_rate(rate)? })
+        Ok(SwitchPort { interface: interface.parse()?, rate: parse_port_rate(rate)? })
     }
 }
 
@@ -124,15 +124,15 @@ pub struct AgentQueues {
     pub interface: Interface,
 
     /// The rate of the link; with a unit, such as 1Gbit, 100Mbit or 125MB/s
-    #[arg(long, value_name = "RATE", value_parser = port_rate)]
+    #[arg(long, value_name = "RATE", value_parser = parse_port_rate)]
     pub rate: Rate,
 
     /// The weights of the queues, at most 63
-    #[arg(long, value_name = "W:W...", value_delimiter = ':', value_parser = weight, required = true)]
+    #[arg(long, value_name = "W:W...", value_delimiter = ':', value_parser = parse_weight, required = true)]
     pub weights: Vec<f64>,
 
     /// Print the `tc` commands, and change nothing
-    #[arg(long, help_heading = OUTPUT)]
+    #[arg(long, help_heading = OUTPUT_HEADING)]
     pub dry_run: bool,
 }
 
@@ -166,6 +166,6 @@ pub struct ObservedTraffic {
     pub applications: Vec<Rule>,
 }
 
-fn weight(text: &str) -> Result<f64, String> {
+fn parse_weight(text: &str) -> Result<f64, String> {
     text.parse().map_err(|_| "expected weights separated by colons, such as 1:3:9".to_owned())
 }

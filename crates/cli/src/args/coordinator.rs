@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
-use weir_client::is_own;
+use weir_client::is_loopback;
 use weir_console::failure::Failure;
 
 use super::Output;
 
 /// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Log {
+pub enum LogFormat {
     /// For people
     Text,
     /// For programs, one object a line
@@ -42,8 +42,8 @@ pub struct Serve {
     pub check_store: Option<PathBuf>,
 
     /// The format of the log, which goes to the standard error
-    #[arg(long, value_enum, default_value_t = Log::Text)]
-    pub log: Log,
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub log: LogFormat,
 }
 
 /// The certificates for a connection to a coordinator on another host.
@@ -68,10 +68,10 @@ impl Credentials {
     ///
     /// # Errors
     /// If there are no files and the coordinator is on another host, unless `insecure`.
-    pub fn files(&self, coordinator: &str, insecure: bool) -> Result<Option<[&Path; 3]>, Failure> {
+    pub fn tls_files(&self, coordinator: &str, insecure: bool) -> Result<Option<[&Path; 3]>, Failure> {
         match (&self.certificate, &self.key, &self.authority) {
             (Some(certificate), Some(key), Some(authority)) => Ok(Some([certificate, key, authority])),
-            _ if insecure || is_own(coordinator) => Ok(None),
+            _ if insecure || is_loopback(coordinator) => Ok(None),
             _ => Err(Failure::input(format_args!(
                 "--coordinator {coordinator}: expected one on this host, or --certificate, --key and --authority"
             ))),
@@ -90,7 +90,7 @@ impl Credentials {
   weir ctl backup weir-backup.redb")]
 pub struct Ctl {
     /// The coordinator's address for the HTTP interface
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7701", value_parser = address, global = true)]
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7701", value_parser = parse_address, global = true)]
     pub coordinator: String,
 
     #[command(flatten)]
@@ -158,11 +158,11 @@ pub enum PolicyCommand {
 }
 
 /// A host and a port.
-pub(super) fn address(text: &str) -> Result<String, String> {
+pub(super) fn parse_address(text: &str) -> Result<String, String> {
     const EXPECTED: &str = "expected a host and a port, such as 127.0.0.1:7701";
     let (host, port) = text.rsplit_once(':').ok_or(EXPECTED)?;
-    let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']');
-    if host.is_empty() || !host.chars().all(known) || port.parse::<u16>().is_err() {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']');
+    if host.is_empty() || !host.chars().all(is_allowed) || port.parse::<u16>().is_err() {
         return Err(EXPECTED.to_owned());
     }
     Ok(text.to_owned())

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
-use weir_core::model::Plan;
+use weir_core::model::TopologyTemplate;
 use weir_core::units::Rate;
 
-use super::value::port_rate;
-use super::{OUTPUT, Output};
+use super::value::parse_port_rate;
+use super::{OUTPUT_HEADING, Output};
 
 /// `weir fabric`.
 #[derive(Debug, Subcommand)]
@@ -46,11 +46,11 @@ pub struct FabricDescribe {
   weir fabric generate fat-tree --ports 8 --rate 10Gbit --cables --out fabric.toml")]
 pub struct FabricGenerate {
     /// Write every cable instead of the plan's parameters
-    #[arg(long, help_heading = OUTPUT, global = true)]
+    #[arg(long, help_heading = OUTPUT_HEADING, global = true)]
     pub cables: bool,
 
     /// Write to this file instead of the standard output; the file appears once it is complete
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT, global = true)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT_HEADING, global = true)]
     pub out: Option<PathBuf>,
 
     /// The plan
@@ -67,7 +67,7 @@ pub enum FabricPlan {
         #[arg(long, value_name = "N")]
         hosts: u32,
         /// The rate of each host's link, each way
-        #[arg(long, value_name = "RATE", value_parser = port_rate)]
+        #[arg(long, value_name = "RATE", value_parser = parse_port_rate)]
         rate: Rate,
     },
     /// Leaf switches, each connected to every spine switch
@@ -82,7 +82,7 @@ pub enum FabricPlan {
         #[arg(long, value_name = "N")]
         hosts: u32,
         /// The rate of each host's link, each way
-        #[arg(long, value_name = "RATE", value_parser = port_rate)]
+        #[arg(long, value_name = "RATE", value_parser = parse_port_rate)]
         rate: Rate,
         /// What the hosts of a leaf can send, divided by the capacity of its uplinks
         #[arg(long, value_name = "RATIO")]
@@ -94,7 +94,7 @@ pub enum FabricPlan {
         #[arg(long, value_name = "N")]
         ports: u32,
         /// The rate of each host's link, each way
-        #[arg(long, value_name = "RATE", value_parser = port_rate)]
+        #[arg(long, value_name = "RATE", value_parser = parse_port_rate)]
         rate: Rate,
         /// What the hosts of an edge switch can send, divided by the capacity of its uplinks
         #[arg(long, value_name = "RATIO", default_value_t = 1.0)]
@@ -127,22 +127,22 @@ pub enum FabricPlan {
     },
 }
 
-impl From<&FabricPlan> for Plan {
-    fn from(plan: &FabricPlan) -> Plan {
+impl From<&FabricPlan> for TopologyTemplate {
+    fn from(plan: &FabricPlan) -> TopologyTemplate {
         match *plan {
-            FabricPlan::BigSwitch { hosts, rate } => Plan::BigSwitch { hosts, rate },
+            FabricPlan::BigSwitch { hosts, rate } => TopologyTemplate::BigSwitch { hosts, rate },
             FabricPlan::LeafSpine { spines, leaves, hosts, rate, oversubscription } => {
-                Plan::LeafSpine { spines, leaves, hosts, rate, oversubscription }
+                TopologyTemplate::LeafSpine { spines, leaves, hosts, rate, oversubscription }
             }
             FabricPlan::FatTree { ports, rate, oversubscription } => {
-                Plan::FatTree { ports, rate, oversubscription }
+                TopologyTemplate::FatTree { ports, rate, oversubscription }
             }
-            FabricPlan::SabaTiers { oversubscription } => Plan::SabaTiers { oversubscription },
-            FabricPlan::NetShareFig1 => Plan::NetShareFig1,
-            FabricPlan::NetShareFig3 => Plan::NetShareFig3,
-            FabricPlan::NetShareFig6 => Plan::NetShareFig6,
-            FabricPlan::NetShareFig7 => Plan::NetShareFig7,
-            FabricPlan::NetShareFig16 { services } => Plan::NetShareFig16 { services },
+            FabricPlan::SabaTiers { oversubscription } => TopologyTemplate::SabaTiers { oversubscription },
+            FabricPlan::NetShareFig1 => TopologyTemplate::NetShareFig1,
+            FabricPlan::NetShareFig3 => TopologyTemplate::NetShareFig3,
+            FabricPlan::NetShareFig6 => TopologyTemplate::NetShareFig6,
+            FabricPlan::NetShareFig7 => TopologyTemplate::NetShareFig7,
+            FabricPlan::NetShareFig16 { services } => TopologyTemplate::NetShareFig16 { services },
         }
     }
 }

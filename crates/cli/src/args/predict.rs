@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
-use weir_predict::{Loss, MAX_PARAMETER, Settings};
+use weir_predict::{Loss, MAX_PARAMETER, TrainingSettings};
 
-use super::{Format, INPUT, OUTPUT, Output};
+use super::{Format, INPUT_HEADING, OUTPUT_HEADING, Output};
 
 /// `weir predict`.
 #[derive(Debug, Subcommand)]
@@ -36,19 +36,19 @@ pub struct PredictTrain {
     pub seed: u32,
 
     /// C: the cost of a record on the wrong side
-    #[arg(long, value_name = "X", default_value = "1", value_parser = parameter, help_heading = "Training")]
+    #[arg(long, value_name = "X", default_value = "1", value_parser = parse_parameter, help_heading = "Training")]
     pub c: f64,
 
     /// How fast the influence of a record decreases with the distance
-    #[arg(long, value_name = "X", default_value = "1", value_parser = parameter, help_heading = "Training")]
+    #[arg(long, value_name = "X", default_value = "1", value_parser = parse_parameter, help_heading = "Training")]
     pub gamma: f64,
 
     /// Write the model to this file; the file appears once it is complete
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT_HEADING)]
     pub out: Option<PathBuf>,
 
     /// How to print the accuracy
-    #[arg(long, value_enum, default_value_t = Format::Table, help_heading = OUTPUT)]
+    #[arg(long, value_enum, default_value_t = Format::Table, help_heading = OUTPUT_HEADING)]
     pub format: Format,
 }
 
@@ -68,11 +68,11 @@ pub struct PredictConnections {
     pub model: PathBuf,
 
     /// The fraction of packets that the switch lost, from 0 to 1
-    #[arg(long, value_name = "FRACTION", help_heading = INPUT)]
+    #[arg(long, value_name = "FRACTION", help_heading = INPUT_HEADING)]
     pub loss: Loss,
 
     /// The queue length, in packets, from which the switch marks packets (ECN); for DCTCP 20 at 1 Gbit, 65 at 10 Gbit
-    #[arg(long, value_name = "PACKETS", help_heading = INPUT)]
+    #[arg(long, value_name = "PACKETS", help_heading = INPUT_HEADING)]
     pub threshold: u32,
 
     #[command(flatten)]
@@ -80,7 +80,7 @@ pub struct PredictConnections {
 }
 
 /// C or gamma.
-fn parameter(text: &str) -> Result<f64, String> {
-    let value = text.parse().ok().filter(|value| Settings::new(*value, *value).is_ok());
+fn parse_parameter(text: &str) -> Result<f64, String> {
+    let value = text.parse().ok().filter(|value| TrainingSettings::new(*value, *value).is_ok());
     value.ok_or_else(|| format!("`{text}`: expected a number above 0 and up to {MAX_PARAMETER:e}"))
 }

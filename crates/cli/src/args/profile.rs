@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 use weir_agent::queues::Interface;
 use weir_core::units::{Rate, Time};
-use weir_testbed::Name;
+use weir_testbed::BedName;
 use weir_trace::sensitivity::MAX_NAME_BYTES;
 
-use super::{Format, OUTPUT, RUNNING, port_rate};
+use super::{Format, OUTPUT_HEADING, RUNNING_HEADING, parse_port_rate};
 
 /// `weir profile`.
 #[derive(Debug, Args)]
@@ -29,22 +29,22 @@ pub struct Profile {
     pub command: Vec<OsString>,
 
     #[command(flatten)]
-    pub place: ProfilePlace,
+    pub limited_links: LimitedLinks,
 
     /// The application's name in the table; by default the name of the program
-    #[arg(long, value_name = "NAME", value_parser = application)]
+    #[arg(long, value_name = "NAME", value_parser = parse_application_name)]
     pub name: Option<String>,
 
     /// The number of runs at each bandwidth; the median counts
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=100), help_heading = RUNNING)]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=100), help_heading = RUNNING_HEADING)]
     pub runs: u8,
 
     /// The longest time for a run; a longer run is killed, and the command fails
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = timeout, help_heading = RUNNING)]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_timeout, help_heading = RUNNING_HEADING)]
     pub timeout: Time,
 
     /// Show no progress
-    #[arg(long, short, help_heading = RUNNING)]
+    #[arg(long, short, help_heading = RUNNING_HEADING)]
     pub quiet: bool,
 
     /// The degree of the model in the table
@@ -52,30 +52,30 @@ pub struct Profile {
     pub degree: u8,
 
     /// Write the application's row to this sensitivity table after all runs; rows of other applications stay
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT_HEADING)]
     pub out: Option<PathBuf>,
 
     /// Write data for plots to this file: a line for each run, median and point of the models, as
     /// application,what,bandwidth,time_s,slowdown
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT_HEADING)]
     pub samples: Option<PathBuf>,
 
     /// Append the command's output to this file; by default it is discarded
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT_HEADING)]
     pub log: Option<PathBuf>,
 
     /// How to print the profile
-    #[arg(long, value_enum, default_value_t = Format::Table, help_heading = OUTPUT)]
+    #[arg(long, value_enum, default_value_t = Format::Table, help_heading = OUTPUT_HEADING)]
     pub format: Format,
 }
 
 /// Where bandwidth is limited.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Where bandwidth is limited")]
-pub struct ProfilePlace {
+pub struct LimitedLinks {
     /// At the cables of hosts of this testbed, which must be up
     #[arg(long, value_name = "NAME", required_unless_present = "interface", conflicts_with_all = ["interface", "rate"])]
-    pub bed: Option<Name>,
+    pub bed: Option<BedName>,
 
     /// The hosts of the testbed to limit, both ways; the command runs on the first of them. By default all
     #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "bed", conflicts_with = "interface")]
@@ -86,12 +86,12 @@ pub struct ProfilePlace {
     pub interface: Option<Interface>,
 
     /// The rate of the interface's link; with a unit, such as 1Gbit, 100Mbit or 125MB/s
-    #[arg(long, value_name = "RATE", value_parser = port_rate, requires = "interface")]
+    #[arg(long, value_name = "RATE", value_parser = parse_port_rate, requires = "interface")]
     pub rate: Option<Rate>,
 }
 
 /// A name that a sensitivity table can contain.
-pub fn application(text: &str) -> Result<String, String> {
+pub fn parse_application_name(text: &str) -> Result<String, String> {
     let valid = (1..=MAX_NAME_BYTES).contains(&text.len()) && !text.contains(char::is_control);
     if valid {
         Ok(text.to_owned())
@@ -100,7 +100,7 @@ pub fn application(text: &str) -> Result<String, String> {
     }
 }
 
-fn timeout(text: &str) -> Result<Time, String> {
+fn parse_timeout(text: &str) -> Result<Time, String> {
     let time: Time = text.parse().map_err(|error| format!("{error}"))?;
     if (0.001..=1e7).contains(&time.get()) { Ok(time) } else { Err("expected 1ms to 10000000s".to_owned()) }
 }

@@ -5,22 +5,24 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 use weir_core::units::{Rate, Time};
 
-use super::value::{Vary, coflow_id, interval, policy_spec, port_rate, whole};
-use super::{Input, OUTPUT, Output, RUNNING, Running};
+use super::value::{
+    VariedParameter, integer_in, parse_coflow_id, parse_interval, parse_policy_spec, parse_port_rate,
+};
+use super::{OUTPUT_HEADING, Output, RUNNING_HEADING, RunOptions, TraceInput};
 
-const POLICY: &str = "What to replay";
+const POLICY_HEADING: &str = "What to replay";
 
 /// How to replay.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Replay")]
-pub struct Replay {
+pub struct ReplayOptions {
     /// The rate at which each port sends, and at which it receives; with a unit, such as 1Gbit, 100Mbit or 125MB/s
-    #[arg(long, value_name = "RATE", default_value = "1Gbit", value_parser = port_rate)]
+    #[arg(long, value_name = "RATE", default_value = "1Gbit", value_parser = parse_port_rate)]
     pub port_rate: Rate,
 
     /// The scheduling interval: schedules are computed at its multiples and at the trace's events; a port idles from the end
     /// of a flow to the next schedule. 0 computes a schedule at every arrival and completion
-    #[arg(long, value_name = "TIME", default_value = "8ms", value_parser = interval)]
+    #[arg(long, value_name = "TIME", default_value = "8ms", value_parser = parse_interval)]
     pub interval: Time,
 
     /// Merge the coflows of each job, stage and wave into one coflow, if they are of one application (Saath, section 4.3)
@@ -31,14 +33,14 @@ pub struct Replay {
 /// The network to replay over, if it is more than the ports of one switch.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Replay")]
-pub struct Network {
+pub struct NetworkOptions {
     /// Reduce the rate of receiving ports when many flows send to them, as measured in this file: the output of
     /// `weir testbed incast --format csv`
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "buffer")]
     pub incast: Option<PathBuf>,
 
     /// The buffer of a switch port for --incast, in full packets
-    #[arg(long, value_name = "PACKETS", value_parser = whole(1..=1_000_000_u32), requires = "incast")]
+    #[arg(long, value_name = "PACKETS", value_parser = integer_in(1..=1_000_000_u32), requires = "incast")]
     pub buffer: Option<u32>,
 
     /// Replay over a network with links between switches: a file in the fabric format. Port 0 is the first host, and the port
@@ -65,29 +67,29 @@ pub struct Network {
 #[derive(Debug, Args)]
 pub struct Experiment {
     #[command(flatten)]
-    pub input: Input,
+    pub input: TraceInput,
 
     #[command(flatten)]
-    pub replay: Replay,
+    pub replay: ReplayOptions,
 
     #[command(flatten)]
-    pub network: Network,
+    pub network: NetworkOptions,
 
     #[command(flatten)]
-    pub running: Running,
+    pub run_options: RunOptions,
 
     #[command(flatten)]
     pub output: Output,
 
     /// Omit measured times, so that the same input gives the same bytes
-    #[arg(long, help_heading = OUTPUT)]
+    #[arg(long, help_heading = OUTPUT_HEADING)]
     pub no_timing: bool,
 }
 
 /// Files with a line for each coflow and flow.
 #[derive(Debug, Args)]
-#[command(next_help_heading = OUTPUT)]
-pub struct Details {
+#[command(next_help_heading = OUTPUT_HEADING)]
+pub struct DetailFiles {
     /// Also write a line for each policy and coflow: policy,coflow,arrival_s,width,bytes,cct_s. `-` is the standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub per_coflow: Option<PathBuf>,
@@ -105,14 +107,14 @@ pub struct Details {
   weir sim trace.txt --policy saath:start=1MB:d=4 --interval 0 --format json")]
 pub struct Sim {
     /// The policy and its parameters: NAME[:KEY=VALUE...], or a policy tree: tree:FILE. `weir policies` lists them
-    #[arg(long, help_heading = POLICY, value_name = "POLICY", value_parser = policy_spec)]
+    #[arg(long, help_heading = POLICY_HEADING, value_name = "POLICY", value_parser = parse_policy_spec)]
     pub policy: String,
 
     #[command(flatten)]
     pub experiment: Experiment,
 
     #[command(flatten)]
-    pub details: Details,
+    pub details: DetailFiles,
 }
 
 /// `weir compare`.
@@ -130,22 +132,22 @@ Examples:
 pub struct Compare {
     /// The policies and their parameters: NAME[:KEY=VALUE...] or tree:FILE,... By default all that `weir policies` lists for
     /// the network; those that share between applications only if the trace has several, and `fair` only up to 4096 ports
-    #[arg(long, help_heading = POLICY, value_name = "POLICIES", value_delimiter = ',', value_parser = policy_spec)]
+    #[arg(long, help_heading = POLICY_HEADING, value_name = "POLICIES", value_delimiter = ',', value_parser = parse_policy_spec)]
     pub policies: Vec<String>,
 
     /// The policy that speedups refer to; replayed too if it is not among the policies. By default the first policy
-    #[arg(long, help_heading = POLICY, value_name = "POLICY", value_parser = policy_spec)]
+    #[arg(long, help_heading = POLICY_HEADING, value_name = "POLICY", value_parser = parse_policy_spec)]
     pub baseline: Option<String>,
 
     #[command(flatten)]
     pub experiment: Experiment,
 
     /// Print all columns, in two tables. JSON and CSV always contain all of them
-    #[arg(long, help_heading = OUTPUT)]
+    #[arg(long, help_heading = OUTPUT_HEADING)]
     pub wide: bool,
 
     #[command(flatten)]
-    pub details: Details,
+    pub details: DetailFiles,
 }
 
 /// `weir sweep`.
@@ -167,20 +169,20 @@ Examples:
   weir sweep trace.txt --wide-area examples/wide-area/private-cloud.toml --policies mrtf,siphon --vary depth=1,2,3 --vary bandwidth-seed=1,2,3")]
 pub struct Sweep {
     /// The policies and their parameters: NAME[:KEY=VALUE...],...
-    #[arg(long, help_heading = POLICY, value_name = "POLICIES", value_delimiter = ',', value_parser = policy_spec, required = true)]
+    #[arg(long, help_heading = POLICY_HEADING, value_name = "POLICIES", value_delimiter = ',', value_parser = parse_policy_spec, required = true)]
     pub policies: Vec<String>,
 
     /// The policy that speedups refer to; by default the first policy
-    #[arg(long, help_heading = POLICY, value_name = "POLICY", value_parser = policy_spec)]
+    #[arg(long, help_heading = POLICY_HEADING, value_name = "POLICY", value_parser = parse_policy_spec)]
     pub baseline: Option<String>,
 
     /// Compute speedups over the baseline with nothing varied, as Fig. 14 of the Saath paper does
-    #[arg(long, help_heading = POLICY)]
+    #[arg(long, help_heading = POLICY_HEADING)]
     pub fixed_baseline: bool,
 
     /// The parameter to vary, and its values; given twice, a grid
-    #[arg(long, help_heading = POLICY, value_name = "KEY=V1,V2,...", required = true)]
-    pub vary: Vec<Vary>,
+    #[arg(long, help_heading = POLICY_HEADING, value_name = "KEY=V1,V2,...", required = true)]
+    pub vary: Vec<VariedParameter>,
 
     #[command(flatten)]
     pub experiment: Experiment,
@@ -198,25 +200,25 @@ Examples:
 )]
 pub struct Explain {
     #[command(flatten)]
-    pub input: Input,
+    pub input: TraceInput,
 
     /// The policy and its parameters: NAME[:KEY=VALUE...]
-    #[arg(long, help_heading = POLICY, value_name = "POLICY", value_parser = policy_spec)]
+    #[arg(long, help_heading = POLICY_HEADING, value_name = "POLICY", value_parser = parse_policy_spec)]
     pub policy: String,
 
     /// The coflow, by its number in the trace
-    #[arg(long, help_heading = POLICY, value_name = "ID", value_parser = coflow_id)]
+    #[arg(long, help_heading = POLICY_HEADING, value_name = "ID", value_parser = parse_coflow_id)]
     pub coflow: u64,
 
     /// Show every segment of the time line; by default short segments are merged into their neighbours
-    #[arg(long, help_heading = OUTPUT)]
+    #[arg(long, help_heading = OUTPUT_HEADING)]
     pub all: bool,
 
     #[command(flatten)]
-    pub replay: Replay,
+    pub replay: ReplayOptions,
 
     /// Show no progress bar; without a terminal, none is shown anyway
-    #[arg(long, short, help_heading = RUNNING)]
+    #[arg(long, short, help_heading = RUNNING_HEADING)]
     pub quiet: bool,
 
     #[command(flatten)]

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueHint};
 use weir_core::units::{Rate, Time};
 #[cfg(all(feature = "live", target_os = "linux"))]
-use weir_papers::live::{COFLOWS, Experiment};
+use weir_papers::live::{Experiment, MAX_COFLOWS};
 use weir_papers::{composition, django, netshare, saba, siphon};
 
-use super::{INPUT, OUTPUT, Reading, Running, interval, port_rate, up_to_1000};
+use super::{
+    INPUT_HEADING, OUTPUT_HEADING, ReadOptions, RunOptions, parse_interval, parse_port_rate, parse_up_to_1000,
+};
 
 /// `weir reproduce`.
 #[derive(Debug, Subcommand)]
@@ -32,24 +34,24 @@ pub enum Reproduce {
 
 /// How to make a page, and where it goes.
 #[derive(Debug, Args)]
-pub struct Page {
+pub struct PageOptions {
     #[command(flatten)]
-    pub running: Running,
+    pub run_options: RunOptions,
 
     /// Write the page to this file instead of the standard output; only once it is complete
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT_HEADING)]
     pub out: Option<PathBuf>,
 }
 
 /// The trace of an evaluation.
 #[derive(Debug, Args)]
-pub struct Replayed {
+pub struct ReplayInput {
     /// The trace, in the coflow-benchmark format or in Weir's own
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = INPUT)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = INPUT_HEADING)]
     pub trace: PathBuf,
 
     #[command(flatten)]
-    pub reading: Reading,
+    pub read_options: ReadOptions,
 }
 
 /// `weir reproduce netshare`.
@@ -58,11 +60,11 @@ pub struct Replayed {
   weir reproduce netshare --out docs/results/netshare.md")]
 pub struct NetshareReproduction {
     /// The number of seeds by which connections are hashed to paths; figures that depend on paths are means over them
-    #[arg(long, value_name = "N", default_value_t = netshare::SEEDS, value_parser = up_to_1000)]
+    #[arg(long, value_name = "N", default_value_t = netshare::DEFAULT_SEEDS, value_parser = parse_up_to_1000)]
     pub seeds: u64,
 
     #[command(flatten)]
-    pub page: Page,
+    pub page_options: PageOptions,
 }
 
 /// `weir reproduce saba`.
@@ -75,7 +77,7 @@ Example:
 )]
 pub struct SabaReproduction {
     /// The number of cluster setups to draw (section 8.2)
-    #[arg(long, value_name = "N", default_value_t = saba::SETUPS, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = saba::DEFAULT_SETUPS, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub setups: u32,
 
     /// The seed by which setups are drawn
@@ -83,10 +85,10 @@ pub struct SabaReproduction {
     pub seed: u64,
 
     #[command(flatten)]
-    pub page: Page,
+    pub page_options: PageOptions,
 
     /// Leave out processor times, so that the same input gives the same bytes
-    #[arg(long, help_heading = OUTPUT)]
+    #[arg(long, help_heading = OUTPUT_HEADING)]
     pub no_timing: bool,
 }
 
@@ -96,14 +98,14 @@ pub struct SabaReproduction {
   weir reproduce siphon --trace FB2010-1Hr-150-0.txt --out docs/results/siphon.md --jobs 2")]
 pub struct SiphonReproduction {
     #[command(flatten)]
-    pub replayed: Replayed,
+    pub input: ReplayInput,
 
     /// The number of seeds by which bandwidths, searches and tasks are drawn; a confidence interval needs two
-    #[arg(long, value_name = "N", default_value_t = siphon::SEEDS, value_parser = clap::value_parser!(u64).range(2..=1000))]
+    #[arg(long, value_name = "N", default_value_t = siphon::DEFAULT_SEEDS, value_parser = clap::value_parser!(u64).range(2..=1000))]
     pub seeds: u64,
 
     #[command(flatten)]
-    pub page: Page,
+    pub page_options: PageOptions,
 }
 
 /// `weir reproduce django`.
@@ -112,17 +114,17 @@ pub struct SiphonReproduction {
   weir reproduce django --trace FB2010-1Hr-150-0.txt --out docs/results/django.md --jobs 2")]
 pub struct DjangoReproduction {
     #[command(flatten)]
-    pub replayed: Replayed,
+    pub input: ReplayInput,
 
     /// The number of coflows to draw for Fig. 2
-    #[arg(long, value_name = "N", default_value_t = django::SEEDS, value_parser = up_to_1000)]
+    #[arg(long, value_name = "N", default_value_t = django::DEFAULT_SEEDS, value_parser = parse_up_to_1000)]
     pub seeds: u64,
 
     #[command(flatten)]
-    pub page: Page,
+    pub page_options: PageOptions,
 
     /// Leave out processor times, so that the same input gives the same bytes
-    #[arg(long, help_heading = OUTPUT)]
+    #[arg(long, help_heading = OUTPUT_HEADING)]
     pub no_timing: bool,
 }
 
@@ -132,11 +134,11 @@ pub struct DjangoReproduction {
   weir reproduce composition --out docs/results/composition.md")]
 pub struct CompositionReproduction {
     /// The number of generated workloads; figures are means over them
-    #[arg(long, value_name = "N", default_value_t = composition::SEEDS, value_parser = up_to_1000)]
+    #[arg(long, value_name = "N", default_value_t = composition::DEFAULT_SEEDS, value_parser = parse_up_to_1000)]
     pub seeds: u64,
 
     #[command(flatten)]
-    pub page: Page,
+    pub page_options: PageOptions,
 }
 
 /// `weir reproduce live`.
@@ -153,22 +155,22 @@ pub struct LiveReproduction {
     pub only: Vec<Experiment>,
 
     /// The duration of each phase of NetShare's experiment; the paper's is 30 s
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = phase)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_phase)]
     pub phase: Time,
 
     /// The number of coflows of the slice to send
-    #[arg(long, value_name = "N", default_value_t = COFLOWS as u64, value_parser = clap::value_parser!(u64).range(2..=COFLOWS as u64))]
+    #[arg(long, value_name = "N", default_value_t = MAX_COFLOWS as u64, value_parser = clap::value_parser!(u64).range(2..=MAX_COFLOWS as u64))]
     pub coflows: u64,
 
     #[command(flatten)]
-    pub bed: super::testbed::Bed,
+    pub testbed: super::testbed::TestbedName,
 
     /// No progress on the standard error
     #[arg(long, short, help_heading = "Running")]
     pub quiet: bool,
 
     /// Write the page to this file instead of the standard output; only once it is complete
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT_HEADING)]
     pub out: Option<PathBuf>,
 }
 
@@ -178,27 +180,27 @@ pub struct LiveReproduction {
   weir reproduce saath --trace FB2010-1Hr-150-0.txt --out docs/results/saath.md --jobs 2")]
 pub struct SaathReproduction {
     #[command(flatten)]
-    pub replayed: Replayed,
+    pub input: ReplayInput,
 
     /// What each port sends and what it receives; with a unit, such as 1Gbit, 100Mbit or 125MB/s
-    #[arg(long, value_name = "RATE", default_value = "1Gbit", value_parser = port_rate, help_heading = "Replay")]
+    #[arg(long, value_name = "RATE", default_value = "1Gbit", value_parser = parse_port_rate, help_heading = "Replay")]
     pub port_rate: Rate,
 
     /// The scheduling interval where it is not varied
-    #[arg(long, value_name = "TIME", default_value = "8ms", value_parser = interval, help_heading = "Replay")]
+    #[arg(long, value_name = "TIME", default_value = "8ms", value_parser = parse_interval, help_heading = "Replay")]
     pub interval: Time,
 
     #[command(flatten)]
-    pub page: Page,
+    pub page_options: PageOptions,
 
     /// Leave out processor times, so that the same input gives the same bytes
-    #[arg(long, help_heading = OUTPUT)]
+    #[arg(long, help_heading = OUTPUT_HEADING)]
     pub no_timing: bool,
 }
 
 /// The length of a phase: TCP needs a second to settle, and 120 s make a page of an hour.
 #[cfg(all(feature = "live", target_os = "linux"))]
-fn phase(text: &str) -> Result<Time, String> {
+fn parse_phase(text: &str) -> Result<Time, String> {
     let time: Time = text.parse().map_err(|error| format!("{error}"))?;
     if (1.0..=120.0).contains(&time.get()) { Ok(time) } else { Err(format!("`{text}`: expected 1s to 120s")) }
 }

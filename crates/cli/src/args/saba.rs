@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use weir_core::saba::Fraction;
 
-use super::{Format, INPUT, OUTPUT, Output, Running};
+use super::{Format, INPUT_HEADING, OUTPUT_HEADING, Output, RunOptions};
 
 /// `weir saba`.
 #[derive(Debug, Subcommand)]
@@ -30,7 +30,7 @@ Examples:
 )]
 pub struct SabaProfile {
     /// The workloads, by name, or all
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "all", help_heading = INPUT)]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "all", help_heading = INPUT_HEADING)]
     pub workload: Vec<String>,
 
     /// The degree of the models in the table
@@ -38,23 +38,23 @@ pub struct SabaProfile {
     pub degree: u8,
 
     /// Write the sensitivity table to this file; the file appears once it is complete
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT_HEADING)]
     pub out: Option<PathBuf>,
 
     /// How to print the profiles
-    #[arg(long, value_enum, default_value_t = Format::Table, help_heading = OUTPUT)]
+    #[arg(long, value_enum, default_value_t = Format::Table, help_heading = OUTPUT_HEADING)]
     pub format: Format,
 }
 
 /// Parameters of Saba's weights.
 #[derive(Debug, Clone, Copy, Args)]
-pub struct SabaShares {
+pub struct SabaWeightOptions {
     /// The fraction of each port that Saba divides (C_saba); applications without a model share the rest in one queue
-    #[arg(long, value_name = "FRACTION", default_value = "1", value_parser = fraction)]
+    #[arg(long, value_name = "FRACTION", default_value = "1", value_parser = parse_fraction)]
     pub c_saba: Fraction,
 
     /// The smallest weight of an application, as a fraction of an even share
-    #[arg(long, value_name = "FRACTION", default_value = "0.1", value_parser = fraction)]
+    #[arg(long, value_name = "FRACTION", default_value = "0.1", value_parser = parse_fraction)]
     pub floor: Fraction,
 }
 
@@ -69,11 +69,11 @@ pub struct SabaWeights {
     pub table: PathBuf,
 
     /// The applications at the port, by their names in the table; a repeated name stands for several applications
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true, help_heading = INPUT)]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true, help_heading = INPUT_HEADING)]
     pub apps: Vec<String>,
 
-    #[command(flatten, next_help_heading = INPUT)]
-    pub shares: SabaShares,
+    #[command(flatten, next_help_heading = INPUT_HEADING)]
+    pub weight_options: SabaWeightOptions,
 
     #[command(flatten)]
     pub output: Output,
@@ -108,7 +108,7 @@ impl SharingMode {
     }
 }
 
-const SHARING: &str = "How links are shared";
+const SHARING_HEADING: &str = "How links are shared";
 
 /// `weir saba run`.
 #[derive(Debug, Args)]
@@ -126,47 +126,47 @@ pub struct SabaRun {
     pub jobs_file: PathBuf,
 
     /// The modes of sharing to compare
-    #[arg(long, value_name = "MODES", value_enum, value_delimiter = ',', default_values = ["fair", "applications", "homa", "sincronia", "saba", "saba-distributed"], help_heading = SHARING)]
+    #[arg(long, value_name = "MODES", value_enum, value_delimiter = ',', default_values = ["fair", "applications", "homa", "sincronia", "saba", "saba-distributed"], help_heading = SHARING_HEADING)]
     pub sharing: Vec<SharingMode>,
 
     /// The mode that speedups refer to
-    #[arg(long, value_name = "MODE", value_enum, default_value = "fair", help_heading = SHARING)]
+    #[arg(long, value_name = "MODE", value_enum, default_value = "fair", help_heading = SHARING_HEADING)]
     pub baseline: SharingMode,
 
     /// Queues of a port for Saba, priorities for Homa
-    #[arg(long, value_name = "N", default_value = "8", value_parser = up_to_256, help_heading = SHARING)]
+    #[arg(long, value_name = "N", default_value = "8", value_parser = parse_up_to_256, help_heading = SHARING_HEADING)]
     pub queues: NonZeroU16,
 
     /// Saba's priority levels
-    #[arg(long, value_name = "N", default_value = "16", value_parser = up_to_256, help_heading = SHARING)]
+    #[arg(long, value_name = "N", default_value = "16", value_parser = parse_up_to_256, help_heading = SHARING_HEADING)]
     pub levels: NonZeroU16,
 
-    #[command(flatten, next_help_heading = SHARING)]
-    pub shares: SabaShares,
+    #[command(flatten, next_help_heading = SHARING_HEADING)]
+    pub weight_options: SabaWeightOptions,
 
     /// The degree of the models, if the file names no sensitivity table
-    #[arg(long, value_name = "K", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=3), help_heading = SHARING)]
+    #[arg(long, value_name = "K", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=3), help_heading = SHARING_HEADING)]
     pub degree: u8,
 
     /// Send each flow over one shortest path, by a hash with this seed (ECMP); by default flows are split evenly over all
-    #[arg(long, value_name = "SEED", help_heading = INPUT)]
+    #[arg(long, value_name = "SEED", help_heading = INPUT_HEADING)]
     pub hash: Option<u64>,
 
     #[command(flatten)]
-    pub running: Running,
+    pub run_options: RunOptions,
 
     #[command(flatten)]
     pub output: Output,
 }
 
 /// A number of queues or levels.
-fn up_to_256(text: &str) -> Result<NonZeroU16, String> {
+fn parse_up_to_256(text: &str) -> Result<NonZeroU16, String> {
     let number = text.parse().ok().filter(|number: &NonZeroU16| number.get() <= 256);
     number.ok_or_else(|| format!("`{text}`: expected a whole number from 1 to 256"))
 }
 
 /// A fraction of the bandwidth.
-fn fraction(text: &str) -> Result<Fraction, String> {
+fn parse_fraction(text: &str) -> Result<Fraction, String> {
     let expected = || format!("`{text}`: expected a number above 0 and up to 1");
     let value: f64 = text.parse().map_err(|_| expected())?;
     Fraction::new(value).map_err(|_| expected())

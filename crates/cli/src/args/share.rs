@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 use weir_sim::service::Mechanism;
 
-use super::{OUTPUT, Output, RUNNING};
+use super::{OUTPUT_HEADING, Output, RUNNING_HEADING};
 
 /// `weir share`.
 #[derive(Debug, Args)]
@@ -27,11 +27,11 @@ pub struct Share {
     pub scenario: PathBuf,
 
     /// The mechanisms, or `all`
-    #[arg(long, help_heading = "How to share", value_name = "MECHANISMS", value_delimiter = ',', default_value = "all", value_parser = mechanism)]
+    #[arg(long, help_heading = "How to share", value_name = "MECHANISMS", value_delimiter = ',', default_value = "all", value_parser = parse_mechanism)]
     pub mechanism: Vec<Option<Mechanism>>,
 
     /// Show no progress
-    #[arg(long, short, help_heading = RUNNING)]
+    #[arg(long, short, help_heading = RUNNING_HEADING)]
     pub quiet: bool,
 
     #[command(flatten)]
@@ -39,11 +39,11 @@ pub struct Share {
 
     /// Also write a line for each service and each interval of constant rates:
     /// mechanism,from_s,to_s,service,delivered_bit_per_s,sent_bit_per_s
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT_HEADING)]
     pub over_time: Option<PathBuf>,
 }
 
 /// A mechanism; `None` for all.
-fn mechanism(text: &str) -> Result<Option<Mechanism>, String> {
+fn parse_mechanism(text: &str) -> Result<Option<Mechanism>, String> {
     if text == "all" { Ok(None) } else { text.parse().map(Some).map_err(|error| format!("{error}, all")) }
 }

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueHint};
 use weir_core::units::{Bytes, Rate};
 use weir_sim::service::Mechanism;
-use weir_testbed::Name;
+use weir_testbed::BedName;
 use weir_testbed::incast::MAX_CONNECTIONS;
 
-use super::{OUTPUT, Output, RUNNING, port_rate, up_to_1000, whole};
+use super::{OUTPUT_HEADING, Output, RUNNING_HEADING, integer_in, parse_port_rate, parse_up_to_1000};
 
-const TRAFFIC: &str = "What to send";
+const TRAFFIC_HEADING: &str = "What to send";
 
 /// `weir testbed`.
 #[derive(Debug, Subcommand)]
@@ -22,7 +22,7 @@ pub enum Testbed {
     /// Measure incast: loss, goodput and completion times of many connections to one receiver
     Incast(TestbedIncast),
     /// Remove a testbed, even an incomplete one
-    Down(Bed),
+    Down(TestbedName),
     /// List the testbeds, or the hosts and switches of one
     List(TestbedList),
     /// Check what this machine lacks for testbeds, and what works without
@@ -31,10 +31,10 @@ pub enum Testbed {
 
 /// The name of a testbed.
 #[derive(Debug, Clone, Args)]
-pub struct Bed {
+pub struct TestbedName {
     /// The testbed's name: its namespaces are called `weir-NAME-NODE`
     #[arg(long, value_name = "NAME", default_value = "bed")]
-    pub name: Name,
+    pub name: BedName,
 }
 
 /// `weir testbed up`.
@@ -48,10 +48,10 @@ pub struct TestbedUp {
     pub fabric: PathBuf,
 
     #[command(flatten)]
-    pub bed: Bed,
+    pub testbed: TestbedName,
 
     /// Print the equivalent shell script, and change nothing. Needs no privileges
-    #[arg(long, help_heading = OUTPUT)]
+    #[arg(long, help_heading = OUTPUT_HEADING)]
     pub dry_run: bool,
 }
 
@@ -70,14 +70,14 @@ pub struct TestbedRun {
     pub scenario: PathBuf,
 
     #[command(flatten)]
-    pub bed: Bed,
+    pub testbed: TestbedName,
 
     /// The mechanisms: none (one queue at every link), queues (one for each service at every switch), throttling (hosts limit unresponsive connections) or queues+throttling
-    #[arg(long, help_heading = "How to share", value_name = "MECHANISMS", value_delimiter = ',', default_value = "none,queues", value_parser = mechanism)]
+    #[arg(long, help_heading = "How to share", value_name = "MECHANISMS", value_delimiter = ',', default_value = "none,queues", value_parser = parse_mechanism)]
     pub mechanism: Vec<Mechanism>,
 
     /// Show no progress
-    #[arg(long, short, help_heading = RUNNING)]
+    #[arg(long, short, help_heading = RUNNING_HEADING)]
     pub quiet: bool,
 
     #[command(flatten)]
@@ -95,49 +95,49 @@ Examples:
 )]
 pub struct TestbedIncast {
     /// The buffer of the switch's port to the receiver, in full packets
-    #[arg(long, help_heading = TRAFFIC, value_name = "N,...", value_delimiter = ',', default_value = "25,50,100,250", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, help_heading = TRAFFIC_HEADING, value_name = "N,...", value_delimiter = ',', default_value = "25,50,100,250", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub buffers: Vec<u32>,
 
     /// The number of concurrent connections
-    #[arg(long, help_heading = TRAFFIC, value_name = "N,...", value_delimiter = ',', default_value = "5,10,20,50,100,200", value_parser = whole(1..=MAX_CONNECTIONS))]
+    #[arg(long, help_heading = TRAFFIC_HEADING, value_name = "N,...", value_delimiter = ',', default_value = "5,10,20,50,100,200", value_parser = integer_in(1..=MAX_CONNECTIONS))]
     pub connections: Vec<usize>,
 
     /// The bytes that each connection sends
-    #[arg(long, help_heading = TRAFFIC, value_name = "SIZE", default_value = "64kB", value_parser = bytes)]
+    #[arg(long, help_heading = TRAFFIC_HEADING, value_name = "SIZE", default_value = "64kB", value_parser = parse_bytes)]
     pub bytes: Bytes,
 
     /// The number of sending hosts
-    #[arg(long, help_heading = TRAFFIC, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=500))]
+    #[arg(long, help_heading = TRAFFIC_HEADING, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=500))]
     pub senders: u32,
 
     /// The rate of every link
-    #[arg(long, help_heading = TRAFFIC, value_name = "RATE", default_value = "100Mbit", value_parser = port_rate)]
+    #[arg(long, help_heading = TRAFFIC_HEADING, value_name = "RATE", default_value = "100Mbit", value_parser = parse_port_rate)]
     pub rate: Rate,
 
     /// The queue length, in packets, from which the switch's port marks packets (ECN); senders react to marks, as with DCTCP
-    #[arg(long, help_heading = TRAFFIC, value_name = "PACKETS", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, help_heading = TRAFFIC_HEADING, value_name = "PACKETS", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub marks: Option<u32>,
 
     /// The senders' congestion control, by its name in the kernel: reno, cubic, dctcp, ... By default the system's
-    #[arg(long, help_heading = TRAFFIC, value_name = "NAME")]
+    #[arg(long, help_heading = TRAFFIC_HEADING, value_name = "NAME")]
     pub congestion: Option<String>,
 
     /// The number of runs of each combination
-    #[arg(long, help_heading = RUNNING, value_name = "N", default_value_t = 5, value_parser = up_to_1000)]
+    #[arg(long, help_heading = RUNNING_HEADING, value_name = "N", default_value_t = 5, value_parser = parse_up_to_1000)]
     pub runs: u64,
 
     #[command(flatten)]
-    pub bed: Bed,
+    pub testbed: TestbedName,
 
     /// Show no progress
-    #[arg(long, short, help_heading = RUNNING)]
+    #[arg(long, short, help_heading = RUNNING_HEADING)]
     pub quiet: bool,
 
     #[command(flatten)]
     pub output: Output,
 }
 
-fn bytes(text: &str) -> Result<Bytes, String> {
+fn parse_bytes(text: &str) -> Result<Bytes, String> {
     let bytes: Bytes = text.parse().map_err(|error| format!("{error}"))?;
     if (1.0..=1e9).contains(&bytes.get()) { Ok(bytes) } else { Err("expected 1B to 1GB".to_owned()) }
 }
@@ -147,12 +147,12 @@ fn bytes(text: &str) -> Result<Bytes, String> {
 pub struct TestbedList {
     /// List the namespaces and addresses of this testbed
     #[arg(long, value_name = "NAME")]
-    pub name: Option<Name>,
+    pub name: Option<BedName>,
 }
 
 /// A mechanism without a central allocator.
-fn mechanism(text: &str) -> Result<Mechanism, String> {
-    let mechanism = text.parse::<Mechanism>().ok().filter(|mechanism| !mechanism.allocates());
+fn parse_mechanism(text: &str) -> Result<Mechanism, String> {
+    let mechanism = text.parse::<Mechanism>().ok().filter(|mechanism| !mechanism.has_allocator());
     mechanism.ok_or_else(|| {
         format!(
             "`{text}` is not a mechanism of the testbed; expected none, queues, throttling or queues+throttling"

@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
-use weir_trace::generate::{Arrival, Law, Preset, Skew};
+use weir_trace::generate::{ArrivalProcess, Distribution, Preset, Skew};
 
-use super::{INPUT, Input, OUTPUT, Output, Reading};
+use super::{INPUT_HEADING, OUTPUT_HEADING, Output, ReadOptions, TraceInput};
 
 /// `weir trace`.
 #[derive(Debug, Subcommand)]
 pub enum Trace {
     /// Check that a trace can be read, and print its size
-    Check(Input),
+    Check(TraceInput),
     /// Describe a trace by the statistics that papers report
     Describe(Describe),
     /// Generate a random trace from a seed
@@ -24,10 +24,10 @@ pub enum Trace {
 #[derive(Debug, Args)]
 pub struct Describe {
     #[command(flatten)]
-    pub input: Input,
+    pub input: TraceInput,
 
     /// First merge the coflows of each job, stage and wave into one coflow (Saath, section 4.3)
-    #[arg(long, help_heading = INPUT)]
+    #[arg(long, help_heading = INPUT_HEADING)]
     pub per_stage: bool,
 
     #[command(flatten)]
@@ -71,16 +71,16 @@ pub struct Generate {
 
     /// Mappers of a coflow, rounded and at least 1, at most the ports [default: uniform:1,10]
     #[arg(long, value_name = "LAW")]
-    pub mappers: Option<Law>,
+    pub mappers: Option<Distribution>,
 
     /// Reducers of a coflow, in the same way [default: uniform:1,10]
     #[arg(long, value_name = "LAW")]
-    pub reducers: Option<Law>,
+    pub reducers: Option<Distribution>,
 
     /// Megabytes of a coflow's average reducer; each reducer gets whole megabytes and at least 1, as in the public trace
     /// [default: lognormal:10,1.5,1,1000]
     #[arg(long, value_name = "LAW")]
-    pub size: Option<Law>,
+    pub size: Option<Distribution>,
 
     /// How the reducers of a coflow differ: none, spread:FRACTION (up to that fraction more or less) or zipf:EXPONENT
     /// [default: none]
@@ -90,7 +90,7 @@ pub struct Generate {
     /// The arrival process of coflows: poisson:MEAN, every:GAP, lognormal:MEDIAN,SIGMA (with units, such as
     /// poisson:2s) or burst [default: the preset's, or poisson:1s]
     #[arg(long, value_name = "ARRIVAL")]
-    pub arrival: Option<Arrival>,
+    pub arrival: Option<ArrivalProcess>,
 
     /// The number of services among which coflows are distributed evenly at random; needs Weir's own format
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -101,14 +101,14 @@ pub struct Generate {
     pub applications: usize,
 
     #[command(flatten)]
-    pub reading: Reading,
+    pub read_options: ReadOptions,
 
     /// The format to write [default: weir for a file called *.weir, else coflow-benchmark]
-    #[arg(long, value_enum, value_name = "FORMAT", help_heading = OUTPUT)]
+    #[arg(long, value_enum, value_name = "FORMAT", help_heading = OUTPUT_HEADING)]
     pub to: Option<TraceFormat>,
 
     /// Write to this file instead of the standard output; the file appears once it is complete
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT_HEADING)]
     pub out: Option<PathBuf>,
 }
 
@@ -122,17 +122,17 @@ Example:
 )]
 pub struct Convert {
     #[command(flatten)]
-    pub input: Input,
+    pub input: TraceInput,
 
     /// The file to write, which appears once it is complete; `-` is the standard output
     #[arg(value_hint = ValueHint::FilePath, help_heading = None)]
     pub to_file: PathBuf,
 
     /// The format to write [default: weir for a file called *.weir, else coflow-benchmark]
-    #[arg(long, value_enum, value_name = "FORMAT", help_heading = OUTPUT)]
+    #[arg(long, value_enum, value_name = "FORMAT", help_heading = OUTPUT_HEADING)]
     pub to: Option<TraceFormat>,
 
     /// Merge the coflows of each job, stage and wave into one coflow (Saath, section 4.3)
-    #[arg(long, help_heading = OUTPUT)]
+    #[arg(long, help_heading = OUTPUT_HEADING)]
     pub per_stage: bool,
 }

@@ -4,17 +4,17 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use weir_console::spec;
+use weir_console::policy_spec;
 use weir_core::units::{Rate, Time};
 
 /// A port rate above zero.
-pub fn port_rate(text: &str) -> Result<Rate, String> {
+pub fn parse_port_rate(text: &str) -> Result<Rate, String> {
     let rate: Rate = text.parse().map_err(|error| format!("{error}"))?;
     if (0.125..=1e15).contains(&rate.get()) { Ok(rate) } else { Err("expected 1bit to 8000Tbit".to_owned()) }
 }
 
 /// A scheduling interval. Zero needs no unit.
-pub fn interval(text: &str) -> Result<Time, String> {
+pub fn parse_interval(text: &str) -> Result<Time, String> {
     if text == "0" {
         return Ok(Time::ZERO);
     }
@@ -23,7 +23,7 @@ pub fn interval(text: &str) -> Result<Time, String> {
 }
 
 /// A parser of the whole numbers in a range.
-pub fn whole<T>(
+pub fn integer_in<T>(
     range: RangeInclusive<T>,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
 where
@@ -37,33 +37,33 @@ where
 
 /// A whole number from 1 to 1000.
 #[cfg(any(feature = "live", feature = "papers"))]
-pub fn up_to_1000(text: &str) -> Result<u64, String> {
-    whole(1..=1000)(text)
+pub fn parse_up_to_1000(text: &str) -> Result<u64, String> {
+    integer_in(1..=1000)(text)
 }
 
 /// The number of a coflow in its trace.
-pub fn coflow_id(text: &str) -> Result<u64, String> {
+pub fn parse_coflow_id(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "expected the coflow's number in the trace, such as 7".to_owned())
 }
 
 /// An existing policy with existing parameters.
-pub fn policy_spec(text: &str) -> Result<String, String> {
+pub fn parse_policy_spec(text: &str) -> Result<String, String> {
     let spec = text.trim();
-    spec::check(spec).map(|()| spec.to_owned()).map_err(|failure| failure.message)
+    policy_spec::check_policy(spec).map(|()| spec.to_owned()).map_err(|failure| failure.message)
 }
 
 /// A parameter and the values to try: `start=1MB,10MB`.
 #[derive(Debug, Clone)]
-pub struct Vary {
+pub struct VariedParameter {
     /// `interval`, `arrival`, `port-rate`, `bandwidth-seed`, or a parameter of a policy.
     pub key: String,
     /// At least one value as given, each once, and what it sets.
-    pub values: Vec<(String, Setting)>,
+    pub values: Vec<(String, VariedSetting)>,
 }
 
 /// What a value of a varied parameter sets.
 #[derive(Debug, Clone, Copy)]
-pub enum Setting {
+pub enum VariedSetting {
     /// The scheduling interval.
     Interval(Time),
     /// The rate of each port.
@@ -76,24 +76,26 @@ pub enum Setting {
     Policy,
 }
 
-fn setting(key: &str, value: &str) -> Result<Setting, String> {
-    let speed = |value: &str| value.parse().ok().filter(|speed| (1e-6..=1e6).contains(speed));
+fn parse_setting(key: &str, value: &str) -> Result<VariedSetting, String> {
+    let parse_factor = |value: &str| value.parse().ok().filter(|speed| (1e-6..=1e6).contains(speed));
     Ok(match key {
-        "interval" => Setting::Interval(interval(value)?),
-        "port-rate" => Setting::PortRate(port_rate(value)?),
-        "bandwidth-seed" => Setting::BandwidthSeed(value.parse().map_err(|_| "expected a whole number")?),
-        "arrival" => Setting::Arrival(speed(value).ok_or("expected a factor from 1e-6 to 1e6")?),
-        _ => Setting::Policy,
+        "interval" => VariedSetting::Interval(parse_interval(value)?),
+        "port-rate" => VariedSetting::PortRate(parse_port_rate(value)?),
+        "bandwidth-seed" => {
+            VariedSetting::BandwidthSeed(value.parse().map_err(|_| "expected a whole number")?)
+        }
+        "arrival" => VariedSetting::Arrival(parse_factor(value).ok_or("expected a factor from 1e-6 to 1e6")?),
+        _ => VariedSetting::Policy,
     })
 }
 
 /// Keys that would hide another column of a sweep's result.
-const COLUMNS: [&str; 5] = ["policy", "baseline", "trace", "coflows", "flows"];
+const RESERVED_KEYS: [&str; 5] = ["policy", "baseline", "trace", "coflows", "flows"];
 
-impl FromStr for Vary {
+impl FromStr for VariedParameter {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Vary, String> {
+    fn from_str(text: &str) -> Result<VariedParameter, String> {
         let (key, values) = text.split_once('=').ok_or("expected KEY=V1,V2,...")?;
         let values: Vec<String> = values.split(',').map(|value| value.trim().to_owned()).collect();
         let key = key.trim().to_owned();
@@ -103,15 +105,15 @@ impl FromStr for Vary {
         if let Some(value) = first_repeated(&values) {
             return Err(format!("`{value}` is given twice; expected each value once"));
         }
-        if COLUMNS.contains(&key.as_str()) {
+        if RESERVED_KEYS.contains(&key.as_str()) {
             return Err(format!("`{key}` is not a parameter"));
         }
-        let set = |value: String| match setting(&key, &value) {
+        let to_setting = |value: String| match parse_setting(&key, &value) {
             Ok(setting) => Ok((value, setting)),
-            Err(why) => Err(format!("`{value}`: {why}")),
+            Err(reason) => Err(format!("`{value}`: {reason}")),
         };
-        let values = values.into_iter().map(set).collect::<Result<_, _>>()?;
-        Ok(Vary { key, values })
+        let values = values.into_iter().map(to_setting).collect::<Result<_, _>>()?;
+        Ok(VariedParameter { key, values })
     }
 }
 

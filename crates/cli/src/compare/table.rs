@@ -1,37 +1,37 @@
 //! The tables of `weir sim` and `weir compare`.
 
 use weir_console::record::Record;
-use weir_console::table::{Align, Table, number, optional, percent, seconds};
+use weir_console::table::{Alignment, Table, format_number, format_optional, format_percent, format_seconds};
 
 /// A column: its title, and its cell for a record.
 type Column = (&'static str, fn(&Record) -> String);
 
-fn text(record: &Record, name: &str) -> String {
+fn text_cell(record: &Record, name: &str) -> String {
     record.get(name).and_then(|value| value.as_str()).unwrap_or_default().to_owned()
 }
 
-fn whole(record: &Record, name: &str) -> String {
+fn integer_cell(record: &Record, name: &str) -> String {
     record.get(name).map_or_else(|| "-".to_owned(), ToString::to_string)
 }
 
-fn share(record: &Record, name: &str) -> String {
-    record.number(name).map_or_else(|| "-".to_owned(), percent)
+fn percent_cell(record: &Record, name: &str) -> String {
+    record.number(name).map_or_else(|| "-".to_owned(), format_percent)
 }
 
-fn value(record: &Record, name: &str) -> String {
-    optional(record.number(name))
+fn number_cell(record: &Record, name: &str) -> String {
+    format_optional(record.number(name))
 }
 
-fn deadlines(record: &Record) -> String {
-    format!("{}/{}", whole(record, "deadlines_met"), whole(record, "deadlines"))
+fn deadlines_cell(record: &Record) -> String {
+    format!("{}/{}", integer_cell(record, "deadlines_met"), integer_cell(record, "deadlines"))
 }
 
 /// Columns of a trace with deadlines or jobs, each with its explanation.
-const OPTIONAL: [(&str, Column, &str); 2] = [
-    ("deadlines", ("in time", deadlines), "in time: coflows that met their deadlines."),
+const OPTIONAL_COLUMNS: [(&str, Column, &str); 2] = [
+    ("deadlines", ("in time", deadlines_cell), "in time: coflows that met their deadlines."),
     (
         "mean_jct_s",
-        ("mean JCT", |r| value(r, "mean_jct_s")),
+        ("mean JCT", |r| number_cell(r, "mean_jct_s")),
         "mean JCT: mean job completion time in seconds.",
     ),
 ];
@@ -40,94 +40,96 @@ const OPTIONAL: [(&str, Column, &str); 2] = [
 fn optional_columns(
     records: &[Record],
 ) -> impl Iterator<Item = &'static (&'static str, Column, &'static str)> {
-    OPTIONAL.iter().filter(|(name, ..)| records.iter().any(|record| record.get(name).is_some()))
+    OPTIONAL_COLUMNS.iter().filter(|(name, ..)| records.iter().any(|record| record.get(name).is_some()))
 }
 
 /// A line for each policy.
-fn table(records: &[Record], columns: &[Column]) -> String {
-    let titles = columns.iter().map(|(title, _)| (*title, Align::Right));
-    let mut table = Table::new(&[("policy", Align::Left)].into_iter().chain(titles).collect::<Vec<_>>());
+fn policy_table(records: &[Record], columns: &[Column]) -> String {
+    let titles = columns.iter().map(|(title, _)| (*title, Alignment::Right));
+    let mut table = Table::new(&[("policy", Alignment::Left)].into_iter().chain(titles).collect::<Vec<_>>());
     for record in records {
         let cells = columns.iter().map(|(_, cell)| cell(record));
-        table.line([text(record, "policy")].into_iter().chain(cells).collect());
+        table.add_row([text_cell(record, "policy")].into_iter().chain(cells).collect());
     }
     table.to_string()
 }
 
 /// The six columns that answer most questions.
-pub fn short(records: &[Record], baseline: &str, min_mean_cct: Option<f64>) -> String {
+pub fn short_table(records: &[Record], baseline: &str, min_mean_cct: Option<f64>) -> String {
     let mut columns: Vec<Column> = vec![
-        ("mean", |r| value(r, "mean_cct_s")),
-        ("P50", |r| value(r, "p50_cct_s")),
-        ("P90", |r| value(r, "p90_cct_s")),
-        ("P99", |r| value(r, "p99_cct_s")),
-        ("speedup", |r| value(r, "speedup_p50")),
+        ("mean", |r| number_cell(r, "mean_cct_s")),
+        ("P50", |r| number_cell(r, "p50_cct_s")),
+        ("P90", |r| number_cell(r, "p90_cct_s")),
+        ("P99", |r| number_cell(r, "p99_cct_s")),
+        ("speedup", |r| number_cell(r, "speedup_p50")),
     ];
     let mut caption = format!(
         "\nCoflow completion times in seconds.\n\
          speedup: median over coflows of the time under `{baseline}` divided by the time under the policy.\n"
     );
     if let Some(bound) = min_mean_cct {
-        columns.push(("/bound", |r| value(r, "over_bound")));
-        caption += &format!("/bound: mean divided by {}, the lower bound of the mean.\n", seconds(bound));
+        columns.push(("/bound", |r| number_cell(r, "over_bound")));
+        caption +=
+            &format!("/bound: mean divided by {}, the lower bound of the mean.\n", format_seconds(bound));
     }
     for (_, column, explanation) in optional_columns(records) {
         columns.push(*column);
         caption += &format!("{explanation}\n");
     }
-    format!("{caption}\n{}", table(records, &columns))
+    format!("{caption}\n{}", policy_table(records, &columns))
 }
 
 /// All columns, in two tables.
-pub fn wide(records: &[Record], baseline: &str, min_mean_cct: Option<f64>) -> String {
+pub fn wide_table(records: &[Record], baseline: &str, min_mean_cct: Option<f64>) -> String {
     let times: [Column; 11] = [
-        ("mean", |r| value(r, "mean_cct_s")),
-        ("P50", |r| value(r, "p50_cct_s")),
-        ("P90", |r| value(r, "p90_cct_s")),
-        ("P95", |r| value(r, "p95_cct_s")),
-        ("P99", |r| value(r, "p99_cct_s")),
-        ("makespan", |r| value(r, "makespan_s")),
-        ("/bound", |r| value(r, "over_bound")),
-        ("| P10", |r| value(r, "speedup_p10")),
-        ("P50", |r| value(r, "speedup_p50")),
-        ("P90", |r| value(r, "speedup_p90")),
-        ("mean", |r| value(r, "speedup_mean")),
+        ("mean", |r| number_cell(r, "mean_cct_s")),
+        ("P50", |r| number_cell(r, "p50_cct_s")),
+        ("P90", |r| number_cell(r, "p90_cct_s")),
+        ("P95", |r| number_cell(r, "p95_cct_s")),
+        ("P99", |r| number_cell(r, "p99_cct_s")),
+        ("makespan", |r| number_cell(r, "makespan_s")),
+        ("/bound", |r| number_cell(r, "over_bound")),
+        ("| P10", |r| number_cell(r, "speedup_p10")),
+        ("P50", |r| number_cell(r, "speedup_p50")),
+        ("P90", |r| number_cell(r, "speedup_p90")),
+        ("mean", |r| number_cell(r, "speedup_mean")),
     ];
     let mut costs: Vec<Column> = vec![
-        ("out of sync P50", |r| share(r, "out_of_sync_p50")),
-        ("P90", |r| share(r, "out_of_sync_p90")),
-        ("ports busy", |r| share(r, "utilisation_mean")),
-        ("max", |r| share(r, "utilisation_max")),
-        ("schedules", |r| whole(r, "schedules")),
-        ("mean us", |r| value(r, "schedule_mean_us")),
-        ("P90", |r| value(r, "schedule_p90_us")),
-        ("P99", |r| value(r, "schedule_p99_us")),
-        ("replay s", |r| value(r, "wall_s")),
+        ("out of sync P50", |r| percent_cell(r, "out_of_sync_p50")),
+        ("P90", |r| percent_cell(r, "out_of_sync_p90")),
+        ("ports busy", |r| percent_cell(r, "utilisation_mean")),
+        ("max", |r| percent_cell(r, "utilisation_max")),
+        ("schedules", |r| integer_cell(r, "schedules")),
+        ("mean us", |r| number_cell(r, "schedule_mean_us")),
+        ("P90", |r| number_cell(r, "schedule_p90_us")),
+        ("P99", |r| number_cell(r, "schedule_p99_us")),
+        ("replay s", |r| number_cell(r, "wall_s")),
     ];
     costs.extend(optional_columns(records).map(|(_, column, _)| *column));
-    let bound = min_mean_cct
-        .map(|bound| format!("/bound: mean divided by {}, the lower bound of the mean.\n", seconds(bound)));
+    let bound = min_mean_cct.map(|bound| {
+        format!("/bound: mean divided by {}, the lower bound of the mean.\n", format_seconds(bound))
+    });
     format!(
         "\nCoflow completion times in seconds | speedups over `{baseline}`, coflow by coflow.\n{}\n{}\n\
          out of sync: standard deviation of a coflow's flow completion times divided by their mean.\n\
          ports busy: utilisation until the last flow completes. us: time to compute a schedule.\n\n{}",
         bound.unwrap_or_default(),
-        table(records, &times),
-        table(records, &costs),
+        policy_table(records, &times),
+        policy_table(records, &costs),
     )
 }
 
 /// One policy, line by line.
-pub fn one(r: &Record) -> String {
-    let time = |name| r.number(name).map_or_else(|| "-".to_owned(), seconds);
-    let us = |name| r.number(name).map_or_else(|| "-".to_owned(), |us| format!("{} us", number(us)));
-    let mut table = Table::new(&[("", Align::Left), ("", Align::Left)]);
-    let mut line = |name: &str, value: String| table.line(vec![name.to_owned(), value]);
-    line("policy", text(r, "policy"));
+pub fn single_policy_table(r: &Record) -> String {
+    let time = |name| r.number(name).map_or_else(|| "-".to_owned(), format_seconds);
+    let us = |name| r.number(name).map_or_else(|| "-".to_owned(), |us| format!("{} us", format_number(us)));
+    let mut table = Table::new(&[("", Alignment::Left), ("", Alignment::Left)]);
+    let mut line = |name: &str, value: String| table.add_row(vec![name.to_owned(), value]);
+    line("policy", text_cell(r, "policy"));
     line("mean CCT", time("mean_cct_s"));
-    if let Some(over) = r.number("over_bound") {
+    if let Some(bound_ratio) = r.number("over_bound") {
         let bound = time("lower_bound_mean_cct_s");
-        line("", format!("{} times the lower bound, {bound}", number(over)));
+        line("", format!("{} times the lower bound, {bound}", format_number(bound_ratio)));
     }
     for (name, key) in
         [("P50", "p50_cct_s"), ("P90", "p90_cct_s"), ("P95", "p95_cct_s"), ("P99", "p99_cct_s")]
@@ -135,15 +137,28 @@ pub fn one(r: &Record) -> String {
         line(&format!("{name} CCT"), time(key));
     }
     line("makespan", time("makespan_s"));
-    line("out of sync", format!("P50 {}, P90 {}", share(r, "out_of_sync_p50"), share(r, "out_of_sync_p90")));
-    line("ports busy", format!("mean {}, max {}", share(r, "utilisation_mean"), share(r, "utilisation_max")));
+    line(
+        "out of sync",
+        format!("P50 {}, P90 {}", percent_cell(r, "out_of_sync_p50"), percent_cell(r, "out_of_sync_p90")),
+    );
+    line(
+        "ports busy",
+        format!("mean {}, max {}", percent_cell(r, "utilisation_mean"), percent_cell(r, "utilisation_max")),
+    );
     if r.get("deadlines").is_some() {
-        line("in time", format!("{} of {} with deadlines", whole(r, "deadlines_met"), whole(r, "deadlines")));
+        line(
+            "in time",
+            format!(
+                "{} of {} with deadlines",
+                integer_cell(r, "deadlines_met"),
+                integer_cell(r, "deadlines")
+            ),
+        );
     }
     if r.get("mean_jct_s").is_some() {
         line("mean JCT", time("mean_jct_s"));
     }
-    line("schedules", whole(r, "schedules"));
+    line("schedules", integer_cell(r, "schedules"));
     if r.number("schedule_mean_us").is_some() {
         let (mean, p90, p99) = (us("schedule_mean_us"), us("schedule_p90_us"), us("schedule_p99_us"));
         line("", format!("mean {mean}, P90 {p90}, P99 {p99}"));

@@ -1,6 +1,6 @@
 //! Words for what an explanation refers to.
 
-use weir_core::allocation::{Rule, Standing};
+use weir_core::allocation::{OrderCriterion, Rule};
 
 /// `work-conservation` for `WorkConservation`.
 pub fn rule_name(rule: Rule) -> String {
@@ -15,9 +15,9 @@ pub fn rule_name(rule: Rule) -> String {
 }
 
 /// The number of coflows that a coflow contends with, if it is ordered by that.
-pub fn contention(standing: Standing) -> Option<u32> {
+pub fn contending_coflows(standing: OrderCriterion) -> Option<u32> {
     match standing {
-        Standing::Contention(others) => Some(others),
-        Standing::Unsaid | Standing::Overdue => None,
+        OrderCriterion::Contention(others) => Some(others),
+        OrderCriterion::Constant | OrderCriterion::DeadlineExpired => None,
     }
 }

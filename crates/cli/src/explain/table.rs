@@ -1,34 +1,36 @@
 //! An explanation for people.
 
-use weir_console::table::{Align, Table, bytes, count, number, percent, seconds};
-use weir_core::allocation::Standing;
-use weir_sim::explain::{Cause, Entry, Explanation, PortSide, Segment, State};
+use weir_console::table::{
+    Alignment, Table, format_bytes, format_count, format_number, format_percent, format_seconds,
+};
+use weir_core::allocation::OrderCriterion;
+use weir_sim::explain::{DirectedPort, Explanation, ProgressState, Segment, SlowdownCause, TimelineEntry};
 
-use super::names::{contention, rule_name};
+use super::names::{contending_coflows, rule_name};
 
 /// The most lines of a summary by cause or by coflow.
-const TOP: usize = 5;
+const MAX_SUMMARY_LINES: usize = 5;
 
 /// The explanation: what became of the coflow, its time line, and sums.
-pub fn explanation(policy: &str, explanation: &Explanation, entries: &[Entry<'_>]) -> String {
+pub fn explanation_text(policy: &str, explanation: &Explanation, entries: &[TimelineEntry<'_>]) -> String {
     let outcome = &explanation.outcome;
-    let slowdown = match explanation.alone {
+    let slowdown = match explanation.alone_seconds {
         0.0 => String::new(),
-        alone => format!(", {} times as long", number(outcome.cct() / alone)),
+        alone => format!(", {} times as long", format_number(outcome.cct() / alone)),
     };
     let mut out = format!(
         "Coflow {} under {policy}: {}, {}, released at {}, completed at {}.\n\
          It took {}; alone it takes {}{slowdown}.\n",
         outcome.id,
-        count(outcome.width, "flow"),
-        bytes(outcome.bytes),
-        seconds(outcome.arrival),
-        seconds(outcome.end),
-        seconds(outcome.cct()),
-        seconds(explanation.alone),
+        format_count(outcome.width, "flow"),
+        format_bytes(outcome.bytes),
+        format_seconds(outcome.released_at),
+        format_seconds(outcome.end),
+        format_seconds(outcome.cct()),
+        format_seconds(explanation.alone_seconds),
     );
     if explanation.lost_bytes > 0.0 {
-        out += &format!("{} were sent again by restarted flows.\n", bytes(explanation.lost_bytes));
+        out += &format!("{} were sent again by restarted flows.\n", format_bytes(explanation.lost_bytes));
     }
     if let Some(met) = outcome.met_deadline {
         out += &format!("It {} its deadline.\n", if met { "met" } else { "missed" });
@@ -36,79 +38,85 @@ pub fn explanation(policy: &str, explanation: &Explanation, entries: &[Entry<'_>
     if entries.is_empty() {
         return out + "It took no time: there is nothing to explain.\n";
     }
-    out += &format!("\nIts time line, in seconds since its release:\n\n{}", lines(entries, outcome.arrival));
-    if entries.iter().any(|entry| entry.segments > 1) {
+    out += &format!(
+        "\nIts time line, in seconds since its release:\n\n{}",
+        timeline_table(entries, outcome.released_at)
+    );
+    if entries.iter().any(|entry| entry.segment_count > 1) {
         out += "\nShort segments are merged (number of segments) under the name of the longest; --all shows each segment.\n";
     }
-    let occurs = |is: fn(Standing) -> bool| {
+    let occurs = |matches_state: fn(OrderCriterion) -> bool| {
         entries.iter().any(|entry| {
-            is(entry.main.standing) || entry.main.holders.iter().any(|holder| is(holder.standing))
+            matches_state(entry.longest.order_criterion)
+                || entry.longest.holders.iter().any(|holder| matches_state(holder.order_criterion))
         })
     };
-    if occurs(|standing| contention(standing).is_some()) {
+    if occurs(|standing| contending_coflows(standing).is_some()) {
         out += "\nWithin a queue, the coflow that contends with the fewest others goes first.\n";
     }
-    if occurs(|standing| standing == Standing::Overdue) {
+    if occurs(|standing| standing == OrderCriterion::DeadlineExpired) {
         out += "\nA coflow is overdue after its maximum waiting time in a queue; it then goes before all queues.\n";
     }
-    out + &sums(explanation)
+    out + &summary(explanation)
 }
 
-fn lines(entries: &[Entry<'_>], release: f64) -> String {
+fn timeline_table(entries: &[TimelineEntry<'_>], release: f64) -> String {
     let mut table = Table::new(&[
-        ("from", Align::Right),
-        ("to", Align::Right),
-        ("", Align::Left),
-        ("pace", Align::Right),
-        ("moved", Align::Right),
-        ("place", Align::Left),
-        ("rule", Align::Left),
-        ("held up by", Align::Left),
-        ("behind", Align::Left),
+        ("from", Alignment::Right),
+        ("to", Alignment::Right),
+        ("", Alignment::Left),
+        ("pace", Alignment::Right),
+        ("moved", Alignment::Right),
+        ("place", Alignment::Left),
+        ("rule", Alignment::Left),
+        ("held up by", Alignment::Left),
+        ("behind", Alignment::Left),
     ]);
     for entry in entries {
-        let main = entry.main;
-        let state = match entry.segments {
+        let main = entry.longest;
+        let state = match entry.segment_count {
             1 => main.state.name().to_owned(),
             n => format!("{}, mostly ({n})", main.state.name()),
         };
-        table.line(vec![
-            format!("{:.4}", entry.from - release),
-            format!("{:.4}", entry.to - release),
+        table.add_row(vec![
+            format!("{:.4}", entry.start - release),
+            format!("{:.4}", entry.end - release),
             state,
-            percent(entry.pace()),
-            bytes(entry.bytes),
-            place(main.queue, main.standing),
+            format_percent(entry.pace()),
+            format_bytes(entry.bytes),
+            queue_text(main.queue, main.order_criterion),
             rule_name(main.rule),
-            if main.cause == Cause::Nothing { String::new() } else { cause_text(main.cause) },
-            holders(main),
+            if main.cause == SlowdownCause::None { String::new() } else { cause_text(main.cause) },
+            holders_text(main),
         ]);
     }
     table.to_string()
 }
 
 /// Time by state, by rule, and lost time by cause and by coflow.
-fn sums(explanation: &Explanation) -> String {
+fn summary(explanation: &Explanation) -> String {
     let cct = explanation.outcome.cct();
-    let row =
-        |name: String, time: f64, note: &str| vec![name, seconds(time), percent(time / cct), note.to_owned()];
+    let row = |name: String, time: f64, note: &str| {
+        vec![name, format_seconds(time), format_percent(time / cct), note.to_owned()]
+    };
     let states = [
-        (State::Waiting, "nothing moves"),
-        (State::Slowed, "its bottleneck moves at less than full rate"),
-        (State::Full, "as fast as alone: its bottleneck moves at full rate"),
+        (ProgressState::Waiting, "nothing moves"),
+        (ProgressState::Slowed, "its bottleneck moves at less than full rate"),
+        (ProgressState::FullPace, "as fast as alone: its bottleneck moves at full rate"),
     ];
-    let states = states.map(|(state, note)| row(state.name().to_owned(), explanation.time_in(state), note));
-    let rules = explanation.by_rule().into_iter().map(|(rule, time)| {
+    let states =
+        states.map(|(state, note)| row(state.name().to_owned(), explanation.seconds_in_state(state), note));
+    let rules = explanation.seconds_by_rule().into_iter().map(|(rule, time)| {
         let name = rule_name(rule);
         let meaning = rule_meaning(&name);
         row(name, time, meaning)
     });
-    let causes = explanation.by_cause().into_iter().take(TOP);
+    let causes = explanation.lost_seconds_by_cause().into_iter().take(MAX_SUMMARY_LINES);
     let mut causes: Vec<_> = causes.map(|(cause, time)| row(cause_text(cause), time, "")).collect();
-    if explanation.thrown_back() > 1e-9 * cct {
-        causes.push(row("restarted flows".to_owned(), explanation.thrown_back(), ""));
+    if explanation.restart_seconds() > 1e-9 * cct {
+        causes.push(row("restarted flows".to_owned(), explanation.restart_seconds(), ""));
     }
-    let coflows = explanation.by_coflow().into_iter().take(TOP);
+    let coflows = explanation.lost_seconds_by_coflow().into_iter().take(MAX_SUMMARY_LINES);
     let coflows = coflows.map(|(id, time)| row(format!("coflow {id}"), time, ""));
     let sections = [
         ("Its time", states.into()),
@@ -124,9 +132,9 @@ fn sums(explanation: &Explanation) -> String {
 }
 
 fn section(title: &str, rows: Vec<Vec<String>>) -> String {
-    let aligns = [Align::Left, Align::Right, Align::Right, Align::Left];
+    let aligns = [Alignment::Left, Alignment::Right, Alignment::Right, Alignment::Left];
     let mut table = Table::new(&aligns.map(|align| ("", align)));
-    rows.into_iter().for_each(|row| table.line(row));
+    rows.into_iter().for_each(|row| table.add_row(row));
     format!("\n{title}:\n\n{table}")
 }
 
@@ -148,40 +156,42 @@ fn rule_meaning(name: &str) -> &'static str {
     }
 }
 
-fn side_text(side: PortSide) -> String {
-    format!("port {} ({})", side.port, if side.sends { "sending" } else { "receiving" })
+fn side_text(side: DirectedPort) -> String {
+    format!("port {} ({})", side.port, if side.is_sending { "sending" } else { "receiving" })
 }
 
-fn cause_text(cause: Cause) -> String {
+fn cause_text(cause: SlowdownCause) -> String {
     match cause {
-        Cause::Nothing => "its bottleneck became another port between schedules".to_owned(),
-        Cause::NextSchedule => "released between two schedules".to_owned(),
-        Cause::NoData => "its bottleneck has no data to send".to_owned(),
-        Cause::Port(side) => side_text(side),
-        Cause::SlowPort(side) => format!("{} is below its nominal rate", side_text(side)),
-        Cause::Policy => "no port is a bottleneck: the policy gives no more".to_owned(),
+        SlowdownCause::None => "its bottleneck became another port between schedules".to_owned(),
+        SlowdownCause::NextSchedule => "released between two schedules".to_owned(),
+        SlowdownCause::NoData => "its bottleneck has no data to send".to_owned(),
+        SlowdownCause::ContendedPort(side) => side_text(side),
+        SlowdownCause::SlowPort(side) => format!("{} is below its nominal rate", side_text(side)),
+        SlowdownCause::Policy => "no port is a bottleneck: the policy gives no more".to_owned(),
     }
 }
 
 /// A queue, and the coflow's standing in it.
-fn place(queue: usize, standing: Standing) -> String {
+fn queue_text(queue: usize, standing: OrderCriterion) -> String {
     match standing {
-        Standing::Unsaid => format!("queue {queue}"),
-        Standing::Contention(others) => format!("queue {queue}, contention {others}"),
-        Standing::Overdue => format!("queue {queue}, overdue"),
+        OrderCriterion::Constant => format!("queue {queue}"),
+        OrderCriterion::Contention(others) => format!("queue {queue}, contention {others}"),
+        OrderCriterion::DeadlineExpired => format!("queue {queue}, overdue"),
     }
 }
 
 /// The coflows that use the port.
-fn holders(segment: &Segment) -> String {
-    const SHOWN: usize = 2;
-    let shown = segment.holders.iter().take(SHOWN).map(|holder| {
-        let place = place(holder.queue, holder.standing);
-        format!("{} ({place}, {})", holder.coflow, percent(holder.share))
+fn holders_text(segment: &Segment) -> String {
+    const MAX_SHOWN_HOLDERS: usize = 2;
+    let shown = segment.holders.iter().take(MAX_SHOWN_HOLDERS).map(|holder| {
+        let place = queue_text(holder.queue, holder.order_criterion);
+        format!("{} ({place}, {})", holder.coflow, format_percent(holder.rate_share))
     });
     let shown = shown.collect::<Vec<_>>().join(", ");
     match segment.holders.len() {
-        all if all > SHOWN => format!("{shown} and {} more", all - SHOWN),
+        holder_count if holder_count > MAX_SHOWN_HOLDERS => {
+            format!("{shown} and {} more", holder_count - MAX_SHOWN_HOLDERS)
+        }
         _ => shown,
     }
 }

@@ -6,16 +6,16 @@ use report::Report;
 use weir_console::failure::Failure;
 use weir_console::interrupt;
 use weir_console::progress::Progress;
-use weir_console::run::pool;
+use weir_console::run::run_concurrently;
 use weir_core::saba::{Fraction, Sensitivity};
 use weir_core::solve::polynomial::Degree;
 use weir_sim::stage::Stage;
 use weir_sim::stage::cluster::ClusterError;
-use weir_sim::stage::fabric::Paths;
-use weir_sim::stage::job_set::{Job, JobSet, Model, Work, place};
-use weir_sim::stage::sharing::{Connections, Controllers, Saba, Sharing};
+use weir_sim::stage::fabric::PathSelection;
+use weir_sim::stage::job_set::{Job, JobSet, JobWork, ModelRef, place_jobs};
+use weir_sim::stage::sharing::{ConnectionLifetime, ControllerKind, SabaParameters, SharingRule};
 use weir_sim::stage::workload::Workload;
-use weir_trace::jobs::{self, Jobs, Of};
+use weir_trace::jobs::{self, Jobs, WorkloadRef};
 
 use crate::args::{self, SharingMode};
 use crate::render;
@@ -26,45 +26,55 @@ const MAX_QUEUES: usize = 50_000_000;
 /// Runs `weir saba run`.
 pub fn run(args: &args::SabaRun) -> Result<(), Failure> {
     let sink = render::open(&args.output, &args.jobs_file)?;
-    let known = Workload::all();
-    let names: Vec<&str> = known.iter().map(|workload| workload.name).collect();
-    let file = jobs::read(&args.jobs_file, &names)?;
-    let modes = modes(args);
+    let builtin_workloads = Workload::all();
+    let builtin_names: Vec<&str> = builtin_workloads.iter().map(|workload| workload.name).collect();
+    let file = jobs::read(&args.jobs_file, &builtin_names)?;
+    let modes = unique_modes(args);
     let needs_models = modes.iter().any(|mode| mode.is_saba());
     check_shares(args, &file, needs_models)?;
 
-    let (works, specs) = jobs_of(&file, &known, needs_models);
+    let (works, specs) = build_jobs(&file, &builtin_workloads, needs_models);
     let rows = file.sensitivity.iter().flat_map(|table| table.rows());
-    let given: Vec<Sensitivity> = rows.map(|row| row.sensitivity).collect();
+    let given_models: Vec<Sensitivity> = rows.map(|row| row.sensitivity).collect();
     let degree = Degree::ALL[usize::from(args.degree) - 1];
-    let (placed, models) = place(&file.topology, &works, &specs, &given, degree).map_err(Failure::undone)?;
-    let paths = args.hash.map_or(Paths::Even, Paths::Hashed);
-    let jobs = JobSet::new(&file.topology, placed, paths).map_err(|error| failure("jobs", &error))?;
+    let (placed_jobs, models) =
+        place_jobs(&file.topology, &works, &specs, &given_models, degree).map_err(Failure::runtime)?;
+    let paths = args.hash.map_or(PathSelection::EvenSplit, PathSelection::Hashed);
+    let jobs =
+        JobSet::new(&file.topology, placed_jobs, paths).map_err(|error| cluster_failure("jobs", &error))?;
     check_queues(args, &jobs)?;
-    let alone = jobs.jobs().len();
-    let progress = Progress::new(args.running.quiet);
-    let bar = progress.steps("jobs alone, then together", alone + modes.len());
-    let go_on = |_| !interrupt::asked();
-    let mut durations = pool(alone + modes.len(), args.running.jobs, |at| {
-        let (what, durations) = match at.checked_sub(alone) {
-            None => ("a job alone".to_owned(), jobs.alone(at, go_on)),
-            Some(mode) => {
-                (modes[mode].name(), jobs.together(&sharing(modes[mode], &jobs, &models, args), go_on))
-            }
+    let job_count = jobs.jobs().len();
+    let progress = Progress::new(args.run_options.quiet);
+    let bar = progress.add_step_bar("jobs alone, then together", job_count + modes.len());
+    let keep_running = |_| !interrupt::is_requested();
+    let mut durations = run_concurrently(job_count + modes.len(), args.run_options.jobs, |index| {
+        let (run_name, durations) = match index.checked_sub(job_count) {
+            None => ("a job alone".to_owned(), jobs.run_alone(index, keep_running)),
+            Some(mode) => (
+                modes[mode].name(),
+                jobs.run_together(&to_sharing(modes[mode], &jobs, &models, args), keep_running),
+            ),
         };
         bar.inc(1);
-        durations.map_err(|error| failure(&what, &error))
+        durations.map_err(|error| cluster_failure(&run_name, &error))
     })?;
     bar.finish_and_clear();
-    let together = durations.split_off(alone);
-    let alone = durations.iter().map(|durations| durations.seconds[0]).collect();
-    let report = Report { file: &file, known: &names, links: jobs.links(), modes: &modes, alone, together };
+    let durations_by_mode = durations.split_off(job_count);
+    let alone_secs = durations.iter().map(|durations| durations.seconds[0]).collect();
+    let report = Report {
+        jobs_file: &file,
+        builtin_names: &builtin_names,
+        link_counts: jobs.link_counts(),
+        modes: &modes,
+        alone_secs,
+        durations_by_mode,
+    };
     let path = args.jobs_file.display().to_string();
-    sink.fill(render::list(args.output.format, || report.tables(&path), || report.records()))
+    sink.write_text(render::list(args.output.format, || report.tables(&path), || report.records()))
 }
 
 /// The baseline, then the other requested modes, each once.
-fn modes(args: &args::SabaRun) -> Vec<SharingMode> {
+fn unique_modes(args: &args::SabaRun) -> Vec<SharingMode> {
     let mut modes = vec![args.baseline];
     for &mode in &args.sharing {
         if !modes.contains(&mode) {
@@ -76,7 +86,7 @@ fn modes(args: &args::SabaRun) -> Vec<SharingMode> {
 
 /// Refuses a C_saba that leaves no queue to jobs that need one.
 fn check_shares(args: &args::SabaRun, file: &Jobs, needs_models: bool) -> Result<(), Failure> {
-    let c_saba = args.shares.c_saba;
+    let c_saba = args.weight_options.c_saba;
     let without_model = file.jobs.iter().find(|job| job.model.is_none());
     if let Some(job) = without_model.filter(|_| needs_models && c_saba == Fraction::ALL) {
         return Err(Failure::input(format_args!(
@@ -94,7 +104,7 @@ fn check_shares(args: &args::SabaRun, file: &Jobs, needs_models: bool) -> Result
 }
 
 fn check_queues(args: &args::SabaRun, jobs: &JobSet<'_>) -> Result<(), Failure> {
-    let queues = jobs.links().1.saturating_mul(usize::from(args.queues.get()));
+    let queues = jobs.link_counts().1.saturating_mul(usize::from(args.queues.get()));
     if queues > MAX_QUEUES {
         return Err(Failure::input(format_args!(
             "--queues: `{}`: {queues} queues on all links: expected at most {MAX_QUEUES}",
@@ -105,51 +115,62 @@ fn check_queues(args: &args::SabaRun, jobs: &JobSet<'_>) -> Result<(), Failure> 
 }
 
 /// The works and jobs of the file: works of `known` first, then its own. Without `needs_models`, no work is profiled.
-fn jobs_of<'a>(file: &Jobs, known: &'a [Workload], needs_models: bool) -> (Vec<Work<'a>>, Vec<Job>) {
-    let stage = |&jobs::Stage { compute, beside, bytes, limit }: &_| Stage {
-        compute,
-        beside,
-        bytes,
-        patience: limit,
-    };
-    let own = file.workloads.iter().map(|work| Work::Stages(work.stages.iter().map(stage).collect()));
-    let works = known.iter().map(Work::Workload).chain(own).collect();
+fn build_jobs<'a>(
+    file: &Jobs,
+    builtin_workloads: &'a [Workload],
+    needs_models: bool,
+) -> (Vec<JobWork<'a>>, Vec<Job>) {
+    let stage =
+        |&jobs::Stage { compute, overlapped_compute: beside, bytes, max_transfer_time: limit }: &_| Stage {
+            compute,
+            overlapped_compute: beside,
+            bytes,
+            max_transfer_time: limit,
+        };
+    let file_works =
+        file.workloads.iter().map(|work| JobWork::Stages(work.stages.iter().map(stage).collect()));
+    let works = builtin_workloads.iter().map(JobWork::Workload).chain(file_works).collect();
     let position = |of| match of {
-        Of::Known(at) => at,
-        Of::File(at) => known.len() + at,
+        WorkloadRef::Predefined(at) => at,
+        WorkloadRef::InFile(at) => builtin_workloads.len() + at,
     };
     let job = |job: &jobs::Job| {
         let model = job.model.and_then(|model| match model {
-            jobs::Model::Row(row) => Some(Model::Given(row)),
-            jobs::Model::Profiled(of) => needs_models.then(|| Model::Profiled(position(of))),
+            jobs::ModelRef::TableRow(row) => Some(ModelRef::FromTable(row)),
+            jobs::ModelRef::Profiled(of) => needs_models.then(|| ModelRef::Profiled(position(of))),
         });
         let (work, servers) = (position(job.workload), job.servers.clone());
-        Job { work, servers, data: job.data, start: job.start, model }
+        Job { work, servers, data_scale: job.data_scale, start: job.start, model }
     };
     (works, file.jobs.iter().map(job).collect())
 }
 
-fn sharing(mode: SharingMode, jobs: &JobSet<'_>, models: &[Sensitivity], args: &args::SabaRun) -> Sharing {
+fn to_sharing(
+    mode: SharingMode,
+    jobs: &JobSet<'_>,
+    models: &[Sensitivity],
+    args: &args::SabaRun,
+) -> SharingRule {
     let controllers = match mode {
-        SharingMode::Fair => return Sharing::Flows,
-        SharingMode::Applications => return Sharing::Applications,
-        SharingMode::Homa => return Sharing::Sizes(jobs.cutoffs(args.queues.get().into())),
-        SharingMode::Sincronia => return Sharing::Coflows,
-        SharingMode::Saba => Controllers::Central,
-        SharingMode::SabaDistributed => Controllers::Distributed,
+        SharingMode::Fair => return SharingRule::PerFlow,
+        SharingMode::Applications => return SharingRule::PerApplication,
+        SharingMode::Homa => return SharingRule::SizePriorities(jobs.size_cutoffs(args.queues.get().into())),
+        SharingMode::Sincronia => return SharingRule::CoflowOrder,
+        SharingMode::Saba => ControllerKind::Central,
+        SharingMode::SabaDistributed => ControllerKind::Distributed,
     };
-    Sharing::Saba(Saba {
+    SharingRule::Saba(SabaParameters {
         models: models.to_vec(),
-        queues: args.queues.get(),
-        levels: args.levels,
-        c_saba: args.shares.c_saba,
-        floor: args.shares.floor,
-        connections: Connections::Transfer,
-        controllers,
+        queues_per_port: args.queues.get(),
+        priority_levels: args.levels,
+        c_saba: args.weight_options.c_saba,
+        min_share: args.weight_options.floor,
+        connection_lifetime: ConnectionLifetime::Transfer,
+        controller_kind: controllers,
     })
 }
 
-fn failure(what: &str, error: &ClusterError) -> Failure {
-    let Failure { code, message } = Failure::jobs(error);
-    Failure { code, message: format!("{what}: {message}") }
+fn cluster_failure(run_name: &str, error: &ClusterError) -> Failure {
+    let Failure { exit_code: code, message } = Failure::from_cluster_error(error);
+    Failure { exit_code: code, message: format!("{run_name}: {message}") }
 }

@@ -2,65 +2,69 @@
 
 use weir_console::failure::Failure;
 use weir_console::interrupt;
-use weir_console::output::Sink;
+use weir_console::output::ResultDestination;
 use weir_console::progress::Progress;
 use weir_console::record::Record;
-use weir_console::table::{Align, BITS, Table, number, percent, rate};
-use weir_console::testbed::{failure, on_a_bed};
-use weir_core::model::Plan;
+use weir_console::table::{Alignment, BITS_PER_BYTE, Table, format_number, format_percent, format_rate};
+use weir_console::testbed::{failure, with_bed};
+use weir_core::model::TopologyTemplate;
 use weir_sim::outcome::{mean, percentile};
-use weir_testbed::incast::{Incast, IncastError, Sample, Setup, Tcp};
+use weir_testbed::incast::{IncastBed, IncastError, IncastParameters, IncastSample, TcpOptions};
 
 use crate::args;
 use crate::render;
 
 /// A run, and its number among the runs of its combination.
-type Run = (Incast, u64, Sample);
+type Run = (IncastParameters, u64, IncastSample);
 
 /// Measures incast.
 pub fn incast(args: &args::TestbedIncast) -> Result<(), Failure> {
-    let sink = Sink::new(args.output.out.as_deref())?;
-    let plan = Plan::BigSwitch { hosts: args.senders + 1, rate: args.rate };
+    let sink = ResultDestination::new(args.output.out.as_deref())?;
+    let plan = TopologyTemplate::BigSwitch { hosts: args.senders + 1, rate: args.rate };
     let topology = plan.build().map_err(Failure::input)?;
     let progress = Progress::new(args.quiet);
-    let (congestion, runs) = on_a_bed(&args.bed.name, &topology, |bed| {
-        let tcp = Tcp { congestion: args.congestion.clone(), marks: args.marks };
-        let lab = Setup::new(bed, &tcp).map_err(incast_failure)?;
-        let bar = progress.steps("incast", args.buffers.len() * args.connections.len() * args.runs as usize);
+    let (congestion, runs) = with_bed(&args.testbed.name, &topology, |bed| {
+        let tcp = TcpOptions { congestion_control: args.congestion.clone(), ecn_threshold: args.marks };
+        let setup = IncastBed::new(bed, &tcp).map_err(incast_failure)?;
+        let bar =
+            progress.add_step_bar("incast", args.buffers.len() * args.connections.len() * args.runs as usize);
         let combinations = (&args.buffers[..], &args.connections[..]);
-        let go_on = || !interrupt::asked();
-        let runs = lab.run_all(combinations, args.bytes.get() as u64, args.runs, &go_on, || bar.inc(1));
+        let keep_running = || !interrupt::is_requested();
+        let runs =
+            setup.run_all(combinations, args.bytes.get() as u64, args.runs, &keep_running, || bar.inc(1));
         bar.finish_and_clear();
-        Ok((lab.congestion(), runs.map_err(incast_failure)?))
+        Ok((setup.congestion_control(), runs.map_err(incast_failure)?))
     })?;
     let table = || table(args, &congestion, &runs);
-    sink.fill(render::list(args.output.format, table, || records(args, &congestion, &runs)))
+    sink.write_text(render::list(args.output.format, table, || records(args, &congestion, &runs)))
 }
 
 fn incast_failure(error: IncastError) -> Failure {
     match error {
         IncastError::Bed(error) => failure(&error),
-        error @ IncastError::Congestion { .. } => Failure::input(format_args!("--congestion: {error}")),
+        error @ IncastError::UnknownCongestionControl { .. } => {
+            Failure::input(format_args!("--congestion: {error}"))
+        }
         IncastError::Interrupted => Failure::interrupted("interrupted; nothing was written"),
-        other => Failure::undone(other),
+        other => Failure::runtime(other),
     }
 }
 
 fn table(args: &args::TestbedIncast, congestion: &str, runs: &[Run]) -> String {
     let heads = ["buffer packets", "connections", "loss", "goodput", "mean time s", "last s"];
-    let mut table = Table::new(&heads.map(|head| (head, Align::Right)));
-    for kind in runs.chunk_by(|(a, ..), (b, ..)| a == b) {
-        let incast = kind[0].0;
-        let median = |of: &dyn Fn(&Sample) -> f64| {
-            percentile(&kind.iter().map(|(.., sample)| of(sample)).collect::<Vec<f64>>(), 50.0)
+    let mut table = Table::new(&heads.map(|head| (head, Alignment::Right)));
+    for combination in runs.chunk_by(|(a, ..), (b, ..)| a == b) {
+        let incast = combination[0].0;
+        let median = |metric: &dyn Fn(&IncastSample) -> f64| {
+            percentile(&combination.iter().map(|(.., sample)| metric(sample)).collect::<Vec<f64>>(), 50.0)
         };
-        table.line(vec![
-            incast.buffer.to_string(),
+        table.add_row(vec![
+            incast.buffer_packets.to_string(),
             incast.connections.to_string(),
-            percent(median(&|sample| sample.loss)),
-            rate(median(&|sample| sample.goodput(&incast))),
-            number(median(&|sample| mean(&sample.times))),
-            number(median(&|sample| sample.last())),
+            format_percent(median(&|sample| sample.loss)),
+            format_rate(median(&|sample| sample.goodput(&incast))),
+            format_number(median(&|sample| mean(&sample.completion_secs))),
+            format_number(median(&|sample| sample.last_completion())),
         ]);
     }
     let args::TestbedIncast { senders, bytes, rate, .. } = args;
@@ -78,16 +82,16 @@ fn table(args: &args::TestbedIncast, congestion: &str, runs: &[Run]) -> String {
 fn records(args: &args::TestbedIncast, congestion: &str, runs: &[Run]) -> Vec<Record> {
     let record = |(incast, number, sample): &Run| {
         let mut r = Record::default();
-        r.add("buffer_packets", incast.buffer);
+        r.add("buffer_packets", incast.buffer_packets);
         r.add("connections", incast.connections);
-        r.add("bytes", incast.bytes);
+        r.add("bytes", incast.bytes_per_connection);
         r.add("congestion", congestion);
         r.add("marks_packets", args.marks);
         r.add("run", *number);
         r.add("loss", sample.loss);
-        r.add("goodput_bit_per_s", sample.goodput(incast) * BITS);
-        r.add("mean_s", mean(&sample.times));
-        r.add("last_s", sample.last());
+        r.add("goodput_bit_per_s", sample.goodput(incast) * BITS_PER_BYTE);
+        r.add("mean_s", mean(&sample.completion_secs));
+        r.add("last_s", sample.last_completion());
         r
     };
     runs.iter().map(record).collect()

@@ -4,12 +4,12 @@ use std::process::Command;
 
 #[test]
 fn agent_queues_adds_and_changes_classes_and_cleanup_removes_them() {
-    let able = Command::new("unshare")
+    let probe = Command::new("unshare")
         .args(["-n", "sh", "-c", "tc -V && ip link add e0 type veth peer name e1"])
         .output();
-    if !able.as_ref().is_ok_and(|output| output.status.success()) {
+    if !probe.as_ref().is_ok_and(|output| output.status.success()) {
         eprintln!(
-            "agent_queues_adds_and_changes_classes_and_cleanup_removes_them skips, since this machine makes no namespaces: {able:?}"
+            "agent_queues_adds_and_changes_classes_and_cleanup_removes_them skips, since this machine makes no namespaces: {probe:?}"
         );
         return;
     }
@@ -36,7 +36,7 @@ fn agent_queues_adds_and_changes_classes_and_cleanup_removes_them() {
         .env("WEIR", env!("CARGO_BIN_EXE_weir"))
         .output()
         .unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
     let expected = "\
 qdisc noqueue 0: root refcnt 2 
 e0: 2 queues, 0 changes
@@ -51,7 +51,7 @@ code 1
 weir: weight 0 of queue 1: expected a finite number above zero, and at most 1e6 times the least
 code 2
 ";
-    assert_eq!(said, expected, "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(stdout, expected, "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
@@ -61,9 +61,9 @@ fn agent_traffic_prints_connections_and_refuses_a_second_agent() {
     let root =
         mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|line| line.split(' ').nth(4));
     let group = format!("{}/weir-test-{}-cli", root.unwrap_or("/"), std::process::id());
-    let able = Command::new("unshare").args(["-n", "mkdir", &group]).output();
-    if !able.as_ref().is_ok_and(|output| output.status.success()) {
-        eprintln!("{test} skips, since this machine makes no namespaces or cgroups: {able:?}");
+    let probe = Command::new("unshare").args(["-n", "mkdir", &group]).output();
+    if !probe.as_ref().is_ok_and(|output| output.status.success()) {
+        eprintln!("{test} skips, since this machine makes no namespaces or cgroups: {probe:?}");
         return;
     }
     let python = Command::new("python3").arg("--version").output();
@@ -120,9 +120,9 @@ client.close()
         .unwrap();
     std::fs::remove_dir(&group).unwrap();
     let _ = std::fs::remove_file(&out);
-    let said = String::from_utf8(output.stdout).unwrap();
-    if said.contains("was built without") {
-        eprintln!("{test} skips: {said}");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    if stdout.contains("was built without") {
+        eprintln!("{test} skips: {stdout}");
         return;
     }
     let expected = "\
@@ -137,5 +137,5 @@ web opened 127.0.0.1:7799 127.0.0.1:PORT
 web opened 127.0.0.1:PORT 127.0.0.1:7799
 nothing to remove
 ";
-    assert_eq!(said, expected, "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(stdout, expected, "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -8,12 +8,12 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::serving::Serving;
-use crate::common::{Place, wait_for};
+use crate::common::serving::CoordinatorProcess;
+use crate::common::{TestDir, wait_for};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::{Ipv4Tos, Ipv6TClass};
 use weir_client::{
-    Agent, Application, Coflow, Coordinator, CoordinatorError, Flow, Inbox, Registration, put,
+    Agent, Application, Coflow, Coordinator, CoordinatorError, Flow, FlowReceiver, Registration, send_flow,
 };
 
 /// A link of 2 MB/s. When a lease ends, loopback carries the rest at once, so the lease is longer than a busy
@@ -24,26 +24,35 @@ const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"saath\"\
 
 const TABLE: &str = "version = 1\n[[application]]\nname = \"LR\"\ncoefficients = [5.231, -7.966, 3.723]\n";
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-fn serve(place: &Place) -> Serving {
-    place.write("serve.toml", CONFIG);
-    Serving::start(&place.path("serve.toml"))
+fn start_coordinator(dir: &TestDir) -> CoordinatorProcess {
+    dir.write("serve.toml", CONFIG);
+    CoordinatorProcess::start(&dir.path("serve.toml"))
 }
 
 /// An agent of host `a` that is connected to its coordinator.
-struct Attending {
+struct ConnectedAgent {
     child: Child,
     local_socket: PathBuf,
     /// Keeps the pipe of the agent's log open.
     _log: BufReader<ChildStderr>,
 }
 
-impl Attending {
-    fn start(place: &Place, serving: &Serving) -> Attending {
-        let local_socket = place.path("local_socket");
+impl ConnectedAgent {
+    fn start(dir: &TestDir, coordinator_process: &CoordinatorProcess) -> ConnectedAgent {
+        let local_socket = dir.path("local_socket");
         let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
-            .args(["agent", "run", "--host", "0", "--rate", "16Mbit", "--coordinator", &serving.agents])
+            .args([
+                "agent",
+                "run",
+                "--host",
+                "0",
+                "--rate",
+                "16Mbit",
+                "--coordinator",
+                &coordinator_process.agents_address,
+            ])
             .arg("--socket")
             .arg(&local_socket)
             .stderr(Stdio::piped())
@@ -52,20 +61,20 @@ impl Attending {
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         log.read_line(&mut line).unwrap();
-        let attending = Attending { child, local_socket, _log: log };
+        let agent = ConnectedAgent { child, local_socket, _log: log };
         assert!(line.contains("has a coordinator"), "{line}");
-        attending
+        agent
     }
 }
 
-impl Drop for Attending {
+impl Drop for ConnectedAgent {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-fn status(error: CoordinatorError) -> u16 {
+fn refused_status(error: CoordinatorError) -> u16 {
     match error {
         CoordinatorError::Refused { status, .. } => status,
         other => panic!("{other}"),
@@ -74,11 +83,11 @@ fn status(error: CoordinatorError) -> u16 {
 
 #[test]
 fn application_connections_carry_their_class() {
-    let place = Place::new();
-    let mut serving = serve(&place);
-    let coordinator = Coordinator::local(&serving.api).unwrap();
-    assert_eq!(status(Application::register(&coordinator, "lr", None, Some("LR")).unwrap_err()), 422);
-    let mut socket = std::net::TcpStream::connect(&serving.api).unwrap();
+    let dir = TestDir::new();
+    let mut coordinator_process = start_coordinator(&dir);
+    let coordinator = Coordinator::local(&coordinator_process.api_address).unwrap();
+    assert_eq!(refused_status(Application::register(&coordinator, "lr", None, Some("LR")).unwrap_err()), 422);
+    let mut socket = std::net::TcpStream::connect(&coordinator_process.api_address).unwrap();
     let head = format!("PUT /v1/sensitivity HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", TABLE.len());
     socket.write_all(format!("{head}{TABLE}").as_bytes()).unwrap();
     let mut line = String::new();
@@ -90,44 +99,47 @@ fn application_connections_carry_their_class() {
     assert_eq!((u64::from(application.level()), u64::from(application.dscp())), (level, level + 1));
     let field = i32::from(application.dscp()) << 2;
     let ports = || coordinator.get("/v1/queues").unwrap().as_array().unwrap().len();
-    let four = TcpListener::bind("127.0.0.1:0").unwrap();
-    let connection = application.connect("a", "b", four.local_addr().unwrap()).unwrap();
-    assert!(connection.untold().is_none());
+    let ipv4_listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connection = application.connect("a", "b", ipv4_listener.local_addr().unwrap()).unwrap();
+    assert!(connection.registration_error().is_none());
     assert_eq!((getsockopt(connection.stream(), Ipv4Tos).unwrap(), ports()), (field, 2));
     connection.stream().write_all(b"abc").unwrap();
-    let mut said = [0; 3];
-    let mut taken = four.accept().unwrap().0;
-    taken.read_exact(&mut said).unwrap();
-    assert_eq!(&said, b"abc");
+    let mut received = [0; 3];
+    let mut accepted = ipv4_listener.accept().unwrap().0;
+    accepted.read_exact(&mut received).unwrap();
+    assert_eq!(&received, b"abc");
     // The same over IPv6, if the machine supports it.
-    if let Ok(six) = TcpListener::bind("[::1]:0") {
-        let connection = application.connect("a", "b", six.local_addr().unwrap()).unwrap();
+    if let Ok(ipv6_listener) = TcpListener::bind("[::1]:0") {
+        let connection = application.connect("a", "b", ipv6_listener.local_addr().unwrap()).unwrap();
         assert_eq!(getsockopt(connection.stream(), Ipv6TClass).unwrap(), field);
     }
-    assert_eq!(status(coordinator.delete("/v1/applications/lr").unwrap_err()), 409);
+    assert_eq!(refused_status(coordinator.delete("/v1/applications/lr").unwrap_err()), 409);
     connection.destroy().unwrap();
-    assert_eq!((taken.read(&mut said).unwrap(), ports()), (0, 0));
-    drop(application.connect("a", "b", four.local_addr().unwrap()).unwrap());
+    assert_eq!((accepted.read(&mut received).unwrap(), ports()), (0, 0));
+    drop(application.connect("a", "b", ipv4_listener.local_addr().unwrap()).unwrap());
     assert_eq!(ports(), 0);
     // If the coordinator refuses a host name, the connection opens all the same.
-    let connection = application.connect("a", "nowhere", four.local_addr().unwrap()).unwrap();
-    assert!(connection.untold().unwrap().to_string().contains("`nowhere`"));
+    let connection = application.connect("a", "nowhere", ipv4_listener.local_addr().unwrap()).unwrap();
+    assert!(connection.registration_error().unwrap().to_string().contains("`nowhere`"));
     connection.destroy().unwrap();
 
-    serving.child.kill().unwrap();
-    serving.child.wait().unwrap();
-    let connection = application.connect("a", "b", four.local_addr().unwrap()).unwrap();
-    assert!(matches!(connection.untold(), Some(CoordinatorError::Unreached { .. })), "{connection:?}");
+    coordinator_process.child.kill().unwrap();
+    coordinator_process.child.wait().unwrap();
+    let connection = application.connect("a", "b", ipv4_listener.local_addr().unwrap()).unwrap();
+    assert!(
+        matches!(connection.registration_error(), Some(CoordinatorError::Unreachable { .. })),
+        "{connection:?}"
+    );
     assert_eq!(getsockopt(connection.stream(), Ipv4Tos).unwrap(), field);
-    assert!(matches!(application.deregister(), Err(CoordinatorError::Unreached { .. })));
+    assert!(matches!(application.deregister(), Err(CoordinatorError::Unreachable { .. })));
 }
 
 #[test]
 fn coflow_transfer_is_paced_with_an_agent_and_unpaced_without() {
-    let place = Place::new();
-    let serving = serve(&place);
-    let agent = Attending::start(&place, &serving);
-    let coordinator = Coordinator::local(&serving.api).unwrap();
+    let dir = TestDir::new();
+    let coordinator_process = start_coordinator(&dir);
+    let agent = ConnectedAgent::start(&dir, &coordinator_process);
+    let coordinator = Coordinator::local(&coordinator_process.api_address).unwrap();
     let data: Vec<u8> = (0..2 << 20).map(|at: u32| at.to_le_bytes()[at as usize % 3]).collect();
     let flow = |bytes| Flow { from: "a".to_owned(), to: "b".to_owned(), bytes };
     let registration = Registration {
@@ -139,42 +151,42 @@ fn coflow_transfer_is_paced_with_an_agent_and_unpaced_without() {
     let coflow = Coflow::register(&coordinator, "job/7", &registration).unwrap();
     Coflow::register(&coordinator, "job/7", &registration).unwrap();
     let other = Registration { service: None, ..registration.clone() };
-    assert_eq!(status(Coflow::register(&coordinator, "job/7", &other).unwrap_err()), 409);
+    assert_eq!(refused_status(Coflow::register(&coordinator, "job/7", &other).unwrap_err()), 409);
     let state = || coordinator.get("/v1/coflows/job%2F7").unwrap();
     assert_eq!((&state()["service"], &state()["deadline"]), (&"ads".into(), &"30.5s".into()));
     coflow.update(&[flow(Some(data.len() as u64)), flow(Some(3))]).unwrap();
     assert_eq!(state()["flows"][1]["bytes"], 3.0);
 
-    let mut inbox = Inbox::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mut inbox = FlowReceiver::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let to = inbox.address().unwrap();
     let receiver = thread::spawn(move || {
         [1, 0].map(|flow| {
             let mut all = Vec::new();
-            inbox.get("job/7", flow, SOON).unwrap().read_to_end(&mut all).unwrap();
+            inbox.receive("job/7", flow, TIMEOUT).unwrap().read_to_end(&mut all).unwrap();
             all
         })
     });
-    let agent_of_host = Agent::connect(&agent.local_socket).unwrap();
-    let sent = put(&agent_of_host, "job/7", 1, to, &mut &b"abc"[..]).unwrap();
+    let agent_client = Agent::connect(&agent.local_socket).unwrap();
+    let sent = send_flow(&agent_client, "job/7", 1, to, &mut &b"abc"[..]).unwrap();
     assert!(sent.bytes == 3 && sent.unpaced.is_none(), "{sent:?}");
     wait_for("a rate", || !state()["flows"][0]["rate"].is_null());
-    let began = Instant::now();
-    let sent = put(&agent_of_host, "job/7", 0, to, &mut &data[..]).unwrap();
+    let start_time = Instant::now();
+    let sent = send_flow(&agent_client, "job/7", 0, to, &mut &data[..]).unwrap();
     assert!(sent.bytes == data.len() as u64 && sent.unpaced.is_none(), "{sent:?}");
-    let got = receiver.join().unwrap();
-    let took = began.elapsed().as_secs_f64();
-    assert!(got[0] == b"abc" && got[1] == data);
+    let received = receiver.join().unwrap();
+    let elapsed_secs = start_time.elapsed().as_secs_f64();
+    assert!(received[0] == b"abc" && received[1] == data);
     // Headers and the kernel's first burst account for much less than 30 % of the time.
-    assert!(took > 0.7 * data.len() as f64 / 2e6, "{took} s");
+    assert!(elapsed_secs > 0.7 * data.len() as f64 / 2e6, "{elapsed_secs} s");
     wait_for("the end of the coflow", || state()["over"] == true);
     coflow.deregister().unwrap();
 
     // Without an agent, the transfer succeeds unpaced.
-    let mut inbox = Inbox::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mut inbox = FlowReceiver::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     drop(agent);
-    let sent = put(&agent_of_host, "c", 0, inbox.address().unwrap(), &mut &b"abc"[..]).unwrap();
+    let sent = send_flow(&agent_client, "c", 0, inbox.address().unwrap(), &mut &b"abc"[..]).unwrap();
     assert!(sent.unpaced.is_some());
     let mut text = String::new();
-    inbox.get("c", 0, SOON).unwrap().read_to_string(&mut text).unwrap();
+    inbox.receive("c", 0, TIMEOUT).unwrap().read_to_string(&mut text).unwrap();
     assert_eq!(text, "abc");
 }

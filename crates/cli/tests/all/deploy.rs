@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::common::is_known;
+use crate::common::assert_known_command;
 
 /// The path of the installed program.
 const INSTALLED: &str = "/usr/local/bin/weir";
@@ -22,8 +22,8 @@ fn read(path: &str) -> String {
 
 /// A file's lines, with continuation lines joined.
 fn lines(text: &str) -> Vec<String> {
-    let whole = text.replace("\\\n", " ");
-    whole.lines().map(|line| line.trim().to_owned()).collect()
+    let joined = text.replace("\\\n", " ");
+    joined.lines().map(|line| line.trim().to_owned()).collect()
 }
 
 /// The values of a key in a unit.
@@ -41,7 +41,7 @@ fn systemd_units_run_existing_commands() {
             for command in values(&unit, key) {
                 let words: Vec<&str> = command.split_whitespace().collect();
                 if words[0] == INSTALLED {
-                    is_known(&words[1..]);
+                    assert_known_command(&words[1..]);
                     found += 1;
                 }
             }
@@ -66,9 +66,9 @@ fn systemd_units_run_existing_commands() {
 
 #[test]
 fn systemd_analyze_accepts_the_units() {
-    let able = Command::new("systemd-analyze").arg("--version").output();
-    if !able.as_ref().is_ok_and(|output| output.status.success()) {
-        eprintln!("systemd_analyze_accepts_the_units skips, since systemd-analyze is not there: {able:?}");
+    let probe = Command::new("systemd-analyze").arg("--version").output();
+    if !probe.as_ref().is_ok_and(|output| output.status.success()) {
+        eprintln!("systemd_analyze_accepts_the_units skips, since systemd-analyze is not there: {probe:?}");
         return;
     }
     // `systemd-analyze` checks that programs exist; use the built program in place of the installed one.
@@ -81,9 +81,9 @@ fn systemd_analyze_accepts_the_units() {
         let path = folder.path().join(name);
         let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(path).output().unwrap();
         // Ignore messages about units of this machine.
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        let ours = said.lines().filter(|line| line.contains("weir")).map(str::to_owned);
-        ours.collect::<Vec<String>>()
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        let lines_about_weir = stderr.lines().filter(|line| line.contains("weir")).map(str::to_owned);
+        lines_about_weir.collect::<Vec<String>>()
     };
     for name in UNITS {
         assert_eq!(verify(name), Vec::<String>::new());
@@ -128,7 +128,7 @@ fn dockerfile_copies_existing_files_and_runs_an_existing_command() {
         );
     }
     assert_eq!(run[0], INSTALLED);
-    is_known(&run[1..].iter().map(String::as_str).collect::<Vec<&str>>());
+    assert_known_command(&run[1..].iter().map(String::as_str).collect::<Vec<&str>>());
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn agent_without_root_needs_exactly_its_units_capabilities() {
     let group =
         mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|line| line.split(' ').nth(4));
     let group = format!("{}/weir-test-{}-capabilities", group.unwrap_or("/"), std::process::id());
-    let able = Command::new("unshare")
+    let probe = Command::new("unshare")
         .args([
             "-nm",
             "sh",
@@ -154,8 +154,8 @@ fn agent_without_root_needs_exactly_its_units_capabilities() {
             &group,
         ])
         .output();
-    if !able.as_ref().is_ok_and(|output| output.status.success()) {
-        eprintln!("{test} skips, since this machine makes no namespaces or cgroups: {able:?}");
+    if !probe.as_ref().is_ok_and(|output| output.status.success()) {
+        eprintln!("{test} skips, since this machine makes no namespaces or cgroups: {probe:?}");
         return;
     }
     // The environment that systemd creates for the service: a folder below /run and a BPF file system, in
@@ -198,14 +198,17 @@ fn agent_without_root_needs_exactly_its_units_capabilities() {
         .output()
         .unwrap();
     fs::remove_dir(&group).unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert!(said.starts_with("e0: 2 queues, "), "{said}");
-    assert!(said.contains("\nqueues 0\ne0: restored\ncleanup 0\n"), "{said}");
-    assert!(said.ends_with("without CAP_NET_ADMIN 1\n"), "{said}");
-    if said.contains("was built without") {
-        eprintln!("{test} skips traffic: {said}");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(stdout.starts_with("e0: 2 queues, "), "{stdout}");
+    assert!(stdout.contains("\nqueues 0\ne0: restored\ncleanup 0\n"), "{stdout}");
+    assert!(stdout.ends_with("without CAP_NET_ADMIN 1\n"), "{stdout}");
+    if stdout.contains("was built without") {
+        eprintln!("{test} skips traffic: {stdout}");
         return;
     }
-    assert!(said.contains("marks\ntraffic 0\n"), "{said}");
-    assert!(said.contains("Operation not permitted") && said.contains("\nwithout CAP_BPF 1\n"), "{said}");
+    assert!(stdout.contains("marks\ntraffic 0\n"), "{stdout}");
+    assert!(
+        stdout.contains("Operation not permitted") && stdout.contains("\nwithout CAP_BPF 1\n"),
+        "{stdout}"
+    );
 }

@@ -4,28 +4,28 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Place, Ran};
+use crate::common::{CommandOutput, TestDir};
 
 fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
 }
 
 /// All files below a folder, by their relative paths.
-fn files(folder: &Path, below: &str, found: &mut Vec<String>) {
+fn collect_files(folder: &Path, prefix: &str, found: &mut Vec<String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap();
         match path.is_dir() {
             // Python creates this folder when examples run.
             true if name == "__pycache__" => {}
-            true => files(&path, &format!("{below}{name}/"), found),
-            false => found.push(format!("{below}{name}")),
+            true => collect_files(&path, &format!("{prefix}{name}/"), found),
+            false => found.push(format!("{prefix}{name}")),
         }
     }
 }
 
 /// The command that reads a file, from the file's folder; none for files that other tests read.
-fn command(file: &str, trace: &str) -> Option<String> {
+fn reading_command(file: &str, trace: &str) -> Option<String> {
     let (folder, name) = file.rsplit_once('/').unwrap_or(("", file));
     let words = match (folder, name) {
         ("fabrics", _) => format!("fabric check {name}"),
@@ -53,26 +53,27 @@ fn command(file: &str, trace: &str) -> Option<String> {
 
 #[test]
 fn commands_accept_all_example_files() {
-    let place = Place::new();
-    place.write("small.weir", "weir-trace 1\nports 3\ncoflow 1\nflow 0 1 50MB\nflow 1 2 10MB\n");
-    let trace = place.path("small.weir").display().to_string();
+    let dir = TestDir::new();
+    dir.write("small.weir", "weir-trace 1\nports 3\ncoflow 1\nflow 0 1 50MB\nflow 1 2 10MB\n");
+    let trace = dir.path("small.weir").display().to_string();
     let mut found = Vec::new();
-    files(&examples(), "", &mut found);
+    collect_files(&examples(), "", &mut found);
     for file in found {
-        let Some(line) = command(&file, &trace) else { continue };
+        let Some(line) = reading_command(&file, &trace) else { continue };
         let path = examples().join(&file);
-        let ran = place.command(&line).current_dir(path.parent().unwrap()).output().map(Ran::new).unwrap();
-        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "examples/{file}: weir {line}");
+        let ran =
+            dir.command(&line).current_dir(path.parent().unwrap()).output().map(CommandOutput::new).unwrap();
+        assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "examples/{file}: weir {line}");
     }
 }
 
 /// Mechanism, start of the phase in seconds, service, and rate at the phase's end in Mbit/s.
-type Line = (&'static str, f64, &'static str, f64);
+type ExpectedRate = (&'static str, f64, &'static str, f64);
 
 #[test]
 fn example_scenarios_have_the_rates_of_their_comments() {
     let (third, ninth) = (10e3 / 3.0, 10e3 / 9.0);
-    let expected: BTreeMap<&str, Vec<Line>> = BTreeMap::from([
+    let expected: BTreeMap<&str, Vec<ExpectedRate>> = BTreeMap::from([
         (
             "excess",
             vec![
@@ -110,15 +111,15 @@ fn example_scenarios_have_the_rates_of_their_comments() {
             ],
         ),
     ]);
-    let place = Place::new();
+    let dir = TestDir::new();
     let mut found = Vec::new();
-    files(&examples().join("scenarios"), "", &mut found);
+    collect_files(&examples().join("scenarios"), "", &mut found);
     found.sort();
     let names: Vec<String> = expected.keys().map(|name| format!("{name}.toml")).collect();
     assert_eq!(found, names, "each scenario has a comment that says what comes of it");
     for (name, lines) in expected {
         let path = examples().join(format!("scenarios/{name}.toml"));
-        let out = place.json(&format!("share {} --mechanism central,queues --format json", path.display()));
+        let out = dir.json_of(&format!("share {} --mechanism central,queues --format json", path.display()));
         for (mechanism, from, service, mbit) in lines {
             let line = out.as_array().unwrap().iter().find(|line| {
                 (&line["mechanism"], &line["from_s"], &line["service"])

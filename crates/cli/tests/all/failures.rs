@@ -5,32 +5,32 @@ use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 
-use crate::common::{Place, Ran, await_heed, wait_for};
+use crate::common::{CommandOutput, TestDir, wait_for, wait_for_sigint_handler};
 
-const LEFT: [&str; 2] = ["own.weir", "trace.txt"];
+const INPUT_FILES: [&str; 2] = ["own.weir", "trace.txt"];
 
-fn send(signal: &str, process: u32) {
+fn send_signal(signal: &str, process: u32) {
     assert!(Command::new("kill").args([signal, &process.to_string()]).status().unwrap().success());
 }
 
 /// Asserts that a command fails with a code and a message that contains `words`, and writes no file.
-fn refused(place: &Place, line: &str, code: i32, words: &[&str]) {
-    let files = place.files();
-    let ran = place.run(line);
-    assert_eq!((ran.code, ran.out.as_str()), (Some(code), ""), "weir {line}: {}", ran.err);
+fn assert_refused(dir: &TestDir, line: &str, code: i32, words: &[&str]) {
+    let files = dir.files();
+    let ran = dir.run(line);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(code), ""), "weir {line}: {}", ran.stderr);
     for word in words {
-        assert!(ran.err.contains(word), "weir {line}: no `{word}` in: {}", ran.err);
+        assert!(ran.stderr.contains(word), "weir {line}: no `{word}` in: {}", ran.stderr);
     }
-    assert!(!ran.err.contains("panicked"));
-    assert_eq!(place.files(), files, "weir {line}");
+    assert!(!ran.stderr.contains("panicked"));
+    assert_eq!(dir.files(), files, "weir {line}");
 }
 
 #[test]
 fn bad_traces_name_line_and_field() {
-    let place = Place::new();
-    place.write("cut.txt", "4 3\n1 0 1 0 2 1:10.0\n");
-    place.write("port.txt", "4 1\n1 0 1 9 1 1:10.0\n");
-    place.write(
+    let dir = TestDir::new();
+    dir.write("cut.txt", "4 3\n1 0 1 0 2 1:10.0\n");
+    dir.write("port.txt", "4 1\n1 0 1 9 1 1:10.0\n");
+    dir.write(
         "cycle.weir",
         "weir-trace 1\nports 2\ncoflow 1 parents=2\nflow 0 1 1B\ncoflow 2 parents=1\nflow 0 1 1B\n",
     );
@@ -40,29 +40,39 @@ fn bad_traces_name_line_and_field() {
         "sim F --policy saath --per-coflow c.csv",
         "trace describe F",
     ] {
-        let on = |file: &str| command.replace('F', file);
-        refused(&place, &on("cut.txt"), 2, &["weir: cut.txt:2: field `reducer 2`: `end of line`: expected"]);
-        refused(&place, &on("port.txt"), 2, &["port.txt:2: field `mapper 1`: `9`: expected", "0 to 3"]);
-        refused(&place, &on("cycle.weir"), 2, &["cycle.weir:"]);
-        refused(&place, &on("none.txt"), 2, &["none.txt: cannot be read"]);
+        let with_file = |file: &str| command.replace('F', file);
+        assert_refused(
+            &dir,
+            &with_file("cut.txt"),
+            2,
+            &["weir: cut.txt:2: field `reducer 2`: `end of line`: expected"],
+        );
+        assert_refused(
+            &dir,
+            &with_file("port.txt"),
+            2,
+            &["port.txt:2: field `mapper 1`: `9`: expected", "0 to 3"],
+        );
+        assert_refused(&dir, &with_file("cycle.weir"), 2, &["cycle.weir:"]);
+        assert_refused(&dir, &with_file("none.txt"), 2, &["none.txt: cannot be read"]);
     }
-    refused(&place, "trace check trace.txt --max-flows 3", 2, &["trace.txt:", "--max-flows"]);
+    assert_refused(&dir, "trace check trace.txt --max-flows 3", 2, &["trace.txt:", "--max-flows"]);
 }
 
 #[test]
 fn port_counts_above_the_pair_table_limit_are_refused() {
-    let place = Place::new();
-    place.write("wide.txt", "65536 1\n1 0 1 0 1 1:1\n");
-    refused(&place, "sim wide.txt --policy fair", 2, &["`fair`", "4096", "65536"]);
-    assert!(place.print("sim wide.txt --policy saath --no-timing").contains("8.000 ms"));
+    let dir = TestDir::new();
+    dir.write("wide.txt", "65536 1\n1 0 1 0 1 1:1\n");
+    assert_refused(&dir, "sim wide.txt --policy fair", 2, &["`fair`", "4096", "65536"]);
+    assert!(dir.stdout_of("sim wide.txt --policy saath --no-timing").contains("8.000 ms"));
 }
 
 #[test]
 fn coflow_waits_for_the_next_tick_after_its_arrival() {
-    let place = Place::new();
-    place.write("late.weir", "weir-trace 1\nports 2\ncoflow 1 arrival=1ms\nflow 0 1 1MB\n");
-    let found = place.json("compare late.weir --policies saath,fair --interval 1h --format json");
-    for policy in found.as_array().unwrap() {
+    let dir = TestDir::new();
+    dir.write("late.weir", "weir-trace 1\nports 2\ncoflow 1 arrival=1ms\nflow 0 1 1MB\n");
+    let results = dir.json_of("compare late.weir --policies saath,fair --interval 1h --format json");
+    for policy in results.as_array().unwrap() {
         let cct = policy["mean_cct_s"].as_f64().unwrap();
         assert!((cct - 3600.007).abs() < 1e-6, "{cct}");
     }
@@ -70,52 +80,55 @@ fn coflow_waits_for_the_next_tick_after_its_arrival() {
 
 #[test]
 fn flow_ending_just_after_a_tick_completes() {
-    let place = Place::new();
+    let dir = TestDir::new();
     // The flow of 1,000,001 bytes ends a millionth of an interval after a tick, which is the largest
     // difference that counts as the same time.
-    place.write(
+    dir.write(
         "edge.weir",
         "weir-trace 1\nports 4\ncoflow 1 arrival=0.9485849526392044s\nflow 1 0 1000000B\nflow 1 3 1B\n",
     );
     for policy in ["fifo", "varys", "scf", "srtf"] {
-        let found = place.json(&format!("sim edge.weir --policy {policy} --format json"));
-        let cct = found["mean_cct_s"].as_f64().unwrap();
+        let results = dir.json_of(&format!("sim edge.weir --policy {policy} --format json"));
+        let cct = results["mean_cct_s"].as_f64().unwrap();
         assert!((cct - (0.952 + 0.008_000_008 - 0.9485849526392044)).abs() < 1e-12, "{policy}: {cct}");
     }
 }
 
 #[test]
 fn dash_as_output_file_is_standard_output() {
-    let place = Place::new();
-    let files = place.files();
-    let plain = place.print("sim trace.txt --policy saath --no-timing --format csv");
-    assert_eq!(place.print("sim trace.txt --policy saath --no-timing --format csv --out -"), plain);
-    let both = place.print("sim trace.txt --policy saath --no-timing --format csv --per-coflow -");
+    let dir = TestDir::new();
+    let files = dir.files();
+    let plain = dir.stdout_of("sim trace.txt --policy saath --no-timing --format csv");
+    assert_eq!(dir.stdout_of("sim trace.txt --policy saath --no-timing --format csv --out -"), plain);
+    let both = dir.stdout_of("sim trace.txt --policy saath --no-timing --format csv --per-coflow -");
     assert!(both.contains("policy,coflow,arrival_s,width,bytes,cct_s\n"), "{both}");
     // Only the trace is printed, so that another command can read it.
-    let trace = place.print("trace generate --coflows 3 --seed 1");
-    assert_eq!(place.print("trace generate --coflows 3 --seed 1 --out -"), trace);
-    assert_eq!(place.files(), files);
+    let trace = dir.stdout_of("trace generate --coflows 3 --seed 1");
+    assert_eq!(dir.stdout_of("trace generate --coflows 3 --seed 1 --out -"), trace);
+    assert_eq!(dir.files(), files);
 }
 
 #[test]
 fn errors_name_the_expected_value() {
-    let place = Place::new();
-    let ran = place.run("trace check none.txt");
-    assert_eq!(ran.err, "weir: none.txt: cannot be read: No such file or directory (os error 2)\n");
-    place.write("neg.txt", "2 1\n1 0 1 0 1 1:-4.0\n");
-    let ran = place.run("sim neg.txt --policy saath");
+    let dir = TestDir::new();
+    let ran = dir.run("trace check none.txt");
+    assert_eq!(ran.stderr, "weir: none.txt: cannot be read: No such file or directory (os error 2)\n");
+    dir.write("neg.txt", "2 1\n1 0 1 0 1 1:-4.0\n");
+    let ran = dir.run("sim neg.txt --policy saath");
     assert_eq!(
-        ran.err,
+        ran.stderr,
         "weir: neg.txt:2: field `reducer 1 size`: `-4.0`: expected a size of 0 or more megabytes\n"
     );
-    let ran = place.run("explain trace.txt --policy saath --coflow 9");
-    assert_eq!(ran.err, "weir: trace.txt: no coflow 9: expected one of the trace's 3 ids, such as 1, 2, 7\n");
+    let ran = dir.run("explain trace.txt --policy saath --coflow 9");
+    assert_eq!(
+        ran.stderr,
+        "weir: trace.txt: no coflow 9: expected one of the trace's 3 ids, such as 1, 2, 7\n"
+    );
 }
 
 #[test]
 fn wrong_trace_and_replay_usage_is_exit_2() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let lines = [
         ("", "Usage"),
         ("fly", "unrecognized subcommand"),
@@ -154,70 +167,75 @@ fn wrong_trace_and_replay_usage_is_exit_2() {
         ("compare trace.txt --per-flow ./trace.txt", "expected another file than that of the input"),
     ];
     for (line, word) in lines {
-        refused(&place, line, 2, &[word]);
+        assert_refused(&dir, line, 2, &[word]);
     }
 }
 
 #[test]
 fn failed_operations_are_exit_1() {
-    let place = Place::new();
-    refused(
-        &place,
+    let dir = TestDir::new();
+    assert_refused(
+        &dir,
         "compare trace.txt --out no/such/folder.txt",
         1,
         &["no/such/folder.txt: cannot be written"],
     );
-    refused(&place, "compare trace.txt --out .", 1, &["cannot be written"]);
+    assert_refused(&dir, "compare trace.txt --out .", 1, &["cannot be written"]);
     let convert = "trace convert own.weir made.txt --to coflow-benchmark";
     let words = ["the trace cannot be written in this format: it has events", "expected --to weir"];
-    refused(&place, convert, 1, &words);
-    place.write(
+    assert_refused(&dir, convert, 1, &words);
+    dir.write(
         "dead.weir",
         "weir-trace 1\nports 2\ncoflow 6\nflow 0 1 1MB\nevent 0s port=0 side=send rate=0\n",
     );
     let stalled = "compare dead.weir --policies saath,fifo --out o.json --per-coflow c.csv";
-    refused(&place, stalled, 1, &["saath: nothing moves after", "coflow 6", "do its ports have capacity?"]);
+    assert_refused(
+        &dir,
+        stalled,
+        1,
+        &["saath: nothing moves after", "coflow 6", "do its ports have capacity?"],
+    );
 }
 
 #[test]
 fn failed_command_keeps_existing_output_files() {
-    let place = Place::new();
-    place.write("o.json", "what was there\n");
-    place.write("bad.txt", "4 3\n");
-    assert_eq!(place.run("compare bad.txt --format json --out o.json").code, Some(2));
-    assert_eq!(place.read("o.json"), "what was there\n");
-    assert_eq!(place.files(), ["bad.txt", "o.json", LEFT[0], LEFT[1]]);
-    place.print("compare trace.txt --policies saath --format json --out o.json");
-    assert!(place.read("o.json").starts_with("[\n"));
+    let dir = TestDir::new();
+    dir.write("o.json", "what was there\n");
+    dir.write("bad.txt", "4 3\n");
+    assert_eq!(dir.run("compare bad.txt --format json --out o.json").code, Some(2));
+    assert_eq!(dir.read("o.json"), "what was there\n");
+    assert_eq!(dir.files(), ["bad.txt", "o.json", INPUT_FILES[0], INPUT_FILES[1]]);
+    dir.stdout_of("compare trace.txt --policies saath --format json --out o.json");
+    assert!(dir.read("o.json").starts_with("[\n"));
 }
 
 #[test]
 fn output_to_a_device_does_not_replace_it() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let line = "compare trace.txt --policies saath --no-timing --out /dev/null --per-coflow /dev/stdout";
-    let out = place.print(line);
+    let out = dir.stdout_of(line);
     assert!(out.starts_with("policy,coflow,arrival_s,"), "{out:?}");
 }
 
 #[test]
 fn results_are_appended_when_standard_output_is_a_file() {
-    let place = Place::new();
+    let dir = TestDir::new();
     for name in ["-", "/dev/stdout"] {
         let line = format!(
             "sim trace.txt --policy fair --no-timing -q --format csv --per-coflow {name} --per-flow -"
         );
-        let out = fs::File::create(place.path("out.csv")).unwrap();
-        assert!(place.command(&line).stdout(out).status().unwrap().success());
-        assert_eq!(place.read("out.csv"), place.print(&line));
-        let heads = place.read("out.csv").lines().filter(|line| line.starts_with("policy,")).count();
+        let out = fs::File::create(dir.path("out.csv")).unwrap();
+        assert!(dir.command(&line).stdout(out).status().unwrap().success());
+        assert_eq!(dir.read("out.csv"), dir.stdout_of(&line));
+        let heads = dir.read("out.csv").lines().filter(|line| line.starts_with("policy,")).count();
         assert_eq!(heads, 3, "{name}");
     }
 }
 
 #[test]
 fn closed_standard_output_is_exit_0() {
-    let place = Place::new();
-    place.print("trace generate --preset facebook --out big.txt");
+    let dir = TestDir::new();
+    dir.stdout_of("trace generate --preset facebook --out big.txt");
     for line in [
         "trace convert big.txt - --to weir",
         "sim big.txt --policy fair -q --per-flow -",
@@ -225,7 +243,7 @@ fn closed_standard_output_is_exit_0() {
         "reference",
         "--help",
     ] {
-        let mut child = place.command(line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = dir.command(line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
         let mut err = String::new();
         child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
@@ -235,8 +253,8 @@ fn closed_standard_output_is_exit_0() {
 
 #[test]
 fn commands_reading_standard_input_end_on_signals() {
-    let place = Place::new();
-    let files = place.files();
+    let dir = TestDir::new();
+    let files = dir.files();
     for line in [
         "fabric describe - --out o.txt",
         "trace describe - --out o.txt",
@@ -245,63 +263,67 @@ fn commands_reading_standard_input_end_on_signals() {
     ] {
         // Without SIGINT: a background job of a shell starts with SIGINT ignored.
         for (signal, number) in [("-TERM", 15), ("-KILL", 9)] {
-            let mut child = place.command(line).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+            let mut child = dir.command(line).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
             // More bytes than a pipe holds: the write returns once the program reads. The program then waits
             // for the rest of the line.
             child.stdin.as_mut().unwrap().write_all(&[b' '; 100_000]).unwrap();
-            send(signal, child.id());
+            send_signal(signal, child.id());
             assert_eq!(child.wait().unwrap().signal(), Some(number), "weir {line}");
-            assert_eq!(place.files(), files, "weir {line}");
+            assert_eq!(dir.files(), files, "weir {line}");
         }
     }
 }
 
 /// Waits until a program that handles signals has used 50 ms of processor time, or has exited.
-fn await_work(child: &mut Child) {
-    await_heed(child);
+fn wait_for_processor_time(child: &mut Child) {
+    wait_for_sigint_handler(child);
     // The kernel counts in hundredths of a second.
-    let computed = |child: &Child| -> Option<u64> {
+    let user_ticks = |child: &Child| -> Option<u64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
         // The name, which may contain spaces, ends at the last parenthesis; user time is the 12th field after
         // it.
         stat.rsplit_once(')')?.1.split_whitespace().nth(11)?.parse().ok()
     };
-    let before = computed(child).unwrap_or_default();
+    let before = user_ticks(child).unwrap_or_default();
     wait_for("a program that computes", || {
-        child.try_wait().unwrap().is_some() || computed(child).is_none_or(|ticks| ticks >= before + 5)
+        child.try_wait().unwrap().is_some() || user_ticks(child).is_none_or(|ticks| ticks >= before + 5)
     });
 }
 
 #[test]
 fn killed_compare_leaves_no_files() {
-    let place = Place::new();
-    place.print("trace generate --preset facebook --out big.txt");
-    let files = place.files();
+    let dir = TestDir::new();
+    dir.stdout_of("trace generate --preset facebook --out big.txt");
+    let files = dir.files();
     let line =
         "compare big.txt --policies saath,varys,fifo,srtf --interval 1ms --out o.txt --per-coflow c.csv";
-    let mut child = place.command(line).stdout(Stdio::null()).spawn().unwrap();
-    await_work(&mut child);
-    send("-KILL", child.id());
+    let mut child = dir.command(line).stdout(Stdio::null()).spawn().unwrap();
+    wait_for_processor_time(&mut child);
+    send_signal("-KILL", child.id());
     assert_eq!(child.wait().unwrap().signal(), Some(9));
-    assert_eq!(place.files(), files);
+    assert_eq!(dir.files(), files);
 }
 
 #[test]
 fn interrupted_compare_leaves_no_files() {
-    let place = Place::new();
-    place.print("trace generate --preset facebook --out big.txt");
+    let dir = TestDir::new();
+    dir.stdout_of("trace generate --preset facebook --out big.txt");
     for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
-        let mut child = place
+        let mut child = dir
             .command("compare big.txt --policies saath,varys,fifo,srtf --interval 1ms --out o.txt --jobs 2")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        await_work(&mut child);
-        send(signal, child.id());
-        let ran = Ran::new(child.wait_with_output().unwrap());
-        assert_eq!((ran.code, ran.out.as_str()), (Some(code), ""));
-        assert!(ran.err.contains("interrupted after ") && ran.err.contains(" of 526 coflows"), "{}", ran.err);
-        assert_eq!(place.files(), ["big.txt", LEFT[0], LEFT[1]]);
+        wait_for_processor_time(&mut child);
+        send_signal(signal, child.id());
+        let ran = CommandOutput::new(child.wait_with_output().unwrap());
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(code), ""));
+        assert!(
+            ran.stderr.contains("interrupted after ") && ran.stderr.contains(" of 526 coflows"),
+            "{}",
+            ran.stderr
+        );
+        assert_eq!(dir.files(), ["big.txt", INPUT_FILES[0], INPUT_FILES[1]]);
     }
 }

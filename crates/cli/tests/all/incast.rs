@@ -1,12 +1,12 @@
 //! Replays with an incast cost, on the command line.
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 /// Two mappers and one reducer with 8 MB: 64 ms at 1 Gbit/s.
-const TWO_TO_ONE: &str = "3 1\n1 0 2 0 1 1 2:8.0\n";
+const TWO_TO_ONE_TRACE: &str = "3 1\n1 0 2 0 1 1 2:8.0\n";
 
 /// With a buffer of 50 packets, two connections stall for as long as their bytes take at 1 Gbit/s.
-const COST: &str = "\
+const INCAST_COST_CSV: &str = "\
 buffer_packets,connections,bytes,congestion,marks_packets,run,loss,goodput_bit_per_s,mean_s,last_s
 50,1,1000000,reno,20,1,0,1000000000,0.008,0.008
 50,2,1000000,reno,20,1,0.1,500000000,0.03,0.032
@@ -14,23 +14,23 @@ buffer_packets,connections,bytes,congestion,marks_packets,run,loss,goodput_bit_p
 100,2,1000000,reno,20,1,0,1000000000,0.016,0.016
 ";
 
-fn place() -> Place {
-    let place = Place::new();
-    place.write("incast.txt", TWO_TO_ONE);
-    place.write("cost.csv", COST);
-    place
+fn test_dir_with_incast() -> TestDir {
+    let dir = TestDir::new();
+    dir.write("incast.txt", TWO_TO_ONE_TRACE);
+    dir.write("cost.csv", INCAST_COST_CSV);
+    dir
 }
 
 #[test]
 fn incast_replay_reduces_receivers_to_measured_goodput() {
-    let place = place();
+    let dir = test_dir_with_incast();
     let line = "compare incast.txt --policies fair,aalo+,varys --interval 0 --no-timing";
-    let cct = |more: &str, policy: usize| {
-        let found = place.json(&format!("{line} {more} --format json"));
-        found[policy]["mean_cct_s"].as_f64().unwrap()
+    let cct = |options: &str, policy: usize| {
+        let results = dir.json_of(&format!("{line} {options} --format json"));
+        results[policy]["mean_cct_s"].as_f64().unwrap()
     };
     for policy in 0..3 {
-        for (more, expected) in [
+        for (options, expected) in [
             ("", 0.064),
             ("--incast cost.csv --buffer 50", 0.128),
             ("--incast cost.csv --buffer 75", 0.064 / 0.75),
@@ -39,27 +39,30 @@ fn incast_replay_reduces_receivers_to_measured_goodput() {
             // rate.
             ("--incast cost.csv --buffer 50 --port-rate 100Mbit", 0.704),
         ] {
-            let found = cct(more, policy);
-            assert!((found / expected - 1.0).abs() < 1e-9, "{more}: {found} is not {expected}");
+            let found = cct(options, policy);
+            assert!((found / expected - 1.0).abs() < 1e-9, "{options}: {found} is not {expected}");
         }
     }
     // If the connections cost nothing, the results equal those without --incast, and the output adds two
     // fields.
-    let free = place.json(&format!("{line} --incast cost.csv --buffer 100 --format json"));
-    assert_eq!((&free[0]["incast"], &free[0]["buffer_packets"]), (&"cost.csv".into(), &100.into()));
-    let plain = place.json(&format!("{line} --format json"));
+    let without_cost = dir.json_of(&format!("{line} --incast cost.csv --buffer 100 --format json"));
+    assert_eq!(
+        (&without_cost[0]["incast"], &without_cost[0]["buffer_packets"]),
+        (&"cost.csv".into(), &100.into())
+    );
+    let plain = dir.json_of(&format!("{line} --format json"));
     assert!(plain[0].get("incast").is_none());
-    let text = place.print(&format!("{line} --incast cost.csv --buffer 50"));
-    let says = "cost.csv: incast of 1.000 MB a connection, measured on a link of 1.000 Gbit, \
+    let text = dir.stdout_of(&format!("{line} --incast cost.csv --buffer 50"));
+    let expected = "cost.csv: incast of 1.000 MB a connection, measured on a link of 1.000 Gbit, \
                 reno, with marks from 20 packets on; ports buffer 50 packets: \
                 up to 1 connection costs nothing, 2 leave 50.0 % of a port.";
-    assert!(text.contains(says), "{text}");
+    assert!(text.contains(expected), "{text}");
 }
 
 #[test]
 fn sweep_and_sim_accept_an_incast_cost() {
-    let place = place();
-    let sweep = place.json(
+    let dir = test_dir_with_incast();
+    let sweep = dir.json_of(
         "sweep incast.txt --policies fair --vary port-rate=100Mbit,1Gbit --interval 0 --incast cost.csv --buffer 50 \
          --format json",
     );
@@ -67,46 +70,46 @@ fn sweep_and_sim_accept_an_incast_cost() {
         sweep.as_array().unwrap().iter().map(|r| r["mean_cct_s"].as_f64().unwrap()).collect();
     assert!((ccts[0] - 0.704).abs() < 1e-9 && (ccts[1] - 0.128).abs() < 1e-9, "{ccts:?}");
     let sim =
-        place.json("sim incast.txt --policy fair --interval 0 --incast cost.csv --buffer 50 --format json");
+        dir.json_of("sim incast.txt --policy fair --interval 0 --incast cost.csv --buffer 50 --format json");
     assert!((sim["mean_cct_s"].as_f64().unwrap() - 0.128).abs() < 1e-9, "{sim}");
 }
 
 #[test]
 fn invalid_incast_options_are_exit_2() {
-    let place = place();
-    let error = place.error("sim incast.txt --policy fair --incast cost.csv", 2);
+    let dir = test_dir_with_incast();
+    let error = dir.stderr_of("sim incast.txt --policy fair --incast cost.csv", 2);
     assert!(error.contains("--buffer"), "{error}");
-    let error = place.error("sim incast.txt --policy fair --buffer 50", 2);
+    let error = dir.stderr_of("sim incast.txt --policy fair --buffer 50", 2);
     assert!(error.contains("--incast"), "{error}");
     for buffer in [49, 101] {
         let error =
-            place.error(&format!("sim incast.txt --policy fair --incast cost.csv --buffer {buffer}"), 2);
+            dir.stderr_of(&format!("sim incast.txt --policy fair --incast cost.csv --buffer {buffer}"), 2);
         assert!(error.contains("expected 50 to 100 packets, as in cost.csv"), "{error}");
     }
-    place.write("bad.csv", &COST.replace("0.1,5", "1.1,5"));
-    let error = place.error("sim incast.txt --policy fair --incast bad.csv --buffer 50", 2);
+    dir.write("bad.csv", &INCAST_COST_CSV.replace("0.1,5", "1.1,5"));
+    let error = dir.stderr_of("sim incast.txt --policy fair --incast bad.csv --buffer 50", 2);
     assert!(error.contains("bad.csv:3: field `loss`: `1.1`: expected a number from 0"), "{error}");
-    let lines = COST.lines().filter(|line| !line.contains(",2,1000000"));
-    place.write("one.csv", &lines.map(|line| format!("{line}\n")).collect::<String>());
-    let error = place.error("sim incast.txt --policy fair --incast one.csv --buffer 50", 2);
+    let lines = INCAST_COST_CSV.lines().filter(|line| !line.contains(",2,1000000"));
+    dir.write("one.csv", &lines.map(|line| format!("{line}\n")).collect::<String>());
+    let error = dir.stderr_of("sim incast.txt --policy fair --incast one.csv --buffer 50", 2);
     assert!(error.contains("one.csv: field `connections`: `1 in all lines`: expected several"), "{error}");
-    let error = place.error("sim incast.txt --policy fair --incast none.csv --buffer 50", 2);
+    let error = dir.stderr_of("sim incast.txt --policy fair --incast none.csv --buffer 50", 2);
     assert!(error.contains("none.csv: cannot be read"), "{error}");
-    let error = place.error("sim incast.txt --policy fair --incast cost.csv --buffer 50 --out cost.csv", 2);
+    let error = dir.stderr_of("sim incast.txt --policy fair --incast cost.csv --buffer 50 --out cost.csv", 2);
     assert!(error.contains("expected another file"), "{error}");
     let error =
-        place.error("sim incast.txt --policy fair --incast cost.csv --buffer 50 --wide-area x.toml", 2);
+        dir.stderr_of("sim incast.txt --policy fair --incast cost.csv --buffer 50 --wide-area x.toml", 2);
     assert!(error.contains("cannot be used with"), "{error}");
 }
 
 #[test]
 fn django_page_differs_between_runs_in_timings_only() {
-    let place = place();
-    place.print("trace generate --preset small --coflows 20 --seed 3 --out small.txt");
+    let dir = test_dir_with_incast();
+    dir.stdout_of("trace generate --preset small --coflows 20 --seed 3 --out small.txt");
     let line = "reproduce django --trace small.txt --seeds 1 --no-timing --quiet";
-    let once = place.print(line);
-    assert_eq!(once, place.print(&format!("{line} --jobs 2")));
-    for part in [
+    let untimed = dir.stdout_of(line);
+    assert_eq!(untimed, dir.stdout_of(&format!("{line} --jobs 2")));
+    for heading in [
         "# Django, published and measured",
         "## Published and measured",
         "## Fig. 2",
@@ -119,13 +122,16 @@ fn django_page_differs_between_runs_in_timings_only() {
         "## Table 2",
         "## Assumptions",
     ] {
-        assert!(once.contains(part), "it lacks {part}");
+        assert!(untimed.contains(heading), "it lacks {heading}");
     }
-    assert!(!once.contains("NaN") && !once.contains("inf ") && !once.contains("## Timings"), "{once}");
-    let timed = place.print(&line.replace(" --no-timing", ""));
+    assert!(
+        !untimed.contains("NaN") && !untimed.contains("inf ") && !untimed.contains("## Timings"),
+        "{untimed}"
+    );
+    let timed = dir.stdout_of(&line.replace(" --no-timing", ""));
     let (figures, _) = timed.split_once("## Timings\n").expect("timings are a section");
-    assert_eq!(figures.trim_end(), once.trim_end(), "timings are in other sections, too");
-    place.write("still.txt", "2 1\n1 0 1 0 1 1:8.0\n");
-    let error = place.error("reproduce django --trace still.txt", 2);
+    assert_eq!(figures.trim_end(), untimed.trim_end(), "timings are in other sections, too");
+    dir.write("still.txt", "2 1\n1 0 1 0 1 1:8.0\n");
+    let error = dir.stderr_of("reproduce django --trace still.txt", 2);
     assert!(error.contains("all coflows arrive at 0 s; expected later arrivals"), "{error}");
 }

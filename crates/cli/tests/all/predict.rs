@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 /// Losses at three buffer sizes; they decrease with the buffer and do not overlap.
-fn place() -> Place {
-    let place = Place::new();
+fn test_dir_with_measurements() -> TestDir {
+    let dir = TestDir::new();
     let mut text = String::from("buffer_packets,connections,bytes,run,loss\n");
     for buffer in [50, 100, 150] {
         for run in 1..=8 {
@@ -16,29 +16,29 @@ fn place() -> Place {
             ));
         }
     }
-    place.write("runs.csv", &text);
-    place
+    dir.write("runs.csv", &text);
+    dir
 }
 
 #[test]
 fn predict_connections_prints_the_connection_count_and_policy() {
-    let place = place();
-    let text = place.print("predict train runs.csv --out model.toml");
+    let dir = test_dir_with_measurements();
+    let text = dir.stdout_of("predict train runs.csv --out model.toml");
     assert!(
         text.starts_with("runs.csv: 200 connections of 64000 bytes each. Seed 1, C = 1, gamma = 1:"),
         "{text}"
     );
     assert!(text.lines().last().unwrap().ends_with("18         6      6   100.0 %"), "{text}");
     // (500 - 3 * 100 + 4) / 1000: a loss of the buffer of 100 packets.
-    let answer = place.json("predict connections model.toml --loss 0.204 --threshold 20 --format json");
+    let answer = dir.json_of("predict connections model.toml --loss 0.204 --threshold 20 --format json");
     assert_eq!(answer["buffer_packets"], 100);
     assert_eq!(answer["connections"], 80);
     assert_eq!(answer["within_training"], true);
     let policy = answer["policy"].as_str().unwrap();
     assert_eq!(policy, "django:connections=80");
-    let used = place.print(&format!("compare trace.txt --policies {policy} --no-timing --format csv"));
-    assert!(used.contains(policy), "{used}");
-    let text = place.print("predict connections model.toml --loss 0.204 --threshold 20");
+    let output = dir.stdout_of(&format!("compare trace.txt --policies {policy} --no-timing --format csv"));
+    assert!(output.contains(policy), "{output}");
+    let text = dir.stdout_of("predict connections model.toml --loss 0.204 --threshold 20");
     assert!(text.contains("2 of 2") && text.contains(policy), "{text}");
     assert!(text.contains("(runs.csv); right about 6 of 6 records held out (100.0 %)"), "{text}");
     assert!(!text.contains("nearest end") && !text.contains("one loses least"), "{text}");
@@ -46,53 +46,53 @@ fn predict_connections_prints_the_connection_count_and_policy() {
 
 #[test]
 fn predict_reports_losses_outside_the_training_range() {
-    let place = place();
-    place.print("predict train runs.csv --out model.toml");
-    let text = place.print("predict connections model.toml --loss 0.9 --threshold 65");
+    let dir = test_dir_with_measurements();
+    dir.stdout_of("predict train runs.csv --out model.toml");
+    let text = dir.stdout_of("predict connections model.toml --loss 0.9 --threshold 65");
     assert!(text.contains("the nearest end is used") && text.contains("django:connections=1"), "{text}");
     assert!(text.contains("any number of connections loses packets, one loses least"), "{text}");
-    let csv = place.print("predict connections model.toml --loss 0.9 --threshold 65 --format csv");
+    let csv = dir.stdout_of("predict connections model.toml --loss 0.9 --threshold 65 --format csv");
     assert!(csv.contains("\n0.9,false,50,2,65,1,true,django:connections=1,1.0\n"), "{csv}");
 }
 
 #[test]
 fn predict_train_is_deterministic_for_a_seed() {
-    let place = place();
-    place.print("predict train runs.csv --out one.toml");
-    place.print("predict train runs.csv --seed 1 --out two.toml");
-    assert_eq!(place.read("one.toml"), place.read("two.toml"));
-    place.print("predict train runs.csv --seed 2 --c 10 --gamma 0.5 --out other.toml");
-    let other = place.read("other.toml");
+    let dir = test_dir_with_measurements();
+    dir.stdout_of("predict train runs.csv --out one.toml");
+    dir.stdout_of("predict train runs.csv --seed 1 --out two.toml");
+    assert_eq!(dir.read("one.toml"), dir.read("two.toml"));
+    dir.stdout_of("predict train runs.csv --seed 2 --c 10 --gamma 0.5 --out other.toml");
+    let other = dir.read("other.toml");
     assert!(
         other.starts_with("# Made by `weir predict train runs.csv --seed 2 --c 10 --gamma 0.5`."),
         "{other}"
     );
-    assert_ne!(place.read("one.toml"), other);
+    assert_ne!(dir.read("one.toml"), other);
 }
 
 #[test]
 fn predict_train_reports_accuracy_by_buffer() {
-    let place = place();
-    let classes = place.json("predict train runs.csv --seed 3 --format json");
-    let of = |name: &str| -> Vec<u64> {
+    let dir = test_dir_with_measurements();
+    let classes = dir.json_of("predict train runs.csv --seed 3 --format json");
+    let column = |name: &str| -> Vec<u64> {
         classes.as_array().unwrap().iter().map(|class| class[name].as_u64().unwrap()).collect()
     };
-    assert_eq!(of("buffer_packets"), [50, 100, 150]);
-    assert_eq!(of("trained").iter().sum::<u64>(), 18);
-    assert_eq!(of("held_out"), of("right"));
+    assert_eq!(column("buffer_packets"), [50, 100, 150]);
+    assert_eq!(column("trained").iter().sum::<u64>(), 18);
+    assert_eq!(column("held_out"), column("right"));
     assert_eq!((classes[0]["accuracy"].as_f64(), classes[0]["seed"].as_u64()), (Some(1.0), Some(3)));
     // Without --out, no file is written.
-    assert!(!place.files().iter().any(|file| file.ends_with(".toml")));
+    assert!(!dir.files().iter().any(|file| file.ends_with(".toml")));
 }
 
 #[test]
 fn invalid_predict_options_are_exit_2() {
-    let place = place();
-    place.print("predict train runs.csv --out model.toml");
-    place.write("one.csv", "buffer_packets,connections,bytes,loss\n50,1,1,0.1\n50,1,1,0.2\n");
+    let dir = test_dir_with_measurements();
+    dir.stdout_of("predict train runs.csv --out model.toml");
+    dir.write("one.csv", "buffer_packets,connections,bytes,loss\n50,1,1,0.1\n50,1,1,0.2\n");
     let same = "50,1,1,0.1\n100,1,1,0.1\n".repeat(4);
-    place.write("same.csv", &format!("buffer_packets,connections,bytes,loss\n{same}"));
-    place.write("rtt.toml", &place.read("model.toml").replace("[\"loss\"]", "[\"rtt\"]"));
+    dir.write("same.csv", &format!("buffer_packets,connections,bytes,loss\n{same}"));
+    dir.write("rtt.toml", &dir.read("model.toml").replace("[\"loss\"]", "[\"rtt\"]"));
     let cases = [
         ("predict train runs.csv --out runs.csv", "expected another file than that of the input"),
         ("predict train none.csv --out m.toml", "none.csv: cannot be read"),
@@ -121,21 +121,21 @@ fn invalid_predict_options_are_exit_2() {
         ),
     ];
     for (line, message) in cases {
-        let error = place.error(line, 2);
+        let error = dir.stderr_of(line, 2);
         assert!(error.contains(message), "{line}: {error}");
     }
-    assert!(!place.files().contains(&"m.toml".to_owned()));
+    assert!(!dir.files().contains(&"m.toml".to_owned()));
 }
 
 #[test]
 fn example_incast_model_matches_its_command() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/incast");
-    fs::copy(format!("{folder}/classes.csv"), place.path("classes.csv")).unwrap();
+    fs::copy(format!("{folder}/classes.csv"), dir.path("classes.csv")).unwrap();
     let shipped = fs::read_to_string(format!("{folder}/model.toml")).unwrap();
     let command = shipped.lines().next().unwrap().split('`').nth(1).unwrap();
-    place.print(&format!("{} --out model.toml", command.strip_prefix("weir ").unwrap()));
+    dir.stdout_of(&format!("{} --out model.toml", command.strip_prefix("weir ").unwrap()));
     // Compare up to the machines: their last digits depend on the platform.
-    let head = |text: &str| text.split("[[machine]]").next().unwrap().to_owned();
-    assert_eq!(head(&place.read("model.toml")), head(&shipped));
+    let without_machines = |text: &str| text.split("[[machine]]").next().unwrap().to_owned();
+    assert_eq!(without_machines(&dir.read("model.toml")), without_machines(&shipped));
 }

@@ -5,10 +5,10 @@ use std::process::Command;
 
 #[test]
 fn python_module_passes_its_tests() {
-    let new = ["-c", "import sys; sys.exit(sys.version_info < (3, 10))"];
-    let able = Command::new("python3").args(new).output();
-    if !able.as_ref().is_ok_and(|output| output.status.success()) {
-        eprintln!("python_module_passes_its_tests skips, since Python 3.10 is not there: {able:?}");
+    let version_check = ["-c", "import sys; sys.exit(sys.version_info < (3, 10))"];
+    let probe = Command::new("python3").args(version_check).output();
+    if !probe.as_ref().is_ok_and(|output| output.status.success()) {
+        eprintln!("python_module_passes_its_tests skips, since Python 3.10 is not there: {probe:?}");
         return;
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python");
@@ -18,8 +18,8 @@ fn python_module_passes_its_tests() {
         .env("WEIR", env!("CARGO_BIN_EXE_weir"))
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
     // Shows the skipped tests.
-    eprintln!("{said}");
+    eprintln!("{stderr}");
 }

@@ -4,18 +4,18 @@
 use std::fs;
 use std::path::Path;
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 #[test]
 fn cli_reference_matches_the_command_definitions() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
-    let made = Place::new().print("reference");
+    let generated = TestDir::new().stdout_of("reference");
     if std::env::var_os("WEIR_WRITE_DOCS").is_some() {
-        fs::write(&path, &made).unwrap();
+        fs::write(&path, &generated).unwrap();
     }
-    let there = fs::read_to_string(&path).unwrap_or_default();
+    let current = fs::read_to_string(&path).unwrap_or_default();
     assert!(
-        there == made,
+        current == generated,
         "docs/cli.md is stale: WEIR_WRITE_DOCS=1 cargo test -p weir-cli --test all reference"
     );
 }

@@ -1,22 +1,22 @@
 //! `weir reproduce`, on a generated trace.
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 const COMMAND: &str = "reproduce saath --trace made.txt --no-timing";
 
-fn made() -> Place {
-    let place = Place::new();
-    place.print(
+fn test_dir_with_trace() -> TestDir {
+    let dir = TestDir::new();
+    dir.stdout_of(
         "trace generate --ports 12 --coflows 40 --seed 4 --mappers uniform:1,6 --reducers uniform:1,6 \
          --skew spread:0.5 --arrival poisson:50ms --out made.txt",
     );
-    place
+    dir
 }
 
 #[test]
 fn saath_page_has_its_sections_in_order_and_the_same_bytes_again() {
-    let place = made();
-    let text = place.print(COMMAND);
+    let dir = test_dir_with_trace();
+    let text = dir.stdout_of(COMMAND);
     let sections: Vec<&str> = text.lines().filter(|line| line.starts_with('#')).collect();
     assert_eq!(
         sections,
@@ -31,16 +31,16 @@ fn saath_page_has_its_sections_in_order_and_the_same_bytes_again() {
             "## Fig. 14: sensitivity",
         ]
     );
-    assert_eq!(place.print(&format!("{COMMAND} --jobs 3")), text, "the page depends on --jobs");
-    assert_eq!(place.print(&format!("{COMMAND} --out made.md")), "");
-    assert_eq!(place.read("made.md"), text);
+    assert_eq!(dir.stdout_of(&format!("{COMMAND} --jobs 3")), text, "the page depends on --jobs");
+    assert_eq!(dir.stdout_of(&format!("{COMMAND} --out made.md")), "");
+    assert_eq!(dir.read("made.md"), text);
 }
 
 #[test]
 fn saath_timings_are_the_last_section_and_the_only_difference() {
-    let place = made();
-    let untimed = place.print(COMMAND);
-    let timed = place.print(&COMMAND.replace(" --no-timing", ""));
+    let dir = test_dir_with_trace();
+    let untimed = dir.stdout_of(COMMAND);
+    let timed = dir.stdout_of(&COMMAND.replace(" --no-timing", ""));
     let timings = timed.strip_prefix(&untimed).expect("the page starts with the page without timings");
     assert!(timings.starts_with("\n## Timings\n"), "{timings}");
     assert_eq!(timings.matches("\n## ").count(), 1, "{timings}");
@@ -51,15 +51,15 @@ fn saath_timings_are_the_last_section_and_the_only_difference() {
 
 #[test]
 fn policy_tree_levels_keep_shares_and_reduce_slowdowns() {
-    let text = Place::new().print("reproduce composition --seeds 1 --jobs 2 --quiet");
+    let text = TestDir::new().stdout_of("reproduce composition --seeds 1 --jobs 2 --quiet");
     assert!(text.starts_with("# What each level of a policy tree adds\n"));
     // The values without and with a level: the fraction of services below their shares, and the slowdown of
     // application-1.
     let change = |level: &str| {
         let start = format!("| {level} |");
         let row = text.lines().rev().find(|line| line.starts_with(&start)).expect("a row for each level");
-        let cell = |at: usize| {
-            let (before, after) = row.split('|').nth(at).unwrap().trim().split_once(" to ").unwrap();
+        let cell = |index: usize| {
+            let (before, after) = row.split('|').nth(index).unwrap().trim().split_once(" to ").unwrap();
             [before, after].map(|value| value.trim_end_matches(" %").parse::<f64>().unwrap())
         };
         (cell(2), cell(6))
@@ -72,12 +72,12 @@ fn policy_tree_levels_keep_shares_and_reduce_slowdowns() {
 
 #[test]
 fn saath_tables_are_complete_and_have_the_published_numbers() {
-    let text = made().print(COMMAND);
+    let text = test_dir_with_trace().stdout_of(COMMAND);
     let mut columns = 0;
     for line in text.lines() {
-        let here = if line.starts_with('|') { line.matches('|').count() } else { 0 };
-        assert!(here == 0 || columns == 0 || here == columns, "{line}");
-        columns = here;
+        let line_columns = if line.starts_with('|') { line.matches('|').count() } else { 0 };
+        assert!(line_columns == 0 || columns == 0 || line_columns == columns, "{line}");
+        columns = line_columns;
     }
     for wrong in ["NaN", "| inf", "(inf", "\n\n\n"] {
         assert!(!text.contains(wrong), "{wrong:?}");
@@ -102,13 +102,13 @@ fn saath_tables_are_complete_and_have_the_published_numbers() {
 
 #[test]
 fn saath_page_without_a_usable_trace_is_refused() {
-    let place = made();
-    let ran = place.run("reproduce saath --trace none.txt --out made.md");
-    assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""));
-    assert!(ran.err.contains("none.txt: cannot be read"), "{}", ran.err);
-    assert!(!place.files().contains(&"made.md".to_owned()));
-    place.write("none.txt", "3 0\n");
-    assert!(place.run("reproduce saath --trace none.txt").err.contains("expected a trace with coflows"));
-    let ran = place.run("reproduce saath --trace made.txt --out made.txt");
-    assert!(ran.err.contains("expected another file than that of the input"), "{}", ran.err);
+    let dir = test_dir_with_trace();
+    let output = dir.run("reproduce saath --trace none.txt --out made.md");
+    assert_eq!((output.code, output.stdout.as_str()), (Some(2), ""));
+    assert!(output.stderr.contains("none.txt: cannot be read"), "{}", output.stderr);
+    assert!(!dir.files().contains(&"made.md".to_owned()));
+    dir.write("none.txt", "3 0\n");
+    assert!(dir.run("reproduce saath --trace none.txt").stderr.contains("expected a trace with coflows"));
+    let output = dir.run("reproduce saath --trace made.txt --out made.txt");
+    assert!(output.stderr.contains("expected another file than that of the input"), "{}", output.stderr);
 }

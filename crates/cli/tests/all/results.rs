@@ -1,20 +1,20 @@
 //! Results of the commands, and their output formats.
 
-use crate::common::Place;
+use crate::common::TestDir;
 use serde_json::Value;
 
 const COMPARE: &str = "compare trace.txt --policies fifo,saath,varys --no-timing";
 
-fn names(value: &Value) -> Vec<&str> {
+fn keys(value: &Value) -> Vec<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
 #[test]
 fn compare_prints_an_object_for_each_policy() {
-    let place = Place::new();
-    let found = place.json("compare trace.txt --policies fifo,saath --format json");
-    let found = found.as_array().unwrap();
-    assert_eq!(found.len(), 2);
+    let dir = TestDir::new();
+    let results = dir.json_of("compare trace.txt --policies fifo,saath --format json");
+    let results = results.as_array().unwrap();
+    assert_eq!(results.len(), 2);
     for name in [
         "policy",
         "coflows",
@@ -45,11 +45,11 @@ fn compare_prints_an_object_for_each_policy() {
         "trace_unit",
         "trace",
     ] {
-        for one in found {
-            assert!(names(one).contains(&name), "{name}");
+        for one in results {
+            assert!(keys(one).contains(&name), "{name}");
         }
     }
-    let first = &found[0];
+    let first = &results[0];
     assert_eq!(
         (&first["policy"], &first["coflows"], &first["flows"]),
         (&"fifo".into(), &3.into(), &7.into())
@@ -57,93 +57,93 @@ fn compare_prints_an_object_for_each_policy() {
     assert_eq!((&first["port_rate"], &first["interval_s"]), (&"1Gbit".into(), &0.008.into()));
     assert_eq!((&first["trace_unit"], &first["trace"]), (&"MB".into(), &"trace.txt".into()));
     assert!(first["wall_s"].as_f64().unwrap() > 0.0);
-    assert!(names(first).iter().all(|name| !name.starts_with("deadline") && *name != "mean_jct_s"));
+    assert!(keys(first).iter().all(|name| !name.starts_with("deadline") && *name != "mean_jct_s"));
 }
 
 #[test]
 fn speedups_are_relative_to_the_baseline() {
-    let place = Place::new();
-    let found = place.json("compare trace.txt --policies saath,fifo --baseline fifo --format json");
-    assert_eq!(found[1]["speedup_mean"], 1.0);
-    assert_eq!(found[0]["baseline"], "fifo");
+    let dir = TestDir::new();
+    let results = dir.json_of("compare trace.txt --policies saath,fifo --baseline fifo --format json");
+    assert_eq!(results[1]["speedup_mean"], 1.0);
+    assert_eq!(results[0]["baseline"], "fifo");
     // A baseline outside the list of policies is replayed as well, and comes first.
-    let found = place.json("compare trace.txt --policies saath --baseline fifo --format json");
-    assert_eq!((&found[0]["policy"], &found[1]["policy"]), (&"fifo".into(), &"saath".into()));
-    let found = place.json("compare trace.txt --policies saath,fifo --format json");
-    assert_eq!(found[1]["baseline"], "saath");
+    let results = dir.json_of("compare trace.txt --policies saath --baseline fifo --format json");
+    assert_eq!((&results[0]["policy"], &results[1]["policy"]), (&"fifo".into(), &"saath".into()));
+    let results = dir.json_of("compare trace.txt --policies saath,fifo --format json");
+    assert_eq!(results[1]["baseline"], "saath");
 }
 
 #[test]
 fn compare_without_policies_runs_all_that_apply_to_the_trace() {
-    let place = Place::new();
-    let found = place.json("compare trace.txt --format json");
-    let listed = place.json("policies --format json");
-    let switch = listed.as_array().unwrap().iter().filter(|policy| policy["network"] == "switch");
-    let mut listed: Vec<&str> = switch.map(|policy| policy["policy"].as_str().unwrap()).collect();
-    listed.dedup();
+    let dir = TestDir::new();
+    let results = dir.json_of("compare trace.txt --format json");
+    let policy_list = dir.json_of("policies --format json");
+    let switch = policy_list.as_array().unwrap().iter().filter(|policy| policy["network"] == "switch");
+    let mut expected: Vec<&str> = switch.map(|policy| policy["policy"].as_str().unwrap()).collect();
+    expected.dedup();
     // The trace has one application, so policies that share between applications are left out.
-    listed.retain(|policy| !["netshare", "saba"].contains(policy));
+    expected.retain(|policy| !["netshare", "saba"].contains(policy));
     let compared: Vec<&str> =
-        found.as_array().unwrap().iter().map(|p| p["policy"].as_str().unwrap()).collect();
-    assert_eq!(compared, listed);
+        results.as_array().unwrap().iter().map(|p| p["policy"].as_str().unwrap()).collect();
+    assert_eq!(compared, expected);
 }
 
 #[test]
 fn sim_reports_deadlines_and_job_completion_times() {
-    let place = Place::new();
-    let found = place.json("sim own.weir --policy saath --interval 0 --format json");
-    assert_eq!((&found["deadlines"], &found["deadlines_met"]), (&1.into(), &1.into()));
-    assert_eq!(found["trace_unit"], Value::Null);
+    let dir = TestDir::new();
+    let results = dir.json_of("sim own.weir --policy saath --interval 0 --format json");
+    assert_eq!((&results["deadlines"], &results["deadlines_met"]), (&1.into(), &1.into()));
+    assert_eq!(results["trace_unit"], Value::Null);
     // 0.2 s at full rate and 0.4 s at half rate, 0.1 s of computation, and 0.08 s for the second coflow.
-    assert!((found["mean_jct_s"].as_f64().unwrap() - 0.78).abs() < 1e-9);
-    assert!(place.print("sim own.weir --policy saath").contains("in time"));
+    assert!((results["mean_jct_s"].as_f64().unwrap() - 0.78).abs() < 1e-9);
+    assert!(dir.stdout_of("sim own.weir --policy saath").contains("in time"));
 }
 
 #[test]
 fn sim_of_one_flow_equals_bytes_over_rate() {
-    let place = Place::new();
-    place.write("one.txt", "2 1\n5 0 1 0 1 1:25.0\n");
-    let found = place.json("sim one.txt --policy saath --interval 0 --format json");
-    assert_eq!((&found["mean_cct_s"], &found["lower_bound_mean_cct_s"]), (&0.2.into(), &0.2.into()));
-    let found = place.json("sim one.txt --policy saath --port-rate 100Mbit --interval 0 --format json");
-    assert_eq!(found["mean_cct_s"], 2.0);
-    let found = place.json("sim one.txt --policy saath --trace-unit MiB --interval 0 --format json");
-    assert_eq!(found["mean_cct_s"], 0.2 * 1.048_576);
+    let dir = TestDir::new();
+    dir.write("one.txt", "2 1\n5 0 1 0 1 1:25.0\n");
+    let results = dir.json_of("sim one.txt --policy saath --interval 0 --format json");
+    assert_eq!((&results["mean_cct_s"], &results["lower_bound_mean_cct_s"]), (&0.2.into(), &0.2.into()));
+    let results = dir.json_of("sim one.txt --policy saath --port-rate 100Mbit --interval 0 --format json");
+    assert_eq!(results["mean_cct_s"], 2.0);
+    let results = dir.json_of("sim one.txt --policy saath --trace-unit MiB --interval 0 --format json");
+    assert_eq!(results["mean_cct_s"], 0.2 * 1.048_576);
 }
 
 #[test]
 fn csv_has_the_documented_columns() {
-    let place = Place::new();
-    place.print(&format!("{COMPARE} --per-coflow c.csv --per-flow f.csv"));
-    let coflows = place.read("c.csv");
+    let dir = TestDir::new();
+    dir.stdout_of(&format!("{COMPARE} --per-coflow c.csv --per-flow f.csv"));
+    let coflows = dir.read("c.csv");
     let mut lines = coflows.lines();
     assert_eq!(lines.next(), Some("policy,coflow,arrival_s,width,bytes,cct_s"));
     assert!(lines.next().unwrap().starts_with("fifo,1,0.0,2,15000000.0,0.1"));
     assert_eq!(coflows.lines().count(), 1 + 3 * 3);
-    let flows = place.read("f.csv");
+    let flows = dir.read("f.csv");
     assert_eq!(flows.lines().next(), Some("policy,coflow,flow,src,dst,bytes,fct_s"));
     assert_eq!(flows.lines().count(), 1 + 3 * 7);
     // A flow without bytes completes when it is released.
     assert!(flows.contains("\nsaath,7,1,1,3,0.0,0.0\n"), "{flows}");
-    let table = place.print(&format!("{COMPARE} --format csv"));
+    let table = dir.stdout_of(&format!("{COMPARE} --format csv"));
     assert!(table.starts_with("policy,coflows,flows,mean_cct_s,"), "{table}");
     assert_eq!(table.lines().count(), 4);
 }
 
 #[test]
 fn table_names_trace_and_settings() {
-    let place = Place::new();
-    let table = place.print(COMPARE);
+    let dir = TestDir::new();
+    let table = dir.stdout_of(COMPARE);
     let head = "trace.txt: 3 coflows, 7 flows, 24.00 MB on 4 ports (coflow-benchmark format, MB = 1000000 bytes)\n\
                 Ports of 1Gbit, a schedule every 8ms.\n";
     assert!(table.starts_with(head), "{table}");
     assert!(
-        place.print(&format!("{COMPARE} --interval 0")).contains("a schedule whenever something happens")
+        dir.stdout_of(&format!("{COMPARE} --interval 0")).contains("a schedule whenever something happens")
     );
 }
 
 /// The words of the table's header, and of the first line of a policy.
-fn row<'a>(text: &'a str, policy: &str) -> [Vec<&'a str>; 2] {
+fn header_and_row<'a>(text: &'a str, policy: &str) -> [Vec<&'a str>; 2] {
     let line = |first: &str| {
         let mut lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
         lines.find(|words| words.first() == Some(&first)).unwrap_or_else(|| panic!("no {first} in {text}"))
@@ -153,18 +153,18 @@ fn row<'a>(text: &'a str, policy: &str) -> [Vec<&'a str>; 2] {
 
 #[test]
 fn compare_table_has_six_columns_with_the_json_values() {
-    let place = Place::new();
-    let text = place.print(COMPARE);
-    let [head, saath] = row(&text, "saath");
+    let dir = TestDir::new();
+    let text = dir.stdout_of(COMPARE);
+    let [head, saath] = header_and_row(&text, "saath");
     assert_eq!(head, ["policy", "mean", "P50", "P90", "P99", "speedup", "/bound"]);
-    let found = &place.json(&format!("{COMPARE} --format json"))[1];
+    let results = &dir.json_of(&format!("{COMPARE} --format json"))[1];
     let names = ["mean_cct_s", "p50_cct_s", "p90_cct_s", "p99_cct_s", "speedup_p50", "over_bound"];
     for (cell, name) in saath[1..].iter().zip(names) {
-        let (shown, exact) = (cell.parse::<f64>().unwrap(), found[name].as_f64().unwrap());
+        let (shown, exact) = (cell.parse::<f64>().unwrap(), results[name].as_f64().unwrap());
         assert!((shown - exact).abs() < 1e-3 * exact, "{name}: {shown} is not {exact}");
     }
     assert!(text.contains("speedup: median over coflows of the time under `fifo` divided by"), "{text}");
-    let bound = found["lower_bound_mean_cct_s"].as_f64().unwrap() * 1e3;
+    let bound = results["lower_bound_mean_cct_s"].as_f64().unwrap() * 1e3;
     let caption = format!("/bound: mean divided by {bound:.2} ms, the lower bound of the mean.");
     assert!(text.contains(&caption), "{text} lacks {caption}");
     assert!(text.ends_with('\n') && text.lines().last().unwrap().starts_with("varys "), "{text}");
@@ -172,128 +172,133 @@ fn compare_table_has_six_columns_with_the_json_values() {
     let area = "weir-wide-area = 1\nregions = [\"a\", \"b\"]\n\
                 [[link]]\nfrom = \"a\"\nto = \"b\"\nrate = \"80Mbit\"\n\
                 [[link]]\nfrom = \"b\"\nto = \"a\"\nrate = \"80Mbit\"\n";
-    place.write("area.toml", area);
-    let text = place.print("compare trace.txt --wide-area area.toml --policies mrtf --no-timing");
-    assert_eq!(row(&text, "mrtf")[0], ["policy", "mean", "P50", "P90", "P99", "speedup"]);
+    dir.write("area.toml", area);
+    let text = dir.stdout_of("compare trace.txt --wide-area area.toml --policies mrtf --no-timing");
+    assert_eq!(header_and_row(&text, "mrtf")[0], ["policy", "mean", "P50", "P90", "P99", "speedup"]);
     assert!(!text.contains("bound:"), "{text}");
 }
 
 #[test]
 fn compare_adds_columns_for_deadlines_and_jobs() {
-    let place = Place::new();
-    let text = place.print("compare own.weir --policies saath,fair --interval 0 --no-timing");
-    let [head, saath] = row(&text, "saath");
+    let dir = TestDir::new();
+    let text = dir.stdout_of("compare own.weir --policies saath,fair --interval 0 --no-timing");
+    let [head, saath] = header_and_row(&text, "saath");
     // One deadline, which is met. The job takes 0.78 s.
     assert_eq!(head.join(" "), "policy mean P50 P90 P99 speedup /bound in time mean JCT");
     assert_eq!(saath[7..], ["1/1", "0.7800"]);
     assert!(text.contains("in time: coflows that met their deadlines."), "{text}");
     assert!(text.contains("mean JCT: mean job completion time in seconds."), "{text}");
-    assert!(!place.print(COMPARE).contains("mean JCT"));
+    assert!(!dir.stdout_of(COMPARE).contains("mean JCT"));
 }
 
 #[test]
 fn wide_changes_the_table_but_not_json_or_csv() {
-    let place = Place::new();
-    let text = place.print(&format!("{COMPARE} --wide"));
+    let dir = TestDir::new();
+    let text = dir.stdout_of(&format!("{COMPARE} --wide"));
     for title in ["P95", "makespan", "| P10", "out of sync P50", "ports busy", "schedules", "replay s"] {
         assert!(text.contains(title), "{title}: {text}");
     }
     assert_eq!(text.lines().filter(|line| line.starts_with("saath ")).count(), 2, "{text}");
-    let text = place.print("compare own.weir --policies saath --interval 0 --no-timing --wide");
+    let text = dir.stdout_of("compare own.weir --policies saath --interval 0 --no-timing --wide");
     assert!(text.contains("in time") && text.contains("mean JCT"), "{text}");
     for format in ["json", "csv"] {
         let line = format!("{COMPARE} --format {format}");
-        assert_eq!(place.print(&line), place.print(&format!("{line} --wide")));
+        assert_eq!(dir.stdout_of(&line), dir.stdout_of(&format!("{line} --wide")));
     }
 }
 
 #[test]
 fn output_does_not_depend_on_runs_or_threads() {
-    let place = Place::new();
+    let dir = TestDir::new();
     for format in ["table", "json", "csv"] {
         let line = format!("{COMPARE} --format {format} --per-coflow c.csv");
-        let first = (place.print(&line), place.read("c.csv"));
-        assert_eq!((place.print(&line), place.read("c.csv")), first);
-        assert_eq!((place.print(&format!("{line} --jobs 3")), place.read("c.csv")), first);
+        let first = (dir.stdout_of(&line), dir.read("c.csv"));
+        assert_eq!((dir.stdout_of(&line), dir.read("c.csv")), first);
+        assert_eq!((dir.stdout_of(&format!("{line} --jobs 3")), dir.read("c.csv")), first);
     }
     let sweep = "sweep trace.txt --policies saath,fifo --vary interval=0,8ms --no-timing --format json";
-    assert_eq!(place.print(sweep), place.print(&format!("{sweep} --jobs 2")));
+    assert_eq!(dir.stdout_of(sweep), dir.stdout_of(&format!("{sweep} --jobs 2")));
 }
 
 #[test]
 fn arrival_speedup_scales_stage_release_times() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let text = "weir-trace 1\nports 2\ncoflow 1 job=1 stage=0\nflow 0 1 125MB\ncoflow 2 arrival=8s job=1 stage=0\nflow 0 1 125MB\n";
-    place.write("stage.weir", text);
-    let found = place
-        .json("sweep stage.weir --per-stage --policies saath --vary arrival=1,4 --no-timing --format json");
+    dir.write("stage.weir", text);
+    let results = dir.json_of(
+        "sweep stage.weir --per-stage --policies saath --vary arrival=1,4 --no-timing --format json",
+    );
     // The second coflow's data is available after 8 s, and after 2 s with arrivals four times as fast.
-    assert_eq!((&found[0]["mean_cct_s"], &found[1]["mean_cct_s"]), (&9.0.into(), &3.0.into()));
+    assert_eq!((&results[0]["mean_cct_s"], &results[1]["mean_cct_s"]), (&9.0.into(), &3.0.into()));
 }
 
 #[test]
 fn compare_skips_policies_above_their_port_limit() {
-    let place = Place::new();
-    place.write("wide.txt", "4097 1\n1 0 1 0 1 4096:1.0\n");
-    let found = place.json("compare wide.txt --no-timing --format json");
-    let names: Vec<&str> = found.as_array().unwrap().iter().map(|r| r["policy"].as_str().unwrap()).collect();
+    let dir = TestDir::new();
+    dir.write("wide.txt", "4097 1\n1 0 1 0 1 4096:1.0\n");
+    let results = dir.json_of("compare wide.txt --no-timing --format json");
+    let names: Vec<&str> =
+        results.as_array().unwrap().iter().map(|r| r["policy"].as_str().unwrap()).collect();
     assert!(names.contains(&"saath") && !names.contains(&"fair"), "{names:?}");
-    assert!(place.run("compare wide.txt --policies fair").err.contains("up to 4096 ports"));
+    assert!(dir.run("compare wide.txt --policies fair").stderr.contains("up to 4096 ports"));
 }
 
 #[test]
 fn sweep_replays_all_combinations_of_values() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let line = "sweep trace.txt --policies saath,fifo --baseline fifo --vary start=1MB,10MB --vary arrival=1,2,4 \
                 --no-timing --format json";
-    let found = place.json(line);
-    let found = found.as_array().unwrap();
-    assert_eq!(found.len(), 2 * 3 * 2);
-    let last = &found[10];
+    let results = dir.json_of(line);
+    let results = results.as_array().unwrap();
+    assert_eq!(results.len(), 2 * 3 * 2);
+    let last = &results[10];
     assert_eq!((&last["vary_start"], &last["vary_arrival"]), (&"10MB".into(), &"4".into()));
     assert_eq!(last["policy"], "saath:start=10MB");
-    assert_eq!((&found[11]["policy"], &found[11]["speedup_mean"]), (&"fifo".into(), &1.0.into()));
+    assert_eq!((&results[11]["policy"], &results[11]["speedup_mean"]), (&"fifo".into(), &1.0.into()));
     // A fixed baseline without varied parameters is equal for all values.
-    let place_of =
+    let sweep_command =
         |vary: &str| format!("sweep trace.txt --policies fifo --fixed-baseline --no-timing --vary {vary}");
-    let fixed = place.json(&format!("{} --format json", place_of("arrival=1,4")));
+    let fixed = dir.json_of(&format!("{} --format json", sweep_command("arrival=1,4")));
     assert_eq!(fixed[0]["speedup_mean"], 1.0);
-    let ccts = [0, 1].map(|at| fixed[at]["p99_cct_s"].as_f64().unwrap());
+    let ccts = [0, 1].map(|index| fixed[index]["p99_cct_s"].as_f64().unwrap());
     assert!(ccts[1] > ccts[0] && fixed[1]["speedup_mean"].as_f64().unwrap() < 1.0, "{fixed}");
-    let text = place.print(&place_of("interval=0,8ms"));
+    let text = dir.stdout_of(&sweep_command("interval=0,8ms"));
     assert!(
         text.contains("a schedule every `interval`.") && text.contains("over `fifo` with nothing varied"),
         "{text}"
     );
-    let rates = place.json("sweep trace.txt --policies saath --vary port-rate=1Gbit,10Gbit --format json");
+    let rates = dir.json_of("sweep trace.txt --policies saath --vary port-rate=1Gbit,10Gbit --format json");
     assert_eq!(rates[1]["port_rate"], "10Gbit");
     assert!(rates[1]["mean_cct_s"].as_f64() < rates[0]["mean_cct_s"].as_f64());
 }
 
 #[test]
 fn explain_divides_the_cct_into_waiting_and_sending() {
-    let place = Place::new();
-    let found = place.json("explain trace.txt --policy fifo --coflow 2 --interval 0 --format json");
-    let number = |name: &str| found[name].as_f64().unwrap();
+    let dir = TestDir::new();
+    let results = dir.json_of("explain trace.txt --policy fifo --coflow 2 --interval 0 --format json");
+    let number = |name: &str| results[name].as_f64().unwrap();
     // The first coflow takes 120 ms, 20 ms of them after the second's arrival.
     assert!((number("waiting_s") - 0.02).abs() < 1e-9 && (number("full_s") - 0.008).abs() < 1e-9);
     assert!((number("cct_s") - 0.028).abs() < 1e-9 && (number("slowdown") - 3.5).abs() < 1e-6);
-    assert_eq!((&found["by_cause"][0]["port"], &found["by_cause"][0]["side"]), (&0.into(), &"send".into()));
-    assert_eq!(found["by_coflow"][0]["coflow"], 1);
-    assert_eq!(found["segments"][0]["behind"], 1);
-    let text = place.print("explain trace.txt --policy fifo --coflow 2 --interval 0");
+    assert_eq!(
+        (&results["by_cause"][0]["port"], &results["by_cause"][0]["side"]),
+        (&0.into(), &"send".into())
+    );
+    assert_eq!(results["by_coflow"][0]["coflow"], 1);
+    assert_eq!(results["segments"][0]["behind"], 1);
+    let text = dir.stdout_of("explain trace.txt --policy fifo --coflow 2 --interval 0");
     assert!(text.contains("port 0 (sending)") && text.contains("coflow 1"), "{text}");
     // The coflow arrives at 100 ms.
     assert_eq!(
-        (&found["segments"][0]["from_s"], &found["segments"][0]["since_release_s"]),
+        (&results["segments"][0]["from_s"], &results["segments"][0]["since_release_s"]),
         (&0.1.into(), &0.0.into())
     );
-    let second = &found["segments"][1];
+    let second = &results["segments"][1];
     let after = second["from_s"].as_f64().unwrap() - second["since_release_s"].as_f64().unwrap();
     assert!((after - 0.1).abs() < 1e-12, "{second}");
     assert!(text.contains("in seconds since its release:\n\n  from      to  "), "{text}");
     assert!(text.lines().any(|line| line.starts_with("0.0000  0.0200  waiting")), "{text}");
-    let csv = place.print("explain trace.txt --policy fifo --coflow 2 --format csv --all");
+    let csv = dir.stdout_of("explain trace.txt --policy fifo --coflow 2 --format csv --all");
     assert!(csv.lines().next().unwrap().ends_with(",segments,since_release_s"), "{csv}");
     assert!(
         csv.starts_with("from_s,to_s,state,pace,bytes,queue,contention,overdue,rule,cause,port,side,behind,"),
@@ -303,74 +308,74 @@ fn explain_divides_the_cct_into_waiting_and_sending() {
 
 #[test]
 fn policies_are_listed_with_their_parameters() {
-    let place = Place::new();
-    let all = place.print("policies");
-    let one = place.print("policies saath");
+    let dir = TestDir::new();
+    let all = dir.stdout_of("policies");
+    let one = dir.stdout_of("policies saath");
     assert!(all.contains("saath") && all.contains("fifo"));
     assert!(one.contains("start=10MB") && !one.contains("fifo  "), "{one}");
 }
 
 #[test]
 fn trace_check_and_describe_count_coflows_and_flows() {
-    let place = Place::new();
+    let dir = TestDir::new();
     assert_eq!(
-        place.print("trace check trace.txt"),
+        dir.stdout_of("trace check trace.txt"),
         "ok: trace.txt: coflow-benchmark format, MB = 1000000 bytes; 4 ports, 3 coflows, 7 flows, 24.00 MB, 0 events, \
          arrivals until 250.0 ms\n"
     );
-    assert!(place.print("trace check own.weir").starts_with("ok: own.weir: Weir's format"));
-    let found = place.json("trace describe trace.txt --format json");
-    assert_eq!((&found["coflows"], &found["empty_flows"]), (&3.into(), &2.into()));
-    assert_eq!(found["deviations"].as_array().unwrap().last().unwrap()["share"], 1.0);
-    assert!(place.print("trace describe trace.txt").contains("Table 1"));
-    assert_eq!(place.print("trace describe trace.txt --format csv").lines().count(), 2);
+    assert!(dir.stdout_of("trace check own.weir").starts_with("ok: own.weir: Weir's format"));
+    let results = dir.json_of("trace describe trace.txt --format json");
+    assert_eq!((&results["coflows"], &results["empty_flows"]), (&3.into(), &2.into()));
+    assert_eq!(results["deviations"].as_array().unwrap().last().unwrap()["share"], 1.0);
+    assert!(dir.stdout_of("trace describe trace.txt").contains("Table 1"));
+    assert_eq!(dir.stdout_of("trace describe trace.txt --format csv").lines().count(), 2);
 }
 
 #[test]
 fn trace_generate_is_deterministic_and_describe_reads_its_output() {
-    let place = Place::new();
-    let first = place.print("trace generate --preset small --seed 3");
-    assert_eq!(place.print("trace generate --seed 3"), first);
-    assert_ne!(place.print("trace generate --seed 4"), first);
-    place.print(
+    let dir = TestDir::new();
+    let first = dir.stdout_of("trace generate --preset small --seed 3");
+    assert_eq!(dir.stdout_of("trace generate --seed 3"), first);
+    assert_ne!(dir.stdout_of("trace generate --seed 4"), first);
+    dir.stdout_of(
         "trace generate --ports 6 --coflows 5 --mappers constant:2 --size uniform:1,3 --skew zipf:1.1 --arrival burst \
          --to weir --out made.weir",
     );
-    let found = place.json("trace describe made.weir --format json");
+    let results = dir.json_of("trace describe made.weir --format json");
     assert_eq!(
-        (&found["ports"], &found["coflows"], &found["last_arrival_s"]),
+        (&results["ports"], &results["coflows"], &results["last_arrival_s"]),
         (&6.into(), &5.into(), &0.0.into())
     );
 }
 
 #[test]
 fn trace_conversion_round_trip_is_lossless() {
-    let place = Place::new();
-    let said = place.print("trace convert trace.txt made.weir");
-    assert!(said.starts_with("wrote made.weir: ") && said.contains("(Weir's own format)"), "{said}");
-    assert_eq!(place.print("trace convert made.weir - --to coflow-benchmark"), crate::common::TRACE);
-    place.print("trace convert own.weir own2.weir --to weir --per-stage");
+    let dir = TestDir::new();
+    let stdout = dir.stdout_of("trace convert trace.txt made.weir");
+    assert!(stdout.starts_with("wrote made.weir: ") && stdout.contains("(Weir's own format)"), "{stdout}");
+    assert_eq!(dir.stdout_of("trace convert made.weir - --to coflow-benchmark"), crate::common::TRACE);
+    dir.stdout_of("trace convert own.weir own2.weir --to weir --per-stage");
     // Both coflows of the job are in one stage, so they become one coflow, which does not depend on itself.
-    assert_eq!(place.json("trace describe own2.weir --format json")["coflows"], 1);
+    assert_eq!(dir.json_of("trace describe own2.weir --format json")["coflows"], 1);
 }
 
 #[cfg(feature = "docs")]
 #[test]
 fn completions_and_man_pages_are_generated() {
-    let place = Place::new();
-    assert!(place.print("completions bash").contains("complete -F _weir"));
-    assert!(place.print("man").contains(".TH weir 1"));
-    place.print("man --out pages");
-    assert!(place.read("pages/weir-trace-generate.1").contains("preset"));
-    assert!(place.read("pages/weir-compare.1").contains("baseline"));
+    let dir = TestDir::new();
+    assert!(dir.stdout_of("completions bash").contains("complete -F _weir"));
+    assert!(dir.stdout_of("man").contains(".TH weir 1"));
+    dir.stdout_of("man --out pages");
+    assert!(dir.read("pages/weir-trace-generate.1").contains("preset"));
+    assert!(dir.read("pages/weir-compare.1").contains("baseline"));
 }
 
 #[test]
 fn empty_traces_have_no_means() {
-    let place = Place::new();
-    place.write("none.txt", "4 0\n");
-    place.write("empty.txt", "4 1\n1 0 1 0 1 1:0.0\n");
-    let found = place.json("compare none.txt --policies saath,fair --format json");
+    let dir = TestDir::new();
+    dir.write("none.txt", "4 0\n");
+    dir.write("empty.txt", "4 1\n1 0 1 0 1 1:0.0\n");
+    let results = dir.json_of("compare none.txt --policies saath,fair --format json");
     for name in [
         "mean_cct_s",
         "p50_cct_s",
@@ -384,33 +389,33 @@ fn empty_traces_have_no_means() {
         "utilisation_max",
         "schedule_mean_us",
     ] {
-        assert_eq!(found[1][name], Value::Null, "{name}");
+        assert_eq!(results[1][name], Value::Null, "{name}");
     }
-    assert_eq!((&found[1]["coflows"], &found[1]["makespan_s"]), (&0.into(), &0.0.into()));
-    let table = place.print("compare none.txt --policies saath --no-timing");
+    assert_eq!((&results[1]["coflows"], &results[1]["makespan_s"]), (&0.into(), &0.0.into()));
+    let table = dir.stdout_of("compare none.txt --policies saath --no-timing");
     assert!(table.lines().any(|line| line.split_whitespace().take(3).eq(["saath", "-", "-"])), "{table}");
     assert!(!table.contains("/bound"), "{table}");
-    assert!(place.print("sim none.txt --policy saath --no-timing").contains("\nmean CCT     -\n"));
-    let csv = place.print("sim none.txt --policy saath --format csv");
+    assert!(dir.stdout_of("sim none.txt --policy saath --no-timing").contains("\nmean CCT     -\n"));
+    let csv = dir.stdout_of("sim none.txt --policy saath --format csv");
     assert!(csv.contains("\nsaath,0,0,,,,,,0.0,,,"), "{csv}");
     // A coflow without bytes has a mean CCT, but no port utilisation and no out-of-sync flows.
-    let found = place.json("sim empty.txt --policy saath --format json");
-    assert_eq!((&found["mean_cct_s"], &found["lower_bound_mean_cct_s"]), (&0.0.into(), &0.0.into()));
-    assert_eq!((&found["utilisation_mean"], &found["out_of_sync_p90"]), (&Value::Null, &Value::Null));
+    let results = dir.json_of("sim empty.txt --policy saath --format json");
+    assert_eq!((&results["mean_cct_s"], &results["lower_bound_mean_cct_s"]), (&0.0.into(), &0.0.into()));
+    assert_eq!((&results["utilisation_mean"], &results["out_of_sync_p90"]), (&Value::Null, &Value::Null));
 }
 
 #[test]
 fn counts_of_one_are_printed_in_the_singular() {
-    let place = Place::new();
-    place.write(
+    let dir = TestDir::new();
+    dir.write(
         "one.weir",
         "weir-trace 1\nports 1\ncoflow 1\nflow 0 0 1MB\nevent 1s port=0 side=send rate=1\n",
     );
-    let checked = place.print("trace check one.weir");
+    let checked = dir.stdout_of("trace check one.weir");
     assert!(checked.contains("; 1 port, 1 coflow, 1 flow, 1.000 MB, 1 event, arrivals"), "{checked}");
-    let explained = place.print("explain one.weir --policy saath --coflow 1");
+    let explained = dir.stdout_of("explain one.weir --policy saath --coflow 1");
     assert!(explained.contains("one.weir: 1 coflow, 1 flow, 1.000 MB on 1 port ("), "{explained}");
     assert!(explained.contains("Coflow 1 under saath: 1 flow, "), "{explained}");
-    assert!(place.print("trace convert one.weir two.weir").contains(": 1 coflow, 1 flow ("));
-    assert!(place.print("trace describe one.weir").contains("1, of 1 application in all"));
+    assert!(dir.stdout_of("trace convert one.weir two.weir").contains(": 1 coflow, 1 flow ("));
+    assert!(dir.stdout_of("trace describe one.weir").contains("1, of 1 application in all"));
 }

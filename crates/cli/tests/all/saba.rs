@@ -1,19 +1,20 @@
 //! `weir saba`: profiles, weights and runs.
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 #[test]
 fn saba_profile_table_gives_weights_with_the_given_sum() {
-    let place = Place::new();
-    let text = place.print("saba profile --out table.toml");
+    let dir = TestDir::new();
+    let text = dir.stdout_of("saba profile --out table.toml");
     // Section 4.2: a slowdown of 3.4 at 25 %, and an R^2 of 0.84 at k = 1, within the residuals of the
     // calibration.
     let lr = text.lines().find(|line| line.starts_with("LR ")).unwrap();
     assert!(lr.contains(" 3.3") && lr.contains(" 0.84"), "{lr}");
-    let weights = place.print("saba weights table.toml --apps LR,PR,PR --c-saba 0.8 --format csv");
+    let weights = dir.stdout_of("saba weights table.toml --apps LR,PR,PR --c-saba 0.8 --format csv");
     let column = |name: &str| {
-        let at = weights.lines().next().unwrap().split(',').position(|head| head == name).unwrap();
-        let cells = weights.lines().skip(1).map(move |line| line.split(',').nth(at).unwrap().parse::<f64>());
+        let index = weights.lines().next().unwrap().split(',').position(|head| head == name).unwrap();
+        let cells =
+            weights.lines().skip(1).map(move |line| line.split(',').nth(index).unwrap().parse::<f64>());
         cells.collect::<Result<Vec<f64>, _>>()
     };
     let (found, sum, bound) = (column("weight").unwrap(), column("sum").unwrap(), column("bound").unwrap());
@@ -22,7 +23,7 @@ fn saba_profile_table_gives_weights_with_the_given_sum() {
     assert!(bound[0] <= sum[0]);
     let total: f64 = column("slowdown").unwrap().iter().sum();
     assert!((total - sum[0]).abs() < 1e-9, "{weights}");
-    let table = place.print("saba weights table.toml --apps LR,PR");
+    let table = dir.stdout_of("saba weights table.toml --apps LR,PR");
     assert!(
         table.contains("C_saba is 1.000")
             && table.contains("No weights of at least 0.1000 of an even share each have"),
@@ -32,49 +33,49 @@ fn saba_profile_table_gives_weights_with_the_given_sum() {
 
 #[test]
 fn saba_profile_accepts_workloads_and_degree() {
-    let place = Place::new();
-    let csv = place.print("saba profile --workload SQL,LR,SQL --degree 1 --format csv");
+    let dir = TestDir::new();
+    let csv = dir.stdout_of("saba profile --workload SQL,LR,SQL --degree 1 --format csv");
     let names: Vec<&str> = csv.lines().skip(1).map(|line| line.split(',').next().unwrap()).collect();
     assert_eq!(names, ["LR", "SQL"]);
     let json: serde_json::Value =
-        serde_json::from_str(&place.print("saba profile --workload SQL --degree 1 --format json")).unwrap();
+        serde_json::from_str(&dir.stdout_of("saba profile --workload SQL --degree 1 --format json")).unwrap();
     assert_eq!((json[0]["c2"].as_f64(), json[0]["falls"].as_bool()), (Some(0.0), Some(true)));
 }
 
 #[test]
 fn a_predicted_slowdown_below_1_is_explained() {
-    let place = Place::new();
+    let dir = TestDir::new();
     // A model of 2 - 1.1 b: slowdown 1.45 with half of the bandwidth, 0.9 with all of it.
-    place.write("t.toml", "version = 1\n[[application]]\nname = \"A\"\ncoefficients = [2, -1.1]\n");
+    dir.write("t.toml", "version = 1\n[[application]]\nname = \"A\"\ncoefficients = [2, -1.1]\n");
     let note = "A slowdown below 1 is the model's error";
-    let alone = place.print("saba weights t.toml --apps A");
+    let alone = dir.stdout_of("saba weights t.toml --apps A");
     assert!(alone.contains("0.9000") && alone.contains(note), "{alone}");
-    let shared = place.print("saba weights t.toml --apps A,A");
+    let shared = dir.stdout_of("saba weights t.toml --apps A,A");
     assert!(shared.contains("1.450") && !shared.contains(note), "{shared}");
 }
 
 #[test]
 fn rising_and_nonconvex_models_are_reported() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let app =
         |name: &str, model: &str| format!("[[application]]\nname = \"{name}\"\ncoefficients = [{model}]\n");
     let table = ["version = 1\n".to_owned(), app("A", "3, -2"), app("B", "2, -2, 1.5"), app("C", "2, 0, -1")];
-    place.write("t.toml", &table.concat());
+    dir.write("t.toml", &table.concat());
     // The note lists each application of the port once.
-    let text = place.print("saba weights t.toml --apps A,B,C,B");
-    let note = |name: &str, what: &str| {
-        format!("application `{name}`: from none to all of the bandwidth the model {what}\n")
+    let text = dir.stdout_of("saba weights t.toml --apps A,B,C,B");
+    let note = |name: &str, problem: &str| {
+        format!("application `{name}`: from none to all of the bandwidth the model {problem}\n")
     };
     let (b, c) = (note("B", "rises somewhere"), note("C", "is not convex"));
     assert!(text.contains(&(b.clone() + &c)) && text.matches("application `").count() == 2, "{text}");
-    let alone = place.print("saba weights t.toml --apps A");
+    let alone = dir.stdout_of("saba weights t.toml --apps A");
     assert!(!alone.contains("application `"), "{alone}");
 }
 
 #[test]
 fn invalid_saba_options_are_exit_2() {
-    let place = Place::new();
-    place.print("saba profile --workload LR --out table.toml");
+    let dir = TestDir::new();
+    dir.stdout_of("saba profile --workload LR --out table.toml");
     let cases = [
         (
             "saba weights table.toml --apps LR --out table.toml",
@@ -89,21 +90,21 @@ fn invalid_saba_options_are_exit_2() {
         ("reproduce saba --setups 0", "0"),
     ];
     for (command, message) in cases {
-        let ran = place.run(command);
-        assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{command}");
-        assert!(ran.err.contains(message), "{command}: {}", ran.err);
+        let ran = dir.run(command);
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{command}");
+        assert!(ran.stderr.contains(message), "{command}: {}", ran.stderr);
     }
-    assert!(!place.files().contains(&"other.toml".to_owned()));
+    assert!(!dir.files().contains(&"other.toml".to_owned()));
 }
 
 #[test]
 fn saba_page_has_every_section_and_published_figure() {
-    let place = Place::new();
+    let dir = TestDir::new();
     assert_eq!(
-        place.print("reproduce saba --setups 1 --seed 5 --quiet --no-timing --jobs 3 --out made.md"),
+        dir.stdout_of("reproduce saba --setups 1 --seed 5 --quiet --no-timing --jobs 3 --out made.md"),
         ""
     );
-    let text = place.read("made.md");
+    let text = dir.read("made.md");
     let sections = [
         "# Saba, published and measured",
         "## Summary",
@@ -116,14 +117,14 @@ fn saba_page_has_every_section_and_published_figure() {
     ];
     let mut from = 0;
     for section in sections {
-        let at = text[from..].find(section).unwrap_or_else(|| panic!("no {section} after byte {from}"));
-        from += at + 1;
+        let index = text[from..].find(section).unwrap_or_else(|| panic!("no {section} after byte {from}"));
+        from += index + 1;
     }
     let mut columns = 0;
     for line in text.lines() {
-        let here = if line.starts_with('|') { line.matches('|').count() } else { 0 };
-        assert!(here == 0 || columns == 0 || here == columns, "{line}");
-        columns = here;
+        let line_columns = if line.starts_with('|') { line.matches('|').count() } else { 0 };
+        assert!(line_columns == 0 || columns == 0 || line_columns == columns, "{line}");
+        columns = line_columns;
     }
     for wrong in ["NaN", "| inf", "\n\n\n", "## Timings"] {
         assert!(!text.contains(wrong), "{wrong:?}");
@@ -135,52 +136,53 @@ fn saba_page_has_every_section_and_published_figure() {
 
 #[test]
 fn saba_run_reports_every_job_for_every_sharing() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/saba-jobs.toml");
-    let table = place.print(&format!("saba run {example} --jobs 2 --quiet"));
+    let table = dir.stdout_of(&format!("saba run {example} --jobs 2 --quiet"));
     assert!(table.contains("5 jobs on 16 hosts; they cross 48 links, 7 of which differ"), "{table}");
-    let csv = place.print(&format!("saba run {example} --quiet --format csv --sharing saba,fair,homa"));
+    let csv = dir.stdout_of(&format!("saba run {example} --quiet --format csv --sharing saba,fair,homa"));
     let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
     assert_eq!(
         lines[0].join(","),
         "sharing,job,workload,servers,start_s,end_s,time_s,alone_s,slowdown,speedup"
     );
     assert_eq!(lines.len(), 1 + 3 * 5);
-    let of = |line: &[&str], column: usize| line[column].parse::<f64>().unwrap();
-    for (line, way) in lines[1..].iter().zip(["fair", "saba", "homa"].iter().flat_map(|way| [way; 5])) {
-        assert_eq!(&line[0], way, "the baseline comes first, then the others as they were asked for");
-        let (start, end, time, alone) = (of(line, 4), of(line, 5), of(line, 6), of(line, 7));
+    let number_at = |line: &[&str], column: usize| line[column].parse::<f64>().unwrap();
+    for (line, sharing) in lines[1..].iter().zip(["fair", "saba", "homa"].iter().flat_map(|way| [way; 5])) {
+        assert_eq!(&line[0], sharing, "the baseline comes first, then the others as they were asked for");
+        let (start, end, time, alone) =
+            (number_at(line, 4), number_at(line, 5), number_at(line, 6), number_at(line, 7));
         assert!((end - start - time).abs() < 1e-9 && alone > 0.0, "{line:?}");
-        assert!((of(line, 8) - time / alone).abs() < 1e-9 && time >= alone * (1.0 - 1e-9), "{line:?}");
+        assert!((number_at(line, 8) - time / alone).abs() < 1e-9 && time >= alone * (1.0 - 1e-9), "{line:?}");
     }
-    assert!(lines[1..6].iter().all(|line| of(line, 9) == 1.0), "the baseline over itself");
+    assert!(lines[1..6].iter().all(|line| number_at(line, 9) == 1.0), "the baseline over itself");
     let json: serde_json::Value = serde_json::from_str(
-        &place.print(&format!("saba run {example} --quiet --format json --sharing saba --baseline saba")),
+        &dir.stdout_of(&format!("saba run {example} --quiet --format json --sharing saba --baseline saba")),
     )
     .unwrap();
     assert_eq!((json.as_array().unwrap().len(), &json[3]["job"]), (5, &"nightly".into()));
     // A second run with another number of threads prints the same bytes.
-    assert_eq!(place.print(&format!("saba run {example} --quiet")), table);
+    assert_eq!(dir.stdout_of(&format!("saba run {example} --quiet")), table);
 }
 
 #[test]
 fn noncompliant_job_requires_c_saba_below_1() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let job = |compliant: bool| {
         format!("[[job]]\nworkload = \"own\"\nservers = \"*\"\nmodel = \"LR\"\ncompliant = {compliant}\n")
             .replace("model = \"LR\"\ncompliant = false", "compliant = false")
     };
     let head = "weir-jobs = 1\nfabric = { kind = \"big-switch\", hosts = 2, rate = \"8Gbit\" }\n\
                 [workload.own]\nstages = [{ bytes = \"10GB\" }]\n";
-    place.write("jobs.toml", &format!("{head}{}{}", job(true), job(false)));
-    let refused = place.run("saba run jobs.toml --quiet");
+    dir.write("jobs.toml", &format!("{head}{}{}", job(true), job(false)));
+    let refused = dir.run("saba run jobs.toml --quiet");
     assert_eq!(refused.code, Some(2));
-    let refused = refused.err;
+    let refused = refused.stderr;
     assert!(refused.contains("job `own-2` does not comply, and --c-saba is 1"), "{refused}");
-    assert!(place.print("saba run jobs.toml --quiet --sharing fair").contains("own-2"));
+    assert!(dir.stdout_of("saba run jobs.toml --quiet --sharing fair").contains("own-2"));
     // Saba has 0.8 of 1 GB/s, so the compliant job takes 12.5 s. The other job has sent 2.5 of its 10 GB by
     // then, and needs 7.5 s for the rest.
-    let csv = place.print("saba run jobs.toml --quiet --sharing saba --c-saba 0.8 --format csv");
+    let csv = dir.stdout_of("saba run jobs.toml --quiet --sharing saba --c-saba 0.8 --format csv");
     let ends: Vec<f64> =
         csv.lines().skip(3).map(|line| line.split(',').nth(5).unwrap().parse().unwrap()).collect();
     assert!((ends[0] - 12.5).abs() < 1e-6 && (ends[1] - 20.0).abs() < 1e-6, "{csv}");
@@ -188,19 +190,19 @@ fn noncompliant_job_requires_c_saba_below_1() {
 
 #[test]
 fn saba_jobs_on_disjoint_links_have_no_slowdown() {
-    let place = Place::new();
+    let dir = TestDir::new();
     // The two jobs share no link, so neither slows the other down with any hash.
     let head = "weir-jobs = 1\nfabric = { kind = \"leaf-spine\", spines = 2, leaves = 4, hosts = 2, rate = \"8Gbit\", oversubscription = 4.0 }\n\
                 [workload.own]\nstages = [{ bytes = \"1GB\" }]\n";
     let job = |hosts: &str| format!("[[job]]\nworkload = \"own\"\nservers = [{hosts}]\n");
     let jobs = [job("\"h0\", \"h1\", \"h2\", \"h3\""), job("\"h4\", \"h5\", \"h6\", \"h7\"")].concat();
-    place.write("jobs.toml", &format!("{head}{jobs}"));
+    dir.write("jobs.toml", &format!("{head}{jobs}"));
     let mut differ = false;
     for seed in 0..8 {
         let csv =
-            place.print(&format!("saba run jobs.toml --quiet --sharing fair --hash {seed} --format csv"));
-        let column = |at: usize| -> Vec<f64> {
-            csv.lines().skip(1).map(|line| line.split(',').nth(at).unwrap().parse().unwrap()).collect()
+            dir.stdout_of(&format!("saba run jobs.toml --quiet --sharing fair --hash {seed} --format csv"));
+        let column = |index: usize| -> Vec<f64> {
+            csv.lines().skip(1).map(|line| line.split(',').nth(index).unwrap().parse().unwrap()).collect()
         };
         assert!(column(8).iter().all(|slowdown| (slowdown - 1.0).abs() < 1e-9), "{csv}");
         differ |= (column(7)[0] - column(7)[1]).abs() > 1e-9;
@@ -210,25 +212,25 @@ fn saba_jobs_on_disjoint_links_have_no_slowdown() {
 
 #[test]
 fn output_to_an_input_file_is_refused() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let fabric = "weir-fabric = 1\nkind = \"big-switch\"\nhosts = 2\nrate = \"1Gbit\"\n";
-    place.write("fabric.toml", fabric);
-    place.write("table.toml", "version = 1\n[[application]]\nname = \"LR\"\ncoefficients = [3, -2]\n");
-    place.write(
+    dir.write("fabric.toml", fabric);
+    dir.write("table.toml", "version = 1\n[[application]]\nname = \"LR\"\ncoefficients = [3, -2]\n");
+    dir.write(
         "jobs.toml",
         "weir-jobs = 1\nfabric = \"fabric.toml\"\nsensitivity = \"table.toml\"\n[[job]]\nworkload = \"LR\"\nservers = \"*\"\n",
     );
-    place.write(
+    dir.write(
         "scenario.toml",
         "weir-scenario = 1\nend = \"1s\"\nfabric = \"./fabric.toml\"\n[[service]]\nname = \"a\"\nweight = 1\n\
          [[demand]]\nservice = \"a\"\nfrom = \"h0\"\nto = \"h1\"\nsending = \"elastic\"\n",
     );
-    place.write(
+    dir.write(
         "tree.toml",
         "weir-tree = 1\n[default]\napplications = \"saba\"\nsensitivity = \"table.toml\"\n",
     );
-    place.write("t.weir", "weir-trace 1\nports 2\ncoflow 1 application=LR\nflow 0 1 1MB\n");
-    let before = place.files();
+    dir.write("t.weir", "weir-trace 1\nports 2\ncoflow 1 application=LR\nflow 0 1 1MB\n");
+    let before = dir.files();
     for line in [
         "saba run jobs.toml --quiet --out table.toml",
         "saba run jobs.toml --quiet --out fabric.toml",
@@ -239,18 +241,18 @@ fn output_to_an_input_file_is_refused() {
         "compare t.weir --policies fair --baseline tree:tree.toml --quiet --out table.toml",
         "sweep t.weir --policies fair,tree:tree.toml --vary interval=0,8ms --quiet --out table.toml",
     ] {
-        let ran = place.run(line);
+        let ran = dir.run(line);
         assert_eq!(ran.code, Some(2), "{line}: {ran:?}");
-        assert!(ran.err.contains("expected another file than that of"), "{line}: {}", ran.err);
+        assert!(ran.stderr.contains("expected another file than that of"), "{line}: {}", ran.stderr);
     }
-    assert_eq!(place.files(), before);
-    assert_eq!(place.read("fabric.toml"), fabric);
+    assert_eq!(dir.files(), before);
+    assert_eq!(dir.read("fabric.toml"), fabric);
     // With another output file, the same commands succeed.
     for line in [
         "saba run jobs.toml --quiet --out out.txt",
         "share scenario.toml --quiet --out out.txt",
         "sim t.weir --policy tree:tree.toml --quiet --out out.txt",
     ] {
-        assert_eq!(place.print(line), "", "{line}");
+        assert_eq!(dir.stdout_of(line), "", "{line}");
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::common::serving::{Serving, weir};
+use crate::common::serving::{CoordinatorProcess, run_weir};
 use serde_json::Value;
 
 const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"netshare\"\n\
@@ -19,20 +19,20 @@ fn coordinator_answers_ctl_stops_on_sigterm_and_keeps_its_state() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("serve.toml");
     fs::write(&config, CONFIG).unwrap();
-    let mut serving = Serving::start(&config);
-    let (code, text) = serving.ctl(&["hosts"]);
+    let mut coordinator_process = CoordinatorProcess::start(&config);
+    let (code, text) = coordinator_process.ctl(&["hosts"]);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.lines().nth(2).unwrap().starts_with("a     false    -"), "{text}");
-    assert_eq!(serving.ctl(&["policy", "get"]), (Some(0), "netshare\n".to_owned()));
-    assert_eq!(serving.ctl(&["weight", "ads", "3"]), (Some(0), String::new()));
-    let (_, text) = serving.ctl(&["services", "--format", "csv"]);
+    assert_eq!(coordinator_process.ctl(&["policy", "get"]), (Some(0), "netshare\n".to_owned()));
+    assert_eq!(coordinator_process.ctl(&["weight", "ads", "3"]), (Some(0), String::new()));
+    let (_, text) = coordinator_process.ctl(&["services", "--format", "csv"]);
     assert_eq!(text, "name,weight,excess,weights_used,applications\nads,3.0,,true,default sort\n");
-    assert_eq!(serving.ctl(&["policy", "set", "saath:d=4"]), (Some(0), String::new()));
-    assert_eq!(serving.ctl(&["policy", "get"]).1, "saath:d=4\n");
-    let (code, text) = serving.ctl(&["policy", "set", "none"]);
+    assert_eq!(coordinator_process.ctl(&["policy", "set", "saath:d=4"]), (Some(0), String::new()));
+    assert_eq!(coordinator_process.ctl(&["policy", "get"]).1, "saath:d=4\n");
+    let (code, text) = coordinator_process.ctl(&["policy", "set", "none"]);
     assert_eq!(code, Some(1));
     assert!(text.contains("422") && text.contains("`none`"), "{text}");
-    let mut socket = TcpStream::connect(&serving.api).unwrap();
+    let mut socket = TcpStream::connect(&coordinator_process.api_address).unwrap();
     let body = r#"{"service": "ads", "flows": [{"from": "a", "to": "b"}]}"#;
     let head = format!("PUT /v1/coflows/c1 HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
     socket.write_all(head.as_bytes()).unwrap();
@@ -40,20 +40,24 @@ fn coordinator_answers_ctl_stops_on_sigterm_and_keeps_its_state() {
     let mut line = String::new();
     BufReader::new(socket).read_line(&mut line).unwrap();
     assert_eq!(line.trim(), "HTTP/1.1 200 OK");
-    let (_, text) = serving.ctl(&["coflows", "--format", "json"]);
+    let (_, text) = coordinator_process.ctl(&["coflows", "--format", "json"]);
     let coflows: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&coflows[0]["id"], &coflows[0]["flows"]), (&"c1".into(), &1.into()));
-    assert_eq!(serving.ctl(&["allocation", "--format", "json"]).1.trim(), "[]");
+    assert_eq!(coordinator_process.ctl(&["allocation", "--format", "json"]).1.trim(), "[]");
     // Sends SIGTERM with `kill(1)`.
-    let asked = Command::new("kill").arg(serving.child.id().to_string()).status().unwrap();
-    assert!(asked.success());
-    let began = Instant::now();
-    let status = serving.child.wait().unwrap();
-    assert!(status.success() && began.elapsed() < Duration::from_secs(8), "{status} {:?}", began.elapsed());
-    let last = serving.log.by_ref().lines().map_while(Result::ok).last().unwrap();
+    let kill_status = Command::new("kill").arg(coordinator_process.child.id().to_string()).status().unwrap();
+    assert!(kill_status.success());
+    let start_time = Instant::now();
+    let status = coordinator_process.child.wait().unwrap();
+    assert!(
+        status.success() && start_time.elapsed() < Duration::from_secs(8),
+        "{status} {:?}",
+        start_time.elapsed()
+    );
+    let last = coordinator_process.log.by_ref().lines().map_while(Result::ok).last().unwrap();
     assert!(last.contains("stopped"), "{last}");
     // The next coordinator reads the policy and the coflow from the store.
-    let again = Serving::start(&config);
+    let again = CoordinatorProcess::start(&config);
     assert_eq!(again.ctl(&["policy", "get"]).1, "saath:d=4\n");
     assert!(again.ctl(&["coflows"]).1.contains("c1"));
 }
@@ -61,34 +65,34 @@ fn coordinator_answers_ctl_stops_on_sigterm_and_keeps_its_state() {
 #[test]
 fn serve_check_accepts_the_example_and_names_wrong_keys() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/serve.toml");
-    let output = weir(&["serve", "--check", example.to_str().unwrap()]);
+    let output = run_weir(&["serve", "--check", example.to_str().unwrap()]);
     assert!(output.status.success());
     assert!(String::from_utf8_lossy(&output.stdout).contains("host      node-1: 10Gbit"));
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("serve.toml");
     fs::write(&config, CONFIG.replace("[host]", "[hosts]")).unwrap();
     for option in ["--check", "--config"] {
-        let output = weir(&["serve", option, config.to_str().unwrap()]);
+        let output = run_weir(&["serve", option, config.to_str().unwrap()]);
         assert_eq!(output.status.code(), Some(2));
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(said.contains("serve.toml:7: field `key`: `hosts`: expected one of"), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(stderr.contains("serve.toml:7: field `key`: `hosts`: expected one of"), "{stderr}");
     }
     // The client refuses to send plain text to another host.
-    let output = weir(&["ctl", "hosts", "--coordinator", "192.0.2.1:7701"]);
+    let output = run_weir(&["ctl", "hosts", "--coordinator", "192.0.2.1:7701"]);
     assert_eq!(output.status.code(), Some(2));
 }
 
 /// Waits up to 20 s for a condition.
-fn await_condition(what: &str, is_met: impl Fn() -> bool) {
-    let began = Instant::now();
+fn wait_for_condition(description: &str, is_met: impl Fn() -> bool) {
+    let start_time = Instant::now();
     while !is_met() {
-        assert!(began.elapsed() < Duration::from_secs(20), "after 20 s: {what}");
+        assert!(start_time.elapsed() < Duration::from_secs(20), "after 20 s: {description}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
 /// Registers a coflow, and returns whether the coordinator answered 200.
-fn register(api: &str, id: &str) -> bool {
+fn register_coflow(api: &str, id: &str) -> bool {
     let body = r#"{"service": "ads", "flows": [{"from": "a", "to": "b"}]}"#;
     let Ok(mut socket) = TcpStream::connect(api) else { return false };
     let head = format!("PUT /v1/coflows/{id} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n");
@@ -100,8 +104,8 @@ fn register(api: &str, id: &str) -> bool {
 }
 
 /// The numbers of the coflows `c0`, `c1` and so on that a coordinator has.
-fn coflows(serving: &Serving) -> Vec<u32> {
-    let (_, text) = serving.ctl(&["coflows", "--format", "json"]);
+fn coflow_numbers(coordinator_process: &CoordinatorProcess) -> Vec<u32> {
+    let (_, text) = coordinator_process.ctl(&["coflows", "--format", "json"]);
     let list: Value = serde_json::from_str(&text).unwrap();
     let number = |coflow: &Value| coflow["id"].as_str().unwrap()[1..].parse().unwrap();
     let mut numbers: Vec<u32> = list.as_array().unwrap().iter().map(number).collect();
@@ -114,13 +118,13 @@ fn backup_under_writes_has_a_prefix_of_the_registrations() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("serve.toml");
     fs::write(&config, CONFIG).unwrap();
-    let serving = Serving::start(&config);
-    let (stop, api) = (std::sync::atomic::AtomicBool::new(false), serving.api.clone());
+    let coordinator_process = CoordinatorProcess::start(&config);
+    let (stop, api) = (std::sync::atomic::AtomicBool::new(false), coordinator_process.api_address.clone());
     let backups: Vec<_> = (0..5).map(|n| folder.path().join(format!("backup-{n}.redb"))).collect();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for n in 0.. {
-                assert!(register(&api, &format!("c{n}")));
+                assert!(register_coflow(&api, &format!("c{n}")));
                 if stop.load(std::sync::atomic::Ordering::Relaxed) {
                     break;
                 }
@@ -128,7 +132,7 @@ fn backup_under_writes_has_a_prefix_of_the_registrations() {
         });
         for backup in &backups {
             std::thread::sleep(Duration::from_millis(100));
-            let (code, text) = serving.ctl(&["backup", backup.to_str().unwrap()]);
+            let (code, text) = coordinator_process.ctl(&["backup", backup.to_str().unwrap()]);
             assert_eq!(code, Some(0), "{text}");
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -136,33 +140,34 @@ fn backup_under_writes_has_a_prefix_of_the_registrations() {
     // A backup does not replace an existing file, unless the operator passes --replace.
     let first = backups[0].to_str().unwrap();
     let before = fs::read(first).unwrap();
-    let (code, text) = serving.ctl(&["backup", first]);
+    let (code, text) = coordinator_process.ctl(&["backup", first]);
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("backup-0.redb: the file exists; expected a new file; help: "), "{text}");
     assert!(fs::read(first).unwrap() == before);
     let last = folder.path().join("last.redb");
     fs::copy(first, &last).unwrap();
-    let (code, text) = serving.ctl(&["backup", last.to_str().unwrap(), "--replace", "--format", "json"]);
+    let (code, text) =
+        coordinator_process.ctl(&["backup", last.to_str().unwrap(), "--replace", "--format", "json"]);
     assert_eq!(code, Some(0), "{text}");
-    let all = coflows(&serving);
+    let all = coflow_numbers(&coordinator_process);
     let shown: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(shown[0]["coflows"], all.len());
-    drop(serving);
+    drop(coordinator_process);
     let mut counts = Vec::new();
     for backup in backups.iter().chain([&last]) {
         use std::os::unix::fs::PermissionsExt;
         assert_eq!(fs::metadata(backup).unwrap().permissions().mode() & 0o777, 0o600);
-        let checked = weir(&["serve", "--check-store", backup.to_str().unwrap()]);
+        let checked = run_weir(&["serve", "--check-store", backup.to_str().unwrap()]);
         assert_eq!(checked.status.code(), Some(0), "{}", String::from_utf8_lossy(&checked.stderr));
         fs::rename(backup, folder.path().join("weir.redb")).unwrap();
-        let found = coflows(&Serving::start(&config));
+        let found = coflow_numbers(&CoordinatorProcess::start(&config));
         // Each coflow was registered after the answer about the one before.
         assert_eq!(found, (0..found.len() as u32).collect::<Vec<_>>());
         counts.push(found.len());
     }
     assert!(counts.is_sorted() && counts.last() == Some(&all.len()), "{counts:?} of {}", all.len());
-    let hidden = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
-    assert_eq!(hidden.filter(|name| name.to_string_lossy().starts_with(".weir-")).count(), 0);
+    let file_names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(file_names.filter(|name| name.to_string_lossy().starts_with(".weir-")).count(), 0);
 }
 
 #[test]
@@ -170,8 +175,8 @@ fn damaged_store_is_refused_and_its_backup_replaces_it() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("serve.toml");
     // The agent reconnects to the same address.
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let agents = free();
+    let free_address = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let agents = free_address();
     let text = CONFIG.replace("agents = \"127.0.0.1:0\"", &format!("agents = \"{agents}\""));
     // A lease that a busy machine does not exceed.
     fs::write(&config, text.replace("[listen]", "lease = \"20s\"\n[listen]")).unwrap();
@@ -184,25 +189,29 @@ fn damaged_store_is_refused_and_its_backup_replaces_it() {
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    let accepts_orders = |serving: &Serving| serving.hosts()[0]["applied"].as_u64().unwrap() > 0;
-    let serving = Serving::start(&config);
-    assert!(register(&serving.api, "c0"));
-    await_condition("the agent accepts orders", || accepts_orders(&serving));
-    let (code, text) = serving.ctl(&["backup", backup.to_str().unwrap()]);
+    let accepts_orders = |coordinator_process: &CoordinatorProcess| {
+        coordinator_process.hosts()[0]["applied"].as_u64().unwrap() > 0
+    };
+    let coordinator_process = CoordinatorProcess::start(&config);
+    assert!(register_coflow(&coordinator_process.api_address, "c0"));
+    wait_for_condition("the agent accepts orders", || accepts_orders(&coordinator_process));
+    let (code, text) = coordinator_process.ctl(&["backup", backup.to_str().unwrap()]);
     assert_eq!(code, Some(0), "{text}");
-    drop(serving);
+    drop(coordinator_process);
     // Later coordinators have higher epochs than the backup.
     for n in 1..=3 {
-        let serving = Serving::start(&config);
-        assert!(register(&serving.api, &format!("c{n}")));
-        await_condition("the agent accepts orders of a successor", || accepts_orders(&serving));
+        let coordinator_process = CoordinatorProcess::start(&config);
+        assert!(register_coflow(&coordinator_process.api_address, &format!("c{n}")));
+        wait_for_condition("the agent accepts orders of a successor", || {
+            accepts_orders(&coordinator_process)
+        });
     }
     // All but the header: pages that are in use are among them.
     let mut bytes = fs::read(&store).unwrap();
     bytes.iter_mut().skip(4096).step_by(512).for_each(|byte| *byte ^= 0x20);
     fs::write(&store, &bytes).unwrap();
     for option in [["--config", config.to_str().unwrap()], ["--check-store", store.to_str().unwrap()]] {
-        let output = weir(&["serve", option[0], option[1]]);
+        let output = run_weir(&["serve", option[0], option[1]]);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{option:?}: {text}");
         for part in
@@ -214,18 +223,21 @@ fn damaged_store_is_refused_and_its_backup_replaces_it() {
         assert!(fs::read(&store).unwrap() == bytes, "{option:?} changed the file");
     }
     let absent = folder.path().join("absent.redb");
-    assert_eq!(weir(&["serve", "--check-store", absent.to_str().unwrap()]).status.code(), Some(1));
+    assert_eq!(run_weir(&["serve", "--check-store", absent.to_str().unwrap()]).status.code(), Some(1));
     assert!(!absent.exists());
     fs::rename(&backup, &store).unwrap();
-    let serving = Serving::start(&config);
-    assert_eq!(coflows(&serving), [0]);
-    await_condition("the agent accepts orders after the restore", || accepts_orders(&serving));
-    drop(serving);
+    let coordinator_process = CoordinatorProcess::start(&config);
+    assert_eq!(coflow_numbers(&coordinator_process), [0]);
+    wait_for_condition("the agent accepts orders after the restore", || accepts_orders(&coordinator_process));
+    drop(coordinator_process);
     // Without a backup: an empty store, and frameworks register again.
     fs::remove_file(&store).unwrap();
-    let serving = Serving::start(&config);
-    assert!(coflows(&serving).is_empty() && register(&serving.api, "c0"));
-    await_condition("the agent accepts orders after the loss", || accepts_orders(&serving));
+    let coordinator_process = CoordinatorProcess::start(&config);
+    assert!(
+        coflow_numbers(&coordinator_process).is_empty()
+            && register_coflow(&coordinator_process.api_address, "c0")
+    );
+    wait_for_condition("the agent accepts orders after the loss", || accepts_orders(&coordinator_process));
     agent.kill().unwrap();
     agent.wait().unwrap();
 }

@@ -1,32 +1,32 @@
 //! Policy trees, services and applications on the command line.
 
-use crate::common::Place;
+use crate::common::TestDir;
 
-const MADE: &str = "trace generate --services 2 --applications 2 --seed 7 --out shared.weir";
+const GENERATE_TRACE: &str = "trace generate --services 2 --applications 2 --seed 7 --out shared.weir";
 
 /// A folder with the example files.
-fn with_examples() -> Place {
-    let place = Place::new();
+fn test_dir_with_examples() -> TestDir {
+    let dir = TestDir::new();
     let examples = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"));
     for name in ["tree.toml", "tree-sensitivity.toml"] {
-        place.write(name, &std::fs::read_to_string(examples.join(name)).unwrap());
+        dir.write(name, &std::fs::read_to_string(examples.join(name)).unwrap());
     }
-    place
+    dir
 }
 
 #[test]
 fn policy_tree_page_shows_the_current_table() {
-    let place = with_examples();
-    place.print(MADE);
-    std::fs::create_dir(place.path("examples")).unwrap();
+    let dir = test_dir_with_examples();
+    dir.stdout_of(GENERATE_TRACE);
+    std::fs::create_dir(dir.path("examples")).unwrap();
     for name in ["tree.toml", "tree-sensitivity.toml"] {
-        std::fs::rename(place.path(name), place.path("examples").join(name)).unwrap();
+        std::fs::rename(dir.path(name), dir.path("examples").join(name)).unwrap();
     }
     let command = "compare shared.weir --policies fair,saath,netshare,saba,tree:examples/tree.toml";
     let page =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/policy-tree.md")).unwrap();
-    assert!(page.contains(&format!("    weir {MADE}\n    weir {command}\n")));
-    let text = place.print(&format!("{command} --no-timing --quiet"));
+    assert!(page.contains(&format!("    weir {GENERATE_TRACE}\n    weir {command}\n")));
+    let text = dir.stdout_of(&format!("{command} --no-timing --quiet"));
     let table =
         text.lines().skip_while(|line| !line.starts_with("policy ")).take_while(|line| !line.is_empty());
     let mut lines = 0;
@@ -42,35 +42,34 @@ fn policy_tree_page_shows_the_current_table() {
 
 #[test]
 fn per_coflow_csv_of_a_tree_has_the_usual_columns() {
-    let place = with_examples();
-    place.print(MADE);
-    place.print("compare shared.weir --policies netshare,tree:tree.toml --per-coflow ccts.csv --quiet");
-    let ccts = place.read("ccts.csv");
+    let dir = test_dir_with_examples();
+    dir.stdout_of(GENERATE_TRACE);
+    dir.stdout_of("compare shared.weir --policies netshare,tree:tree.toml --per-coflow ccts.csv --quiet");
+    let ccts = dir.read("ccts.csv");
     assert_eq!(ccts.lines().next(), Some("policy,coflow,arrival_s,width,bytes,cct_s"));
     assert_eq!(ccts.lines().filter(|line| line.starts_with("tree:tree.toml,")).count(), 200);
     assert!(
-        place
-            .print("explain shared.weir --policy tree:tree.toml --coflow 5 -q")
+        dir.stdout_of("explain shared.weir --policy tree:tree.toml --coflow 5 -q")
             .contains("under tree:tree.toml")
     );
 }
 
 #[test]
 fn compare_adds_netshare_and_saba_only_for_traces_with_services() {
-    let place = Place::new();
-    let text = place.print("compare trace.txt --quiet");
+    let dir = TestDir::new();
+    let text = dir.stdout_of("compare trace.txt --quiet");
     assert!(text.contains("saath") && !text.contains("netshare"));
-    place.print(MADE);
-    let text = place.print("compare shared.weir --quiet --interval 80ms --no-timing");
+    dir.stdout_of(GENERATE_TRACE);
+    let text = dir.stdout_of("compare shared.weir --quiet --interval 80ms --no-timing");
     assert!(text.contains("\nnetshare ") && text.contains("\nsaba "));
 }
 
 #[test]
 fn invalid_tree_policies_name_the_file_and_field() {
-    let place = with_examples();
-    place.print(MADE);
-    place.write("bad.toml", "weir-tree = 1\n[service.a]\npolicy = \"aalo\"\n");
-    place.write("some.toml", "weir-tree = 1\n[service.service-1]\n");
+    let dir = test_dir_with_examples();
+    dir.stdout_of(GENERATE_TRACE);
+    dir.write("bad.toml", "weir-tree = 1\n[service.a]\npolicy = \"aalo\"\n");
+    dir.write("some.toml", "weir-tree = 1\n[service.service-1]\n");
     for (policy, part) in [
         ("tree", "expected `tree:FILE`"),
         ("tree:-", "expected `tree:FILE`"),
@@ -84,19 +83,19 @@ fn invalid_tree_policies_name_the_file_and_field() {
         ("netshare:weights=1/nan", "numbers from 1e-9 to 1e9"),
         ("saba:slowdown=0.5", "numbers of 1 to 1e6"),
     ] {
-        let error = place.error(&format!("sim shared.weir --policy {policy} --quiet"), 2);
+        let error = dir.stderr_of(&format!("sim shared.weir --policy {policy} --quiet"), 2);
         assert!(error.contains(part), "{policy}: {error}");
     }
 }
 
 #[test]
 fn trace_describe_counts_generated_services() {
-    let place = Place::new();
-    place.print(MADE);
-    assert!(place.print("trace describe shared.weir").contains("2, of 4 applications in all"));
-    assert!(place.error("trace generate --services 0", 2).contains("`services`: `0`"));
+    let dir = TestDir::new();
+    dir.stdout_of(GENERATE_TRACE);
+    assert!(dir.stdout_of("trace describe shared.weir").contains("2, of 4 applications in all"));
+    assert!(dir.stderr_of("trace generate --services 0", 2).contains("`services`: `0`"));
     for (line, coflow) in [("trace generate --services 2", 1), ("trace convert shared.weir made.txt", 1)] {
-        let error = place.error(line, 1);
+        let error = dir.stderr_of(line, 1);
         let words =
             format!("coflow {coflow} cannot be written in this format: it has a service or an application");
         assert!(error.contains(&words) && error.contains("expected --to weir"), "{error}");
@@ -105,34 +104,33 @@ fn trace_describe_counts_generated_services() {
 
 #[test]
 fn tree_without_the_traces_services_is_refused_before_replay() {
-    let place = with_examples();
-    place.write("some.toml", "weir-tree = 1\n[service.a]\n");
+    let dir = test_dir_with_examples();
+    dir.write("some.toml", "weir-tree = 1\n[service.a]\n");
     // The replay of `saath` would come first, and fail with code 1.
-    place.write(
+    dir.write(
         "dead.weir",
         "weir-trace 1\nports 2\ncoflow 6\nflow 0 1 1MB\nevent 0s port=0 side=send rate=0\n",
     );
-    assert!(place.error("compare dead.weir --policies saath -q", 1).contains("nothing moves"));
-    let error = place.error("compare dead.weir --policies saath,tree:some.toml -q", 2);
+    assert!(dir.stderr_of("compare dead.weir --policies saath -q", 1).contains("nothing moves"));
+    let error = dir.stderr_of("compare dead.weir --policies saath,tree:some.toml -q", 2);
     assert!(error.contains("some.toml:2: field `service`: `default`: expected"), "{error}");
-    let explained = place.error("explain dead.weir --policy tree:some.toml --coflow 6 -q", 2);
+    let explained = dir.stderr_of("explain dead.weir --policy tree:some.toml --coflow 6 -q", 2);
     assert_eq!(explained, error);
 }
 
 #[test]
 fn policies_tree_prints_an_example_that_sim_accepts() {
-    let place = with_examples();
-    assert!(place.print("policies").contains("tree:FILE"));
-    let text = place.print("policies tree");
+    let dir = test_dir_with_examples();
+    assert!(dir.stdout_of("policies").contains("tree:FILE"));
+    let text = dir.stdout_of("policies tree");
     assert!(text.starts_with("tree:FILE  services, their applications and a policy for each"), "{text}");
-    assert_eq!(place.print("policies tree:tree.toml"), text);
+    assert_eq!(dir.stdout_of("policies tree:tree.toml"), text);
     let example: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("  ")).collect();
-    place.write("shown.toml", &example.join("\n"));
-    place.print("sim trace.txt --policy tree:shown.toml");
-    assert_eq!(place.json("policies tree --format json")[0]["policy"], "tree:FILE");
+    dir.write("shown.toml", &example.join("\n"));
+    dir.stdout_of("sim trace.txt --policy tree:shown.toml");
+    assert_eq!(dir.json_of("policies tree --format json")[0]["policy"], "tree:FILE");
     assert!(
-        place
-            .print("policies tree --format csv")
+        dir.stdout_of("policies tree --format csv")
             .starts_with("policy,about,parameter,default,meaning,network\ntree:FILE,")
     );
 }

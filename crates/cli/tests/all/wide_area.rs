@@ -1,6 +1,6 @@
 //! Replays over a wide-area network, on the command line.
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 const AREA: &str = "\
 weir-wide-area = 1
@@ -18,32 +18,32 @@ to = \"east\"
 rate = \"80Mbit\"
 ";
 
-fn place() -> Place {
-    let place = Place::new();
-    place.write("area.toml", AREA);
-    place
+fn test_dir_with_area() -> TestDir {
+    let dir = TestDir::new();
+    dir.write("area.toml", AREA);
+    dir
 }
 
 #[test]
 fn wide_area_policies_are_compared() {
-    let place = place();
+    let dir = test_dir_with_area();
     let line = "compare trace.txt --wide-area area.toml --policies mrtf,siphon,fair:detours=on --no-timing";
-    let found = place.json(&format!("{line} --format json"));
-    assert_eq!(found.as_array().unwrap().len(), 3);
-    assert_eq!((&found[1]["policy"], &found[1]["baseline"]), (&"siphon".into(), &"mrtf".into()));
-    assert_eq!((&found[0]["wide_area"], &found[0]["bandwidth_seed"]), (&"area.toml".into(), &1.into()));
-    assert!(found[0].get("port_rate").is_none() && found[0]["lower_bound_mean_cct_s"].is_null());
+    let results = dir.json_of(&format!("{line} --format json"));
+    assert_eq!(results.as_array().unwrap().len(), 3);
+    assert_eq!((&results[1]["policy"], &results[1]["baseline"]), (&"siphon".into(), &"mrtf".into()));
+    assert_eq!((&results[0]["wide_area"], &results[0]["bandwidth_seed"]), (&"area.toml".into(), &1.into()));
+    assert!(results[0].get("port_rate").is_none() && results[0]["lower_bound_mean_cct_s"].is_null());
     // Equal inputs print the same bytes; another seed prints others.
-    assert_eq!(place.print(line), place.print(line));
-    let other = place.json(&format!("{line} --bandwidth-seed 2 --format json"));
-    assert_ne!(other[0]["mean_cct_s"], found[0]["mean_cct_s"]);
-    let text = place.print(line);
+    assert_eq!(dir.stdout_of(line), dir.stdout_of(line));
+    let other = dir.json_of(&format!("{line} --bandwidth-seed 2 --format json"));
+    assert_ne!(other[0]["mean_cct_s"], results[0]["mean_cct_s"]);
+    let text = dir.stdout_of(line);
     assert!(
         text.contains("area.toml: links between east, west; another bandwidth every 1s, seed 1."),
         "{text}"
     );
     // Without a list, all policies for wide-area networks are compared.
-    let all = place.json("compare trace.txt --wide-area area.toml --format json");
+    let all = dir.json_of("compare trace.txt --wide-area area.toml --format json");
     let names: Vec<&str> =
         all.as_array().unwrap().iter().map(|one| one["policy"].as_str().unwrap()).collect();
     assert_eq!(names, ["siphon", "mrtf", "fifo", "fair"]);
@@ -51,55 +51,55 @@ fn wide_area_policies_are_compared() {
 
 #[test]
 fn wide_area_sim_writes_flow_completion_times() {
-    let place = place();
-    place.print(
+    let dir = test_dir_with_area();
+    dir.stdout_of(
         "sim trace.txt --wide-area area.toml --policy siphon --per-flow flows.csv --out all.txt --quiet",
     );
-    let flows = place.read("flows.csv");
+    let flows = dir.read("flows.csv");
     assert_eq!(flows.lines().count(), 1 + 7);
     // Ports 0 and 1 are both in the east, so the first flow takes no time. The second flow crosses the link.
-    let of =
+    let fct =
         |from: &str| flows.lines().find(|line| line.starts_with(from)).unwrap().rsplit(',').next().unwrap();
-    assert_eq!(of("siphon,1,0,0,1,").parse::<f64>().unwrap(), 0.0);
-    assert!(of("siphon,1,1,0,2,").parse::<f64>().unwrap() > 0.5);
+    assert_eq!(fct("siphon,1,0,0,1,").parse::<f64>().unwrap(), 0.0);
+    assert!(fct("siphon,1,1,0,2,").parse::<f64>().unwrap() > 0.5);
 }
 
 #[test]
 fn policies_and_options_of_another_network_kind_are_refused() {
-    let place = place();
-    let error = place.error("compare trace.txt --policies siphon,fair", 2);
+    let dir = test_dir_with_area();
+    let error = dir.stderr_of("compare trace.txt --policies siphon,fair", 2);
     assert!(
         error.contains("`siphon` is for the links of a wide area") && error.contains("--wide-area FILE"),
         "{error}"
     );
-    let error = place.error("compare trace.txt --wide-area area.toml --policies saath", 2);
+    let error = dir.stderr_of("compare trace.txt --wide-area area.toml --policies saath", 2);
     assert!(
         error.contains("`saath` is for ports of one switch") && error.contains("siphon, mrtf, fifo, fair"),
         "{error}"
     );
-    let error = place.error("compare trace.txt --wide-area area.toml --port-rate 1Gbit", 2);
+    let error = dir.stderr_of("compare trace.txt --wide-area area.toml --port-rate 1Gbit", 2);
     assert!(error.contains("cannot be used with"), "{error}");
-    let error = place.error("compare trace.txt --bandwidth-seed 2", 2);
+    let error = dir.stderr_of("compare trace.txt --bandwidth-seed 2", 2);
     assert!(error.contains("--wide-area"), "{error}");
-    let error = place.error("compare own.weir --wide-area area.toml --policies fifo", 2);
+    let error = dir.stderr_of("compare own.weir --wide-area area.toml --policies fifo", 2);
     assert!(error.contains("the workload has events"), "{error}");
-    let error = place.error("compare trace.txt --wide-area area.toml --policies siphon:depth=9", 2);
+    let error = dir.stderr_of("compare trace.txt --wide-area area.toml --policies siphon:depth=9", 2);
     assert!(error.contains("expected a whole number from 1 to 4"), "{error}");
-    place.write("area.toml", &AREA.replace("\"10Mbit\"", "\"-10Mbit\""));
-    let error = place.error("compare trace.txt --wide-area area.toml", 2);
+    dir.write("area.toml", &AREA.replace("\"10Mbit\"", "\"-10Mbit\""));
+    let error = dir.stderr_of("compare trace.txt --wide-area area.toml", 2);
     assert!(error.contains("area.toml:8: field `link 1 samples`: `\"-10Mbit\"`"), "{error}");
 }
 
 #[test]
 fn wide_area_sweep_varies_parameters_and_seeds() {
-    let place = place();
+    let dir = test_dir_with_area();
     let line = "sweep trace.txt --wide-area area.toml --policies siphon,mrtf --baseline mrtf --no-timing";
-    let found = place.json(&format!("{line} --vary depth=1,3 --vary bandwidth-seed=1,2 --format json"));
-    let found = found.as_array().unwrap();
-    assert_eq!(found.len(), 8);
-    for (at, one) in found.iter().enumerate() {
-        assert_eq!(one["vary_depth"], ["1", "3"][at / 4]);
-        let seed = [1, 2][at / 2 % 2];
+    let results = dir.json_of(&format!("{line} --vary depth=1,3 --vary bandwidth-seed=1,2 --format json"));
+    let results = results.as_array().unwrap();
+    assert_eq!(results.len(), 8);
+    for (index, one) in results.iter().enumerate() {
+        assert_eq!(one["vary_depth"], ["1", "3"][index / 4]);
+        let seed = [1, 2][index / 2 % 2];
         assert_eq!(
             (&one["vary_bandwidth-seed"], &one["bandwidth_seed"]),
             (&seed.to_string().into(), &seed.into())
@@ -107,31 +107,31 @@ fn wide_area_sweep_varies_parameters_and_seeds() {
         assert_eq!(one["baseline"], "mrtf");
         // The result equals a replay of the policy alone.
         let policy = one["policy"].as_str().unwrap();
-        let alone = place.json(&format!(
+        let alone = dir.json_of(&format!(
             "sim trace.txt --wide-area area.toml --policy {policy} --bandwidth-seed {seed} --no-timing --format json"
         ));
         assert_eq!(alone["mean_cct_s"], one["mean_cct_s"], "{policy} {seed}");
     }
-    assert!(place.print(&format!("{line} --vary arrival=1,2")).contains("links between east, west"));
+    assert!(dir.stdout_of(&format!("{line} --vary arrival=1,2")).contains("links between east, west"));
     for (vary, parts) in [
         ("interval=0,8ms", ["`interval` does not exist on this network", "expected arrival, bandwidth-seed"]),
         ("bandwidth-seed=x", ["bandwidth-seed=x", "`x`: expected a whole number"]),
         ("colour=1", ["has a parameter `colour`", "expected arrival, bandwidth-seed"]),
     ] {
-        let error = place.error(&format!("{line} --vary {vary}"), 2);
+        let error = dir.stderr_of(&format!("{line} --vary {vary}"), 2);
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     }
-    let error = place.error("sweep trace.txt --policies fair --vary bandwidth-seed=1,2", 2);
+    let error = dir.stderr_of("sweep trace.txt --policies fair --vary bandwidth-seed=1,2", 2);
     assert!(error.contains("expected interval, arrival, port-rate"), "{error}");
 }
 
 #[test]
 fn policies_are_listed_by_network_kind() {
-    let place = place();
-    let all = place.print("policies");
+    let dir = test_dir_with_area();
+    let all = dir.stdout_of("policies");
     let (switch, wide) = all.split_once("with --wide-area:").unwrap();
     assert!(switch.contains("saath") && !switch.contains("siphon") && wide.contains("siphon"), "{all}");
-    let both = place.json("policies fair --format json");
+    let both = dir.json_of("policies fair --format json");
     let networks: Vec<&str> =
         both.as_array().unwrap().iter().map(|one| one["network"].as_str().unwrap()).collect();
     assert_eq!(networks, ["switch", "wide area"]);
@@ -139,12 +139,12 @@ fn policies_are_listed_by_network_kind() {
 
 #[test]
 fn siphon_page_has_every_section_and_does_not_depend_on_jobs() {
-    let place = place();
-    place.print("trace generate --preset small --seed 3 --out small.txt");
+    let dir = test_dir_with_area();
+    dir.stdout_of("trace generate --preset small --seed 3 --out small.txt");
     let line = "reproduce siphon --trace small.txt --seeds 2 --quiet";
-    let once = place.print(line);
-    assert_eq!(once, place.print(&format!("{line} --jobs 2")));
-    for part in [
+    let first = dir.stdout_of(line);
+    assert_eq!(first, dir.stdout_of(&format!("{line} --jobs 2")));
+    for heading in [
         "# Siphon, published and measured",
         "## Orders of coflows (section 5.3)",
         "### Fig. 15",
@@ -154,41 +154,41 @@ fn siphon_page_has_every_section_and_does_not_depend_on_jobs() {
         "### Fig. 13",
         "±",
     ] {
-        assert!(once.contains(part), "it lacks {part}");
+        assert!(first.contains(heading), "it lacks {heading}");
     }
-    assert!(!once.contains("NaN") && !once.contains("inf"), "{once}");
+    assert!(!first.contains("NaN") && !first.contains("inf"), "{first}");
 }
 
 #[test]
 fn wide_area_tree_shares_links_by_service_weights() {
-    let place = place();
+    let dir = test_dir_with_area();
     // One coflow for each of two services, with equal flows.
     let mut trace = "weir-trace 1\nports 4\n".to_owned();
     for (id, service) in [(1, "ads"), (2, "batch")] {
         trace += &format!("coflow {id} service={service}\nflow 0 2 10MB\n");
     }
-    place.write("two.weir", &trace);
-    place.write(
+    dir.write("two.weir", &trace);
+    dir.write(
         "tree.toml",
         "weir-tree = 1\n[service.ads]\nweight = 3\npolicy = \"siphon\"\n[default]\npolicy = \"mrtf\"\n",
     );
     let constant = "weir-wide-area = 1\nregions = [\"a\", \"b\"]\n\
                     [[link]]\nfrom = \"a\"\nto = \"b\"\nrate = \"80Mbit\"\n\
                     [[link]]\nfrom = \"b\"\nto = \"a\"\nrate = \"80Mbit\"\n";
-    place.write("constant.toml", constant);
-    place.print("sim two.weir --wide-area constant.toml --policy tree:tree.toml --per-coflow ccts.csv --out all.txt --quiet");
+    dir.write("constant.toml", constant);
+    dir.stdout_of("sim two.weir --wide-area constant.toml --policy tree:tree.toml --per-coflow ccts.csv --out all.txt --quiet");
     // `ads` sends 10 MB at 7.5 MB/s, which takes 4/3 s. Then `batch` gets the whole link, and completes at 2
     // s.
-    let ccts = place.read("ccts.csv");
-    let of = |id: &str| -> f64 {
+    let ccts = dir.read("ccts.csv");
+    let cct = |id: &str| -> f64 {
         let line = ccts.lines().find(|line| line.split(',').nth(1) == Some(id)).unwrap();
         line.rsplit(',').next().unwrap().parse().unwrap()
     };
-    assert!((of("1") - 4.0 / 3.0).abs() < 1e-9 && (of("2") - 2.0).abs() < 1e-9, "{ccts}");
+    assert!((cct("1") - 4.0 / 3.0).abs() < 1e-9 && (cct("2") - 2.0).abs() < 1e-9, "{ccts}");
     // A tree refuses policies for the other kind of network.
-    place.write("switch.toml", "weir-tree = 1\n[default]\npolicy = \"saath\"\n");
-    let error = place.error("sim two.weir --wide-area constant.toml --policy tree:switch.toml", 2);
+    dir.write("switch.toml", "weir-tree = 1\n[default]\npolicy = \"saath\"\n");
+    let error = dir.stderr_of("sim two.weir --wide-area constant.toml --policy tree:switch.toml", 2);
     assert!(error.contains("switch.toml:3") && error.contains("saath"), "{error}");
-    let error = place.error("sim two.weir --policy tree:tree.toml", 2);
+    let error = dir.stderr_of("sim two.weir --policy tree:tree.toml", 2);
     assert!(error.contains("tree.toml:4") && error.contains("siphon"), "{error}");
 }

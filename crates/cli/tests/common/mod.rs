@@ -28,7 +28,7 @@ pub const TRACE: &str = "\
 ";
 
 /// A job of two coflows, with a deadline and a port whose rate drops.
-pub const OWN: &str = "\
+pub const TRACE_WITH_JOB: &str = "\
 weir-trace 1
 ports 3
 coflow 1 job=4 deadline=1s
@@ -39,7 +39,7 @@ event 200ms port=0 side=send rate=0.5
 ";
 
 /// Waits until a process has a handler for SIGINT or has exited.
-pub fn await_heed(child: &mut Child) {
+pub fn wait_for_sigint_handler(child: &mut Child) {
     wait_for("a process that heeds signals", || {
         if child.try_wait().unwrap().is_some() {
             return true;
@@ -51,14 +51,14 @@ pub fn await_heed(child: &mut Child) {
 }
 
 /// A temporary folder with the traces.
-pub struct Place(TempDir);
+pub struct TestDir(TempDir);
 
-impl Place {
-    pub fn new() -> Place {
-        let place = Place(TempDir::new().unwrap());
-        place.write("trace.txt", TRACE);
-        place.write("own.weir", OWN);
-        place
+impl TestDir {
+    pub fn new() -> TestDir {
+        let dir = TestDir(TempDir::new().unwrap());
+        dir.write("trace.txt", TRACE);
+        dir.write("own.weir", TRACE_WITH_JOB);
+        dir
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -90,33 +90,33 @@ impl Place {
         command
     }
 
-    pub fn run(&self, line: &str) -> Ran {
-        Ran::new(self.command(line).output().unwrap())
+    pub fn run(&self, line: &str) -> CommandOutput {
+        CommandOutput::new(self.command(line).output().unwrap())
     }
 
     /// The standard output of a run that must succeed.
-    pub fn print(&self, line: &str) -> String {
+    pub fn stdout_of(&self, line: &str) -> String {
         let ran = self.run(line);
-        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "weir {line}");
-        ran.out
+        assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "weir {line}");
+        ran.stdout
     }
 
     /// The error message of a run that must fail with `code`.
-    pub fn error(&self, line: &str, code: i32) -> String {
+    pub fn stderr_of(&self, line: &str, code: i32) -> String {
         let ran = self.run(line);
-        assert_eq!(ran.code, Some(code), "weir {line}: {}", ran.err);
-        ran.err
+        assert_eq!(ran.code, Some(code), "weir {line}: {}", ran.stderr);
+        ran.stderr
     }
 
-    pub fn json(&self, line: &str) -> Value {
-        serde_json::from_str(&self.print(line)).unwrap()
+    pub fn json_of(&self, line: &str) -> Value {
+        serde_json::from_str(&self.stdout_of(line)).unwrap()
     }
 }
 
 /// Counts the bytes of a connection. `accept` runs in a thread of its own.
-pub fn counted(accept: impl FnOnce() -> TcpStream + Send + 'static) -> Arc<AtomicU64> {
-    let arrived = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&arrived);
+pub fn count_received_bytes(accept: impl FnOnce() -> TcpStream + Send + 'static) -> Arc<AtomicU64> {
+    let received = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&received);
     thread::spawn(move || {
         let mut stream = accept();
         let mut buffer = vec![0; 1 << 16];
@@ -124,11 +124,11 @@ pub fn counted(accept: impl FnOnce() -> TcpStream + Send + 'static) -> Arc<Atomi
             count.fetch_add(bytes as u64, Ordering::Relaxed);
         }
     });
-    arrived
+    received
 }
 
 /// Asserts that words name a command of `weir` and options of that command.
-pub fn is_known(words: &[&str]) {
+pub fn assert_known_command(words: &[&str]) {
     let names = words.iter().take_while(|word| !word.starts_with('-'));
     let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(names.clone()).arg("--help").output().unwrap();
     let help = String::from_utf8(output.stdout).unwrap();
@@ -141,18 +141,18 @@ pub fn is_known(words: &[&str]) {
 
 /// The exit code and the output of a run.
 #[derive(Debug)]
-pub struct Ran {
+pub struct CommandOutput {
     pub code: Option<i32>,
-    pub out: String,
-    pub err: String,
+    pub stdout: String,
+    pub stderr: String,
 }
 
-impl Ran {
-    pub fn new(output: Output) -> Ran {
-        Ran {
+impl CommandOutput {
+    pub fn new(output: Output) -> CommandOutput {
+        CommandOutput {
             code: output.status.code(),
-            out: String::from_utf8(output.stdout).unwrap(),
-            err: String::from_utf8(output.stderr).unwrap(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
         }
     }
 }

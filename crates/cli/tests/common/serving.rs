@@ -11,26 +11,26 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-pub fn weir(args: &[&str]) -> Output {
+pub fn run_weir(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_weir")).args(args).output().unwrap()
 }
 
 /// A running coordinator, and the addresses at which it listens.
-pub struct Serving {
+pub struct CoordinatorProcess {
     pub child: Child,
-    pub agents: String,
-    pub api: String,
+    pub agents_address: String,
+    pub api_address: String,
     pub log: BufReader<std::process::ChildStderr>,
     /// The timestamp of its first log line, by its own clock.
-    pub began: String,
+    pub first_timestamp: String,
 }
 
-impl Serving {
-    pub fn start(config: &Path) -> Serving {
-        Serving::start_with(config, &[])
+impl CoordinatorProcess {
+    pub fn start(config: &Path) -> CoordinatorProcess {
+        CoordinatorProcess::start_with_env(config, &[])
     }
 
-    pub fn start_with(config: &Path, environment: &[(&str, &str)]) -> Serving {
+    pub fn start_with_env(config: &Path, environment: &[(&str, &str)]) -> CoordinatorProcess {
         let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
             .envs(environment.iter().copied())
             .args(["serve", "--log", "json", "--config"])
@@ -41,35 +41,43 @@ impl Serving {
         let log = BufReader::new(child.stderr.take().unwrap());
         // From here on, the process is killed when `serving` is dropped.
         let (agents, api, began) = (String::new(), String::new(), String::new());
-        let mut serving = Serving { child, agents, api, log, began };
-        while serving.api.is_empty() {
+        let mut coordinator_process = CoordinatorProcess {
+            child,
+            agents_address: agents,
+            api_address: api,
+            log,
+            first_timestamp: began,
+        };
+        while coordinator_process.api_address.is_empty() {
             let mut line = String::new();
-            assert!(serving.log.read_line(&mut line).unwrap() > 0, "it ended");
+            assert!(coordinator_process.log.read_line(&mut line).unwrap() > 0, "it ended");
             let line: Value = serde_json::from_str(&line).unwrap();
-            if serving.began.is_empty() {
-                serving.began = line["timestamp"].as_str().unwrap_or_default().to_owned();
+            if coordinator_process.first_timestamp.is_empty() {
+                coordinator_process.first_timestamp =
+                    line["timestamp"].as_str().unwrap_or_default().to_owned();
             }
             let address = |name: &str| line["fields"][name].as_str().unwrap_or_default().to_owned();
-            (serving.agents, serving.api) = (address("agents"), address("api"));
+            (coordinator_process.agents_address, coordinator_process.api_address) =
+                (address("agents"), address("api"));
         }
-        serving
+        coordinator_process
     }
 
     pub fn ctl(&self, args: &[&str]) -> (Option<i32>, String) {
-        let output = weir(&[&["ctl", "--coordinator", &self.api], args].concat());
+        let output = run_weir(&[&["ctl", "--coordinator", &self.api_address], args].concat());
         let text = if output.status.success() { output.stdout } else { output.stderr };
         (output.status.code(), String::from_utf8(text).unwrap())
     }
 
     /// The body of the answer to GET, which must have status 200.
     pub fn get(&self, path: &str) -> String {
-        let mut socket = TcpStream::connect(&self.api).unwrap();
+        let mut socket = TcpStream::connect(&self.api_address).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         write!(socket, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").expect("an answer has a head");
-        assert!(head.starts_with("HTTP/1.1 200 "), "GET {path}: {answer}");
+        let mut response = String::new();
+        socket.read_to_string(&mut response).unwrap();
+        let (head, body) = response.split_once("\r\n\r\n").expect("an answer has a head");
+        assert!(head.starts_with("HTTP/1.1 200 "), "GET {path}: {response}");
         body.to_owned()
     }
 
@@ -79,14 +87,14 @@ impl Serving {
     }
 
     /// The process's peak memory, in bytes.
-    pub fn most_memory(&self) -> u64 {
+    pub fn peak_memory_bytes(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a process has memory");
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 }
 
-impl Drop for Serving {
+impl Drop for CoordinatorProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::common::serving::Serving;
+use crate::common::serving::CoordinatorProcess;
 use crate::common::wait_for;
-use crate::turn::{self, Alone};
+use crate::test_lock::{self, ExclusiveLock};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, setsockopt, socket, sockopt,
@@ -29,13 +29,13 @@ use tonic::transport::Endpoint;
 use weir_client::Agent;
 use weir_proto::wire::Up;
 use weir_proto::wire::control_client::ControlClient;
-use weir_proto::{FlowKey, FlowProgress, MAX_SEEN, Report};
+use weir_proto::{FlowKey, FlowProgress, MAX_REPORTED_FLOWS, Report};
 
 /// The maximum growth in memory, in bytes, of a coordinator of four hosts under any input.
-const ROOM: u64 = 128 << 20;
+const MAX_MEMORY_GROWTH: u64 = 128 << 20;
 
 /// The duration of each attack.
-const ATTACK: Duration = Duration::from_secs(4);
+const ATTACK_DURATION: Duration = Duration::from_secs(4);
 
 /// The lease of orders. A host without a report for two leases is disconnected; a busy machine delays reports
 /// by up to a tenth of a second.
@@ -43,13 +43,13 @@ const LEASE: Duration = Duration::from_secs(1);
 
 /// Waits until no other test runs, and moves this thread into a new network namespace. Threads and processes
 /// that the test starts inherit the namespace.
-fn turn() -> Alone {
-    let turn = turn::take_alone();
+fn enter_own_namespace() -> ExclusiveLock {
+    let lock = test_lock::lock_exclusive();
     match unshare(CloneFlags::CLONE_NEWNET) {
         Ok(()) => assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success()),
         Err(why) => eprintln!("on this machine's own loopback: {why}"),
     }
-    turn
+    lock
 }
 
 /// Writes a configuration of four hosts; `port` is the agents' port.
@@ -66,17 +66,17 @@ fn configure(folder: &Path, name: &str, port: u16) -> PathBuf {
 }
 
 /// An agent's process, and the folder with its log and local socket.
-struct Attending {
+struct AgentProcess {
     child: Child,
     folder: TempDir,
 }
 
-impl Attending {
-    fn start(coordinator: &str, host: u32) -> Attending {
-        Attending::start_with(coordinator, host, &[])
+impl AgentProcess {
+    fn start(coordinator: &str, host: u32) -> AgentProcess {
+        AgentProcess::start_with_env(coordinator, host, &[])
     }
 
-    fn start_with(coordinator: &str, host: u32, environment: &[(&str, &str)]) -> Attending {
+    fn start_with_env(coordinator: &str, host: u32, environment: &[(&str, &str)]) -> AgentProcess {
         let folder = tempfile::tempdir().unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_weir"))
             .envs(environment.iter().copied())
@@ -86,10 +86,10 @@ impl Attending {
             .stderr(File::create(folder.path().join("said")).unwrap())
             .spawn()
             .unwrap();
-        Attending { child, folder }
+        AgentProcess { child, folder }
     }
 
-    fn said(&self) -> String {
+    fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("said")).unwrap()
     }
 
@@ -98,7 +98,7 @@ impl Attending {
     }
 }
 
-impl Drop for Attending {
+impl Drop for AgentProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -106,28 +106,28 @@ impl Drop for Attending {
 }
 
 /// Threads that repeat an action until the attack is dropped.
-struct Attack {
+struct BackgroundAttack {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Attack {
-    fn new() -> Attack {
-        Attack { stop: Arc::default(), threads: Vec::new() }
+impl BackgroundAttack {
+    fn new() -> BackgroundAttack {
+        BackgroundAttack { stop: Arc::default(), threads: Vec::new() }
     }
 
-    fn with(mut self, mut once: impl FnMut() + Send + 'static) -> Attack {
+    fn repeat(mut self, mut action: impl FnMut() + Send + 'static) -> BackgroundAttack {
         let stop = Arc::clone(&self.stop);
         self.threads.push(thread::spawn(move || {
             while !stop.load(Ordering::Relaxed) {
-                once();
+                action();
             }
         }));
         self
     }
 }
 
-impl Drop for Attack {
+impl Drop for BackgroundAttack {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.threads.drain(..).for_each(|thread| thread.join().unwrap());
@@ -135,18 +135,18 @@ impl Drop for Attack {
 }
 
 /// Sends bytes, and reads until the peer answers, the peer closes or the timeout expires.
-fn say(to: &str, what: &[u8], patience: Duration) {
-    let Ok(mut socket) = TcpStream::connect(to) else { return };
-    socket.set_read_timeout(Some(patience)).unwrap();
-    socket.set_write_timeout(Some(patience)).unwrap();
+fn send_bytes(address: &str, bytes: &[u8], timeout: Duration) {
+    let Ok(mut socket) = TcpStream::connect(address) else { return };
+    socket.set_read_timeout(Some(timeout)).unwrap();
+    socket.set_write_timeout(Some(timeout)).unwrap();
     // The server may close the connection before it reads everything.
-    if socket.write_all(what).is_ok() {
+    if socket.write_all(bytes).is_ok() {
         let _ = socket.read(&mut [0; 1024]);
     }
 }
 
 /// Up to 4095 random bytes after the start of a TLS, HTTP/1.1 or HTTP/2 exchange, or without one.
-fn nonsense(random: &mut ChaCha8Rng) -> Vec<u8> {
+fn random_bytes(random: &mut ChaCha8Rng) -> Vec<u8> {
     let mut bytes = vec![0; (random.next_u32() % 4096) as usize];
     random.fill_bytes(&mut bytes);
     let head: &[u8] = match random.next_u32() % 6 {
@@ -162,25 +162,28 @@ fn nonsense(random: &mut ChaCha8Rng) -> Vec<u8> {
 }
 
 /// Asserts that a connected agent keeps reporting and applying orders for `time`.
-fn undisturbed(serving: &Serving, agent: usize, time: Duration) {
-    let (began, mut looks, mut late, mut told) = (Instant::now(), 0, 0, 0);
-    while began.elapsed() < time {
-        let host = &serving.hosts()[agent];
+fn assert_agent_undisturbed(coordinator_process: &CoordinatorProcess, agent: usize, time: Duration) {
+    let (start_time, mut checks, mut late_reports, mut last_ordered) = (Instant::now(), 0, 0, 0);
+    while start_time.elapsed() < time {
+        let host = &coordinator_process.hosts()[agent];
         assert_eq!(host["present"], true, "{host}");
         let now = host["ordered"].as_u64().unwrap();
-        let silent = host["seconds_since_report"].as_f64().unwrap();
-        looks += 1;
+        let seconds_since_report = host["seconds_since_report"].as_f64().unwrap();
+        checks += 1;
         // An agent reports every interval; a busy machine may delay a report.
-        late += u32::from(silent > LEASE.as_secs_f64());
+        late_reports += u32::from(seconds_since_report > LEASE.as_secs_f64());
         assert!(now - host["applied"].as_u64().unwrap() <= 4, "{host}");
-        assert!(now >= told, "{host}");
-        told = now;
+        assert!(now >= last_ordered, "{host}");
+        last_ordered = now;
         thread::sleep(Duration::from_millis(20));
     }
-    assert!(late * 20 <= looks, "of {looks} times it was not heard of for a lease {late} times");
+    assert!(
+        late_reports * 20 <= checks,
+        "of {checks} times it was not heard of for a lease {late_reports} times"
+    );
 }
 
-fn seqpacket(local_socket: &Path) -> OwnedFd {
+fn connect_seqpacket(local_socket: &Path) -> OwnedFd {
     let kind = SockType::SeqPacket;
     let socket = socket(AddressFamily::Unix, kind, SockFlag::empty(), None).unwrap();
     setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(5, 0)).unwrap();
@@ -191,34 +194,37 @@ fn seqpacket(local_socket: &Path) -> OwnedFd {
 
 #[test]
 fn malformed_input_and_idle_connections_do_not_disturb_other_clients() {
-    let _turn = turn();
+    let _lock = enter_own_namespace();
     let folder = tempfile::tempdir().unwrap();
-    let serving = Serving::start(&configure(folder.path(), "weir", 0));
-    let agent = Attending::start(&serving.agents, 0);
-    wait_for("the agent", || serving.hosts()[0]["applied"].as_u64().unwrap() > 2);
-    let before = serving.most_memory();
+    let coordinator_process = CoordinatorProcess::start(&configure(folder.path(), "weir", 0));
+    let agent = AgentProcess::start(&coordinator_process.agents_address, 0);
+    wait_for("the agent", || coordinator_process.hosts()[0]["applied"].as_u64().unwrap() > 2);
+    let before = coordinator_process.peak_memory_bytes();
     // Idle connections: 400 with half a request, and 8 with part of the HTTP/2 preface.
-    let idle = |to: &str, what: &[u8]| {
+    let idle_connection = |to: &str, bytes: &[u8]| {
         let mut socket = TcpStream::connect(to).unwrap();
-        socket.write_all(what).unwrap();
+        socket.write_all(bytes).unwrap();
         socket
     };
-    let half = b"PUT /v1/coflows/x HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n{\"flows\": [";
-    let slow: Vec<TcpStream> = (0..400).map(|_| idle(&serving.api, half)).collect();
-    let mute: Vec<TcpStream> = (0..8).map(|_| idle(&serving.agents, b"PRI * HT")).collect();
+    let incomplete_request =
+        b"PUT /v1/coflows/x HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n{\"flows\": [";
+    let idle_clients: Vec<TcpStream> =
+        (0..400).map(|_| idle_connection(&coordinator_process.api_address, incomplete_request)).collect();
+    let idle_agents: Vec<TcpStream> =
+        (0..8).map(|_| idle_connection(&coordinator_process.agents_address, b"PRI * HT")).collect();
     let attack = |to: &str, seed: u64| {
         let (to, mut random) = (to.to_owned(), ChaCha8Rng::seed_from_u64(seed));
-        move || say(&to, &nonsense(&mut random), Duration::from_millis(100))
+        move || send_bytes(&to, &random_bytes(&mut random), Duration::from_millis(100))
     };
-    let endless = serving.api.clone();
+    let api_address = coordinator_process.api_address.clone();
     let local_socket = agent.local_socket();
     let mut random = ChaCha8Rng::seed_from_u64(3);
-    let attacks = Attack::new()
-        .with(attack(&serving.agents, 1))
-        .with(attack(&serving.api, 2))
-        .with(move || say(&endless, &vec![b'x'; 8 << 20], Duration::from_millis(300)))
-        .with(move || {
-            let socket = seqpacket(&local_socket);
+    let attacks = BackgroundAttack::new()
+        .repeat(attack(&coordinator_process.agents_address, 1))
+        .repeat(attack(&coordinator_process.api_address, 2))
+        .repeat(move || send_bytes(&api_address, &vec![b'x'; 8 << 20], Duration::from_millis(300)))
+        .repeat(move || {
+            let socket = connect_seqpacket(&local_socket);
             let mut bytes = vec![0; (random.next_u32() % 100_000) as usize];
             random.fill_bytes(&mut bytes);
             let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
@@ -228,34 +234,35 @@ fn malformed_input_and_idle_connections_do_not_disturb_other_clients() {
                 assert!(answer[..length].starts_with(b"no: "), "{:?}", &answer[..length]);
             }
         });
-    undisturbed(&serving, 0, ATTACK);
+    assert_agent_undisturbed(&coordinator_process, 0, ATTACK_DURATION);
     // The coordinator accepts a new agent during the attack.
-    let late = Attending::start(&serving.agents, 1);
-    wait_for("the second agent", || serving.hosts()[1]["present"] == true);
-    assert!(Agent::connect(agent.local_socket()).unwrap().done("x", 0).is_err());
-    drop((attacks, slow, mute, late));
-    let more = serving.most_memory() - before;
-    eprintln!("{} MB more than {} MB", more >> 20, before >> 20);
-    assert!(more < ROOM, "{more}");
-    serving.get("/livez");
+    let late_agent = AgentProcess::start(&coordinator_process.agents_address, 1);
+    wait_for("the second agent", || coordinator_process.hosts()[1]["present"] == true);
+    assert!(Agent::connect(agent.local_socket()).unwrap().mark_done("x", 0).is_err());
+    drop((attacks, idle_clients, idle_agents, late_agent));
+    let growth = coordinator_process.peak_memory_bytes() - before;
+    eprintln!("{} MB more than {} MB", growth >> 20, before >> 20);
+    assert!(growth < MAX_MEMORY_GROWTH, "{growth}");
+    coordinator_process.get("/livez");
 }
 
 /// One agent sends reports of unknown flows at its maximum rate.
 #[test]
 fn report_flood_from_one_agent_does_not_delay_others() {
-    let _turn = turn();
+    let _lock = enter_own_namespace();
     let folder = tempfile::tempdir().unwrap();
-    let serving = Serving::start(&configure(folder.path(), "weir", 0));
-    let _agent = Attending::start(&serving.agents, 0);
-    wait_for("the agent", || serving.hosts()[0]["applied"].as_u64().unwrap() > 2);
-    let before = serving.most_memory();
-    let seen = |flow| FlowProgress {
+    let coordinator_process = CoordinatorProcess::start(&configure(folder.path(), "weir", 0));
+    let _agent = AgentProcess::start(&coordinator_process.agents_address, 0);
+    wait_for("the agent", || coordinator_process.hosts()[0]["applied"].as_u64().unwrap() > 2);
+    let before = coordinator_process.peak_memory_bytes();
+    let progress = |flow| FlowProgress {
         key: FlowKey { coflow: "x".repeat(100).into(), flow },
         sent: u64::MAX,
         closed: false,
     };
-    let report = Report { flows: (0..MAX_SEEN as u32).map(seen).collect(), ..Report::default() };
-    let to = format!("http://{}", serving.agents);
+    let report =
+        Report { flows: (0..MAX_REPORTED_FLOWS as u32).map(progress).collect(), ..Report::default() };
+    let to = format!("http://{}", coordinator_process.agents_address);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let flood = runtime.spawn(async move {
         let channel = Endpoint::from_shared(to).unwrap().connect().await.unwrap();
@@ -265,47 +272,49 @@ fn report_flood_from_one_agent_does_not_delay_others() {
             control.attend(tokio_stream::once(Up::hello(1)).chain(reports)).await.unwrap().into_inner();
         while orders.message().await.is_ok_and(|order| order.is_some()) {}
     });
-    undisturbed(&serving, 0, ATTACK);
+    assert_agent_undisturbed(&coordinator_process, 0, ATTACK_DURATION);
     assert!(!flood.is_finished());
     flood.abort();
-    let metrics = serving.get("/metrics");
+    let metrics = coordinator_process.get("/metrics");
     let unknown = metrics
         .lines()
         .find(|line| line.starts_with("weir_report_entries_rejected_total{reason=\"unknown-flow\"}"));
     let unknown: f64 = unknown.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default();
-    let more = serving.most_memory() - before;
+    let growth = coordinator_process.peak_memory_bytes() - before;
     eprintln!(
         "{} reports were read; {} MB more than {} MB",
-        unknown / MAX_SEEN as f64,
-        more >> 20,
+        unknown / MAX_REPORTED_FLOWS as f64,
+        growth >> 20,
         before >> 20
     );
     // The coordinator reads at most four reports an interval of 8 ms.
-    let most = 4.0 * (ATTACK.as_secs_f64() + 2.0) / 0.008;
-    assert!((1.0..most).contains(&(unknown / MAX_SEEN as f64)), "{unknown}");
-    assert!(more < ROOM, "{more}");
+    let max_reports = 4.0 * (ATTACK_DURATION.as_secs_f64() + 2.0) / 0.008;
+    assert!((1.0..max_reports).contains(&(unknown / MAX_REPORTED_FLOWS as f64)), "{unknown}");
+    assert!(growth < MAX_MEMORY_GROWTH, "{growth}");
 }
 
 /// A coordinator restarts with its old store after a newer coordinator has sent orders.
 #[test]
 fn agent_refuses_orders_with_a_stale_epoch() {
-    let _turn = turn();
+    let _lock = enter_own_namespace();
     let folder = tempfile::tempdir().unwrap();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let (older, newer) = (configure(folder.path(), "older", port), configure(folder.path(), "newer", port));
-    let obeyed = |serving: &Serving| serving.hosts()[0]["applied"].as_u64().unwrap() > 2;
-    let first = Serving::start(&older);
-    let agent = Attending::start(&first.agents, 0);
-    wait_for("the first", || obeyed(&first));
+    let has_applied_orders = |coordinator_process: &CoordinatorProcess| {
+        coordinator_process.hosts()[0]["applied"].as_u64().unwrap() > 2
+    };
+    let first = CoordinatorProcess::start(&older);
+    let agent = AgentProcess::start(&first.agents_address, 0);
+    wait_for("the first", || has_applied_orders(&first));
     drop(first);
-    let second = Serving::start(&newer);
-    wait_for("the second", || obeyed(&second));
+    let second = CoordinatorProcess::start(&newer);
+    wait_for("the second", || has_applied_orders(&second));
     drop(second);
     // The older coordinator receives reports and sends orders.
-    let first = Serving::start(&older);
+    let first = CoordinatorProcess::start(&older);
     wait_for("orders of the older one", || first.hosts()[0]["ordered"].as_u64().unwrap() > 10);
     assert_eq!(first.hosts()[0]["applied"], 0);
-    assert!(agent.said().contains("an order was refused: an older epoch"), "{}", agent.said());
+    assert!(agent.log().contains("an order was refused: an older epoch"), "{}", agent.log());
     // The agent reports its refusals, and the coordinator counts them.
     wait_for("the count of orders that were refused", || {
         let metrics = first.get("/metrics");
@@ -315,53 +324,55 @@ fn agent_refuses_orders_with_a_stale_epoch() {
         refused.unwrap().parse::<f64>().unwrap() > 0.0
     });
     drop(first);
-    let second = Serving::start(&newer);
-    wait_for("the newer one", || obeyed(&second));
+    let second = CoordinatorProcess::start(&newer);
+    wait_for("the newer one", || has_applied_orders(&second));
 }
 
 /// Both coordinators run at the same time, and a proxy connects the agent to either.
 #[test]
 fn agent_refuses_the_older_of_two_running_coordinators() {
-    let _turn = turn();
+    let _lock = enter_own_namespace();
     let folder = tempfile::tempdir().unwrap();
-    let older = Serving::start(&configure(folder.path(), "older", 0));
+    let older = CoordinatorProcess::start(&configure(folder.path(), "older", 0));
     // The epoch of a new store is the time of day in milliseconds.
     thread::sleep(Duration::from_millis(20));
-    let newer = Serving::start(&configure(folder.path(), "newer", 0));
-    let way = Way::new(&newer.agents);
-    let agent = Attending::start(&way.address, 0);
-    let state = |serving: &Serving, key: &str| serving.hosts()[0][key].as_u64().unwrap();
+    let newer = CoordinatorProcess::start(&configure(folder.path(), "newer", 0));
+    let proxy = TcpProxy::new(&newer.agents_address);
+    let agent = AgentProcess::start(&proxy.address, 0);
+    let state = |coordinator_process: &CoordinatorProcess, key: &str| {
+        coordinator_process.hosts()[0][key].as_u64().unwrap()
+    };
     wait_for("the newer", || state(&newer, "applied") > 2);
-    way.turn_to(&older.agents);
+    proxy.redirect(&older.agents_address);
     wait_for("orders of the older", || state(&older, "ordered") > 10);
     assert_eq!(state(&older, "applied"), 0);
-    assert!(agent.said().contains("an order was refused: an older epoch"), "{}", agent.said());
+    assert!(agent.log().contains("an order was refused: an older epoch"), "{}", agent.log());
     let before = state(&newer, "applied");
-    way.turn_to(&newer.agents);
+    proxy.redirect(&newer.agents_address);
     wait_for("the newer again", || state(&newer, "applied") > before + 2);
     assert_eq!(state(&older, "applied"), 0);
 }
 
 /// A TCP proxy to a coordinator. `turn_to` closes its connections and selects another coordinator.
-struct Way {
+struct TcpProxy {
     address: String,
-    to: Arc<Mutex<(String, Vec<TcpStream>)>>,
+    target: Arc<Mutex<(String, Vec<TcpStream>)>>,
 }
 
-impl Way {
-    fn new(to: &str) -> Way {
+impl TcpProxy {
+    fn new(target: &str) -> TcpProxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let to = Arc::new(Mutex::new((to.to_owned(), Vec::new())));
-        let ends = Arc::clone(&to);
+        let to = Arc::new(Mutex::new((target.to_owned(), Vec::new())));
+        let target = Arc::clone(&to);
         // The thread runs until this process exits.
         thread::spawn(move || {
-            for near in listener.incoming().flatten() {
-                let (to, known) = &mut *ends.lock().unwrap();
-                let Ok(far) = TcpStream::connect(to.as_str()) else { continue };
-                known.extend([near.try_clone().unwrap(), far.try_clone().unwrap()]);
+            for client in listener.incoming().flatten() {
+                let (to, streams) = &mut *target.lock().unwrap();
+                let Ok(server) = TcpStream::connect(to.as_str()) else { continue };
+                streams.extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
                 for (mut from, mut into) in
-                    [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)]
+                    [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)]
                 {
                     thread::spawn(move || {
                         let _ = std::io::copy(&mut from, &mut into);
@@ -370,20 +381,20 @@ impl Way {
                 }
             }
         });
-        Way { address, to }
+        TcpProxy { address, target: to }
     }
 
-    fn turn_to(&self, to: &str) {
-        let mut ends = self.to.lock().unwrap();
-        ends.0 = to.to_owned();
-        for stream in ends.1.drain(..) {
+    fn redirect(&self, to: &str) {
+        let mut target = self.target.lock().unwrap();
+        target.0 = to.to_owned();
+        for stream in target.1.drain(..) {
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
     }
 }
 
 /// Source of a library for `LD_PRELOAD` that adds `WEIR_TEST_CLOCK` seconds to the time of day.
-const CLOCK: &str = "
+const CLOCK_LIBRARY: &str = "
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -419,10 +430,10 @@ time_t time(time_t *out) {
 /// is an hour behind. The agent applies the orders of both.
 #[test]
 fn agent_applies_orders_from_coordinators_with_wrong_clocks() {
-    let _turn = turn();
+    let _lock = enter_own_namespace();
     let folder = tempfile::tempdir().unwrap();
     let (source, library) = (folder.path().join("clock.c"), folder.path().join("clock.so"));
-    fs::write(&source, CLOCK).unwrap();
+    fs::write(&source, CLOCK_LIBRARY).unwrap();
     let compiler = ["cc", "clang"].into_iter().find(|name| {
         let made = Command::new(name).args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status();
         made.is_ok_and(|status| status.success())
@@ -437,16 +448,22 @@ fn agent_applies_orders_from_coordinators_with_wrong_clocks() {
     let clock = |offset: &'static str| [("LD_PRELOAD", library.as_str()), ("WEIR_TEST_CLOCK", offset)];
     // The timestamps of log lines show that the clocks differ.
     let config = configure(folder.path(), "weir", 0);
-    let state = |serving: &Serving, key: &str| serving.hosts()[0][key].as_u64().unwrap();
-    let first = Serving::start_with(&config, &clock("3600"));
-    let way = Way::new(&first.agents);
-    let agent = Attending::start_with(&way.address, 0, &clock("-3600"));
+    let state = |coordinator_process: &CoordinatorProcess, key: &str| {
+        coordinator_process.hosts()[0][key].as_u64().unwrap()
+    };
+    let first = CoordinatorProcess::start_with_env(&config, &clock("3600"));
+    let proxy = TcpProxy::new(&first.agents_address);
+    let agent = AgentProcess::start_with_env(&proxy.address, 0, &clock("-3600"));
     wait_for("orders", || state(&first, "applied") > 20);
-    let ahead = first.began.clone();
+    let first_timestamp = first.first_timestamp.clone();
     drop(first);
-    let second = Serving::start_with(&config, &clock("-3600"));
-    way.turn_to(&second.agents);
+    let second = CoordinatorProcess::start_with_env(&config, &clock("-3600"));
+    proxy.redirect(&second.agents_address);
     wait_for("orders of the next one", || state(&second, "applied") > 20);
-    assert!(!agent.said().contains("refused"), "{}", agent.said());
-    assert!(second.began < ahead, "{} and {ahead}: the clocks were the same", second.began);
+    assert!(!agent.log().contains("refused"), "{}", agent.log());
+    assert!(
+        second.first_timestamp < first_timestamp,
+        "{} and {first_timestamp}: the clocks were the same",
+        second.first_timestamp
+    );
 }

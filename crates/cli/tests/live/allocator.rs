@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{Place, wait_within};
-use crate::group::Group;
-use crate::pair::{Pair, Process};
+use crate::common::{TestDir, wait_within};
+use crate::group::TestCgroup;
+use crate::host_pair::{HostPair, Process};
 use serde_json::Value;
 
 /// The timeout of each step.
-const SOON: Duration = Duration::from_secs(60);
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Each of three services has a third of the link. The third is idle, and the first gets two thirds of the
 /// bandwidth that it leaves unused.
@@ -27,22 +27,22 @@ const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\n
                       [service.a1]\nexcess = 2\n[service.a2]\nexcess = 1\n[service.a3]\nexcess = 1\n";
 
 /// The first service's share of the traffic of both: with the allocator's rates, and with queues alone.
-const FIG_5: f64 = 5.0 / 9.0;
-const QUEUES: f64 = 0.5;
+const FIG_5_SHARE: f64 = 5.0 / 9.0;
+const QUEUES_SHARE: f64 = 0.5;
 
 /// Bits of payload per second that arrive of each service.
-fn rates(arrived: &[Arc<AtomicU64>; 2]) -> [f64; 2] {
-    let read = || arrived.each_ref().map(|count| count.load(Ordering::Relaxed));
+fn payload_rates(received: &[Arc<AtomicU64>; 2]) -> [f64; 2] {
+    let read = || received.each_ref().map(|count| count.load(Ordering::Relaxed));
     let before = read();
     thread::sleep(Duration::from_millis(1500));
     let after = read();
-    let rates = [0, 1].map(|at| (after[at] - before[at]) as f64 * 8.0 / 1.5);
+    let rates = [0, 1].map(|index| (after[index] - before[index]) as f64 * 8.0 / 1.5);
     eprintln!("{:.2} and {:.2} Mbit/s of data", rates[0] * 1e-6, rates[1] * 1e-6);
     rates
 }
 
 /// How long the test observes a restart. The kernel ends rates that no agent renews after 3 s.
-const WATCHED: Duration = Duration::from_secs(5);
+const OBSERVATION: Duration = Duration::from_secs(5);
 
 /// Measurements after an agent was killed.
 #[derive(Debug)]
@@ -54,11 +54,11 @@ struct Restart {
 }
 
 impl Restart {
-    fn watch(pair: &Pair, arrived: &[Arc<AtomicU64>; 2], killed: Instant) -> Restart {
-        let read = || arrived.each_ref().map(|count| count.load(Ordering::Relaxed));
+    fn observe(hosts: &HostPair, received: &[Arc<AtomicU64>; 2], killed: Instant) -> Restart {
+        let read = || received.each_ref().map(|count| count.load(Ordering::Relaxed));
         let (mut paced_from, mut from, mut to) = (Duration::ZERO, None, None);
-        while killed.elapsed() < WATCHED {
-            let output = pair.host("ss").args(["-tinH", "dst", "10.9.0.2"]).output().unwrap();
+        while killed.elapsed() < OBSERVATION {
+            let output = hosts.command_on_host("ss").args(["-tinH", "dst", "10.9.0.2"]).output().unwrap();
             // `ss` prints `pacing_rate 21.2Mbps/21.2Mbps`: the second number is the limit.
             let text = String::from_utf8(output.stdout).unwrap();
             let limits = text.split("pacing_rate ").skip(1).filter_map(|rest| rest.split(' ').next());
@@ -75,64 +75,65 @@ impl Restart {
             thread::sleep(Duration::from_millis(20));
         }
         let (from, to) = (from.unwrap_or_default(), to.unwrap_or_else(read));
-        let [one, other] = [0, 1].map(|at| (to[at] - from[at]) as f64);
-        Restart { paced_from, share: one / (one + other) }
+        let [first, second] = [0, 1].map(|index| (to[index] - from[index]) as f64);
+        Restart { paced_from, share: first / (first + second) }
     }
 
     /// The limits that `docs/failures.md` documents.
     fn is_seamless(&self) -> bool {
-        self.paced_from < Duration::from_secs(1) && (self.share - FIG_5).abs() < 0.03
+        self.paced_from < Duration::from_secs(1) && (self.share - FIG_5_SHARE).abs() < 0.03
     }
 }
 
 #[test]
 fn allocator_rates_equal_fig_5_and_survive_agent_restarts() {
     let test = "allocator";
-    let Some(pair) = Pair::up() else {
+    let Some(hosts) = HostPair::up() else {
         eprintln!("{test} skips, since this machine makes no namespaces");
         return;
     };
-    let groups = ["a1", "a2"].map(|name| Group::new(&format!("allocator-{name}")));
-    let place = Place::new();
-    place.write("serve.toml", CONFIG);
-    if !pair.finds(test, &groups[0].path) {
+    let groups = ["a1", "a2"].map(|name| TestCgroup::new(&format!("allocator-{name}")));
+    let dir = TestDir::new();
+    dir.write("serve.toml", CONFIG);
+    if !hosts.has_bpf_programs(test, &groups[0].path) {
         return;
     }
-    let mut serving = pair.serve(&place.path("serve.toml"));
+    let mut coordinator_process = hosts.start_coordinator(&dir.path("serve.toml"));
     for (group, service) in groups.iter().zip(["a1", "a2"]) {
         let body = format!("{{\"service\": \"{service}\"}}");
-        pair.put(&format!("/v1/applications/{}", group.name), &body);
+        hosts.put(&format!("/v1/applications/{}", group.name), &body);
     }
     let applications = || groups.iter().map(|group| (&*group.name, &*group.path));
-    let mut agent = pair.agent(&place.path("local_socket"), applications());
-    wait_within(SOON, "queues", || pair.tc("class").contains("class htb 7765:102 "));
-    let sinks = [pair.sink(), pair.sink()];
-    let send = |at: usize| {
-        let mut command = groups[at].command("nsenter");
-        command.arg(format!("--net=/run/netns/{}", pair.name("a"))).args(["bash", "-c"]);
-        command.arg(format!("exec cat /dev/zero > /dev/tcp/10.9.0.2/{}", sinks[at].0.port()));
+    let mut agent = hosts.start_agent(&dir.path("local_socket"), applications());
+    wait_within(STEP_TIMEOUT, "queues", || hosts.tc("class").contains("class htb 7765:102 "));
+    let sinks = [hosts.start_sink(), hosts.start_sink()];
+    let send = |index: usize| {
+        let mut command = groups[index].command("nsenter");
+        command.arg(format!("--net=/run/netns/{}", hosts.namespace("a"))).args(["bash", "-c"]);
+        command.arg(format!("exec cat /dev/zero > /dev/tcp/10.9.0.2/{}", sinks[index].0.port()));
         Process(command.spawn().unwrap())
     };
     let _first = send(0);
     let mut second = send(1);
-    let arrived = sinks.each_ref().map(|(_, arrived)| Arc::clone(arrived));
-    let comes_to = |what: &str, expected: f64| {
+    let received = sinks.each_ref().map(|(_, arrived)| Arc::clone(arrived));
+    let wait_for_share = |description: &str, expected: f64| {
         // Three times in a row: during a transition, the share passes through all values.
-        let mut held = 0;
-        wait_within(SOON, what, || {
-            let [first, second] = rates(&arrived);
-            let is = (first / (first + second) - expected).abs() < 0.02;
-            held = if is { held + 1 } else { 0 };
-            held == 3
+        let mut consecutive = 0;
+        wait_within(STEP_TIMEOUT, description, || {
+            let [first, second] = payload_rates(&received);
+            let is_expected = (first / (first + second) - expected).abs() < 0.02;
+            consecutive = if is_expected { consecutive + 1 } else { 0 };
+            consecutive == 3
         });
     };
-    comes_to("the rates of Fig. 5", FIG_5);
-    let answer = pair.ask("GET", "/v1/observed", "");
+    wait_for_share("the rates of Fig. 5", FIG_5_SHARE);
+    let answer = hosts.request("GET", "/v1/observed", "");
     let found: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
     for group in &groups {
-        let mine = found.as_array().unwrap().iter().find(|found| found["application"] == group.name).unwrap();
+        let observed =
+            found.as_array().unwrap().iter().find(|found| found["application"] == group.name).unwrap();
         // The service's rate, and up to a tenth more.
-        let limit = mine["limit_bytes_per_second"].as_u64().expect("it has one");
+        let limit = observed["limit_bytes_per_second"].as_u64().expect("it has one");
         assert!((2_000_000..3_200_000).contains(&limit), "{found}");
     }
 
@@ -141,10 +142,10 @@ fn allocator_rates_equal_fig_5_and_survive_agent_restarts() {
         .map(|_| {
             let killed = Instant::now();
             agent.kill();
-            agent = pair.agent(&place.path("local_socket"), applications());
-            let restart = Restart::watch(&pair, &arrived, killed);
+            agent = hosts.start_agent(&dir.path("local_socket"), applications());
+            let restart = Restart::observe(&hosts, &received, killed);
             eprintln!("an agent was killed: {restart:?}");
-            comes_to("the rates of Fig. 5 after a restart", FIG_5);
+            wait_for_share("the rates of Fig. 5 after a restart", FIG_5_SHARE);
             restart
         })
         .collect();
@@ -152,18 +153,18 @@ fn allocator_rates_equal_fig_5_and_survive_agent_restarts() {
     assert!(restarts.iter().filter(|restart| restart.is_seamless()).count() >= 2, "{restarts:?}");
 
     // Rates end with their lease; the queues with the services' weights remain.
-    serving.kill();
-    comes_to("queues alone", QUEUES);
-    assert!(pair.tc("class").contains("class htb 7765:102 "));
-    serving = pair.serve(&place.path("serve.toml"));
-    comes_to("the rates of Fig. 5 again", FIG_5);
+    coordinator_process.kill();
+    wait_for_share("queues alone", QUEUES_SHARE);
+    assert!(hosts.tc("class").contains("class htb 7765:102 "));
+    coordinator_process = hosts.start_coordinator(&dir.path("serve.toml"));
+    wait_for_share("the rates of Fig. 5 again", FIG_5_SHARE);
 
     // An idle service's bandwidth goes to the other service.
     second.kill();
-    wait_within(SOON, "the whole link", || rates(&arrived)[0] > 0.9 * 40e6);
+    wait_within(STEP_TIMEOUT, "the whole link", || payload_rates(&received)[0] > 0.9 * 40e6);
 
     // A stopped agent removes its queues.
-    agent.end();
-    assert!(!pair.tc("qdisc").contains("7765:"), "{}", pair.tc("qdisc"));
-    drop(serving);
+    agent.terminate();
+    assert!(!hosts.tc("qdisc").contains("7765:"), "{}", hosts.tc("qdisc"));
+    drop(coordinator_process);
 }

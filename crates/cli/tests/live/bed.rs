@@ -15,25 +15,25 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{setsockopt, sockopt};
 use weir_client::Agent;
 
-use crate::common::Place;
-use crate::kernel::{Reading, Speed};
-use crate::turn::{self, Turn};
+use crate::common::TestDir;
+use crate::kernel::{CounterReading, RateBounds};
+use crate::test_lock::{self, SharedLock};
 
 /// The capacity of each link, in bytes per second of frames.
-pub const LINE: f64 = 5e6;
+pub const LINK_FRAME_BYTES_PER_SEC: f64 = 5e6;
 
 /// The fraction of a frame that is payload.
-pub const PAYLOAD: f64 = 1448.0 / 1514.0;
+pub const PAYLOAD_FRACTION: f64 = 1448.0 / 1514.0;
 
 /// A flow: its coflow, its number in the coflow, its source and destination hosts, and its bytes.
 pub type Flow = (&'static str, u32, u32, u32, f64);
 
 /// The size of socket buffers, in bytes: the bytes that a link carries while a reader or writer thread is not
 /// scheduled.
-const WAITING: usize = 2 << 20;
+const SOCKET_BUFFER_BYTES: usize = 2 << 20;
 
 /// The coordinator's port for agents.
-pub const PORT: u16 = 7470;
+pub const COORDINATOR_PORT: u16 = 7470;
 
 pub fn address(host: u32) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, host as u8 + 1)
@@ -41,33 +41,33 @@ pub fn address(host: u32) -> Ipv4Addr {
 
 /// A testbed, which is removed when dropped.
 pub struct Bed {
-    pub place: Place,
+    pub dir: TestDir,
     pub name: String,
     hosts: u32,
-    _turn: Turn,
+    _lock: SharedLock,
 }
 
 impl Bed {
     /// Hosts under one switch. The last host runs the coordinator.
     pub fn up(test: &str, hosts: u32) -> Option<Bed> {
         let fabric = format!("weir-fabric = 1\nkind = \"big-switch\"\nhosts = {hosts}\nrate = \"40Mbit\"\n");
-        let bed = Bed::of(test, hosts, &fabric)?;
+        let bed = Bed::with_fabric(test, hosts, &fabric)?;
         (0..hosts).for_each(|host| bed.acknowledge_at_once(host));
         Some(bed)
     }
 
     /// A testbed of a given network, whose hosts are named `h0`, `h1` and so on.
-    pub fn of(test: &str, hosts: u32, fabric: &str) -> Option<Bed> {
-        let turn = turn::take();
-        let place = Place::new();
-        let check = place.run("testbed check");
+    pub fn with_fabric(test: &str, hosts: u32, fabric: &str) -> Option<Bed> {
+        let lock = test_lock::lock_shared();
+        let dir = TestDir::new();
+        let check = dir.run("testbed check");
         if check.code != Some(0) {
-            eprintln!("{test} skips: {}{}", check.out, check.err);
+            eprintln!("{test} skips: {}{}", check.stdout, check.stderr);
             return None;
         }
-        place.write("f.toml", fabric);
-        let bed = Bed { place, name: format!("{test}{}", std::process::id()), hosts, _turn: turn };
-        bed.place.print(&format!("testbed up f.toml --name {}", bed.name));
+        dir.write("f.toml", fabric);
+        let bed = Bed { dir, name: format!("{test}{}", std::process::id()), hosts, _lock: lock };
+        bed.dir.stdout_of(&format!("testbed up f.toml --name {}", bed.name));
         Some(bed)
     }
 
@@ -95,7 +95,7 @@ impl Bed {
     }
 
     /// A command that runs a program in a host's namespace.
-    pub fn inside(&self, host: u32, program: &Path) -> Command {
+    pub fn command_on_host(&self, host: u32, program: &Path) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace(host)]).arg(program).stdin(Stdio::null());
         // Signals to the test's process group, such as Ctrl-C, do not reach the program.
@@ -105,37 +105,37 @@ impl Bed {
 
     /// The command of a host's agent, which connects to the coordinator of the last host. Callers add the
     /// options for TLS.
-    pub fn agent(&self, host: u32) -> Command {
-        let mut command = self.inside(host, Path::new(env!("CARGO_BIN_EXE_weir")));
+    pub fn agent_command(&self, host: u32) -> Command {
+        let mut command = self.command_on_host(host, Path::new(env!("CARGO_BIN_EXE_weir")));
         command.args(["agent", "run", "--rate", "40Mbit", "--host", &host.to_string()]);
-        let coordinator = format!("{}:{PORT}", address(self.hosts - 1));
+        let coordinator = format!("{}:{COORDINATOR_PORT}", address(self.hosts - 1));
         command.args(["--coordinator", &coordinator, "--socket"]).arg(self.local_socket(host));
         command
     }
 
     pub fn local_socket(&self, host: u32) -> PathBuf {
-        self.place.path(&format!("local_socket{host}"))
+        self.dir.path(&format!("local_socket{host}"))
     }
 
-    /// Opens a connection for each flow, and hands it over to the agent. `Wire::send` starts the flow.
-    pub fn connect(&self, flows: &[Flow]) -> Vec<Wire> {
-        let connect = |at: usize, &(coflow, flow, src, dst, bytes): &Flow| {
-            let to = SocketAddr::from((address(dst), 9000 + at as u16));
+    /// Opens a connection for each flow, and hands it over to the agent. `FlowConnection::send` starts the flow.
+    pub fn connect_flow(&self, flows: &[Flow]) -> Vec<FlowConnection> {
+        let connect = |index: usize, &(coflow, flow, src, dst, bytes): &Flow| {
+            let to = SocketAddr::from((address(dst), 9000 + index as u16));
             let listener = in_namespace(&self.namespace(dst), move || TcpListener::bind(to).unwrap());
-            setsockopt(&listener, sockopt::RcvBufForce, &WAITING).unwrap();
+            setsockopt(&listener, sockopt::RcvBufForce, &SOCKET_BUFFER_BYTES).unwrap();
             let stream = in_namespace(&self.namespace(src), move || TcpStream::connect(to).unwrap());
-            setsockopt(&stream, sockopt::SndBufForce, &WAITING).unwrap();
+            setsockopt(&stream, sockopt::SndBufForce, &SOCKET_BUFFER_BYTES).unwrap();
             let agent = Agent::connect(self.local_socket(src)).unwrap();
-            agent.open(coflow, flow, &stream).unwrap();
-            Wire::new(stream, listener.accept().unwrap().0, bytes, agent)
+            agent.hand_over(coflow, flow, &stream).unwrap();
+            FlowConnection::new(stream, listener.accept().unwrap().0, bytes, agent)
         };
-        flows.iter().enumerate().map(|(at, flow)| connect(at, flow)).collect()
+        flows.iter().enumerate().map(|(index, flow)| connect(index, flow)).collect()
     }
 }
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        self.place.run(&format!("testbed down --name {}", self.name));
+        self.dir.run(&format!("testbed down --name {}", self.name));
     }
 }
 
@@ -149,58 +149,58 @@ impl Drop for Process {
     }
 }
 
-pub fn in_namespace<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
-    let space = File::open(format!("/run/netns/{name}")).unwrap();
+pub fn in_namespace<T: Send + 'static>(name: &str, action: impl FnOnce() -> T + Send + 'static) -> T {
+    let namespace = File::open(format!("/run/netns/{name}")).unwrap();
     let thread = thread::spawn(move || {
-        setns(space, CloneFlags::CLONE_NEWNET).unwrap();
-        work()
+        setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
+        action()
     });
     thread.join().unwrap()
 }
 
 /// A connection, the bytes that its receiver has read, and the time of the last byte.
-pub struct Wire {
+pub struct FlowConnection {
     pub stream: TcpStream,
     bytes: f64,
-    got: Arc<AtomicU64>,
+    received: Arc<AtomicU64>,
     end: Arc<OnceLock<Instant>>,
     pub agent: Agent,
 }
 
-impl Wire {
-    pub fn new(stream: TcpStream, mut other: TcpStream, bytes: f64, agent: Agent) -> Wire {
-        let (got, end) = (Arc::new(AtomicU64::new(0)), Arc::new(OnceLock::new()));
-        let (count, ended) = (Arc::clone(&got), Arc::clone(&end));
+impl FlowConnection {
+    pub fn new(stream: TcpStream, mut receiver: TcpStream, bytes: f64, agent: Agent) -> FlowConnection {
+        let (received, end) = (Arc::new(AtomicU64::new(0)), Arc::new(OnceLock::new()));
+        let (count, completion) = (Arc::clone(&received), Arc::clone(&end));
         thread::spawn(move || {
             let mut buffer = vec![0; 1 << 16];
-            while let Ok(read @ 1..) = other.read(&mut buffer) {
+            while let Ok(read @ 1..) = receiver.read(&mut buffer) {
                 count.fetch_add(read as u64, Ordering::Relaxed);
             }
-            ended.set(Instant::now()).unwrap();
+            completion.set(Instant::now()).unwrap();
         });
-        Wire { stream, bytes, got, end, agent }
+        FlowConnection { stream, bytes, received, end, agent }
     }
 
     pub fn send(&self) {
-        let (mut stream, mut left) = (self.stream.try_clone().unwrap(), self.bytes as u64);
+        let (mut stream, mut remaining) = (self.stream.try_clone().unwrap(), self.bytes as u64);
         thread::spawn(move || {
             let buffer = vec![0; 1 << 14];
-            while left > 0 {
-                let next = left.min(buffer.len() as u64);
-                if stream.write_all(&buffer[..next as usize]).is_err() {
+            while remaining > 0 {
+                let chunk = remaining.min(buffer.len() as u64);
+                if stream.write_all(&buffer[..chunk as usize]).is_err() {
                     return;
                 }
-                left -= next;
+                remaining -= chunk;
             }
             let _ = stream.shutdown(Shutdown::Write);
         });
     }
 
-    pub fn got(&self) -> f64 {
-        self.got.load(Ordering::Relaxed) as f64
+    pub fn received_bytes(&self) -> f64 {
+        self.received.load(Ordering::Relaxed) as f64
     }
 
-    pub fn ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         self.end().is_some()
     }
 
@@ -211,10 +211,20 @@ impl Wire {
 }
 
 /// The fraction of a link's payload capacity that each flow uses during `time`.
-pub fn shares(wires: &[Wire], time: Duration) -> Vec<Speed> {
-    let read =
-        || wires.iter().map(|wire| Reading::of(|| crate::kernel::acked(&wire.stream))).collect::<Vec<_>>();
+pub fn payload_utilisation(connections: &[FlowConnection], time: Duration) -> Vec<RateBounds> {
+    let read = || {
+        connections
+            .iter()
+            .map(|wire| CounterReading::read(|| crate::kernel::acked_bytes(&wire.stream)))
+            .collect::<Vec<_>>()
+    };
     let before = read();
     thread::sleep(time);
-    read().iter().zip(&before).map(|(after, before)| after.since(before).of(LINE * PAYLOAD)).collect()
+    read()
+        .iter()
+        .zip(&before)
+        .map(|(after, before)| {
+            after.rate_since(before).relative_to(LINK_FRAME_BYTES_PER_SEC * PAYLOAD_FRACTION)
+        })
+        .collect()
 }

@@ -5,14 +5,17 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::bed::{Bed, Flow, LINE, PAYLOAD, PORT, Process, Wire, address, shares};
-use crate::common::Place;
+use crate::bed::{
+    Bed, COORDINATOR_PORT, Flow, FlowConnection, LINK_FRAME_BYTES_PER_SEC, PAYLOAD_FRACTION, Process,
+    address, payload_utilisation,
+};
+use crate::common::TestDir;
 use crate::common::wait_for;
-use crate::kernel::{Speed, pace};
+use crate::kernel::{RateBounds, pacing_rate};
 use weir_client::Agent;
-use weir_coordinator::plane::{ControlPlane, Link, Registration, Settings, Transfer};
-use weir_coordinator::{agents, master};
-use weir_core::model::Names;
+use weir_coordinator::control_plane::{ControlPlane, Link, Registration, Settings, Transfer};
+use weir_coordinator::{agents, control_thread};
+use weir_core::model::ServiceNames;
 use weir_core::policy::build;
 use weir_core::units::{Bytes, Rate};
 
@@ -22,75 +25,78 @@ const RESERVE: f64 = 0.01;
 /// The time in which a flow reaches its ordered rate, in seconds. The kernel schedules the next packet at the
 /// rate at which the last was sent: a waiting flow sends two full packets at the reserve's rate, which takes
 /// 60 ms. A report and an order follow. The rest is for a busy machine.
-const SWITCH: f64 = 0.15;
+const RATE_CHANGE_SECS: f64 = 0.15;
 
 /// `wide` shares a port with `short` and with `middle`; `short` and `middle` share none.
 const COFLOWS: [Flow; 4] =
     [("wide", 0, 0, 2, 6e6), ("wide", 1, 1, 3, 6e6), ("short", 0, 0, 3, 4e6), ("middle", 0, 1, 2, 8e6)];
 
 /// The coflows, in the order of registration.
-const NAMES: [&str; 3] = ["wide", "short", "middle"];
+const COFLOW_NAMES: [&str; 3] = ["wide", "short", "middle"];
 
 /// Two flows on the same port that last longer than the test.
-const LONG: [Flow; 2] = [("x", 0, 0, 2, 1e12), ("y", 0, 0, 3, 1e12)];
+const LONG_FLOWS: [Flow; 2] = [("x", 0, 0, 2, 1e12), ("y", 0, 0, 3, 1e12)];
 
 /// The coordinator's process. It registers the coflows when it starts, as frameworks do after a restart.
 #[test]
 #[ignore = "a process of another test"]
 fn coordinator() {
     let epoch = env::var("WEIR_TEST_EPOCH").expect("the test that needs it says so").parse().unwrap();
-    let rate = Rate::new(LINE).unwrap();
+    let rate = Rate::new(LINK_FRAME_BYTES_PER_SEC).unwrap();
     let links = [Link { send: rate, recv: rate }; 4];
     let mut settings = Settings::default();
     // In the first epoch no lease may end while coflows complete, even on a busy machine.
     settings.lease = if epoch == 1 { 1.5 } else { settings.lease };
     let plane =
-        ControlPlane::new(&links, build("saath").unwrap(), Names::default(), settings, epoch).unwrap();
-    let (handle, _) = master::start(plane).unwrap();
+        ControlPlane::new(&links, build("saath").unwrap(), ServiceNames::default(), settings, epoch).unwrap();
+    let (handle, _) = control_thread::start(plane).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let asked: &[Flow] = if epoch == 1 { &COFLOWS } else { &LONG };
-        for of_one in asked.chunk_by(|a, b| a.0 == b.0) {
+        let requested: &[Flow] = if epoch == 1 { &COFLOWS } else { &LONG_FLOWS };
+        for flows_of_coflow in requested.chunk_by(|a, b| a.0 == b.0) {
             let flow = |flow: &Flow| Transfer { src: flow.2, dst: flow.3, bytes: Bytes::new(flow.4) };
             let registration = Registration {
-                service: Names::DEFAULT.to_owned(),
-                application: Names::DEFAULT.to_owned(),
+                service: ServiceNames::DEFAULT.to_owned(),
+                application: ServiceNames::DEFAULT.to_owned(),
                 weight: 1.0,
                 deadline: None,
-                flows: of_one.iter().map(flow).collect(),
+                flows: flows_of_coflow.iter().map(flow).collect(),
             };
-            handle.register(of_one[0].0.to_owned(), registration).await.unwrap();
+            handle.register(flows_of_coflow[0].0.to_owned(), registration).await.unwrap();
         }
-        let listener = tokio::net::TcpListener::bind((address(4), PORT)).await.unwrap();
+        let listener = tokio::net::TcpListener::bind((address(4), COORDINATOR_PORT)).await.unwrap();
         agents::serve(listener, handle).await.unwrap();
     });
 }
 
 /// The completion times that the simulator computes, in order, at the links' payload capacity.
-fn predicted(place: &Place, policy: &str) -> Vec<(String, f64)> {
+fn simulated_ccts(dir: &TestDir, policy: &str) -> Vec<(String, f64)> {
     let mut trace = "weir-trace 1\nports 4\n".to_owned();
-    for of_one in COFLOWS.chunk_by(|a, b| a.0 == b.0) {
-        trace += &format!("coflow {}\n", NAMES.iter().position(|name| *name == of_one[0].0).unwrap());
-        of_one.iter().for_each(|flow| trace += &format!("flow {} {} {}B\n", flow.2, flow.3, flow.4));
+    for flows_of_coflow in COFLOWS.chunk_by(|a, b| a.0 == b.0) {
+        trace += &format!(
+            "coflow {}\n",
+            COFLOW_NAMES.iter().position(|name| *name == flows_of_coflow[0].0).unwrap()
+        );
+        flows_of_coflow.iter().for_each(|flow| trace += &format!("flow {} {} {}B\n", flow.2, flow.3, flow.4));
     }
-    place.write("coflows.weir", &trace);
-    let rate = LINE * PAYLOAD * (1.0 - RESERVE) * 8.0;
-    let ccts = place.path("ccts.csv");
-    place.print(&format!(
+    dir.write("coflows.weir", &trace);
+    let rate = LINK_FRAME_BYTES_PER_SEC * PAYLOAD_FRACTION * (1.0 - RESERVE) * 8.0;
+    let ccts = dir.path("ccts.csv");
+    dir.stdout_of(&format!(
         "sim coflows.weir --quiet --policy {policy} --port-rate {rate}bit --per-coflow {}",
         ccts.display()
     ));
-    let of_line = |line: &str| {
+    let parse_line = |line: &str| {
         let fields: Vec<&str> = line.split(',').collect();
-        (NAMES[fields[1].parse::<usize>().unwrap()].to_owned(), fields[5].parse().unwrap())
+        (COFLOW_NAMES[fields[1].parse::<usize>().unwrap()].to_owned(), fields[5].parse().unwrap())
     };
-    let mut ends: Vec<(String, f64)> = place.read("ccts.csv").lines().skip(1).map(of_line).collect();
+    let mut ends: Vec<(String, f64)> = dir.read("ccts.csv").lines().skip(1).map(parse_line).collect();
     ends.sort_by(|a, b| a.1.total_cmp(&b.1));
     ends
 }
 
-fn start(bed: &Bed, epoch: u64) -> Process {
-    let mut command = bed.inside(4, &env::current_exe().unwrap());
+fn start_coordinator(bed: &Bed, epoch: u64) -> Process {
+    let mut command = bed.command_on_host(4, &env::current_exe().unwrap());
     command.args(["--exact", "live::coordinator", "--ignored", "--nocapture"]);
     command.env("WEIR_TEST_EPOCH", epoch.to_string()).stdout(Stdio::null());
     Process(command.spawn().unwrap())
@@ -102,76 +108,86 @@ fn start(bed: &Bed, epoch: u64) -> Process {
 #[test]
 fn coflows_complete_in_saaths_order_and_continue_without_a_coordinator() {
     let Some(bed) = Bed::up("live", 5) else { return };
-    let first = start(&bed, 1);
-    let agent = |host| Process(bed.agent(host).arg("--insecure").spawn().unwrap());
+    let first = start_coordinator(&bed, 1);
+    let agent = |host| Process(bed.agent_command(host).arg("--insecure").spawn().unwrap());
     let _agents: Vec<Process> = (0..4).map(agent).collect();
     wait_for("the agents' doors", || (0..4).all(|host| Agent::connect(bed.local_socket(host)).is_ok()));
-    let wires = bed.connect(&COFLOWS);
+    let connections = bed.connect_flow(&COFLOWS);
     // All agents are connected and have reported their flows. The flows of `wide` wait.
-    let part = |wire: &Wire| pace(&wire.stream).map(|pace| pace as f64 / (LINE * PAYLOAD));
+    let rate_fraction = |wire: &FlowConnection| {
+        pacing_rate(&wire.stream)
+            .map(|pacing_rate| pacing_rate as f64 / (LINK_FRAME_BYTES_PER_SEC * PAYLOAD_FRACTION))
+    };
     wait_for("orders", || {
-        let parts = wires.iter().map(|wire| part(wire).unwrap_or(f64::MAX)).collect::<Vec<_>>();
-        parts[..2].iter().all(|part| *part < 0.03) && parts[2..].iter().all(|part| (0.9..1.0).contains(part))
+        let rate_fractions =
+            connections.iter().map(|wire| rate_fraction(wire).unwrap_or(f64::MAX)).collect::<Vec<_>>();
+        rate_fractions[..2].iter().all(|part| *part < 0.03)
+            && rate_fractions[2..].iter().all(|part| (0.9..1.0).contains(part))
     });
-    let began = Instant::now();
-    wires.iter().for_each(Wire::send);
+    let start_time = Instant::now();
+    connections.iter().for_each(FlowConnection::send);
     thread::sleep(Duration::from_millis(200));
-    let early = shares(&wires, Duration::from_millis(300));
-    eprintln!("parts of a link at first: {early:.3?}");
-    wait_for("the end of all", || wires.iter().all(Wire::ended));
+    let utilisation = payload_utilisation(&connections, Duration::from_millis(300));
+    eprintln!("parts of a link at first: {utilisation:.3?}");
+    wait_for("the end of all", || connections.iter().all(FlowConnection::has_ended));
     // A coflow completes with its last flow.
     let end = |name: &str| {
-        let mine = COFLOWS.iter().zip(&wires).filter(|(flow, _)| flow.0 == name);
-        mine.filter_map(|(_, wire)| wire.end()).max().unwrap().duration_since(began).as_secs_f64()
+        let own_flows = COFLOWS.iter().zip(&connections).filter(|(flow, _)| flow.0 == name);
+        own_flows.filter_map(|(_, wire)| wire.end()).max().unwrap().duration_since(start_time).as_secs_f64()
     };
-    let mut ends = NAMES.map(|name| (name.to_owned(), end(name)));
+    let mut ends = COFLOW_NAMES.map(|name| (name.to_owned(), end(name)));
     ends.sort_by(|a, b| a.1.total_cmp(&b.1));
-    let [saath, fair] = ["saath", "fair"].map(|policy| predicted(&bed.place, policy));
+    let [saath, fair] = ["saath", "fair"].map(|policy| simulated_ccts(&bed.dir, policy));
     eprintln!("ends: {ends:.3?}\nsimulated: {saath:.3?}\nsimulated, fair: {fair:.3?}");
     // A flow that goes first gets the port without the reserve; a waiting flow gets the reserve.
-    let [wide, too, short, middle] = early[..] else { panic!() };
-    for going in [short, middle] {
-        assert!(going.may_be_over(0.9) && going.may_be_under(1.0), "{early:?}");
+    let [wide, wide_second, short, middle] = utilisation[..] else { panic!() };
+    for sending in [short, middle] {
+        assert!(sending.may_be_over(0.9) && sending.may_be_under(1.0), "{utilisation:?}");
     }
-    for waiting in [wide, too] {
-        assert!(waiting.may_be_under(0.03), "{early:?}");
+    for waiting in [wide, wide_second] {
+        assert!(waiting.may_be_under(0.03), "{utilisation:?}");
     }
     let order = |ends: &[(String, f64)]| ends.iter().map(|end| end.0.clone()).collect::<Vec<_>>();
     assert_eq!(order(&ends), order(&saath));
     assert_ne!(order(&ends), order(&fair));
     // `short` starts at once; the other coflows wait and start again, up to three switches late.
     for (end, (name, expected)) in ends.iter().map(|end| end.1).zip(&saath) {
-        let late = if name == "short" { SWITCH } else { 3.0 * SWITCH };
+        let max_delay = if name == "short" { RATE_CHANGE_SECS } else { 3.0 * RATE_CHANGE_SECS };
         assert!(
-            (0.95 * expected..1.05 * expected + late).contains(&end),
+            (0.95 * expected..1.05 * expected + max_delay).contains(&end),
             "{name}: {end} s, expected {expected} s"
         );
     }
-    for (wire, flow) in wires.iter().zip(COFLOWS) {
-        assert_eq!(wire.got(), flow.4);
+    for (wire, flow) in connections.iter().zip(COFLOWS) {
+        assert_eq!(wire.received_bytes(), flow.4);
     }
 
     // A second coordinator orders two flows on the same link: one sends, the other waits.
     drop(first);
-    let mut second = start(&bed, 2);
-    let wires = bed.connect(&LONG);
-    wires.iter().for_each(Wire::send);
-    let paced = |wires: &[Wire]| {
-        let shares = shares(wires, Duration::from_millis(400));
-        shares.iter().any(|share| share.most < 0.05) && shares.iter().any(|share| share.least > 0.85)
+    let mut second = start_coordinator(&bed, 2);
+    let connections = bed.connect_flow(&LONG_FLOWS);
+    connections.iter().for_each(FlowConnection::send);
+    let one_flow_first = |connections: &[FlowConnection]| {
+        let shares = payload_utilisation(connections, Duration::from_millis(400));
+        shares.iter().any(|share| share.max < 0.05) && shares.iter().any(|share| share.min > 0.85)
     };
-    wait_for("one flow first", || paced(&wires));
+    wait_for("one flow first", || one_flow_first(&connections));
     second.0.kill().unwrap();
     second.0.wait().unwrap();
     // No flow stops during the lease or after it. After the lease both flows share the link as TCP does.
     // Each window is longer than TCP takes to recover from a loss.
-    let free: Vec<Vec<Speed>> = (0..5).map(|_| shares(&wires, Duration::from_millis(400))).collect();
-    eprintln!("parts of a link without a coordinator: {free:.3?}");
-    assert!(free.iter().all(|both| both.iter().map(|share| share.most).sum::<f64>() > 0.6), "{free:?}");
-    let later: Vec<f64> =
-        (0..2).map(|wire| free[1..].iter().map(|both| both[wire].most).sum::<f64>() / 4.0).collect();
-    assert!(later.iter().all(|share| *share > 0.15), "{later:?}");
-    let _third = start(&bed, 3);
-    wait_for("one flow first again", || paced(&wires));
-    assert!(wires.iter().all(|wire| !wire.ended()));
+    let without_coordinator: Vec<Vec<RateBounds>> =
+        (0..5).map(|_| payload_utilisation(&connections, Duration::from_millis(400))).collect();
+    eprintln!("parts of a link without a coordinator: {without_coordinator:.3?}");
+    assert!(
+        without_coordinator.iter().all(|both| both.iter().map(|share| share.max).sum::<f64>() > 0.6),
+        "{without_coordinator:?}"
+    );
+    let mean_utilisations: Vec<f64> = (0..2)
+        .map(|wire| without_coordinator[1..].iter().map(|both| both[wire].max).sum::<f64>() / 4.0)
+        .collect();
+    assert!(mean_utilisations.iter().all(|share| *share > 0.15), "{mean_utilisations:?}");
+    let _third = start_coordinator(&bed, 3);
+    wait_for("one flow first again", || one_flow_first(&connections));
+    assert!(connections.iter().all(|wire| !wire.has_ended()));
 }

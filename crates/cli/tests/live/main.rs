@@ -17,14 +17,14 @@ mod faults;
 #[path = "../../../agent/tests/live/group.rs"]
 mod group;
 mod host;
+mod host_pair;
 #[path = "../../../agent/tests/live/kernel.rs"]
 mod kernel;
 mod live;
-mod pair;
 mod profile;
-mod repair;
+mod restoration;
 mod switch;
+mod test_lock;
 mod testbed;
 mod throttle;
-mod turn;
 mod udp;

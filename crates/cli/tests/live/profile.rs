@@ -5,16 +5,16 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::bed::Bed;
-use crate::common::{Place, Ran, wait_within};
+use crate::common::{CommandOutput, TestDir, wait_within};
 
 const FABRIC: &str = "weir-fabric = 1\nkind = \"big-switch\"\nhosts = 3\nrate = \"100Mbit\"\n";
 
-const OTHER: &str = "version = 1\n[[application]]\nname = \"other\"\ncoefficients = [2.0, -1.0]\n";
+const TABLE_OF_OTHER: &str = "version = 1\n[[application]]\nname = \"other\"\ncoefficients = [2.0, -1.0]\n";
 
 /// A testbed of three hosts, with the commands of these tests.
-struct Profiled(Bed);
+struct ProfileTestbed(Bed);
 
-impl Deref for Profiled {
+impl Deref for ProfileTestbed {
     type Target = Bed;
 
     fn deref(&self) -> &Bed {
@@ -22,24 +22,24 @@ impl Deref for Profiled {
     }
 }
 
-fn bed(test: &str) -> Option<Profiled> {
-    Bed::of(test, 3, FABRIC).map(Profiled)
+fn profile_testbed(test: &str) -> Option<ProfileTestbed> {
+    Bed::with_fabric(test, 3, FABRIC).map(ProfileTestbed)
 }
 
-impl Profiled {
-    fn run(&self, line: &str) -> Ran {
-        self.place.run(&format!("profile --bed {} {line}", self.name))
+impl ProfileTestbed {
+    fn run_profile(&self, line: &str) -> CommandOutput {
+        self.dir.run(&format!("profile --bed {} {line}", self.name))
     }
 
     /// The rate of a node's port, as `tc` prints it.
-    fn rate(&self, node: &str, port: &str) -> String {
+    fn port_rate(&self, node: &str, port: &str) -> String {
         let namespace = format!("{}{node}", self.prefix());
         let output = Command::new("tc").args(["-n", &namespace, "class", "show", "dev", port]).output();
         let text = String::from_utf8(output.unwrap().stdout).unwrap();
         text.split_once(" rate ").unwrap().1.split(' ').next().unwrap().to_owned()
     }
 
-    fn rates(&self) -> Vec<String> {
+    fn port_rates(&self) -> Vec<String> {
         [
             ("h0", "eth0"),
             ("h1", "eth0"),
@@ -48,16 +48,16 @@ impl Profiled {
             ("switch", "eth1"),
             ("switch", "eth2"),
         ]
-        .map(|(node, port)| self.rate(node, port))
+        .map(|(node, port)| self.port_rate(node, port))
         .into()
     }
 }
 
 #[test]
 fn wrong_profile_usage_is_exit_2() {
-    let place = Place::new();
-    place.write("t.toml", OTHER);
-    place.write("x.toml", "version = 2\n");
+    let dir = TestDir::new();
+    dir.write("t.toml", TABLE_OF_OTHER);
+    dir.write("x.toml", "version = 2\n");
     for (line, message) in [
         ("profile -- true", "--bed <NAME>"),
         ("profile --bed b", "<COMMAND>"),
@@ -80,35 +80,35 @@ fn wrong_profile_usage_is_exit_2() {
         ("profile --bed b --out x.toml -- true", "x.toml:1: field `version`: `2`: expected 1"),
         ("profile --bed b --out t.toml --samples t.toml -- true", "expected another file than that of --out"),
     ] {
-        let ran = place.run(line);
+        let ran = dir.run(line);
         assert_eq!(ran.code, Some(2), "{line}: {ran:?}");
-        assert!(ran.err.contains(message), "{line}: {}", ran.err);
+        assert!(ran.stderr.contains(message), "{line}: {}", ran.stderr);
     }
-    assert_eq!(place.read("t.toml"), OTHER);
+    assert_eq!(dir.read("t.toml"), TABLE_OF_OTHER);
 }
 
 /// The job prints the rate of its host's link at each run, and takes longer at lower rates.
 #[test]
 fn profile_runs_its_command_at_decreasing_rates() {
-    let Some(bed) = bed("less") else { return };
-    let place = &bed.place;
-    let before = bed.rates();
+    let Some(bed) = profile_testbed("less") else { return };
+    let dir = &bed.dir;
+    let before = bed.port_rates();
     assert_eq!(before, ["100Mbit"; 6]);
-    place.write("t.toml", OTHER);
-    place.write(
+    dir.write("t.toml", TABLE_OF_OTHER);
+    dir.write(
         "job.sh",
         "rate=$(tc class show dev eth0 | grep -o 'rate [0-9]*' | cut -d' ' -f2)\n\
          echo $rate\nsleep 600 &\nsleep $(awk \"BEGIN { print 0.1 + 3 / $rate }\")\n",
     );
-    let began = Instant::now();
-    let ran =
-        bed.run("--hosts h1,h2 --runs 3 --name job --out t.toml --samples s.csv --log log -- sh job.sh");
-    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{ran:?}");
-    assert!(began.elapsed() < Duration::from_secs(100), "what is left behind is not waited for");
+    let start_time = Instant::now();
+    let ran = bed
+        .run_profile("--hosts h1,h2 --runs 3 --name job --out t.toml --samples s.csv --log log -- sh job.sh");
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    assert!(start_time.elapsed() < Duration::from_secs(100), "what is left behind is not waited for");
     let log = [90, 75, 50, 25, 10, 5].map(|rate| format!("{rate}\n").repeat(3)).concat();
-    assert_eq!(place.read("log"), "100\n".repeat(4) + &log);
-    assert_eq!(bed.rates(), before);
-    let table = weir_trace::sensitivity::read(&place.path("t.toml")).unwrap();
+    assert_eq!(dir.read("log"), "100\n".repeat(4) + &log);
+    assert_eq!(bed.port_rates(), before);
+    let table = weir_trace::sensitivity::read(&dir.path("t.toml")).unwrap();
     let names: Vec<&str> = table.rows().iter().map(|row| row.name.as_str()).collect();
     assert_eq!(names, ["other", "job"]);
     let samples = &table.rows()[1].samples;
@@ -117,25 +117,26 @@ fn profile_runs_its_command_at_decreasing_rates() {
     // The job takes 0.1 s and 3 s divided by the rate in Mbit/s: 0.7 s at 5 %, 0.13 s at 100 %. The assertion
     // allows for slow process starts; times are medians of three runs.
     assert!(samples[0].1 > samples[2].1 && samples[0].1 > 1.2, "{samples:?}");
-    let points = place.read("s.csv");
+    let points = dir.read("s.csv");
     assert!(points.starts_with("application,what,bandwidth,time_s,slowdown\njob,run,0.05,"), "{points}");
-    let of = |what: &str| points.lines().filter(|line| line.starts_with(&format!("job,{what},"))).count();
-    assert_eq!(["run", "median", "k1", "k2", "k3"].map(of), [21, 7, 96, 96, 96]);
+    let count_lines =
+        |kind: &str| points.lines().filter(|line| line.starts_with(&format!("job,{kind},"))).count();
+    assert_eq!(["run", "median", "k1", "k2", "k3"].map(count_lines), [21, 7, 96, 96, 96]);
     // A second profile with the same name replaces the first.
-    let ran = bed.run("--runs 1 --name job --out t.toml --format json -- true");
-    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{ran:?}");
-    let record: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let ran = bed.run_profile("--runs 1 --name job --out t.toml --format json -- true");
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    let record: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!((&record[0]["workload"], &record[0]["slowdown_1"]), (&"job".into(), &1.0.into()));
-    assert_eq!(weir_trace::sensitivity::read(&place.path("t.toml")).unwrap().rows().len(), 2);
+    assert_eq!(weir_trace::sensitivity::read(&dir.path("t.toml")).unwrap().rows().len(), 2);
 }
 
 #[test]
 fn failed_profile_leaves_files_and_rates_unchanged() {
-    let Some(bed) = bed("fails") else { return };
-    let place = &bed.place;
-    let (before, files) = (bed.rates(), place.files());
+    let Some(bed) = profile_testbed("fails") else { return };
+    let dir = &bed.dir;
+    let (before, files) = (bed.port_rates(), dir.files());
     // The job fails below the full bandwidth.
-    let poor = "--runs 1 --out t.toml --samples s.csv -- sh -c tc${IFS}class${IFS}show${IFS}dev${IFS}eth0|grep${IFS}-q${IFS}100Mbit";
+    let failing_below_full = "--runs 1 --out t.toml --samples s.csv -- sh -c tc${IFS}class${IFS}show${IFS}dev${IFS}eth0|grep${IFS}-q${IFS}100Mbit";
     for (line, code, message) in [
         (
             "-- /nonexistent/job",
@@ -144,81 +145,85 @@ fn failed_profile_leaves_files_and_rates_unchanged() {
         ),
         ("--hosts h0,h7 -- true", 2, "--hosts: `h7`: expected hosts of bed"),
         ("--hosts h0,h0 -- true", 2, "--hosts: `h0`: expected hosts of bed"),
-        (poor, 1, "sh, run 1 at 90 % of the bandwidth: exit status: 1; --log FILE keeps what it says"),
+        (
+            failing_below_full,
+            1,
+            "sh, run 1 at 90 % of the bandwidth: exit status: 1; --log FILE keeps what it says",
+        ),
         (
             "--out t.toml --timeout 200ms -- sleep 60",
             1,
             "sleep, the run that warms up: not done within 0.2 s (--timeout)",
         ),
     ] {
-        let ran = bed.run(line);
+        let ran = bed.run_profile(line);
         assert_eq!(ran.code, Some(code), "{line}: {ran:?}");
-        assert!(ran.err.contains(message), "{line}: {}", ran.err);
-        assert_eq!((bed.rates(), place.files()), (before.clone(), files.clone()), "{line}");
+        assert!(ran.stderr.contains(message), "{line}: {}", ran.stderr);
+        assert_eq!((bed.port_rates(), dir.files()), (before.clone(), files.clone()), "{line}");
     }
-    let none = place.run("profile --bed nobodys -- true");
-    assert_eq!((none.code, none.err.as_str()), (Some(1), "weir: no bed `nobodys` is up\n"));
+    let no_bed = dir.run("profile --bed nobodys -- true");
+    assert_eq!((no_bed.code, no_bed.stderr.as_str()), (Some(1), "weir: no bed `nobodys` is up\n"));
 }
 
 #[test]
 fn profile_of_an_interface_restores_its_queues() {
-    let Some(bed) = bed("face") else { return };
-    let place = &bed.place;
+    let Some(bed) = profile_testbed("face") else { return };
+    let dir = &bed.dir;
     let namespace = bed.namespace(0);
-    let inside = |line: &str| {
+    let profile_in_namespace = |line: &str| {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &namespace, env!("CARGO_BIN_EXE_weir"), "profile"]);
-        Ran::new(command.args(line.split_whitespace()).current_dir(place.path("")).output().unwrap())
+        CommandOutput::new(command.args(line.split_whitespace()).current_dir(dir.path("")).output().unwrap())
     };
     let queues = || {
         let output = Command::new("tc").args(["-n", &namespace, "qdisc", "show"]).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
     let before = queues();
-    place.write("job.sh", "tc class show dev lo | grep 'htb 7765:1 ' | grep -o 'rate [^ ]*' | cut -d' ' -f2");
-    let ran = inside("--interface lo --rate 100Mbit --runs 1 --log log -- sh job.sh");
-    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{ran:?}");
+    dir.write("job.sh", "tc class show dev lo | grep 'htb 7765:1 ' | grep -o 'rate [^ ]*' | cut -d' ' -f2");
+    let ran = profile_in_namespace("--interface lo --rate 100Mbit --runs 1 --log log -- sh job.sh");
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
     let rates = [100, 100, 90, 75, 50, 25, 10, 5].map(|mbit| format!("{mbit}Mbit\n"));
-    assert_eq!(place.read("log"), rates.concat());
+    assert_eq!(dir.read("log"), rates.concat());
     assert_eq!(queues(), before);
     for (line, message) in [
         ("--interface lo --rate 100Mbit -- false", "the run that warms up: exit status: 1"),
         ("--interface eth0 --rate 100Mbit -- true", "eth0 has a root queue `htb` of another process"),
         ("--interface nowhere0 --rate 100Mbit -- true", "nowhere0"),
     ] {
-        let ran = inside(line);
+        let ran = profile_in_namespace(line);
         assert_eq!(ran.code, Some(1), "{line}: {ran:?}");
-        assert!(ran.err.contains(message), "{line}: {}", ran.err);
+        assert!(ran.stderr.contains(message), "{line}: {}", ran.stderr);
         assert_eq!(queues(), before, "{line}");
     }
 }
 
 #[test]
 fn interrupted_profile_restores_port_rates() {
-    let Some(bed) = bed("stops") else { return };
-    let before = bed.rates();
+    let Some(bed) = profile_testbed("stops") else { return };
+    let before = bed.port_rates();
     let line = format!("profile --bed {} --runs 1 --out t.toml -- sleep 0.5", bed.name);
-    let mut command = bed.place.command(&line);
+    let mut command = bed.dir.command(&line);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Ports are changed concurrently, so their rates can differ for a moment.
-    let throttled = || {
-        let (out, into) = (bed.rate("h2", "eth0"), bed.rate("switch", "eth2"));
-        bed.rate("h0", "eth0") != before[0] && out != before[2] && out == into
+    let is_throttled = || {
+        let (host_rate, switch_rate) = (bed.port_rate("h2", "eth0"), bed.port_rate("switch", "eth2"));
+        bed.port_rate("h0", "eth0") != before[0] && host_rate != before[2] && host_rate == switch_rate
     };
-    wait_within(Duration::from_secs(60), "throttled ports", throttled);
+    wait_within(Duration::from_secs(60), "throttled ports", is_throttled);
     let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(killed.success());
-    let ran = Ran::new(child.wait_with_output().unwrap());
+    let ran = CommandOutput::new(child.wait_with_output().unwrap());
     assert_eq!(ran.code, Some(130), "{ran:?}");
-    assert!(ran.err.ends_with("of the bandwidth: interrupted; nothing was written\n"), "{ran:?}");
-    assert_eq!(bed.rates(), before);
-    assert!(!bed.place.files().contains(&"t.toml".to_owned()));
+    assert!(ran.stderr.ends_with("of the bandwidth: interrupted; nothing was written\n"), "{ran:?}");
+    assert_eq!(bed.port_rates(), before);
+    assert!(!bed.dir.files().contains(&"t.toml".to_owned()));
 }
 
 /// The example jobs complete on hosts of a testbed, and find the same data at all hosts.
 #[test]
 fn example_jobs_complete_on_testbed_hosts() {
-    let Some(bed) = bed("jobs") else { return };
+    let Some(bed) = profile_testbed("jobs") else { return };
     if Command::new("python3").arg("--version").stdout(Stdio::null()).status().is_err() {
         eprintln!("jobs skip, since there is no python3");
         return;
@@ -228,20 +233,20 @@ fn example_jobs_complete_on_testbed_hosts() {
         let script = format!("{}/../../examples/jobs/{job}.py", env!("CARGO_MANIFEST_DIR"));
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &namespaces[0], "python3", &script]).args(&namespaces);
-        let ran = Ran::new(command.env("WEIR_DSCP", "3").output().unwrap());
-        assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (Some(0), "", ""), "{job}");
+        let ran = CommandOutput::new(command.env("WEIR_DSCP", "3").output().unwrap());
+        assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (Some(0), "", ""), "{job}");
     }
     // If one host cannot start, the job ends at once.
     let script = format!("{}/../../examples/jobs/rounds.py", env!("CARGO_MANIFEST_DIR"));
-    let mut nowhere = Command::new("ip");
-    nowhere
+    let mut unreachable = Command::new("ip");
+    unreachable
         .args(["netns", "exec", &namespaces[0], "python3", &script])
         .args([&namespaces[0], "weir-nobody-has-this"]);
-    let ran = Ran::new(nowhere.output().unwrap());
-    assert!(ran.code == Some(1) && ran.err.contains("another host could not begin"), "{ran:?}");
-    let alone = Command::new("python3")
+    let ran = CommandOutput::new(unreachable.output().unwrap());
+    assert!(ran.code == Some(1) && ran.stderr.contains("another host could not begin"), "{ran:?}");
+    let without_hosts = Command::new("python3")
         .arg(format!("{}/../../examples/jobs/shuffle.py", env!("CARGO_MANIFEST_DIR")))
         .output()
         .unwrap();
-    assert!(!alone.status.success());
+    assert!(!without_hosts.status.success());
 }

@@ -14,97 +14,99 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
-use super::place::Place;
+use super::target::ProfileTarget;
 use crate::failure::Failure;
 use crate::interrupt;
 
 /// The maximum time between two checks for a signal.
-const GLANCE: Duration = Duration::from_millis(100);
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The time between SIGTERM and SIGKILL.
-const GRACE: Duration = Duration::from_secs(2);
+const KILL_DELAY: Duration = Duration::from_secs(2);
 
 /// A command, and the settings of its runs.
-pub struct Timed {
+pub struct TimedCommand {
     /// The program and its arguments; not empty.
-    pub words: Vec<OsString>,
+    pub command_line: Vec<OsString>,
     /// Environment variables in addition to those of this process.
     pub environment: Vec<(&'static str, String)>,
     /// The maximum duration.
     pub timeout: Duration,
     /// The file for the command's output; none to discard the output.
-    pub log: Option<File>,
+    pub output_file: Option<File>,
 }
 
-impl Timed {
+impl TimedCommand {
     /// Runs the command once, and returns its duration. Calls `glance` repeatedly meanwhile. Kills the processes that the command leaves
     /// in its process group.
     ///
     /// # Errors
     /// If the command cannot be started, fails or exceeds the timeout, or a signal arrives.
-    pub fn run(&self, place: &Place<'_>, glance: impl Fn()) -> Result<Duration, Failure> {
-        Failure::unless_asked()?;
+    pub fn run(&self, target: &ProfileTarget<'_>, on_wait: impl Fn()) -> Result<Duration, Failure> {
+        Failure::check_interrupt()?;
         let began = Instant::now();
-        let mut child = self.start(place)?;
-        let ended = self.wait(&child, began, glance);
+        let mut child = self.start(target)?;
+        let ended = self.wait(&child, began, on_wait);
         // The group is killed before the child is reaped: its number could be reused afterwards.
         let _ = killpg(pid(&child), Signal::SIGKILL);
-        let status = child.wait().map_err(Failure::undone)?;
+        let status = child.wait().map_err(Failure::runtime)?;
         let ended = ended?;
         if !status.success() {
-            let hint = if self.log.is_some() { "" } else { "; --log FILE keeps what it says" };
-            return Err(Failure::undone(format_args!("{status}{hint}")));
+            let hint = if self.output_file.is_some() { "" } else { "; --log FILE keeps what it says" };
+            return Err(Failure::runtime(format_args!("{status}{hint}")));
         }
         Ok(ended - began)
     }
 
-    fn start(&self, place: &Place<'_>) -> Result<Child, Failure> {
-        let program = &self.words[0];
-        let output = || match &self.log {
+    fn start(&self, target: &ProfileTarget<'_>) -> Result<Child, Failure> {
+        let program = &self.command_line[0];
+        let output = || match &self.output_file {
             Some(file) => file.try_clone().map(Stdio::from),
             None => Ok(Stdio::null()),
         };
         let mut command = Command::new(program);
-        command.args(&self.words[1..]).envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+            .args(&self.command_line[1..])
+            .envs(self.environment.iter().map(|(name, value)| (name, value)));
         // Ctrl-C is for this process, which then stops the command.
         command.stdin(Stdio::null()).process_group(0);
         let started = output()
             .and_then(|out| Ok((out, output()?)))
-            .and_then(|(out, errors)| place.spawn(command.stdout(out).stderr(errors)));
+            .and_then(|(out, errors)| target.spawn(command.stdout(out).stderr(errors)));
         started.map_err(|error: io::Error| {
             let program = program.to_string_lossy();
             Failure::input(format_args!("`{program}` cannot be run: {error}"))
         })
     }
 
-    fn too_long(&self) -> Failure {
-        Failure::undone(format_args!("not done within {} s (--timeout)", self.timeout.as_secs_f64()))
+    fn timeout_failure(&self) -> Failure {
+        Failure::runtime(format_args!("not done within {} s (--timeout)", self.timeout.as_secs_f64()))
     }
 
     /// Waits for the command, and returns the time of its end.
-    fn wait(&self, child: &Child, began: Instant, glance: impl Fn()) -> Result<Instant, Failure> {
-        let (tell, told) = mpsc::channel();
+    fn wait(&self, child: &Child, began: Instant, on_wait: impl Fn()) -> Result<Instant, Failure> {
+        let (exit_sender, exit_receiver) = mpsc::channel();
         let pid = pid(child);
         thread::scope(|scope| {
             scope.spawn(move || {
                 // The receiver has been dropped if the command was killed.
-                let _ = tell.send(end_of(pid));
+                let _ = exit_sender.send(wait_for_exit(pid));
             });
             loop {
-                match told.recv_timeout(GLANCE) {
+                match exit_receiver.recv_timeout(SIGNAL_CHECK_INTERVAL) {
                     // The timeout may have passed just before this check.
-                    Ok(Ok(ended)) if ended - began > self.timeout => return Err(self.too_long()),
-                    Ok(ended) => return ended.map_err(Failure::undone),
+                    Ok(Ok(ended)) if ended - began > self.timeout => return Err(self.timeout_failure()),
+                    Ok(ended) => return ended.map_err(Failure::runtime),
                     Err(RecvTimeoutError::Disconnected) => unreachable!("it tells before it ends"),
-                    Err(RecvTimeoutError::Timeout) => glance(),
+                    Err(RecvTimeoutError::Timeout) => on_wait(),
                 }
-                if interrupt::asked() {
-                    end(pid, &told);
+                if interrupt::is_requested() {
+                    terminate_group(pid, &exit_receiver);
                     return Err(Failure::interrupted("interrupted; nothing was written"));
                 }
                 if began.elapsed() > self.timeout {
-                    end(pid, &told);
-                    return Err(self.too_long());
+                    terminate_group(pid, &exit_receiver);
+                    return Err(self.timeout_failure());
                 }
             }
         })
@@ -116,7 +118,7 @@ fn pid(child: &Child) -> Pid {
 }
 
 /// Waits for the end of a process without reaping it.
-fn end_of(pid: Pid) -> nix::Result<Instant> {
+fn wait_for_exit(pid: Pid) -> nix::Result<Instant> {
     loop {
         match waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
             Err(Errno::EINTR) => {}
@@ -126,9 +128,9 @@ fn end_of(pid: Pid) -> nix::Result<Instant> {
 }
 
 /// Stops a process and its group: SIGTERM, then SIGKILL.
-fn end(pid: Pid, told: &Receiver<nix::Result<Instant>>) {
+fn terminate_group(pid: Pid, exit_receiver: &Receiver<nix::Result<Instant>>) {
     let _ = killpg(pid, Signal::SIGTERM);
-    if told.recv_timeout(GRACE).is_err() {
+    if exit_receiver.recv_timeout(KILL_DELAY).is_err() {
         let _ = killpg(pid, Signal::SIGKILL);
         // The process may have moved to another group.
         let _ = kill(pid, Signal::SIGKILL);

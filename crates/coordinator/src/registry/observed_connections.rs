@@ -11,12 +11,12 @@ use utoipa::ToSchema;
 use weir_core::saba::controller::{AppId, ConnectionId, ControllerError};
 
 use super::Registry;
-use super::sharing::{FoundKey, Sharing};
-use crate::master::Stopped;
+use super::sharing::{ObservedKey, SharingState};
+use crate::control_thread::Stopped;
 
 /// Observed connections of an application from a host to an address.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct FoundState {
+pub struct ObservedState {
     /// The host that sends.
     pub host: String,
     /// Name of the application at the host.
@@ -33,29 +33,30 @@ pub struct FoundState {
     pub limit_bytes_per_second: Option<u64>,
 }
 
-impl Sharing {
+impl SharingState {
     /// Updates the division: opens the observed connections of registered applications and closes all others.
-    pub(super) fn settle(&mut self) -> Result<(), ControllerError> {
-        let seen = self.seen.iter().flat_map(|(&host, found)| found.iter().map(move |found| (host, found)));
-        let registered = seen.filter(|(_, found)| self.applications.contains_key(&*found.application));
-        let way = |(host, found): (u32, &weir_proto::Found)| {
-            let to = self.addresses.get(&found.peer.to_canonical()).copied().filter(|&to| to != host);
-            (host, Arc::clone(&found.application), to)
+    pub(super) fn sync_observed_connections(&mut self) -> Result<(), ControllerError> {
+        let observed =
+            self.observed.iter().flat_map(|(&host, found)| found.iter().map(move |found| (host, found)));
+        let registered = observed.filter(|(_, found)| self.applications.contains_key(&*found.application));
+        let to_key = |(host, observed): (u32, &weir_proto::ObservedConnections)| {
+            let dst = self.addresses.get(&observed.peer.to_canonical()).copied().filter(|&to| to != host);
+            (host, Arc::clone(&observed.application), dst)
         };
-        let wanted: BTreeSet<FoundKey> = registered.map(way).collect();
-        for (_, number) in self.found.extract_if(.., |way, _| !wanted.contains(way)) {
+        let wanted_keys: BTreeSet<ObservedKey> = registered.map(to_key).collect();
+        for (_, number) in self.observed_numbers.extract_if(.., |way, _| !wanted_keys.contains(way)) {
             self.division.close(ConnectionId(number))?;
         }
-        for way in wanted {
-            if self.found.contains_key(&way) {
+        for way in wanted_keys {
+            if self.observed_numbers.contains_key(&way) {
                 continue;
             }
             let (host, application, to) = &way;
             let app = AppId(self.applications[application].number);
-            let path = self.ways.path(*host, *to);
-            self.division.open(ConnectionId(self.next), app, &path)?;
-            self.found.insert(way, self.next);
-            self.next += 1;
+            let path = self.port_map.path(*host, *to);
+            self.division.open(ConnectionId(self.next_number), app, &path)?;
+            self.observed_numbers.insert(way, self.next_number);
+            self.next_number += 1;
         }
         Ok(())
     }
@@ -63,41 +64,41 @@ impl Sharing {
 
 impl Registry {
     /// Applies observed connections that changed since the last call.
-    pub(super) async fn take_found(&self) -> Result<(), Stopped> {
-        let found = self.handle.found().await?;
-        if found.is_empty() {
+    pub(super) async fn apply_observed_changes(&self) -> Result<(), Stopped> {
+        let changes = self.handle.take_observed_changes().await?;
+        if changes.is_empty() {
             return Ok(());
         }
         let mut sharing = self.sharing.lock().await;
-        sharing.seen.extend(found);
-        if let Err(error) = sharing.settle() {
+        sharing.observed.extend(changes);
+        if let Err(error) = sharing.sync_observed_connections() {
             tracing::error!(%error, "observed connections cannot be updated");
         }
-        let changed = sharing.division.update();
-        self.order(&sharing, changed).await
+        let changed_ports = sharing.division.update();
+        self.send_queues(&sharing, changed_ports).await
     }
 
     /// Observed connections in order of hosts, applications and addresses.
     ///
     /// # Errors
     /// [`Stopped`]: the coordinator has stopped.
-    pub async fn found(&self) -> Result<Vec<FoundState>, Stopped> {
+    pub async fn observed(&self) -> Result<Vec<ObservedState>, Stopped> {
         let limits = self.handle.limits().await?;
         let sharing = self.sharing.lock().await;
-        let of = |(&host, found): (&u32, &Vec<weir_proto::Found>)| {
-            let state = |found: &weir_proto::Found| FoundState {
+        let states_of_host = |(&host, observed): (&u32, &Vec<weir_proto::ObservedConnections>)| {
+            let to_state = |found: &weir_proto::ObservedConnections| ObservedState {
                 host: self.hosts[host as usize].name.clone(),
                 application: found.application.to_string(),
                 registered: sharing.applications.contains_key(&*found.application),
                 peer: found.peer.to_string(),
-                connections: found.open,
-                sent_bytes: found.sent,
+                connections: found.open_connections,
+                sent_bytes: found.sent_bytes,
                 limit_bytes_per_second: limits
                     .get(&(host, Arc::clone(&found.application), found.peer))
                     .copied(),
             };
-            found.iter().map(state).collect::<Vec<_>>()
+            observed.iter().map(to_state).collect::<Vec<_>>()
         };
-        Ok(sharing.seen.iter().flat_map(of).collect())
+        Ok(sharing.observed.iter().flat_map(states_of_host).collect())
     }
 }

@@ -3,8 +3,8 @@ use std::path::Path;
 
 use super::*;
 use crate::config;
-use crate::master;
-use crate::plane::ControlPlane;
+use crate::control_plane::ControlPlane;
+use crate::control_thread;
 
 const CONFIG: &str = r#"weir-serve = 1
 store = "weir.redb"
@@ -30,88 +30,88 @@ fn configuration(folder: &Path) -> Config {
     config::read(&file).unwrap()
 }
 
-async fn open(config: &Config, store: Store) -> Result<Registry, String> {
+async fn open_registry(config: &Config, store: Store) -> Result<Registry, String> {
     let links: Vec<_> = config.hosts.iter().map(|host| host.link).collect();
     let policy = config.policy.build(&config.names, &config.weights);
     let plane =
         ControlPlane::new(&links, policy, config.names.clone(), config.settings, store.epoch()).unwrap();
-    Registry::new(config, store, master::start(plane).unwrap().0).await
+    Registry::new(config, store, control_thread::start(plane).unwrap().0).await
 }
 
-async fn registry(folder: &Path) -> Registry {
+async fn create_registry(folder: &Path) -> Registry {
     let config = configuration(folder);
-    let store = Store::open(&config.store).unwrap();
-    open(&config, store).await.unwrap()
+    let store = Store::open(&config.store_path).unwrap();
+    open_registry(&config, store).await.unwrap()
 }
 
-fn flows(from: &str, to: &str, bytes: Option<u64>) -> Vec<FlowBody> {
+fn flow_bodies(from: &str, to: &str, bytes: Option<u64>) -> Vec<FlowBody> {
     vec![FlowBody { from: from.to_owned(), to: to.to_owned(), bytes }]
 }
 
-fn coflow(bytes: Option<u64>) -> CoflowBody {
+fn coflow_body(bytes: Option<u64>) -> CoflowBody {
     let (service, application, weight, deadline) = (None, None, None, None);
-    CoflowBody { service, application, weight, deadline, flows: flows("a", "b", bytes) }
+    CoflowBody { service, application, weight, deadline, flows: flow_bodies("a", "b", bytes) }
 }
 
 /// The state that clients see, without the progress of flows.
-async fn seen(registry: &Registry) -> impl PartialEq + std::fmt::Debug + use<> {
-    let Standing { registration, first, .. } = registry.coflow("c1").await.unwrap();
+async fn visible_state(registry: &Registry) -> impl PartialEq + std::fmt::Debug + use<> {
+    let CoflowStatus { registration, first_flows: first, .. } = registry.coflow("c1").await.unwrap();
     (registration, first, registry.policy().await, registry.services().await, registry.queues().await)
 }
 
 #[tokio::test]
 async fn failed_writes_leave_state_unchanged() {
     let folder = tempfile::tempdir().unwrap();
-    let mut registry = registry(folder.path()).await;
-    registry.register("c1", coflow(Some(1_000_000))).await.unwrap();
-    let before = seen(&registry).await;
-    let good = registry.store.clone();
-    registry.store = good.unwritable();
-    let weighted = "weir-tree = 1\n[service.ads]\npolicy = \"saath\"\n[default]\npolicy = \"fair\"\n";
-    for (what, problem) in [
-        ("register", registry.register("c2", coflow(None)).await),
-        ("update", registry.update("c1", flows("b", "a", None)).await),
+    let mut registry = create_registry(folder.path()).await;
+    registry.register("c1", coflow_body(Some(1_000_000))).await.unwrap();
+    let before = visible_state(&registry).await;
+    let writable_store = registry.store.clone();
+    registry.store = writable_store.unwritable();
+    let weighted_tree = "weir-tree = 1\n[service.ads]\npolicy = \"saath\"\n[default]\npolicy = \"fair\"\n";
+    for (request, problem) in [
+        ("register", registry.register("c2", coflow_body(None)).await),
+        ("update", registry.update("c1", flow_bodies("b", "a", None)).await),
         ("deregister", registry.deregister("c1").await),
-        ("tree", registry.set_policy(Asked::Tree(weighted.to_owned())).await),
-        ("policy", registry.set_policy(Asked::Policy("varys".to_owned())).await),
+        ("tree", registry.set_policy(PolicySpec::Tree(weighted_tree.to_owned())).await),
+        ("policy", registry.set_policy(PolicySpec::Policy("varys".to_owned())).await),
         ("weight", registry.set_weight("ads", 3.0).await),
-        ("table", registry.set_table("version = 1\n".to_owned()).await),
+        ("table", registry.set_sensitivity_table("version = 1\n".to_owned()).await),
     ] {
-        assert_eq!(problem.map_err(|problem| problem.status), Err(503), "{what}");
-        assert_eq!(seen(&registry).await, before, "{what}");
+        assert_eq!(problem.map_err(|problem| problem.status), Err(503), "{request}");
+        assert_eq!(visible_state(&registry).await, before, "{request}");
     }
-    registry.store = good;
+    registry.store = writable_store;
     // Under a policy that uses sizes, this registration would be refused.
-    registry.register("c2", coflow(None)).await.unwrap();
+    registry.register("c2", coflow_body(None)).await.unwrap();
     // Refused requests are not stored.
-    assert_eq!(registry.set_policy(Asked::Policy("varys".to_owned())).await.unwrap_err().status, 422);
+    assert_eq!(registry.set_policy(PolicySpec::Policy("varys".to_owned())).await.unwrap_err().status, 422);
     assert_eq!(registry.update("c1", Vec::new()).await.unwrap_err().status, 422);
-    assert!(registry.store.get::<Set<Asked>>(Room::Settings, POLICY).unwrap().is_none());
+    assert!(registry.store.get::<Override<PolicySpec>>(Table::Settings, POLICY_KEY).unwrap().is_none());
     assert_eq!(
-        registry.store.all::<CoflowBody>(Room::Coflows).unwrap()[0].1.flows,
-        flows("a", "b", Some(1_000_000))
+        registry.store.records::<CoflowBody>(Table::Coflows).unwrap()[0].1.flows,
+        flow_bodies("a", "b", Some(1_000_000))
     );
     // Accepted requests are stored.
-    registry.set_policy(Asked::Tree(weighted.to_owned())).await.unwrap();
+    registry.set_policy(PolicySpec::Tree(weighted_tree.to_owned())).await.unwrap();
     registry.set_weight("ads", 3.0).await.unwrap();
-    registry.update("c1", flows("b", "a", None)).await.unwrap();
-    assert_ne!(seen(&registry).await, before);
-    assert!(registry.store.get::<Set<Asked>>(Room::Settings, POLICY).unwrap().is_some());
+    registry.update("c1", flow_bodies("b", "a", None)).await.unwrap();
+    assert_ne!(visible_state(&registry).await, before);
+    assert!(registry.store.get::<Override<PolicySpec>>(Table::Settings, POLICY_KEY).unwrap().is_some());
 }
 
 #[tokio::test]
 async fn stored_weights_out_of_range_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let config = configuration(folder.path());
-    let store = Store::open(&config.store).unwrap();
+    let store = Store::open(&config.store_path).unwrap();
     for weight in [0.0, -1.0, 1e300] {
-        let set = Set { set: Some(weight), configured: None };
-        store.put(Room::Weights, "ads", &set).await.unwrap();
-        let error = open(&config, store.clone()).await.err().unwrap();
-        let place = format!("{}: damaged at table `weights`, record `ads` ", config.store.display());
-        let what = format!("(weight {weight}; expected a number from 1e-9 to 1e9); ");
-        assert!(error.starts_with(&(place + &what)), "{error}");
+        let set = Override { set: Some(weight), configured: None };
+        store.put(Table::Weights, "ads", &set).await.unwrap();
+        let error = open_registry(&config, store.clone()).await.err().unwrap();
+        let location = format!("{}: damaged at table `weights`, record `ads` ", config.store_path.display());
+        let reason = format!("(weight {weight}; expected a number from 1e-9 to 1e9); ");
+        assert!(error.starts_with(&(location + &reason)), "{error}");
     }
-    store.put(Room::Weights, "ads", &Set { set: Some(3.0), configured: None }).await.unwrap();
-    assert_eq!(open(&config, store).await.unwrap().services().await[1].weight, Some(3.0));
+    store.put(Table::Weights, "ads", &Override { set: Some(3.0), configured: None }).await.unwrap();
+    assert_eq!(open_registry(&config, store).await.unwrap().services().await[1].weight, Some(3.0));
 }

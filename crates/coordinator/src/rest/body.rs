@@ -10,92 +10,92 @@ use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
 
 use super::Api;
-use crate::problem::{At, Problem};
+use crate::problem::{Location, Problem};
 
 /// A body that is a JSON object. Unknown fields are errors if `T` says so, and nesting is limited.
-pub struct Object<T>(pub T);
+pub struct JsonObject<T>(pub T);
 
 /// A body that is a JSON array.
-pub struct List<T>(pub Vec<T>);
+pub struct JsonList<T>(pub Vec<T>);
 
 /// A body that is text.
-pub struct Text(pub String);
+pub struct TextBody(pub String);
 
 /// The parameters of the query.
-pub struct Asked<T>(pub T);
+pub struct QueryParams<T>(pub T);
 
 /// The parameter of the path.
-pub struct Named(pub String);
+pub struct PathParam(pub String);
 
-impl<T: DeserializeOwned> FromRequest<Api> for Object<T> {
+impl<T: DeserializeOwned> FromRequest<Api> for JsonObject<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, api: &Api) -> Result<Object<T>, Problem> {
-        let bytes = read(request, api).await?;
+    async fn from_request(request: Request, api: &Api) -> Result<JsonObject<T>, Problem> {
+        let bytes = read_body(request, api).await?;
         // Serde would accept an array and use its elements as the fields of the object.
         if bytes.trim_ascii_start().starts_with(b"[") {
-            return Err(Problem::invalid(At::Body(String::new()), "an array", "an object"));
+            return Err(Problem::invalid(Location::Body(String::new()), "an array", "an object"));
         }
-        parse(&bytes).map(Object)
+        parse_json(&bytes).map(JsonObject)
     }
 }
 
-impl<T: DeserializeOwned> FromRequest<Api> for List<T> {
+impl<T: DeserializeOwned> FromRequest<Api> for JsonList<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, api: &Api) -> Result<List<T>, Problem> {
-        parse(&read(request, api).await?).map(List)
+    async fn from_request(request: Request, api: &Api) -> Result<JsonList<T>, Problem> {
+        parse_json(&read_body(request, api).await?).map(JsonList)
     }
 }
 
-impl FromRequest<Api> for Text {
+impl FromRequest<Api> for TextBody {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, api: &Api) -> Result<Text, Problem> {
-        let text = String::from_utf8(read(request, api).await?);
-        text.map(Text).map_err(|_| {
-            let (status, at) = (StatusCode::UNPROCESSABLE_ENTITY, At::Body(String::new()));
-            Problem::at(status, at, "it is not valid text", "UTF-8")
+    async fn from_request(request: Request, api: &Api) -> Result<TextBody, Problem> {
+        let text = String::from_utf8(read_body(request, api).await?);
+        text.map(TextBody).map_err(|_| {
+            let (status, at) = (StatusCode::UNPROCESSABLE_ENTITY, Location::Body(String::new()));
+            Problem::located(status, at, "it is not valid text", "UTF-8")
         })
     }
 }
 
-impl<T: DeserializeOwned> FromRequestParts<Api> for Asked<T> {
+impl<T: DeserializeOwned> FromRequestParts<Api> for QueryParams<T> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Asked<T>, Problem> {
-        let asked = Query::from_request_parts(parts, api).await;
-        asked.map(|Query(asked)| Asked(asked)).map_err(|error| {
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<QueryParams<T>, Problem> {
+        let query = Query::from_request_parts(parts, api).await;
+        query.map(|Query(asked)| QueryParams(asked)).map_err(|error| {
             let text = error.body_text();
             // The text begins with the step that failed.
-            let why = text.rsplit_once("query string: ").map_or(text.as_str(), |(_, why)| why);
-            query_problem(parts.uri.query().unwrap_or_default(), why)
+            let reason = text.rsplit_once("query string: ").map_or(text.as_str(), |(_, why)| why);
+            query_problem(parts.uri.query().unwrap_or_default(), reason)
         })
     }
 }
 
 /// A problem of the query; `why` is what serde says.
-fn query_problem(query: &str, why: &str) -> Problem {
+fn query_problem(query: &str, reason: &str) -> Problem {
     let status = StatusCode::UNPROCESSABLE_ENTITY;
-    if let Some((name, "invalid digit found in string")) = why.split_once(": ") {
+    if let Some((name, "invalid digit found in string")) = reason.split_once(": ") {
         let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
         let value = pairs.find(|pair| pair.0 == name).map_or("", |pair| pair.1);
-        return Problem::invalid(At::parameter(name), value, "a whole number");
+        return Problem::invalid(Location::parameter(name), value, "a whole number");
     }
-    match (quoted(why, "unknown field `"), why.rsplit_once("expected ")) {
+    match (quoted_after(reason, "unknown field `"), reason.rsplit_once("expected ")) {
         (Some(name), Some((_, expected))) => {
-            Problem::at(status, At::parameter(name), "unknown parameter", expected)
+            Problem::located(status, Location::parameter(name), "unknown parameter", expected)
         }
-        _ => Problem::new(status, format!("query: {why}")),
+        _ => Problem::new(status, format!("query: {reason}")),
     }
 }
 
-impl FromRequestParts<Api> for Named {
+impl FromRequestParts<Api> for PathParam {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Named, Problem> {
-        let named = Path::<String>::from_request_parts(parts, api).await;
-        named.map(|Path(name)| Named(name)).map_err(|error| {
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<PathParam, Problem> {
+        let path = Path::<String>::from_request_parts(parts, api).await;
+        path.map(|Path(name)| PathParam(name)).map_err(|error| {
             let parameter = match &error {
                 PathRejection::FailedToDeserializePathParams(failed) => match failed.kind() {
                     PathError::InvalidUtf8InPathParam { key } => key.as_str(),
@@ -105,7 +105,7 @@ impl FromRequestParts<Api> for Named {
             };
             let path = parts.uri.path().trim_start_matches("/v1/");
             let value = path.split('/').nth(1).unwrap_or_default();
-            Problem::invalid(At::parameter(parameter), value, "UTF-8 in percent-encoding")
+            Problem::invalid(Location::parameter(parameter), value, "UTF-8 in percent-encoding")
         })
     }
 }
@@ -117,59 +117,59 @@ pub fn page_size(limit: Option<usize>, default: usize, max: usize) -> Result<usi
         return Ok(size);
     }
     let expected = format!("a number from 1 to {max}");
-    Err(Problem::invalid(At::parameter("limit"), &size.to_string(), &expected))
+    Err(Problem::invalid(Location::parameter("limit"), &size.to_string(), &expected))
 }
 
 /// Reads a whole body, once there are permits for its bytes.
-async fn read(request: Request, api: &Api) -> Result<Vec<u8>, Problem> {
-    let most = api.limits.body.get() as usize;
+async fn read_body(request: Request, api: &Api) -> Result<Vec<u8>, Problem> {
+    let max_bytes = api.limits.max_body.get() as usize;
     let length = request.headers().get(header::CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    let long = || {
-        let expected = format!("at most {} (`limits.body`)", api.limits.body);
-        Problem::at(StatusCode::PAYLOAD_TOO_LARGE, At::Body(String::new()), "too long", &expected)
+    let too_long = || {
+        let expected = format!("at most {} (`limits.body`)", api.limits.max_body);
+        Problem::located(StatusCode::PAYLOAD_TOO_LARGE, Location::Body(String::new()), "too long", &expected)
     };
-    if length.is_some_and(|length| length > most) {
-        return Err(long());
+    if length.is_some_and(|length| length > max_bytes) {
+        return Err(too_long());
     }
-    let room = u32::try_from(length.unwrap_or(most)).map_err(|_| long())?;
-    let _room = api.bodies.acquire_many(room).await.map_err(|_| long())?;
+    let permits = u32::try_from(length.unwrap_or(max_bytes)).map_err(|_| too_long())?;
+    let _permits = api.body_permits.acquire_many(permits).await.map_err(|_| too_long())?;
     let body: Body = request.into_body();
-    let bytes = axum::body::to_bytes(body, most).await;
+    let bytes = axum::body::to_bytes(body, max_bytes).await;
     bytes.map(Vec::from).map_err(|error| {
         let text = error.to_string();
-        if text.contains("length limit") { long() } else { Problem::new(StatusCode::BAD_REQUEST, text) }
+        if text.contains("length limit") { too_long() } else { Problem::new(StatusCode::BAD_REQUEST, text) }
     })
 }
 
 /// Parses JSON, with errors that have a JSON pointer.
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let mut input = serde_json::Deserializer::from_slice(bytes);
     match serde_path_to_error::deserialize(&mut input) {
-        Ok(value) => input.end().map(|()| value).map_err(|error| not_json(&error)),
+        Ok(value) => input.end().map(|()| value).map_err(|error| json_problem(&error)),
         Err(error) => {
-            let pointer = pointer(error.path());
+            let pointer = json_pointer(error.path());
             let error = error.into_inner();
-            Err(if error.is_data() { wrong_field(pointer, &error) } else { not_json(&error) })
+            Err(if error.is_data() { field_problem(pointer, &error) } else { json_problem(&error) })
         }
     }
 }
 
-fn not_json(error: &serde_json::Error) -> Problem {
+fn json_problem(error: &serde_json::Error) -> Problem {
     let detail = format!("request body is not valid JSON: {error}");
     let pointer = Some(Box::default());
     Problem { pointer, expected: Some("JSON".into()), ..Problem::new(StatusCode::BAD_REQUEST, detail) }
 }
 
 /// A path of serde as a JSON pointer (RFC 6901).
-fn pointer(path: &serde_path_to_error::Path) -> String {
+fn json_pointer(path: &serde_path_to_error::Path) -> String {
     let mut pointer = String::new();
     for segment in path {
         pointer.push('/');
         match segment {
             Segment::Seq { index } => pointer += &index.to_string(),
-            Segment::Map { key } => pointer += &escape(key),
-            Segment::Enum { variant } => pointer += &escape(variant),
+            Segment::Map { key } => pointer += &escape_pointer(key),
+            Segment::Enum { variant } => pointer += &escape_pointer(variant),
             // Serde does not know the place, so the pointer is that of the enclosing value.
             Segment::Unknown => {
                 pointer.pop();
@@ -181,29 +181,29 @@ fn pointer(path: &serde_path_to_error::Path) -> String {
 }
 
 /// A key in a JSON pointer.
-fn escape(key: &str) -> String {
+fn escape_pointer(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }
 
 /// The text after `before`, up to the next backtick.
-fn quoted<'a>(text: &'a str, before: &str) -> Option<&'a str> {
-    text.split_once(before)?.1.split('`').next()
+fn quoted_after<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
+    text.split_once(prefix)?.1.split('`').next()
 }
 
 /// The problem of JSON that does not fit `T`; `error` is serde's message.
-fn wrong_field(pointer: String, error: &serde_json::Error) -> Problem {
+fn field_problem(pointer: String, error: &serde_json::Error) -> Problem {
     let text = error.to_string();
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
     let status = StatusCode::UNPROCESSABLE_ENTITY;
-    let field = |name: &str| At::Body(format!("{pointer}/{}", escape(name)));
-    if let Some(name) = quoted(text, "missing field `") {
-        return Problem::at(status, field(name), "the field is missing", "a value");
+    let field = |name: &str| Location::Body(format!("{pointer}/{}", escape_pointer(name)));
+    if let Some(name) = quoted_after(text, "missing field `") {
+        return Problem::located(status, field(name), "the field is missing", "a value");
     }
-    if let Some(name) = quoted(text, "duplicate field `") {
-        return Problem::at(status, field(name), "the field is there more than once", "one value");
+    if let Some(name) = quoted_after(text, "duplicate field `") {
+        return Problem::located(status, field(name), "the field is there more than once", "one value");
     }
     let Some((found, expected)) = text.rsplit_once("expected ") else {
-        return Problem::invalid(At::Body(pointer), text, "another value");
+        return Problem::invalid(Location::Body(pointer), text, "another value");
     };
     let expected = match expected {
         "u16" | "u32" | "u64" | "usize" => "a whole number",
@@ -212,14 +212,14 @@ fn wrong_field(pointer: String, error: &serde_json::Error) -> Problem {
         "a sequence" => "an array",
         expected => expected,
     };
-    if let Some(name) = quoted(found, "unknown field `") {
-        let problem = Problem::at(status, At::Body(pointer), "unknown field", expected);
+    if let Some(name) = quoted_after(found, "unknown field `") {
+        let problem = Problem::located(status, Location::Body(pointer), "unknown field", expected);
         return Problem { value: Some(name.into()), ..problem };
     }
     let found = found.trim_end_matches([',', ' ']);
     let value = found.strip_prefix("invalid type: ").or_else(|| found.strip_prefix("invalid value: "));
     let value = value.unwrap_or(found);
     // Serde puts numbers in backticks.
-    let value = quoted(value, "`").unwrap_or(value);
-    Problem::invalid(At::Body(pointer), value, expected)
+    let value = quoted_after(value, "`").unwrap_or(value);
+    Problem::invalid(Location::Body(pointer), value, expected)
 }

@@ -5,25 +5,28 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-use weir_core::model::Names;
-use weir_proto::Pace;
+use weir_core::model::ServiceNames;
+use weir_proto::OrderedRate;
 
-use super::body::{Asked, List, Named, Object, page_size};
-use super::{Api, Who, complete, may_change, may_see, may_touch, service_of, through};
+use super::body::{JsonList, JsonObject, PathParam, QueryParams, page_size};
+use super::{
+    Api, Client, check_may_change, check_may_change_existing, check_may_see, run_to_completion,
+    run_without_content, service_or_own,
+};
 use crate::config::Host;
-use crate::plane::Standing;
+use crate::control_plane::CoflowStatus;
 use crate::problem::Problem;
 use crate::registry::{CoflowBody, FlowBody};
-use crate::rest::state::Rate;
+use crate::rest::state::FlowRate;
 
 /// Maximum number of coflows in an answer.
-const MAX: usize = 1000;
+const MAX_PAGE_SIZE: usize = 1000;
 
 /// Part of the list of coflows.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Page {
+pub struct CoflowPage {
     /// The last id of the page before.
     after: Option<String>,
     /// Maximum number of coflows: 100 by default, at most 1000.
@@ -32,7 +35,7 @@ pub struct Page {
 
 /// The answer to a registration.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct CoflowAnswer {
+pub struct RegisteredCoflow {
     /// Its id.
     id: String,
     /// The service that it belongs to.
@@ -85,7 +88,7 @@ pub struct CoflowState {
     /// Time after its registration by which it should complete.
     deadline: Option<String>,
     /// Whether all of its flows have completed.
-    over: bool,
+    completed: bool,
     /// Its class in the last schedule, from 0; `null` after completion.
     class: Option<usize>,
     /// Its flows, by index.
@@ -106,26 +109,26 @@ pub struct FlowState {
     /// Whether it has completed.
     done: bool,
     /// The last ordered rate; `null` without one.
-    rate: Option<Rate>,
+    rate: Option<FlowRate>,
 }
 
 impl CoflowState {
-    fn new(id: String, standing: Standing, hosts: &[Host]) -> CoflowState {
-        let Standing { registration, class, flows, .. } = standing;
-        let name = |host: u32| hosts[host as usize].name.clone();
+    fn new(id: String, status: CoflowStatus, hosts: &[Host]) -> CoflowState {
+        let CoflowStatus { registration, class, flows, .. } = status;
+        let host_name = |host: u32| hosts[host as usize].name.clone();
         let flows = registration.flows.iter().zip(flows).map(|(transfer, progress)| FlowState {
-            from: name(transfer.src),
-            to: name(transfer.dst),
+            from: host_name(transfer.src),
+            to: host_name(transfer.dst),
             bytes: transfer.bytes.map(weir_core::units::Bytes::get),
-            sent_bytes: progress.sent,
-            done: progress.done,
-            rate: progress.pace.filter(|pace| *pace != Pace::Gone).map(Rate::from),
+            sent_bytes: progress.sent_bytes,
+            done: progress.is_completed,
+            rate: progress.ordered_rate.filter(|pace| *pace != OrderedRate::Removed).map(FlowRate::from),
         });
         CoflowState {
             id,
             weight: registration.weight,
             deadline: registration.deadline.map(|deadline| deadline.to_string()),
-            over: class.is_none(),
+            completed: class.is_none(),
             class,
             flows: flows.collect(),
             service: registration.service,
@@ -135,25 +138,26 @@ impl CoflowState {
 }
 
 /// All known coflows; for a framework, its own.
-#[utoipa::path(get, path = "/v1/coflows", params(Page),
+#[utoipa::path(get, path = "/v1/coflows", params(CoflowPage),
     responses((status = 200, body = CoflowList), (status = "4XX", body = Problem)))]
 pub async fn list(
     State(api): State<Api>,
-    who: Who,
-    Asked(page): Asked<Page>,
+    client: Client,
+    QueryParams(page): QueryParams<CoflowPage>,
 ) -> Result<Json<CoflowList>, Problem> {
-    may_see(&who, None)?;
-    let most = page_size(page.limit, 100, MAX)?;
-    let found = api.registry.handle().list(page.after, most).await?;
-    let next = if found.len() == most { found.last().map(|last| last.id.to_string()) } else { None };
-    let own = found.into_iter().filter(|summary| who.may_see(Some(&summary.service)));
-    let coflows = own.map(|summary| CoflowSummary {
+    check_may_see(&client, None)?;
+    let page_size = page_size(page.limit, 100, MAX_PAGE_SIZE)?;
+    let summaries = api.registry.handle().coflow_summaries(page.after, page_size).await?;
+    let next =
+        if summaries.len() == page_size { summaries.last().map(|last| last.id.to_string()) } else { None };
+    let visible = summaries.into_iter().filter(|summary| client.may_see(Some(&summary.service)));
+    let coflows = visible.map(|summary| CoflowSummary {
         id: summary.id.to_string(),
         service: summary.service,
         application: summary.application,
-        flows: summary.flows,
-        done: summary.done,
-        sent_bytes: summary.sent,
+        flows: summary.flow_count,
+        done: summary.completed_flow_count,
+        sent_bytes: summary.sent_bytes,
         class: summary.class,
     });
     Ok(Json(CoflowList { coflows: coflows.collect(), next }))
@@ -162,31 +166,35 @@ pub async fn list(
 /// One coflow.
 #[utoipa::path(get, path = "/v1/coflows/{id}", params(("id", description = "The coflow's id")),
     responses((status = 200, body = CoflowState), (status = "4XX", body = Problem)))]
-pub async fn show(State(api): State<Api>, who: Who, Named(id): Named) -> Result<Json<CoflowState>, Problem> {
-    may_see(&who, None)?;
-    let standing = api.registry.coflow(&id).await?;
-    may_see(&who, Some(&standing.registration.service))?;
-    Ok(Json(CoflowState::new(id, standing, api.registry.hosts())))
+pub async fn show(
+    State(api): State<Api>,
+    client: Client,
+    PathParam(id): PathParam,
+) -> Result<Json<CoflowState>, Problem> {
+    check_may_see(&client, None)?;
+    let status = api.registry.coflow(&id).await?;
+    check_may_see(&client, Some(&status.registration.service))?;
+    Ok(Json(CoflowState::new(id, status, api.registry.hosts())))
 }
 
 /// Registers a coflow. Repeating the same body gives the same answer; another body is refused with 409.
 #[utoipa::path(put, path = "/v1/coflows/{id}", params(("id", description = "An id that the framework chooses: 1 to 128 printable \
     characters without spaces")),
-    responses((status = 200, body = CoflowAnswer), (status = "4XX", body = Problem)))]
+    responses((status = 200, body = RegisteredCoflow), (status = "4XX", body = Problem)))]
 pub async fn register(
     State(api): State<Api>,
-    who: Who,
-    Named(id): Named,
-    Object(body): Object<CoflowBody>,
-) -> Result<Json<CoflowAnswer>, Problem> {
-    let service = service_of(&who, body.service.clone());
-    may_change(&who, Some(&service))?;
-    let application = body.application.clone().unwrap_or_else(|| Names::DEFAULT.to_owned());
+    client: Client,
+    PathParam(id): PathParam,
+    JsonObject(body): JsonObject<CoflowBody>,
+) -> Result<Json<RegisteredCoflow>, Problem> {
+    let service = service_or_own(&client, body.service.clone());
+    check_may_change(&client, Some(&service))?;
+    let application = body.application.clone().unwrap_or_else(|| ServiceNames::DEFAULT.to_owned());
     let flows = body.flows.len();
     let body = CoflowBody { service: Some(service.clone()), application: Some(application.clone()), ..body };
-    let registered = id.clone();
-    through(async move { api.registry.register(&registered, body).await }).await?;
-    Ok(Json(CoflowAnswer { id, service, application, flows }))
+    let registered_id = id.clone();
+    run_to_completion(async move { api.registry.register(&registered_id, body).await }).await?;
+    Ok(Json(RegisteredCoflow { id, service, application, flows }))
 }
 
 /// Replaces the flows of a coflow, for example after tasks moved or restarted. Flows with the same index and hosts
@@ -195,18 +203,22 @@ pub async fn register(
     responses((status = 204), (status = "4XX", body = Problem)))]
 pub async fn update(
     State(api): State<Api>,
-    who: Who,
-    Named(id): Named,
-    List(flows): List<FlowBody>,
+    client: Client,
+    PathParam(id): PathParam,
+    JsonList(flows): JsonList<FlowBody>,
 ) -> Result<StatusCode, Problem> {
-    may_touch(&who, api.registry.service_of(&id)).await?;
-    complete(async move { api.registry.update(&id, flows).await }).await
+    check_may_change_existing(&client, api.registry.service_of(&id)).await?;
+    run_without_content(async move { api.registry.update(&id, flows).await }).await
 }
 
 /// Removes a coflow, active or completed.
 #[utoipa::path(delete, path = "/v1/coflows/{id}", params(("id", description = "The coflow's id")),
     responses((status = 204), (status = "4XX", body = Problem)))]
-pub async fn deregister(State(api): State<Api>, who: Who, Named(id): Named) -> Result<StatusCode, Problem> {
-    may_touch(&who, api.registry.service_of(&id)).await?;
-    complete(async move { api.registry.deregister(&id).await }).await
+pub async fn deregister(
+    State(api): State<Api>,
+    client: Client,
+    PathParam(id): PathParam,
+) -> Result<StatusCode, Problem> {
+    check_may_change_existing(&client, api.registry.service_of(&id)).await?;
+    run_without_content(async move { api.registry.deregister(&id).await }).await
 }

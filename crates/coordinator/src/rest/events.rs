@@ -11,13 +11,13 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 
-use super::{Api, Who, may_see};
+use super::{Api, Client, check_may_see};
 use crate::events::Event;
 use crate::identity::Identity;
 use crate::problem::Problem;
 
 /// Interval of keepalive comments on an idle stream, which detect closed connections.
-const ALIVE: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Events from now on, as server-sent events; for a framework, those of its service and those without a service. A
 /// client that reads too slowly misses the oldest events, and gets an event `missed` whose data is their number.
@@ -25,17 +25,19 @@ const ALIVE: Duration = Duration::from_secs(10);
     responses((status = 200, body = Event, content_type = "text/event-stream"), (status = "4XX", body = Problem)))]
 pub async fn events(
     State(api): State<Api>,
-    who: Who,
+    client: Client,
 ) -> Result<Sse<impl Stream<Item = Result<Line, Infallible>>>, Problem> {
-    may_see(&who, None)?;
-    let listening = (api.registry.events.listen(), api.stop.clone(), Arc::clone(&who));
-    Ok(Sse::new(unfold(listening, next)).keep_alive(KeepAlive::new().interval(ALIVE)))
+    check_may_see(&client, None)?;
+    let subscription = (api.registry.events.subscribe(), api.stop.clone(), Arc::clone(&client));
+    Ok(Sse::new(unfold(subscription, next_event)).keep_alive(KeepAlive::new().interval(KEEPALIVE_INTERVAL)))
 }
 
-type Listening = (Receiver<Event>, watch::Receiver<bool>, Arc<Identity>);
+type Subscription = (Receiver<Event>, watch::Receiver<bool>, Arc<Identity>);
 
 /// The next event for a client; `None` once the server ends.
-async fn next((mut events, mut stop, who): Listening) -> Option<(Result<Line, Infallible>, Listening)> {
+async fn next_event(
+    (mut events, mut stop, who): Subscription,
+) -> Option<(Result<Line, Infallible>, Subscription)> {
     loop {
         let event = tokio::select! {
             _ = stop.wait_for(|stop| *stop) => return None,

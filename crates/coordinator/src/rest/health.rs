@@ -16,15 +16,15 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry as Metrics, Unit};
 use tokio::time::timeout;
 
-use super::{Api, Who, may_see};
-use weir_proto::{Reason, Totals};
+use super::{Api, Client, check_may_see};
+use weir_proto::{ConflictReason, CounterTotals};
 
-use crate::master::Overview;
-use crate::plane::HostState;
+use crate::control_plane::HostStatus;
+use crate::control_thread::Overview;
 use crate::problem::Problem;
 
 /// Maximum time for the control plane to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Whether the control plane answers. If not, restart the coordinator. Any client may use this path.
 #[utoipa::path(get, path = "/livez", responses((status = 200), (status = 503, body = Problem)))]
@@ -45,33 +45,33 @@ pub async fn readyz(State(api): State<Api>) -> Result<&'static str, Problem> {
 
 async fn overview(api: &Api) -> Result<Overview, Problem> {
     let late = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the plane does not answer");
-    Ok(timeout(PATIENCE, api.registry.handle().overview()).await.map_err(late)??)
+    Ok(timeout(ANSWER_TIMEOUT, api.registry.handle().overview()).await.map_err(late)??)
 }
 
 /// Metrics for Prometheus, in base units.
 #[utoipa::path(get, path = "/metrics", responses((status = 200, body = String), (status = "4XX", body = Problem)))]
-pub async fn metrics(State(api): State<Api>, who: Who) -> Result<Response, Problem> {
-    may_see(&who, None)?;
+pub async fn metrics(State(api): State<Api>, client: Client) -> Result<Response, Problem> {
+    check_may_see(&client, None)?;
     let overview = overview(&api).await?;
-    let states = api.registry.handle().host_states().await?;
+    let states = api.registry.handle().host_statuses().await?;
     let (hosts, switches) = states.split_at(api.registry.hosts().len());
-    let conflicts = |states: &[HostState], reason| {
+    let count_conflicts = |states: &[HostStatus], reason| {
         let all = states.iter().filter(|state| state.present).flat_map(|state| &state.conflicts);
         all.filter(|conflict| conflict.reason() == reason).count()
     };
-    let present = |states: &[HostState]| states.iter().filter(|state| state.present).count();
-    let figures = Figures {
-        hosts: (hosts.len(), present(hosts)),
-        switches: (switches.len(), present(switches)),
+    let count_present = |states: &[HostStatus]| states.iter().filter(|state| state.present).count();
+    let values = MetricValues {
+        hosts: (hosts.len(), count_present(hosts)),
+        switches: (switches.len(), count_present(switches)),
         epoch: api.registry.epoch(),
-        over_limits: api.admission.refused(),
-        conflicts: Reason::ALL.map(|reason| (reason.name(), conflicts(&states, reason))),
+        connections_over_limit: api.admission.over_limit(),
+        conflicts: ConflictReason::ALL.map(|reason| (reason.name(), count_conflicts(&states, reason))),
         overview,
     };
-    let mut all = Metrics::default();
-    all.register_collector(Box::new(Arc::new(figures)));
+    let mut metrics = Metrics::default();
+    metrics.register_collector(Box::new(Arc::new(values)));
     let mut text = String::new();
-    encode(&mut text, &all)
+    encode(&mut text, &metrics)
         .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
@@ -79,22 +79,36 @@ pub async fn metrics(State(api): State<Api>, who: Who) -> Result<Response, Probl
 
 /// Values of the metrics.
 #[derive(Debug)]
-struct Figures {
+struct MetricValues {
     overview: Overview,
     /// Number of configured hosts (switches), and of present ones.
     hosts: (usize, usize),
     switches: (usize, usize),
     epoch: u64,
-    over_limits: u64,
+    connections_over_limit: u64,
     /// Number of interfaces with a conflict, by reason.
     conflicts: [(&'static str, usize); 5],
 }
 
-impl Collector for Figures {
+impl Collector for MetricValues {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let Overview { under_way, coflows, flows, attending, doubts, dropped, histogram, .. } =
-            &self.overview;
-        let Overview { reports, passed_on, refusals, restored, .. } = &self.overview;
+        let Overview {
+            active_coflows: under_way,
+            coflows,
+            flows,
+            connected_agents: attending,
+            rejected_entries: doubts,
+            dropped_orders: dropped,
+            schedule_histogram: histogram,
+            ..
+        } = &self.overview;
+        let Overview {
+            received_reports: reports,
+            forwarded_udp_measurements: passed_on,
+            refused_orders: refusals,
+            restored_objects: restored,
+            ..
+        } = &self.overview;
         let gauges: [(&str, &str, u64); 9] = [
             ("weir_epoch", "The epoch of this coordinator's orders", self.epoch),
             ("weir_coflows", "Known coflows", *coflows as u64),
@@ -110,9 +124,10 @@ impl Collector for Figures {
             let gauge = ConstGauge::new(value as i64);
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
         }
-        let over = "Connections to the API over a limit, which can only query the coordinator's health";
+        let over_limit_help =
+            "Connections to the API over a limit, which can only query the coordinator's health";
         let counters = [
-            ("weir_connections_over_limit", over, self.over_limits),
+            ("weir_connections_over_limit", over_limit_help, self.connections_over_limit),
             ("weir_reports", "Reports received", *reports),
             ("weir_udp_measurements_forwarded", "UDP measurements forwarded to senders", *passed_on),
             (
@@ -125,16 +140,16 @@ impl Collector for Figures {
             let counter = ConstCounter::new(value);
             counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
         }
-        let doubts = [
-            ("unknown-flow", doubts.unknown),
-            ("foreign-flow", doubts.foreign),
-            ("decreasing", doubts.backward),
-            ("above-link-rate", doubts.beyond),
-            ("unknown-host", doubts.absent),
-            ("too-many", doubts.crowded),
+        let rejected_entries = [
+            ("unknown-flow", doubts.unknown_flow),
+            ("foreign-flow", doubts.foreign_flow),
+            ("decreasing", doubts.decreasing),
+            ("above-link-rate", doubts.above_link_rate),
+            ("unknown-host", doubts.unknown_host),
+            ("too-many", doubts.too_many),
         ];
         let by_reason = [
-            ("weir_report_entries_rejected", "Report entries rejected as implausible", &doubts[..]),
+            ("weir_report_entries_rejected", "Report entries rejected as implausible", &rejected_entries[..]),
             ("weir_orders_refused", "Orders that agents refused", &refusals.by_name()),
         ];
         for (name, help, counts) in by_reason {

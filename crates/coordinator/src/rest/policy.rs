@@ -6,25 +6,25 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::body::{Named, Object};
-use super::{Api, Who, complete, may_change, may_see};
-use crate::policy::Asked;
+use super::body::{JsonObject, PathParam};
+use super::{Api, Client, check_may_change, check_may_see, run_without_content};
+use crate::policy::PolicySpec;
 use crate::problem::Problem;
 use crate::registry::ServiceState;
 
 /// New parameters of a service.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ServiceBody {
+pub struct ServiceParameters {
     /// Its weight, above 0.
     weight: f64,
 }
 
 /// The policy in force.
 #[utoipa::path(get, path = "/v1/policy",
-    responses((status = 200, body = Asked), (status = "4XX", body = Problem)))]
-pub async fn show(State(api): State<Api>, who: Who) -> Result<Json<Asked>, Problem> {
-    may_see(&who, None)?;
+    responses((status = 200, body = PolicySpec), (status = "4XX", body = Problem)))]
+pub async fn show(State(api): State<Api>, client: Client) -> Result<Json<PolicySpec>, Problem> {
+    check_may_see(&client, None)?;
     Ok(Json(api.registry.policy().await))
 }
 
@@ -32,20 +32,20 @@ pub async fn show(State(api): State<Api>, who: Who) -> Result<Json<Asked>, Probl
 #[utoipa::path(put, path = "/v1/policy", responses((status = 204), (status = "4XX", body = Problem)))]
 pub async fn set(
     State(api): State<Api>,
-    who: Who,
-    Object(asked): Object<Asked>,
+    client: Client,
+    JsonObject(spec): JsonObject<PolicySpec>,
 ) -> Result<StatusCode, Problem> {
-    may_change(&who, None)?;
-    complete(async move { api.registry.set_policy(asked).await }).await
+    check_may_change(&client, None)?;
+    run_without_content(async move { api.registry.set_policy(spec).await }).await
 }
 
 /// All services; for a framework, its own.
 #[utoipa::path(get, path = "/v1/services",
     responses((status = 200, body = Vec<ServiceState>), (status = "4XX", body = Problem)))]
-pub async fn services(State(api): State<Api>, who: Who) -> Result<Json<Vec<ServiceState>>, Problem> {
-    may_see(&who, None)?;
+pub async fn services(State(api): State<Api>, client: Client) -> Result<Json<Vec<ServiceState>>, Problem> {
+    check_may_see(&client, None)?;
     let mut services = api.registry.services().await;
-    services.retain(|service| who.may_see(Some(&service.name)));
+    services.retain(|service| client.may_see(Some(&service.name)));
     Ok(Json(services))
 }
 
@@ -54,10 +54,10 @@ pub async fn services(State(api): State<Api>, who: Who) -> Result<Json<Vec<Servi
     responses((status = 204), (status = "4XX", body = Problem)))]
 pub async fn set_service(
     State(api): State<Api>,
-    who: Who,
-    Named(name): Named,
-    Object(body): Object<ServiceBody>,
+    client: Client,
+    PathParam(name): PathParam,
+    JsonObject(body): JsonObject<ServiceParameters>,
 ) -> Result<StatusCode, Problem> {
-    may_change(&who, None)?;
-    complete(async move { api.registry.set_weight(&name, body.weight).await }).await
+    check_may_change(&client, None)?;
+    run_without_content(async move { api.registry.set_weight(&name, body.weight).await }).await
 }

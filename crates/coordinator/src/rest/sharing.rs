@@ -6,18 +6,21 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::body::{Named, Object, Text};
-use super::{Api, Who, complete, may_change, may_see, may_touch, service_of, through};
+use super::body::{JsonObject, PathParam, TextBody};
+use super::{
+    Api, Client, check_may_change, check_may_change_existing, check_may_see, run_to_completion,
+    run_without_content, service_or_own,
+};
 use crate::problem::Problem;
-use crate::registry::{Application, ApplicationBody, Connection, ConnectionBody, FoundState, PortQueues};
+use crate::registry::{Application, ApplicationBody, Connection, ConnectionBody, ObservedState, PortQueues};
 
 /// The sensitivity table, in TOML as described by docs/sensitivity-table.md.
 #[utoipa::path(get, path = "/v1/sensitivity",
     responses((status = 200, body = String, content_type = "application/toml"), (status = "4XX", body = Problem)))]
-pub async fn table(State(api): State<Api>, who: Who) -> Result<Response, Problem> {
-    may_see(&who, None)?;
+pub async fn sensitivity_table(State(api): State<Api>, client: Client) -> Result<Response, Problem> {
+    check_may_see(&client, None)?;
     let mut text = Vec::new();
-    let written = api.registry.table().await.write(&mut text);
+    let written = api.registry.sensitivity_table().await.write(&mut text);
     written.map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     Ok(([(header::CONTENT_TYPE, "application/toml")], text).into_response())
 }
@@ -25,28 +28,36 @@ pub async fn table(State(api): State<Api>, who: Who) -> Result<Response, Problem
 /// Replaces the sensitivity table, which must have the models of all registered applications. Operators only.
 #[utoipa::path(put, path = "/v1/sensitivity", request_body(content = String, content_type = "application/toml"),
     responses((status = 204), (status = "4XX", body = Problem)))]
-pub async fn set_table(State(api): State<Api>, who: Who, Text(text): Text) -> Result<StatusCode, Problem> {
-    may_change(&who, None)?;
-    complete(async move { api.registry.set_table(text).await }).await
+pub async fn set_sensitivity_table(
+    State(api): State<Api>,
+    client: Client,
+    TextBody(text): TextBody,
+) -> Result<StatusCode, Problem> {
+    check_may_change(&client, None)?;
+    run_without_content(async move { api.registry.set_sensitivity_table(text).await }).await
 }
 
 /// All applications; for a framework, its own.
 #[utoipa::path(get, path = "/v1/applications",
     responses((status = 200, body = Vec<Application>), (status = "4XX", body = Problem)))]
-pub async fn list(State(api): State<Api>, who: Who) -> Result<Json<Vec<Application>>, Problem> {
-    may_see(&who, None)?;
+pub async fn list(State(api): State<Api>, client: Client) -> Result<Json<Vec<Application>>, Problem> {
+    check_may_see(&client, None)?;
     let mut applications = api.registry.applications().await;
-    applications.retain(|application| who.may_see(Some(&application.service)));
+    applications.retain(|application| client.may_see(Some(&application.service)));
     Ok(Json(applications))
 }
 
 /// One application.
 #[utoipa::path(get, path = "/v1/applications/{id}", params(("id", description = "The application's id")),
     responses((status = 200, body = Application), (status = "4XX", body = Problem)))]
-pub async fn show(State(api): State<Api>, who: Who, Named(id): Named) -> Result<Json<Application>, Problem> {
-    may_see(&who, None)?;
+pub async fn show(
+    State(api): State<Api>,
+    client: Client,
+    PathParam(id): PathParam,
+) -> Result<Json<Application>, Problem> {
+    check_may_see(&client, None)?;
     let application = api.registry.application(&id).await?;
-    may_see(&who, Some(&application.service))?;
+    check_may_see(&client, Some(&application.service))?;
     Ok(Json(application))
 }
 
@@ -55,22 +66,26 @@ pub async fn show(State(api): State<Api>, who: Who, Named(id): Named) -> Result<
     responses((status = 200, body = Application), (status = "4XX", body = Problem)))]
 pub async fn register(
     State(api): State<Api>,
-    who: Who,
-    Named(id): Named,
-    Object(body): Object<ApplicationBody>,
+    client: Client,
+    PathParam(id): PathParam,
+    JsonObject(body): JsonObject<ApplicationBody>,
 ) -> Result<Json<Application>, Problem> {
-    let service = service_of(&who, body.service);
-    may_change(&who, Some(&service))?;
+    let service = service_or_own(&client, body.service);
+    check_may_change(&client, Some(&service))?;
     let body = ApplicationBody { service: Some(service), model: body.model };
-    through(async move { api.registry.register_application(&id, body).await }).await.map(Json)
+    run_to_completion(async move { api.registry.register_application(&id, body).await }).await.map(Json)
 }
 
 /// Removes an application without open connections.
 #[utoipa::path(delete, path = "/v1/applications/{id}", params(("id", description = "The application's id")),
     responses((status = 204), (status = "4XX", body = Problem)))]
-pub async fn deregister(State(api): State<Api>, who: Who, Named(id): Named) -> Result<StatusCode, Problem> {
-    may_touch(&who, api.registry.service_of_application(&id)).await?;
-    complete(async move { api.registry.deregister_application(&id).await }).await
+pub async fn deregister(
+    State(api): State<Api>,
+    client: Client,
+    PathParam(id): PathParam,
+) -> Result<StatusCode, Problem> {
+    check_may_change_existing(&client, api.registry.service_of_application(&id)).await?;
+    run_without_content(async move { api.registry.deregister_application(&id).await }).await
 }
 
 /// One connection.
@@ -78,12 +93,12 @@ pub async fn deregister(State(api): State<Api>, who: Who, Named(id): Named) -> R
     responses((status = 200, body = Connection), (status = "4XX", body = Problem)))]
 pub async fn connection(
     State(api): State<Api>,
-    who: Who,
-    Named(id): Named,
+    client: Client,
+    PathParam(id): PathParam,
 ) -> Result<Json<Connection>, Problem> {
-    may_see(&who, None)?;
+    check_may_see(&client, None)?;
     let connection = api.registry.connection(&id).await?;
-    may_see(&who, Some(&api.registry.service_of_application(&connection.application).await?))?;
+    check_may_see(&client, Some(&api.registry.service_of_application(&connection.application).await?))?;
     Ok(Json(connection))
 }
 
@@ -92,37 +107,41 @@ pub async fn connection(
     responses((status = 200, body = Connection), (status = "4XX", body = Problem)))]
 pub async fn open(
     State(api): State<Api>,
-    who: Who,
-    Named(id): Named,
-    Object(body): Object<ConnectionBody>,
+    client: Client,
+    PathParam(id): PathParam,
+    JsonObject(body): JsonObject<ConnectionBody>,
 ) -> Result<Json<Connection>, Problem> {
-    may_touch(&who, api.registry.service_of_application(&body.application)).await?;
-    through(async move { api.registry.open(&id, body).await }).await.map(Json)
+    check_may_change_existing(&client, api.registry.service_of_application(&body.application)).await?;
+    run_to_completion(async move { api.registry.open(&id, body).await }).await.map(Json)
 }
 
 /// Closes a connection.
 #[utoipa::path(delete, path = "/v1/connections/{id}", params(("id", description = "The connection's id")),
     responses((status = 204), (status = "4XX", body = Problem)))]
-pub async fn close(State(api): State<Api>, who: Who, Named(id): Named) -> Result<StatusCode, Problem> {
-    may_see(&who, None)?;
+pub async fn close(
+    State(api): State<Api>,
+    client: Client,
+    PathParam(id): PathParam,
+) -> Result<StatusCode, Problem> {
+    check_may_see(&client, None)?;
     let connection = api.registry.connection(&id).await?;
-    may_touch(&who, api.registry.service_of_application(&connection.application)).await?;
-    complete(async move { api.registry.close(&id).await }).await
+    check_may_change_existing(&client, api.registry.service_of_application(&connection.application)).await?;
+    run_without_content(async move { api.registry.close(&id).await }).await
 }
 
 /// Queues that links should have for the open connections. Orders to hosts carry those of their links out, orders to
 /// switches those of their ports.
 #[utoipa::path(get, path = "/v1/queues",
     responses((status = 200, body = Vec<PortQueues>), (status = "4XX", body = Problem)))]
-pub async fn queues(State(api): State<Api>, who: Who) -> Result<Json<Vec<PortQueues>>, Problem> {
-    may_see(&who, None)?;
+pub async fn queues(State(api): State<Api>, client: Client) -> Result<Json<Vec<PortQueues>>, Problem> {
+    check_may_see(&client, None)?;
     Ok(Json(api.registry.queues().await))
 }
 
 /// Observed connections by host, application and address.
 #[utoipa::path(get, path = "/v1/observed",
-    responses((status = 200, body = Vec<FoundState>), (status = "4XX", body = Problem)))]
-pub async fn found(State(api): State<Api>, who: Who) -> Result<Json<Vec<FoundState>>, Problem> {
-    may_see(&who, None)?;
-    Ok(Json(api.registry.found().await?))
+    responses((status = 200, body = Vec<ObservedState>), (status = "4XX", body = Problem)))]
+pub async fn observed(State(api): State<Api>, client: Client) -> Result<Json<Vec<ObservedState>>, Problem> {
+    check_may_see(&client, None)?;
+    Ok(Json(api.registry.observed().await?))
 }

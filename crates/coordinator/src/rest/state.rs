@@ -4,32 +4,32 @@ use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-use weir_proto::{Conflict, FlowKey, Pace};
+use weir_proto::{Conflict, FlowKey, OrderedRate};
 
-use super::body::{Asked, page_size};
-use super::{Api, Who, may_see, refused};
-use crate::config::End;
+use super::body::{QueryParams, page_size};
+use super::{Api, Client, check_may_see, permission_problem};
+use crate::config::CableEnd;
 use crate::identity::Identity;
 use crate::problem::Problem;
 
 /// Maximum number of flows in an answer.
-const MAX: usize = 10_000;
+const MAX_PAGE_SIZE: usize = 10_000;
 
 /// The ordered rate of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Rate {
+pub enum FlowRate {
     /// At most this number of bytes per second.
     BytesPerSecond(u64),
     /// No limit: the transport decides.
-    Free,
+    Unlimited,
 }
 
-impl From<Pace> for Rate {
-    fn from(pace: Pace) -> Rate {
+impl From<OrderedRate> for FlowRate {
+    fn from(pace: OrderedRate) -> FlowRate {
         match pace {
-            Pace::Rate(rate) => Rate::BytesPerSecond(rate),
-            Pace::Free | Pace::Gone => Rate::Free,
+            OrderedRate::Rate(rate) => FlowRate::BytesPerSecond(rate),
+            OrderedRate::Unlimited | OrderedRate::Removed => FlowRate::Unlimited,
         }
     }
 }
@@ -78,7 +78,7 @@ pub struct SwitchState {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Page {
+pub struct AllocationPage {
     /// The coflow of the last flow of the page before.
     coflow: Option<String>,
     /// The index of the last flow of the page before.
@@ -89,7 +89,7 @@ pub struct Page {
 
 /// The ordered rate of one flow.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Share {
+pub struct FlowAllocation {
     /// Its coflow.
     coflow: String,
     /// Its index in the coflow.
@@ -99,13 +99,13 @@ pub struct Share {
     /// The host that receives.
     to: String,
     /// The last rate ordered from the sender.
-    rate: Rate,
+    rate: FlowRate,
 }
 
 /// A page of ordered rates, by coflow and flow index.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct AllocationList {
-    flows: Vec<Share>,
+    flows: Vec<FlowAllocation>,
     /// Whether more flows may follow after the last one.
     more: bool,
 }
@@ -113,17 +113,17 @@ pub struct AllocationList {
 /// All hosts.
 #[utoipa::path(get, path = "/v1/hosts",
     responses((status = 200, body = Vec<HostState>), (status = "4XX", body = Problem)))]
-pub async fn hosts(State(api): State<Api>, who: Who) -> Result<Json<Vec<HostState>>, Problem> {
-    may_see(&who, None)?;
-    let states = api.registry.handle().host_states().await?;
+pub async fn hosts(State(api): State<Api>, client: Client) -> Result<Json<Vec<HostState>>, Problem> {
+    check_may_see(&client, None)?;
+    let states = api.registry.handle().host_statuses().await?;
     let hosts = api.registry.hosts().iter().zip(states).map(|(host, state)| HostState {
         name: host.name.clone(),
         send_bytes_per_second: host.link.send.get(),
         recv_bytes_per_second: host.link.recv.get(),
         present: state.present,
-        seconds_since_report: state.silent,
-        ordered: state.told,
-        applied: state.obeys,
+        seconds_since_report: state.seconds_since_report,
+        ordered: state.ordered_seq,
+        applied: state.applied_seq,
         conflicts: state.conflicts.iter().map(Conflict::to_string).collect(),
     });
     Ok(Json(hosts.collect()))
@@ -132,50 +132,50 @@ pub async fn hosts(State(api): State<Api>, who: Who) -> Result<Json<Vec<HostStat
 /// All switches of the configuration, which run agents.
 #[utoipa::path(get, path = "/v1/switches",
     responses((status = 200, body = Vec<SwitchState>), (status = "4XX", body = Problem)))]
-pub async fn switches(State(api): State<Api>, who: Who) -> Result<Json<Vec<SwitchState>>, Problem> {
-    may_see(&who, None)?;
+pub async fn switches(State(api): State<Api>, client: Client) -> Result<Json<Vec<SwitchState>>, Problem> {
+    check_may_see(&client, None)?;
     let (hosts, switches) = (api.registry.hosts(), api.registry.switches());
-    let states = api.registry.handle().host_states().await?;
-    let name = |end: &End| match *end {
-        End::Host(host) => hosts[host as usize].name.clone(),
-        End::Switch(switch) => switches[switch as usize].name.clone(),
+    let states = api.registry.handle().host_statuses().await?;
+    let name_of = |end: &CableEnd| match *end {
+        CableEnd::Host(host) => hosts[host as usize].name.clone(),
+        CableEnd::Switch(switch) => switches[switch as usize].name.clone(),
     };
     let states = states.into_iter().skip(hosts.len());
     let switches = switches.iter().zip(states).map(|(switch, state)| SwitchState {
         name: switch.name.clone(),
-        ports: switch.ports.iter().map(name).collect(),
+        ports: switch.ports.iter().map(name_of).collect(),
         present: state.present,
-        seconds_since_report: state.silent,
-        ordered: state.told,
-        applied: state.obeys,
+        seconds_since_report: state.seconds_since_report,
+        ordered: state.ordered_seq,
+        applied: state.applied_seq,
         conflicts: state.conflicts.iter().map(Conflict::to_string).collect(),
     });
     Ok(Json(switches.collect()))
 }
 
 /// The last ordered rates of all flows. A framework finds the rates of its flows in its coflows.
-#[utoipa::path(get, path = "/v1/allocation", params(Page),
+#[utoipa::path(get, path = "/v1/allocation", params(AllocationPage),
     responses((status = 200, body = AllocationList), (status = "4XX", body = Problem)))]
 pub async fn allocation(
     State(api): State<Api>,
-    who: Who,
-    Asked(page): Asked<Page>,
+    client: Client,
+    QueryParams(page): QueryParams<AllocationPage>,
 ) -> Result<Json<AllocationList>, Problem> {
-    may_see(&who, None)?;
-    if matches!(**who, Identity::Framework(_)) {
-        return Err(refused(&who, "see", None));
+    check_may_see(&client, None)?;
+    if matches!(**client, Identity::Framework(_)) {
+        return Err(permission_problem(&client, "see", None));
     }
-    let most = page_size(page.limit, 1000, MAX)?;
+    let page_size = page_size(page.limit, 1000, MAX_PAGE_SIZE)?;
     let after = page.coflow.map(|coflow| FlowKey { coflow: coflow.into(), flow: page.flow.unwrap_or(0) });
-    let found = api.registry.handle().shares(after, most).await?;
-    let more = found.len() == most;
+    let allocations = api.registry.handle().flow_allocations(after, page_size).await?;
+    let more = allocations.len() == page_size;
     let name = |host: u32| api.registry.hosts()[host as usize].name.clone();
-    let flows = found.into_iter().map(|share| Share {
+    let flows = allocations.into_iter().map(|share| FlowAllocation {
         coflow: share.key.coflow.to_string(),
         flow: share.key.flow,
         from: name(share.transfer.src),
         to: name(share.transfer.dst),
-        rate: share.pace.into(),
+        rate: share.ordered_rate.into(),
     });
     Ok(Json(AllocationList { flows: flows.collect(), more }))
 }

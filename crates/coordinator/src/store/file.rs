@@ -14,17 +14,17 @@ use redb::backends::FileBackend;
 use redb::{BackendError, StorageBackend};
 
 /// The first bytes of each file of redb.
-const MAGIC: &[u8] = b"redb\x1a\x0a\xa9\x0d\x0a";
+const REDB_MAGIC: &[u8] = b"redb\x1a\x0a\xa9\x0d\x0a";
 
 /// The length of the header, and where it has its flags and the numbers of the two latest transactions (redb's docs/design.md).
-const HEADER: usize = 320;
-const FLAGS: usize = 9;
-const PRIMARY_SLOT: u8 = 1;
-const TWO_PHASE: u8 = 4;
-const TRANSACTIONS: [usize; 2] = [168, 296];
+const HEADER_BYTES: usize = 320;
+const FLAGS_OFFSET: usize = 9;
+const PRIMARY_SLOT_FLAG: u8 = 1;
+const TWO_PHASE_FLAG: u8 = 4;
+const TRANSACTION_OFFSETS: [usize; 2] = [168, 296];
 
 /// The maximum number of bytes that are staged: a repair writes the header, and only a damaged file can ask for more.
-const MAX_STAGED: usize = 64 << 20;
+const MAX_STAGED_BYTES: usize = 64 << 20;
 
 /// A change of the file that is not applied yet.
 #[derive(Debug)]
@@ -36,24 +36,24 @@ enum Change {
 
 /// Changes that are not applied, in order.
 #[derive(Debug, Default)]
-struct Staged {
+struct StagedChanges {
     changes: Vec<Change>,
     bytes: usize,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct FileState {
     file: FileBackend,
     /// Whether other processes are locked out.
-    locks: bool,
+    takes_locks: bool,
     /// `None` once changes go to the file at once.
-    staged: Mutex<Option<Staged>>,
+    staged: Mutex<Option<StagedChanges>>,
     last_read: Mutex<Range<u64>>,
 }
 
 /// A file whose changes are staged until [`StoreFile::apply`]. Clones share the file.
 #[derive(Debug, Clone)]
-pub struct StoreFile(Arc<Shared>);
+pub struct StoreFile(Arc<FileState>);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -71,10 +71,10 @@ impl StoreFile {
         }
         let file = File::options().read(true).write(writable).open(path)?;
         let file = FileBackend::new(file).map_err(|error| io::Error::other(error.to_string()))?;
-        Ok(StoreFile(Arc::new(Shared {
+        Ok(StoreFile(Arc::new(FileState {
             file,
-            locks: writable,
-            staged: Mutex::new(Some(Staged::default())),
+            takes_locks: writable,
+            staged: Mutex::new(Some(StagedChanges::default())),
             last_read: Mutex::new(0..0),
         })))
     }
@@ -84,12 +84,12 @@ impl StoreFile {
     /// # Errors
     /// If it cannot be read.
     pub fn has_magic(&self) -> io::Result<bool> {
-        let mut start = [0; MAGIC.len()];
-        if self.0.file.len()? < MAGIC.len() as u64 {
+        let mut start = [0; REDB_MAGIC.len()];
+        if self.0.file.len()? < REDB_MAGIC.len() as u64 {
             return Ok(false);
         }
         self.0.file.read(0, &mut start)?;
-        Ok(start == *MAGIC)
+        Ok(start == *REDB_MAGIC)
     }
 
     /// The bytes that were read last.
@@ -101,7 +101,7 @@ impl StoreFile {
     ///
     /// # Errors
     /// If it cannot be determined.
-    pub fn bytes(&self) -> io::Result<u64> {
+    pub fn file_len(&self) -> io::Result<u64> {
         self.0.file.len()
     }
 
@@ -122,13 +122,13 @@ impl StoreFile {
     }
 
     /// Stages a change, or applies it with `now` if nothing is staged any more.
-    fn change(&self, change: Change, now: impl FnOnce(&FileBackend) -> io::Result<()>) -> io::Result<()> {
+    fn change(&self, change: Change, apply: impl FnOnce(&FileBackend) -> io::Result<()>) -> io::Result<()> {
         let mut staged = lock(&self.0.staged);
-        let Some(staged) = &mut *staged else { return now(&self.0.file) };
+        let Some(staged) = &mut *staged else { return apply(&self.0.file) };
         if let Change::Write(_, bytes) = &change {
             staged.bytes += bytes.len();
         }
-        if staged.bytes > MAX_STAGED {
+        if staged.bytes > MAX_STAGED_BYTES {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the repair writes more than 64 MiB"));
         }
         staged.changes.push(change);
@@ -137,7 +137,7 @@ impl StoreFile {
 }
 
 /// The length after changes to a file of `len` bytes.
-fn len_after(len: u64, staged: Option<&Staged>) -> u64 {
+fn len_after(len: u64, staged: Option<&StagedChanges>) -> u64 {
     let changes = staged.map_or(&[][..], |staged| &staged.changes);
     changes.iter().fold(len, |len, change| match change {
         Change::Write(offset, bytes) => len.max(offset + bytes.len() as u64),
@@ -149,13 +149,13 @@ fn len_after(len: u64, staged: Option<&Staged>) -> u64 {
 /// Lets redb consider both of the latest transactions if the one that the header does not name is newer. A crash while a transaction is
 /// written leaves such a header, and so does damage to the flags: without this, redb would open the older transaction.
 fn consider_newer_transaction(header: &mut [u8]) {
-    let number = |slot: usize| {
-        let at = TRANSACTIONS[slot];
-        header[at..at + 8].iter().rev().fold(0u64, |number, &byte| number << 8 | u64::from(byte))
+    let transaction_number = |slot: usize| {
+        let offset = TRANSACTION_OFFSETS[slot];
+        header[offset..offset + 8].iter().rev().fold(0u64, |number, &byte| number << 8 | u64::from(byte))
     };
-    let primary = usize::from(header[FLAGS] & PRIMARY_SLOT);
-    if number(1 - primary) > number(primary) {
-        header[FLAGS] &= !TWO_PHASE;
+    let primary = usize::from(header[FLAGS_OFFSET] & PRIMARY_SLOT_FLAG);
+    if transaction_number(1 - primary) > transaction_number(primary) {
+        header[FLAGS_OFFSET] &= !TWO_PHASE_FLAG;
     }
 }
 
@@ -170,12 +170,12 @@ impl StorageBackend for StoreFile {
         *lock(&self.0.last_read) = offset..end;
         let staged = lock(&self.0.staged);
         let Some(staged) = &*staged else { return self.0.file.read(offset, out) };
-        let in_file = self.0.file.len()?;
-        if end > len_after(in_file, Some(staged)) {
+        let file_len = self.0.file.len()?;
+        if end > len_after(file_len, Some(staged)) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let from_file = in_file.clamp(offset, end) - offset;
-        let (old, new) = out.split_at_mut(from_file as usize);
+        let bytes_from_file = file_len.clamp(offset, end) - offset;
+        let (old, new) = out.split_at_mut(bytes_from_file as usize);
         self.0.file.read(offset, old)?;
         new.fill(0);
         let mut is_changed = false;
@@ -188,7 +188,7 @@ impl StorageBackend for StoreFile {
                 is_changed = true;
             }
         }
-        if offset == 0 && out.len() >= HEADER && !is_changed {
+        if offset == 0 && out.len() >= HEADER_BYTES && !is_changed {
             consider_newer_transaction(out);
         }
         Ok(())
@@ -214,18 +214,18 @@ impl StorageBackend for StoreFile {
     }
 
     fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        if self.0.locks { self.0.file.try_lock_range(start, end) } else { Ok(true) }
+        if self.0.takes_locks { self.0.file.try_lock_range(start, end) } else { Ok(true) }
     }
 
     fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        if self.0.locks { self.0.file.try_lock_shared_range(start, end) } else { Ok(true) }
+        if self.0.takes_locks { self.0.file.try_lock_shared_range(start, end) } else { Ok(true) }
     }
 
     fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        if self.0.locks { self.0.file.query_lock_range(start, end) } else { Ok(false) }
+        if self.0.takes_locks { self.0.file.query_lock_range(start, end) } else { Ok(false) }
     }
 
     fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        if self.0.locks { self.0.file.unlock_range(start, end) } else { Ok(()) }
+        if self.0.takes_locks { self.0.file.unlock_range(start, end) } else { Ok(()) }
     }
 }

@@ -14,18 +14,20 @@ use redb::{ReadTransaction, ReadableDatabase, ReadableTable, TableError, WriteTr
 use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 
-use super::{NUMBERS, Place, RESTORED, Room, Source, StoreError, VERSION, build, publish};
+use super::{
+    Location, NUMBERS_TABLE, RESTORED_KEY, StoreError, StoreSource, Table, VERSION, build_file, publish,
+};
 use crate::registry::records;
 
 /// The version of the lines of a backup.
-const LINES_VERSION: u64 = 1;
+const BACKUP_VERSION: u64 = 1;
 
 /// The maximum length of a line, in bytes: a coflow of the largest body that a coordinator can be configured to accept is shorter.
-const MAX_LINE: u64 = 1 << 30;
+const MAX_LINE_BYTES: u64 = 1 << 30;
 
 /// The contents of a verified store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Contents {
+pub struct StoreSummary {
     /// The version of the format.
     pub version: u64,
     /// The epoch of the coordinator that had the store last, or of the backup.
@@ -38,7 +40,7 @@ pub struct Contents {
 
 /// All entries of a store at one moment.
 pub struct Snapshot {
-    source: Source,
+    source: StoreSource,
     transaction: ReadTransaction,
     epoch: u64,
 }
@@ -46,8 +48,8 @@ pub struct Snapshot {
 /// A line of a backup.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
-enum Line {
-    First {
+enum BackupLine {
+    Header {
         #[serde(rename = "weir-backup")]
         version: u64,
         epoch: u64,
@@ -57,32 +59,33 @@ enum Line {
         key: String,
         value: String,
     },
-    Last {
+    Trailer {
         records: u64,
         sha256: String,
     },
 }
 
 impl Snapshot {
-    pub(super) fn new(source: Source, transaction: ReadTransaction, epoch: u64) -> Snapshot {
+    pub(super) fn new(source: StoreSource, transaction: ReadTransaction, epoch: u64) -> Snapshot {
         Snapshot { source, transaction, epoch }
     }
 
     /// Calls `each` with the room, the key and the value of each record, in order.
-    fn read(
+    fn for_each_record(
         &self,
-        mut each: impl FnMut(Room, &str, &[u8]) -> Result<(), StoreError>,
+        mut visit: impl FnMut(Table, &str, &[u8]) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        for room in Room::ALL {
-            let table = self.source.guard(|| match self.transaction.open_table(room.table()) {
-                Ok(table) => Ok(Some(table)),
-                Err(TableError::TableDoesNotExist(_)) => Ok(None),
-                Err(error) => Err(error.into()),
-            })?;
+        for store_table in Table::ALL {
+            let table =
+                self.source.catch_damage(|| match self.transaction.open_table(store_table.definition()) {
+                    Ok(table) => Ok(Some(table)),
+                    Err(TableError::TableDoesNotExist(_)) => Ok(None),
+                    Err(error) => Err(error.into()),
+                })?;
             let Some(table) = table else { continue };
-            let mut entries = self.source.guard(|| Ok(table.iter()?))?;
-            while let Some((key, value)) = self.source.guard(|| Ok(entries.next().transpose()?))? {
-                each(room, key.value(), value.value())?;
+            let mut entries = self.source.catch_damage(|| Ok(table.iter()?))?;
+            while let Some((key, value)) = self.source.catch_damage(|| Ok(entries.next().transpose()?))? {
+                visit(store_table, key.value(), value.value())?;
             }
         }
         Ok(())
@@ -92,11 +95,11 @@ impl Snapshot {
     ///
     /// # Errors
     /// A record cannot be read, or `send` returns `false`. Then the last line is missing.
-    pub fn lines(&self, mut send: impl FnMut(Vec<u8>) -> bool) -> Result<(), StoreError> {
+    pub fn send_lines(&self, mut send: impl FnMut(Vec<u8>) -> bool) -> Result<(), StoreError> {
         let (mut digest, mut records) = (Context::new(&SHA256), 0);
-        let mut line = |line: &Line, digest: Option<&mut Context>| {
-            let mut bytes = serde_json::to_vec(line).map_err(|error| StoreError::Value {
-                room: "backup",
+        let mut send_line = |line: &BackupLine, digest: Option<&mut Context>| {
+            let mut bytes = serde_json::to_vec(line).map_err(|error| StoreError::InvalidValue {
+                table: "backup",
                 key: String::new(),
                 message: error.to_string(),
             })?;
@@ -106,21 +109,21 @@ impl Snapshot {
             }
             if send(bytes) { Ok(()) } else { Err(StoreError::Closed) }
         };
-        line(&Line::First { version: LINES_VERSION, epoch: self.epoch }, Some(&mut digest))?;
-        self.read(|room, key, value| {
+        send_line(&BackupLine::Header { version: BACKUP_VERSION, epoch: self.epoch }, Some(&mut digest))?;
+        self.for_each_record(|table, key, value| {
             let value = String::from_utf8(value.to_vec()).map_err(|error| {
-                StoreError::damaged(&self.source.path, record(room, key), error.to_string())
+                StoreError::damaged(&self.source.path, record_location(table, key), error.to_string())
             })?;
             records += 1;
-            let record = Line::Record { table: room.name().to_owned(), key: key.to_owned(), value };
-            line(&record, Some(&mut digest))
+            let record = BackupLine::Record { table: table.name().to_owned(), key: key.to_owned(), value };
+            send_line(&record, Some(&mut digest))
         })?;
-        line(&Line::Last { records, sha256: hex(&digest.finish()) }, None)
+        send_line(&BackupLine::Trailer { records, sha256: hex(&digest.finish()) }, None)
     }
 }
 
-fn record(room: Room, key: &str) -> Place {
-    Place::Record { table: room.name(), key: key.to_owned() }
+fn record_location(table: Table, key: &str) -> Location {
+    Location::Record { table: table.name(), key: key.to_owned() }
 }
 
 fn hex(digest: &impl AsRef<[u8]>) -> String {
@@ -131,52 +134,52 @@ fn hex(digest: &impl AsRef<[u8]>) -> String {
 ///
 /// # Errors
 /// The first damaged part, or why the file cannot be read.
-pub fn verify(path: &Path) -> Result<Contents, StoreError> {
-    let before = fs::metadata(path).map_err(|error| StoreError::io(path, error))?;
+pub fn verify(path: &Path) -> Result<StoreSummary, StoreError> {
+    let metadata = fs::metadata(path).map_err(|error| StoreError::from_io(path, error))?;
     verify_contents(path).map_err(|error| match error {
-        StoreError::Damaged { .. } if is_changing(path, &before) => StoreError::InUse(path.to_owned()),
+        StoreError::Damaged { .. } if is_changing(path, &metadata) => StoreError::InUse(path.to_owned()),
         other => other,
     })
 }
 
 /// Whether another process has locked a file, or has changed it since `before`.
 fn is_changing(path: &Path, before: &fs::Metadata) -> bool {
-    let state = |found: &fs::Metadata| (found.len(), found.modified().ok());
+    let size_and_time = |found: &fs::Metadata| (found.len(), found.modified().ok());
     let Ok(file) = fs::File::open(path) else { return false };
     let is_locked = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
-    is_locked || file.metadata().is_ok_and(|now| state(&now) != state(before))
+    is_locked || file.metadata().is_ok_and(|now| size_and_time(&now) != size_and_time(before))
 }
 
-fn verify_contents(path: &Path) -> Result<Contents, StoreError> {
-    let source = Source::open(path, false)?;
-    let bytes = source.file.bytes().map_err(|error| StoreError::io(path, error))?;
+fn verify_contents(path: &Path) -> Result<StoreSummary, StoreError> {
+    let source = StoreSource::open(path, false)?;
+    let bytes = source.file.file_len().map_err(|error| StoreError::from_io(path, error))?;
     let database = source.database()?;
-    let transaction = source.guard(|| Ok(database.begin_read()?))?;
-    let (version, epoch) = source.identify(&transaction)?;
-    let mut records: BTreeMap<&'static str, u64> = Room::ALL.map(|room| (room.name(), 0)).into();
+    let transaction = source.catch_damage(|| Ok(database.begin_read()?))?;
+    let (version, epoch) = source.version_and_epoch(&transaction)?;
+    let mut records: BTreeMap<&'static str, u64> = Table::ALL.map(|room| (room.name(), 0)).into();
     let mut applications = BTreeSet::new();
     let snapshot = Snapshot::new(source, transaction, epoch);
-    snapshot.read(|room, key, value| {
-        *records.entry(room.name()).or_default() += 1;
-        if room == Room::Applications {
+    snapshot.for_each_record(|table, key, value| {
+        *records.entry(table.name()).or_default() += 1;
+        if table == Table::Applications {
             applications.insert(key.to_owned());
         }
-        records::check(room, key, value, &applications)
-            .map_err(|what| StoreError::damaged(path, record(room, key), what))
+        records::check_record(table, key, value, &applications)
+            .map_err(|what| StoreError::damaged(path, record_location(table, key), what))
     })?;
-    Ok(Contents { version, epoch, bytes, records })
+    Ok(StoreSummary { version, epoch, bytes, records })
 }
 
 /// Reason for which a backup was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// The lines are not those of a backup.
-    #[error("backup: line {line}: {what}; expected {expected}")]
+    #[error("backup: line {line}: {reason}; expected {expected}")]
     Line {
         /// The number of the line, from 1.
         line: u64,
         /// The reason.
-        what: String,
+        reason: String,
         /// The expected contents.
         expected: &'static str,
     },
@@ -190,11 +193,12 @@ pub enum BackupError {
 /// # Errors
 /// [`BackupError`]: the lines are not a complete backup, or the file cannot be written or verified. Without `replace`, an existing file
 /// is an error.
-pub fn write_backup(lines: impl Read, path: &Path, replace: bool) -> Result<Contents, BackupError> {
-    let mut lines = Lines { input: std::io::BufReader::new(lines), line: 0, digest: Context::new(&SHA256) };
+pub fn write_backup(lines: impl Read, path: &Path, replace: bool) -> Result<StoreSummary, BackupError> {
+    let mut lines =
+        LineReader { input: std::io::BufReader::new(lines), line_number: 0, digest: Context::new(&SHA256) };
     let mut failed = None;
-    let built = build(path, |transaction| {
-        fill(&mut lines, path, transaction).map_err(|error| match error {
+    let built = build_file(path, |transaction| {
+        fill_store(&mut lines, path, transaction).map_err(|error| match error {
             BackupError::Store(error) => error,
             other => {
                 failed = Some(other);
@@ -212,73 +216,76 @@ pub fn write_backup(lines: impl Read, path: &Path, replace: bool) -> Result<Cont
 }
 
 /// The lines of a backup that were read so far.
-struct Lines<R> {
+struct LineReader<R> {
     input: std::io::BufReader<R>,
-    line: u64,
+    line_number: u64,
     digest: Context,
 }
 
-impl<R: Read> Lines<R> {
-    fn wrong(&self, what: impl ToString, expected: &'static str) -> BackupError {
-        BackupError::Line { line: self.line, what: what.to_string(), expected }
+impl<R: Read> LineReader<R> {
+    fn line_error(&self, reason: impl ToString, expected: &'static str) -> BackupError {
+        BackupError::Line { line: self.line_number, reason: reason.to_string(), expected }
     }
 
     /// The next line, and the checksum of the lines before.
-    fn next(&mut self) -> Result<(Line, String), BackupError> {
+    fn next_line(&mut self) -> Result<(BackupLine, String), BackupError> {
         const EXPECTED: &str = "a line of a backup, and the number of records as the last line";
-        self.line += 1;
+        self.line_number += 1;
         let mut bytes = Vec::new();
-        let read = (&mut self.input).take(MAX_LINE).read_until(b'\n', &mut bytes);
-        read.map_err(|error| self.wrong(error, EXPECTED))?;
+        let read = (&mut self.input).take(MAX_LINE_BYTES).read_until(b'\n', &mut bytes);
+        read.map_err(|error| self.line_error(error, EXPECTED))?;
         if bytes.last() != Some(&b'\n') {
-            return Err(self.wrong("the backup ends early", EXPECTED));
+            return Err(self.line_error("the backup ends early", EXPECTED));
         }
-        let before = hex(&self.digest.clone().finish());
+        let checksum_before = hex(&self.digest.clone().finish());
         self.digest.update(&bytes);
-        let line = serde_json::from_slice(&bytes).map_err(|error| self.wrong(error, EXPECTED))?;
-        Ok((line, before))
+        let line = serde_json::from_slice(&bytes).map_err(|error| self.line_error(error, EXPECTED))?;
+        Ok((line, checksum_before))
     }
 }
 
-fn fill<R: Read>(
-    lines: &mut Lines<R>,
+fn fill_store<R: Read>(
+    lines: &mut LineReader<R>,
     path: &Path,
     transaction: &WriteTransaction,
 ) -> Result<(), BackupError> {
-    let failed = |error: redb::Error| StoreError::File { path: path.to_owned(), error: Arc::new(error) };
-    match lines.next()?.0 {
-        Line::First { version: LINES_VERSION, epoch } => {
-            let mut numbers = transaction.open_table(NUMBERS).map_err(|error| failed(error.into()))?;
-            for (key, value) in [("epoch", epoch), (RESTORED, 1)] {
-                numbers.insert(key, value).map_err(|error| failed(error.into()))?;
+    let to_store_error =
+        |error: redb::Error| StoreError::File { path: path.to_owned(), error: Arc::new(error) };
+    match lines.next_line()?.0 {
+        BackupLine::Header { version: BACKUP_VERSION, epoch } => {
+            let mut numbers =
+                transaction.open_table(NUMBERS_TABLE).map_err(|error| to_store_error(error.into()))?;
+            for (key, value) in [("epoch", epoch), (RESTORED_KEY, 1)] {
+                numbers.insert(key, value).map_err(|error| to_store_error(error.into()))?;
             }
         }
-        Line::First { version, .. } => {
-            return Err(lines.wrong(format_args!("version {version}"), "version 1 of the format"));
+        BackupLine::Header { version, .. } => {
+            return Err(lines.line_error(format_args!("version {version}"), "version 1 of the format"));
         }
-        _ => return Err(lines.wrong("no version", "the version of the format first")),
+        _ => return Err(lines.line_error("no version", "the version of the format first")),
     }
     let mut count = 0;
     loop {
-        let (table, key, value) = match lines.next()? {
-            (Line::Record { table, key, value }, _) => (table, key, value),
-            (Line::Last { records, sha256 }, before) => {
+        let (table, key, value) = match lines.next_line()? {
+            (BackupLine::Record { table, key, value }, _) => (table, key, value),
+            (BackupLine::Trailer { records, sha256 }, before) => {
                 if (records, &sha256) == (count, &before) {
                     return Ok(());
                 }
-                let what = format_args!("{records} records with the checksum {sha256}").to_string();
-                return Err(lines.wrong(what, "the number and the checksum of the records before"));
+                let reason = format_args!("{records} records with the checksum {sha256}").to_string();
+                return Err(lines.line_error(reason, "the number and the checksum of the records before"));
             }
-            (Line::First { .. }, _) => return Err(lines.wrong("a second version", "a record")),
+            (BackupLine::Header { .. }, _) => return Err(lines.line_error("a second version", "a record")),
         };
         count += 1;
-        let Some(room) = Room::ALL.into_iter().find(|room| room.name() == table) else {
+        let Some(store_table) = Table::ALL.into_iter().find(|room| room.name() == table) else {
             return Err(
-                lines.wrong(format_args!("unknown table `{table}`"), "a table of this version of Weir")
+                lines.line_error(format_args!("unknown table `{table}`"), "a table of this version of Weir")
             );
         };
-        let mut table = transaction.open_table(room.table()).map_err(|error| failed(error.into()))?;
-        table.insert(key.as_str(), value.as_bytes()).map_err(|error| failed(error.into()))?;
+        let mut table =
+            transaction.open_table(store_table.definition()).map_err(|error| to_store_error(error.into()))?;
+        table.insert(key.as_str(), value.as_bytes()).map_err(|error| to_store_error(error.into()))?;
     }
 }
 

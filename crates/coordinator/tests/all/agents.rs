@@ -10,88 +10,88 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Code, Request, Status, Streaming};
-use weir_coordinator::agents::{self, Identity};
-use weir_coordinator::master::{Handle, start};
-use weir_coordinator::plane::{ControlPlane, Link, Settings};
-use weir_core::model::Names;
+use weir_coordinator::agents::{self, ProvenHost};
+use weir_coordinator::control_plane::{ControlPlane, Link, Settings};
+use weir_coordinator::control_thread::{Handle, start};
+use weir_core::model::ServiceNames;
 use weir_core::policy::build;
 use weir_core::units::Rate;
 use weir_proto::wire::control_client::ControlClient;
 use weir_proto::wire::{self, Down, Up, down};
-use weir_proto::{Arrival, MAX_REPORT, Mark, Order, Report, Way};
+use weir_proto::{MAX_REPORT_BYTES, Mark, Order, Report, UdpFlow, UdpMeasurement};
 
 /// Lease of orders in most tests. Under the default lease, a host that reports once would count as silent if a schedule
 /// is late.
 const LEASE: Duration = Duration::from_secs(20);
 
-fn master() -> Handle {
-    master_with(Settings { lease: LEASE.as_secs_f64(), ..Settings::default() })
+fn start_control_thread() -> Handle {
+    start_control_thread_with(Settings { lease: LEASE.as_secs_f64(), ..Settings::default() })
 }
 
-fn plane(settings: Settings) -> ControlPlane {
+fn control_plane(settings: Settings) -> ControlPlane {
     let rate = Rate::new(1e6).unwrap();
     let links = [Link { send: rate, recv: rate }; 4];
-    ControlPlane::new(&links, build("saath").unwrap(), Names::default(), settings, 9).unwrap()
+    ControlPlane::new(&links, build("saath").unwrap(), ServiceNames::default(), settings, 9).unwrap()
 }
 
-fn master_with(settings: Settings) -> Handle {
-    start(plane(settings)).unwrap().0
+fn start_control_thread_with(settings: Settings) -> Handle {
+    start(control_plane(settings)).unwrap().0
 }
 
-fn block_on<T>(work: impl Future<Output = T>) -> T {
+fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { timeout(Duration::from_secs(30), work).await.expect("it takes no 30 s") })
+    runtime.block_on(async { timeout(Duration::from_secs(30), future).await.expect("it takes no 30 s") })
 }
 
-async fn server(handle: Handle) -> SocketAddr {
+async fn start_server(handle: Handle) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(agents::serve(listener, handle));
     address
 }
 
-async fn client(address: SocketAddr) -> ControlClient<Channel> {
+async fn connect_client(address: SocketAddr) -> ControlClient<Channel> {
     let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
     ControlClient::new(channel)
 }
 
 /// An agent's end of a stream.
-struct Host {
-    up: mpsc::Sender<Up>,
-    down: Streaming<Down>,
+struct AgentStream {
+    sender: mpsc::Sender<Up>,
+    receiver: Streaming<Down>,
 }
 
-impl Host {
-    async fn attend(address: SocketAddr, first: Up) -> Result<Host, Status> {
-        Host::attend_by(client(address).await, first).await
+impl AgentStream {
+    async fn open(address: SocketAddr, first_message: Up) -> Result<AgentStream, Status> {
+        AgentStream::open_with(connect_client(address).await, first_message).await
     }
 
-    async fn attend_by(mut client: ControlClient<Channel>, first: Up) -> Result<Host, Status> {
-        let (up, said) = mpsc::channel(1);
-        up.send(first).await.unwrap();
-        let down = client.attend(ReceiverStream::new(said)).await?.into_inner();
-        Ok(Host { up, down })
+    async fn open_with(mut client: ControlClient<Channel>, first_message: Up) -> Result<AgentStream, Status> {
+        let (sender, messages) = mpsc::channel(1);
+        sender.send(first_message).await.unwrap();
+        let receiver = client.attend(ReceiverStream::new(messages)).await?.into_inner();
+        Ok(AgentStream { sender, receiver })
     }
 
-    async fn say(&self, report: &Report) {
-        self.up.send(Up::report(report)).await.unwrap();
+    async fn send_report(&self, report: &Report) {
+        self.sender.send(Up::report(report)).await.unwrap();
     }
 
-    async fn next(&mut self) -> Result<Option<down::What>, Status> {
-        Ok(self.down.message().await?.and_then(|down| down.what))
+    async fn next_message(&mut self) -> Result<Option<down::What>, Status> {
+        Ok(self.receiver.message().await?.and_then(|down| down.what))
     }
 
-    async fn order(&mut self) -> Order {
-        match self.next().await.unwrap().unwrap() {
+    async fn next_order(&mut self) -> Order {
+        match self.next_message().await.unwrap().unwrap() {
             down::What::Order(order) => order.try_into().unwrap(),
             other => panic!("{other:?}"),
         }
     }
 
     /// Reads to the end of the stream, and returns its status.
-    async fn ended(&mut self) -> Code {
+    async fn final_status(&mut self) -> Code {
         loop {
-            match self.next().await {
+            match self.next_message().await {
                 Ok(Some(_)) => {}
                 Ok(None) => return Code::Ok,
                 Err(status) => return status.code(),
@@ -103,24 +103,24 @@ impl Host {
 #[test]
 fn agent_stream_carries_reports_and_orders() {
     block_on(async {
-        let handle = master();
-        let address = server(handle.clone()).await;
-        let mut host = Host::attend(address, Up::hello(2)).await.unwrap();
-        let Some(down::What::Welcome(welcome)) = host.next().await.unwrap() else { panic!() };
+        let handle = start_control_thread();
+        let address = start_server(handle.clone()).await;
+        let mut host = AgentStream::open(address, Up::hello(2)).await.unwrap();
+        let Some(down::What::Welcome(welcome)) = host.next_message().await.unwrap() else { panic!() };
         assert_eq!((welcome.interval(), welcome.arrivals), (Duration::from_millis(8), false));
-        host.say(&Report::default()).await;
-        let order = host.order().await;
-        assert!(order.whole && order.epoch == 9 && order.lease == LEASE);
-        host.say(&Report { obeys: (9, order.seq), ..Report::default() }).await;
-        assert!(host.order().await.seq > order.seq);
-        let states = handle.host_states().await.unwrap();
+        host.send_report(&Report::default()).await;
+        let order = host.next_order().await;
+        assert!(order.is_full && order.epoch == 9 && order.lease == LEASE);
+        host.send_report(&Report { applied: (9, order.seq), ..Report::default() }).await;
+        assert!(host.next_order().await.seq > order.seq);
+        let states = handle.host_statuses().await.unwrap();
         assert_eq!(states.iter().map(|state| state.present).collect::<Vec<_>>(), [false, false, true, false]);
         // A second stream for the same host.
-        let mut second = Host::attend(address, Up::hello(2)).await.unwrap();
-        assert_eq!(host.ended().await, Code::Aborted);
-        second.next().await.unwrap();
-        second.say(&Report::default()).await;
-        assert!(second.order().await.whole);
+        let mut second = AgentStream::open(address, Up::hello(2)).await.unwrap();
+        assert_eq!(host.final_status().await, Code::Aborted);
+        second.next_message().await.unwrap();
+        second.send_report(&Report::default()).await;
+        assert!(second.next_order().await.is_full);
     });
 }
 
@@ -129,34 +129,34 @@ fn udp_measurements_reach_the_sending_host() {
     block_on(async {
         let addresses = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
         let settings = Settings { lease: LEASE.as_secs_f64(), ..Settings::default() };
-        let plane = plane(settings).with_throttling(addresses.into_iter().zip(0..).collect());
+        let plane = control_plane(settings).with_throttling(addresses.into_iter().zip(0..).collect());
         let handle = start(plane).unwrap().0;
-        let address = server(handle.clone()).await;
+        let address = start_server(handle.clone()).await;
         let mut hosts = Vec::new();
         for host in 0..2 {
-            let mut host = Host::attend(address, Up::hello(host)).await.unwrap();
-            let Some(down::What::Welcome(welcome)) = host.next().await.unwrap() else { panic!() };
+            let mut host = AgentStream::open(address, Up::hello(host)).await.unwrap();
+            let Some(down::What::Welcome(welcome)) = host.next_message().await.unwrap() else { panic!() };
             assert!(welcome.arrivals);
-            host.say(&Report::default()).await;
-            assert!(host.order().await.whole);
+            host.send_report(&Report::default()).await;
+            assert!(host.next_order().await.is_full);
             hosts.push(host);
         }
-        let way = Way { from: addresses[0], to: addresses[1], mark: Mark::new(1).unwrap() };
-        let arrivals = vec![Arrival { way, rate: 1000 }];
-        hosts[1].say(&Report { arrivals: arrivals.clone(), ..Report::default() }).await;
+        let flow = UdpFlow { src: addresses[0], dst: addresses[1], mark: Mark::new(1).unwrap() };
+        let measurements = vec![UdpMeasurement { flow, rate: 1000 }];
+        hosts[1].send_report(&Report { udp_measurements: measurements.clone(), ..Report::default() }).await;
         // Orders without measurements renew leases.
-        let told = loop {
-            let order = hosts[0].order().await;
-            if !order.arrivals.is_empty() {
-                break order.arrivals;
+        let order = loop {
+            let order = hosts[0].next_order().await;
+            if !order.udp_measurements.is_empty() {
+                break order.udp_measurements;
             }
         };
-        assert_eq!((told, handle.overview().await.unwrap().passed_on), (arrivals, 1));
+        assert_eq!((order, handle.overview().await.unwrap().forwarded_udp_measurements), (measurements, 1));
         // A malformed report ends the stream of its sender.
-        let ends = wire::Arrivals { rates: vec![1], ..wire::Arrivals::default() };
-        let report = wire::Report { arrivals: Some(ends), ..wire::Report::default() };
-        hosts[1].up.send(Up { what: Some(wire::up::What::Report(report)) }).await.unwrap();
-        assert_eq!(hosts[1].ended().await, Code::InvalidArgument);
+        let incomplete = wire::Arrivals { rates: vec![1], ..wire::Arrivals::default() };
+        let report = wire::Report { arrivals: Some(incomplete), ..wire::Report::default() };
+        hosts[1].sender.send(Up { what: Some(wire::up::What::Report(report)) }).await.unwrap();
+        assert_eq!(hosts[1].final_status().await, Code::InvalidArgument);
     });
 }
 
@@ -164,56 +164,58 @@ fn udp_measurements_reach_the_sending_host() {
 #[test]
 fn slow_host_receives_the_stream_status() {
     block_on(async {
-        let handle = master_with(Settings::default());
-        let address = server(handle.clone()).await;
+        let handle = start_control_thread_with(Settings::default());
+        let address = start_server(handle.clone()).await;
         // The small flow-control window makes orders wait in the coordinator.
-        let narrow =
+        let endpoint =
             Endpoint::from_shared(format!("http://{address}")).unwrap().initial_stream_window_size(64);
-        let by = ControlClient::new(narrow.connect().await.unwrap());
-        let mut host = Host::attend_by(by, Up::hello(2)).await.unwrap();
-        while handle.overview().await.unwrap().dropped == 0 {
-            host.say(&Report::default()).await;
+        let client = ControlClient::new(endpoint.connect().await.unwrap());
+        let mut host = AgentStream::open_with(client, Up::hello(2)).await.unwrap();
+        while handle.overview().await.unwrap().dropped_orders == 0 {
+            host.send_report(&Report::default()).await;
             sleep(Duration::from_millis(8)).await;
         }
-        let _second = Host::attend(address, Up::hello(2)).await.unwrap();
-        assert_eq!(host.ended().await, Code::Aborted);
+        let _second = AgentStream::open(address, Up::hello(2)).await.unwrap();
+        assert_eq!(host.final_status().await, Code::Aborted);
     });
 }
 
 #[test]
 fn invalid_hellos_and_reports_end_the_stream() {
     block_on(async {
-        let address = server(master()).await;
-        let refused = |first| async move { Host::attend(address, first).await.err().unwrap().code() };
-        assert_eq!(refused(Up::hello(4)).await, Code::NotFound);
-        assert_eq!(refused(Up::report(&Report::default())).await, Code::InvalidArgument);
-        assert_eq!(refused(Up { what: None }).await, Code::InvalidArgument);
+        let address = start_server(start_control_thread()).await;
+        let refusal_code = |first_message| async move {
+            AgentStream::open(address, first_message).await.err().unwrap().code()
+        };
+        assert_eq!(refusal_code(Up::hello(4)).await, Code::NotFound);
+        assert_eq!(refusal_code(Up::report(&Report::default())).await, Code::InvalidArgument);
+        assert_eq!(refusal_code(Up { what: None }).await, Code::InvalidArgument);
         // A malformed report, and one above the maximum length.
-        let bad = wire::Report { sent: vec![1], ..wire::Report::default() };
-        let long = wire::Report { sent: vec![u64::MAX; MAX_REPORT / 8], ..wire::Report::default() };
-        for (report, code) in [(bad, Code::InvalidArgument), (long, Code::OutOfRange)] {
-            let mut host = Host::attend(address, Up::hello(0)).await.unwrap();
-            host.up.send(Up { what: Some(wire::up::What::Report(report)) }).await.unwrap();
-            assert_eq!(host.ended().await, code);
+        let malformed = wire::Report { sent: vec![1], ..wire::Report::default() };
+        let too_long = wire::Report { sent: vec![u64::MAX; MAX_REPORT_BYTES / 8], ..wire::Report::default() };
+        for (report, code) in [(malformed, Code::InvalidArgument), (too_long, Code::OutOfRange)] {
+            let mut host = AgentStream::open(address, Up::hello(0)).await.unwrap();
+            host.sender.send(Up { what: Some(wire::up::What::Report(report)) }).await.unwrap();
+            assert_eq!(host.final_status().await, code);
         }
         // A second hello message.
-        let mut host = Host::attend(address, Up::hello(0)).await.unwrap();
-        host.up.send(Up::hello(0)).await.unwrap();
-        assert_eq!(host.ended().await, Code::InvalidArgument);
+        let mut host = AgentStream::open(address, Up::hello(0)).await.unwrap();
+        host.sender.send(Up::hello(0)).await.unwrap();
+        assert_eq!(host.final_status().await, Code::InvalidArgument);
     });
 }
 
 #[test]
 fn silent_stream_is_closed() {
     block_on(async {
-        let address = server(master()).await;
-        let began = Instant::now();
-        let mut host = Host::attend(address, Up::hello(0)).await.unwrap();
-        let (_silent, said) = mpsc::channel(1);
-        let mute = client(address).await.attend(ReceiverStream::new(said)).await.err().unwrap();
-        assert_eq!(mute.code(), Code::DeadlineExceeded);
-        assert_eq!(host.ended().await, Code::DeadlineExceeded);
-        assert!(began.elapsed() >= Duration::from_secs(5));
+        let address = start_server(start_control_thread()).await;
+        let start = Instant::now();
+        let mut host = AgentStream::open(address, Up::hello(0)).await.unwrap();
+        let (_sender, messages) = mpsc::channel(1);
+        let status = connect_client(address).await.attend(ReceiverStream::new(messages)).await.err().unwrap();
+        assert_eq!(status.code(), Code::DeadlineExceeded);
+        assert_eq!(host.final_status().await, Code::DeadlineExceeded);
+        assert!(start.elapsed() >= Duration::from_secs(5));
     });
 }
 
@@ -221,24 +223,27 @@ fn silent_stream_is_closed() {
 #[test]
 fn report_flood_is_read_at_four_reports_per_interval() {
     block_on(async {
-        let handle = master();
-        let address = server(handle.clone()).await;
-        let mut host = Host::attend(address, Up::hello(0)).await.unwrap();
-        let (began, up, mut sent) = (Instant::now(), host.up.clone(), 0u32);
-        tokio::spawn(async move { while host.next().await.is_ok_and(|what| what.is_some()) {} });
+        let handle = start_control_thread();
+        let address = start_server(handle.clone()).await;
+        let mut host = AgentStream::open(address, Up::hello(0)).await.unwrap();
+        let (start, up, mut sent) = (Instant::now(), host.sender.clone(), 0u32);
+        tokio::spawn(async move { while host.next_message().await.is_ok_and(|what| what.is_some()) {} });
         // Reports of 1,000 flows fill the buffers on the path, so that the sender has to wait.
         let key = |flow| weir_proto::FlowKey { coflow: "nobody's".into(), flow };
-        let seen = |flow| weir_proto::FlowProgress { key: key(flow), sent: 0, closed: false };
-        let flows: Vec<_> = (0..1000).map(seen).collect();
-        let report = Up::report(&Report { obeys: (0, 0), flows, ..Report::default() });
-        while began.elapsed() < Duration::from_secs(1) {
+        let to_progress = |flow| weir_proto::FlowProgress { key: key(flow), sent: 0, closed: false };
+        let flows: Vec<_> = (0..1000).map(to_progress).collect();
+        let report = Up::report(&Report { applied: (0, 0), flows, ..Report::default() });
+        while start.elapsed() < Duration::from_secs(1) {
             if timeout(Duration::from_millis(100), up.send(report.clone())).await.is_ok() {
                 sent += 1;
             }
         }
-        let taken = handle.overview().await.unwrap().doubts.unknown / 1000;
-        let most = (began.elapsed().as_secs_f64() / 0.002) as u64 + 8;
-        assert!((1..=most).contains(&taken), "{taken} of {sent} were taken in, expected at most {most}");
+        let applied_reports = handle.overview().await.unwrap().rejected_entries.unknown_flow / 1000;
+        let max_reports = (start.elapsed().as_secs_f64() / 0.002) as u64 + 8;
+        assert!(
+            (1..=max_reports).contains(&applied_reports),
+            "{applied_reports} of {sent} were taken in, expected at most {max_reports}"
+        );
     });
 }
 
@@ -248,14 +253,17 @@ fn proven_agent_opens_only_its_own_stream() {
     block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let prove = |mut request: Request<()>| {
-            request.extensions_mut().insert(Identity(1));
+        let add_identity = |mut request: Request<()>| {
+            request.extensions_mut().insert(ProvenHost(1));
             Ok(request)
         };
-        let service = InterceptedService::new(agents::service(master()), prove);
+        let service = InterceptedService::new(agents::agent_service(start_control_thread()), add_identity);
         let incoming = tonic::transport::server::TcpIncoming::from(listener);
         tokio::spawn(Server::builder().serve_with_incoming(service, incoming));
-        assert!(Host::attend(address, Up::hello(1)).await.is_ok());
-        assert_eq!(Host::attend(address, Up::hello(2)).await.err().unwrap().code(), Code::PermissionDenied);
+        assert!(AgentStream::open(address, Up::hello(1)).await.is_ok());
+        assert_eq!(
+            AgentStream::open(address, Up::hello(2)).await.err().unwrap().code(),
+            Code::PermissionDenied
+        );
     });
 }

@@ -14,10 +14,10 @@ use tokio::runtime::Builder;
 use tokio::sync::watch;
 use weir_coordinator::config;
 use weir_coordinator::registry::Registry;
-use weir_coordinator::serve::Coordinator;
+use weir_coordinator::server::Coordinator;
 
 /// Timeout that ends a hanging test; longer than any step takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The lease is long: hosts in these tests report once and wait. Under the default lease they would count as silent if
 /// a schedule is late.
@@ -47,30 +47,30 @@ events = 64
 "#;
 
 /// A coordinator that runs until it is dropped.
-pub struct Server {
+pub struct TestServer {
     pub address: SocketAddr,
     pub agents: SocketAddr,
     pub epoch: u64,
     pub folder: TempDir,
     text: String,
-    running: Option<Running>,
+    running: Option<RunningCoordinator>,
 }
 
-struct Running {
+struct RunningCoordinator {
     stop: watch::Sender<bool>,
     registry: Arc<Registry>,
     thread: JoinHandle<()>,
 }
 
-impl Server {
-    pub fn start() -> Server {
-        Server::of(tempfile::tempdir().unwrap(), CONFIG.to_owned())
+impl TestServer {
+    pub fn start() -> TestServer {
+        TestServer::start_with(tempfile::tempdir().unwrap(), CONFIG.to_owned())
     }
 
     /// A coordinator with this configuration; paths in it are relative to `folder`.
-    pub fn of(folder: TempDir, text: String) -> Server {
-        let (running, agents, address, epoch) = run(folder.path(), &text);
-        Server { address, agents, epoch, folder, text, running: Some(running) }
+    pub fn start_with(folder: TempDir, text: String) -> TestServer {
+        let (running, agents, address, epoch) = start_coordinator(folder.path(), &text);
+        TestServer { address, agents, epoch, folder, text, running: Some(running) }
     }
 
     pub fn registry(&self) -> Arc<Registry> {
@@ -78,7 +78,7 @@ impl Server {
     }
 
     pub fn stop(&mut self) {
-        if let Some(Running { stop, registry, thread }) = self.running.take() {
+        if let Some(RunningCoordinator { stop, registry, thread }) = self.running.take() {
             drop(registry);
             stop.send(true).unwrap();
             thread.join().unwrap();
@@ -89,23 +89,23 @@ impl Server {
     pub fn restart(&mut self, change: impl Fn(String) -> String) {
         self.stop();
         self.text = change(self.text.clone());
-        let (running, agents, address, epoch) = run(self.folder.path(), &self.text);
+        let (running, agents, address, epoch) = start_coordinator(self.folder.path(), &self.text);
         (self.running, self.agents, self.address, self.epoch) = (Some(running), agents, address, epoch);
     }
 }
 
-impl Drop for Server {
+impl Drop for TestServer {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-fn run(folder: &Path, text: &str) -> (Running, SocketAddr, SocketAddr, u64) {
+fn start_coordinator(folder: &Path, text: &str) -> (RunningCoordinator, SocketAddr, SocketAddr, u64) {
     let file = folder.join("serve.toml");
     fs::write(&file, text).unwrap();
     let config = config::read(&file).unwrap();
-    let (stop, asked) = watch::channel(false);
-    let (told, tell) = std::sync::mpsc::channel();
+    let (stop, stop_receiver) = watch::channel(false);
+    let (address_sender, address_receiver) = std::sync::mpsc::channel();
     let thread = thread::spawn(move || {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(async {
@@ -120,39 +120,39 @@ fn run(folder: &Path, text: &str) -> (Running, SocketAddr, SocketAddr, u64) {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             };
             let (agents, api) = coordinator.addresses().unwrap();
-            told.send((agents, api, coordinator.registry())).unwrap();
-            coordinator.run(asked).await.unwrap();
+            address_sender.send((agents, api, coordinator.registry())).unwrap();
+            coordinator.run(stop_receiver).await.unwrap();
         });
     });
-    let (agents, api, registry) = tell.recv().unwrap();
+    let (agents, api, registry) = address_receiver.recv().unwrap();
     let epoch = registry.epoch();
-    (Running { stop, registry, thread }, agents, api, epoch)
+    (RunningCoordinator { stop, registry, thread }, agents, api, epoch)
 }
 
-fn connect(server: &Server) -> TcpStream {
+fn open_socket(server: &TestServer) -> TcpStream {
     let socket = TcpStream::connect(server.address).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket.set_write_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+    socket.set_write_timeout(Some(TIMEOUT)).unwrap();
     socket
 }
 
 /// Response to these bytes, up to the end of its head at least. Reading stops there, at a timeout, or when the server
 /// closes the connection; the server may close before it has read everything.
-pub fn raw(server: &Server, bytes: &[u8]) -> String {
-    let mut socket = connect(server);
+pub fn send_raw(server: &TestServer, bytes: &[u8]) -> String {
+    let mut socket = open_socket(server);
     let _ = socket.write_all(bytes);
-    let (mut all, mut some) = (Vec::new(), [0; 4096]);
-    while let Ok(count @ 1..) = socket.read(&mut some) {
-        all.extend_from_slice(&some[..count]);
-        if all.windows(4).any(|end| end == b"\r\n\r\n") {
+    let (mut answer, mut chunk) = (Vec::new(), [0; 4096]);
+    while let Ok(count @ 1..) = socket.read(&mut chunk) {
+        answer.extend_from_slice(&chunk[..count]);
+        if answer.windows(4).any(|end| end == b"\r\n\r\n") {
             break;
         }
     }
-    String::from_utf8_lossy(&all).into_owned()
+    String::from_utf8_lossy(&answer).into_owned()
 }
 
 /// The bytes of a request, after which the connection is closed.
-pub fn bytes(method: &str, path: &str, body: &[u8]) -> Vec<u8> {
+pub fn request_bytes(method: &str, path: &str, body: &[u8]) -> Vec<u8> {
     let head = format!(
         "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
         body.len()
@@ -161,67 +161,67 @@ pub fn bytes(method: &str, path: &str, body: &[u8]) -> Vec<u8> {
 }
 
 /// Status and body of a response without chunks.
-pub fn parse(all: &[u8]) -> (u16, String) {
+pub fn parse_response(all: &[u8]) -> (u16, String) {
     let text = String::from_utf8_lossy(all);
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text}"));
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
-fn exchange(server: &Server, method: &str, path: &str, body: &[u8]) -> (u16, String) {
-    exchange_bytes(server, &bytes(method, path, body))
+fn send_request(server: &TestServer, method: &str, path: &str, body: &[u8]) -> (u16, String) {
+    send_bytes(server, &request_bytes(method, path, body))
 }
 
 /// Status and body of the response to these bytes, after which the server closes the connection.
-pub fn exchange_bytes(server: &Server, bytes: &[u8]) -> (u16, String) {
-    let mut socket = connect(server);
+pub fn send_bytes(server: &TestServer, bytes: &[u8]) -> (u16, String) {
+    let mut socket = open_socket(server);
     // The server may answer and close before it has read everything.
     let _ = socket.write_all(bytes);
     let mut all = Vec::new();
     let _ = socket.read_to_end(&mut all);
-    parse(&all)
+    parse_response(&all)
 }
 
 /// Status and body of a GET request.
-pub fn answer(server: &Server, path: &str) -> (u16, String) {
-    exchange(server, "GET", path, b"")
+pub fn get_text(server: &TestServer, path: &str) -> (u16, String) {
+    send_request(server, "GET", path, b"")
 }
 
-pub fn request(server: &Server, method: &str, path: &str, body: &[u8]) -> (u16, Value) {
-    let (status, body) = exchange(server, method, path, body);
+pub fn send_json_request(server: &TestServer, method: &str, path: &str, body: &[u8]) -> (u16, Value) {
+    let (status, body) = send_request(server, method, path, body);
     (status, serde_json::from_str(&body).unwrap_or(Value::Null))
 }
 
-pub fn get(server: &Server, path: &str) -> (u16, Value) {
-    request(server, "GET", path, b"")
+pub fn get(server: &TestServer, path: &str) -> (u16, Value) {
+    send_json_request(server, "GET", path, b"")
 }
 
-pub fn put(server: &Server, path: &str, body: &Value) -> (u16, Value) {
-    request(server, "PUT", path, body.to_string().as_bytes())
+pub fn put(server: &TestServer, path: &str, body: &Value) -> (u16, Value) {
+    send_json_request(server, "PUT", path, body.to_string().as_bytes())
 }
 
 /// A stream of events.
-pub struct Events(BufReader<TcpStream>);
+pub struct EventStream(BufReader<TcpStream>);
 
-impl Events {
+impl EventStream {
     /// Opens a stream that gets all events from now on.
-    pub fn open(server: &Server) -> Events {
-        let mut socket = connect(server);
+    pub fn open(server: &TestServer) -> EventStream {
+        let mut socket = open_socket(server);
         socket.write_all(b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
-        let mut events = Events(BufReader::new(socket));
-        while events.line() != "" {}
+        let mut events = EventStream(BufReader::new(socket));
+        while events.read_line() != "" {}
         events
     }
 
-    fn line(&mut self) -> String {
+    fn read_line(&mut self) -> String {
         let mut line = String::new();
         assert!(self.0.read_line(&mut line).unwrap() > 0, "the stream has ended");
         line.trim_end().to_owned()
     }
 
     /// The rest of the next line that starts with `start`.
-    pub fn next(&mut self, start: &str) -> String {
+    pub fn next_with_prefix(&mut self, prefix: &str) -> String {
         loop {
-            if let Some(rest) = self.line().strip_prefix(start) {
+            if let Some(rest) = self.read_line().strip_prefix(prefix) {
                 return rest.to_owned();
             }
         }

@@ -12,7 +12,7 @@ use rustls::{ClientConfig, RootCertStore};
 use weir_coordinator::config::TlsFiles;
 
 /// A certificate and its key, in PEM.
-pub struct Pair {
+pub struct CertifiedKey {
     pub certificate: String,
     pub key: String,
 }
@@ -31,13 +31,13 @@ impl Authority {
         self.0.pem()
     }
 
-    fn sign(&self, params: &CertificateParams) -> Pair {
+    fn sign(&self, params: &CertificateParams) -> CertifiedKey {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.0).unwrap();
-        Pair { certificate: certificate.pem(), key: key.serialize_pem() }
+        CertifiedKey { certificate: certificate.pem(), key: key.serialize_pem() }
     }
 
-    fn named(names: &[&str]) -> CertificateParams {
+    fn params_for(names: &[&str]) -> CertificateParams {
         let mut params = CertificateParams::default();
         let uri = |name: &&str| SanType::URI(Ia5String::try_from(*name).unwrap());
         params.subject_alt_names = names.iter().map(uri).collect();
@@ -45,14 +45,14 @@ impl Authority {
     }
 
     /// A client's certificate with these URIs.
-    pub fn signed(&self, names: &[&str]) -> Pair {
-        self.sign(&Authority::named(names))
+    pub fn client_certificate(&self, names: &[&str]) -> CertifiedKey {
+        self.sign(&Authority::params_for(names))
     }
 
     /// An expired client's certificate with these URIs.
     #[allow(dead_code, reason = "each test has its own copy of this file")]
-    pub fn expired(&self, names: &[&str]) -> Pair {
-        let mut params = Authority::named(names);
+    pub fn expired_certificate(&self, names: &[&str]) -> CertifiedKey {
+        let mut params = Authority::params_for(names);
         params.not_before = date_time_ymd(2020, 1, 1);
         params.not_after = date_time_ymd(2021, 1, 1);
         self.sign(&params)
@@ -60,12 +60,12 @@ impl Authority {
 
     /// Files of a server with the name `localhost` that trusts this authority.
     #[allow(dead_code, reason = "each test has its own copy of this file")]
-    pub fn server(&self, folder: &Path) -> TlsFiles {
-        self.server_at(folder, &["localhost", "127.0.0.1"])
+    pub fn write_server_files(&self, folder: &Path) -> TlsFiles {
+        self.write_server_files_for(folder, &["localhost", "127.0.0.1"])
     }
 
     /// Files of a server with these names and addresses.
-    pub fn server_at(&self, folder: &Path, names: &[&str]) -> TlsFiles {
+    pub fn write_server_files_for(&self, folder: &Path, names: &[&str]) -> TlsFiles {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let pair = self.sign(&CertificateParams::new(names).unwrap());
         let file = |name: &str, text: &str| {
@@ -83,7 +83,7 @@ impl Authority {
 
 /// A client that trusts the authority, with or without a certificate.
 #[allow(dead_code, reason = "each test has its own copy of this file")]
-pub fn client(authority: &Authority, pair: Option<Pair>) -> ClientConfig {
+pub fn client_config(authority: &Authority, pair: Option<CertifiedKey>) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -93,7 +93,7 @@ pub fn client(authority: &Authority, pair: Option<Pair>) -> ClientConfig {
         .with_root_certificates(roots);
     match pair {
         None => builder.with_no_client_auth(),
-        Some(Pair { certificate, key }) => {
+        Some(CertifiedKey { certificate, key }) => {
             let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
             let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
             builder.with_client_auth_cert(chain, key).unwrap()

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use crate::edits::check_edits;
-use weir_coordinator::config::{self, Config, End, Queueing, Saba};
+use weir_coordinator::config::{self, CableEnd, Config, QueueAssignment, Saba};
 use weir_core::policy::AnyPolicy;
-use weir_core::tree::Plan;
+use weir_core::tree::TreeSpec;
 use weir_core::units::Rate;
 
 const SMALL: &str = r#"weir-serve = 1
@@ -34,11 +34,12 @@ fn example_is_read_as_intended() {
     assert_eq!(config.hosts[4].name, "store-1");
     assert_eq!(Some(config.hosts[4].link.send), Rate::new(25e9 / 8.0));
     assert_eq!((config.settings.interval, config.settings.lease), (0.008, 0.08));
-    assert_eq!(config.store, path.with_file_name("weir.redb"));
+    assert_eq!(config.store_path, path.with_file_name("weir.redb"));
     assert_eq!(config.names.applications(0), ["default", "sort", "join"]);
-    assert!(config.tls.is_none() && config.policy.heeds_weights());
+    assert!(config.tls.is_none() && config.policy.uses_service_weights());
     // The configured weight takes precedence over the weight in the tree.
-    let AnyPolicy::Tree(Plan::Services(services, _)) = config.policy.build(&config.names, &config.weights)
+    let AnyPolicy::Tree(TreeSpec::Services(services, _)) =
+        config.policy.build(&config.names, &config.weights)
     else {
         panic!("a tree with services")
     };
@@ -52,7 +53,7 @@ fn example_is_read_as_intended() {
 #[test]
 fn omitted_keys_have_defaults() {
     let config = parse(SMALL).unwrap();
-    assert_eq!(config.store, Path::new("folder/weir.redb"));
+    assert_eq!(config.store_path, Path::new("folder/weir.redb"));
     assert_eq!(config.names.services(), 1);
     assert!(config.names.find("default", "default").is_some() && config.weights.is_empty());
     let slow = parse(&SMALL.replace("policy =", "interval = \"100ms\"\npolicy =")).unwrap();
@@ -62,29 +63,29 @@ fn omitted_keys_have_defaults() {
 #[test]
 fn throttling_needs_addresses_and_a_short_interval() {
     let address = "b = \"10Gbit\"\n[address]\na = [\"10.0.0.1\", \"fd00::1\"]\nb = [\"10.0.0.2\"]\n";
-    let with = |key: &str| {
+    let parse_with = |key: &str| {
         let text = SMALL.replace("b = \"10Gbit\"\n", address).replace("policy =", &format!("{key}policy ="));
         parse(&text).unwrap()
     };
     for (key, throttling) in [("", false), ("throttling = false\n", false), ("throttling = true\n", true)] {
-        let config = with(key);
-        assert_eq!(config.throttling, throttling);
+        let config = parse_with(key);
+        assert_eq!(config.has_throttling, throttling);
         assert_eq!(config.to_string().contains("throttle  UDP, to little more"), throttling);
-        let addresses: Vec<_> = config.addresses_of_udp().map(|(ip, host)| (ip.to_string(), host)).collect();
+        let addresses: Vec<_> = config.ipv4_addresses().map(|(ip, host)| (ip.to_string(), host)).collect();
         assert_eq!(addresses, [("10.0.0.1".to_owned(), 0), ("10.0.0.2".to_owned(), 1)]);
     }
-    assert!(!parse(&SMALL.replace("policy =", "throttling = false\npolicy =")).unwrap().throttling);
+    assert!(!parse(&SMALL.replace("policy =", "throttling = false\npolicy =")).unwrap().has_throttling);
 }
 
 #[test]
-fn services_can_have_rates() {
-    let with = |keys: &str| parse(&SMALL.replace("policy =", &format!("{keys}policy ="))).unwrap();
-    assert!(!with("").allocator && !with("allocator = false\n").allocator);
+fn excess_weights_are_read_with_the_allocator() {
+    let parse_with = |keys: &str| parse(&SMALL.replace("policy =", &format!("{keys}policy ="))).unwrap();
+    assert!(!parse_with("").allocator && !parse_with("allocator = false\n").allocator);
     let services = "service = { ads = { weight = 3, excess = 0 }, web = {} }\n";
-    let config = with(&format!("allocator = true\nqueues = \"services\"\n{services}"));
+    let config = parse_with(&format!("allocator = true\nqueues = \"services\"\n{services}"));
     assert!(config.allocator);
-    assert_eq!(config.excess.into_iter().collect::<Vec<_>>(), [("ads".to_owned(), 0.0)]);
-    let shown = with(&format!("allocator = true\nqueues = \"services\"\n{services}")).to_string();
+    assert_eq!(config.excess_weights.into_iter().collect::<Vec<_>>(), [("ads".to_owned(), 0.0)]);
+    let shown = parse_with(&format!("allocator = true\nqueues = \"services\"\n{services}")).to_string();
     assert!(shown.contains("allocator connections that hosts find, by services\n"), "{shown}");
     assert!(shown.contains("service   ads: weight 3, excess 0; applications default\n"), "{shown}");
 }
@@ -112,14 +113,17 @@ fn switches_and_addresses_refer_to_hosts() {
     );
     let config = parse(&text).unwrap();
     let [edge] = &config.switches[..] else { panic!("{:?}", config.switches) };
-    assert_eq!((&*edge.name, &edge.ports[..]), ("edge", &[End::Host(1), End::Host(0)][..]));
-    let of = |address: &str| config.addresses.get(&address.parse().unwrap()).copied();
-    assert_eq!(["10.0.0.1", "fe80::1", "10.0.0.2", "10.0.0.3"].map(of), [Some(0), Some(0), Some(1), None]);
-    assert_eq!(config.queues, Queueing::Services);
+    assert_eq!((&*edge.name, &edge.ports[..]), ("edge", &[CableEnd::Host(1), CableEnd::Host(0)][..]));
+    let host_of = |address: &str| config.addresses.get(&address.parse().unwrap()).copied();
+    assert_eq!(
+        ["10.0.0.1", "fe80::1", "10.0.0.2", "10.0.0.3"].map(host_of),
+        [Some(0), Some(0), Some(1), None]
+    );
+    assert_eq!(config.queues, QueueAssignment::Services);
     for line in ["switch    edge: b, a", "queues    one for each service, at every port"] {
         assert!(config.to_string().contains(line), "`{line}` in\n{config}");
     }
-    assert_eq!(parse(SMALL).unwrap().queues, Queueing::Applications(Saba::default()));
+    assert_eq!(parse(SMALL).unwrap().queues, QueueAssignment::Applications(Saba::default()));
 }
 
 #[test]
@@ -127,9 +131,9 @@ fn switch_ports_connect_to_switches() {
     // Two parallel cables.
     let text = format!("{SMALL}[switch]\nx = [\"y\", \"a\", \"y\"]\ny = [\"x\", \"x\", \"b\"]\n");
     let config = parse(&text).unwrap();
-    let ports: Vec<&[End]> = config.switches.iter().map(|switch| &switch.ports[..]).collect();
-    let (x, y) = (End::Switch(0), End::Switch(1));
-    assert_eq!(ports, [[y, End::Host(0), y], [x, x, End::Host(1)]]);
+    let ports: Vec<&[CableEnd]> = config.switches.iter().map(|switch| &switch.ports[..]).collect();
+    let (x, y) = (CableEnd::Switch(0), CableEnd::Switch(1));
+    assert_eq!(ports, [[y, CableEnd::Host(0), y], [x, x, CableEnd::Host(1)]]);
     for line in ["switch    x: y, a, y", "switch    y: x, x, b"] {
         assert!(config.to_string().contains(line), "`{line}` in\n{config}");
     }
@@ -138,24 +142,24 @@ fn switch_ports_connect_to_switches() {
 #[test]
 fn cables_of_known_switches_must_be_in_the_topology() {
     let folder = tempfile::tempdir().unwrap();
-    let plan = "weir-fabric = 1\nkind = \"links\"\nhosts = [\"a\", \"b\"]\n";
+    let fabric = "weir-fabric = 1\nkind = \"links\"\nhosts = [\"a\", \"b\"]\n";
     let names = ["x", "y", "z"].map(|name| format!("[[switch]]\nname = \"{name}\"\ntier = 1\n"));
     let cables = [("a", "x"), ("b", "y"), ("x", "y"), ("y", "z")]
         .map(|(one, other)| format!("[[link]]\nends = [\"{one}\", \"{other}\"]\nrate = \"1Gbit\"\n"));
-    fs::write(folder.path().join("net.toml"), [plan, &names.concat(), &cables.concat()].concat()).unwrap();
+    fs::write(folder.path().join("net.toml"), [fabric, &names.concat(), &cables.concat()].concat()).unwrap();
     let (keys, _) = SMALL.split_once("[host]").unwrap();
     let text = keys.replace("policy =", "topology = \"net.toml\"\npolicy =");
-    let read = |switches: &str| {
+    let parse_switches = |switches: &str| {
         let text = format!("{text}[switch]\n{switches}");
         config::parse(&text, "serve.toml", folder.path()).map_err(|error| error.to_string())
     };
     // Several cables that are one in the topology, and a switch outside the topology.
-    read("x = [\"a\", \"y\", \"y\", \"new\"]\ny = [\"x\", \"b\", \"x\"]\nnew = [\"x\"]\n").unwrap();
+    parse_switches("x = [\"a\", \"y\", \"y\", \"new\"]\ny = [\"x\", \"b\", \"x\"]\nnew = [\"x\"]\n").unwrap();
     for (switches, value) in [
         ("x = [\"a\", \"z\"]\nz = [\"x\"]\n", "field `switch x`: `\"z\"`: expected a node"),
         ("x = [\"b\"]\n", "field `switch x`: `\"b\"`: expected a node"),
     ] {
-        let error = read(switches).unwrap_err();
+        let error = parse_switches(switches).unwrap_err();
         assert!(error.contains(value), "{error}");
     }
 }
@@ -164,11 +168,12 @@ fn cables_of_known_switches_must_be_in_the_topology() {
 fn ports_between_switches_are_limited() {
     // Each switch has a cable to each other switch.
     let all: Vec<String> = (0..257).map(|n| format!("s{n}")).collect();
-    let list = |n: usize| {
+    let switch_line = |n: usize| {
         let others = all.iter().enumerate().filter(|(at, _)| *at != n).map(|(_, name)| format!("\"{name}\""));
         format!("s{n} = [{}]\n", others.collect::<Vec<_>>().join(", "))
     };
-    let error = parse(&format!("{SMALL}[switch]\n{}", (0..257).map(list).collect::<String>())).unwrap_err();
+    let error =
+        parse(&format!("{SMALL}[switch]\n{}", (0..257).map(switch_line).collect::<String>())).unwrap_err();
     assert!(error.contains("expected at most 65536 ports towards other switches, in all"), "{error}");
     let many: String = (0..4097).map(|n| format!("s{n} = [\"a\"]\n")).collect();
     let error = parse(&format!("{SMALL}[switch]\n{many}")).unwrap_err();
@@ -182,18 +187,19 @@ fn ports_per_switch_are_limited() {
         text += &format!("h{port} = \"1Gbit\"\n");
         ports.push(format!("\"h{port}\""));
     }
-    let switch = |count: usize| format!("{text}[switch]\ns = [{}]\n", ports[..count].join(", "));
-    assert_eq!(parse(&switch(1024)).unwrap().switches[0].ports.len(), 1024);
-    let error = parse(&switch(1025)).unwrap_err();
+    let config_with_ports = |count: usize| format!("{text}[switch]\ns = [{}]\n", ports[..count].join(", "));
+    assert_eq!(parse(&config_with_ports(1024)).unwrap().switches[0].ports.len(), 1024);
+    let error = parse(&config_with_ports(1025)).unwrap_err();
     assert!(error.contains("field `switch s`: `1025`: expected at most 1024 ports"), "{error}");
 }
 
 #[test]
 fn services_with_queues_are_limited() {
-    let services = |count| (0..count).map(|n| format!("[service.s{n}]\n")).collect::<String>();
-    let text = |count| SMALL.replace("policy =", "queues = \"services\"\npolicy =") + &services(count);
-    assert!(parse(&text(63)).is_ok());
-    let error = parse(&text(64)).unwrap_err();
+    let service_tables = |count| (0..count).map(|n| format!("[service.s{n}]\n")).collect::<String>();
+    let config_with_services =
+        |count| SMALL.replace("policy =", "queues = \"services\"\npolicy =") + &service_tables(count);
+    assert!(parse(&config_with_services(63)).is_ok());
+    let error = parse(&config_with_services(64)).unwrap_err();
     assert!(error.contains("field `service`: `64`: expected at most 63 services"), "{error}");
 }
 

@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit};
 
-use crate::api::{Server, get};
+use crate::api::{TestServer, get};
 
 /// Number of connections in the flood.
 const CONNECTIONS: usize = 5000;
 
 /// Maximum time for the answer to a health check.
-const SOON: Duration = Duration::from_millis(50);
+const MAX_ANSWER_TIME: Duration = Duration::from_millis(50);
 
 /// Sends a health check over a new connection, and returns the time to its answer.
-fn probe(server: &Server) -> Option<Duration> {
+fn time_health_check(server: &TestServer) -> Option<Duration> {
     let began = Instant::now();
     let mut stream = TcpStream::connect(server.address).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
@@ -28,7 +28,7 @@ fn probe(server: &Server) -> Option<Duration> {
 }
 
 /// Opens connections with an incomplete request head.
-fn half_open_requests(server: &Server) -> Vec<TcpStream> {
+fn half_open_requests(server: &TestServer) -> Vec<TcpStream> {
     (0..CONNECTIONS)
         .map(|_| {
             let mut stream = TcpStream::connect(server.address).unwrap();
@@ -46,28 +46,32 @@ fn half_open_requests_do_not_delay_health_checks() {
         eprintln!("half_open_requests skips: fewer than {} open files are allowed", 2 * CONNECTIONS);
         return;
     }
-    let server = Server::start();
+    let server = TestServer::start();
     let flooding = AtomicBool::new(true);
     let times: Vec<Option<Duration>> = thread::scope(|scope| {
         let flood = scope.spawn(|| {
-            let held = half_open_requests(&server);
+            let connections = half_open_requests(&server);
             flooding.store(false, Ordering::Relaxed);
-            held
+            connections
         });
         let mut times = Vec::new();
         while flooding.load(Ordering::Relaxed) || times.len() < 50 {
-            times.push(probe(&server));
+            times.push(time_health_check(&server));
         }
         drop(flood.join().unwrap());
         times
     });
-    let late = times.iter().filter(|time| time.is_none_or(|time| time > SOON)).count();
-    eprintln!("{} health checks, {late} later than {SOON:?}, at worst {:?}", times.len(), times.iter().max());
-    assert!(late * 100 <= times.len(), "{late} of {} health checks", times.len());
+    let late_count = times.iter().filter(|time| time.is_none_or(|time| time > MAX_ANSWER_TIME)).count();
+    eprintln!(
+        "{} health checks, {late_count} later than {MAX_ANSWER_TIME:?}, at worst {:?}",
+        times.len(),
+        times.iter().max()
+    );
+    assert!(late_count * 100 <= times.len(), "{late_count} of {} health checks", times.len());
     // After the flood's connections are closed, other requests are answered again.
-    let ended = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(20);
     while get(&server, "/v1/coflows").0 != 200 {
-        assert!(Instant::now() < ended, "requests are still refused");
+        assert!(Instant::now() < deadline, "requests are still refused");
         thread::sleep(Duration::from_millis(10));
     }
 }

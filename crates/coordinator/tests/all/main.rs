@@ -6,18 +6,18 @@ mod api;
 mod campaign;
 mod certificates;
 mod config;
+#[cfg(target_os = "linux")]
+mod control_plane;
+mod control_thread;
 #[path = "../../../trace/tests/all/edits.rs"]
 mod edits;
 mod flood;
-mod master;
-#[cfg(target_os = "linux")]
-mod plane;
 mod problems;
 mod rest;
 mod roles;
 mod routing;
 #[cfg(target_os = "linux")]
 mod simulation;
-mod small;
+mod small_cluster;
 mod store;
 mod tls;

@@ -7,13 +7,13 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::api::{CONFIG, Server, exchange_bytes, request};
-use crate::roles::Place;
+use crate::api::{CONFIG, TestServer, send_bytes, send_json_request};
+use crate::roles::SecureServer;
 
 /// A title, the method and path of a request, and its body.
 type Case<'a> = (&'a str, &'a str, &'a str, &'a str);
 
-const HEAD: &str = "# Errors of the API
+const PAGE_HEAD: &str = "# Errors of the API
 
 Each error is a problem document (RFC 9457, `application/problem+json`). A refused request changes nothing.
 
@@ -88,62 +88,66 @@ const CASES: &[Case<'_>] = &[
 ];
 
 /// The answer to a case, as a section.
-fn section(server: &Server, case: &Case<'_>) -> String {
+fn section_of_case(server: &TestServer, case: &Case<'_>) -> String {
     let &(_, method, path, body) = case;
-    section_of(case, request(server, method, path, body.as_bytes()))
+    format_section(case, send_json_request(server, method, path, body.as_bytes()))
 }
 
 /// A case and its answer, as a section.
-fn section_of(&(title, method, path, body): &Case<'_>, (status, problem): (u16, Value)) -> String {
+fn format_section(&(title, method, path, body): &Case<'_>, (status, problem): (u16, Value)) -> String {
     assert!(title.starts_with(&status.to_string()), "{title}: {status}: {problem}");
     assert_eq!(problem["status"], status, "{title}: {problem}");
-    let asked = if body.is_empty() { String::new() } else { format!("\n{body}") };
+    let request_body = if body.is_empty() { String::new() } else { format!("\n{body}") };
     let answer = serde_json::to_string_pretty(&problem).unwrap();
-    format!("\n## {title}\n\n```text\n{method} {path}{asked}\n```\n\n```json\n{answer}\n```\n")
+    format!("\n## {title}\n\n```text\n{method} {path}{request_body}\n```\n\n```json\n{answer}\n```\n")
 }
 
 /// Sections of answers that depend on certificates, limits and time.
-fn sections_of_limits(server: &Server) -> String {
+fn limit_sections(server: &TestServer) -> String {
     const COFLOW: &str = r#"{"flows": [{"from": "a", "to": "b"}]}"#;
-    let json = |(status, text): (u16, String)| (status, serde_json::from_str(&text).unwrap());
+    let parse_body = |(status, text): (u16, String)| (status, serde_json::from_str(&text).unwrap());
     let with_limits = |limits: &str| {
         let text = CONFIG.replace("[limits]\n", &format!("[limits]\n{limits}\n"));
-        Server::of(tempfile::tempdir().unwrap(), text)
+        TestServer::start_with(tempfile::tempdir().unwrap(), text)
     };
     let mut page = String::new();
-    let place = Place::new();
+    let secure_server = SecureServer::new();
     let theirs = r#"{"service": "default", "flows": [{"from": "a", "to": "b"}]}"#;
     let case = ("403: a framework of `ads` and another service", "PUT", "/v1/coflows/c1", theirs);
-    let answer = place.answer(&place.of("weir://framework/ads"), "PUT", "/v1/coflows/c1", theirs).unwrap();
-    page += &section_of(&case, json(answer));
+    let answer = secure_server
+        .request(&secure_server.client_with_identity("weir://framework/ads"), "PUT", "/v1/coflows/c1", theirs)
+        .unwrap();
+    page += &format_section(&case, parse_body(answer));
     let case = ("403: a reader and a backup", "GET", "/v1/backup", "");
-    let answer = place.answer(&place.of("weir://reader/bob"), "GET", "/v1/backup", "").unwrap();
-    page += &section_of(&case, json(answer));
+    let answer = secure_server
+        .request(&secure_server.client_with_identity("weir://reader/bob"), "GET", "/v1/backup", "")
+        .unwrap();
+    page += &format_section(&case, parse_body(answer));
     // A request head without a body, with this stated length.
-    let head = |length: &str| {
+    let request_head = |length: &str| {
         let head = "PUT /v1/coflows/c1 HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: ";
-        json(exchange_bytes(server, format!("{head}{length}\r\n\r\n").as_bytes()))
+        parse_body(send_bytes(server, format!("{head}{length}\r\n\r\n").as_bytes()))
     };
     let path = "/v1/coflows/c1";
-    page += &section_of(&("408: a body that does not arrive", "PUT", path, ""), head("10"));
-    page += &section_of(&("413: a body that is too long", "PUT", path, ""), head("99999999999"));
-    let full = with_limits("coflows = 1");
-    assert_eq!(request(&full, "PUT", "/v1/coflows/c0", COFLOW.as_bytes()).0, 200);
-    page += &section(&full, &("429: more coflows than `limits.coflows`", "PUT", path, COFLOW));
-    let busy = with_limits("connections-per-address = 1");
-    let _held = TcpStream::connect(busy.address).unwrap();
+    page += &format_section(&("408: a body that does not arrive", "PUT", path, ""), request_head("10"));
+    page += &format_section(&("413: a body that is too long", "PUT", path, ""), request_head("99999999999"));
+    let full_server = with_limits("coflows = 1");
+    assert_eq!(send_json_request(&full_server, "PUT", "/v1/coflows/c0", COFLOW.as_bytes()).0, 200);
+    page += &section_of_case(&full_server, &("429: more coflows than `limits.coflows`", "PUT", path, COFLOW));
+    let busy_server = with_limits("connections-per-address = 1");
+    let _held = TcpStream::connect(busy_server.address).unwrap();
     let case = ("503: more connections than `limits.connections-per-address`", "GET", "/v1/coflows", "");
-    page + &section(&busy, &case)
+    page + &section_of_case(&busy_server, &case)
 }
 
 #[test]
 fn api_errors_page_shows_current_answers() {
-    let server = Server::start();
+    let server = TestServer::start();
     let used = br#"{"flows": [{"from": "a", "to": "b"}]}"#;
-    assert_eq!(request(&server, "PUT", "/v1/coflows/used", used).0, 200);
-    let mut page = HEAD.to_owned();
-    CASES.iter().for_each(|case| write!(page, "{}", section(&server, case)).unwrap());
-    page += &sections_of_limits(&server);
+    assert_eq!(send_json_request(&server, "PUT", "/v1/coflows/used", used).0, 200);
+    let mut page = PAGE_HEAD.to_owned();
+    CASES.iter().for_each(|case| write!(page, "{}", section_of_case(&server, case)).unwrap());
+    page += &limit_sections(&server);
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/api-errors.md");
     if std::env::var_os("WEIR_WRITE_DOCS").is_some() {
         fs::write(&file, &page).unwrap();

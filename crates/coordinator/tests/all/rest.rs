@@ -2,61 +2,65 @@
 
 use std::time::Duration;
 
-use crate::api::{Server, answer, get, put, raw, request};
+use crate::api::{TestServer, get, get_text, put, send_json_request, send_raw};
 use serde_json::{Value, json};
-use weir_proto::{Demand, FlowKey, FlowProgress, Found, Queues, Refusals, Report};
+use weir_proto::{Demand, FlowKey, FlowProgress, ObservedConnections, Queues, Refusals, Report};
 
-fn coflow(to: &str) -> Value {
+fn coflow_body(to: &str) -> Value {
     json!({ "flows": [{ "from": "a", "to": to, "bytes": 1_000_000 }, { "from": "b", "to": to }] })
 }
 
 #[test]
 fn repeated_put_is_idempotent_and_another_body_gets_409() {
-    let server = Server::start();
-    let first = put(&server, "/v1/coflows/c1", &coflow("c"));
+    let server = TestServer::start();
+    let first = put(&server, "/v1/coflows/c1", &coflow_body("c"));
     assert_eq!(first.0, 200);
     assert_eq!(first.1, json!({ "id": "c1", "service": "default", "application": "default", "flows": 2 }));
-    assert_eq!(put(&server, "/v1/coflows/c1", &coflow("c")), first);
-    let (status, problem) = put(&server, "/v1/coflows/c1", &coflow("b"));
+    assert_eq!(put(&server, "/v1/coflows/c1", &coflow_body("c")), first);
+    let (status, problem) = put(&server, "/v1/coflows/c1", &coflow_body("b"));
     assert_eq!((status, problem["status"].as_u64()), (409, Some(409)));
-    let (status, standing) = get(&server, "/v1/coflows/c1");
-    assert_eq!((status, standing["over"].as_bool()), (200, Some(false)));
-    assert_eq!(standing["flows"][0]["bytes"], json!(1e6));
-    assert_eq!(standing["flows"][1]["bytes"], Value::Null);
+    let (status, coflow) = get(&server, "/v1/coflows/c1");
+    assert_eq!((status, coflow["over"].as_bool()), (200, Some(false)));
+    assert_eq!(coflow["flows"][0]["bytes"], json!(1e6));
+    assert_eq!(coflow["flows"][1]["bytes"], Value::Null);
     // Tasks move to other hosts.
     let moved = json!([{ "from": "b", "to": "c", "bytes": 5 }]);
     assert_eq!(put(&server, "/v1/coflows/c1/flows", &moved).0, 204);
     assert_eq!(put(&server, "/v1/coflows/c1/flows", &moved).0, 204);
     assert_eq!(get(&server, "/v1/coflows/c1").1["flows"][0]["from"], "b");
-    assert_eq!(request(&server, "DELETE", "/v1/coflows/c1", b"").0, 204);
+    assert_eq!(send_json_request(&server, "DELETE", "/v1/coflows/c1", b"").0, 204);
     for (method, path) in [
         ("GET", "/v1/coflows/c1"),
         ("DELETE", "/v1/coflows/c1"),
         ("GET", "/v1/nothing"),
         ("GET", "/v1/coflows/%00"),
     ] {
-        assert_eq!(request(&server, method, path, b"").0, 404, "{method} {path}");
+        assert_eq!(send_json_request(&server, method, path, b"").0, 404, "{method} {path}");
     }
-    assert_eq!(request(&server, "PUT", "/v1/coflows/c1/flows", moved.to_string().as_bytes()).0, 404);
-    assert_eq!(request(&server, "POST", "/v1/coflows/c1", b"").0, 405);
+    assert_eq!(
+        send_json_request(&server, "PUT", "/v1/coflows/c1/flows", moved.to_string().as_bytes()).0,
+        404
+    );
+    assert_eq!(send_json_request(&server, "POST", "/v1/coflows/c1", b"").0, 405);
 }
 
 /// A client that did not receive the first answer registers again, which must not restart a completed coflow.
 #[test]
 fn completed_coflows_are_not_restarted() {
-    let mut server = Server::start();
-    let mut events = crate::api::Events::open(&server);
-    let first = put(&server, "/v1/coflows/c1", &coflow("c"));
+    let mut server = TestServer::start();
+    let mut events = crate::api::EventStream::open(&server);
+    let first = put(&server, "/v1/coflows/c1", &coflow_body("c"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     for host in 0..2 {
-        let seen = FlowProgress { key: FlowKey { coflow: "c1".into(), flow: host }, sent: 5, closed: true };
-        let report = Report { flows: vec![seen], ..Report::default() };
+        let progress =
+            FlowProgress { key: FlowKey { coflow: "c1".into(), flow: host }, sent: 5, closed: true };
+        let report = Report { flows: vec![progress], ..Report::default() };
         runtime.block_on(server.registry().handle().report(host, report)).unwrap();
     }
     // The server sends this event after it has removed the coflow from the store.
-    while !events.next("data: ").contains("coflow-completed") {}
+    while !events.next_with_prefix("data: ").contains("coflow-completed") {}
     drop(events);
-    assert_eq!(put(&server, "/v1/coflows/c1", &coflow("c")), first);
+    assert_eq!(put(&server, "/v1/coflows/c1", &coflow_body("c")), first);
     assert_eq!(get(&server, "/v1/coflows/c1").1["over"], true);
     server.restart(|text| text);
     assert_eq!(get(&server, "/v1/coflows").1["coflows"], json!([]));
@@ -65,9 +69,12 @@ fn completed_coflows_are_not_restarted() {
 /// The first answer may get lost, and the framework may update the coflow before it registers again.
 #[test]
 fn first_body_is_accepted_after_an_update() {
-    let mut server = Server::start();
-    let with = |flows: Value| json!({ "weight": 0.1, "deadline": "0.7s", "flows": flows });
-    let (first, other) = (with(coflow("c")["flows"].clone()), with(coflow("b")["flows"].clone()));
+    let mut server = TestServer::start();
+    let body_with_flows = |flows: Value| json!({ "weight": 0.1, "deadline": "0.7s", "flows": flows });
+    let (first, other) = (
+        body_with_flows(coflow_body("c")["flows"].clone()),
+        body_with_flows(coflow_body("b")["flows"].clone()),
+    );
     let answer = put(&server, "/v1/coflows/c1", &first);
     assert_eq!(answer.0, 200);
     let mut moved = Value::Null;
@@ -77,15 +84,15 @@ fn first_body_is_accepted_after_an_update() {
     }
     for _ in 0..3 {
         assert_eq!(put(&server, "/v1/coflows/c1", &first), answer);
-        assert_eq!(put(&server, "/v1/coflows/c1", &with(moved.clone())).0, 200);
+        assert_eq!(put(&server, "/v1/coflows/c1", &body_with_flows(moved.clone())).0, 200);
         assert_eq!(put(&server, "/v1/coflows/c1", &other).0, 409);
-        let standing = get(&server, "/v1/coflows/c1").1;
-        let flows = standing["flows"].as_array().unwrap();
-        assert_eq!((flows.len(), &flows[0]["from"]), (1, &json!("c")), "{standing}");
+        let status = get(&server, "/v1/coflows/c1").1;
+        let flows = status["flows"].as_array().unwrap();
+        assert_eq!((flows.len(), &flows[0]["from"]), (1, &json!("c")), "{status}");
         server.restart(|text| text);
     }
     // After the coflow is removed, another coflow can use the id with another body.
-    assert_eq!(request(&server, "DELETE", "/v1/coflows/c1", b"").0, 204);
+    assert_eq!(send_json_request(&server, "DELETE", "/v1/coflows/c1", b"").0, 204);
     assert_eq!(put(&server, "/v1/coflows/c1", &other).0, 200);
     server.restart(|text| text);
     assert_eq!(put(&server, "/v1/coflows/c1", &first).0, 409);
@@ -93,9 +100,9 @@ fn first_body_is_accepted_after_an_update() {
 
 #[test]
 fn coflows_are_listed_in_pages() {
-    let server = Server::start();
+    let server = TestServer::start();
     for n in 0..25 {
-        assert_eq!(put(&server, &format!("/v1/coflows/c{n:02}"), &coflow("c")).0, 200);
+        assert_eq!(put(&server, &format!("/v1/coflows/c{n:02}"), &coflow_body("c")).0, 200);
     }
     let (mut path, mut ids, mut pages) = ("/v1/coflows?limit=10".to_owned(), Vec::new(), 0);
     loop {
@@ -116,7 +123,7 @@ fn coflows_are_listed_in_pages() {
 
 #[test]
 fn problems_name_the_field_by_its_json_pointer() {
-    let server = Server::start();
+    let server = TestServer::start();
     let cases = [
         (
             &b"{"[..],
@@ -185,20 +192,20 @@ fn problems_name_the_field_by_its_json_pointer() {
     ];
     for (body, status, pointer, detail) in cases {
         let text = String::from_utf8_lossy(body).into_owned();
-        let (found, problem) = request(&server, "PUT", "/v1/coflows/c1", body);
+        let (found, problem) = send_json_request(&server, "PUT", "/v1/coflows/c1", body);
         assert_eq!(
             (found, problem["pointer"].as_str(), problem["detail"].as_str()),
             (status, Some(pointer), Some(detail)),
             "{text}"
         );
     }
-    assert_eq!(put(&server, "/v1/coflows/c2", &coflow("b")).0, 200);
+    assert_eq!(put(&server, "/v1/coflows/c2", &coflow_body("b")).0, 200);
     let (status, problem) = put(&server, "/v1/coflows/c2/flows", &json!([{ "from": "a", "to": "x" }]));
     assert_eq!((status, problem["pointer"].as_str()), (422, Some("/0/to")), "{problem}");
     let (status, problem) = put(&server, "/v1/coflows/c2/flows", &json!({}));
     let detail = "request body: `map` is invalid; expected an array";
     assert_eq!((status, problem["detail"].as_str()), (422, Some(detail)));
-    assert_eq!(request(&server, "DELETE", "/v1/coflows/c2", b"").0, 204);
+    assert_eq!(send_json_request(&server, "DELETE", "/v1/coflows/c2", b"").0, 204);
     let deadline =
         put(&server, "/v1/coflows/c1", &json!({ "flows": [{"from": "a", "to": "b"}], "deadline": "5" }));
     assert_eq!((deadline.0, deadline.1["pointer"].as_str()), (422, Some("/deadline")));
@@ -209,21 +216,21 @@ fn problems_name_the_field_by_its_json_pointer() {
         "{problem}"
     );
     let deep = "[".repeat(100_000);
-    assert_eq!(request(&server, "PUT", "/v1/coflows/c1", deep.as_bytes()).0, 422);
-    assert_eq!(request(&server, "PUT", "/v1/policy", deep.as_bytes()).0, 422);
+    assert_eq!(send_json_request(&server, "PUT", "/v1/coflows/c1", deep.as_bytes()).0, 422);
+    assert_eq!(send_json_request(&server, "PUT", "/v1/policy", deep.as_bytes()).0, 422);
     let deep = format!("{{\"flows\": {deep}");
-    assert_eq!(request(&server, "PUT", "/v1/coflows/c1", deep.as_bytes()).0, 422);
-    let (status, problem) = put(&server, &format!("/v1/coflows/{}", "x".repeat(129)), &coflow("c"));
+    assert_eq!(send_json_request(&server, "PUT", "/v1/coflows/c1", deep.as_bytes()).0, 422);
+    let (status, problem) = put(&server, &format!("/v1/coflows/{}", "x".repeat(129)), &coflow_body("c"));
     assert_eq!((status, problem["parameter"].as_str()), (422, Some("id")));
     assert_eq!(get(&server, "/v1/coflows").1["coflows"], json!([]));
 }
 
 #[test]
 fn oversized_and_slow_requests_are_refused() {
-    let server = Server::start();
+    let server = TestServer::start();
     // The stated length is checked before the body is read.
     let head = "PUT /v1/coflows/c1 HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n";
-    assert!(raw(&server, head.as_bytes()).starts_with("HTTP/1.1 413 "));
+    assert!(send_raw(&server, head.as_bytes()).starts_with("HTTP/1.1 413 "));
     // Without a stated length, the received length is checked.
     let mut chunked =
         b"PUT /v1/coflows/c1 HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
@@ -232,27 +239,27 @@ fn oversized_and_slow_requests_are_refused() {
         chunked.extend(std::iter::repeat_n(b' ', 0x2000));
         chunked.extend_from_slice(b"\r\n");
     }
-    assert!(raw(&server, &chunked).starts_with("HTTP/1.1 413 "));
+    assert!(send_raw(&server, &chunked).starts_with("HTTP/1.1 413 "));
     // A body that does not arrive.
     let head = "PUT /v1/coflows/c1 HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{";
     let began = std::time::Instant::now();
-    assert!(raw(&server, head.as_bytes()).starts_with("HTTP/1.1 408 "));
+    assert!(send_raw(&server, head.as_bytes()).starts_with("HTTP/1.1 408 "));
     assert!(began.elapsed() < Duration::from_secs(10));
     // A head without an end.
     let head = format!("GET / HTTP/1.1\r\nx: {}", "y".repeat(100_000));
-    assert!(raw(&server, head.as_bytes()).starts_with("HTTP/1.1 431 "));
+    assert!(send_raw(&server, head.as_bytes()).starts_with("HTTP/1.1 431 "));
     assert_eq!(get(&server, "/livez").0, 200);
 }
 
 #[test]
 fn policy_changes_and_weights_used_is_reported() {
-    let server = Server::start();
+    let server = TestServer::start();
     assert_eq!(get(&server, "/v1/policy"), (200, json!({ "policy": "saath" })));
-    put(&server, "/v1/coflows/c1", &coflow("c"));
-    let in_force = |server: &Server| get(server, "/v1/services").1[0]["weights_used"].clone();
-    assert_eq!(in_force(&server), false);
+    put(&server, "/v1/coflows/c1", &coflow_body("c"));
+    let weights_used = |server: &TestServer| get(server, "/v1/services").1[0]["weights_used"].clone();
+    assert_eq!(weights_used(&server), false);
     assert_eq!(put(&server, "/v1/policy", &json!({ "policy": "netshare" })).0, 204);
-    assert_eq!(in_force(&server), true);
+    assert_eq!(weights_used(&server), true);
     assert_eq!(put(&server, "/v1/services/ads", &json!({ "weight": 3 })).0, 204);
     let services = get(&server, "/v1/services").1;
     let ads = services.as_array().unwrap().iter().find(|s| s["name"] == "ads").unwrap();
@@ -289,36 +296,36 @@ const TABLE: &str = "version = 1\n[[application]]\nname = \"sort\"\ncoefficients
                      [[application]]\nname = \"scan\"\ncoefficients = [1.2, -0.2]\n";
 
 /// One entry of `/v1/queues`.
-fn of_both<'a>(queues: &'a Value, host: &str, way: &str) -> &'a Value {
-    queues.as_array().unwrap().iter().find(|q| q["host"] == host && q["way"] == way).unwrap()
+fn queues_of<'a>(queues: &'a Value, host: &str, direction: &str) -> &'a Value {
+    queues.as_array().unwrap().iter().find(|q| q["host"] == host && q["way"] == direction).unwrap()
 }
 
 /// Queues of a host or switch in its first order after it connects, by link number.
-fn all_told(server: &Server, host: u32) -> Vec<(u32, Queues)> {
+fn ordered_queues(server: &TestServer, host: u32) -> Vec<(u32, Queues)> {
     let registry = server.registry();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let order = async {
-        let mut orders = registry.handle().attend(host).await.unwrap().unwrap();
+        let mut orders = registry.handle().subscribe_to_orders(host).await.unwrap().unwrap();
         registry.handle().report(host, Report::default()).await.unwrap();
         tokio::time::timeout(Duration::from_secs(10), orders.recv()).await.unwrap().unwrap()
     };
     let order = runtime.block_on(order);
-    assert!(order.whole);
+    assert!(order.is_full);
     order.queues
 }
 
-fn told(server: &Server, host: u32) -> Option<Queues> {
-    all_told(server, host).into_iter().map(|(_, queues)| queues).next()
+fn first_ordered_queues(server: &TestServer, host: u32) -> Option<Queues> {
+    ordered_queues(server, host).into_iter().map(|(_, queues)| queues).next()
 }
 
 /// Saba, section 6: register, create a connection, destroy the connection, deregister.
 #[test]
 fn applications_get_levels_and_links_get_queues() {
-    let server = Server::start();
+    let server = TestServer::start();
     let sort = json!({ "service": "ads", "model": "sort" });
     assert_eq!(put(&server, "/v1/applications/s1", &sort).0, 422);
-    assert_eq!(request(&server, "PUT", "/v1/sensitivity", b"version = 2").0, 422);
-    assert_eq!(request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes()).0, 204);
+    assert_eq!(send_json_request(&server, "PUT", "/v1/sensitivity", b"version = 2").0, 422);
+    assert_eq!(send_json_request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes()).0, 204);
     let (status, first) = put(&server, "/v1/applications/s1", &sort);
     assert_eq!((status, first["level"].is_u64()), (200, true), "{first}");
     assert_eq!(put(&server, "/v1/applications/s1", &sort), (200, first.clone()));
@@ -332,33 +339,36 @@ fn applications_get_levels_and_links_get_queues() {
         assert_eq!(put(&server, &format!("/v1/connections/{id}"), &body), (200, open));
     }
     let queues = get(&server, "/v1/queues").1;
-    let of = |host: &str, way: &str| of_both(&queues, host, way)["weights"].clone();
+    let weights_of = |host: &str, way: &str| queues_of(&queues, host, way)["weights"].clone();
     // The more sensitive application gets the larger weight. An application alone on a link gets the whole link.
-    let shared: Vec<f64> = serde_json::from_value(of("a", "out")).unwrap();
+    let shared: Vec<f64> = serde_json::from_value(weights_of("a", "out")).unwrap();
     assert!((shared.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{shared:?}");
     assert_eq!(shared.iter().filter(|weight| **weight > 0.0).count(), 2);
-    let alone: Vec<f64> = serde_json::from_value(of("b", "out")).unwrap();
+    let alone: Vec<f64> = serde_json::from_value(weights_of("b", "out")).unwrap();
     assert_eq!(alone.iter().copied().fold(0.0, f64::max), 1.0);
     assert_eq!(queues.as_array().unwrap().len(), 3);
     // Orders to sending hosts contain weights of empty queues, and the classes of all applications.
-    let told = told(&server, 0).unwrap();
-    let least = shared.iter().copied().filter(|&weight| weight > 0.0).fold(1.0, f64::min);
-    let expected: Vec<f64> = shared.iter().map(|&weight| weight.max(least)).collect();
-    assert_eq!(told.weights, expected);
+    let ordered = first_ordered_queues(&server, 0).unwrap();
+    let min_weight = shared.iter().copied().filter(|&weight| weight > 0.0).fold(1.0, f64::min);
+    let expected: Vec<f64> = shared.iter().map(|&weight| weight.max(min_weight)).collect();
+    assert_eq!(ordered.weights, expected);
     // The mark of a packet is that of its level, and each port maps marks to its own queues.
-    assert_eq!(json!(told.queue_of), of_both(&queues, "a", "out")["queue_of"]);
+    assert_eq!(json!(ordered.queue_of_class), queues_of(&queues, "a", "out")["queue_of"]);
     let class = |level: &Value| level.as_u64().unwrap() as u32 + 1;
     let s1 = get(&server, "/v1/applications/s1").1["level"].clone();
-    assert_eq!(told.classes, [("s1".into(), class(&s1)), ("s2".into(), class(&second["level"]))]);
-    assert_eq!(self::told(&server, 2), None);
+    assert_eq!(
+        ordered.class_of_application,
+        [("s1".into(), class(&s1)), ("s2".into(), class(&second["level"]))]
+    );
+    assert_eq!(self::first_ordered_queues(&server, 2), None);
     // Objects in use cannot be removed.
-    assert_eq!(request(&server, "DELETE", "/v1/applications/s1", b"").0, 409);
-    let less = "version = 1\n[[application]]\nname = \"scan\"\ncoefficients = [1.2, -0.2]\n";
-    assert_eq!(request(&server, "PUT", "/v1/sensitivity", less.as_bytes()).0, 409);
-    assert_eq!(request(&server, "DELETE", "/v1/connections/x1", b"").0, 204);
-    assert_eq!(request(&server, "DELETE", "/v1/applications/s1", b"").0, 204);
-    assert_eq!(request(&server, "DELETE", "/v1/applications/s1", b"").0, 404);
-    assert_eq!(request(&server, "PUT", "/v1/sensitivity", less.as_bytes()).0, 204);
+    assert_eq!(send_json_request(&server, "DELETE", "/v1/applications/s1", b"").0, 409);
+    let smaller_table = "version = 1\n[[application]]\nname = \"scan\"\ncoefficients = [1.2, -0.2]\n";
+    assert_eq!(send_json_request(&server, "PUT", "/v1/sensitivity", smaller_table.as_bytes()).0, 409);
+    assert_eq!(send_json_request(&server, "DELETE", "/v1/connections/x1", b"").0, 204);
+    assert_eq!(send_json_request(&server, "DELETE", "/v1/applications/s1", b"").0, 204);
+    assert_eq!(send_json_request(&server, "DELETE", "/v1/applications/s1", b"").0, 404);
+    assert_eq!(send_json_request(&server, "PUT", "/v1/sensitivity", smaller_table.as_bytes()).0, 204);
     let unknown = json!({ "application": "s1", "from": "a", "to": "c" });
     assert_eq!(put(&server, "/v1/connections/x9", &unknown).0, 404);
 }
@@ -369,14 +379,14 @@ const SWITCH: &str = "[switch]\nedge = [\"b\", \"c\"]\n[address]\nc = [\"10.0.0.
 /// The link into a host is a port of its switch, also for observed connections.
 #[test]
 fn orders_to_switches_carry_queues_of_links_into_hosts() {
-    let mut server = Server::start();
+    let mut server = TestServer::start();
     server.restart(|text| text + SWITCH);
     let state = &get(&server, "/v1/switches").1[0];
     assert_eq!(
         (&state["name"], &state["ports"], &state["present"]),
         (&json!("edge"), &json!(["b", "c"]), &json!(false))
     );
-    assert_eq!(request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes()).0, 204);
+    assert_eq!(send_json_request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes()).0, 204);
     for (id, model) in [("s1", "sort"), ("s2", "scan")] {
         assert_eq!(put(&server, &format!("/v1/applications/{id}"), &json!({ "model": model })).0, 200);
     }
@@ -384,16 +394,16 @@ fn orders_to_switches_carry_queues_of_links_into_hosts() {
     assert_eq!(put(&server, "/v1/connections/x1", &body).0, 200);
     report_connection(&server, "s2");
     // Both connections end at host c.
-    let into_c = |queues: &Value| {
+    let both_queues_used = |queues: &Value| {
         let queues =
             queues.as_array().unwrap().iter().find(|q| q["host"] == "c" && q["way"] == "in").cloned();
         queues.is_some_and(|q| q["weights"].as_array().unwrap().iter().filter(|w| **w != 0.0).count() == 2)
     };
-    wait_for(&server, "/v1/queues", into_c);
-    let told = all_told(&server, 3);
-    let [(1, queues)] = &told[..] else { panic!("{told:?}") };
-    assert!(queues.classes.is_empty());
-    assert_eq!(json!(queues.queue_of), of_both(&get(&server, "/v1/queues").1, "c", "in")["queue_of"]);
+    wait_for(&server, "/v1/queues", both_queues_used);
+    let ordered = ordered_queues(&server, 3);
+    let [(1, queues)] = &ordered[..] else { panic!("{ordered:?}") };
+    assert!(queues.class_of_application.is_empty());
+    assert_eq!(json!(queues.queue_of_class), queues_of(&get(&server, "/v1/queues").1, "c", "in")["queue_of"]);
     wait_for(&server, "/v1/switches", |switches| switches[0]["present"] == true);
 }
 
@@ -408,19 +418,19 @@ fn leaf_spine(text: &str) -> String {
 }
 
 /// Links of a switch for which its first order has queues, in order.
-fn links_told(server: &Server, switch: u32) -> Vec<u32> {
-    let told = all_told(server, switch);
-    assert!(told.iter().all(|(_, queues)| queues.classes.is_empty()), "{told:?}");
-    told.iter().map(|(link, _)| *link).collect()
+fn ordered_links(server: &TestServer, switch: u32) -> Vec<u32> {
+    let ordered = ordered_queues(server, switch);
+    assert!(ordered.iter().all(|(_, queues)| queues.class_of_application.is_empty()), "{ordered:?}");
+    ordered.iter().map(|(link, _)| *link).collect()
 }
 
 /// Saba, section 5: at each link, the applications count whose connections can cross it.
 #[test]
 fn applications_count_on_switch_links_they_cross() {
-    let mut server = Server::start();
+    let mut server = TestServer::start();
     server.restart(|text| leaf_spine(&text));
     assert_eq!(get(&server, "/v1/switches").1[2]["ports"], json!(["leaf-1", "leaf-2"]));
-    assert_eq!(request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes()).0, 204);
+    assert_eq!(send_json_request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes()).0, 204);
     for (id, model) in [("inside", "sort"), ("across", "scan"), ("later", "sort")] {
         assert_eq!(put(&server, &format!("/v1/applications/{id}"), &json!({ "model": model })).0, 200);
     }
@@ -428,86 +438,91 @@ fn applications_count_on_switch_links_they_cross() {
         let body = json!({ "application": application, "from": "a", "to": to });
         assert_eq!(put(&server, &format!("/v1/connections/{id}"), &body).0, 200);
     }
-    let ways = |queues: &Value| {
-        let way = |q: &Value| format!("{} {}", q["host"].as_str().unwrap(), q["way"].as_str().unwrap());
-        queues.as_array().unwrap().iter().map(way).collect::<Vec<_>>()
+    let directions = |queues: &Value| {
+        let direction = |q: &Value| format!("{} {}", q["host"].as_str().unwrap(), q["way"].as_str().unwrap());
+        queues.as_array().unwrap().iter().map(direction).collect::<Vec<_>>()
     };
     let crossed = ["leaf-1 to spine-1", "leaf-1 to spine-2", "spine-1 to leaf-2", "spine-2 to leaf-2"]
         .map(str::to_owned);
     let at_hosts = ["a out", "b in", "c in"].map(str::to_owned);
     let queues = get(&server, "/v1/queues").1;
-    assert_eq!(ways(&queues), [&at_hosts[..], &crossed].concat());
-    let used = |queues: &Value, host: &str, way: &str| {
-        of_both(queues, host, way)["weights"].as_array().unwrap().iter().filter(|w| **w != 0.0).count()
+    assert_eq!(directions(&queues), [&at_hosts[..], &crossed].concat());
+    let used_queues = |queues: &Value, host: &str, way: &str| {
+        queues_of(queues, host, way)["weights"].as_array().unwrap().iter().filter(|w| **w != 0.0).count()
     };
     // Both applications use the host's link out, and the one inside the leaf uses no link between switches.
-    assert_eq!(used(&queues, "a", "out"), 2);
+    assert_eq!(used_queues(&queues, "a", "out"), 2);
     for link in &crossed {
         let (switch, way) = link.split_once(' ').unwrap();
-        assert_eq!(used(&queues, switch, way), 1, "{link}");
+        assert_eq!(used_queues(&queues, switch, way), 1, "{link}");
     }
     // Orders refer to ports by their index at the switch.
-    let told: Vec<Vec<u32>> = (4..8).map(|switch| links_told(&server, switch)).collect();
-    assert_eq!(told, [&[1, 2, 3][..], &[2], &[1], &[1]]);
+    let links_by_switch: Vec<Vec<u32>> = (4..8).map(|switch| ordered_links(&server, switch)).collect();
+    assert_eq!(links_by_switch, [&[1, 2, 3][..], &[2], &[1], &[1]]);
     // Observed connections count at these links as well, and connections of the store cross the same links.
     report_connection(&server, "later");
-    wait_for(&server, "/v1/queues", |queues| used(queues, "spine-2", "to leaf-2") == 2);
+    wait_for(&server, "/v1/queues", |queues| used_queues(queues, "spine-2", "to leaf-2") == 2);
     server.restart(|text| text);
-    assert_eq!(ways(&get(&server, "/v1/queues").1), [&at_hosts[..], &crossed].concat());
-    assert_eq!(links_told(&server, 6), [1]);
+    assert_eq!(directions(&get(&server, "/v1/queues").1), [&at_hosts[..], &crossed].concat());
+    assert_eq!(ordered_links(&server, 6), [1]);
     // After its connection is closed, the application does not count at the links.
-    assert_eq!(request(&server, "DELETE", "/v1/connections/x2", b"").0, 204);
-    assert_eq!(ways(&get(&server, "/v1/queues").1), ["a out", "b in"]);
+    assert_eq!(send_json_request(&server, "DELETE", "/v1/connections/x2", b"").0, 204);
+    assert_eq!(directions(&get(&server, "/v1/queues").1), ["a out", "b in"]);
 }
 
 /// All ports have the queues of services, independent of connections.
 #[test]
 fn services_have_queues_between_switches() {
-    let mut server = Server::start();
+    let mut server = TestServer::start();
     server.restart(|text| leaf_spine(&text.replace("policy =", "queues = \"services\"\npolicy =")));
     assert_eq!(put(&server, "/v1/services/ads", &json!({ "weight": 3 })).0, 204);
-    let expected =
-        Queues { weights: vec![0.25, 0.75], queue_of: vec![0, 1], classes: vec![], guaranteed: true };
+    let expected = Queues {
+        weights: vec![0.25, 0.75],
+        queue_of_class: vec![0, 1],
+        class_of_application: vec![],
+        guaranteed: true,
+    };
     for (switch, ports) in [(4, 4), (5, 4), (6, 2), (7, 2)] {
         let all: Vec<_> = (0..ports).map(|port| (port, expected.clone())).collect();
-        assert_eq!(all_told(&server, switch), all);
+        assert_eq!(ordered_queues(&server, switch), all);
     }
     let queues = get(&server, "/v1/queues").1;
     assert_eq!(queues.as_array().unwrap().len(), 2 * 4 + 8);
-    assert_eq!(of_both(&queues, "spine-2", "to leaf-1")["weights"], json!([0.25, 0.75]));
+    assert_eq!(queues_of(&queues, "spine-2", "to leaf-1")["weights"], json!([0.25, 0.75]));
 }
 
 /// NetShare, section 4.1: each service has a queue with its weight at every port, independent of connections.
 #[test]
 fn queues_by_service_have_service_weights() {
-    let mut server = Server::start();
-    let by_services = |text: String| text.replace("policy =", "queues = \"services\"\npolicy =") + SWITCH;
-    server.restart(by_services);
+    let mut server = TestServer::start();
+    let with_service_queues =
+        |text: String| text.replace("policy =", "queues = \"services\"\npolicy =") + SWITCH;
+    server.restart(with_service_queues);
     assert_eq!(get(&server, "/v1/services").1[1]["weights_used"], true);
     let (_, job) = put(&server, "/v1/applications/job", &json!({ "service": "ads" }));
     assert_eq!((&job["level"], &job["model"]), (&json!(1), &Value::Null));
     assert_eq!(put(&server, "/v1/services/ads", &json!({ "weight": 3 })).0, 204);
     let expected = |classes: Vec<_>| Queues {
         weights: vec![0.25, 0.75],
-        queue_of: vec![0, 1],
-        classes,
+        queue_of_class: vec![0, 1],
+        class_of_application: classes,
         guaranteed: true,
     };
     for host in 0..3 {
-        assert_eq!(all_told(&server, host), [(0, expected(vec![("job".into(), 2)]))]);
+        assert_eq!(ordered_queues(&server, host), [(0, expected(vec![("job".into(), 2)]))]);
     }
-    assert_eq!(all_told(&server, 3), [(0, expected(vec![])), (1, expected(vec![]))]);
+    assert_eq!(ordered_queues(&server, 3), [(0, expected(vec![])), (1, expected(vec![]))]);
     // The registration is stored.
     server.restart(|text| text);
-    assert_eq!(all_told(&server, 3), [(0, expected(vec![])), (1, expected(vec![]))]);
+    assert_eq!(ordered_queues(&server, 3), [(0, expected(vec![])), (1, expected(vec![]))]);
     assert_eq!(get(&server, "/v1/applications/job").1, job);
     assert_eq!(
         put(&server, "/v1/connections/x1", &json!({ "application": "job", "from": "a", "to": "b" })).0,
         200
     );
-    assert_eq!(request(&server, "DELETE", "/v1/connections/x1", b"").0, 204);
-    assert_eq!(request(&server, "DELETE", "/v1/applications/job", b"").0, 204);
-    assert_eq!(all_told(&server, 0), [(0, expected(vec![]))]);
+    assert_eq!(send_json_request(&server, "DELETE", "/v1/connections/x1", b"").0, 204);
+    assert_eq!(send_json_request(&server, "DELETE", "/v1/applications/job", b"").0, 204);
+    assert_eq!(ordered_queues(&server, 0), [(0, expected(vec![]))]);
     // If queues belong to applications, an application needs a model.
     server.restart(|text| text.replace("queues = \"services\"\n", ""));
     assert_eq!(put(&server, "/v1/applications/job", &json!({ "service": "ads" })).0, 422);
@@ -516,29 +531,29 @@ fn queues_by_service_have_service_weights() {
 /// NetShare, section 3.3: connections of registered applications are limited by the weights and excess weights of their
 /// services.
 #[test]
-fn services_can_have_rates() {
-    let mut server = Server::start();
+fn observed_connections_get_service_limits() {
+    let mut server = TestServer::start();
     server.restart(|text| {
         text.replace("policy =", "allocator = true\nqueues = \"services\"\npolicy =")
             + "[address]\na = [\"10.0.0.1\"]\nb = [\"10.0.0.2\"]\nc = [\"10.0.0.3\"]\n"
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let found = |application: &str| Found {
+    let observed_entry = |application: &str| ObservedConnections {
         application: application.into(),
         peer: "10.0.0.3".parse().unwrap(),
-        open: 2,
-        sent: 7,
-        demand: Demand::All,
+        open_connections: 2,
+        sent_bytes: 7,
+        demand: Demand::Unlimited,
     };
-    let found = vec![found("job"), found("other"), found("web")];
-    let report = Report { found, ..Report::default() };
+    let found = vec![observed_entry("job"), observed_entry("other"), observed_entry("web")];
+    let report = Report { observed: found, ..Report::default() };
     runtime.block_on(server.registry().handle().report(1, report)).unwrap();
     for (id, service) in [("job", "ads"), ("web", "default")] {
         assert_eq!(put(&server, &format!("/v1/applications/{id}"), &json!({ "service": service })).0, 200);
     }
-    let limits = |expected: [Option<u64>; 3]| {
+    let wait_for_limits = |expected: [Option<u64>; 3]| {
         wait_for(&server, "/v1/observed", |found| {
-            let limit = |of: &Value| of["limit_bytes_per_second"].as_u64();
+            let limit = |entry: &Value| entry["limit_bytes_per_second"].as_u64();
             found.as_array().is_some_and(|found| {
                 found.len() == 3
                     && found.iter().zip(expected).all(|(found, expected)| limit(found) == expected)
@@ -546,31 +561,31 @@ fn services_can_have_rates() {
         });
     };
     // Links have 1 Gbit/s, of which a hundredth is the reserve.
-    limits([Some(61_875_000), None, Some(61_875_000)]);
+    wait_for_limits([Some(61_875_000), None, Some(61_875_000)]);
     assert_eq!(put(&server, "/v1/services/ads", &json!({ "weight": 3 })).0, 204);
-    limits([Some(92_812_500), None, Some(30_937_500)]);
-    assert_eq!(request(&server, "DELETE", "/v1/applications/web", b"").0, 204);
-    limits([Some(123_750_000), None, None]);
+    wait_for_limits([Some(92_812_500), None, Some(30_937_500)]);
+    assert_eq!(send_json_request(&server, "DELETE", "/v1/applications/web", b"").0, 204);
+    wait_for_limits([Some(123_750_000), None, None]);
 }
 
 /// The second host reports an open connection of an application to the third.
-fn report_connection(server: &Server, application: &str) {
-    let found = Found {
+fn report_connection(server: &TestServer, application: &str) {
+    let observed = ObservedConnections {
         application: application.into(),
         peer: "10.0.0.3".parse().unwrap(),
-        open: 1,
-        sent: 7,
+        open_connections: 1,
+        sent_bytes: 7,
         demand: Demand::Unknown,
     };
-    let report = Report { found: vec![found], ..Report::default() };
+    let report = Report { observed: vec![observed], ..Report::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(server.registry().handle().report(1, report)).unwrap();
 }
 
 /// Repeats a GET request until its answer meets the condition.
-fn wait_for(server: &Server, path: &str, is: impl Fn(&Value) -> bool) {
+fn wait_for(server: &TestServer, path: &str, condition: impl Fn(&Value) -> bool) {
     for _ in 0..500 {
-        if is(&get(server, path).1) {
+        if condition(&get(server, path).1) {
             return;
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -580,22 +595,23 @@ fn wait_for(server: &Server, path: &str, is: impl Fn(&Value) -> bool) {
 
 #[test]
 fn observed_connections_count_as_connections() {
-    let server = Server::start();
-    request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes());
-    let report = |applications: &[&str], open| {
+    let server = TestServer::start();
+    send_json_request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes());
+    let report_applications = |applications: &[&str], open| {
         let peer = "10.0.0.2".parse().unwrap();
-        let found = |&application: &&str| Found {
+        let observed_entry = |&application: &&str| ObservedConnections {
             application: application.into(),
             peer,
-            open,
-            sent: 7,
+            open_connections: open,
+            sent_bytes: 7,
             demand: Demand::Unknown,
         };
-        let report = Report { found: applications.iter().map(found).collect(), ..Report::default() };
+        let report =
+            Report { observed: applications.iter().map(observed_entry).collect(), ..Report::default() };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(server.registry().handle().report(1, report)).unwrap();
     };
-    report(&["other", "s1"], 2);
+    report_applications(&["other", "s1"], 2);
     wait_for(&server, "/v1/observed", |found| found.as_array().unwrap().len() == 2);
     let first = json!({ "host": "b", "application": "other", "peer": "10.0.0.2", "connections": 2, "sent_bytes": 7,
                 "registered": false, "limit_bytes_per_second": null });
@@ -604,37 +620,37 @@ fn observed_connections_count_as_connections() {
     assert_eq!(get(&server, "/v1/queues").1, json!([]));
     let sort = json!({ "model": "sort" });
     assert_eq!(put(&server, "/v1/applications/s1", &sort).0, 200);
-    let has_queues = |queues: &Value| queues.as_array().unwrap().len() == 1 && queues[0]["host"] == "b";
-    assert!(has_queues(&get(&server, "/v1/queues").1));
+    let has_queues_at_b = |queues: &Value| queues.as_array().unwrap().len() == 1 && queues[0]["host"] == "b";
+    assert!(has_queues_at_b(&get(&server, "/v1/queues").1));
     // Observed connections remain when the table is replaced, and when the application is deregistered and registered
     // again.
-    assert_eq!(request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes()).0, 204);
-    assert!(has_queues(&get(&server, "/v1/queues").1));
-    assert_eq!(request(&server, "DELETE", "/v1/applications/s1", b"").0, 204);
+    assert_eq!(send_json_request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes()).0, 204);
+    assert!(has_queues_at_b(&get(&server, "/v1/queues").1));
+    assert_eq!(send_json_request(&server, "DELETE", "/v1/applications/s1", b"").0, 204);
     assert_eq!(get(&server, "/v1/queues").1, json!([]));
     assert_eq!(put(&server, "/v1/applications/s1", &sort).0, 200);
-    assert!(has_queues(&get(&server, "/v1/queues").1));
-    report(&["s1"], 0);
+    assert!(has_queues_at_b(&get(&server, "/v1/queues").1));
+    report_applications(&["s1"], 0);
     wait_for(&server, "/v1/queues", |queues| *queues == json!([]));
     assert_eq!(get(&server, "/v1/observed").1.as_array().unwrap().len(), 1);
     // After it reconnects, an agent reports all observed connections again.
-    report(&["s1"], 1);
-    wait_for(&server, "/v1/queues", has_queues);
-    told(&server, 1).unwrap();
+    report_applications(&["s1"], 1);
+    wait_for(&server, "/v1/queues", has_queues_at_b);
+    first_ordered_queues(&server, 1).unwrap();
     wait_for(&server, "/v1/observed", |found| *found == json!([]));
 }
 
 #[test]
 fn answered_requests_survive_a_restart() {
-    let mut server = Server::start();
-    request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes());
+    let mut server = TestServer::start();
+    send_json_request(&server, "PUT", "/v1/sensitivity", TABLE.as_bytes());
     put(&server, "/v1/policy", &json!({ "policy": "netshare" }));
     put(&server, "/v1/services/ads", &json!({ "weight": 3 }));
-    put(&server, "/v1/coflows/c1", &coflow("c"));
-    put(&server, "/v1/coflows/c2", &coflow("b"));
+    put(&server, "/v1/coflows/c1", &coflow_body("c"));
+    put(&server, "/v1/coflows/c2", &coflow_body("b"));
     put(&server, "/v1/coflows/c2/flows", &json!([{ "from": "c", "to": "a", "bytes": 5 }]));
-    put(&server, "/v1/coflows/c3", &coflow("b"));
-    request(&server, "DELETE", "/v1/coflows/c3", b"");
+    put(&server, "/v1/coflows/c3", &coflow_body("b"));
+    send_json_request(&server, "DELETE", "/v1/coflows/c3", b"");
     put(&server, "/v1/applications/s1", &json!({ "model": "sort" }));
     put(&server, "/v1/connections/x1", &json!({ "application": "s1", "from": "a", "to": "c" }));
     let paths = [
@@ -648,14 +664,14 @@ fn answered_requests_survive_a_restart() {
         "/v1/connections/x1",
         "/v1/queues",
     ];
-    let before: Vec<_> = paths.iter().map(|path| answer(&server, path)).collect();
-    assert!(before.iter().all(|(status, _)| *status == 200));
+    let answers_before: Vec<_> = paths.iter().map(|path| get_text(&server, path)).collect();
+    assert!(answers_before.iter().all(|(status, _)| *status == 200));
     let epoch = server.epoch;
     server.restart(|text| text);
     assert!(server.epoch > epoch);
-    let after: Vec<_> = paths.iter().map(|path| answer(&server, path)).collect();
-    assert_eq!(after, before);
-    assert_eq!(put(&server, "/v1/coflows/c1", &coflow("c")).0, 200);
+    let answers_after: Vec<_> = paths.iter().map(|path| get_text(&server, path)).collect();
+    assert_eq!(answers_after, answers_before);
+    assert_eq!(put(&server, "/v1/coflows/c1", &coflow_body("c")).0, 200);
     // A changed configuration takes precedence over the value that was set under the former configuration.
     server.restart(|text| text.replace("\"saath\"", "\"aalo\""));
     assert_eq!(get(&server, "/v1/policy").1, json!({ "policy": "aalo" }));
@@ -664,70 +680,70 @@ fn answered_requests_survive_a_restart() {
 
 #[test]
 fn slow_event_clients_get_a_missed_event() {
-    let server = Server::start();
-    let mut fast = crate::api::Events::open(&server);
-    let mut slow = crate::api::Events::open(&server);
-    put(&server, "/v1/coflows/c1", &coflow("c"));
+    let server = TestServer::start();
+    let mut fast = crate::api::EventStream::open(&server);
+    let mut slow = crate::api::EventStream::open(&server);
+    put(&server, "/v1/coflows/c1", &coflow_body("c"));
     put(&server, "/v1/policy", &json!({ "policy": "aalo" }));
     let event = |text: &str| serde_json::from_str::<Value>(text).unwrap();
     let registered = json!({ "event": "coflow-registered", "subject": "c1", "service": "default" });
-    assert_eq!(event(&fast.next("data: ")), registered);
-    assert_eq!(event(&fast.next("data: "))["event"], "policy-changed");
+    assert_eq!(event(&fast.next_with_prefix("data: ")), registered);
+    assert_eq!(event(&fast.next_with_prefix("data: "))["event"], "policy-changed");
     // More data than the sockets and the server buffer for a client that does not read.
     let registry = server.registry();
     let service = "s".repeat(60_000);
     for n in 0..400 {
-        registry.events.tell(
-            weir_coordinator::events::What::WeightChanged,
+        registry.events.send(
+            weir_coordinator::events::EventKind::WeightChanged,
             &n.to_string(),
             Some(service.clone()),
         );
     }
-    slow.next("event: missed");
-    let lost: u64 = slow.next("data: ").parse().unwrap();
-    assert!(lost > 0 && lost <= 400, "{lost}");
+    slow.next_with_prefix("event: missed");
+    let missed: u64 = slow.next_with_prefix("data: ").parse().unwrap();
+    assert!(missed > 0 && missed <= 400, "{missed}");
     // The newest events still arrive.
-    while event(&slow.next("data: "))["subject"] != "399" {}
+    while event(&slow.next_with_prefix("data: "))["subject"] != "399" {}
 }
 
 #[test]
 fn health_checks_and_metrics_report_the_current_state() {
-    let mut server = Server::start();
-    assert_eq!(answer(&server, "/livez"), (200, "alive\n".to_owned()));
-    assert_eq!(answer(&server, "/readyz").0, 200);
-    put(&server, "/v1/coflows/c1", &coflow("c"));
-    let of = |text: &str, name: &str| -> f64 {
+    let mut server = TestServer::start();
+    assert_eq!(get_text(&server, "/livez"), (200, "alive\n".to_owned()));
+    assert_eq!(get_text(&server, "/readyz").0, 200);
+    put(&server, "/v1/coflows/c1", &coflow_body("c"));
+    let metric_value = |text: &str, name: &str| -> f64 {
         let line = text.lines().find(|line| line.split(' ').next() == Some(name));
         line.unwrap_or_else(|| panic!("{name} in\n{text}")).rsplit(' ').next().unwrap().parse().unwrap()
     };
     let began = std::time::Instant::now();
     let text = loop {
-        let (status, text) = answer(&server, "/metrics");
+        let (status, text) = get_text(&server, "/metrics");
         assert_eq!(status, 200);
-        if of(&text, "weir_schedule_seconds_count") > 2.0 {
+        if metric_value(&text, "weir_schedule_seconds_count") > 2.0 {
             break text;
         }
         assert!(began.elapsed() < Duration::from_secs(10), "no schedules:\n{text}");
     };
-    let figure = |name: &str| of(&text, name);
-    assert_eq!(figure("weir_epoch"), server.epoch as f64);
-    assert_eq!((figure("weir_coflows_active"), figure("weir_flows")), (1.0, 2.0));
-    assert_eq!((figure("weir_hosts"), figure("weir_hosts_present")), (3.0, 0.0));
-    assert_eq!(figure("weir_report_entries_rejected_total{reason=\"above-link-rate\"}"), 0.0);
-    assert_eq!(figure("weir_schedule_seconds_bucket{le=\"+Inf\"}"), figure("weir_schedule_seconds_count"));
+    let metric = |name: &str| metric_value(&text, name);
+    assert_eq!(metric("weir_epoch"), server.epoch as f64);
+    assert_eq!((metric("weir_coflows_active"), metric("weir_flows")), (1.0, 2.0));
+    assert_eq!((metric("weir_hosts"), metric("weir_hosts_present")), (3.0, 0.0));
+    assert_eq!(metric("weir_report_entries_rejected_total{reason=\"above-link-rate\"}"), 0.0);
+    assert_eq!(metric("weir_schedule_seconds_bucket{le=\"+Inf\"}"), metric("weir_schedule_seconds_count"));
     assert!(text.ends_with("# EOF\n"));
     // A host has no rates before its first report.
     assert_eq!(get(&server, "/v1/allocation").1, json!({ "flows": [], "more": false }));
     // Orders refused by agents.
     let refused = "weir_orders_refused_total{reason=\"stale-epoch\"}";
-    assert_eq!(figure(refused), 0.0);
-    let report = Report { refusals: Refusals { older: 2, ..Refusals::default() }, ..Report::default() };
+    assert_eq!(metric(refused), 0.0);
+    let report = Report { refused_orders: Refusals { older: 2, ..Refusals::default() }, ..Report::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(server.registry().handle().report(0, report)).unwrap();
-    assert_eq!(of(&answer(&server, "/metrics").1, refused), 2.0);
+    assert_eq!(metric_value(&get_text(&server, "/metrics").1, refused), 2.0);
     assert_eq!(get(&server, "/v1/hosts").1.as_array().unwrap().len(), 3);
     // An open event stream does not delay shutdown.
-    let _events = crate::api::Events::open(&server);
+    let _events = crate::api::EventStream::open(&server);
     let began = std::time::Instant::now();
     server.stop();
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
@@ -736,27 +752,27 @@ fn health_checks_and_metrics_report_the_current_state() {
 /// All paths of the OpenAPI document answer, and the document equals that of the library.
 #[test]
 fn openapi_document_describes_all_paths() {
-    let server = Server::start();
+    let server = TestServer::start();
     let (status, document) = get(&server, "/openapi.json");
     assert_eq!(status, 200);
     let paths = document["paths"].as_object().unwrap();
     assert!(paths.len() >= 17, "{:?}", paths.keys());
     assert_eq!(document["openapi"].as_str().map(|v| &v[..3]), Some("3.1"));
-    assert_eq!(document, serde_json::to_value(weir_coordinator::rest::document()).unwrap());
+    assert_eq!(document, serde_json::to_value(weir_coordinator::rest::openapi_document()).unwrap());
     for (path, methods) in paths {
         // An event stream does not end.
         if path != "/v1/events" && methods.get("get").is_some() {
-            let (status, _) = answer(&server, &path.replace("{id}", "none").replace("{name}", "none"));
+            let (status, _) = get_text(&server, &path.replace("{id}", "none").replace("{name}", "none"));
             assert_eq!(status, if path.contains('{') { 404 } else { 200 }, "{path}");
         }
     }
 }
 
-mod anything {
+mod random_bodies {
     use super::*;
     use proptest::prelude::*;
 
-    fn body() -> impl Strategy<Value = Vec<u8>> {
+    fn any_body() -> impl Strategy<Value = Vec<u8>> {
         let word = prop_oneof![
             Just("flows"),
             Just("from"),
@@ -796,7 +812,7 @@ mod anything {
 
     #[test]
     fn malformed_bodies_get_4xx() {
-        let server = Server::start();
+        let server = TestServer::start();
         let paths = [
             "/v1/coflows/p",
             "/v1/coflows/p/flows",
@@ -807,8 +823,8 @@ mod anything {
             "/v1/connections/p",
         ];
         let config = ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() };
-        proptest!(config, |(body in body(), path in 0..paths.len())| {
-            let (status, problem) = request(&server, "PUT", paths[path], &body);
+        proptest!(config, |(body in any_body(), path in 0..paths.len())| {
+            let (status, problem) = send_json_request(&server, "PUT", paths[path], &body);
             prop_assert!((200..300).contains(&status) || (400..500).contains(&status), "{status}: {problem}");
         });
         assert_eq!(get(&server, "/livez").0, 200);
@@ -817,8 +833,8 @@ mod anything {
 
 #[test]
 fn problems_show_the_value_and_what_is_expected() {
-    let server = Server::start();
-    let parts = |(status, problem): (u16, Value)| {
+    let server = TestServer::start();
+    let problem_parts = |(status, problem): (u16, Value)| {
         let text = |key: &str| problem[key].as_str().unwrap_or_default().to_owned();
         (status, text("pointer"), text("parameter"), text("value"), text("expected"))
     };
@@ -826,11 +842,14 @@ fn problems_show_the_value_and_what_is_expected() {
         (422, pointer.to_owned(), parameter.to_owned(), value.to_owned(), expected.to_owned())
     };
     let flow = json!({ "from": "a", "to": "b", "byte": 5 });
-    let unknown = put(&server, "/v1/coflows/c", &json!({ "flows": [flow] }));
-    assert_eq!(parts(unknown), expected("/flows/0/byte", "", "byte", "one of `from`, `to`, `bytes`"));
+    let unknown_field = put(&server, "/v1/coflows/c", &json!({ "flows": [flow] }));
+    assert_eq!(
+        problem_parts(unknown_field),
+        expected("/flows/0/byte", "", "byte", "one of `from`, `to`, `bytes`")
+    );
     let typed =
         put(&server, "/v1/coflows/c", &json!({ "flows": [{ "from": "a", "to": "b", "bytes": "5" }] }));
-    assert_eq!(parts(typed), expected("/flows/0/bytes", "", "string \"5\"", "a whole number"));
+    assert_eq!(problem_parts(typed), expected("/flows/0/bytes", "", "string \"5\"", "a whole number"));
     let limit = get(&server, "/v1/coflows?limit=abc");
-    assert_eq!(parts(limit), expected("", "limit", "abc", "a whole number"));
+    assert_eq!(problem_parts(limit), expected("", "limit", "abc", "a whole number"));
 }

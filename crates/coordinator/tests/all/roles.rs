@@ -5,38 +5,44 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::{CONFIG, Server};
-use crate::certificates::{Authority, client};
+use crate::api::{CONFIG, TestServer};
+use crate::certificates::{Authority, client_config};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde_json::json;
 
 /// A server with certificates, and the authority of its clients.
-pub struct Place {
-    server: Server,
+pub struct SecureServer {
+    server: TestServer,
     authority: Authority,
 }
 
-impl Place {
-    pub fn new() -> Place {
+impl SecureServer {
+    pub fn new() -> SecureServer {
         let authority = Authority::new();
         let folder = tempfile::tempdir().unwrap();
-        authority.server(folder.path());
+        authority.write_server_files(folder.path());
         let tls = "[tls]\ncertificate = \"server.pem\"\nkey = \"server.key\"\nclients = \"authority.pem\"\n";
-        Place { server: Server::of(folder, format!("{CONFIG}\n{tls}")), authority }
+        SecureServer { server: TestServer::start_with(folder, format!("{CONFIG}\n{tls}")), authority }
     }
 
-    pub fn of(&self, name: &str) -> Arc<ClientConfig> {
-        Arc::new(client(&self.authority, Some(self.authority.signed(&[name]))))
+    pub fn client_with_identity(&self, name: &str) -> Arc<ClientConfig> {
+        Arc::new(client_config(&self.authority, Some(self.authority.client_certificate(&[name]))))
     }
 
     /// Status of a response; `None` if the server does not answer.
-    fn ask(&self, who: &Arc<ClientConfig>, method: &str, path: &str, body: &str) -> Option<u16> {
-        self.answer(who, method, path, body).map(|(status, _)| status)
+    fn request_status(
+        &self,
+        client: &Arc<ClientConfig>,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> Option<u16> {
+        self.request(client, method, path, body).map(|(status, _)| status)
     }
 
     /// Status and body of a response; `None` if the server does not answer.
-    pub fn answer(
+    pub fn request(
         &self,
         who: &Arc<ClientConfig>,
         method: &str,
@@ -48,23 +54,29 @@ impl Place {
         let name = ServerName::try_from("localhost").unwrap();
         let connection = ClientConnection::new(Arc::clone(who), name).unwrap();
         let mut stream = StreamOwned::new(connection, socket);
-        stream.write_all(&crate::api::bytes(method, path, body.as_bytes())).ok()?;
+        stream.write_all(&crate::api::request_bytes(method, path, body.as_bytes())).ok()?;
         let mut all = Vec::new();
         // The response counts even if the server closes without a TLS closure alert.
         let _ = stream.read_to_end(&mut all);
-        (!all.is_empty()).then(|| crate::api::parse(&all))
+        (!all.is_empty()).then(|| crate::api::parse_response(&all))
     }
 }
 
 #[test]
 fn roles_are_limited_to_their_permissions() {
-    let place = Place::new();
-    let (ads, other) = (place.of("weir://framework/ads"), place.of("weir://framework/default"));
-    let (operator, reader) = (place.of("weir://operator/ann"), place.of("weir://reader/prometheus"));
-    let agent = place.of("weir://agent/a");
+    let server = SecureServer::new();
+    let (ads, other) = (
+        server.client_with_identity("weir://framework/ads"),
+        server.client_with_identity("weir://framework/default"),
+    );
+    let (operator, reader) = (
+        server.client_with_identity("weir://operator/ann"),
+        server.client_with_identity("weir://reader/prometheus"),
+    );
+    let agent = server.client_with_identity("weir://agent/a");
     let flows = json!([{ "from": "a", "to": "b" }]).to_string();
     let coflow = json!({ "flows": [{ "from": "a", "to": "b" }] }).to_string();
-    let theirs = json!({ "service": "default", "flows": [{ "from": "a", "to": "b" }] }).to_string();
+    let foreign_coflow = json!({ "service": "default", "flows": [{ "from": "a", "to": "b" }] }).to_string();
     let table = "version = 1\n[[application]]\nname = \"sort\"\ncoefficients = [5.0, -4.0]\n";
     let sort = json!({ "model": "sort" }).to_string();
     let connection = json!({ "application": "s1", "from": "a", "to": "b" }).to_string();
@@ -72,7 +84,7 @@ fn roles_are_limited_to_their_permissions() {
     // Client, request, and expected status.
     let cases = [
         (&ads, "PUT", "/v1/coflows/c1", &coflow[..], 200),
-        (&ads, "PUT", "/v1/coflows/c2", &theirs, 403),
+        (&ads, "PUT", "/v1/coflows/c2", &foreign_coflow, 403),
         (&ads, "GET", "/v1/coflows/c1", "", 200),
         (&reader, "GET", "/v1/coflows/c1", "", 200),
         (&other, "GET", "/v1/coflows/c1", "", 403),
@@ -114,15 +126,15 @@ fn roles_are_limited_to_their_permissions() {
         (&operator, "DELETE", "/v1/coflows/c1", "", 204),
     ];
     for (who, method, path, body, status) in cases {
-        assert_eq!(place.ask(who, method, path, body), Some(status), "{method} {path} {body}");
+        assert_eq!(server.request_status(who, method, path, body), Some(status), "{method} {path} {body}");
     }
 }
 
 #[test]
 fn clients_without_a_certificate_get_no_answer() {
-    let place = Place::new();
-    let nobody = Arc::new(client(&place.authority, None));
-    assert_eq!(place.ask(&nobody, "GET", "/livez", ""), None);
-    let plain = crate::api::raw(&place.server, b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n");
+    let server = SecureServer::new();
+    let anonymous = Arc::new(client_config(&server.authority, None));
+    assert_eq!(server.request_status(&anonymous, "GET", "/livez", ""), None);
+    let plain = crate::api::send_raw(&server.server, b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n");
     assert!(!plain.starts_with("HTTP/"), "{plain}");
 }

@@ -3,21 +3,21 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use weir_coordinator::config::{End, Switch};
-use weir_coordinator::registry::routing::{MAX_TRUNKS, Ways};
+use weir_coordinator::config::{CableEnd, Switch};
+use weir_coordinator::registry::routing::{MAX_TRUNKS, PortMap};
 
 /// Switches with these numbers of hosts, numbered from 0, and cables between the switches.
 fn network(hosts: &[usize], cables: &[(usize, usize)]) -> Vec<Switch> {
-    let mut next = 0;
+    let mut next_host = 0;
     let mut switches: Vec<Switch> = Vec::new();
-    for (place, &count) in hosts.iter().enumerate() {
-        let ports = (next..next + count as u32).map(End::Host).collect();
-        next += count as u32;
-        switches.push(Switch { name: format!("s{place}"), ports });
+    for (index, &count) in hosts.iter().enumerate() {
+        let ports = (next_host..next_host + count as u32).map(CableEnd::Host).collect();
+        next_host += count as u32;
+        switches.push(Switch { name: format!("s{index}"), ports });
     }
-    for &(one, other) in cables {
-        switches[one].ports.push(End::Switch(other as u32));
-        switches[other].ports.push(End::Switch(one as u32));
+    for &(from, to) in cables {
+        switches[from].ports.push(CableEnd::Switch(to as u32));
+        switches[to].ports.push(CableEnd::Switch(from as u32));
     }
     switches
 }
@@ -25,49 +25,57 @@ fn network(hosts: &[usize], cables: &[(usize, usize)]) -> Vec<Switch> {
 /// All distances, by the Floyd-Warshall algorithm.
 fn distances(switches: &[Switch]) -> Vec<Vec<usize>> {
     let count = switches.len();
-    let mut far = vec![vec![usize::MAX / 4; count]; count];
-    for (place, switch) in switches.iter().enumerate() {
-        far[place][place] = 0;
+    let mut distances = vec![vec![usize::MAX / 4; count]; count];
+    for (index, switch) in switches.iter().enumerate() {
+        distances[index][index] = 0;
         for end in &switch.ports {
-            if let End::Switch(other) = *end {
-                far[place][other as usize] = 1;
+            if let CableEnd::Switch(other) = *end {
+                distances[index][other as usize] = 1;
             }
         }
     }
     for middle in 0..count {
         for from in 0..count {
             for to in 0..count {
-                far[from][to] = far[from][to].min(far[from][middle] + far[middle][to]);
+                distances[from][to] =
+                    distances[from][to].min(distances[from][middle] + distances[middle][to]);
             }
         }
     }
-    far
+    distances
 }
 
-fn at(switches: &[Switch], host: u32) -> Option<usize> {
-    switches.iter().position(|switch| switch.ports.contains(&End::Host(host)))
+fn switch_of(switches: &[Switch], host: u32) -> Option<usize> {
+    switches.iter().position(|switch| switch.ports.contains(&CableEnd::Host(host)))
 }
 
 /// Switches and ports on shortest paths from `from` to `to`: the expected ones, and those of `ways`.
-fn both(switches: &[Switch], ways: &Ways, from: u32, to: u32) -> [BTreeSet<(u32, u32)>; 2] {
-    let far = distances(switches);
+fn actual_and_expected_links(
+    switches: &[Switch],
+    port_map: &PortMap,
+    from: u32,
+    to: u32,
+) -> [BTreeSet<(u32, u32)>; 2] {
+    let distances = distances(switches);
     let mut expected = BTreeSet::new();
-    if let (Some(source), Some(target)) = (at(switches, from), at(switches, to)) {
-        for (place, switch) in switches.iter().enumerate() {
+    if let (Some(source), Some(target)) = (switch_of(switches, from), switch_of(switches, to)) {
+        for (index, switch) in switches.iter().enumerate() {
             for (port, end) in (0u32..).zip(&switch.ports) {
-                let &End::Switch(other) = end else { continue };
-                if far[source][place] + 1 + far[other as usize][target] == far[source][target] {
-                    expected.insert((place as u32, port));
+                let &CableEnd::Switch(other) = end else { continue };
+                if distances[source][index] + 1 + distances[other as usize][target]
+                    == distances[source][target]
+                {
+                    expected.insert((index as u32, port));
                 }
             }
         }
     }
-    let path = ways.path(from, Some(to));
+    let path = port_map.path(from, Some(to));
     assert_eq!(path[..2], [2 * from, 2 * to + 1]);
-    let links: Vec<(u32, u32)> = path.iter().flat_map(|&port| ways.links(port)).copied().collect();
-    let found: BTreeSet<(u32, u32)> = links.iter().copied().collect();
-    assert_eq!(found.len(), links.len(), "each once");
-    [found, expected]
+    let links: Vec<(u32, u32)> = path.iter().flat_map(|&port| port_map.trunk_links(port)).copied().collect();
+    let actual: BTreeSet<(u32, u32)> = links.iter().copied().collect();
+    assert_eq!(actual.len(), links.len(), "each once");
+    [actual, expected]
 }
 
 proptest! {
@@ -81,22 +89,22 @@ proptest! {
             cables.iter().map(|(one, other)| (one % count, other % count)).filter(|(a, b)| a != b).collect();
         let switches = network(&hosts, &cables);
         // One host more than the switches have.
-        let all = hosts.iter().sum::<usize>() as u32 + 1;
-        let ways = Ways::new(all as usize, &switches);
-        for from in 0..all {
-            for to in 0..all {
-                let [found, expected] = both(&switches, &ways, from, to);
+        let host_count = hosts.iter().sum::<usize>() as u32 + 1;
+        let port_map = PortMap::new(host_count as usize, &switches);
+        for from in 0..host_count {
+            for to in 0..host_count {
+                let [found, expected] = actual_and_expected_links(&switches, &port_map, from, to);
                 prop_assert_eq!(found, expected, "{} to {} in {:?}", from, to, switches);
             }
-            prop_assert_eq!(ways.path(from, None), [2 * from]);
+            prop_assert_eq!(port_map.path(from, None), [2 * from]);
         }
         // Each port of a switch and each host's link out gets queues exactly once.
-        let told: Vec<(u32, u32)> = (0..ways.ports() as u32).flat_map(|port| ways.told(port)).collect();
-        let own = (0..all).map(|host| (host, 0));
-        let ports = switches.iter().zip(all..);
+        let targets: Vec<(u32, u32)> = (0..port_map.port_count() as u32).flat_map(|port| port_map.order_targets(port)).collect();
+        let host_links = (0..host_count).map(|host| (host, 0));
+        let ports = switches.iter().zip(host_count..);
         let ports = ports.flat_map(|(switch, number)| (0..switch.ports.len() as u32).map(move |port| (number, port)));
-        prop_assert_eq!(told.len(), told.iter().collect::<BTreeSet<_>>().len());
-        prop_assert_eq!(told.into_iter().collect::<BTreeSet<_>>(), own.chain(ports).collect::<BTreeSet<_>>());
+        prop_assert_eq!(targets.len(), targets.iter().collect::<BTreeSet<_>>().len());
+        prop_assert_eq!(targets.into_iter().collect::<BTreeSet<_>>(), host_links.chain(ports).collect::<BTreeSet<_>>());
     }
 }
 
@@ -106,44 +114,44 @@ proptest! {
 fn fat_tree_path_has_four_trunks() {
     const HALF: usize = 8;
     let pods = 2 * HALF;
-    let (edges, middle) = (pods * HALF, 2 * pods * HALF);
+    let (edges, first_core) = (pods * HALF, 2 * pods * HALF);
     let mut hosts = vec![HALF; edges];
-    hosts.resize(middle + HALF * HALF, 0);
+    hosts.resize(first_core + HALF * HALF, 0);
     let mut cables = Vec::new();
     for pod in 0..pods {
         for up in 0..HALF {
             let aggregation = edges + pod * HALF + up;
             cables.extend((0..HALF).map(|edge| (pod * HALF + edge, aggregation)));
-            cables.extend((0..HALF).map(|core| (aggregation, middle + up * HALF + core)));
+            cables.extend((0..HALF).map(|core| (aggregation, first_core + up * HALF + core)));
         }
     }
     let switches = network(&hosts, &cables);
-    let ways = Ways::new(edges * HALF, &switches);
+    let port_map = PortMap::new(edges * HALF, &switches);
     // One trunk up and one down at each edge switch and each pod.
-    assert_eq!(ways.ports() - 2 * edges * HALF, 2 * edges + 2 * pods);
+    assert_eq!(port_map.port_count() - 2 * edges * HALF, 2 * edges + 2 * pods);
     let last = (edges * HALF) as u32 - 1;
-    assert_eq!(ways.path(0, Some(last)).len(), 2 + 4);
+    assert_eq!(port_map.path(0, Some(last)).len(), 2 + 4);
     // All ports up of the edge switch and of all aggregation switches of the pod, and the same ports down.
-    let [found, expected] = both(&switches, &ways, 0, last);
+    let [found, expected] = actual_and_expected_links(&switches, &port_map, 0, last);
     assert_eq!(found.len(), 2 * (HALF + HALF * HALF));
     assert_eq!(found, expected);
-    assert_eq!(ways.path(0, Some(HALF as u32 - 1)).len(), 2, "under one switch");
+    assert_eq!(port_map.path(0, Some(HALF as u32 - 1)).len(), 2, "under one switch");
 }
 
 /// Layers of switches with all cables between neighbouring layers. Each switch has a host, so no two switches are of
 /// one kind.
-fn layers(wide: usize, deep: usize) -> Vec<Switch> {
-    let cable = |at: usize| (0..wide).map(move |other| (at, (at / wide + 1) * wide + other));
-    network(&vec![1; wide * deep], &(0..wide * (deep - 1)).flat_map(cable).collect::<Vec<_>>())
+fn layered_network(width: usize, depth: usize) -> Vec<Switch> {
+    let cable = |at: usize| (0..width).map(move |other| (at, (at / width + 1) * width + other));
+    network(&vec![1; width * depth], &(0..width * (depth - 1)).flat_map(cable).collect::<Vec<_>>())
 }
 
 #[test]
 fn paths_above_max_trunks_use_host_links_only() {
     // A path from one switch over two layers of this width to one switch.
     for (wide, trunks) in [(31, 31 + 31 * 31 + 31), (32, 0)] {
-        let switches = layers(wide, 4);
+        let switches = layered_network(wide, 4);
         let hosts = switches.len();
-        let path = Ways::new(hosts, &switches).path(0, Some(hosts as u32 - 1));
+        let path = PortMap::new(hosts, &switches).path(0, Some(hosts as u32 - 1));
         assert!(trunks <= MAX_TRUNKS);
         assert_eq!(path.len(), 2 + trunks, "{wide} wide");
     }

@@ -15,14 +15,14 @@ use redb::{Database, TableDefinition};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use weir_coordinator::registry::{CoflowBody, FlowBody};
-use weir_coordinator::store::{Room, Store, StoreError, verify, write_backup};
+use weir_coordinator::store::{Store, StoreError, Table, verify, write_backup};
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().build().unwrap()
 }
 
-fn all(store: &Store, room: Room) -> BTreeMap<String, u64> {
-    store.all(room).unwrap().into_iter().collect()
+fn values_by_key(store: &Store, table: Table) -> BTreeMap<String, u64> {
+    store.records(table).unwrap().into_iter().collect()
 }
 
 #[test]
@@ -33,39 +33,39 @@ fn records_persist_until_removed() {
     let store = Store::open(&path).unwrap();
     let epoch = store.epoch();
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(all(&store, Room::Coflows), BTreeMap::new());
+    assert_eq!(values_by_key(&store, Table::Coflows), BTreeMap::new());
     runtime.block_on(async {
         // Concurrent writes; each returns once its record is on the disk.
         let put = |n: u64| {
             let store = store.clone();
-            async move { store.put(Room::Coflows, &format!("c{n}"), &n).await }
+            async move { store.put(Table::Coflows, &format!("c{n}"), &n).await }
         };
         let tasks: Vec<_> = (0..200).map(put).collect();
         for done in futures_util::future::join_all(tasks).await {
             done.unwrap();
         }
-        store.put(Room::Coflows, "c7", &700u64).await.unwrap();
-        store.remove(Room::Coflows, "c8").await.unwrap();
-        store.remove(Room::Coflows, "c8").await.unwrap();
-        store.put(Room::Weights, "ads", &2u64).await.unwrap();
+        store.put(Table::Coflows, "c7", &700u64).await.unwrap();
+        store.remove(Table::Coflows, "c8").await.unwrap();
+        store.remove(Table::Coflows, "c8").await.unwrap();
+        store.put(Table::Weights, "ads", &2u64).await.unwrap();
     });
-    let coflows = all(&store, Room::Coflows);
+    let coflows = values_by_key(&store, Table::Coflows);
     assert_eq!((coflows.len(), coflows["c7"], coflows.get("c8")), (199, 700, None));
-    assert_eq!(store.get::<u64>(Room::Weights, "ads").unwrap(), Some(2));
-    assert_eq!(store.get::<u64>(Room::Weights, "other").unwrap(), None);
-    let wrong = store.all::<String>(Room::Weights).unwrap_err().to_string();
-    let named = format!("{}: damaged at table `weights`, record `ads` (invalid type", path.display());
-    assert!(wrong.starts_with(&named), "{wrong}");
+    assert_eq!(store.get::<u64>(Table::Weights, "ads").unwrap(), Some(2));
+    assert_eq!(store.get::<u64>(Table::Weights, "other").unwrap(), None);
+    let error = store.records::<String>(Table::Weights).unwrap_err().to_string();
+    let expected = format!("{}: damaged at table `weights`, record `ads` (invalid type", path.display());
+    assert!(error.starts_with(&expected), "{error}");
     // A second process cannot open the store.
-    assert!(matches!(Store::open(&path), Err(StoreError::Open(_))));
-    close(store, &path);
-    let again = Store::open(&path).unwrap();
-    assert!(again.epoch() > epoch);
-    assert_eq!(all(&again, Room::Coflows), coflows);
+    assert!(matches!(Store::open(&path), Err(StoreError::AlreadyOpen(_))));
+    close_store(store, &path);
+    let reopened = Store::open(&path).unwrap();
+    assert!(reopened.epoch() > epoch);
+    assert_eq!(values_by_key(&reopened, Table::Coflows), coflows);
 }
 
 /// Closes the store: the writer thread ends shortly after the last handle is dropped.
-fn close(store: Store, path: &Path) {
+fn close_store(store: Store, path: &Path) {
     drop(store);
     for _ in 0..500 {
         match Database::open(path) {
@@ -77,13 +77,13 @@ fn close(store: Store, path: &Path) {
 }
 
 #[test]
-fn foreign_files_are_refused_and_unchanged() {
+fn files_of_other_programs_are_refused_and_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     let noise: Vec<u8> = (0..20_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     for bytes in [&b"weir-serve = 1\n"[..], &noise] {
         fs::write(&path, bytes).unwrap();
-        assert!(matches!(Store::open(&path), Err(StoreError::Foreign { .. })));
+        assert!(matches!(Store::open(&path), Err(StoreError::NotAStore { .. })));
         assert_eq!(fs::read(&path).unwrap(), bytes);
     }
     fs::remove_file(&path).unwrap();
@@ -92,9 +92,9 @@ fn foreign_files_are_refused_and_unchanged() {
     transaction.open_table(TableDefinition::<u64, u64>::new("of somebody else")).unwrap();
     transaction.commit().unwrap();
     drop(other);
-    assert!(matches!(Store::open(&path), Err(StoreError::Foreign { .. })));
+    assert!(matches!(Store::open(&path), Err(StoreError::NotAStore { .. })));
     fs::remove_file(&path).unwrap();
-    close(Store::open(&path).unwrap(), &path);
+    close_store(Store::open(&path).unwrap(), &path);
     let later = Database::open(&path).unwrap();
     let transaction = later.begin_write().unwrap();
     transaction.open_table(TableDefinition::<&str, u64>::new("weir")).unwrap().insert("version", 2).unwrap();
@@ -106,7 +106,7 @@ fn foreign_files_are_refused_and_unchanged() {
 }
 
 /// Files of a store with two rooms: one closed, one as a killed coordinator leaves it.
-struct Images {
+struct StoreImages {
     folder: TempDir,
     closed: Vec<u8>,
     killed: Vec<u8>,
@@ -119,58 +119,58 @@ fn coflow(n: u32) -> CoflowBody {
     CoflowBody { service: None, application: None, weight: Some(2.0), deadline: None, flows }
 }
 
-fn images(coflows: u32) -> Images {
+fn store_images(coflows: u32) -> StoreImages {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("weir.redb");
     let store = Store::open(&path).unwrap();
     let runtime = runtime();
     for n in 0..coflows {
-        runtime.block_on(store.put(Room::Coflows, &format!("c{n}"), &coflow(n))).unwrap();
+        runtime.block_on(store.put(Table::Coflows, &format!("c{n}"), &coflow(n))).unwrap();
     }
-    runtime.block_on(store.remove(Room::Coflows, "c3")).unwrap();
+    runtime.block_on(store.remove(Table::Coflows, "c3")).unwrap();
     let weight = serde_json::json!({ "set": 3.0, "configured": null });
-    runtime.block_on(store.put(Room::Weights, "ads", &weight)).unwrap();
+    runtime.block_on(store.put(Table::Weights, "ads", &weight)).unwrap();
     let killed = fs::read(&path).unwrap();
-    let coflows = store.all(Room::Coflows).unwrap();
-    close(store, &path);
-    Images { closed: fs::read(&path).unwrap(), killed, folder, coflows }
+    let coflows = store.records(Table::Coflows).unwrap();
+    close_store(store, &path);
+    StoreImages { closed: fs::read(&path).unwrap(), killed, folder, coflows }
 }
 
 /// Asserts that a damaged file is refused with a message that names the file, the place and the remedy, and is
 /// unchanged; or that it has the contents of the undamaged file. Returns whether the file is refused.
-fn is_refused(images: &Images, bytes: &[u8], what: &str) -> bool {
-    refusal(images, bytes, what).is_some()
+fn is_image_refused(images: &StoreImages, bytes: &[u8], case: &str) -> bool {
+    refusal_of_image(images, bytes, case).is_some()
 }
 
 /// Asserts the same, and returns the message of a refused file.
-fn refusal(images: &Images, bytes: &[u8], what: &str) -> Option<String> {
+fn refusal_of_image(images: &StoreImages, bytes: &[u8], case: &str) -> Option<String> {
     let path = images.folder.path().join("damaged.redb");
     fs::write(&path, bytes).unwrap();
     let checked = verify(&path);
-    assert!(fs::read(&path).unwrap() == bytes, "{what}: the check changed the file");
+    assert!(fs::read(&path).unwrap() == bytes, "{case}: the check changed the file");
     let opened = Store::open(&path);
-    assert_eq!(checked.is_ok(), opened.is_ok(), "{what}: {checked:?} {:?}", opened.err());
+    assert_eq!(checked.is_ok(), opened.is_ok(), "{case}: {checked:?} {:?}", opened.err());
     match opened {
         Ok(store) => {
             assert!(
-                store.all::<CoflowBody>(Room::Coflows).unwrap() == images.coflows,
-                "{what}: other contents"
+                store.records::<CoflowBody>(Table::Coflows).unwrap() == images.coflows,
+                "{case}: other contents"
             );
-            close(store, &path);
+            close_store(store, &path);
             None
         }
         Err(error) => {
-            assert!(fs::read(&path).unwrap() == bytes, "{what}: the refused file was changed");
+            assert!(fs::read(&path).unwrap() == bytes, "{case}: the refused file was changed");
             let error = error.to_string();
             let name = format!("{}: ", path.display());
-            let place = error.strip_prefix(&name).unwrap_or_else(|| panic!("{what}: {error}"));
+            let place = error.strip_prefix(&name).unwrap_or_else(|| panic!("{case}: {error}"));
             let is_named =
                 place.starts_with("damaged at byte") || place.starts_with("not a store (bytes 0 to 8");
             assert!(
                 is_named && error.contains("; help: ") && error.contains("weir ctl backup"),
-                "{what}: {error}"
+                "{case}: {error}"
             );
-            assert_eq!(checked.unwrap_err().to_string(), error, "{what}");
+            assert_eq!(checked.unwrap_err().to_string(), error, "{case}");
             Some(error)
         }
     }
@@ -178,7 +178,7 @@ fn refusal(images: &Images, bytes: &[u8], what: &str) -> Option<String> {
 
 #[test]
 fn damaged_bytes_are_refused_with_their_place_or_have_no_effect() {
-    let images = images(60);
+    let images = store_images(60);
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     for (image, name) in [(&images.closed, "closed"), (&images.killed, "killed")] {
         let mut refused = 0;
@@ -193,7 +193,7 @@ fn damaged_bytes_are_refused_with_their_place_or_have_no_effect() {
                 *byte ^= 1 << (rng.next_u32() % 8);
             }
             let what = format!("{name}, {len} bytes from {at}");
-            let Some(error) = refusal(&images, &bytes, &what) else { continue };
+            let Some(error) = refusal_of_image(&images, &bytes, &what) else { continue };
             refused += 1;
             // A single damaged byte is in the range that the message names. Damage to the header can first appear in a
             // page that the header refers to.
@@ -212,14 +212,14 @@ fn damaged_bytes_are_refused_with_their_place_or_have_no_effect() {
 
 #[test]
 fn damaged_bits_of_the_header_are_refused_or_have_no_effect() {
-    let images = images(10);
+    let images = store_images(10);
     for (image, name) in [(&images.closed, "closed"), (&images.killed, "killed")] {
         // The flags and the geometry of the file are followed by two transactions.
         for at in (0..24).chain((24..320).step_by(5)) {
             for bit in if at < 24 { 0..3 } else { 7..8 } {
                 let mut bytes = image.clone();
                 bytes[at] ^= 1 << bit;
-                is_refused(&images, &bytes, &format!("{name}, bit {bit} of byte {at}"));
+                is_image_refused(&images, &bytes, &format!("{name}, bit {bit} of byte {at}"));
             }
         }
     }
@@ -227,14 +227,14 @@ fn damaged_bits_of_the_header_are_refused_or_have_no_effect() {
 
 #[test]
 fn truncated_files_are_refused_with_their_place() {
-    let images = images(60);
+    let images = store_images(60);
     let mut lengths = vec![0, 1, 8, 9, 10, 63, 64, 319, 320, 321, 4095, 4096, 4097, 8192];
     let mut rng = ChaCha8Rng::seed_from_u64(2);
     for (image, name) in [(&images.closed, "closed"), (&images.killed, "killed")] {
         lengths.extend((0..60).map(|_| rng.next_u32() as usize % image.len()));
         lengths.extend((1..=20).map(|pages| image.len().saturating_sub(4096 * pages)));
         for &len in &lengths {
-            is_refused(&images, &image[..len], &format!("{name}, the first {len} bytes"));
+            is_image_refused(&images, &image[..len], &format!("{name}, the first {len} bytes"));
         }
     }
 }
@@ -242,12 +242,12 @@ fn truncated_files_are_refused_with_their_place() {
 /// Not a test: the child process of the next test, which kills it. Writes numbers, and prints each number once it is on
 /// the disk.
 #[test]
-fn writer() {
+fn write_until_killed() {
     let Some(path) = env::var_os("WEIR_TEST_STORE") else { return };
     let store = Store::open(Path::new(&path)).unwrap();
     let runtime = runtime();
     for n in 0..100_000u64 {
-        runtime.block_on(store.put(Room::Coflows, &format!("c{n}"), &n)).unwrap();
+        runtime.block_on(store.put(Table::Coflows, &format!("c{n}"), &n)).unwrap();
         println!("\nwritten {n}");
     }
 }
@@ -258,7 +258,7 @@ fn confirmed_writes_survive_sigkill() {
     let path = folder.path().join("weir.redb");
     let first = Store::open(&path).unwrap();
     let mut epoch = first.epoch();
-    close(first, &path);
+    close_store(first, &path);
     for round in 1..=5u64 {
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["store::writer", "--exact", "--nocapture"])
@@ -282,16 +282,16 @@ fn confirmed_writes_survive_sigkill() {
         let store = Store::open(&path).unwrap();
         assert!(store.epoch() > epoch);
         epoch = store.epoch();
-        let kept = all(&store, Room::Coflows);
-        assert!((0..=last).all(|n| kept.get(&format!("c{n}")) == Some(&n)), "{last} answered");
-        close(store, &path);
+        let records = values_by_key(&store, Table::Coflows);
+        assert!((0..=last).all(|n| records.get(&format!("c{n}")) == Some(&n)), "{last} answered");
+        close_store(store, &path);
     }
 }
 
 /// The lines of a backup.
-fn lines(store: &Store) -> Vec<u8> {
+fn backup_lines(store: &Store) -> Vec<u8> {
     let mut all = Vec::new();
-    let sent = store.snapshot().unwrap().lines(|line| {
+    let sent = store.snapshot().unwrap().send_lines(|line| {
         all.extend(line);
         true
     });
@@ -306,27 +306,29 @@ fn backup_is_complete_or_not_written() {
     let store = Store::open(&path).unwrap();
     let runtime = runtime();
     for n in 0..20 {
-        runtime.block_on(store.put(Room::Coflows, &format!("c{n}"), &coflow(n))).unwrap();
+        runtime.block_on(store.put(Table::Coflows, &format!("c{n}"), &coflow(n))).unwrap();
     }
-    let sent = lines(&store);
-    let backup = folder.path().join("backup.redb");
-    let contents = write_backup(&sent[..], &backup, false).unwrap();
+    let backup = backup_lines(&store);
+    let restored_path = folder.path().join("backup.redb");
+    let contents = write_backup(&backup[..], &restored_path, false).unwrap();
     assert_eq!((contents.epoch, contents.records["coflows"]), (store.epoch(), 20));
-    assert_eq!(contents, verify(&backup).unwrap());
-    let written = fs::read(&backup).unwrap();
+    assert_eq!(contents, verify(&restored_path).unwrap());
+    let written = fs::read(&restored_path).unwrap();
     // Lines truncated or changed at any place: no file is written, and an existing one is unchanged.
     let other = folder.path().join("other.redb");
-    for at in (0..sent.len()).step_by(sent.len() / 50) {
-        assert!(write_backup(&sent[..at], &other, false).is_err(), "the first {at} bytes");
-        let mut changed = sent.clone();
+    for at in (0..backup.len()).step_by(backup.len() / 50) {
+        assert!(write_backup(&backup[..at], &other, false).is_err(), "the first {at} bytes");
+        let mut changed = backup.clone();
         changed[at] ^= 1;
-        assert!(write_backup(&changed[..], &backup, true).is_err(), "byte {at} changed");
+        assert!(write_backup(&changed[..], &restored_path, true).is_err(), "byte {at} changed");
     }
-    assert!(write_backup(&sent[..], &backup, false).is_err());
-    assert!(!other.exists() && fs::read(&backup).unwrap() == written);
+    assert!(write_backup(&backup[..], &restored_path, false).is_err());
+    assert!(!other.exists() && fs::read(&restored_path).unwrap() == written);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "temporary files stay");
-    let restored = Store::open(&backup).unwrap();
-    assert!(restored.all::<CoflowBody>(Room::Coflows).unwrap() == store.all(Room::Coflows).unwrap());
+    let restored = Store::open(&restored_path).unwrap();
+    assert!(
+        restored.records::<CoflowBody>(Table::Coflows).unwrap() == store.records(Table::Coflows).unwrap()
+    );
     assert!(restored.epoch() > store.epoch());
 }
 
@@ -337,22 +339,22 @@ fn check_names_the_record_that_does_not_decode() {
     let ads = serde_json::json!({ "service": "ads", "model": null });
     let unknown = serde_json::json!({ "application": "s2", "from": "a", "to": "b" });
     let cases = [
-        (Room::Coflows, "c1", serde_json::json!({ "flows": 3 }), "invalid type: integer `3`"),
-        (Room::Applications, "not an id", ads, "the key is not a valid id"),
-        (Room::Connections, "x1", unknown, "application `s2` is not in the store"),
-        (Room::Settings, "sensitivity", serde_json::json!("weir-sens"), "table:1: "),
-        (Room::Weights, "ads", serde_json::json!({ "set": 0.0, "configured": null }), "weight 0; expected"),
-        (Room::Settings, "colour", serde_json::json!(1), "unknown setting"),
+        (Table::Coflows, "c1", serde_json::json!({ "flows": 3 }), "invalid type: integer `3`"),
+        (Table::Applications, "not an id", ads, "the key is not a valid id"),
+        (Table::Connections, "x1", unknown, "application `s2` is not in the store"),
+        (Table::Settings, "sensitivity", serde_json::json!("weir-sens"), "table:1: "),
+        (Table::Weights, "ads", serde_json::json!({ "set": 0.0, "configured": null }), "weight 0; expected"),
+        (Table::Settings, "colour", serde_json::json!(1), "unknown setting"),
     ];
-    for (n, (room, key, value, what)) in cases.into_iter().enumerate() {
+    for (n, (table, key, value, what)) in cases.into_iter().enumerate() {
         let path = folder.path().join(format!("{n}.redb"));
         let store = Store::open(&path).unwrap();
-        runtime.block_on(store.put(room, key, &value)).unwrap();
+        runtime.block_on(store.put(table, key, &value)).unwrap();
         // A check takes no lock, so it can read a store that is open.
         let error = verify(&path).unwrap_err().to_string();
         let is_in_use = error.contains("another process has it open");
         assert!(is_in_use || error.contains(what), "{error}");
-        close(store, &path);
+        close_store(store, &path);
         let error = verify(&path).unwrap_err().to_string();
         let place = format!("{}: damaged at table `", path.display());
         assert!(error.starts_with(&place) && error.contains(&format!("record `{key}` ({what}")), "{error}");

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::certificates::{Authority, client};
+use crate::certificates::{Authority, client_config};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -13,21 +13,25 @@ use tokio_rustls::TlsConnector;
 use weir_coordinator::admission::{Admission, Quota};
 use weir_coordinator::config::TlsFiles;
 use weir_coordinator::identity::Identity;
-use weir_coordinator::{listen, tls};
+use weir_coordinator::{listener, tls};
 
 /// Longer than any step of these tests takes.
-const SOON: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Admission with this limit, and one probe.
-fn limited_to(total: usize) -> Arc<Admission> {
+fn admission_with_total(total: usize) -> Arc<Admission> {
     Admission::new(Quota { total, per_address: total, per_identity: total, probes: 1 })
 }
 
 /// The identity that the server sees for a client with this certificate; `None` if the client is refused.
-async fn seen(files: &TlsFiles, config: rustls::ClientConfig) -> Option<Identity> {
+async fn identity_seen_by_server(files: &TlsFiles, config: rustls::ClientConfig) -> Option<Identity> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let mut peers = listen::peers(listener, Some(tls::server(files, b"http/1.1").unwrap()), limited_to(2));
+    let mut peers = listener::accept_peers(
+        listener,
+        Some(tls::server_config(files, b"http/1.1").unwrap()),
+        admission_with_total(2),
+    );
     let client = tokio::spawn(async move {
         let socket = TcpStream::connect(address).await?;
         let name = ServerName::try_from("localhost").unwrap();
@@ -44,9 +48,9 @@ async fn seen(files: &TlsFiles, config: rustls::ClientConfig) -> Option<Identity
         }
     };
     let mut peer = peer.unwrap();
-    let mut said = [0; 5];
-    timeout(SOON, peer.stream.read_exact(&mut said)).await.unwrap().unwrap();
-    assert_eq!(&said, b"hello");
+    let mut bytes = [0; 5];
+    timeout(TIMEOUT, peer.stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    assert_eq!(&bytes, b"hello");
     Some(peer.identity)
 }
 
@@ -54,13 +58,17 @@ async fn seen(files: &TlsFiles, config: rustls::ClientConfig) -> Option<Identity
 async fn identity_is_read_from_the_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new();
-    let files = authority.server(folder.path());
+    let files = authority.write_server_files(folder.path());
     let name = "weir://framework/ads";
-    let found = seen(&files, client(&authority, Some(authority.signed(&[name])))).await;
+    let found = identity_seen_by_server(
+        &files,
+        client_config(&authority, Some(authority.client_certificate(&[name]))),
+    )
+    .await;
     assert_eq!(found, Some(Identity::Framework("ads".to_owned())));
     // A certificate may have names of other schemes.
-    let spiffe = authority.signed(&["spiffe://cluster/agent", "weir://agent/node-1"]);
-    let found = seen(&files, client(&authority, Some(spiffe))).await;
+    let spiffe = authority.client_certificate(&["spiffe://cluster/agent", "weir://agent/node-1"]);
+    let found = identity_seen_by_server(&files, client_config(&authority, Some(spiffe))).await;
     assert_eq!(found, Some(Identity::Agent("node-1".to_owned())));
 }
 
@@ -68,52 +76,78 @@ async fn identity_is_read_from_the_certificate() {
 async fn missing_or_untrusted_identities_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new();
-    let files = authority.server(folder.path());
-    assert_eq!(seen(&files, client(&authority, None)).await, None);
+    let files = authority.write_server_files(folder.path());
+    assert_eq!(identity_seen_by_server(&files, client_config(&authority, None)).await, None);
     for names in
         [&[][..], &["weir://root/x"], &["weir://agent/a", "weir://operator/b"], &["weir://agent/a b"]]
     {
-        assert_eq!(seen(&files, client(&authority, Some(authority.signed(names)))).await, None, "{names:?}");
+        assert_eq!(
+            identity_seen_by_server(
+                &files,
+                client_config(&authority, Some(authority.client_certificate(names)))
+            )
+            .await,
+            None,
+            "{names:?}"
+        );
     }
     let name = "weir://operator/eve";
-    let stranger = Authority::new();
-    assert_eq!(seen(&files, client(&authority, Some(stranger.signed(&[name])))).await, None);
-    assert_eq!(seen(&files, client(&authority, Some(authority.expired(&[name])))).await, None);
+    let other_authority = Authority::new();
+    assert_eq!(
+        identity_seen_by_server(
+            &files,
+            client_config(&authority, Some(other_authority.client_certificate(&[name])))
+        )
+        .await,
+        None
+    );
+    assert_eq!(
+        identity_seen_by_server(
+            &files,
+            client_config(&authority, Some(authority.expired_certificate(&[name])))
+        )
+        .await,
+        None
+    );
 }
 
 #[tokio::test]
 async fn connections_over_the_limit_are_probes_and_a_new_one_closes_the_oldest() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let mut peers = listen::peers(listener, None, limited_to(2));
+    let mut peers = listener::accept_peers(listener, None, admission_with_total(2));
     let mut clients = Vec::new();
     let mut accepted = Vec::new();
     for _ in 0..4 {
         clients.push(TcpStream::connect(address).await.unwrap());
-        accepted.push(timeout(SOON, peers.recv()).await.unwrap().unwrap());
+        accepted.push(timeout(TIMEOUT, peers.recv()).await.unwrap().unwrap());
     }
     assert!(accepted.iter().all(|peer| peer.identity == Identity::Local));
     assert_eq!(
-        accepted.iter().map(|peer| peer.closed.is_some()).collect::<Vec<_>>(),
+        accepted.iter().map(|peer| peer.close_signal.is_some()).collect::<Vec<_>>(),
         [false, false, true, true]
     );
-    let closed = accepted[2].closed.clone().unwrap();
-    timeout(SOON, closed.notified()).await.unwrap();
+    let closed = accepted[2].close_signal.clone().unwrap();
+    timeout(TIMEOUT, closed.notified()).await.unwrap();
     drop(accepted);
     clients.push(TcpStream::connect(address).await.unwrap());
-    assert!(timeout(SOON, peers.recv()).await.unwrap().unwrap().closed.is_none());
+    assert!(timeout(TIMEOUT, peers.recv()).await.unwrap().unwrap().close_signal.is_none());
 }
 
 /// A client that opens a connection and sends nothing is disconnected.
 #[tokio::test]
 async fn incomplete_handshake_is_closed() {
     let folder = tempfile::tempdir().unwrap();
-    let files = Authority::new().server(folder.path());
+    let files = Authority::new().write_server_files(folder.path());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let _peers = listen::peers(listener, Some(tls::server(&files, b"http/1.1").unwrap()), limited_to(1));
+    let _peers = listener::accept_peers(
+        listener,
+        Some(tls::server_config(&files, b"http/1.1").unwrap()),
+        admission_with_total(1),
+    );
     let mut socket = TcpStream::connect(address).await.unwrap();
-    let ended = timeout(listen::PATIENCE * 3, socket.read_u8()).await.expect("it ends");
+    let ended = timeout(listener::HANDSHAKE_TIMEOUT * 3, socket.read_u8()).await.expect("it ends");
     assert!(ended.is_err());
 }
 
@@ -121,23 +155,23 @@ async fn incomplete_handshake_is_closed() {
 fn errors_name_the_invalid_file() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new();
-    let good = authority.server(folder.path());
+    let good = authority.write_server_files(folder.path());
     let bad = folder.path().join("bad.pem");
     fs::write(&bad, "no PEM").unwrap();
-    let other = Authority::new().server(&{
+    let other = Authority::new().write_server_files(&{
         let other = folder.path().join("other");
         fs::create_dir(&other).unwrap();
         other
     });
-    let wrong = [
+    let cases = [
         (TlsFiles { certificate: bad.clone(), ..good.clone() }, "bad.pem: expected certificates in PEM"),
         (TlsFiles { key: bad.clone(), ..good.clone() }, "bad.pem: expected a private key in PEM"),
         (TlsFiles { clients: bad.clone(), ..good.clone() }, "bad.pem: expected certificates of authorities"),
         (TlsFiles { clients: folder.path().join("none"), ..good.clone() }, "none: expected certificates of"),
         (TlsFiles { key: other.key, ..good.clone() }, "server.key: "),
     ];
-    for (files, expected) in wrong {
-        let error = tls::server(&files, b"h2").unwrap_err().to_string();
+    for (files, expected) in cases {
+        let error = tls::server_config(&files, b"h2").unwrap_err().to_string();
         assert!(error.contains(expected), "expected\n{expected}\nin\n{error}");
     }
 }

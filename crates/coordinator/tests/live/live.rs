@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::kernel::{Reading, Speed, acked, pace};
+use crate::kernel::{CounterReading, RateBounds, acked_bytes, pacing_rate};
 use crate::wait::wait_for;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
@@ -18,23 +18,23 @@ use tonic::transport::Endpoint;
 use weir_agent::live::{self, Settings as AgentSettings};
 use weir_client::{Agent, AgentError};
 use weir_coordinator::agents;
-use weir_coordinator::master::{Handle, start};
-use weir_coordinator::plane::{ControlPlane, Link, Registration, Settings, Transfer};
-use weir_core::model::Names;
+use weir_coordinator::control_plane::{ControlPlane, Link, Registration, Settings, Transfer};
+use weir_coordinator::control_thread::{Handle, start};
+use weir_core::model::ServiceNames;
 use weir_core::policy::build;
 use weir_core::units::{Bytes, Rate};
 
 /// Configured capacity of the hosts' links in bytes per second: far below that of loopback.
-const LINE: f64 = 4e6;
+const LINK_RATE: f64 = 4e6;
 
 /// Expected payload rate: without the reserve. Packets on loopback are large, so headers hardly count.
-const PACED: f64 = LINE * 0.99;
+const EXPECTED_PAYLOAD_RATE: f64 = LINK_RATE * 0.99;
 
 /// The tests measure rates, so only one runs at a time.
-static ONE: Mutex<()> = Mutex::new(());
+static ONE_TEST_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-fn turn() -> MutexGuard<'static, ()> {
-    ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+fn lock_tests() -> MutexGuard<'static, ()> {
+    ONE_TEST_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// A running coordinator. Dropping it closes its connections without a message.
@@ -45,11 +45,12 @@ struct Coordinator {
 
 impl Coordinator {
     fn start(address: SocketAddr, epoch: u64) -> (Coordinator, SocketAddr) {
-        let rate = Rate::new(LINE).unwrap();
+        let rate = Rate::new(LINK_RATE).unwrap();
         let links = [Link { send: rate, recv: rate }; 4];
         let settings = Settings { lease: 1.5, ..Settings::default() };
         let plane =
-            ControlPlane::new(&links, build("saath").unwrap(), Names::default(), settings, epoch).unwrap();
+            ControlPlane::new(&links, build("saath").unwrap(), ServiceNames::default(), settings, epoch)
+                .unwrap();
         let (handle, _) = start(plane).unwrap();
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let bound = runtime.block_on(async {
@@ -66,8 +67,8 @@ impl Coordinator {
     fn register(&self, id: &str, flows: &[(u32, u32, f64)]) {
         let flow = |&(src, dst, bytes): &(u32, u32, f64)| Transfer { src, dst, bytes: Bytes::new(bytes) };
         let registration = Registration {
-            service: Names::DEFAULT.to_owned(),
-            application: Names::DEFAULT.to_owned(),
+            service: ServiceNames::DEFAULT.to_owned(),
+            application: ServiceNames::DEFAULT.to_owned(),
             weight: 1.0,
             deadline: None,
             flows: flows.iter().map(flow).collect(),
@@ -76,40 +77,43 @@ impl Coordinator {
     }
 
     /// Bytes sent by a coflow, and whether it has completed.
-    fn sent(&self, id: &str) -> (f64, bool) {
-        let shown = self.runtime.block_on(self.handle.show(id.to_owned())).unwrap().unwrap();
-        (shown.flows.iter().map(|flow| flow.sent).sum(), shown.flows.iter().all(|flow| flow.done))
+    fn sent_bytes_and_completion(&self, id: &str) -> (f64, bool) {
+        let status = self.runtime.block_on(self.handle.coflow_status(id.to_owned())).unwrap().unwrap();
+        (
+            status.flows.iter().map(|flow| flow.sent_bytes).sum(),
+            status.flows.iter().all(|flow| flow.is_completed),
+        )
     }
 
-    fn hosts(&self) -> usize {
-        self.runtime.block_on(self.handle.overview()).unwrap().attending
+    fn present_host_count(&self) -> usize {
+        self.runtime.block_on(self.handle.overview()).unwrap().connected_agents
     }
 
     /// Flows in reports that belong to no registered coflow.
-    fn unknown(&self) -> u64 {
-        self.runtime.block_on(self.handle.overview()).unwrap().doubts.unknown
+    fn unknown_flow_entries(&self) -> u64 {
+        self.runtime.block_on(self.handle.overview()).unwrap().rejected_entries.unknown_flow
     }
 
-    fn gone(self) {
+    fn stop(self) {
         self.runtime.shutdown_background();
     }
 }
 
 /// The agent of a host.
-struct Running {
-    place: TempDir,
+struct RunningAgent {
+    folder: TempDir,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Running {
-    fn start(coordinator: SocketAddr, host: u32) -> Running {
+impl RunningAgent {
+    fn start(coordinator: SocketAddr, host: u32) -> RunningAgent {
         let place = tempfile::tempdir().unwrap();
         let settings = AgentSettings {
             watchdog: None,
             coordinator: Endpoint::from_shared(format!("http://{coordinator}")).unwrap(),
             host,
-            links: vec![live::Link { rate: Rate::new(LINE).unwrap(), interfaces: Vec::new() }],
+            links: vec![live::Link { rate: Rate::new(LINK_RATE).unwrap(), interfaces: Vec::new() }],
             local_socket: Some(place.path().join("local_socket")),
             dry_run: false,
         };
@@ -119,17 +123,17 @@ impl Running {
             let stopped = async { stopped.await.unwrap_or_default() };
             runtime.block_on(live::run(settings, None, stopped)).1.unwrap();
         });
-        let running = Running { place, stop: Some(stop), thread: Some(thread) };
+        let running = RunningAgent { folder: place, stop: Some(stop), thread: Some(thread) };
         wait_for("the agent's local socket", || Agent::connect(running.local_socket()).is_ok());
         running
     }
 
     fn local_socket(&self) -> PathBuf {
-        self.place.path().join("local_socket")
+        self.folder.path().join("local_socket")
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningAgent {
     fn drop(&mut self) {
         let _ = self.stop.take().unwrap().send(());
         let ended = self.thread.take().unwrap().join();
@@ -138,19 +142,20 @@ impl Drop for Running {
 }
 
 /// A connection over loopback, and the number of bytes received from it.
-struct Wire {
+struct MeasuredConnection {
     stream: TcpStream,
-    got: Arc<AtomicU64>,
-    ended: Arc<AtomicBool>,
+    received_bytes: Arc<AtomicU64>,
+    is_closed: Arc<AtomicBool>,
 }
 
-impl Wire {
-    fn new() -> Wire {
+impl MeasuredConnection {
+    fn new() -> MeasuredConnection {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut other, _) = listener.accept().unwrap();
         let (got, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let wire = Wire { stream, got: Arc::clone(&got), ended: Arc::clone(&ended) };
+        let wire =
+            MeasuredConnection { stream, received_bytes: Arc::clone(&got), is_closed: Arc::clone(&ended) };
         thread::spawn(move || {
             let mut buffer = vec![0; 1 << 16];
             while let Ok(read @ 1..) = other.read(&mut buffer) {
@@ -161,12 +166,12 @@ impl Wire {
         wire
     }
 
-    fn got(&self) -> u64 {
-        self.got.load(Ordering::Relaxed)
+    fn received_bytes(&self) -> u64 {
+        self.received_bytes.load(Ordering::Relaxed)
     }
 
     /// Writes until this end of the connection is shut down.
-    fn flood(&self) {
+    fn send_continuously(&self) {
         let mut stream = self.stream.try_clone().unwrap();
         thread::spawn(move || {
             let buffer = vec![0; 1 << 16];
@@ -175,117 +180,120 @@ impl Wire {
     }
 
     /// Rate of acknowledged bytes by the kernel's counter, in bytes per second, measured over `time`.
-    fn rate(&self, time: Duration) -> Speed {
-        let read = || Reading::of(|| acked(&self.stream));
+    fn measure_rate(&self, duration: Duration) -> RateBounds {
+        let read = || CounterReading::read(|| acked_bytes(&self.stream));
         let before = read();
-        thread::sleep(time);
-        read().since(&before)
+        thread::sleep(duration);
+        read().rate_since(&before)
     }
 
     /// Waits until the agent has set the socket's pacing rate.
-    fn wait_for_pace(&self) {
-        wait_for("a pace", || pace(&self.stream).is_some());
+    fn wait_for_pacing_rate(&self) {
+        wait_for("a pacing rate", || pacing_rate(&self.stream).is_some());
     }
 }
 
 /// Saath serves the first coflow first: its flow gets the link, and the second flow gets the reserve.
 #[test]
 fn sockets_send_at_the_ordered_rate() {
-    let _turn = turn();
+    let _turn = lock_tests();
     let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
     coordinator.register("first", &[(0, 1, 1e12)]);
     coordinator.register("second", &[(0, 1, 1e12)]);
-    let running = Running::start(address, 0);
+    let running = RunningAgent::start(address, 0);
     let agent = Agent::connect(running.local_socket()).unwrap();
-    let (first, second) = (Wire::new(), Wire::new());
-    agent.open("first", 0, &first.stream).unwrap();
-    agent.open("second", 0, &second.stream).unwrap();
-    first.wait_for_pace();
-    second.wait_for_pace();
-    first.flood();
-    second.flood();
+    let (first, second) = (MeasuredConnection::new(), MeasuredConnection::new());
+    agent.hand_over("first", 0, &first.stream).unwrap();
+    agent.hand_over("second", 0, &second.stream).unwrap();
+    first.wait_for_pacing_rate();
+    second.wait_for_pacing_rate();
+    first.send_continuously();
+    second.send_continuously();
     // On a busy machine the rate may be reached late; a wrong rate is never within the bounds.
     wait_for("the rates of the orders", || {
         let (paced, waiting) = thread::scope(|scope| {
-            let other = scope.spawn(|| second.rate(Duration::from_secs(2)));
-            (first.rate(Duration::from_secs(2)), other.join().unwrap())
+            let other = scope.spawn(|| second.measure_rate(Duration::from_secs(2)));
+            (first.measure_rate(Duration::from_secs(2)), other.join().unwrap())
         });
-        eprintln!("{paced:.0?} bytes/s, expected {PACED}; {waiting:.0?} of a flow that waits");
-        paced.is_within(0.95 * PACED, 1.05 * PACED) && waiting.most < 0.03 * LINE
+        eprintln!(
+            "{paced:.0?} bytes/s, expected {EXPECTED_PAYLOAD_RATE}; {waiting:.0?} of a flow that waits"
+        );
+        paced.is_within(0.95 * EXPECTED_PAYLOAD_RATE, 1.05 * EXPECTED_PAYLOAD_RATE)
+            && waiting.max < 0.03 * LINK_RATE
     });
-    let (reported, _) = coordinator.sent("first");
-    let got = first.got() as f64;
+    let (reported, _) = coordinator.sent_bytes_and_completion("first");
+    let received = first.received_bytes() as f64;
     // Tolerance for bytes in transit, and for bytes sent since the last report.
-    assert!((reported / got - 1.0).abs() < 0.2, "{reported} bytes are reported, {got} came");
+    assert!((reported / received - 1.0).abs() < 0.2, "{reported} bytes are reported, {received} came");
 }
 
 /// The coordinator is killed, and another one with a higher epoch starts. Traffic continues throughout, unpaced after
 /// the lease.
 #[test]
 fn sockets_are_unpaced_a_lease_after_the_coordinator_is_killed() {
-    let _turn = turn();
+    let _turn = lock_tests();
     let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
     coordinator.register("a", &[(0, 1, 1e13)]);
-    let running = Running::start(address, 0);
+    let running = RunningAgent::start(address, 0);
     let agent = Agent::connect(running.local_socket()).unwrap();
-    let wire = Wire::new();
-    agent.open("a", 0, &wire.stream).unwrap();
-    wire.wait_for_pace();
-    wire.flood();
-    let paced = wire.rate(Duration::from_secs(1));
-    assert!(paced.may_be_under(1.1 * LINE), "{paced:?} bytes/s");
-    coordinator.gone();
+    let wire = MeasuredConnection::new();
+    agent.hand_over("a", 0, &wire.stream).unwrap();
+    wire.wait_for_pacing_rate();
+    wire.send_continuously();
+    let paced = wire.measure_rate(Duration::from_secs(1));
+    assert!(paced.may_be_under(1.1 * LINK_RATE), "{paced:?} bytes/s");
+    coordinator.stop();
     // The last order holds until the end of its lease.
-    let held = wire.rate(Duration::from_millis(500));
-    let as_told = held.may_be_over(0.5 * LINE) && held.may_be_under(1.2 * LINE);
-    assert!(as_told, "{held:?} bytes/s within the lease");
-    wait_for("a free flow", || wire.rate(Duration::from_millis(100)).least > 5.0 * LINE);
+    let held = wire.measure_rate(Duration::from_millis(500));
+    let is_ordered_rate = held.may_be_over(0.5 * LINK_RATE) && held.may_be_under(1.2 * LINK_RATE);
+    assert!(is_ordered_rate, "{held:?} bytes/s within the lease");
+    wait_for("a free flow", || wire.measure_rate(Duration::from_millis(100)).min > 5.0 * LINK_RATE);
     let (coordinator, _) = Coordinator::start(address, 2);
     coordinator.register("a", &[(0, 1, 1e13)]);
-    wait_for("the host", || coordinator.hosts() == 1);
-    wait_for("a paced flow", || wire.rate(Duration::from_millis(200)).most < 1.1 * LINE);
+    wait_for("the host", || coordinator.present_host_count() == 1);
+    wait_for("a paced flow", || wire.measure_rate(Duration::from_millis(200)).max < 1.1 * LINK_RATE);
     // Bytes sent before are in the agent's reports.
-    wait_for("the report", || coordinator.sent("a").0 > 5.0 * LINE * 0.1);
+    wait_for("the report", || coordinator.sent_bytes_and_completion("a").0 > 5.0 * LINK_RATE * 0.1);
     // An agent that stops leaves its sockets unpaced.
     drop(running);
-    wait_for("a free flow", || wire.rate(Duration::from_millis(100)).least > 5.0 * LINE);
-    assert!(!wire.ended.load(Ordering::Relaxed));
+    wait_for("a free flow", || wire.measure_rate(Duration::from_millis(100)).min > 5.0 * LINK_RATE);
+    assert!(!wire.is_closed.load(Ordering::Relaxed));
 }
 
 #[test]
 fn flow_completes_when_all_data_has_arrived() {
-    let _turn = turn();
+    let _turn = lock_tests();
     let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
     let bytes = 1_000_000u32;
     let flows: Vec<(u32, u32, f64)> = (0..3).map(|_| (0, 1, f64::from(bytes))).collect();
     coordinator.register("a", &flows);
-    let running = Running::start(address, 0);
-    wait_for("the host", || coordinator.hosts() == 1);
+    let running = RunningAgent::start(address, 0);
+    wait_for("the host", || coordinator.present_host_count() == 1);
     let agent = Agent::connect(running.local_socket()).unwrap();
     let other = Agent::connect(running.local_socket()).unwrap();
-    let mut wires: Vec<Wire> = (0..3).map(|_| Wire::new()).collect();
+    let mut wires: Vec<MeasuredConnection> = (0..3).map(|_| MeasuredConnection::new()).collect();
     for (flow, wire) in (0..).zip(&mut wires) {
-        let by = if flow == 2 { &other } else { &agent };
-        by.open("a", flow, &wire.stream).unwrap();
+        let agent_of_flow = if flow == 2 { &other } else { &agent };
+        agent_of_flow.hand_over("a", flow, &wire.stream).unwrap();
     }
     for wire in &mut wires {
         // Without a pacing rate, the flow would exceed the rate of its link, and the report would be rejected.
-        wire.wait_for_pace();
+        wire.wait_for_pacing_rate();
         wire.stream.write_all(&vec![0; bytes as usize]).unwrap();
     }
-    let refused = |result: Result<(), AgentError>| match result {
+    let refusal = |result: Result<(), AgentError>| match result {
         Err(AgentError::Refused(why)) => why,
         other => panic!("{other:?}"),
     };
-    assert!(refused(other.done("a", 0)).contains("no socket of this program"));
-    assert!(refused(other.open("a", 1, &wires[1].stream)).contains("has a socket already"));
+    assert!(refusal(other.mark_done("a", 0)).contains("no socket of this program"));
+    assert!(refusal(other.hand_over("a", 1, &wires[1].stream)).contains("has a socket already"));
     // The first flow is shut down, the second is reported as done and closed, and the program of the third disconnects.
     wires[0].stream.shutdown(Shutdown::Write).unwrap();
-    agent.done("a", 1).unwrap();
+    agent.mark_done("a", 1).unwrap();
     drop(other);
-    let ended: Vec<_> = wires.into_iter().map(|wire| (wire.got, wire.ended)).collect();
-    wait_for("the end of the coflow", || coordinator.sent("a").1);
-    assert_eq!(coordinator.sent("a").0, 3.0 * f64::from(bytes));
+    let ended: Vec<_> = wires.into_iter().map(|wire| (wire.received_bytes, wire.is_closed)).collect();
+    wait_for("the end of the coflow", || coordinator.sent_bytes_and_completion("a").1);
+    assert_eq!(coordinator.sent_bytes_and_completion("a").0, 3.0 * f64::from(bytes));
     for (got, ended) in ended {
         wait_for("the end of the connection", || ended.load(Ordering::Relaxed));
         assert_eq!(got.load(Ordering::Relaxed), u64::from(bytes));
@@ -295,51 +303,57 @@ fn flow_completes_when_all_data_has_arrived() {
 /// Flows that completed before their coflow was registered are reported again.
 #[test]
 fn flows_may_complete_before_their_coflow_is_registered() {
-    let _turn = turn();
+    let _turn = lock_tests();
     let (coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
-    let running = Running::start(address, 0);
-    wait_for("the host", || coordinator.hosts() == 1);
+    let running = RunningAgent::start(address, 0);
+    wait_for("the host", || coordinator.present_host_count() == 1);
     let agent = Agent::connect(running.local_socket()).unwrap();
-    let mut wire = Wire::new();
-    agent.open("a", 0, &wire.stream).unwrap();
+    let mut wire = MeasuredConnection::new();
+    agent.hand_over("a", 0, &wire.stream).unwrap();
     wire.stream.write_all(&[0; 5000]).unwrap();
     wire.stream.shutdown(Shutdown::Write).unwrap();
-    wait_for("the end of the connection", || wire.ended.load(Ordering::Relaxed));
-    wait_for("the report", || coordinator.unknown() > 0);
+    wait_for("the end of the connection", || wire.is_closed.load(Ordering::Relaxed));
+    wait_for("the report", || coordinator.unknown_flow_entries() > 0);
     coordinator.register("a", &[(0, 1, 5000.0)]);
-    wait_for("the end of the coflow", || coordinator.sent("a") == (5000.0, true));
+    wait_for("the end of the coflow", || coordinator.sent_bytes_and_completion("a") == (5000.0, true));
 }
 
 #[test]
 fn invalid_sockets_and_ids_are_refused() {
-    let _turn = turn();
+    let _turn = lock_tests();
     let (_coordinator, address) = Coordinator::start("127.0.0.1:0".parse().unwrap(), 1);
-    let running = Running::start(address, 0);
+    let running = RunningAgent::start(address, 0);
     let agent = Agent::connect(running.local_socket()).unwrap();
-    let wire = Wire::new();
+    let wire = MeasuredConnection::new();
     let (unix, _other) = UnixDatagram::pair().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let refused = |result: Result<(), AgentError>, why: &str| match result {
+    let assert_refused = |result: Result<(), AgentError>, why: &str| match result {
         Err(AgentError::Refused(text)) => assert!(text.contains(why), "{text}"),
         other => panic!("{other:?}"),
     };
-    refused(agent.open("a", 0, &unix), "expected a socket of TCP, or of UDP over IPv4, that is connected");
-    refused(
-        agent.open("a", 0, &listener),
+    assert_refused(
+        agent.hand_over("a", 0, &unix),
         "expected a socket of TCP, or of UDP over IPv4, that is connected",
     );
-    refused(agent.open("", 0, &wire.stream), "coflow: expected 1 to 128");
-    refused(agent.open("a b", 0, &wire.stream), "expected a word, a coflow and a flow");
-    refused(agent.open(&"x".repeat(129), 0, &wire.stream), "coflow: expected 1 to 128");
-    refused(agent.open(&"x".repeat(1000), 0, &wire.stream), "expected a word, a coflow and a flow");
-    refused(agent.done("a", 0), "no socket of this program");
-    agent.open("a", 0, &wire.stream).unwrap();
+    assert_refused(
+        agent.hand_over("a", 0, &listener),
+        "expected a socket of TCP, or of UDP over IPv4, that is connected",
+    );
+    assert_refused(agent.hand_over("", 0, &wire.stream), "coflow: expected 1 to 128");
+    assert_refused(agent.hand_over("a b", 0, &wire.stream), "expected a word, a coflow and a flow");
+    assert_refused(agent.hand_over(&"x".repeat(129), 0, &wire.stream), "coflow: expected 1 to 128");
+    assert_refused(
+        agent.hand_over(&"x".repeat(1000), 0, &wire.stream),
+        "expected a word, a coflow and a flow",
+    );
+    assert_refused(agent.mark_done("a", 0), "no socket of this program");
+    agent.hand_over("a", 0, &wire.stream).unwrap();
     // A second agent cannot use the same local socket.
     let settings = AgentSettings {
         watchdog: None,
         coordinator: Endpoint::from_shared(format!("http://{address}")).unwrap(),
         host: 1,
-        links: vec![live::Link { rate: Rate::new(LINE).unwrap(), interfaces: Vec::new() }],
+        links: vec![live::Link { rate: Rate::new(LINK_RATE).unwrap(), interfaces: Vec::new() }],
         local_socket: Some(running.local_socket()),
         dry_run: false,
     };

@@ -53,27 +53,27 @@ impl Instance {
 
     /// Max-min fair rates by the textbook algorithm: find the link with the smallest share, fix its flows,
     /// repeat. O(links x (links + flows)).
-    pub fn textbook(&self) -> Vec<f64> {
+    pub fn textbook_rates(&self) -> Vec<f64> {
         let mut left = self.capacities.clone();
-        let mut open = vec![0.0; left.len()];
+        let mut unfixed_flows = vec![0.0; left.len()];
         for &link in self.routes.iter().flatten() {
-            open[link as usize] += 1.0;
+            unfixed_flows[link as usize] += 1.0;
         }
         let mut rates = vec![0.0; self.routes.len()];
         let mut unfixed: Vec<u32> = (0..self.routes.len() as u32).collect();
         while !unfixed.is_empty() {
-            let shares = (0..left.len()).filter(|&link| open[link] > 0.0);
-            let shares = shares.map(|link| (left[link] / open[link], link));
-            let Some((share, tight)) = shares.min_by(|a, b| a.0.total_cmp(&b.0)) else { break };
+            let shares = (0..left.len()).filter(|&link| unfixed_flows[link] > 0.0);
+            let shares = shares.map(|link| (left[link] / unfixed_flows[link], link));
+            let Some((share, bottleneck)) = shares.min_by(|a, b| a.0.total_cmp(&b.0)) else { break };
             unfixed.retain(|&flow| {
                 let route = &self.routes[flow as usize];
-                if !route.contains(&(tight as u32)) {
+                if !route.contains(&(bottleneck as u32)) {
                     return true;
                 }
                 rates[flow as usize] = share;
                 for &link in route {
                     left[link as usize] -= share;
-                    open[link as usize] -= 1.0;
+                    unfixed_flows[link as usize] -= 1.0;
                 }
                 false
             });

@@ -10,19 +10,19 @@ mod grid;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use self::grid::{Grid, Place};
-use super::mask::Mask;
+use self::grid::{GridPosition, LiveFlowGrid};
+use super::bit_set::BitSet;
 use super::workload::CoflowSpec;
-use crate::order::Key;
+use crate::ordered_f64::OrderedF64;
 
 /// How the common part of the rates is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sharing {
+pub enum CommonRateKind {
     /// Every live flow sends at the same rate. The level is the bytes sent, and rises.
-    Equal,
+    EqualRates,
     /// Every live flow sends in proportion to its remaining bytes. The level is the remaining share, and falls from
     /// 1.
-    Remaining,
+    ProportionalRates,
 }
 
 /// The state of a flow.
@@ -33,7 +33,7 @@ pub enum FlowState {
     /// The flow can send.
     Live,
     /// The flow has completed.
-    Done,
+    Completed,
 }
 
 /// One flow. Flows are sorted by (sending port, receiving port).
@@ -41,24 +41,24 @@ pub enum FlowState {
 pub(super) struct Flow {
     /// Size in bytes; infinite if unknown.
     pub size: f64,
-    /// Live with [`Sharing::Equal`]: bytes sent minus the level. Live with [`Sharing::Remaining`]: remaining bytes
+    /// Live with [`CommonRateKind::Equal`]: bytes sent minus the level. Live with [`CommonRateKind::ProportionalRates`]: remaining bytes
     /// divided by the level. Waiting: bytes sent or remaining bytes.
     pub base: f64,
-    sender: u32,
-    place: Place,
+    sender_index: u32,
+    grid_position: GridPosition,
     /// Position in the specification.
-    pub original: u32,
+    pub spec_index: u32,
     /// Position among the network's flows with own rates, or [`NONE`].
-    pub own: u32,
+    pub own_rate_index: u32,
     pub state: FlowState,
     /// Whether `base` was ever different from the common start.
-    touched: bool,
+    base_changed: bool,
     /// Whether the heaps lack the current `base`.
-    dirty: bool,
+    heaps_stale: bool,
 }
 
 /// No position.
-pub(super) const NONE: u32 = u32::MAX;
+pub(super) const NO_INDEX: u32 = u32::MAX;
 
 /// The load of a coflow on one side of one port.
 #[derive(Debug, Clone)]
@@ -66,9 +66,9 @@ pub struct PortLoad {
     /// Number of the port.
     pub port: u32,
     /// Number of live flows at the port.
-    pub live: u32,
-    /// [`Sharing::Remaining`]: sum of the bases of the live flows at the port.
-    pub(super) weight: f64,
+    pub live_flow_count: u32,
+    /// [`CommonRateKind::ProportionalRates`]: sum of the bases of the live flows at the port.
+    pub(super) base_sum: f64,
 }
 
 /// An active coflow.
@@ -77,53 +77,53 @@ pub struct Coflow {
     /// Number of the coflow in the trace.
     pub id: u64,
     /// Position in the workload.
-    pub index: usize,
+    pub workload_index: usize,
     /// Order of release: a coflow that is released later has a higher number.
     pub seq: u64,
     /// Time of the release, in seconds.
-    pub arrival: f64,
+    pub released_at: f64,
     /// Weight for weighted policies.
     pub weight: f64,
     /// Absolute time of the deadline in seconds; infinite without a deadline.
     pub deadline: f64,
     /// Bytes of all flows, and of the longest flow.
-    pub(super) bytes: f64,
-    pub(super) longest: f64,
+    pub(super) total_bytes: f64,
+    pub(super) longest_flow_bytes: f64,
     pub(super) flows: Vec<Flow>,
-    grid: Grid,
+    grid: LiveFlowGrid,
     senders: Vec<PortLoad>,
     receivers: Vec<PortLoad>,
-    send_mask: Mask,
-    recv_mask: Mask,
-    live: usize,
-    done: usize,
-    pub(super) sharing: Sharing,
+    sending_ports: BitSet,
+    receiving_ports: BitSet,
+    live_count: usize,
+    completed_count: usize,
+    pub(super) common_rate_kind: CommonRateKind,
     level: f64,
-    slope: f64,
-    since: f64,
+    level_per_sec: f64,
+    level_time: f64,
     /// Flows by the level at which they complete. Entries of flows that changed are stale.
-    ends: BinaryHeap<Reverse<(Key, u32)>>,
+    completions: BinaryHeap<Reverse<(OrderedF64, u32)>>,
     /// The same for flows that were live from the start: sorted once, the first to complete is last.
-    first_ends: Vec<(Key, u32)>,
-    sorted: bool,
+    initial_completions: Vec<(OrderedF64, u32)>,
+    initial_completions_sorted: bool,
     /// Touched live flows by base, for the most and the least advanced flow. Contain stale entries too.
-    ahead: BinaryHeap<(Key, u32)>,
-    behind: BinaryHeap<Reverse<(Key, u32)>>,
+    most_advanced: BinaryHeap<(OrderedF64, u32)>,
+    least_advanced: BinaryHeap<Reverse<(OrderedF64, u32)>>,
     /// Flows whose heap entries are pushed at the next access to a heap, because most flows change many times before.
-    dirty: Vec<u32>,
-    untouched: usize,
+    stale_flows: Vec<u32>,
+    unchanged_base_count: usize,
     /// Whether some base was ever below the common start.
-    below_start: bool,
-    /// Sum of the bases of the live flows ([`Sharing::Equal`]).
-    bases: f64,
+    has_base_below_start: bool,
+    /// Sum of the bases of the live flows ([`CommonRateKind::Equal`]).
+    base_sum: f64,
     /// Bytes that flows which are not live have sent.
-    sent_before: f64,
+    sent_by_non_live: f64,
     /// Size of the longest completed flow in bytes.
-    longest_done: f64,
-    /// Number of waiting flows that have sent bytes ([`Sharing::Equal`]).
-    held: usize,
+    longest_completed_bytes: f64,
+    /// Number of waiting flows that have sent bytes ([`CommonRateKind::Equal`]).
+    waiting_with_progress: usize,
     /// As reported: bytes sent by all flows, their total rate, and the time of the report.
-    reported: (f64, f64, f64),
+    last_report: (f64, f64, f64),
 }
 
 impl Coflow {
@@ -134,7 +134,7 @@ impl Coflow {
         seq: u64,
         now: f64,
         ports: usize,
-        sharing: Sharing,
+        sharing: CommonRateKind,
     ) -> Coflow {
         let mut order: Vec<u32> = (0..spec.flows.len() as u32).collect();
         order.sort_by_key(|&i| {
@@ -166,8 +166,8 @@ impl Coflow {
             .zip(&layers)
             .map(|(&i, &layer)| (spec.flows[i as usize].src, layer, spec.flows[i as usize].dst))
             .collect();
-        let (grid, places) = Grid::new(&ends, &receivers);
-        let load = |port| PortLoad { port, live: 0, weight: 0.0 };
+        let (grid, places) = LiveFlowGrid::new(&ends, &receivers);
+        let load = |port| PortLoad { port, live_flow_count: 0, base_sum: 0.0 };
         let receivers: Vec<PortLoad> = receivers.into_iter().map(load).collect();
         let mut senders: Vec<PortLoad> = Vec::new();
         let mut flows: Vec<Flow> = Vec::with_capacity(order.len());
@@ -179,55 +179,55 @@ impl Coflow {
             flows.push(Flow {
                 size: f.bytes.get(),
                 base: match sharing {
-                    Sharing::Equal => 0.0,
-                    Sharing::Remaining => f.bytes.get(),
+                    CommonRateKind::EqualRates => 0.0,
+                    CommonRateKind::ProportionalRates => f.bytes.get(),
                 },
-                sender: senders.len() as u32 - 1,
-                place,
-                original: i,
-                own: NONE,
+                sender_index: senders.len() as u32 - 1,
+                grid_position: place,
+                spec_index: i,
+                own_rate_index: NO_INDEX,
                 state: FlowState::Waiting,
-                touched: false,
-                dirty: false,
+                base_changed: false,
+                heaps_stale: false,
             });
         }
         Coflow {
             id: spec.id,
-            index,
+            workload_index: index,
             seq,
-            arrival: now,
+            released_at: now,
             weight: spec.weight,
-            bytes: spec.bytes(),
-            longest: spec.flows.iter().map(|f| f.bytes.get()).fold(0.0, f64::max),
+            total_bytes: spec.total_bytes(),
+            longest_flow_bytes: spec.flows.iter().map(|f| f.bytes.get()).fold(0.0, f64::max),
             deadline: spec.deadline.map_or(f64::INFINITY, |d| now + d.get()),
             flows,
             grid,
             senders,
             receivers,
-            send_mask: Mask::empty(ports),
-            recv_mask: Mask::empty(ports),
-            live: 0,
-            done: 0,
-            sharing,
+            sending_ports: BitSet::empty(ports),
+            receiving_ports: BitSet::empty(ports),
+            live_count: 0,
+            completed_count: 0,
+            common_rate_kind: sharing,
             level: match sharing {
-                Sharing::Equal => 0.0,
-                Sharing::Remaining => 1.0,
+                CommonRateKind::EqualRates => 0.0,
+                CommonRateKind::ProportionalRates => 1.0,
             },
-            slope: 0.0,
-            since: now,
-            ends: BinaryHeap::new(),
-            first_ends: Vec::new(),
-            sorted: true,
-            ahead: BinaryHeap::new(),
-            behind: BinaryHeap::new(),
-            dirty: Vec::new(),
-            untouched: 0,
-            below_start: false,
-            bases: 0.0,
-            sent_before: 0.0,
-            longest_done: 0.0,
-            held: 0,
-            reported: (0.0, 0.0, now),
+            level_per_sec: 0.0,
+            level_time: now,
+            completions: BinaryHeap::new(),
+            initial_completions: Vec::new(),
+            initial_completions_sorted: true,
+            most_advanced: BinaryHeap::new(),
+            least_advanced: BinaryHeap::new(),
+            stale_flows: Vec::new(),
+            unchanged_base_count: 0,
+            has_base_below_start: false,
+            base_sum: 0.0,
+            sent_by_non_live: 0.0,
+            longest_completed_bytes: 0.0,
+            waiting_with_progress: 0,
+            last_report: (0.0, 0.0, now),
         }
     }
 
@@ -239,18 +239,18 @@ impl Coflow {
     }
 
     /// Number of live flows.
-    pub fn live(&self) -> usize {
-        self.live
+    pub fn live_count(&self) -> usize {
+        self.live_count
     }
 
     /// Number of completed flows.
-    pub fn done(&self) -> usize {
-        self.done
+    pub fn completed_count(&self) -> usize {
+        self.completed_count
     }
 
     /// Whether a flow waits for data.
-    pub fn lacks_data(&self) -> bool {
-        self.live + self.done < self.flows.len()
+    pub fn has_waiting_flows(&self) -> bool {
+        self.live_count + self.completed_count < self.flows.len()
     }
 
     /// The load at each sending port, in order of ports.
@@ -264,58 +264,58 @@ impl Coflow {
     }
 
     /// Number of live flows to a receiving port. O(log ports of the coflow).
-    pub(crate) fn live_to(&self, port: usize) -> usize {
+    pub(crate) fn live_flow_count_to(&self, port: usize) -> usize {
         let found = self.receivers.binary_search_by_key(&port, |load| load.port as usize);
-        found.map_or(0, |at| self.receivers[at].live as usize)
+        found.map_or(0, |at| self.receivers[at].live_flow_count as usize)
     }
 
     /// Sending ports with live flows.
-    pub fn send_mask(&self) -> &Mask {
-        &self.send_mask
+    pub fn sending_ports(&self) -> &BitSet {
+        &self.sending_ports
     }
 
     /// Receiving ports with live flows.
-    pub fn recv_mask(&self) -> &Mask {
-        &self.recv_mask
+    pub fn receiving_ports(&self) -> &BitSet {
+        &self.receiving_ports
     }
 
     /// The sending and the receiving port of a flow.
-    pub fn ends_of(&self, flow: u32) -> (u32, u32) {
+    pub fn flow_ports(&self, flow: u32) -> (u32, u32) {
         let f = &self.flows[flow as usize];
-        (self.senders[f.sender as usize].port, self.receivers[f.place.receiver as usize].port)
+        (self.senders[f.sender_index as usize].port, self.receivers[f.grid_position.receiver as usize].port)
     }
 
     /// The state of a flow.
-    pub fn state(&self, flow: u32) -> FlowState {
+    pub fn flow_state(&self, flow: u32) -> FlowState {
         self.flows[flow as usize].state
     }
 
     /// The position of a flow in the specification.
-    pub fn original(&self, flow: u32) -> u32 {
-        self.flows[flow as usize].original
+    pub fn spec_index(&self, flow: u32) -> u32 {
+        self.flows[flow as usize].spec_index
     }
 
     /// Size of the longest completed flow in bytes.
-    pub fn longest_done(&self) -> f64 {
-        self.longest_done
+    pub fn longest_completed_bytes(&self) -> f64 {
+        self.longest_completed_bytes
     }
 
-    /// The maximum number of bytes that a waiting flow has sent ([`Sharing::Equal`]). O(flows) if a waiting flow has
+    /// The maximum number of bytes that a waiting flow has sent ([`CommonRateKind::Equal`]). O(flows) if a waiting flow has
     /// sent bytes.
-    pub(super) fn longest_held(&self) -> f64 {
-        if self.held == 0 {
+    pub(super) fn max_waiting_bytes_sent(&self) -> f64 {
+        if self.waiting_with_progress == 0 {
             return 0.0;
         }
         let waiting = self.flows.iter().filter(|f| f.state == FlowState::Waiting);
         waiting.map(|f| f.base).fold(0.0, f64::max)
     }
 
-    /// The minimum number of bytes that a waiting flow has sent ([`Sharing::Equal`]); `None` without waiting flows.
+    /// The minimum number of bytes that a waiting flow has sent ([`CommonRateKind::Equal`]); `None` without waiting flows.
     /// O(flows) if all waiting flows have sent bytes.
-    pub(super) fn least_waiting(&self) -> Option<f64> {
-        match self.flows.len() - self.live - self.done {
+    pub(super) fn min_waiting_bytes_sent(&self) -> Option<f64> {
+        match self.flows.len() - self.live_count - self.completed_count {
             0 => None,
-            waiting if waiting > self.held => Some(0.0),
+            waiting if waiting > self.waiting_with_progress => Some(0.0),
             _ => {
                 let waiting = self.flows.iter().filter(|f| f.state == FlowState::Waiting);
                 Some(waiting.map(|f| f.base).fold(f64::INFINITY, f64::min))
@@ -324,40 +324,40 @@ impl Coflow {
     }
 
     /// Bytes that all flows have sent by `now`, as reported.
-    pub fn sent(&self, now: f64) -> f64 {
-        let (sent, rate, since) = self.reported;
+    pub fn reported_bytes_sent(&self, now: f64) -> f64 {
+        let (sent, rate, since) = self.last_report;
         sent + rate * (now - since)
     }
 
-    /// The rate at which [`Coflow::sent`] grows, in bytes per second.
-    pub fn sending(&self) -> f64 {
-        self.reported.1
+    /// The rate at which [`Coflow::reported_bytes_sent`] grows, in bytes per second.
+    pub fn reported_rate(&self) -> f64 {
+        self.last_report.1
     }
 
     /// Calls `visit` with each live flow between open ports, and its two ports, in order of ports.
     ///
     /// `visit` returns whether the sending and the receiving port close. The iteration skips closed ports.
     #[inline]
-    pub fn visit_open(
+    pub fn visit_open_flows(
         &self,
-        open_send: &mut Mask,
-        open_recv: &mut Mask,
+        open_send: &mut BitSet,
+        open_recv: &mut BitSet,
         visit: impl FnMut(u32, usize, usize) -> (bool, bool),
     ) {
-        self.grid.visit_open(&self.send_mask, &self.recv_mask, open_send, open_recv, visit);
+        self.grid.visit_open_flows(&self.sending_ports, &self.receiving_ports, open_send, open_recv, visit);
     }
 
     /// Calls `visit` with the live flows, and their receiving ports, from the `index`-th sender of
     /// [`Coflow::senders`] to ports of `open`.
     #[inline]
-    pub fn visit_sender(&self, index: usize, open: &Mask, visit: impl FnMut(u32, u32)) {
-        self.grid.visit_sender(index, open, visit);
+    pub fn visit_flows_of_sender(&self, index: usize, open: &BitSet, visit: impl FnMut(u32, u32)) {
+        self.grid.visit_flows_of_sender(index, open, visit);
     }
 
     /// Number of live flows from the `index`-th sender of [`Coflow::senders`] to ports of `open`.
     #[inline]
-    pub fn count_sender(&self, index: usize, open: &Mask) -> u32 {
-        self.grid.count_sender(index, open)
+    pub fn count_flows_of_sender(&self, index: usize, open: &BitSet) -> u32 {
+        self.grid.count_flows_of_sender(index, open)
     }
 
     /// The live flows, in order of ports.
@@ -368,81 +368,81 @@ impl Coflow {
     // The level.
 
     pub(super) fn level(&self, now: f64) -> f64 {
-        self.level + self.slope * (now - self.since)
+        self.level + self.level_per_sec * (now - self.level_time)
     }
 
     /// Moves the origin of the level to `now`, and changes its slope.
-    pub(super) fn set_slope(&mut self, slope: f64, now: f64) {
+    pub(super) fn set_level_rate(&mut self, slope: f64, now: f64) {
         self.level = self.level(now);
-        self.since = now;
-        self.slope = slope;
+        self.level_time = now;
+        self.level_per_sec = slope;
     }
 
-    pub(super) fn slope(&self) -> f64 {
-        self.slope
+    pub(super) fn level_rate(&self) -> f64 {
+        self.level_per_sec
     }
 
     /// Time of the next completion by the level alone; infinite if no flow completes.
-    pub(super) fn next_end(&mut self) -> f64 {
-        if self.slope == 0.0 || self.live == 0 {
+    pub(super) fn next_completion(&mut self) -> f64 {
+        if self.level_per_sec == 0.0 || self.live_count == 0 {
             return f64::INFINITY;
         }
-        match self.sharing {
-            Sharing::Remaining => self.since - self.level / self.slope,
-            Sharing::Equal => match self.top_end() {
-                Some((end, _)) => self.since + (end - self.level).max(0.0) / self.slope,
+        match self.common_rate_kind {
+            CommonRateKind::ProportionalRates => self.level_time - self.level / self.level_per_sec,
+            CommonRateKind::EqualRates => match self.first_level_completion() {
+                Some((end, _)) => self.level_time + (end - self.level).max(0.0) / self.level_per_sec,
                 None => f64::INFINITY,
             },
         }
     }
 
     /// The flow that completes first as the level rises, and the level of its completion.
-    fn top_end(&mut self) -> Option<(f64, u32)> {
-        self.flush();
-        if !self.sorted {
-            self.first_ends.sort_unstable_by(|a, b| b.cmp(a));
-            self.sorted = true;
+    fn first_level_completion(&mut self) -> Option<(f64, u32)> {
+        self.push_stale_flows();
+        if !self.initial_completions_sorted {
+            self.initial_completions.sort_unstable_by(|a, b| b.cmp(a));
+            self.initial_completions_sorted = true;
         }
-        let ends = |&(Key(end), flow): &(Key, u32)| {
+        let is_current = |&(OrderedF64(end), flow): &(OrderedF64, u32)| {
             let f = &self.flows[flow as usize];
             f.state == FlowState::Live && f.size - f.base == end
         };
-        while self.first_ends.last().is_some_and(|last| !ends(last)) {
-            self.first_ends.pop();
+        while self.initial_completions.last().is_some_and(|last| !is_current(last)) {
+            self.initial_completions.pop();
         }
-        while self.ends.peek().is_some_and(|Reverse(top)| !ends(top)) {
-            self.ends.pop();
+        while self.completions.peek().is_some_and(|Reverse(top)| !is_current(top)) {
+            self.completions.pop();
         }
-        let first = self.first_ends.last();
-        let touched = self.ends.peek().map(|Reverse(top)| top);
+        let first = self.initial_completions.last();
+        let touched = self.completions.peek().map(|Reverse(top)| top);
         let next = match (first, touched) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        next.map(|&(Key(end), flow)| (end, flow))
+        next.map(|&(OrderedF64(end), flow)| (end, flow))
     }
 
     /// Completes the flows that the level alone completes by `limit`, and calls `ended` with each flow and its time.
-    pub(super) fn run_out(&mut self, limit: f64, mut ended: impl FnMut(u32, f64)) {
-        while self.live > 0 {
-            let at = self.next_end();
-            if at > limit {
+    pub(super) fn complete_flows_until(&mut self, until: f64, mut on_completed: impl FnMut(u32, f64)) {
+        while self.live_count > 0 {
+            let at = self.next_completion();
+            if at > until {
                 return;
             }
-            match self.sharing {
-                Sharing::Equal => {
-                    let Some((_, flow)) = self.top_end() else { return };
-                    self.finish(flow);
-                    ended(flow, at);
+            match self.common_rate_kind {
+                CommonRateKind::EqualRates => {
+                    let Some((_, flow)) = self.first_level_completion() else { return };
+                    self.complete_flow(flow);
+                    on_completed(flow, at);
                 }
-                Sharing::Remaining => {
+                CommonRateKind::ProportionalRates => {
                     let all: Vec<u32> = self.live_flows().collect();
                     for flow in all {
-                        self.finish(flow);
-                        ended(flow, at);
+                        self.complete_flow(flow);
+                        on_completed(flow, at);
                     }
                     // No live flow depends on this level. The next flow starts a new level.
-                    (self.level, self.slope, self.since) = (1.0, 0.0, at);
+                    (self.level, self.level_per_sec, self.level_time) = (1.0, 0.0, at);
                 }
             }
         }
@@ -451,114 +451,114 @@ impl Coflow {
     // Progress of single flows.
 
     /// Adds `bytes`, which a live flow sent at its own rate, to its base.
-    pub(super) fn fold(&mut self, flow: u32, bytes: f64, now: f64) {
+    pub(super) fn add_own_bytes(&mut self, flow: u32, bytes: f64, now: f64) {
         let level = self.level(now);
         let f = &mut self.flows[flow as usize];
-        match self.sharing {
-            Sharing::Equal => {
+        match self.common_rate_kind {
+            CommonRateKind::EqualRates => {
                 f.base += bytes;
-                self.bases += bytes;
-                self.touch(flow);
+                self.base_sum += bytes;
+                self.mark_base_changed(flow);
             }
-            Sharing::Remaining => self.shrink(flow, bytes / level),
+            CommonRateKind::ProportionalRates => self.reduce_base(flow, bytes / level),
         }
     }
 
-    /// Subtracts a part, in units of the level, from the remaining bytes of a live flow ([`Sharing::Remaining`]).
+    /// Subtracts a part, in units of the level, from the remaining bytes of a live flow ([`CommonRateKind::ProportionalRates`]).
     #[inline]
-    pub(super) fn shrink(&mut self, flow: u32, part: f64) {
+    pub(super) fn reduce_base(&mut self, flow: u32, part: f64) {
         let f = &mut self.flows[flow as usize];
         let part = part.min(f.base);
         f.base -= part;
-        let (s, r) = (f.sender as usize, f.place.receiver as usize);
-        self.senders[s].weight -= part;
-        self.receivers[r].weight -= part;
+        let (s, r) = (f.sender_index as usize, f.grid_position.receiver as usize);
+        self.senders[s].base_sum -= part;
+        self.receivers[r].base_sum -= part;
     }
 
     /// Records that the base of a live flow has its own value from now on.
-    fn touch(&mut self, flow: u32) {
+    fn mark_base_changed(&mut self, flow: u32) {
         let f = &mut self.flows[flow as usize];
-        if !f.touched {
-            f.touched = true;
-            self.untouched -= 1;
+        if !f.base_changed {
+            f.base_changed = true;
+            self.unchanged_base_count -= 1;
         }
-        if !f.dirty {
-            f.dirty = true;
-            self.dirty.push(flow);
+        if !f.heaps_stale {
+            f.heaps_stale = true;
+            self.stale_flows.push(flow);
         }
     }
 
     /// Prepares a live flow for its own rate.
-    pub(super) fn touch_first(&mut self, flow: u32) {
-        if !self.flows[flow as usize].touched {
-            self.touch(flow);
+    pub(super) fn ensure_base_changed(&mut self, flow: u32) {
+        if !self.flows[flow as usize].base_changed {
+            self.mark_base_changed(flow);
         }
     }
 
     /// Pushes the changed bases to the heaps. O(log flows) for each.
-    fn flush(&mut self) {
-        while let Some(flow) = self.dirty.pop() {
+    fn push_stale_flows(&mut self) {
+        while let Some(flow) = self.stale_flows.pop() {
             let f = &mut self.flows[flow as usize];
-            f.dirty = false;
+            f.heaps_stale = false;
             if f.state != FlowState::Live {
                 continue;
             }
             let (base, end) = (f.base, f.size - f.base);
             if end.is_finite() {
-                self.ends.push(Reverse((Key(end), flow)));
+                self.completions.push(Reverse((OrderedF64(end), flow)));
             }
-            self.ahead.push((Key(base), flow));
-            self.behind.push(Reverse((Key(base), flow)));
+            self.most_advanced.push((OrderedF64(base), flow));
+            self.least_advanced.push(Reverse((OrderedF64(base), flow)));
         }
     }
 
     /// Bytes that a flow has sent by `now`, without bytes sent at its own rate since the last fold.
-    pub(super) fn attained(&self, flow: u32, now: f64) -> f64 {
+    pub(super) fn bytes_sent(&self, flow: u32, now: f64) -> f64 {
         let f = &self.flows[flow as usize];
-        match (f.state, self.sharing) {
-            (FlowState::Done, _) => f.size,
-            (FlowState::Live, Sharing::Equal) => f.base + self.level(now),
-            (FlowState::Waiting, Sharing::Equal) => f.base,
-            (FlowState::Live, Sharing::Remaining) => f.size - f.base * self.level(now),
-            (FlowState::Waiting, Sharing::Remaining) => f.size - f.base,
+        match (f.state, self.common_rate_kind) {
+            (FlowState::Completed, _) => f.size,
+            (FlowState::Live, CommonRateKind::EqualRates) => f.base + self.level(now),
+            (FlowState::Waiting, CommonRateKind::EqualRates) => f.base,
+            (FlowState::Live, CommonRateKind::ProportionalRates) => f.size - f.base * self.level(now),
+            (FlowState::Waiting, CommonRateKind::ProportionalRates) => f.size - f.base,
         }
     }
 
     /// Remaining bytes of a live flow, without bytes sent at its own rate since the last fold
-    /// ([`Sharing::Remaining`]).
+    /// ([`CommonRateKind::ProportionalRates`]).
     ///
     /// The result is also exact if the size is far greater than the remainder.
-    pub(crate) fn left(&self, flow: u32, now: f64) -> f64 {
+    pub(crate) fn remaining_bytes(&self, flow: u32, now: f64) -> f64 {
         self.flows[flow as usize].base * self.level(now)
     }
 
-    /// Bytes that all flows have sent, without bytes sent at own rates since the last fold ([`Sharing::Equal`]).
-    pub(super) fn total(&self, now: f64) -> f64 {
-        self.sent_before + self.bases + self.live as f64 * self.level(now)
+    /// Bytes that all flows have sent, without bytes sent at own rates since the last fold ([`CommonRateKind::Equal`]).
+    pub(super) fn total_bytes_sent(&self, now: f64) -> f64 {
+        self.sent_by_non_live + self.base_sum + self.live_count as f64 * self.level(now)
     }
 
-    /// The highest base of a live flow ([`Sharing::Equal`]).
-    pub(super) fn highest(&mut self) -> Option<f64> {
-        self.flush();
-        let common = (self.untouched > 0).then_some(0.0);
-        while let Some(&(Key(base), flow)) = self.ahead.peek() {
+    /// The highest base of a live flow ([`CommonRateKind::Equal`]).
+    pub(super) fn max_base(&mut self) -> Option<f64> {
+        self.push_stale_flows();
+        let common = (self.unchanged_base_count > 0).then_some(0.0);
+        while let Some(&(OrderedF64(base), flow)) = self.most_advanced.peek() {
             let f = &self.flows[flow as usize];
             if f.state == FlowState::Live && f.base == base {
                 return Some(common.map_or(base, |c: f64| c.max(base)));
             }
-            self.ahead.pop();
+            self.most_advanced.pop();
         }
         common
     }
 
-    /// The lowest base of a live flow, and this flow unless it was never touched ([`Sharing::Equal`]).
-    pub(super) fn lowest(&mut self) -> Option<(f64, Option<u32>)> {
-        let common = (self.untouched > 0).then_some((0.0, None));
-        if common.is_some() && !self.below_start {
+    /// The lowest base of a live flow, and this flow unless it was never touched ([`CommonRateKind::Equal`]).
+    pub(super) fn min_base(&mut self) -> Option<(f64, Option<u32>)> {
+        let common = (self.unchanged_base_count > 0).then_some((0.0, None));
+        if common.is_some() && !self.has_base_below_start {
             return common;
         }
-        self.flush();
-        while let Some(&Reverse((Key(base), flow))) = self.behind.peek() {
+        self.push_stale_flows();
+        while let Some(&Reverse((OrderedF64(base), flow))) = self.least_advanced.peek() {
             let f = &self.flows[flow as usize];
             if f.state == FlowState::Live && f.base == base {
                 return match common {
@@ -566,181 +566,182 @@ impl Coflow {
                     _ => Some((base, Some(flow))),
                 };
             }
-            self.behind.pop();
+            self.least_advanced.pop();
         }
         common
     }
 
     // Changes of state.
 
-    /// Makes a waiting flow live. Call [`Coflow::finish`] instead for a flow without bytes.
-    pub(super) fn release(&mut self, flow: u32, now: f64) {
-        if self.live == 0 && self.sharing == Sharing::Remaining {
+    /// Makes a waiting flow live. Call [`Coflow::complete_flow`] instead for a flow without bytes.
+    pub(super) fn set_flow_live(&mut self, flow: u32, now: f64) {
+        if self.live_count == 0 && self.common_rate_kind == CommonRateKind::ProportionalRates {
             // No live flow depends on the old level, which may have continued after the last completion.
-            (self.level, self.slope, self.since) = (1.0, 0.0, now);
+            (self.level, self.level_per_sec, self.level_time) = (1.0, 0.0, now);
         }
         let level = self.level(now);
         let f = &mut self.flows[flow as usize];
         debug_assert_eq!(f.state, FlowState::Waiting);
         f.state = FlowState::Live;
-        match self.sharing {
-            Sharing::Equal => {
-                self.sent_before -= f.base;
-                self.held -= usize::from(f.base > 0.0);
+        match self.common_rate_kind {
+            CommonRateKind::EqualRates => {
+                self.sent_by_non_live -= f.base;
+                self.waiting_with_progress -= usize::from(f.base > 0.0);
                 f.base -= level;
-                self.bases += f.base;
+                self.base_sum += f.base;
                 // The level has not moved before the first release.
-                if f.base == 0.0 && !f.touched {
-                    self.untouched += 1;
+                if f.base == 0.0 && !f.base_changed {
+                    self.unchanged_base_count += 1;
                     if f.size.is_finite() {
-                        self.first_ends.push((Key(f.size), flow));
-                        self.sorted = false;
+                        self.initial_completions.push((OrderedF64(f.size), flow));
+                        self.initial_completions_sorted = false;
                     }
                 } else {
-                    self.below_start |= f.base < 0.0;
-                    f.touched = true;
-                    self.touch(flow);
+                    self.has_base_below_start |= f.base < 0.0;
+                    f.base_changed = true;
+                    self.mark_base_changed(flow);
                 }
             }
-            Sharing::Remaining => {
+            CommonRateKind::ProportionalRates => {
                 f.base /= level;
                 let base = f.base;
-                let (s, r) = (f.sender as usize, f.place.receiver as usize);
-                self.senders[s].weight += base;
-                self.receivers[r].weight += base;
+                let (s, r) = (f.sender_index as usize, f.grid_position.receiver as usize);
+                self.senders[s].base_sum += base;
+                self.receivers[r].base_sum += base;
             }
         }
         self.mark_live(flow);
     }
 
     fn mark_live(&mut self, flow: u32) {
-        let Flow { sender, place, .. } = self.flows[flow as usize];
-        self.live += 1;
+        let Flow { sender_index: sender, grid_position: place, .. } = self.flows[flow as usize];
+        self.live_count += 1;
         self.grid.insert(place, self.receivers[place.receiver as usize].port);
         for (load, mask) in [
-            (&mut self.senders[sender as usize], &mut self.send_mask),
-            (&mut self.receivers[place.receiver as usize], &mut self.recv_mask),
+            (&mut self.senders[sender as usize], &mut self.sending_ports),
+            (&mut self.receivers[place.receiver as usize], &mut self.receiving_ports),
         ] {
-            if load.live == 0 {
+            if load.live_flow_count == 0 {
                 mask.insert(load.port as usize);
             }
-            load.live += 1;
+            load.live_flow_count += 1;
         }
     }
 
     fn mark_not_live(&mut self, flow: u32) {
-        let Flow { sender, place, base, touched, .. } = self.flows[flow as usize];
-        self.live -= 1;
-        if self.sharing == Sharing::Equal {
-            self.bases -= base;
+        let Flow { sender_index: sender, grid_position: place, base, base_changed: touched, .. } =
+            self.flows[flow as usize];
+        self.live_count -= 1;
+        if self.common_rate_kind == CommonRateKind::EqualRates {
+            self.base_sum -= base;
             if !touched {
-                self.untouched -= 1;
+                self.unchanged_base_count -= 1;
             }
         }
         self.grid.remove(place, self.receivers[place.receiver as usize].port);
-        let weighted = self.sharing == Sharing::Remaining;
+        let weighted = self.common_rate_kind == CommonRateKind::ProportionalRates;
         for (load, mask) in [
-            (&mut self.senders[sender as usize], &mut self.send_mask),
-            (&mut self.receivers[place.receiver as usize], &mut self.recv_mask),
+            (&mut self.senders[sender as usize], &mut self.sending_ports),
+            (&mut self.receivers[place.receiver as usize], &mut self.receiving_ports),
         ] {
-            load.live -= 1;
-            if load.live == 0 {
+            load.live_flow_count -= 1;
+            if load.live_flow_count == 0 {
                 mask.remove(load.port as usize);
-                load.weight = 0.0;
+                load.base_sum = 0.0;
             } else if weighted {
-                load.weight -= base;
+                load.base_sum -= base;
             }
         }
     }
 
     /// Makes a live flow wait for its data.
-    pub(super) fn hold(&mut self, flow: u32, now: f64) {
+    pub(super) fn set_flow_waiting(&mut self, flow: u32, now: f64) {
         let level = self.level(now);
         self.mark_not_live(flow);
         let f = &mut self.flows[flow as usize];
         f.state = FlowState::Waiting;
-        match self.sharing {
-            Sharing::Equal => {
+        match self.common_rate_kind {
+            CommonRateKind::EqualRates => {
                 f.base += level;
-                self.sent_before += f.base;
-                self.held += usize::from(f.base > 0.0);
+                self.sent_by_non_live += f.base;
+                self.waiting_with_progress += usize::from(f.base > 0.0);
             }
-            Sharing::Remaining => f.base *= level,
+            CommonRateKind::ProportionalRates => f.base *= level,
         }
-        f.touched = true;
+        f.base_changed = true;
     }
 
     /// Resets the progress of a waiting flow.
-    fn lose(&mut self, flow: u32) {
+    fn reset_progress(&mut self, flow: u32) {
         let f = &mut self.flows[flow as usize];
         debug_assert_eq!(f.state, FlowState::Waiting);
-        f.base = match self.sharing {
-            Sharing::Equal => {
-                self.sent_before -= f.base;
-                self.held -= usize::from(f.base > 0.0);
+        f.base = match self.common_rate_kind {
+            CommonRateKind::EqualRates => {
+                self.sent_by_non_live -= f.base;
+                self.waiting_with_progress -= usize::from(f.base > 0.0);
                 0.0
             }
-            Sharing::Remaining => f.size,
+            CommonRateKind::ProportionalRates => f.size,
         };
     }
 
     /// Sets the bytes that a waiting flow has sent. If the bytes reach the size, one byte remains until the
     /// completion is observed.
-    pub(super) fn set_sent(&mut self, flow: u32, bytes: f64) {
-        self.lose(flow);
+    pub(super) fn set_bytes_sent(&mut self, flow: u32, bytes: f64) {
+        self.reset_progress(flow);
         let f = &mut self.flows[flow as usize];
         let bytes = if bytes < f.size { bytes } else { (f.size - 1.0).max(0.0) };
-        match self.sharing {
-            Sharing::Equal => {
+        match self.common_rate_kind {
+            CommonRateKind::EqualRates => {
                 f.base = bytes;
-                self.sent_before += bytes;
-                self.held += usize::from(bytes > 0.0);
+                self.sent_by_non_live += bytes;
+                self.waiting_with_progress += usize::from(bytes > 0.0);
             }
-            Sharing::Remaining => f.base = f.size - bytes,
+            CommonRateKind::ProportionalRates => f.base = f.size - bytes,
         }
     }
 
     /// Sets the size of a waiting flow in bytes, and resets its progress.
-    pub(super) fn resize(&mut self, flow: u32, bytes: f64) {
-        self.lose(flow);
+    pub(super) fn set_size(&mut self, flow: u32, bytes: f64) {
+        self.reset_progress(flow);
         self.flows[flow as usize].size = bytes;
     }
 
     /// Copies the progress of the flows of `other`, matched by their positions in the specifications. `other`
     /// contains no live flows.
-    pub(super) fn inherit(&mut self, other: &Coflow, now: f64) {
-        let mut theirs: Vec<u32> = vec![NONE; other.flows.len()];
+    pub(super) fn copy_progress(&mut self, other: &Coflow, now: f64) {
+        let mut other_by_spec_index: Vec<u32> = vec![NO_INDEX; other.flows.len()];
         for (flow, f) in other.flows.iter().enumerate() {
-            theirs[f.original as usize] = flow as u32;
+            other_by_spec_index[f.spec_index as usize] = flow as u32;
         }
         for flow in 0..self.flows.len() as u32 {
-            let Some(&before) = theirs.get(self.original(flow) as usize) else { continue };
-            if self.ends_of(flow) != other.ends_of(before) {
+            let Some(&other_flow) = other_by_spec_index.get(self.spec_index(flow) as usize) else { continue };
+            if self.flow_ports(flow) != other.flow_ports(other_flow) {
                 continue;
             }
-            if other.state(before) == FlowState::Done {
-                self.resize(flow, other.flows[before as usize].size);
-                self.finish(flow);
+            if other.flow_state(other_flow) == FlowState::Completed {
+                self.set_size(flow, other.flows[other_flow as usize].size);
+                self.complete_flow(flow);
             } else {
-                self.set_sent(flow, other.attained(before, now));
+                self.set_bytes_sent(flow, other.bytes_sent(other_flow, now));
             }
         }
-        (self.reported, self.longest_done) = (other.reported, other.longest_done);
+        (self.last_report, self.longest_completed_bytes) = (other.last_report, other.longest_completed_bytes);
     }
 
     /// Completes a flow.
-    pub(super) fn finish(&mut self, flow: u32) {
+    pub(super) fn complete_flow(&mut self, flow: u32) {
         if self.flows[flow as usize].state == FlowState::Live {
             self.mark_not_live(flow);
         }
         let f = &mut self.flows[flow as usize];
-        f.state = FlowState::Done;
-        self.sent_before += f.size;
-        self.longest_done = self.longest_done.max(f.size);
-        self.done += 1;
+        f.state = FlowState::Completed;
+        self.sent_by_non_live += f.size;
+        self.longest_completed_bytes = self.longest_completed_bytes.max(f.size);
+        self.completed_count += 1;
     }
 
-    pub(super) fn report(&mut self, sent: f64, rate: f64, now: f64) {
-        self.reported = (sent, rate, now);
+    pub(super) fn set_last_report(&mut self, bytes_sent: f64, rate: f64, now: f64) {
+        self.last_report = (bytes_sent, rate, now);
     }
 }

@@ -7,10 +7,10 @@
 //! - *Reference.* All times are relative to the fastest kind with the fewest connections. The reference contains the
 //!   start-up time of a run, and the burst that the link's shaper admits.
 //! - *Rate of the link.* The additional bytes of a kind divided by its additional time give a rate. The rate of the
-//!   link is the greatest of these rates. Among rates within `NEARLY` of the greatest, the one of the kind with the
+//!   link is the greatest of these rates. Among rates within `EQUALITY_TOLERANCE` of the greatest, the one of the kind with the
 //!   most connections is used, because it is the most accurate.
 //! - *Stall.* The stall of a kind is its time beyond the time of its bytes at that rate: senders wait for timeouts,
-//!   and the link idles. A stall below `NOISE` of the total time counts as zero.
+//!   and the link idles. A stall below `NOISE_FRACTION` of the total time counts as zero.
 //! - *Part.* On a link of another rate, the bytes take another time, but the stall is the same: buffers and windows
 //!   are in packets, and timeouts in seconds, on any link. The part of a link that is used is the time of the bytes
 //!   divided by that time plus the stall.
@@ -25,10 +25,10 @@ use std::collections::BTreeMap;
 use crate::units::Rate;
 
 /// Rates, or parts of a link, within this relative distance count as equal.
-const NEARLY: f64 = 0.02;
+const EQUALITY_TOLERANCE: f64 = 0.02;
 
 /// The part of a time that counts as zero.
-const NOISE: f64 = 0.01;
+const NOISE_FRACTION: f64 = 0.01;
 
 /// One measured run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -51,21 +51,21 @@ pub struct IncastRun {
 pub enum IncastError {
     /// The list of runs is empty.
     #[error("no runs: expected at least one")]
-    Empty,
+    NoRuns,
     /// A value of a run is out of bounds.
-    #[error("run {run}: {what} out of bounds")]
-    Bounds {
+    #[error("run {run}: {field} out of bounds")]
+    OutOfBounds {
         /// Position of the run.
         run: usize,
         /// `buffer`, `connections`, `bytes`, `loss` or `goodput`.
-        what: &'static str,
+        field: &'static str,
     },
     /// The bytes of a connection differ from those of the first run.
     #[error("run {0} has other bytes for each connection than the first")]
-    Bytes(usize),
+    UnequalBytes(usize),
     /// A kind contains no run, although other runs have its buffer, and other runs its number of connections.
     #[error("no run with a buffer of {buffer} packets and {connections} connections")]
-    Missing {
+    MissingRuns {
         /// Buffer in packets.
         buffer: u32,
         /// Number of connections.
@@ -78,7 +78,7 @@ pub enum IncastError {
 pub struct Incast {
     bytes: f64,
     /// Rate of the link in bytes per second.
-    link: f64,
+    link_rate: f64,
     /// Buffers in packets, rising.
     buffers: Vec<u32>,
     connections: Vec<u32>,
@@ -98,9 +98,9 @@ impl Incast {
     /// # Errors
     /// The first [`IncastError`] found: no runs, a value out of bounds, unequal bytes, or a kind without runs.
     pub fn new(runs: &[IncastRun]) -> Result<Incast, IncastError> {
-        let bytes = runs.first().ok_or(IncastError::Empty)?.bytes;
+        let bytes = runs.first().ok_or(IncastError::NoRuns)?.bytes;
         let mut kinds: BTreeMap<(u32, u32), Vec<&IncastRun>> = BTreeMap::new();
-        for (place, run) in runs.iter().enumerate() {
+        for (position, run) in runs.iter().enumerate() {
             let bounds = [
                 ("buffer", (1..=Incast::MAX_PACKETS).contains(&run.buffer)),
                 ("connections", (1..=Incast::MAX_CONNECTIONS).contains(&run.connections)),
@@ -109,10 +109,10 @@ impl Incast {
                 ("goodput", (1e-6..=1e15).contains(&run.goodput)),
             ];
             if let Some(&(what, _)) = bounds.iter().find(|(_, fits)| !fits) {
-                return Err(IncastError::Bounds { run: place, what });
+                return Err(IncastError::OutOfBounds { run: position, field: what });
             }
             if run.bytes != bytes {
-                return Err(IncastError::Bytes(place));
+                return Err(IncastError::UnequalBytes(position));
             }
             kinds.entry((run.buffer, run.connections)).or_default().push(run);
         }
@@ -126,23 +126,24 @@ impl Incast {
         let (mut goodputs, mut losses) = (Vec::new(), Vec::new());
         for &buffer in &buffers {
             for &connections in &connections {
-                let missing = IncastError::Missing { buffer, connections };
+                let missing = IncastError::MissingRuns { buffer, connections };
                 let runs = kinds.get(&(buffer, connections)).ok_or(missing)?;
                 goodputs.push(median(runs.iter().map(|run| run.goodput).collect()));
                 losses.push(median(runs.iter().map(|run| run.loss).collect()));
             }
         }
         let columns = connections.len();
-        let all = |at: usize| bytes * f64::from(connections[at % columns]);
-        let times: Vec<f64> = goodputs.iter().enumerate().map(|(at, goodput)| all(at) / goodput).collect();
-        let first = times.iter().step_by(columns).copied().fold(f64::INFINITY, f64::min);
-        let link = link(&connections, &times, bytes, first);
+        let total_bytes = |at: usize| bytes * f64::from(connections[at % columns]);
+        let times: Vec<f64> =
+            goodputs.iter().enumerate().map(|(at, goodput)| total_bytes(at) / goodput).collect();
+        let base_time = times.iter().step_by(columns).copied().fold(f64::INFINITY, f64::min);
+        let link = estimate_link_rate(&connections, &times, bytes, base_time);
         let stall = |(at, time): (usize, &f64)| {
-            let stall = time - first - (all(at) - all(0)) / link;
-            if stall > NOISE * time { stall } else { 0.0 }
+            let stall = time - base_time - (total_bytes(at) - total_bytes(0)) / link;
+            if stall > NOISE_FRACTION * time { stall } else { 0.0 }
         };
         let stalls = times.iter().enumerate().map(stall).collect();
-        Ok(Incast { bytes, link, buffers, connections, stalls, losses })
+        Ok(Incast { bytes, link_rate: link, buffers, connections, stalls, losses })
     }
 
     /// Bytes that each connection sent.
@@ -151,8 +152,8 @@ impl Incast {
     }
 
     /// Rate of the measured link, in bytes per second of payload.
-    pub fn link(&self) -> f64 {
-        self.link
+    pub fn link_rate(&self) -> f64 {
+        self.link_rate
     }
 
     /// The measured buffers in packets, rising.
@@ -172,22 +173,23 @@ impl Incast {
     pub fn goodput(&self, buffer: u32, rate: Rate) -> Option<Goodput> {
         let above = self.buffers.iter().position(|&known| known >= buffer)?;
         let below = if self.buffers[above] == buffer { above } else { above.checked_sub(1)? };
-        let share = match f64::from(self.buffers[above] - self.buffers[below]) {
+        let above_weight = match f64::from(self.buffers[above] - self.buffers[below]) {
             0.0 => 0.0,
-            apart => f64::from(buffer - self.buffers[below]) / apart,
+            gap_packets => f64::from(buffer - self.buffers[below]) / gap_packets,
         };
-        let parts = self.fitted(&self.parts(rate));
-        let (mut all_parts, mut all_losses) = (Vec::new(), Vec::new());
+        let utilizations = self.fit_monotonic(&self.utilizations(rate));
+        let (mut all_utilizations, mut all_losses) = (Vec::new(), Vec::new());
         for connections in 1..=*self.connections.last().expect("`Incast::new` refuses an empty list of runs")
         {
-            let at = |values: &[f64]| {
-                let [low, high] = [below, above].map(|row| self.along(self.row(values, row), connections));
-                low + (high - low) * share
+            let interpolate_buffers = |values: &[f64]| {
+                let [low, high] = [below, above]
+                    .map(|row| self.interpolate_connections(self.row(values, row), connections));
+                low + (high - low) * above_weight
             };
-            all_parts.push(at(&parts));
-            all_losses.push(at(&self.losses));
+            all_utilizations.push(interpolate_buffers(&utilizations));
+            all_losses.push(interpolate_buffers(&self.losses));
         }
-        Some(Goodput { parts: all_parts, losses: all_losses })
+        Some(Goodput { utilizations: all_utilizations, losses: all_losses })
     }
 
     /// The error of the interpolation between buffers, for a link of this rate.
@@ -195,13 +197,14 @@ impl Incast {
     /// Each buffer between two others is left out and computed from the others. The result is the mean absolute
     /// difference of parts; `None` with fewer than three buffers.
     pub fn interpolation_error(&self, rate: Rate) -> Option<f64> {
-        let all = self.parts(rate);
+        let utilizations = self.utilizations(rate);
         let (mut sum, mut count) = (0.0, 0.0);
-        for out in 1..self.buffers.len().saturating_sub(1) {
-            let others = self.without(out);
-            let goodput = others.goodput(self.buffers[out], rate).expect("the buffer is between two others");
-            for (&connections, &part) in self.connections.iter().zip(self.row(&all, out)) {
-                sum += (goodput.part(connections as usize) - part).abs();
+        for excluded in 1..self.buffers.len().saturating_sub(1) {
+            let others = self.without_buffer(excluded);
+            let goodput =
+                others.goodput(self.buffers[excluded], rate).expect("the buffer is between two others");
+            for (&connections, &part) in self.connections.iter().zip(self.row(&utilizations, excluded)) {
+                sum += (goodput.utilization(connections as usize) - part).abs();
                 count += 1.0;
             }
         }
@@ -209,14 +212,14 @@ impl Incast {
     }
 
     /// The used parts of a link of this rate, from the medians.
-    fn parts(&self, rate: Rate) -> Vec<f64> {
+    fn utilizations(&self, rate: Rate) -> Vec<f64> {
         let columns = self.connections.len();
-        let part = |(at, stall): (usize, &f64)| {
+        let utilization = |(at, stall): (usize, &f64)| {
             let time = self.bytes * f64::from(self.connections[at % columns]) / rate.get();
             // Relative to the infinite time on a link of rate 0, a stall is zero.
             if *stall > 0.0 && time.is_finite() { time / (time + stall) } else { 1.0 }
         };
-        self.stalls.iter().enumerate().map(part).collect()
+        self.stalls.iter().enumerate().map(utilization).collect()
     }
 
     fn row<'a>(&self, values: &'a [f64], row: usize) -> &'a [f64] {
@@ -234,35 +237,36 @@ impl Incast {
     }
 
     /// Parts that do not rise with connections from the best number on, and do not fall with buffers.
-    fn fitted(&self, parts: &[f64]) -> Vec<f64> {
+    fn fit_monotonic(&self, utilizations: &[f64]) -> Vec<f64> {
         let (rows, columns) = (self.buffers.len(), self.connections.len());
-        let best = self.best_column(parts);
+        let best = self.best_column(utilizations);
         let mut fitted = Vec::new();
         for row in 0..rows {
             for column in 0..columns {
                 let (from, to) = if column < best { (column, column) } else { (best, columns - 1) };
-                let value = |row: usize, column: usize| parts[row * columns + column];
+                let value = |row: usize, column: usize| utilizations[row * columns + column];
                 let over = (row..rows).flat_map(|row| (from..=column).map(move |column| (row, column)));
                 let under = (0..=row).flat_map(|row| (column..=to).map(move |column| (row, column)));
-                let least = over.map(|(row, column)| value(row, column)).fold(f64::INFINITY, f64::min);
-                let most = under.map(|(row, column)| value(row, column)).fold(0.0, f64::max);
-                fitted.push((least + most) / 2.0);
+                let min_value = over.map(|(row, column)| value(row, column)).fold(f64::INFINITY, f64::min);
+                let max_value = under.map(|(row, column)| value(row, column)).fold(0.0, f64::max);
+                fitted.push((min_value + max_value) / 2.0);
             }
         }
         fitted
     }
 
     /// The value for a number of connections, interpolated between the measured numbers.
-    fn along(&self, values: &[f64], connections: u32) -> f64 {
+    fn interpolate_connections(&self, values: &[f64], connections: u32) -> f64 {
         let points = self.connections.iter().zip(values).map(|(&n, &value)| (f64::from(n), value));
-        on_curve(&points.collect::<Vec<_>>(), f64::from(connections))
+        interpolate(&points.collect::<Vec<_>>(), f64::from(connections))
     }
 
-    fn without(&self, out: usize) -> Incast {
+    fn without_buffer(&self, excluded: usize) -> Incast {
         let columns = self.connections.len();
-        let cut = |values: &[f64]| [&values[..out * columns], &values[(out + 1) * columns..]].concat();
+        let cut =
+            |values: &[f64]| [&values[..excluded * columns], &values[(excluded + 1) * columns..]].concat();
         let mut buffers = self.buffers.clone();
-        buffers.remove(out);
+        buffers.remove(excluded);
         Incast { buffers, stalls: cut(&self.stalls), losses: cut(&self.losses), ..self.clone() }
     }
 }
@@ -271,38 +275,38 @@ impl Incast {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Goodput {
     /// By number of connections, from 1.
-    parts: Vec<f64>,
+    utilizations: Vec<f64>,
     losses: Vec<f64>,
 }
 
 impl Goodput {
     /// The part of the port's rate that this number of connections gets: above 0, and at most 1.
-    pub fn part(&self, connections: usize) -> f64 {
-        Goodput::at(&self.parts, connections).unwrap_or(1.0)
+    pub fn utilization(&self, connections: usize) -> f64 {
+        Goodput::value_at(&self.utilizations, connections).unwrap_or(1.0)
     }
 
     /// The part of the packets that the port drops.
     pub fn loss(&self, connections: usize) -> f64 {
-        Goodput::at(&self.losses, connections).unwrap_or(0.0)
+        Goodput::value_at(&self.losses, connections).unwrap_or(0.0)
     }
 
     /// Whether the part is below 1 for any number of connections.
-    pub fn costs(&self) -> bool {
-        self.parts.iter().any(|&part| part < 1.0)
+    pub fn has_reduction(&self) -> bool {
+        self.utilizations.iter().any(|&part| part < 1.0)
     }
 
     /// The maximum number of connections whose part is within two hundredths of the best part.
-    pub fn best(&self) -> usize {
-        let best = self.parts.iter().copied().fold(0.0, f64::max);
+    pub fn best_connections(&self) -> usize {
+        let best = self.utilizations.iter().copied().fold(0.0, f64::max);
         1 + self
-            .parts
+            .utilizations
             .iter()
-            .rposition(|&part| part >= (1.0 - NEARLY) * best)
+            .rposition(|&part| part >= (1.0 - EQUALITY_TOLERANCE) * best)
             .expect("parts are numbers from 0 to 1 for one or more connections, so one is the greatest")
     }
 
     /// Above the maximum number of connections, the value of the maximum holds.
-    fn at(values: &[f64], connections: usize) -> Option<f64> {
+    fn value_at(values: &[f64], connections: usize) -> Option<f64> {
         values.get(connections.checked_sub(1)?.min(values.len() - 1)).copied()
     }
 }
@@ -316,23 +320,27 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 /// Rate of a link whose kinds take these `times`. `first` is the time of the fastest kind with the fewest
 /// connections.
-fn link(connections: &[u32], times: &[f64], bytes: f64, first: f64) -> f64 {
+fn estimate_link_rate(connections: &[u32], times: &[f64], bytes: f64, base_time: f64) -> f64 {
     let columns = connections.len();
     let rate = |(at, time): (usize, &f64)| {
         let more = bytes * f64::from(connections[at % columns] - connections[0]);
-        (at % columns, more / (time - first))
+        (at % columns, more / (time - base_time))
     };
-    let rates: Vec<(usize, f64)> =
-        times.iter().enumerate().filter(|(at, time)| at % columns > 0 && **time > first).map(rate).collect();
+    let rates: Vec<(usize, f64)> = times
+        .iter()
+        .enumerate()
+        .filter(|(at, time)| at % columns > 0 && **time > base_time)
+        .map(rate)
+        .collect();
     let greatest = rates.iter().map(|&(_, rate)| rate).fold(0.0, f64::max);
-    let near = rates.into_iter().filter(|&(_, rate)| rate >= greatest * (1.0 - NEARLY));
-    let surest = near.max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    let near = rates.into_iter().filter(|&(_, rate)| rate >= greatest * (1.0 - EQUALITY_TOLERANCE));
+    let most_accurate = near.max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
     // With a single number of connections, no differences exist.
-    surest.map_or(bytes * f64::from(connections[0]) / first, |(_, rate)| rate)
+    most_accurate.map_or(bytes * f64::from(connections[0]) / base_time, |(_, rate)| rate)
 }
 
 /// Interpolates linearly between points with rising x. Outside the points, the nearest value holds.
-fn on_curve(points: &[(f64, f64)], x: f64) -> f64 {
+fn interpolate(points: &[(f64, f64)], x: f64) -> f64 {
     let after = points.partition_point(|point| point.0 < x);
     match (after.checked_sub(1).and_then(|before| points.get(before)), points.get(after)) {
         (Some(&(x0, y0)), Some(&(x1, y1))) => y0 + (y1 - y0) * (x - x0) / (x1 - x0),

@@ -5,29 +5,29 @@
 
 use std::ops::Range;
 
-use super::coflow::{Coflow, FlowState, NONE, Sharing};
+use super::coflow::{Coflow, CommonRateKind, FlowState, NO_INDEX};
 use super::fabric::Fabric;
-use super::workload::{CoflowSpec, Side};
-use crate::allocation::{Allocation, Common, FlowRate};
+use super::workload::{CoflowSpec, PortSide};
+use crate::allocation::{Allocation, CommonRate, FlowRate};
 use crate::model::Slot;
 
 /// Why a slot is expected to hold a coflow.
-const VACANT: &str = "slots come from events and from the active coflows, so this one holds a coflow";
+const SLOT_IN_USE: &str = "slots come from events and from the active coflows, so this one holds a coflow";
 
 /// A completed flow, and the time of its completion.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Ended {
+pub struct CompletedFlow {
     /// Slot of the coflow.
     pub slot: Slot,
     /// Number of the flow, in the order of [`Coflow`].
     pub flow: u32,
     /// Time in seconds.
-    pub at: f64,
+    pub completed_at: f64,
 }
 
 /// A flow with its own rate, which adds to the common rate of its coflow.
 #[derive(Debug, Clone, Copy)]
-struct Own {
+struct OwnRate {
     slot: Slot,
     flow: u32,
     rate: f64,
@@ -37,18 +37,18 @@ struct Own {
 /// The fabric and the coflows of one leaf of a policy tree, which replace those of the network while the leaf
 /// decides.
 #[derive(Debug)]
-pub(crate) struct Scope {
+pub(crate) struct LeafScope {
     pub(crate) fabric: Fabric,
     /// Active coflows of the leaf, in order of release.
-    pub(crate) active: Vec<Slot>,
+    pub(crate) active_coflows: Vec<Slot>,
     /// Flows of the leaf whose own rate the last schedule set or changed.
-    pub(crate) changed: Vec<(Slot, u32)>,
+    pub(crate) changed_flows: Vec<(Slot, u32)>,
 }
 
-impl Scope {
+impl LeafScope {
     /// Creates a scope without coflows.
-    pub(crate) fn new(fabric: Fabric) -> Scope {
-        Scope { fabric, active: Vec::new(), changed: Vec::new() }
+    pub(crate) fn new(fabric: Fabric) -> LeafScope {
+        LeafScope { fabric, active_coflows: Vec::new(), changed_flows: Vec::new() }
     }
 }
 
@@ -56,57 +56,57 @@ impl Scope {
 #[derive(Debug)]
 pub struct Network {
     fabric: Fabric,
-    sharing: Sharing,
+    common_rate_kind: CommonRateKind,
     slots: Vec<Option<Coflow>>,
-    vacant: Vec<Slot>,
-    active: Vec<Slot>,
-    released: u64,
+    vacant_slots: Vec<Slot>,
+    active_coflows: Vec<Slot>,
+    released_count: u64,
     /// Flows with own rates. Entries without a coflow are vacant.
-    own: Vec<Own>,
+    own_rates: Vec<OwnRate>,
     /// By entry: time of the flow's completion; infinite for vacant entries.
-    own_ends: Vec<f64>,
-    own_vacant: Vec<u32>,
+    own_completions: Vec<f64>,
+    vacant_own_rates: Vec<u32>,
     /// By entry: position in the applied schedule.
-    places: Vec<u32>,
+    schedule_positions: Vec<u32>,
     /// Time of the next completion of these flows. May be too early if a flow was removed.
-    own_next: f64,
+    next_own_completion: f64,
     /// By slot: number of flows with own rates.
-    own_count: Vec<u32>,
+    own_rate_counts: Vec<u32>,
     /// Own rates in the order of the applied schedule. Entries without a coflow no longer apply.
-    rated: Vec<FlowRate>,
+    applied_flow_rates: Vec<FlowRate>,
     /// Entries in the order of the applied schedule, and of the previous one.
-    order: Vec<u32>,
-    order_before: Vec<u32>,
+    schedule_order: Vec<u32>,
+    previous_order: Vec<u32>,
     /// Ranges of the previous schedule that the comparison with the new schedule skipped.
-    passed_over: Vec<Range<usize>>,
+    skipped_ranges: Vec<Range<usize>>,
     /// Flows whose own rate the last schedule set or changed.
-    changed: Vec<(Slot, u32)>,
+    changed_flows: Vec<(Slot, u32)>,
     /// Whether the last schedule changed the common rate of a coflow that contains flows with own rates.
-    common_under_own: bool,
+    common_changed_under_own: bool,
 }
 
 impl Network {
-    /// Creates an idle network. `sharing` is [`Sharing::Remaining`] if any coflow uses it.
-    pub(crate) fn new(fabric: Fabric, sharing: Sharing) -> Network {
+    /// Creates an idle network. `sharing` is [`Sharing::ProportionalRates`] if any coflow uses it.
+    pub(crate) fn new(fabric: Fabric, sharing: CommonRateKind) -> Network {
         Network {
             fabric,
-            sharing,
+            common_rate_kind: sharing,
             slots: Vec::new(),
-            vacant: Vec::new(),
-            active: Vec::new(),
-            released: 0,
-            own: Vec::new(),
-            own_ends: Vec::new(),
-            own_vacant: Vec::new(),
-            places: Vec::new(),
-            own_next: f64::INFINITY,
-            own_count: Vec::new(),
-            rated: Vec::new(),
-            order: Vec::new(),
-            order_before: Vec::new(),
-            passed_over: Vec::new(),
-            changed: Vec::new(),
-            common_under_own: false,
+            vacant_slots: Vec::new(),
+            active_coflows: Vec::new(),
+            released_count: 0,
+            own_rates: Vec::new(),
+            own_completions: Vec::new(),
+            vacant_own_rates: Vec::new(),
+            schedule_positions: Vec::new(),
+            next_own_completion: f64::INFINITY,
+            own_rate_counts: Vec::new(),
+            applied_flow_rates: Vec::new(),
+            schedule_order: Vec::new(),
+            previous_order: Vec::new(),
+            skipped_ranges: Vec::new(),
+            changed_flows: Vec::new(),
+            common_changed_under_own: false,
         }
     }
 
@@ -116,16 +116,16 @@ impl Network {
     }
 
     /// The active coflows, in order of release.
-    pub fn active(&self) -> &[Slot] {
-        &self.active
+    pub fn active_coflows(&self) -> &[Slot] {
+        &self.active_coflows
     }
 
     /// The coflow in a slot.
     ///
     /// # Panics
-    /// If the slot is vacant. This is a bug in the caller: slots come from [`Network::active`] and from events.
+    /// If the slot is vacant. This is a bug in the caller: slots come from [`Network::active_coflows`] and from events.
     pub fn coflow(&self, slot: Slot) -> &Coflow {
-        self.slots[slot as usize].as_ref().expect(VACANT)
+        self.slots[slot as usize].as_ref().expect(SLOT_IN_USE)
     }
 
     /// The coflow in a slot; `None` if the slot is vacant.
@@ -134,7 +134,7 @@ impl Network {
     }
 
     fn coflow_mut(&mut self, slot: Slot) -> &mut Coflow {
-        self.slots[slot as usize].as_mut().expect(VACANT)
+        self.slots[slot as usize].as_mut().expect(SLOT_IN_USE)
     }
 
     /// Number of slots: one more than the highest slot that was ever in use.
@@ -143,13 +143,13 @@ impl Network {
     }
 
     /// Bytes that a flow has sent by `now`.
-    pub fn attained(&self, slot: Slot, flow: u32, now: f64) -> f64 {
+    pub fn bytes_sent(&self, slot: Slot, flow: u32, now: f64) -> f64 {
         let coflow = self.coflow(slot);
-        let common = coflow.attained(flow, now);
-        match (coflow.flows[flow as usize].own, coflow.state(flow)) {
-            (NONE, _) | (_, FlowState::Done | FlowState::Waiting) => common,
+        let common = coflow.bytes_sent(flow, now);
+        match (coflow.flows[flow as usize].own_rate_index, coflow.flow_state(flow)) {
+            (NO_INDEX, _) | (_, FlowState::Completed | FlowState::Waiting) => common,
             (own, FlowState::Live) => {
-                let own = &self.own[own as usize];
+                let own = &self.own_rates[own as usize];
                 common + own.rate * (now - own.since)
             }
         }
@@ -162,165 +162,183 @@ impl Network {
         if f.state != FlowState::Live {
             return 0.0;
         }
-        let own = if f.own == NONE { 0.0 } else { self.own[f.own as usize].rate };
-        own + match coflow.sharing {
-            Sharing::Equal => coflow.slope(),
-            Sharing::Remaining => -coflow.slope() * f.base,
+        let own =
+            if f.own_rate_index == NO_INDEX { 0.0 } else { self.own_rates[f.own_rate_index as usize].rate };
+        own + match coflow.common_rate_kind {
+            CommonRateKind::EqualRates => coflow.level_rate(),
+            CommonRateKind::ProportionalRates => -coflow.level_rate() * f.base,
         }
     }
 
     // Changes of the network.
 
     /// Exchanges fabric, active coflows and changed flows with those of the scope. O(1).
-    pub(crate) fn exchange(&mut self, scope: &mut Scope) {
+    pub(crate) fn swap_scope(&mut self, scope: &mut LeafScope) {
         std::mem::swap(&mut self.fabric, &mut scope.fabric);
-        std::mem::swap(&mut self.active, &mut scope.active);
-        std::mem::swap(&mut self.changed, &mut scope.changed);
+        std::mem::swap(&mut self.active_coflows, &mut scope.active_coflows);
+        std::mem::swap(&mut self.changed_flows, &mut scope.changed_flows);
     }
 
-    pub(crate) fn insert(&mut self, spec: &CoflowSpec, index: usize, now: f64, sharing: Sharing) -> Slot {
+    pub(crate) fn insert_coflow(
+        &mut self,
+        spec: &CoflowSpec,
+        index: usize,
+        now: f64,
+        sharing: CommonRateKind,
+    ) -> Slot {
         let ports = self.fabric.ports();
-        let coflow = Coflow::new(spec, index, self.released, now, ports, sharing);
-        self.released += 1;
-        let slot = match self.vacant.pop() {
+        let coflow = Coflow::new(spec, index, self.released_count, now, ports, sharing);
+        self.released_count += 1;
+        let slot = match self.vacant_slots.pop() {
             Some(slot) => {
                 self.slots[slot as usize] = Some(coflow);
                 slot
             }
             None => {
                 self.slots.push(Some(coflow));
-                self.own_count.push(0);
+                self.own_rate_counts.push(0);
                 self.slots.len() as Slot - 1
             }
         };
-        self.active.push(slot);
+        self.active_coflows.push(slot);
         slot
     }
 
-    pub(crate) fn remove(&mut self, slot: Slot) {
+    pub(crate) fn remove_coflow(&mut self, slot: Slot) {
         self.slots[slot as usize] = None;
-        self.vacant.push(slot);
-        self.active.retain(|&s| s != slot);
-        debug_assert_eq!(self.own_count[slot as usize], 0, "its flows are done");
+        self.vacant_slots.push(slot);
+        self.active_coflows.retain(|&s| s != slot);
+        debug_assert_eq!(self.own_rate_counts[slot as usize], 0, "its flows are done");
     }
 
-    pub(crate) fn release(&mut self, slot: Slot, flow: u32, now: f64) {
-        self.coflow_mut(slot).release(flow, now);
+    pub(crate) fn set_flow_live(&mut self, slot: Slot, flow: u32, now: f64) {
+        self.coflow_mut(slot).set_flow_live(flow, now);
     }
 
-    pub(crate) fn hold(&mut self, slot: Slot, flow: u32, now: f64) {
-        self.fold_own(slot, flow, now);
-        self.drop_own(slot, flow);
-        self.coflow_mut(slot).hold(flow, now);
+    pub(crate) fn set_flow_waiting(&mut self, slot: Slot, flow: u32, now: f64) {
+        self.account_own_rate(slot, flow, now);
+        self.drop_own_rate(slot, flow);
+        self.coflow_mut(slot).set_flow_waiting(flow, now);
     }
 
     /// Corrects live flows that should have completed by `now`: each has `left` bytes to send.
     ///
     /// Returns all live flows of the affected coflows. These flows lose their rates until the next schedule.
-    pub(crate) fn overdue(&mut self, left: f64, now: f64) -> Vec<(Slot, u32)> {
-        let mut by_own = Vec::new();
-        if self.own_next <= now {
-            let ended = self.own.iter().zip(&self.own_ends).filter(|(_, end)| **end <= now);
-            by_own.extend(ended.map(|(own, _)| own.slot));
+    pub(crate) fn correct_overdue_flows(&mut self, remaining_bytes: f64, now: f64) -> Vec<(Slot, u32)> {
+        let mut overdue_by_own_rate = Vec::new();
+        if self.next_own_completion <= now {
+            let ended = self.own_rates.iter().zip(&self.own_completions).filter(|(_, end)| **end <= now);
+            overdue_by_own_rate.extend(ended.map(|(own, _)| own.slot));
         }
-        let mut late = Vec::new();
-        for i in 0..self.active.len() {
-            let slot = self.active[i];
-            if self.coflow_mut(slot).next_end() > now && !by_own.contains(&slot) {
+        let mut corrected = Vec::new();
+        for i in 0..self.active_coflows.len() {
+            let slot = self.active_coflows[i];
+            if self.coflow_mut(slot).next_completion() > now && !overdue_by_own_rate.contains(&slot) {
                 continue;
             }
             let live: Vec<u32> = self.coflow(slot).live_flows().collect();
             // Read the progress before the level restarts: the remaining bytes of the other flows depend on the
             // level.
-            let sent: Vec<f64> = live.iter().map(|&flow| self.attained(slot, flow, now)).collect();
+            let sent: Vec<f64> = live.iter().map(|&flow| self.bytes_sent(slot, flow, now)).collect();
             for &flow in &live {
-                self.hold(slot, flow, now);
+                self.set_flow_waiting(slot, flow, now);
             }
             for (&flow, sent) in live.iter().zip(sent) {
                 let size = self.coflow(slot).flows[flow as usize].size;
-                let over = sent >= size * (1.0 - 1e-12);
-                self.set_sent(slot, flow, if over { (size - left).max(0.0) } else { sent });
-                self.release(slot, flow, now);
-                late.push((slot, flow));
+                let is_complete = sent >= size * (1.0 - 1e-12);
+                self.set_bytes_sent(
+                    slot,
+                    flow,
+                    if is_complete { (size - remaining_bytes).max(0.0) } else { sent },
+                );
+                self.set_flow_live(slot, flow, now);
+                corrected.push((slot, flow));
             }
         }
-        late
+        corrected
     }
 
     /// Sets the bytes that a waiting flow has sent.
-    pub(crate) fn set_sent(&mut self, slot: Slot, flow: u32, bytes: f64) {
-        self.coflow_mut(slot).set_sent(flow, bytes);
+    pub(crate) fn set_bytes_sent(&mut self, slot: Slot, flow: u32, bytes: f64) {
+        self.coflow_mut(slot).set_bytes_sent(flow, bytes);
     }
 
     /// Sets the size of a waiting flow in bytes.
-    pub(crate) fn resize(&mut self, slot: Slot, flow: u32, bytes: f64) {
-        self.coflow_mut(slot).resize(flow, bytes);
+    pub(crate) fn set_size(&mut self, slot: Slot, flow: u32, bytes: f64) {
+        self.coflow_mut(slot).set_size(flow, bytes);
     }
 
     /// Replaces the flows of a coflow without live flows by those of `spec`.
     ///
     /// A flow at the same position of both specifications keeps its progress if its ends are the same. O(flows log
     /// flows).
-    pub(crate) fn respecify(&mut self, slot: Slot, spec: &CoflowSpec, now: f64) {
+    pub(crate) fn replace_flows(&mut self, slot: Slot, spec: &CoflowSpec, now: f64) {
         let ports = self.fabric.ports();
         let before = self.coflow_mut(slot);
-        let mut after = Coflow::new(spec, before.index, before.seq, before.arrival, ports, before.sharing);
-        after.inherit(before, now);
+        let mut after = Coflow::new(
+            spec,
+            before.workload_index,
+            before.seq,
+            before.released_at,
+            ports,
+            before.common_rate_kind,
+        );
+        after.copy_progress(before, now);
         *before = after;
     }
 
-    pub(crate) fn finish(&mut self, slot: Slot, flow: u32) {
-        self.drop_own(slot, flow);
-        self.coflow_mut(slot).finish(flow);
+    pub(crate) fn complete_flow(&mut self, slot: Slot, flow: u32) {
+        self.drop_own_rate(slot, flow);
+        self.coflow_mut(slot).complete_flow(flow);
     }
 
-    pub(crate) fn scale_port(&mut self, port: u32, side: Side, factor: f64) {
-        self.fabric.scale(port, side, factor);
+    pub(crate) fn scale_port(&mut self, port: u32, side: PortSide, factor: f64) {
+        self.fabric.scale_port(port, side, factor);
     }
 
-    pub(crate) fn report(&mut self, slot: Slot, sent: f64, rate: f64, now: f64) {
-        self.coflow_mut(slot).report(sent, rate, now);
+    pub(crate) fn record_report(&mut self, slot: Slot, bytes_sent: f64, rate: f64, now: f64) {
+        self.coflow_mut(slot).set_last_report(bytes_sent, rate, now);
     }
 
     /// Adds the bytes that a flow sent at its own rate to its base.
-    fn fold_own(&mut self, slot: Slot, flow: u32, now: f64) {
-        let own = self.coflow(slot).flows[flow as usize].own;
-        if own == NONE || self.own[own as usize].since == now {
+    fn account_own_rate(&mut self, slot: Slot, flow: u32, now: f64) {
+        let own = self.coflow(slot).flows[flow as usize].own_rate_index;
+        if own == NO_INDEX || self.own_rates[own as usize].since == now {
             return;
         }
-        let entry = &mut self.own[own as usize];
+        let entry = &mut self.own_rates[own as usize];
         let bytes = entry.rate * (now - entry.since);
         entry.since = now;
-        self.coflow_mut(slot).fold(flow, bytes, now);
+        self.coflow_mut(slot).add_own_bytes(flow, bytes, now);
     }
 
-    fn drop_own(&mut self, slot: Slot, flow: u32) {
-        let own = self.coflow(slot).flows[flow as usize].own;
-        if own == NONE {
+    fn drop_own_rate(&mut self, slot: Slot, flow: u32) {
+        let own = self.coflow(slot).flows[flow as usize].own_rate_index;
+        if own == NO_INDEX {
             return;
         }
-        self.coflow_mut(slot).flows[flow as usize].own = NONE;
-        self.own[own as usize].slot = NONE;
-        self.rated[self.places[own as usize] as usize].slot = NONE;
-        self.own_ends[own as usize] = f64::INFINITY;
-        self.own_vacant.push(own);
-        self.own_count[slot as usize] -= 1;
+        self.coflow_mut(slot).flows[flow as usize].own_rate_index = NO_INDEX;
+        self.own_rates[own as usize].slot = NO_INDEX;
+        self.applied_flow_rates[self.schedule_positions[own as usize] as usize].slot = NO_INDEX;
+        self.own_completions[own as usize] = f64::INFINITY;
+        self.vacant_own_rates.push(own);
+        self.own_rate_counts[slot as usize] -= 1;
     }
 
     // Application of schedules.
 
     /// Brings the progress that policies read up to `now`. O(flows with own rates) if sizes are known.
-    pub(crate) fn begin(&mut self, now: f64) {
-        if self.sharing == Sharing::Equal {
+    pub(crate) fn update_progress(&mut self, now: f64) {
+        if self.common_rate_kind == CommonRateKind::EqualRates {
             return;
         }
-        let Network { order, own, slots, .. } = self;
+        let Network { schedule_order: order, own_rates: own, slots, .. } = self;
         // Entries of one coflow are adjacent, so the level is computed once for each coflow.
-        let (mut last, mut per_level) = (NONE, 0.0);
+        let (mut last, mut per_level) = (NO_INDEX, 0.0);
         for &entry in &*order {
             let own = &mut own[entry as usize];
             let Some(Some(coflow)) = slots.get_mut(own.slot as usize) else { continue };
-            if coflow.sharing == Sharing::Equal {
+            if coflow.common_rate_kind == CommonRateKind::EqualRates {
                 continue;
             }
             if own.slot != last {
@@ -328,7 +346,7 @@ impl Network {
             }
             let bytes = own.rate * (now - own.since);
             own.since = now;
-            coflow.shrink(own.flow, bytes * per_level);
+            coflow.reduce_base(own.flow, bytes * per_level);
         }
     }
 
@@ -337,82 +355,87 @@ impl Network {
     /// # Panics
     /// If the schedule sets rates by remaining bytes for a coflow without known sizes, or equal rates for a coflow
     /// with known sizes.
-    pub(crate) fn apply(&mut self, allocation: &Allocation, now: f64) {
-        self.changed.clear();
-        self.common_under_own = false;
-        self.apply_common(allocation, now);
-        self.apply_own(allocation, now);
-        if self.sharing == Sharing::Remaining || self.common_under_own {
-            self.predict_ends(now);
+    pub(crate) fn apply_rates(&mut self, allocation: &Allocation, now: f64) {
+        self.changed_flows.clear();
+        self.common_changed_under_own = false;
+        self.apply_common_rates(allocation, now);
+        self.apply_own_rates(allocation, now);
+        if self.common_rate_kind == CommonRateKind::ProportionalRates || self.common_changed_under_own {
+            self.predict_completions(now);
         } else {
-            for i in 0..self.changed.len() {
-                let (slot, flow) = self.changed[i];
-                self.predict_end(self.coflow(slot).flows[flow as usize].own, now);
+            for i in 0..self.changed_flows.len() {
+                let (slot, flow) = self.changed_flows[i];
+                self.predict_completion(self.coflow(slot).flows[flow as usize].own_rate_index, now);
             }
         }
-        self.find_own_next();
+        self.find_next_own_completion();
     }
 
     /// Finds the next completion. O(flows with own rates), in four independent lanes, so that comparisons do not wait
     /// for each other.
-    fn find_own_next(&mut self) {
+    fn find_next_own_completion(&mut self) {
         let mut next = [f64::INFINITY; 4];
-        let fours = self.own_ends.chunks_exact(4);
+        let fours = self.own_completions.chunks_exact(4);
         let rest = fours.remainder().iter().copied().fold(f64::INFINITY, f64::min);
         for four in fours {
             for lane in 0..4 {
                 next[lane] = if four[lane] < next[lane] { four[lane] } else { next[lane] };
             }
         }
-        self.own_next = next.into_iter().fold(rest, f64::min);
+        self.next_own_completion = next.into_iter().fold(rest, f64::min);
     }
 
-    /// Predicts the completion of each flow with an own rate. Bases of coflows under [`Sharing::Remaining`] are
+    /// Predicts the completion of each flow with an own rate. Bases of coflows under [`Sharing::ProportionalRates`] are
     /// current at `now`.
-    fn predict_ends(&mut self, now: f64) {
-        let Network { order, own, own_ends, slots, .. } = self;
-        let (mut last, mut level, mut slope) = (NONE, 0.0, 0.0);
+    fn predict_completions(&mut self, now: f64) {
+        let Network { schedule_order: order, own_rates: own, own_completions: own_ends, slots, .. } = self;
+        let (mut last, mut level, mut slope) = (NO_INDEX, 0.0, 0.0);
         for &entry in &*order {
-            let Own { slot, flow, rate, since, .. } = own[entry as usize];
-            let coflow = slots[slot as usize].as_ref().expect(VACANT);
+            let OwnRate { slot, flow, rate, since, .. } = own[entry as usize];
+            let coflow = slots[slot as usize].as_ref().expect(SLOT_IN_USE);
             if slot != last {
-                (last, level, slope) = (slot, coflow.level(now), coflow.slope());
+                (last, level, slope) = (slot, coflow.level(now), coflow.level_rate());
             }
             let f = &coflow.flows[flow as usize];
-            let (left, rate) = match coflow.sharing {
-                Sharing::Equal => (f.size - (f.base + level + rate * (now - since)), rate + slope),
-                Sharing::Remaining => (f.base * level, rate - slope * f.base),
+            let (left, rate) = match coflow.common_rate_kind {
+                CommonRateKind::EqualRates => {
+                    (f.size - (f.base + level + rate * (now - since)), rate + slope)
+                }
+                CommonRateKind::ProportionalRates => (f.base * level, rate - slope * f.base),
             };
             own_ends[entry as usize] = now + left.max(0.0) / rate;
         }
     }
 
-    fn predict_end(&mut self, entry: u32, now: f64) {
-        let own = self.own[entry as usize];
+    fn predict_completion(&mut self, entry: u32, now: f64) {
+        let own = self.own_rates[entry as usize];
         let size = self.coflow(own.slot).flows[own.flow as usize].size;
-        let left = size - self.attained(own.slot, own.flow, now);
+        let left = size - self.bytes_sent(own.slot, own.flow, now);
         let rate = self.rate(own.slot, own.flow);
-        self.own_ends[entry as usize] = now + left.max(0.0) / rate;
+        self.own_completions[entry as usize] = now + left.max(0.0) / rate;
     }
 
-    fn apply_common(&mut self, allocation: &Allocation, now: f64) {
-        for i in 0..self.active.len() {
-            let slot = self.active[i];
+    fn apply_common_rates(&mut self, allocation: &Allocation, now: f64) {
+        for i in 0..self.active_coflows.len() {
+            let slot = self.active_coflows[i];
             let common = allocation.common(slot);
             let coflow = self.coflow_mut(slot);
-            let slope = match (common, coflow.sharing) {
-                (Common::None, _) => 0.0,
-                (Common::Each(rate), Sharing::Equal) => rate,
-                (Common::Together(seconds), Sharing::Remaining) => -coflow.level(now) / seconds,
-                (Common::Together(_), Sharing::Equal) | (Common::Each(_), Sharing::Remaining) => {
+            let slope = match (common, coflow.common_rate_kind) {
+                (CommonRate::None, _) => 0.0,
+                (CommonRate::Equal(rate), CommonRateKind::EqualRates) => rate,
+                (CommonRate::CompleteTogether(seconds), CommonRateKind::ProportionalRates) => {
+                    -coflow.level(now) / seconds
+                }
+                (CommonRate::CompleteTogether(_), CommonRateKind::EqualRates)
+                | (CommonRate::Equal(_), CommonRateKind::ProportionalRates) => {
                     unreachable!(
                         "a policy that knows sizes sets `Common::Together`, one that does not sets `Common::Each`"
                     )
                 }
             };
-            if slope != coflow.slope() || slope < 0.0 {
-                coflow.set_slope(slope, now);
-                self.common_under_own |= self.own_count[slot as usize] > 0;
+            if slope != coflow.level_rate() || slope < 0.0 {
+                coflow.set_level_rate(slope, now);
+                self.common_changed_under_own |= self.own_rate_counts[slot as usize] > 0;
             }
         }
     }
@@ -421,185 +444,192 @@ impl Network {
     ///
     /// Most flows keep their rates and their order from one schedule to the next. A comparison of the two schedules
     /// finds such flows without access to the flows.
-    fn apply_own(&mut self, allocation: &Allocation, now: f64) {
-        std::mem::swap(&mut self.order, &mut self.order_before);
-        let (kept, flows) = (allocation.kept(), allocation.flows());
-        self.order.clear();
-        self.order.extend_from_slice(&self.order_before[..kept]);
+    fn apply_own_rates(&mut self, allocation: &Allocation, now: f64) {
+        std::mem::swap(&mut self.schedule_order, &mut self.previous_order);
+        let (kept, flows) = (allocation.kept_flow_count(), allocation.flow_rates());
+        self.schedule_order.clear();
+        self.schedule_order.extend_from_slice(&self.previous_order[..kept]);
         // `next` is the position of the previous schedule to compare next, and `seen` the number of positions
         // reached. Positions that were skipped and never matched are checked at the end.
         let (mut next, mut seen) = (kept, kept);
-        self.passed_over.clear();
+        self.skipped_ranges.clear();
         for &FlowRate { slot, flow, rate } in &flows[kept..] {
-            let place = self.order.len() as u32;
-            let same = self.rated.get(next).filter(|before| before.slot == slot && before.flow == flow);
+            let place = self.schedule_order.len() as u32;
+            let same =
+                self.applied_flow_rates.get(next).filter(|before| before.slot == slot && before.flow == flow);
             let (entry, before) = match same {
-                Some(before) => (self.order_before[next], before.rate),
-                None => match self.coflow(slot).flows[flow as usize].own {
-                    NONE => {
-                        let entry = self.new_own(Own { slot, flow, rate, since: now });
-                        self.places[entry as usize] = place;
-                        self.order.push(entry);
+                Some(before) => (self.previous_order[next], before.rate),
+                None => match self.coflow(slot).flows[flow as usize].own_rate_index {
+                    NO_INDEX => {
+                        let entry = self.add_own_rate(OwnRate { slot, flow, rate, since: now });
+                        self.schedule_positions[entry as usize] = place;
+                        self.schedule_order.push(entry);
                         continue;
                     }
                     entry => {
-                        next = self.places[entry as usize] as usize;
-                        (entry, self.own[entry as usize].rate)
+                        next = self.schedule_positions[entry as usize] as usize;
+                        (entry, self.own_rates[entry as usize].rate)
                     }
                 },
             };
             if next > seen {
-                self.passed_over.push(seen..next);
+                self.skipped_ranges.push(seen..next);
             }
             if next != place as usize {
-                self.places[entry as usize] = place;
+                self.schedule_positions[entry as usize] = place;
             }
             next += 1;
             seen = seen.max(next);
             if before != rate {
-                self.fold_own(slot, flow, now);
-                self.own[entry as usize].rate = rate;
-                self.changed.push((slot, flow));
+                self.account_own_rate(slot, flow, now);
+                self.own_rates[entry as usize].rate = rate;
+                self.changed_flows.push((slot, flow));
             }
-            self.order.push(entry);
+            self.schedule_order.push(entry);
         }
-        self.passed_over.push(seen..self.order_before.len());
-        for i in 0..self.passed_over.len() {
-            for before in self.passed_over[i].clone() {
-                let FlowRate { slot, flow, .. } = self.rated[before];
-                let entry = self.order_before[before];
-                if slot != NONE && self.order.get(self.places[entry as usize] as usize) != Some(&entry) {
-                    self.fold_own(slot, flow, now);
-                    self.drop_own(slot, flow);
+        self.skipped_ranges.push(seen..self.previous_order.len());
+        for i in 0..self.skipped_ranges.len() {
+            for before in self.skipped_ranges[i].clone() {
+                let FlowRate { slot, flow, .. } = self.applied_flow_rates[before];
+                let entry = self.previous_order[before];
+                if slot != NO_INDEX
+                    && self.schedule_order.get(self.schedule_positions[entry as usize] as usize)
+                        != Some(&entry)
+                {
+                    self.account_own_rate(slot, flow, now);
+                    self.drop_own_rate(slot, flow);
                 }
             }
         }
-        self.rated.truncate(kept);
-        self.rated.extend_from_slice(&flows[kept..]);
+        self.applied_flow_rates.truncate(kept);
+        self.applied_flow_rates.extend_from_slice(&flows[kept..]);
     }
 
-    fn new_own(&mut self, own: Own) -> u32 {
-        let Own { slot, flow, .. } = own;
+    fn add_own_rate(&mut self, own: OwnRate) -> u32 {
+        let OwnRate { slot, flow, .. } = own;
         // From now on, the level alone no longer moves the flow.
         let coflow = self.coflow_mut(slot);
-        if coflow.sharing == Sharing::Equal {
-            coflow.touch_first(flow);
+        if coflow.common_rate_kind == CommonRateKind::EqualRates {
+            coflow.ensure_base_changed(flow);
         }
-        let entry = match self.own_vacant.pop() {
+        let entry = match self.vacant_own_rates.pop() {
             Some(entry) => {
-                self.own[entry as usize] = own;
+                self.own_rates[entry as usize] = own;
                 entry
             }
             None => {
-                self.own.push(own);
-                self.own_ends.push(f64::INFINITY);
-                self.places.push(NONE);
-                self.own.len() as u32 - 1
+                self.own_rates.push(own);
+                self.own_completions.push(f64::INFINITY);
+                self.schedule_positions.push(NO_INDEX);
+                self.own_rates.len() as u32 - 1
             }
         };
-        self.own_count[slot as usize] += 1;
-        self.coflow_mut(slot).flows[flow as usize].own = entry;
-        self.changed.push((slot, flow));
+        self.own_rate_counts[slot as usize] += 1;
+        self.coflow_mut(slot).flows[flow as usize].own_rate_index = entry;
+        self.changed_flows.push((slot, flow));
         entry
     }
 
     /// Time of the next completion at the applied rates; infinite if no flow completes.
-    pub(crate) fn next_end(&mut self) -> f64 {
+    pub(crate) fn next_completion(&mut self) -> f64 {
         let mut next = f64::INFINITY;
-        for i in 0..self.active.len() {
-            let slot = self.active[i];
-            next = next.min(self.coflow_mut(slot).next_end());
+        for i in 0..self.active_coflows.len() {
+            let slot = self.active_coflows[i];
+            next = next.min(self.coflow_mut(slot).next_completion());
         }
-        next.min(self.own_next)
+        next.min(self.next_own_completion)
     }
 
     /// Completes the flows that the applied rates complete by `limit`, and appends them to `ended` in order of time.
-    pub(crate) fn run_out(&mut self, limit: f64, ended: &mut Vec<Ended>) {
-        let first = ended.len();
-        if self.own_next <= limit {
+    pub(crate) fn complete_flows_until(&mut self, until: f64, completed: &mut Vec<CompletedFlow>) {
+        let first = completed.len();
+        if self.next_own_completion <= until {
             // Few flows complete at once, so one test covers eight flows.
-            for from in (0..self.own.len()).step_by(8) {
-                let to = self.own.len().min(from + 8);
-                if !self.own_ends[from..to].iter().fold(false, |any, &end| any | (end <= limit)) {
+            for from in (0..self.own_rates.len()).step_by(8) {
+                let to = self.own_rates.len().min(from + 8);
+                if !self.own_completions[from..to].iter().fold(false, |any, &end| any | (end <= until)) {
                     continue;
                 }
                 for i in from..to {
-                    let end = self.own_ends[i];
-                    if end <= limit {
-                        let Own { slot, flow, .. } = self.own[i];
-                        self.finish(slot, flow);
-                        ended.push(Ended { slot, flow, at: end });
+                    let end = self.own_completions[i];
+                    if end <= until {
+                        let OwnRate { slot, flow, .. } = self.own_rates[i];
+                        self.complete_flow(slot, flow);
+                        completed.push(CompletedFlow { slot, flow, completed_at: end });
                     }
                 }
             }
-            self.find_own_next();
+            self.find_next_own_completion();
         }
-        for i in 0..self.active.len() {
-            let slot = self.active[i];
-            let common = ended.len();
-            self.coflow_mut(slot).run_out(limit, |flow, at| ended.push(Ended { slot, flow, at }));
-            for done in &ended[common..] {
+        for i in 0..self.active_coflows.len() {
+            let slot = self.active_coflows[i];
+            let common = completed.len();
+            self.coflow_mut(slot).complete_flows_until(until, |flow, at| {
+                completed.push(CompletedFlow { slot, flow, completed_at: at })
+            });
+            for done in &completed[common..] {
                 // By rounding, the level may complete a flow just before its own rate does.
-                self.drop_own(slot, done.flow);
+                self.drop_own_rate(slot, done.flow);
             }
         }
-        ended[first..].sort_by(|a, b| a.at.total_cmp(&b.at));
+        completed[first..].sort_by(|a, b| a.completed_at.total_cmp(&b.completed_at));
     }
 
     // Queries of policies; see `view`.
 
     /// Flows whose own rate the last schedule set or changed.
-    pub(crate) fn changed(&self) -> &[(Slot, u32)] {
-        &self.changed
+    pub(crate) fn changed_flows(&self) -> &[(Slot, u32)] {
+        &self.changed_flows
     }
 
     /// The maximum number of bytes that a flow has sent by `now`. O(flows with own rates) if the coflow contains
     /// some.
-    pub(super) fn furthest(&mut self, slot: Slot, now: f64) -> f64 {
-        let own = self
-            .fold_entries(slot, 0.0, |furthest, own| f64::max(furthest, self.attained(slot, own.flow, now)));
+    pub(super) fn max_bytes_sent(&mut self, slot: Slot, now: f64) -> f64 {
+        let own = self.fold_own_rates(slot, 0.0, |furthest, own| {
+            f64::max(furthest, self.bytes_sent(slot, own.flow, now))
+        });
         let coflow = self.coflow_mut(slot);
         let level = coflow.level(now);
-        let live = coflow.highest().map_or(0.0, |base| base + level);
-        live.max(own).max(coflow.longest_done()).max(coflow.longest_held())
+        let live = coflow.max_base().map_or(0.0, |base| base + level);
+        live.max(own).max(coflow.longest_completed_bytes()).max(coflow.max_waiting_bytes_sent())
     }
 
     /// The bytes that all flows have sent by `now`. O(flows with own rates) if the coflow contains some.
-    pub(super) fn total(&self, slot: Slot, now: f64) -> f64 {
-        let own = self.fold_entries(slot, 0.0, |sent, own| sent + own.rate * (now - own.since));
-        self.coflow(slot).total(now) + own
+    pub(super) fn total_bytes_sent(&self, slot: Slot, now: f64) -> f64 {
+        let own = self.fold_own_rates(slot, 0.0, |sent, own| sent + own.rate * (now - own.since));
+        self.coflow(slot).total_bytes_sent(now) + own
     }
 
-    fn fold_entries(&self, slot: Slot, start: f64, fold: impl FnMut(f64, &Own) -> f64) -> f64 {
-        if self.own_count[slot as usize] == 0 {
+    fn fold_own_rates(&self, slot: Slot, start: f64, fold: impl FnMut(f64, &OwnRate) -> f64) -> f64 {
+        if self.own_rate_counts[slot as usize] == 0 {
             return start;
         }
-        self.own.iter().filter(|own| own.slot == slot).fold(start, fold)
+        self.own_rates.iter().filter(|own| own.slot == slot).fold(start, fold)
     }
 
     /// The minimum number of bytes that an incomplete flow has sent by `now`, and the rate of that flow.
-    pub(super) fn least(&mut self, slot: Slot, now: f64) -> Option<(f64, f64)> {
-        let waiting = self.coflow(slot).least_waiting();
-        match (waiting, self.least_live(slot, now)) {
+    pub(super) fn min_bytes_sent(&mut self, slot: Slot, now: f64) -> Option<(f64, f64)> {
+        let waiting = self.coflow(slot).min_waiting_bytes_sent();
+        match (waiting, self.min_live_bytes_sent(slot, now)) {
             (Some(sent), Some((least, rate))) if least < sent => Some((least, rate)),
             (Some(sent), _) => Some((sent, 0.0)),
             (None, live) => live,
         }
     }
 
-    fn least_live(&mut self, slot: Slot, now: f64) -> Option<(f64, f64)> {
+    fn min_live_bytes_sent(&mut self, slot: Slot, now: f64) -> Option<(f64, f64)> {
         loop {
             let coflow = self.coflow_mut(slot);
-            let (base, flow) = coflow.lowest()?;
+            let (base, flow) = coflow.min_base()?;
             let sent = base + coflow.level(now);
             let Some(flow) = flow else {
-                return Some((sent, coflow.slope()));
+                return Some((sent, coflow.level_rate()));
             };
-            let own = coflow.flows[flow as usize].own;
-            if own == NONE || self.own[own as usize].since == now {
+            let own = coflow.flows[flow as usize].own_rate_index;
+            if own == NO_INDEX || self.own_rates[own as usize].since == now {
                 return Some((sent, self.rate(slot, flow)));
             }
-            self.fold_own(slot, flow, now);
+            self.account_own_rate(slot, flow, now);
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A [`Scenario`] describes the experiments of NetShare (UCSD 2010, section 5). Services have weights. Connections
 //! send at the available rate, up to a maximum rate, or at a fixed rate independent of goodput. Connections have no
-//! sizes, so they end only at fixed times. Cables may fail during the scenario ([`Event`]).
+//! sizes, so they end only at fixed times. Cables may fail during the scenario ([`CableEvent`]).
 
 mod event;
 mod guarantee;
@@ -13,9 +13,9 @@ use std::collections::BTreeSet;
 use super::topology::{NodeId, Topology};
 use crate::units::{Rate, Time};
 
-pub use event::{Change, Event};
+pub use event::{CableChange, CableEvent};
 pub use guarantee::{Guarantee, Reduction};
-pub use port::{Port, Queue, Queueing, Table};
+pub use port::{NetworkQueues, PortQueues, Queue, QueueTable};
 
 /// A service (an application, a tenant): connections that share links by one weight.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,12 +26,12 @@ pub struct Service {
     pub weight: f64,
     /// Weight for unused or unguaranteed bandwidth, if it differs from `weight` (NetShare, Fig. 5). Only a central
     /// allocator applies it.
-    pub excess: Option<f64>,
+    pub excess_weight: Option<f64>,
 }
 
 /// How a connection uses its bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Sending {
+pub enum SendMode {
     /// The connection uses all available bandwidth (TCP with enough data).
     Elastic,
     /// The connection uses the available bandwidth up to a rate.
@@ -46,15 +46,15 @@ pub struct Demand {
     /// Position of the service in the list.
     pub service: usize,
     /// Sources.
-    pub from: Vec<NodeId>,
+    pub sources: Vec<NodeId>,
     /// Destinations. A host does not send to itself.
-    pub to: Vec<NodeId>,
+    pub destinations: Vec<NodeId>,
     /// Number of connections between two hosts. Each connection has its own path.
     pub connections: u32,
     /// How each connection sends.
-    pub sending: Sending,
+    pub send_mode: SendMode,
     /// Start and end of each active interval, sorted and disjoint.
-    pub active: Vec<(Time, Time)>,
+    pub active_intervals: Vec<(Time, Time)>,
 }
 
 /// A network, its services, and their connections.
@@ -67,7 +67,7 @@ pub struct Scenario {
     /// End of the scenario.
     pub end: Time,
     /// The minimum limit that a mechanism sets for a connection (the threshold `T` of NetShare's Algorithm 1).
-    pub floor: Rate,
+    pub min_limit: Rate,
     /// The services.
     pub services: Vec<Service>,
     /// The connections of the services.
@@ -75,14 +75,14 @@ pub struct Scenario {
     /// Guaranteed rates of services on links.
     pub guarantees: Vec<Guarantee>,
     /// Ports whose queues differ from the default.
-    pub ports: Vec<Port>,
+    pub ports: Vec<PortQueues>,
     /// Changes of cables, in order of time.
-    pub events: Vec<Event>,
+    pub events: Vec<CableEvent>,
 }
 
 /// The part of a scenario that contains an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum ErrorLocation {
     /// The scenario as a whole.
     Scenario,
     /// The service at this position.
@@ -104,26 +104,26 @@ pub enum Place {
     Event(usize),
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for ErrorLocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Place::Scenario => Ok(()),
-            Place::Service(at) => write!(f, "service {} ", at + 1),
-            Place::Demand(at) => write!(f, "demand {} ", at + 1),
-            Place::Guarantee(at) => write!(f, "guarantee {} ", at + 1),
-            Place::Port(at) => write!(f, "port {} ", at + 1),
-            Place::Queue { port, queue } => write!(f, "port {} queue {} ", port + 1, queue + 1),
-            Place::Event(at) => write!(f, "event {} ", at + 1),
+            ErrorLocation::Scenario => Ok(()),
+            ErrorLocation::Service(at) => write!(f, "service {} ", at + 1),
+            ErrorLocation::Demand(at) => write!(f, "demand {} ", at + 1),
+            ErrorLocation::Guarantee(at) => write!(f, "guarantee {} ", at + 1),
+            ErrorLocation::Port(at) => write!(f, "port {} ", at + 1),
+            ErrorLocation::Queue { port, queue } => write!(f, "port {} queue {} ", port + 1, queue + 1),
+            ErrorLocation::Event(at) => write!(f, "event {} ", at + 1),
         }
     }
 }
 
 /// An error in a scenario.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("field `{place}{field}`: `{value}`: expected {expected}")]
+#[error("field `{location}{field}`: `{value}`: expected {expected}")]
 pub struct ScenarioError {
     /// The part that contains the error.
-    pub place: Place,
+    pub location: ErrorLocation,
     /// The field.
     pub field: &'static str,
     /// The rejected value.
@@ -134,10 +134,10 @@ pub struct ScenarioError {
 
 impl Scenario {
     /// Default of the threshold `T`: 1 Mbit. The paper gives no value.
-    pub const FLOOR: Rate = Rate::of(125_000.0);
+    pub const DEFAULT_MIN_LIMIT: Rate = Rate::from_valid(125_000.0);
 
     /// Maximum length of a scenario: one hour.
-    pub const MAX_END: Time = Time::of(3600.0);
+    pub const MAX_DURATION: Time = Time::from_valid(3600.0);
 
     /// Maximum number of services.
     pub const MAX_SERVICES: usize = 1_000;
@@ -156,33 +156,48 @@ impl Scenario {
     pub const MAX_QUEUES: usize = 1 << 24;
 
     /// Minimum and maximum weight.
-    pub const WEIGHTS: std::ops::RangeInclusive<f64> = 1e-9..=1e9;
+    pub const WEIGHT_RANGE: std::ops::RangeInclusive<f64> = 1e-9..=1e9;
 
     /// Checks limits, references and values.
     ///
     /// # Errors
     /// The first [`ScenarioError`] found.
     pub fn check(&self) -> Result<(), ScenarioError> {
-        self.check_whole()?;
+        self.check_limits()?;
         (0..self.services.len()).try_for_each(|at| self.check_service(at))?;
         let mut names = BTreeSet::new();
         for (at, service) in self.services.iter().enumerate() {
             if !names.insert(&service.name) {
-                return Err(wrong(Place::Service(at), "name", &service.name, "a name of its own"));
+                return Err(scenario_error(
+                    ErrorLocation::Service(at),
+                    "name",
+                    &service.name,
+                    "a name of its own",
+                ));
             }
         }
         (0..self.demands.len()).try_for_each(|at| self.check_demand(at))?;
         let (mut connections, mut intervals) = (0u64, 0);
         for (at, demand) in self.demands.iter().enumerate() {
-            connections = connections.saturating_add(demand.count());
+            connections = connections.saturating_add(demand.connection_count());
             if connections > Scenario::MAX_CONNECTIONS as u64 {
                 let most = format!("at most {} connections in all", Scenario::MAX_CONNECTIONS);
-                return Err(wrong(Place::Demand(at), "connections", demand.connections, most));
+                return Err(scenario_error(
+                    ErrorLocation::Demand(at),
+                    "connections",
+                    demand.connections,
+                    most,
+                ));
             }
-            intervals += demand.active.len();
+            intervals += demand.active_intervals.len();
             if intervals > Scenario::MAX_INTERVALS {
                 let most = format!("at most {} intervals in all", Scenario::MAX_INTERVALS);
-                return Err(wrong(Place::Demand(at), "active", demand.active.len(), most));
+                return Err(scenario_error(
+                    ErrorLocation::Demand(at),
+                    "active",
+                    demand.active_intervals.len(),
+                    most,
+                ));
             }
         }
         self.check_ports()?;
@@ -190,47 +205,57 @@ impl Scenario {
         self.check_events(connections)
     }
 
-    fn check_whole(&self) -> Result<(), ScenarioError> {
-        let place = Place::Scenario;
-        if !(self.end > Time::ZERO && self.end <= Scenario::MAX_END) {
-            let most = format!("a time above 0 and up to {}", Scenario::MAX_END);
-            return Err(wrong(place, "end", self.end, most));
+    fn check_limits(&self) -> Result<(), ScenarioError> {
+        let place = ErrorLocation::Scenario;
+        if !(self.end > Time::ZERO && self.end <= Scenario::MAX_DURATION) {
+            let most = format!("a time above 0 and up to {}", Scenario::MAX_DURATION);
+            return Err(scenario_error(place, "end", self.end, most));
         }
-        if self.floor > Topology::MAX_RATE {
-            return Err(wrong(place, "floor", self.floor, format!("at most {}", Topology::MAX_RATE)));
+        if self.min_limit > Topology::MAX_RATE {
+            return Err(scenario_error(
+                place,
+                "floor",
+                self.min_limit,
+                format!("at most {}", Topology::MAX_RATE),
+            ));
         }
         let (services, demands) = (self.services.len(), self.demands.len());
         if !(1..=Scenario::MAX_SERVICES).contains(&services) {
             let most = format!("1 to {} services", Scenario::MAX_SERVICES);
-            return Err(wrong(place, "service", services, most));
+            return Err(scenario_error(place, "service", services, most));
         }
         if !(1..=Scenario::MAX_DEMANDS).contains(&demands) {
-            return Err(wrong(place, "demand", demands, format!("1 to {} demands", Scenario::MAX_DEMANDS)));
+            return Err(scenario_error(
+                place,
+                "demand",
+                demands,
+                format!("1 to {} demands", Scenario::MAX_DEMANDS),
+            ));
         }
         let most = Scenario::MAX_QUEUES / self.topology.links().len();
         if services > most {
             let most = format!("at most {most} services on that many links");
-            return Err(wrong(place, "service", services, most));
+            return Err(scenario_error(place, "service", services, most));
         }
         Ok(())
     }
 
     fn check_service(&self, at: usize) -> Result<(), ScenarioError> {
-        let Service { name, weight, excess } = &self.services[at];
-        let place = Place::Service(at);
-        let long = name.chars().count() > Topology::MAX_NAME;
+        let Service { name, weight, excess_weight: excess } = &self.services[at];
+        let place = ErrorLocation::Service(at);
+        let long = name.chars().count() > Topology::MAX_NAME_CHARS;
         if name.is_empty() || long || name.chars().any(|c| c.is_whitespace() || c.is_control()) {
-            let expected = format!("1 to {} characters, none of them blank", Topology::MAX_NAME);
-            return Err(wrong(place, "name", name, expected));
+            let expected = format!("1 to {} characters, none of them blank", Topology::MAX_NAME_CHARS);
+            return Err(scenario_error(place, "name", name, expected));
         }
-        let range = Scenario::WEIGHTS;
+        let range = Scenario::WEIGHT_RANGE;
         let expected = || format!("a number from {:e} to {:e}", range.start(), range.end());
         if !range.contains(weight) {
-            return Err(wrong(place, "weight", weight, expected()));
+            return Err(scenario_error(place, "weight", weight, expected()));
         }
         match excess {
             Some(excess) if *excess != 0.0 && !range.contains(excess) => {
-                Err(wrong(place, "excess", excess, format!("0 or {}", expected())))
+                Err(scenario_error(place, "excess", excess, format!("0 or {}", expected())))
             }
             _ => Ok(()),
         }
@@ -238,46 +263,51 @@ impl Scenario {
 
     fn check_demand(&self, at: usize) -> Result<(), ScenarioError> {
         let demand = &self.demands[at];
-        let place = Place::Demand(at);
+        let place = ErrorLocation::Demand(at);
         if demand.service >= self.services.len() {
             let expected = format!("a service below {}", self.services.len());
-            return Err(wrong(place, "service", demand.service, expected));
+            return Err(scenario_error(place, "service", demand.service, expected));
         }
-        for (field, hosts) in [("from", &demand.from), ("to", &demand.to)] {
+        for (field, hosts) in [("from", &demand.sources), ("to", &demand.destinations)] {
             if hosts.is_empty() {
-                return Err(wrong(place, field, "[]", "at least one host"));
+                return Err(scenario_error(place, field, "[]", "at least one host"));
             }
             let mut seen = BTreeSet::new();
             for &host in hosts {
                 if !self.topology.is_host(host) {
-                    return Err(wrong(place, field, host.0, "a host of the fabric"));
+                    return Err(scenario_error(place, field, host.0, "a host of the fabric"));
                 }
                 if !seen.insert(host) {
-                    return Err(wrong(place, field, self.topology.name(host), "each host once"));
+                    return Err(scenario_error(place, field, self.topology.name(host), "each host once"));
                 }
             }
         }
-        if demand.pairs() == 0 {
-            return Err(wrong(place, "to", "nobody else", "a host that another one sends to"));
+        if demand.host_pairs() == 0 {
+            return Err(scenario_error(place, "to", "nobody else", "a host that another one sends to"));
         }
         if demand.connections == 0 {
-            return Err(wrong(place, "connections", 0, "at least 1"));
+            return Err(scenario_error(place, "connections", 0, "at least 1"));
         }
-        if let Sending::Capped(rate) | Sending::Unresponsive(rate) = demand.sending
+        if let SendMode::Capped(rate) | SendMode::Unresponsive(rate) = demand.send_mode
             && !(Topology::MIN_RATE..=Topology::MAX_RATE).contains(&rate)
         {
             let expected = format!("{} to {}", Topology::MIN_RATE, Topology::MAX_RATE);
-            return Err(wrong(place, "rate", rate, expected));
+            return Err(scenario_error(place, "rate", rate, expected));
         }
-        if demand.active.is_empty() {
-            return Err(wrong(place, "active", "nothing", "an interval, such as [[\"5s\", \"35s\"]]"));
+        if demand.active_intervals.is_empty() {
+            return Err(scenario_error(
+                place,
+                "active",
+                "nothing",
+                "an interval, such as [[\"5s\", \"35s\"]]",
+            ));
         }
         let mut last = None;
-        for &(from, to) in &demand.active {
+        for &(from, to) in &demand.active_intervals {
             if from >= to || to > self.end || last.is_some_and(|last| from <= last) {
                 let value = format!("{from} to {to}");
                 let expected = format!("intervals in order and apart, until {} at the latest", self.end);
-                return Err(wrong(place, "active", value, expected));
+                return Err(scenario_error(place, "active", value, expected));
             }
             last = Some(to);
         }
@@ -287,28 +317,28 @@ impl Scenario {
 
 impl Demand {
     /// Number of pairs of hosts.
-    fn pairs(&self) -> u64 {
-        let to: BTreeSet<NodeId> = self.to.iter().copied().collect();
-        let same = self.from.iter().filter(|host| to.contains(host)).count();
-        (self.from.len() as u64).saturating_mul(self.to.len() as u64) - same as u64
+    fn host_pairs(&self) -> u64 {
+        let to: BTreeSet<NodeId> = self.destinations.iter().copied().collect();
+        let same = self.sources.iter().filter(|host| to.contains(host)).count();
+        (self.sources.len() as u64).saturating_mul(self.destinations.len() as u64) - same as u64
     }
 
     /// Number of connections.
-    pub fn count(&self) -> u64 {
-        self.pairs().saturating_mul(u64::from(self.connections))
+    pub fn connection_count(&self) -> u64 {
+        self.host_pairs().saturating_mul(u64::from(self.connections))
     }
 
     /// Whether the connections are active at a time.
     pub fn is_active(&self, at: Time) -> bool {
-        self.active.iter().any(|&(from, to)| from <= at && at < to)
+        self.active_intervals.iter().any(|&(from, to)| from <= at && at < to)
     }
 }
 
-fn wrong(
-    place: Place,
+fn scenario_error(
+    location: ErrorLocation,
     field: &'static str,
     value: impl ToString,
     expected: impl Into<String>,
 ) -> ScenarioError {
-    ScenarioError { place, field, value: value.to_string(), expected: expected.into() }
+    ScenarioError { location, field, value: value.to_string(), expected: expected.into() }
 }

@@ -1,7 +1,7 @@
 //! Networks with paths: named hosts and switches, and the links between them.
 //!
 //! A [`Topology`] is fixed. [`route::Routes`] tracks which links are up, and computes the paths of flows.
-//! [`plan::Plan`] builds the topologies of the papers, and common ones.
+//! [`TopologyTemplate`] builds the topologies of the papers, and common ones.
 //!
 //! A cable is two links of equal rate, one in each direction. Switches may form cycles, as in a fat tree: paths
 //! contain no loops, because every hop is nearer to the destination. The builder rejects these cables:
@@ -13,16 +13,16 @@
 //! Hosts do not forward. So every host needs a cable to one common connected part of the switches. Other parts may
 //! exist, for example if each host has a port in each of two separate networks.
 
-pub mod plan;
 pub mod route;
+pub mod template;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::units::Rate;
 
-pub use plan::Plan;
 pub use route::Routes;
+pub use template::TopologyTemplate;
 
 /// Number of a node. Hosts come first, in the order of creation: host `i` is port `i` of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,7 +67,7 @@ pub struct Link {
 pub enum TopologyError {
     /// A name of a node cannot be printed in a table, or is too long.
     #[error("a node is named {0:?}: expected 1 to 64 characters, none of them blank or a control character")]
-    Name(String),
+    InvalidName(String),
     /// Two nodes have the same name.
     #[error("two nodes are named `{0}`: expected distinct names")]
     DuplicateName(String),
@@ -110,10 +110,10 @@ pub enum TopologyError {
     #[error("no switches lead from host `{0}` to host `{1}`: expected a path between all hosts")]
     Unreachable(String, String),
     /// A count is out of bounds.
-    #[error("{count} {what}: expected {min} to {max}")]
+    #[error("{count} {kind}: expected {min} to {max}")]
     Count {
         /// `hosts`, `switches` or `cables`.
-        what: &'static str,
+        kind: &'static str,
         /// The count.
         count: u64,
         /// Minimum count.
@@ -121,11 +121,11 @@ pub enum TopologyError {
         /// Maximum count.
         max: u64,
     },
-    /// A parameter of a [`Plan`] is invalid.
-    #[error("{plan}: `{parameter}` is {value}: expected {expected}")]
+    /// A parameter of a [`TopologyTemplate`] is invalid.
+    #[error("{template}: `{parameter}` is {value}: expected {expected}")]
     Parameter {
         /// Name of the plan.
-        plan: &'static str,
+        template: &'static str,
         /// Name of the parameter.
         parameter: &'static str,
         /// The rejected value.
@@ -142,11 +142,11 @@ pub struct Topology {
     names: Vec<String>,
     /// Tier by switch.
     tiers: Vec<u8>,
-    hosts: u32,
+    host_count: u32,
     links: Vec<Link>,
     /// Outgoing links by node, in the order of their numbers, concatenated.
-    out: Vec<LinkId>,
-    starts: Vec<u32>,
+    outgoing_links: Vec<LinkId>,
+    outgoing_starts: Vec<u32>,
     /// Nodes by name.
     by_name: BTreeMap<String, NodeId>,
 }
@@ -162,17 +162,17 @@ impl Topology {
     pub const MAX_CABLES: usize = 1 << 20;
 
     /// Maximum length of a node's name, in characters.
-    pub const MAX_NAME: usize = 64;
+    pub const MAX_NAME_CHARS: usize = 64;
 
     /// Minimum rate of a link: 1 bit/s.
-    pub const MIN_RATE: Rate = Rate::of(0.125);
+    pub const MIN_RATE: Rate = Rate::from_valid(0.125);
 
     /// Maximum rate of a link: 1 PB/s. Sums of such rates keep all their digits.
-    pub const MAX_RATE: Rate = Rate::of(1e15);
+    pub const MAX_RATE: Rate = Rate::from_valid(1e15);
 
     /// Number of hosts.
     pub fn hosts(&self) -> usize {
-        self.hosts as usize
+        self.host_count as usize
     }
 
     /// Number of nodes.
@@ -196,13 +196,13 @@ impl Topology {
     }
 
     /// The node of this name.
-    pub fn node(&self, name: &str) -> Option<NodeId> {
+    pub fn find_node(&self, name: &str) -> Option<NodeId> {
         self.by_name.get(name).copied()
     }
 
     /// Whether a node is a host.
     pub fn is_host(&self, node: NodeId) -> bool {
-        node.0 < self.hosts
+        node.0 < self.host_count
     }
 
     /// Whether one end of a link is a host.
@@ -216,15 +216,16 @@ impl Topology {
     }
 
     /// Outgoing links of a node, in the order of their numbers. The incoming links are their reverses.
-    pub fn out(&self, node: NodeId) -> &[LinkId] {
-        let (start, end) = (self.starts[node.index()], self.starts[node.index() + 1]);
-        &self.out[start as usize..end as usize]
+    pub fn outgoing_links(&self, node: NodeId) -> &[LinkId] {
+        let (start, end) = (self.outgoing_starts[node.index()], self.outgoing_starts[node.index() + 1]);
+        &self.outgoing_links[start as usize..end as usize]
     }
 
     /// The link from one node to another, if it exists. At most one exists. O(links of the node with fewer).
-    pub fn between(&self, from: NodeId, to: NodeId) -> Option<LinkId> {
-        let find = |from, to| self.out(from).iter().copied().find(|&link| self.link(link).to == to);
-        if self.out(from).len() <= self.out(to).len() {
+    pub fn link_between(&self, from: NodeId, to: NodeId) -> Option<LinkId> {
+        let find =
+            |from, to| self.outgoing_links(from).iter().copied().find(|&link| self.link(link).to == to);
+        if self.outgoing_links(from).len() <= self.outgoing_links(to).len() {
             find(from, to)
         } else {
             find(to, from).map(LinkId::reverse)
@@ -234,34 +235,34 @@ impl Topology {
 
 /// Position of a node in a list of a [`Builder`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum NodePosition {
     Host(u32),
     Switch(u32),
 }
 
 /// Builds a topology from nodes and then cables, and rejects invalid ones.
 #[derive(Debug, Clone, Default)]
-pub struct Builder {
+pub struct TopologyBuilder {
     hosts: Vec<String>,
     switches: Vec<(String, u8)>,
-    places: BTreeMap<String, Place>,
-    cables: Vec<(Place, Place, Rate)>,
-    pairs: BTreeSet<(Place, Place)>,
+    positions: BTreeMap<String, NodePosition>,
+    cables: Vec<(NodePosition, NodePosition, Rate)>,
+    connected_pairs: BTreeSet<(NodePosition, NodePosition)>,
 }
 
-impl Builder {
+impl TopologyBuilder {
     /// Creates an empty builder.
-    pub fn new() -> Builder {
-        Builder::default()
+    pub fn new() -> TopologyBuilder {
+        TopologyBuilder::default()
     }
 
     /// Adds a host.
     ///
     /// # Errors
     /// If the name is invalid or already in use, or if the maximum number of hosts is reached.
-    pub fn host(&mut self, name: &str) -> Result<(), TopologyError> {
-        count("hosts", self.hosts.len() + 1, Topology::MAX_HOSTS)?;
-        self.add(name, Place::Host(self.hosts.len() as u32))?;
+    pub fn add_host(&mut self, name: &str) -> Result<(), TopologyError> {
+        check_count("hosts", self.hosts.len() + 1, Topology::MAX_HOSTS)?;
+        self.add_node(name, NodePosition::Host(self.hosts.len() as u32))?;
         self.hosts.push(name.to_owned());
         Ok(())
     }
@@ -270,23 +271,23 @@ impl Builder {
     ///
     /// # Errors
     /// If the name is invalid or already in use, or if the maximum number of switches is reached.
-    pub fn switch(&mut self, name: &str, tier: u8) -> Result<(), TopologyError> {
-        count("switches", self.switches.len() + 1, Topology::MAX_SWITCHES)?;
-        self.add(name, Place::Switch(self.switches.len() as u32))?;
+    pub fn add_switch(&mut self, name: &str, tier: u8) -> Result<(), TopologyError> {
+        check_count("switches", self.switches.len() + 1, Topology::MAX_SWITCHES)?;
+        self.add_node(name, NodePosition::Switch(self.switches.len() as u32))?;
         self.switches.push((name.to_owned(), tier));
         Ok(())
     }
 
-    fn add(&mut self, name: &str, place: Place) -> Result<(), TopologyError> {
+    fn add_node(&mut self, name: &str, place: NodePosition) -> Result<(), TopologyError> {
         let printable = |c: char| !c.is_whitespace() && !c.is_control();
-        let length = name.chars().take(Topology::MAX_NAME + 1).count();
-        if length == 0 || length > Topology::MAX_NAME || !name.chars().all(printable) {
-            return Err(TopologyError::Name(name.chars().take(Topology::MAX_NAME).collect()));
+        let length = name.chars().take(Topology::MAX_NAME_CHARS + 1).count();
+        if length == 0 || length > Topology::MAX_NAME_CHARS || !name.chars().all(printable) {
+            return Err(TopologyError::InvalidName(name.chars().take(Topology::MAX_NAME_CHARS).collect()));
         }
-        if self.places.contains_key(name) {
+        if self.positions.contains_key(name) {
             return Err(TopologyError::DuplicateName(name.to_owned()));
         }
-        self.places.insert(name.to_owned(), place);
+        self.positions.insert(name.to_owned(), place);
         Ok(())
     }
 
@@ -298,25 +299,25 @@ impl Builder {
     /// - [`TopologyError::SelfLink`], [`TopologyError::HostToHost`] or [`TopologyError::DuplicateCable`] for the
     ///   cables that the module documentation excludes.
     /// - [`TopologyError::Rate`] if the rate is not from [`Topology::MIN_RATE`] to [`Topology::MAX_RATE`].
-    pub fn cable(&mut self, from: &str, to: &str, rate: Rate) -> Result<(), TopologyError> {
-        count("cables", self.cables.len() + 1, Topology::MAX_CABLES)?;
+    pub fn add_cable(&mut self, from: &str, to: &str, rate: Rate) -> Result<(), TopologyError> {
+        check_count("cables", self.cables.len() + 1, Topology::MAX_CABLES)?;
         let unknown = |unknown: &str| TopologyError::UnknownNode {
             from: from.to_owned(),
             to: to.to_owned(),
             unknown: unknown.to_owned(),
         };
-        let a = *self.places.get(from).ok_or_else(|| unknown(from))?;
-        let b = *self.places.get(to).ok_or_else(|| unknown(to))?;
+        let a = *self.positions.get(from).ok_or_else(|| unknown(from))?;
+        let b = *self.positions.get(to).ok_or_else(|| unknown(to))?;
         if a == b {
             return Err(TopologyError::SelfLink(from.to_owned()));
         }
-        if matches!((a, b), (Place::Host(_), Place::Host(_))) {
+        if matches!((a, b), (NodePosition::Host(_), NodePosition::Host(_))) {
             return Err(TopologyError::HostToHost(from.to_owned(), to.to_owned()));
         }
         if !(Topology::MIN_RATE..=Topology::MAX_RATE).contains(&rate) {
             return Err(TopologyError::Rate { from: from.to_owned(), to: to.to_owned(), rate });
         }
-        if !self.pairs.insert((a.min(b), a.max(b))) {
+        if !self.connected_pairs.insert((a.min(b), a.max(b))) {
             return Err(TopologyError::DuplicateCable(from.to_owned(), to.to_owned()));
         }
         self.cables.push((a, b, rate));
@@ -328,13 +329,13 @@ impl Builder {
     /// # Errors
     /// If no host exists, if a node has no cable, or if no path connects two hosts.
     pub fn build(self) -> Result<Topology, TopologyError> {
-        count("hosts", self.hosts.len(), Topology::MAX_HOSTS)?;
+        check_count("hosts", self.hosts.len(), Topology::MAX_HOSTS)?;
         let hosts = self.hosts.len() as u32;
-        let id = |place: Place| match place {
-            Place::Host(h) => NodeId(h),
-            Place::Switch(s) => NodeId(hosts + s),
+        let id = |place: NodePosition| match place {
+            NodePosition::Host(h) => NodeId(h),
+            NodePosition::Switch(s) => NodeId(hosts + s),
         };
-        let by_name = self.places.into_iter().map(|(name, place)| (name, id(place))).collect();
+        let by_name = self.positions.into_iter().map(|(name, place)| (name, id(place))).collect();
         let (switches, tiers): (Vec<String>, Vec<u8>) = self.switches.into_iter().unzip();
         let names: Vec<String> = self.hosts.into_iter().chain(switches).collect();
         let links: Vec<Link> = self
@@ -357,45 +358,54 @@ impl Builder {
             out[*place as usize] = LinkId(number as u32);
             *place += 1;
         }
-        let topology = Topology { names, tiers, hosts, links, out, starts, by_name };
+        let topology = Topology {
+            names,
+            tiers,
+            host_count: hosts,
+            links,
+            outgoing_links: out,
+            outgoing_starts: starts,
+            by_name,
+        };
         topology.check_connected()?;
         Ok(topology)
     }
 }
 
 /// Checks a count against its maximum.
-fn count(what: &'static str, count: usize, max: usize) -> Result<(), TopologyError> {
+fn check_count(kind: &'static str, count: usize, max: usize) -> Result<(), TopologyError> {
     if (1..=max).contains(&count) {
         return Ok(());
     }
-    Err(TopologyError::Count { what, count: count as u64, min: 1, max: max as u64 })
+    Err(TopologyError::Count { kind, count: count as u64, min: 1, max: max as u64 })
 }
 
 impl Topology {
     /// Checks that every node has a cable, and that one connected part of the switches reaches all hosts.
     fn check_connected(&self) -> Result<(), TopologyError> {
         let nodes = || (0..self.nodes() as u32).map(NodeId);
-        if let Some(alone) = nodes().find(|&node| self.out(node).is_empty()) {
+        if let Some(alone) = nodes().find(|&node| self.outgoing_links(node).is_empty()) {
             return Err(TopologyError::Unconnected(self.name(alone).to_owned()));
         }
-        let parts = self.parts();
-        let part = |link: LinkId| parts[self.link(link).to.index() - self.hosts()] as usize;
-        let hosts = || (0..self.hosts).map(NodeId);
+        let components = self.connected_components();
+        let component = |link: LinkId| components[self.link(link).to.index() - self.hosts()] as usize;
+        let hosts = || (0..self.host_count).map(NodeId);
         // By connected part: number of hosts that it reaches, and the last of these hosts.
-        let mut reach = vec![(0u32, None); parts.len()];
+        let mut reach = vec![(0u32, None); components.len()];
         for host in hosts() {
-            for &link in self.out(host) {
-                let (count, last) = &mut reach[part(link)];
+            for &link in self.outgoing_links(host) {
+                let (count, last) = &mut reach[component(link)];
                 if *last != Some(host) {
                     *count += 1;
                     *last = Some(host);
                 }
             }
         }
-        let most = (0..reach.len())
+        let largest = (0..reach.len())
             .min_by_key(|&part| Reverse(reach[part].0))
             .expect("there are hosts, and every host has a cable to a switch");
-        let touches = |host: &NodeId| self.out(*host).iter().any(|&link| part(link) == most);
+        let touches =
+            |host: &NodeId| self.outgoing_links(*host).iter().any(|&link| component(link) == largest);
         match (hosts().find(touches), hosts().find(|host| !touches(host))) {
             (Some(inside), Some(outside)) => {
                 Err(TopologyError::Unreachable(self.name(inside).to_owned(), self.name(outside).to_owned()))
@@ -405,31 +415,31 @@ impl Topology {
     }
 
     /// By switch: its connected part, as the number of the part's first switch.
-    fn parts(&self) -> Vec<u32> {
+    fn connected_components(&self) -> Vec<u32> {
         const NONE: u32 = u32::MAX;
         let switches = self.nodes() - self.hosts();
-        let mut parts = vec![NONE; switches];
+        let mut components = vec![NONE; switches];
         let mut reached = Vec::new();
         for first in 0..switches {
-            if parts[first] != NONE {
+            if components[first] != NONE {
                 continue;
             }
-            parts[first] = first as u32;
+            components[first] = first as u32;
             reached.push(first);
             while let Some(switch) = reached.pop() {
-                for &link in self.out(NodeId((self.hosts() + switch) as u32)) {
+                for &link in self.outgoing_links(NodeId((self.hosts() + switch) as u32)) {
                     let to = self.link(link).to;
                     if self.is_host(to) {
                         continue;
                     }
                     let other = to.index() - self.hosts();
-                    if parts[other] == NONE {
-                        parts[other] = first as u32;
+                    if components[other] == NONE {
+                        components[other] = first as u32;
                         reached.push(other);
                     }
                 }
             }
         }
-        parts
+        components
     }
 }

@@ -17,7 +17,7 @@ pub struct Trunks {
     /// Capacities in bytes per second.
     capacities: Vec<f64>,
     /// By link of the topology: position in `capacities`; `None` for links of hosts.
-    positions: Vec<Option<u32>>,
+    trunk_by_link: Vec<Option<u32>>,
     path: Vec<LinkId>,
 }
 
@@ -26,7 +26,7 @@ pub struct Trunks {
 pub enum TrunksError {
     /// A host does not have exactly one cable.
     #[error("host `{host}` has {cables} cables: expected one, which is its port")]
-    Cables {
+    CableCount {
         /// Name of the host.
         host: String,
         /// Number of cables.
@@ -34,7 +34,7 @@ pub enum TrunksError {
     },
     /// The cable of a host has another rate than the cable of the first host.
     #[error("host `{host}` has a cable of {rate}: expected {first}, as the first host has")]
-    Rate {
+    UnequalRate {
         /// Name of the host.
         host: String,
         /// Rate of the host's cable.
@@ -53,13 +53,16 @@ impl Trunks {
         let mut first = None;
         for node in (0..topology.hosts() as u32).map(NodeId) {
             let host = || topology.name(node).to_owned();
-            let &[link] = topology.out(node) else {
-                return Err(TrunksError::Cables { host: host(), cables: topology.out(node).len() });
+            let &[link] = topology.outgoing_links(node) else {
+                return Err(TrunksError::CableCount {
+                    host: host(),
+                    cables: topology.outgoing_links(node).len(),
+                });
             };
             let rate = topology.link(link).rate;
             let first = *first.get_or_insert(rate);
             if rate != first {
-                return Err(TrunksError::Rate { host: host(), rate, first });
+                return Err(TrunksError::UnequalRate { host: host(), rate, first });
             }
         }
         let mut capacities = Vec::new();
@@ -73,19 +76,19 @@ impl Trunks {
         let hosts = (0..topology.hosts() as u32).map(NodeId).collect();
         let port_rate = first.unwrap_or(Rate::ZERO);
         let routes = Routes::new(topology, seed);
-        Ok(Trunks { routes, hosts, port_rate, capacities, positions, path: Vec::new() })
+        Ok(Trunks { routes, hosts, port_rate, capacities, trunk_by_link: positions, path: Vec::new() })
     }
 
     /// Renumbers the ports: port 0 becomes the former port `ports[0]`, and so on.
     ///
     /// # Panics
     /// If a former port does not exist.
-    pub fn plugged(self, ports: impl IntoIterator<Item = u32>) -> Trunks {
-        let hosts = ports.into_iter().map(|port| self.hosts[port as usize]).collect();
+    pub fn with_port_order(self, former_ports: impl IntoIterator<Item = u32>) -> Trunks {
+        let hosts = former_ports.into_iter().map(|port| self.hosts[port as usize]).collect();
         Trunks { hosts, ..self }
     }
 
-    /// Number of ports. Port 0 is the first host, unless [`Trunks::plugged`] renumbered the ports.
+    /// Number of ports. Port 0 is the first host, unless [`Trunks::with_port_order`] renumbered the ports.
     pub fn ports(&self) -> usize {
         self.hosts.len()
     }
@@ -103,13 +106,13 @@ impl Trunks {
     /// Writes the links that a flow crosses to `path`, as positions in [`Trunks::capacities`].
     ///
     /// `coflow` is the position of the coflow in the workload, and `flow` the position of the flow in the coflow.
-    pub fn path(&mut self, src: u32, dst: u32, coflow: usize, flow: u32, path: &mut Vec<u32>) {
+    pub fn compute_path(&mut self, src: u32, dst: u32, coflow: usize, flow: u32, path: &mut Vec<u32>) {
         path.clear();
         if src != dst {
             let number = (coflow as u64) << 32 | u64::from(flow);
             let (from, to) = (self.hosts[src as usize], self.hosts[dst as usize]);
-            self.routes.path(from, to, number, &mut self.path);
-            path.extend(self.path.iter().filter_map(|link| self.positions[link.index()]));
+            self.routes.compute_path(from, to, number, &mut self.path);
+            path.extend(self.path.iter().filter_map(|link| self.trunk_by_link[link.index()]));
         }
     }
 }

@@ -4,7 +4,7 @@
 //! Regions themselves have enough capacity for sending and receiving (the "dumb bell"). So each ordered pair of
 //! regions has one link, and no other resource limits a transfer.
 //!
-//! Drivers draw the bandwidth of links over time from [`WideArea`]. Policies receive [`Past`]: past measurements, but
+//! Drivers draw the bandwidth of links over time from [`WideArea`]. Policies receive [`BandwidthHistory`]: past measurements, but
 //! no current or future bandwidth.
 
 use std::collections::BTreeSet;
@@ -17,18 +17,18 @@ pub struct WideArea {
     regions: Vec<String>,
     /// Samples by link, rising. Links are sorted: from the first region to all others, from the second, and so on.
     links: Vec<Vec<Rate>>,
-    holds: Time,
+    change_interval: Time,
     correlation: f64,
 }
 
 /// The ends of a link, and measurements of its bandwidth.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Measured {
+pub struct LinkMeasurement {
     /// Position of the sending region.
     pub from: usize,
     /// Position of the receiving region.
     pub to: usize,
-    /// Measured bandwidths: at least one; from [`WideArea::SLOWEST`] to [`WideArea::FASTEST`].
+    /// Measured bandwidths: at least one; from [`WideArea::MIN_BANDWIDTH`] to [`WideArea::MAX_BANDWIDTH`].
     pub samples: Vec<Rate>,
 }
 
@@ -37,28 +37,28 @@ pub struct Measured {
 pub enum WideAreaError {
     /// The number of regions is out of bounds.
     #[error("{0} regions: expected 2 to {most}", most = WideArea::MAX_REGIONS)]
-    Regions(usize),
+    RegionCount(usize),
     /// A name is malformed.
     #[error("region `{0}`: expected a name of 1 to 64 characters, none blank or a control character")]
-    Name(String),
+    InvalidName(String),
     /// Two regions have the same name.
     #[error("region `{0}` is there twice: expected distinct names")]
-    Twice(String),
+    DuplicateRegion(String),
     /// A link refers to a region that does not exist.
     #[error("link {0} names a region that is not there")]
-    Unknown(usize),
+    UnknownRegion(usize),
     /// A link leads from a region to itself.
     #[error("link {0} leads from a region to itself: expected two regions, for nothing inside one is short")]
-    Loop(usize),
+    SelfLink(usize),
     /// Two links lead from the same region to the same other region.
     #[error("link {0} is there twice: expected one from a region to another")]
-    Again(usize),
+    DuplicateLink(usize),
     /// A link has no samples.
     #[error("link {0} has no samples: expected at least one")]
-    Empty(usize),
+    NoSamples(usize),
     /// A sample is out of bounds.
     #[error("sample {sample} of link {link} is {rate}: expected 1bit to 8000Tbit")]
-    Sample {
+    SampleOutOfBounds {
         /// Position of the link.
         link: usize,
         /// Position of the sample, from 0.
@@ -76,7 +76,7 @@ pub enum WideAreaError {
     },
     /// The time between changes of bandwidth is out of bounds.
     #[error("a bandwidth holds for {0}: expected 1ms to 1e6s")]
-    Holds(Time),
+    ChangeInterval(Time),
     /// The correlation is out of bounds.
     #[error("a correlation of {0}: expected a number from 0 up to, but not including, 1")]
     Correlation(f64),
@@ -86,9 +86,9 @@ impl WideArea {
     /// Maximum number of regions.
     pub const MAX_REGIONS: usize = 32;
     /// Minimum bandwidth: 1 bit/s.
-    pub const SLOWEST: Rate = Rate::of(0.125);
+    pub const MIN_BANDWIDTH: Rate = Rate::from_valid(0.125);
     /// Maximum bandwidth.
-    pub const FASTEST: Rate = Rate::of(1e15);
+    pub const MAX_BANDWIDTH: Rate = Rate::from_valid(1e15);
 
     /// Creates a wide area of these regions, with a link between each ordered pair.
     ///
@@ -99,35 +99,41 @@ impl WideArea {
     /// The first [`WideAreaError`] found.
     pub fn new(
         regions: Vec<String>,
-        measured: Vec<Measured>,
-        holds: Time,
+        measurements: Vec<LinkMeasurement>,
+        change_interval: Time,
         correlation: f64,
     ) -> Result<WideArea, WideAreaError> {
         check_names(&regions)?;
-        if !(1e-3..=1e6).contains(&holds.get()) {
-            return Err(WideAreaError::Holds(holds));
+        if !(1e-3..=1e6).contains(&change_interval.get()) {
+            return Err(WideAreaError::ChangeInterval(change_interval));
         }
         if !(0.0..1.0).contains(&correlation) {
             return Err(WideAreaError::Correlation(correlation));
         }
         let count = regions.len();
-        let mut area = WideArea { regions, links: vec![Vec::new(); count * (count - 1)], holds, correlation };
-        for (place, link) in measured.into_iter().enumerate() {
+        let mut area =
+            WideArea { regions, links: vec![Vec::new(); count * (count - 1)], change_interval, correlation };
+        for (position, link) in measurements.into_iter().enumerate() {
             if link.from >= count || link.to >= count {
-                return Err(WideAreaError::Unknown(place));
+                return Err(WideAreaError::UnknownRegion(position));
             }
-            let number = area.link(link.from, link.to).ok_or(WideAreaError::Loop(place))?;
+            let number = area.link_between(link.from, link.to).ok_or(WideAreaError::SelfLink(position))?;
             if link.samples.is_empty() {
-                return Err(WideAreaError::Empty(place));
+                return Err(WideAreaError::NoSamples(position));
             }
-            let wrong =
-                |rate: &Rate| !(WideArea::SLOWEST.get()..=WideArea::FASTEST.get()).contains(&rate.get());
+            let wrong = |rate: &Rate| {
+                !(WideArea::MIN_BANDWIDTH.get()..=WideArea::MAX_BANDWIDTH.get()).contains(&rate.get())
+            };
             if let Some(sample) = link.samples.iter().position(wrong) {
-                return Err(WideAreaError::Sample { link: place, sample, rate: link.samples[sample] });
+                return Err(WideAreaError::SampleOutOfBounds {
+                    link: position,
+                    sample,
+                    rate: link.samples[sample],
+                });
             }
             let slot = &mut area.links[number as usize];
             if !slot.is_empty() {
-                return Err(WideAreaError::Again(place));
+                return Err(WideAreaError::DuplicateLink(position));
             }
             *slot = link.samples;
             slot.sort_unstable_by(|a, b| a.get().total_cmp(&b.get()));
@@ -135,7 +141,7 @@ impl WideArea {
         match area.links.iter().position(Vec::is_empty) {
             None => Ok(area),
             Some(link) => {
-                let (from, to) = area.ends(link as u32);
+                let (from, to) = area.link_ends(link as u32);
                 let name = |region: usize| area.regions[region].clone();
                 Err(WideAreaError::Disconnected { from: name(from), to: name(to) })
             }
@@ -153,13 +159,13 @@ impl WideArea {
     }
 
     /// The link from one region to another; `None` from a region to itself.
-    pub fn link(&self, from: usize, to: usize) -> Option<u32> {
-        between(self.regions.len(), from, to)
+    pub fn link_between(&self, from: usize, to: usize) -> Option<u32> {
+        link_number(self.regions.len(), from, to)
     }
 
     /// The sending and the receiving region of a link.
-    pub fn ends(&self, link: u32) -> (usize, usize) {
-        ends(self.regions.len(), link)
+    pub fn link_ends(&self, link: u32) -> (usize, usize) {
+        ends_of_link(self.regions.len(), link)
     }
 
     /// Samples of a link, rising.
@@ -168,14 +174,14 @@ impl WideArea {
     }
 
     /// Mean of a link's samples, in bytes per second.
-    pub fn mean(&self, link: u32) -> f64 {
+    pub fn mean_bandwidth(&self, link: u32) -> f64 {
         let samples = self.samples(link);
         samples.iter().map(|rate| rate.get()).sum::<f64>() / samples.len() as f64
     }
 
     /// Time between changes of bandwidth.
-    pub fn holds(&self) -> Time {
-        self.holds
+    pub fn change_interval(&self) -> Time {
+        self.change_interval
     }
 
     /// Correlation of a bandwidth with the previous one, from 0 to 1.
@@ -184,25 +190,25 @@ impl WideArea {
     }
 
     /// Whether the bandwidth of any link changes.
-    pub fn changes(&self) -> bool {
+    pub fn is_variable(&self) -> bool {
         self.links.iter().any(|samples| samples.first() != samples.last())
     }
 
     /// The region of a port. The `ports` ports are divided evenly among the regions, in contiguous ranges.
-    pub fn region(&self, port: u32, ports: u32) -> usize {
+    pub fn region_of_port(&self, port: u32, ports: u32) -> usize {
         (u64::from(port) * self.regions.len() as u64 / u64::from(ports)) as usize
     }
 
     /// The past measurements.
-    pub fn past(&self) -> Past {
+    pub fn bandwidth_history(&self) -> BandwidthHistory {
         let regions = self.regions.len();
         let links = self.links.iter().map(|samples| samples.iter().map(|rate| 1.0 / rate.get()).collect());
-        Past { regions, links: links.collect() }
+        BandwidthHistory { regions, seconds_per_byte: links.collect() }
     }
 }
 
 /// The number of the link between two regions, if `regions` regions exist.
-fn between(regions: usize, from: usize, to: usize) -> Option<u32> {
+fn link_number(regions: usize, from: usize, to: usize) -> Option<u32> {
     let place = match to {
         to if to < from => to,
         to if to > from => to - 1,
@@ -212,7 +218,7 @@ fn between(regions: usize, from: usize, to: usize) -> Option<u32> {
 }
 
 /// The ends of a link, if `regions` regions exist.
-fn ends(regions: usize, link: u32) -> (usize, usize) {
+fn ends_of_link(regions: usize, link: u32) -> (usize, usize) {
     let others = regions - 1;
     let (from, place) = (link as usize / others, link as usize % others);
     (from, if place < from { place } else { place + 1 })
@@ -220,16 +226,16 @@ fn ends(regions: usize, link: u32) -> (usize, usize) {
 
 fn check_names(regions: &[String]) -> Result<(), WideAreaError> {
     if !(2..=WideArea::MAX_REGIONS).contains(&regions.len()) {
-        return Err(WideAreaError::Regions(regions.len()));
+        return Err(WideAreaError::RegionCount(regions.len()));
     }
     let mut seen = BTreeSet::new();
     for name in regions {
-        let odd = |c: char| c.is_whitespace() || c.is_control();
-        if !(1..=64).contains(&name.chars().count()) || name.contains(odd) {
-            return Err(WideAreaError::Name(name.clone()));
+        let is_blank_or_control = |c: char| c.is_whitespace() || c.is_control();
+        if !(1..=64).contains(&name.chars().count()) || name.contains(is_blank_or_control) {
+            return Err(WideAreaError::InvalidName(name.clone()));
         }
         if !seen.insert(name) {
-            return Err(WideAreaError::Twice(name.clone()));
+            return Err(WideAreaError::DuplicateRegion(name.clone()));
         }
     }
     Ok(())
@@ -237,13 +243,13 @@ fn check_names(regions: &[String]) -> Result<(), WideAreaError> {
 
 /// Past measurements of the links, without current bandwidths: the time per byte on each link.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Past {
+pub struct BandwidthHistory {
     regions: usize,
     /// Seconds per byte by link, falling. At least one value for each link, above zero and finite.
-    links: Vec<Vec<f64>>,
+    seconds_per_byte: Vec<Vec<f64>>,
 }
 
-impl Past {
+impl BandwidthHistory {
     /// Number of regions.
     pub fn regions(&self) -> usize {
         self.regions
@@ -251,27 +257,27 @@ impl Past {
 
     /// Number of links.
     pub fn links(&self) -> usize {
-        self.links.len()
+        self.seconds_per_byte.len()
     }
 
     /// The link from one region to another; `None` from a region to itself.
-    pub fn link(&self, from: usize, to: usize) -> Option<u32> {
-        between(self.regions, from, to)
+    pub fn link_between(&self, from: usize, to: usize) -> Option<u32> {
+        link_number(self.regions, from, to)
     }
 
     /// The sending and the receiving region of a link.
-    pub fn ends(&self, link: u32) -> (usize, usize) {
-        ends(self.regions, link)
+    pub fn link_ends(&self, link: u32) -> (usize, usize) {
+        ends_of_link(self.regions, link)
     }
 
     /// Measured seconds per byte on a link, falling.
-    pub fn slowness(&self, link: u32) -> &[f64] {
-        &self.links[link as usize]
+    pub fn seconds_per_byte(&self, link: u32) -> &[f64] {
+        &self.seconds_per_byte[link as usize]
     }
 
     /// Median seconds per byte on a link. Of two middle values, the slower.
-    pub fn median(&self, link: u32) -> f64 {
-        let slowness = self.slowness(link);
+    pub fn median_seconds_per_byte(&self, link: u32) -> f64 {
+        let slowness = self.seconds_per_byte(link);
         slowness[(slowness.len() - 1) / 2]
     }
 }

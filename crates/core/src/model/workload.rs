@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::names::Names;
+use super::service_names::ServiceNames;
 use crate::units::{Bytes, Time};
 
 /// A replayable set of coflows on a fabric of `ports` ports, with events.
@@ -18,7 +18,7 @@ pub struct Workload {
     /// Events in the order of time.
     pub events: Vec<TimedEvent>,
     /// Names of services and applications.
-    pub names: Names,
+    pub names: ServiceNames,
 }
 
 /// A coflow: flows that are useful only when all of them have completed.
@@ -63,32 +63,32 @@ pub struct FlowSpec {
     /// Size. A flow without bytes completes at its release.
     pub bytes: Bytes,
     /// Time from the release of the coflow until the data of the flow exists.
-    pub release: Time,
+    pub data_delay: Time,
 }
 
 /// A change at a fixed time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TimedEvent {
     /// Time of the change.
-    pub at: Time,
+    pub time: Time,
     /// The change.
-    pub what: Change,
+    pub change: WorkloadChange,
 }
 
 /// A change of the fabric or of an active flow.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Change {
+pub enum WorkloadChange {
     /// The capacity of a port becomes `factor` times the nominal capacity. 0 is a failed port, 1 a healthy one.
     PortRate {
         /// Number of the port.
         port: u32,
         /// Side of the port.
-        side: Side,
+        side: PortSide,
         /// Factor of the nominal capacity; finite and not negative.
         factor: f64,
     },
     /// A flow restarts: its progress is lost. No effect on a completed or unreleased flow.
-    Restart {
+    RestartFlow {
         /// Position of the coflow in [`Workload::coflows`].
         coflow: usize,
         /// Position in [`CoflowSpec::flows`].
@@ -96,7 +96,7 @@ pub enum Change {
     },
     /// A flow has no data to send until a time. A flow without bytes completes at that time. No effect on a completed
     /// flow.
-    Late {
+    DelayFlow {
         /// Position of the coflow in [`Workload::coflows`].
         coflow: usize,
         /// Position in [`CoflowSpec::flows`].
@@ -108,7 +108,7 @@ pub enum Change {
 
 /// The sides of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum PortSide {
     /// The sending side.
     Send,
     /// The receiving side.
@@ -138,7 +138,7 @@ impl CoflowSpec {
     }
 
     /// Bytes of all flows.
-    pub fn bytes(&self) -> f64 {
+    pub fn total_bytes(&self) -> f64 {
         self.flows.iter().map(|f| f.bytes.get()).sum()
     }
 }
@@ -146,7 +146,7 @@ impl CoflowSpec {
 impl FlowSpec {
     /// Creates a flow whose data exists at the release of its coflow.
     pub fn new(src: u32, dst: u32, bytes: Bytes) -> FlowSpec {
-        FlowSpec { src, dst, bytes, release: Time::ZERO }
+        FlowSpec { src, dst, bytes, data_delay: Time::ZERO }
     }
 }
 
@@ -155,16 +155,16 @@ impl FlowSpec {
 pub enum WorkloadError {
     /// The number of ports is 0 or above [`Workload::MAX_PORTS`].
     #[error("a fabric of {0} ports: expected 1 to {max}", max = Workload::MAX_PORTS)]
-    Ports(u32),
+    PortCount(u32),
     /// Two coflows have the same id.
     #[error("coflow id {0} is used twice: expected distinct ids")]
     DuplicateId(u64),
     /// A coflow contains no flows.
     #[error("coflow {0} has no flows: expected at least one")]
-    Empty(u64),
+    NoFlows(u64),
     /// A flow uses a port that the fabric does not have.
     #[error("coflow {coflow} names port {port}: expected 0 to {last}")]
-    Port {
+    UnknownPort {
         /// Id of the coflow.
         coflow: u64,
         /// Number of the port.
@@ -174,7 +174,7 @@ pub enum WorkloadError {
     },
     /// A weight is not finite or not above zero.
     #[error("coflow {coflow} has weight {weight}: expected a finite number above 0")]
-    Weight {
+    InvalidWeight {
         /// Id of the coflow.
         coflow: u64,
         /// The weight.
@@ -182,10 +182,10 @@ pub enum WorkloadError {
     },
     /// A service or application of a coflow is not in the table of names.
     #[error("coflow {0} belongs to a service or application without a name")]
-    Nameless(u64),
+    UnknownApplication(u64),
     /// A name of a service or application is malformed.
-    #[error("`{0}` names a service or application: expected {rule}", rule = Names::RULE)]
-    Name(String),
+    #[error("`{0}` names a service or application: expected {rule}", rule = ServiceNames::NAME_RULE)]
+    InvalidName(String),
     /// A parent does not exist.
     #[error("coflow {0} has a parent that is not in the workload")]
     UnknownParent(u64),
@@ -194,7 +194,7 @@ pub enum WorkloadError {
     Cycle(u64),
     /// An event refers to a port, coflow or flow that does not exist, or has an invalid factor.
     #[error("event {0} names a port, coflow or flow that is not in the workload")]
-    Event(usize),
+    InvalidEvent(usize),
 }
 
 impl Workload {
@@ -202,7 +202,7 @@ impl Workload {
     pub const MAX_PORTS: u32 = 65_536;
 
     /// Number of flows of all coflows.
-    pub fn flows(&self) -> usize {
+    pub fn flow_count(&self) -> usize {
         self.coflows.iter().map(|c| c.flows.len()).sum()
     }
 
@@ -213,19 +213,19 @@ impl Workload {
     ///
     /// # Panics
     /// If `factor` is not finite and above zero.
-    pub fn sped_up(&self, factor: f64) -> Workload {
+    pub fn with_faster_arrivals(&self, factor: f64) -> Workload {
         assert!(
             factor.is_finite() && factor > 0.0,
             "the factor of arrivals is {factor}: expected a finite number above 0"
         );
         let mut faster = self.clone();
         for coflow in &mut faster.coflows {
-            coflow.arrival = Time::of(coflow.arrival.get() / factor);
+            coflow.arrival = Time::from_valid(coflow.arrival.get() / factor);
         }
         for event in &mut faster.events {
-            event.at = Time::of(event.at.get() / factor);
-            if let Change::Late { until, .. } = &mut event.what {
-                *until = Time::of(until.get() / factor);
+            event.time = Time::from_valid(event.time.get() / factor);
+            if let WorkloadChange::DelayFlow { until, .. } = &mut event.change {
+                *until = Time::from_valid(until.get() / factor);
             }
         }
         faster
@@ -237,8 +237,8 @@ impl Workload {
     /// released when the first of them would be released. The data of the other flows exists when it would have
     /// existed without the merge; with parents, no data exists before the arrival of the last of these coflows.
     /// Coflows without a job are not changed.
-    pub fn per_stage(&self) -> Workload {
-        let mut place = Vec::with_capacity(self.coflows.len());
+    pub fn merge_stages(&self) -> Workload {
+        let mut merged_positions = Vec::with_capacity(self.coflows.len());
         let mut stages = BTreeMap::new();
         let mut members: Vec<Vec<&CoflowSpec>> = Vec::new();
         let mut flows: Vec<usize> = Vec::new();
@@ -253,23 +253,25 @@ impl Workload {
                 members.push(Vec::new());
                 flows.push(0);
             }
-            place.push((position, flows[position]));
+            merged_positions.push((position, flows[position]));
             members[position].push(coflow);
             flows[position] += coflow.flows.len();
         }
         let stage = |(position, members): (usize, &Vec<&CoflowSpec>)| {
             let mut parents: Vec<usize> =
-                members.iter().flat_map(|c| &c.parents).map(|&parent| place[parent].0).collect();
+                members.iter().flat_map(|c| &c.parents).map(|&parent| merged_positions[parent].0).collect();
             parents.retain(|&parent| parent != position);
             parents.sort_unstable();
             parents.dedup();
-            merged(members, parents)
+            merge_coflows(members, parents)
         };
         let coflows = members.iter().enumerate().map(stage).collect();
         let mut events = self.events.clone();
         for event in &mut events {
-            if let Change::Restart { coflow, flow } | Change::Late { coflow, flow, .. } = &mut event.what {
-                let (position, first) = place[*coflow];
+            if let WorkloadChange::RestartFlow { coflow, flow }
+            | WorkloadChange::DelayFlow { coflow, flow, .. } = &mut event.change
+            {
+                let (position, first) = merged_positions[*coflow];
                 (*coflow, *flow) = (position, *flow + first);
             }
         }
@@ -282,30 +284,30 @@ impl Workload {
     /// The first [`WorkloadError`] found.
     pub fn check(&self) -> Result<(), WorkloadError> {
         if self.ports == 0 || self.ports > Workload::MAX_PORTS {
-            return Err(WorkloadError::Ports(self.ports));
+            return Err(WorkloadError::PortCount(self.ports));
         }
         let mut ids: Vec<u64> = self.coflows.iter().map(|c| c.id).collect();
         ids.sort_unstable();
         if let Some(pair) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(WorkloadError::DuplicateId(pair[0]));
         }
-        if let Some(name) = self.names.wrong() {
-            return Err(WorkloadError::Name(name.to_owned()));
+        if let Some(name) = self.names.first_invalid() {
+            return Err(WorkloadError::InvalidName(name.to_owned()));
         }
         for coflow in &self.coflows {
             let id = coflow.id;
-            if !self.names.has(coflow.service, coflow.application) {
-                return Err(WorkloadError::Nameless(id));
+            if !self.names.contains(coflow.service, coflow.application) {
+                return Err(WorkloadError::UnknownApplication(id));
             }
             if coflow.flows.is_empty() {
-                return Err(WorkloadError::Empty(id));
+                return Err(WorkloadError::NoFlows(id));
             }
             if !(coflow.weight.is_finite() && coflow.weight > 0.0) {
-                return Err(WorkloadError::Weight { coflow: id, weight: coflow.weight });
+                return Err(WorkloadError::InvalidWeight { coflow: id, weight: coflow.weight });
             }
             for port in coflow.flows.iter().flat_map(|f| [f.src, f.dst]) {
                 if port >= self.ports {
-                    return Err(WorkloadError::Port { coflow: id, port, last: self.ports - 1 });
+                    return Err(WorkloadError::UnknownPort { coflow: id, port, last: self.ports - 1 });
                 }
             }
             if coflow.parents.iter().any(|&p| p >= self.coflows.len()) {
@@ -313,16 +315,17 @@ impl Workload {
             }
         }
         for (position, event) in self.events.iter().enumerate() {
-            let known = match event.what {
-                Change::PortRate { port, factor, .. } => {
+            let known = match event.change {
+                WorkloadChange::PortRate { port, factor, .. } => {
                     port < self.ports && factor.is_finite() && factor >= 0.0
                 }
-                Change::Restart { coflow, flow } | Change::Late { coflow, flow, .. } => {
+                WorkloadChange::RestartFlow { coflow, flow }
+                | WorkloadChange::DelayFlow { coflow, flow, .. } => {
                     self.coflows.get(coflow).is_some_and(|c| flow < c.flows.len())
                 }
             };
             if !known {
-                return Err(WorkloadError::Event(position));
+                return Err(WorkloadError::InvalidEvent(position));
             }
         }
         self.check_acyclic()
@@ -337,12 +340,12 @@ impl Workload {
                 children[parent].push(child);
             }
         }
-        let mut free: Vec<usize> = (0..waiting.len()).filter(|&c| waiting[c] == 0).collect();
-        while let Some(parent) = free.pop() {
+        let mut ready: Vec<usize> = (0..waiting.len()).filter(|&c| waiting[c] == 0).collect();
+        while let Some(parent) = ready.pop() {
             for &child in &children[parent] {
                 waiting[child] -= 1;
                 if waiting[child] == 0 {
-                    free.push(child);
+                    ready.push(child);
                 }
             }
         }
@@ -352,27 +355,29 @@ impl Workload {
         }
     }
 }
-/// Merges one or more coflows; see [`Workload::per_stage`].
-fn merged(members: &[&CoflowSpec], parents: Vec<usize>) -> CoflowSpec {
+/// Merges one or more coflows; see [`Workload::merge_stages`].
+fn merge_coflows(members: &[&CoflowSpec], parents: Vec<usize>) -> CoflowSpec {
     if let [alone] = members {
         return CoflowSpec { parents, ..CoflowSpec::clone(alone) };
     }
     let last = members.iter().map(|c| c.arrival.get()).fold(0.0, f64::max);
     let arrival = |c: &CoflowSpec| if parents.is_empty() { c.arrival.get() } else { last };
     let release = |c: &CoflowSpec| arrival(c) + c.compute_before.get();
-    let least = |of: &dyn Fn(&CoflowSpec) -> f64| members.iter().map(|c| of(c)).fold(f64::INFINITY, f64::min);
-    let (first_arrival, first) = (least(&arrival), least(&release));
+    let min_of =
+        |of: &dyn Fn(&CoflowSpec) -> f64| members.iter().map(|c| of(c)).fold(f64::INFINITY, f64::min);
+    let (first_arrival, first) = (min_of(&arrival), min_of(&release));
     let deadlines = members.iter().filter_map(|c| Some(release(c) + c.deadline?.get()));
     let flows = members.iter().flat_map(|c| {
-        c.flows
-            .iter()
-            .map(|flow| FlowSpec { release: Time::of(release(c) - first + flow.release.get()), ..*flow })
+        c.flows.iter().map(|flow| FlowSpec {
+            data_delay: Time::from_valid(release(c) - first + flow.data_delay.get()),
+            ..*flow
+        })
     });
     CoflowSpec {
-        arrival: Time::of(first_arrival),
-        compute_before: Time::of(first - first_arrival),
-        compute_after: Time::of(members.iter().map(|c| c.compute_after.get()).fold(0.0, f64::max)),
-        deadline: deadlines.reduce(f64::min).map(|at| Time::of(at - first)),
+        arrival: Time::from_valid(first_arrival),
+        compute_before: Time::from_valid(first - first_arrival),
+        compute_after: Time::from_valid(members.iter().map(|c| c.compute_after.get()).fold(0.0, f64::max)),
+        deadline: deadlines.reduce(f64::min).map(|at| Time::from_valid(at - first)),
         weight: members.iter().map(|c| c.weight).fold(members[0].weight, f64::max),
         flows: flows.collect(),
         parents,

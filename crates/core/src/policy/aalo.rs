@@ -32,139 +32,169 @@
 
 use super::thresholds::Thresholds;
 use super::{Params, ParamsError, Policy};
-use crate::allocation::{Allocation, Inside, Queues, Receivers, Rule, Weights};
-use crate::model::{Blind, View};
+use crate::allocation::{
+    Allocation, InterQueueSharing, IntraQueueSharing, QueueDiscipline, ReceiverMode, Rule,
+};
+use crate::model::{SizesUnknown, View};
 use crate::units::Time;
 
 /// D-CLAS.
 pub struct Aalo {
     thresholds: Thresholds,
-    queues: Queues,
-    turns: Option<Turns>,
+    queue_discipline: QueueDiscipline,
+    queue_turns: Option<QueueTurns>,
 }
 
 impl Aalo {
-    pub(super) fn read(params: &mut Params) -> Result<Aalo, ParamsError> {
-        let thresholds = Thresholds::read(params)?;
-        let count = thresholds.queues();
-        let sharing = params.choice(
+    pub(super) fn from_params(params: &mut Params) -> Result<Aalo, ParamsError> {
+        let thresholds = Thresholds::from_params(params)?;
+        let count = thresholds.queue_count();
+        let sharing = params.take_choice(
             "sharing",
-            &[("weighted", Sharing::Weighted), ("strict", Sharing::Strict), ("turns", Sharing::Turns)],
+            &[
+                ("weighted", PortSharing::Weighted),
+                ("strict", PortSharing::Strict),
+                ("turns", PortSharing::Turns),
+            ],
         )?;
         let turns = match sharing {
-            Sharing::Turns => Some(Turns::read(count, params)?),
-            Sharing::Weighted | Sharing::Strict => None,
+            PortSharing::Turns => Some(QueueTurns::from_params(count, params)?),
+            PortSharing::Weighted | PortSharing::Strict => None,
         };
-        Ok(Aalo { thresholds, queues: queues(count, sharing, params)?, turns })
+        Ok(Aalo {
+            thresholds,
+            queue_discipline: queue_discipline(count, sharing, params)?,
+            queue_turns: turns,
+        })
     }
 }
 
 /// How queues share a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sharing {
+pub(super) enum PortSharing {
     Weighted,
     Strict,
     Turns,
 }
 
 /// The queue configuration of a port with `count` queues.
-pub(super) fn queues(count: usize, sharing: Sharing, params: &mut Params) -> Result<Queues, ParamsError> {
-    let receivers = params.choice("at", &[("senders", Receivers::Transport), ("both", Receivers::Queues)])?;
+pub(super) fn queue_discipline(
+    count: usize,
+    sharing: PortSharing,
+    params: &mut Params,
+) -> Result<QueueDiscipline, ParamsError> {
+    let receivers = params
+        .take_choice("at", &[("senders", ReceiverMode::Transport), ("both", ReceiverMode::SameQueues)])?;
     let weights = match sharing {
-        Sharing::Weighted => Weights::Weighted((0..count).map(|queue| weight(queue, count)).collect()),
-        Sharing::Strict | Sharing::Turns => Weights::Strict(count),
+        PortSharing::Weighted => {
+            InterQueueSharing::Weighted((0..count).map(|queue| queue_weight(queue, count)).collect())
+        }
+        PortSharing::Strict | PortSharing::Turns => InterQueueSharing::StrictPriority(count),
     };
-    Ok(Queues { weights, inside: Inside::Fifo, receivers })
+    Ok(QueueDiscipline {
+        inter_queue: weights,
+        intra_queue: IntraQueueSharing::Fifo,
+        receiver_mode: receivers,
+    })
 }
 
-fn weight(queue: usize, count: usize) -> f64 {
+fn queue_weight(queue: usize, count: usize) -> f64 {
     (count - queue) as f64
 }
 
 /// State of `sharing=turns`: the queue that has the turn, and its end.
-struct Turns {
+struct QueueTurns {
     /// Length of the last queue's turn, in seconds.
-    length: f64,
+    base_turn_seconds: f64,
     /// Number of coflows by queue.
-    coflows: Vec<usize>,
-    first: usize,
-    ends: f64,
+    coflow_counts: Vec<usize>,
+    current_queue: usize,
+    turn_ends_at: f64,
 }
 
-impl Turns {
-    fn read(count: usize, params: &mut Params) -> Result<Turns, ParamsError> {
-        let interval = Time::of(8e-3);
+impl QueueTurns {
+    fn from_params(count: usize, params: &mut Params) -> Result<QueueTurns, ParamsError> {
+        let interval = Time::from_valid(8e-3);
         let length =
-            params.take_with("turn", interval, |t: &Time| t.get() > 0.0, "a time above 0 such as 8ms")?;
-        Ok(Turns { length: length.get(), coflows: vec![0; count], first: count - 1, ends: 0.0 })
+            params.take_value("turn", interval, |t: &Time| t.get() > 0.0, "a time above 0 such as 8ms")?;
+        Ok(QueueTurns {
+            base_turn_seconds: length.get(),
+            coflow_counts: vec![0; count],
+            current_queue: count - 1,
+            turn_ends_at: 0.0,
+        })
     }
 
     /// Passes the turn to the next queue with coflows, if the current turn has ended or its queue is empty.
     /// O(queues).
-    fn pass_on(&mut self, now: f64) {
-        let count = self.coflows.len();
+    fn advance_turn(&mut self, now: f64) {
+        let count = self.coflow_counts.len();
         // Tolerates wake-ups that are early by a rounding error.
-        if now < self.ends - 1e-9 && self.coflows[self.first] > 0 {
+        if now < self.turn_ends_at - 1e-9 && self.coflow_counts[self.current_queue] > 0 {
             return;
         }
-        let mut next = (1..=count).map(|step| (self.first + step) % count);
-        if let Some(queue) = next.find(|&queue| self.coflows[queue] > 0) {
-            self.first = queue;
-            self.ends = now + self.length * weight(queue, count);
+        let mut next = (1..=count).map(|step| (self.current_queue + step) % count);
+        if let Some(queue) = next.find(|&queue| self.coflow_counts[queue] > 0) {
+            self.current_queue = queue;
+            self.turn_ends_at = now + self.base_turn_seconds * queue_weight(queue, count);
         }
     }
 
     /// The position of a queue in the current priority order.
-    fn place(&self, queue: usize) -> usize {
-        if queue == self.first { 0 } else { queue + usize::from(queue < self.first) }
+    fn priority_of_queue(&self, queue: usize) -> usize {
+        if queue == self.current_queue { 0 } else { queue + usize::from(queue < self.current_queue) }
     }
 
     /// The queue at a position of the current priority order.
-    fn queue(&self, place: usize) -> usize {
-        if place == 0 { self.first } else { place - usize::from(place <= self.first) }
+    fn queue_at_priority(&self, place: usize) -> usize {
+        if place == 0 { self.current_queue } else { place - usize::from(place <= self.current_queue) }
     }
 
     /// End of the current turn in seconds; infinite if no other queue contains coflows.
-    fn over(&self) -> f64 {
-        let others = self.coflows.iter().enumerate().any(|(queue, n)| queue != self.first && *n > 0);
-        if others { self.ends } else { f64::INFINITY }
+    fn next_turn_end(&self) -> f64 {
+        let others =
+            self.coflow_counts.iter().enumerate().any(|(queue, n)| queue != self.current_queue && *n > 0);
+        if others { self.turn_ends_at } else { f64::INFINITY }
     }
 }
 
 impl Policy for Aalo {
-    type Knows = Blind;
+    type Knowledge = SizesUnknown;
 
     /// O(coflows).
-    fn schedule(&mut self, view: &mut View<'_, Blind>, out: &mut Allocation) {
-        if out.queues().is_none() {
-            out.set_queues(self.queues.clone());
+    fn schedule(&mut self, view: &mut View<'_, SizesUnknown>, out: &mut Allocation) {
+        if out.queue_discipline().is_none() {
+            out.set_queue_discipline(self.queue_discipline.clone());
         }
-        if let Some(turns) = &mut self.turns {
-            turns.coflows.fill(0);
-            for &slot in view.active() {
-                turns.coflows[self.thresholds.by_sent(view.sent(slot))] += 1;
+        if let Some(turns) = &mut self.queue_turns {
+            turns.coflow_counts.fill(0);
+            for &slot in view.active_coflows() {
+                turns.coflow_counts[self.thresholds.queue_by_bytes_sent(view.reported_bytes_sent(slot))] += 1;
             }
-            turns.pass_on(view.now());
+            turns.advance_turn(view.now());
         }
-        for &slot in view.active() {
-            let queue = self.thresholds.by_sent(view.sent(slot));
-            out.set_class(slot, self.turns.as_ref().map_or(queue, |turns| turns.place(queue)));
+        for &slot in view.active_coflows() {
+            let queue = self.thresholds.queue_by_bytes_sent(view.reported_bytes_sent(slot));
+            out.set_class(
+                slot,
+                self.queue_turns.as_ref().map_or(queue, |turns| turns.priority_of_queue(queue)),
+            );
             out.set_rule(slot, Rule::Transport);
         }
     }
 
     /// The earliest time at which a coflow reaches its threshold at the reported rates, or the current turn ends.
-    fn wake(&mut self, view: &mut View<'_, Blind>, allocation: &Allocation) -> f64 {
-        let reached = view.active().iter().map(|&slot| {
+    fn next_wakeup(&mut self, view: &mut View<'_, SizesUnknown>, allocation: &Allocation) -> f64 {
+        let reached = view.active_coflows().iter().map(|&slot| {
             let place = allocation.class(slot);
-            let queue = self.turns.as_ref().map_or(place, |turns| turns.queue(place));
-            let (sent, rate) = (view.sent(slot), view.coflow(slot).sending());
-            if queue + 1 == self.thresholds.queues() || rate <= 0.0 {
+            let queue = self.queue_turns.as_ref().map_or(place, |turns| turns.queue_at_priority(place));
+            let (sent, rate) = (view.reported_bytes_sent(slot), view.coflow(slot).reported_rate());
+            if queue + 1 == self.thresholds.queue_count() || rate <= 0.0 {
                 return f64::INFINITY;
             }
-            view.now() + (self.thresholds.upper(queue) - sent).max(0.0) / rate
+            view.now() + (self.thresholds.upper_threshold(queue) - sent).max(0.0) / rate
         });
-        let over = self.turns.as_ref().map_or(f64::INFINITY, Turns::over);
+        let over = self.queue_turns.as_ref().map_or(f64::INFINITY, QueueTurns::next_turn_end);
         reached.fold(over, f64::min)
     }
 }

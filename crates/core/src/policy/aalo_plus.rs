@@ -5,38 +5,40 @@
 //! the size. Aalo+ here selects the queue by the size of the coflow, and never changes it. The rest is as in
 //! `aalo.rs`.
 
-use super::aalo::{self, Sharing};
+use super::aalo::{self, PortSharing};
 use super::thresholds::Thresholds;
 use super::{Params, ParamsError, Policy};
-use crate::allocation::{Allocation, Queues, Rule};
-use crate::model::{Sizes, View};
+use crate::allocation::{Allocation, QueueDiscipline, Rule};
+use crate::model::{SizesKnown, View};
 
 /// Queues by coflow size.
 pub struct AaloPlus {
     thresholds: Thresholds,
-    queues: Queues,
+    queue_discipline: QueueDiscipline,
 }
 
 impl AaloPlus {
-    pub(super) fn read(params: &mut Params) -> Result<AaloPlus, ParamsError> {
-        let thresholds = Thresholds::read(params)?;
-        let sharing =
-            params.choice("sharing", &[("weighted", Sharing::Weighted), ("strict", Sharing::Strict)])?;
-        let queues = aalo::queues(thresholds.queues(), sharing, params)?;
-        Ok(AaloPlus { thresholds, queues })
+    pub(super) fn from_params(params: &mut Params) -> Result<AaloPlus, ParamsError> {
+        let thresholds = Thresholds::from_params(params)?;
+        let sharing = params.take_choice(
+            "sharing",
+            &[("weighted", PortSharing::Weighted), ("strict", PortSharing::Strict)],
+        )?;
+        let queues = aalo::queue_discipline(thresholds.queue_count(), sharing, params)?;
+        Ok(AaloPlus { thresholds, queue_discipline: queues })
     }
 }
 
 impl Policy for AaloPlus {
-    type Knows = Sizes;
+    type Knowledge = SizesKnown;
 
     /// O(coflows).
-    fn schedule(&mut self, view: &mut View<'_, Sizes>, out: &mut Allocation) {
-        if out.queues().is_none() {
-            out.set_queues(self.queues.clone());
+    fn schedule(&mut self, view: &mut View<'_, SizesKnown>, out: &mut Allocation) {
+        if out.queue_discipline().is_none() {
+            out.set_queue_discipline(self.queue_discipline.clone());
         }
-        for &slot in view.active() {
-            out.set_class(slot, self.thresholds.by_left(view.bytes(slot)));
+        for &slot in view.active_coflows() {
+            out.set_class(slot, self.thresholds.queue_by_remaining_bytes(view.total_bytes(slot)));
             out.set_rule(slot, Rule::Transport);
         }
     }

@@ -18,10 +18,10 @@
 //!
 //! | Message | Call or data |
 //! |---|---|
-//! | REQ_CANDIDATE | [`Django::connect`] collects the flows of a reducer without a connection, for [`Tracker::choose`] |
+//! | REQ_CANDIDATE | [`Django::open_connections`] collects the flows of a reducer without a connection, for [`Tracker::choose_mapper`] |
 //! | REPLY_CHOSEN | the result of `choose`, and the bandwidth that the tracker subtracts at once |
 //! | SEND_START | the first [`Open`] of a flow |
-//! | SEND_PAUSE | [`Django::close`]: the connection of a flow closes before the flow completes |
+//! | SEND_PAUSE | [`Django::close_connections`]: the connection of a flow closes before the flow completes |
 //! | SEND_RECOVERY | a later [`Open`] of the same flow |
 //!
 //! Choices that the paper leaves open, and contradictions in the paper:
@@ -54,16 +54,16 @@
 mod reducers;
 mod tracker;
 
-use self::reducers::{Reducers, Turn};
-use self::tracker::{Pending, Tracker};
+use self::reducers::{HostTurn, ReducerOrder};
+use self::tracker::{PendingFlow, Tracker};
 use super::{Event, Params, ParamsError, Policy};
 use crate::allocation::{Allocation, Rule};
-use crate::model::{Fabric, Mask, Sizes, Slot, View};
-use crate::solve::connections::{Connection, Connections};
+use crate::model::{BitSet, Fabric, SizesKnown, Slot, View};
+use crate::solve::connections::{Connection, ConnectionSolver};
 
 /// A flow with a connection.
 #[derive(Debug, Clone, Copy)]
-struct Open {
+struct OpenConnection {
     slot: Slot,
     seq: u64,
     flow: u32,
@@ -74,154 +74,154 @@ struct Open {
 
 /// A receiving host.
 #[derive(Debug, Default)]
-struct Host {
-    open: Vec<Open>,
+struct ReceivingHost {
+    open_connections: Vec<OpenConnection>,
     /// The coflow (by order of release) that was prioritized in the last schedule.
-    prioritized: Option<u64>,
+    prioritized_seq: Option<u64>,
 }
 
-impl Host {
+impl ReceivingHost {
     fn connections_of(&self, slot: Slot) -> usize {
-        self.open.iter().filter(|open| open.slot == slot).count()
+        self.open_connections.iter().filter(|open| open.slot == slot).count()
     }
 }
 
 /// Bilateral scheduling.
 pub struct Django {
     /// m: the number of connections of a host.
-    connections: usize,
+    max_connections: usize,
     alpha: f64,
     beta: f64,
     eta: f64,
     tracker: Tracker,
-    reducers: Reducers,
-    hosts: Vec<Host>,
+    reducers: ReducerOrder,
+    hosts: Vec<ReceivingHost>,
     /// Hosts that may have connections of completed flows.
-    ended: Mask,
-    pending: Vec<Pending>,
+    hosts_with_completions: BitSet,
+    pending_flows: Vec<PendingFlow>,
     /// Whether a connection was opened or closed. More connections may then be possible once the new rates are known.
-    moved: bool,
+    connections_changed: bool,
     /// Senders whose link is up; and a buffer for one receiver.
-    senders: Mask,
-    here: Mask,
-    solver: Connections,
-    asked: Vec<Connection>,
+    up_senders: BitSet,
+    receiver_buffer: BitSet,
+    solver: ConnectionSolver,
+    solver_connections: Vec<Connection>,
     rates: Vec<f64>,
 }
 
 impl Django {
-    pub(super) fn read(params: &mut Params) -> Result<Django, ParamsError> {
+    pub(super) fn from_params(params: &mut Params) -> Result<Django, ParamsError> {
         let part = |x: &f64| (0.0..=1.0).contains(x);
         let expected = "a number from 0 to 1";
         let fits = |count: &usize| (1..=65_536).contains(count);
-        let connections = params.take_with("connections", 11, fits, "a whole number from 1 to 65536")?;
-        let alpha = params.take_with("alpha", 0.1, part, expected)?;
-        let beta = params.take_with("beta", 0.7, part, expected)?;
-        let eta = params.take_with("eta", 0.6, part, expected)?;
-        let lambda = params.take_with("lambda", 0.2, part, expected)?;
-        let theta = params.take_with("theta", 0.5, part, expected)?;
+        let connections = params.take_value("connections", 11, fits, "a whole number from 1 to 65536")?;
+        let alpha = params.take_value("alpha", 0.1, part, expected)?;
+        let beta = params.take_value("beta", 0.7, part, expected)?;
+        let eta = params.take_value("eta", 0.6, part, expected)?;
+        let lambda = params.take_value("lambda", 0.2, part, expected)?;
+        let theta = params.take_value("theta", 0.5, part, expected)?;
         Ok(Django {
-            connections,
+            max_connections: connections,
             alpha,
             beta,
             eta,
             tracker: Tracker::new(connections, lambda, theta),
-            reducers: Reducers::default(),
+            reducers: ReducerOrder::default(),
             hosts: Vec::new(),
-            ended: Mask::default(),
-            pending: Vec::new(),
-            moved: false,
-            senders: Mask::default(),
-            here: Mask::default(),
-            solver: Connections::default(),
-            asked: Vec::new(),
+            hosts_with_completions: BitSet::default(),
+            pending_flows: Vec::new(),
+            connections_changed: false,
+            up_senders: BitSet::default(),
+            receiver_buffer: BitSet::default(),
+            solver: ConnectionSolver::default(),
+            solver_connections: Vec::new(),
             rates: Vec::new(),
         })
     }
 
     /// The number of connections that the prioritized reducer may have: beta m.
-    fn reserved(&self) -> usize {
-        ((self.beta * self.connections as f64) as usize).max(1)
+    fn reserved_connections(&self) -> usize {
+        ((self.beta * self.max_connections as f64) as usize).max(1)
     }
 
     /// Sorts coflows and reducers, and updates the tracker and the hosts.
     ///
     /// O(n + C log C + C P / 64 + P log P) for n connections, C coflows and P ports, and the ports of the coflows
     /// that sent bytes.
-    fn look(&mut self, view: &View<'_, Sizes>, reducers: &mut Reducers) {
+    fn update_state(&mut self, view: &View<'_, SizesKnown>, reducers: &mut ReducerOrder) {
         let fabric = view.fabric();
-        self.hosts.resize_with(fabric.ports(), Host::default);
-        if self.tracker.reset(fabric) {
-            self.senders.set_where(fabric.send(), |&capacity| capacity > 0.0);
-            self.here = Mask::empty(fabric.ports());
-            self.ended.set_where(fabric.recv(), |_| true);
+        self.hosts.resize_with(fabric.ports(), ReceivingHost::default);
+        if self.tracker.reset_residuals(fabric) {
+            self.up_senders.set_where(fabric.send_capacities(), |&capacity| capacity > 0.0);
+            self.receiver_buffer = BitSet::empty(fabric.ports());
+            self.hosts_with_completions.set_where(fabric.recv_capacities(), |_| true);
         }
-        for port in self.ended.iter() {
+        for port in self.hosts_with_completions.iter() {
             // A connection closes when its flow completes, and when one of its links fails.
-            self.hosts[port].open.retain(|open| {
+            self.hosts[port].open_connections.retain(|open| {
                 view.is_live(open.slot, open.seq, open.flow)
-                    && fabric.send()[open.src as usize] > 0.0
-                    && fabric.recv()[port] > 0.0
+                    && fabric.send_capacities()[open.src as usize] > 0.0
+                    && fabric.recv_capacities()[port] > 0.0
             });
         }
-        self.ended.clear();
-        reducers.look(view);
+        self.hosts_with_completions.clear();
+        reducers.update(view);
         for (port, host) in self.hosts.iter_mut().enumerate() {
-            for open in &host.open {
-                self.tracker.take(open.src, port, open.rate);
+            for open in &host.open_connections {
+                self.tracker.subtract_rate(open.src, port, open.rate);
             }
-            if !reducers.are_at(port) {
-                host.prioritized = None;
+            if !reducers.has_reducers(port) {
+                host.prioritized_seq = None;
             }
         }
         for (_, slot) in reducers.order() {
-            self.tracker.prioritize(slot, view.coflow(slot).send_mask());
+            self.tracker.prioritize_mappers(slot, view.coflow(slot).sending_ports());
         }
     }
 
     /// Algorithm 2: divides a host's connections among its reducers.
     ///
     /// O(m) if no connection opens or closes, and O(coflows) if a reducer without priority may get one more.
-    fn share(&mut self, turn: Turn, reducers: &Reducers, view: &View<'_, Sizes>) {
-        let (port, first) = (turn.port as usize, turn.first);
-        let capacity = view.fabric().recv()[port];
+    fn divide_connections(&mut self, turn: HostTurn, reducers: &ReducerOrder, view: &View<'_, SizesKnown>) {
+        let (port, first) = (turn.port as usize, turn.first_reducer);
+        let capacity = view.fabric().recv_capacities()[port];
         let seq = view.coflow(first).seq;
-        let mut free = self.connections.saturating_sub(self.hosts[port].open.len());
-        if self.hosts[port].prioritized == Some(seq) {
-            if self.tracker.down(port) > self.alpha * capacity
+        let mut free = self.max_connections.saturating_sub(self.hosts[port].open_connections.len());
+        if self.hosts[port].prioritized_seq == Some(seq) {
+            if self.tracker.downlink_residual(port) > self.alpha * capacity
                 && free > 0
-                && self.connect_another(turn, free, reducers, view)
+                && self.connect_unprioritized(turn, free, reducers, view)
             {
                 free -= 1;
             }
         } else {
-            let before = self.hosts[port].prioritized.replace(seq);
-            let wanted = self.reserved().saturating_sub(free);
-            free += self.close(turn, before, wanted, reducers, view);
+            let before = self.hosts[port].prioritized_seq.replace(seq);
+            let wanted = self.reserved_connections().saturating_sub(free);
+            free += self.close_connections(turn, before, wanted, reducers, view);
         }
-        let has = self.hosts[port].connections_of(first);
-        let wanted = self.reserved().saturating_sub(has).min(free);
-        self.connect(port, first, wanted, true, view);
+        let open_count = self.hosts[port].connections_of(first);
+        let wanted = self.reserved_connections().saturating_sub(open_count).min(free);
+        self.open_connections(port, first, wanted, true, view);
     }
 
     /// Opens one more connection, for the first eligible reducer without priority that has a flow to connect. Returns
     /// whether it did.
-    fn connect_another(
+    fn connect_unprioritized(
         &mut self,
-        turn: Turn,
+        turn: HostTurn,
         free: usize,
-        reducers: &Reducers,
-        view: &View<'_, Sizes>,
+        reducers: &ReducerOrder,
+        view: &View<'_, SizesKnown>,
     ) -> bool {
         let port = turn.port as usize;
-        if !self.tracker.looks_for_more(port) {
+        if !self.tracker.allows_more_connections(port) {
             return false;
         }
         let mut opened = 0;
-        reducers.find(port, view, |slot| {
-            let has = self.hosts[port].connections_of(slot);
-            if slot != turn.first && has as f64 <= self.eta * free as f64 {
-                opened = self.connect(port, slot, 1, false, view);
+        reducers.visit_in_order(port, view, |slot| {
+            let open_count = self.hosts[port].connections_of(slot);
+            if slot != turn.first_reducer && open_count as f64 <= self.eta * free as f64 {
+                opened = self.open_connections(port, slot, 1, false, view);
             }
             opened > 0
         });
@@ -232,136 +232,143 @@ impl Django {
     ///
     /// The reducer that was prioritized before comes first, then the other reducers, the last in the order first. Of
     /// one reducer, the connections with the highest rates close first.
-    fn close(
+    fn close_connections(
         &mut self,
-        turn: Turn,
+        turn: HostTurn,
         before: Option<u64>,
-        wanted: usize,
-        reducers: &Reducers,
-        view: &View<'_, Sizes>,
+        max_count: usize,
+        reducers: &ReducerOrder,
+        view: &View<'_, SizesKnown>,
     ) -> usize {
         let port = turn.port as usize;
         let host = &mut self.hosts[port];
         let mut closed = 0;
-        while closed < wanted {
-            let givers = host.open.iter().enumerate().filter(|(_, open)| open.slot != turn.first);
-            let next = givers.max_by(|(_, a), (_, b)| {
+        while closed < max_count {
+            let candidates =
+                host.open_connections.iter().enumerate().filter(|(_, open)| open.slot != turn.first_reducer);
+            let next = candidates.max_by(|(_, a), (_, b)| {
                 let prioritized = (Some(a.seq) == before).cmp(&(Some(b.seq) == before));
                 let order = || reducers.compare(a.slot, b.slot, port, view);
                 let fastest = || a.rate.total_cmp(&b.rate).then(b.flow.cmp(&a.flow));
                 prioritized.then_with(order).then_with(fastest)
             });
             let Some((at, &open)) = next else { break };
-            host.open.remove(at);
-            self.tracker.give_back(open.src, port, open.rate);
+            host.open_connections.remove(at);
+            self.tracker.restore_rate(open.src, port, open.rate);
             closed += 1;
         }
-        self.moved |= closed > 0;
+        self.connections_changed |= closed > 0;
         closed
     }
 
     /// Algorithm 3, lines 5 to 12: opens up to `wanted` connections of a reducer and returns the number opened.
     ///
     /// O(m) if all of its flows have a connection, otherwise O(m x the coflow's senders).
-    fn connect(
+    fn open_connections(
         &mut self,
         port: usize,
         slot: Slot,
-        wanted: usize,
+        max_count: usize,
         prioritized: bool,
-        view: &View<'_, Sizes>,
+        view: &View<'_, SizesKnown>,
     ) -> usize {
         let coflow = view.coflow(slot);
-        if wanted == 0 || self.hosts[port].connections_of(slot) == coflow.live_to(port) {
+        if max_count == 0 || self.hosts[port].connections_of(slot) == coflow.live_flow_count_to(port) {
             return 0;
         }
-        let (open, pending) = (&mut self.hosts[port].open, &mut self.pending);
+        let (open, pending) = (&mut self.hosts[port].open_connections, &mut self.pending_flows);
         pending.clear();
-        self.here.insert(port);
-        coflow.visit_open(&mut self.senders, &mut self.here, |flow, src, _| {
+        self.receiver_buffer.insert(port);
+        coflow.visit_open_flows(&mut self.up_senders, &mut self.receiver_buffer, |flow, src, _| {
             if !open.iter().any(|open| (open.slot, open.flow) == (slot, flow)) {
-                let left = view.remaining(slot, flow);
-                pending.push(Pending { flow, src: src as u32, left });
+                let left = view.remaining_bytes(slot, flow);
+                pending.push(PendingFlow { flow, src: src as u32, remaining_bytes: left });
             }
             (false, false)
         });
-        self.here.remove(port);
+        self.receiver_buffer.remove(port);
         let mut opened = 0;
-        while opened < wanted
-            && let Some(at) = self.tracker.choose(pending, slot, port, prioritized)
+        while opened < max_count
+            && let Some(at) = self.tracker.choose_mapper(pending, slot, port, prioritized)
         {
-            let Pending { flow, src, .. } = pending.swap_remove(at);
-            let rate = self.tracker.expect(src, port);
-            open.push(Open { slot, seq: coflow.seq, flow, src, rate });
+            let PendingFlow { flow, src, .. } = pending.swap_remove(at);
+            let rate = self.tracker.reserve_expected_rate(src, port);
+            open.push(OpenConnection { slot, seq: coflow.seq, flow, src, rate });
             opened += 1;
         }
-        self.moved |= opened > 0;
+        self.connections_changed |= opened > 0;
         opened
     }
 
     /// Computes the steady rates of the connections: see [`Connections::rates`].
-    fn settle(&mut self, fabric: &Fabric, reducers: &mut Reducers, out: &mut Allocation) {
-        self.asked.clear();
+    fn compute_rates(&mut self, fabric: &Fabric, reducers: &mut ReducerOrder, out: &mut Allocation) {
+        self.solver_connections.clear();
         for (dst, host) in (0..).zip(&self.hosts) {
-            let asked = |open: &Open| Connection { src: open.src, dst, rank: reducers.rank(open.slot) };
-            self.asked.extend(host.open.iter().map(asked));
+            let asked =
+                |open: &OpenConnection| Connection { src: open.src, dst, rank: reducers.rank(open.slot) };
+            self.solver_connections.extend(host.open_connections.iter().map(asked));
         }
-        self.solver.rates(fabric.send(), fabric.recv(), &self.asked, &mut self.rates);
-        let all = self.hosts.iter_mut().flat_map(|host| &mut host.open);
+        self.solver.compute_rates(
+            fabric.send_capacities(),
+            fabric.recv_capacities(),
+            &self.solver_connections,
+            &mut self.rates,
+        );
+        let all = self.hosts.iter_mut().flat_map(|host| &mut host.open_connections);
         for (open, &rate) in all.zip(&self.rates) {
             open.rate = rate;
             if rate > 0.0 {
-                out.add_flow(open.slot, open.flow, rate);
-                reducers.changed(open.slot);
+                out.add_flow_rate(open.slot, open.flow, rate);
+                reducers.mark_changed(open.slot);
             }
         }
     }
 }
 
 impl Policy for Django {
-    type Knows = Sizes;
+    type Knowledge = SizesKnown;
 
     /// O(1). For a coflow that completes or gets other flows, O(its ports x m), because the numbers of its flows
     /// change.
-    fn on(&mut self, event: Event, view: &mut View<'_, Sizes>) {
+    fn on_event(&mut self, event: Event, view: &mut View<'_, SizesKnown>) {
         match event {
-            Event::Released(slot) | Event::FlowLive(slot, _) => self.reducers.changed(slot),
-            Event::FlowHeld(slot, flow) | Event::FlowDone(slot, flow) => {
-                self.reducers.changed(slot);
-                self.ended.insert(view.coflow(slot).ends_of(flow).1 as usize);
+            Event::CoflowReleased(slot) | Event::FlowLive(slot, _) => self.reducers.mark_changed(slot),
+            Event::FlowInterrupted(slot, flow) | Event::FlowCompleted(slot, flow) => {
+                self.reducers.mark_changed(slot);
+                self.hosts_with_completions.insert(view.coflow(slot).flow_ports(flow).1 as usize);
             }
-            Event::Done(slot) => {
+            Event::CoflowCompleted(slot) => {
                 for load in view.coflow(slot).receivers() {
                     if let Some(host) = self.hosts.get_mut(load.port as usize) {
-                        host.open.retain(|open| open.slot != slot);
+                        host.open_connections.retain(|open| open.slot != slot);
                     }
                 }
             }
-            Event::PortChanged => {}
+            Event::PortCapacityChanged => {}
         }
     }
 
     /// O(n log m + C log C + C P / 64 + P log P) for n connections, C coflows and P ports, and the ports of the
     /// coflows that sent bytes. In addition, for each host that opens connections, the senders of the coflows that
     /// may get them; and the cost of the solver.
-    fn schedule(&mut self, view: &mut View<'_, Sizes>, out: &mut Allocation) {
-        self.moved = false;
+    fn schedule(&mut self, view: &mut View<'_, SizesKnown>, out: &mut Allocation) {
+        self.connections_changed = false;
         let mut reducers = std::mem::take(&mut self.reducers);
-        self.look(view, &mut reducers);
-        for &turn in reducers.turns() {
-            self.share(turn, &reducers, view);
+        self.update_state(view, &mut reducers);
+        for &turn in reducers.host_turns() {
+            self.divide_connections(turn, &reducers, view);
         }
         for (rank, slot) in reducers.order() {
             out.set_class(slot, rank as usize);
             out.set_rule(slot, Rule::Connections);
         }
-        self.settle(view.fabric(), &mut reducers, out);
+        self.compute_rates(view.fabric(), &mut reducers, out);
         self.reducers = reducers;
     }
 
     /// The current time while connections change, so that the next schedule follows at once: Algorithm 2 gives
     /// reducers without priority one connection per schedule.
-    fn wake(&mut self, view: &mut View<'_, Sizes>, _: &Allocation) -> f64 {
-        if self.moved { view.now() } else { f64::INFINITY }
+    fn next_wakeup(&mut self, view: &mut View<'_, SizesKnown>, _: &Allocation) -> f64 {
+        if self.connections_changed { view.now() } else { f64::INFINITY }
     }
 }

@@ -8,30 +8,32 @@
 //! policy. `--interval 0` removes the wait.
 
 use super::{Params, ParamsError, Policy};
-use crate::allocation::{Allocation, Inside, Queues, Receivers, Rule, Weights};
-use crate::model::{Blind, View};
+use crate::allocation::{
+    Allocation, InterQueueSharing, IntraQueueSharing, QueueDiscipline, ReceiverMode, Rule,
+};
+use crate::model::{SizesUnknown, View};
 
 /// Max-min fairness between all flows.
 pub struct Fair;
 
 impl Fair {
-    pub(super) fn read(_: &mut Params) -> Result<Fair, ParamsError> {
+    pub(super) fn from_params(_: &mut Params) -> Result<Fair, ParamsError> {
         Ok(Fair)
     }
 }
 
 impl Policy for Fair {
-    type Knows = Blind;
+    type Knowledge = SizesUnknown;
 
-    fn schedule(&mut self, view: &mut View<'_, Blind>, out: &mut Allocation) {
-        if out.queues().is_none() {
-            out.set_queues(Queues {
-                weights: Weights::Weighted(vec![1.0]),
-                inside: Inside::MaxMin,
-                receivers: Receivers::Transport,
+    fn schedule(&mut self, view: &mut View<'_, SizesUnknown>, out: &mut Allocation) {
+        if out.queue_discipline().is_none() {
+            out.set_queue_discipline(QueueDiscipline {
+                inter_queue: InterQueueSharing::Weighted(vec![1.0]),
+                intra_queue: IntraQueueSharing::MaxMin,
+                receiver_mode: ReceiverMode::Transport,
             });
         }
-        for &slot in view.active() {
+        for &slot in view.active_coflows() {
             out.set_rule(slot, Rule::Transport);
         }
     }

@@ -3,21 +3,21 @@
 //! Varys (SIGCOMM '14, section 5) and CoflowSim use this order as a baseline. MADD and backfilling set the rates
 //! ([`super::ordered`]).
 
-use super::ordered::{Order, Ordered};
+use super::coflow_order::{CoflowOrder, OrderedPolicy};
 use super::{Params, ParamsError};
-use crate::model::{Sizes, Slot, View};
+use crate::model::{SizesKnown, Slot, View};
 
 /// The order of FIFO.
 pub struct Fifo;
 
 impl Fifo {
-    pub(super) fn read(_: &mut Params) -> Result<Ordered<Fifo>, ParamsError> {
-        Ok(Ordered::new(Fifo))
+    pub(super) fn from_params(_: &mut Params) -> Result<OrderedPolicy<Fifo>, ParamsError> {
+        Ok(OrderedPolicy::new(Fifo))
     }
 }
 
-impl Order for Fifo {
-    fn key(&self, slot: Slot, view: &View<'_, Sizes>) -> f64 {
+impl CoflowOrder for Fifo {
+    fn sort_key(&self, slot: Slot, view: &View<'_, SizesKnown>) -> f64 {
         view.coflow(slot).seq as f64
     }
 }

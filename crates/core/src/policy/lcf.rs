@@ -2,21 +2,21 @@
 //!
 //! The policy `scf` is the static variant: it orders by the bytes at arrival.
 
-use super::ordered::{Order, Ordered};
+use super::coflow_order::{CoflowOrder, OrderedPolicy};
 use super::{Params, ParamsError};
-use crate::model::{Sizes, Slot, View};
+use crate::model::{SizesKnown, Slot, View};
 
 /// The order of LCF.
 pub struct Lcf;
 
 impl Lcf {
-    pub(super) fn read(_: &mut Params) -> Result<Ordered<Lcf>, ParamsError> {
-        Ok(Ordered::new(Lcf))
+    pub(super) fn from_params(_: &mut Params) -> Result<OrderedPolicy<Lcf>, ParamsError> {
+        Ok(OrderedPolicy::new(Lcf))
     }
 }
 
-impl Order for Lcf {
-    fn key(&self, slot: Slot, view: &View<'_, Sizes>) -> f64 {
-        view.left(slot)
+impl CoflowOrder for Lcf {
+    fn sort_key(&self, slot: Slot, view: &View<'_, SizesKnown>) -> f64 {
+        view.total_remaining_bytes(slot)
     }
 }

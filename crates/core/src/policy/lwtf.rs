@@ -12,33 +12,33 @@
 //!
 //! A coflow that delays no other coflow has the key 0 and goes first.
 
-use super::ordered::{Order, Ordered};
+use super::coflow_order::{CoflowOrder, OrderedPolicy};
 use super::{Event, Params, ParamsError};
-use crate::model::{Sizes, Slot, View};
+use crate::model::{SizesKnown, Slot, View};
 use crate::solve::Contention;
 
 /// The order of LWTF.
 #[derive(Default)]
 pub struct Lwtf {
-    rivals: Contention,
+    contention: Contention,
 }
 
 impl Lwtf {
-    pub(super) fn read(_: &mut Params) -> Result<Ordered<Lwtf>, ParamsError> {
-        Ok(Ordered::new(Lwtf::default()))
+    pub(super) fn from_params(_: &mut Params) -> Result<OrderedPolicy<Lwtf>, ParamsError> {
+        Ok(OrderedPolicy::new(Lwtf::default()))
     }
 }
 
-impl Order for Lwtf {
-    fn on(&mut self, event: Event, view: &View<'_, Sizes>) {
-        self.rivals.on(event, view);
+impl CoflowOrder for Lwtf {
+    fn on_event(&mut self, event: Event, view: &View<'_, SizesKnown>) {
+        self.contention.on_event(event, view);
     }
 
-    fn prepare(&mut self, view: &View<'_, Sizes>) {
-        self.rivals.update(view);
+    fn prepare(&mut self, view: &View<'_, SizesKnown>) {
+        self.contention.update_overlaps(view);
     }
 
-    fn key(&self, slot: Slot, view: &View<'_, Sizes>) -> f64 {
-        view.bottleneck(slot) * self.rivals.rivals(slot).iter().count() as f64
+    fn sort_key(&self, slot: Slot, view: &View<'_, SizesKnown>) -> f64 {
+        view.effective_bottleneck(slot) * self.contention.contenders(slot).iter().count() as f64
     }
 }

@@ -4,9 +4,9 @@
 //! and many reducers is then as narrow as a single flow, and goes before coflows of a few flows between separate
 //! pairs of ports.
 
-use super::ordered::{Order, Ordered};
+use super::coflow_order::{CoflowOrder, OrderedPolicy};
 use super::{Params, ParamsError};
-use crate::model::{Sizes, Slot, View};
+use crate::model::{SizesKnown, Slot, View};
 
 /// The order of NCF.
 pub struct Ncf {
@@ -14,14 +14,14 @@ pub struct Ncf {
 }
 
 impl Ncf {
-    pub(super) fn read(params: &mut Params) -> Result<Ordered<Ncf>, ParamsError> {
-        let by_endpoints = params.choice("by", &[("flows", false), ("endpoints", true)])?;
-        Ok(Ordered::new(Ncf { by_endpoints }))
+    pub(super) fn from_params(params: &mut Params) -> Result<OrderedPolicy<Ncf>, ParamsError> {
+        let by_endpoints = params.take_choice("by", &[("flows", false), ("endpoints", true)])?;
+        Ok(OrderedPolicy::new(Ncf { by_endpoints }))
     }
 }
 
-impl Order for Ncf {
-    fn key(&self, slot: Slot, view: &View<'_, Sizes>) -> f64 {
+impl CoflowOrder for Ncf {
+    fn sort_key(&self, slot: Slot, view: &View<'_, SizesKnown>) -> f64 {
         let coflow = view.coflow(slot);
         if self.by_endpoints {
             coflow.senders().len().min(coflow.receivers().len()) as f64

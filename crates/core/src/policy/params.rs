@@ -46,7 +46,7 @@ pub enum ParamsError {
     },
     /// A part of the specification is not `key=value`.
     #[error("policy `{policy}`: `{part}` is not a parameter: expected `key=value`")]
-    NoValue {
+    MissingValue {
         /// Name of the policy.
         policy: String,
         /// The malformed part.
@@ -56,13 +56,13 @@ pub enum ParamsError {
     #[error(
         "policy `{name}` cannot be inside a policy tree: expected `fair` or a policy that sets rates itself"
     )]
-    Leaf {
+    NotForLeaf {
         /// Name of the policy.
         name: String,
     },
     /// The value is malformed or out of range.
     #[error("policy `{policy}`: `{key}={value}` does not fit: expected {expected}")]
-    Value {
+    InvalidValue {
         /// Name of the policy.
         policy: String,
         /// Name of the parameter.
@@ -78,15 +78,15 @@ pub enum ParamsError {
 #[derive(Debug, Clone)]
 pub struct Params {
     name: String,
-    given: Vec<(String, String)>,
-    known: Vec<&'static str>,
+    given_params: Vec<(String, String)>,
+    known_keys: Vec<&'static str>,
 }
 
 impl Params {
     /// Splits `name:key=value:key=value`.
     ///
     /// # Errors
-    /// [`ParamsError::NoValue`] if a part does not contain `=`.
+    /// [`ParamsError::MissingValue`] if a part does not contain `=`.
     pub fn parse(spec: &str) -> Result<Params, ParamsError> {
         let mut parts = spec.split(':');
         let name = parts.next().unwrap_or_default().trim().to_owned();
@@ -94,10 +94,10 @@ impl Params {
         for part in parts {
             let (key, value) = part
                 .split_once('=')
-                .ok_or_else(|| ParamsError::NoValue { policy: name.clone(), part: part.to_owned() })?;
+                .ok_or_else(|| ParamsError::MissingValue { policy: name.clone(), part: part.to_owned() })?;
             given.push((key.trim().to_owned(), value.trim().to_owned()));
         }
-        Ok(Params { name, given, known: Vec::new() })
+        Ok(Params { name, given_params: given, known_keys: Vec::new() })
     }
 
     /// Name of the policy.
@@ -105,8 +105,8 @@ impl Params {
         &self.name
     }
 
-    fn refuse(&self, key: &str, value: &str, expected: &str) -> ParamsError {
-        ParamsError::Value {
+    fn value_error(&self, key: &str, value: &str, expected: &str) -> ParamsError {
+        ParamsError::InvalidValue {
             policy: self.name.clone(),
             key: key.to_owned(),
             value: value.to_owned(),
@@ -115,27 +115,27 @@ impl Params {
     }
 
     fn take_text(&mut self, key: &'static str) -> Option<String> {
-        self.known.push(key);
-        let at = self.given.iter().position(|(k, _)| k == key)?;
-        Some(self.given.remove(at).1)
+        self.known_keys.push(key);
+        let at = self.given_params.iter().position(|(k, _)| k == key)?;
+        Some(self.given_params.remove(at).1)
     }
 
     /// Takes the value of `key`, or `default` if the specification does not contain `key`.
     ///
     /// # Errors
-    /// [`ParamsError::Value`] if the value cannot be parsed or `fits` returns false.
-    pub fn take_with<T: FromStr + Display>(
+    /// [`ParamsError::InvalidValue`] if the value cannot be parsed or `fits` returns false.
+    pub fn take_value<T: FromStr + Display>(
         &mut self,
         key: &'static str,
         default: T,
-        fits: impl Fn(&T) -> bool,
+        is_valid: impl Fn(&T) -> bool,
         expected: &str,
     ) -> Result<T, ParamsError> {
         match self.take_text(key) {
             None => Ok(default),
             Some(text) => match text.parse() {
-                Ok(value) if fits(&value) => Ok(value),
-                _ => Err(self.refuse(key, &text, expected)),
+                Ok(value) if is_valid(&value) => Ok(value),
+                _ => Err(self.value_error(key, &text, expected)),
             },
         }
     }
@@ -143,45 +143,45 @@ impl Params {
     /// Takes a list of numbers separated by `/`, or one `default` if the specification does not contain `key`.
     ///
     /// # Errors
-    /// [`ParamsError::Value`] if a number cannot be parsed or `fits` returns false.
+    /// [`ParamsError::InvalidValue`] if a number cannot be parsed or `fits` returns false.
     pub fn take_list(
         &mut self,
         key: &'static str,
         default: f64,
-        fits: impl Fn(f64) -> bool,
+        is_valid: impl Fn(f64) -> bool,
         expected: &str,
     ) -> Result<Vec<f64>, ParamsError> {
         let Some(text) = self.take_text(key) else { return Ok(vec![default]) };
         let numbers: Option<Vec<f64>> =
-            text.split('/').map(|part| part.trim().parse().ok().filter(|number| fits(*number))).collect();
-        numbers.ok_or_else(|| self.refuse(key, &text, expected))
+            text.split('/').map(|part| part.trim().parse().ok().filter(|number| is_valid(*number))).collect();
+        numbers.ok_or_else(|| self.value_error(key, &text, expected))
     }
 
     /// Takes `on` or `off`.
     ///
     /// # Errors
-    /// [`ParamsError::Value`] for any other value.
-    pub fn switch(&mut self, key: &'static str, default: bool) -> Result<bool, ParamsError> {
+    /// [`ParamsError::InvalidValue`] for any other value.
+    pub fn take_switch(&mut self, key: &'static str, default: bool) -> Result<bool, ParamsError> {
         match self.take_text(key).as_deref() {
             None => Ok(default),
             Some("on") => Ok(true),
             Some("off") => Ok(false),
-            Some(text) => Err(self.refuse(key, text, "`on` or `off`")),
+            Some(text) => Err(self.value_error(key, text, "`on` or `off`")),
         }
     }
 
     /// Takes one of the `words`. The first word is the default.
     ///
     /// # Errors
-    /// [`ParamsError::Value`] for any other word.
-    pub fn choice<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> Result<T, ParamsError> {
+    /// [`ParamsError::InvalidValue`] for any other word.
+    pub fn take_choice<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> Result<T, ParamsError> {
         match self.take_text(key) {
             None => Ok(words[0].1),
             Some(text) => match words.iter().find(|(word, _)| *word == text) {
                 Some((_, value)) => Ok(*value),
                 None => {
                     let words: Vec<_> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
-                    Err(self.refuse(key, &text, &words.join(" or ")))
+                    Err(self.value_error(key, &text, &words.join(" or ")))
                 }
             },
         }
@@ -190,18 +190,18 @@ impl Params {
     /// Rejects the parameters that the policy did not take.
     ///
     /// # Errors
-    /// [`ParamsError::UnknownKey`] for the first unknown parameter, or [`ParamsError::Value`] if a parameter is given
+    /// [`ParamsError::UnknownKey`] for the first unknown parameter, or [`ParamsError::InvalidValue`] if a parameter is given
     /// twice.
-    pub fn finish(self) -> Result<(), ParamsError> {
-        match self.given.first() {
+    pub fn reject_unknown(self) -> Result<(), ParamsError> {
+        match self.given_params.first() {
             None => Ok(()),
-            Some((key, value)) if self.known.contains(&key.as_str()) => {
-                Err(self.refuse(key, value, "each parameter once"))
+            Some((key, value)) if self.known_keys.contains(&key.as_str()) => {
+                Err(self.value_error(key, value, "each parameter once"))
             }
             Some((key, _)) => Err(ParamsError::UnknownKey {
                 policy: self.name,
                 key: key.clone(),
-                known: match &self.known[..] {
+                known: match &self.known_keys[..] {
                     [] => "none".to_owned(),
                     known => format!("one of {}", known.join(", ")),
                 },

@@ -3,7 +3,7 @@
 //! Source: Jajoo et al., "Saath: Speeding up CoFlows by Exploiting the Spatial Dimension", CoNEXT '17.
 //! [`Saath::schedule`] implements section 4.2 (Fig. 7, D1-D5). [`Saath::queue_of`] implements the re-queueing of
 //! section 4.3, by the median of completed flows; the wait for data is from section 4.3 too. The workload models one
-//! coflow per stage ([`crate::model::Workload::per_stage`]), waves and DAGs: parents delay the release of their
+//! coflow per stage ([`crate::profiled_model::Workload::merge_stages`]), waves and DAGs: parents delay the release of their
 //! children.
 //!
 //! Choices that the paper leaves open, and the effect of the alternatives:
@@ -55,42 +55,44 @@ use std::collections::BinaryHeap;
 
 use super::thresholds::Thresholds;
 use super::{Event, Params, ParamsError, Policy};
-use crate::allocation::{Allocation, Common, Rule, Standing};
-use crate::model::{Blind, Coflow, Mask, Slot, View};
-use crate::order::Key;
-use crate::solve::{Contention, Residual, residual::Saved};
+use crate::allocation::{Allocation, CommonRate, OrderCriterion, Rule};
+use crate::model::{BitSet, Coflow, SizesUnknown, Slot, View};
+use crate::ordered_f64::OrderedF64;
+use crate::solve::{Contention, ResidualCapacity, residual::SavedResidual};
 
 /// Which coflows count as contending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Scope {
-    Queue,
-    All,
+enum ContentionScope {
+    SameQueue,
+    AllCoflows,
 }
 
 /// Lengths of completed flows in bytes; two heaps give the median.
 #[derive(Debug, Default)]
-struct Lengths {
-    lower: BinaryHeap<Key>,
-    upper: BinaryHeap<Reverse<Key>>,
+struct CompletedLengths {
+    lower_half: BinaryHeap<OrderedF64>,
+    upper_half: BinaryHeap<Reverse<OrderedF64>>,
 }
 
-impl Lengths {
+impl CompletedLengths {
     fn add(&mut self, length: f64) {
-        match self.lower.peek() {
-            Some(middle) if Key(length) > *middle => self.upper.push(Reverse(Key(length))),
-            _ => self.lower.push(Key(length)),
+        match self.lower_half.peek() {
+            Some(middle) if OrderedF64(length) > *middle => self.upper_half.push(Reverse(OrderedF64(length))),
+            _ => self.lower_half.push(OrderedF64(length)),
         }
-        if self.lower.len() > self.upper.len() + 1 {
-            self.upper.extend(self.lower.pop().map(Reverse));
-        } else if self.upper.len() > self.lower.len() {
-            self.lower.extend(self.upper.pop().map(|Reverse(key)| key));
+        if self.lower_half.len() > self.upper_half.len() + 1 {
+            self.upper_half.extend(self.lower_half.pop().map(Reverse));
+        } else if self.upper_half.len() > self.lower_half.len() {
+            self.lower_half.extend(self.upper_half.pop().map(|Reverse(key)| key));
         }
     }
 
     fn median(&self) -> Option<f64> {
-        let low = self.lower.peek()?.0;
-        match self.upper.peek() {
-            Some(Reverse(high)) if self.upper.len() == self.lower.len() => Some((low + high.0) / 2.0),
+        let low = self.lower_half.peek()?.0;
+        match self.upper_half.peek() {
+            Some(Reverse(high)) if self.upper_half.len() == self.lower_half.len() => {
+                Some((low + high.0) / 2.0)
+            }
             _ => Some(low),
         }
     }
@@ -98,20 +100,20 @@ impl Lengths {
 
 /// State of one coflow.
 #[derive(Debug, Default)]
-struct State {
+struct CoflowState {
     /// The queue; `None` before the first schedule.
     queue: Option<usize>,
     /// Time at which the deadline in this queue expires, in seconds.
     deadline: f64,
     /// Earliest time of the next change of queue if no event occurs, in seconds. May be too early.
-    leaves_at: f64,
+    queue_change_at: f64,
     /// Whether a flow has completed since the queue was computed, so that the estimate may differ.
-    stale: bool,
+    estimate_stale: bool,
     /// Whether the queue is based on the estimated remainder, not on the bytes sent.
     estimating: bool,
     /// Whether the deadline had expired at the last sort.
     expired: bool,
-    lengths: Lengths,
+    lengths: CompletedLengths,
 }
 
 /// The scheduler of Saath.
@@ -121,40 +123,40 @@ pub struct Saath {
     all_or_none: bool,
     per_flow: bool,
     least_contention: bool,
-    conserve: bool,
+    work_conservation: bool,
     requeue: bool,
-    contention: Scope,
-    full_ports: bool,
+    contention_scope: ContentionScope,
+    requires_full_ports: bool,
     time_per_flow: bool,
-    states: Vec<State>,
-    rivals: Contention,
-    members: Vec<Mask>,
+    states: Vec<CoflowState>,
+    contention: Contention,
+    queue_members: Vec<BitSet>,
     /// Whether `order` is still valid.
-    sorted: bool,
-    residual: Residual,
-    order: Vec<Turn>,
-    missed: Vec<Slot>,
+    order_valid: bool,
+    residual: ResidualCapacity,
+    order: Vec<OrderEntry>,
+    not_admitted: Vec<Slot>,
     /// The steps of the last schedule, and the saved residual capacities before the steps.
-    steps: Vec<Step>,
-    saved: Vec<Saved>,
+    steps: Vec<ScheduleStep>,
+    saved_residuals: Vec<SavedResidual>,
     /// The next step, and whether all steps so far repeat the last schedule.
-    step: usize,
+    next_step: usize,
     repeating: bool,
     /// Coflows that were released, or whose live flows changed, since the last schedule.
-    changed: Mask,
+    changed_coflows: BitSet,
     ports_changed: bool,
     /// By slot: total rate of the flows in bytes per second.
-    sending: Vec<f64>,
+    coflow_rates: Vec<f64>,
 }
 
 /// Whether `time` has come. Tolerates times that are early by a rounding error.
-fn reached(time: f64, now: f64) -> bool {
+fn is_due(time: f64, now: f64) -> bool {
     time <= now * (1.0 + 1e-14) + 1e-9
 }
 
 /// A coflow's place in the order of one schedule.
 #[derive(Debug, Clone, Copy)]
-struct Turn {
+struct OrderEntry {
     /// Queue + 1, or 0 if the deadline has expired.
     group: usize,
     /// Contention; the deadline in group 0.
@@ -165,63 +167,66 @@ struct Turn {
 
 /// A step of a schedule: the admission test of one coflow, or its share of work conservation.
 #[derive(Debug, Clone, Copy)]
-struct Step {
+struct ScheduleStep {
     slot: Slot,
-    admit: bool,
+    is_admission: bool,
     /// The common rate at which the coflow was admitted, in bytes per second.
-    admitted: Option<f64>,
+    admitted_rate: Option<f64>,
     /// Number of flows with their own rates before the step.
     flows_before: usize,
-    /// Index in `Saath::saved` of the residual capacities before the step; not saved from `Saath::SAVED` on.
-    saved: usize,
+    /// Index in `Saath::saved` of the residual capacities before the step; not saved from `Saath::MAX_SAVED` on.
+    saved_index: usize,
 }
 
 impl Saath {
     /// Maximum number of saved residual capacities from which a schedule can resume.
-    const SAVED: usize = 32;
+    const MAX_SAVED: usize = 32;
 
-    pub(super) fn read(params: &mut Params) -> Result<Saath, ParamsError> {
-        let thresholds = Thresholds::read(params)?;
+    pub(super) fn from_params(params: &mut Params) -> Result<Saath, ParamsError> {
+        let thresholds = Thresholds::from_params(params)?;
         Ok(Saath {
-            members: vec![Mask::default(); thresholds.queues()],
+            queue_members: vec![BitSet::default(); thresholds.queue_count()],
             thresholds,
-            deadline_factor: params.take_with(
+            deadline_factor: params.take_value(
                 "d",
                 2.0,
                 |d: &f64| *d > 0.0,
                 "a number above 0 (`inf` for no deadlines)",
             )?,
-            all_or_none: params.switch("all-or-none", true)?,
-            per_flow: params.switch("per-flow", true)?,
-            least_contention: params.switch("lcof", true)?,
-            conserve: params.switch("work-conservation", true)?,
-            requeue: params.switch("requeue", true)?,
-            contention: params.choice("contention", &[("queue", Scope::Queue), ("all", Scope::All)])?,
-            full_ports: params.choice("available", &[("any", false), ("full", true)])?,
-            time_per_flow: params.choice("time", &[("total", false), ("flow", true)])?,
+            all_or_none: params.take_switch("all-or-none", true)?,
+            per_flow: params.take_switch("per-flow", true)?,
+            least_contention: params.take_switch("lcof", true)?,
+            work_conservation: params.take_switch("work-conservation", true)?,
+            requeue: params.take_switch("requeue", true)?,
+            contention_scope: params.take_choice(
+                "contention",
+                &[("queue", ContentionScope::SameQueue), ("all", ContentionScope::AllCoflows)],
+            )?,
+            requires_full_ports: params.take_choice("available", &[("any", false), ("full", true)])?,
+            time_per_flow: params.take_choice("time", &[("total", false), ("flow", true)])?,
             states: Vec::new(),
-            rivals: Contention::default(),
-            sorted: false,
-            residual: Residual::default(),
+            contention: Contention::default(),
+            order_valid: false,
+            residual: ResidualCapacity::default(),
             order: Vec::new(),
-            missed: Vec::new(),
+            not_admitted: Vec::new(),
             steps: Vec::new(),
-            saved: Vec::new(),
-            step: 0,
+            saved_residuals: Vec::new(),
+            next_step: 0,
             repeating: false,
-            changed: Mask::default(),
+            changed_coflows: BitSet::default(),
             ports_changed: false,
-            sending: Vec::new(),
+            coflow_rates: Vec::new(),
         })
     }
 
     /// The current queue of a coflow (D3 and section 4.3).
-    fn queue_of(&self, slot: Slot, estimate: Option<(f64, f64)>, view: &mut View<'_, Blind>) -> usize {
+    fn queue_of(&self, slot: Slot, estimate: Option<(f64, f64)>, view: &mut View<'_, SizesUnknown>) -> usize {
         let width = view.coflow(slot).width() as f64;
         match estimate {
-            Some((left, _)) => self.thresholds.by_left(left * width),
-            None if self.per_flow => self.thresholds.by_sent(view.furthest(slot) * width),
-            None => self.thresholds.by_sent(view.total(slot)),
+            Some((left, _)) => self.thresholds.queue_by_remaining_bytes(left * width),
+            None if self.per_flow => self.thresholds.queue_by_bytes_sent(view.max_bytes_sent(slot) * width),
+            None => self.thresholds.queue_by_bytes_sent(view.total_bytes_sent(slot)),
         }
     }
 
@@ -230,39 +235,39 @@ impl Saath {
     ///
     /// Returns the remainder in bytes, and the rate at which it shrinks. `None` if no flow has completed, or if that
     /// flow has sent the median.
-    fn estimate(&self, slot: Slot, view: &mut View<'_, Blind>) -> Option<(f64, f64)> {
+    fn estimate(&self, slot: Slot, view: &mut View<'_, SizesUnknown>) -> Option<(f64, f64)> {
         if !self.requeue || !self.per_flow {
             return None;
         }
         let median = self.states[slot as usize].lengths.median()?;
-        let (sent, rate) = view.least(slot)?;
+        let (sent, rate) = view.min_bytes_sent(slot)?;
         // Under all-or-none, the other flows have often sent exactly as much as the completed flow. The tolerance
         // makes the result (no estimate) independent of rounding.
         (sent < median * (1.0 - 1e-9)).then_some((median - sent, rate))
     }
 
     /// The maximum time of a coflow in a queue, in seconds (D5).
-    fn patience(&self, queue: usize, coflow: &Coflow, port_rate: f64) -> f64 {
-        let lower = if queue == 0 { 0.0 } else { self.thresholds.upper(queue - 1) };
-        let mut time = (self.thresholds.upper(queue) - lower) / port_rate;
+    fn max_queue_time(&self, queue: usize, coflow: &Coflow, port_rate: f64) -> f64 {
+        let lower = if queue == 0 { 0.0 } else { self.thresholds.upper_threshold(queue - 1) };
+        let mut time = (self.thresholds.upper_threshold(queue) - lower) / port_rate;
         if self.time_per_flow {
             time /= coflow.width() as f64;
         }
-        let waiting = self.members[queue].iter().count() as f64;
+        let waiting = self.queue_members[queue].iter().count() as f64;
         self.deadline_factor * waiting * time
     }
 
-    fn assign_queues(&mut self, view: &mut View<'_, Blind>) {
+    fn assign_queues(&mut self, view: &mut View<'_, SizesUnknown>) {
         let now = view.now();
-        for i in 0..view.active().len() {
-            let slot = view.active()[i];
+        for i in 0..view.active_coflows().len() {
+            let slot = view.active_coflows()[i];
             let state = &mut self.states[slot as usize];
-            self.sorted &= !reached(state.deadline, now) || state.expired;
-            let due = reached(state.leaves_at, now);
-            if state.queue.is_some() && !state.stale && !due {
+            self.order_valid &= !is_due(state.deadline, now) || state.expired;
+            let due = is_due(state.queue_change_at, now);
+            if state.queue.is_some() && !state.estimate_stale && !due {
                 continue;
             }
-            state.stale = false;
+            state.estimate_stale = false;
             let (before, estimated) = (state.queue, state.estimating);
             let estimate = self.estimate(slot, view);
             self.states[slot as usize].estimating = estimate.is_some();
@@ -272,293 +277,312 @@ impl Saath {
             }
             let queue = self.queue_of(slot, estimate, view);
             if estimated != estimate.is_some() {
-                self.states[slot as usize].leaves_at = f64::NEG_INFINITY;
+                self.states[slot as usize].queue_change_at = f64::NEG_INFINITY;
             }
             if before == Some(queue) {
                 if due {
-                    self.states[slot as usize].leaves_at = f64::NEG_INFINITY;
+                    self.states[slot as usize].queue_change_at = f64::NEG_INFINITY;
                 }
                 continue;
             }
             if let Some(before) = before {
-                self.members[before].remove(slot as usize);
+                self.queue_members[before].remove(slot as usize);
             }
-            self.members[queue].insert(slot as usize);
-            let patience = self.patience(queue, view.coflow(slot), view.fabric().nominal());
+            self.queue_members[queue].insert(slot as usize);
+            let patience = self.max_queue_time(queue, view.coflow(slot), view.fabric().nominal_rate());
             let state = &mut self.states[slot as usize];
             state.queue = Some(queue);
             state.deadline = now + patience;
             state.expired = false;
-            state.leaves_at = f64::NEG_INFINITY;
-            self.sorted = false;
+            state.queue_change_at = f64::NEG_INFINITY;
+            self.order_valid = false;
         }
     }
 
     /// Sorts the coflows, if an input of the order has changed. O(coflows x (words of a slot mask + log coflows)).
-    fn sort(&mut self, view: &View<'_, Blind>) {
-        if self.sorted {
+    fn sort_coflows(&mut self, view: &View<'_, SizesUnknown>) {
+        if self.order_valid {
             return;
         }
-        self.sorted = true;
+        self.order_valid = true;
         self.order.clear();
-        for &slot in view.active() {
+        for &slot in view.active_coflows() {
             let state = &mut self.states[slot as usize];
-            state.expired = reached(state.deadline, view.now());
+            state.expired = is_due(state.deadline, view.now());
             let queue = state.queue.expect("`assign_queues` gives every active coflow a queue");
-            let rivals = self.rivals.rivals(slot);
+            let rivals = self.contention.contenders(slot);
             let (group, rank) = if state.expired {
                 (0, state.deadline)
             } else if !self.least_contention {
                 (queue + 1, 0.0)
             } else {
-                let contention = match self.contention {
-                    Scope::Queue => rivals.overlap(&self.members[queue]),
-                    Scope::All => rivals.iter().count() as u32,
+                let contention = match self.contention_scope {
+                    ContentionScope::SameQueue => rivals.intersection_count(&self.queue_members[queue]),
+                    ContentionScope::AllCoflows => rivals.iter().count() as u32,
                 };
                 (queue + 1, f64::from(contention))
             };
-            self.order.push(Turn { group, rank, seq: view.coflow(slot).seq, slot });
+            self.order.push(OrderEntry { group, rank, seq: view.coflow(slot).seq, slot });
         }
         self.order.sort_unstable_by(|a, b| {
             a.group.cmp(&b.group).then(a.rank.total_cmp(&b.rank)).then(a.seq.cmp(&b.seq))
         });
     }
 
-    fn standing(&self, turn: Turn) -> Standing {
+    fn order_criterion(&self, turn: OrderEntry) -> OrderCriterion {
         match turn.group {
-            0 => Standing::Overdue,
-            _ if self.least_contention => Standing::Contention(turn.rank as u32),
-            _ => Standing::Unsaid,
+            0 => OrderCriterion::DeadlineExpired,
+            _ if self.least_contention => OrderCriterion::Contention(turn.rank as u32),
+            _ => OrderCriterion::Constant,
         }
     }
 
     /// Whether all ports of a coflow are available (Fig. 7, line 7).
-    fn available(&self, coflow: &Coflow) -> bool {
-        !coflow.lacks_data()
-            && if self.full_ports { self.residual.admits_alone(coflow) } else { self.residual.admits(coflow) }
+    fn ports_available(&self, coflow: &Coflow) -> bool {
+        !coflow.has_waiting_flows()
+            && if self.requires_full_ports {
+                self.residual.admits_at_full_capacity(coflow)
+            } else {
+                self.residual.admits(coflow)
+            }
     }
 
     /// Admits one coflow, or leaves it to work conservation (Fig. 7, lines 6-13).
-    fn admit(&mut self, slot: Slot, view: &View<'_, Blind>, out: &mut Allocation) {
+    fn admit_coflow(&mut self, slot: Slot, view: &View<'_, SizesUnknown>, out: &mut Allocation) {
         out.set_class(
             slot,
             self.states[slot as usize].queue.expect("`assign_queues` gives every active coflow a queue"),
         );
         let coflow = view.coflow(slot);
-        if coflow.live() == 0 {
-            out.set_rule(slot, Rule::LacksData);
+        if coflow.live_count() == 0 {
+            out.set_rule(slot, Rule::WaitingForData);
             return;
         }
         if !self.all_or_none {
             out.set_rule(slot, Rule::InOrder);
             if self.begin_step(slot, false, out) {
-                self.residual.fill(coflow, |flow, rate| out.add_flow(slot, flow, rate));
+                self.residual.fill_flows(coflow, |flow, rate| out.add_flow_rate(slot, flow, rate));
             }
             return;
         }
         let admitted = if self.begin_step(slot, true, out) {
-            let admitted = self.available(coflow).then(|| self.residual.equal_rate(coflow));
+            let admitted = self.ports_available(coflow).then(|| self.residual.max_equal_rate(coflow));
             if let Some(rate) = admitted {
-                self.residual.take_equal(coflow, rate);
+                self.residual.subtract_equal_rates(coflow, rate);
             }
-            self.steps[self.step - 1].admitted = admitted;
+            self.steps[self.next_step - 1].admitted_rate = admitted;
             admitted
         } else {
-            self.steps[self.step - 1].admitted
+            self.steps[self.next_step - 1].admitted_rate
         };
         match admitted {
             Some(rate) => {
-                out.set_common(slot, Common::Each(rate));
+                out.set_common(slot, CommonRate::Equal(rate));
                 out.set_rule(slot, Rule::AllOrNone);
             }
             None => {
-                out.set_rule(slot, if self.conserve { Rule::WorkConservation } else { Rule::None });
-                self.missed.push(slot);
+                out.set_rule(
+                    slot,
+                    if self.work_conservation { Rule::WorkConservation } else { Rule::NotAdmitted },
+                );
+                self.not_admitted.push(slot);
             }
         }
     }
 
     /// Serves the coflows of a queue that were not admitted (Fig. 7, lines 18-23).
-    fn work_conservation(&mut self, view: &View<'_, Blind>, out: &mut Allocation) {
-        let mut missed = std::mem::take(&mut self.missed);
+    fn conserve_work(&mut self, view: &View<'_, SizesUnknown>, out: &mut Allocation) {
+        let mut missed = std::mem::take(&mut self.not_admitted);
         for slot in missed.drain(..) {
-            if self.conserve && self.begin_step(slot, false, out) {
-                self.residual.fill(view.coflow(slot), |flow, rate| out.add_flow(slot, flow, rate));
+            if self.work_conservation && self.begin_step(slot, false, out) {
+                self.residual.fill_flows(view.coflow(slot), |flow, rate| out.add_flow_rate(slot, flow, rate));
             }
         }
-        self.missed = missed;
+        self.not_admitted = missed;
     }
 
     /// Begins a step of a schedule. Returns false if the step repeats the last schedule, so that its outcome holds.
     ///
     /// Outcomes hold as long as the steps are those of the last schedule, of coflows without changes.
     fn begin_step(&mut self, slot: Slot, admit: bool, out: &mut Allocation) -> bool {
-        let at = self.step;
+        let at = self.next_step;
         if self.repeating {
-            let same = self.steps.get(at).is_some_and(|step| (step.slot, step.admit) == (slot, admit));
+            let same = self.steps.get(at).is_some_and(|step| (step.slot, step.is_admission) == (slot, admit));
             // A later stop has to restore the residual capacity before the next step.
-            let back = self.steps.get(at + 1).is_none_or(|next| next.saved < Saath::SAVED);
-            if same && back && !self.changed.contains(slot as usize) {
-                self.step += 1;
+            let can_restore = self.steps.get(at + 1).is_none_or(|next| next.saved_index < Saath::MAX_SAVED);
+            if same && can_restore && !self.changed_coflows.contains(slot as usize) {
+                self.next_step += 1;
                 return false;
             }
             self.stop_repeating(out);
         }
-        self.step += 1;
+        self.next_step += 1;
         self.steps.truncate(at);
-        let before = out.decided();
+        let before = out.flow_count();
         let saved = match self.steps.last() {
             // The last step assigned no rates, so the residual capacity is the same.
-            Some(last) if last.admitted.is_none() && last.flows_before == before => last.saved,
+            Some(last) if last.admitted_rate.is_none() && last.flows_before == before => last.saved_index,
             last => {
-                let saved = last.map_or(0, |last| last.saved + 1);
-                if saved < Saath::SAVED {
-                    if saved == self.saved.len() {
-                        self.saved.push(Saved::default());
+                let saved = last.map_or(0, |last| last.saved_index + 1);
+                if saved < Saath::MAX_SAVED {
+                    if saved == self.saved_residuals.len() {
+                        self.saved_residuals.push(SavedResidual::default());
                     }
-                    self.residual.save(&mut self.saved[saved]);
+                    self.residual.save(&mut self.saved_residuals[saved]);
                 }
                 saved
             }
         };
-        self.steps.push(Step { slot, admit, admitted: None, flows_before: before, saved });
+        self.steps.push(ScheduleStep {
+            slot,
+            is_admission: admit,
+            admitted_rate: None,
+            flows_before: before,
+            saved_index: saved,
+        });
         true
     }
 
     /// Stops repeating the last schedule: restores the residual capacity before the current step.
     fn stop_repeating(&mut self, out: &mut Allocation) {
         self.repeating = false;
-        match self.steps.get(self.step) {
+        match self.steps.get(self.next_step) {
             Some(step) => {
-                self.residual.restore(&self.saved[step.saved]);
-                out.keep_flows(step.flows_before);
+                self.residual.restore(&self.saved_residuals[step.saved_index]);
+                out.keep_flow_rates(step.flows_before);
             }
             // All steps hold, and none follows.
-            None => out.keep_all_flows(),
+            None => out.keep_all_flow_rates(),
         }
     }
 
     /// Predicts the change of each coflow's queue at the applied rates.
-    fn predict_leaving(&mut self, view: &mut View<'_, Blind>, out: &Allocation) {
+    fn predict_queue_changes(&mut self, view: &mut View<'_, SizesUnknown>, out: &Allocation) {
         let now = view.now();
-        for i in 0..view.changed().len() {
-            let (slot, flow) = view.changed()[i];
+        for i in 0..view.changed_flows().len() {
+            let (slot, flow) = view.changed_flows()[i];
             let state = &self.states[slot as usize];
-            if !state.estimating && state.leaves_at != f64::NEG_INFINITY {
-                let (sent, rate) = (view.attained(slot, flow), view.rate(slot, flow));
-                self.predict_by_sent(slot, sent, rate, view);
+            if !state.estimating && state.queue_change_at != f64::NEG_INFINITY {
+                let (sent, rate) = (view.bytes_sent(slot, flow), view.rate(slot, flow));
+                self.predict_queue_change_by_sent(slot, sent, rate, view);
             }
         }
         for i in 0..self.order.len() {
             let slot = self.order[i].slot;
             if self.states[slot as usize].estimating {
-                let until = self.until_estimate_leaves(slot, view);
-                self.states[slot as usize].leaves_at = now + until;
+                let until = self.seconds_until_estimate_changes(slot, view);
+                self.states[slot as usize].queue_change_at = now + until;
                 continue;
             }
-            if self.states[slot as usize].leaves_at == f64::NEG_INFINITY {
-                self.states[slot as usize].leaves_at = f64::INFINITY;
-                for rated in out.flows().iter().filter(|rated| rated.slot == slot) {
-                    let sent = view.attained(slot, rated.flow);
-                    self.predict_by_sent(slot, sent, rated.rate, view);
+            if self.states[slot as usize].queue_change_at == f64::NEG_INFINITY {
+                self.states[slot as usize].queue_change_at = f64::INFINITY;
+                for rated in out.flow_rates().iter().filter(|rated| rated.slot == slot) {
+                    let sent = view.bytes_sent(slot, rated.flow);
+                    self.predict_queue_change_by_sent(slot, sent, rated.rate, view);
                 }
             }
-            if let Common::Each(rate) = out.common(slot) {
-                let sent = view.furthest(slot);
-                self.predict_by_sent(slot, sent, rate, view);
+            if let CommonRate::Equal(rate) = out.common(slot) {
+                let sent = view.max_bytes_sent(slot);
+                self.predict_queue_change_by_sent(slot, sent, rate, view);
             }
         }
     }
 
     /// Accounts for a flow at `sent` bytes and `rate`, of a coflow whose queue is based on the bytes sent.
-    fn predict_by_sent(&mut self, slot: Slot, sent: f64, rate: f64, view: &View<'_, Blind>) {
+    fn predict_queue_change_by_sent(
+        &mut self,
+        slot: Slot,
+        sent: f64,
+        rate: f64,
+        view: &View<'_, SizesUnknown>,
+    ) {
         let width = view.coflow(slot).width() as f64;
         let state = &mut self.states[slot as usize];
         let queue = state.queue.unwrap_or(0);
-        if queue + 1 < self.thresholds.queues() {
-            let until = (self.thresholds.upper(queue) / width - sent).max(0.0) / rate;
-            state.leaves_at = state.leaves_at.min(view.now() + until);
+        if queue + 1 < self.thresholds.queue_count() {
+            let until = (self.thresholds.upper_threshold(queue) / width - sent).max(0.0) / rate;
+            state.queue_change_at = state.queue_change_at.min(view.now() + until);
         }
     }
 
     /// Seconds until the estimate moves a coflow to another queue, or ceases to apply.
-    fn until_estimate_leaves(&self, slot: Slot, view: &mut View<'_, Blind>) -> f64 {
+    fn seconds_until_estimate_changes(&self, slot: Slot, view: &mut View<'_, SizesUnknown>) -> f64 {
         let Some((left, shrinking)) = self.estimate(slot, view) else { return 0.0 };
         let queue = self.states[slot as usize].queue.unwrap_or(0);
         let width = view.coflow(slot).width() as f64;
         // In the first queue, the estimate applies until the remainder is zero. Then the bytes sent decide again.
-        let upper = if queue == 0 { 0.0 } else { self.thresholds.upper(queue - 1) / width };
+        let upper = if queue == 0 { 0.0 } else { self.thresholds.upper_threshold(queue - 1) / width };
         if shrinking > 0.0 { (left - upper).max(0.0) / shrinking } else { f64::INFINITY }
     }
 
     /// Predicts the change of each coflow's queue without per-flow thresholds, by the total over all flows.
-    fn predict_leaving_by_total(&mut self, view: &mut View<'_, Blind>, out: &Allocation) {
-        self.sending.clear();
-        self.sending.resize(view.slots(), 0.0);
-        for rated in out.flows() {
-            self.sending[rated.slot as usize] += rated.rate;
+    fn predict_queue_changes_by_total(&mut self, view: &mut View<'_, SizesUnknown>, out: &Allocation) {
+        self.coflow_rates.clear();
+        self.coflow_rates.resize(view.slots(), 0.0);
+        for rated in out.flow_rates() {
+            self.coflow_rates[rated.slot as usize] += rated.rate;
         }
         for turn in &self.order {
             let state = &mut self.states[turn.slot as usize];
             let queue = state.queue.unwrap_or(0);
-            let mut rate = self.sending[turn.slot as usize];
-            if let Common::Each(common) = out.common(turn.slot) {
-                rate += common * view.coflow(turn.slot).live() as f64;
+            let mut rate = self.coflow_rates[turn.slot as usize];
+            if let CommonRate::Equal(common) = out.common(turn.slot) {
+                rate += common * view.coflow(turn.slot).live_count() as f64;
             }
-            state.leaves_at = f64::INFINITY;
-            if queue + 1 < self.thresholds.queues() && rate > 0.0 {
-                let left = self.thresholds.upper(queue) - view.total(turn.slot);
-                state.leaves_at = view.now() + left.max(0.0) / rate;
+            state.queue_change_at = f64::INFINITY;
+            if queue + 1 < self.thresholds.queue_count() && rate > 0.0 {
+                let left = self.thresholds.upper_threshold(queue) - view.total_bytes_sent(turn.slot);
+                state.queue_change_at = view.now() + left.max(0.0) / rate;
             }
         }
     }
 }
 
 impl Policy for Saath {
-    type Knows = Blind;
+    type Knowledge = SizesUnknown;
 
-    fn on(&mut self, event: Event, view: &mut View<'_, Blind>) {
-        self.rivals.on(event, view);
+    fn on_event(&mut self, event: Event, view: &mut View<'_, SizesUnknown>) {
+        self.contention.on_event(event, view);
         match event {
-            Event::Released(slot) => {
-                self.states.resize_with(view.slots(), State::default);
-                self.states[slot as usize] = State::default();
-                self.changed.insert(slot as usize);
+            Event::CoflowReleased(slot) => {
+                self.states.resize_with(view.slots(), CoflowState::default);
+                self.states[slot as usize] = CoflowState::default();
+                self.changed_coflows.insert(slot as usize);
             }
-            Event::FlowLive(slot, _) | Event::FlowHeld(slot, _) => {
+            Event::FlowLive(slot, _) | Event::FlowInterrupted(slot, _) => {
                 // The flow may have lost its progress.
-                self.states[slot as usize].leaves_at = f64::NEG_INFINITY;
-                self.changed.insert(slot as usize);
+                self.states[slot as usize].queue_change_at = f64::NEG_INFINITY;
+                self.changed_coflows.insert(slot as usize);
             }
-            Event::FlowDone(slot, flow) => {
-                self.changed.insert(slot as usize);
+            Event::FlowCompleted(slot, flow) => {
+                self.changed_coflows.insert(slot as usize);
                 if self.requeue {
-                    let length = view.attained(slot, flow);
+                    let length = view.bytes_sent(slot, flow);
                     let state = &mut self.states[slot as usize];
-                    state.stale = true;
+                    state.estimate_stale = true;
                     // A flow without bytes has no length to learn from, whether it completes at its release or later.
                     if length > 0.0 {
                         state.lengths.add(length);
                     }
                 }
             }
-            Event::Done(slot) => {
+            Event::CoflowCompleted(slot) => {
                 if let Some(queue) = self.states[slot as usize].queue {
-                    self.members[queue].remove(slot as usize);
+                    self.queue_members[queue].remove(slot as usize);
                 }
-                self.states[slot as usize] = State::default();
-                self.sorted = false;
+                self.states[slot as usize] = CoflowState::default();
+                self.order_valid = false;
             }
-            Event::PortChanged => self.ports_changed = true,
+            Event::PortCapacityChanged => self.ports_changed = true,
         }
     }
 
     /// Fig. 7. O(coflows x ports of each) at worst: the work starts at the first coflow that a change affects.
-    fn schedule(&mut self, view: &mut View<'_, Blind>, out: &mut Allocation) {
+    fn schedule(&mut self, view: &mut View<'_, SizesUnknown>, out: &mut Allocation) {
         self.assign_queues(view);
-        self.sorted &= !self.rivals.update(view);
-        self.sort(view);
-        self.step = 0;
+        self.order_valid &= !self.contention.update_overlaps(view);
+        self.sort_coflows(view);
+        self.next_step = 0;
         self.repeating = !std::mem::take(&mut self.ports_changed) && !self.steps.is_empty();
         if !self.repeating {
             self.residual.reset(view.fabric());
@@ -569,29 +593,29 @@ impl Policy for Saath {
             while at < self.order.len() && self.order[at].group == group {
                 let turn = self.order[at];
                 at += 1;
-                out.set_standing(turn.slot, self.standing(turn));
-                self.admit(turn.slot, view, out);
+                out.set_order_criterion(turn.slot, self.order_criterion(turn));
+                self.admit_coflow(turn.slot, view, out);
             }
-            self.work_conservation(view, out);
+            self.conserve_work(view, out);
         }
         if self.repeating {
             self.stop_repeating(out);
         }
-        self.steps.truncate(self.step);
-        self.changed.clear();
+        self.steps.truncate(self.next_step);
+        self.changed_coflows.clear();
     }
 
-    fn wake(&mut self, view: &mut View<'_, Blind>, allocation: &Allocation) -> f64 {
+    fn next_wakeup(&mut self, view: &mut View<'_, SizesUnknown>, allocation: &Allocation) -> f64 {
         if self.per_flow {
-            self.predict_leaving(view, allocation);
+            self.predict_queue_changes(view, allocation);
         } else {
-            self.predict_leaving_by_total(view, allocation);
+            self.predict_queue_changes_by_total(view, allocation);
         }
         let now = view.now();
-        let next = |turn: &Turn| {
+        let next = |turn: &OrderEntry| {
             let state = &self.states[turn.slot as usize];
-            let expires = if reached(state.deadline, now) { f64::INFINITY } else { state.deadline };
-            state.leaves_at.min(expires)
+            let expires = if is_due(state.deadline, now) { f64::INFINITY } else { state.deadline };
+            state.queue_change_at.min(expires)
         };
         self.order.iter().map(next).fold(f64::INFINITY, f64::min)
     }

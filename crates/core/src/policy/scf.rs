@@ -4,9 +4,9 @@
 //! first: `by=size`, the default. Varys (SIGCOMM '14) and CoflowSim order coflows by the length of their longest
 //! flow: `by=length`.
 
-use super::ordered::{Order, Ordered};
+use super::coflow_order::{CoflowOrder, OrderedPolicy};
 use super::{Params, ParamsError};
-use crate::model::{Sizes, Slot, View};
+use crate::model::{SizesKnown, Slot, View};
 
 /// The order of SCF.
 pub struct Scf {
@@ -14,13 +14,15 @@ pub struct Scf {
 }
 
 impl Scf {
-    pub(super) fn read(params: &mut Params) -> Result<Ordered<Scf>, ParamsError> {
-        Ok(Ordered::new(Scf { by_length: params.choice("by", &[("size", false), ("length", true)])? }))
+    pub(super) fn from_params(params: &mut Params) -> Result<OrderedPolicy<Scf>, ParamsError> {
+        Ok(OrderedPolicy::new(Scf {
+            by_length: params.take_choice("by", &[("size", false), ("length", true)])?,
+        }))
     }
 }
 
-impl Order for Scf {
-    fn key(&self, slot: Slot, view: &View<'_, Sizes>) -> f64 {
-        if self.by_length { view.longest(slot) } else { view.bytes(slot) }
+impl CoflowOrder for Scf {
+    fn sort_key(&self, slot: Slot, view: &View<'_, SizesKnown>) -> f64 {
+        if self.by_length { view.longest_flow_bytes(slot) } else { view.total_bytes(slot) }
     }
 }

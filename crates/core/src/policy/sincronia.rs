@@ -18,39 +18,39 @@
 
 use super::{Event, Params, ParamsError, Policy};
 use crate::allocation::{Allocation, Rule};
-use crate::model::{Sizes, Slot, View};
-use crate::solve::Residual;
+use crate::model::{SizesKnown, Slot, View};
+use crate::solve::ResidualCapacity;
 
 /// The load of one coflow on ports. Sending ports come first in the numbering, receiving ports follow.
 #[derive(Debug, Clone, Default)]
-pub struct Demand {
+pub struct CoflowDemand {
     /// Weight of the coflow.
     pub weight: f64,
     /// Port, and the time in seconds that the coflow's bytes take there; above zero.
-    pub ports: Vec<(usize, f64)>,
+    pub port_seconds: Vec<(usize, f64)>,
 }
 
 /// Computes the order of BSSI, first to last, as positions in `demands`. O(n (ports + n) + demands) for n coflows.
-pub fn bssi(demands: &[Demand], ports: usize) -> Vec<usize> {
+pub fn bssi(demands: &[CoflowDemand], ports: usize) -> Vec<usize> {
     let tie = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs());
     let mut totals = vec![0.0; ports];
     let mut at_port = vec![Vec::new(); ports];
     for (coflow, demand) in demands.iter().enumerate() {
-        for &(port, time) in &demand.ports {
+        for &(port, time) in &demand.port_seconds {
             totals[port] += time;
             at_port[port].push((coflow, time));
         }
     }
-    let mut unordered = vec![0usize; ports];
+    let mut unordered_counts = vec![0usize; ports];
     for (port, coflows) in at_port.iter().enumerate() {
-        unordered[port] = coflows.len();
+        unordered_counts[port] = coflows.len();
     }
     let mut weights: Vec<f64> = demands.iter().map(|d| d.weight).collect();
-    let mut open = vec![true; demands.len()];
+    let mut is_unordered = vec![true; demands.len()];
     let mut order = Vec::with_capacity(demands.len());
     while order.len() < demands.len() {
         let mut bottleneck: Option<usize> = None;
-        for port in (0..ports).filter(|&p| unordered[p] > 0) {
+        for port in (0..ports).filter(|&p| unordered_counts[p] > 0) {
             let better = bottleneck.is_none_or(|best| {
                 let side = (port < ports / 2) == (best < ports / 2);
                 if tie(totals[port], totals[best]) { side } else { totals[port] > totals[best] }
@@ -61,18 +61,19 @@ pub fn bssi(demands: &[Demand], ports: usize) -> Vec<usize> {
         }
         let Some(port) = bottleneck else {
             // The remaining coflows have no bytes and delay no other coflow.
-            let rest: Vec<usize> = (0..demands.len()).filter(|&c| open[c]).rev().collect();
-            order.extend(rest);
+            let remaining: Vec<usize> = (0..demands.len()).filter(|&c| is_unordered[c]).rev().collect();
+            order.extend(remaining);
             break;
         };
         let mut last: Option<(usize, f64)> = None;
-        for &(coflow, time) in at_port[port].iter().filter(|(coflow, _)| open[*coflow]) {
+        for &(coflow, time) in at_port[port].iter().filter(|(coflow, _)| is_unordered[*coflow]) {
             let ratio = weights[coflow] / time;
             let better = last.is_none_or(|(best, best_time)| {
                 let other = weights[best] / best_time;
                 // A scaled weight is a difference: its error is relative to the initial weight.
-                let dust = 1e-12 * f64::max(demands[coflow].weight / time, demands[best].weight / best_time);
-                tie(ratio, other) || ratio < other + dust
+                let tolerance =
+                    1e-12 * f64::max(demands[coflow].weight / time, demands[best].weight / best_time);
+                tie(ratio, other) || ratio < other + tolerance
             });
             if better {
                 last = Some((coflow, time));
@@ -81,14 +82,14 @@ pub fn bssi(demands: &[Demand], ports: usize) -> Vec<usize> {
         let (last, time) =
             last.expect("`unordered` counts the open coflows of the port, of which there is one");
         let scale = weights[last] / time;
-        for &(coflow, time) in at_port[port].iter().filter(|(coflow, _)| open[*coflow]) {
+        for &(coflow, time) in at_port[port].iter().filter(|(coflow, _)| is_unordered[*coflow]) {
             weights[coflow] = (weights[coflow] - scale * time).max(0.0);
         }
-        open[last] = false;
+        is_unordered[last] = false;
         order.push(last);
-        for &(port, time) in &demands[last].ports {
-            unordered[port] -= 1;
-            totals[port] = if unordered[port] == 0 { 0.0 } else { totals[port] - time };
+        for &(port, time) in &demands[last].port_seconds {
+            unordered_counts[port] -= 1;
+            totals[port] = if unordered_counts[port] == 0 { 0.0 } else { totals[port] - time };
         }
     }
     order.reverse();
@@ -98,55 +99,55 @@ pub fn bssi(demands: &[Demand], ports: usize) -> Vec<usize> {
 /// BSSI with greedy rates.
 #[derive(Default)]
 pub struct Sincronia {
-    ordered: bool,
+    order_valid: bool,
     order: Vec<Slot>,
-    residual: Residual,
+    residual: ResidualCapacity,
 }
 
 impl Sincronia {
-    pub(super) fn read(_: &mut Params) -> Result<Sincronia, ParamsError> {
+    pub(super) fn from_params(_: &mut Params) -> Result<Sincronia, ParamsError> {
         Ok(Sincronia::default())
     }
 
-    fn reorder(&mut self, view: &View<'_, Sizes>) {
+    fn compute_order(&mut self, view: &View<'_, SizesKnown>) {
         let ports = view.fabric().ports();
-        let (send, recv) = (view.fabric().send(), view.fabric().recv());
-        let demands: Vec<Demand> = view
-            .active()
+        let (send, recv) = (view.fabric().send_capacities(), view.fabric().recv_capacities());
+        let demands: Vec<CoflowDemand> = view
+            .active_coflows()
             .iter()
             .map(|&slot| {
-                let loads = view.loads(slot);
-                let senders = loads.send().map(|(p, bytes)| (p, bytes / send[p]));
-                let receivers = loads.recv().map(|(p, bytes)| (ports + p, bytes / recv[p]));
+                let loads = view.remaining_loads(slot);
+                let senders = loads.by_sender().map(|(p, bytes)| (p, bytes / send[p]));
+                let receivers = loads.by_receiver().map(|(p, bytes)| (ports + p, bytes / recv[p]));
                 let needed = senders.chain(receivers).filter(|(_, t)| t.is_finite() && *t > 0.0);
-                Demand { weight: view.coflow(slot).weight, ports: needed.collect() }
+                CoflowDemand { weight: view.coflow(slot).weight, port_seconds: needed.collect() }
             })
             .collect();
-        self.order = bssi(&demands, 2 * ports).into_iter().map(|c| view.active()[c]).collect();
-        self.ordered = true;
+        self.order = bssi(&demands, 2 * ports).into_iter().map(|c| view.active_coflows()[c]).collect();
+        self.order_valid = true;
     }
 }
 
 impl Policy for Sincronia {
-    type Knows = Sizes;
+    type Knowledge = SizesKnown;
 
-    fn on(&mut self, event: Event, _: &mut View<'_, Sizes>) {
-        self.ordered &= matches!(event, Event::FlowDone(..));
+    fn on_event(&mut self, event: Event, _: &mut View<'_, SizesKnown>) {
+        self.order_valid &= matches!(event, Event::FlowCompleted(..));
     }
 
     /// O(coflows x (rows of flows)), except for the schedules that recompute the order.
-    fn schedule(&mut self, view: &mut View<'_, Sizes>, out: &mut Allocation) {
-        if !self.ordered {
+    fn schedule(&mut self, view: &mut View<'_, SizesKnown>, out: &mut Allocation) {
+        if !self.order_valid {
             // The active coflows no longer include a coflow that left since the event.
-            self.reorder(view);
+            self.compute_order(view);
         }
         self.residual.reset(view.fabric());
         for (class, &slot) in self.order.iter().enumerate() {
             let coflow = view.coflow(slot);
             out.set_class(slot, class);
-            out.set_rule(slot, if coflow.live() == 0 { Rule::LacksData } else { Rule::InOrder });
+            out.set_rule(slot, if coflow.live_count() == 0 { Rule::WaitingForData } else { Rule::InOrder });
             if !self.residual.is_exhausted() {
-                self.residual.fill(coflow, |flow, rate| out.add_flow(slot, flow, rate));
+                self.residual.fill_flows(coflow, |flow, rate| out.add_flow_rate(slot, flow, rate));
             }
         }
     }

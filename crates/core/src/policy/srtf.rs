@@ -7,23 +7,25 @@
 //! - `time=flow`: the longest remaining flow at the full port rate, as in the estimate of section 4.3 (m_c). A coflow
 //!   with many flows at one port then appears shorter than it is.
 
-use super::ordered::{Order, Ordered};
+use super::coflow_order::{CoflowOrder, OrderedPolicy};
 use super::{Params, ParamsError};
-use crate::model::{Sizes, Slot, View};
+use crate::model::{SizesKnown, Slot, View};
 
 /// The order of SRTF.
 pub struct Srtf {
-    by_flow: bool,
+    by_longest_flow: bool,
 }
 
 impl Srtf {
-    pub(super) fn read(params: &mut Params) -> Result<Ordered<Srtf>, ParamsError> {
-        Ok(Ordered::new(Srtf { by_flow: params.choice("time", &[("bottleneck", false), ("flow", true)])? }))
+    pub(super) fn from_params(params: &mut Params) -> Result<OrderedPolicy<Srtf>, ParamsError> {
+        Ok(OrderedPolicy::new(Srtf {
+            by_longest_flow: params.take_choice("time", &[("bottleneck", false), ("flow", true)])?,
+        }))
     }
 }
 
-impl Order for Srtf {
-    fn key(&self, slot: Slot, view: &View<'_, Sizes>) -> f64 {
-        if self.by_flow { view.longest_left(slot) } else { view.bottleneck(slot) }
+impl CoflowOrder for Srtf {
+    fn sort_key(&self, slot: Slot, view: &View<'_, SizesKnown>) -> f64 {
+        if self.by_longest_flow { view.max_remaining_bytes(slot) } else { view.effective_bottleneck(slot) }
     }
 }

@@ -18,17 +18,17 @@
 //! - If a port of an admitted coflow slows down, the coflow may miss its deadline. It then completes as early as
 //!   possible.
 
-use super::ordered::{backfill, madd};
+use super::coflow_order::{assign_madd, backfill_coflow};
 use super::{Event, Params, ParamsError, Policy};
 use crate::allocation::{Allocation, Rule};
-use crate::model::{Sizes, Slot, View};
-use crate::solve::Residual;
+use crate::model::{SizesKnown, Slot, View};
+use crate::solve::ResidualCapacity;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Admission {
     /// The coflow has no deadline, or deadline mode is off.
     #[default]
-    None,
+    NotApplicable,
     /// The coflow waits for its first schedule.
     Pending,
     Admitted,
@@ -37,26 +37,26 @@ enum Admission {
 
 /// SEBF with optional admission by deadline.
 pub struct Varys {
-    deadlines: bool,
+    deadline_mode: bool,
     admissions: Vec<Admission>,
-    residual: Residual,
-    turns: Vec<(f64, u64, Slot)>,
+    residual: ResidualCapacity,
+    coflow_order: Vec<(f64, u64, Slot)>,
 }
 
 impl Varys {
-    pub(super) fn read(params: &mut Params) -> Result<Varys, ParamsError> {
+    pub(super) fn from_params(params: &mut Params) -> Result<Varys, ParamsError> {
         Ok(Varys {
-            deadlines: params.switch("deadlines", false)?,
+            deadline_mode: params.take_switch("deadlines", false)?,
             admissions: Vec::new(),
-            residual: Residual::default(),
-            turns: Vec::new(),
+            residual: ResidualCapacity::default(),
+            coflow_order: Vec::new(),
         })
     }
 
     /// Sets the rates of the admitted coflows, in order of release, and then admits or rejects the pending coflows.
-    fn keep_deadlines(&mut self, view: &View<'_, Sizes>, out: &mut Allocation) {
+    fn admit_by_deadline(&mut self, view: &View<'_, SizesKnown>, out: &mut Allocation) {
         for pending in [false, true] {
-            for &slot in view.active() {
+            for &slot in view.active_coflows() {
                 let coflow = view.coflow(slot);
                 let left = coflow.deadline - view.now();
                 let admission = &mut self.admissions[slot as usize];
@@ -64,7 +64,8 @@ impl Varys {
                     Admission::Admitted if !pending => {}
                     Admission::Pending if pending => {
                         let fits = self.residual.admits(coflow)
-                            && self.residual.least_time(view.loads(slot)) <= left * (1.0 + 1e-12);
+                            && self.residual.min_completion_time(view.remaining_loads(slot))
+                                <= left * (1.0 + 1e-12);
                         *admission = if fits { Admission::Admitted } else { Admission::Rejected };
                         if !fits {
                             continue;
@@ -72,7 +73,7 @@ impl Varys {
                     }
                     _ => continue,
                 }
-                if coflow.live() > 0 && madd(slot, left, &mut self.residual, view, out) {
+                if coflow.live_count() > 0 && assign_madd(slot, left, &mut self.residual, view, out) {
                     out.set_rule(slot, Rule::Deadline);
                 }
             }
@@ -81,45 +82,46 @@ impl Varys {
 }
 
 impl Policy for Varys {
-    type Knows = Sizes;
+    type Knowledge = SizesKnown;
 
-    fn on(&mut self, event: Event, view: &mut View<'_, Sizes>) {
-        if let Event::Released(slot) = event {
-            self.admissions.resize(view.slots(), Admission::None);
-            let counts = self.deadlines && view.coflow(slot).deadline.is_finite();
-            self.admissions[slot as usize] = if counts { Admission::Pending } else { Admission::None };
+    fn on_event(&mut self, event: Event, view: &mut View<'_, SizesKnown>) {
+        if let Event::CoflowReleased(slot) = event {
+            self.admissions.resize(view.slots(), Admission::NotApplicable);
+            let has_deadline = self.deadline_mode && view.coflow(slot).deadline.is_finite();
+            self.admissions[slot as usize] =
+                if has_deadline { Admission::Pending } else { Admission::NotApplicable };
         }
     }
 
     /// O(coflows x ports of each).
-    fn schedule(&mut self, view: &mut View<'_, Sizes>, out: &mut Allocation) {
+    fn schedule(&mut self, view: &mut View<'_, SizesKnown>, out: &mut Allocation) {
         self.residual.reset(view.fabric());
-        if self.deadlines {
-            self.keep_deadlines(view, out);
+        if self.deadline_mode {
+            self.admit_by_deadline(view, out);
         }
-        self.turns.clear();
-        for &slot in view.active() {
+        self.coflow_order.clear();
+        for &slot in view.active_coflows() {
             let coflow = view.coflow(slot);
-            if coflow.live() == 0 {
-                out.set_rule(slot, Rule::LacksData);
+            if coflow.live_count() == 0 {
+                out.set_rule(slot, Rule::WaitingForData);
                 continue;
             }
-            self.turns.push((view.bottleneck(slot), coflow.seq, slot));
+            self.coflow_order.push((view.effective_bottleneck(slot), coflow.seq, slot));
         }
-        self.turns.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        for &(_, _, slot) in &self.turns {
-            if self.admissions[slot as usize] == Admission::None {
-                let rated = madd(slot, 0.0, &mut self.residual, view, out);
+        self.coflow_order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        for &(_, _, slot) in &self.coflow_order {
+            if self.admissions[slot as usize] == Admission::NotApplicable {
+                let rated = assign_madd(slot, 0.0, &mut self.residual, view, out);
                 out.set_rule(slot, if rated { Rule::Madd } else { Rule::Backfill });
             }
         }
         for rejected in [false, true] {
-            for &(_, _, slot) in &self.turns {
+            for &(_, _, slot) in &self.coflow_order {
                 if self.residual.is_exhausted() {
                     return;
                 }
                 if (self.admissions[slot as usize] == Admission::Rejected) == rejected {
-                    backfill(slot, &mut self.residual, view, out);
+                    backfill_coflow(slot, &mut self.residual, view, out);
                 }
             }
         }

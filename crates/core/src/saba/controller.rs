@@ -29,44 +29,44 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::mapping::Mapping;
-use super::port::{Plan, PortState, Stale};
+use super::app_weights::AppWeights;
+use super::mapping::LevelMapping;
+use super::port::{PortState, QueuePlan, StaleReason};
 use super::sensitivity::{Fraction, Sensitivity};
-use super::share::Shares;
-use super::solved::{Sets, Solved};
-use crate::model::Mask;
-use crate::solve::{Polynomial, Solver};
+use super::solution_cache::{CachedSolution, SolutionCache};
+use crate::model::BitSet;
+use crate::solve::{Polynomial, SeparableSolver};
 
 pub use super::ids::{AppId, ConnectionId, Port};
 
 /// Settings of the operator.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Settings {
+pub struct ControllerSettings {
     /// The part of each port that is reserved for Saba (C_saba). The last queue of the port gets the rest.
     pub c_saba: Fraction,
-    /// The minimum weight of an application at a port, as a part of an even share of C_saba. [`super::share::FLOOR`]
+    /// The minimum weight of an application at a port, as a part of an even share of C_saba. [`super::app_weights::DEFAULT_MIN_SHARE`]
     /// is the default.
-    pub floor: Fraction,
+    pub min_share: Fraction,
     /// Maximum number of priority levels of the network (S).
-    pub levels: NonZeroU16,
+    pub max_levels: NonZeroU16,
 }
 
 /// The result of a registration or deregistration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Registered {
+pub struct RegistrationResult {
     /// Priority level of the application; `None` after a deregistration.
     pub level: Option<u16>,
     /// Other applications whose priority level changed, and their new levels.
-    pub moved: Vec<(AppId, u16)>,
+    pub changed_levels: Vec<(AppId, u16)>,
 }
 
-/// The result of [`Controller::update`].
+/// The result of [`Controller::update_plans`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Update {
+pub struct UpdateResult {
     /// Ports with a new plan, in rising order.
-    pub changed: Vec<Port>,
+    pub changed_ports: Vec<Port>,
     /// Number of solutions of Eq. 2.
-    pub solved: usize,
+    pub solution_count: usize,
 }
 
 /// Why an event was rejected. A rejected event changes nothing.
@@ -74,7 +74,7 @@ pub struct Update {
 pub enum ControllerError {
     /// A port has too few queues.
     #[error("port {port}: `{queues}` queues: expected at least {least}")]
-    Queues {
+    TooFewQueues {
         /// Number of the port.
         port: usize,
         /// Number of its queues.
@@ -84,7 +84,7 @@ pub enum ControllerError {
     },
     /// A model is not in the sensitivity table.
     #[error("model: `{model}`: expected 0 to {}, a row of the sensitivity table", .rows.saturating_sub(1))]
-    Model {
+    UnknownModel {
         /// The given row.
         model: usize,
         /// Number of rows of the table.
@@ -92,7 +92,7 @@ pub enum ControllerError {
     },
     /// A port does not exist.
     #[error("port: `{port}`: expected 0 to {}", .ports.saturating_sub(1))]
-    Port {
+    UnknownPort {
         /// The given port.
         port: Port,
         /// Number of ports.
@@ -100,25 +100,25 @@ pub enum ControllerError {
     },
     /// A path contains a port twice.
     #[error("path: port `{port}` comes twice: expected each once")]
-    Twice {
+    RepeatedPort {
         /// Number of the port.
         port: Port,
     },
     /// An application is registered already.
     #[error("application: `{}` is registered: expected a new one", .app.0)]
-    Known {
+    AlreadyRegistered {
         /// The application.
         app: AppId,
     },
     /// An application is not registered.
     #[error("application: `{}` is not registered: expected one that is", .app.0)]
-    Unknown {
+    NotRegistered {
         /// The application.
         app: AppId,
     },
     /// An application with open connections deregisters.
     #[error("application: `{}` has {connections} open connections: expected none", .app.0)]
-    Busy {
+    HasOpenConnections {
         /// The application.
         app: AppId,
         /// Number of its connections at this controller.
@@ -126,13 +126,13 @@ pub enum ControllerError {
     },
     /// A connection is open already.
     #[error("connection: `{}` is open: expected a new one", .connection.0)]
-    Open {
+    ConnectionOpen {
         /// The connection.
         connection: ConnectionId,
     },
     /// A connection is not open.
     #[error("connection: `{}` is not open: expected one that is", .connection.0)]
-    Closed {
+    ConnectionNotOpen {
         /// The connection.
         connection: ConnectionId,
     },
@@ -147,7 +147,7 @@ struct AppState {
 
 /// Buffers for the applications of the port that is solved.
 #[derive(Debug, Clone, Default)]
-struct Present {
+struct PortBuffers {
     apps: Vec<AppId>,
     models: Vec<Polynomial>,
     levels: Vec<u16>,
@@ -157,34 +157,34 @@ struct Present {
 #[derive(Debug, Clone)]
 pub struct Controller {
     models: Vec<Sensitivity>,
-    settings: Settings,
-    mapping: Mapping,
+    settings: ControllerSettings,
+    mapping: LevelMapping,
     /// The ports of an instance; `None` for the central controller, which owns all ports.
-    owned: Option<Mask>,
+    owned_ports: Option<BitSet>,
     /// Number of registered applications by model.
-    counts: Vec<u32>,
-    slots: Vec<Option<AppState>>,
-    free: BTreeSet<usize>,
-    by_id: BTreeMap<AppId, usize>,
+    app_counts: Vec<u32>,
+    app_slots: Vec<Option<AppState>>,
+    free_slots: BTreeSet<usize>,
+    slot_by_id: BTreeMap<AppId, usize>,
     connections: BTreeMap<ConnectionId, (usize, Box<[Port]>)>,
     ports: Vec<PortState>,
-    stale: Mask,
-    solved: Sets,
-    solver: Solver,
-    present: Present,
+    stale_ports: BitSet,
+    solution_cache: SolutionCache,
+    solver: SeparableSolver,
+    buffers: PortBuffers,
 }
 
 impl Controller {
     /// Creates the central controller of a network. `queues` is the number of queues by port.
     ///
     /// # Errors
-    /// [`ControllerError::Queues`] if a port has no queue for Saba.
-    pub fn central(
+    /// [`ControllerError::TooFewQueues`] if a port has no queue for Saba.
+    pub fn new_central(
         models: Vec<Sensitivity>,
-        settings: Settings,
+        settings: ControllerSettings,
         queues: &[u16],
     ) -> Result<Controller, ControllerError> {
-        let mapping = Mapping::new(&models, &vec![0; models.len()], settings.levels);
+        let mapping = LevelMapping::new(&models, &vec![0; models.len()], settings.max_levels);
         Controller::new(models, settings, queues, None, mapping)
     }
 
@@ -193,19 +193,19 @@ impl Controller {
     /// Its mapping is computed from the whole sensitivity table, so all instances have the same mapping.
     ///
     /// # Errors
-    /// [`ControllerError::Queues`] if a port has no queue for Saba, or [`ControllerError::Port`] if an owned port
+    /// [`ControllerError::TooFewQueues`] if a port has no queue for Saba, or [`ControllerError::UnknownPort`] if an owned port
     /// does not exist.
-    pub fn instance(
+    pub fn new_instance(
         models: Vec<Sensitivity>,
-        settings: Settings,
+        settings: ControllerSettings,
         queues: &[u16],
         owned: &[Port],
     ) -> Result<Controller, ControllerError> {
-        let mapping = Mapping::new(&models, &vec![1; models.len()], settings.levels);
-        let mut mask = Mask::empty(queues.len());
+        let mapping = LevelMapping::new(&models, &vec![1; models.len()], settings.max_levels);
+        let mut mask = BitSet::empty(queues.len());
         for &port in owned {
             if port as usize >= queues.len() {
-                return Err(ControllerError::Port { port, ports: queues.len() });
+                return Err(ControllerError::UnknownPort { port, ports: queues.len() });
             }
             mask.insert(port as usize);
         }
@@ -214,51 +214,51 @@ impl Controller {
 
     fn new(
         models: Vec<Sensitivity>,
-        settings: Settings,
+        settings: ControllerSettings,
         queues: &[u16],
-        owned: Option<Mask>,
-        mapping: Mapping,
+        owned: Option<BitSet>,
+        mapping: LevelMapping,
     ) -> Result<Controller, ControllerError> {
         let least = if settings.c_saba < Fraction::ALL { 2 } else { 1 };
         if let Some((port, &queues)) = queues.iter().enumerate().find(|(_, queues)| **queues < least) {
-            return Err(ControllerError::Queues { port, queues, least });
+            return Err(ControllerError::TooFewQueues { port, queues, least });
         }
         Ok(Controller {
-            counts: vec![0; models.len()],
+            app_counts: vec![0; models.len()],
             ports: queues.iter().map(|&queues| PortState::new(queues)).collect(),
             models,
             settings,
             mapping,
-            owned,
-            slots: Vec::new(),
-            free: BTreeSet::new(),
-            by_id: BTreeMap::new(),
+            owned_ports: owned,
+            app_slots: Vec::new(),
+            free_slots: BTreeSet::new(),
+            slot_by_id: BTreeMap::new(),
             connections: BTreeMap::new(),
-            stale: Mask::empty(queues.len()),
-            solved: Sets::default(),
-            solver: Solver::default(),
-            present: Present::default(),
+            stale_ports: BitSet::empty(queues.len()),
+            solution_cache: SolutionCache::default(),
+            solver: SeparableSolver::default(),
+            buffers: PortBuffers::default(),
         })
     }
 
     /// Settings of the operator.
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &ControllerSettings {
         &self.settings
     }
 
     /// The mapping of models to priority levels, and of priority levels to each other.
-    pub fn mapping(&self) -> &Mapping {
+    pub fn mapping(&self) -> &LevelMapping {
         &self.mapping
     }
 
     /// The priority level of a registered application.
-    pub fn level(&self, app: AppId) -> Option<u16> {
-        let slot = *self.by_id.get(&app)?;
-        self.mapping.level(self.slots[slot].as_ref()?.model)
+    pub fn app_level(&self, app: AppId) -> Option<u16> {
+        let slot = *self.slot_by_id.get(&app)?;
+        self.mapping.level_of_model(self.app_slots[slot].as_ref()?.model)
     }
 
     /// The plan of a port at the last update; `None` if no application passes the port.
-    pub fn plan(&self, port: Port) -> Option<&Plan> {
+    pub fn queue_plan(&self, port: Port) -> Option<&QueuePlan> {
         self.ports.get(port as usize)?.plan.as_deref()
     }
 
@@ -267,44 +267,44 @@ impl Controller {
     /// In the distributed controller, every instance has to receive this call. All instances return the same result.
     ///
     /// # Errors
-    /// [`ControllerError::Known`] if the application is registered, or [`ControllerError::Model`] if the row does not
+    /// [`ControllerError::AlreadyRegistered`] if the application is registered, or [`ControllerError::UnknownModel`] if the row does not
     /// exist.
-    pub fn register(&mut self, app: AppId, model: usize) -> Result<Registered, ControllerError> {
-        if self.by_id.contains_key(&app) {
-            return Err(ControllerError::Known { app });
+    pub fn register(&mut self, app: AppId, model: usize) -> Result<RegistrationResult, ControllerError> {
+        if self.slot_by_id.contains_key(&app) {
+            return Err(ControllerError::AlreadyRegistered { app });
         }
         if model >= self.models.len() {
-            return Err(ControllerError::Model { model, rows: self.models.len() });
+            return Err(ControllerError::UnknownModel { model, rows: self.models.len() });
         }
-        let moved = self.count(model, |count| count.saturating_add(1));
-        let slot = self.free.pop_first().unwrap_or(self.slots.len());
-        if slot == self.slots.len() {
-            self.slots.push(None);
+        let moved = self.change_app_count(model, |count| count.saturating_add(1));
+        let slot = self.free_slots.pop_first().unwrap_or(self.app_slots.len());
+        if slot == self.app_slots.len() {
+            self.app_slots.push(None);
         }
-        self.slots[slot] = Some(AppState { id: app, model, connections: 0 });
-        self.by_id.insert(app, slot);
-        Ok(Registered { level: self.mapping.level(model), moved })
+        self.app_slots[slot] = Some(AppState { id: app, model, connections: 0 });
+        self.slot_by_id.insert(app, slot);
+        Ok(RegistrationResult { level: self.mapping.level_of_model(model), changed_levels: moved })
     }
 
     /// Removes an application.
     ///
     /// # Errors
-    /// [`ControllerError::Unknown`] if the application is not registered, or [`ControllerError::Busy`] if it has open
+    /// [`ControllerError::NotRegistered`] if the application is not registered, or [`ControllerError::HasOpenConnections`] if it has open
     /// connections.
-    pub fn deregister(&mut self, app: AppId) -> Result<Registered, ControllerError> {
-        let slot = self.slot(app)?;
+    pub fn deregister(&mut self, app: AppId) -> Result<RegistrationResult, ControllerError> {
+        let slot = self.find_slot(app)?;
         let (model, connections) =
-            self.slots[slot].as_ref().map_or((0, 0), |app| (app.model, app.connections));
+            self.app_slots[slot].as_ref().map_or((0, 0), |app| (app.model, app.connections));
         if connections > 0 {
-            return Err(ControllerError::Busy { app, connections });
+            return Err(ControllerError::HasOpenConnections { app, connections });
         }
-        self.by_id.remove(&app);
-        self.slots[slot] = None;
-        self.free.insert(slot);
+        self.slot_by_id.remove(&app);
+        self.app_slots[slot] = None;
+        self.free_slots.insert(slot);
         // Another application may reuse the slot, so cached results by slot are invalid.
-        self.solved.clear();
-        let moved = self.count(model, |count| count.saturating_sub(1));
-        Ok(Registered { level: None, moved })
+        self.solution_cache.clear();
+        let moved = self.change_app_count(model, |count| count.saturating_sub(1));
+        Ok(RegistrationResult { level: None, changed_levels: moved })
     }
 
     /// Opens a connection of an application over `path`. Returns the ports of `path` that other instances own, in
@@ -315,156 +315,173 @@ impl Controller {
     /// # Errors
     /// [`ControllerError`] if the connection is open, the application is not registered, a port does not exist, or a
     /// port occurs twice.
-    pub fn open(
+    pub fn open_connection(
         &mut self,
         connection: ConnectionId,
         app: AppId,
         path: &[Port],
     ) -> Result<Vec<Port>, ControllerError> {
         if self.connections.contains_key(&connection) {
-            return Err(ControllerError::Open { connection });
+            return Err(ControllerError::ConnectionOpen { connection });
         }
-        let slot = self.slot(app)?;
+        let slot = self.find_slot(app)?;
         let mut sorted = path.to_vec();
         sorted.sort_unstable();
         if let Some(&port) = sorted.last().filter(|port| **port as usize >= self.ports.len()) {
-            return Err(ControllerError::Port { port, ports: self.ports.len() });
+            return Err(ControllerError::UnknownPort { port, ports: self.ports.len() });
         }
         if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(ControllerError::Twice { port: pair[0] });
+            return Err(ControllerError::RepeatedPort { port: pair[0] });
         }
-        let is_own = |port: &Port| self.owned.as_ref().is_none_or(|owned| owned.contains(*port as usize));
-        let (own, others): (Vec<Port>, Vec<Port>) = path.iter().partition(|port| is_own(port));
-        for &port in &own {
-            if self.ports[port as usize].enter(slot as u32) {
-                self.mark(port, Stale::Apps);
+        let is_own =
+            |port: &Port| self.owned_ports.as_ref().is_none_or(|owned| owned.contains(*port as usize));
+        let (own_ports, other_ports): (Vec<Port>, Vec<Port>) = path.iter().partition(|port| is_own(port));
+        for &port in &own_ports {
+            if self.ports[port as usize].add_connection(slot as u32) {
+                self.mark_stale(port, StaleReason::AppsChanged);
             }
         }
-        if let Some(app) = &mut self.slots[slot] {
+        if let Some(app) = &mut self.app_slots[slot] {
             app.connections += 1;
         }
-        self.connections.insert(connection, (slot, own.into_boxed_slice()));
-        Ok(others)
+        self.connections.insert(connection, (slot, own_ports.into_boxed_slice()));
+        Ok(other_ports)
     }
 
     /// Closes a connection. Every instance that opened the connection has to receive this call.
     ///
     /// # Errors
-    /// [`ControllerError::Closed`] if the connection is not open.
-    pub fn close(&mut self, connection: ConnectionId) -> Result<(), ControllerError> {
+    /// [`ControllerError::ConnectionNotOpen`] if the connection is not open.
+    pub fn close_connection(&mut self, connection: ConnectionId) -> Result<(), ControllerError> {
         let (slot, ports) =
-            self.connections.remove(&connection).ok_or(ControllerError::Closed { connection })?;
+            self.connections.remove(&connection).ok_or(ControllerError::ConnectionNotOpen { connection })?;
         for &port in &ports {
-            if self.ports[port as usize].leave(slot as u32) {
-                self.mark(port, Stale::Apps);
+            if self.ports[port as usize].remove_connection(slot as u32) {
+                self.mark_stale(port, StaleReason::AppsChanged);
             }
         }
-        if let Some(app) = &mut self.slots[slot] {
+        if let Some(app) = &mut self.app_slots[slot] {
             app.connections -= 1;
         }
         Ok(())
     }
 
     /// Updates all plans. Linear in the stale ports, and in the applications of each different set of these ports.
-    pub fn update(&mut self) -> Update {
-        let mut update = Update::default();
-        let mut stale = std::mem::take(&mut self.stale);
+    pub fn update_plans(&mut self) -> UpdateResult {
+        let mut update = UpdateResult::default();
+        let mut stale = std::mem::take(&mut self.stale_ports);
         let mut before: Option<Port> = None;
         for port in stale.iter().map(|port| port as Port) {
             // Adjacent links often carry the same applications.
-            let twin = before.map(|before| &self.ports[before as usize]).filter(|twin| {
+            let equal_port = before.map(|before| &self.ports[before as usize]).filter(|twin| {
                 let state = &self.ports[port as usize];
-                twin.queues == state.queues && twin.set == state.set
+                twin.queue_count == state.queue_count && twin.app_set_hash == state.app_set_hash
             });
-            let plan = match twin {
+            let plan = match equal_port {
                 Some(twin) => twin.plan.clone(),
-                None => self.planned(port as usize, &mut update.solved),
+                None => self.compute_plan(port as usize, &mut update.solution_count),
             };
             before = Some(port);
             let state = &mut self.ports[port as usize];
-            state.stale = Stale::No;
-            if !Plan::same(state.plan.as_deref(), plan.as_deref()) {
+            state.stale_reason = StaleReason::UpToDate;
+            if !QueuePlan::are_equal(state.plan.as_deref(), plan.as_deref()) {
                 state.plan = plan;
-                update.changed.push(port);
+                update.changed_ports.push(port);
             }
         }
         stale.clear();
-        self.stale = stale;
+        self.stale_ports = stale;
         // Ports hold the plans in use. This removes only unused ones from the cache.
-        if self.solved.len() > 2 * self.ports.len() {
-            self.solved.clear();
+        if self.solution_cache.len() > 2 * self.ports.len() {
+            self.solution_cache.clear();
         }
         update
     }
 
-    fn slot(&self, app: AppId) -> Result<usize, ControllerError> {
-        self.by_id.get(&app).copied().ok_or(ControllerError::Unknown { app })
+    fn find_slot(&self, app: AppId) -> Result<usize, ControllerError> {
+        self.slot_by_id.get(&app).copied().ok_or(ControllerError::NotRegistered { app })
     }
 
     /// Changes the number of applications of a model. Returns the applications whose level changes, with their new
     /// levels.
-    fn count(&mut self, model: usize, change: impl FnOnce(u32) -> u32) -> Vec<(AppId, u16)> {
-        if self.owned.is_some() {
+    fn change_app_count(&mut self, model: usize, change: impl FnOnce(u32) -> u32) -> Vec<(AppId, u16)> {
+        if self.owned_ports.is_some() {
             return Vec::new();
         }
-        self.counts[model] = change(self.counts[model]);
-        let mapping = Mapping::new(&self.models, &self.counts, self.settings.levels);
+        self.app_counts[model] = change(self.app_counts[model]);
+        let mapping = LevelMapping::new(&self.models, &self.app_counts, self.settings.max_levels);
         if mapping == self.mapping {
             return Vec::new();
         }
         let before = std::mem::replace(&mut self.mapping, mapping);
-        self.solved.clear();
+        self.solution_cache.clear();
         for port in 0..self.ports.len() {
-            if !self.ports[port].members.is_empty() {
-                self.mark(port as Port, Stale::Queues);
+            if !self.ports[port].app_connections.is_empty() {
+                self.mark_stale(port as Port, StaleReason::MappingChanged);
             }
         }
         let moved = |app: &AppState| {
-            let level = self.mapping.level(app.model)?;
-            (before.level(app.model) != Some(level)).then_some((app.id, level))
+            let level = self.mapping.level_of_model(app.model)?;
+            (before.level_of_model(app.model) != Some(level)).then_some((app.id, level))
         };
-        let registered = self.by_id.values().filter_map(|&slot| self.slots[slot].as_ref());
+        let registered = self.slot_by_id.values().filter_map(|&slot| self.app_slots[slot].as_ref());
         registered.filter_map(moved).collect()
     }
 
     /// Marks a port for the next update.
-    fn mark(&mut self, port: Port, stale: Stale) {
-        self.stale.insert(port as usize);
+    fn mark_stale(&mut self, port: Port, stale: StaleReason) {
+        self.stale_ports.insert(port as usize);
         let state = &mut self.ports[port as usize];
-        state.stale = state.stale.max(stale);
+        state.stale_reason = state.stale_reason.max(stale);
     }
 
     /// Computes or looks up the current plan of a port.
-    fn planned(&mut self, port: usize, solved: &mut usize) -> Option<Arc<Plan>> {
+    fn compute_plan(&mut self, port: usize, solved: &mut usize) -> Option<Arc<QueuePlan>> {
         let state = &self.ports[port];
-        if state.members.is_empty() {
+        if state.app_connections.is_empty() {
             return None;
         }
-        let known = self.solved.get(&state.set);
-        let plans = known.map_or(&[][..], |known| &known.plans);
-        if let Some((_, plan)) = plans.iter().find(|(queues, _)| *queues == state.queues) {
+        let known = self.solution_cache.get(&state.app_set_hash);
+        let plans = known.map_or(&[][..], |known| &known.plan_by_queue_count);
+        if let Some((_, plan)) = plans.iter().find(|(queues, _)| *queues == state.queue_count) {
             return Some(Arc::clone(plan));
         }
-        let Present { apps, models, levels } = &mut self.present;
+        let PortBuffers { apps, models, levels } = &mut self.buffers;
         apps.clear();
         models.clear();
         levels.clear();
-        for app in state.members.iter().filter_map(|&(slot, _)| self.slots[slot as usize].as_ref()) {
+        for app in
+            state.app_connections.iter().filter_map(|&(slot, _)| self.app_slots[slot as usize].as_ref())
+        {
             apps.push(app.id);
             models.push(*self.models[app.model].model());
-            levels.push(self.mapping.level(app.model).unwrap_or(0));
+            levels.push(self.mapping.level_of_model(app.model).unwrap_or(0));
         }
-        let unchanged = state.plan.as_ref().filter(|_| state.stale < Stale::Apps);
-        let shares = known.map(|known| &known.shares).or_else(|| unchanged.map(|plan| &plan.shares));
+        let unchanged = state.plan.as_ref().filter(|_| state.stale_reason < StaleReason::AppsChanged);
+        let shares =
+            known.map(|known| &known.app_weights).or_else(|| unchanged.map(|plan| &plan.app_weights));
         let shares = shares.map(Arc::clone).unwrap_or_else(|| {
             *solved += 1;
-            Arc::new(Shares::of(&mut self.solver, apps, models, self.settings.c_saba, self.settings.floor))
+            Arc::new(AppWeights::solve(
+                &mut self.solver,
+                apps,
+                models,
+                self.settings.c_saba,
+                self.settings.min_share,
+            ))
         });
-        let plan = Plan::new(Arc::clone(&shares), levels, &self.mapping, self.settings.c_saba, state.queues);
+        let plan = QueuePlan::new(
+            Arc::clone(&shares),
+            levels,
+            &self.mapping,
+            self.settings.c_saba,
+            state.queue_count,
+        );
         let plan = Arc::new(plan);
-        let entry = self.solved.entry(state.set);
-        let solved = entry.or_insert_with(|| Solved { shares, plans: SmallVec::new() });
-        solved.plans.push((state.queues, Arc::clone(&plan)));
+        let entry = self.solution_cache.entry(state.app_set_hash);
+        let solved = entry
+            .or_insert_with(|| CachedSolution { app_weights: shares, plan_by_queue_count: SmallVec::new() });
+        solved.plan_by_queue_count.push((state.queue_count, Arc::clone(&plan)));
         Some(plan)
     }
 }

@@ -16,43 +16,47 @@
 use std::num::{NonZeroU16, NonZeroUsize};
 
 use super::sensitivity::Sensitivity;
-use crate::model::Mask;
+use crate::model::BitSet;
 use crate::solve::cluster::{Cut, Dendrogram, k_means};
 
 /// The priority level of each model, and the hierarchy of the levels.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Mapping {
-    levels: Vec<Option<u16>>,
+pub struct LevelMapping {
+    level_by_model: Vec<Option<u16>>,
     dendrogram: Dendrogram,
-    count: usize,
+    level_count: usize,
 }
 
-impl Mapping {
+impl LevelMapping {
     /// Maps models to at most `levels` priority levels.
     ///
     /// `counts` gives the number of applications of each model. Models without applications get no level. O(models x
     /// levels) for each round of k-means, and O(levels^2).
-    pub fn new(models: &[Sensitivity], counts: &[u32], levels: NonZeroU16) -> Mapping {
+    pub fn new(models: &[Sensitivity], counts: &[u32], levels: NonZeroU16) -> LevelMapping {
         let present = || models.iter().zip(counts).enumerate().filter(|(_, (_, count))| **count > 0);
         let points: Vec<_> =
             present().map(|(_, (model, &count))| (*model.model().coefficients(), count)).collect();
         let clusters = k_means(&points, NonZeroUsize::from(levels));
-        let mut of = vec![None; models.len()];
-        for ((model, _), &cluster) in present().zip(&clusters.of) {
+        let mut level_by_model = vec![None; models.len()];
+        for ((model, _), &cluster) in present().zip(&clusters.cluster_by_point) {
             // The number of clusters is at most the number of levels, a `u16`.
-            of[model] = Some(cluster as u16);
+            level_by_model[model] = Some(cluster as u16);
         }
-        Mapping { levels: of, dendrogram: Dendrogram::new(&clusters.centres), count: clusters.centres.len() }
+        LevelMapping {
+            level_by_model,
+            dendrogram: Dendrogram::new(&clusters.centres),
+            level_count: clusters.centres.len(),
+        }
     }
 
     /// The priority level of a model; `None` if the model has no applications or does not exist.
-    pub fn level(&self, model: usize) -> Option<u16> {
-        self.levels.get(model).copied().flatten()
+    pub fn level_of_model(&self, model: usize) -> Option<u16> {
+        self.level_by_model.get(model).copied().flatten()
     }
 
     /// Number of priority levels in use.
-    pub fn levels(&self) -> usize {
-        self.count
+    pub fn level_count(&self) -> usize {
+        self.level_count
     }
 
     /// The hierarchy in which levels are merged, the closest first.
@@ -61,7 +65,7 @@ impl Mapping {
     }
 
     /// The queue of each level, at a port with `queues` queues for Saba that the levels in `present` pass.
-    pub fn queues(&self, present: &Mask, queues: NonZeroUsize) -> Cut {
+    pub fn queue_by_level(&self, present: &BitSet, queues: NonZeroUsize) -> Cut {
         self.dendrogram.cut(present, queues)
     }
 }

@@ -17,13 +17,13 @@ use crate::solve::polynomial::{self, Degree, PolynomialError};
 use crate::units::Time;
 
 /// The parts of the bandwidth that the paper profiles (section 7.1).
-pub const FRACTIONS: [Fraction; 7] = [
-    Fraction::of(0.05),
-    Fraction::of(0.10),
-    Fraction::of(0.25),
-    Fraction::of(0.50),
-    Fraction::of(0.75),
-    Fraction::of(0.90),
+pub const PROFILED_FRACTIONS: [Fraction; 7] = [
+    Fraction::from_valid(0.05),
+    Fraction::from_valid(0.10),
+    Fraction::from_valid(0.25),
+    Fraction::from_valid(0.50),
+    Fraction::from_valid(0.75),
+    Fraction::from_valid(0.90),
     Fraction::ALL,
 ];
 
@@ -49,7 +49,7 @@ impl<E, F: FnMut(Fraction) -> Result<Time, E>> Job for F {
 
 /// One run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sample {
+pub struct ProfiledRun {
     /// Part of the bandwidth that the run used.
     pub bandwidth: Fraction,
     /// Time of the run.
@@ -61,12 +61,12 @@ pub struct Sample {
 /// All runs of a job, from the least bandwidth to all bandwidth.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
-    samples: Vec<Sample>,
+    runs: Vec<ProfiledRun>,
 }
 
 /// A sensitivity, and the quality of its fit.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Fit {
+pub struct SensitivityFit {
     /// The model.
     pub sensitivity: Sensitivity,
     /// Coefficient of determination (section 4.2): the part of the slowdowns' variance that the model explains, 1 for
@@ -79,7 +79,7 @@ pub struct Fit {
 pub enum ProfileError<E> {
     /// A run failed.
     #[error("the run at {} of the bandwidth failed: {source}", .bandwidth.get())]
-    Run {
+    RunFailed {
         /// Part of the bandwidth that the run used.
         bandwidth: Fraction,
         /// The error of the job.
@@ -87,7 +87,7 @@ pub enum ProfileError<E> {
     },
     /// The run with all bandwidth took no time.
     #[error("the run with all bandwidth took `{time}`: expected more than no time")]
-    NoTime {
+    ZeroTime {
         /// Time of the run.
         time: Time,
     },
@@ -106,49 +106,49 @@ impl Profile {
     ///
     /// # Errors
     /// [`ProfileError`] for the first run that fails, takes no time with all bandwidth, or is too slow.
-    pub fn of<J: Job>(job: &mut J, fractions: &[Fraction]) -> Result<Profile, ProfileError<J::Error>> {
-        let mut wanted = fractions.to_vec();
-        wanted.push(Fraction::ALL);
-        wanted.sort_by(|a, b| b.get().total_cmp(&a.get()));
-        wanted.dedup();
-        let mut samples: Vec<Sample> = Vec::with_capacity(wanted.len());
-        for bandwidth in wanted {
-            let time = job.run(bandwidth).map_err(|source| ProfileError::Run { bandwidth, source })?;
-            let all = samples.first().map_or(time, |first| first.time);
-            if all == Time::ZERO {
-                return Err(ProfileError::NoTime { time });
+    pub fn measure<J: Job>(job: &mut J, fractions: &[Fraction]) -> Result<Profile, ProfileError<J::Error>> {
+        let mut bandwidths = fractions.to_vec();
+        bandwidths.push(Fraction::ALL);
+        bandwidths.sort_by(|a, b| b.get().total_cmp(&a.get()));
+        bandwidths.dedup();
+        let mut samples: Vec<ProfiledRun> = Vec::with_capacity(bandwidths.len());
+        for bandwidth in bandwidths {
+            let time = job.run(bandwidth).map_err(|source| ProfileError::RunFailed { bandwidth, source })?;
+            let full_bandwidth_time = samples.first().map_or(time, |first| first.time);
+            if full_bandwidth_time == Time::ZERO {
+                return Err(ProfileError::ZeroTime { time });
             }
-            let slowdown = time.get() / all.get();
+            let slowdown = time.get() / full_bandwidth_time.get();
             if slowdown > polynomial::MAX_COEFFICIENT {
                 return Err(ProfileError::TooSlow { bandwidth, slowdown });
             }
-            samples.push(Sample { bandwidth, time, slowdown });
+            samples.push(ProfiledRun { bandwidth, time, slowdown });
         }
         samples.reverse();
-        Ok(Profile { samples })
+        Ok(Profile { runs: samples })
     }
 
     /// The runs, from the least bandwidth to all bandwidth.
-    pub fn samples(&self) -> &[Sample] {
-        &self.samples
+    pub fn runs(&self) -> &[ProfiledRun] {
+        &self.runs
     }
 
     /// Fits the sensitivity of this degree.
     ///
     /// # Errors
     /// [`PolynomialError`] if the degree needs more runs, or if the fit is too steep.
-    pub fn fit(&self, degree: Degree) -> Result<Fit, PolynomialError> {
-        let fit = polynomial::fit(&self.points(), degree)?;
-        Ok(Fit { sensitivity: Sensitivity::new(fit.polynomial), r2: fit.r2 })
+    pub fn fit(&self, degree: Degree) -> Result<SensitivityFit, PolynomialError> {
+        let fit = polynomial::fit_polynomial(&self.points(), degree)?;
+        Ok(SensitivityFit { sensitivity: Sensitivity::new(fit.polynomial), r2: fit.r2 })
     }
 
     /// The coefficient of determination of another sensitivity for these runs, for example from a profile with other
     /// data or nodes (section 4.2).
     pub fn r2(&self, sensitivity: &Sensitivity) -> f64 {
-        polynomial::determination(sensitivity.model(), &self.points())
+        polynomial::r_squared(sensitivity.model(), &self.points())
     }
 
     fn points(&self) -> Vec<(f64, f64)> {
-        self.samples.iter().map(|s| (s.bandwidth.get(), s.slowdown)).collect()
+        self.runs.iter().map(|s| (s.bandwidth.get(), s.slowdown)).collect()
     }
 }

@@ -11,7 +11,7 @@
 //!   errors.
 //! - *D(1) = 1* holds for the measurements, but not necessarily for a fit, which is not forced to it.
 //! - *Fits that rise or are not convex* are not errors. A cubic fit of a decreasing, convex profile often rises or is
-//!   not convex; by the numbers in the text, this is so in the paper's Fig. 5. [`Shape`] reports such fits to the
+//!   not convex; by the numbers in the text, this is so in the paper's Fig. 5. [`ModelShape`] reports such fits to the
 //!   operator.
 //! - *A model below 1*, or below 0, is not a speedup: no job is faster with less bandwidth, and a cubic with such
 //!   values misses the profile. Sums of predicted slowdowns can therefore be less than the number of applications.
@@ -40,11 +40,11 @@ pub struct Sensitivity {
 
 /// The expected properties of a slowdown between no bandwidth and all bandwidth, and whether a model has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
+pub struct ModelShape {
     /// More bandwidth never increases the slowdown.
-    pub falls: bool,
+    pub is_decreasing: bool,
     /// Additional bandwidth helps less if the application has more.
-    pub convex: bool,
+    pub is_convex: bool,
 }
 
 impl Fraction {
@@ -65,7 +65,7 @@ impl Fraction {
     }
 
     /// Creates a part of the bandwidth. The caller ensures that `value` is above 0 and at most 1.
-    pub(crate) const fn of(value: f64) -> Fraction {
+    pub(crate) const fn from_valid(value: f64) -> Fraction {
         Fraction(value)
     }
 }
@@ -83,11 +83,14 @@ impl Sensitivity {
 
     /// The slowdown that the model predicts. A value below 1 only means that the fit is inaccurate there.
     pub fn slowdown(&self, bandwidth: Fraction) -> f64 {
-        self.model.at(bandwidth.get())
+        self.model.evaluate(bandwidth.get())
     }
 
     /// Whether the model decreases and is convex from 0 to 1, the range of the shares of Eq. 2.
-    pub fn shape(&self) -> Shape {
-        Shape { falls: self.model.falls(0.0, 1.0), convex: self.model.is_convex(0.0, 1.0) }
+    pub fn shape(&self) -> ModelShape {
+        ModelShape {
+            is_decreasing: self.model.is_decreasing(0.0, 1.0),
+            is_convex: self.model.is_convex(0.0, 1.0),
+        }
     }
 }

@@ -30,7 +30,7 @@
 //!
 //! If lower and upper bounds are equal, no residual capacity can be used, and the rates are the only ones at which every
 //! flow below its demand has a bottleneck: a full link on which no flow of its service has a higher rate, and no service
-//! has more in proportion to its weight. [`Solved::settled`] reports this case. The definition depends neither on the
+//! has more in proportion to its weight. [`HierarchyStats::bounds_met`] reports this case. The definition depends neither on the
 //! order of links, services and classes nor on the unit of rates, and small changes of the input cause small changes of
 //! the rates.
 //!
@@ -68,7 +68,7 @@
 //! of a path + links log links) for a fixed number of stages, for any demands. A class stores no rate: its rate follows
 //! from the levels of its services on its links, so a level can change without a visit to its classes.
 //!
-//! After changes, [`Hierarchy::solve`] propagates changed offers through the stages, and then updates factors until none
+//! After changes, [`HierarchicalMaxMin::solve`] propagates changed offers through the stages, and then updates factors until none
 //! moves; the rates equal those of a solution from scratch. The network determines how far changes propagate. If links
 //! have few flows, a change affects a few links. If all edges send to all others, one additional flow moves every level
 //! among the links that flows connect to its own, if only by millionths: an edge's flow is one of hundreds on its link,
@@ -82,25 +82,25 @@
 //! checks that rates after changes equal those from scratch to 1e-9 of each.
 
 mod bounds;
-mod divide;
-mod fill;
-mod network;
-mod rest;
-mod shares;
+mod class_network;
+mod link_division;
+mod residual_fill;
+mod service_shares;
+mod zero_bound;
 
-use bounds::{Bounds, Rules};
-use fill::Fill;
-use network::Network;
-pub use shares::{Guarantee, HierarchyError, Shares};
+use bounds::{Bounds, SolverInputs};
+use class_network::ClassNetwork;
+use residual_fill::ResidualFill;
+pub use service_shares::{Guarantee, HierarchyError, ServiceShares};
 
 /// Offers with a smaller relative difference count as equal. The value covers the rounding of a product and a quotient, so
 /// that ties are detected. The error that it causes can be much larger: when most flows have stopped, the residual capacity
 /// is a small fraction of the link.
-const SAME: f64 = 1e-15;
+const OFFER_TOLERANCE: f64 = 1e-15;
 /// Bounds with a smaller relative difference count as equal.
-const MET: f64 = 1e-10;
+const BOUND_TOLERANCE: f64 = 1e-10;
 /// Three rounds of lower bounds, with upper bounds between them.
-const STAGES: usize = 5;
+const STAGE_COUNT: usize = 5;
 
 /// A class of flows: one service, one path, one demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,81 +108,81 @@ pub struct ClassId(u32);
 
 /// Effort and result of a solution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Solved {
+pub struct HierarchyStats {
     /// Whether lower and upper bounds of all rates are equal: no other rates are hierarchical max-min. After changes it can
     /// be false although a solution from scratch would set it.
-    pub settled: bool,
+    pub bounds_met: bool,
     /// Whether the solver started from scratch.
-    pub full: bool,
+    pub from_scratch: bool,
     /// Number of visits of classes, counted once for each link and visit.
     pub visits: u64,
     /// Visits for bounds.
-    pub bounds: u64,
+    pub bound_visits: u64,
     /// Visits for computing all factors of connected links from scratch. The other visits follow factors that move.
-    pub sweeps: u64,
+    pub sweep_visits: u64,
     /// Number of limits read to compute offers from shares, counted once for each pass.
-    pub limits: u64,
+    pub limits_read: u64,
     /// Number of classes examined to mark or check dependent values, counted once for each link.
-    pub marks: u64,
+    pub classes_marked: u64,
 }
 
 /// Counters of a solution.
 #[derive(Debug, Clone, Copy, Default)]
-struct Count {
+struct WorkCounters {
     visits: u64,
     /// Visits by sweeps.
-    swept: u64,
-    limits: u64,
-    marks: u64,
+    sweep_visits: u64,
+    limits_read: u64,
+    classes_marked: u64,
 }
 
 /// Services on links, their classes of flows, and the rates of the flows.
 #[derive(Debug, Clone)]
-pub struct Hierarchy {
+pub struct HierarchicalMaxMin {
     capacities: Vec<f64>,
-    shares: Shares,
+    shares: ServiceShares,
     /// By cell.
     guarantees: Vec<f64>,
-    network: Network,
+    network: ClassNetwork,
     bounds: Bounds,
-    fill: Fill,
+    residual_fill: ResidualFill,
     /// Rates of classes whose lower bound is 0, sorted by class; usually empty.
-    extra: Vec<(u32, f64)>,
+    zero_bound_rates: Vec<(u32, f64)>,
     /// Classes that changed since the last solution; empty before the first one.
-    changed: Vec<u32>,
+    changed_classes: Vec<u32>,
     /// Classes that lost their last flow since the last solution.
-    emptied: Vec<u32>,
+    emptied_classes: Vec<u32>,
     /// Links whose capacity changed since the last solution.
-    resized: Vec<u32>,
-    solved: bool,
-    settled: bool,
+    resized_links: Vec<u32>,
+    is_solved: bool,
+    bounds_met: bool,
 }
 
-impl Hierarchy {
+impl HierarchicalMaxMin {
     /// Creates links without flows. Capacities are in bytes per second.
     ///
     /// # Errors
-    /// [`HierarchyError::Capacity`] for a capacity that is not from 0 to 1e30; [`HierarchyError::Overbooked`] if a link's
-    /// guarantees exceed its capacity; [`HierarchyError::Link`] for a guarantee on an unknown link;
+    /// [`HierarchyError::InvalidCapacity`] for a capacity that is not from 0 to 1e30; [`HierarchyError::GuaranteesExceedCapacity`] if a link's
+    /// guarantees exceed its capacity; [`HierarchyError::UnknownLink`] for a guarantee on an unknown link;
     /// [`HierarchyError::TooMany`] if links times services reach 2^31.
-    pub fn new(capacities: &[f64], shares: Shares) -> Result<Hierarchy, HierarchyError> {
-        let network = Network::new(capacities.len(), shares.services())?;
-        let guarantees = shares.table(capacities)?;
+    pub fn new(capacities: &[f64], shares: ServiceShares) -> Result<HierarchicalMaxMin, HierarchyError> {
+        let network = ClassNetwork::new(capacities.len(), shares.service_count())?;
+        let guarantees = shares.guarantee_table(capacities)?;
         let (links, cells) = (network.links, network.cells.len());
-        let capped = (0..network.services).any(|service| shares.excess(service) == 0.0);
-        Ok(Hierarchy {
+        let capped = (0..network.services).any(|service| shares.excess_weight(service) == 0.0);
+        Ok(HierarchicalMaxMin {
             capacities: capacities.to_vec(),
             shares,
             guarantees,
             network,
             bounds: Bounds::new(cells, links),
-            fill: Fill::new(links, cells, capped),
-            extra: Vec::new(),
-            changed: Vec::new(),
-            emptied: Vec::new(),
-            resized: Vec::new(),
-            solved: false,
-            settled: true,
+            residual_fill: ResidualFill::new(links, cells, capped),
+            zero_bound_rates: Vec::new(),
+            changed_classes: Vec::new(),
+            emptied_classes: Vec::new(),
+            resized_links: Vec::new(),
+            is_solved: false,
+            bounds_met: true,
         })
     }
 
@@ -192,15 +192,15 @@ impl Hierarchy {
     /// # Errors
     /// If the service or a link is unknown, the path has no links or a link twice, the demand is negative or NaN, or there
     /// are too many classes.
-    pub fn add(
+    pub fn add_class(
         &mut self,
         service: usize,
         links: &[u32],
         flows: u32,
         demand: f64,
     ) -> Result<ClassId, HierarchyError> {
-        let class = self.network.add(service, links, flows, demand)?;
-        self.mark(class);
+        let class = self.network.add_class(service, links, flows, demand)?;
+        self.mark_changed(class);
         Ok(class)
     }
 
@@ -208,15 +208,15 @@ impl Hierarchy {
     /// of the path).
     ///
     /// # Errors
-    /// The errors of [`Hierarchy::add`]; [`HierarchyError::TooMany`] if a class would have 2^32 flows.
+    /// The errors of [`HierarchicalMaxMin::add_class`]; [`HierarchyError::TooMany`] if a class would have 2^32 flows.
     pub fn add_flow(
         &mut self,
         service: usize,
         links: &[u32],
         demand: f64,
     ) -> Result<ClassId, HierarchyError> {
-        let class = self.network.class_of(service, links, demand)?;
-        let more = self.flows(class).checked_add(1);
+        let class = self.network.find_or_add_class(service, links, demand)?;
+        let more = self.flow_count(class).checked_add(1);
         let more = more.ok_or(HierarchyError::TooMany { what: "flows of a class", most: u32::MAX })?;
         self.set_flows(class, more);
         Ok(class)
@@ -224,29 +224,29 @@ impl Hierarchy {
 
     /// Removes one flow of a class; has no effect on a class without flows. O(links of the path).
     ///
-    /// A class from [`Hierarchy::add_flow`] ends with its last flow. After the next solution its number can be reused for
+    /// A class from [`HierarchicalMaxMin::add_flow`] ends with its last flow. After the next solution its number can be reused for
     /// other flows over as many links, which bounds the number of these classes by the maximum that existed at one time.
     pub fn remove_flow(&mut self, class: ClassId) {
-        let flows = self.flows(class);
+        let flows = self.flow_count(class);
         self.set_flows(class, flows.saturating_sub(1));
         if flows == 1 {
-            self.emptied.push(class.0);
+            self.emptied_classes.push(class.0);
         }
     }
 
     /// Sets the number of flows of a class.
     pub fn set_flows(&mut self, class: ClassId, flows: u32) {
         self.network.set_flows(class, flows);
-        self.mark(class);
+        self.mark_changed(class);
     }
 
     /// Sets the demand of each flow of a class, in bytes per second.
     ///
     /// # Errors
-    /// [`HierarchyError::Demand`] if the demand is negative or NaN.
+    /// [`HierarchyError::InvalidDemand`] if the demand is negative or NaN.
     pub fn set_demand(&mut self, class: ClassId, demand: f64) -> Result<(), HierarchyError> {
         self.network.set_demand(class, demand)?;
-        self.mark(class);
+        self.mark_changed(class);
         Ok(())
     }
 
@@ -255,149 +255,160 @@ impl Hierarchy {
     /// that covers the sum restores them.
     ///
     /// # Errors
-    /// [`HierarchyError::Link`] for an unknown link; [`HierarchyError::Capacity`] for a capacity that is not from 0 to
+    /// [`HierarchyError::UnknownLink`] for an unknown link; [`HierarchyError::InvalidCapacity`] for a capacity that is not from 0 to
     /// 1e30. Nothing changes then.
     pub fn set_capacity(&mut self, link: u32, capacity: f64) -> Result<(), HierarchyError> {
         let (at, links) = (link as usize, self.network.links);
         if at >= links {
-            return Err(HierarchyError::Link { link, links });
+            return Err(HierarchyError::UnknownLink { link, links });
         }
-        let cells = self.network.cells_of(at);
-        self.shares.set_row(at, capacity, &mut self.guarantees[cells.clone()])?;
+        let cells = self.network.cells_of_link(at);
+        self.shares.update_link_guarantees(at, capacity, &mut self.guarantees[cells.clone()])?;
         self.capacities[at] = capacity;
         self.bounds.mark_link(at);
-        self.resized.push(link);
+        self.resized_links.push(link);
         Ok(())
     }
 
-    fn mark(&mut self, class: ClassId) {
-        if self.solved {
-            self.changed.push(class.0);
+    fn mark_changed(&mut self, class: ClassId) {
+        if self.is_solved {
+            self.changed_classes.push(class.0);
         }
     }
 
     /// Number of classes, including ended classes whose numbers have not been reused.
-    pub fn classes(&self) -> usize {
+    pub fn class_count(&self) -> usize {
         self.network.classes()
     }
 
     /// Number of flows of a class.
-    pub fn flows(&self, class: ClassId) -> u32 {
+    pub fn flow_count(&self, class: ClassId) -> u32 {
         self.network.flows(class.0)
     }
 
     /// The rate of each flow of a class in the last solution, in bytes per second. Computed from the levels on its path:
     /// O(links of the path).
     pub fn rate(&self, class: ClassId) -> f64 {
-        match self.extra.binary_search_by_key(&class.0, |&(class, _)| class) {
-            Ok(at) => self.extra[at].1,
-            Err(_) => self.rate_of(class.0),
+        match self.zero_bound_rates.binary_search_by_key(&class.0, |&(class, _)| class) {
+            Ok(at) => self.zero_bound_rates[at].1,
+            Err(_) => self.rate_without_residual(class.0),
         }
     }
 
     /// The rate without the share of the residual capacity for classes whose lower bound is 0.
-    fn rate_of(&self, class: u32) -> f64 {
+    fn rate_without_residual(&self, class: u32) -> f64 {
         let demand = self.network.demand(class);
-        let least = |list: &[f64]| {
+        let path_min = |list: &[f64]| {
             let path = self.network.path(class).iter();
             path.map(|&(cell, _)| list[cell as usize]).fold(f64::INFINITY, f64::min)
         };
-        let assured = least(self.bounds.low()).min(demand);
-        if assured == 0.0 { 0.0 } else { (assured * least(self.fill.levels())).min(demand) }
+        let lower_bound = path_min(self.bounds.lower()).min(demand);
+        if lower_bound == 0.0 {
+            0.0
+        } else {
+            (lower_bound * path_min(self.residual_fill.cell_factors())).min(demand)
+        }
     }
 
     /// Updates the rates after the changes since the last solution.
-    pub fn solve(&mut self) -> Solved {
-        if !self.solved {
+    pub fn solve(&mut self) -> HierarchyStats {
+        if !self.is_solved {
             return self.solve_full();
         }
-        self.bounds.count = Count::default();
-        self.fill.count = Count::default();
-        let Hierarchy { capacities, shares, guarantees, network, bounds, fill, .. } = self;
-        let rules = Rules { capacities, shares, guarantees };
-        self.changed.sort_unstable();
-        self.changed.dedup();
-        for &class in &self.changed {
+        self.bounds.counters = WorkCounters::default();
+        self.residual_fill.counters = WorkCounters::default();
+        let HierarchicalMaxMin {
+            capacities, shares, guarantees, network, bounds, residual_fill: fill, ..
+        } = self;
+        let rules = SolverInputs { capacities, shares, guarantees };
+        self.changed_classes.sort_unstable();
+        self.changed_classes.dedup();
+        for &class in &self.changed_classes {
             for &(cell, _) in network.path(class) {
-                bounds.mark(network, cell as usize);
+                bounds.mark_cell(network, cell as usize);
             }
         }
         let (mut low, mut high) = (Vec::new(), Vec::new());
-        bounds.repair(network, &rules, &mut low, &mut high);
+        bounds.propagate_marks(network, &rules, &mut low, &mut high);
         let moved = || low.iter().chain(&high).map(|&(cell, _)| &network.cells[cell as usize].classes);
-        self.settled = self.settled
-            && self.changed.iter().all(|&class| met(network, bounds, class))
-            && moved().flatten().all(|&class| met(network, bounds, class));
-        if self.settled {
-            fill.hold();
+        self.bounds_met = self.bounds_met
+            && self.changed_classes.iter().all(|&class| bounds_meet(network, bounds, class))
+            && moved().flatten().all(|&class| bounds_meet(network, bounds, class));
+        if self.bounds_met {
+            fill.reset_factors();
         } else {
-            for &class in &self.changed {
-                network.path(class).iter().for_each(|&(cell, _)| fill.mark_cell(network, cell as usize));
+            for &class in &self.changed_classes {
+                network
+                    .path(class)
+                    .iter()
+                    .for_each(|&(cell, _)| fill.mark_stops_of_cell(network, cell as usize));
             }
-            for &link in &self.resized {
-                network.cells_of(link as usize).for_each(|cell| fill.mark_cell(network, cell));
+            for &link in &self.resized_links {
+                network.cells_of_link(link as usize).for_each(|cell| fill.mark_stops_of_cell(network, cell));
             }
-            low.iter().for_each(|&moved| fill.mark(network, bounds.low(), moved));
-            if !fill.repair(network, &rules, bounds.low(), network.crossings() / 200) {
+            low.iter().for_each(|&moved| fill.mark_dependents(network, bounds.lower(), moved));
+            if !fill.propagate_marks(network, &rules, bounds.lower(), network.total_path_len() / 200) {
                 let touched =
-                    self.changed.iter().flat_map(|&class| network.path(class)).map(|&(cell, _)| cell);
+                    self.changed_classes.iter().flat_map(|&class| network.path(class)).map(|&(cell, _)| cell);
                 let touched = touched.chain(low.iter().map(|&(cell, _)| cell));
-                let links = network.around(
+                let links = network.connected_links(
                     touched
-                        .map(|cell| network.link_of(cell as usize))
-                        .chain(self.resized.iter().map(|&link| link as usize)),
+                        .map(|cell| network.link_of_cell(cell as usize))
+                        .chain(self.resized_links.iter().map(|&link| link as usize)),
                 );
-                fill.sweep(network, &rules, bounds.low(), &links);
+                fill.recompute_factors(network, &rules, bounds.lower(), &links);
             }
         }
-        self.finish(false)
+        self.finish_solution(false)
     }
 
     /// Solves from scratch, without the last solution.
-    pub fn solve_full(&mut self) -> Solved {
-        self.bounds.count = Count::default();
-        self.fill.count = Count::default();
-        let Hierarchy { capacities, shares, guarantees, network, bounds, fill, .. } = self;
-        let rules = Rules { capacities, shares, guarantees };
-        bounds.make(network, &rules);
-        let apart = |&cell: &usize| bounds.high()[cell] > bounds.low()[cell] * (1.0 + MET);
+    pub fn solve_full(&mut self) -> HierarchyStats {
+        self.bounds.counters = WorkCounters::default();
+        self.residual_fill.counters = WorkCounters::default();
+        let HierarchicalMaxMin {
+            capacities, shares, guarantees, network, bounds, residual_fill: fill, ..
+        } = self;
+        let rules = SolverInputs { capacities, shares, guarantees };
+        bounds.compute_all(network, &rules);
+        let apart = |&cell: &usize| bounds.upper()[cell] > bounds.lower()[cell] * (1.0 + BOUND_TOLERANCE);
         let apart = (0..network.cells.len()).filter(apart).flat_map(|cell| &network.cells[cell].classes);
-        self.settled = apart.into_iter().all(|&class| met(network, bounds, class));
-        if self.settled {
-            fill.hold();
+        self.bounds_met = apart.into_iter().all(|&class| bounds_meet(network, bounds, class));
+        if self.bounds_met {
+            fill.reset_factors();
         } else {
             let links: Vec<u32> = (0..network.links as u32).collect();
-            fill.sweep(network, &rules, bounds.low(), &links);
+            fill.recompute_factors(network, &rules, bounds.lower(), &links);
         }
-        self.solved = true;
-        self.finish(true)
+        self.is_solved = true;
+        self.finish_solution(true)
     }
 
-    fn finish(&mut self, full: bool) -> Solved {
-        self.changed.clear();
-        self.resized.clear();
-        self.emptied.drain(..).for_each(|class| self.network.release(class));
-        if self.shares.guarantees_any() {
-            self.hand_out_rest();
+    fn finish_solution(&mut self, full: bool) -> HierarchyStats {
+        self.changed_classes.clear();
+        self.resized_links.clear();
+        self.emptied_classes.drain(..).for_each(|class| self.network.release_class(class));
+        if self.shares.has_guarantees() {
+            self.share_residual_of_zero_bounds();
         }
-        let (bounds, fill) = (self.bounds.count, self.fill.count);
-        Solved {
-            settled: self.settled,
-            full,
+        let (bounds, fill) = (self.bounds.counters, self.residual_fill.counters);
+        HierarchyStats {
+            bounds_met: self.bounds_met,
+            from_scratch: full,
             visits: bounds.visits + fill.visits,
-            bounds: bounds.visits,
-            sweeps: fill.swept,
-            limits: bounds.limits + fill.limits,
-            marks: bounds.marks + fill.marks,
+            bound_visits: bounds.visits,
+            sweep_visits: fill.sweep_visits,
+            limits_read: bounds.limits_read + fill.limits_read,
+            classes_marked: bounds.classes_marked + fill.classes_marked,
         }
     }
 }
 
 /// Whether both bounds give a class the same rate.
-fn met(network: &Network, bounds: &Bounds, class: u32) -> bool {
+fn bounds_meet(network: &ClassNetwork, bounds: &Bounds, class: u32) -> bool {
     let rate = |list: &[f64]| {
         let path = network.path(class).iter();
         path.map(|&(cell, _)| list[cell as usize]).fold(network.demand(class), f64::min)
     };
-    network.flows(class) == 0 || rate(bounds.high()) <= rate(bounds.low()) * (1.0 + MET)
+    network.flows(class) == 0 || rate(bounds.upper()) <= rate(bounds.lower()) * (1.0 + BOUND_TOLERANCE)
 }

@@ -1,7 +1,7 @@
 //! Finds the order of coflows that is most often best under random bandwidth: Siphon's Monte Carlo simulation (ATC '18,
 //! section 3.1.3).
 //!
-//! A *branch* is the beginning of an order: its first [`Search::depth`] coflows. A *round* draws the duration of every
+//! A *branch* is the beginning of an order: its first [`SearchParams::depth`] coflows. A *round* draws the duration of every
 //! flow as if it used its link alone, and evaluates all branches. Each link serves coflows one after the other, a coflow
 //! ends with its last flow, and the cost is the sum of the coflows' ends. The cheapest branch of a round gets a point.
 //! Coflows after the branch follow by minimum remaining time, with durations at the median.
@@ -13,27 +13,27 @@
 //!   the seed, the coflow, the link and the round, so changes of other coflows do not affect it.
 //! - *Ties* in a round go to the branch that agrees longest with the order of minimum remaining time, provided that sums in
 //!   different order are equal to the bit. Ties of points are resolved the same way.
-//! - *Candidates* for a branch: the first [`Search::breadth`] coflows by minimum remaining time. The paper has all of
+//! - *Candidates* for a branch: the first [`SearchParams::breadth`] coflows by minimum remaining time. The paper has all of
 //!   them, n^d branches, which are millions in a busy hour.
-//! - *Early termination* of branches whose "performances are always significantly worse": every [`BLOCK`] rounds, a branch
+//! - *Early termination* of branches whose "performances are always significantly worse": every [`ROUNDS_PER_CHECK`] rounds, a branch
 //!   without points is closed if the leader is ahead of it at the confidence level.
-//! - *Confidence*: rounds end before [`Search::samples`] if the leader is ahead of the second at that level. The test is
+//! - *Confidence*: rounds end before [`SearchParams::max_rounds`] if the leader is ahead of the second at that level. The test is
 //!   Hoeffding's bound for fair coins: with w and v points, (w - v)^2 >= 2 (w + v) ln(1 / (1 - confidence)). Because the
 //!   test is repeated, errors are somewhat more likely than the level states.
 //!
 //! A point does not depend on the margin of the cheapest branch. An order that puts a large coflow before small ones is
 //! chosen if it is slightly cheaper in most rounds, even if it is much more expensive in the others. Small coflows then
 //! sometimes wait much longer than they run (docs/results/siphon.md has the measurements). For comparison,
-//! [`Best::OnAverage`] selects the open branch with the lowest mean cost; the rest of the search is the same.
+//! [`Objective::LowestMeanCost`] selects the open branch with the lowest mean cost; the rest of the search is the same.
 
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::thread;
 
-use crate::model::Past;
+use crate::model::BandwidthHistory;
 
 /// Rounds between two evaluations of the points.
-pub const BLOCK: usize = 64;
+pub const ROUNDS_PER_CHECK: usize = 64;
 
 /// The maximum length of a branch.
 pub const MAX_DEPTH: usize = 4;
@@ -46,18 +46,18 @@ const LANES: usize = 8;
 
 /// One number for each of those rounds.
 #[derive(Debug, Clone, Copy)]
-struct Lane([f64; LANES]);
+struct Lanes([f64; LANES]);
 
-impl Lane {
-    const ZERO: Lane = Lane([0.0; LANES]);
+impl Lanes {
+    const ZERO: Lanes = Lanes([0.0; LANES]);
 
-    fn plus(self, other: Lane) -> Lane {
-        Lane(std::array::from_fn(|at| self.0[at] + other.0[at]))
+    fn plus(self, other: Lanes) -> Lanes {
+        Lanes(std::array::from_fn(|at| self.0[at] + other.0[at]))
     }
 
     /// The maximum of two numbers that are not NaN; it compiles to one instruction.
-    fn or(self, other: Lane) -> Lane {
-        Lane(std::array::from_fn(|at| if self.0[at] > other.0[at] { self.0[at] } else { other.0[at] }))
+    fn max(self, other: Lanes) -> Lanes {
+        Lanes(std::array::from_fn(|at| if self.0[at] > other.0[at] { self.0[at] } else { other.0[at] }))
     }
 }
 
@@ -66,33 +66,33 @@ type Branch = [u8; MAX_DEPTH];
 
 /// A coflow: a constant identifier, and its remaining bytes by link, each link once.
 #[derive(Debug, Clone, Copy)]
-pub struct Coflow<'a> {
+pub struct SearchCoflow<'a> {
     /// The identifier.
     pub key: u64,
     /// Links, and their remaining bytes, above 0.
-    pub left: &'a [(u32, f64)],
+    pub remaining_bytes: &'a [(u32, f64)],
 }
 
 /// The criterion for the best branch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Best {
+pub enum Objective {
     /// The most points: the paper's "maximum counter value".
-    MostOften,
+    MostWins,
     /// The lowest mean cost.
-    OnAverage,
+    LowestMeanCost,
 }
 
 /// Parameters of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Search {
+pub struct SearchParams {
     /// d: number of coflows of a branch, 1 to [`MAX_DEPTH`].
     pub depth: usize,
     /// Number of candidates, 1 to [`MAX_BREADTH`].
     pub breadth: usize,
     /// The criterion that selects among the branches that stay open.
-    pub best: Best,
+    pub objective: Objective,
     /// The maximum number of rounds.
-    pub samples: usize,
+    pub max_rounds: usize,
     /// The confidence level, from 0 to 1. At 1 no branch is closed, and all rounds are simulated.
     pub confidence: f64,
     /// The seed of the draws.
@@ -103,29 +103,29 @@ pub struct Search {
 
 /// The result of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct SearchResult {
     /// All coflows in the order of service, as indices into the caller's list.
     pub order: Vec<usize>,
     /// Number of coflows that the search placed; the others follow by minimum remaining time.
-    pub chosen: usize,
+    pub searched_count: usize,
     /// Number of branches that were open at the start.
     pub branches: usize,
     /// Branches that were closed during the search, as indices into the caller's list.
-    pub closed: Vec<Vec<usize>>,
+    pub closed_branches: Vec<Vec<usize>>,
     /// Number of simulated rounds.
     pub rounds: usize,
     /// Number of rounds that the chosen branch won.
-    pub points: u32,
+    pub wins: u32,
 }
 
 /// The time that a coflow would take alone, with links at the median bandwidth, in seconds.
-pub fn remaining(past: &Past, left: &[(u32, f64)]) -> f64 {
-    left.iter().map(|&(link, bytes)| bytes * past.median(link)).fold(0.0, f64::max)
+pub fn remaining_time(past: &BandwidthHistory, left: &[(u32, f64)]) -> f64 {
+    left.iter().map(|&(link, bytes)| bytes * past.median_seconds_per_byte(link)).fold(0.0, f64::max)
 }
 
 /// The order of coflows by minimum remaining time, ties by identifier; as indices into the list. O(n log n).
-pub fn by_remaining(past: &Past, coflows: &[Coflow<'_>]) -> Vec<usize> {
-    let keys: Vec<f64> = coflows.iter().map(|coflow| remaining(past, coflow.left)).collect();
+pub fn order_by_remaining_time(past: &BandwidthHistory, coflows: &[SearchCoflow<'_>]) -> Vec<usize> {
+    let keys: Vec<f64> = coflows.iter().map(|coflow| remaining_time(past, coflow.remaining_bytes)).collect();
     let mut order: Vec<usize> = (0..coflows.len()).collect();
     order.sort_unstable_by(|&a, &b| keys[a].total_cmp(&keys[b]).then(coflows[a].key.cmp(&coflows[b].key)));
     order
@@ -135,45 +135,52 @@ pub fn by_remaining(past: &Past, coflows: &[Coflow<'_>]) -> Vec<usize> {
 /// `closed` receives indices into `coflows`.
 ///
 /// With n coflows of f flows, O(breadth^depth x f + breadth choose depth x n f) a round while all branches are open.
-pub fn search(past: &Past, coflows: &[Coflow<'_>], how: &Search, closed: impl Fn(&[usize]) -> bool) -> Found {
-    let ranks = by_remaining(past, coflows);
-    let breadth = how.breadth.clamp(1, MAX_BREADTH).min(ranks.len());
-    let depth = how.depth.clamp(1, MAX_DEPTH).min(breadth);
-    let places =
+pub fn search_order(
+    past: &BandwidthHistory,
+    coflows: &[SearchCoflow<'_>],
+    params: &SearchParams,
+    is_closed: impl Fn(&[usize]) -> bool,
+) -> SearchResult {
+    let ranks = order_by_remaining_time(past, coflows);
+    let breadth = params.breadth.clamp(1, MAX_BREADTH).min(ranks.len());
+    let depth = params.depth.clamp(1, MAX_DEPTH).min(breadth);
+    let to_indices =
         |branch: &Branch| branch[..depth].iter().map(|&rank| ranks[rank as usize]).collect::<Vec<_>>();
-    let all = branches(breadth, depth);
-    let mut open: Vec<Branch> = all.iter().filter(|branch| !closed(&places(branch))).copied().collect();
+    let all = all_branches(breadth, depth);
+    let mut open: Vec<Branch> =
+        all.iter().filter(|branch| !is_closed(&to_indices(branch))).copied().collect();
     if open.is_empty() {
         open = all;
     }
-    let mut found = Found {
+    let mut found = SearchResult {
         order: ranks.clone(),
-        chosen: depth,
+        searched_count: depth,
         branches: open.len(),
-        closed: Vec::new(),
+        closed_branches: Vec::new(),
         rounds: 0,
-        points: 0,
+        wins: 0,
     };
     let mut scores = vec![Score::default(); open.len()];
-    let instance = Instance::new(past, coflows, &ranks, breadth, depth, how.seed);
-    let level = (1.0 / (1.0 - how.confidence)).max(1.0);
+    let instance = SearchInstance::new(past, coflows, &ranks, breadth, depth, params.seed);
+    let level = (1.0 / (1.0 - params.confidence)).max(1.0);
     let level = if level.is_finite() { 2.0 * libm::log(level) } else { f64::INFINITY };
-    let ahead = |lead: u32, other: u32| {
+    let is_ahead = |lead: u32, other: u32| {
         let (by, of) = (f64::from(lead - other), f64::from(lead + other));
         by * by >= of * level && lead > other
     };
-    while found.rounds < how.samples && open.len() > 1 {
-        let until = (found.rounds + BLOCK).min(how.samples);
-        for (sum, more) in scores.iter_mut().zip(instance.scores(&open, found.rounds..until, how)) {
-            sum.add(&more);
+    while found.rounds < params.max_rounds && open.len() > 1 {
+        let until = (found.rounds + ROUNDS_PER_CHECK).min(params.max_rounds);
+        for (sum, more) in scores.iter_mut().zip(instance.score_branches(&open, found.rounds..until, params))
+        {
+            sum.accumulate(&more);
         }
         found.rounds = until;
-        let lead = scores.iter().map(|score| score.points).max().unwrap_or(0);
-        if ahead(lead, 0) {
+        let lead = scores.iter().map(|score| score.wins).max().unwrap_or(0);
+        if is_ahead(lead, 0) {
             let mut kept = 0;
             for at in 0..open.len() {
-                if scores[at].points == 0 {
-                    found.closed.push(places(&open[at]));
+                if scores[at].wins == 0 {
+                    found.closed_branches.push(to_indices(&open[at]));
                 } else {
                     (open[kept], scores[kept]) = (open[at], scores[at]);
                     kept += 1;
@@ -182,18 +189,18 @@ pub fn search(past: &Past, coflows: &[Coflow<'_>], how: &Search, closed: impl Fn
             open.truncate(kept);
             scores.truncate(kept);
         }
-        if second(&scores).is_none_or(|second| ahead(lead, second)) {
+        if second_most_wins(&scores).is_none_or(|second| is_ahead(lead, second)) {
             break;
         }
     }
     // The first of equal branches.
-    let leader = match how.best {
-        Best::MostOften => (0..open.len()).rev().max_by_key(|&at| scores[at].points),
-        Best::OnAverage => (0..open.len()).min_by_key(|&at| scores[at].cost),
+    let leader = match params.objective {
+        Objective::MostWins => (0..open.len()).rev().max_by_key(|&at| scores[at].wins),
+        Objective::LowestMeanCost => (0..open.len()).min_by_key(|&at| scores[at].cost),
     };
     if let Some(leader) = leader {
         let branch = &open[leader][..depth];
-        found.points = scores[leader].points;
+        found.wins = scores[leader].wins;
         let chosen: Vec<usize> = branch.iter().map(|&rank| rank as usize).collect();
         let rest = (0..ranks.len()).filter(|rank| !chosen.contains(rank));
         found.order = chosen.iter().copied().chain(rest).map(|rank| ranks[rank]).collect();
@@ -205,22 +212,22 @@ pub fn search(past: &Past, coflows: &[Coflow<'_>], how: &Search, closed: impl Fn
 #[derive(Debug, Clone, Copy, Default)]
 struct Score {
     /// Number of rounds that it won.
-    points: u32,
+    wins: u32,
     /// The sum of its costs in nanoseconds, if needed: an integer, so that the sum does not depend on the order of threads.
     cost: u128,
 }
 
 impl Score {
-    fn add(&mut self, more: &Score) {
-        self.points += more.points;
+    fn accumulate(&mut self, more: &Score) {
+        self.wins += more.wins;
         self.cost += more.cost;
     }
 }
 
 /// The second-highest points; none with fewer than two branches.
-fn second(scores: &[Score]) -> Option<u32> {
+fn second_most_wins(scores: &[Score]) -> Option<u32> {
     let (mut first, mut second) = (None, None);
-    for value in scores.iter().map(|score| score.points) {
+    for value in scores.iter().map(|score| score.wins) {
         if Some(value) > first {
             (first, second) = (Some(value), first);
         } else if Some(value) > second {
@@ -231,7 +238,7 @@ fn second(scores: &[Score]) -> Option<u32> {
 }
 
 /// All branches, in lexicographic order.
-fn branches(breadth: usize, depth: usize) -> Vec<Branch> {
+fn all_branches(breadth: usize, depth: usize) -> Vec<Branch> {
     let mut all = vec![Branch::default()];
     for at in 0..if breadth == 0 { 0 } else { depth } {
         let longer = all.iter().flat_map(|branch| {
@@ -249,59 +256,59 @@ fn branches(breadth: usize, depth: usize) -> Vec<Branch> {
 /// A flow of a coflow: its link, the link's index among those in use, its bytes, and its duration at the median, in seconds.
 struct Flow {
     link: u32,
-    place: usize,
+    link_index: usize,
     bytes: f64,
-    median: f64,
+    median_seconds: f64,
     /// The seed of its draws.
-    draws: u64,
+    draw_seed: u64,
 }
 
 /// The input of a search, in the order of minimum remaining time.
-struct Instance<'a> {
-    past: &'a Past,
+struct SearchInstance<'a> {
+    past: &'a BandwidthHistory,
     flows: Vec<Vec<Flow>>,
     breadth: usize,
     depth: usize,
     /// Number of links in use.
-    links: usize,
+    link_count: usize,
 }
 
-impl Instance<'_> {
+impl SearchInstance<'_> {
     fn new<'a>(
-        past: &'a Past,
-        coflows: &[Coflow<'_>],
+        past: &'a BandwidthHistory,
+        coflows: &[SearchCoflow<'_>],
         ranks: &[usize],
         breadth: usize,
         depth: usize,
         seed: u64,
-    ) -> Instance<'a> {
+    ) -> SearchInstance<'a> {
         let mut used: Vec<u32> =
-            coflows.iter().flat_map(|coflow| coflow.left).map(|&(link, _)| link).collect();
+            coflows.iter().flat_map(|coflow| coflow.remaining_bytes).map(|&(link, _)| link).collect();
         used.sort_unstable();
         used.dedup();
         let flows = ranks.iter().map(|&place| {
             let coflow = &coflows[place];
             let flow = |&(link, bytes): &(u32, f64)| Flow {
                 link,
-                place: used.binary_search(&link).expect("`used` has the links of all coflows"),
+                link_index: used.binary_search(&link).expect("`used` has the links of all coflows"),
                 bytes,
-                median: bytes * past.median(link),
-                draws: mixed(seed ^ mixed(coflow.key ^ mixed(u64::from(link)))),
+                median_seconds: bytes * past.median_seconds_per_byte(link),
+                draw_seed: splitmix64(seed ^ splitmix64(coflow.key ^ splitmix64(u64::from(link)))),
             };
-            coflow.left.iter().map(flow).collect()
+            coflow.remaining_bytes.iter().map(flow).collect()
         });
-        Instance { past, flows: flows.collect(), breadth, depth, links: used.len() }
+        SearchInstance { past, flows: flows.collect(), breadth, depth, link_count: used.len() }
     }
 
     /// The score of each branch in these rounds.
-    fn scores(&self, open: &[Branch], rounds: Range<usize>, how: &Search) -> Vec<Score> {
+    fn score_branches(&self, open: &[Branch], rounds: Range<usize>, how: &SearchParams) -> Vec<Score> {
         let parts = how.threads.clamp(1, rounds.len().div_ceil(LANES));
         let each = rounds.len().div_ceil(LANES).div_ceil(parts) * LANES;
         let ranges: Vec<Range<usize>> =
             rounds.clone().step_by(each).map(|from| from..(from + each).min(rounds.end)).collect();
         let Some((first, others)) = ranges.split_first() else { return vec![Score::default(); open.len()] };
         thread::scope(|scope| {
-            let simulate = |range: &Range<usize>| self.simulate(open, range.clone(), how.best);
+            let simulate = |range: &Range<usize>| self.simulate_rounds(open, range.clone(), how.objective);
             // If the system cannot start a thread for a range, the calling thread simulates it.
             let spawn = |range| {
                 let thread = thread::Builder::new().spawn_scoped(scope, move || simulate(range));
@@ -314,23 +321,26 @@ impl Instance<'_> {
                     Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
                     Err(range) => simulate(range),
                 };
-                sum.iter_mut().zip(&scores).for_each(|(sum, more)| sum.add(more));
+                sum.iter_mut().zip(&scores).for_each(|(sum, more)| sum.accumulate(more));
             }
             sum
         })
     }
 
-    fn simulate(&self, open: &[Branch], rounds: Range<usize>, asked: Best) -> Vec<Score> {
+    fn simulate_rounds(&self, open: &[Branch], rounds: Range<usize>, objective: Objective) -> Vec<Score> {
         let mut scores = vec![Score::default(); open.len()];
-        let (sets, of_branch) = self.sets(open);
-        let mut state = State {
-            durations: self.flows[..self.breadth].iter().map(|flows| vec![Lane::ZERO; flows.len()]).collect(),
-            loads: vec![vec![Lane::ZERO; self.links]; self.depth + 1],
-            sums: [Lane::ZERO; MAX_DEPTH],
+        let (sets, of_branch) = self.coflow_sets(open);
+        let mut state = SimulationState {
+            durations: self.flows[..self.breadth]
+                .iter()
+                .map(|flows| vec![Lanes::ZERO; flows.len()])
+                .collect(),
+            link_free_at: vec![vec![Lanes::ZERO; self.link_count]; self.depth + 1],
+            cost_sums: [Lanes::ZERO; MAX_DEPTH],
         };
         let mut rest = vec![None; sets];
         for first in rounds.clone().step_by(LANES) {
-            self.draw(first as u64, &mut state.durations);
+            self.draw_durations(first as u64, &mut state.durations);
             rest.fill(None);
             let mut best = [f64::INFINITY; LANES];
             let mut winner = [0usize; LANES];
@@ -341,33 +351,34 @@ impl Instance<'_> {
                     before.map_or(0, |before| before.iter().zip(branch).take_while(|(a, b)| a == b).count());
                 let last = self.depth - 1;
                 for (depth, &coflow) in branch[..last].iter().enumerate().skip(same) {
-                    self.extend(depth, coflow as usize, &mut state);
+                    self.extend_branch(depth, coflow as usize, &mut state);
                 }
-                let cost = state.sums[last].plus(self.end(branch[last] as usize, &state));
+                let cost = state.cost_sums[last].plus(self.last_completion(branch[last] as usize, &state));
                 // The cost of the other coflows depends on the set of the branch's coflows, not on their order.
-                let rest = rest[of_branch[at]].get_or_insert_with(|| self.rest(branch, &mut state));
+                let rest =
+                    rest[of_branch[at]].get_or_insert_with(|| self.cost_after_branch(branch, &mut state));
                 let cost = cost.plus(*rest).0;
                 for lane in 0..LANES {
                     if cost[lane] < best[lane] {
                         (best[lane], winner[lane]) = (cost[lane], at);
                     }
                 }
-                if asked == Best::OnAverage {
+                if objective == Objective::LowestMeanCost {
                     scores[at].cost +=
                         cost[..lanes].iter().map(|cost| u128::from((cost * 1e9) as u64)).sum::<u128>();
                 }
                 before = Some(branch);
             }
             for &at in &winner[..lanes] {
-                scores[at].points += 1;
+                scores[at].wins += 1;
             }
         }
         scores
     }
 
     /// The number of distinct sets of coflows among the branches, and the index of each branch's set.
-    fn sets(&self, open: &[Branch]) -> (usize, Vec<usize>) {
-        let masks: Vec<u32> = open.iter().map(|branch| self.mask(branch)).collect();
+    fn coflow_sets(&self, open: &[Branch]) -> (usize, Vec<usize>) {
+        let masks: Vec<u32> = open.iter().map(|branch| self.coflow_bits(branch)).collect();
         let mut sets = masks.clone();
         sets.sort_unstable();
         sets.dedup();
@@ -377,17 +388,17 @@ impl Instance<'_> {
     }
 
     /// One bit for each of a branch's coflows.
-    fn mask(&self, branch: &Branch) -> u32 {
+    fn coflow_bits(&self, branch: &Branch) -> u32 {
         branch[..self.depth].iter().fold(0, |mask, rank| mask | 1 << rank)
     }
 
     /// Draws the durations of flows that use their links alone.
-    fn draw(&self, first: u64, durations: &mut [Vec<Lane>]) {
+    fn draw_durations(&self, first: u64, durations: &mut [Vec<Lanes>]) {
         for (flows, durations) in self.flows.iter().zip(durations) {
             for (flow, lane) in flows.iter().zip(durations) {
-                let slowness = self.past.slowness(flow.link);
+                let slowness = self.past.seconds_per_byte(flow.link);
                 for (round, seconds) in (first..).zip(&mut lane.0) {
-                    let chance = mixed(flow.draws.wrapping_add(round.wrapping_mul(GOLDEN)));
+                    let chance = splitmix64(flow.draw_seed.wrapping_add(round.wrapping_mul(GOLDEN_GAMMA)));
                     let which = ((u128::from(chance) * slowness.len() as u128) >> 64) as usize;
                     *seconds = flow.bytes * slowness[which];
                 }
@@ -396,48 +407,48 @@ impl Instance<'_> {
     }
 
     /// Serves a coflow after the branch so far, and adds its end to the cost.
-    fn extend(&self, depth: usize, coflow: usize, state: &mut State) {
-        let end = self.serve(depth, coflow, state);
-        state.sums[depth + 1] = state.sums[depth].plus(end);
+    fn extend_branch(&self, depth: usize, coflow: usize, state: &mut SimulationState) {
+        let end = self.serve_coflow(depth, coflow, state);
+        state.cost_sums[depth + 1] = state.cost_sums[depth].plus(end);
     }
 
     /// Serves a coflow, and returns its end.
-    fn serve(&self, depth: usize, coflow: usize, state: &mut State) -> Lane {
-        let (before, after) = state.loads.split_at_mut(depth + 1);
+    fn serve_coflow(&self, depth: usize, coflow: usize, state: &mut SimulationState) -> Lanes {
+        let (before, after) = state.link_free_at.split_at_mut(depth + 1);
         let loads = &mut after[0];
         loads.copy_from_slice(&before[depth]);
-        let mut end = Lane::ZERO;
+        let mut end = Lanes::ZERO;
         for (flow, duration) in self.flows[coflow].iter().zip(&state.durations[coflow]) {
-            let load = loads[flow.place].plus(*duration);
-            loads[flow.place] = load;
-            end = end.or(load);
+            let load = loads[flow.link_index].plus(*duration);
+            loads[flow.link_index] = load;
+            end = end.max(load);
         }
         end
     }
 
     /// The end of the last coflow of a branch.
-    fn end(&self, coflow: usize, state: &State) -> Lane {
-        let loads = &state.loads[self.depth - 1];
+    fn last_completion(&self, coflow: usize, state: &SimulationState) -> Lanes {
+        let loads = &state.link_free_at[self.depth - 1];
         let flows = self.flows[coflow].iter().zip(&state.durations[coflow]);
-        flows.fold(Lane::ZERO, |end, (flow, duration)| end.or(loads[flow.place].plus(*duration)))
+        flows.fold(Lanes::ZERO, |end, (flow, duration)| end.max(loads[flow.link_index].plus(*duration)))
     }
 
     /// The sum of the ends of the coflows after the branch, at the median.
-    fn rest(&self, branch: &Branch, state: &mut State) -> Lane {
+    fn cost_after_branch(&self, branch: &Branch, state: &mut SimulationState) -> Lanes {
         let last = self.depth - 1;
-        self.serve(last, branch[last] as usize, state);
-        let loads = &mut state.loads[self.depth];
-        let mask = self.mask(branch);
-        let mut sum = Lane::ZERO;
+        self.serve_coflow(last, branch[last] as usize, state);
+        let loads = &mut state.link_free_at[self.depth];
+        let mask = self.coflow_bits(branch);
+        let mut sum = Lanes::ZERO;
         for (rank, flows) in self.flows.iter().enumerate() {
             if rank < self.breadth && mask >> rank & 1 == 1 {
                 continue;
             }
-            let mut end = Lane::ZERO;
+            let mut end = Lanes::ZERO;
             for flow in flows {
-                let load = loads[flow.place].plus(Lane([flow.median; LANES]));
-                loads[flow.place] = load;
-                end = end.or(load);
+                let load = loads[flow.link_index].plus(Lanes([flow.median_seconds; LANES]));
+                loads[flow.link_index] = load;
+                end = end.max(load);
             }
             sum = sum.plus(end);
         }
@@ -446,21 +457,21 @@ impl Instance<'_> {
 }
 
 /// Working memory of a simulation.
-struct State {
+struct SimulationState {
     /// The duration of each flow of each candidate coflow, in seconds.
-    durations: Vec<Vec<Lane>>,
+    durations: Vec<Vec<Lanes>>,
     /// By depth, and last for the coflows after the branch: the time at which each link is free.
-    loads: Vec<Vec<Lane>>,
+    link_free_at: Vec<Vec<Lanes>>,
     /// By depth: the sum of the ends so far.
-    sums: [Lane; MAX_DEPTH],
+    cost_sums: [Lanes; MAX_DEPTH],
 }
 
 /// 2^64 over the golden ratio, an odd number.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// SplitMix64 (Steele, Lea and Flood, OOPSLA '14): maps consecutive numbers to pseudo-random numbers.
-fn mixed(value: u64) -> u64 {
-    let mut z = value.wrapping_add(GOLDEN);
+fn splitmix64(value: u64) -> u64 {
+    let mut z = value.wrapping_add(GOLDEN_GAMMA);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)

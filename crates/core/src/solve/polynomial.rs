@@ -15,7 +15,7 @@
 pub const MAX_COEFFICIENT: f64 = 1e12;
 
 /// Slopes and curvatures up to this fraction of the sum of all absolute coefficients are rounding.
-const ROUNDING: f64 = 1e-9;
+const ROUNDING_FRACTION: f64 = 1e-9;
 
 /// c0 + c1 x + c2 x^2 + c3 x^3, with finite coefficients of at most [`MAX_COEFFICIENT`] in absolute value.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,11 +25,11 @@ pub struct Polynomial([f64; 4]);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Degree {
     /// A line.
-    One = 1,
+    Linear = 1,
     /// A parabola.
-    Two = 2,
+    Quadratic = 2,
     /// A cubic.
-    Three = 3,
+    Cubic = 3,
 }
 
 /// A fitted polynomial and how well it fits.
@@ -48,7 +48,7 @@ pub enum PolynomialError {
     #[error(
         "coefficient c{index}: `{value}`: expected a number from -{MAX_COEFFICIENT:e} to {MAX_COEFFICIENT:e}"
     )]
-    Coefficient {
+    InvalidCoefficient {
         /// The power of x that the coefficient belongs to.
         index: usize,
         /// The coefficient.
@@ -56,13 +56,13 @@ pub enum PolynomialError {
     },
     /// Wrong number of coefficients.
     #[error("coefficients: {count} given: expected 1 to 4")]
-    Count {
+    CoefficientCount {
         /// Number of coefficients.
         count: usize,
     },
     /// A sample is not finite.
     #[error("sample {index}: `({x}, {y})`: expected two finite numbers")]
-    Sample {
+    InvalidSample {
         /// Its index, from 0.
         index: usize,
         /// The sample's x.
@@ -72,7 +72,7 @@ pub enum PolynomialError {
     },
     /// The samples do not determine a polynomial of this degree.
     #[error("samples at {distinct} different places: expected at least {expected} for degree {}", .expected - 1)]
-    TooFew {
+    TooFewSamples {
         /// Number of distinct values of x.
         distinct: usize,
         /// The minimum number of distinct values of x.
@@ -82,23 +82,23 @@ pub enum PolynomialError {
 
 impl Degree {
     /// All degrees, from low to high.
-    pub const ALL: [Degree; 3] = [Degree::One, Degree::Two, Degree::Three];
+    pub const ALL: [Degree; 3] = [Degree::Linear, Degree::Quadratic, Degree::Cubic];
 }
 
 impl Polynomial {
     /// The polynomial with these coefficients, the constant first; missing ones are 0.
     ///
     /// # Errors
-    /// [`PolynomialError::Count`] for no or more than four coefficients; [`PolynomialError::Coefficient`] for one that is
+    /// [`PolynomialError::CoefficientCount`] for no or more than four coefficients; [`PolynomialError::InvalidCoefficient`] for one that is
     /// NaN or above [`MAX_COEFFICIENT`] in absolute value.
     pub fn new(coefficients: &[f64]) -> Result<Polynomial, PolynomialError> {
         let mut all = [0.0; 4];
         if coefficients.is_empty() || coefficients.len() > all.len() {
-            return Err(PolynomialError::Count { count: coefficients.len() });
+            return Err(PolynomialError::CoefficientCount { count: coefficients.len() });
         }
         for (index, (&value, place)) in coefficients.iter().zip(&mut all).enumerate() {
             if value.is_nan() || value.abs() > MAX_COEFFICIENT {
-                return Err(PolynomialError::Coefficient { index, value });
+                return Err(PolynomialError::InvalidCoefficient { index, value });
             }
             // Adding 0 turns -0 into 0: equal polynomials have equal bits.
             *place = value + 0.0;
@@ -118,7 +118,7 @@ impl Polynomial {
 
     /// The value at `x`.
     #[inline]
-    pub fn at(&self, x: f64) -> f64 {
+    pub fn evaluate(&self, x: f64) -> f64 {
         let [c0, c1, c2, c3] = self.0;
         c0 + x * (c1 + x * (c2 + x * c3))
     }
@@ -138,24 +138,24 @@ impl Polynomial {
     }
 
     /// Whether it rises nowhere from `low` to `high`, up to rounding.
-    pub fn falls(&self, low: f64, high: f64) -> bool {
+    pub fn is_decreasing(&self, low: f64, high: f64) -> bool {
         let [_, _, c2, c3] = self.0;
         let mut steepest = self.slope(low).max(self.slope(high));
         let top = -c2 / (3.0 * c3);
         if c3 < 0.0 && low < top && top < high {
             steepest = steepest.max(self.slope(top));
         }
-        steepest <= self.rounding()
+        steepest <= self.rounding_tolerance()
     }
 
     /// Whether it is convex from `low` to `high`, up to rounding.
     pub fn is_convex(&self, low: f64, high: f64) -> bool {
         // The curvature is linear, so its minimum is at an end.
-        self.curvature(low).min(self.curvature(high)) >= -self.rounding()
+        self.curvature(low).min(self.curvature(high)) >= -self.rounding_tolerance()
     }
 
-    fn rounding(&self) -> f64 {
-        ROUNDING * self.0.iter().map(|c| c.abs()).sum::<f64>()
+    fn rounding_tolerance(&self) -> f64 {
+        ROUNDING_FRACTION * self.0.iter().map(|c| c.abs()).sum::<f64>()
     }
 }
 
@@ -163,66 +163,66 @@ impl Polynomial {
 /// samples).
 ///
 /// # Errors
-/// [`PolynomialError::Sample`] for a sample that is not finite, [`PolynomialError::TooFew`] for too few distinct x, and
-/// [`PolynomialError::Coefficient`] if a coefficient of the result is out of range.
-pub fn fit(samples: &[(f64, f64)], degree: Degree) -> Result<Fit, PolynomialError> {
+/// [`PolynomialError::InvalidSample`] for a sample that is not finite, [`PolynomialError::TooFewSamples`] for too few distinct x, and
+/// [`PolynomialError::InvalidCoefficient`] if a coefficient of the result is out of range.
+pub fn fit_polynomial(samples: &[(f64, f64)], degree: Degree) -> Result<Fit, PolynomialError> {
     for (index, &(x, y)) in samples.iter().enumerate() {
         if !(x.is_finite() && y.is_finite()) {
-            return Err(PolynomialError::Sample { index, x, y });
+            return Err(PolynomialError::InvalidSample { index, x, y });
         }
     }
-    let mut places: Vec<f64> = samples.iter().map(|&(x, _)| x + 0.0).collect();
-    places.sort_by(f64::total_cmp);
-    places.dedup();
+    let mut distinct_x: Vec<f64> = samples.iter().map(|&(x, _)| x + 0.0).collect();
+    distinct_x.sort_by(f64::total_cmp);
+    distinct_x.dedup();
     let expected = degree as usize + 1;
-    if places.len() < expected {
-        return Err(PolynomialError::TooFew { distinct: places.len(), expected });
+    if distinct_x.len() < expected {
+        return Err(PolynomialError::TooFewSamples { distinct: distinct_x.len(), expected });
     }
 
     // The residual of y. Projecting the residual instead of y keeps the rounding of one step out of the next.
-    let mut left: Vec<f64> = samples.iter().map(|&(_, y)| y).collect();
+    let mut residuals: Vec<f64> = samples.iter().map(|&(_, y)| y).collect();
     let mut sum = [0.0; 4];
     // The orthogonal polynomial of this degree and of the one before: coefficients, and values at the samples.
-    let (mut now, mut before) = ([1.0, 0.0, 0.0, 0.0], [0.0; 4]);
-    let (mut at, mut at_before) = (vec![1.0; samples.len()], vec![0.0; samples.len()]);
+    let (mut current, mut previous) = ([1.0, 0.0, 0.0, 0.0], [0.0; 4]);
+    let (mut current_values, mut previous_values) = (vec![1.0; samples.len()], vec![0.0; samples.len()]);
     let mut norm_before = 1.0;
     for power in 0..expected {
-        let norm: f64 = at.iter().map(|p| p * p).sum();
-        let share = left.iter().zip(&at).map(|(y, p)| y * p).sum::<f64>() / norm;
-        for (rest, p) in left.iter_mut().zip(&at) {
-            *rest -= share * p;
+        let norm: f64 = current_values.iter().map(|p| p * p).sum();
+        let coefficient = residuals.iter().zip(&current_values).map(|(y, p)| y * p).sum::<f64>() / norm;
+        for (rest, p) in residuals.iter_mut().zip(&current_values) {
+            *rest -= coefficient * p;
         }
-        for (total, c) in sum.iter_mut().zip(&now) {
-            *total += share * c;
+        for (total, c) in sum.iter_mut().zip(&current) {
+            *total += coefficient * c;
         }
         if power + 1 == expected {
             break;
         }
-        let alpha = samples.iter().zip(&at).map(|(&(x, _), p)| x * p * p).sum::<f64>() / norm;
+        let alpha = samples.iter().zip(&current_values).map(|(&(x, _), p)| x * p * p).sum::<f64>() / norm;
         let beta = if power == 0 { 0.0 } else { norm / norm_before };
         let mut next = [0.0; 4];
         for i in 0..4 {
-            let raised = if i == 0 { 0.0 } else { now[i - 1] };
-            next[i] = raised - alpha * now[i] - beta * before[i];
+            let raised = if i == 0 { 0.0 } else { current[i - 1] };
+            next[i] = raised - alpha * current[i] - beta * previous[i];
         }
-        for ((p, q), &(x, _)) in at.iter().zip(&mut at_before).zip(samples) {
+        for ((p, q), &(x, _)) in current_values.iter().zip(&mut previous_values).zip(samples) {
             *q = (x - alpha) * p - beta * *q;
         }
-        std::mem::swap(&mut at, &mut at_before);
-        (before, now) = (now, next);
+        std::mem::swap(&mut current_values, &mut previous_values);
+        (previous, current) = (current, next);
         norm_before = norm;
     }
     let polynomial = Polynomial::new(&sum)?;
-    Ok(Fit { polynomial, r2: determination(&polynomial, samples) })
+    Ok(Fit { polynomial, r2: r_squared(&polynomial, samples) })
 }
 
 /// R^2, the fraction of the samples' variance that `polynomial` explains; below 0 if their mean is a better fit. Requires
 /// at least one sample.
-pub fn determination(polynomial: &Polynomial, samples: &[(f64, f64)]) -> f64 {
+pub fn r_squared(polynomial: &Polynomial, samples: &[(f64, f64)]) -> f64 {
     let mean = samples.iter().map(|&(_, y)| y).sum::<f64>() / samples.len() as f64;
-    let missed: f64 = samples.iter().map(|&(x, y)| (y - polynomial.at(x)).powi(2)).sum();
-    let all: f64 = samples.iter().map(|&(_, y)| (y - mean).powi(2)).sum();
+    let error_sum: f64 = samples.iter().map(|&(x, y)| (y - polynomial.evaluate(x)).powi(2)).sum();
+    let variance_sum: f64 = samples.iter().map(|&(_, y)| (y - mean).powi(2)).sum();
     let greatest = samples.iter().map(|&(_, y)| y.abs()).fold(0.0, f64::max);
     let rounding = samples.len() as f64 * (1e-12 * greatest).powi(2);
-    if missed <= rounding { 1.0 } else { 1.0 - missed / all }
+    if error_sum <= rounding { 1.0 } else { 1.0 - error_sum / variance_sum }
 }

@@ -1,147 +1,157 @@
 //! Residual capacity of each port during the construction of a schedule.
 
-use crate::model::{Coflow, Fabric, Loads, Mask};
+use crate::model::{BitSet, Coflow, Fabric, RemainingLoads};
 
 /// One side of all ports.
 #[derive(Debug, Clone, Default)]
-struct Sides {
-    left: Vec<f64>,
+struct SideResiduals {
+    residuals: Vec<f64>,
     /// Ports with residual capacity.
-    open: Mask,
+    open_ports: BitSet,
 }
 
-impl Sides {
-    fn new(capacities: &[f64], dust: f64) -> Sides {
-        let mut sides = Sides { left: Vec::new(), open: Mask::empty(capacities.len()) };
-        sides.set(capacities, dust);
+impl SideResiduals {
+    fn new(capacities: &[f64], tolerance: f64) -> SideResiduals {
+        let mut sides = SideResiduals { residuals: Vec::new(), open_ports: BitSet::empty(capacities.len()) };
+        sides.set_residuals(capacities, tolerance);
         sides
     }
 
-    fn set(&mut self, capacities: &[f64], dust: f64) {
-        self.left.clear();
-        self.left.extend_from_slice(capacities);
-        self.open.set_where(capacities, |&capacity| capacity > dust);
+    fn set_residuals(&mut self, capacities: &[f64], dust: f64) {
+        self.residuals.clear();
+        self.residuals.extend_from_slice(capacities);
+        self.open_ports.set_where(capacities, |&capacity| capacity > dust);
     }
 
-    fn copy_from(&mut self, other: &Sides) {
-        self.left.clone_from(&other.left);
-        self.open.copy_from(&other.open);
+    fn copy_from(&mut self, other: &SideResiduals) {
+        self.residuals.clone_from(&other.residuals);
+        self.open_ports.copy_from(&other.open_ports);
     }
 
     #[inline]
-    fn take(&mut self, port: usize, rate: f64, dust: f64) {
-        self.left[port] -= rate;
-        if self.left[port] <= dust {
-            self.left[port] = 0.0;
-            self.open.remove(port);
+    fn subtract_rate(&mut self, port: usize, rate: f64, dust: f64) {
+        self.residuals[port] -= rate;
+        if self.residuals[port] <= dust {
+            self.residuals[port] = 0.0;
+            self.open_ports.remove(port);
         }
     }
 }
 
 /// Residual capacity of the ports, and the sets of ports with any.
 #[derive(Debug, Default)]
-pub struct Residual {
-    send: Sides,
-    recv: Sides,
+pub struct ResidualCapacity {
+    senders: SideResiduals,
+    receivers: SideResiduals,
     /// A residual capacity up to this value counts as 0: it is rounding.
-    dust: f64,
+    rounding_tolerance: f64,
     /// The sides of the idle fabric, and the version of the fabric that they come from.
-    idle: (Sides, Sides),
+    idle_sides: (SideResiduals, SideResiduals),
     version: u64,
 }
 
-/// A saved state of a [`Residual`].
+/// A saved state of a [`ResidualCapacity`].
 #[derive(Debug, Default)]
-pub struct Saved(Sides, Sides);
+pub struct SavedResidual(SideResiduals, SideResiduals);
 
-impl Residual {
+impl ResidualCapacity {
     /// Resets all ports to the capacities of the fabric. O(ports).
     pub fn reset(&mut self, fabric: &Fabric) {
         if self.version != fabric.version() {
             self.version = fabric.version();
-            self.dust = 1e-9 * fabric.nominal();
-            self.idle = (Sides::new(fabric.send(), self.dust), Sides::new(fabric.recv(), self.dust));
+            self.rounding_tolerance = 1e-9 * fabric.nominal_rate();
+            self.idle_sides = (
+                SideResiduals::new(fabric.send_capacities(), self.rounding_tolerance),
+                SideResiduals::new(fabric.recv_capacities(), self.rounding_tolerance),
+            );
         }
-        self.send.copy_from(&self.idle.0);
-        self.recv.copy_from(&self.idle.1);
+        self.senders.copy_from(&self.idle_sides.0);
+        self.receivers.copy_from(&self.idle_sides.1);
     }
 
     /// Saves the present state in `copy`. O(ports).
-    pub fn save(&self, copy: &mut Saved) {
-        copy.0.copy_from(&self.send);
-        copy.1.copy_from(&self.recv);
+    pub fn save(&self, copy: &mut SavedResidual) {
+        copy.0.copy_from(&self.senders);
+        copy.1.copy_from(&self.receivers);
     }
 
     /// Restores a state of the same fabric. O(ports).
-    pub fn restore(&mut self, copy: &Saved) {
-        self.send.copy_from(&copy.0);
-        self.recv.copy_from(&copy.1);
+    pub fn restore(&mut self, copy: &SavedResidual) {
+        self.senders.copy_from(&copy.0);
+        self.receivers.copy_from(&copy.1);
     }
 
     /// Sets the residual capacities to `send` and `recv`, such as the result of an earlier allocation. O(ports).
-    pub fn set(&mut self, fabric: &Fabric, send: &[f64], recv: &[f64]) {
-        self.dust = 1e-9 * fabric.nominal();
+    pub fn set_residuals(&mut self, fabric: &Fabric, send: &[f64], recv: &[f64]) {
+        self.rounding_tolerance = 1e-9 * fabric.nominal_rate();
         self.version = 0;
-        self.send.set(send, self.dust);
-        self.recv.set(recv, self.dust);
+        self.senders.set_residuals(send, self.rounding_tolerance);
+        self.receivers.set_residuals(recv, self.rounding_tolerance);
     }
 
     /// Whether all ports are exhausted on one of the sides, so that no flow can get a rate.
     pub fn is_exhausted(&self) -> bool {
-        self.send.open.is_empty() || self.recv.open.is_empty()
+        self.senders.open_ports.is_empty() || self.receivers.open_ports.is_empty()
     }
 
     /// Sending ports with residual capacity.
-    pub fn open_send(&self) -> &Mask {
-        &self.send.open
+    pub fn open_senders(&self) -> &BitSet {
+        &self.senders.open_ports
     }
 
     /// Receiving ports with residual capacity.
-    pub fn open_recv(&self) -> &Mask {
-        &self.recv.open
+    pub fn open_receivers(&self) -> &BitSet {
+        &self.receivers.open_ports
     }
 
     /// Whether every port that a coflow's live flows need has residual capacity.
     #[inline]
     pub fn admits(&self, coflow: &Coflow) -> bool {
-        coflow.send_mask().within(&self.send.open) && coflow.recv_mask().within(&self.recv.open)
+        coflow.sending_ports().is_subset(&self.senders.open_ports)
+            && coflow.receiving_ports().is_subset(&self.receivers.open_ports)
     }
 
     /// Whether every port that a coflow's live flows need has its full capacity. O(ports of the coflow).
-    pub fn admits_alone(&self, coflow: &Coflow) -> bool {
-        let sides =
-            [(coflow.senders(), &self.send, &self.idle.0), (coflow.receivers(), &self.recv, &self.idle.1)];
+    pub fn admits_at_full_capacity(&self, coflow: &Coflow) -> bool {
+        let sides = [
+            (coflow.senders(), &self.senders, &self.idle_sides.0),
+            (coflow.receivers(), &self.receivers, &self.idle_sides.1),
+        ];
         sides.into_iter().all(|(loads, now, idle)| {
-            let mut used = loads.iter().filter(|load| load.live > 0).map(|load| load.port as usize);
-            used.all(|port| now.open.contains(port) && now.left[port] == idle.left[port])
+            let mut used =
+                loads.iter().filter(|load| load.live_flow_count > 0).map(|load| load.port as usize);
+            used.all(|port| now.open_ports.contains(port) && now.residuals[port] == idle.residuals[port])
         })
     }
 
     /// Whether some live flow of a coflow might get a rate. Can be true although none can; never false if one can.
     #[inline]
     pub fn may_serve(&self, coflow: &Coflow) -> bool {
-        coflow.send_mask().meets(&self.send.open) && coflow.recv_mask().meets(&self.recv.open)
+        coflow.sending_ports().intersects(&self.senders.open_ports)
+            && coflow.receiving_ports().intersects(&self.receivers.open_ports)
     }
 
     #[inline]
-    fn take_send(&mut self, port: usize, rate: f64) {
-        self.send.take(port, rate, self.dust);
+    fn subtract_send(&mut self, port: usize, rate: f64) {
+        self.senders.subtract_rate(port, rate, self.rounding_tolerance);
     }
 
     #[inline]
-    fn take_recv(&mut self, port: usize, rate: f64) {
-        self.recv.take(port, rate, self.dust);
+    fn subtract_recv(&mut self, port: usize, rate: f64) {
+        self.receivers.subtract_rate(port, rate, self.rounding_tolerance);
     }
 
     /// The highest rate that all live flows of a coflow can have at the same time: the minimum over its ports of residual
     /// capacity divided by the number of live flows. O(ports of the coflow).
-    pub fn equal_rate(&self, coflow: &Coflow) -> f64 {
+    pub fn max_equal_rate(&self, coflow: &Coflow) -> f64 {
         let mut rate = f64::INFINITY;
-        for (loads, left) in [(coflow.senders(), &self.send.left), (coflow.receivers(), &self.recv.left)] {
+        for (loads, left) in
+            [(coflow.senders(), &self.senders.residuals), (coflow.receivers(), &self.receivers.residuals)]
+        {
             for load in loads {
                 // A product is cheaper than a quotient, and most ports are not the bottleneck.
-                if rate * f64::from(load.live) > left[load.port as usize] {
-                    rate = left[load.port as usize] / f64::from(load.live);
+                if rate * f64::from(load.live_flow_count) > left[load.port as usize] {
+                    rate = left[load.port as usize] / f64::from(load.live_flow_count);
                 }
             }
         }
@@ -149,61 +159,61 @@ impl Residual {
     }
 
     /// Subtracts `rate` for every live flow of a coflow. O(ports of the coflow).
-    pub fn take_equal(&mut self, coflow: &Coflow, rate: f64) {
+    pub fn subtract_equal_rates(&mut self, coflow: &Coflow, rate: f64) {
         for load in coflow.senders() {
-            if load.live > 0 {
-                self.take_send(load.port as usize, rate * f64::from(load.live));
+            if load.live_flow_count > 0 {
+                self.subtract_send(load.port as usize, rate * f64::from(load.live_flow_count));
             }
         }
         for load in coflow.receivers() {
-            if load.live > 0 {
-                self.take_recv(load.port as usize, rate * f64::from(load.live));
+            if load.live_flow_count > 0 {
+                self.subtract_recv(load.port as usize, rate * f64::from(load.live_flow_count));
             }
         }
     }
 
     /// The minimum time in which a coflow with these loads can complete (Varys's Γ on the residual capacity), in seconds;
     /// infinite if a port that it needs is exhausted. O(ports of the coflow).
-    pub fn least_time(&self, loads: Loads<'_>) -> f64 {
+    pub fn min_completion_time(&self, loads: RemainingLoads<'_>) -> f64 {
         let mut time = 0.0f64;
-        for (port, bytes) in loads.send() {
-            if bytes > time * self.send.left[port] {
-                time = bytes / self.send.left[port];
+        for (port, bytes) in loads.by_sender() {
+            if bytes > time * self.senders.residuals[port] {
+                time = bytes / self.senders.residuals[port];
             }
         }
-        for (port, bytes) in loads.recv() {
-            if bytes > time * self.recv.left[port] {
-                time = bytes / self.recv.left[port];
+        for (port, bytes) in loads.by_receiver() {
+            if bytes > time * self.receivers.residuals[port] {
+                time = bytes / self.receivers.residuals[port];
             }
         }
         time
     }
 
     /// Subtracts the rates at which these loads complete together after `seconds`. O(ports of the coflow).
-    pub fn take_together(&mut self, loads: Loads<'_>, seconds: f64) {
-        for (port, bytes) in loads.send() {
-            self.take_send(port, bytes / seconds);
+    pub fn subtract_madd_rates(&mut self, loads: RemainingLoads<'_>, seconds: f64) {
+        for (port, bytes) in loads.by_sender() {
+            self.subtract_send(port, bytes / seconds);
         }
-        for (port, bytes) in loads.recv() {
-            self.take_recv(port, bytes / seconds);
+        for (port, bytes) in loads.by_receiver() {
+            self.subtract_recv(port, bytes / seconds);
         }
     }
 
     /// Gives each live flow of a coflow, in the order of ports, the smaller residual capacity of its two ports, and calls
     /// `gave` with each flow that got a rate. Every such flow exhausts a port, so there are at most two a port.
     #[inline]
-    pub fn fill(&mut self, coflow: &Coflow, mut gave: impl FnMut(u32, f64)) {
+    pub fn fill_flows(&mut self, coflow: &Coflow, mut on_rate: impl FnMut(u32, f64)) {
         if !self.may_serve(coflow) {
             return;
         }
-        let (send, recv, dust) = (&mut self.send, &mut self.recv, self.dust);
-        let (send_left, recv_left) = (&mut send.left[..], &mut recv.left[..]);
-        coflow.visit_open(&mut send.open, &mut recv.open, |flow, src, dst| {
+        let (send, recv, dust) = (&mut self.senders, &mut self.receivers, self.rounding_tolerance);
+        let (send_left, recv_left) = (&mut send.residuals[..], &mut recv.residuals[..]);
+        coflow.visit_open_flows(&mut send.open_ports, &mut recv.open_ports, |flow, src, dst| {
             let (from, to) = (send_left[src], recv_left[dst]);
             let rate = if from < to { from } else { to };
             let (from, to) = (from - rate, to - rate);
             (send_left[src], recv_left[dst]) = (from, to);
-            gave(flow, rate);
+            on_rate(flow, rate);
             (from <= dust, to <= dust)
         });
     }

@@ -21,7 +21,7 @@
 //! Choices where the paper is silent:
 //!
 //! - *Bounds of a share* are the caller's. SLSQP needs some, because D has no meaning below 0 or above 1.
-//! - *Sign of the multiplier*: any. D need not fall (a fit may rise, [`Polynomial::falls`]), and the sum is an equation.
+//! - *Sign of the multiplier*: any. D need not fall (a fit may rise, [`Polynomial::is_decreasing`]), and the sum is an equation.
 //! - *Ties*: applications whose D is the same line share evenly. Where D is concave an even share is the worst, so the
 //!   earlier application gets more.
 
@@ -32,9 +32,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::Polynomial;
-use crate::order::Key;
+use crate::ordered_f64::OrderedF64;
 use envelope::Envelope;
-use price::{Relaxed, Scratch, relax};
+use price::{Relaxation, Scratch, solve_relaxation};
 
 /// Gaps up to this fraction of the value, or of 1 if the value is smaller, count as 0.
 const TOLERANCE: f64 = 1e-9;
@@ -44,7 +44,7 @@ const ROUNDING: f64 = 1e-12;
 
 /// A total to divide into parts.
 #[derive(Debug, Clone, Copy)]
-pub struct Problem<'a> {
+pub struct SeparableProblem<'a> {
     /// The cost of each part, as a function of its size.
     pub costs: &'a [Polynomial],
     /// The sum of the parts.
@@ -61,9 +61,9 @@ pub struct Solution {
     /// The sizes of the parts, in the order of the costs.
     pub weights: Vec<f64>,
     /// The sum of their costs.
-    pub value: f64,
+    pub cost: f64,
     /// A lower bound of the cost of any parts, up to rounding.
-    pub bound: f64,
+    pub lower_bound: f64,
 }
 
 /// An invalid problem.
@@ -71,10 +71,10 @@ pub struct Solution {
 pub enum SeparableError {
     /// The problem has no parts.
     #[error("costs: none given: expected at least one")]
-    Empty,
+    NoCosts,
     /// The bounds of a part are not a range in 0 to 1.
     #[error("bounds of a part: `{lower}` to `{upper}`: expected 0 <= lower <= upper <= 1")]
-    Bounds {
+    InvalidBounds {
         /// The minimum size.
         lower: f64,
         /// The maximum size.
@@ -82,7 +82,7 @@ pub enum SeparableError {
     },
     /// No parts within the bounds sum to the total.
     #[error("total: `{total}`: expected {least} to {most}, what {count} parts can sum to")]
-    Total {
+    InfeasibleTotal {
         /// The total.
         total: f64,
         /// The sum of the minimum sizes.
@@ -97,12 +97,12 @@ pub enum SeparableError {
 impl Solution {
     /// The cost above the bound: the solution costs at most this much more than the optimum.
     pub fn gap(&self) -> f64 {
-        (self.value - self.bound).max(0.0)
+        (self.cost - self.lower_bound).max(0.0)
     }
 
     /// Whether the solution is optimal, up to rounding.
     pub fn is_proven(&self) -> bool {
-        self.gap() <= tolerance(self.value)
+        self.gap() <= tolerance(self.cost)
     }
 }
 
@@ -112,9 +112,9 @@ fn tolerance(value: f64) -> f64 {
 
 /// A solver that reuses its memory.
 #[derive(Debug, Clone, Default)]
-pub struct Solver {
+pub struct SeparableSolver {
     envelopes: Vec<Envelope>,
-    narrowed: Vec<Envelope>,
+    narrowed_envelopes: Vec<Envelope>,
     scratch: Scratch,
     weights: Vec<f64>,
 }
@@ -122,49 +122,63 @@ pub struct Solver {
 /// A node of branch and bound: narrowed ranges of some parts, and the solution of that relaxation.
 #[derive(Debug)]
 struct Node {
-    cuts: Vec<(usize, f64, f64)>,
-    relaxed: Relaxed,
+    narrowed_ranges: Vec<(usize, f64, f64)>,
+    relaxed: Relaxation,
     /// The part that is farthest from its envelope, and its size.
-    widest: (usize, f64),
+    widest_gap: (usize, f64),
 }
 
-impl Solver {
+impl SeparableSolver {
     /// The cheapest parts, with at most `splits` splits if costs are not convex.
     ///
     /// O(parts) for each price that Newton's method tries, which are few. Each split solves two more problems.
     ///
     /// # Errors
-    /// [`SeparableError::Empty`] without costs; [`SeparableError::Bounds`] if the bounds are not a range in 0 to 1;
-    /// [`SeparableError::Total`] if no parts within the bounds sum to the total.
-    pub fn minimise(&mut self, problem: &Problem<'_>, splits: usize) -> Result<Solution, SeparableError> {
-        problem.check()?;
-        let &Problem { costs, total, lower, upper } = problem;
+    /// [`SeparableError::NoCosts`] without costs; [`SeparableError::InvalidBounds`] if the bounds are not a range in 0 to 1;
+    /// [`SeparableError::InfeasibleTotal`] if no parts within the bounds sum to the total.
+    pub fn minimise(
+        &mut self,
+        problem: &SeparableProblem<'_>,
+        splits: usize,
+    ) -> Result<Solution, SeparableError> {
+        problem.check_feasible()?;
+        let &SeparableProblem { costs, total, lower, upper } = problem;
         self.envelopes.clear();
         self.envelopes.extend(costs.iter().map(|cost| Envelope::new(cost, lower, upper)));
         let even = total / costs.len() as f64;
         let start = costs.iter().map(|cost| cost.slope(even)).sum::<f64>() / costs.len() as f64;
-        let root = relax(costs, &self.envelopes, total, start, &mut self.scratch, &mut self.weights);
-        let mut solution =
-            Solution { weights: self.weights.clone(), value: value(costs, &self.weights), bound: root.bound };
+        let root =
+            solve_relaxation(costs, &self.envelopes, total, start, &mut self.scratch, &mut self.weights);
+        let mut solution = Solution {
+            weights: self.weights.clone(),
+            cost: total_cost(costs, &self.weights),
+            lower_bound: root.lower_bound,
+        };
         if !solution.is_proven() && splits > 0 {
-            self.search(problem, root, splits, &mut solution);
+            self.branch_and_bound(problem, root, splits, &mut solution);
         }
-        solution.bound = solution.bound.min(solution.value);
+        solution.lower_bound = solution.lower_bound.min(solution.cost);
         Ok(solution)
     }
 
     /// Branch and bound, by lowest bound; of equal bounds the earliest node first.
-    fn search(&mut self, problem: &Problem<'_>, root: Relaxed, splits: usize, solution: &mut Solution) {
-        let &Problem { costs, total, .. } = problem;
-        let widest = widest_gap(costs, &self.envelopes, &self.weights);
-        let mut nodes = vec![Node { cuts: Vec::new(), relaxed: root, widest }];
-        let mut open = BinaryHeap::from([Reverse((Key(root.bound), 0))]);
+    fn branch_and_bound(
+        &mut self,
+        problem: &SeparableProblem<'_>,
+        root: Relaxation,
+        splits: usize,
+        solution: &mut Solution,
+    ) {
+        let &SeparableProblem { costs, total, .. } = problem;
+        let gap = widest_gap(costs, &self.envelopes, &self.weights);
+        let mut nodes = vec![Node { narrowed_ranges: Vec::new(), relaxed: root, widest_gap: gap }];
+        let mut open = BinaryHeap::from([Reverse((OrderedF64(root.lower_bound), 0))]);
         for _ in 0..splits {
-            let Some(&Reverse((Key(bound), index))) = open.peek() else { break };
-            if bound >= solution.value - tolerance(solution.value) {
+            let Some(&Reverse((OrderedF64(bound), index))) = open.peek() else { break };
+            if bound >= solution.cost - tolerance(solution.cost) {
                 break;
             }
-            let Node { ref cuts, relaxed, widest: (part, at) } = nodes[index];
+            let Node { narrowed_ranges: ref cuts, relaxed, widest_gap: (part, at) } = nodes[index];
             let cuts = cuts.clone();
             let range = cuts.iter().rev().find(|cut| cut.0 == part);
             let (low, high) = range.map_or((problem.lower, problem.upper), |&(_, low, high)| (low, high));
@@ -176,56 +190,62 @@ impl Solver {
             for (low, high) in [(low, at), (at, high)] {
                 let mut cuts = cuts.clone();
                 cuts.push((part, low, high));
-                self.narrowed.clone_from(&self.envelopes);
+                self.narrowed_envelopes.clone_from(&self.envelopes);
                 for &(part, low, high) in &cuts {
-                    self.narrowed[part] = Envelope::new(&costs[part], low, high);
+                    self.narrowed_envelopes[part] = Envelope::new(&costs[part], low, high);
                 }
-                let least: f64 = self.narrowed.iter().map(|e| e.low).sum();
-                let most: f64 = self.narrowed.iter().map(|e| e.high).sum();
+                let least: f64 = self.narrowed_envelopes.iter().map(|e| e.low).sum();
+                let most: f64 = self.narrowed_envelopes.iter().map(|e| e.high).sum();
                 if total < least || most < total {
                     continue;
                 }
-                let child =
-                    relax(costs, &self.narrowed, total, relaxed.price, &mut self.scratch, &mut self.weights);
-                let value = value(costs, &self.weights);
-                if value < solution.value {
-                    solution.value = value;
+                let child = solve_relaxation(
+                    costs,
+                    &self.narrowed_envelopes,
+                    total,
+                    relaxed.price,
+                    &mut self.scratch,
+                    &mut self.weights,
+                );
+                let cost = total_cost(costs, &self.weights);
+                if cost < solution.cost {
+                    solution.cost = cost;
                     solution.weights.clone_from(&self.weights);
                 }
-                let relaxed = Relaxed { bound: child.bound.max(relaxed.bound), ..child };
-                let widest = widest_gap(costs, &self.narrowed, &self.weights);
-                open.push(Reverse((Key(relaxed.bound), nodes.len())));
-                nodes.push(Node { cuts, relaxed, widest });
+                let relaxed = Relaxation { lower_bound: child.lower_bound.max(relaxed.lower_bound), ..child };
+                let gap = widest_gap(costs, &self.narrowed_envelopes, &self.weights);
+                open.push(Reverse((OrderedF64(relaxed.lower_bound), nodes.len())));
+                nodes.push(Node { narrowed_ranges: cuts, relaxed, widest_gap: gap });
             }
         }
         // The open nodes cover all remaining solutions, so their lowest bound holds.
-        if let Some(&Reverse((Key(bound), _))) = open.peek() {
-            solution.bound = bound;
+        if let Some(&Reverse((OrderedF64(bound), _))) = open.peek() {
+            solution.lower_bound = bound;
         }
     }
 }
 
-impl Problem<'_> {
-    fn check(&self) -> Result<(), SeparableError> {
-        let &Problem { costs, total, lower, upper } = self;
+impl SeparableProblem<'_> {
+    fn check_feasible(&self) -> Result<(), SeparableError> {
+        let &SeparableProblem { costs, total, lower, upper } = self;
         if costs.is_empty() {
-            return Err(SeparableError::Empty);
+            return Err(SeparableError::NoCosts);
         }
         if !(0.0 <= lower && lower <= upper && upper <= 1.0) {
-            return Err(SeparableError::Bounds { lower, upper });
+            return Err(SeparableError::InvalidBounds { lower, upper });
         }
         let count = costs.len();
         let (least, most) = (count as f64 * lower, count as f64 * upper);
         if !(least * (1.0 - ROUNDING) <= total && total <= most * (1.0 + ROUNDING)) {
-            return Err(SeparableError::Total { total, least, most, count });
+            return Err(SeparableError::InfeasibleTotal { total, least, most, count });
         }
         Ok(())
     }
 }
 
 /// The cost of parts of these sizes.
-pub fn value(costs: &[Polynomial], weights: &[f64]) -> f64 {
-    costs.iter().zip(weights).map(|(cost, &weight)| cost.at(weight)).sum()
+pub fn total_cost(costs: &[Polynomial], weights: &[f64]) -> f64 {
+    costs.iter().zip(weights).map(|(cost, &weight)| cost.evaluate(weight)).sum()
 }
 
 /// The part that is farthest above its envelope, and its size; the first if several are equal.
@@ -233,7 +253,7 @@ fn widest_gap(costs: &[Polynomial], envelopes: &[Envelope], weights: &[f64]) -> 
     let mut widest = (0, weights[0]);
     let mut most = f64::NEG_INFINITY;
     for (part, ((cost, envelope), &weight)) in costs.iter().zip(envelopes).zip(weights).enumerate() {
-        let gap = cost.at(weight) - envelope.at(cost, weight);
+        let gap = cost.evaluate(weight) - envelope.evaluate(cost, weight);
         if gap > most {
             (widest, most) = ((part, weight), gap);
         }

@@ -30,8 +30,8 @@
 //! 2. *Rounds.* Cyclic dependencies between bottlenecks converge by rounds over all links whose demands changed, and by
 //!    extrapolation from these rounds (`past`).
 //! 3. *Damping.* The solver damps rounds after the first 300.
-//! 4. *Stop.* After [`Wfq::MAX_ROUNDS`] the solver stops, reduces rates to what the links carry, and reports the distance
-//!    from steady state in [`Settled::residual`].
+//! 4. *Stop.* After [`WfqSolver::MAX_ROUNDS`] the solver stops, reduces rates to what the links carry, and reports the distance
+//!    from steady state in [`WfqStats::residual`].
 //!
 //! If several solutions exist, the order of visits selects one: by level, then by the link's number.
 //!
@@ -41,17 +41,17 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::order::Key;
+use crate::ordered_f64::OrderedF64;
 
 mod classes;
 mod error;
-pub(super) mod filling;
-mod past;
+mod extrapolation;
+pub(super) mod queue_filling;
 
-use classes::{Classes, Member};
+use classes::{ClassIndex, QueueMember};
 pub use error::WfqError;
-use filling::{Asked, fill, share};
-use past::{Leap, Past};
+use extrapolation::{Extrapolation, ExtrapolationAction};
+use queue_filling::{QueueDemand, fill_level, unit_share};
 
 /// The minimum weight, and the minimum number of flows.
 pub const MIN: f64 = 1e-100;
@@ -81,7 +81,7 @@ pub enum Source {
 
 /// Flows that cross the same queues.
 #[derive(Debug, Clone, Copy)]
-pub struct Class<'a> {
+pub struct QueuedClass<'a> {
     /// The queue at each link of the path, in order, as indices into the queues; no link twice. An elastic flow over no
     /// links has no limit.
     pub queues: &'a [u32],
@@ -95,17 +95,17 @@ pub struct Class<'a> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
     /// The sending rate, in bytes per second.
-    pub sent: f64,
+    pub sending_rate: f64,
     /// The rate of arrival at the destination, in bytes per second.
-    pub delivered: f64,
+    pub delivered_rate: f64,
     /// The link that limits the flow: the first link with the lowest rate for an elastic flow, or with the largest loss
     /// for an unresponsive one. None if only its source limits the flow.
-    pub limit: Option<u32>,
+    pub limiting_link: Option<u32>,
 }
 
 /// Effort and accuracy of a solution.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Settled {
+pub struct WfqStats {
     /// Number of rounds.
     pub rounds: u32,
     /// Number of visits of links.
@@ -117,70 +117,70 @@ pub struct Settled {
 
 /// Links with queues, and working memory.
 #[derive(Debug, Clone)]
-pub struct Wfq {
+pub struct WfqSolver {
     capacities: Vec<f64>,
     queues: Vec<Queue>,
     /// The queues of each link, link by link.
-    at: Vec<u32>,
-    at_starts: Vec<u32>,
-    classes: Classes,
+    link_queues: Vec<u32>,
+    link_queue_starts: Vec<u32>,
+    classes: ClassIndex,
     /// By queue: the rate of an elastic flow; infinite if the queue limits no elastic flow.
     levels: Vec<f64>,
     /// By queue: the fraction of unresponsive traffic that passes.
-    passes: Vec<f64>,
+    pass_fractions: Vec<f64>,
     /// By link: the lowest level of its queues at the last visit.
-    lowest: Vec<f64>,
+    link_min_levels: Vec<f64>,
     /// Links in the order of those levels, and the place of each link in that order.
-    by_level: Vec<u32>,
-    order: Vec<u32>,
-    dirty: Vec<bool>,
-    round: Vec<u32>,
-    next: Vec<u32>,
-    climbing: BinaryHeap<Reverse<(Key, u32)>>,
-    visit: Visit,
-    past: Past,
+    links_by_level: Vec<u32>,
+    level_positions: Vec<u32>,
+    is_link_dirty: Vec<bool>,
+    round_links: Vec<u32>,
+    next_round_links: Vec<u32>,
+    climb_heap: BinaryHeap<Reverse<(OrderedF64, u32)>>,
+    visit_buffers: VisitBuffers,
+    extrapolation: Extrapolation,
     rates: Vec<Rates>,
     loads: Vec<f64>,
 }
 
 /// Working memory of a visit of a link.
 #[derive(Debug, Clone, Default)]
-struct Visit {
-    asked: Vec<Asked>,
+struct VisitBuffers {
+    queue_demands: Vec<QueueDemand>,
     /// For each elastic class, queue by queue: the demand of a flow, and the number of flows.
-    elastic: Vec<(f64, f64)>,
+    elastic_demands: Vec<(f64, f64)>,
 }
 
 /// Visits for each link before the rounds start.
-const CLIMB: u64 = 8;
+const CLIMB_VISITS_PER_LINK: u64 = 8;
 
 /// Number of rounds before damping.
-const DAMPED: u32 = 300;
+const UNDAMPED_ROUNDS: u32 = 300;
 
 /// Relative changes of a rate up to this one are ignored.
-const SAME: f64 = 1e-12;
+const RATE_TOLERANCE: f64 = 1e-12;
 
 /// Changes of a link's load up to this fraction of its capacity are rounding.
-const ROUNDING: f64 = 2e-15;
+const LOAD_TOLERANCE: f64 = 2e-15;
 
-impl Wfq {
+impl WfqSolver {
     /// The maximum number of rounds of a solution.
     pub const MAX_ROUNDS: u32 = 1000;
 
     /// Creates links with these capacities, in bytes per second, and these queues.
     ///
     /// # Errors
-    /// [`WfqError::Capacity`] or [`WfqError::Weight`] if a number is out of range; [`WfqError::Link`] if a queue is at an
+    /// [`WfqError::InvalidCapacity`] or [`WfqError::InvalidWeight`] if a number is out of range; [`WfqError::UnknownLink`] if a queue is at an
     /// unknown link.
-    pub fn new(capacities: &[f64], queues: &[Queue]) -> Result<Wfq, WfqError> {
+    pub fn new(capacities: &[f64], queues: &[Queue]) -> Result<WfqSolver, WfqError> {
         let links = capacities.len();
         if let Some(link) = capacities.iter().position(|c| !(0.0..=MAX).contains(c)) {
-            return Err(WfqError::Capacity { link, capacity: capacities[link] });
+            return Err(WfqError::InvalidCapacity { link, capacity: capacities[link] });
         }
         let mut at_starts = vec![0u32; links + 1];
         for (number, queue) in queues.iter().enumerate() {
             if queue.link as usize >= links {
-                return Err(WfqError::Link { queue: number, link: queue.link, links });
+                return Err(WfqError::UnknownLink { queue: number, link: queue.link, links });
             }
             check_weight(number, queue.weight)?;
             at_starts[queue.link as usize + 1] += 1;
@@ -195,23 +195,23 @@ impl Wfq {
             at[*place as usize] = number as u32;
             *place += 1;
         }
-        Ok(Wfq {
+        Ok(WfqSolver {
             capacities: capacities.to_vec(),
             queues: queues.to_vec(),
-            at,
-            at_starts,
-            classes: Classes::default(),
+            link_queues: at,
+            link_queue_starts: at_starts,
+            classes: ClassIndex::default(),
             levels: vec![f64::INFINITY; queues.len()],
-            passes: vec![1.0; queues.len()],
-            lowest: vec![0.0; links],
-            by_level: Vec::new(),
-            order: vec![0; links],
-            dirty: vec![false; links],
-            round: Vec::new(),
-            next: Vec::new(),
-            climbing: BinaryHeap::new(),
-            visit: Visit::default(),
-            past: Past::default(),
+            pass_fractions: vec![1.0; queues.len()],
+            link_min_levels: vec![0.0; links],
+            links_by_level: Vec::new(),
+            level_positions: vec![0; links],
+            is_link_dirty: vec![false; links],
+            round_links: Vec::new(),
+            next_round_links: Vec::new(),
+            climb_heap: BinaryHeap::new(),
+            visit_buffers: VisitBuffers::default(),
+            extrapolation: Extrapolation::default(),
             rates: Vec::new(),
             loads: vec![0.0; links],
         })
@@ -220,10 +220,10 @@ impl Wfq {
     /// Changes the capacity of a link, in bytes per second.
     ///
     /// # Errors
-    /// [`WfqError::Capacity`] if the capacity is below 0 or above [`MAX`].
+    /// [`WfqError::InvalidCapacity`] if the capacity is below 0 or above [`MAX`].
     pub fn set_capacity(&mut self, link: usize, capacity: f64) -> Result<(), WfqError> {
         if !(0.0..=MAX).contains(&capacity) {
-            return Err(WfqError::Capacity { link, capacity });
+            return Err(WfqError::InvalidCapacity { link, capacity });
         }
         self.capacities[link] = capacity;
         Ok(())
@@ -232,7 +232,7 @@ impl Wfq {
     /// Changes a queue's weight.
     ///
     /// # Errors
-    /// [`WfqError::Weight`] if the weight is not between [`MIN`] and [`MAX`].
+    /// [`WfqError::InvalidWeight`] if the weight is not between [`MIN`] and [`MAX`].
     pub fn set_weight(&mut self, queue: usize, weight: f64) -> Result<(), WfqError> {
         check_weight(queue, weight)?;
         self.queues[queue].weight = weight;
@@ -247,238 +247,285 @@ impl Wfq {
     /// Computes the rates of these classes, independent of earlier solutions.
     ///
     /// # Errors
-    /// If a number of flows or a rate is out of range, a queue is unknown, or a path crosses a link twice. [`Wfq::rates`]
+    /// If a number of flows or a rate is out of range, a queue is unknown, or a path crosses a link twice. [`WfqSolver::rates`]
     /// then keeps the rates of the last solution.
-    pub fn solve(&mut self, classes: &[Class<'_>]) -> Result<Settled, WfqError> {
-        self.classes.fill(classes, &self.queues, self.capacities.len())?;
+    pub fn solve(&mut self, classes: &[QueuedClass<'_>]) -> Result<WfqStats, WfqError> {
+        self.classes.load_classes(classes, &self.queues, self.capacities.len())?;
         self.levels.fill(f64::INFINITY);
-        self.passes.fill(1.0);
-        self.next.clear();
+        self.pass_fractions.fill(1.0);
+        self.next_round_links.clear();
         for link in 0..self.capacities.len() as u32 {
             let flows: f64 = self
                 .queues_at(link)
                 .map(|queue| {
-                    let members = self.classes.elastic(queue).iter().chain(self.classes.unresponsive(queue));
+                    let members = self
+                        .classes
+                        .elastic_members(queue)
+                        .iter()
+                        .chain(self.classes.unresponsive_members(queue));
                     members.map(|member| member.flows).sum::<f64>()
                 })
                 .sum();
-            self.dirty[link as usize] = flows > 0.0;
+            self.is_link_dirty[link as usize] = flows > 0.0;
             if flows > 0.0 {
-                self.lowest[link as usize] = self.capacities[link as usize] / flows;
-                self.next.push(link);
+                self.link_min_levels[link as usize] = self.capacities[link as usize] / flows;
+                self.next_round_links.push(link);
             }
         }
-        self.past.clear();
-        let mut settled = Settled { rounds: 0, visits: 0, residual: 0.0 };
-        settled.visits = self.climb();
-        while !self.next.is_empty() && settled.rounds < Wfq::MAX_ROUNDS {
+        self.extrapolation.clear();
+        let mut settled = WfqStats { rounds: 0, visits: 0, residual: 0.0 };
+        settled.visits = self.climb_levels();
+        while !self.next_round_links.is_empty() && settled.rounds < WfqSolver::MAX_ROUNDS {
             settled.residual = 0.0;
-            std::mem::swap(&mut self.round, &mut self.next);
-            self.next.clear();
-            let lowest = &self.lowest;
-            self.round
+            std::mem::swap(&mut self.round_links, &mut self.next_round_links);
+            self.next_round_links.clear();
+            let lowest = &self.link_min_levels;
+            self.round_links
                 .sort_unstable_by(|&a, &b| lowest[a as usize].total_cmp(&lowest[b as usize]).then(a.cmp(&b)));
-            let part = part(settled.rounds);
-            for at in 0..self.round.len() {
-                let link = self.round[at];
+            let part = step_fraction(settled.rounds);
+            for at in 0..self.round_links.len() {
+                let link = self.round_links[at];
                 // A visit earlier in this round may have marked the link again; this visit covers that mark.
-                self.dirty[link as usize] = false;
-                let change = self.visit(link, part);
+                self.is_link_dirty[link as usize] = false;
+                let change = self.visit_link(link, part);
                 settled.residual = settled.residual.max(change);
                 settled.visits += 1;
             }
             // A link that was marked and then visited in the same round is clean.
-            let dirty = &self.dirty;
-            self.next.retain(|&link| dirty[link as usize]);
-            self.next.sort_unstable();
-            self.next.dedup();
+            let dirty = &self.is_link_dirty;
+            self.next_round_links.retain(|&link| dirty[link as usize]);
+            self.next_round_links.sort_unstable();
+            self.next_round_links.dedup();
             settled.rounds += 1;
-            if !self.next.is_empty() {
-                self.leap(settled.residual);
+            if !self.next_round_links.is_empty() {
+                self.extrapolate_levels(settled.residual);
             }
         }
-        if self.next.is_empty() {
+        if self.next_round_links.is_empty() {
             settled.residual = 0.0;
         }
-        self.conclude();
+        self.compute_rates();
         if settled.residual > 0.0 {
-            self.cut();
+            self.reduce_to_capacity();
         }
         Ok(settled)
     }
 
     fn queues_at(&self, link: u32) -> impl Iterator<Item = u32> + use<'_> {
         let link = link as usize;
-        self.at[self.at_starts[link] as usize..self.at_starts[link + 1] as usize].iter().copied()
+        self.link_queues[self.link_queue_starts[link] as usize..self.link_queue_starts[link + 1] as usize]
+            .iter()
+            .copied()
     }
 
-    /// Visits links from the lowest level up, as progressive filling does, at most [`CLIMB`] times the number of links.
+    /// Visits links from the lowest level up, as progressive filling does, at most [`CLIMB_VISITS_PER_LINK`] times the number of links.
     /// If bottlenecks have an order, little work remains after it. Returns the number of visits.
-    fn climb(&mut self) -> u64 {
-        let most: u64 = CLIMB * self.next.len() as u64;
+    fn climb_levels(&mut self) -> u64 {
+        let max_visits: u64 = CLIMB_VISITS_PER_LINK * self.next_round_links.len() as u64;
         let mut visits = 0;
         loop {
-            let lowest = &self.lowest;
-            self.climbing.extend(self.next.drain(..).map(|link| Reverse((Key(lowest[link as usize]), link))));
-            if visits == most {
+            let lowest = &self.link_min_levels;
+            self.climb_heap.extend(
+                self.next_round_links
+                    .drain(..)
+                    .map(|link| Reverse((OrderedF64(lowest[link as usize]), link))),
+            );
+            if visits == max_visits {
                 break;
             }
-            let Some(Reverse((_, link))) = self.climbing.pop() else { break };
-            self.dirty[link as usize] = false;
-            self.visit(link, 1.0);
+            let Some(Reverse((_, link))) = self.climb_heap.pop() else { break };
+            self.is_link_dirty[link as usize] = false;
+            self.visit_link(link, 1.0);
             visits += 1;
         }
-        self.next.extend(self.climbing.drain().map(|Reverse((_, link))| link));
+        self.next_round_links.extend(self.climb_heap.drain().map(|Reverse((_, link))| link));
         // From now on, order links by the levels that the climb computed.
-        self.by_level.clear();
-        self.by_level.extend(0..self.lowest.len() as u32);
-        let lowest = &self.lowest;
-        self.by_level.sort_by(|&a, &b| lowest[a as usize].total_cmp(&lowest[b as usize]));
-        for (place, &link) in self.by_level.iter().enumerate() {
-            self.order[link as usize] = place as u32;
+        self.links_by_level.clear();
+        self.links_by_level.extend(0..self.link_min_levels.len() as u32);
+        let lowest = &self.link_min_levels;
+        self.links_by_level.sort_by(|&a, &b| lowest[a as usize].total_cmp(&lowest[b as usize]));
+        for (place, &link) in self.links_by_level.iter().enumerate() {
+            self.level_positions[link as usize] = place as u32;
         }
         visits
     }
 
     /// Moves the levels of a link's queues towards the solution for the present demands, by the fraction `part` of the
     /// way, and marks the links whose demands this changes. Returns the largest relative change of a rate.
-    fn visit(&mut self, link: u32, part: f64) -> f64 {
-        let mut visit = std::mem::take(&mut self.visit);
-        self.ask(link, &mut visit);
-        let share = share(self.capacities[link as usize], &mut visit.asked, &self.queues);
+    fn visit_link(&mut self, link: u32, step_fraction: f64) -> f64 {
+        let mut visit = std::mem::take(&mut self.visit_buffers);
+        self.collect_demands(link, &mut visit);
+        let share = unit_share(self.capacities[link as usize], &mut visit.queue_demands, &self.queues);
         let mut lowest = f64::INFINITY;
         let mut change = 0.0f64;
-        for asked in &visit.asked {
-            let elastic = &visit.elastic[asked.from as usize..asked.to as usize];
+        for asked in &visit.queue_demands {
+            let elastic = &visit.elastic_demands[asked.start as usize..asked.end as usize];
             let gets = share * self.queues[asked.queue as usize].weight;
-            let (level, pass) = match asked.short {
+            let (level, pass) = match asked.is_limited {
                 false => (f64::INFINITY, 1.0),
-                true if asked.unresponsive >= gets => (0.0, gets / asked.unresponsive),
-                true => (fill(gets - asked.unresponsive, elastic), 1.0),
+                true if asked.unresponsive_rate >= gets => (0.0, gets / asked.unresponsive_rate),
+                true => (fill_level(gets - asked.unresponsive_rate, elastic), 1.0),
             };
-            change = change.max(self.put(asked, elastic, level, pass, part));
+            change = change.max(self.set_level(asked, elastic, level, pass, step_fraction));
             lowest = lowest.min(self.levels[asked.queue as usize]);
         }
-        self.lowest[link as usize] = lowest;
-        self.visit = visit;
+        self.link_min_levels[link as usize] = lowest;
+        self.visit_buffers = visit;
         change
     }
 
     /// Collects the demands at the queues of a link.
-    fn ask(&self, link: u32, visit: &mut Visit) {
-        visit.asked.clear();
-        visit.elastic.clear();
+    fn collect_demands(&self, link: u32, visit: &mut VisitBuffers) {
+        visit.queue_demands.clear();
+        visit.elastic_demands.clear();
         for queue in self.queues_at(link) {
-            let from = visit.elastic.len() as u32;
+            let from = visit.elastic_demands.len() as u32;
             let mut total = 0.0;
-            for member in self.classes.elastic(queue) {
-                let mut ask = member.ask;
-                for &hop in self.classes.path(member) {
+            for member in self.classes.elastic_members(queue) {
+                let mut ask = member.max_demand;
+                for &hop in self.classes.member_queues(member) {
                     if hop != queue && self.levels[hop as usize] < ask {
                         ask = self.levels[hop as usize];
                     }
                 }
-                visit.elastic.push((ask, member.flows));
+                visit.elastic_demands.push((ask, member.flows));
                 total += ask * member.flows;
             }
-            let unresponsive: f64 =
-                self.classes.unresponsive(queue).iter().map(|member| self.arrives(member, queue)).sum();
+            let unresponsive: f64 = self
+                .classes
+                .unresponsive_members(queue)
+                .iter()
+                .map(|member| self.arriving_rate(member, queue))
+                .sum();
             total += unresponsive;
-            if visit.elastic.len() as u32 > from || !self.classes.unresponsive(queue).is_empty() {
-                let to = visit.elastic.len() as u32;
-                visit.asked.push(Asked { queue, from, to, unresponsive, total, short: true });
+            if visit.elastic_demands.len() as u32 > from
+                || !self.classes.unresponsive_members(queue).is_empty()
+            {
+                let to = visit.elastic_demands.len() as u32;
+                visit.queue_demands.push(QueueDemand {
+                    queue,
+                    start: from,
+                    end: to,
+                    unresponsive_rate: unresponsive,
+                    total_rate: total,
+                    is_limited: true,
+                });
             }
         }
     }
 
     /// The traffic of an unresponsive class that passes the queues before `queue`.
-    fn arrives(&self, member: &Member, queue: u32) -> f64 {
-        let before = self.classes.path(member).iter().take_while(|&&hop| hop != queue);
-        let passes: f64 = before.map(|&hop| self.passes[hop as usize]).product();
-        member.ask * member.flows * passes
+    fn arriving_rate(&self, member: &QueueMember, queue: u32) -> f64 {
+        let before = self.classes.member_queues(member).iter().take_while(|&&hop| hop != queue);
+        let passes: f64 = before.map(|&hop| self.pass_fractions[hop as usize]).product();
+        member.max_demand * member.flows * passes
     }
 
     /// Moves a queue's level and pass fraction towards `level` and `pass`, by the fraction `part` of the way, and marks
     /// links.
-    fn put(&mut self, asked: &Asked, elastic: &[(f64, f64)], level: f64, pass: f64, part: f64) -> f64 {
+    fn set_level(
+        &mut self,
+        asked: &QueueDemand,
+        elastic: &[(f64, f64)],
+        level: f64,
+        pass: f64,
+        step_fraction: f64,
+    ) -> f64 {
         let queue = asked.queue as usize;
         let capacity = self.capacities[self.queues[queue].link as usize];
         let mut change = 0.0f64;
         let before = self.levels[queue];
         let mut after = level;
-        if part < 1.0 && before.is_finite() && before != level {
+        if step_fraction < 1.0 && before.is_finite() && before != level {
             // A level at or above the largest demand limits no flow.
             let largest = elastic.iter().fold(0.0, |largest, &(ask, _)| f64::max(largest, ask));
-            let towards = before.min(largest) + part * (level.min(largest) - before.min(largest));
+            let towards = before.min(largest) + step_fraction * (level.min(largest) - before.min(largest));
             after = if level.is_infinite() && towards >= largest { level } else { towards };
         }
         let flows: f64 = elastic.iter().map(|&(_, flows)| flows).sum();
-        let differs =
-            |a: f64, b: f64| (a - b).abs() > SAME * a.min(b) && (a - b).abs() * flows > ROUNDING * capacity;
+        let differs = |a: f64, b: f64| {
+            (a - b).abs() > RATE_TOLERANCE * a.min(b) && (a - b).abs() * flows > LOAD_TOLERANCE * capacity
+        };
         self.levels[queue] = after;
-        for (member, &(ask, _)) in self.classes.elastic(asked.queue).iter().zip(elastic) {
+        for (member, &(ask, _)) in self.classes.elastic_members(asked.queue).iter().zip(elastic) {
             let (old, goal) = (ask.min(before), ask.min(level));
             if differs(old, goal) {
                 change = change.max(((old - goal).abs() / old.max(goal)).min(1.0));
-                mark(self.classes.path(member), asked.queue, &self.queues, &mut self.dirty, &mut self.next);
+                mark_path(
+                    self.classes.member_queues(member),
+                    asked.queue,
+                    &self.queues,
+                    &mut self.is_link_dirty,
+                    &mut self.next_round_links,
+                );
             }
         }
-        let before = self.passes[queue];
-        if (before - pass).abs() > SAME * before.max(pass) {
-            self.passes[queue] = before + part * (pass - before);
+        let before = self.pass_fractions[queue];
+        if (before - pass).abs() > RATE_TOLERANCE * before.max(pass) {
+            self.pass_fractions[queue] = before + step_fraction * (pass - before);
             change = change.max((before - pass).abs());
-            for member in self.classes.unresponsive(asked.queue) {
-                mark(self.classes.path(member), asked.queue, &self.queues, &mut self.dirty, &mut self.next);
+            for member in self.classes.unresponsive_members(asked.queue) {
+                mark_path(
+                    self.classes.member_queues(member),
+                    asked.queue,
+                    &self.queues,
+                    &mut self.is_link_dirty,
+                    &mut self.next_round_links,
+                );
             }
         }
         // A damped step stops short of its target, so the link needs another visit.
-        if part < 1.0 && change > 0.0 {
-            mark_link(self.queues[queue].link, &mut self.dirty, &mut self.next);
+        if step_fraction < 1.0 && change > 0.0 {
+            mark_link(self.queues[queue].link, &mut self.is_link_dirty, &mut self.next_round_links);
         }
         change
     }
 
     /// Extrapolates after some rounds.
-    fn leap(&mut self, residual: f64) {
-        match self.past.after(residual, &self.levels, &self.passes) {
-            Leap::Wait => return,
-            Leap::To => self.past.leap(&mut self.levels, &mut self.passes),
-            Leap::Back => self.past.back(&mut self.levels, &mut self.passes),
+    fn extrapolate_levels(&mut self, residual: f64) {
+        match self.extrapolation.record_round(residual, &self.levels, &self.pass_fractions) {
+            ExtrapolationAction::Wait => return,
+            ExtrapolationAction::Extrapolate => {
+                self.extrapolation.extrapolate(&mut self.levels, &mut self.pass_fractions)
+            }
+            ExtrapolationAction::Revert => {
+                self.extrapolation.revert(&mut self.levels, &mut self.pass_fractions)
+            }
         }
         for link in 0..self.capacities.len() as u32 {
-            mark_link(link, &mut self.dirty, &mut self.next);
+            mark_link(link, &mut self.is_link_dirty, &mut self.next_round_links);
         }
     }
 
     /// Computes rates from levels.
-    fn conclude(&mut self) {
+    fn compute_rates(&mut self) {
         let classes = &self.classes;
         self.rates.clear();
         self.loads.fill(0.0);
         for class in 0..classes.flows.len() as u32 {
-            let (flows, ask) = (classes.flows[class as usize], classes.asks[class as usize]);
-            let mut rates = Rates { sent: ask, delivered: ask, limit: None };
+            let (flows, ask) = (classes.flows[class as usize], classes.max_demands[class as usize]);
+            let mut rates = Rates { sending_rate: ask, delivered_rate: ask, limiting_link: None };
             if classes.unresponsive[class as usize] {
-                let mut least = 1.0;
-                for &hop in classes.hops(class) {
+                let mut min_pass = 1.0;
+                for &hop in classes.class_queues(class) {
                     let Queue { link, .. } = self.queues[hop as usize];
-                    rates.delivered *= self.passes[hop as usize];
-                    self.loads[link as usize] += rates.delivered * flows;
-                    if self.passes[hop as usize] < least {
-                        least = self.passes[hop as usize];
-                        rates.limit = Some(link);
+                    rates.delivered_rate *= self.pass_fractions[hop as usize];
+                    self.loads[link as usize] += rates.delivered_rate * flows;
+                    if self.pass_fractions[hop as usize] < min_pass {
+                        min_pass = self.pass_fractions[hop as usize];
+                        rates.limiting_link = Some(link);
                     }
                 }
             } else {
-                for &hop in classes.hops(class) {
-                    if self.levels[hop as usize] < rates.sent {
-                        rates.sent = self.levels[hop as usize];
-                        rates.limit = Some(self.queues[hop as usize].link);
+                for &hop in classes.class_queues(class) {
+                    if self.levels[hop as usize] < rates.sending_rate {
+                        rates.sending_rate = self.levels[hop as usize];
+                        rates.limiting_link = Some(self.queues[hop as usize].link);
                     }
                 }
-                rates.delivered = rates.sent;
-                for &hop in classes.hops(class) {
-                    self.loads[self.queues[hop as usize].link as usize] += rates.sent * flows;
+                rates.delivered_rate = rates.sending_rate;
+                for &hop in classes.class_queues(class) {
+                    self.loads[self.queues[hop as usize].link as usize] += rates.sending_rate * flows;
                 }
             }
             self.rates.push(rates);
@@ -486,34 +533,34 @@ impl Wfq {
     }
 
     /// Reduces rates that have not settled to what the links carry.
-    fn cut(&mut self) {
+    fn reduce_to_capacity(&mut self) {
         for (class, rates) in self.rates.iter_mut().enumerate() {
             let mut cut = 1.0f64;
-            for &hop in self.classes.hops(class as u32) {
+            for &hop in self.classes.class_queues(class as u32) {
                 let link = self.queues[hop as usize].link as usize;
                 if self.loads[link] > self.capacities[link] {
                     cut = cut.min(self.capacities[link] / self.loads[link]);
                 }
             }
-            rates.delivered *= cut;
+            rates.delivered_rate *= cut;
             if !self.classes.unresponsive[class] {
-                rates.sent = rates.delivered;
+                rates.sending_rate = rates.delivered_rate;
             }
         }
     }
 }
 
 pub(super) fn check_weight(queue: usize, weight: f64) -> Result<(), WfqError> {
-    if (MIN..=MAX).contains(&weight) { Ok(()) } else { Err(WfqError::Weight { queue, weight }) }
+    if (MIN..=MAX).contains(&weight) { Ok(()) } else { Err(WfqError::InvalidWeight { queue, weight }) }
 }
 
 /// The fraction of a step that a round takes. Half steps are slower, but damp oscillations.
-fn part(round: u32) -> f64 {
-    if round < DAMPED { 1.0 } else { 0.5 }
+fn step_fraction(round: u32) -> f64 {
+    if round < UNDAMPED_ROUNDS { 1.0 } else { 0.5 }
 }
 
 /// Marks the links of a path, except the link of `queue`.
-fn mark(path: &[u32], queue: u32, queues: &[Queue], dirty: &mut [bool], next: &mut Vec<u32>) {
+fn mark_path(path: &[u32], queue: u32, queues: &[Queue], dirty: &mut [bool], next: &mut Vec<u32>) {
     for &hop in path {
         if hop != queue {
             mark_link(queues[hop as usize].link, dirty, next);

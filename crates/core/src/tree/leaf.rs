@@ -1,54 +1,56 @@
 //! A leaf of a policy tree: a policy, its coflows, and its fabric.
 
-use super::maxmin::MaxMin;
-use crate::allocation::{Allocation, Common};
-use crate::model::network::Scope;
-use crate::model::{Blind, Fabric, Mask, Network, Sharing, Sizes, View};
+use super::maxmin::MaxMinLeaf;
+use crate::allocation::{Allocation, CommonRate};
+use crate::model::network::LeafScope;
+use crate::model::{BitSet, CommonRateKind, Fabric, Network, SizesKnown, SizesUnknown, View};
 use crate::policy::{self, AnyPolicy, Event, Params, ParamsError, Policy};
 
 /// The algorithm of a leaf.
-pub(super) enum Inner {
-    Blind(Box<dyn Policy<Knows = Blind>>),
-    Sizes(Box<dyn Policy<Knows = Sizes>>),
-    MaxMin(MaxMin),
+pub(super) enum LeafAlgorithm {
+    SizesUnknown(Box<dyn Policy<Knowledge = SizesUnknown>>),
+    SizesKnown(Box<dyn Policy<Knowledge = SizesKnown>>),
+    MaxMin(MaxMinLeaf),
 }
 
 /// An application, or a service as a whole.
 pub(super) struct Leaf {
-    pub(super) inner: Inner,
+    pub(super) algorithm: LeafAlgorithm,
     /// Fabric, coflows and changed flows of the leaf; exchanged with those of the network while the leaf decides.
-    pub(super) scope: Scope,
-    pub(super) decided: Allocation,
+    pub(super) scope: LeafScope,
+    pub(super) allocation: Allocation,
     /// Whether the leaf had its turn in this schedule.
-    pub(super) turned: bool,
+    pub(super) had_turn: bool,
     /// Sides with live flows of the leaf.
-    pub(super) present: Mask,
+    pub(super) active_sides: BitSet,
     /// By side: the slice.
-    pub(super) slice: Vec<f64>,
+    pub(super) slices: Vec<f64>,
     /// By side, for `fair` leaves of mixed trees: the weighted part, which may exceed the claim.
-    pub(super) part: Vec<f64>,
-    pub(super) used: Vec<f64>,
+    pub(super) weighted_parts: Vec<f64>,
+    pub(super) used_capacity: Vec<f64>,
     /// By side, for `fair` leaves: the claim.
     pub(super) claims: Vec<f64>,
 }
 
 /// Builds the algorithm of a leaf from the specification of its policy.
-fn inner(spec: &str) -> Result<Inner, ParamsError> {
+fn build_algorithm(spec: &str) -> Result<LeafAlgorithm, ParamsError> {
     let name = Params::parse(spec)?.name().to_owned();
     match policy::build(spec)? {
-        _ if name == "fair" => Ok(Inner::MaxMin(MaxMin::default())),
-        AnyPolicy::Blind(policy) if name != "aalo" => Ok(Inner::Blind(policy)),
-        AnyPolicy::Sizes(policy) if name != "aalo+" => Ok(Inner::Sizes(policy)),
-        AnyPolicy::Blind(_) | AnyPolicy::Sizes(_) | AnyPolicy::Tree(_) => Err(ParamsError::Leaf { name }),
+        _ if name == "fair" => Ok(LeafAlgorithm::MaxMin(MaxMinLeaf::default())),
+        AnyPolicy::SizesUnknown(policy) if name != "aalo" => Ok(LeafAlgorithm::SizesUnknown(policy)),
+        AnyPolicy::SizesKnown(policy) if name != "aalo+" => Ok(LeafAlgorithm::SizesKnown(policy)),
+        AnyPolicy::SizesUnknown(_) | AnyPolicy::SizesKnown(_) | AnyPolicy::Tree(_) => {
+            Err(ParamsError::NotForLeaf { name })
+        }
     }
 }
 
 /// Checks that a policy can be a leaf: its specification is valid, and it is `fair` or sets rates itself.
 ///
 /// # Errors
-/// [`ParamsError`] if the specification is invalid, or [`ParamsError::Leaf`] if the policy cannot be a leaf.
-pub fn check_leaf(spec: &str) -> Result<(), ParamsError> {
-    inner(spec).map(|_| ())
+/// [`ParamsError`] if the specification is invalid, or [`ParamsError::NotForLeaf`] if the policy cannot be a leaf.
+pub fn check_leaf_policy(spec: &str) -> Result<(), ParamsError> {
+    build_algorithm(spec).map(|_| ())
 }
 
 impl Leaf {
@@ -56,142 +58,160 @@ impl Leaf {
     pub(super) fn new(spec: &str, fabric: &Fabric) -> Result<Leaf, ParamsError> {
         let sides = 2 * fabric.ports();
         Ok(Leaf {
-            inner: inner(spec)?,
-            scope: Scope::new(fabric.clone()),
-            decided: Allocation::default(),
-            turned: false,
-            present: Mask::default(),
-            slice: vec![0.0; sides],
-            part: vec![0.0; sides],
-            used: vec![0.0; sides],
+            algorithm: build_algorithm(spec)?,
+            scope: LeafScope::new(fabric.clone()),
+            allocation: Allocation::default(),
+            had_turn: false,
+            active_sides: BitSet::default(),
+            slices: vec![0.0; sides],
+            weighted_parts: vec![0.0; sides],
+            used_capacity: vec![0.0; sides],
             claims: vec![f64::INFINITY; sides],
         })
     }
 
     pub(super) fn is_fair(&self) -> bool {
-        matches!(self.inner, Inner::MaxMin(_))
+        matches!(self.algorithm, LeafAlgorithm::MaxMin(_))
     }
 
-    pub(super) fn sharing(&self) -> Sharing {
-        if matches!(self.inner, Inner::Sizes(_)) { Sharing::Remaining } else { Sharing::Equal }
-    }
-
-    pub(super) fn on(&mut self, event: Event, network: &mut Network, now: f64) {
-        network.exchange(&mut self.scope);
-        match &mut self.inner {
-            Inner::Blind(policy) => policy.on(event, &mut View::new(network, now)),
-            Inner::Sizes(policy) => policy.on(event, &mut View::new(network, now)),
-            Inner::MaxMin(fair) => fair.stale = true,
+    pub(super) fn common_rate_kind(&self) -> CommonRateKind {
+        if matches!(self.algorithm, LeafAlgorithm::SizesKnown(_)) {
+            CommonRateKind::ProportionalRates
+        } else {
+            CommonRateKind::EqualRates
         }
-        network.exchange(&mut self.scope);
     }
 
-    pub(super) fn wake(&mut self, network: &mut Network, now: f64) -> f64 {
-        network.exchange(&mut self.scope);
-        let wake = match &mut self.inner {
-            Inner::Blind(policy) => policy.wake(&mut View::new(network, now), &self.decided),
-            Inner::Sizes(policy) => policy.wake(&mut View::new(network, now), &self.decided),
-            Inner::MaxMin(_) => f64::INFINITY,
+    pub(super) fn on_event(&mut self, event: Event, network: &mut Network, now: f64) {
+        network.swap_scope(&mut self.scope);
+        match &mut self.algorithm {
+            LeafAlgorithm::SizesUnknown(policy) => policy.on_event(event, &mut View::new(network, now)),
+            LeafAlgorithm::SizesKnown(policy) => policy.on_event(event, &mut View::new(network, now)),
+            LeafAlgorithm::MaxMin(fair) => fair.stale = true,
+        }
+        network.swap_scope(&mut self.scope);
+    }
+
+    pub(super) fn next_wakeup(&mut self, network: &mut Network, now: f64) -> f64 {
+        network.swap_scope(&mut self.scope);
+        let wake = match &mut self.algorithm {
+            LeafAlgorithm::SizesUnknown(policy) => {
+                policy.next_wakeup(&mut View::new(network, now), &self.allocation)
+            }
+            LeafAlgorithm::SizesKnown(policy) => {
+                policy.next_wakeup(&mut View::new(network, now), &self.allocation)
+            }
+            LeafAlgorithm::MaxMin(_) => f64::INFINITY,
         };
-        network.exchange(&mut self.scope);
+        network.swap_scope(&mut self.scope);
         wake
     }
 
     /// Finds the sides with live flows. O(coflows x words of a port mask), and for `fair` leaves O(flows log flows)
     /// if flows changed.
-    pub(super) fn find(&mut self, network: &Network) {
+    pub(super) fn find_active_sides(&mut self, network: &Network) {
         let ports = network.fabric().ports();
-        self.turned = false;
-        self.present.clear();
-        for &slot in &self.scope.active {
+        self.had_turn = false;
+        self.active_sides.clear();
+        for &slot in &self.scope.active_coflows {
             let coflow = network.coflow(slot);
-            coflow.send_mask().iter().for_each(|port| self.present.insert(port));
-            coflow.recv_mask().iter().for_each(|port| self.present.insert(ports + port));
+            coflow.sending_ports().iter().for_each(|port| self.active_sides.insert(port));
+            coflow.receiving_ports().iter().for_each(|port| self.active_sides.insert(ports + port));
         }
-        if let Inner::MaxMin(fair) = &mut self.inner {
-            fair.collect(&self.scope.active, network);
+        if let LeafAlgorithm::MaxMin(fair) = &mut self.algorithm {
+            fair.collect_flows(&self.scope.active_coflows, network);
         }
     }
 
     /// Decides over the offered capacity of each side, and computes the used capacity.
-    pub(super) fn decide(&mut self, offer: &[f64], network: &mut Network, now: f64) {
-        self.decided.clear(network.slots());
-        self.used.fill(0.0);
+    pub(super) fn decide(&mut self, offered: &[f64], network: &mut Network, now: f64) {
+        self.allocation.start_decision(network.slots());
+        self.used_capacity.fill(0.0);
         let ports = network.fabric().ports();
-        let changed = self.scope.fabric.set(&offer[..ports], &offer[ports..]);
-        if let Inner::MaxMin(fair) = &self.inner {
-            fair.decide(&self.scope.active, offer, &mut self.decided, &mut self.used);
-            self.decided.seal();
+        let changed = self.scope.fabric.set_capacities(&offered[..ports], &offered[ports..]);
+        if let LeafAlgorithm::MaxMin(fair) = &self.algorithm {
+            fair.compute_rates(
+                &self.scope.active_coflows,
+                offered,
+                &mut self.allocation,
+                &mut self.used_capacity,
+            );
+            self.allocation.drop_unkept_flows();
             return;
         }
-        network.exchange(&mut self.scope);
-        match &mut self.inner {
-            Inner::Blind(policy) => {
+        network.swap_scope(&mut self.scope);
+        match &mut self.algorithm {
+            LeafAlgorithm::SizesUnknown(policy) => {
                 let mut view = View::new(network, now);
                 if changed {
-                    policy.on(Event::PortChanged, &mut view);
+                    policy.on_event(Event::PortCapacityChanged, &mut view);
                 }
-                policy.schedule(&mut view, &mut self.decided);
+                policy.schedule(&mut view, &mut self.allocation);
             }
-            Inner::Sizes(policy) => {
+            LeafAlgorithm::SizesKnown(policy) => {
                 let mut view = View::new(network, now);
                 if changed {
-                    policy.on(Event::PortChanged, &mut view);
+                    policy.on_event(Event::PortCapacityChanged, &mut view);
                 }
-                policy.schedule(&mut view, &mut self.decided);
-                for &slot in view.active() {
-                    if let Common::Together(seconds) = self.decided.common(slot) {
-                        let loads = view.loads(slot);
-                        loads.send().for_each(|(port, bytes)| self.used[port] += bytes / seconds);
-                        loads.recv().for_each(|(port, bytes)| self.used[ports + port] += bytes / seconds);
+                policy.schedule(&mut view, &mut self.allocation);
+                for &slot in view.active_coflows() {
+                    if let CommonRate::CompleteTogether(seconds) = self.allocation.common(slot) {
+                        let loads = view.remaining_loads(slot);
+                        loads
+                            .by_sender()
+                            .for_each(|(port, bytes)| self.used_capacity[port] += bytes / seconds);
+                        loads
+                            .by_receiver()
+                            .for_each(|(port, bytes)| self.used_capacity[ports + port] += bytes / seconds);
                     }
                 }
             }
-            Inner::MaxMin(_) => {}
+            LeafAlgorithm::MaxMin(_) => {}
         }
-        network.exchange(&mut self.scope);
-        self.decided.seal();
-        self.count_used(network, ports);
+        network.swap_scope(&mut self.scope);
+        self.allocation.drop_unkept_flows();
+        self.add_used_capacity(network, ports);
     }
 
     /// Whether the leaf lacks bandwidth that other leaves or its own flows use.
     ///
     /// This is the case if a flow has two ends at which the leaf uses less than its slice or weighted part, and one
     /// of these ends is full. O(flows) if such a side exists.
-    pub(super) fn is_denied(&self, offer: &[f64], network: &Network, dust: f64) -> bool {
-        let under = |side: usize| self.used[side] < self.slice[side].max(self.part[side]) - dust;
-        let full = |side: usize| under(side) && self.used[side] >= offer[side] - dust;
-        if !self.present.iter().any(full) {
+    pub(super) fn is_denied(&self, offered: &[f64], network: &Network, dust: f64) -> bool {
+        let is_below_share =
+            |side: usize| self.used_capacity[side] < self.slices[side].max(self.weighted_parts[side]) - dust;
+        let is_full = |side: usize| is_below_share(side) && self.used_capacity[side] >= offered[side] - dust;
+        if !self.active_sides.iter().any(is_full) {
             return false;
         }
         let ports = network.fabric().ports();
-        self.scope.active.iter().any(|&slot| {
+        self.scope.active_coflows.iter().any(|&slot| {
             let coflow = network.coflow(slot);
             coflow.live_flows().any(|flow| {
-                let (src, dst) = coflow.ends_of(flow);
+                let (src, dst) = coflow.flow_ports(flow);
                 let [send, recv] = [src as usize, ports + dst as usize];
-                under(send) && under(recv) && (full(send) || full(recv))
+                is_below_share(send) && is_below_share(recv) && (is_full(send) || is_full(recv))
             })
         })
     }
 
     /// Adds up the capacity that equal rates and own rates use.
-    fn count_used(&mut self, network: &Network, ports: usize) {
-        for &slot in &self.scope.active {
-            if let Common::Each(rate) = self.decided.common(slot) {
+    fn add_used_capacity(&mut self, network: &Network, ports: usize) {
+        for &slot in &self.scope.active_coflows {
+            if let CommonRate::Equal(rate) = self.allocation.common(slot) {
                 let coflow = network.coflow(slot);
                 for load in coflow.senders() {
-                    self.used[load.port as usize] += rate * f64::from(load.live);
+                    self.used_capacity[load.port as usize] += rate * f64::from(load.live_flow_count);
                 }
                 for load in coflow.receivers() {
-                    self.used[ports + load.port as usize] += rate * f64::from(load.live);
+                    self.used_capacity[ports + load.port as usize] += rate * f64::from(load.live_flow_count);
                 }
             }
         }
-        for rated in self.decided.flows() {
-            let (src, dst) = network.coflow(rated.slot).ends_of(rated.flow);
-            self.used[src as usize] += rated.rate;
-            self.used[ports + dst as usize] += rated.rate;
+        for rated in self.allocation.flow_rates() {
+            let (src, dst) = network.coflow(rated.slot).flow_ports(rated.flow);
+            self.used_capacity[src as usize] += rated.rate;
+            self.used_capacity[ports + dst as usize] += rated.rate;
         }
     }
 }

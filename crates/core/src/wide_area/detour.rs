@@ -21,7 +21,7 @@
 //! - *The end*: when no step makes the slowest link faster by more than one part in 10^6, or after a maximum number of steps
 //!   a link (`MAX_STEPS`).
 
-use crate::model::Past;
+use crate::model::BandwidthHistory;
 
 /// The most steps of the iteration, for each link.
 const MAX_STEPS: usize = 256;
@@ -31,76 +31,78 @@ const GAIN: f64 = 1e-6;
 
 /// A part of the bytes from one region to another, and its path.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Part {
+pub struct PathShare {
     /// The direct link between the two regions.
-    pub pair: u32,
+    pub direct_link: u32,
     /// The relaying region; none for the direct path.
     pub relay: Option<u32>,
     /// The fraction of the pair's bytes, above 0. The fractions of a pair sum to 1.
-    pub share: f64,
+    pub fraction: f64,
 }
 
 /// The paths of a coflow's bytes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Routes {
+pub struct CoflowPaths {
     /// In the order of pairs, the direct path first.
-    pub parts: Vec<Part>,
+    pub path_shares: Vec<PathShare>,
     /// The load of each link, in bytes.
-    pub loads: Vec<f64>,
+    pub link_bytes: Vec<f64>,
 }
 
-impl Routes {
+impl CoflowPaths {
     /// The time of the slowest link, in seconds, with all links at the median bandwidth.
-    pub fn time(&self, past: &Past) -> f64 {
-        let times = self.loads.iter().zip(0..).map(|(bytes, link)| bytes * past.median(link));
+    pub fn max_link_seconds(&self, past: &BandwidthHistory) -> f64 {
+        let times =
+            self.link_bytes.iter().zip(0..).map(|(bytes, link)| bytes * past.median_seconds_per_byte(link));
         times.fold(0.0, f64::max)
     }
 }
 
 /// The links of a path: one, or two with a relay, which is neither end.
-pub fn links(past: &Past, part: &Part) -> [Option<u32>; 2] {
+pub fn path_links(past: &BandwidthHistory, part: &PathShare) -> [Option<u32>; 2] {
     match part.relay {
-        None => [Some(part.pair), None],
+        None => [Some(part.direct_link), None],
         Some(relay) => {
-            let (from, to) = past.ends(part.pair);
-            [past.link(from, relay as usize), past.link(relay as usize, to)]
+            let (from, to) = past.link_ends(part.direct_link);
+            [past.link_between(from, relay as usize), past.link_between(relay as usize, to)]
         }
     }
 }
 
 /// All bytes on their direct paths. `bytes` is by pair of regions.
-pub fn direct(past: &Past, bytes: &[(u32, f64)]) -> Routes {
+pub fn direct_paths(past: &BandwidthHistory, bytes: &[(u32, f64)]) -> CoflowPaths {
     let mut loads = vec![0.0; past.links()];
     bytes.iter().for_each(|&(pair, bytes)| loads[pair as usize] += bytes);
     let pairs = (0..).zip(&loads).filter(|(_, bytes)| **bytes > 0.0);
-    let parts = pairs.map(|(pair, _)| Part { pair, relay: None, share: 1.0 }).collect();
-    Routes { parts, loads }
+    let parts = pairs.map(|(pair, _)| PathShare { direct_link: pair, relay: None, fraction: 1.0 }).collect();
+    CoflowPaths { path_shares: parts, link_bytes: loads }
 }
 
 /// The links from one region to another by a relay; directly if the relay is where it begins.
-fn way(past: &Past, from: usize, to: usize, relay: usize) -> [Option<u32>; 2] {
-    [past.link(from, relay), past.link(relay, to)]
+fn way(past: &BandwidthHistory, from: usize, to: usize, relay: usize) -> [Option<u32>; 2] {
+    [past.link_between(from, relay), past.link_between(relay, to)]
 }
 
 /// Paths on which the slowest link ends no later than with direct paths. Each step of the iteration relieves one link by one
 /// detour. O(steps x (links + regions^2)).
-pub fn relieve(past: &Past, bytes: &[(u32, f64)]) -> Routes {
-    let whole = direct(past, bytes).loads;
+pub fn relieve_bottlenecks(past: &BandwidthHistory, bytes: &[(u32, f64)]) -> CoflowPaths {
+    let whole = direct_paths(past, bytes).link_bytes;
     let regions = past.regions();
     let mut loads = whole.clone();
     // By pair and relay; in the place of the region where they begin, what goes directly.
     let mut moves = vec![0.0; past.links() * regions];
     for (pair, bytes) in (0..).zip(&whole) {
-        moves[pair as usize * regions + past.ends(pair).0] = *bytes;
+        moves[pair as usize * regions + past.link_ends(pair).0] = *bytes;
     }
     for _ in 0..MAX_STEPS * past.links() {
-        let time = |link: u32| loads[link as usize] * past.median(link);
+        let time = |link: u32| loads[link as usize] * past.median_seconds_per_byte(link);
         let most = (0..past.links() as u32).map(time).fold(0.0, f64::max);
         let slowest = (0..past.links() as u32).filter(|&link| time(link) >= most * (1.0 - GAIN));
         let step = slowest.map(|link| (link, step(past, &loads, &moves, link)));
-        let gains = |(link, step): &(u32, Step)| step.bytes * past.median(*link) > most * GAIN;
+        let gains =
+            |(link, step): &(u32, Step)| step.bytes * past.median_seconds_per_byte(*link) > most * GAIN;
         let Some((_, Step { pair, relays, bytes })) = step.into_iter().find(gains) else { break };
-        let (from, to) = past.ends(pair);
+        let (from, to) = past.link_ends(pair);
         let [old, new] = relays.map(|relay| way(past, from, to, relay));
         old.into_iter().flatten().for_each(|link| loads[link as usize] -= bytes);
         new.into_iter().flatten().for_each(|link| loads[link as usize] += bytes);
@@ -109,17 +111,17 @@ pub fn relieve(past: &Past, bytes: &[(u32, f64)]) -> Routes {
     }
     let mut parts = Vec::new();
     for (pair, whole) in (0..).zip(&whole) {
-        let (from, _) = past.ends(pair);
+        let (from, _) = past.link_ends(pair);
         let order = std::iter::once(from).chain((0..regions).filter(|relay| *relay != from));
         for relay in order {
             let bytes = moves[pair as usize * regions + relay];
             if bytes > 0.0 {
                 let relay = (relay != from).then_some(relay as u32);
-                parts.push(Part { pair, relay, share: bytes / whole });
+                parts.push(PathShare { direct_link: pair, relay, fraction: bytes / whole });
             }
         }
     }
-    Routes { parts, loads }
+    CoflowPaths { path_shares: parts, link_bytes: loads }
 }
 
 /// Bytes that leave one way for another.
@@ -131,20 +133,24 @@ struct Step {
 }
 
 /// What relieves a link most.
-fn step(past: &Past, loads: &[f64], moves: &[f64], slowest: u32) -> Step {
+fn step(past: &BandwidthHistory, loads: &[f64], moves: &[f64], slowest: u32) -> Step {
     let regions = past.regions();
-    let time = |link: u32| loads[link as usize] * past.median(link);
+    let time = |link: u32| loads[link as usize] * past.median_seconds_per_byte(link);
     // The bytes to move at which the slowest link and one of the new way take the same time.
-    let equal = |hop: u32| (time(slowest) - time(hop)) / (past.median(slowest) + past.median(hop));
-    let (a, b) = past.ends(slowest);
+    let equal = |hop: u32| {
+        (time(slowest) - time(hop))
+            / (past.median_seconds_per_byte(slowest) + past.median_seconds_per_byte(hop))
+    };
+    let (a, b) = past.link_ends(slowest);
     // What crosses it: its own pair directly, pairs from its beginning by its end, and pairs to its end by its beginning.
     let others = || (0..regions).filter(|region| *region != a && *region != b);
     let crossing = std::iter::once((a, b, a));
     let crossing = crossing.chain(others().map(|to| (a, to, b))).chain(others().map(|from| (from, b, a)));
     let mut best = Step { pair: slowest, relays: [a, a], bytes: 0.0 };
     for (from, to, old) in crossing {
-        let pair =
-            past.link(from, to).expect("there is a link between every two regions, and these two differ");
+        let pair = past
+            .link_between(from, to)
+            .expect("there is a link between every two regions, and these two differ");
         let most = moves[pair as usize * regions + old];
         let old_links = way(past, from, to, old);
         for new in (0..regions).filter(|new| most > 0.0 && *new != old && *new != to) {

@@ -5,17 +5,19 @@
 //! it is the median of the measurements, as for the coflows after a branch in Siphon's own search. The order is computed at
 //! every arrival and end.
 
-use super::{Policy, Turns, Waiting};
-use crate::model::Past;
-use crate::solve::montecarlo::{self, Coflow};
+use super::{Policy, ServiceOrder, WaitingCoflow};
+use crate::model::BandwidthHistory;
+use crate::solve::montecarlo::{self, SearchCoflow};
 
 /// Minimum remaining time first.
 pub struct Mrtf;
 
 impl Policy for Mrtf {
-    fn turns(&mut self, waiting: &[Waiting], past: &Past) -> Turns {
-        let coflows: Vec<Coflow<'_>> =
-            waiting.iter().map(|coflow| Coflow { key: coflow.seq, left: &coflow.left }).collect();
-        Turns::InOrder(montecarlo::by_remaining(past, &coflows))
+    fn decide_order(&mut self, waiting: &[WaitingCoflow], past: &BandwidthHistory) -> ServiceOrder {
+        let coflows: Vec<SearchCoflow<'_>> = waiting
+            .iter()
+            .map(|coflow| SearchCoflow { key: coflow.seq, remaining_bytes: &coflow.remaining_bytes })
+            .collect();
+        ServiceOrder::InOrder(montecarlo::order_by_remaining_time(past, &coflows))
     }
 }

@@ -1,14 +1,14 @@
 //! Policies without knowledge: coflows in the order of arrival, and links shared as by TCP.
 
-use super::{Policy, Turns, Waiting};
-use crate::model::Past;
+use super::{Policy, ServiceOrder, WaitingCoflow};
+use crate::model::BandwidthHistory;
 
 /// First in, first out.
 pub struct Fifo;
 
 impl Policy for Fifo {
-    fn turns(&mut self, waiting: &[Waiting], _: &Past) -> Turns {
-        Turns::InOrder((0..waiting.len()).collect())
+    fn decide_order(&mut self, waiting: &[WaitingCoflow], _: &BandwidthHistory) -> ServiceOrder {
+        ServiceOrder::InOrder((0..waiting.len()).collect())
     }
 }
 
@@ -16,7 +16,7 @@ impl Policy for Fifo {
 pub struct Fair;
 
 impl Policy for Fair {
-    fn turns(&mut self, _: &[Waiting], _: &Past) -> Turns {
-        Turns::Shared
+    fn decide_order(&mut self, _: &[WaitingCoflow], _: &BandwidthHistory) -> ServiceOrder {
+        ServiceOrder::MaxMin
     }
 }

@@ -1,96 +1,108 @@
 //! Converts decisions to instructions for relays: for each region and next hop, the order, the sharing and the weights of flows.
 //!
-//! The relays in each region (Siphon, ATC '18, section 4) know only their own queues. A decision ([`Turns`]), the paths of
-//! coflows ([`super::detour`]) and the order of their groups ([`super::groups`]) are therefore converted to instructions by
+//! The relays in each region (Siphon, ATC '18, section 4) know only their own queues. A decision ([`ServiceOrder`]), the paths of
+//! coflows ([`super::detour`]) and the order of their groups ([`super::flow_groups`]) are therefore converted to instructions by
 //! hop. A relay enforces the decision if it serves each hop as instructed and gives unused shares to the flows whose turn is
 //! next. The instructions change only with the next decision, not while bytes move.
 
-use super::Turns;
-use crate::model::Past;
+use super::ServiceOrder;
+use crate::model::BandwidthHistory;
 
 /// A part of a flow on its path.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Way {
+pub struct GroupPath {
     /// The index of the flow group in its coflow.
     pub group: usize,
     /// The direct link between the source region and the destination region.
-    pub pair: u32,
+    pub direct_link: u32,
     /// The link of the path, or its two links with a relay.
     pub links: [Option<u32>; 2],
     /// The fraction of the group's bytes between the two regions that uses this path.
-    pub share: f64,
+    pub fraction: f64,
 }
 
 /// An active coflow.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Carried {
-    /// Its number, as in [`super::Waiting`].
+pub struct RelayedCoflow {
+    /// Its number, as in [`super::WaitingCoflow`].
     pub seq: u64,
     /// Its groups in the order of service; none if all are served at the same time.
-    pub order: Option<Vec<usize>>,
+    pub group_order: Option<Vec<usize>>,
     /// Its paths with remaining bytes.
-    pub ways: Vec<Way>,
+    pub paths: Vec<GroupPath>,
 }
 
 /// A flow at a hop: a coflow's number, and one of its paths.
-pub type Flow = (u64, Way);
+pub type HopFlow = (u64, GroupPath);
 
 /// The share of some coflows at a hop.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Class {
+pub struct HopClass {
     /// Their fraction of the hop; the fractions of a hop sum to 1.
     pub weight: f64,
     /// Flows of the first turn are served first, and share evenly; those of the second turn share the residual capacity, and
     /// so on. No turn is empty.
-    pub turns: Vec<Vec<Flow>>,
+    pub priority_levels: Vec<Vec<HopFlow>>,
 }
 
 /// The traffic from a region to the next one.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Hop {
+pub struct HopSchedule {
     /// The region.
-    pub from: usize,
+    pub region: usize,
     /// The next region: a destination or a relay.
-    pub to: usize,
+    pub next_region: usize,
     /// At least one class, in the order in which they get unused bandwidth.
-    pub classes: Vec<Class>,
+    pub classes: Vec<HopClass>,
 }
 
 /// A decision by hop, for the hops with traffic in the order of links. `carried` contains the waiting coflows, in the order
 /// that the policy received. O(links x flows).
-pub fn hops(past: &Past, turns: &Turns, carried: &[Carried]) -> Vec<Hop> {
+pub fn hop_schedules(
+    past: &BandwidthHistory,
+    turns: &ServiceOrder,
+    carried: &[RelayedCoflow],
+) -> Vec<HopSchedule> {
     let each = (0..past.links() as u32).map(|link| {
-        let (from, to) = past.ends(link);
+        let (from, to) = past.link_ends(link);
         let all = || (0..carried.len()).collect::<Vec<_>>();
-        let classes: Vec<Class> = match turns {
-            Turns::Shared => vec![Class { weight: 1.0, turns: vec![at_once(link, &all(), carried)] }],
-            Turns::InOrder(order) => vec![Class { weight: 1.0, turns: in_turn(link, order, carried) }],
-            Turns::Divided(shares) => shares
+        let classes: Vec<HopClass> = match turns {
+            ServiceOrder::MaxMin => {
+                vec![HopClass { weight: 1.0, priority_levels: vec![at_once(link, &all(), carried)] }]
+            }
+            ServiceOrder::InOrder(order) => {
+                vec![HopClass { weight: 1.0, priority_levels: in_turn(link, order, carried) }]
+            }
+            ServiceOrder::Weighted(shares) => shares
                 .iter()
-                .map(|share| Class {
-                    weight: share.parts[link as usize],
-                    turns: match &share.order {
+                .map(|share| HopClass {
+                    weight: share.link_fractions[link as usize],
+                    priority_levels: match &share.order {
                         Some(order) => in_turn(link, order, carried),
                         None => vec![at_once(link, &share.coflows, carried)],
                     },
                 })
                 .collect(),
         };
-        Hop { from, to, classes: classes.into_iter().filter_map(without_empty_turns).collect() }
+        HopSchedule {
+            region: from,
+            next_region: to,
+            classes: classes.into_iter().filter_map(without_empty_turns).collect(),
+        }
     });
     each.filter(|hop| !hop.classes.is_empty()).collect()
 }
 
-fn without_empty_turns(mut class: Class) -> Option<Class> {
-    class.turns.retain(|turn| !turn.is_empty());
-    (!class.turns.is_empty()).then_some(class)
+fn without_empty_turns(mut class: HopClass) -> Option<HopClass> {
+    class.priority_levels.retain(|turn| !turn.is_empty());
+    (!class.priority_levels.is_empty()).then_some(class)
 }
 
 /// A turn for each coflow, or for each of its groups.
-fn in_turn(link: u32, order: &[usize], carried: &[Carried]) -> Vec<Vec<Flow>> {
+fn in_turn(link: u32, order: &[usize], carried: &[RelayedCoflow]) -> Vec<Vec<HopFlow>> {
     let of_coflow = |&place: &usize| {
         let coflow = &carried[place];
-        match &coflow.order {
+        match &coflow.group_order {
             None => vec![at_once(link, &[place], carried)],
             Some(groups) => {
                 let own = at_once(link, &[place], carried);
@@ -104,9 +116,9 @@ fn in_turn(link: u32, order: &[usize], carried: &[Carried]) -> Vec<Vec<Flow>> {
 }
 
 /// All flows of some coflows over a link.
-fn at_once(link: u32, places: &[usize], carried: &[Carried]) -> Vec<Flow> {
+fn at_once(link: u32, places: &[usize], carried: &[RelayedCoflow]) -> Vec<HopFlow> {
     let flows = places
         .iter()
-        .flat_map(|&place| carried[place].ways.iter().map(move |way| (carried[place].seq, *way)));
+        .flat_map(|&place| carried[place].paths.iter().map(move |way| (carried[place].seq, *way)));
     flows.filter(|(_, way)| way.links.contains(&Some(link))).collect()
 }

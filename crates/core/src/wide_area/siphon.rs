@@ -16,15 +16,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Policy, Turns, Waiting};
-use crate::model::Past;
+use super::{Policy, ServiceOrder, WaitingCoflow};
+use crate::model::BandwidthHistory;
 use crate::policy::params::{Params, ParamsError};
-use crate::solve::montecarlo::{self, Best, Coflow, Found, MAX_BREADTH, MAX_DEPTH, Search};
+use crate::solve::montecarlo::{
+    self, MAX_BREADTH, MAX_DEPTH, Objective, SearchCoflow, SearchParams, SearchResult,
+};
 
 /// Monte Carlo simulation over orders of coflows.
 #[derive(Debug, Clone)]
 pub struct Siphon {
-    search: Search,
+    search: SearchParams,
     reuse: bool,
     /// What each coflow had left when it was asked last.
     left: BTreeMap<u64, Vec<(u32, f64)>>,
@@ -36,36 +38,41 @@ pub struct Siphon {
 
 impl Siphon {
     /// A policy without results of earlier searches.
-    pub fn new(search: Search, reuse: bool) -> Siphon {
+    pub fn new(search: SearchParams, reuse: bool) -> Siphon {
         Siphon { search, reuse, left: BTreeMap::new(), closed: BTreeSet::new(), first: None }
     }
 
-    pub(super) fn read(params: &mut Params) -> Result<Siphon, ParamsError> {
+    pub(super) fn from_params(params: &mut Params) -> Result<Siphon, ParamsError> {
         let mut whole = |key, default: usize, most: usize| {
             let expected = format!("a whole number from 1 to {most}");
-            params.take_with(key, default, |value| (1..=most).contains(value), &expected)
+            params.take_value(key, default, |value| (1..=most).contains(value), &expected)
         };
-        let search = Search {
+        let search = SearchParams {
             depth: whole("depth", 3, MAX_DEPTH)?,
             breadth: whole("breadth", 10, MAX_BREADTH)?,
-            samples: whole("samples", 1000, 100_000)?,
+            max_rounds: whole("samples", 1000, 100_000)?,
             threads: whole("threads", 1, 64)?,
-            confidence: params.take_with(
+            confidence: params.take_value(
                 "confidence",
                 0.95,
                 |level| (0.5..=1.0).contains(level),
                 "a number from 0.5 to 1",
             )?,
-            best: params.choice("choose", &[("wins", Best::MostOften), ("mean", Best::OnAverage)])?,
-            seed: params.take_with("seed", 1, |_| true, "a whole number of 0 or more")?,
+            objective: params.take_choice(
+                "choose",
+                &[("wins", Objective::MostWins), ("mean", Objective::LowestMeanCost)],
+            )?,
+            seed: params.take_value("seed", 1, |_| true, "a whole number of 0 or more")?,
         };
-        Ok(Siphon::new(search, params.switch("reuse", true)?))
+        Ok(Siphon::new(search, params.take_switch("reuse", true)?))
     }
 
     /// Searches again, and returns the complete result.
-    pub fn search(&mut self, waiting: &[Waiting], past: &Past) -> Found {
-        let coflows: Vec<Coflow<'_>> =
-            waiting.iter().map(|coflow| Coflow { key: coflow.seq, left: &coflow.left }).collect();
+    pub fn search_order(&mut self, waiting: &[WaitingCoflow], past: &BandwidthHistory) -> SearchResult {
+        let coflows: Vec<SearchCoflow<'_>> = waiting
+            .iter()
+            .map(|coflow| SearchCoflow { key: coflow.seq, remaining_bytes: &coflow.remaining_bytes })
+            .collect();
         self.forget(waiting);
         let numbers = |places: &[usize]| places.iter().map(|&place| waiting[place].seq).collect::<Vec<u64>>();
         let closed = |places: &[usize]| {
@@ -73,20 +80,20 @@ impl Siphon {
             !self.closed.is_empty()
                 && (1..=branch.len()).any(|length| self.closed.contains(&branch[..length]))
         };
-        let found = montecarlo::search(past, &coflows, &self.search, closed);
+        let found = montecarlo::search_order(past, &coflows, &self.search, closed);
         if self.reuse {
-            self.closed.extend(found.closed.iter().map(|branch| numbers(branch)));
+            self.closed.extend(found.closed_branches.iter().map(|branch| numbers(branch)));
             self.first = found.order.first().map(|&place| waiting[place].seq);
-            self.left = waiting.iter().map(|coflow| (coflow.seq, coflow.left.clone())).collect();
+            self.left = waiting.iter().map(|coflow| (coflow.seq, coflow.remaining_bytes.clone())).collect();
         }
         found
     }
 
     /// Brings closed branches up to what has happened since.
-    fn forget(&mut self, waiting: &[Waiting]) {
+    fn forget(&mut self, waiting: &[WaitingCoflow]) {
         let stays: BTreeSet<u64> = waiting
             .iter()
-            .filter(|coflow| self.left.get(&coflow.seq).is_some_and(|left| *left == coflow.left))
+            .filter(|coflow| self.left.get(&coflow.seq).is_some_and(|left| *left == coflow.remaining_bytes))
             .map(|coflow| coflow.seq)
             .collect();
         let gone: Vec<u64> = self
@@ -108,7 +115,7 @@ impl Siphon {
 }
 
 impl Policy for Siphon {
-    fn turns(&mut self, waiting: &[Waiting], past: &Past) -> Turns {
-        Turns::InOrder(self.search(waiting, past).order)
+    fn decide_order(&mut self, waiting: &[WaitingCoflow], past: &BandwidthHistory) -> ServiceOrder {
+        ServiceOrder::InOrder(self.search_order(waiting, past).order)
     }
 }

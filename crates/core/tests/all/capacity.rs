@@ -10,22 +10,25 @@ use weir_core::model::Network;
 pub fn check_rates(network: &Network) -> Result<(), String> {
     let ports = network.fabric().ports();
     let (mut send, mut recv) = (vec![0.0; ports], vec![0.0; ports]);
-    for &slot in network.active() {
+    for &slot in network.active_coflows() {
         let coflow = network.coflow(slot);
         for flow in coflow.live_flows() {
             let rate = network.rate(slot, flow);
             if !(rate.is_finite() && rate >= 0.0) {
                 return Err(format!("coflow {}, flow {flow}: rate {rate}", coflow.id));
             }
-            let (src, dst) = coflow.ends_of(flow);
+            let (src, dst) = coflow.flow_ports(flow);
             send[src as usize] += rate;
             recv[dst as usize] += rate;
         }
     }
-    let sides = [("send", send, network.fabric().send()), ("recv", recv, network.fabric().recv())];
+    let sides = [
+        ("send", send, network.fabric().send_capacities()),
+        ("recv", recv, network.fabric().recv_capacities()),
+    ];
     for (side, rates, capacities) in sides {
         for (port, (&rate, &capacity)) in rates.iter().zip(capacities).enumerate() {
-            if rate > capacity + 1e-9 * network.fabric().nominal() {
+            if rate > capacity + 1e-9 * network.fabric().nominal_rate() {
                 return Err(format!("port {port} ({side}): rates add up to {rate} of {capacity} B/s"));
             }
         }

@@ -7,23 +7,23 @@ mod networks;
 mod paper;
 mod reference;
 
-use reference::{Flows, Net};
-use weir_core::solve::{ClassId, Hierarchy, Shares};
+use reference::{FlowClass, ServiceNetwork};
+use weir_core::solve::{ClassId, HierarchicalMaxMin, ServiceShares};
 
 const INF: f64 = f64::INFINITY;
 
-fn flows(service: usize, links: &[u32], flows: u32, demand: f64) -> Flows {
-    Flows { service, links: links.to_vec(), flows, demand }
+fn class_flows(service: usize, links: &[u32], flows: u32, demand: f64) -> FlowClass {
+    FlowClass { service, links: links.to_vec(), flows, demand }
 }
 
-fn build(net: &Net, shares: Shares) -> (Hierarchy, Vec<ClassId>) {
-    let mut hierarchy = Hierarchy::new(&net.capacities, shares).unwrap();
-    let add = |f: &Flows| hierarchy.add(f.service, &f.links, f.flows, f.demand).unwrap();
+fn build_hierarchy(net: &ServiceNetwork, shares: ServiceShares) -> (HierarchicalMaxMin, Vec<ClassId>) {
+    let mut hierarchy = HierarchicalMaxMin::new(&net.capacities, shares).unwrap();
+    let add = |f: &FlowClass| hierarchy.add_class(f.service, &f.links, f.flows, f.demand).unwrap();
     let ids = net.flows.iter().map(add).collect();
     (hierarchy, ids)
 }
 
-fn rates(hierarchy: &Hierarchy, ids: &[ClassId]) -> Vec<f64> {
+fn rates(hierarchy: &HierarchicalMaxMin, ids: &[ClassId]) -> Vec<f64> {
     ids.iter().map(|&id| hierarchy.rate(id)).collect()
 }
 
@@ -34,6 +34,6 @@ fn assert_close(rates: &[f64], expected: &[f64]) {
     }
 }
 
-fn close(a: f64, b: f64) -> bool {
+fn is_close(a: f64, b: f64) -> bool {
     a == b || (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1e-3)
 }

@@ -1,8 +1,8 @@
 //! Max-min solvers against the definition, and against a reference water-filling.
 
-use crate::common::cases;
+use crate::common::config_with_cases;
 use proptest::prelude::*;
-use weir_core::solve::{Class, Levels, max_min};
+use weir_core::solve::{FlowClass, SwitchMaxMin, max_min};
 
 /// Raises all rates together and freezes the flows of each link that becomes full, until all flows are
 /// frozen.
@@ -13,9 +13,11 @@ fn water_filling(capacities: &[f64], classes: &[(Vec<u32>, f64)]) -> Vec<f64> {
         let mut step = f64::INFINITY;
         let mut fullest = None;
         for (link, capacity) in capacities.iter().enumerate() {
-            let over = |c: usize| classes[c].0.contains(&(link as u32));
-            let used: f64 = (0..classes.len()).filter(|&c| over(c)).map(|c| rates[c] * classes[c].1).sum();
-            let flows: f64 = (0..classes.len()).filter(|&c| over(c) && rising[c]).map(|c| classes[c].1).sum();
+            let crosses_link = |c: usize| classes[c].0.contains(&(link as u32));
+            let used: f64 =
+                (0..classes.len()).filter(|&c| crosses_link(c)).map(|c| rates[c] * classes[c].1).sum();
+            let flows: f64 =
+                (0..classes.len()).filter(|&c| crosses_link(c) && rising[c]).map(|c| classes[c].1).sum();
             if flows > 0.0 && ((capacity - used) / flows).max(0.0) < step {
                 step = ((capacity - used) / flows).max(0.0);
                 fullest = Some(link as u32);
@@ -39,12 +41,13 @@ fn water_filling(capacities: &[f64], classes: &[(Vec<u32>, f64)]) -> Vec<f64> {
 }
 
 /// The definition: no link exceeds its capacity, and every flow has a full link on which no flow is faster.
-fn check_definition(capacities: &[f64], classes: &[(Vec<u32>, f64)], rates: &[f64]) -> Result<(), String> {
-    let most = capacities.iter().copied().fold(0.0, f64::max);
-    let over = |link: usize| (0..classes.len()).filter(move |&c| classes[c].0.contains(&(link as u32)));
-    let used = |link: usize| over(link).map(|c| rates[c] * classes[c].1).sum::<f64>();
+fn check_max_min(capacities: &[f64], classes: &[(Vec<u32>, f64)], rates: &[f64]) -> Result<(), String> {
+    let max_capacity = capacities.iter().copied().fold(0.0, f64::max);
+    let classes_over =
+        |link: usize| (0..classes.len()).filter(move |&c| classes[c].0.contains(&(link as u32)));
+    let used = |link: usize| classes_over(link).map(|c| rates[c] * classes[c].1).sum::<f64>();
     for (link, capacity) in capacities.iter().enumerate() {
-        if used(link) > capacity + 1e-9 * most {
+        if used(link) > capacity + 1e-9 * max_capacity {
             return Err(format!("link {link} carries {} of {capacity}", used(link)));
         }
     }
@@ -54,8 +57,8 @@ fn check_definition(capacities: &[f64], classes: &[(Vec<u32>, f64)], rates: &[f6
         }
         let bottleneck = links.iter().any(|&link| {
             let link = link as usize;
-            used(link) >= capacities[link] - 1e-9 * most
-                && over(link).all(|other| rates[other] <= rates[c] + 1e-9 * most)
+            used(link) >= capacities[link] - 1e-9 * max_capacity
+                && classes_over(link).all(|other| rates[other] <= rates[c] + 1e-9 * max_capacity)
         });
         if !bottleneck || rates[c] < 0.0 {
             return Err(format!("class {c} with {} has no bottleneck", rates[c]));
@@ -68,7 +71,7 @@ fn capacity() -> impl Strategy<Value = f64> {
     prop_oneof![1 => Just(0.0), 4 => (1u32..6).prop_map(f64::from), 4 => 0.01f64..10.0, 1 => 1e3f64..1e9]
 }
 
-fn networks() -> impl Strategy<Value = (Vec<f64>, Vec<(Vec<u32>, f64)>)> {
+fn random_networks() -> impl Strategy<Value = (Vec<f64>, Vec<(Vec<u32>, f64)>)> {
     prop::collection::vec(capacity(), 1..8).prop_flat_map(|capacities| {
         let links = capacities.len();
         let class = (
@@ -80,19 +83,19 @@ fn networks() -> impl Strategy<Value = (Vec<f64>, Vec<(Vec<u32>, f64)>)> {
 }
 
 proptest! {
-    #![proptest_config(cases(2000))]
+    #![proptest_config(config_with_cases(2000))]
 
     #[test]
-    fn solver_rates_are_max_min_on_any_links((capacities, classes) in networks()) {
-        let given: Vec<Class<'_>> =
-            classes.iter().map(|(links, flows)| Class { links, flows: *flows }).collect();
+    fn solver_rates_are_max_min_on_any_links((capacities, classes) in random_networks()) {
+        let given: Vec<FlowClass<'_>> =
+            classes.iter().map(|(links, flows)| FlowClass { links, flows: *flows }).collect();
         let rates = max_min(&capacities, &given);
         let brute = water_filling(&capacities, &classes);
         for (c, (&rate, &expected)) in rates.iter().zip(&brute).enumerate() {
             let equal = rate == expected || (rate - expected).abs() <= 1e-9 * expected.max(1e-3);
             prop_assert!(equal, "class {}: {} instead of {}", c, rate, expected);
         }
-        if let Err(broken) = check_definition(&capacities, &classes, &rates) {
+        if let Err(broken) = check_max_min(&capacities, &classes, &rates) {
             prop_assert!(false, "{}", broken);
         }
     }
@@ -108,7 +111,7 @@ enum Step {
 }
 
 /// Switches with equal capacities (the common case) or with random ones.
-fn switches() -> impl Strategy<Value = (Vec<f64>, Vec<Step>)> {
+fn random_switches() -> impl Strategy<Value = (Vec<f64>, Vec<Step>)> {
     (1usize..=7).prop_flat_map(|ports| {
         let capacities = prop_oneof![
             Just(vec![1.0; 2 * ports]),
@@ -134,23 +137,23 @@ fn switches() -> impl Strategy<Value = (Vec<f64>, Vec<Step>)> {
     })
 }
 
-fn check_levels(capacities: &[f64], steps: &[Step]) -> Result<(), String> {
+fn check_incremental_rates(capacities: &[f64], steps: &[Step]) -> Result<(), String> {
     let ports = capacities.len() / 2;
     let mut capacities = capacities.to_vec();
-    let mut levels = Levels::new(&capacities[..ports], &capacities[ports..]);
+    let mut levels = SwitchMaxMin::new(&capacities[..ports], &capacities[ports..]);
     let mut flows: Vec<(usize, usize)> = Vec::new();
     let mut bottlenecks = vec![None; ports * ports];
     let mut moved = Vec::new();
     for (at, step) in steps.iter().chain([&Step::Solve]).enumerate() {
         match step {
             Step::Add(src, dst) => {
-                levels.add(*src, *dst);
+                levels.add_flow(*src, *dst);
                 flows.push((*src, *dst));
             }
             Step::Remove(_) if flows.is_empty() => {}
             Step::Remove(place) => {
                 let (src, dst) = flows.swap_remove(place % flows.len());
-                levels.remove(src, dst);
+                levels.remove_flow(src, dst);
             }
             Step::Capacities(new) => {
                 capacities.clone_from(new);
@@ -161,10 +164,11 @@ fn check_levels(capacities: &[f64], steps: &[Step]) -> Result<(), String> {
                 let anew = levels.solve(&mut moved);
                 let links: Vec<[u32; 2]> =
                     flows.iter().map(|&(s, d)| [s as u32, (ports + d) as u32]).collect();
-                let classes: Vec<Class<'_>> = links.iter().map(|links| Class { links, flows: 1.0 }).collect();
+                let classes: Vec<FlowClass<'_>> =
+                    links.iter().map(|links| FlowClass { links, flows: 1.0 }).collect();
                 let expected = max_min(&capacities, &classes);
                 for (&(src, dst), expected) in flows.iter().zip(expected) {
-                    let link = levels.bottleneck(src, dst);
+                    let link = levels.bottleneck_link(src, dst);
                     let rate = levels.level(link);
                     if (rate - expected).abs() > 1e-9 * expected.max(1e-3) {
                         return Err(format!("step {at}: {src} to {dst} has {rate} instead of {expected}"));
@@ -192,11 +196,11 @@ fn check_levels(capacities: &[f64], steps: &[Step]) -> Result<(), String> {
 }
 
 proptest! {
-    #![proptest_config(cases(1500))]
+    #![proptest_config(config_with_cases(1500))]
 
     #[test]
-    fn levels_stay_max_min_under_random_arrivals_and_completions((capacities, steps) in switches()) {
-        if let Err(broken) = check_levels(&capacities, &steps) {
+    fn levels_stay_max_min_under_random_arrivals_and_completions((capacities, steps) in random_switches()) {
+        if let Err(broken) = check_incremental_rates(&capacities, &steps) {
             prop_assert!(false, "{}", broken);
         }
     }
@@ -224,5 +228,5 @@ fn levels_stay_max_min_under_many_completions() {
             steps.push(Step::Solve);
         }
     }
-    check_levels(&vec![1.0; 2 * ports], &steps).unwrap();
+    check_incremental_rates(&vec![1.0; 2 * ports], &steps).unwrap();
 }

@@ -2,42 +2,43 @@
 //! number of threads.
 
 use proptest::prelude::*;
-use weir_core::model::wide_area::Measured;
-use weir_core::model::{Past, WideArea};
-use weir_core::solve::montecarlo::{Best, Coflow, Found, Search, by_remaining, search};
+use weir_core::model::wide_area::LinkMeasurement;
+use weir_core::model::{BandwidthHistory, WideArea};
+use weir_core::solve::montecarlo::{
+    Objective, SearchCoflow, SearchParams, SearchResult, order_by_remaining_time, search_order,
+};
 use weir_core::units::{Rate, Time};
 
-const HOW: Search = Search {
+const PARAMS: SearchParams = SearchParams {
     depth: 3,
     breadth: 16,
-    best: Best::MostOften,
-    samples: 1000,
+    objective: Objective::MostWins,
+    max_rounds: 1000,
     confidence: 0.95,
     seed: 1,
     threads: 1,
 };
 
-type Left = Vec<(u32, f64)>;
+type RemainingBytes = Vec<(u32, f64)>;
 
-fn found(past: &Past, coflows: &[Left], how: &Search) -> Found {
-    let coflows: Vec<Coflow<'_>> = coflows.iter().zip(10..).map(|(left, key)| Coflow { key, left }).collect();
-    search(past, &coflows, how, |_| false)
+fn run_search(past: &BandwidthHistory, coflows: &[RemainingBytes], how: &SearchParams) -> SearchResult {
+    let coflows: Vec<SearchCoflow<'_>> =
+        coflows.iter().zip(10..).map(|(left, key)| SearchCoflow { key, remaining_bytes: left }).collect();
+    search_order(past, &coflows, how, |_| false)
 }
 
 /// Three regions with these bandwidth samples for successive links, in bytes per second.
-fn past(samples: &[&[f64]]) -> Past {
+fn history_with_samples(samples: &[&[f64]]) -> BandwidthHistory {
     let names = ["a", "b", "c"].map(str::to_owned).to_vec();
     let pairs = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)];
-    let measured = pairs.into_iter().zip(samples.iter().cycle()).map(|((from, to), samples)| Measured {
-        from,
-        to,
-        samples: samples.iter().map(|&rate| Rate::new(rate).unwrap()).collect(),
+    let measured = pairs.into_iter().zip(samples.iter().cycle()).map(|((from, to), samples)| {
+        LinkMeasurement { from, to, samples: samples.iter().map(|&rate| Rate::new(rate).unwrap()).collect() }
     });
-    WideArea::new(names, measured.collect(), Time::new(1.0).unwrap(), 0.0).unwrap().past()
+    WideArea::new(names, measured.collect(), Time::new(1.0).unwrap(), 0.0).unwrap().bandwidth_history()
 }
 
 /// All permutations of `count` items.
-fn orders(count: usize) -> Vec<Vec<usize>> {
+fn all_orders(count: usize) -> Vec<Vec<usize>> {
     let mut all = vec![vec![]];
     for _ in 0..count {
         let longer = all.iter().flat_map(|order: &Vec<usize>| {
@@ -49,7 +50,11 @@ fn orders(count: usize) -> Vec<Vec<usize>> {
 }
 
 /// The sum of completion times if `seconds` gives the duration of each flow alone.
-fn cost(order: &[usize], coflows: &[Left], seconds: impl Fn(usize, usize) -> f64) -> f64 {
+fn total_completion_time(
+    order: &[usize],
+    coflows: &[RemainingBytes],
+    seconds: impl Fn(usize, usize) -> f64,
+) -> f64 {
     let (mut busy, mut sum) = ([0.0f64; 6], 0.0);
     for &coflow in order {
         let mut end = 0.0f64;
@@ -64,7 +69,11 @@ fn cost(order: &[usize], coflows: &[Left], seconds: impl Fn(usize, usize) -> f64
 
 /// For each order, the probability that it is the cheapest (ties go to the first) and its expected cost, over
 /// all draws of `samples` samples per link.
-fn exact(past: &Past, coflows: &[Left], samples: usize) -> Vec<(Vec<usize>, f64, f64)> {
+fn exact_win_probabilities(
+    past: &BandwidthHistory,
+    coflows: &[RemainingBytes],
+    samples: usize,
+) -> Vec<(Vec<usize>, f64, f64)> {
     let starts: Vec<usize> = coflows
         .iter()
         .scan(0, |sum, left| {
@@ -73,10 +82,11 @@ fn exact(past: &Past, coflows: &[Left], samples: usize) -> Vec<(Vec<usize>, f64,
         })
         .collect();
     let flows: usize = coflows.iter().map(Vec::len).sum();
-    let all = orders(coflows.len());
+    let all = all_orders(coflows.len());
     // Ties break as in the search: by rank in the order of remaining time.
-    let keyed: Vec<Coflow<'_>> = coflows.iter().zip(10..).map(|(left, key)| Coflow { key, left }).collect();
-    let ranks = by_remaining(past, &keyed);
+    let keyed: Vec<SearchCoflow<'_>> =
+        coflows.iter().zip(10..).map(|(left, key)| SearchCoflow { key, remaining_bytes: left }).collect();
+    let ranks = order_by_remaining_time(past, &keyed);
     let all: Vec<Vec<usize>> =
         all.into_iter().map(|order| order.into_iter().map(|rank| ranks[rank]).collect()).collect();
     let mut table: Vec<(Vec<usize>, f64, f64)> = all.into_iter().map(|order| (order, 0.0, 0.0)).collect();
@@ -85,9 +95,10 @@ fn exact(past: &Past, coflows: &[Left], samples: usize) -> Vec<(Vec<usize>, f64,
         let drawn = |flow: usize| case / samples.pow(flow as u32) % samples;
         let seconds = |coflow: usize, flow: usize| {
             let (link, bytes) = coflows[coflow][flow];
-            bytes * past.slowness(link)[drawn(starts[coflow] + flow)]
+            bytes * past.seconds_per_byte(link)[drawn(starts[coflow] + flow)]
         };
-        let costs: Vec<f64> = table.iter().map(|line| cost(&line.0, coflows, seconds)).collect();
+        let costs: Vec<f64> =
+            table.iter().map(|line| total_completion_time(&line.0, coflows, seconds)).collect();
         let best = costs.iter().copied().fold(f64::INFINITY, f64::min);
         let first = costs.iter().position(|&cost| cost == best).unwrap();
         table[first].1 += 1.0 / cases as f64;
@@ -98,17 +109,17 @@ fn exact(past: &Past, coflows: &[Left], samples: usize) -> Vec<(Vec<usize>, f64,
 
 #[test]
 fn search_finds_the_optimal_order_under_constant_bandwidth() {
-    let constant = past(&[&[10.0], &[20.0], &[5.0]]);
+    let constant = history_with_samples(&[&[10.0], &[20.0], &[5.0]]);
     for seed in 0..200 {
-        let coflows = crate::cases::coflows(seed, 4, 4);
+        let coflows = crate::cases::random_coflows(seed, 4, 4);
         let at = |order: &[usize]| {
-            cost(order, &coflows, |coflow, flow| {
+            total_completion_time(order, &coflows, |coflow, flow| {
                 let (link, bytes) = coflows[coflow][flow];
-                bytes * constant.median(link)
+                bytes * constant.median_seconds_per_byte(link)
             })
         };
-        let best = orders(4).iter().map(|order| at(order)).fold(f64::INFINITY, f64::min);
-        let own = at(&found(&constant, &coflows, &Search { depth: 4, ..HOW }).order);
+        let best = all_orders(4).iter().map(|order| at(order)).fold(f64::INFINITY, f64::min);
+        let own = at(&run_search(&constant, &coflows, &SearchParams { depth: 4, ..PARAMS }).order);
         assert!(own <= best * (1.0 + 1e-12), "seed {seed}: {own}, but {best} is possible");
     }
 }
@@ -116,23 +127,23 @@ fn search_finds_the_optimal_order_under_constant_bandwidth() {
 #[test]
 fn search_chooses_the_order_with_the_highest_win_probability() {
     // Three coflows with two flows each and three samples per link: 729 cases and six orders.
-    let uncertain = past(&[&[10.0, 30.0, 35.0], &[8.0, 9.0, 40.0], &[5.0, 20.0, 22.0]]);
+    let uncertain = history_with_samples(&[&[10.0, 30.0, 35.0], &[8.0, 9.0, 40.0], &[5.0, 20.0, 22.0]]);
     let mut own = (0.0, 0.0);
     let mut mrtf = (0.0, 0.0);
     let (mut best, mut least) = (0.0, 0.0);
     for seed in 0..100 {
-        let coflows: Vec<Left> =
-            (0..3).map(|coflow| crate::cases::coflows(3 * seed + coflow, 1, 2).remove(0)).collect();
-        let table = exact(&uncertain, &coflows, 3);
+        let coflows: Vec<RemainingBytes> =
+            (0..3).map(|coflow| crate::cases::random_coflows(3 * seed + coflow, 1, 2).remove(0)).collect();
+        let table = exact_win_probabilities(&uncertain, &coflows, 3);
         let of = |order: &[usize]| {
             let line = table.iter().find(|line| line.0 == order).expect("all orders are there");
             (line.1, line.2)
         };
-        let how = Search { samples: 4000, confidence: 0.999, ..HOW };
-        let chosen = of(&found(&uncertain, &coflows, &how).order);
-        let keyed: Vec<Coflow<'_>> =
-            coflows.iter().zip(10..).map(|(left, key)| Coflow { key, left }).collect();
-        let rival = of(&by_remaining(&uncertain, &keyed));
+        let how = SearchParams { max_rounds: 4000, confidence: 0.999, ..PARAMS };
+        let chosen = of(&run_search(&uncertain, &coflows, &how).order);
+        let keyed: Vec<SearchCoflow<'_>> =
+            coflows.iter().zip(10..).map(|(left, key)| SearchCoflow { key, remaining_bytes: left }).collect();
+        let rival = of(&order_by_remaining_time(&uncertain, &keyed));
         let most = table.iter().map(|line| line.1).fold(0.0, f64::max);
         // Two orders whose probabilities differ by less than 0.03 cannot be distinguished with this many
         // samples.
@@ -159,53 +170,56 @@ fn search_chooses_the_order_with_the_highest_win_probability() {
 #[test]
 fn search_puts_the_flow_that_is_more_often_shorter_first() {
     // Fig. 1, reconstructed: A1 and B2 have equal mean durations, and A1 is shorter in three of four cases.
-    let skewed = past(&[&[100.0, 100.0, 100.0, 20.0], &[50.0]]);
-    assert_eq!(skewed.slowness(0).iter().sum::<f64>() / 4.0, skewed.slowness(1)[0]);
+    let skewed = history_with_samples(&[&[100.0, 100.0, 100.0, 20.0], &[50.0]]);
+    assert_eq!(skewed.seconds_per_byte(0).iter().sum::<f64>() / 4.0, skewed.seconds_per_byte(1)[0]);
     let coflows = [vec![(0, 100.0), (1, 10.0)], vec![(0, 10.0), (1, 100.0)]];
-    let chosen = found(&skewed, &coflows, &Search { confidence: 1.0, ..HOW });
+    let chosen = run_search(&skewed, &coflows, &SearchParams { confidence: 1.0, ..PARAMS });
     assert_eq!((chosen.order, chosen.rounds), (vec![0, 1], 1000));
-    assert!((700..=800).contains(&chosen.points), "{} of 1000 rounds, and not three of four", chosen.points);
+    assert!((700..=800).contains(&chosen.wins), "{} of 1000 rounds, and not three of four", chosen.wins);
 }
 
 #[test]
 fn win_count_and_mean_cost_differ_if_rare_losses_are_large() {
     // The first order is cheaper by 1 to 4 s in three of four cases, and costs about 48 s more in most of the
     // others.
-    let skewed = past(&[&[100.0, 100.0, 100.0, 2.0], &[50.0]]);
+    let skewed = history_with_samples(&[&[100.0, 100.0, 100.0, 2.0], &[50.0]]);
     let coflows = [vec![(0, 100.0), (1, 10.0)], vec![(0, 10.0), (1, 100.0)]];
-    let often = Search { confidence: 1.0, ..HOW };
-    assert_eq!(found(&skewed, &coflows, &often).order, [0, 1]);
-    assert_eq!(found(&skewed, &coflows, &Search { best: Best::OnAverage, ..often }).order, [1, 0]);
+    let often = SearchParams { confidence: 1.0, ..PARAMS };
+    assert_eq!(run_search(&skewed, &coflows, &often).order, [0, 1]);
+    assert_eq!(
+        run_search(&skewed, &coflows, &SearchParams { objective: Objective::LowestMeanCost, ..often }).order,
+        [1, 0]
+    );
 }
 
 #[test]
 fn search_stops_at_the_confidence_level() {
-    let past = past(&[&[10.0, 11.0]]);
+    let past = history_with_samples(&[&[10.0, 11.0]]);
     // Far apart: the search stops at its first check.
     let coflows = [vec![(0, 1.0)], vec![(0, 100.0)]];
-    assert_eq!(found(&past, &coflows, &HOW).rounds, 64);
+    assert_eq!(run_search(&past, &coflows, &PARAMS).rounds, 64);
     // Identical: the search never stops early, since both orders cost the same.
     let coflows = [vec![(0, 10.0)], vec![(0, 10.0)]];
-    assert_eq!(found(&past, &coflows, &Search { confidence: 1.0, ..HOW }).rounds, 1000);
+    assert_eq!(run_search(&past, &coflows, &SearchParams { confidence: 1.0, ..PARAMS }).rounds, 1000);
     // A single coflow needs no search.
-    assert_eq!(found(&past, &coflows[..1], &HOW).rounds, 0);
-    assert_eq!(found(&past, &[], &HOW).order, Vec::<usize>::new());
+    assert_eq!(run_search(&past, &coflows[..1], &PARAMS).rounds, 0);
+    assert_eq!(run_search(&past, &[], &PARAMS).order, Vec::<usize>::new());
 }
 
 #[test]
 fn closing_branches_that_never_win_rarely_changes_the_order() {
-    let past = crate::cases::three_regions(100);
+    let past = crate::cases::history_of_three_regions(100);
     let (mut simulated, mut same) = (0.0, 0);
     for seed in 0..50 {
-        let coflows = crate::cases::coflows(seed, 8, 6);
-        let all = found(&past, &coflows, &Search { confidence: 1.0, ..HOW });
-        let closing = found(&past, &coflows, &HOW);
-        assert!(all.closed.is_empty() && all.rounds == 1000);
+        let coflows = crate::cases::random_coflows(seed, 8, 6);
+        let all = run_search(&past, &coflows, &SearchParams { confidence: 1.0, ..PARAMS });
+        let closing = run_search(&past, &coflows, &PARAMS);
+        assert!(all.closed_branches.is_empty() && all.rounds == 1000);
         assert!(
-            !closing.closed.contains(&closing.order[..3].to_vec()),
+            !closing.closed_branches.contains(&closing.order[..3].to_vec()),
             "seed {seed}: the chosen one is open"
         );
-        simulated += (closing.branches - closing.closed.len()) as f64 / closing.branches as f64;
+        simulated += (closing.branches - closing.closed_branches.len()) as f64 / closing.branches as f64;
         same += usize::from(all.order == closing.order);
     }
     println!("{:.3} of the branches stay open; the same order {same} times of 50", simulated / 50.0);
@@ -215,36 +229,36 @@ fn closing_branches_that_never_win_rarely_changes_the_order() {
 }
 
 proptest! {
-    #![proptest_config(crate::common::cases(200))]
+    #![proptest_config(crate::common::config_with_cases(200))]
 
     #[test]
     fn search_result_is_independent_of_the_number_of_threads(
         seed in 0..1000u64,
         count in 0..12usize,
         depth in 1..=4usize,
-        samples in 1..300usize,
+        max_rounds in 1..300usize,
         threads in 2..9usize,
-        best in prop_oneof![Just(Best::MostOften), Just(Best::OnAverage)],
+        objective in prop_oneof![Just(Objective::MostWins), Just(Objective::LowestMeanCost)],
     ) {
-        let past = crate::cases::three_regions(10);
-        let coflows = crate::cases::coflows(seed, count, 6);
-        let how = Search { depth, breadth: 6, best, samples, seed, ..HOW };
-        let one = found(&past, &coflows, &how);
-        prop_assert_eq!(&found(&past, &coflows, &Search { threads, ..how }), &one);
-        prop_assert_eq!(&found(&past, &coflows, &how), &one, "asked again");
+        let past = crate::cases::history_of_three_regions(10);
+        let coflows = crate::cases::random_coflows(seed, count, 6);
+        let how = SearchParams { depth, breadth: 6, objective, max_rounds, seed, ..PARAMS };
+        let one = run_search(&past, &coflows, &how);
+        prop_assert_eq!(&run_search(&past, &coflows, &SearchParams { threads, ..how }), &one);
+        prop_assert_eq!(&run_search(&past, &coflows, &how), &one, "asked again");
         let mut all = one.order.clone();
         all.sort_unstable();
         prop_assert_eq!(all, (0..count).collect::<Vec<_>>(), "every coflow once");
-        prop_assert!(one.rounds <= samples && one.points as usize <= one.rounds);
+        prop_assert!(one.rounds <= max_rounds && one.wins as usize <= one.rounds);
     }
 
     #[test]
     fn coflows_beyond_search_depth_follow_by_remaining_time(seed in 0..1000u64, count in 2..20usize) {
-        let past = crate::cases::three_regions(10);
-        let coflows = crate::cases::coflows(seed, count, 6);
-        let one = found(&past, &coflows, &Search { depth: 2, samples: 100, ..HOW });
-        let keyed: Vec<Coflow<'_>> = coflows.iter().zip(10..).map(|(left, key)| Coflow { key, left }).collect();
-        let mut rest = by_remaining(&past, &keyed);
+        let past = crate::cases::history_of_three_regions(10);
+        let coflows = crate::cases::random_coflows(seed, count, 6);
+        let one = run_search(&past, &coflows, &SearchParams { depth: 2, max_rounds: 100, ..PARAMS });
+        let keyed: Vec<SearchCoflow<'_>> = coflows.iter().zip(10..).map(|(remaining_bytes, key)| SearchCoflow { key, remaining_bytes }).collect();
+        let mut rest = order_by_remaining_time(&past, &keyed);
         rest.retain(|place| !one.order[..2].contains(place));
         prop_assert_eq!(&one.order[2..], &rest[..]);
     }

@@ -1,16 +1,16 @@
 //! NetShare's rate throttling and demand prediction against the paper.
 
 use proptest::prelude::*;
-use weir_core::netshare::{Demand, Throttle, enforced};
+use weir_core::netshare::{DemandPredictor, RateThrottle, limit_with_headroom};
 use weir_core::units::Rate;
 
 fn rate(value: f64) -> Rate {
     Rate::new(value).unwrap()
 }
 
-fn limits(floor: f64, measured: &[f64]) -> Vec<f64> {
-    let mut throttle = Throttle::new(rate(floor));
-    measured.iter().map(|&r| throttle.report(rate(r)).map_or(f64::INFINITY, Rate::get)).collect()
+fn throttle_limits(floor: f64, measured: &[f64]) -> Vec<f64> {
+    let mut throttle = RateThrottle::new(rate(floor));
+    measured.iter().map(|&r| throttle.update_limit(rate(r)).map_or(f64::INFINITY, Rate::get)).collect()
 }
 
 fn assert_close(values: &[f64], expected: &[f64]) {
@@ -25,18 +25,18 @@ fn assert_close(values: &[f64], expected: &[f64]) {
 fn throttle_limit_settles_ten_percent_above_the_rate() {
     // Section 3.2: the last rate is 94, the new one 100. By Algorithm 1 the limit is 120 (the text says
     // "roughly 114"), then 110.
-    assert_close(&limits(1.0, &[94.0, 100.0, 100.0, 100.0]), &[112.8, 120.0, 110.0, 110.0]);
+    assert_close(&throttle_limits(1.0, &[94.0, 100.0, 100.0, 100.0]), &[112.8, 120.0, 110.0, 110.0]);
 }
 
 #[test]
 fn throttle_limit_ignores_changes_below_five_percent() {
     // Changes of +4 % and -4 % after the rate has settled are ignored; a change of 5 % is not.
     assert_close(
-        &limits(0.0, &[100.0, 100.0, 104.0, 100.0, 95.0, 99.75]),
+        &throttle_limits(0.0, &[100.0, 100.0, 104.0, 100.0, 95.0, 99.75]),
         &[120.0, 110.0, 110.0, 110.0, 104.5, 119.7],
     );
     // The limit does not follow a slow decrease.
-    assert_close(&limits(0.0, &[100.0, 100.0, 96.0, 93.0, 90.0, 87.0])[2..], &[110.0; 4]);
+    assert_close(&throttle_limits(0.0, &[100.0, 100.0, 96.0, 93.0, 90.0, 87.0])[2..], &[110.0; 4]);
 }
 
 #[test]
@@ -44,34 +44,34 @@ fn throttle_limit_ignores_a_slow_rise() {
     // After a decrease the limit is 94.6. The measured rate rises to that in steps below 5 %, so the limit
     // stays there although the link has 100.
     let measured = [100.0, 84.0, 86.0, 90.0, 94.0, 94.6];
-    assert_close(&limits(0.0, &measured)[1..], &[92.4, 94.6, 94.6, 94.6, 94.6]);
+    assert_close(&throttle_limits(0.0, &measured)[1..], &[92.4, 94.6, 94.6, 94.6, 94.6]);
 }
 
 #[test]
 fn throttle_limit_is_ten_percent_above_a_fallen_rate() {
     // The flag of the previous rise stays set, so the small change after it sets the limit again.
-    assert_close(&limits(0.0, &[100.0, 50.0, 51.0, 52.0]), &[120.0, 55.0, 56.1, 56.1]);
+    assert_close(&throttle_limits(0.0, &[100.0, 50.0, 51.0, 52.0]), &[120.0, 55.0, 56.1, 56.1]);
 }
 
 #[test]
 fn throttle_limit_never_falls_below_the_minimum() {
-    assert_close(&limits(5.0, &[100.0, 1.0, 0.0, 0.0]), &[120.0, 5.0, 5.0, 5.0]);
+    assert_close(&throttle_limits(5.0, &[100.0, 1.0, 0.0, 0.0]), &[120.0, 5.0, 5.0, 5.0]);
 }
 
 #[test]
 fn throttle_has_no_limit_before_the_first_arrival() {
-    assert_close(&limits(5.0, &[0.0, 0.0, 10.0]), &[f64::INFINITY, f64::INFINITY, 12.0]);
+    assert_close(&throttle_limits(5.0, &[0.0, 0.0, 10.0]), &[f64::INFINITY, f64::INFINITY, 12.0]);
 }
 
 /// Section 5.3: A1 (TCP, weight 1) and A2 (UDP, weight 3) share E1-C. A2 continues over C to E3, where
 /// `there` is the bandwidth that A3 does not use. Returns the received rates of A2 and A1 under A2's limit
 /// after each period.
-fn two_links(throttle: &mut Throttle, there: f64, periods: usize) -> Vec<(f64, f64)> {
+fn run_two_links(throttle: &mut RateThrottle, unused_at_a3: f64, periods: usize) -> Vec<(f64, f64)> {
     let step = |_| {
         let sent = throttle.limit().map_or(1000.0, Rate::get).min(1000.0);
         let through = sent.min(750.0);
-        throttle.report(rate(through.min(there)));
-        (through.min(there), 1000.0 - through)
+        throttle.update_limit(rate(through.min(unused_at_a3)));
+        (through.min(unused_at_a3), 1000.0 - through)
     };
     (0..periods).map(step).collect()
 }
@@ -80,50 +80,50 @@ fn two_links(throttle: &mut Throttle, there: f64, periods: usize) -> Vec<(f64, f
 fn throttling_gives_a1_the_bandwidth_that_a2_cannot_use() {
     // Fig. 12, 95 to 125 s: A2 is limited to 275 (250 * 1.1), and A1 gets 725. Fig. 14: before any limit A1
     // gets 250.
-    let mut throttle = Throttle::new(rate(1.0));
-    let received = two_links(&mut throttle, 250.0, 4);
+    let mut throttle = RateThrottle::new(rate(1.0));
+    let received = run_two_links(&mut throttle, 250.0, 4);
     assert_close(&received.iter().map(|r| r.0).collect::<Vec<_>>(), &[250.0; 4]);
     assert_close(&received.iter().map(|r| r.1).collect::<Vec<_>>(), &[250.0, 700.0, 725.0, 725.0]);
     assert_close(&[throttle.limit().unwrap().get()], &[275.0]);
     // A3 stops: the limit rises by 20 % each period and reaches 750 in the seventh (350 ms).
-    let received = two_links(&mut throttle, 1000.0, 10);
+    let received = run_two_links(&mut throttle, 1000.0, 10);
     let growth = [275.0, 330.0, 396.0, 475.2, 570.24, 684.288, 750.0, 750.0];
     assert_close(&received[..8].iter().map(|r| r.0).collect::<Vec<_>>(), &growth);
     assert_close(&[throttle.limit().unwrap().get()], &[825.0]);
 }
 
-fn predict(measured: &[f64]) -> Option<f64> {
-    let mut demand = Demand::new();
-    measured.iter().for_each(|&r| demand.measured(rate(r)));
-    demand.predict().map(Rate::get)
+fn predict_demand(measured: &[f64]) -> Option<f64> {
+    let mut demand = DemandPredictor::new();
+    measured.iter().for_each(|&r| demand.add_measurement(rate(r)));
+    demand.predict_rate().map(Rate::get)
 }
 
 #[test]
 fn demand_prediction_extrapolates_a_line_through_five_samples() {
-    assert_eq!(predict(&[]), None);
-    assert_close(&[predict(&[7.0]).unwrap()], &[7.0]);
-    assert_close(&[predict(&[7.0, 9.0]).unwrap()], &[11.0]);
-    assert_close(&[predict(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap()], &[6.0]);
+    assert_eq!(predict_demand(&[]), None);
+    assert_close(&[predict_demand(&[7.0]).unwrap()], &[7.0]);
+    assert_close(&[predict_demand(&[7.0, 9.0]).unwrap()], &[11.0]);
+    assert_close(&[predict_demand(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap()], &[6.0]);
     // The sixth sample replaces the first.
-    assert_close(&[predict(&[900.0, 1.0, 2.0, 3.0, 4.0, 5.0]).unwrap()], &[6.0]);
-    assert_close(&[predict(&[10.0, 0.0, 0.0, 0.0, 0.0]).unwrap()], &[0.0]);
+    assert_close(&[predict_demand(&[900.0, 1.0, 2.0, 3.0, 4.0, 5.0]).unwrap()], &[6.0]);
+    assert_close(&[predict_demand(&[10.0, 0.0, 0.0, 0.0, 0.0]).unwrap()], &[0.0]);
     // Least squares: mean 4, slope 1.2.
-    assert_close(&[predict(&[2.0, 3.0, 3.0, 5.0, 7.0]).unwrap()], &[7.6]);
+    assert_close(&[predict_demand(&[2.0, 3.0, 3.0, 5.0, 7.0]).unwrap()], &[7.6]);
 }
 
 #[test]
 fn enforced_rate_is_ten_percent_above_the_allocation() {
-    assert_close(&[enforced(rate(725.0)).get()], &[797.5]);
-    assert_eq!(enforced(rate(f64::MAX)).get(), f64::MAX);
+    assert_close(&[limit_with_headroom(rate(725.0)).get()], &[797.5]);
+    assert_eq!(limit_with_headroom(rate(f64::MAX)).get(), f64::MAX);
 }
 
 proptest! {
     #[test]
     fn throttle_limits_follow_random_rates(floor in 0.0f64..10.0, measured in prop::collection::vec(0.0f64..1e12, 1..50)) {
-        let mut throttle = Throttle::new(rate(floor));
+        let mut throttle = RateThrottle::new(rate(floor));
         for (at, &now) in measured.iter().enumerate() {
             let last = if at == 0 { 0.0 } else { measured[at - 1] };
-            let limit = throttle.report(rate(now)).map(Rate::get);
+            let limit = throttle.update_limit(rate(now)).map(Rate::get);
             if let Some(limit) = limit {
                 prop_assert!(limit >= floor);
             }
@@ -147,11 +147,11 @@ proptest! {
         }
         let slope = (n * ty - t * y) / (n * tt - t * t);
         let expected = ((y - slope * t) / n + slope * n).max(0.0);
-        prop_assert!((predict(&measured).unwrap() - expected).abs() <= 1e-9 * 1e12);
+        prop_assert!((predict_demand(&measured).unwrap() - expected).abs() <= 1e-9 * 1e12);
     }
 
     #[test]
     fn demand_prediction_is_finite_for_any_samples(measured in prop::collection::vec(0.0f64..=f64::MAX, 1..8)) {
-        prop_assert!(predict(&measured).unwrap().is_finite());
+        prop_assert!(predict_demand(&measured).unwrap().is_finite());
     }
 }

@@ -4,26 +4,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
 
 use proptest::prelude::*;
-use weir_core::saba::controller::{AppId, ConnectionId, ControllerError, Port, Settings, Update};
-use weir_core::saba::share::FLOOR;
-use weir_core::saba::{Controller, Fraction, Mapping, Sensitivity};
-use weir_core::solve::separable::{Problem, value};
-use weir_core::solve::{Polynomial, Solver};
+use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
+use weir_core::saba::controller::{
+    AppId, ConnectionId, ControllerError, ControllerSettings, Port, UpdateResult,
+};
+use weir_core::saba::{Controller, Fraction, LevelMapping, Sensitivity};
+use weir_core::solve::separable::{SeparableProblem, total_cost};
+use weir_core::solve::{Polynomial, SeparableSolver};
 
 fn model(coefficients: &[f64]) -> Sensitivity {
     Sensitivity::new(Polynomial::new(coefficients).unwrap())
 }
 
-fn settings(c_saba: f64, levels: u16) -> Settings {
-    Settings {
+fn settings(c_saba: f64, levels: u16) -> ControllerSettings {
+    ControllerSettings {
         c_saba: Fraction::new(c_saba).unwrap(),
-        floor: FLOOR,
-        levels: NonZeroU16::new(levels).unwrap(),
+        min_share: DEFAULT_MIN_SHARE,
+        max_levels: NonZeroU16::new(levels).unwrap(),
     }
 }
 
 /// Models of several shapes: convex, concave, increasing, constant.
-fn table() -> Vec<Sensitivity> {
+fn sensitivity_table() -> Vec<Sensitivity> {
     vec![
         model(&[4.0, -6.0, 3.0]),
         model(&[5.0, -9.0, 6.0, -1.0]),
@@ -47,7 +49,7 @@ enum Step {
 
 const PORTS: Port = 6;
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn random_steps() -> impl Strategy<Value = Vec<Step>> {
     let path = proptest::sample::subsequence((0..PORTS).collect::<Vec<_>>(), 0..=4).prop_shuffle();
     let step = prop_oneof![
         2 => (0..12u64, 0..8usize).prop_map(|(app, model)| Step::Register(app, model)),
@@ -61,14 +63,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// A log of the applied steps, in plain data structures.
 #[derive(Default)]
-struct Record {
+struct ExpectedState {
     apps: BTreeMap<AppId, usize>,
     connections: BTreeMap<ConnectionId, (AppId, Vec<Port>)>,
 }
 
-impl Record {
+impl ExpectedState {
     /// Applies a step. Returns whether it should succeed.
-    fn apply(&mut self, step: &Step) -> bool {
+    fn expect_step(&mut self, step: &Step) -> bool {
         match step {
             Step::Register(app, model) => {
                 let new = !self.apps.contains_key(&AppId(*app));
@@ -94,58 +96,67 @@ impl Record {
         }
     }
 
-    fn at(&self, port: Port) -> BTreeSet<AppId> {
+    fn apps_at(&self, port: Port) -> BTreeSet<AppId> {
         self.connections.values().filter(|(_, path)| path.contains(&port)).map(|(app, _)| *app).collect()
     }
 }
 
-fn apply(controller: &mut Controller, step: &Step) -> Result<Update, ControllerError> {
+fn apply_step(controller: &mut Controller, step: &Step) -> Result<UpdateResult, ControllerError> {
     match step {
-        Step::Register(app, model) => controller.register(AppId(*app), *model).map(|_| Update::default()),
-        Step::Deregister(app) => controller.deregister(AppId(*app)).map(|_| Update::default()),
-        Step::Open(c, app, path) => {
-            controller.open(ConnectionId(*c), AppId(*app), path).map(|_| Update::default())
+        Step::Register(app, model) => {
+            controller.register(AppId(*app), *model).map(|_| UpdateResult::default())
         }
-        Step::Close(connection) => controller.close(ConnectionId(*connection)).map(|()| Update::default()),
-        Step::Update => Ok(controller.update()),
+        Step::Deregister(app) => controller.deregister(AppId(*app)).map(|_| UpdateResult::default()),
+        Step::Open(c, app, path) => {
+            controller.open_connection(ConnectionId(*c), AppId(*app), path).map(|_| UpdateResult::default())
+        }
+        Step::Close(connection) => {
+            controller.close_connection(ConnectionId(*connection)).map(|()| UpdateResult::default())
+        }
+        Step::Update => Ok(controller.update_plans()),
     }
 }
 
 /// Checks every port's plan against the definition.
-fn check(
+fn check_plans(
     controller: &Controller,
-    record: &Record,
-    mapping: &Mapping,
-    settings: Settings,
+    record: &ExpectedState,
+    mapping: &LevelMapping,
+    settings: ControllerSettings,
     queues: &[u16],
 ) -> Result<(), TestCaseError> {
-    let table = table();
+    let table = sensitivity_table();
     prop_assert_eq!(controller.mapping(), mapping);
     let c_saba = settings.c_saba.get();
     for port in 0..PORTS {
-        let apps = record.at(port);
-        let Some(plan) = controller.plan(port) else {
+        let apps = record.apps_at(port);
+        let Some(plan) = controller.queue_plan(port) else {
             prop_assert!(apps.is_empty());
             continue;
         };
-        let found: BTreeSet<AppId> = plan.shares.apps.iter().map(|(app, _)| *app).collect();
+        let found: BTreeSet<AppId> = plan.app_weights.weights.iter().map(|(app, _)| *app).collect();
         prop_assert_eq!(&found, &apps);
         // Eq. 2: the weights are feasible, and as good as those of a separate solution.
         let costs: Vec<Polynomial> =
-            plan.shares.apps.iter().map(|(app, _)| *table[record.apps[app]].model()).collect();
-        let weights: Vec<f64> = plan.shares.apps.iter().map(|(_, weight)| *weight).collect();
-        let lower = FLOOR.get() * c_saba / costs.len() as f64;
+            plan.app_weights.weights.iter().map(|(app, _)| *table[record.apps[app]].model()).collect();
+        let weights: Vec<f64> = plan.app_weights.weights.iter().map(|(_, weight)| *weight).collect();
+        let lower = DEFAULT_MIN_SHARE.get() * c_saba / costs.len() as f64;
         prop_assert!((weights.iter().sum::<f64>() - c_saba).abs() < 1e-9);
         prop_assert!(weights.iter().all(|w| *w >= lower));
-        let problem = Problem { costs: &costs, total: c_saba, lower, upper: c_saba };
-        let alone = Solver::default().minimise(&problem, 1000).unwrap();
-        prop_assert!((value(&costs, &weights) - alone.value).abs() < 1e-8);
-        prop_assert!((plan.shares.slowdown - alone.value).abs() < 1e-8 && plan.shares.gap < 1e-8);
+        let problem = SeparableProblem { costs: &costs, total: c_saba, lower, upper: c_saba };
+        let alone = SeparableSolver::default().minimise(&problem, 1000).unwrap();
+        prop_assert!((total_cost(&costs, &weights) - alone.cost).abs() < 1e-8);
+        prop_assert!(
+            (plan.app_weights.total_slowdown - alone.cost).abs() < 1e-8
+                && plan.app_weights.optimality_gap < 1e-8
+        );
         // Section 5.3.2: a queue's weight is the sum of its applications' weights.
         let own = usize::from(queues[port as usize]) - usize::from(c_saba < 1.0);
         let mut sums = vec![0.0; queues[port as usize].into()];
-        for (app, weight) in &plan.shares.apps {
-            let queue = usize::from(plan.queue_of[usize::from(mapping.level(record.apps[app]).unwrap())]);
+        for (app, weight) in &plan.app_weights.weights {
+            let queue = usize::from(
+                plan.queue_by_level[usize::from(mapping.level_of_model(record.apps[app]).unwrap())],
+            );
             prop_assert!(queue < own);
             sums[queue] += weight;
         }
@@ -155,10 +166,11 @@ fn check(
         for (sum, weight) in sums.iter().zip(&plan.weights) {
             prop_assert!((sum - weight).abs() < 1e-12);
         }
-        prop_assert_eq!(plan.queue_of.len(), mapping.levels());
+        prop_assert_eq!(plan.queue_by_level.len(), mapping.level_count());
         // The first level of the hierarchy that fits into the queues.
-        let levels: BTreeSet<u16> = apps.iter().map(|app| mapping.level(record.apps[app]).unwrap()).collect();
-        prop_assert_eq!(plan.level == 1, levels.len() <= own);
+        let levels: BTreeSet<u16> =
+            apps.iter().map(|app| mapping.level_of_model(record.apps[app]).unwrap()).collect();
+        prop_assert_eq!(plan.hierarchy_level == 1, levels.len() <= own);
     }
     Ok(())
 }
@@ -168,79 +180,79 @@ proptest! {
 
     #[test]
     fn saba_plans_match_the_definition(
-        steps in steps(), c_saba in prop_oneof![Just(1.0), 0.1..1.0f64],
+        steps in random_steps(), c_saba in prop_oneof![Just(1.0), 0.1..1.0f64],
         levels in 1u16..6, queues in proptest::collection::vec(2u16..5, PORTS as usize),
     ) {
         let settings = settings(c_saba, levels);
-        let mut central = Controller::central(table(), settings, &queues).unwrap();
-        let mut record = Record::default();
+        let mut central = Controller::new_central(sensitivity_table(), settings, &queues).unwrap();
+        let mut record = ExpectedState::default();
         for step in steps.iter().chain(&[Step::Update]) {
-            let before: Vec<_> = (0..PORTS).map(|p| central.plan(p).cloned()).collect();
-            let answer = apply(&mut central, step);
-            prop_assert_eq!(answer.is_ok(), record.apply(step), "{:?}: {:?}", step, answer);
+            let before: Vec<_> = (0..PORTS).map(|p| central.queue_plan(p).cloned()).collect();
+            let answer = apply_step(&mut central, step);
+            prop_assert_eq!(answer.is_ok(), record.expect_step(step), "{:?}: {:?}", step, answer);
             if let Step::Update = step {
-                let mut counts = vec![0; table().len()];
+                let mut counts = vec![0; sensitivity_table().len()];
                 record.apps.values().for_each(|&model| counts[model] += 1);
-                check(&central, &record, &Mapping::new(&table(), &counts, settings.levels), settings, &queues)?;
+                check_plans(&central, &record, &LevelMapping::new(&sensitivity_table(), &counts, settings.max_levels), settings, &queues)?;
                 let changed: Vec<Port> =
-                    (0..PORTS).filter(|&p| central.plan(p) != before[p as usize].as_ref()).collect();
-                prop_assert_eq!(answer.unwrap().changed, changed);
+                    (0..PORTS).filter(|&p| central.queue_plan(p) != before[p as usize].as_ref()).collect();
+                prop_assert_eq!(answer.unwrap().changed_ports, changed);
             }
         }
     }
 
     #[test]
     fn distributed_saba_controllers_match_the_central_one(
-        steps in steps(), owners in proptest::collection::vec(0..3usize, PORTS as usize), levels in 1u16..6,
+        steps in random_steps(), owners in proptest::collection::vec(0..3usize, PORTS as usize), levels in 1u16..6,
     ) {
         let settings = settings(0.9, levels);
         let queues = [3; PORTS as usize];
         let all: Vec<Port> = (0..PORTS).collect();
-        let mut whole = Controller::instance(table(), settings, &queues, &all).unwrap();
-        let mut parts: Vec<Controller> = (0..3)
+        let mut single_instance = Controller::new_instance(sensitivity_table(), settings, &queues, &all).unwrap();
+        let mut instances: Vec<Controller> = (0..3)
             .map(|owner| {
                 let own: Vec<Port> = all.iter().copied().filter(|p| owners[*p as usize] == owner).collect();
-                Controller::instance(table(), settings, &queues, &own).unwrap()
+                Controller::new_instance(sensitivity_table(), settings, &queues, &own).unwrap()
             })
             .collect();
-        let mut record = Record::default();
+        let mut record = ExpectedState::default();
         for step in steps.iter().chain(&[Step::Update]) {
-            let good = record.apply(step);
-            prop_assert_eq!(apply(&mut whole, step).is_ok(), good);
+            let good = record.expect_step(step);
+            prop_assert_eq!(apply_step(&mut single_instance, step).is_ok(), good);
             match step {
                 _ if !good => {}
                 Step::Open(connection, app, path) => {
                     // Section 5.4: each controller forwards the request to the next one on the path.
                     let mut left = path.clone();
                     while let Some(&next) = left.first() {
-                        let part = &mut parts[owners[next as usize]];
-                        left = part.open(ConnectionId(*connection), AppId(*app), &left).unwrap();
+                        let part = &mut instances[owners[next as usize]];
+                        left = part.open_connection(ConnectionId(*connection), AppId(*app), &left).unwrap();
                     }
                 }
                 Step::Close(_) => {
-                    for part in &mut parts {
+                    for part in &mut instances {
                         // Controllers outside the path receive no request.
-                        let _ = apply(part, step);
+                        let _ = apply_step(part, step);
                     }
                 }
                 _ => {
-                    for part in &mut parts {
-                        apply(part, step).unwrap();
+                    for part in &mut instances {
+                        apply_step(part, step).unwrap();
                     }
                 }
             }
         }
-        let mapping = Mapping::new(&table(), &[1; 8], settings.levels);
-        check(&whole, &record, &mapping, settings, &queues)?;
+        let mapping = LevelMapping::new(&sensitivity_table(), &[1; 8], settings.max_levels);
+        check_plans(&single_instance, &record, &mapping, settings, &queues)?;
         for port in 0..PORTS {
-            prop_assert_eq!(parts[owners[port as usize]].plan(port), whole.plan(port));
+            prop_assert_eq!(instances[owners[port as usize]].queue_plan(port), single_instance.queue_plan(port));
         }
     }
 }
 
 /// Two applications and four ports with two queues each.
-fn small() -> Controller {
-    let mut controller = Controller::central(table(), settings(1.0, 4), &[2; 4]).unwrap();
+fn two_app_controller() -> Controller {
+    let mut controller = Controller::new_central(sensitivity_table(), settings(1.0, 4), &[2; 4]).unwrap();
     controller.register(AppId(1), 0).unwrap();
     controller.register(AppId(2), 1).unwrap();
     controller
@@ -248,47 +260,53 @@ fn small() -> Controller {
 
 #[test]
 fn each_new_application_set_is_solved_once() {
-    let mut controller = small();
-    controller.open(ConnectionId(1), AppId(1), &[0, 1, 2]).unwrap();
-    controller.open(ConnectionId(2), AppId(2), &[1, 2, 3]).unwrap();
+    let mut controller = two_app_controller();
+    controller.open_connection(ConnectionId(1), AppId(1), &[0, 1, 2]).unwrap();
+    controller.open_connection(ConnectionId(2), AppId(2), &[1, 2, 3]).unwrap();
     // {1} at port 0, {1, 2} at 1 and 2, {2} at 3.
-    assert_eq!(controller.update(), Update { changed: vec![0, 1, 2, 3], solved: 3 });
+    assert_eq!(
+        controller.update_plans(),
+        UpdateResult { changed_ports: vec![0, 1, 2, 3], solution_count: 3 }
+    );
     // Another connection of the same application changes no shares.
-    controller.open(ConnectionId(3), AppId(1), &[0, 1, 2]).unwrap();
-    assert_eq!(controller.update(), Update::default());
-    controller.close(ConnectionId(1)).unwrap();
-    assert_eq!(controller.update(), Update::default());
+    controller.open_connection(ConnectionId(3), AppId(1), &[0, 1, 2]).unwrap();
+    assert_eq!(controller.update_plans(), UpdateResult::default());
+    controller.close_connection(ConnectionId(1)).unwrap();
+    assert_eq!(controller.update_plans(), UpdateResult::default());
     // The solution for {1, 2} is cached.
-    controller.open(ConnectionId(4), AppId(2), &[0]).unwrap();
-    assert_eq!(controller.update(), Update { changed: vec![0], solved: 0 });
+    controller.open_connection(ConnectionId(4), AppId(2), &[0]).unwrap();
+    assert_eq!(controller.update_plans(), UpdateResult { changed_ports: vec![0], solution_count: 0 });
     // A registration may change queues, but not shares.
     controller.register(AppId(3), 7).unwrap();
-    assert_eq!(controller.update().solved, 0);
-    controller.close(ConnectionId(3)).unwrap();
-    assert_eq!(controller.update(), Update { changed: vec![0, 1, 2], solved: 0 });
+    assert_eq!(controller.update_plans().solution_count, 0);
+    controller.close_connection(ConnectionId(3)).unwrap();
+    assert_eq!(controller.update_plans(), UpdateResult { changed_ports: vec![0, 1, 2], solution_count: 0 });
 }
 
 #[test]
 fn saba_gives_lr_a_larger_share_than_pr() {
     // Section 2.2: LR is the more sensitive workload. Slowdowns from the text of sections 2 and 4.2, fitted
     // with parabolas.
-    use weir_core::solve::polynomial::{Degree, fit};
-    let lr = fit(&[(0.10, 4.5), (0.25, 3.4), (0.50, 2.26), (0.75, 1.3), (1.0, 1.0)], Degree::Two)
+    use weir_core::solve::polynomial::{Degree, fit_polynomial};
+    let lr =
+        fit_polynomial(&[(0.10, 4.5), (0.25, 3.4), (0.50, 2.26), (0.75, 1.3), (1.0, 1.0)], Degree::Quadratic)
+            .unwrap()
+            .polynomial;
+    let pr = fit_polynomial(&[(0.25, 1.4), (0.50, 1.21), (0.75, 1.02), (1.0, 1.0)], Degree::Quadratic)
         .unwrap()
         .polynomial;
-    let pr = fit(&[(0.25, 1.4), (0.50, 1.21), (0.75, 1.02), (1.0, 1.0)], Degree::Two).unwrap().polynomial;
     let table = vec![Sensitivity::new(lr), Sensitivity::new(pr)];
-    let mut controller = Controller::central(table, settings(1.0, 2), &[2]).unwrap();
+    let mut controller = Controller::new_central(table, settings(1.0, 2), &[2]).unwrap();
     controller.register(AppId(1), 0).unwrap();
     controller.register(AppId(2), 1).unwrap();
-    controller.open(ConnectionId(1), AppId(1), &[0]).unwrap();
-    controller.open(ConnectionId(2), AppId(2), &[0]).unwrap();
-    controller.update();
-    let shares = &controller.plan(0).unwrap().shares;
-    assert!(shares.apps[0].1 > 0.75, "{shares:?}");
+    controller.open_connection(ConnectionId(1), AppId(1), &[0]).unwrap();
+    controller.open_connection(ConnectionId(2), AppId(2), &[0]).unwrap();
+    controller.update_plans();
+    let shares = &controller.queue_plan(0).unwrap().app_weights;
+    assert!(shares.weights[0].1 > 0.75, "{shares:?}");
     // Better than equal shares, and than the skewed 75 and 25 % of Fig. 1b.
-    assert!(shares.slowdown < lr.at(0.75) + pr.at(0.25));
-    assert!(lr.at(0.75) + pr.at(0.25) < lr.at(0.5) + pr.at(0.5));
+    assert!(shares.total_slowdown < lr.evaluate(0.75) + pr.evaluate(0.25));
+    assert!(lr.evaluate(0.75) + pr.evaluate(0.25) < lr.evaluate(0.5) + pr.evaluate(0.5));
 }
 
 #[test]
@@ -296,44 +314,44 @@ fn registration_can_move_other_applications_to_other_levels() {
     // Lines: D = 2 - s b. Levels form from the slopes 1, 1.1 and 5, then from 1, 1.1, 5 and 50 with two
     // available levels.
     let table: Vec<_> = [1.0, 5.0, 1.1, 50.0].iter().map(|s| model(&[2.0, -s])).collect();
-    let mut controller = Controller::central(table, settings(1.0, 2), &[2]).unwrap();
+    let mut controller = Controller::new_central(table, settings(1.0, 2), &[2]).unwrap();
     assert_eq!(controller.register(AppId(10), 0).unwrap().level, Some(0));
     assert_eq!(controller.register(AppId(11), 1).unwrap().level, Some(1));
     assert_eq!(controller.register(AppId(12), 2).unwrap().level, Some(0));
     let joined = controller.register(AppId(13), 3).unwrap();
-    assert_eq!((joined.level, joined.moved), (Some(1), vec![(AppId(11), 0)]));
-    assert_eq!(controller.level(AppId(11)), Some(0));
+    assert_eq!((joined.level, joined.changed_levels), (Some(1), vec![(AppId(11), 0)]));
+    assert_eq!(controller.app_level(AppId(11)), Some(0));
     let left = controller.deregister(AppId(13)).unwrap();
-    assert_eq!((left.level, left.moved), (None, vec![(AppId(11), 1)]));
+    assert_eq!((left.level, left.changed_levels), (None, vec![(AppId(11), 1)]));
 }
 
 #[test]
 fn last_queue_is_reserved_for_non_saba_traffic() {
     // Section 3.
-    let mut controller = Controller::central(table(), settings(0.8, 4), &[3]).unwrap();
+    let mut controller = Controller::new_central(sensitivity_table(), settings(0.8, 4), &[3]).unwrap();
     controller.register(AppId(1), 0).unwrap();
-    controller.open(ConnectionId(1), AppId(1), &[0]).unwrap();
-    controller.update();
-    let plan = controller.plan(0).unwrap();
+    controller.open_connection(ConnectionId(1), AppId(1), &[0]).unwrap();
+    controller.update_plans();
+    let plan = controller.queue_plan(0).unwrap();
     assert_eq!((plan.weights[0], plan.weights[1]), (0.8, 0.0));
     assert!((plan.weights[2] - 0.2).abs() < 1e-12);
 }
 
 #[test]
 fn rejected_saba_requests_leave_state_unchanged() {
-    let mut controller = small();
-    controller.open(ConnectionId(1), AppId(1), &[0]).unwrap();
-    controller.update();
+    let mut controller = two_app_controller();
+    controller.open_connection(ConnectionId(1), AppId(1), &[0]).unwrap();
+    controller.update_plans();
     let text = |error: ControllerError| error.to_string();
     let open = |controller: &mut Controller, connection, app, path: &[Port]| {
-        text(controller.open(ConnectionId(connection), AppId(app), path).unwrap_err())
+        text(controller.open_connection(ConnectionId(connection), AppId(app), path).unwrap_err())
     };
     assert_eq!(open(&mut controller, 1, 1, &[1]), "connection: `1` is open: expected a new one");
     assert_eq!(open(&mut controller, 2, 9, &[1]), "application: `9` is not registered: expected one that is");
     assert_eq!(open(&mut controller, 2, 1, &[1, 4]), "port: `4`: expected 0 to 3");
     assert_eq!(open(&mut controller, 2, 1, &[1, 2, 1]), "path: port `1` comes twice: expected each once");
     assert_eq!(
-        text(controller.close(ConnectionId(7)).unwrap_err()),
+        text(controller.close_connection(ConnectionId(7)).unwrap_err()),
         "connection: `7` is not open: expected one that is"
     );
     assert_eq!(
@@ -348,11 +366,12 @@ fn rejected_saba_requests_leave_state_unchanged() {
         text(controller.deregister(AppId(1)).unwrap_err()),
         "application: `1` has 1 open connections: expected none"
     );
-    assert_eq!(controller.update(), Update::default());
-    let refused =
-        |c_saba, queues: &[u16]| text(Controller::central(table(), settings(c_saba, 1), queues).unwrap_err());
+    assert_eq!(controller.update_plans(), UpdateResult::default());
+    let refused = |c_saba, queues: &[u16]| {
+        text(Controller::new_central(sensitivity_table(), settings(c_saba, 1), queues).unwrap_err())
+    };
     assert_eq!(refused(1.0, &[1, 0]), "port 1: `0` queues: expected at least 1");
     assert_eq!(refused(0.5, &[1]), "port 0: `1` queues: expected at least 2");
-    let error = Controller::instance(table(), settings(1.0, 1), &[1], &[1]).unwrap_err();
+    let error = Controller::new_instance(sensitivity_table(), settings(1.0, 1), &[1], &[1]).unwrap_err();
     assert_eq!(text(error), "port: `1`: expected 0 to 0");
 }

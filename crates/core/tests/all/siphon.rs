@@ -2,15 +2,15 @@
 //! '18, section 3.1.3, "online incremental simulation").
 
 use proptest::prelude::*;
-use weir_core::model::Past;
-use weir_core::solve::montecarlo::{Best, Search};
-use weir_core::wide_area::{Siphon, Turns, Waiting, build};
+use weir_core::model::BandwidthHistory;
+use weir_core::solve::montecarlo::{Objective, SearchParams};
+use weir_core::wide_area::{ServiceOrder, Siphon, WaitingCoflow, build};
 
-const HOW: Search = Search {
+const PARAMS: SearchParams = SearchParams {
     depth: 3,
     breadth: 8,
-    best: Best::MostOften,
-    samples: 256,
+    objective: Objective::MostWins,
+    max_rounds: 256,
     confidence: 0.95,
     seed: 1,
     threads: 1,
@@ -18,22 +18,22 @@ const HOW: Search = Search {
 
 /// Random arrivals and completions: the waiting coflows at each decision. Between two decisions the first
 /// ones make progress.
-fn history(seed: u64, steps: usize) -> Vec<Vec<Waiting>> {
-    let mut chance = crate::cases::Chance(seed);
-    let mut arriving = crate::cases::coflows(seed, steps, 6).into_iter().zip(0..);
-    let mut waiting: Vec<Waiting> = Vec::new();
+fn random_history(seed: u64, steps: usize) -> Vec<Vec<WaitingCoflow>> {
+    let mut chance = crate::cases::Rng(seed);
+    let mut arriving = crate::cases::random_coflows(seed, steps, 6).into_iter().zip(0..);
+    let mut waiting: Vec<WaitingCoflow> = Vec::new();
     let mut all = Vec::new();
     for _ in 0..steps {
-        if waiting.len() > 2 && chance.part() < 0.4 {
-            waiting.remove((chance.part() * waiting.len() as f64) as usize);
+        if waiting.len() > 2 && chance.next_unit() < 0.4 {
+            waiting.remove((chance.next_unit() * waiting.len() as f64) as usize);
         } else if let Some((left, seq)) = arriving.next() {
-            waiting.push(Waiting { seq, leaf: 0, left });
+            waiting.push(WaitingCoflow { seq, leaf: 0, remaining_bytes: left });
         }
-        if chance.part() < 0.7 {
+        if chance.next_unit() < 0.7 {
             waiting
                 .iter_mut()
                 .take(2)
-                .for_each(|coflow| coflow.left.iter_mut().for_each(|(_, bytes)| *bytes *= 0.9));
+                .for_each(|coflow| coflow.remaining_bytes.iter_mut().for_each(|(_, bytes)| *bytes *= 0.9));
         }
         all.push(waiting.clone());
     }
@@ -41,81 +41,82 @@ fn history(seed: u64, steps: usize) -> Vec<Vec<Waiting>> {
 }
 
 /// Seven coflows of six flows each.
-fn waiting() -> Vec<Waiting> {
-    let coflows = crate::cases::coflows(3, 7, 6).into_iter().zip(0..);
-    coflows.map(|(left, seq)| Waiting { seq, leaf: 0, left }).collect()
+fn seven_waiting_coflows() -> Vec<WaitingCoflow> {
+    let coflows = crate::cases::random_coflows(3, 7, 6).into_iter().zip(0..);
+    coflows.map(|(left, seq)| WaitingCoflow { seq, leaf: 0, remaining_bytes: left }).collect()
 }
 
-fn past() -> Past {
-    crate::cases::three_regions(20)
+fn history_of_bandwidth() -> BandwidthHistory {
+    crate::cases::history_of_three_regions(20)
 }
 
 #[test]
 fn closed_branches_of_unchanged_coflows_are_not_simulated_again() {
-    let past = past();
-    let waiting = waiting();
-    let mut siphon = Siphon::new(HOW, true);
-    let first = siphon.search(&waiting, &past);
+    let past = history_of_bandwidth();
+    let waiting = seven_waiting_coflows();
+    let mut siphon = Siphon::new(PARAMS, true);
+    let first = siphon.search_order(&waiting, &past);
     assert_eq!(first.branches, 7 * 6 * 5);
     // No change: closed branches stay closed.
-    let again = siphon.search(&waiting, &past);
-    assert_eq!(again.branches, first.branches - first.closed.len());
+    let again = siphon.search_order(&waiting, &past);
+    assert_eq!(again.branches, first.branches - first.closed_branches.len());
     assert_eq!(again.order, first.order);
     // An arrival opens its own branches and leaves the others unchanged.
     let mut more = waiting.clone();
-    more.push(Waiting { seq: 7, leaf: 0, left: vec![(0, 5e6)] });
-    let with = siphon.search(&more, &past);
-    assert_eq!(with.branches, again.branches - again.closed.len() + (8 * 7 * 6 - 7 * 6 * 5));
+    more.push(WaitingCoflow { seq: 7, leaf: 0, remaining_bytes: vec![(0, 5e6)] });
+    let with = siphon.search_order(&more, &past);
+    assert_eq!(with.branches, again.branches - again.closed_branches.len() + (8 * 7 * 6 - 7 * 6 * 5));
     // Progress of a coflow opens all of its branches.
-    let mut siphon = Siphon::new(HOW, true);
-    siphon.search(&waiting, &past);
+    let mut siphon = Siphon::new(PARAMS, true);
+    siphon.search_order(&waiting, &past);
     let mut moved = waiting.clone();
-    moved[0].left.iter_mut().for_each(|(_, bytes)| *bytes *= 0.5);
-    let without_it = first.closed.iter().filter(|branch| !branch.contains(&0)).count();
-    assert_eq!(siphon.search(&moved, &past).branches, first.branches - without_it);
+    moved[0].remaining_bytes.iter_mut().for_each(|(_, bytes)| *bytes *= 0.5);
+    let without_it = first.closed_branches.iter().filter(|branch| !branch.contains(&0)).count();
+    assert_eq!(siphon.search_order(&moved, &past).branches, first.branches - without_it);
 }
 
 #[test]
 fn branches_closed_behind_a_completed_coflow_stay_closed() {
-    let past = past();
-    let waiting = waiting();
-    let mut siphon = Siphon::new(HOW, true);
-    let first = siphon.search(&waiting, &past);
-    let gone = first.order[0];
-    let left: Vec<Waiting> = waiting.iter().filter(|coflow| coflow.seq != gone as u64).cloned().collect();
+    let past = history_of_bandwidth();
+    let waiting = seven_waiting_coflows();
+    let mut siphon = Siphon::new(PARAMS, true);
+    let first = siphon.search_order(&waiting, &past);
+    let completed = first.order[0];
+    let left: Vec<WaitingCoflow> =
+        waiting.iter().filter(|coflow| coflow.seq != completed as u64).cloned().collect();
     // Closed pairs behind it each become the prefix of four branches.
-    let pairs = first.closed.iter().filter(|branch| branch[0] == gone).count();
+    let pairs = first.closed_branches.iter().filter(|branch| branch[0] == completed).count();
     assert!(pairs > 0, "something was closed behind the first");
-    assert_eq!(siphon.search(&left, &past).branches, 6 * 5 * 4 - pairs * 4);
+    assert_eq!(siphon.search_order(&left, &past).branches, 6 * 5 * 4 - pairs * 4);
     // If another coflow completes, all state is discarded.
-    let mut siphon = Siphon::new(HOW, true);
-    siphon.search(&waiting, &past);
+    let mut siphon = Siphon::new(PARAMS, true);
+    siphon.search_order(&waiting, &past);
     let last = *first.order.last().unwrap() as u64;
-    let left: Vec<Waiting> = waiting.iter().filter(|coflow| coflow.seq != last).cloned().collect();
-    assert_eq!(siphon.search(&left, &past).branches, 6 * 5 * 4);
+    let left: Vec<WaitingCoflow> = waiting.iter().filter(|coflow| coflow.seq != last).cloned().collect();
+    assert_eq!(siphon.search_order(&left, &past).branches, 6 * 5 * 4);
 }
 
 proptest! {
-    #![proptest_config(crate::common::cases(50))]
+    #![proptest_config(crate::common::config_with_cases(50))]
 
     #[test]
     fn siphon_reuse_without_closing_equals_a_fresh_search(seed in 0..1000u64) {
-        let past = past();
-        let how = Search { confidence: 1.0, samples: 64, ..HOW };
+        let past = history_of_bandwidth();
+        let how = SearchParams { confidence: 1.0, max_rounds: 64, ..PARAMS };
         let mut kept = Siphon::new(how, true);
-        for waiting in history(seed, 20) {
-            let anew = Siphon::new(how, false).search(&waiting, &past);
-            prop_assert_eq!(kept.search(&waiting, &past), anew);
+        for waiting in random_history(seed, 20) {
+            let anew = Siphon::new(how, false).search_order(&waiting, &past);
+            prop_assert_eq!(kept.search_order(&waiting, &past), anew);
         }
     }
 
     #[test]
     fn siphon_history_result_is_independent_of_threads(seed in 0..1000u64, threads in 2..5usize) {
-        let past = past();
-        let mut one = Siphon::new(HOW, true);
-        let mut several = Siphon::new(Search { threads, ..HOW }, true);
-        for waiting in history(seed, 20) {
-            prop_assert_eq!(one.search(&waiting, &past), several.search(&waiting, &past));
+        let past = history_of_bandwidth();
+        let mut one = Siphon::new(PARAMS, true);
+        let mut several = Siphon::new(SearchParams { threads, ..PARAMS }, true);
+        for waiting in random_history(seed, 20) {
+            prop_assert_eq!(one.search_order(&waiting, &past), several.search_order(&waiting, &past));
         }
     }
 
@@ -123,8 +124,8 @@ proptest! {
     fn wide_area_policies_order_every_coflow_once(seed in 0..1000u64) {
         for spec in ["siphon:samples=50", "mrtf", "fifo", "siphon:samples=50:reuse=off:breadth=3"] {
             let mut scheme = build(spec).unwrap();
-            for waiting in history(seed, 20) {
-                let Turns::InOrder(mut order) = scheme.policy.turns(&waiting, &past()) else {
+            for waiting in random_history(seed, 20) {
+                let ServiceOrder::InOrder(mut order) = scheme.policy.decide_order(&waiting, &history_of_bandwidth()) else {
                     panic!("{spec} has an order")
                 };
                 order.sort_unstable();
@@ -138,16 +139,17 @@ proptest! {
 fn siphon_reuse_agrees_with_a_full_search_as_often() {
     // Compared with a full search of all branches: how often the same coflow goes first, with and without
     // kept state.
-    let past = past();
+    let past = history_of_bandwidth();
     let (mut with, mut without, mut all, mut branches, mut anew) = (0, 0, 0, 0, 0);
     for seed in 0..30 {
-        let mut kept = Siphon::new(HOW, true);
-        for waiting in history(seed, 20) {
-            let found = kept.search(&waiting, &past);
-            let fresh = Siphon::new(HOW, false).search(&waiting, &past);
-            let whole = Siphon::new(Search { confidence: 1.0, ..HOW }, false).search(&waiting, &past);
-            with += usize::from(found.order.first() == whole.order.first());
-            without += usize::from(fresh.order.first() == whole.order.first());
+        let mut kept = Siphon::new(PARAMS, true);
+        for waiting in random_history(seed, 20) {
+            let found = kept.search_order(&waiting, &past);
+            let fresh = Siphon::new(PARAMS, false).search_order(&waiting, &past);
+            let full_search =
+                Siphon::new(SearchParams { confidence: 1.0, ..PARAMS }, false).search_order(&waiting, &past);
+            with += usize::from(found.order.first() == full_search.order.first());
+            without += usize::from(fresh.order.first() == full_search.order.first());
             all += 1;
             branches += found.branches;
             anew += fresh.branches;

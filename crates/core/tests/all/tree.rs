@@ -1,24 +1,24 @@
 //! Policy trees: the guarantees of each leaf, against brute force.
 
 use crate::capacity::check_rates;
-use crate::common::cases;
+use crate::common::config_with_cases;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use weir_core::engine::Engine;
-use weir_core::model::{CoflowSpec, Fabric, FlowSpec, Names, Side};
-use weir_core::policy::{self, AnyPolicy, TABLE};
+use weir_core::model::{CoflowSpec, Fabric, FlowSpec, PortSide, ServiceNames};
+use weir_core::policy::{self, AnyPolicy, POLICIES};
+use weir_core::saba::app_weights::{self, DEFAULT_MIN_SHARE};
 use weir_core::saba::controller::AppId;
-use weir_core::saba::share::{self, FLOOR};
 use weir_core::saba::{Fraction, Sensitivity};
-use weir_core::solve::{Hierarchy, Polynomial, Shares, Solver};
-use weir_core::tree::{Application, Between, Plan, Service, check_leaf};
+use weir_core::solve::{HierarchicalMaxMin, Polynomial, SeparableSolver, ServiceShares};
+use weir_core::tree::{Application, ApplicationSharing, Service, TreeSpec, check_leaf_policy};
 use weir_core::units::{Bytes, Rate, Time};
 
 /// Policies of leaves.
-const ALL: [&str; 7] = ["saath", "fair", "varys", "sincronia", "scf", "pfp", "fifo"];
+const LEAF_POLICIES: [&str; 7] = ["saath", "fair", "varys", "sincronia", "scf", "pfp", "fifo"];
 
 /// All policies of leaves, some with non-default parameters.
-const ANY: [&str; 17] = [
+const LEAF_POLICIES_WITH_PARAMS: [&str; 17] = [
     "fair",
     "pfp",
     "fifo",
@@ -39,40 +39,48 @@ const ANY: [&str; 17] = [
 ];
 
 /// Policies that give all flows of a coflow the same rate, or the same completion time.
-const WHOLE: [&str; 6] = ["saath", "saath:available=full", "varys", "scf", "ncf", "lcf"];
+const WHOLE_COFLOW_POLICIES: [&str; 6] = ["saath", "saath:available=full", "varys", "scf", "ncf", "lcf"];
 
 /// Work-conserving policies: no live flow has residual capacity at both ports. (Saath's equal rates may leave
 /// capacity if every coflow passes all-or-none.)
-const BUSY: [&str; 6] = ["fair", "varys", "sincronia", "scf", "pfp", "fifo"];
+const WORK_CONSERVING_POLICIES: [&str; 6] = ["fair", "varys", "sincronia", "scf", "pfp", "fifo"];
 
 /// Tolerance for rounding; ports carry about 1.
-const CLOSE: f64 = 1e-7;
+const TOLERANCE: f64 = 1e-7;
 
-fn named(name: &str) -> String {
+fn prefixed_name(name: &str) -> String {
     format!("n{name}")
 }
 
-fn names(services: usize, applications: usize) -> Names {
-    let mut names = Names::empty();
+fn names_of(services: usize, applications: usize) -> ServiceNames {
+    let mut names = ServiceNames::empty();
     for service in 0..services {
         for application in 0..applications {
-            names.number(&named(&service.to_string()), &named(&application.to_string())).unwrap();
+            names
+                .intern(&prefixed_name(&service.to_string()), &prefixed_name(&application.to_string()))
+                .unwrap();
         }
     }
     names
 }
 
-fn application(number: usize, weight: f64, policy: &str) -> Application {
-    Application { name: named(&number.to_string()), weight, model: None, policy: policy.to_owned() }
+fn application_with(number: usize, weight: f64, policy: &str) -> Application {
+    Application { name: prefixed_name(&number.to_string()), weight, model: None, policy: policy.to_owned() }
 }
 
-fn service(number: usize, weight: f64, applications: Vec<Application>) -> Service {
-    let other = application(0, 1.0, "fair");
-    let between = Between::Weights;
-    Service { name: named(&number.to_string()), weight, between, applications, other }
+fn service_with(number: usize, weight: f64, applications: Vec<Application>) -> Service {
+    let other = application_with(0, 1.0, "fair");
+    let between = ApplicationSharing::Weighted;
+    Service {
+        name: prefixed_name(&number.to_string()),
+        weight,
+        application_sharing: between,
+        applications,
+        default_application: other,
+    }
 }
 
-fn spec(id: u64, owner: Owner, flows: &[Ends]) -> CoflowSpec {
+fn coflow_spec(id: u64, owner: Owner, flows: &[FlowTuple]) -> CoflowSpec {
     let flow = |&(src, dst, size): &(u32, u32, f64)| FlowSpec::new(src, dst, Bytes::new(size).unwrap());
     let (service, application) = owner;
     let plain = CoflowSpec::new(id, Time::ZERO, flows.iter().map(flow).collect());
@@ -83,7 +91,7 @@ fn fabric(ports: u32) -> Fabric {
     Fabric::big_switch(ports, Rate::new(1.0).unwrap())
 }
 
-fn engine(ports: u32, plan: Plan, names: &Names) -> Engine {
+fn tree_engine(ports: u32, plan: TreeSpec, names: &ServiceNames) -> Engine {
     Engine::new(fabric(ports), AnyPolicy::Tree(plan), names).unwrap()
 }
 
@@ -91,36 +99,36 @@ fn engine(ports: u32, plan: Plan, names: &Names) -> Engine {
 type Owner = (u32, u32);
 
 /// A flow: source, destination, bytes.
-type Ends = (u32, u32, f64);
+type FlowTuple = (u32, u32, f64);
 
 /// Coefficients [a, c] of a slowdown curve 1 + a (1 - b)^2 + c (1 - b)^3 at the bandwidth fraction b. The
 /// curve decreases if c > -2 a / 3, and is convex if c >= -a / 3.
-type Curve = [f64; 2];
+type SlowdownCurve = [f64; 2];
 
 /// A leaf; by port side, its usage and its weighted share.
-type Part = (Owner, Vec<f64>, Vec<f64>);
+type LeafUsage = (Owner, Vec<f64>, Vec<f64>);
 
 /// A tree, its coflows, and port rates.
 #[derive(Debug, Clone)]
-struct Case {
+struct TreeCase {
     ports: u32,
     /// By service: its weight, and the weight and policy of each application.
     services: Vec<(f64, Vec<(f64, &'static str)>)>,
     /// By service: the models of its applications if it uses Saba's weights.
-    curves: Vec<Option<Vec<Curve>>>,
-    coflows: Vec<(Owner, Vec<Ends>)>,
-    slow: Vec<(u32, f64)>,
+    curves: Vec<Option<Vec<SlowdownCurve>>>,
+    coflows: Vec<(Owner, Vec<FlowTuple>)>,
+    port_factors: Vec<(u32, f64)>,
 }
 
 const PORTS: u32 = 4;
 
 /// Cases whose applications all have fixed weights.
-fn case(policies: &'static [&'static str]) -> impl Strategy<Value = Case> {
+fn cases_with_fixed_weights(policies: &'static [&'static str]) -> impl Strategy<Value = TreeCase> {
     cases_of(policies, 1..3, Just(None).boxed())
 }
 
 /// Cases in which some services use fixed weights, others Saba.
-fn with_saba(policies: &'static [&'static str]) -> impl Strategy<Value = Case> {
+fn cases_with_saba(policies: &'static [&'static str]) -> impl Strategy<Value = TreeCase> {
     // Slowdowns of 1.05 to 5 at half the bandwidth. The cubic part is convex, nearly convex, or not convex.
     let curve = (1.05..5.0f64, prop_oneof![Just(0.0), -0.65..2.0f64])
         .prop_map(|(slowdown, cubic)| [4.0 * (slowdown - 1.0), 4.0 * (slowdown - 1.0) * cubic]);
@@ -130,8 +138,8 @@ fn with_saba(policies: &'static [&'static str]) -> impl Strategy<Value = Case> {
 fn cases_of(
     policies: &'static [&'static str],
     applications: std::ops::Range<usize>,
-    curves: BoxedStrategy<Option<Vec<Curve>>>,
-) -> impl Strategy<Value = Case> {
+    curves: BoxedStrategy<Option<Vec<SlowdownCurve>>>,
+) -> impl Strategy<Value = TreeCase> {
     let weight = || prop_oneof![Just(1.0), Just(2.0), 0.1..10.0f64];
     (2..4usize, applications).prop_flat_map(move |(services, applications)| {
         let policy = prop::sample::select(policies);
@@ -141,35 +149,41 @@ fn cases_of(
         let slow = vec((0..PORTS, 0.2..2.0f64), 0..3);
         let curves = vec(curves.clone(), services);
         (vec(service, services), curves, vec(coflow, 1..8), slow).prop_map(
-            |(services, curves, coflows, slow)| Case { ports: PORTS, services, curves, coflows, slow },
+            |(services, curves, coflows, slow)| TreeCase {
+                ports: PORTS,
+                services,
+                curves,
+                coflows,
+                port_factors: slow,
+            },
         )
     })
 }
 
-impl Case {
-    fn names(&self) -> Names {
-        names(self.services.len(), self.services[0].1.len())
+impl TreeCase {
+    fn names(&self) -> ServiceNames {
+        names_of(self.services.len(), self.services[0].1.len())
     }
 
-    fn plan(&self) -> Plan {
+    fn plan(&self) -> TreeSpec {
         let each = self.services.iter().enumerate().map(|(at, (weight, applications))| {
             let list = applications.iter().enumerate();
-            let list = list.map(|(a, (weight, policy))| application(a, *weight, policy)).collect();
+            let list = list.map(|(a, (weight, policy))| application_with(a, *weight, policy)).collect();
             let between = match &self.curves[at] {
-                None => Between::Weights,
-                Some(curves) => Between::Saba(
+                None => ApplicationSharing::Weighted,
+                Some(curves) => ApplicationSharing::Saba(
                     (0..applications.len())
-                        .map(|a| (named(&a.to_string()), sensitivity(curves[a])))
+                        .map(|a| (prefixed_name(&a.to_string()), sensitivity(curves[a])))
                         .collect(),
                 ),
             };
-            Service { between, ..service(at, *weight, list) }
+            Service { application_sharing: between, ..service_with(at, *weight, list) }
         });
-        Plan::Services(each.collect(), None)
+        TreeSpec::Services(each.collect(), None)
     }
 
     /// The same case with another policy in one leaf.
-    fn under(&self, leaf: Owner, policy: &'static str) -> Case {
+    fn with_policy(&self, leaf: Owner, policy: &'static str) -> TreeCase {
         let mut case = self.clone();
         case.services[leaf.0 as usize].1[leaf.1 as usize].1 = policy;
         case
@@ -184,42 +198,50 @@ impl Case {
         let service = service as usize;
         match &self.curves[service] {
             None => applications.iter().map(|&a| self.services[service].1[a as usize].0).collect(),
-            Some(curves) => eq_2(&applications.iter().map(|&a| curves[a as usize]).collect::<Vec<Curve>>()),
+            Some(curves) => saba_weights(
+                &applications.iter().map(|&a| curves[a as usize]).collect::<Vec<SlowdownCurve>>(),
+            ),
         }
     }
 
     fn engine(&self) -> Engine {
-        let mut engine = engine(self.ports, self.plan(), &self.names());
-        for &(port, factor) in &self.slow {
-            engine.scale_port(port, Side::Both, factor, 0.0);
+        let mut engine = tree_engine(self.ports, self.plan(), &self.names());
+        for &(port, factor) in &self.port_factors {
+            engine.scale_port(port, PortSide::Both, factor, 0.0);
         }
         let mut ended = Vec::new();
         for (id, (owner, flows)) in self.coflows.iter().enumerate() {
-            engine.release(&spec(id as u64, *owner, flows), id, 0.0, &mut ended);
+            engine.release_coflow(&coflow_spec(id as u64, *owner, flows), id, 0.0, &mut ended);
         }
         engine.schedule(0.0);
         engine
     }
 }
 
-fn sensitivity([a, c]: Curve) -> Sensitivity {
+fn sensitivity([a, c]: SlowdownCurve) -> Sensitivity {
     let coefficients = [1.0 + a + c, -2.0 * a - 3.0 * c, a + 3.0 * c, -c];
     Sensitivity::new(Polynomial::new(&coefficients).unwrap())
 }
 
 /// Weights of Eq. 2. If all curves are convex, bisection finds the common slope (except at the minimum
 /// weight). Other curves use Saba's solver, which has its own tests.
-fn eq_2(curves: &[Curve]) -> Vec<f64> {
-    let least = FLOOR.get() / curves.len() as f64;
+fn saba_weights(curves: &[SlowdownCurve]) -> Vec<f64> {
+    let least = DEFAULT_MIN_SHARE.get() / curves.len() as f64;
     if curves.iter().any(|[a, c]| *c < -a / 3.0) {
         let apps: Vec<AppId> = (0..curves.len() as u64).map(AppId).collect();
         let models: Vec<Polynomial> = curves.iter().map(|&curve| *sensitivity(curve).model()).collect();
-        let shares = share::Shares::of(&mut Solver::default(), &apps, &models, Fraction::ALL, FLOOR);
-        return shares.apps.into_iter().map(|(_, weight)| weight).collect();
+        let shares = app_weights::AppWeights::solve(
+            &mut SeparableSolver::default(),
+            &apps,
+            &models,
+            Fraction::ALL,
+            DEFAULT_MIN_SHARE,
+        );
+        return shares.weights.into_iter().map(|(_, weight)| weight).collect();
     }
     // The slope is 2 a u + 3 c u^2 at the weight 1 - u.
     let weights = |slope: f64| {
-        let weight = |&[a, c]: &Curve| {
+        let weight = |&[a, c]: &SlowdownCurve| {
             if slope >= 2.0 * a + 3.0 * c {
                 return least;
             }
@@ -241,30 +263,30 @@ fn eq_2(curves: &[Curve]) -> Vec<f64> {
 }
 
 /// A live flow: its owner, its two port sides and its rate.
-type Live = (Owner, [usize; 2], f64);
+type LiveFlow = (Owner, [usize; 2], f64);
 
 /// All live flows, and the load of each side.
-fn live(engine: &Engine, case: &Case) -> (Vec<Live>, Vec<f64>) {
+fn live_flows_and_capacities(engine: &Engine, case: &TreeCase) -> (Vec<LiveFlow>, Vec<f64>) {
     let network = engine.network();
     let mut flows = Vec::new();
-    for &slot in network.active() {
+    for &slot in network.active_coflows() {
         let coflow = network.coflow(slot);
         for flow in coflow.live_flows() {
-            let (src, dst) = coflow.ends_of(flow);
+            let (src, dst) = coflow.flow_ports(flow);
             let sides = [src as usize, case.ports as usize + dst as usize];
-            flows.push((case.coflows[coflow.index].0, sides, network.rate(slot, flow)));
+            flows.push((case.coflows[coflow.workload_index].0, sides, network.rate(slot, flow)));
         }
     }
     let fabric = network.fabric();
-    (flows, fabric.send().iter().chain(fabric.recv()).copied().collect())
+    (flows, fabric.send_capacities().iter().chain(fabric.recv_capacities()).copied().collect())
 }
 
 /// For each leaf, its usage of each side and its weighted share among the active leaves.
-fn parts(case: &Case, flows: &[Live], capacities: &[f64]) -> Vec<Part> {
+fn leaf_usages(case: &TreeCase, flows: &[LiveFlow], capacities: &[f64]) -> Vec<LeafUsage> {
     let mut leaves: Vec<Owner> = flows.iter().map(|f| f.0).collect();
     leaves.sort_unstable();
     leaves.dedup();
-    let mut rows: Vec<Part> =
+    let mut rows: Vec<LeafUsage> =
         leaves.iter().map(|&l| (l, vec![0.0; capacities.len()], vec![0.0; capacities.len()])).collect();
     for (side, capacity) in capacities.iter().enumerate() {
         let here = |leaf: &Owner| flows.iter().any(|f| f.0 == *leaf && f.1.contains(&side));
@@ -287,12 +309,16 @@ fn parts(case: &Case, flows: &[Live], capacities: &[f64]) -> Vec<Part> {
 
 /// Checks every side: a leaf with a flow that is not limited by its share of the other side uses at least its
 /// share.
-fn have_their_parts(engine: &Engine, case: &Case, of: impl Fn(Owner) -> bool) -> Result<(), TestCaseError> {
-    let (flows, capacities) = live(engine, case);
-    for (leaf, used, part) in parts(case, &flows, &capacities).into_iter().filter(|row| of(row.0)) {
+fn check_weighted_shares(
+    engine: &Engine,
+    case: &TreeCase,
+    of: impl Fn(Owner) -> bool,
+) -> Result<(), TestCaseError> {
+    let (flows, capacities) = live_flows_and_capacities(engine, case);
+    for (leaf, used, part) in leaf_usages(case, &flows, &capacities).into_iter().filter(|row| of(row.0)) {
         for (_, [send, recv], _) in flows.iter().filter(|f| f.0 == leaf) {
             prop_assert!(
-                used[*send] >= part[*send] - CLOSE || used[*recv] >= part[*recv] - CLOSE,
+                used[*send] >= part[*send] - TOLERANCE || used[*recv] >= part[*recv] - TOLERANCE,
                 "leaf {leaf:?} has {} of {} at side {send} and {} of {} at side {recv}",
                 used[*send],
                 part[*send],
@@ -305,96 +331,101 @@ fn have_their_parts(engine: &Engine, case: &Case, of: impl Fn(Owner) -> bool) ->
 }
 
 /// A network with the capacities of a leaf's slices, without a tree, and the leaf's coflows only.
-fn alone(engine: &Engine, case: &Case, leaf: Owner) -> Engine {
-    let own = |slot: &u32| case.coflows[engine.network().coflow(*slot).index].0 == leaf;
-    let slot = engine.network().active().iter().copied().find(own).unwrap();
+fn engine_of_leaf_alone(engine: &Engine, case: &TreeCase, leaf: Owner) -> Engine {
+    let own = |slot: &u32| case.coflows[engine.network().coflow(*slot).workload_index].0 == leaf;
+    let slot = engine.network().active_coflows().iter().copied().find(own).unwrap();
     let slices = engine.slices(slot).unwrap();
     let policy = policy::build(case.policy(leaf)).unwrap();
     let mut alone = Engine::new(fabric(case.ports), policy, &case.names()).unwrap();
     for port in 0..case.ports {
-        alone.scale_port(port, Side::Send, slices[port as usize], 0.0);
-        alone.scale_port(port, Side::Receive, slices[(case.ports + port) as usize], 0.0);
+        alone.scale_port(port, PortSide::Send, slices[port as usize], 0.0);
+        alone.scale_port(port, PortSide::Receive, slices[(case.ports + port) as usize], 0.0);
     }
     let mut ended = Vec::new();
     for (id, (owner, flows)) in case.coflows.iter().enumerate().filter(|(_, coflow)| coflow.0 == leaf) {
-        alone.release(&spec(id as u64, *owner, flows), id, 0.0, &mut ended);
+        alone.release_coflow(&coflow_spec(id as u64, *owner, flows), id, 0.0, &mut ended);
     }
     alone.schedule(0.0);
     alone
 }
 
 /// Completion time of a coflow released at 0 if its current rates stay constant.
-fn end_of(engine: &Engine, case: &Case, index: usize) -> f64 {
+fn completion_time_of(engine: &Engine, case: &TreeCase, index: usize) -> f64 {
     let network = engine.network();
-    let slot = network.active().iter().copied().find(|&slot| network.coflow(slot).index == index).unwrap();
+    let slot = network
+        .active_coflows()
+        .iter()
+        .copied()
+        .find(|&slot| network.coflow(slot).workload_index == index)
+        .unwrap();
     let coflow = network.coflow(slot);
-    let bytes = |flow: u32| case.coflows[index].1[coflow.original(flow) as usize].2;
+    let bytes = |flow: u32| case.coflows[index].1[coflow.spec_index(flow) as usize].2;
     coflow.live_flows().map(|flow| bytes(flow) / network.rate(slot, flow)).fold(0.0, f64::max)
 }
 
 /// Runs `check` after each schedule until all flows have completed.
-fn run(
+fn run_to_completion(
     mut engine: Engine,
     mut check: impl FnMut(&Engine) -> Result<(), TestCaseError>,
 ) -> Result<(), TestCaseError> {
     let mut ended = Vec::new();
     for _ in 0..200 {
         check(&engine)?;
-        let now = engine.next_end();
+        let now = engine.next_completion();
         if now.is_infinite() {
             break;
         }
         ended.clear();
         // A coflow that rounding keeps from ending now has no bytes left to serve.
-        engine.run_out(now * (1.0 + 1e-12), &mut ended);
+        engine.complete_flows_until(now * (1.0 + 1e-12), &mut ended);
         prop_assert!(!ended.is_empty());
         let over = |slot: &u32| {
             let coflow = engine.network().coflow(*slot);
-            coflow.done() == coflow.width()
+            coflow.completed_count() == coflow.width()
         };
-        for slot in engine.network().active().iter().copied().filter(over).collect::<Vec<_>>() {
-            engine.remove(slot, now);
+        for slot in engine.network().active_coflows().iter().copied().filter(over).collect::<Vec<_>>() {
+            engine.remove_coflow(slot, now);
         }
         engine.schedule(now);
     }
-    prop_assert!(engine.network().active().is_empty(), "coflows are left: nothing moves");
+    prop_assert!(engine.network().active_coflows().is_empty(), "coflows are left: nothing moves");
     Ok(())
 }
 
 proptest! {
-    #![proptest_config(cases(300))]
+    #![proptest_config(config_with_cases(300))]
 
     #[test]
-    fn tree_respects_port_capacity_and_completes_every_coflow(case in case(&ALL)) {
-        run(case.engine(), |engine| {
+    fn tree_respects_port_capacity_and_completes_every_coflow(case in cases_with_fixed_weights(&LEAF_POLICIES)) {
+        run_to_completion(case.engine(), |engine| {
             check_rates(engine.network()).map_err(TestCaseError::fail)
         })?;
     }
 
     /// Holds for any policies inside the leaf and inside the others.
     #[test]
-    fn every_leaf_gets_its_weighted_share(case in case(&BUSY)) {
-        run(case.engine(), |engine| have_their_parts(engine, &case, |_| true))?;
+    fn every_leaf_gets_its_weighted_share(case in cases_with_fixed_weights(&WORK_CONSERVING_POLICIES)) {
+        run_to_completion(case.engine(), |engine| check_weighted_shares(engine, &case, |_| true))?;
     }
 
     /// The same if Saba divides a side between the applications there.
     #[test]
-    fn every_leaf_gets_its_share_under_saba_weights(case in with_saba(&BUSY)) {
-        run(case.engine(), |engine| have_their_parts(engine, &case, |_| true))?;
+    fn every_leaf_gets_its_share_under_saba_weights(case in cases_with_saba(&WORK_CONSERVING_POLICIES)) {
+        run_to_completion(case.engine(), |engine| check_weighted_shares(engine, &case, |_| true))?;
     }
 
     /// Excludes `fair` leaves, which claim only the capacity that they can use: for the others, the slice is
     /// the share.
     #[test]
-    fn slices_without_fair_leaves_equal_weighted_shares(case in with_saba(&ANY[1..])) {
-        run(case.engine(), |engine| {
-            let (flows, capacities) = live(engine, &case);
-            let rows = parts(&case, &flows, &capacities);
-            for &slot in engine.network().active() {
-                let leaf = case.coflows[engine.network().coflow(slot).index].0;
+    fn slices_without_fair_leaves_equal_weighted_shares(case in cases_with_saba(&LEAF_POLICIES_WITH_PARAMS[1..])) {
+        run_to_completion(case.engine(), |engine| {
+            let (flows, capacities) = live_flows_and_capacities(engine, &case);
+            let rows = leaf_usages(&case, &flows, &capacities);
+            for &slot in engine.network().active_coflows() {
+                let leaf = case.coflows[engine.network().coflow(slot).workload_index].0;
                 let Some((_, _, part)) = rows.iter().find(|row| row.0 == leaf) else { continue };
                 for (slice, part) in engine.slices(slot).unwrap().iter().zip(part) {
-                    prop_assert!((slice - part).abs() <= CLOSE, "{leaf:?}: {slice} of {part}");
+                    prop_assert!((slice - part).abs() <= TOLERANCE, "{leaf:?}: {slice} of {part}");
                 }
             }
             Ok(())
@@ -404,13 +435,13 @@ proptest! {
     /// Other leaves get their shares next to any policy, until all flows complete.
     #[test]
     fn leaf_policy_does_not_reduce_the_shares_of_other_leaves(
-        case in with_saba(&BUSY),
+        case in cases_with_saba(&WORK_CONSERVING_POLICIES),
         whose in any::<prop::sample::Index>(),
-        policy in prop::sample::select(&ANY[..]),
+        policy in prop::sample::select(&LEAF_POLICIES_WITH_PARAMS[..]),
     ) {
         let leaf = whose.get(&case.coflows).0;
-        let case = case.under(leaf, policy);
-        run(case.engine(), |engine| have_their_parts(engine, &case, |other| other != leaf))?;
+        let case = case.with_policy(leaf, policy);
+        run_to_completion(case.engine(), |engine| check_weighted_shares(engine, &case, |other| other != leaf))?;
     }
 
     /// Another policy inside a leaf leaves the slices of all other leaves bit-identical. `fair` may raise
@@ -418,24 +449,24 @@ proptest! {
     /// `fair` below its share.
     #[test]
     fn leaf_policy_does_not_change_the_slices_of_other_leaves(
-        case in with_saba(&ANY),
+        case in cases_with_saba(&LEAF_POLICIES_WITH_PARAMS),
         whose in any::<prop::sample::Index>(),
-        policy in prop::sample::select(&ANY[..]),
+        policy in prop::sample::select(&LEAF_POLICIES_WITH_PARAMS[..]),
     ) {
         let leaf = whose.get(&case.coflows).0;
-        let other = case.under(leaf, policy);
+        let other = case.with_policy(leaf, policy);
         let engines = [case.engine(), other.engine()];
-        let (flows, capacities) = live(&engines[0], &case);
-        let rows = parts(&case, &flows, &capacities);
+        let (flows, capacities) = live_flows_and_capacities(&engines[0], &case);
+        let rows = leaf_usages(&case, &flows, &capacities);
         let same = case.policy(leaf) == policy || (case.policy(leaf) != "fair" && policy != "fair");
-        for &slot in engines[0].network().active() {
-            let owner = case.coflows[engines[0].network().coflow(slot).index].0;
+        for &slot in engines[0].network().active_coflows() {
+            let owner = case.coflows[engines[0].network().coflow(slot).workload_index].0;
             let [before, after] = [0, 1].map(|at| engines[at].slices(slot).unwrap());
             prop_assert!(!same || before == after, "{owner:?}: {before:?} and {after:?}");
             let (_, _, part) = rows.iter().find(|row| row.0 == owner).unwrap();
             if owner != leaf && case.policy(owner) != "fair" {
                 for (slices, policy) in [(before, case.policy(leaf)), (after, policy)] {
-                    let enough = slices.iter().zip(part).all(|(slice, part)| *slice >= part - CLOSE);
+                    let enough = slices.iter().zip(part).all(|(slice, part)| *slice >= part - TOLERANCE);
                     prop_assert!(enough, "{owner:?} beside {policy}: {slices:?} of {part:?}");
                 }
             }
@@ -446,30 +477,30 @@ proptest! {
     /// current rates than on a network of the leaf's slices, for any other leaves.
     #[test]
     fn single_coflow_of_a_leaf_completes_as_on_its_slices_alone(
-        case in with_saba(&ANY),
+        case in cases_with_saba(&LEAF_POLICIES_WITH_PARAMS),
         whose in any::<prop::sample::Index>(),
-        policy in prop::sample::select(&WHOLE[..]),
+        policy in prop::sample::select(&WHOLE_COFLOW_POLICIES[..]),
     ) {
         let leaf = whose.get(&case.coflows).0;
-        let mut case = case.under(leaf, policy);
+        let mut case = case.with_policy(leaf, policy);
         let first = case.coflows.iter().position(|coflow| coflow.0 == leaf);
         let mut at = 0..;
         case.coflows.retain(|coflow| coflow.0 != leaf || at.next() == Some(0));
         let engine = case.engine();
         let first = first.unwrap();
-        let (ends, by_slices) = (end_of(&engine, &case, first), end_of(&alone(&engine, &case, leaf), &case, first));
-        prop_assert!(ends <= by_slices * (1.0 + CLOSE), "{policy} {leaf:?}: {ends} and {by_slices}");
+        let (ends, by_slices) = (completion_time_of(&engine, &case, first), completion_time_of(&engine_of_leaf_alone(&engine, &case, leaf), &case, first));
+        prop_assert!(ends <= by_slices * (1.0 + TOLERANCE), "{policy} {leaf:?}: {ends} and {by_slices}");
     }
 
     /// The same for the first coflow that Saath serves in a leaf, for any coflows after it.
     #[test]
     fn first_coflow_of_a_saath_leaf_completes_as_on_its_slices_alone(
-        case in with_saba(&ANY),
+        case in cases_with_saba(&LEAF_POLICIES_WITH_PARAMS),
         whose in any::<prop::sample::Index>(),
         policy in prop::sample::select(&["saath", "saath:lcof=off"][..]),
     ) {
         let leaf = whose.get(&case.coflows).0;
-        let case = case.under(leaf, policy);
+        let case = case.with_policy(leaf, policy);
         let own: Vec<usize> = (0..case.coflows.len()).filter(|&at| case.coflows[at].0 == leaf).collect();
         let meet = |a: usize, b: usize| {
             let flows = |at: usize| case.coflows[at].1.iter();
@@ -479,17 +510,17 @@ proptest! {
         let rank = |at: &usize| (if policy == "saath" { rivals(*at) } else { 0 }, *at);
         let first = own.iter().copied().min_by_key(rank).unwrap();
         let engine = case.engine();
-        let (ends, by_slices) = (end_of(&engine, &case, first), end_of(&alone(&engine, &case, leaf), &case, first));
-        prop_assert!(ends <= by_slices * (1.0 + CLOSE), "{policy} {leaf:?}: {ends} and {by_slices}");
+        let (ends, by_slices) = (completion_time_of(&engine, &case, first), completion_time_of(&engine_of_leaf_alone(&engine, &case, leaf), &case, first));
+        prop_assert!(ends <= by_slices * (1.0 + TOLERANCE), "{policy} {leaf:?}: {ends} and {by_slices}");
     }
 
     /// With max-min inside all leaves, every flow has a bottleneck. A bottleneck is a full side where no flow
     /// of its leaf is faster, and no leaf of its service and no service has a higher rate per weight. This is
     /// weighted hierarchical max-min of three levels.
     #[test]
-    fn fair_leaves_get_hierarchical_max_min(case in case(&["fair"])) {
-        run(case.engine(), |engine| {
-            let (flows, capacities) = live(engine, &case);
+    fn fair_leaves_get_hierarchical_max_min(case in cases_with_fixed_weights(&["fair"])) {
+        run_to_completion(case.engine(), |engine| {
+            let (flows, capacities) = live_flows_and_capacities(engine, &case);
             let used = |side: usize, of: &dyn Fn((u32, u32)) -> bool| -> f64 {
                 flows.iter().filter(|f| f.1.contains(&side) && of(f.0)).map(|f| f.2).sum()
             };
@@ -500,11 +531,11 @@ proptest! {
                         used(side, &|other| other == l) / case.services[l.0 as usize].1[l.1 as usize].0
                     };
                     let here = flows.iter().filter(|f| f.1.contains(&side));
-                    used(side, &|_| true) >= capacities[side] - CLOSE
+                    used(side, &|_| true) >= capacities[side] - TOLERANCE
                         && here.into_iter().all(|other| {
-                            (other.0 != leaf || other.2 <= rate + CLOSE)
-                                && (other.0.0 != leaf.0 || inner(other.0) <= inner(leaf) + CLOSE * 10.0)
-                                && outer(other.0.0) <= outer(leaf.0) + CLOSE * 10.0
+                            (other.0 != leaf || other.2 <= rate + TOLERANCE)
+                                && (other.0.0 != leaf.0 || inner(other.0) <= inner(leaf) + TOLERANCE * 10.0)
+                                && outer(other.0.0) <= outer(leaf.0) + TOLERANCE * 10.0
                         })
                 };
                 prop_assert!(sides.into_iter().any(bottleneck), "{leaf:?} {sides:?} at {rate}: {flows:?}");
@@ -515,33 +546,33 @@ proptest! {
 
     /// `netshare` computes the rates of the NetShare allocator if the allocation is unique.
     #[test]
-    fn netshare_policy_matches_the_hierarchy_solver(case in case(&["fair"])) {
+    fn netshare_policy_matches_the_hierarchy_solver(case in cases_with_fixed_weights(&["fair"])) {
         let weights: Vec<f64> = case.services.iter().map(|s| s.0).collect();
         let text: Vec<String> = weights.iter().map(f64::to_string).collect();
         let policy = policy::build(&format!("netshare:weights={}", text.join("/"))).unwrap();
         let mut engine = Engine::new(fabric(case.ports), policy, &case.names()).unwrap();
         let mut ended = Vec::new();
         for (id, (owner, flows)) in case.coflows.iter().enumerate() {
-            engine.release(&spec(id as u64, *owner, flows), id, 0.0, &mut ended);
+            engine.release_coflow(&coflow_spec(id as u64, *owner, flows), id, 0.0, &mut ended);
         }
         engine.schedule(0.0);
-        let (flows, capacities) = live(&engine, &case);
-        let mut hierarchy = Hierarchy::new(&capacities, Shares::weighted(&weights).unwrap()).unwrap();
-        let add = |(leaf, [send, recv], _): &Live| {
-            hierarchy.add(leaf.0 as usize, &[*send as u32, *recv as u32], 1, f64::INFINITY).unwrap()
+        let (flows, capacities) = live_flows_and_capacities(&engine, &case);
+        let mut hierarchy = HierarchicalMaxMin::new(&capacities, ServiceShares::weighted(&weights).unwrap()).unwrap();
+        let add = |(leaf, [send, recv], _): &LiveFlow| {
+            hierarchy.add_class(leaf.0 as usize, &[*send as u32, *recv as u32], 1, f64::INFINITY).unwrap()
         };
         let ids: Vec<_> = flows.iter().map(add).collect();
-        if !hierarchy.solve().settled {
+        if !hierarchy.solve().bounds_met {
             return Ok(());
         }
         for (&id, flow) in ids.iter().zip(&flows) {
-            prop_assert!((hierarchy.rate(id) - flow.2).abs() <= CLOSE, "{} {flow:?}", hierarchy.rate(id));
+            prop_assert!((hierarchy.rate(id) - flow.2).abs() <= TOLERANCE, "{} {flow:?}", hierarchy.rate(id));
         }
     }
 
     #[test]
-    fn tree_replay_is_deterministic(case in case(&ALL)) {
-        let rates = |engine: &Engine| live(engine, &case).0;
+    fn tree_replay_is_deterministic(case in cases_with_fixed_weights(&LEAF_POLICIES)) {
+        let rates = |engine: &Engine| live_flows_and_capacities(engine, &case).0;
         prop_assert_eq!(rates(&case.engine()), rates(&case.engine()));
     }
 }
@@ -550,14 +581,19 @@ proptest! {
 fn tree_divides_by_services_and_then_by_applications() {
     // All flows leave port 0: the first service has 3 parts of 4, and its second application has 2 of 3 of
     // those.
-    let names = names(2, 2);
-    for first in ALL {
-        let list = vec![application(0, 1.0, first), application(1, 2.0, "saath")];
-        let plan = Plan::Services(vec![service(0, 3.0, list), service(1, 1.0, vec![])], None);
-        let mut engine = engine(5, plan, &names);
+    let names = names_of(2, 2);
+    for first in LEAF_POLICIES {
+        let list = vec![application_with(0, 1.0, first), application_with(1, 2.0, "saath")];
+        let plan = TreeSpec::Services(vec![service_with(0, 3.0, list), service_with(1, 1.0, vec![])], None);
+        let mut engine = tree_engine(5, plan, &names);
         let mut ended = Vec::new();
         for (id, owner) in [(0, 0), (0, 1), (1, 0)].into_iter().enumerate() {
-            engine.release(&spec(id as u64, owner, &[(0, 1 + id as u32, 9.0)]), id, 0.0, &mut ended);
+            engine.release_coflow(
+                &coflow_spec(id as u64, owner, &[(0, 1 + id as u32, 9.0)]),
+                id,
+                0.0,
+                &mut ended,
+            );
         }
         engine.schedule(0.0);
         let rates: Vec<f64> = (0..3).map(|slot| engine.network().rate(slot, 0)).collect();
@@ -571,17 +607,19 @@ fn tree_divides_by_services_and_then_by_applications() {
 fn unused_bandwidth_of_a_service_goes_to_the_other() {
     // The first service's flow ends at port 1, which carries a tenth. The second service gets the residual
     // capacity of port 0 under any policy.
-    let names = names(2, 1);
-    for first in ALL {
-        for second in ALL {
-            let list = |policy| vec![application(0, 1.0, policy)];
-            let plan =
-                Plan::Services(vec![service(0, 1.0, list(first)), service(1, 1.0, list(second))], None);
-            let mut engine = engine(3, plan, &names);
-            engine.scale_port(1, Side::Receive, 0.1, 0.0);
+    let names = names_of(2, 1);
+    for first in LEAF_POLICIES {
+        for second in LEAF_POLICIES {
+            let list = |policy| vec![application_with(0, 1.0, policy)];
+            let plan = TreeSpec::Services(
+                vec![service_with(0, 1.0, list(first)), service_with(1, 1.0, list(second))],
+                None,
+            );
+            let mut engine = tree_engine(3, plan, &names);
+            engine.scale_port(1, PortSide::Receive, 0.1, 0.0);
             let mut ended = Vec::new();
-            engine.release(&spec(0, (0, 0), &[(0, 1, 9.0)]), 0, 0.0, &mut ended);
-            engine.release(&spec(1, (1, 0), &[(0, 2, 9.0)]), 1, 0.0, &mut ended);
+            engine.release_coflow(&coflow_spec(0, (0, 0), &[(0, 1, 9.0)]), 0, 0.0, &mut ended);
+            engine.release_coflow(&coflow_spec(1, (1, 0), &[(0, 2, 9.0)]), 1, 0.0, &mut ended);
             engine.schedule(0.0);
             let rates = [engine.network().rate(0, 0), engine.network().rate(1, 0)];
             assert!(
@@ -598,7 +636,7 @@ fn unused_bandwidth_of_a_sibling_does_not_reduce_a_fair_leafs_share() {
     // capacity of `pfp` raised one of them above its claim, and the other fell below the leaf's shares at
     // both of its ends.
     let fair = || (1.0, "fair");
-    let case = Case {
+    let case = TreeCase {
         ports: 4,
         services: vec![
             (1.0, vec![fair(), fair()]),
@@ -614,9 +652,9 @@ fn unused_bandwidth_of_a_sibling_does_not_reduce_a_fair_leafs_share() {
             ((1, 1), vec![(1, 0, 1.0)]),
             ((1, 0), vec![(2, 2, 1.0), (1, 1, 1.0)]),
         ],
-        slow: vec![(1, 1.5793836761562798)],
+        port_factors: vec![(1, 1.5793836761562798)],
     };
-    have_their_parts(&case.engine(), &case, |_| true).unwrap();
+    check_weighted_shares(&case.engine(), &case, |_| true).unwrap();
 }
 
 #[test]
@@ -625,7 +663,7 @@ fn larger_slice_may_reduce_the_total_rate_of_a_saath_leaf() {
     // Saath gets 0.5 for both of its flows, and the other three get the other half of their ports: 2.5 in
     // total. With 0.9 the first coflow gets 1.8, and the others get 0.3. Slices therefore give a lower bound
     // only to the first coflow of a leaf.
-    let case = Case {
+    let case = TreeCase {
         ports: 8,
         services: vec![(1.0, vec![(1.0, "fifo")]), (1.0, vec![(1.0, "saath:lcof=off")])],
         curves: vec![None, None],
@@ -636,13 +674,18 @@ fn larger_slice_may_reduce_the_total_rate_of_a_saath_leaf() {
             ((1, 0), vec![(3, 5, 9.0)]),
             ((1, 0), vec![(1, 6, 9.0)]),
         ],
-        slow: vec![(7, 0.1)],
+        port_factors: vec![(7, 0.1)],
     };
     let engine = case.engine();
     let total = |engine: &Engine| -> f64 {
-        live(engine, &case).0.iter().filter(|flow| flow.0 == (1, 0)).map(|flow| flow.2).sum()
+        live_flows_and_capacities(engine, &case)
+            .0
+            .iter()
+            .filter(|flow| flow.0 == (1, 0))
+            .map(|flow| flow.2)
+            .sum()
     };
-    let (has, by_slices) = (total(&engine), total(&alone(&engine, &case, (1, 0))));
+    let (has, by_slices) = (total(&engine), total(&engine_of_leaf_alone(&engine, &case, (1, 0))));
     assert!((has - 2.1).abs() < 1e-9 && (by_slices - 2.5).abs() < 1e-9, "{has} and {by_slices}");
 }
 
@@ -653,11 +696,12 @@ fn saba_tree_gives_the_sensitive_application_more() {
     // = 0.8.
     let table =
         vec![("n0".to_owned(), model(&[3.0, -4.0, 2.0])), ("n1".to_owned(), model(&[1.5, -1.0, 0.5]))];
-    let saba = Service { between: Between::Saba(table), ..service(0, 1.0, vec![]) };
-    let mut engine = engine(4, Plan::Services(vec![saba], None), &names(1, 2));
+    let saba =
+        Service { application_sharing: ApplicationSharing::Saba(table), ..service_with(0, 1.0, vec![]) };
+    let mut engine = tree_engine(4, TreeSpec::Services(vec![saba], None), &names_of(1, 2));
     let mut ended = Vec::new();
-    engine.release(&spec(0, (0, 0), &[(0, 1, 9.0)]), 0, 0.0, &mut ended);
-    engine.release(&spec(1, (0, 1), &[(0, 2, 9.0)]), 1, 0.0, &mut ended);
+    engine.release_coflow(&coflow_spec(0, (0, 0), &[(0, 1, 9.0)]), 0, 0.0, &mut ended);
+    engine.release_coflow(&coflow_spec(1, (0, 1), &[(0, 2, 9.0)]), 1, 0.0, &mut ended);
     engine.schedule(0.0);
     assert!((engine.network().rate(0, 0) - 0.8).abs() < 1e-6, "{}", engine.network().rate(0, 0));
     assert!((engine.network().rate(1, 0) - 0.2).abs() < 1e-6);
@@ -665,12 +709,12 @@ fn saba_tree_gives_the_sensitive_application_more() {
 
 #[test]
 fn saba_policy_divides_by_the_slowdowns_at_half_bandwidth() {
-    let names = names(2, 1);
+    let names = names_of(2, 1);
     for (policy, expected) in [("saba", 0.5), ("saba:slowdown=1.75/1.25", 0.75)] {
         let mut engine = Engine::new(fabric(4), policy::build(policy).unwrap(), &names).unwrap();
         let mut ended = Vec::new();
-        engine.release(&spec(0, (0, 0), &[(0, 1, 9.0)]), 0, 0.0, &mut ended);
-        engine.release(&spec(1, (1, 0), &[(0, 2, 9.0)]), 1, 0.0, &mut ended);
+        engine.release_coflow(&coflow_spec(0, (0, 0), &[(0, 1, 9.0)]), 0, 0.0, &mut ended);
+        engine.release_coflow(&coflow_spec(1, (1, 0), &[(0, 2, 9.0)]), 1, 0.0, &mut ended);
         engine.schedule(0.0);
         let rates = [engine.network().rate(0, 0), engine.network().rate(1, 0)];
         assert!((rates[0] + rates[1] - 1.0).abs() < 1e-9);
@@ -681,29 +725,33 @@ fn saba_policy_divides_by_the_slowdowns_at_half_bandwidth() {
 
 #[test]
 fn tree_rejects_invalid_plans_and_unknown_names() {
-    let refused = |plan: Plan, names: &Names| match Engine::new(fabric(2), AnyPolicy::Tree(plan), names) {
-        Ok(_) => panic!("it fits"),
-        Err(error) => error.to_string(),
-    };
-    let plan = Plan::Services(vec![service(0, 1.0, vec![])], None);
-    assert!(refused(plan, &names(2, 1)).contains("no service `n1`"));
-    let saba = Service { between: Between::Saba(vec![]), ..service(0, 1.0, vec![]) };
-    assert!(refused(Plan::Services(vec![saba], None), &names(1, 1)).contains("no application `n0`"));
+    let refused =
+        |plan: TreeSpec, names: &ServiceNames| match Engine::new(fabric(2), AnyPolicy::Tree(plan), names) {
+            Ok(_) => panic!("it fits"),
+            Err(error) => error.to_string(),
+        };
+    let plan = TreeSpec::Services(vec![service_with(0, 1.0, vec![])], None);
+    assert!(refused(plan, &names_of(2, 1)).contains("no service `n1`"));
+    let saba =
+        Service { application_sharing: ApplicationSharing::Saba(vec![]), ..service_with(0, 1.0, vec![]) };
+    assert!(refused(TreeSpec::Services(vec![saba], None), &names_of(1, 1)).contains("no application `n0`"));
     for weight in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        let plan = Plan::Services(vec![service(0, weight, vec![])], None);
-        assert!(refused(plan, &names(1, 1)).contains("above 0"));
+        let plan = TreeSpec::Services(vec![service_with(0, weight, vec![])], None);
+        assert!(refused(plan, &names_of(1, 1)).contains("above 0"));
     }
     for policy in ["aalo", "netshare", "saba"] {
-        assert!(check_leaf(policy).unwrap_err().to_string().contains("cannot be inside a policy tree"));
+        assert!(
+            check_leaf_policy(policy).unwrap_err().to_string().contains("cannot be inside a policy tree")
+        );
     }
-    assert!(check_leaf("saath:nonsense=1").is_err() && check_leaf("nonsense").is_err());
-    assert!(check_leaf("saath:d=4").is_ok());
+    assert!(check_leaf_policy("saath:nonsense=1").is_err() && check_leaf_policy("nonsense").is_err());
+    assert!(check_leaf_policy("saath:d=4").is_ok());
 }
 
 #[test]
 fn leaf_tests_cover_every_policy_allowed_in_a_leaf() {
-    for entry in TABLE.iter().filter(|entry| check_leaf(entry.name).is_ok()) {
-        assert!(ANY.contains(&entry.name), "{}", entry.name);
+    for entry in POLICIES.iter().filter(|entry| check_leaf_policy(entry.name).is_ok()) {
+        assert!(LEAF_POLICIES_WITH_PARAMS.contains(&entry.name), "{}", entry.name);
     }
-    ANY.iter().for_each(|policy| check_leaf(policy).unwrap());
+    LEAF_POLICIES_WITH_PARAMS.iter().for_each(|policy| check_leaf_policy(policy).unwrap());
 }

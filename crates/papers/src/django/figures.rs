@@ -6,56 +6,64 @@ use std::rc::Rc;
 use weir_sim::outcome::mean;
 
 use super::replays::{AALO, DCTCP, PUBLISHED_BEST, Replays, Summary};
-use super::setup::{Cost, DEFAULT, PIECE, Setup, Source, TASKS};
+use super::setup::{ConnectionCost, DEFAULT, MEAN_FLOW_BYTES, Setup, TASKS_PER_SIDE, WorkloadSource};
 use crate::claim::Claim;
-use crate::doc;
-use weir_console::table::bytes;
+use crate::markdown;
+use weir_console::table::format_bytes;
 
 /// Numbers of connections of Fig. 2.
 const CONNECTIONS: [usize; 13] = [1, 2, 3, 4, 6, 8, 11, 13, 16, 24, 32, 48, 64];
 
 /// Fig. 2, over `seeds` draws: the number of connections that is best.
 pub fn fig2(replays: &Replays<'_>, seeds: u64, claims: &mut Vec<Claim>) -> String {
-    let cct = |cost, policy: &str| {
-        let setup = |seed| Setup { source: Source::Shuffle(seed), cost, ..DEFAULT };
-        mean(&(1..=seeds).map(|seed| replays.get(setup(seed), policy).mean()).collect::<Vec<f64>>())
+    let mean_cct = |cost, policy: &str| {
+        let setup = |seed| Setup { source: WorkloadSource::Shuffle(seed), cost, ..DEFAULT };
+        mean(&(1..=seeds).map(|seed| replays.summary(setup(seed), policy).mean()).collect::<Vec<f64>>())
     };
-    let with = |connections: usize, cost| cct(cost, &format!("django:connections={connections}"));
+    let cct_with = |connections: usize, cost| mean_cct(cost, &format!("django:connections={connections}"));
     let goodput = replays.inputs.goodput(&DEFAULT).expect("the default setup has measured losses");
-    let ccts = CONNECTIONS.map(|connections| with(connections, Cost::Marked));
+    let ccts = CONNECTIONS.map(|connections| cct_with(connections, ConnectionCost::Marked));
     let row = |name: &str, cells: [String; 13]| [vec![name.to_owned()], cells.to_vec()].concat();
     let rows = [
-        row("CCT s", ccts.map(doc::n)),
-        row("CCT s if connections cost nothing", CONNECTIONS.map(|n| doc::n(with(n, Cost::None)))),
-        row("measured loss", CONNECTIONS.map(|n| doc::share(goodput.loss(n)))),
+        row("CCT s", ccts.map(markdown::format_cell)),
+        row(
+            "CCT s if connections cost nothing",
+            CONNECTIONS.map(|n| markdown::format_cell(cct_with(n, ConnectionCost::None))),
+        ),
+        row("measured loss", CONNECTIONS.map(|n| markdown::format_percent(goodput.loss(n)))),
     ];
     let best = CONNECTIONS.into_iter().zip(ccts).min_by(|a, b| a.1.total_cmp(&b.1));
     let best = best.expect("`CONNECTIONS` is not empty").0;
     let published = PUBLISHED_BEST as f64;
     claims.extend([
         Claim::number("best number of connections", "2.3, Fig. 2(a): \"11\"", published, best as f64),
-        Claim::number("CCT with 13 connections, s", "2.3: \"about 2.4\"", 2.4, with(13, Cost::Marked)),
+        Claim::number(
+            "CCT with 13 connections, s",
+            "2.3: \"about 2.4\"",
+            2.4,
+            cct_with(13, ConnectionCost::Marked),
+        ),
         Claim::number("loss with 13 connections", "2.3: \"10^-4\"", 1e-4, goodput.loss(13)),
     ]);
     let names = CONNECTIONS.map(|connections| connections.to_string());
     let head: Vec<&str> = ["connections"].into_iter().chain(names.iter().map(String::as_str)).collect();
     format!(
-        "## Fig. 2: number of connections\n\nOne coflow of {TASKS} mappers and {TASKS} reducers, spread evenly over {} hosts; {} from \
+        "## Fig. 2: number of connections\n\nOne coflow of {TASKS_PER_SIDE} mappers and {TASKS_PER_SIDE} reducers, spread evenly over {} hosts; {} from \
          each mapper to each reducer on average; means over {seeds} draws of the sizes. Without a limit, Aalo+ takes {} s and \
          DCTCP {} s.\n{}",
         DEFAULT.hosts,
-        bytes(PIECE * DEFAULT.scale),
-        doc::n(cct(Cost::Marked, AALO)),
-        doc::n(cct(Cost::Marked, DCTCP)),
-        doc::table(&head, 1, &rows)
+        format_bytes(MEAN_FLOW_BYTES * DEFAULT.rate_scale),
+        markdown::format_cell(mean_cct(ConnectionCost::Marked, AALO)),
+        markdown::format_cell(mean_cct(ConnectionCost::Marked, DCTCP)),
+        markdown::table(&head, 1, &rows)
     )
 }
 
 /// Fig. 5: the basic comparison.
 pub fn fig5(replays: &Replays<'_>, claims: &mut Vec<Claim>) -> String {
-    let all = replays.three(DEFAULT);
+    let all = replays.compare_policies(DEFAULT);
     let row = |name: String, value: &dyn Fn(&Summary) -> f64| {
-        [vec![name], all.iter().map(|summary| doc::n(value(summary))).collect()].concat()
+        [vec![name], all.iter().map(|summary| markdown::format_cell(value(summary))).collect()].concat()
     };
     let percentiles = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0];
     let mut rows: Vec<_> =
@@ -69,7 +77,7 @@ pub fn fig5(replays: &Replays<'_>, claims: &mut Vec<Claim>) -> String {
     ]);
     format!(
         "## Fig. 5: basic performance\n\nCCTs in seconds.\n{}",
-        doc::table(&["", "Django", "Aalo+", "DCTCP"], 1, &rows)
+        markdown::table(&["", "Django", "Aalo+", "DCTCP"], 1, &rows)
     )
 }
 
@@ -78,8 +86,8 @@ const REDUCERS: [u32; 5] = [2, 4, 8, 12, 16];
 const LOADS: [f64; 6] = [0.5, 1.0, 1.5, 2.0, 2.5, 3.0];
 const HOSTS: [u32; 5] = [8, 16, 32, 64, 128];
 
-fn reducers(count: u32) -> Setup {
-    Setup { source: Source::Reducers(count), ..DEFAULT }
+fn reducers_setup(count: u32) -> Setup {
+    Setup { source: WorkloadSource::Reducers(count), ..DEFAULT }
 }
 
 /// Fig. 6 to 9: buffers, reducers, loads and hosts.
@@ -91,15 +99,19 @@ pub fn fig6_to_9(replays: &Replays<'_>) -> String {
             setups.push((name, setup));
         }
     };
-    BUFFERS.iter().for_each(|&buffer| add(format!("Fig. 6: {buffer} packets"), Setup { buffer, ..DEFAULT }));
-    REDUCERS.iter().for_each(|&count| add(format!("Fig. 7: {count} reducers"), reducers(count)));
-    LOADS.iter().for_each(|&load| add(format!("Fig. 8: load {load}"), Setup { load, ..DEFAULT }));
+    BUFFERS.iter().for_each(|&buffer| {
+        add(format!("Fig. 6: {buffer} packets"), Setup { buffer_packets: buffer, ..DEFAULT })
+    });
+    REDUCERS.iter().for_each(|&count| add(format!("Fig. 7: {count} reducers"), reducers_setup(count)));
+    LOADS
+        .iter()
+        .for_each(|&load| add(format!("Fig. 8: load {load}"), Setup { coflows_per_sec: load, ..DEFAULT }));
     HOSTS.iter().for_each(|&hosts| add(format!("Fig. 9: {hosts} hosts"), Setup { hosts, ..DEFAULT }));
     let row = |(name, setup): (String, Setup)| {
-        let all = replays.three(setup);
-        let mut row = vec![name, replays.connections(&setup).to_string()];
-        row.extend(all.iter().map(|summary| doc::n(summary.mean())));
-        row.extend(all.iter().map(|summary| doc::n(summary.p95())));
+        let all = replays.compare_policies(setup);
+        let mut row = vec![name, replays.django_connections(&setup).to_string()];
+        row.extend(all.iter().map(|summary| markdown::format_cell(summary.mean())));
+        row.extend(all.iter().map(|summary| markdown::format_cell(summary.p95())));
         row
     };
     let rows: Vec<_> = setups.into_iter().map(row).collect();
@@ -108,50 +120,52 @@ pub fn fig6_to_9(replays: &Replays<'_>) -> String {
         "## Fig. 6 to 9: buffers, reducers, load and hosts\n\nThe default is {} packets, load 1 and {} hosts. m is Django's number of \
          connections. Fig. 7: so many concurrent coflows have a reducer on each host; 96 coflows of four sizes in all, each of \
          which starts when an earlier one ends. Fig. 9: the load of a port does not change.\n{}",
-        DEFAULT.buffer,
+        DEFAULT.buffer_packets,
         DEFAULT.hosts,
-        doc::table(&head, 1, &rows)
+        markdown::table(&head, 1, &rows)
     )
 }
 
 /// The speedups of Django over Aalo+ and over DCTCP that the paper states, each with its place.
 fn speedups(
-    what: &str,
+    subject: &str,
     all: &[Rc<Summary>; 3],
     value: fn(&Summary) -> f64,
     published: [(&'static str, f64); 2],
 ) -> [Claim; 2] {
     let rivals = [(1, "Aalo+"), (2, "DCTCP")];
-    [0, 1].map(|at| {
-        let ((rival, name), (place, published)) = (rivals[at], published[at]);
+    [0, 1].map(|index| {
+        let ((rival, name), (place, published)) = (rivals[index], published[index]);
         let measured = value(&all[rival]) / value(&all[0]);
-        Claim::number(format!("{what}, speedup over {name}"), place, published, measured)
+        Claim::number(format!("{subject}, speedup over {name}"), place, published, measured)
     })
 }
 
 /// What the paper says of Fig. 6 to 9.
 pub fn claims_6_to_9(replays: &Replays<'_>) -> Vec<Claim> {
-    let [packets_50, packets_150] = [50, 150].map(|buffer| replays.three(Setup { buffer, ..DEFAULT }));
-    let load_3 = replays.three(Setup { load: 3.0, ..DEFAULT });
-    let hosts_128 = replays.three(Setup { hosts: 128, ..DEFAULT });
+    let [packets_50, packets_150] =
+        [50, 150].map(|buffer| replays.compare_policies(Setup { buffer_packets: buffer, ..DEFAULT }));
+    let load_3 = replays.compare_policies(Setup { coflows_per_sec: 3.0, ..DEFAULT });
+    let hosts_128 = replays.compare_policies(Setup { hosts: 128, ..DEFAULT });
     let mut claims = Vec::new();
     let at_50 = [("6.4, Fig. 6(a): \"2.3x\"", 2.3), ("6.4: \"and 1.9x\"", 1.9)];
     claims.extend(speedups("50 packets: P95", &packets_50, Summary::p95, at_50));
     let at_150 = [("6.4: \"1.2x ... larger than 100\"", 1.2), ("6.4: \"and 1.5x\"", 1.5)];
     claims.extend(speedups("150 packets: P95", &packets_150, Summary::p95, at_150));
     // For Django, Aalo+ and DCTCP: a figure of the means over setups.
-    let over = |setups: &[Setup], figure: &dyn Fn(&[f64]) -> f64| {
-        let means =
-            |at: usize| setups.iter().map(|&setup| replays.three(setup)[at].mean()).collect::<Vec<f64>>();
-        let [django, aalo, dctcp] = [0, 1, 2].map(|at| doc::n(figure(&means(at))));
+    let figures_by_policy = |setups: &[Setup], figure: &dyn Fn(&[f64]) -> f64| {
+        let means = |index: usize| {
+            setups.iter().map(|&setup| replays.compare_policies(setup)[index].mean()).collect::<Vec<f64>>()
+        };
+        let [django, aalo, dctcp] = [0, 1, 2].map(|index| markdown::format_cell(figure(&means(index))));
         format!("Django {django}, Aalo+ {aalo}, DCTCP {dctcp}")
     };
-    let buffers = BUFFERS.map(|buffer| Setup { buffer, ..DEFAULT });
+    let buffers = BUFFERS.map(|buffer| Setup { buffer_packets: buffer, ..DEFAULT });
     claims.push(Claim::statement(
         "buffers: largest over smallest mean",
         "6.4, Fig. 6",
         "\"Aalo+ and DCTCP are more rigid\"",
-        over(&buffers, &|means| {
+        figures_by_policy(&buffers, &|means| {
             means.iter().copied().fold(0.0, f64::max) / means.iter().copied().fold(f64::INFINITY, f64::min)
         }),
     ));
@@ -159,7 +173,7 @@ pub fn claims_6_to_9(replays: &Replays<'_>) -> Vec<Claim> {
         "16 over 8 reducers: mean",
         "6.4, Fig. 7",
         "beyond 10, Aalo+ and DCTCP \"increase significantly\"",
-        over(&[8, 16].map(reducers), &|means| means[1] / means[0]),
+        figures_by_policy(&[8, 16].map(reducers_setup), &|means| means[1] / means[0]),
     ));
     let at_3 = [("6.4, Fig. 8: \"1.3x\"", 1.3), ("6.4: \"and 2.2x\"", 2.2)];
     claims.extend(speedups("load 3: P95", &load_3, Summary::p95, at_3));
@@ -169,7 +183,9 @@ pub fn claims_6_to_9(replays: &Replays<'_>) -> Vec<Claim> {
         "load 0.5 to 3: increase of the mean, s",
         "6.4, Fig. 8",
         "Django \"increases slower\"",
-        over(&[0.5, 3.0].map(|load| Setup { load, ..DEFAULT }), &|means| means[1] - means[0]),
+        figures_by_policy(&[0.5, 3.0].map(|load| Setup { coflows_per_sec: load, ..DEFAULT }), &|means| {
+            means[1] - means[0]
+        }),
     ));
     let at_128 = [("6.4, Fig. 9: \"2x\"", 2.0), ("6.4: \"and 2.1x\"", 2.1)];
     claims.extend(speedups("128 hosts: P95", &hosts_128, Summary::p95, at_128));
@@ -179,7 +195,7 @@ pub fn claims_6_to_9(replays: &Replays<'_>) -> Vec<Claim> {
         "128 over 8 hosts: mean",
         "6.4, Fig. 9",
         "Django \"changes slightly\"",
-        over(&[8, 128].map(|hosts| Setup { hosts, ..DEFAULT }), &|means| means[1] / means[0]),
+        figures_by_policy(&[8, 128].map(|hosts| Setup { hosts, ..DEFAULT }), &|means| means[1] / means[0]),
     ));
     claims
 }
@@ -187,12 +203,12 @@ pub fn claims_6_to_9(replays: &Replays<'_>) -> Vec<Claim> {
 /// Table 2: the testbed of seven servers that send, simulated.
 pub fn table2(replays: &Replays<'_>, claims: &mut Vec<Claim>) -> String {
     let setup = Setup { hosts: 7, ..DEFAULT };
-    let (django, dctcp) = (replays.django(setup, ""), replays.get(setup, DCTCP));
+    let (django, dctcp) = (replays.django(setup, ""), replays.summary(setup, DCTCP));
     let published = [("mean", 15.7, 18.1), ("P95", 10.9, 30.1), ("P99", 133.6, 1037.9)];
     let figures = |summary: &Summary| [summary.mean(), summary.p95(), summary.percentile(99.0)];
     let row = |((name, own, rival), (measured, other)): ((&str, f64, f64), (f64, f64))| {
         let cells = [own, rival, own / rival, measured, other, measured / other];
-        [vec![name.to_owned()], cells.map(doc::n).to_vec()].concat()
+        [vec![name.to_owned()], cells.map(markdown::format_cell).to_vec()].concat()
     };
     let rows: Vec<_> =
         published.into_iter().zip(figures(&django).into_iter().zip(figures(&dctcp))).map(row).collect();
@@ -207,7 +223,7 @@ pub fn table2(replays: &Replays<'_>, claims: &mut Vec<Claim>) -> String {
     format!(
         "## Table 2: seven servers\n\nThe paper's testbed, simulated with seven hosts. CCTs; the paper gives no unit, here they are \
          seconds.\n{}",
-        doc::table(&head, 1, &rows)
+        markdown::table(&head, 1, &rows)
     )
 }
 
@@ -221,19 +237,19 @@ pub fn fig11(replays: &Replays<'_>, claims: &mut Vec<Claim>) -> String {
     let mut rows = Vec::new();
     for (name, values, place, published) in parameters {
         let means = values.map(|value| replays.django(DEFAULT, &format!(":{name}={value}")).mean());
-        let least = means.iter().copied().fold(f64::INFINITY, f64::min);
-        let listed = |texts: Vec<String>| texts.join(", ");
-        let near = values.iter().zip(means).filter(|(_, mean)| *mean <= 1.01 * least);
-        let best = listed(near.map(|(value, _)| value.to_string()).collect());
+        let min_mean = means.iter().copied().fold(f64::INFINITY, f64::min);
+        let join = |texts: Vec<String>| texts.join(", ");
+        let near_best = values.iter().zip(means).filter(|(_, mean)| *mean <= 1.01 * min_mean);
+        let best = join(near_best.map(|(value, _)| value.to_string()).collect());
         claims.push(Claim::statement(&format!("best {name}"), place, published, best));
-        let values = listed(values.iter().map(ToString::to_string).collect());
-        rows.push(vec![name.to_owned(), values, listed(means.map(doc::n).to_vec())]);
+        let values = join(values.iter().map(ToString::to_string).collect());
+        rows.push(vec![name.to_owned(), values, join(means.map(markdown::format_cell).to_vec())]);
     }
     format!(
         "## Fig. 11: alpha, beta and eta\n\nOne parameter at a time, with {} connections. The others are alpha 0.1, beta 0.7, eta 0.6, \
          lambda 0.2 and theta 0.5. The best values are those within 1 % of the least mean.\n{}",
-        replays.connections(&DEFAULT),
-        doc::table(&["parameter", "values", "mean CCT s"], 3, &rows)
+        replays.django_connections(&DEFAULT),
+        markdown::table(&["parameter", "values", "mean CCT s"], 3, &rows)
     )
 }
 
@@ -242,27 +258,29 @@ pub fn assumptions(replays: &Replays<'_>) -> String {
     let cost = |cost| Setup { cost, ..DEFAULT };
     let row = |name: &str, m: usize, [django, aalo, dctcp]: [Rc<Summary>; 3]| {
         let ratios = |value: fn(&Summary) -> f64| {
-            let own = value(&django);
-            [own, own / value(&aalo), own / value(&dctcp)].map(doc::n)
+            let django_value = value(&django);
+            [django_value, django_value / value(&aalo), django_value / value(&dctcp)]
+                .map(markdown::format_cell)
         };
         let figures = ratios(Summary::mean).into_iter().chain(ratios(Summary::p95));
         [name.to_owned(), m.to_string()].into_iter().chain(figures).collect::<Vec<String>>()
     };
-    let simple = |name, setup| row(name, replays.connections(&setup), replays.three(setup));
-    let changed = |name, connections, parameters| {
-        let [_, aalo, dctcp] = replays.three(DEFAULT);
+    let setup_row =
+        |name, setup| row(name, replays.django_connections(&setup), replays.compare_policies(setup));
+    let django_row = |name, connections, parameters| {
+        let [_, aalo, dctcp] = replays.compare_policies(DEFAULT);
         row(name, connections, [replays.django_with(DEFAULT, connections, parameters), aalo, dctcp])
     };
     let published = ["published (6.1)", "-", "-", "0.85", "0.65", "-", "0.60", "0.23"];
     let rows = [
         published.map(str::to_owned).to_vec(),
-        simple("default", DEFAULT),
-        simple("connections cost nothing", cost(Cost::None)),
-        simple("TCP without marks", cost(Cost::Plain)),
-        simple("64 kB a connection", cost(Cost::Small)),
-        simple("links of 1 Gbit/s: a stall costs ten times as much", Setup { scale: 1.0, ..DEFAULT }),
-        changed("the paper's best number of connections", PUBLISHED_BEST, ""),
-        changed("theta = 0", replays.connections(&DEFAULT), ":theta=0"),
+        setup_row("default", DEFAULT),
+        setup_row("connections cost nothing", cost(ConnectionCost::None)),
+        setup_row("TCP without marks", cost(ConnectionCost::Plain)),
+        setup_row("64 kB a connection", cost(ConnectionCost::SmallTransfers)),
+        setup_row("links of 1 Gbit/s: a stall costs ten times as much", Setup { rate_scale: 1.0, ..DEFAULT }),
+        django_row("the paper's best number of connections", PUBLISHED_BEST, ""),
+        django_row("theta = 0", replays.django_connections(&DEFAULT), ":theta=0"),
     ];
     let head = [
         "assumption",
@@ -277,6 +295,6 @@ pub fn assumptions(replays: &Replays<'_>) -> String {
     format!(
         "## Assumptions\n\nThe assumptions that change Django's results most, one at a time. Section 6.1 names no theta; its \"m ... 0.5\" \
          is taken for theta.\n{}",
-        doc::table(&head, 1, &rows)
+        markdown::table(&head, 1, &rows)
     )
 }

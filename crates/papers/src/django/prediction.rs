@@ -1,42 +1,42 @@
 //! Section 6.2 (Fig. 4): the accuracy of the predictor; and theorem 4.1: the number of connections that it predicts.
 
 use weir_predict::data::{self, Record, Records};
-use weir_predict::{Loss, Model, Predictor, Settings, connections, file};
+use weir_predict::{Loss, Model, Predictor, TrainingSettings, file, max_connections};
 use weir_sim::outcome::percentile;
 
 use super::replays::Replays;
 use super::setup::{DEFAULT, Setup};
 use crate::claim::Claim;
-use crate::doc::{n, share, table};
-use crate::spread::Spread;
+use crate::confidence_interval::ConfidenceInterval;
+use crate::markdown::{format_cell, format_percent, table};
 use weir_console::failure::Failure;
 use weir_console::progress::Progress;
 
 /// Measured losses by buffer.
-const CLASSES: &str = include_str!("../../../../examples/incast/classes.csv");
+const CLASSES_CSV: &str = include_str!("../../../../examples/incast/classes.csv");
 const CLASSES_NAME: &str = "examples/incast/classes.csv";
 
 /// The model that `weir predict train` makes of them.
-const MODEL: &str = include_str!("../../../../examples/incast/model.toml");
+const MODEL_TOML: &str = include_str!("../../../../examples/incast/model.toml");
 
 /// The number of random divisions of the records into training and test.
 pub const SPLITS: u32 = 20;
 
 /// Accuracies by the number of classes (6.2). Up to three classes "perform well", which is the abstract's 98 %.
-const PUBLISHED: [(usize, f64); 4] = [(2, 0.98), (3, 0.98), (4, 0.877), (5, 0.736)];
+const PUBLISHED_ACCURACIES: [(usize, f64); 4] = [(2, 0.98), (3, 0.98), (4, 0.877), (5, 0.736)];
 
 /// Numbers of training records of Fig. 4.
-const TRAINED: [usize; 6] = [50, 100, 150, 200, 250, 300];
+const TRAINING_COUNTS: [usize; 6] = [50, 100, 150, 200, 250, 300];
 
 /// Numbers of connections among which the best is sought for theorem 4.1.
-const TRIED: [usize; 9] = [1, 2, 4, 6, 8, 11, 16, 32, 64];
+const CANDIDATE_CONNECTIONS: [usize; 9] = [1, 2, 4, 6, 8, 11, 16, 32, 64];
 
 /// The records that the predictor learns from.
 ///
 /// # Errors
 /// If the file is malformed.
 pub fn records() -> Result<Records, Failure> {
-    Ok(data::read_from(CLASSES.as_bytes(), CLASSES_NAME)?)
+    Ok(data::read_from(CLASSES_CSV.as_bytes(), CLASSES_NAME)?)
 }
 
 /// Records in an order drawn by a seed; the last quarter tests.
@@ -48,29 +48,30 @@ impl Split {
     }
 
     /// The maximum number of training records.
-    pub fn max_training(&self) -> usize {
+    pub fn max_training_count(&self) -> usize {
         self.0.len() - self.0.len() / 4
     }
 
-    pub fn training(&self, count: usize) -> &[Record] {
+    pub fn training_records(&self, count: usize) -> &[Record] {
         &self.0[..count]
     }
 
-    pub fn test(&self) -> &[Record] {
-        &self.0[self.max_training()..]
+    pub fn test_records(&self) -> &[Record] {
+        &self.0[self.max_training_count()..]
     }
 }
 
 /// The accuracies of predictors on test records, one for each split.
-fn accuracies(records: &Records, classes: &[u32], trained: usize) -> Result<Vec<f64>, Failure> {
-    let one = |seed| {
-        Failure::unless_asked()?;
+fn accuracies(records: &Records, classes: &[u32], training_count: usize) -> Result<Vec<f64>, Failure> {
+    let split_accuracy = |seed| {
+        Failure::check_interrupt()?;
         let split = Split::new(records, classes, seed);
-        let predictor = Predictor::train(split.training(trained), &Settings::default());
-        let right = predictor.map_err(Failure::undone)?.right(split.test());
-        Ok(right as f64 / split.test().len() as f64)
+        let predictor =
+            Predictor::train(split.training_records(training_count), &TrainingSettings::default());
+        let correct = predictor.map_err(Failure::runtime)?.count_correct(split.test_records());
+        Ok(correct as f64 / split.test_records().len() as f64)
     };
-    (1..=SPLITS).map(one).collect()
+    (1..=SPLITS).map(split_accuracy).collect()
 }
 
 /// Fig. 4, and what the paper says of 100 training records.
@@ -78,37 +79,52 @@ fn accuracies(records: &Records, classes: &[u32], trained: usize) -> Result<Vec<
 /// # Errors
 /// If a signal stops the work.
 pub fn fig4(records: &Records, progress: &Progress) -> Result<(String, Claim), Failure> {
-    let bar = progress.steps("predictors", PUBLISHED.len());
+    let bar = progress.add_step_bar("predictors", PUBLISHED_ACCURACIES.len());
     let percent = |values: &[f64]| {
-        let spread = Spread::of(values);
-        format!("{:.1} ± {:.1} %", 100.0 * spread.mean, 100.0 * spread.half)
+        let interval = ConfidenceInterval::from_values(values);
+        format!("{:.1} ± {:.1} %", 100.0 * interval.mean, 100.0 * interval.half_width)
     };
     let classes = records.classes();
     let (mut rows, mut all_classes) = (Vec::new(), Vec::new());
-    for (count, published) in PUBLISHED {
+    for (count, published) in PUBLISHED_ACCURACIES {
         let classes = &classes[..count];
-        let max = Split::new(records, classes, 1).max_training();
+        let max = Split::new(records, classes, 1).max_training_count();
         let all = accuracies(records, classes, max)?;
-        let mut row = vec![count.to_string(), share(published), percent(&all), share(1.0 / count as f64)];
+        let mut row = vec![
+            count.to_string(),
+            format_percent(published),
+            percent(&all),
+            format_percent(1.0 / count as f64),
+        ];
         all_classes.clear();
-        for trained in TRAINED {
-            let found = if trained <= max { accuracies(records, classes, trained)? } else { Vec::new() };
-            row.push(if found.is_empty() { "-".to_owned() } else { percent(&found) });
-            all_classes.push(found);
+        for training_count in TRAINING_COUNTS {
+            let accuracies_of_count = if training_count <= max {
+                accuracies(records, classes, training_count)?
+            } else {
+                Vec::new()
+            };
+            row.push(if accuracies_of_count.is_empty() {
+                "-".to_owned()
+            } else {
+                percent(&accuracies_of_count)
+            });
+            all_classes.push(accuracies_of_count);
         }
         rows.push(row);
         bar.inc(1);
     }
     bar.finish_and_clear();
     let [_, few, .., all] = &all_classes[..] else { unreachable!("there are six numbers of records") };
-    let lost = Spread::of(&all.iter().zip(few).map(|(all, few)| 100.0 * (all - few)).collect::<Vec<f64>>());
+    let accuracy_loss = ConfidenceInterval::from_values(
+        &all.iter().zip(few).map(|(all, few)| 100.0 * (all - few)).collect::<Vec<f64>>(),
+    );
     let claim = Claim::statement(
         "accuracy lost with 100 training records instead of 300, points",
         "6.2: \"only 3% accuracy loss\"",
         "3",
-        lost.text(),
+        accuracy_loss.format(),
     );
-    let heads = TRAINED.map(|trained| format!("{trained} records"));
+    let heads = TRAINING_COUNTS.map(|trained| format!("{trained} records"));
     let head: Vec<&str> = ["classes", "published", "measured", "chance"]
         .into_iter()
         .chain(heads.iter().map(String::as_str))
@@ -121,8 +137,8 @@ pub fn fig4(records: &Records, progress: &Progress) -> Result<(String, Claim), F
          random divisions, with the 95 % interval of the mean. Fewer classes are the smallest buffers. The paper does not name \
          its buffers.\n{}",
         conditions.connections,
-        conditions.bytes,
-        records.all().len(),
+        conditions.bytes_per_connection,
+        records.as_slice().len(),
         classes.len(),
         table(&head, 0, &rows)
     );
@@ -143,46 +159,51 @@ pub struct Prediction {
 /// # Errors
 /// If the model is malformed.
 pub fn predictions(records: &Records, threshold: u32) -> Result<Vec<Prediction>, Failure> {
-    let model: Model = file::read_from(MODEL.as_bytes(), "examples/incast/model.toml")?;
-    let of = |class: &[Record]| {
+    let model: Model = file::read_from(MODEL_TOML.as_bytes(), "examples/incast/model.toml")?;
+    let to_prediction = |class: &[Record]| {
         let losses: Vec<f64> = class.iter().map(|record| record.loss.get()).collect();
         let loss =
             Loss::new(percentile(&losses, 50.0)).expect("the median of losses is one of them or between two");
         let predicted = model.predictor().predict(loss).buffer;
-        let connections = connections(predicted, threshold).connections as usize;
+        let connections = max_connections(predicted, threshold).connections as usize;
         Prediction { buffer: class[0].buffer, loss, predicted, connections }
     };
-    Ok(records.all().chunk_by(|a, b| a.buffer == b.buffer).map(of).collect())
+    Ok(records.as_slice().chunk_by(|a, b| a.buffer == b.buffer).map(to_prediction).collect())
 }
 
 /// Theorem 4.1: the predicted number of connections next to the best one, at the buffers at which costs were measured.
 pub fn theorem(replays: &Replays<'_>, predictions: &[Prediction], claims: &mut Vec<Claim>) -> String {
     let measured = replays.inputs.marked.incast.buffers();
-    let (mut rows, mut worst) = (Vec::new(), 0.0_f64);
+    let (mut rows, mut max_cct_ratio) = (Vec::new(), 0.0_f64);
     for Prediction { buffer, loss, predicted, connections } in predictions {
         if !measured.contains(buffer) {
             continue;
         }
-        let setup = Setup { buffer: *buffer, ..DEFAULT };
+        let setup = Setup { buffer_packets: *buffer, ..DEFAULT };
         let cct = |connections: usize| replays.django_with(setup, connections, "").mean();
-        let tried = TRIED.into_iter().chain([*connections]).map(|count| (count, cct(count)));
+        let candidates =
+            CANDIDATE_CONNECTIONS.into_iter().chain([*connections]).map(|count| (count, cct(count)));
         let best =
-            tried.min_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0))).expect("`TRIED` is not empty");
-        worst = worst.max(cct(*connections) / best.1);
-        let counts = [buffer.to_string(), share(loss.get()), predicted.to_string(), connections.to_string()];
-        rows.push([counts.to_vec(), vec![n(cct(*connections)), best.0.to_string(), n(best.1)]].concat());
+            candidates.min_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0))).expect("`TRIED` is not empty");
+        max_cct_ratio = max_cct_ratio.max(cct(*connections) / best.1);
+        let counts =
+            [buffer.to_string(), format_percent(loss.get()), predicted.to_string(), connections.to_string()];
+        rows.push(
+            [counts.to_vec(), vec![format_cell(cct(*connections)), best.0.to_string(), format_cell(best.1)]]
+                .concat(),
+        );
     }
     claims.push(Claim::statement(
         "predicted number of connections: mean CCT over the least",
         "4, theorem 4.1",
         "\"the optimal number\"",
-        format!("up to {}", n(worst)),
+        format!("up to {}", format_cell(max_cct_ratio)),
     ));
-    let tried = TRIED.map(|count| count.to_string()).join(", ");
+    let candidates = CANDIDATE_CONNECTIONS.map(|count| count.to_string()).join(", ");
     let head = ["packets", "loss", "predicted packets", "connections", "mean CCT s", "best", "mean CCT s"];
     format!(
         "### Theorem 4.1\n\nThe predictor receives the median loss at each buffer; q - k is the number of connections. The best has the \
-         least mean CCT among that number and {tried}.\n{}",
+         least mean CCT among that number and {candidates}.\n{}",
         table(&head, 0, &rows)
     )
 }
@@ -196,8 +217,11 @@ mod tests {
     fn test_records_do_not_train() {
         let records = records().unwrap();
         let split = Split::new(&records, &records.classes(), 1);
-        assert_eq!(split.training(split.max_training()).len() + split.test().len(), records.all().len());
-        assert_eq!(split.test().len(), records.all().len() / 4);
+        assert_eq!(
+            split.training_records(split.max_training_count()).len() + split.test_records().len(),
+            records.as_slice().len()
+        );
+        assert_eq!(split.test_records().len(), records.as_slice().len() / 4);
     }
 
     #[test]

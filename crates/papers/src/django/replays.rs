@@ -1,6 +1,6 @@
 //! Replays, each of which runs once however many sections of the page use it.
 //!
-//! The page is written twice. The first time [`Replays::get`] notes the replays and returns placeholders; then
+//! The page is written twice. The first time [`Replays::summary`] notes the replays and returns placeholders; then
 //! [`Replays::run`] runs all of them concurrently; the second time the page contains their figures.
 
 use std::cell::RefCell;
@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use weir_core::model::{Goodput, Workload};
 use weir_sim::outcome::{mean, percentile};
-use weir_sim::{NetworkModel, Options};
-use weir_trace::incast::Measured;
+use weir_sim::{NetworkModel, ReplayOptions};
+use weir_trace::incast::IncastMeasurements;
 
-use super::setup::{Cost, Setup};
+use super::setup::{ConnectionCost, Setup};
 use weir_console::failure::Failure;
 use weir_console::progress::Progress;
-use weir_console::run::{self, Task};
+use weir_console::run::{self, ReplayTask};
 
 /// Aalo with known sizes.
 pub const AALO: &str = "aalo+";
@@ -31,7 +31,7 @@ pub struct Summary {
     /// Coflow completion times, in seconds.
     ccts: Vec<f64>,
     /// The time that each schedule took to compute, in milliseconds.
-    pub schedules: Vec<f64>,
+    pub schedule_ms: Vec<f64>,
 }
 
 impl Summary {
@@ -55,17 +55,17 @@ impl Summary {
 pub struct Inputs<'a> {
     pub trace: &'a Workload,
     /// Measurements of [`Cost::Plain`].
-    pub plain: Measured,
+    pub plain: IncastMeasurements,
     /// Measurements of [`Cost::Marked`].
-    pub marked: Measured,
+    pub marked: IncastMeasurements,
     /// Measurements of [`Cost::Small`].
-    pub small: Measured,
+    pub small: IncastMeasurements,
 }
 
 impl Inputs<'_> {
     /// The queue length in packets from which the switch marks.
     pub fn threshold(&self) -> u32 {
-        self.marked.marks.expect("the file for marked connections has a threshold")
+        self.marked.marking_threshold_packets.expect("the file for marked connections has a threshold")
     }
 
     /// The maximum number of connections that was measured.
@@ -76,15 +76,15 @@ impl Inputs<'_> {
     /// The capacity of ports in a setup, unless connections cost nothing.
     pub fn goodput(&self, setup: &Setup) -> Option<Goodput> {
         let measured = match setup.cost {
-            Cost::None => return None,
-            Cost::Plain => &self.plain,
-            Cost::Marked => &self.marked,
-            Cost::Small => &self.small,
+            ConnectionCost::None => return None,
+            ConnectionCost::Plain => &self.plain,
+            ConnectionCost::Marked => &self.marked,
+            ConnectionCost::SmallTransfers => &self.small,
         };
         Some(
             measured
                 .incast
-                .goodput(setup.buffer, setup.rate())
+                .goodput(setup.buffer_packets, setup.rate())
                 .expect("every setup uses a buffer that was measured"),
         )
     }
@@ -108,37 +108,40 @@ impl<'a> Replays<'a> {
     }
 
     /// The figures of a policy in a setup.
-    pub fn get(&self, setup: Setup, policy: &str) -> Rc<Summary> {
+    pub fn summary(&self, setup: Setup, policy: &str) -> Rc<Summary> {
         let mut entries = self.entries.borrow_mut();
         match entries.iter().find(|entry| entry.setup == setup && entry.policy == policy) {
             Some(Entry { summary: Some(summary), .. }) => return Rc::clone(summary),
             Some(_) => {}
             None => entries.push(Entry { setup, policy: policy.to_owned(), summary: None }),
         }
-        Rc::new(Summary { ccts: vec![1.0], schedules: vec![1.0] })
+        Rc::new(Summary { ccts: vec![1.0], schedule_ms: vec![1.0] })
     }
 
     /// Django's number of connections for each host: by theorem 4.1, or the paper's best if connections cost nothing.
-    pub fn connections(&self, setup: &Setup) -> usize {
+    pub fn django_connections(&self, setup: &Setup) -> usize {
         match setup.cost {
-            Cost::None => PUBLISHED_BEST,
-            _ => weir_predict::connections(setup.buffer, self.inputs.threshold()).connections as usize,
+            ConnectionCost::None => PUBLISHED_BEST,
+            _ => {
+                weir_predict::max_connections(setup.buffer_packets, self.inputs.threshold()).connections
+                    as usize
+            }
         }
     }
 
     /// Django in a setup. `parameters` are empty or start with a colon.
     pub fn django(&self, setup: Setup, parameters: &str) -> Rc<Summary> {
-        self.django_with(setup, self.connections(&setup), parameters)
+        self.django_with(setup, self.django_connections(&setup), parameters)
     }
 
     /// Django with another number of connections.
     pub fn django_with(&self, setup: Setup, connections: usize, parameters: &str) -> Rc<Summary> {
-        self.get(setup, &format!("django:connections={connections}{parameters}"))
+        self.summary(setup, &format!("django:connections={connections}{parameters}"))
     }
 
     /// Django, Aalo+ and DCTCP in a setup.
-    pub fn three(&self, setup: Setup) -> [Rc<Summary>; 3] {
-        [self.django(setup, ""), self.get(setup, AALO), self.get(setup, DCTCP)]
+    pub fn compare_policies(&self, setup: Setup) -> [Rc<Summary>; 3] {
+        [self.django(setup, ""), self.summary(setup, AALO), self.summary(setup, DCTCP)]
     }
 
     /// Runs all replays that were noted.
@@ -147,21 +150,22 @@ impl<'a> Replays<'a> {
     /// The first replay that fails.
     pub fn run(&self, jobs: usize, progress: &Progress) -> Result<(), Failure> {
         let (mut entries, inputs) = (self.entries.borrow_mut(), &self.inputs);
-        let bar = progress.steps("replays", entries.len());
+        let bar = progress.add_step_bar("replays", entries.len());
         let tasks: Vec<(Setup, String)> =
             entries.iter().map(|entry| (entry.setup, entry.policy.clone())).collect();
-        let summaries = run::pool(tasks.len(), jobs, |at| {
-            let (setup, policy) = &tasks[at];
-            let options = Options {
+        let summaries = run::run_concurrently(tasks.len(), jobs, |index| {
+            let (setup, policy) = &tasks[index];
+            let options = ReplayOptions {
                 port_rate: setup.rate(),
-                behind: inputs.goodput(setup).map(Arc::new).map(NetworkModel::Goodput),
-                ..Options::default()
+                network_model: inputs.goodput(setup).map(Arc::new).map(NetworkModel::Goodput),
+                ..ReplayOptions::default()
             };
             let workload = setup.workload(inputs.trace);
-            let outcome = Task { policy: policy.clone(), workload: &workload, options }.run(progress)?;
+            let outcome =
+                ReplayTask { policy: policy.clone(), workload: &workload, options }.run(progress)?;
             bar.inc(1);
             let schedules = outcome.schedule_ns.iter().map(|&ns| f64::from(ns) / 1e6).collect();
-            Ok(Summary { ccts: outcome.ccts(), schedules })
+            Ok(Summary { ccts: outcome.ccts(), schedule_ms: schedules })
         })?;
         bar.finish_and_clear();
         for (entry, summary) in entries.iter_mut().zip(summaries) {

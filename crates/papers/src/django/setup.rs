@@ -4,22 +4,22 @@ use std::collections::BTreeMap;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use weir_core::model::{CoflowSpec, FlowSpec, Names, Workload};
+use weir_core::model::{CoflowSpec, FlowSpec, ServiceNames, Workload};
 use weir_core::units::{Bytes, Rate, Time};
 
 /// The number of mappers and of reducers of the coflow of Fig. 2.
-pub const TASKS: u32 = 64;
+pub const TASKS_PER_SIDE: u32 = 64;
 
 /// The mean number of bytes from a mapper to a reducer in the synthetic workloads, with links of 1 Gbit/s: an idle network
 /// carries the coflow of Fig. 2 in about 2 s, as in the paper.
-pub const PIECE: f64 = 1e6;
+pub const MEAN_FLOW_BYTES: f64 = 1e6;
 
 /// The number of coflows of Fig. 7.
-const CHAINED: u32 = 96;
+const CHAINED_COFLOWS: u32 = 96;
 
 /// A workload.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Source {
+pub enum WorkloadSource {
     /// The trace.
     Trace,
     /// So many concurrent coflows with a reducer on each host (Fig. 7).
@@ -30,7 +30,7 @@ pub enum Source {
 
 /// What connections cost: the measurements in `examples/incast`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cost {
+pub enum ConnectionCost {
     /// Nothing.
     None,
     /// TCP without marks, 512 kB a connection.
@@ -38,58 +38,67 @@ pub enum Cost {
     /// TCP with marks, 512 kB a connection.
     Marked,
     /// TCP with marks, 64 kB a connection.
-    Small,
+    SmallTransfers,
 }
 
 /// A workload and the network that it is replayed on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Setup {
-    pub source: Source,
+    pub source: WorkloadSource,
     pub hosts: u32,
     /// Coflows that arrive in a second, on average.
-    pub load: f64,
+    pub coflows_per_sec: f64,
     /// Packets that a port of the switch holds.
-    pub buffer: u32,
-    pub cost: Cost,
+    pub buffer_packets: u32,
+    pub cost: ConnectionCost,
     /// The rate of links over 1 Gbit/s. Sizes are scaled by it, too.
-    pub scale: f64,
+    pub rate_scale: f64,
 }
 
 /// The setup unless a figure varies it. The rate of its links is that at which costs were measured.
-pub const DEFAULT: Setup =
-    Setup { source: Source::Trace, hosts: 16, load: 1.0, buffer: 100, cost: Cost::Marked, scale: 0.1 };
+pub const DEFAULT: Setup = Setup {
+    source: WorkloadSource::Trace,
+    hosts: 16,
+    coflows_per_sec: 1.0,
+    buffer_packets: 100,
+    cost: ConnectionCost::Marked,
+    rate_scale: 0.1,
+};
 
 impl Setup {
     /// The rate of a link.
     pub fn rate(&self) -> Rate {
-        Rate::new(Rate::GBIT.get() * self.scale).expect("the rate is finite and positive")
+        Rate::new(Rate::GBIT.get() * self.rate_scale).expect("the rate is finite and positive")
     }
 
     /// The workload.
     pub fn workload(&self, trace: &Workload) -> Workload {
         match self.source {
-            Source::Trace => self.scaled(trace),
-            Source::Reducers(count) => self.chains(count),
-            Source::Shuffle(seed) => self.shuffle(seed),
+            WorkloadSource::Trace => self.scaled_trace(trace),
+            WorkloadSource::Reducers(count) => self.chains(count),
+            WorkloadSource::Shuffle(seed) => self.shuffle(seed),
         }
     }
 
     /// The trace, with port p on host p modulo `hosts`. A reducer fetches the data of all mappers on one host over one
     /// connection. Sizes are scaled so that at a load of 1 ports have the load that they have in the trace.
-    fn scaled(&self, trace: &Workload) -> Workload {
-        let span = trace.coflows.iter().map(|coflow| coflow.arrival.get()).fold(0.0, f64::max);
-        let gaps = (trace.coflows.len().max(2) - 1) as f64;
+    fn scaled_trace(&self, trace: &Workload) -> Workload {
+        let span_secs = trace.coflows.iter().map(|coflow| coflow.arrival.get()).fold(0.0, f64::max);
+        let gap_count = (trace.coflows.len().max(2) - 1) as f64;
         let (port, host) = (Rate::GBIT.get(), self.rate().get());
-        let size = (host * f64::from(self.hosts) * gaps) / (port * f64::from(trace.ports) * span);
+        let size_factor =
+            (host * f64::from(self.hosts) * gap_count) / (port * f64::from(trace.ports) * span_secs);
         let mut coflows = Vec::new();
         for coflow in &trace.coflows {
-            let mut pieces: BTreeMap<(u32, u32), f64> = BTreeMap::new();
+            let mut bytes_by_pair: BTreeMap<(u32, u32), f64> = BTreeMap::new();
             for flow in &coflow.flows {
-                *pieces.entry((flow.src % self.hosts, flow.dst)).or_default() += flow.bytes.get() * size;
+                *bytes_by_pair.entry((flow.src % self.hosts, flow.dst)).or_default() +=
+                    flow.bytes.get() * size_factor;
             }
-            let flows =
-                pieces.into_iter().map(|((src, reducer), bytes)| flow(src, reducer % self.hosts, bytes));
-            let arrival = Time::new(coflow.arrival.get() * gaps / span / self.load);
+            let flows = bytes_by_pair
+                .into_iter()
+                .map(|((src, reducer), bytes)| flow(src, reducer % self.hosts, bytes));
+            let arrival = Time::new(coflow.arrival.get() * gap_count / span_secs / self.coflows_per_sec);
             coflows.push(CoflowSpec::new(
                 coflow.id,
                 arrival.expect("the time is finite and not negative"),
@@ -102,15 +111,17 @@ impl Setup {
     /// Coflows of four sizes with a reducer on each host, `count` at a time: each waits for the one `count` places before it.
     fn chains(&self, count: u32) -> Workload {
         let mut coflows = Vec::new();
-        for number in 0..CHAINED {
-            let bytes = PIECE * self.scale * [0.25, 0.5, 1.0, 2.0][((number / count + number) % 4) as usize];
+        for number in 0..CHAINED_COFLOWS {
+            let bytes = MEAN_FLOW_BYTES
+                * self.rate_scale
+                * [0.25, 0.5, 1.0, 2.0][((number / count + number) % 4) as usize];
             let pairs = (0..self.hosts).flat_map(|dst| (0..self.hosts).map(move |src| (src, dst)));
             let flows = pairs.map(|(src, dst)| flow(src, dst, bytes)).collect();
             let mut coflow = CoflowSpec::new(u64::from(number), Time::ZERO, flows);
             coflow.parents = number.checked_sub(count).map(|parent| parent as usize).into_iter().collect();
             coflows.push(coflow);
         }
-        Workload { ports: self.hosts, coflows, events: Vec::new(), names: Names::default() }
+        Workload { ports: self.hosts, coflows, events: Vec::new(), names: ServiceNames::default() }
     }
 
     /// One coflow with its mappers and reducers spread evenly over the hosts. A reducer fetches the data of all mappers on
@@ -118,15 +129,16 @@ impl Setup {
     fn shuffle(&self, seed: u64) -> Workload {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut flows = Vec::new();
-        for reducer in 0..TASKS {
+        for reducer in 0..TASKS_PER_SIDE {
             for src in 0..self.hosts {
-                let share = 0.5 + f64::from(random.next_u32()) / f64::from(u32::MAX);
-                let bytes = PIECE * self.scale * f64::from(TASKS / self.hosts) * share;
+                let factor = 0.5 + f64::from(random.next_u32()) / f64::from(u32::MAX);
+                let bytes =
+                    MEAN_FLOW_BYTES * self.rate_scale * f64::from(TASKS_PER_SIDE / self.hosts) * factor;
                 flows.push(flow(src, reducer % self.hosts, bytes));
             }
         }
         let coflows = vec![CoflowSpec::new(1, Time::ZERO, flows)];
-        Workload { ports: self.hosts, coflows, events: Vec::new(), names: Names::default() }
+        Workload { ports: self.hosts, coflows, events: Vec::new(), names: ServiceNames::default() }
     }
 }
 
@@ -140,7 +152,7 @@ mod tests {
 
     /// The bytes that ports send in a second, over their rate.
     fn load(workload: &Workload, span: f64, rate: f64) -> f64 {
-        let bytes: f64 = workload.coflows.iter().map(CoflowSpec::bytes).sum();
+        let bytes: f64 = workload.coflows.iter().map(CoflowSpec::total_bytes).sum();
         bytes / (f64::from(workload.ports) * rate * span)
     }
 
@@ -150,7 +162,7 @@ mod tests {
         let flows = |bytes| vec![flow(0, 3, bytes), flow(4, 3, bytes), flow(5, 1, bytes)];
         let coflows =
             vec![coflow(1, 0.0, flows(1e6)), coflow(2, 5.0, flows(2e6)), coflow(3, 40.0, flows(1e6))];
-        let trace = Workload { ports: 8, coflows, events: Vec::new(), names: Names::default() };
+        let trace = Workload { ports: 8, coflows, events: Vec::new(), names: ServiceNames::default() };
         let setup = Setup { hosts: 4, ..DEFAULT };
         let scaled = setup.workload(&trace);
         // Ports 0 and 4 are host 0: one connection to the reducer.

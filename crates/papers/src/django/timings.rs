@@ -1,23 +1,23 @@
 //! Processor times (6.2 and Fig. 10).
 
 use weir_predict::data::Records;
-use weir_predict::{Predictor, Settings};
+use weir_predict::{Predictor, TrainingSettings};
 use weir_sim::outcome::{mean, percentile};
 
 use super::prediction::{SPLITS, Split};
 use super::replays::{PUBLISHED_BEST, Replays};
 use super::setup::{DEFAULT, Setup};
-use crate::claim::{Claim, claims};
-use crate::clock::spent;
-use crate::doc;
+use crate::claim::{Claim, claims_table};
+use crate::clock::thread_cpu_time;
+use crate::markdown;
 use weir_console::failure::Failure;
 
 /// Medians over splits.
 pub struct PredictorTimes {
     /// Training and testing, in milliseconds.
-    total: f64,
+    total_ms: f64,
     /// One estimate, in microseconds.
-    estimate: f64,
+    estimate_us: f64,
 }
 
 impl PredictorTimes {
@@ -29,17 +29,18 @@ impl PredictorTimes {
         let (mut total, mut estimate) = (Vec::new(), Vec::new());
         for seed in 1..=SPLITS {
             let split = Split::new(records, &records.classes(), seed);
-            let start = spent();
-            let training = split.training(split.max_training());
-            let predictor = Predictor::train(training, &Settings::default()).map_err(Failure::undone)?;
-            let trained = spent();
-            std::hint::black_box(predictor.right(split.test()));
-            let tested = spent();
+            let start = thread_cpu_time();
+            let training = split.training_records(split.max_training_count());
+            let predictor =
+                Predictor::train(training, &TrainingSettings::default()).map_err(Failure::runtime)?;
+            let trained = thread_cpu_time();
+            std::hint::black_box(predictor.count_correct(split.test_records()));
+            let tested = thread_cpu_time();
             total.push(1e3 * (tested - start).as_secs_f64());
-            estimate.push(1e6 * (tested - trained).as_secs_f64() / split.test().len() as f64);
+            estimate.push(1e6 * (tested - trained).as_secs_f64() / split.test_records().len() as f64);
         }
         let median = |values: &[f64]| percentile(values, 50.0);
-        Ok(PredictorTimes { total: median(&total), estimate: median(&estimate) })
+        Ok(PredictorTimes { total_ms: median(&total), estimate_us: median(&estimate) })
     }
 }
 
@@ -49,25 +50,29 @@ pub fn section(replays: &Replays<'_>, predictor: &PredictorTimes) -> String {
     let below_10_ms =
         |times: &[f64]| times.iter().filter(|&&ms| ms < 10.0).count() as f64 / times.len() as f64;
     let mut rows = Vec::new();
-    for connections in [PUBLISHED_BEST, replays.connections(&DEFAULT)] {
+    for connections in [PUBLISHED_BEST, replays.django_connections(&DEFAULT)] {
         for hosts in [16, 32, 64, 128] {
-            let times = &run(hosts, connections).schedules;
+            let times = &run(hosts, connections).schedule_ms;
             let ms = [mean(times), percentile(times, 50.0), percentile(times, 95.0), percentile(times, 99.0)];
-            let mut row = vec![connections.to_string(), hosts.to_string(), doc::share(below_10_ms(times))];
-            row.extend(ms.map(|ms| doc::n(ms * 1e3)));
-            row.push(doc::n(mean(times) * 1e3 / f64::from(hosts)));
+            let mut row = vec![
+                connections.to_string(),
+                hosts.to_string(),
+                markdown::format_percent(below_10_ms(times)),
+            ];
+            row.extend(ms.map(|ms| markdown::format_cell(ms * 1e3)));
+            row.push(markdown::format_cell(mean(times) * 1e3 / f64::from(hosts)));
             rows.push(row);
         }
     }
-    let times = &run(DEFAULT.hosts, PUBLISHED_BEST).schedules;
+    let times = &run(DEFAULT.hosts, PUBLISHED_BEST).schedule_ms;
     let list = [
         Claim::number(
             "training and testing, 5 classes, ms",
             "6.2: \"less than 20 ms\"",
             20.0,
-            predictor.total,
+            predictor.total_ms,
         ),
-        Claim::number("one estimate, us", "6.2: \"75 us on average\"", 75.0, predictor.estimate),
+        Claim::number("one estimate, us", "6.2: \"75 us on average\"", 75.0, predictor.estimate_us),
         Claim::number("schedules below 10 ms, %", "6.4, Fig. 10", 94.1, 100.0 * below_10_ms(times)),
         Claim::number("mean time of a schedule, ms", "6.4, Fig. 10", 4.8, mean(times)),
     ];
@@ -78,7 +83,7 @@ pub fn section(replays: &Replays<'_>, predictor: &PredictorTimes) -> String {
          allows. The published figures are next to {PUBLISHED_BEST} connections and {} hosts. Predictors: processor time of one \
          thread, median over {SPLITS} divisions.\n{}{}",
         DEFAULT.hosts,
-        claims(&list),
-        doc::table(&head, 0, &rows)
+        claims_table(&list),
+        markdown::table(&head, 0, &rows)
     )
 }

@@ -21,13 +21,13 @@ use weir_core::units::Rate;
 use weir_testbed::{Node, namespace};
 
 /// The maximum time until a process is ready.
-const READY: Duration = Duration::from_secs(20);
+const READY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The maximum time between SIGTERM and the exit of a process.
-const EXIT: Duration = Duration::from_secs(5);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The interval at which conditions are checked.
-const POLL: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A child process. Dropping it sends SIGTERM, and SIGKILL if the process does not exit in time.
 pub struct Process {
@@ -41,9 +41,9 @@ impl Drop for Process {
         if let Ok(None) = self.child.try_wait() {
             let _ = kill(Pid::from_raw(self.id() as i32), Signal::SIGTERM);
         }
-        let deadline = Instant::now() + EXIT;
+        let deadline = Instant::now() + EXIT_TIMEOUT;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
-            thread::sleep(POLL);
+            thread::sleep(POLL_INTERVAL);
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -61,10 +61,10 @@ impl Process {
     pub fn start_until<T>(
         name: &str,
         mut command: Command,
-        ready: impl Fn(&str) -> Option<T>,
+        parse_ready: impl Fn(&str) -> Option<T>,
     ) -> Result<(Process, T), Failure> {
-        let (output, input) = io::pipe().map_err(Failure::undone)?;
-        command.stdout(input.try_clone().map_err(Failure::undone)?).stderr(input);
+        let (output, input) = io::pipe().map_err(Failure::runtime)?;
+        command.stdout(input.try_clone().map_err(Failure::runtime)?).stderr(input);
         let process = Process::spawn(name, command)?;
         let (lines, received) = mpsc::channel();
         // Reads until the process exits: a process whose pipe is full would stop.
@@ -74,12 +74,12 @@ impl Process {
         });
         let mut last = String::new();
         loop {
-            Failure::unless_asked()?;
-            let line = received.recv_timeout(READY).map_err(|error| {
-                Failure::undone(format_args!("{name}: not ready: {error}; its last output: {last}"))
+            Failure::check_interrupt()?;
+            let line = received.recv_timeout(READY_TIMEOUT).map_err(|error| {
+                Failure::runtime(format_args!("{name}: not ready: {error}; its last output: {last}"))
             })?;
-            match ready(&line) {
-                Some(found) => return Ok((process, found)),
+            match parse_ready(&line) {
+                Some(value) => return Ok((process, value)),
                 None => last = line,
             }
         }
@@ -89,7 +89,7 @@ impl Process {
     fn spawn(name: &str, mut command: Command) -> Result<Process, Failure> {
         match command.stdin(Stdio::null()).process_group(0).spawn() {
             Ok(child) => Ok(Process { name: name.to_owned(), child }),
-            Err(error) => Err(Failure::undone(format_args!("{name}: cannot be started: {error}"))),
+            Err(error) => Err(Failure::runtime(format_args!("{name}: cannot be started: {error}"))),
         }
     }
 
@@ -100,22 +100,25 @@ impl Process {
 
     /// Checks that the process still runs.
     pub fn check_running(&mut self) -> Result<(), Failure> {
-        match self.child.try_wait().map_err(Failure::undone)? {
+        match self.child.try_wait().map_err(Failure::runtime)? {
             None => Ok(()),
-            Some(status) => Err(Failure::undone(format_args!("{}: exited early: {status}", self.name))),
+            Some(status) => Err(Failure::runtime(format_args!("{}: exited early: {status}", self.name))),
         }
     }
 }
 
 /// Waits until a condition holds, for what announces its readiness in no other way.
-pub fn wait_until(what: &str, mut condition: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
-    let deadline = Instant::now() + READY;
+pub fn wait_until(name: &str, mut condition: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
+    let deadline = Instant::now() + READY_TIMEOUT;
     while !condition()? {
-        Failure::unless_asked()?;
+        Failure::check_interrupt()?;
         if Instant::now() > deadline {
-            return Err(Failure::undone(format_args!("{what}: not ready within {} s", READY.as_secs())));
+            return Err(Failure::runtime(format_args!(
+                "{name}: not ready within {} s",
+                READY_TIMEOUT.as_secs()
+            )));
         }
-        thread::sleep(POLL);
+        thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }
@@ -128,8 +131,8 @@ pub fn command(node: Option<&Node>, program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-fn weir(node: Option<&Node>) -> Result<Command, Failure> {
-    Ok(command(node, env::current_exe().map_err(Failure::undone)?))
+fn weir_command(node: Option<&Node>) -> Result<Command, Failure> {
+    Ok(command(node, env::current_exe().map_err(Failure::runtime)?))
 }
 
 /// `weir agent run` for a host with a link of this rate. The caller may add arguments.
@@ -140,7 +143,7 @@ pub fn agent_command(
     rate: Rate,
     socket: &Path,
 ) -> Result<Command, Failure> {
-    let mut command = weir(node)?;
+    let mut command = weir_command(node)?;
     command.args(["agent", "run", "--insecure", "--coordinator", coordinator]);
     command.args(["--host", &host.to_string(), "--rate", &rate.to_string(), "--socket"]).arg(socket);
     Ok(command)
@@ -161,8 +164,8 @@ pub struct Coordinator {
     pub process: Process,
     namespace: Option<String>,
     /// The address for agents.
-    pub agents: String,
-    api: String,
+    pub agents_address: String,
+    api_address: String,
     _directory: TempDir,
 }
 
@@ -173,7 +176,7 @@ impl Coordinator {
         settings: &str,
         hosts: impl Iterator<Item = (String, Rate)>,
     ) -> Result<Coordinator, Failure> {
-        let directory = tempfile::tempdir().map_err(Failure::undone)?;
+        let directory = tempfile::tempdir().map_err(Failure::runtime)?;
         let mut config = format!(
             "weir-serve = 1\nstore = \"weir.redb\"\n{settings}\
              [listen]\nagents = \"127.0.0.1:0\"\napi = \"127.0.0.1:0\"\n[host]\n"
@@ -181,11 +184,17 @@ impl Coordinator {
         hosts.for_each(|(host, rate)| config.push_str(&format!("{host} = \"{rate}\"\n")));
         let path = directory.path().join("serve.toml");
         fs::write(&path, config).map_err(|error| Failure::output(&path, &error))?;
-        let mut command = weir(node)?;
+        let mut command = weir_command(node)?;
         command.args(["serve", "--log", "json", "--config"]).arg(&path);
-        let (process, (agents, api)) = Process::start_until("coordinator", command, addresses)?;
+        let (process, (agents, api)) = Process::start_until("coordinator", command, parse_addresses)?;
         let namespace = node.map(|node| node.namespace.clone());
-        Ok(Coordinator { process, namespace, agents, api, _directory: directory })
+        Ok(Coordinator {
+            process,
+            namespace,
+            agents_address: agents,
+            api_address: api,
+            _directory: directory,
+        })
     }
 
     /// The text at a path of the API.
@@ -202,17 +211,17 @@ impl Coordinator {
         &self,
         request: impl FnOnce(weir_client::Coordinator) -> Result<T, CoordinatorError> + Send,
     ) -> Result<T, Failure> {
-        let request = || weir_client::Coordinator::local(&self.api).and_then(request);
-        let answer = match &self.namespace {
-            Some(name) => namespace::inside(name, request).map_err(Failure::undone)?,
+        let request = || weir_client::Coordinator::local(&self.api_address).and_then(request);
+        let response = match &self.namespace {
+            Some(name) => namespace::run_inside(name, request).map_err(Failure::runtime)?,
             None => request(),
         };
-        Ok(answer?)
+        Ok(response?)
     }
 }
 
 /// The addresses for agents and for the API, of the line that a coordinator logs once it listens.
-fn addresses(line: &str) -> Option<(String, String)> {
+fn parse_addresses(line: &str) -> Option<(String, String)> {
     let fields = serde_json::from_str::<Value>(line).ok()?["fields"].take();
     Some((fields["agents"].as_str()?.to_owned(), fields["api"].as_str()?.to_owned()))
 }
@@ -245,8 +254,8 @@ mod tests {
     fn addresses_are_read_from_the_listening_line() {
         let line =
             r#"{"level":"INFO","fields":{"message":"listening","agents":"127.0.0.1:1","api":"127.0.0.1:2"}}"#;
-        assert_eq!(addresses(line), Some(("127.0.0.1:1".to_owned(), "127.0.0.1:2".to_owned())));
-        assert_eq!(addresses(r#"{"fields":{"message":"serving"}}"#), None);
-        assert_eq!(addresses("panicked"), None);
+        assert_eq!(parse_addresses(line), Some(("127.0.0.1:1".to_owned(), "127.0.0.1:2".to_owned())));
+        assert_eq!(parse_addresses(r#"{"fields":{"message":"serving"}}"#), None);
+        assert_eq!(parse_addresses("panicked"), None);
     }
 }

@@ -2,31 +2,31 @@
 
 use weir_console::failure::Failure;
 use weir_console::progress::Progress;
-use weir_console::run::share;
+use weir_console::run::run_scenario;
 use weir_console::testbed;
 use weir_core::model::scenario::Scenario;
 use weir_core::units::Time;
-use weir_sim::service::{Mechanism, Shared};
-use weir_testbed::{Name, Phase};
+use weir_sim::service::{Mechanism, ScenarioOutcome};
+use weir_testbed::{BedName, Phase};
 
-use super::PHASE;
-use crate::doc::{n, table};
-use crate::netshare::{MBIT, VARIANTS, table_2};
+use super::PAPER_PHASE_SECS;
+use crate::markdown::{format_cell, table};
+use crate::netshare::{MBIT, MECHANISMS, table_2_scenario};
 
 /// The rate of every link, in Mbit/s.
-const LINK: f64 = 1000.0;
+const LINK_MBIT: f64 = 1000.0;
 
 /// The shortest phase in which rates settle within the first half, in seconds.
-const SETTLED: f64 = 10.0;
+const MIN_PHASE_SECS: f64 = 10.0;
 
 /// The services, in the order of the scenario.
 const SERVICES: [&str; 3] = ["A1", "A2", "A3"];
 
 /// A rate in the text of section 5.3: the mechanism, the phase and the service, both from 0, the quote, and the range in Mbit/s.
-type Published = (Mechanism, usize, usize, &'static str, (f64, f64));
+type PublishedRate = (Mechanism, usize, usize, &'static str, (f64, f64));
 
 /// In the order of the text.
-fn published() -> [Published; 10] {
+fn published_rates() -> [PublishedRate; 10] {
     use Mechanism::{None, Queues, QueuesThrottling, Throttling};
     [
         (QueuesThrottling, 0, 0, "gets 250 Mbps", (250.0, 250.0)),
@@ -46,28 +46,28 @@ fn published() -> [Published; 10] {
 struct Run {
     mechanism: Mechanism,
     figure: &'static str,
-    simulated: Shared,
+    simulated: ScenarioOutcome,
     measured: Vec<Phase>,
 }
 
 impl Run {
     /// The simulated and the measured rates of all services in a phase, in Mbit/s.
     fn rates(&self, phase: usize) -> [Vec<f64>; 2] {
-        [&self.simulated.phases[phase].last, &self.measured[phase].late]
-            .map(|rates| self.simulated.by_service(rates).iter().map(|rate| rate / MBIT).collect())
+        [&self.simulated.phases[phase].final_rates, &self.measured[phase].second_half_rates]
+            .map(|rates| self.simulated.sum_by_service(rates).iter().map(|rate| rate / MBIT).collect())
     }
 }
 
 /// Published, simulated and measured.
-pub(super) fn section(bed: &Name, phase: Time, progress: &Progress) -> Result<String, Failure> {
-    let scenario = table_2(phase.get() / PHASE);
+pub(super) fn section(bed: &BedName, phase: Time, progress: &Progress) -> Result<String, Failure> {
+    let scenario = table_2_scenario(phase.get() / PAPER_PHASE_SECS);
     let mut simulated = Vec::new();
-    for (mechanism, figure) in VARIANTS.into_iter().filter(|(mechanism, _)| !mechanism.allocates()) {
-        simulated.push((mechanism, figure, share(&scenario, mechanism, progress)?));
+    for (mechanism, figure) in MECHANISMS.into_iter().filter(|(mechanism, _)| !mechanism.has_allocator()) {
+        simulated.push((mechanism, figure, run_scenario(&scenario, mechanism, progress)?));
     }
-    let runs = testbed::on_a_bed(bed, &scenario.topology, |bed| {
-        let measure = |(mechanism, figure, simulated): (_, _, Shared)| {
-            let measured = testbed::measure(bed, &scenario, mechanism, &simulated, progress)?;
+    let runs = testbed::with_bed(bed, &scenario.topology, |bed| {
+        let measure = |(mechanism, figure, simulated): (_, _, ScenarioOutcome)| {
+            let measured = testbed::measure_scenario(bed, &scenario, mechanism, &simulated, progress)?;
             Ok(Run { mechanism, figure, simulated, measured })
         };
         simulated.into_iter().map(measure).collect::<Result<Vec<_>, Failure>>()
@@ -86,26 +86,29 @@ fn text(scenario: &Scenario, phase: Time, runs: &[Run]) -> String {
          - Rates are in Mbit/s with headers, measured over the second half of each phase. The rate that A2 sends under throttling (\"275 \
          Mbps\", \"a little over 500Mbps\") is not measured, only the rate that arrives.\n\n",
         scenario.topology.hosts(),
-        n(LINK / 1000.0),
-        n(phase.get()),
+        format_cell(LINK_MBIT / 1000.0),
+        format_cell(phase.get()),
     );
-    if phase.get() < SETTLED {
+    if phase.get() < MIN_PHASE_SECS {
         out.push_str(&format!(
-            "**Phases are shorter than {SETTLED} s: TCP and throttling do not settle, so these rates are not meaningful.**\n\n"
+            "**Phases are shorter than {MIN_PHASE_SECS} s: TCP and throttling do not settle, so these rates are not meaningful.**\n\n"
         ));
     }
     out.push_str(
         "Rates in the text of section 5.3. A point is 1 % of a link; from a range, the distance is to the nearer end.\n",
     );
-    let lines: Vec<Vec<String>> = published().iter().map(|rate| compare(rate, runs)).collect();
+    let lines: Vec<Vec<String>> = published_rates().iter().map(|rate| comparison_row(rate, runs)).collect();
     let head =
         ["mechanism", "phase", "service", "text", "published", "simulated", "measured", "points apart"];
     out.push_str(&table(&head, 4, &lines));
     out.push_str("All rates: measured, and simulated in brackets.\n");
-    out + &all_rates(runs)
+    out + &rates_table(runs)
 }
 
-fn compare(&(mechanism, phase, service, quote, (low, high)): &Published, runs: &[Run]) -> Vec<String> {
+fn comparison_row(
+    &(mechanism, phase, service, quote, (low, high)): &PublishedRate,
+    runs: &[Run],
+) -> Vec<String> {
     let run = runs.iter().find(|run| run.mechanism == mechanism).expect("`section` runs every mechanism");
     let [simulated, measured] = run.rates(phase).map(|rates| rates[service]);
     vec![
@@ -113,21 +116,25 @@ fn compare(&(mechanism, phase, service, quote, (low, high)): &Published, runs: &
         (phase + 1).to_string(),
         SERVICES[service].to_owned(),
         format!("\"{quote}\""),
-        if low == high { n(low) } else { format!("{} to {}", n(low), n(high)) },
-        n(simulated),
-        n(measured),
-        n(100.0 * (measured - measured.clamp(low, high)).abs() / LINK),
+        if low == high { format_cell(low) } else { format!("{} to {}", format_cell(low), format_cell(high)) },
+        format_cell(simulated),
+        format_cell(measured),
+        format_cell(100.0 * (measured - measured.clamp(low, high)).abs() / LINK_MBIT),
     ]
 }
 
-fn all_rates(runs: &[Run]) -> String {
+fn rates_table(runs: &[Run]) -> String {
     let mut lines = Vec::new();
     for run in runs {
         for phase in 0..run.measured.len() {
             let [simulated, measured] = run.rates(phase);
             let cells = simulated.iter().zip(&measured).map(|(&simulated, &measured)| {
                 let is_idle = simulated == 0.0 && measured < 1.0;
-                if is_idle { "-".to_owned() } else { format!("{} ({})", n(measured), n(simulated)) }
+                if is_idle {
+                    "-".to_owned()
+                } else {
+                    format!("{} ({})", format_cell(measured), format_cell(simulated))
+                }
             });
             let head = [run.mechanism.name().to_owned(), run.figure.to_owned(), (phase + 1).to_string()];
             lines.push(head.into_iter().chain(cells).collect());

@@ -5,11 +5,11 @@ mod measure;
 use weir_agent::live::load_generator;
 use weir_console::failure::Failure;
 use weir_console::progress::Progress;
-use weir_coordinator::plane::Settings;
+use weir_coordinator::control_plane::Settings;
 use weir_sim::outcome::{mean, percentile};
 
-use crate::doc::{n, table};
-use measure::{AGENTS, Measured, SAMPLE, Usage};
+use crate::markdown::{format_cell, table};
+use measure::{AGENT_PROCESSES, Overheads, SAMPLE_INTERVAL, Usage};
 
 /// The numbers of hosts, beginning with that of the paper's testbed.
 const HOSTS: [u32; 4] = [150, 200, 250, 300];
@@ -25,7 +25,7 @@ const PUBLISHED: [(&str, &str, f64, f64); 5] = [
 
 /// Published and measured.
 pub(super) fn section(progress: &Progress) -> Result<String, Failure> {
-    let bar = progress.steps("overheads", HOSTS.len());
+    let bar = progress.add_step_bar("overheads", HOSTS.len());
     let mut all = Vec::new();
     for hosts in HOSTS {
         all.push(measure::measure(hosts)?);
@@ -35,12 +35,14 @@ pub(super) fn section(progress: &Progress) -> Result<String, Failure> {
     Ok(text(&all))
 }
 
-fn text(all: &[Measured]) -> String {
-    let (interval, coflows) =
-        (n(Settings::default().interval * 1e3), load_generator::STEADY + load_generator::ENDING);
+fn text(all: &[Overheads]) -> String {
+    let (interval, coflows) = (
+        format_cell(Settings::default().interval * 1e3),
+        load_generator::STEADY_COFLOWS + load_generator::ENDING_COFLOWS,
+    );
     let mut out = format!(
         "A coordinator under `saath` (`weir serve`) with {} hosts, {coflows} coflows and {} flows computes a schedule every {interval} ms.\n\n\
-         - {AGENTS} hosts have an agent process (`weir agent run`) with {} sockets, each of which sends little. The agents of the other hosts are \
+         - {AGENT_PROCESSES} hosts have an agent process (`weir agent run`) with {} sockets, each of which sends little. The agents of the other hosts are \
          tasks of one more process, with the same streams and without sockets.\n\
          - Each host has {} flows that send at their ordered rates and are reported in full every second, and four flows a second that \
          end, each of which changes the schedule.\n\
@@ -49,47 +51,48 @@ fn text(all: &[Measured]) -> String {
          of a histogram bucket.\n",
         HOSTS[0],
         coflows * HOSTS[0],
-        load_generator::STEADY,
-        load_generator::STEADY,
-        SAMPLE.as_secs_f64(),
+        load_generator::STEADY_COFLOWS,
+        load_generator::STEADY_COFLOWS,
+        SAMPLE_INTERVAL.as_secs_f64(),
     );
-    out.push_str(&usage(&all[0]));
+    out.push_str(&usage_table(&all[0]));
     out.push_str(&format!(
         "The latency of orders: from when an agent writes a report to its stream until it receives the order that answers the report. It contains \
          the wait for the next schedule, up to {interval} ms; agents report three to eight sixteenths of an interval after the earliest time at which \
          orders arrive. The coordinator and the tasks that act as agents share the processors, which limits the number of hosts.\n",
     ));
-    out + &latencies(all)
+    out + &latency_table(all)
 }
 
-fn usage(measured: &Measured) -> String {
-    let spread = |samples: &[Usage], value: fn(&Usage) -> f64| {
+fn usage_table(measured: &Overheads) -> String {
+    let mean_and_p90 = |samples: &[Usage], value: fn(&Usage) -> f64| {
         let values: Vec<f64> = samples.iter().map(value).collect();
         (mean(&values), percentile(&values, 90.0))
     };
-    let (cpu, memory) = (|usage: &Usage| usage.cpu * 100.0, |usage: &Usage| usage.memory / 1e6);
+    let (cpu, memory) = (|usage: &Usage| usage.cpu * 100.0, |usage: &Usage| usage.memory_bytes / 1e6);
     let figures = [
-        spread(&measured.coordinator, cpu),
-        spread(&measured.coordinator, memory),
-        (measured.schedule.0 * 1e3, measured.schedule.1 * 1e3),
-        spread(&measured.agents, cpu),
-        spread(&measured.agents, memory),
+        mean_and_p90(&measured.coordinator, cpu),
+        mean_and_p90(&measured.coordinator, memory),
+        (measured.schedule_secs.0 * 1e3, measured.schedule_secs.1 * 1e3),
+        mean_and_p90(&measured.agents, cpu),
+        mean_and_p90(&measured.agents, memory),
     ];
-    let line = |(&(who, what, mean, p90), figures): (&(&str, &str, f64, f64), (f64, f64))| {
-        let names = [who, what].map(str::to_owned);
-        names.into_iter().chain([mean, p90, figures.0, figures.1].map(n)).collect()
+    let line = |(&(process, quantity, mean, p90), figures): (&(&str, &str, f64, f64), (f64, f64))| {
+        let names = [process, quantity].map(str::to_owned);
+        names.into_iter().chain([mean, p90, figures.0, figures.1].map(format_cell)).collect()
     };
     let lines: Vec<Vec<String>> = PUBLISHED.iter().zip(figures).map(line).collect();
     table(&["", "", "published: mean", "P90", "measured: mean", "P90"], 2, &lines)
 }
 
-fn latencies(all: &[Measured]) -> String {
-    let line = |measured: &Measured| {
-        let latencies = [50.0, 90.0, 99.0].map(|p| n(percentile(&measured.latencies, p) * 1e3));
+fn latency_table(all: &[Overheads]) -> String {
+    let line = |measured: &Overheads| {
+        let latencies =
+            [50.0, 90.0, 99.0].map(|p| format_cell(percentile(&measured.latencies_secs, p) * 1e3));
         let cpu: Vec<f64> = measured.coordinator.iter().map(|usage| usage.cpu * 100.0).collect();
-        let counts = [measured.hosts.to_string(), measured.latencies.len().to_string()];
-        let rest = [n(measured.schedule.0 * 1e3), n(mean(&cpu))];
-        counts.into_iter().chain(latencies).chain(rest).collect()
+        let counts = [measured.hosts.to_string(), measured.latencies_secs.len().to_string()];
+        let schedule_and_cpu = [format_cell(measured.schedule_secs.0 * 1e3), format_cell(mean(&cpu))];
+        counts.into_iter().chain(latencies).chain(schedule_and_cpu).collect()
     };
     let head = ["hosts", "orders", "median, ms", "P90", "P99", "mean schedule, ms", "coordinator's CPU, %"];
     table(&head, 1, &all.iter().map(line).collect::<Vec<_>>())

@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use weir_console::failure::Failure;
 use weir_console::progress::Progress;
 use weir_console::testbed;
-use weir_testbed::{Name, Node};
+use weir_testbed::{BedName, Node};
 
 use super::cluster::{self, Coordinator, Process};
-use super::{LINK, link};
-use crate::doc::{n, table};
+use super::{LINK_BYTES_PER_SEC, link_rate};
+use crate::markdown::{format_cell, table};
 use applications::{APPLICATIONS, Cgroup};
 
 /// The sensitivities c of the applications, before and after the change. The slowdown of an application with the part b of the bandwidth
@@ -26,15 +26,15 @@ const SENSITIVITIES: [[f64; 2]; 2] = [[1.0, 3.0], [3.0, 1.0]];
 /// Fig. 5 of NetShare: three services with a third of each link. The last sends nothing, and the first gets two thirds of the unused
 /// bandwidth. Each application is one service.
 const SERVICES: [&str; 2] = ["a1", "a2"];
-const ALLOCATOR: &str = "queues = \"services\"\nallocator = true\n\
+const ALLOCATOR_CONFIG: &str = "queues = \"services\"\nallocator = true\n\
                          [service.a1]\nexcess = 2\n[service.a2]\nexcess = 1\n[service.a3]\nexcess = 1\n";
-const FIG_5: [f64; 2] = [1.0 / 3.0 + 2.0 / 9.0, 1.0 / 3.0 + 1.0 / 9.0];
+const FIG_5_SHARES: [f64; 2] = [1.0 / 3.0 + 2.0 / 9.0, 1.0 / 3.0 + 1.0 / 9.0];
 
 /// The time between a change and the measurement, in which TCP adapts.
 const WARM_UP: Duration = Duration::from_secs(1);
 
 /// The duration of a measurement.
-const MEASURE: Duration = Duration::from_secs(10);
+const MEASUREMENT_TIME: Duration = Duration::from_secs(10);
 
 /// What divides the link between the applications.
 #[derive(Clone, Copy, PartialEq)]
@@ -46,40 +46,40 @@ enum Sharing {
 }
 
 /// Shares under some sharing.
-struct Measured {
+struct MeasuredShares {
     sharing: String,
     /// The expected parts of what both applications send.
-    expected: [f64; 2],
+    expected_shares: [f64; 2],
     /// The rates at which their receivers receive, in bytes per second with headers.
     rates: [f64; 2],
 }
 
 /// Expected and measured.
-pub(super) fn section(bed: &Name, progress: &Progress) -> Result<String, Failure> {
+pub(super) fn section(bed: &BedName, progress: &Progress) -> Result<String, Failure> {
     let out = head();
-    if let Some(missing) = applications::missing() {
+    if let Some(missing) = applications::missing_program() {
         return Ok(out + &format!("Not measured, because `{missing}` is not installed.\n\n"));
     }
-    let measured = testbed::on_a_bed(bed, &super::big_switch(1 + APPLICATIONS.len() as u32), |bed| {
+    let measured = testbed::with_bed(bed, &super::big_switch(1 + APPLICATIONS.len() as u32), |bed| {
         let (nodes, name) = (&bed.plan().nodes, &bed.plan().name);
-        let bar = progress.steps("programs, in real time", SENSITIVITIES.len() + 1);
+        let bar = progress.add_step_bar("programs, in real time", SENSITIVITIES.len() + 1);
         let mut measured = measure(nodes, name, Sharing::Weights, &bar)?;
         measured.extend(measure(nodes, name, Sharing::Allocator, &bar)?);
         bar.finish_and_clear();
         Ok(measured)
     })?;
-    Ok(out + &shares(&measured))
+    Ok(out + &shares_table(&measured))
 }
 
 /// Runs the programs on the first host, and measures after each change.
 fn measure(
     nodes: &[Node],
-    bed: &Name,
+    bed: &BedName,
     sharing: Sharing,
     bar: &ProgressBar,
-) -> Result<Vec<Measured>, Failure> {
+) -> Result<Vec<MeasuredShares>, Failure> {
     // Dropped in reverse order: the programs first.
-    let directory = tempfile::tempdir().map_err(Failure::undone)?;
+    let directory = tempfile::tempdir().map_err(Failure::runtime)?;
     let [bulk, web] = APPLICATIONS.map(|name| Cgroup::create(&format!("weir-{bed}-{name}")));
     let cgroups = [bulk?, web?];
     let coordinator = start_coordinator(nodes, sharing)?;
@@ -97,16 +97,16 @@ fn measure(
             coordinator.put("/v1/sensitivity", &sensitivity_table(sensitivities))?;
         }
         pause(WARM_UP)?;
-        let (before, began) = (received(nodes)?, Instant::now());
-        pause(MEASURE)?;
-        let (after, seconds) = (received(nodes)?, began.elapsed().as_secs_f64());
+        let (before, began) = (received_bytes(nodes)?, Instant::now());
+        pause(MEASUREMENT_TIME)?;
+        let (after, seconds) = (received_bytes(nodes)?, began.elapsed().as_secs_f64());
         programs.iter_mut().try_for_each(Process::check_running)?;
         let (sharing, expected) = match change {
             Some([bulk, web]) => (format!("Saba, c = {bulk}:{web}"), [bulk, web].map(|c| c / (bulk + web))),
-            None => ("allocator".to_owned(), FIG_5),
+            None => ("allocator".to_owned(), FIG_5_SHARES),
         };
-        let rates = [0, 1].map(|at| (after[at] - before[at]) as f64 / seconds);
-        measured.push(Measured { sharing, expected, rates });
+        let rates = [0, 1].map(|index| (after[index] - before[index]) as f64 / seconds);
+        measured.push(MeasuredShares { sharing, expected_shares: expected, rates });
         bar.inc(1);
     }
     Ok(measured)
@@ -114,19 +114,19 @@ fn measure(
 
 /// Starts a coordinator on the first host, and registers the applications.
 fn start_coordinator(nodes: &[Node], sharing: Sharing) -> Result<Coordinator, Failure> {
-    let hosts = nodes[..=2].iter().map(|node| (node.name.clone(), link()));
-    let settings = if sharing == Sharing::Allocator { ALLOCATOR } else { "" };
+    let hosts = nodes[..=2].iter().map(|node| (node.name.clone(), link_rate()));
+    let settings = if sharing == Sharing::Allocator { ALLOCATOR_CONFIG } else { "" };
     let coordinator = Coordinator::start(Some(&nodes[0]), &format!("policy = \"fair\"\n{settings}"), hosts)?;
     let put = |path: String, body: Value| coordinator.put(&path, &body.to_string());
     coordinator.put("/v1/sensitivity", &sensitivity_table(SENSITIVITIES[0]))?;
-    for (at, name) in APPLICATIONS.iter().enumerate() {
+    for (index, name) in APPLICATIONS.iter().enumerate() {
         if sharing == Sharing::Allocator {
-            put(format!("/v1/applications/{name}"), json!({ "service": SERVICES[at] }))?;
+            put(format!("/v1/applications/{name}"), json!({ "service": SERVICES[index] }))?;
             continue;
         }
         put(format!("/v1/applications/{name}"), json!({ "model": name }))?;
         // With a connection the link has queues before the programs start.
-        let connection = json!({ "application": name, "from": nodes[0].name, "to": nodes[1 + at].name });
+        let connection = json!({ "application": name, "from": nodes[0].name, "to": nodes[1 + index].name });
         put(format!("/v1/connections/{name}"), connection)?;
     }
     Ok(coordinator)
@@ -149,13 +149,14 @@ fn start_agent(
 ) -> Result<Process, Failure> {
     let interface = &node.ports[0].interface;
     let tc = |words: &[&str]| {
-        let output = cluster::command(Some(node), "tc").args(words).output().map_err(Failure::undone)?;
+        let output = cluster::command(Some(node), "tc").args(words).output().map_err(Failure::runtime)?;
         Ok::<String, Failure>(String::from_utf8_lossy(&output.stdout).into_owned())
     };
     // The agent does not replace the testbed's own queue, which `on_a_bed` restores. After an earlier agent none is left to delete.
     tc(&["qdisc", "del", "dev", interface, "root"])?;
     let socket = directory.join("agent");
-    let mut command = cluster::agent_command(Some(node), &coordinator.agents, 0, link(), &socket)?;
+    let mut command =
+        cluster::agent_command(Some(node), &coordinator.agents_address, 0, link_rate(), &socket)?;
     command.args(["--interface", interface]);
     for (name, cgroup) in APPLICATIONS.iter().zip(cgroups) {
         command.arg(format!("--application={name}={}", cgroup.path().display()));
@@ -168,14 +169,14 @@ fn start_agent(
 }
 
 /// The bytes that each receiver has received so far, with headers.
-fn received(nodes: &[Node]) -> Result<[u64; 2], Failure> {
+fn received_bytes(nodes: &[Node]) -> Result<[u64; 2], Failure> {
     let read = |node: &Node| {
         let mut command = cluster::command(Some(node), "ip");
         command.args(["-json", "-stats", "link", "show", "dev", &node.ports[0].interface]);
-        let output = command.output().map_err(Failure::undone)?;
-        let links: Value = serde_json::from_slice(&output.stdout).map_err(Failure::undone)?;
+        let output = command.output().map_err(Failure::runtime)?;
+        let links: Value = serde_json::from_slice(&output.stdout).map_err(Failure::runtime)?;
         let bytes = links[0]["stats64"]["rx"]["bytes"].as_u64();
-        bytes.ok_or_else(|| Failure::undone(format_args!("host {}: no counters of its link", node.name)))
+        bytes.ok_or_else(|| Failure::runtime(format_args!("host {}: no counters of its link", node.name)))
     };
     Ok([read(&nodes[1])?, read(&nodes[2])?])
 }
@@ -183,7 +184,7 @@ fn received(nodes: &[Node]) -> Result<[u64; 2], Failure> {
 fn pause(time: Duration) -> Result<(), Failure> {
     let end = Instant::now() + time;
     while Instant::now() < end {
-        Failure::unless_asked()?;
+        Failure::check_interrupt()?;
         thread::sleep(end.saturating_duration_since(Instant::now()).min(Duration::from_millis(100)));
     }
     Ok(())
@@ -198,21 +199,21 @@ fn head() -> String {
          where the parts are in proportion to c (Eq. 2). A second table replaces the first while the programs send.\n\
          - Allocator: the applications are two of the three services of NetShare's Fig. 5 (3.3), which have equal queues. The third sends nothing, and \
          the first gets two thirds of the unused bandwidth. The agent limits the connections of each application.\n\n",
-        n(LINK * 8e-6),
+        format_cell(LINK_BYTES_PER_SEC * 8e-6),
         APPLICATIONS[0],
         APPLICATIONS[1],
-        MEASURE.as_secs(),
+        MEASUREMENT_TIME.as_secs(),
         WARM_UP.as_secs(),
     )
 }
 
-fn shares(all: &[Measured]) -> String {
+fn shares_table(all: &[MeasuredShares]) -> String {
     let mut lines = Vec::new();
-    for Measured { sharing, expected, rates } in all {
-        for (at, name) in APPLICATIONS.iter().enumerate() {
+    for MeasuredShares { sharing, expected_shares: expected, rates } in all {
+        for (index, name) in APPLICATIONS.iter().enumerate() {
             let [expected, share] =
-                [expected[at], rates[at] / (rates[0] + rates[1])].map(|part| 100.0 * part);
-            let numbers = [rates[at] * 8e-6, expected, share, (share - expected).abs()].map(n);
+                [expected[index], rates[index] / (rates[0] + rates[1])].map(|part| 100.0 * part);
+            let numbers = [rates[index] * 8e-6, expected, share, (share - expected).abs()].map(format_cell);
             lines.push([sharing.clone(), (*name).to_owned()].into_iter().chain(numbers).collect());
         }
     }

@@ -7,27 +7,27 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use weir_console::failure::Failure;
-use weir_console::profile::{self, Place, Timed};
+use weir_console::profile::{self, ProfileTarget, TimedCommand};
 use weir_console::progress::Progress;
-use weir_console::table::whole_percent;
+use weir_console::table::format_whole_percent;
 use weir_console::testbed;
-use weir_core::saba::controller::{AppId, ConnectionId, Controller, Settings};
-use weir_core::saba::share::FLOOR;
+use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
+use weir_core::saba::controller::{AppId, ConnectionId, Controller, ControllerSettings};
 use weir_core::saba::{Fraction, Sensitivity};
 use weir_core::solve::polynomial::Degree;
 use weir_sim::outcome::{mean, percentile};
 use weir_testbed::queues::dscp;
-use weir_testbed::{Bed, Name};
-use weir_trace::sensitivity::Profiled;
+use weir_testbed::{Bed, BedName};
+use weir_trace::sensitivity::ProfiledApplication;
 
-use super::LINK;
-use crate::doc::{n, table};
+use super::LINK_BYTES_PER_SEC;
+use crate::markdown::{format_cell, table};
 
 /// The number of hosts under the switch. Every job runs on all of them.
 const HOSTS: u32 = 3;
 
 /// The module that the jobs import.
-const COMMON: (&str, &str) = ("hosts", include_str!("../../../../examples/jobs/hosts.py"));
+const HOSTS_MODULE: (&str, &str) = ("hosts", include_str!("../../../../examples/jobs/hosts.py"));
 
 /// The jobs, from the most to the least sensitive. Their slowdowns at 25 % of the bandwidth are those of LR (3.4), of the average workload
 /// (2.1) and of PR (1.4) in Fig. 1a; the last job takes longer than the first, as PR takes longer than LR.
@@ -38,16 +38,16 @@ const JOBS: [(&str, &str); 3] = [
 ];
 
 /// The number of runs of each job at each part of the bandwidth, alone, and together under each setup.
-const REPEATS: usize = 3;
+const RUNS: usize = 3;
 
 /// The maximum duration of a run: a hundred times the duration on an idle machine.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A row of Fig. 1b: its name, the shares of the jobs, and their slowdowns.
-type Published = (&'static str, [Option<f64>; 3], [Option<f64>; 3]);
+type PublishedRow = (&'static str, [Option<f64>; 3], [Option<f64>; 3]);
 
 /// By the text of section 2.2, with LR in the column of the most sensitive job and PR in that of the least sensitive one.
-const PUBLISHED: [Published; 2] = [
+const PUBLISHED: [PublishedRow; 2] = [
     ("Fig. 1b: max-min", [None, None, None], [Some(2.26), None, Some(1.21)]),
     ("Fig. 1b: skewed", [Some(0.75), None, Some(0.25)], [Some(1.48), None, Some(1.34)]),
 ];
@@ -58,14 +58,14 @@ struct Setup {
     /// The queue of each job and the weight of each queue; all jobs share one queue if absent.
     queues: Option<(Vec<u16>, Vec<f64>)>,
     /// By repetition and job, in seconds.
-    times: Vec<Vec<f64>>,
+    times_secs: Vec<Vec<f64>>,
 }
 
 impl Setup {
     /// A percentile of each job's times over its time alone.
     fn slowdowns(&self, p: f64, alone: &[f64]) -> Vec<f64> {
         let slowdown = |(job, alone): (usize, &f64)| {
-            percentile(&self.times.iter().map(|times| times[job]).collect::<Vec<_>>(), p) / alone
+            percentile(&self.times_secs.iter().map(|times| times[job]).collect::<Vec<_>>(), p) / alone
         };
         alone.iter().enumerate().map(slowdown).collect()
     }
@@ -78,7 +78,7 @@ impl Setup {
 
     fn apply(&self, bed: &Bed) -> Result<(), Failure> {
         let applied = match &self.queues {
-            Some((_, weights)) => bed.set_queues_everywhere(weights),
+            Some((_, weights)) => bed.set_service_queues(weights),
             None => bed.set_queues(None),
         };
         applied.map_err(|error| testbed::failure(&error))
@@ -91,155 +91,163 @@ impl Setup {
 }
 
 /// Profiles, and times alone and together.
-struct Measured {
-    profiled: Vec<(profile::Runs, Profiled)>,
+struct Measurements {
+    profiles: Vec<(profile::MeasuredRuns, ProfiledApplication)>,
     /// The median time of each job alone, in seconds.
-    alone: Vec<f64>,
+    alone_secs: Vec<f64>,
     /// One queue, equal weights, and Saba's weights by the degree of the models.
     setups: Vec<Setup>,
 }
 
 /// Published and measured.
-pub(super) fn section(bed: &Name, progress: &Progress) -> Result<String, Failure> {
-    let measured = testbed::on_a_bed(bed, &super::big_switch(HOSTS), |bed| measure(bed, progress))?;
+pub(super) fn section(bed: &BedName, progress: &Progress) -> Result<String, Failure> {
+    let measured = testbed::with_bed(bed, &super::big_switch(HOSTS), |bed| measure(bed, progress))?;
     Ok(text(&measured))
 }
 
-fn measure(bed: &Bed, progress: &Progress) -> Result<Measured, Failure> {
-    let jobs = Jobs::write(bed)?;
-    let place = Place::hosts(bed, &[])?;
+fn measure(bed: &Bed, progress: &Progress) -> Result<Measurements, Failure> {
+    let job_files = JobFiles::write(bed)?;
+    let place = ProfileTarget::hosts(bed, &[])?;
     let mut profiled = Vec::with_capacity(JOBS.len());
     for (job, (name, _)) in JOBS.iter().enumerate() {
-        let runs = place.with(|| profile::measure(name, &jobs.command(job, 0), &place, REPEATS, progress))?;
-        let fitted = Profiled::new(name, runs.profile.clone()).map_err(Failure::undone)?;
+        let runs = place
+            .run_and_restore(|| profile::measure(name, &job_files.command(job, 0), &place, RUNS, progress))?;
+        let fitted = ProfiledApplication::new(name, runs.profile.clone()).map_err(Failure::runtime)?;
         profiled.push((runs, fitted));
     }
-    let setup = |name: &str, queues| Setup { name: name.to_owned(), queues, times: Vec::new() };
+    let setup = |name: &str, queues| Setup { name: name.to_owned(), queues, times_secs: Vec::new() };
     let equal = ((0..JOBS.len() as u16).collect(), vec![1.0; JOBS.len()]);
     let mut setups = vec![setup("one queue", None), setup("equal weights", Some(equal))];
     for degree in 0..Degree::ALL.len() {
         let models = profiled.iter().map(|(_, fitted)| fitted.fits[degree].sensitivity).collect();
-        setups.push(setup(&format!("Saba, k={}", degree + 1), Some(weights(models)?)));
+        setups.push(setup(&format!("Saba, k={}", degree + 1), Some(saba_queues(models)?)));
     }
-    let bar = progress.steps("jobs alone and together", REPEATS * (JOBS.len() + setups.len()));
-    let mut alone = vec![Vec::with_capacity(REPEATS); JOBS.len()];
+    let bar = progress.add_step_bar("jobs alone and together", RUNS * (JOBS.len() + setups.len()));
+    let mut alone = vec![Vec::with_capacity(RUNS); JOBS.len()];
     // Repetition by repetition, so that other load on the machine affects all setups.
-    for _ in 0..REPEATS {
+    for _ in 0..RUNS {
         setups[0].apply(bed)?;
         for (job, times) in alone.iter_mut().enumerate() {
-            times.extend(run_together(&place, &[jobs.command(job, 0)])?);
+            times.extend(run_together(&place, &[job_files.command(job, 0)])?);
             bar.inc(1);
         }
         for setup in &mut setups {
             setup.apply(bed)?;
-            let commands: Vec<Timed> =
-                (0..JOBS.len()).map(|job| jobs.command(job, setup.dscp(job))).collect();
-            setup.times.push(run_together(&place, &commands)?);
+            let commands: Vec<TimedCommand> =
+                (0..JOBS.len()).map(|job| job_files.command(job, setup.dscp(job))).collect();
+            setup.times_secs.push(run_together(&place, &commands)?);
             bar.inc(1);
         }
     }
     bar.finish_and_clear();
     let alone = alone.iter().map(|times| percentile(times, 50.0)).collect();
-    Ok(Measured { profiled, alone, setups })
+    Ok(Measurements { profiles: profiled, alone_secs: alone, setups })
 }
 
 /// The jobs as files in a temporary directory, and the hosts that they run on.
-struct Jobs {
+struct JobFiles {
     directory: TempDir,
     namespaces: Vec<String>,
 }
 
-impl Jobs {
-    fn write(bed: &Bed) -> Result<Jobs, Failure> {
-        let directory = tempfile::tempdir().map_err(Failure::undone)?;
-        for (name, text) in JOBS.into_iter().chain([COMMON]) {
+impl JobFiles {
+    fn write(bed: &Bed) -> Result<JobFiles, Failure> {
+        let directory = tempfile::tempdir().map_err(Failure::runtime)?;
+        for (name, text) in JOBS.into_iter().chain([HOSTS_MODULE]) {
             let path = directory.path().join(format!("{name}.py"));
             fs::write(&path, text).map_err(|error| Failure::output(&path, &error))?;
         }
         let hosts = &bed.plan().nodes[..HOSTS as usize];
-        Ok(Jobs { directory, namespaces: hosts.iter().map(|node| node.namespace.clone()).collect() })
+        Ok(JobFiles { directory, namespaces: hosts.iter().map(|node| node.namespace.clone()).collect() })
     }
 
     /// The command of a job whose packets have a DSCP.
-    fn command(&self, job: usize, dscp: u8) -> Timed {
+    fn command(&self, job: usize, dscp: u8) -> TimedCommand {
         let script = self.directory.path().join(format!("{}.py", JOBS[job].0));
         let hosts = self.namespaces.iter().map(Into::into);
         let words = ["python3".into(), script.into()].into_iter().chain(hosts).collect();
-        Timed { words, environment: vec![("WEIR_DSCP", dscp.to_string())], timeout: TIMEOUT, log: None }
+        TimedCommand {
+            command_line: words,
+            environment: vec![("WEIR_DSCP", dscp.to_string())],
+            timeout: TIMEOUT,
+            output_file: None,
+        }
     }
 }
 
 /// Runs commands at the same time, and returns the time of each in seconds.
-fn run_together(place: &Place<'_>, commands: &[Timed]) -> Result<Vec<f64>, Failure> {
+fn run_together(place: &ProfileTarget<'_>, commands: &[TimedCommand]) -> Result<Vec<f64>, Failure> {
     thread::scope(|scope| {
         let threads: Vec<_> =
             commands.iter().map(|command| scope.spawn(move || command.run(place, || ()))).collect();
         // All commands end before the first failure is returned.
-        let ended: Vec<Result<Duration, Failure>> =
+        let results: Vec<Result<Duration, Failure>> =
             threads.into_iter().map(|thread| thread.join().expect("`run` does not panic")).collect();
-        ended.into_iter().map(|took| Ok(took?.as_secs_f64())).collect()
+        results.into_iter().map(|duration| Ok(duration?.as_secs_f64())).collect()
     })
 }
 
 /// The queue of each job and the weight of each queue, by Saba's controller. Every port carries all jobs, so one port stands for all.
-fn weights(models: Vec<Sensitivity>) -> Result<(Vec<u16>, Vec<f64>), Failure> {
+fn saba_queues(models: Vec<Sensitivity>) -> Result<(Vec<u16>, Vec<f64>), Failure> {
     const PORT: u32 = 0;
     let levels = NonZeroU16::new(8).expect("8 is not 0");
-    let settings = Settings { c_saba: Fraction::ALL, floor: FLOOR, levels };
+    let settings =
+        ControllerSettings { c_saba: Fraction::ALL, min_share: DEFAULT_MIN_SHARE, max_levels: levels };
     let jobs = models.len();
-    let mut controller = Controller::central(models, settings, &[jobs as u16]).map_err(Failure::undone)?;
+    let mut controller =
+        Controller::new_central(models, settings, &[jobs as u16]).map_err(Failure::runtime)?;
     for job in 0..jobs {
         let app = AppId(job as u64);
-        controller.register(app, job).map_err(Failure::undone)?;
-        controller.open(ConnectionId(job as u64), app, &[PORT]).map_err(Failure::undone)?;
+        controller.register(app, job).map_err(Failure::runtime)?;
+        controller.open_connection(ConnectionId(job as u64), app, &[PORT]).map_err(Failure::runtime)?;
     }
-    controller.update();
-    let plan = controller.plan(PORT).expect("the port has connections");
+    controller.update_plans();
+    let plan = controller.queue_plan(PORT).expect("the port has connections");
     let queue = |job: usize| {
-        let level = controller.level(AppId(job as u64)).expect("every job was registered above");
-        plan.queue_of[usize::from(level)]
+        let level = controller.app_level(AppId(job as u64)).expect("every job was registered above");
+        plan.queue_by_level[usize::from(level)]
     };
     // Equal jobs share a queue; the last queues are then unused and have no weight.
     let weights = plan.weights.iter().copied().filter(|weight| *weight > 0.0).collect();
     Ok(((0..jobs).map(queue).collect(), weights))
 }
 
-fn text(measured: &Measured) -> String {
-    let Measured { profiled, alone, setups } = measured;
+fn text(measured: &Measurements) -> String {
+    let Measurements { profiles: profiled, alone_secs: alone, setups } = measured;
     let mut out = format!(
         "The jobs of `examples/jobs` are programs that only mark their packets: `shuffle` is network-heavy, `rounds` balanced, and `derive` \
          compute-heavy. Their sizes follow Fig. 1a: at 25 % of the bandwidth LR is 3.4 times slower, the average of all workloads 2.1, and \
-         PR 1.4. {HOSTS} hosts under one switch, links of {} Mbit/s. Each job is profiled first, as by `weir profile`, with {REPEATS} runs at \
+         PR 1.4. {HOSTS} hosts under one switch, links of {} Mbit/s. Each job is profiled first, as by `weir profile`, with {RUNS} runs at \
          each part of the bandwidth of all hosts. Slowdowns, the fits of the models of degree k, and the median times alone:\n",
-        n(LINK * 8e-6),
+        format_cell(LINK_BYTES_PER_SEC * 8e-6),
     );
-    out.push_str(&profiles(profiled, alone));
+    out.push_str(&profiles_table(profiled, alone));
     out.push_str(&format!(
         "Then all jobs start at the same time on the same hosts: with one queue at each port (plain TCP), with a queue for each job and equal \
          weights, and with the weights of Saba's controller by Eq. 2 from these profiles. Queues are HTB classes at every port, also at hosts. \
          The controller is part of the command; no coordinator or agent runs. All hosts share the processors of this machine, so jobs also \
-         wait for those. A slowdown is the median of {REPEATS} runs over the median alone; the range is that of the runs. Fig. 1b has LR in \
+         wait for those. A slowdown is the median of {RUNS} runs over the median alone; the range is that of the runs. Fig. 1b has LR in \
          the column of `{}` and PR in that of `{}`.\n",
         JOBS[0].0, JOBS[2].0,
     ));
-    out + &slowdowns(setups, alone)
+    out + &slowdowns_table(setups, alone)
 }
 
-fn profiles(profiled: &[(profile::Runs, Profiled)], alone: &[f64]) -> String {
-    let parts = profiled[0].0.times.iter().map(|(part, _)| whole_percent(part.get()));
+fn profiles_table(profiled: &[(profile::MeasuredRuns, ProfiledApplication)], alone: &[f64]) -> String {
+    let parts = profiled[0].0.durations.iter().map(|(part, _)| format_whole_percent(part.get()));
     let fits = (1..=Degree::ALL.len()).map(|degree| format!("R^2, k={degree}"));
     let head: Vec<String> =
         ["job".to_owned()].into_iter().chain(parts).chain(fits).chain(["alone, s".to_owned()]).collect();
-    let line = |((runs, fitted), alone): (&(profile::Runs, Profiled), &f64)| {
-        let slowdowns = runs.profile.samples().iter().map(|sample| sample.slowdown);
+    let line = |((runs, fitted), alone): (&(profile::MeasuredRuns, ProfiledApplication), &f64)| {
+        let slowdowns = runs.profile.runs().iter().map(|sample| sample.slowdown);
         let numbers = slowdowns.chain(fitted.fits.iter().map(|fit| fit.r2)).chain([*alone]);
-        [fitted.name.clone()].into_iter().chain(numbers.map(n)).collect()
+        [fitted.name.clone()].into_iter().chain(numbers.map(format_cell)).collect()
     };
     let head: Vec<&str> = head.iter().map(String::as_str).collect();
     table(&head, 1, &profiled.iter().zip(alone).map(line).collect::<Vec<_>>())
 }
 
-fn slowdowns(setups: &[Setup], alone: &[f64]) -> String {
+fn slowdowns_table(setups: &[Setup], alone: &[f64]) -> String {
     let weights = JOBS.map(|(name, _)| format!("weight of {name}"));
     let head: Vec<&str> = ["setup"]
         .into_iter()
@@ -250,15 +258,17 @@ fn slowdowns(setups: &[Setup], alone: &[f64]) -> String {
     let line = |setup: &Setup| {
         let [min, median, max] = [0.0, 50.0, 100.0].map(|p| setup.slowdowns(p, alone));
         let mut line = vec![setup.name.clone()];
-        line.extend((0..JOBS.len()).map(|job| setup.weight(job).map_or("-".to_owned(), n)));
-        let cell = |job: usize| format!("{} ({} to {})", n(median[job]), n(min[job]), n(max[job]));
+        line.extend((0..JOBS.len()).map(|job| setup.weight(job).map_or("-".to_owned(), format_cell)));
+        let cell = |job: usize| {
+            format!("{} ({} to {})", format_cell(median[job]), format_cell(min[job]), format_cell(max[job]))
+        };
         line.extend((0..JOBS.len()).map(cell));
-        line.push(n(mean(&median)));
+        line.push(format_cell(mean(&median)));
         line
     };
     let published = PUBLISHED.iter().map(|&(name, weights, slowdowns)| {
-        let cells = weights.into_iter().chain(slowdowns).map(|cell| cell.map_or("-".to_owned(), n));
-        let average = n(mean(&slowdowns.into_iter().flatten().collect::<Vec<_>>()));
+        let cells = weights.into_iter().chain(slowdowns).map(|cell| cell.map_or("-".to_owned(), format_cell));
+        let average = format_cell(mean(&slowdowns.into_iter().flatten().collect::<Vec<_>>()));
         [name.to_owned()].into_iter().chain(cells).chain([average]).collect()
     });
     table(&head, 1, &published.chain(setups.iter().map(line)).collect::<Vec<_>>())

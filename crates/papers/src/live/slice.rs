@@ -4,7 +4,7 @@ mod control_plane;
 mod transfer;
 mod workload;
 
-pub(super) use workload::COFLOWS;
+pub(super) use workload::MAX_COFLOWS;
 
 use std::time::Duration;
 
@@ -12,57 +12,58 @@ use tokio::runtime::Builder;
 use weir_agent::htb;
 use weir_console::failure::Failure;
 use weir_console::progress::Progress;
-use weir_console::run::Task;
+use weir_console::run::ReplayTask;
 use weir_console::testbed;
-use weir_coordinator::plane::Settings;
+use weir_coordinator::control_plane::Settings;
 use weir_core::model::Workload;
 use weir_core::units::{Rate, Time};
 use weir_sim::outcome::{mean, percentile, speedups};
-use weir_sim::{Options, Outcome};
-use weir_testbed::{Bed, Name};
+use weir_sim::{Outcome, ReplayOptions};
+use weir_testbed::{Bed, BedName};
 
-use super::{LINK, link};
-use crate::doc::{n, share, table};
+use super::{LINK_BYTES_PER_SEC, link_rate};
+use crate::markdown::{format_cell, format_percent, table};
 use control_plane::ControlPlane;
 
 /// The length of the queues at hosts and at the switch, as the time in which their links send them, in seconds. The longer a queue is, the
 /// longer TCP takes to share a link evenly; at a host, a full queue also delays the host's flows to other receivers. A queue for
 /// each flow (fq_codel) would be better, but not every kernel has one.
-const QUEUES: [f64; 2] = [3e-3, 8e-3];
+const QUEUE_SECS: [f64; 2] = [3e-3, 8e-3];
 
 /// The part of a full frame that is payload of TCP with time stamps.
-const PAYLOAD: f64 = htb::PAYLOAD as f64 / htb::FRAME as f64;
+const PAYLOAD_FRACTION: f64 = htb::PAYLOAD_BYTES as f64 / htb::FRAME_BYTES as f64;
 
 /// TCP without a scheduler.
-const PLAIN: &str = "fair";
+const PLAIN_TCP: &str = "fair";
 
 /// Plain TCP first, and the policies of coordinators.
-const POLICIES: [&str; 3] = [PLAIN, "aalo", "saath"];
+const POLICIES: [&str; 3] = [PLAIN_TCP, "aalo", "saath"];
 
 /// The number of runs under each policy: the shares of TCP connections are random.
 const RUNS: usize = 3;
 
 /// The CCTs under a policy, in seconds, by coflow; measured ones are medians of all runs.
-struct Ccts {
+struct PolicyCcts {
     policy: &'static str,
     simulated: Vec<f64>,
     measured: Vec<f64>,
 }
 
 /// Simulated and measured.
-pub(super) fn section(bed: &Name, coflows: usize, progress: &Progress) -> Result<String, Failure> {
-    let workload = workload::slice(coflows)?;
+pub(super) fn section(bed: &BedName, coflows: usize, progress: &Progress) -> Result<String, Failure> {
+    let workload = workload::generate_slice(coflows)?;
     let mut simulated = Vec::new();
     for policy in POLICIES {
-        let task = Task { policy: policy.to_owned(), workload: &workload, options: options(policy) };
+        let task =
+            ReplayTask { policy: policy.to_owned(), workload: &workload, options: replay_options(policy) };
         simulated.push((policy, task.run(progress)?));
     }
-    let ccts = testbed::on_a_bed(bed, &super::big_switch(workload::HOSTS + 1), |bed| {
-        let [hosts, switches] = QUEUES;
+    let ccts = testbed::with_bed(bed, &super::big_switch(workload::HOSTS + 1), |bed| {
+        let [hosts, switches] = QUEUE_SECS;
         bed.set_short_queues(hosts, switches).map_err(|error| testbed::failure(&error))?;
         let measure = |(policy, outcome): (&'static str, Outcome)| {
             let measured = measure(bed, &workload, policy, outcome.makespan, progress)?;
-            Ok(Ccts { policy, simulated: outcome.ccts(), measured })
+            Ok(PolicyCcts { policy, simulated: outcome.ccts(), measured })
         };
         simulated.into_iter().map(measure).collect::<Result<Vec<_>, Failure>>()
     })?;
@@ -77,16 +78,16 @@ fn measure(
     makespan: f64,
     progress: &Progress,
 ) -> Result<Vec<f64>, Failure> {
-    let runtime = Builder::new_multi_thread().enable_all().build().map_err(Failure::undone)?;
+    let runtime = Builder::new_multi_thread().enable_all().build().map_err(Failure::runtime)?;
     let limit = Duration::from_secs_f64(3.0 * makespan + 30.0);
     let mut runs = Vec::with_capacity(RUNS);
     for _ in 0..RUNS {
         let control_plane = match policy {
-            PLAIN => None,
-            policy => Some(ControlPlane::start(bed.plan(), policy, link())?),
+            PLAIN_TCP => None,
+            policy => Some(ControlPlane::start(bed.plan(), policy, link_rate())?),
         };
         let flows = workload.coflows.iter().map(|coflow| coflow.flows.len()).sum();
-        let bar = progress.steps(&format!("{policy}, in real time"), flows);
+        let bar = progress.add_step_bar(&format!("{policy}, in real time"), flows);
         let run = transfer::run(bed.plan(), workload, control_plane.as_ref(), limit, &bar);
         runs.push(runtime.block_on(run)?);
         bar.finish_and_clear();
@@ -96,26 +97,27 @@ fn measure(
 }
 
 /// The simulated ports carry what headers leave to payload, less a coordinator's reserve for waiting flows.
-fn options(policy: &str) -> Options {
+fn replay_options(policy: &str) -> ReplayOptions {
     let settings = Settings::default();
-    let reserve = if policy == PLAIN { 0.0 } else { settings.reserve };
-    Options {
-        port_rate: Rate::new(LINK * PAYLOAD * (1.0 - reserve)).expect("a rate times a fraction is a rate"),
+    let reserve = if policy == PLAIN_TCP { 0.0 } else { settings.reserve };
+    ReplayOptions {
+        port_rate: Rate::new(LINK_BYTES_PER_SEC * PAYLOAD_FRACTION * (1.0 - reserve))
+            .expect("a rate times a fraction is a rate"),
         interval: Time::new(settings.interval).expect("the default interval is a valid time"),
-        keep_flows: false,
-        behind: None,
+        keep_flow_ends: false,
+        network_model: None,
     }
 }
 
-fn text(workload: &Workload, all: &[Ccts]) -> String {
+fn text(workload: &Workload, all: &[PolicyCcts]) -> String {
     let flows: usize = workload.coflows.iter().map(|coflow| coflow.flows.len()).sum();
-    let bytes: f64 = workload.coflows.iter().map(|coflow| coflow.bytes()).sum();
+    let bytes: f64 = workload.coflows.iter().map(|coflow| coflow.total_bytes()).sum();
     let last = workload.coflows.iter().map(|coflow| coflow.arrival.get()).fold(0.0, f64::max);
     let settings = Settings::default();
     let out = format!(
         "{} coflows with {flows} flows and {} GB arrive within {} s at {} hosts under one switch: {}. Links have {} Mbit/s; their queues hold {} ms at \
          hosts and {} ms at the switch.\n\n\
-         - Under `{PLAIN}`, TCP alone divides the links. Under the other policies, each host runs an agent, which paces the sockets that \
+         - Under `{PLAIN_TCP}`, TCP alone divides the links. Under the other policies, each host runs an agent, which paces the sockets that \
          senders hand over. A further host has the coordinator, as a library in the measuring process. Coflows are registered when they \
          arrive. The coordinator computes a schedule every {} ms; reports and orders use the same links.\n\
          - A measured CCT is the time from the arrival of a coflow until its last byte is read. It contains the time to connect and to hand \
@@ -124,38 +126,38 @@ fn text(workload: &Workload, all: &[Ccts]) -> String {
          CCTs in seconds. The error of a coflow is |measured / simulated - 1|, and its speedup is its CCT under plain TCP over that under \
          the policy.\n",
         workload.coflows.len(),
-        n(bytes / 1e9),
-        n(last),
+        format_cell(bytes / 1e9),
+        format_cell(last),
         workload::HOSTS,
         workload::DESCRIPTION,
-        n(LINK * 8e-6),
-        n(QUEUES[0] * 1e3),
-        n(QUEUES[1] * 1e3),
-        n(settings.interval * 1e3),
-        n(LINK * PAYLOAD * 8e-6),
-        share(settings.reserve),
+        format_cell(LINK_BYTES_PER_SEC * 8e-6),
+        format_cell(QUEUE_SECS[0] * 1e3),
+        format_cell(QUEUE_SECS[1] * 1e3),
+        format_cell(settings.interval * 1e3),
+        format_cell(LINK_BYTES_PER_SEC * PAYLOAD_FRACTION * 8e-6),
+        format_percent(settings.reserve),
     );
-    out + &ccts(all)
+    out + &ccts_table(all)
 }
 
-fn ccts(all: &[Ccts]) -> String {
+fn ccts_table(all: &[PolicyCcts]) -> String {
     let plain = all.first().expect("plain TCP is the first policy");
     let mut lines = Vec::new();
-    for Ccts { policy, simulated, measured } in all {
+    for PolicyCcts { policy, simulated, measured } in all {
         let error = |(measured, simulated): (&f64, &f64)| (measured / simulated - 1.0).abs();
         let errors: Vec<f64> = measured.iter().zip(simulated).map(error).collect();
-        let errors = [50.0, 90.0].map(|p| share(percentile(&errors, p)));
-        let none = ["-", "-"].map(str::to_owned);
+        let errors = [50.0, 90.0].map(|p| format_percent(percentile(&errors, p)));
+        let no_errors = ["-", "-"].map(str::to_owned);
         let rows = [
             ("measured", measured, &plain.measured, errors),
-            ("simulated", simulated, &plain.simulated, none),
+            ("simulated", simulated, &plain.simulated, no_errors),
         ];
         for (source, ccts, plain, errors) in rows {
             let speedups = speedups(plain, ccts);
-            let numbers = [mean(ccts), percentile(ccts, 50.0), percentile(ccts, 90.0)].map(n);
-            let gains = [10.0, 50.0, 90.0].map(|p| n(percentile(&speedups, p)));
+            let numbers = [mean(ccts), percentile(ccts, 50.0), percentile(ccts, 90.0)].map(format_cell);
+            let speedup_percentiles = [10.0, 50.0, 90.0].map(|p| format_cell(percentile(&speedups, p)));
             let names = [(*policy).to_owned(), source.to_owned()];
-            lines.push(names.into_iter().chain(numbers).chain(errors).chain(gains).collect());
+            lines.push(names.into_iter().chain(numbers).chain(errors).chain(speedup_percentiles).collect());
         }
     }
     let head = ["policy", "", "mean", "median", "P90", "median error", "P90 of the error"];

@@ -1,14 +1,14 @@
 //! Section 5.4: services with different numbers of connections on three tiers (Fig. 16, Table 3).
 
-use weir_core::model::Plan;
+use weir_core::model::TopologyTemplate;
 use weir_sim::outcome::mean;
 use weir_sim::service::Mechanism;
 
 use super::Context;
-use super::scenario::{Builder, final_rates};
-use crate::doc::{n, ratio, same, table};
+use super::scenario::{ScenarioBuilder, final_rates};
+use crate::markdown::{format_cell, format_ratio, is_same, table};
 use weir_console::failure::Failure;
-use weir_console::run::pool;
+use weir_console::run::run_concurrently;
 
 /// A row of Table 3.
 struct Row {
@@ -18,61 +18,63 @@ struct Row {
     /// Weights of the first service and of the others, if there are queues.
     weights: Option<[f64; 2]>,
     /// Mbit/s of the first service, and the maximum and the minimum of the others; 0 if there are none.
-    published: [f64; 3],
+    published_mbit: [f64; 3],
 }
 
 const fn row(services: u32, connections: [u32; 2], weights: Option<[f64; 2]>, published: [f64; 3]) -> Row {
-    Row { services, connections, weights, published }
+    Row { services, connections, weights, published_mbit: published }
 }
 
-const EVEN: Option<[f64; 2]> = Some([1.0, 1.0]);
-const TWICE: Option<[f64; 2]> = Some([1.0, 2.0]);
+const EQUAL_WEIGHTS: Option<[f64; 2]> = Some([1.0, 1.0]);
+const OTHERS_TWICE: Option<[f64; 2]> = Some([1.0, 2.0]);
 
 /// Table 3. The paper's columns "B (Max)" and "B (Min)" are swapped; here the maximum comes first.
-const TABLE: [Row; 19] = [
+const TABLE_3: [Row; 19] = [
     row(1, [2, 0], None, [131.7, 0.0, 0.0]),
     row(1, [8, 0], None, [141.7, 0.0, 0.0]),
-    row(4, [2, 2], EVEN, [35.6, 37.0, 35.1]),
-    row(4, [2, 2], TWICE, [22.6, 41.5, 40.0]),
-    row(4, [8, 2], EVEN, [40.2, 36.0, 34.0]),
+    row(4, [2, 2], EQUAL_WEIGHTS, [35.6, 37.0, 35.1]),
+    row(4, [2, 2], OTHERS_TWICE, [22.6, 41.5, 40.0]),
+    row(4, [8, 2], EQUAL_WEIGHTS, [40.2, 36.0, 34.0]),
     row(4, [8, 2], None, [83.8, 20.6, 19.4]),
-    row(4, [8, 2], TWICE, [24.7, 41.9, 38.5]),
-    row(4, [16, 2], EVEN, [40.1, 35.8, 35.1]),
+    row(4, [8, 2], OTHERS_TWICE, [24.7, 41.9, 38.5]),
+    row(4, [16, 2], EQUAL_WEIGHTS, [40.1, 35.8, 35.1]),
     row(4, [16, 2], None, [105.5, 14.0, 12.2]),
-    row(4, [16, 2], TWICE, [25.2, 40.7, 39.4]),
-    row(8, [2, 2], EVEN, [18.3, 19.0, 17.7]),
-    row(8, [2, 2], TWICE, [10.4, 20.0, 18.9]),
-    row(8, [8, 2], EVEN, [20.4, 18.5, 17.1]),
-    row(8, [8, 2], TWICE, [11.6, 19.8, 18.3]),
+    row(4, [16, 2], OTHERS_TWICE, [25.2, 40.7, 39.4]),
+    row(8, [2, 2], EQUAL_WEIGHTS, [18.3, 19.0, 17.7]),
+    row(8, [2, 2], OTHERS_TWICE, [10.4, 20.0, 18.9]),
+    row(8, [8, 2], EQUAL_WEIGHTS, [20.4, 18.5, 17.1]),
+    row(8, [8, 2], OTHERS_TWICE, [11.6, 19.8, 18.3]),
     row(8, [8, 2], None, [53.1, 13.9, 11.6]),
-    row(8, [16, 2], EVEN, [20.2, 18.4, 17.1]),
-    row(8, [16, 2], TWICE, [11.7, 20.2, 19.0]),
+    row(8, [16, 2], EQUAL_WEIGHTS, [20.2, 18.4, 17.1]),
+    row(8, [16, 2], OTHERS_TWICE, [11.7, 20.2, 19.0]),
     row(8, [16, 2], None, [77.9, 10.4, 9.1]),
     // Not in the table; from the text of 5.4: "each of the four service with two connections ... get 36 Mbps".
-    row(4, [2, 2], EVEN, [36.0, 36.0, 36.0]),
+    row(4, [2, 2], EQUAL_WEIGHTS, [36.0, 36.0, 36.0]),
 ];
 
 impl Row {
-    /// The measured figures, as in [`Row::published`]: means over seeds.
-    fn run(&self, context: &Context<'_>) -> Result<[f64; 3], Failure> {
-        let runs = pool(context.seeds as usize, context.running.jobs, |seed| self.one(seed as u64, context))?;
-        Ok([0, 1, 2].map(|at| mean(&runs.iter().map(|run: &[f64; 3]| run[at]).collect::<Vec<f64>>())))
+    /// The measured figures, as in [`Row::published_mbit`]: means over seeds.
+    fn mean_rates(&self, context: &Context<'_>) -> Result<[f64; 3], Failure> {
+        let runs = run_concurrently(context.seeds as usize, context.run_context.jobs, |seed| {
+            self.rates_of_seed(seed as u64, context)
+        })?;
+        Ok([0, 1, 2].map(|index| mean(&runs.iter().map(|run: &[f64; 3]| run[index]).collect::<Vec<f64>>())))
     }
 
-    fn one(&self, seed: u64, context: &Context<'_>) -> Result<[f64; 3], Failure> {
+    fn rates_of_seed(&self, seed: u64, context: &Context<'_>) -> Result<[f64; 3], Failure> {
         let [first, others] = self.weights.unwrap_or([1.0, 1.0]);
         let mut weights = vec![others; self.services as usize];
         weights[0] = first;
-        let plan = Plan::NetShareFig16 { services: self.services };
-        let mut builder = Builder::new(plan, &weights, 1.0);
+        let plan = TopologyTemplate::NetShareFig16 { services: self.services };
+        let mut builder = ScenarioBuilder::new(plan, &weights, 1.0);
         builder.0.seed = seed;
         for service in 0..self.services {
-            let own = format!("-A{}", service + 1);
+            let suffix = format!("-A{}", service + 1);
             let connections = self.connections[usize::from(service > 0)];
-            builder = builder.all_pairs(service as usize, |host| host.ends_with(&own), connections);
+            builder = builder.all_pairs(service as usize, |host| host.ends_with(&suffix), connections);
         }
         let mechanism = if self.weights.is_some() { Mechanism::Queues } else { Mechanism::None };
-        let rates = final_rates(&builder.run(mechanism, context)?);
+        let rates = final_rates(&builder.simulate(mechanism, context)?);
         let others = rates[1..].iter().copied();
         let max = others.clone().fold(0.0, f64::max);
         let min = others.reduce(f64::min).unwrap_or(0.0);
@@ -80,42 +82,47 @@ impl Row {
     }
 }
 
-/// Table 3, measured: the figures of each row, in the order of [`Row::published`].
+/// Table 3, measured: the figures of each row, in the order of [`Row::published_mbit`].
 pub(super) struct Table3(Vec<[f64; 3]>);
 
 impl Table3 {
     /// Simulates it.
     pub(super) fn run(context: &Context<'_>) -> Result<Table3, Failure> {
-        Ok(Table3(TABLE.iter().map(|row| row.run(context)).collect::<Result<_, Failure>>()?))
+        Ok(Table3(TABLE_3.iter().map(|row| row.mean_rates(context)).collect::<Result<_, Failure>>()?))
     }
 
     /// How many measured figures, multiplied by `factor`, are within 10 % of the published ones, and the number of figures.
-    pub(super) fn within(&self, factor: f64) -> (usize, usize) {
-        let pairs =
-            TABLE.iter().zip(&self.0).flat_map(|(row, measured)| row.published.into_iter().zip(*measured));
-        let known = pairs.filter(|(published, _)| *published > 0.0);
-        let all: Vec<bool> = known.map(|(published, rate)| same(rate * factor, published)).collect();
-        (all.iter().filter(|&&is| is).count(), all.len())
+    pub(super) fn count_within_10_percent(&self, factor: f64) -> (usize, usize) {
+        let pairs = TABLE_3
+            .iter()
+            .zip(&self.0)
+            .flat_map(|(row, measured)| row.published_mbit.into_iter().zip(*measured));
+        let positive = pairs.filter(|(published, _)| *published > 0.0);
+        let is_within: Vec<bool> =
+            positive.map(|(published, rate)| is_same(rate * factor, published)).collect();
+        (is_within.iter().filter(|&&within| within).count(), is_within.len())
     }
 }
 
 /// The section of the page.
 pub(super) fn section(measured: &Table3) -> String {
     let cells = |(row, measured): (&Row, &[f64; 3])| {
-        let Row { services, connections: [a, b], weights, published } = row;
+        let Row { services, connections: [a, b], weights, published_mbit: published } = row;
         let mut cells = vec![
             services.to_string(),
             if *services > 1 { format!("{a}, {b}") } else { a.to_string() },
             weights.map_or_else(|| "-".to_owned(), |[a, b]| format!("{a}, {b}")),
         ];
         for (&published, &rate) in published.iter().zip(measured) {
-            let known = published > 0.0;
-            cells.extend([published, rate].map(|rate| if known { n(rate) } else { "-".to_owned() }));
+            let is_published = published > 0.0;
+            cells.extend(
+                [published, rate].map(|rate| if is_published { format_cell(rate) } else { "-".to_owned() }),
+            );
         }
-        cells.push(ratio(measured[0], published[0]));
+        cells.push(format_ratio(measured[0], published[0]));
         cells
     };
-    let rows: Vec<Vec<String>> = TABLE.iter().zip(&measured.0).map(cells).collect();
+    let rows: Vec<Vec<String>> = TABLE_3.iter().zip(&measured.0).map(cells).collect();
     let head = "N|C|W|A, published|measured|B max, published|measured|B min, published|measured|A, ratio";
     format!(
         "## Section 5.4: Table 3\n\nServices on Fig. 16, each with a host at every edge switch, all pairs, in Mbit/s. N: services. \

@@ -1,18 +1,18 @@
 //! Sections 5.1 and 5.2: two Hadoop shuffles on one core (Fig. 6, 8, 9) and on two (Fig. 7, 10, 11).
 
-use weir_core::model::Plan;
+use weir_core::model::TopologyTemplate;
 use weir_sim::outcome::{mean, percentile};
 use weir_sim::service::Mechanism;
 
 use super::Context;
-use super::scenario::{Builder, MBIT};
-use crate::claim::{Claim, claims};
-use crate::doc::n;
+use super::scenario::{MBIT, ScenarioBuilder};
+use crate::claim::{Claim, claims_table};
+use crate::markdown::format_cell;
 use weir_console::failure::Failure;
-use weir_console::run::pool;
+use weir_console::run::run_concurrently;
 
 /// The rates of the two services on each link from a core switch to an edge switch, in Mbit/s.
-type Ports = Vec<[f64; 2]>;
+type CorePortRates = Vec<[f64; 2]>;
 
 /// The reducers of A1 and A2 on each server (5.1). Each reducer has a connection to every other server.
 const REDUCERS: [u32; 2] = [8, 4];
@@ -23,37 +23,44 @@ const PUBLISHED: [(&str, &str, f64); 7] = [
     ("one core, queues: A1 over A2", "5.1, Fig. 9a: \"almost equally\"", 1.0),
     ("two cores: A1 over A2", "5.2, Fig. 10: \"twice the bandwidth (summed over all core links ...)\"", 2.0),
     ("two cores, queues: A1 over A2", "5.2, Fig. 11: \"nearly equally shared\"", 1.0),
-    ("two cores over one: A1", "5.2: \"1558s ... 2586s\"", speedup(2586.0, 1558.0)),
-    ("two cores over one, queues: A1", "5.2: \"1633s ... 3070s\"", speedup(3070.0, 1633.0)),
-    ("two cores over one, queues: A2", "5.2: \"1810s ... 3212s\"", speedup(3212.0, 1810.0)),
+    ("two cores over one: A1", "5.2: \"1558s ... 2586s\"", published_speedup(2586.0, 1558.0)),
+    ("two cores over one, queues: A1", "5.2: \"1633s ... 3070s\"", published_speedup(3070.0, 1633.0)),
+    ("two cores over one, queues: A2", "5.2: \"1810s ... 3212s\"", published_speedup(3212.0, 1810.0)),
 ];
 
 /// The speedup of a shuffle by completion times in seconds; 5.2: "500s is devoted to the map phase".
-const fn speedup(one_core: f64, two_cores: f64) -> f64 {
+const fn published_speedup(one_core: f64, two_cores: f64) -> f64 {
     (one_core - 500.0) / (two_cores - 500.0)
 }
 
 /// Simulates the shuffles.
-fn ports(plan: Plan, seed: u64, mechanism: Mechanism, context: &Context<'_>) -> Result<Ports, Failure> {
+fn core_port_rates(
+    plan: TopologyTemplate,
+    seed: u64,
+    mechanism: Mechanism,
+    context: &Context<'_>,
+) -> Result<CorePortRates, Failure> {
     let all = |_: &str| true;
-    let builder = Builder::new(plan, &[1.0, 1.0], 1.0);
+    let builder = ScenarioBuilder::new(plan, &[1.0, 1.0], 1.0);
     let mut builder = builder.all_pairs(0, all, REDUCERS[0]).all_pairs(1, all, REDUCERS[1]);
     builder.0.seed = seed;
-    let shared = builder.run(mechanism, context)?;
+    let shared = builder.simulate(mechanism, context)?;
     let topology = &builder.0.topology;
     let mut ports = Vec::new();
     for core in ["C1", "C2"] {
         for edge in ["E1", "E2", "E3"] {
-            let (Some(from), Some(to)) = (topology.node(core), topology.node(edge)) else { continue };
-            let link = topology.between(from, to).expect("every core has a link to every edge");
-            let load = shared.load(&shared.phases[0], link);
+            let (Some(from), Some(to)) = (topology.find_node(core), topology.find_node(edge)) else {
+                continue;
+            };
+            let link = topology.link_between(from, to).expect("every core has a link to every edge");
+            let load = shared.mean_rates_on_link(&shared.phases[0], link);
             ports.push([load[0] / MBIT, load[1] / MBIT]);
         }
     }
     Ok(ports)
 }
 
-fn totals(runs: &[Ports], service: usize) -> Vec<f64> {
+fn totals(runs: &[CorePortRates], service: usize) -> Vec<f64> {
     runs.iter().map(|ports| ports.iter().map(|rates| rates[service]).sum()).collect()
 }
 
@@ -61,31 +68,38 @@ fn totals(runs: &[Ports], service: usize) -> Vec<f64> {
 pub(super) fn section(context: &Context<'_>) -> Result<String, Failure> {
     let seeds = context.seeds as usize;
     let run = |plan, seeds, mechanism| {
-        pool(seeds, context.running.jobs, |seed| ports(plan, seed as u64, mechanism, context))
+        run_concurrently(seeds, context.run_context.jobs, |seed| {
+            core_port_rates(plan, seed as u64, mechanism, context)
+        })
     };
-    let plain_1 = run(Plan::NetShareFig6, 1, Mechanism::None)?;
-    let queues_1 = run(Plan::NetShareFig6, 1, Mechanism::Queues)?;
-    let plain_2 = run(Plan::NetShareFig7, seeds, Mechanism::None)?;
-    let queues_2 = run(Plan::NetShareFig7, seeds, Mechanism::Queues)?;
-    let first_port = |runs: &[Ports]| runs[0][0][0] / runs[0][0][1];
-    let ratios = |runs: &[Ports]| -> Vec<f64> {
+    let one_core = run(TopologyTemplate::NetShareFig6, 1, Mechanism::None)?;
+    let one_core_queues = run(TopologyTemplate::NetShareFig6, 1, Mechanism::Queues)?;
+    let two_cores = run(TopologyTemplate::NetShareFig7, seeds, Mechanism::None)?;
+    let two_cores_queues = run(TopologyTemplate::NetShareFig7, seeds, Mechanism::Queues)?;
+    let first_port = |runs: &[CorePortRates]| runs[0][0][0] / runs[0][0][1];
+    let ratios = |runs: &[CorePortRates]| -> Vec<f64> {
         totals(runs, 0).iter().zip(totals(runs, 1)).map(|(a1, a2)| a1 / a2).collect()
     };
-    let gain = |two: &[Ports], one: &[Ports], service| mean(&totals(two, service)) / totals(one, service)[0];
+    let speedup = |two: &[CorePortRates], one: &[CorePortRates], service| {
+        mean(&totals(two, service)) / totals(one, service)[0]
+    };
     let measured = [
-        first_port(&plain_1),
-        first_port(&queues_1),
-        mean(&ratios(&plain_2)),
-        mean(&ratios(&queues_2)),
-        gain(&plain_2, &plain_1, 0),
-        gain(&queues_2, &queues_1, 0),
-        gain(&queues_2, &queues_1, 1),
+        first_port(&one_core),
+        first_port(&one_core_queues),
+        mean(&ratios(&two_cores)),
+        mean(&ratios(&two_cores_queues)),
+        speedup(&two_cores, &one_core, 0),
+        speedup(&two_cores_queues, &one_core_queues, 0),
+        speedup(&two_cores_queues, &one_core_queues, 1),
     ];
     let list = PUBLISHED.iter().zip(measured);
     let list: Vec<Claim> = list
-        .map(|(&(what, place, published), measured)| Claim::number(what, place, published, measured))
+        .map(|(&(subject, citation, published), measured)| {
+            Claim::number(subject, citation, published, measured)
+        })
         .collect();
-    let range = |runs: &[Ports]| [0.0, 100.0].map(|p| n(percentile(&ratios(runs), p))).join(" to ");
+    let range =
+        |runs: &[CorePortRates]| [0.0, 100.0].map(|p| format_cell(percentile(&ratios(runs), p))).join(" to ");
     Ok(format!(
         "## Sections 5.1 and 5.2: two shuffles, one core and two\n\nTwelve servers, all to all; each reducer has a connection to \
          every other server. A1 has 8 reducers on each server, A2 has 4; equal weights. (The text also says that A2 has twice as \
@@ -94,8 +108,8 @@ pub(super) fn section(context: &Context<'_>) -> Result<String, Failure> {
          with rates. Twice the links can at most double the rates, so a ratio above 2 has a cause outside the network.\n{}\
          With two cores, A1 over A2 is {} without queues and {} with queues over {seeds} seeds. In the paper, too, links are \
          \"not shared as uniformly because of hashing effects\".\n\n",
-        claims(&list),
-        range(&plain_2),
-        range(&queues_2),
+        claims_table(&list),
+        range(&two_cores),
+        range(&two_cores_queues),
     ))
 }

@@ -1,20 +1,20 @@
 //! Section 5.3: a TCP flow and two UDP flows (Table 2, Fig. 12 to 15).
 
-use weir_core::model::Plan;
-use weir_core::model::scenario::Sending;
-use weir_sim::service::{Mechanism, Shared};
+use weir_core::model::TopologyTemplate;
+use weir_core::model::scenario::SendMode;
+use weir_sim::service::{Mechanism, ScenarioOutcome};
 
 use super::Context;
-use super::scenario::{Builder, MBIT, mbit};
-use crate::claim::{Claim, claims};
-use crate::doc::{n, table};
+use super::scenario::{MBIT, ScenarioBuilder, mbit_rate};
+use crate::claim::{Claim, claims_table};
+use crate::markdown::{format_cell, table};
 use weir_console::failure::Failure;
 
 /// Table 2's phases.
-const PHASES: [&str; 4] = ["5-35 s", "35-65 s", "65-95 s", "95-125 s"];
+const PHASE_NAMES: [&str; 4] = ["5-35 s", "35-65 s", "65-95 s", "95-125 s"];
 
 /// The mechanisms and their figures. The paper has no experiment with central allocation.
-pub(in super::super) const VARIANTS: [(Mechanism, &str); 6] = [
+pub(in super::super) const MECHANISMS: [(Mechanism, &str); 6] = [
     (Mechanism::QueuesThrottling, "Fig. 12"),
     (Mechanism::None, "Fig. 13"),
     (Mechanism::Queues, "Fig. 14"),
@@ -25,63 +25,75 @@ pub(in super::super) const VARIANTS: [(Mechanism, &str); 6] = [
 
 /// The scenario of Table 2, with phases that are `times` as long as the paper's.
 #[cfg(all(feature = "live", target_os = "linux"))]
-pub(crate) fn table_2(times: f64) -> weir_core::model::scenario::Scenario {
-    builder(times).0
+pub(crate) fn table_2_scenario(time_scale: f64) -> weir_core::model::scenario::Scenario {
+    scenario_builder(time_scale).0
 }
 
 /// Weights are 1:3:9; the text's "weight 2" of A2 is 3 everywhere else. A1 sends by TCP, A2 and A3 by UDP as fast as their
 /// links. A3's sender is under E2, as Table 2's bottlenecks require.
-pub(super) fn builder(times: f64) -> Builder {
-    let udp = Sending::Unresponsive(mbit(1000.0));
-    let at = |time: f64| times * time;
-    Builder::new(Plan::NetShareFig6, &[1.0, 3.0, 9.0], at(125.0))
-        .flow(0, "H1", "H5", Sending::Elastic)
+pub(super) fn scenario_builder(time_scale: f64) -> ScenarioBuilder {
+    let udp = SendMode::Unresponsive(mbit_rate(1000.0));
+    let scaled = |time: f64| time_scale * time;
+    ScenarioBuilder::new(TopologyTemplate::NetShareFig6, &[1.0, 3.0, 9.0], scaled(125.0))
+        .flow(0, "H1", "H5", SendMode::Elastic)
         .flow(1, "H2", "H9", udp)
         .flow(2, "H7", "H10", udp)
-        .active(0, &[(at(5.0), at(35.0)), (at(65.0), at(125.0))])
-        .active(1, &[(at(5.0), at(65.0)), (at(95.0), at(125.0))])
-        .active(2, &[(at(35.0), at(125.0))])
+        .active(0, &[(scaled(5.0), scaled(35.0)), (scaled(65.0), scaled(125.0))])
+        .active(1, &[(scaled(5.0), scaled(65.0)), (scaled(95.0), scaled(125.0))])
+        .active(2, &[(scaled(35.0), scaled(125.0))])
 }
 
 /// The runs of Table 2's scenario under each mechanism.
-pub(super) struct Table2(Vec<(Mechanism, &'static str, Shared)>);
+pub(super) struct Table2(Vec<(Mechanism, &'static str, ScenarioOutcome)>);
 
 impl Table2 {
     /// Simulates them.
     pub(super) fn run(context: &Context<'_>) -> Result<Table2, Failure> {
-        let builder = builder(1.0);
-        let run = |(mechanism, figure)| Ok((mechanism, figure, builder.run(mechanism, context)?));
-        Ok(Table2(VARIANTS.into_iter().map(run).collect::<Result<_, Failure>>()?))
+        let builder = scenario_builder(1.0);
+        let run = |(mechanism, figure)| Ok((mechanism, figure, builder.simulate(mechanism, context)?));
+        Ok(Table2(MECHANISMS.into_iter().map(run).collect::<Result<_, Failure>>()?))
     }
 
-    fn shared(&self, mechanism: Mechanism) -> &Shared {
+    fn shared(&self, mechanism: Mechanism) -> &ScenarioOutcome {
         &self.0.iter().find(|run| run.0 == mechanism).expect("`VARIANTS` lists every mechanism").2
     }
 
     /// The rate at which a service receives at the end of a phase, in Mbit/s.
-    pub(super) fn received(&self, mechanism: Mechanism, phase: usize, service: usize) -> f64 {
-        self.shared(mechanism).phases[phase].last[service] / MBIT
+    pub(super) fn received_mbit(&self, mechanism: Mechanism, phase: usize, service: usize) -> f64 {
+        self.shared(mechanism).phases[phase].final_rates[service] / MBIT
     }
 
     /// The rate at which a service sends at the end of a phase, in Mbit/s.
-    pub(super) fn sent(&self, mechanism: Mechanism, phase: usize, service: usize) -> f64 {
-        self.shared(mechanism).phases[phase].sent[service] / MBIT
+    pub(super) fn sent_mbit(&self, mechanism: Mechanism, phase: usize, service: usize) -> f64 {
+        self.shared(mechanism).phases[phase].final_sent_rates[service] / MBIT
     }
 }
 
 /// The section of the page.
 pub(super) fn section(runs: &Table2) -> String {
     use Mechanism::{None, Queues, QueuesThrottling, Throttling};
-    let claim = |what, place, published, mechanism, phase, service| {
-        Claim::number(what, place, published, runs.received(mechanism, phase, service))
+    let claim = |subject, citation, published, mechanism, phase, service| {
+        Claim::number(subject, citation, published, runs.received_mbit(mechanism, phase, service))
     };
-    let both = QueuesThrottling;
+    let queues_throttling = QueuesThrottling;
     let list = [
-        claim("queues and throttling, 5-35 s: A1", "5.3: \"A1 gets 250 Mbps\"", 250.0, both, 0, 0),
-        claim("A2", "5.3: \"A2 gets 750 Mbps\"", 750.0, both, 0, 1),
-        claim("95-125 s: A1", "5.3: \"close to 725Mbps\"", 725.0, both, 3, 0),
-        claim("A2", "5.3: \"only 250 Mbps ... is useful\"", 250.0, both, 3, 1),
-        Claim::number("A2 sends", "5.3: \"275 Mbps (250 * 1.1)\"", 275.0, runs.sent(both, 3, 1)),
+        claim(
+            "queues and throttling, 5-35 s: A1",
+            "5.3: \"A1 gets 250 Mbps\"",
+            250.0,
+            queues_throttling,
+            0,
+            0,
+        ),
+        claim("A2", "5.3: \"A2 gets 750 Mbps\"", 750.0, queues_throttling, 0, 1),
+        claim("95-125 s: A1", "5.3: \"close to 725Mbps\"", 725.0, queues_throttling, 3, 0),
+        claim("A2", "5.3: \"only 250 Mbps ... is useful\"", 250.0, queues_throttling, 3, 1),
+        Claim::number(
+            "A2 sends",
+            "5.3: \"275 Mbps (250 * 1.1)\"",
+            275.0,
+            runs.sent_mbit(queues_throttling, 3, 1),
+        ),
         claim("no mechanism, 5-35 s: A1", "5.3: \"receives zero throughput\"", 0.0, None, 0, 0),
         claim("65-95 s: A1", "5.3: \"sometimes as low as 750 Mbps\"", 750.0, None, 2, 0),
         claim("queues alone, 95-125 s: A1", "5.3: \"also receives only 250Mbps\"", 250.0, Queues, 3, 0),
@@ -101,17 +113,17 @@ pub(super) fn section(runs: &Table2) -> String {
          acknowledgements, which the simulator does not have.\n{}\
          All phases. The mean over a phase is in brackets where it differs from the rate at the end. The paper has no \
          experiment with central allocation.\n{}",
-        claims(&list),
-        phases(runs)
+        claims_table(&list),
+        phases_table(runs)
     )
 }
 
-fn phases(runs: &Table2) -> String {
+fn phases_table(runs: &Table2) -> String {
     let mut rows = Vec::new();
     for (mechanism, figure, shared) in &runs.0 {
-        for (phase, name) in shared.phases.iter().zip(PHASES) {
-            let cells = phase.last.iter().zip(&phase.mean).map(|(last, mean)| {
-                let (last, mean) = (n(last / MBIT), n(mean / MBIT));
+        for (phase, name) in shared.phases.iter().zip(PHASE_NAMES) {
+            let cells = phase.final_rates.iter().zip(&phase.mean_rates).map(|(last, mean)| {
+                let (last, mean) = (format_cell(last / MBIT), format_cell(mean / MBIT));
                 if last == mean { last } else { format!("{last} ({mean})") }
             });
             let text = [mechanism.name().to_owned(), (*figure).to_owned(), name.to_owned()];

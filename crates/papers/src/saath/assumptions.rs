@@ -2,38 +2,42 @@
 
 use weir_sim::outcome::percentile;
 
-use super::replays::{Replays, Setting, mean_cct, speedup};
-use super::speedups::{OVER_AALO, OVER_TCP};
-use super::synchrony::{AALO_BELOW_TENTH, SAATH_AT_ONCE, at_once, below, deviations};
-use crate::doc::{n, share, table};
+use super::replays::{ReplaySetting, Replays, coflow_speedups, mean_cct};
+use super::speedups::{PUBLISHED_OVER_AALO, PUBLISHED_OVER_TCP};
+use super::synchrony::{
+    PUBLISHED_AALO_BELOW_TENTH, PUBLISHED_SAATH_IN_SYNC, fct_deviations, fraction_below, fraction_in_sync,
+};
+use crate::markdown::{format_cell, format_percent, table};
 
 /// A choice: the settings for each of the paper's policies.
-struct Assumption {
+struct AlternativeReading {
     name: &'static str,
     /// The option of a replay or a policy that makes the choice.
     option: &'static str,
-    saath: Setting,
-    aalo: Setting,
-    tcp: Setting,
+    saath: ReplaySetting,
+    aalo: ReplaySetting,
+    tcp: ReplaySetting,
 }
 
-fn assumptions() -> Vec<Assumption> {
-    let default = |name, option| Assumption {
+fn assumptions() -> Vec<AlternativeReading> {
+    let default = |name, option| AlternativeReading {
         name,
         option,
-        saath: Setting::new("saath"),
-        aalo: Setting::new("aalo"),
-        tcp: Setting::new("fair"),
+        saath: ReplaySetting::new("saath"),
+        aalo: ReplaySetting::new("aalo"),
+        tcp: ReplaySetting::new("fair"),
     };
-    let aalo = |name, option| Assumption { aalo: Setting::new(option), ..default(name, option) };
-    let saath = |name, option| Assumption { saath: Setting::new(option), ..default(name, option) };
+    let aalo =
+        |name, option| AlternativeReading { aalo: ReplaySetting::new(option), ..default(name, option) };
+    let saath =
+        |name, option| AlternativeReading { saath: ReplaySetting::new(option), ..default(name, option) };
     vec![
         default("Defaults", "-"),
         aalo("Aalo has strict priorities between queues (2.2)", "aalo:sharing=strict"),
         aalo("Aalo has queues at receivers too, as in CoflowSim", "aalo:at=both"),
         aalo("Both of these", "aalo:at=both:sharing=strict"),
-        Assumption {
-            tcp: Setting::new("aalo:queues=1"),
+        AlternativeReading {
+            tcp: ReplaySetting::new("aalo:queues=1"),
             ..default("UC-TCP is FIFO by coflow at each sender (6.1)", "aalo:queues=1")
         },
         saath("The deadline of D5 uses the per-flow threshold", "saath:time=flow"),
@@ -43,13 +47,13 @@ fn assumptions() -> Vec<Assumption> {
     ]
 }
 
-pub fn settings() -> Vec<Setting> {
-    let of = |assumption: Assumption| [assumption.saath, assumption.aalo, assumption.tcp];
-    assumptions().into_iter().flat_map(of).collect()
+pub fn settings() -> Vec<ReplaySetting> {
+    let settings_of = |assumption: AlternativeReading| [assumption.saath, assumption.aalo, assumption.tcp];
+    assumptions().into_iter().flat_map(settings_of).collect()
 }
 
 /// What CoflowSim, the simulator that the paper names, does differently.
-const COFLOWSIM: &str = "\
+const COFLOWSIM_DIFFERENCES: &str = "\
 The paper cites CoflowSim (github.com/coflow/coflowsim) for Aalo and Varys; its own simulator is not public. \
 CoflowSim differs from Weir in these points. \
 Aalo has strict priorities and queues at both ends; queues and rates change only when a coflow arrives or completes. \
@@ -62,27 +66,27 @@ Weir does not reproduce these points, except for the queues: `aalo:at=both:shari
 
 /// The section with a row for each assumption.
 pub fn section(replays: &Replays) -> String {
-    let line = |assumption: &Assumption| {
+    let line = |assumption: &AlternativeReading| {
         let [saath, aalo, tcp] =
-            [&assumption.saath, &assumption.aalo, &assumption.tcp].map(|setting| replays.at(setting));
+            [&assumption.saath, &assumption.aalo, &assumption.tcp].map(|setting| replays.outcome(setting));
         let option = assumption.option;
-        let over_aalo = speedup(saath, aalo);
-        let (aalo_deviations, saath_deviations) = (deviations(aalo, true), deviations(saath, true));
+        let over_aalo = coflow_speedups(saath, aalo);
+        let (aalo_deviations, saath_deviations) = (fct_deviations(aalo, true), fct_deviations(saath, true));
         vec![
             assumption.name.to_owned(),
             if option == "-" { option.to_owned() } else { format!("`{option}`") },
-            n(percentile(&over_aalo, 50.0)),
-            n(percentile(&over_aalo, 90.0)),
-            n(percentile(&speedup(saath, tcp), 50.0)),
-            share(below(&aalo_deviations, 0.1)),
-            share(at_once(&saath_deviations)),
-            n(mean_cct(saath)),
+            format_cell(percentile(&over_aalo, 50.0)),
+            format_cell(percentile(&over_aalo, 90.0)),
+            format_cell(percentile(&coflow_speedups(saath, tcp), 50.0)),
+            format_percent(fraction_below(&aalo_deviations, 0.1)),
+            format_percent(fraction_in_sync(&saath_deviations)),
+            format_cell(mean_cct(saath)),
         ]
     };
-    let [p50, p90] = OVER_AALO.map(n);
-    let published = ["Published".to_owned(), "-".to_owned(), p50, p90, n(OVER_TCP)]
+    let [p50, p90] = PUBLISHED_OVER_AALO.map(format_cell);
+    let published = ["Published".to_owned(), "-".to_owned(), p50, p90, format_cell(PUBLISHED_OVER_TCP)]
         .into_iter()
-        .chain([AALO_BELOW_TENTH, SAATH_AT_ONCE].map(share))
+        .chain([PUBLISHED_AALO_BELOW_TENTH, PUBLISHED_SAATH_IN_SYNC].map(format_percent))
         .chain(["-".to_owned()])
         .collect();
     let mut lines = vec![published];
@@ -98,7 +102,7 @@ pub fn section(replays: &Replays) -> String {
         "Mean CCT of Saath, s",
     ];
     format!(
-        "\n## Assumptions that change a result most\n\nEach row changes one choice of Weir to another reading of the paper.\n{}\n{COFLOWSIM}",
+        "\n## Assumptions that change a result most\n\nEach row changes one choice of Weir to another reading of the paper.\n{}\n{COFLOWSIM_DIFFERENCES}",
         table(&head, 2, &lines)
     )
 }

@@ -1,11 +1,11 @@
 //! The numbers of the paper's text beside the measured ones.
 
-use crate::doc;
+use crate::markdown;
 
 /// A number of the paper, and the same quantity measured.
 pub struct Comparison {
     quantity: &'static str,
-    place: &'static str,
+    citation: &'static str,
     published: f64,
     measured: f64,
     format: fn(f64) -> String,
@@ -13,13 +13,23 @@ pub struct Comparison {
 
 impl Comparison {
     /// A plain number, and its place in the paper.
-    pub fn number(quantity: &'static str, place: &'static str, published: f64, measured: f64) -> Comparison {
-        Comparison { quantity, place, published, measured, format: doc::n }
+    pub fn number(
+        quantity: &'static str,
+        citation: &'static str,
+        published: f64,
+        measured: f64,
+    ) -> Comparison {
+        Comparison { quantity, citation, published, measured, format: markdown::format_cell }
     }
 
     /// A fraction, printed as a percentage, and its place in the paper.
-    pub fn share(quantity: &'static str, place: &'static str, published: f64, measured: f64) -> Comparison {
-        Comparison { quantity, place, published, measured, format: doc::share }
+    pub fn fraction(
+        quantity: &'static str,
+        citation: &'static str,
+        published: f64,
+        measured: f64,
+    ) -> Comparison {
+        Comparison { quantity, citation, published, measured, format: markdown::format_percent }
     }
 }
 
@@ -31,10 +41,10 @@ pub fn section(groups: &[Vec<Comparison>]) -> String {
         .map(|number| {
             vec![
                 number.quantity.to_owned(),
-                number.place.to_owned(),
+                number.citation.to_owned(),
                 (number.format)(number.published),
                 (number.format)(number.measured),
-                doc::ratio(number.measured, number.published),
+                markdown::format_ratio(number.measured, number.published),
             ]
         })
         .collect();
@@ -42,6 +52,6 @@ pub fn section(groups: &[Vec<Comparison>]) -> String {
     format!(
         "\n## Published numbers\n\nThe policies have their default parameters. The paper does not say which variant of Aalo \
          it compares with; the next section has the others.\n{}",
-        doc::table(&head, 2, &lines)
+        markdown::table(&head, 2, &lines)
     )
 }

@@ -4,72 +4,77 @@ use weir_core::units::Time;
 use weir_sim::outcome::percentile;
 
 use super::published::Comparison;
-use super::replays::{Replays, Setting, mean_cct, speedup};
-use crate::doc::{n, table};
+use super::replays::{ReplaySetting, Replays, coflow_speedups, mean_cct};
+use crate::markdown::{format_cell, table};
 
 /// Values other than the default, and policy parameters.
-const STARTS: [(&str, &str); 4] =
+const START_THRESHOLDS: [(&str, &str); 4] =
     [("1 MB", ":start=1MB"), ("100 MB", ":start=100MB"), ("1 GB", ":start=1GB"), ("10 GB", ":start=10GB")];
 /// K follows E: the queues reach at least the last threshold of E = 10 and K = 10.
-const GROWTHS: [(&str, &str); 3] = [
+const GROWTH_FACTORS: [(&str, &str); 3] = [
     ("2 (K = 31)", ":growth=2:queues=31"),
     ("5 (K = 14)", ":growth=5:queues=14"),
     ("32 (K = 7)", ":growth=32:queues=7"),
 ];
 const INTERVALS_MS: [u32; 4] = [2, 40, 100, 400];
-const SPEEDS: [f64; 4] = [0.25, 0.5, 2.0, FASTEST];
-const FASTEST: f64 = 4.0;
-const DEADLINES: [(&str, &str); 3] = [("1", D_1), ("4", ":d=4"), ("16", ":d=16")];
+const ARRIVAL_FACTORS: [f64; 4] = [0.25, 0.5, 2.0, MAX_ARRIVAL_FACTOR];
+const MAX_ARRIVAL_FACTOR: f64 = 4.0;
+const DEADLINE_FACTORS: [(&str, &str); 3] = [("1", D_1), ("4", ":d=4"), ("16", ":d=16")];
 const D_1: &str = ":d=1";
 
 /// A value of a sweep: the settings of both policies.
-struct Point {
+struct SweepPoint {
     figure: &'static str,
     value: String,
-    saath: Setting,
-    aalo: Setting,
+    saath: ReplaySetting,
+    aalo: ReplaySetting,
 }
 
-fn points() -> Vec<Point> {
-    let point = |figure, value: &str, saath: &str, aalo: &str| Point {
+fn points() -> Vec<SweepPoint> {
+    let point = |figure, value: &str, saath: &str, aalo: &str| SweepPoint {
         figure,
         value: value.to_owned(),
-        saath: Setting::new(format!("saath{saath}")),
-        aalo: Setting::new(format!("aalo{aalo}")),
+        saath: ReplaySetting::new(format!("saath{saath}")),
+        aalo: ReplaySetting::new(format!("aalo{aalo}")),
     };
     let mut points = vec![point("default", "-", "", "")];
-    points.extend(STARTS.map(|(value, parameters)| point("(a) S", value, parameters, parameters)));
-    points.extend(GROWTHS.map(|(value, parameters)| point("(b) E", value, parameters, parameters)));
+    points.extend(START_THRESHOLDS.map(|(value, parameters)| point("(a) S", value, parameters, parameters)));
+    points.extend(GROWTH_FACTORS.map(|(value, parameters)| point("(b) E", value, parameters, parameters)));
     for ms in INTERVALS_MS {
         let mut point = point("(c) interval", &format!("{ms} ms"), "", "");
         let interval = Time::new(f64::from(ms) * 1e-3);
         (point.saath.interval, point.aalo.interval) = (interval, interval);
         points.push(point);
     }
-    for speed in SPEEDS {
-        let mut point = point("(d) A", &speed.to_string(), "", "");
-        (point.saath, point.aalo) = (arriving("saath", speed), arriving("aalo", speed));
+    for factor in ARRIVAL_FACTORS {
+        let mut point = point("(d) A", &factor.to_string(), "", "");
+        (point.saath, point.aalo) =
+            (with_arrival_factor("saath", factor), with_arrival_factor("aalo", factor));
         points.push(point);
     }
-    points.extend(DEADLINES.map(|(value, parameters)| point("(e) d", value, parameters, "")));
+    points.extend(DEADLINE_FACTORS.map(|(value, parameters)| point("(e) d", value, parameters, "")));
     points
 }
 
 /// Coflows that arrive `speed` times as fast as in the trace.
-fn arriving(policy: &str, speed: f64) -> Setting {
-    Setting { speed, ..Setting::new(policy) }
+fn with_arrival_factor(policy: &str, arrival_factor: f64) -> ReplaySetting {
+    ReplaySetting { arrival_factor, ..ReplaySetting::new(policy) }
 }
 
-pub fn settings() -> Vec<Setting> {
+pub fn settings() -> Vec<ReplaySetting> {
     points().into_iter().flat_map(|point| [point.saath, point.aalo]).collect()
 }
 
 /// The numbers of section 6.3.
 pub fn published(replays: &Replays) -> Vec<Comparison> {
-    let p50 =
-        |saath: &Setting, aalo: &Setting| percentile(&speedup(replays.at(saath), replays.at(aalo)), 50.0);
-    let fastest = p50(&arriving("saath", FASTEST), &arriving("aalo", FASTEST));
-    let d_1 = p50(&Setting::new(format!("saath{D_1}")), &Setting::new("aalo"));
+    let p50 = |saath: &ReplaySetting, aalo: &ReplaySetting| {
+        percentile(&coflow_speedups(replays.outcome(saath), replays.outcome(aalo)), 50.0)
+    };
+    let fastest = p50(
+        &with_arrival_factor("saath", MAX_ARRIVAL_FACTOR),
+        &with_arrival_factor("aalo", MAX_ARRIVAL_FACTOR),
+    );
+    let d_1 = p50(&ReplaySetting::new(format!("saath{D_1}")), &ReplaySetting::new("aalo"));
     vec![
         Comparison::number(
             "Saath over Aalo at the highest A, P50",
@@ -88,18 +93,18 @@ pub fn published(replays: &Replays) -> Vec<Comparison> {
 
 /// The section of Fig. 14.
 pub fn section(replays: &Replays) -> String {
-    let default = replays.of("aalo");
-    let line = |point: &Point| {
-        let (saath, aalo) = (replays.at(&point.saath), replays.at(&point.aalo));
-        let p50 = |outcome, baseline| n(percentile(&speedup(outcome, baseline), 50.0));
+    let default = replays.outcome_of_policy("aalo");
+    let line = |point: &SweepPoint| {
+        let (saath, aalo) = (replays.outcome(&point.saath), replays.outcome(&point.aalo));
+        let p50 = |outcome, baseline| format_cell(percentile(&coflow_speedups(outcome, baseline), 50.0));
         vec![
             point.figure.to_owned(),
             point.value.clone(),
             p50(saath, default),
             p50(aalo, default),
             p50(saath, aalo),
-            n(mean_cct(saath)),
-            n(mean_cct(aalo)),
+            format_cell(mean_cct(saath)),
+            format_cell(mean_cct(aalo)),
         ]
     };
     let head = [

@@ -6,41 +6,53 @@ use weir_sim::outcome::{mean, percentile, speedups};
 use weir_trace::describe;
 
 use super::published::Comparison;
-use super::replays::{Replays, Setting, mean_cct, speedup};
-use super::synchrony::below;
-use crate::doc::{n, ratio, share, spread, table};
+use super::replays::{ReplaySetting, Replays, coflow_speedups, mean_cct};
+use super::synchrony::fraction_below;
+use crate::markdown::{format_cell, format_percent, format_ratio, p10_p50_p90, table};
 
 /// The parts of Saath, each with those before it: all-or-none with FIFO, per-flow thresholds, least contention first.
-const PARTS: [(&str, &str); 3] =
+const MECHANISMS: [(&str, &str); 3] =
     [("A/N", "saath:lcof=off:per-flow=off"), ("A/N + P/F", "saath:lcof=off"), ("Saath", "saath")];
 /// Orders that know the sizes of flows (Fig. 3).
 const CLAIRVOYANT: [&str; 3] = ["scf", "srtf", "lwtf"];
 /// The policies that Saath is compared with. Max-min sharing (`fair`) stands for UC-TCP.
 const BASELINES: [&str; 3] = ["aalo", "varys", "fair"];
 /// The speedup above which a coflow counts as faster.
-const FASTER: f64 = 1.001;
+const MIN_SPEEDUP_OF_FASTER: f64 = 1.001;
 
 /// Saath over Aalo, P50 and P90, as published (6.1).
-pub const OVER_AALO: [f64; 2] = [1.53, 4.5];
+pub const PUBLISHED_OVER_AALO: [f64; 2] = [1.53, 4.5];
 /// Saath over UC-TCP, P50, as published (6.1).
-pub const OVER_TCP: f64 = 154.0;
+pub const PUBLISHED_OVER_TCP: f64 = 154.0;
 
-pub fn settings() -> Vec<Setting> {
-    let parts = PARTS.iter().map(|(_, policy)| policy);
-    parts.chain(&CLAIRVOYANT).chain(&BASELINES).map(|policy| Setting::new(*policy)).collect()
+pub fn settings() -> Vec<ReplaySetting> {
+    let parts = MECHANISMS.iter().map(|(_, policy)| policy);
+    parts.chain(&CLAIRVOYANT).chain(&BASELINES).map(|policy| ReplaySetting::new(*policy)).collect()
 }
 
 /// The numbers of sections 6.1 and 6.2.
 pub fn published(replays: &Replays) -> Vec<Comparison> {
-    let over = |policy, baseline| spread(&speedup(replays.of(policy), replays.of(baseline)));
+    let speedup_percentiles = |policy, baseline| {
+        p10_p50_p90(&coflow_speedups(replays.outcome_of_policy(policy), replays.outcome_of_policy(baseline)))
+    };
     let [[_, an, an_p90], [_, pf, pf_p90], [_, saath, saath_p90]] =
-        PARTS.map(|(_, policy)| over(policy, "aalo"));
+        MECHANISMS.map(|(_, policy)| speedup_percentiles(policy, "aalo"));
     let number = Comparison::number;
     vec![
-        number("Saath over Aalo, P50", "6.1, Fig. 9: \"1.53x (median)\"", OVER_AALO[0], saath),
-        number("Saath over Aalo, P90", "6.1, Fig. 9: \"4.5x (P90)\"", OVER_AALO[1], saath_p90),
-        number("Saath over Varys, P50", "6.1: \"close to that of SEBF\"", 1.0, over("saath", "varys")[1]),
-        number("Saath over UC-TCP, P50", "6.1, Fig. 9: \"154x\"", OVER_TCP, over("saath", "fair")[1]),
+        number("Saath over Aalo, P50", "6.1, Fig. 9: \"1.53x (median)\"", PUBLISHED_OVER_AALO[0], saath),
+        number("Saath over Aalo, P90", "6.1, Fig. 9: \"4.5x (P90)\"", PUBLISHED_OVER_AALO[1], saath_p90),
+        number(
+            "Saath over Varys, P50",
+            "6.1: \"close to that of SEBF\"",
+            1.0,
+            speedup_percentiles("saath", "varys")[1],
+        ),
+        number(
+            "Saath over UC-TCP, P50",
+            "6.1, Fig. 9: \"154x\"",
+            PUBLISHED_OVER_TCP,
+            speedup_percentiles("saath", "fair")[1],
+        ),
         number("A/N over Aalo, P50", "6.2, Fig. 10: \"1.13x\"", 1.13, an),
         number("A/N over Aalo, P90", "6.2, Fig. 10: \"3.05x at P90\"", 3.05, an_p90),
         number("A/N + P/F over Aalo, P50", "6.2, Fig. 10: \"1.3x\"", 1.3, pf),
@@ -49,9 +61,9 @@ pub fn published(replays: &Replays) -> Vec<Comparison> {
 }
 
 /// The numbers of section 7.1, from a testbed.
-pub fn testbed(replays: &Replays) -> Vec<Comparison> {
-    let over_aalo = speedup(replays.of("saath"), replays.of("aalo"));
-    let at = |p| percentile(&over_aalo, p);
+pub fn published_testbed(replays: &Replays) -> Vec<Comparison> {
+    let over_aalo = coflow_speedups(replays.outcome_of_policy("saath"), replays.outcome_of_policy("aalo"));
+    let percentile_at = |p| percentile(&over_aalo, p);
     let number = Comparison::number;
     vec![
         number(
@@ -60,15 +72,25 @@ pub fn testbed(replays: &Replays) -> Vec<Comparison> {
             1.88,
             mean(&over_aalo),
         ),
-        number("Testbed, Saath over Aalo, P50", "7.1, Fig. 15: \"median of 1.43x\"", 1.43, at(50.0)),
-        number("Testbed, Saath over Aalo, min", "7.1, Fig. 15: \"0.09-12.15x\"", 0.09, at(0.0)),
-        number("Testbed, Saath over Aalo, max", "7.1, Fig. 15: \"0.09-12.15x\"", 12.15, at(100.0)),
-        Comparison::share("Testbed, coflows with a lower CCT", "7.1: \">70%\"", 0.7, faster(&over_aalo)),
+        number(
+            "Testbed, Saath over Aalo, P50",
+            "7.1, Fig. 15: \"median of 1.43x\"",
+            1.43,
+            percentile_at(50.0),
+        ),
+        number("Testbed, Saath over Aalo, min", "7.1, Fig. 15: \"0.09-12.15x\"", 0.09, percentile_at(0.0)),
+        number("Testbed, Saath over Aalo, max", "7.1, Fig. 15: \"0.09-12.15x\"", 12.15, percentile_at(100.0)),
+        Comparison::fraction(
+            "Testbed, coflows with a lower CCT",
+            "7.1: \">70%\"",
+            0.7,
+            fraction_faster(&over_aalo),
+        ),
     ]
 }
 
-fn faster(speedups: &[f64]) -> f64 {
-    1.0 - below(speedups, FASTER)
+fn fraction_faster(speedups: &[f64]) -> f64 {
+    1.0 - fraction_below(speedups, MIN_SPEEDUP_OF_FASTER)
 }
 
 /// The sections of all figures; `threshold` is the size that separates the bins of Table 1.
@@ -77,12 +99,12 @@ pub fn section(replays: &Replays, threshold: Bytes) -> String {
 }
 
 fn fig3(replays: &Replays) -> String {
-    let aalo = replays.of("aalo");
+    let aalo = replays.outcome_of_policy("aalo");
     let line = |policy: &&str| {
-        let outcome = replays.of(policy);
+        let outcome = replays.outcome_of_policy(policy);
         let mut line = vec![format!("`{policy}`")];
-        line.extend(spread(&speedup(outcome, aalo)).map(n));
-        line.extend([n(mean_cct(outcome)), ratio(mean_cct(aalo), mean_cct(outcome))]);
+        line.extend(p10_p50_p90(&coflow_speedups(outcome, aalo)).map(format_cell));
+        line.extend([format_cell(mean_cct(outcome)), format_ratio(mean_cct(aalo), mean_cct(outcome))]);
         line
     };
     let head = ["Policy", "P10", "P50", "P90", "Mean CCT, s", "Mean CCT of Aalo / mean CCT"];
@@ -95,10 +117,11 @@ fn fig3(replays: &Replays) -> String {
 
 fn fig9(replays: &Replays) -> String {
     let line = |baseline: &&str| {
-        let over = speedup(replays.of("saath"), replays.of(baseline));
+        let saath_speedups =
+            coflow_speedups(replays.outcome_of_policy("saath"), replays.outcome_of_policy(baseline));
         let mut line = vec![format!("`{baseline}`")];
-        line.extend([0.0, 10.0, 50.0, 90.0, 100.0].map(|p| n(percentile(&over, p))));
-        line.extend([n(mean(&over)), share(faster(&over))]);
+        line.extend([0.0, 10.0, 50.0, 90.0, 100.0].map(|p| format_cell(percentile(&saath_speedups, p))));
+        line.extend([format_cell(mean(&saath_speedups)), format_percent(fraction_faster(&saath_speedups))]);
         line
     };
     let head = ["Over", "Min", "P10", "P50", "P90", "Max", "Mean", "Coflows with a lower CCT"];
@@ -112,27 +135,31 @@ fn fig9(replays: &Replays) -> String {
 fn fig10(replays: &Replays, threshold: Bytes) -> String {
     let line = |bin: Option<u8>| {
         let ccts = |policy| -> Vec<f64> {
-            let coflows = replays.of(policy).coflows.iter();
-            let bin_of = |coflow: &CoflowOutcome| describe::bin(coflow.width, coflow.bytes, threshold);
-            let kept = coflows.filter(|coflow| bin.is_none_or(|bin| bin_of(coflow) == bin));
-            kept.map(CoflowOutcome::cct).collect()
+            let coflows = replays.outcome_of_policy(policy).coflows.iter();
+            let bin_of = |coflow: &CoflowOutcome| describe::saath_bin(coflow.width, coflow.bytes, threshold);
+            let coflows_in_bin = coflows.filter(|coflow| bin.is_none_or(|bin| bin_of(coflow) == bin));
+            coflows_in_bin.map(CoflowOutcome::cct).collect()
         };
         let aalo = ccts("aalo");
-        let part = aalo.len() as f64 / replays.of("aalo").coflows.len() as f64;
-        let mut line = vec![bin.map_or("all".to_owned(), |bin| bin.to_string()), share(part), n(mean(&aalo))];
-        for (_, policy) in PARTS {
+        let fraction_of_coflows = aalo.len() as f64 / replays.outcome_of_policy("aalo").coflows.len() as f64;
+        let mut line = vec![
+            bin.map_or("all".to_owned(), |bin| bin.to_string()),
+            format_percent(fraction_of_coflows),
+            format_cell(mean(&aalo)),
+        ];
+        for (_, policy) in MECHANISMS {
             let ccts = ccts(policy);
-            let [_, p50, p90] = spread(&speedups(&aalo, &ccts));
-            line.extend([p50, p90, mean(&ccts)].map(n));
+            let [_, p50, p90] = p10_p50_p90(&speedups(&aalo, &ccts));
+            line.extend([p50, p90, mean(&ccts)].map(format_cell));
         }
         line
     };
     let mut head = vec!["Bin".to_owned(), "Coflows".to_owned(), "Aalo, mean CCT in s".to_owned()];
-    for (name, _) in PARTS {
+    for (name, _) in MECHANISMS {
         head.extend(["P50", "P90", "mean CCT in s"].map(|column| format!("{name}, {column}")));
     }
     let head: Vec<&str> = head.iter().map(String::as_str).collect();
-    let policies = PARTS.map(|(name, policy)| format!("{name} is `{policy}`")).join(", ");
+    let policies = MECHANISMS.map(|(name, policy)| format!("{name} is `{policy}`")).join(", ");
     format!(
         "\n## Fig. 10 and 11: the parts of Saath\n\nP50 and P90 are speedups over Aalo. {policies}: all-or-none with FIFO; plus \
          the per-flow threshold; plus least contention first (LCoF). Bins 1 and 2 of Table 1 hold coflows of at most 100 MB, \

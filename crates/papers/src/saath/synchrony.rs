@@ -2,36 +2,41 @@
 
 use weir_core::model::{CoflowSpec, Workload};
 use weir_sim::Outcome;
-use weir_sim::outcome::{deviation, mean, percentile};
-use weir_trace::describe::Description;
+use weir_sim::outcome::{coefficient_of_variation, mean, percentile};
+use weir_trace::describe::WorkloadStatistics;
 
 use super::published::Comparison;
-use super::replays::{Replays, Setting};
-use crate::doc::{share, table};
+use super::replays::{ReplaySetting, Replays};
+use crate::markdown::{format_percent, table};
 
 /// Flows whose normalised deviation is below this complete at the same time: 0, except for rounding.
-const AT_ONCE: f64 = 1e-6;
+const MAX_DEVIATION_IN_SYNC: f64 = 1e-6;
 
 /// The share of Saath's coflows with equal flows that complete at once, as published (6.2).
-pub const SAATH_AT_ONCE: f64 = 0.4;
+pub const PUBLISHED_SAATH_IN_SYNC: f64 = 0.4;
 /// The share of Aalo's coflows with equal flows whose deviation is below 10 %, as published (6.2).
-pub const AALO_BELOW_TENTH: f64 = 0.47;
+pub const PUBLISHED_AALO_BELOW_TENTH: f64 = 0.47;
 
-pub fn settings() -> Vec<Setting> {
-    vec![Setting::new("aalo"), Setting::new("saath")]
+pub fn settings() -> Vec<ReplaySetting> {
+    vec![ReplaySetting::new("aalo"), ReplaySetting::new("saath")]
 }
 
 /// The numbers of section 2.3 and of Fig. 13.
-pub fn published(replays: &Replays, description: &Description) -> Vec<Comparison> {
-    let Description { single, equal, unequal, .. } = *description;
-    let aalo = deviations(replays.of("aalo"), true);
-    let saath = deviations(replays.of("saath"), true);
+pub fn published(replays: &Replays, description: &WorkloadStatistics) -> Vec<Comparison> {
+    let WorkloadStatistics {
+        single_flow_share: single,
+        equal_flows_share: equal,
+        unequal_flows_share: unequal,
+        ..
+    } = *description;
+    let aalo = fct_deviations(replays.outcome_of_policy("aalo"), true);
+    let saath = fct_deviations(replays.outcome_of_policy("saath"), true);
     let [equal_p50, equal_p80] = [50.0, 80.0].map(|p| percentile(&aalo, p));
-    let aalo_unequal = deviations(replays.of("aalo"), false);
+    let aalo_unequal = fct_deviations(replays.outcome_of_policy("aalo"), false);
     let [unequal_p50, unequal_p80] = [50.0, 80.0].map(|p| percentile(&aalo_unequal, p));
-    let (saath_once, aalo_once) = (at_once(&saath), at_once(&aalo));
-    let (saath_tenth, aalo_tenth) = (below(&saath, 0.1), below(&aalo, 0.1));
-    let share = Comparison::share;
+    let (saath_once, aalo_once) = (fraction_in_sync(&saath), fraction_in_sync(&aalo));
+    let (saath_tenth, aalo_tenth) = (fraction_below(&saath, 0.1), fraction_below(&aalo, 0.1));
+    let share = Comparison::fraction;
     vec![
         share("Coflows with one flow", "2.3, Fig. 2a: \"23%\"; Fig. 13: \"23.5%\"", 0.23, single),
         share("Coflows with equal flows", "2.3: \"50% have multiple, equal-length flows\"", 0.5, equal),
@@ -40,13 +45,18 @@ pub fn published(replays: &Replays, description: &Description) -> Vec<Comparison
         share("Aalo, equal flows: deviation, P80", "2.3, Fig. 2c: \"(39%)\"", 0.39, equal_p80),
         share("Aalo, unequal flows: deviation, P50", "2.3, Fig. 2c: \"over 27%\"", 0.27, unequal_p50),
         share("Aalo, unequal flows: deviation, P80", "2.3, Fig. 2c: \"(50%)\"", 0.5, unequal_p80),
-        share("Saath, equal flows: all at once", "6.2, Fig. 13: \"40%\"", SAATH_AT_ONCE, saath_once),
+        share(
+            "Saath, equal flows: all at once",
+            "6.2, Fig. 13: \"40%\"",
+            PUBLISHED_SAATH_IN_SYNC,
+            saath_once,
+        ),
         share("Aalo, equal flows: all at once", "6.2, Fig. 13: \"20% in Aalo\"", 0.2, aalo_once),
         share("Saath, equal flows: deviation below 10 %", "6.2, Fig. 13: \"71%\"", 0.71, saath_tenth),
         share(
             "Aalo, equal flows: deviation below 10 %",
             "6.2, Fig. 13: \"47%\"",
-            AALO_BELOW_TENTH,
+            PUBLISHED_AALO_BELOW_TENTH,
             aalo_tenth,
         ),
     ]
@@ -54,13 +64,18 @@ pub fn published(replays: &Replays, description: &Description) -> Vec<Comparison
 
 /// The section of Fig. 2 and 13.
 pub fn section(replays: &Replays, workload: &Workload) -> String {
-    let flow_lengths = |coflow: &CoflowSpec| deviation(coflow.flows.iter().map(|flow| flow.bytes.get()));
+    let flow_lengths =
+        |coflow: &CoflowSpec| coefficient_of_variation(coflow.flows.iter().map(|flow| flow.bytes.get()));
     let lengths: Vec<f64> = workload.coflows.iter().map(flow_lengths).collect();
-    let mut lines = vec![line("2b", "flow lengths, all coflows", &lengths)];
+    let mut lines = vec![deviation_row("2b", "flow lengths, all coflows", &lengths)];
     for (figure, name, policy) in [("2c, 13", "FCTs under Aalo", "aalo"), ("13", "FCTs under Saath", "saath")]
     {
         for (flows, equal) in [("equal flows", true), ("unequal flows", false)] {
-            lines.push(line(figure, &format!("{name}, {flows}"), &deviations(replays.of(policy), equal)));
+            lines.push(deviation_row(
+                figure,
+                &format!("{name}, {flows}"),
+                &fct_deviations(replays.outcome_of_policy(policy), equal),
+            ));
         }
     }
     let head = ["Figure", "Deviation of", "At 0", "Below 10 %", "P50", "P80", "P90", "Max"];
@@ -71,25 +86,26 @@ pub fn section(replays: &Replays, workload: &Workload) -> String {
     )
 }
 
-fn line(figure: &str, name: &str, deviations: &[f64]) -> Vec<String> {
+fn deviation_row(figure: &str, name: &str, deviations: &[f64]) -> Vec<String> {
     let mut line = vec![figure.to_owned(), name.to_owned()];
-    line.extend([at_once(deviations), below(deviations, 0.1)].map(share));
-    line.extend([50.0, 80.0, 90.0, 100.0].map(|p| share(percentile(deviations, p))));
+    line.extend([fraction_in_sync(deviations), fraction_below(deviations, 0.1)].map(format_percent));
+    line.extend([50.0, 80.0, 90.0, 100.0].map(|p| format_percent(percentile(deviations, p))));
     line
 }
 
 /// The normalised FCT deviations of the coflows with several flows, either equal or unequal in length.
-pub fn deviations(outcome: &Outcome, equal: bool) -> Vec<f64> {
-    let kept = outcome.coflows.iter().filter(|coflow| coflow.width > 1 && coflow.equal_lengths == equal);
-    kept.map(|coflow| coflow.deviation).collect()
+pub fn fct_deviations(outcome: &Outcome, equal: bool) -> Vec<f64> {
+    let multi_flow_coflows =
+        outcome.coflows.iter().filter(|coflow| coflow.width > 1 && coflow.has_equal_flow_sizes == equal);
+    multi_flow_coflows.map(|coflow| coflow.flow_time_deviation).collect()
 }
 
 /// The share of coflows whose flows complete at the same time.
-pub fn at_once(deviations: &[f64]) -> f64 {
-    below(deviations, AT_ONCE)
+pub fn fraction_in_sync(deviations: &[f64]) -> f64 {
+    fraction_below(deviations, MAX_DEVIATION_IN_SYNC)
 }
 
 /// The share of values below a bound; 0 of no values.
-pub fn below(values: &[f64], bound: f64) -> f64 {
+pub fn fraction_below(values: &[f64], bound: f64) -> f64 {
     mean(&values.iter().map(|&value| f64::from(value < bound)).collect::<Vec<f64>>())
 }

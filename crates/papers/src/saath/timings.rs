@@ -1,13 +1,13 @@
 //! Section 7.3: the time that a schedule takes.
 
 use weir_console::failure::Failure;
-use weir_console::run::Task;
+use weir_console::run::ReplayTask;
 use weir_sim::outcome::{mean, percentile};
 
 use super::Options;
 use super::replays::replay_options;
-use crate::doc::{n, ratio, table};
-use crate::{Running, Trace};
+use crate::markdown::{format_cell, format_ratio, table};
+use crate::{RunContext, Trace};
 
 /// Policies, and the published mean and P90 of a schedule's time in microseconds (Table 2).
 const PUBLISHED: [(&str, [f64; 2]); 2] = [("saath", [570.0, 2850.0]), ("aalo", [100.0, 200.0])];
@@ -16,18 +16,21 @@ const PUBLISHED: [(&str, [f64; 2]); 2] = [("saath", [570.0, 2850.0]), ("aalo", [
 ///
 /// # Errors
 /// If a replay has no outcome, or a signal stops the work.
-pub fn section(trace: &Trace, options: &Options, running: &Running<'_>) -> Result<String, Failure> {
+pub fn section(trace: &Trace, options: &Options, run_context: &RunContext<'_>) -> Result<String, Failure> {
     let mut lines = Vec::new();
     for (policy, published) in PUBLISHED {
-        let task =
-            Task { policy: policy.to_owned(), workload: &trace.workload, options: replay_options(options) };
-        let outcome = task.run(running.progress)?;
+        let task = ReplayTask {
+            policy: policy.to_owned(),
+            workload: &trace.workload,
+            options: replay_options(options),
+        };
+        let outcome = task.run(run_context.progress)?;
         let us: Vec<f64> = outcome.schedule_ns.iter().map(|&ns| f64::from(ns) / 1e3).collect();
         let mut line = vec![format!("`{policy}`"), us.len().to_string()];
         for (published, measured) in published.into_iter().zip([mean(&us), percentile(&us, 90.0)]) {
-            line.extend([n(published), n(measured), ratio(measured, published)]);
+            line.extend([format_cell(published), format_cell(measured), format_ratio(measured, published)]);
         }
-        line.push(n(percentile(&us, 99.0)));
+        line.push(format_cell(percentile(&us, 99.0)));
         lines.push(line);
     }
     let head = [

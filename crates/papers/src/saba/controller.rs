@@ -2,47 +2,47 @@
 
 use weir_console::failure::Failure;
 use weir_console::progress::Progress;
-use weir_core::model::topology::Plan;
+use weir_core::model::topology::TopologyTemplate;
 use weir_core::saba::Controller;
 use weir_core::solve::polynomial::Degree;
 use weir_sim::outcome::{mean, percentile};
 
 use super::scenario::{self, INSTANCES, Network};
-use crate::clock::spent;
-use crate::doc::{n, table};
+use crate::clock::thread_cpu_time;
+use crate::markdown::{format_cell, table};
 
 /// Applications in all.
-const APPLICATIONS: usize = 1000;
+const APPLICATION_COUNT: usize = 1000;
 
 /// Scenarios per row. The paper has 30,000 in all.
-const SCENARIOS: usize = 100;
+const SCENARIOS_PER_ROW: usize = 100;
 
 /// Published P99 in milliseconds for k = 1, 2, 3, by the maximum number of active applications.
 const PUBLISHED: [(usize, [f64; 3]); 2] =
-    [(250, [90.0, 160.0, 310.0]), (APPLICATIONS, [430.0, 720.0, 1130.0])];
+    [(250, [90.0, 160.0, 310.0]), (APPLICATION_COUNT, [430.0, 720.0, 1130.0])];
 
 /// The section of the page: times on one thread.
 pub fn section(seed: u64, progress: &Progress) -> Result<String, Failure> {
-    let topology = Plan::SabaTiers { oversubscription: 1.0 }.build().map_err(Failure::undone)?;
+    let topology = TopologyTemplate::SabaTiers { oversubscription: 1.0 }.build().map_err(Failure::runtime)?;
     let network = Network::new(&topology);
-    let bar = progress.steps("scenarios", PUBLISHED.len() * Degree::ALL.len() * SCENARIOS);
+    let bar = progress.add_step_bar("scenarios", PUBLISHED.len() * Degree::ALL.len() * SCENARIOS_PER_ROW);
     let mut lines = Vec::new();
     let controllers: Result<Vec<Controller>, _> = Degree::ALL
         .iter()
-        .map(|&degree| scenario::controller(&network, seed, APPLICATIONS, degree))
+        .map(|&degree| scenario::controller(&network, seed, APPLICATION_COUNT, degree))
         .collect();
-    let mut controllers = controllers.map_err(Failure::undone)?;
+    let mut controllers = controllers.map_err(Failure::runtime)?;
     for (row, (max, published)) in PUBLISHED.into_iter().enumerate() {
         for ((degree, controller), published) in Degree::ALL.iter().zip(&mut controllers).zip(published) {
             let times = calculation_times(controller, &network, seed, (row, max), || bar.inc(1))?;
             lines.push(vec![
                 format!("up to {max}"),
                 (*degree as usize).to_string(),
-                n(published),
-                n(percentile(&times, 99.0)),
-                n(percentile(&times, 50.0)),
-                n(mean(&times)),
-                n(times[times.len() - 1]),
+                format_cell(published),
+                format_cell(percentile(&times, 99.0)),
+                format_cell(percentile(&times, 50.0)),
+                format_cell(mean(&times)),
+                format_cell(times[times.len() - 1]),
             ]);
         }
     }
@@ -52,7 +52,7 @@ pub fn section(seed: u64, progress: &Progress) -> Result<String, Failure> {
     Ok(format!(
         "## Timings\n\nThe controller's calculation time (section 8.5, Fig. 12): processor time of one thread, in milliseconds, for the \
          weights of all {} ports of {} servers. Each application has {INSTANCES} instances, whose connections may use all shortest paths; \
-         all models differ. A row has {SCENARIOS} scenarios with random sets of active applications, whose sizes grow in equal steps up \
+         all models differ. A row has {SCENARIOS_PER_ROW} scenarios with random sets of active applications, whose sizes grow in equal steps up \
          to the maximum (the paper: 30,000 scenarios of random sizes).\n{}",
         network.ports(),
         network.servers(),
@@ -66,20 +66,26 @@ fn calculation_times(
     network: &Network,
     seed: u64,
     (row, max): (usize, usize),
-    done: impl Fn(),
+    on_scenario_end: impl Fn(),
 ) -> Result<Vec<f64>, Failure> {
     let mut times = Vec::new();
-    for number in 1..=SCENARIOS {
-        Failure::unless_asked()?;
-        let index = (row * SCENARIOS + number) as u64;
-        let active = scenario::draw(seed, index, network.servers(), APPLICATIONS, max * number / SCENARIOS);
-        scenario::open(controller, network, &active).map_err(Failure::undone)?;
-        let before = spent();
-        controller.update();
-        times.push(1e3 * (spent() - before).as_secs_f64());
-        scenario::close(controller, &active).map_err(Failure::undone)?;
-        controller.update();
-        done();
+    for number in 1..=SCENARIOS_PER_ROW {
+        Failure::check_interrupt()?;
+        let index = (row * SCENARIOS_PER_ROW + number) as u64;
+        let active = scenario::draw(
+            seed,
+            index,
+            network.servers(),
+            APPLICATION_COUNT,
+            max * number / SCENARIOS_PER_ROW,
+        );
+        scenario::open_connections(controller, network, &active).map_err(Failure::runtime)?;
+        let before = thread_cpu_time();
+        controller.update_plans();
+        times.push(1e3 * (thread_cpu_time() - before).as_secs_f64());
+        scenario::close_connections(controller, &active).map_err(Failure::runtime)?;
+        controller.update_plans();
+        on_scenario_end();
     }
     Ok(times)
 }

@@ -8,32 +8,32 @@
 use std::sync::Arc;
 
 use weir_core::saba::Fraction;
-use weir_sim::stage::sharing::{Sharing, Weights};
+use weir_sim::stage::sharing::{PortWeights, SharingRule};
 
 /// The minimum weight of a table, far below equal shares.
-const MIN: f64 = 1.0 / 1024.0;
+const MIN_WEIGHT: f64 = 1.0 / 1024.0;
 
-/// Points of a table, evenly on a logarithmic scale from [`MIN`] to 1.
-const POINTS: u32 = 161;
+/// Points of a table, evenly on a logarithmic scale from [`MIN_WEIGHT`] to 1.
+const POINT_COUNT: u32 = 161;
 
 /// Steps of the bisection over prices, which reach a million.
-const HALVINGS: u32 = 40;
+const BISECTION_STEPS: u32 = 40;
 
 /// A convex, piecewise linear function of a weight up to 1.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Curve {
-    /// The ends of the pieces, from [`MIN`] to 1.
-    ends: Vec<f64>,
+pub struct ConvexCurve {
+    /// The ends of the pieces, from [`MIN_WEIGHT`] to 1.
+    breakpoints: Vec<f64>,
     /// The slope of each piece, in ascending order; one fewer than ends.
     slopes: Vec<f64>,
 }
 
-impl Curve {
+impl ConvexCurve {
     /// The hull of a function that is finite for weights above 0.
-    pub fn of(cost: impl Fn(f64) -> f64) -> Curve {
-        let place = |point| libm::pow(MIN, 1.0 - f64::from(point) / f64::from(POINTS - 1));
+    pub fn lower_hull(cost: impl Fn(f64) -> f64) -> ConvexCurve {
+        let breakpoint = |point| libm::pow(MIN_WEIGHT, 1.0 - f64::from(point) / f64::from(POINT_COUNT - 1));
         let mut hull: Vec<(f64, f64)> = Vec::new();
-        for (x, y) in (0..POINTS).map(place).map(|x| (x, cost(x))) {
+        for (x, y) in (0..POINT_COUNT).map(breakpoint).map(|x| (x, cost(x))) {
             while let [.., a, b] = hull[..]
                 && (b.1 - a.1) * (x - b.0) >= (y - b.1) * (b.0 - a.0)
             {
@@ -42,15 +42,15 @@ impl Curve {
             hull.push((x, y));
         }
         let slope = |pair: &[(f64, f64)]| (pair[1].1 - pair[0].1) / (pair[1].0 - pair[0].0);
-        Curve {
+        ConvexCurve {
             slopes: hull.windows(2).map(slope).collect(),
-            ends: hull.into_iter().map(|(x, _)| x).collect(),
+            breakpoints: hull.into_iter().map(|(x, _)| x).collect(),
         }
     }
 
     /// The minimum weight above which a unit costs more than `price`.
-    fn cheapest(&self, price: f64) -> f64 {
-        self.ends[self.slopes.partition_point(|slope| *slope <= price)]
+    fn weight_at_price(&self, price: f64) -> f64 {
+        self.breakpoints[self.slopes.partition_point(|slope| *slope <= price)]
     }
 }
 
@@ -58,42 +58,46 @@ impl Curve {
 /// tens of prices.
 ///
 /// `least` times the number of curves has to be at most 1, and `least` at least the minimum weight of the tables.
-pub fn cheapest<'a>(curves: impl Iterator<Item = &'a Curve> + Clone, least: f64) -> Vec<f64> {
-    let at = |price: f64| curves.clone().map(move |curve| curve.cheapest(price).max(least));
+pub fn optimal_weights<'a>(
+    curves: impl Iterator<Item = &'a ConvexCurve> + Clone,
+    min_weight: f64,
+) -> Vec<f64> {
+    let weights_at =
+        |price: f64| curves.clone().map(move |curve| curve.weight_at_price(price).max(min_weight));
     let slopes = curves.clone().flat_map(|curve| [curve.slopes[0], curve.slopes[curve.slopes.len() - 1]]);
     let (mut low, mut high) =
         slopes.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), s| (low.min(s), high.max(s)));
     low = low.next_down();
-    for _ in 0..HALVINGS {
+    for _ in 0..BISECTION_STEPS {
         let middle = low + 0.5 * (high - low);
         if !(low < middle && middle < high) {
             break;
         }
-        if at(middle).sum::<f64>() <= 1.0 { low = middle } else { high = middle }
+        if weights_at(middle).sum::<f64>() <= 1.0 { low = middle } else { high = middle }
     }
     // The pieces between two adjacent prices are equally good.
-    let mut weights: Vec<f64> = at(low).collect();
-    let (below, above) = (weights.iter().sum::<f64>(), at(high).sum::<f64>());
-    let part = if above > below { (1.0 - below) / (above - below) } else { 0.0 };
-    for (weight, high) in weights.iter_mut().zip(at(high)) {
-        *weight += part * (high - *weight);
+    let mut weights: Vec<f64> = weights_at(low).collect();
+    let (sum_below, sum_above) = (weights.iter().sum::<f64>(), weights_at(high).sum::<f64>());
+    let fraction = if sum_above > sum_below { (1.0 - sum_below) / (sum_above - sum_below) } else { 0.0 };
+    for (weight, high) in weights.iter_mut().zip(weights_at(high)) {
+        *weight += fraction * (high - *weight);
     }
     weights
 }
 
 #[derive(Debug)]
-struct Curves {
-    curves: Vec<Curve>,
+struct CurveWeights {
+    curves: Vec<ConvexCurve>,
     floor: Fraction,
 }
 
 /// A queue per job, weighted by Eq. 2 with a curve per job. `floor` is the minimum weight as a part of an equal share.
-pub fn sharing(curves: Vec<Curve>, floor: Fraction) -> Sharing {
-    Sharing::Weights(Arc::new(Curves { curves, floor }))
+pub fn curve_sharing(curves: Vec<ConvexCurve>, floor: Fraction) -> SharingRule {
+    SharingRule::Weights(Arc::new(CurveWeights { curves, floor }))
 }
 
-impl Weights for Curves {
-    fn at_port(&self, jobs: &[usize]) -> Vec<f64> {
-        cheapest(jobs.iter().map(|&job| &self.curves[job]), self.floor.get() / jobs.len() as f64)
+impl PortWeights for CurveWeights {
+    fn weights_at_port(&self, jobs: &[usize]) -> Vec<f64> {
+        optimal_weights(jobs.iter().map(|&job| &self.curves[job]), self.floor.get() / jobs.len() as f64)
     }
 }

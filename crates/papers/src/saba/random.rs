@@ -4,14 +4,14 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng};
 
 /// A random number generator.
-pub struct Rng(ChaCha8Rng);
+pub struct StreamRng(ChaCha8Rng);
 
-impl Rng {
+impl StreamRng {
     /// The generator of this stream of a seed.
-    pub fn new(seed: u64, stream: u64) -> Rng {
+    pub fn new(seed: u64, stream: u64) -> StreamRng {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(stream);
-        Rng(rng)
+        StreamRng(rng)
     }
 
     /// A number from 0 up to 1.
@@ -20,7 +20,7 @@ impl Rng {
     }
 
     /// An integer below `bound`.
-    pub fn below(&mut self, bound: usize) -> usize {
+    pub fn integer_below(&mut self, bound: usize) -> usize {
         ((u128::from(self.0.next_u64()) * bound as u128) >> 64) as usize
     }
 
@@ -35,7 +35,7 @@ impl Rng {
     pub fn sample(&mut self, bound: usize, count: usize) -> Vec<u32> {
         let mut all: Vec<u32> = (0..bound as u32).collect();
         for position in 0..count.min(bound) {
-            let other = position + self.below(bound - position);
+            let other = position + self.integer_below(bound - position);
             all.swap(position, other);
         }
         all.truncate(count);

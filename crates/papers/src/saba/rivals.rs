@@ -1,18 +1,20 @@
 //! Saba and its rivals on 1,944 servers (Fig. 10 and 11), with links between switches at several rates.
 
 use weir_console::failure::Failure;
-use weir_core::saba::share::FLOOR;
-use weir_sim::stage::sharing::Controllers;
+use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
+use weir_sim::stage::sharing::ControllerKind;
 
-use super::simulation::{self, Compared, DISTRIBUTED, PAPER, Policy, QUARTER, Simulation, World};
-use crate::doc::{n, table};
+use super::simulation::{
+    self, Comparison, Conditions, DISTRIBUTED, PAPER_CONDITIONS, Policy, QUARTER_TRUNKS, Simulation,
+};
+use crate::markdown::{format_cell, table};
 
 /// The average speedup of Saba in section 8.4.
-pub const SABA: f64 = 1.27;
+pub const PUBLISHED_SABA_SPEEDUP: f64 = 1.27;
 
 /// The policies of Fig. 10 and 11, with the published average speedup and its place in the paper. The first is Saba, with 8 queues.
 const RIVALS: [(&str, Policy, Option<f64>, &str); 9] = [
-    ("Saba", simulation::SABA, Some(SABA), "8.4, study 4: \"Saba ... is 1.27x\""),
+    ("Saba", simulation::SABA, Some(PUBLISHED_SABA_SPEEDUP), "8.4, study 4: \"Saba ... is 1.27x\""),
     (
         "ideal max-min",
         Policy::IdealMaxMin,
@@ -22,50 +24,63 @@ const RIVALS: [(&str, Policy, Option<f64>, &str); 9] = [
     ("Homa-like", Policy::Homa, Some(1.12), "8.4, study 5: \"Homa achieves 1.12x\""),
     ("Sincronia", Policy::Sincronia, Some(1.19), "8.4, study 6: \"Sincronia achieves 1.19x\""),
     ("distributed Saba", DISTRIBUTED, Some(1.23), "8.4, study 7, Fig. 11a: \"1.23x\""),
-    ("Saba, 2 queues", queues(Some(2)), Some(1.12), "8.4, study 8, Fig. 11b: \"1.12x\""),
-    ("Saba, 4 queues", queues(Some(4)), None, "Fig. 11b; not in the text"),
-    ("Saba, 16 queues", queues(Some(16)), None, "Fig. 11b; not in the text"),
-    ("Saba, a queue per workload", queues(None), Some(1.33), "8.4, study 8, Fig. 11b: \"1.33x\""),
+    ("Saba, 2 queues", saba_with_queues(Some(2)), Some(1.12), "8.4, study 8, Fig. 11b: \"1.12x\""),
+    ("Saba, 4 queues", saba_with_queues(Some(4)), None, "Fig. 11b; not in the text"),
+    ("Saba, 16 queues", saba_with_queues(Some(16)), None, "Fig. 11b; not in the text"),
+    ("Saba, a queue per workload", saba_with_queues(None), Some(1.33), "8.4, study 8, Fig. 11b: \"1.33x\""),
 ];
 
-const fn queues(queues: Option<u16>) -> Policy {
-    Policy::Saba(queues, FLOOR, Controllers::Central)
+const fn saba_with_queues(queues: Option<u16>) -> Policy {
+    Policy::Saba(queues, DEFAULT_MIN_SHARE, ControllerKind::Central)
 }
 
 /// The paper's world, and worlds with links between switches at a half, a quarter and an eighth of their rate.
-const WORLDS: [World; 4] =
-    [PAPER, World { between: 0.5, ..PAPER }, QUARTER, World { between: 0.125, ..PAPER }];
+const CONDITIONS: [Conditions; 4] = [
+    PAPER_CONDITIONS,
+    Conditions { trunk_factor: 0.5, ..PAPER_CONDITIONS },
+    QUARTER_TRUNKS,
+    Conditions { trunk_factor: 0.125, ..PAPER_CONDITIONS },
+];
 
 /// The speedups of all rivals in all worlds.
-pub struct Measured {
+pub struct RivalSpeedups {
     /// By world: the paper's, a half, a quarter, an eighth; policies in the order of the table, Saba first.
-    pub worlds: [Compared; 4],
+    pub conditions: [Comparison; 4],
 }
 
 /// Runs all rivals in all worlds.
-pub fn measure(simulation: &Simulation<'_>) -> Result<Measured, Failure> {
+pub fn measure(simulation: &Simulation<'_>) -> Result<RivalSpeedups, Failure> {
     let policies = RIVALS.map(|(_, policy, ..)| policy);
     let compare = |world| simulation.compare(world, world, &policies);
-    let [paper, half, quarter, eighth] = WORLDS.map(compare);
-    Ok(Measured { worlds: [paper?, half?, quarter?, eighth?] })
+    let [paper, half, quarter, eighth] = CONDITIONS.map(compare);
+    Ok(RivalSpeedups { conditions: [paper?, half?, quarter?, eighth?] })
 }
 
 /// The section of the page.
-pub fn section(simulation: &Simulation<'_>, Measured { worlds }: &Measured) -> String {
+pub fn section(simulation: &Simulation<'_>, RivalSpeedups { conditions: worlds }: &RivalSpeedups) -> String {
     let mut lines = Vec::new();
-    let mut line = |name: &str, place: &str, published: Option<f64>, value: &dyn Fn(&Compared) -> f64| {
-        let mut line = vec![name.to_owned(), place.to_owned(), published.map_or_else(|| "-".to_owned(), n)];
-        line.extend(worlds.iter().map(|world| n(value(world))));
+    let mut line = |name: &str,
+                    citation: &str,
+                    published: Option<f64>,
+                    value: &dyn Fn(&Comparison) -> f64| {
+        let mut line =
+            vec![name.to_owned(), citation.to_owned(), published.map_or_else(|| "-".to_owned(), format_cell)];
+        line.extend(worlds.iter().map(|world| format_cell(value(world))));
         lines.push(line);
     };
-    for (at, (name, _, published, place)) in RIVALS.into_iter().enumerate() {
-        line(name, place, published, &|world| world.policies[at].all);
+    for (index, (name, _, published, citation)) in RIVALS.into_iter().enumerate() {
+        line(name, citation, published, &|world| world.policies[index].mean);
     }
-    let saba = |world: &Compared| world.policies[0].workloads.clone();
-    let best = |world: &Compared| saba(world).into_iter().fold(0.0, f64::max);
-    let worst = |world: &Compared| saba(world).into_iter().fold(f64::INFINITY, f64::min);
-    line("Saba, best workload", "8.4, study 4: \"1.79x\"", Some(1.79), &best);
-    line("Saba, worst workload", "8.4, study 4: \"penalized by 3%\" (two workloads)", Some(0.97), &worst);
+    let saba = |world: &Comparison| world.policies[0].workloads.clone();
+    let max_speedup = |world: &Comparison| saba(world).into_iter().fold(0.0, f64::max);
+    let min_speedup = |world: &Comparison| saba(world).into_iter().fold(f64::INFINITY, f64::min);
+    line("Saba, best workload", "8.4, study 4: \"1.79x\"", Some(1.79), &max_speedup);
+    line(
+        "Saba, worst workload",
+        "8.4, study 4: \"penalized by 3%\" (two workloads)",
+        Some(0.97),
+        &min_speedup,
+    );
     line("baseline: time over time with all bandwidth", "-", None, &|world| world.slowdown);
     let head = [
         "policy",
@@ -76,7 +91,8 @@ pub fn section(simulation: &Simulation<'_>, Measured { worlds }: &Measured) -> S
         "at 1/4",
         "at 1/8",
     ];
-    let [solutions, unsettled] = [0, 1].map(|at| worlds.iter().map(|world| world.solutions[at]).sum::<u64>());
+    let [solutions, unsettled] =
+        [0, 1].map(|index| worlds.iter().map(|world| world.solution_counts[index]).sum::<u64>());
     format!(
         "## 1,944 servers (Fig. 10 and 11)\n\n\
          Average speedups over the baseline of 20 synthetic workloads, drawn with seed {}, with 97 servers each; every server runs one \

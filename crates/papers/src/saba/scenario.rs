@@ -10,16 +10,16 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 
-use weir_core::model::Mask;
+use weir_core::model::BitSet;
 use weir_core::model::topology::route::Routes;
 use weir_core::model::topology::{NodeId, Topology};
-use weir_core::saba::controller::{AppId, ConnectionId, ControllerError, Port, Settings};
-use weir_core::saba::share::FLOOR;
+use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
+use weir_core::saba::controller::{AppId, ConnectionId, ControllerError, ControllerSettings, Port};
 use weir_core::saba::{Controller, Fraction};
 use weir_core::solve::polynomial::Degree;
 
-use super::random::Rng;
-use super::synthetic::Synthetic;
+use super::random::StreamRng;
+use super::synthetic::SyntheticWorkload;
 use super::{LEVELS, QUEUES};
 
 /// Instances of an application (section 8.5).
@@ -33,46 +33,51 @@ pub struct Network {
     servers: Vec<(Vec<Port>, usize)>,
     switches: usize,
     /// For each pair of switches with servers the links between them.
-    between: Vec<Mask>,
+    inner_links: Vec<BitSet>,
 }
 
 /// An active application: its position among all, and its servers.
-pub type Active = (usize, Vec<u32>);
+pub type ActiveApplication = (usize, Vec<u32>);
 
 impl Network {
     /// Finds the ports between all pairs of switches with servers. O(pairs x links of their paths), and a bit per link and pair.
     pub fn new(topology: &Topology) -> Network {
         let mut routes = Routes::new(topology.clone(), 0);
-        let mut places: BTreeMap<NodeId, usize> = BTreeMap::new();
-        let mut first = Vec::new();
+        let mut switch_positions: BTreeMap<NodeId, usize> = BTreeMap::new();
+        let mut first_servers = Vec::new();
         let mut servers = Vec::with_capacity(topology.hosts());
         for server in (0..topology.hosts() as u32).map(NodeId) {
-            let links = topology.out(server);
-            let next = places.len();
-            let place = *places.entry(topology.link(links[0]).to).or_insert_with(|| {
-                first.push(server);
+            let links = topology.outgoing_links(server);
+            let next = switch_positions.len();
+            let position = *switch_positions.entry(topology.link(links[0]).to).or_insert_with(|| {
+                first_servers.push(server);
                 next
             });
-            let own = links.iter().flat_map(|link| [link.0, link.reverse().0]);
-            servers.push((own.collect(), place));
+            let own_ports = links.iter().flat_map(|link| [link.0, link.reverse().0]);
+            servers.push((own_ports.collect(), position));
         }
-        let mut spread = Vec::new();
-        let mut between = Vec::with_capacity(first.len() * first.len());
-        for &from in &first {
-            for &to in &first {
-                let mut links = Mask::empty(topology.links().len());
+        let mut link_shares = Vec::new();
+        let mut between = Vec::with_capacity(first_servers.len() * first_servers.len());
+        for &from in &first_servers {
+            for &to in &first_servers {
+                let mut links = BitSet::empty(topology.links().len());
                 if from != to {
-                    routes.spread(from, to, &mut spread);
+                    routes.compute_ecmp_shares(from, to, &mut link_shares);
                     let ends = |link| [topology.link(link).from, topology.link(link).to];
-                    let inner = spread
+                    let inner_shares = link_shares
                         .iter()
                         .filter(|(link, _)| !ends(*link).contains(&from) && !ends(*link).contains(&to));
-                    inner.for_each(|(link, _)| links.insert(link.index()));
+                    inner_shares.for_each(|(link, _)| links.insert(link.index()));
                 }
                 between.push(links);
             }
         }
-        Network { ports: topology.links().len(), servers, switches: first.len(), between }
+        Network {
+            ports: topology.links().len(),
+            servers,
+            switches: first_servers.len(),
+            inner_links: between,
+        }
     }
 
     /// The number of servers.
@@ -86,8 +91,8 @@ impl Network {
     }
 
     /// The ports that connections between these servers may pass, in ascending order. O(pairs of their switches x ports / 64).
-    fn path(&self, servers: &[u32]) -> Vec<Port> {
-        let mut ports = Mask::empty(self.ports);
+    fn ports_between(&self, servers: &[u32]) -> Vec<Port> {
+        let mut ports = BitSet::empty(self.ports);
         let mut switches: Vec<usize> = Vec::with_capacity(servers.len());
         for (own, switch) in servers.iter().map(|&server| &self.servers[server as usize]) {
             own.iter().for_each(|&port| ports.insert(port as usize));
@@ -97,7 +102,7 @@ impl Network {
         switches.dedup();
         for &from in &switches {
             for &to in &switches {
-                ports.unite(&self.between[from * self.switches + to]);
+                ports.union_with(&self.inner_links[from * self.switches + to]);
             }
         }
         ports.iter().map(|port| port as Port).collect()
@@ -105,9 +110,15 @@ impl Network {
 }
 
 /// Draws scenario number `index` of a seed: `size` of the applications, each on [`INSTANCES`] servers, or on all if there are fewer.
-pub fn draw(seed: u64, index: u64, servers: usize, applications: usize, size: usize) -> Vec<Active> {
-    let mut rng = Rng::new(seed, index);
-    let active = rng.subset(applications, size);
+pub fn draw(
+    seed: u64,
+    index: u64,
+    servers: usize,
+    applications: usize,
+    active_count: usize,
+) -> Vec<ActiveApplication> {
+    let mut rng = StreamRng::new(seed, index);
+    let active = rng.subset(applications, active_count);
     active.into_iter().map(|application| (application as usize, rng.subset(servers, INSTANCES))).collect()
 }
 
@@ -121,11 +132,14 @@ pub fn controller(
     applications: usize,
     degree: Degree,
 ) -> Result<Controller, ControllerError> {
-    let models =
-        Synthetic::draw(seed, applications).iter().map(|workload| workload.sensitivity(degree)).collect();
+    let models = SyntheticWorkload::draw(seed, applications)
+        .iter()
+        .map(|workload| workload.sensitivity(degree))
+        .collect();
     let levels = NonZeroU16::new(LEVELS).expect("16 is not 0");
-    let settings = Settings { c_saba: Fraction::ALL, floor: FLOOR, levels };
-    let mut controller = Controller::central(models, settings, &vec![QUEUES; network.ports])?;
+    let settings =
+        ControllerSettings { c_saba: Fraction::ALL, min_share: DEFAULT_MIN_SHARE, max_levels: levels };
+    let mut controller = Controller::new_central(models, settings, &vec![QUEUES; network.ports])?;
     for application in 0..applications {
         controller.register(AppId(application as u64), application)?;
     }
@@ -136,14 +150,14 @@ pub fn controller(
 ///
 /// # Errors
 /// Connections that are open.
-pub fn open(
+pub fn open_connections(
     controller: &mut Controller,
     network: &Network,
-    active: &[Active],
+    active: &[ActiveApplication],
 ) -> Result<(), ControllerError> {
     for (application, servers) in active {
         let name = *application as u64;
-        controller.open(ConnectionId(name), AppId(name), &network.path(servers))?;
+        controller.open_connection(ConnectionId(name), AppId(name), &network.ports_between(servers))?;
     }
     Ok(())
 }
@@ -152,7 +166,13 @@ pub fn open(
 ///
 /// # Errors
 /// Connections that are not open.
-pub fn close(controller: &mut Controller, active: &[Active]) -> Result<(), ControllerError> {
+pub fn close_connections(
+    controller: &mut Controller,
+    active: &[ActiveApplication],
+) -> Result<(), ControllerError> {
     // The application that opened last is the last in a port's list, so no other entry moves.
-    active.iter().rev().try_for_each(|(application, _)| controller.close(ConnectionId(*application as u64)))
+    active
+        .iter()
+        .rev()
+        .try_for_each(|(application, _)| controller.close_connection(ConnectionId(*application as u64)))
 }

@@ -8,55 +8,55 @@
 //! - *Start*: all jobs start at once.
 
 use weir_core::units::Time;
-use weir_sim::stage::cluster::Placed;
-use weir_sim::stage::workload::{NODES, Workload};
+use weir_sim::stage::cluster::PlacedJob;
+use weir_sim::stage::workload::{PROFILER_NODES, Workload};
 
-use super::random::Rng;
+use super::random::StreamRng;
 
 /// Servers of the testbed (section 8.1).
 pub const SERVERS: u32 = 32;
 
 /// Jobs of a cluster setup (section 8.2).
-const JOBS: usize = 16;
+const JOBS_PER_SETUP: usize = 16;
 
 /// The data of a job, as multiples of the profiler's.
-const DATA: [f64; 3] = [0.1, 1.0, 10.0];
+const DATA_FACTORS: [f64; 3] = [0.1, 1.0, 10.0];
 
 /// A job of a setup.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Drawn {
+pub struct SetupJob {
     /// The position of its workload among the ten.
     pub workload: usize,
     /// Its data, as a multiple of the profiler's.
-    pub data: f64,
+    pub data_factor: f64,
     /// Its servers, in ascending order.
     pub servers: Vec<u32>,
 }
 
-impl Drawn {
+impl SetupJob {
     /// The number of its servers over that of the profiler.
-    pub fn nodes(&self) -> f64 {
-        self.servers.len() as f64 / f64::from(NODES)
+    pub fn node_factor(&self) -> f64 {
+        self.servers.len() as f64 / f64::from(PROFILER_NODES)
     }
 
     /// The stages of the job on its servers; its sensitivity model is that of its workload.
-    pub fn placed(&self, workloads: &[Workload]) -> Placed {
-        let stages = workloads[self.workload].stages(self.data, self.nodes());
-        Placed { stages, servers: self.servers.clone(), model: Some(self.workload), start: Time::ZERO }
+    pub fn to_placed(&self, workloads: &[Workload]) -> PlacedJob {
+        let stages = workloads[self.workload].stages(self.data_factor, self.node_factor());
+        PlacedJob { stages, servers: self.servers.clone(), model: Some(self.workload), start: Time::ZERO }
     }
 }
 
 /// Setup number `index` of a seed, with `workloads` (at least one) to draw from.
-pub fn draw(seed: u64, index: u64, workloads: usize) -> Vec<Drawn> {
-    let mut rng = Rng::new(seed, index);
-    let (min, max) = ((NODES / 2) as usize, SERVERS as usize);
-    (0..JOBS)
+pub fn draw_setup(seed: u64, index: u64, workloads: usize) -> Vec<SetupJob> {
+    let mut rng = StreamRng::new(seed, index);
+    let (min, max) = ((PROFILER_NODES / 2) as usize, SERVERS as usize);
+    (0..JOBS_PER_SETUP)
         .map(|_| {
-            let workload = rng.below(workloads);
-            let data = DATA[rng.below(DATA.len())];
-            let count = min + rng.below(max - min + 1);
+            let workload = rng.integer_below(workloads);
+            let data = DATA_FACTORS[rng.integer_below(DATA_FACTORS.len())];
+            let count = min + rng.integer_below(max - min + 1);
             let servers = rng.subset(max, count);
-            Drawn { workload, data, servers }
+            SetupJob { workload, data_factor: data, servers }
         })
         .collect()
 }
@@ -64,47 +64,50 @@ pub fn draw(seed: u64, index: u64, workloads: usize) -> Vec<Drawn> {
 #[cfg(test)]
 mod tests {
     use weir_core::saba::Sensitivity;
-    use weir_core::saba::share::FLOOR;
+    use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
     use weir_core::solve::polynomial::Degree;
-    use weir_sim::stage::cluster::{Coupling, Options, run};
-    use weir_sim::stage::sharing::{Controllers, Sharing};
-    use weir_sim::stage::workload::link;
+    use weir_sim::stage::cluster::{ClusterOptions, Coupling, run};
+    use weir_sim::stage::sharing::{ControllerKind, SharingRule};
+    use weir_sim::stage::workload::testbed_link_rate;
 
-    use super::super::{QUEUES, saba};
+    use super::super::{QUEUES, saba_sharing};
     use super::*;
 
     #[test]
     fn setups_follow_section_8_2_and_depend_on_seed_and_index_only() {
         for index in 0..50 {
-            let drawn = draw(7, index, 10);
-            assert_eq!(drawn.len(), JOBS);
+            let drawn = draw_setup(7, index, 10);
+            assert_eq!(drawn.len(), JOBS_PER_SETUP);
             for job in &drawn {
-                assert!(job.workload < 10 && DATA.contains(&job.data), "{job:?}");
+                assert!(job.workload < 10 && DATA_FACTORS.contains(&job.data_factor), "{job:?}");
                 assert!((4..=32).contains(&job.servers.len()), "{job:?}");
                 assert!(
                     job.servers.windows(2).all(|pair| pair[0] < pair[1])
                         && job.servers[job.servers.len() - 1] < 32
                 );
             }
-            assert_eq!(draw(7, index, 10), drawn);
+            assert_eq!(draw_setup(7, index, 10), drawn);
         }
-        assert_ne!(draw(7, 0, 10), draw(7, 1, 10));
-        assert_ne!(draw(7, 0, 10), draw(8, 0, 10));
+        assert_ne!(draw_setup(7, 0, 10), draw_setup(7, 1, 10));
+        assert_ne!(draw_setup(7, 0, 10), draw_setup(8, 0, 10));
     }
 
     #[test]
     fn no_job_of_a_setup_is_faster_than_alone_under_any_sharing() {
         let all = Workload::all();
-        let models = all.iter().map(|w| Sensitivity::new(w.model(Degree::Three))).collect();
-        let options = Options { servers: SERVERS, rate: link(), coupling: Coupling::Lockstep };
-        let saba = saba(models, Some(QUEUES), JOBS, FLOOR, Controllers::Central);
+        let models = all.iter().map(|w| Sensitivity::new(w.fit_model(Degree::Cubic))).collect();
+        let options =
+            ClusterOptions { servers: SERVERS, rate: testbed_link_rate(), coupling: Coupling::Lockstep };
+        let saba =
+            saba_sharing(models, Some(QUEUES), JOBS_PER_SETUP, DEFAULT_MIN_SHARE, ControllerKind::Central);
         for index in 0..2 {
-            let jobs: Vec<Placed> = draw(3, index, all.len()).iter().map(|job| job.placed(&all)).collect();
-            for sharing in [&Sharing::Flows, &Sharing::Applications, &saba] {
+            let jobs: Vec<PlacedJob> =
+                draw_setup(3, index, all.len()).iter().map(|job| job.to_placed(&all)).collect();
+            for sharing in [&SharingRule::PerFlow, &SharingRule::PerApplication, &saba] {
                 let ends = run(&jobs, &options, sharing).unwrap();
                 assert_eq!(ends, run(&jobs, &options, sharing).unwrap(), "a second run differs");
                 for (job, end) in jobs.iter().zip(ends) {
-                    let alone: f64 = job.stages.iter().map(|stage| stage.alone(options.rate)).sum();
+                    let alone: f64 = job.stages.iter().map(|stage| stage.duration_alone(options.rate)).sum();
                     assert!(end.get() >= alone * (1.0 - 1e-9), "{end} {alone}");
                 }
             }

@@ -2,20 +2,20 @@
 
 use weir_console::failure::Failure;
 use weir_console::interrupt;
-use weir_console::run::pool;
-use weir_core::model::topology::{Builder, NodeId, Plan, Topology, TopologyError};
+use weir_console::run::run_concurrently;
+use weir_core::model::topology::{NodeId, Topology, TopologyBuilder, TopologyError, TopologyTemplate};
 use weir_core::saba::Fraction;
-use weir_core::saba::share::FLOOR;
+use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
 use weir_core::solve::polynomial::Degree;
 use weir_core::units::{Rate, Time};
-use weir_sim::stage::cluster::{self, Placed};
-use weir_sim::stage::fabric::{Fabric, Paths};
-use weir_sim::stage::sharing::{Controllers, Sharing, even_cutoffs};
+use weir_sim::stage::cluster::{self, PlacedJob};
+use weir_sim::stage::fabric::{JobLinks, PathSelection};
+use weir_sim::stage::sharing::{ControllerKind, SharingRule, equal_bytes_cutoffs};
 
-use super::curve::{self, Curve};
-use super::synthetic::{INSTANCES, Synthetic, WORKLOADS, place};
-use super::{QUEUES, geometric_mean, saba};
-use crate::Running;
+use super::curve::{self, ConvexCurve};
+use super::synthetic::{INSTANCES, SyntheticWorkload, WORKLOADS, place_jobs};
+use super::{QUEUES, geometric_mean, saba_sharing};
+use crate::RunContext;
 
 /// Priorities of a switch; Homa uses all of them.
 const PRIORITIES: u32 = 8;
@@ -32,46 +32,46 @@ pub enum Policy {
     /// Strict priorities in Sincronia's order of the transfers.
     Sincronia,
     /// Saba with this number of queues, or a queue per workload, and this minimum weight, as a part of an equal share.
-    Saba(Option<u16>, Fraction, Controllers),
+    Saba(Option<u16>, Fraction, ControllerKind),
     /// A queue per workload, weighted by Eq. 2 with the workload's simulated slowdown in place of a polynomial.
     SimulatedSlowdowns,
 }
 
 /// Saba as in study 4.
-pub const SABA: Policy = Policy::Saba(Some(QUEUES), FLOOR, Controllers::Central);
+pub const SABA: Policy = Policy::Saba(Some(QUEUES), DEFAULT_MIN_SHARE, ControllerKind::Central);
 
 /// Saba as in study 7.
-pub const DISTRIBUTED: Policy = Policy::Saba(Some(QUEUES), FLOOR, Controllers::Distributed);
+pub const DISTRIBUTED: Policy = Policy::Saba(Some(QUEUES), DEFAULT_MIN_SHARE, ControllerKind::Distributed);
 
 /// The conditions of a run.
 #[derive(Debug, Clone, Copy)]
-pub struct World {
+pub struct Conditions {
     /// The rate of links between switches, as a part of the paper's.
-    pub between: f64,
+    pub trunk_factor: f64,
     /// A further factor on the rates of all links.
-    pub links: f64,
+    pub link_factor: f64,
 }
 
 /// The paper's conditions.
-pub const PAPER: World = World { between: 1.0, links: 1.0 };
+pub const PAPER_CONDITIONS: Conditions = Conditions { trunk_factor: 1.0, link_factor: 1.0 };
 
 /// Links between switches carry a quarter, so workloads compete for them.
-pub const QUARTER: World = World { between: 0.25, ..PAPER };
+pub const QUARTER_TRUNKS: Conditions = Conditions { trunk_factor: 0.25, ..PAPER_CONDITIONS };
 
 /// The simulated cluster.
 pub struct Simulation<'a> {
-    workloads: Vec<Synthetic>,
+    workloads: Vec<SyntheticWorkload>,
     /// The seed by which workloads and their servers were drawn.
     pub seed: u64,
-    running: &'a Running<'a>,
+    run_context: &'a RunContext<'a>,
 }
 
 /// Times under one policy.
-struct Run {
+struct RunResult {
     /// The end of each workload, in seconds.
-    ends: Vec<f64>,
+    ends_secs: Vec<f64>,
     /// The number of times that rates were computed, and of those that did not converge.
-    solutions: [u64; 2],
+    solution_counts: [u64; 2],
 }
 
 /// Speedups under one policy.
@@ -79,108 +79,120 @@ pub struct Speedups {
     /// By workload.
     pub workloads: Vec<f64>,
     /// Their geometric mean.
-    pub all: f64,
+    pub mean: f64,
 }
 
 /// Some policies over the baseline.
-pub struct Compared {
+pub struct Comparison {
     /// The time under the baseline over that with all bandwidth, as a geometric mean over workloads.
     pub slowdown: f64,
     /// In the order of the policies.
     pub policies: Vec<Speedups>,
     /// The number of times that rates were computed, and of those that did not converge.
-    pub solutions: [u64; 2],
+    pub solution_counts: [u64; 2],
 }
 
 impl<'a> Simulation<'a> {
     /// Draws the workloads of `seed`.
-    pub fn new(seed: u64, running: &'a Running<'a>) -> Simulation<'a> {
-        Simulation { workloads: Synthetic::draw(seed, WORKLOADS), seed, running }
+    pub fn new(seed: u64, run_context: &'a RunContext<'a>) -> Simulation<'a> {
+        Simulation { workloads: SyntheticWorkload::draw(seed, WORKLOADS), seed, run_context }
     }
 
     /// Runs `policies` in `world` and the baseline in the world `base`.
-    pub fn compare(&self, base: World, world: World, policies: &[Policy]) -> Result<Compared, Failure> {
-        let cluster = self.cluster(world)?;
-        let runs = pool(policies.len() + 1, self.running.jobs, |at| match at {
-            0 if base.links != world.links => run(&self.workloads, &self.cluster(base)?, Policy::Baseline),
+    pub fn compare(
+        &self,
+        baseline_conditions: Conditions,
+        conditions: Conditions,
+        policies: &[Policy],
+    ) -> Result<Comparison, Failure> {
+        let cluster = self.cluster(conditions)?;
+        let runs = run_concurrently(policies.len() + 1, self.run_context.jobs, |index| match index {
+            0 if baseline_conditions.link_factor != conditions.link_factor => {
+                run(&self.workloads, &self.cluster(baseline_conditions)?, Policy::Baseline)
+            }
             0 => run(&self.workloads, &cluster, Policy::Baseline),
             at => run(&self.workloads, &cluster, policies[at - 1]),
         })?;
-        let solutions = [0, 1].map(|at| runs.iter().map(|run| run.solutions[at]).sum());
-        let (base, runs) = runs.split_first().expect("the baseline is among the policies that run");
-        let alone = self.workloads.iter().map(|workload| workload.seconds);
+        let solutions = [0, 1].map(|index| runs.iter().map(|run| run.solution_counts[index]).sum());
+        let (baseline, runs) = runs.split_first().expect("the baseline is among the policies that run");
+        let secs_alone = self.workloads.iter().map(|workload| workload.seconds);
         let slowdowns: Vec<f64> =
-            base.ends.iter().zip(alone).map(|(end, alone)| (end / alone).ln()).collect();
-        let speedups = |run: &Run| {
-            let ratios: Vec<f64> = base.ends.iter().zip(&run.ends).map(|(base, end)| base / end).collect();
+            baseline.ends_secs.iter().zip(secs_alone).map(|(end, alone)| (end / alone).ln()).collect();
+        let speedups = |run: &RunResult| {
+            let ratios: Vec<f64> =
+                baseline.ends_secs.iter().zip(&run.ends_secs).map(|(base, end)| base / end).collect();
             let logarithms: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
-            Speedups { workloads: ratios, all: geometric_mean(&logarithms) }
+            Speedups { workloads: ratios, mean: geometric_mean(&logarithms) }
         };
         let policies = runs.iter().map(speedups).collect();
-        Ok(Compared { slowdown: geometric_mean(&slowdowns), policies, solutions })
+        Ok(Comparison { slowdown: geometric_mean(&slowdowns), policies, solution_counts: solutions })
     }
 
     /// The servers of each workload and the links that they use.
-    fn cluster(&self, world: World) -> Result<(Vec<Vec<u32>>, Fabric), Failure> {
-        let topology = scaled(world.links, world.between * world.links).map_err(Failure::undone)?;
-        let servers = place(self.seed, topology.hosts(), WORKLOADS, INSTANCES);
-        let fabric = Fabric::new(&topology, &servers, Paths::Even).map_err(Failure::undone)?;
+    fn cluster(&self, conditions: Conditions) -> Result<(Vec<Vec<u32>>, JobLinks), Failure> {
+        let topology =
+            scaled_topology(conditions.link_factor, conditions.trunk_factor * conditions.link_factor)
+                .map_err(Failure::runtime)?;
+        let servers = place_jobs(self.seed, topology.hosts(), WORKLOADS, INSTANCES);
+        let fabric =
+            JobLinks::new(&topology, &servers, PathSelection::EvenSplit).map_err(Failure::runtime)?;
         Ok((servers, fabric))
     }
 }
 
 fn run(
-    workloads: &[Synthetic],
-    (servers, fabric): &(Vec<Vec<u32>>, Fabric),
+    workloads: &[SyntheticWorkload],
+    (servers, fabric): &(Vec<Vec<u32>>, JobLinks),
     policy: Policy,
-) -> Result<Run, Failure> {
-    Failure::unless_asked()?;
-    let placed = |(model, (workload, servers)): (usize, (&Synthetic, &Vec<u32>))| Placed {
+) -> Result<RunResult, Failure> {
+    Failure::check_interrupt()?;
+    let to_placed = |(model, (workload, servers)): (usize, (&SyntheticWorkload, &Vec<u32>))| PlacedJob {
         stages: workload.stages.clone(),
         servers: servers.clone(),
         model: Some(model),
         start: Time::ZERO,
     };
-    let jobs: Vec<Placed> = workloads.iter().zip(servers).enumerate().map(placed).collect();
+    let jobs: Vec<PlacedJob> = workloads.iter().zip(servers).enumerate().map(to_placed).collect();
     let sharing = match policy {
-        Policy::Baseline => Sharing::Flows,
-        Policy::IdealMaxMin => Sharing::Applications,
+        Policy::Baseline => SharingRule::PerFlow,
+        Policy::IdealMaxMin => SharingRule::PerApplication,
         Policy::Homa => {
             let flows: Vec<_> = jobs.iter().map(|job| (job.stages.as_slice(), job.servers.len())).collect();
-            Sharing::Sizes(even_cutoffs(&flows, PRIORITIES))
+            SharingRule::SizePriorities(equal_bytes_cutoffs(&flows, PRIORITIES))
         }
-        Policy::Sincronia => Sharing::Coflows,
+        Policy::Sincronia => SharingRule::CoflowOrder,
         Policy::SimulatedSlowdowns => {
-            let curve = |workload: &Synthetic| Curve::of(|weight| workload.slowdown(weight));
-            curve::sharing(workloads.iter().map(curve).collect(), FLOOR)
+            let curve =
+                |workload: &SyntheticWorkload| ConvexCurve::lower_hull(|weight| workload.slowdown(weight));
+            curve::curve_sharing(workloads.iter().map(curve).collect(), DEFAULT_MIN_SHARE)
         }
         Policy::Saba(queues, floor, controllers) => {
-            let models = workloads.iter().map(|workload| workload.sensitivity(Degree::Three)).collect();
-            saba(models, queues, jobs.len(), floor, controllers)
+            let models = workloads.iter().map(|workload| workload.sensitivity(Degree::Cubic)).collect();
+            saba_sharing(models, queues, jobs.len(), floor, controllers)
         }
     };
-    let ended = cluster::run_on(&jobs, fabric, &sharing, |_| !interrupt::asked());
-    let ended = ended.map_err(|error| Failure::jobs(&error))?;
-    Ok(Run {
-        ends: ended.ends.into_iter().map(Time::get).collect(),
-        solutions: [ended.solutions, ended.unsettled],
+    let result = cluster::run_on_fabric(&jobs, fabric, &sharing, |_| !interrupt::is_requested());
+    let ended = result.map_err(|error| Failure::from_cluster_error(&error))?;
+    Ok(RunResult {
+        ends_secs: ended.ends.into_iter().map(Time::get).collect(),
+        solution_counts: [ended.rate_computations, ended.unsettled_computations],
     })
 }
 
 /// The topology of section 8.1, with these factors on the rates of servers' links and of links between switches.
-fn scaled(servers: f64, between: f64) -> Result<Topology, TopologyError> {
-    let whole = Plan::SabaTiers { oversubscription: 1.0 }.build()?;
-    let mut builder = Builder::new();
-    for node in (0..whole.nodes() as u32).map(NodeId) {
-        match whole.is_host(node) {
-            true => builder.host(whole.name(node))?,
-            false => builder.switch(whole.name(node), whole.tier(node))?,
+fn scaled_topology(servers: f64, trunks: f64) -> Result<Topology, TopologyError> {
+    let unscaled = TopologyTemplate::SabaTiers { oversubscription: 1.0 }.build()?;
+    let mut builder = TopologyBuilder::new();
+    for node in (0..unscaled.nodes() as u32).map(NodeId) {
+        match unscaled.is_host(node) {
+            true => builder.add_host(unscaled.name(node))?,
+            false => builder.add_switch(unscaled.name(node), unscaled.tier(node))?,
         }
     }
-    for cable in whole.links().chunks_exact(2) {
-        let factor = if whole.is_host_link(cable[0]) { servers } else { between };
+    for cable in unscaled.links().chunks_exact(2) {
+        let factor = if unscaled.is_host_link(cable[0]) { servers } else { trunks };
         let rate = Rate::new(cable[0].rate.get() * factor).unwrap_or(cable[0].rate);
-        builder.cable(whole.name(cable[0].from), whole.name(cable[0].to), rate)?;
+        builder.add_cable(unscaled.name(cable[0].from), unscaled.name(cable[0].to), rate)?;
     }
     builder.build()
 }

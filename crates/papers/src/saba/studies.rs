@@ -1,19 +1,19 @@
 //! Speedups on the testbed: LR next to PR (Fig. 1b), 500 setups (Fig. 8), and other data, nodes and degrees (Fig. 9).
 
 use weir_console::failure::Failure;
-use weir_core::saba::share::FLOOR;
+use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
 use weir_core::solve::polynomial::Degree;
-use weir_sim::stage::workload::NODES;
+use weir_sim::stage::workload::PROFILER_NODES;
 
-use super::setup::Drawn;
-use super::testbed::{PAPER, Policy, SABA, Speedups, Testbed, World};
-use crate::doc::{n, table};
+use super::setup::SetupJob;
+use super::testbed::{Conditions, PAPER_CONDITIONS, Policy, SABA, Speedups, Testbed};
+use crate::markdown::{format_cell, table};
 
 /// The average speedup of section 8.2.
-pub const AVERAGE: f64 = 1.88;
+pub const PUBLISHED_MEAN_SPEEDUP: f64 = 1.88;
 
 /// Speedups of workloads in section 8.2.
-const WORKLOADS: [(&str, f64, &str); 4] = [
+const PUBLISHED_WORKLOADS: [(&str, f64, &str); 4] = [
     ("LR", 3.6, "8.2, Fig. 8a: \"and LR by 3.6x\""),
     ("RF", 3.9, "8.2, Fig. 8a: \"RF is increased by 3.9x\""),
     ("PR", 0.99, "8.2, Fig. 8a: \"degraded by ... 1%\""),
@@ -40,16 +40,16 @@ const fn study(
 }
 
 const STUDIES: [Study; 9] = {
-    use Degree::{One, Three, Two};
+    use Degree::{Cubic, Linear, Quadratic};
     [
-        study("0.1 x data", (0.1, 1.0, Three), &[(None, "8.3, study 1: \"1.33x\"", 1.33)]),
-        study("10 x data", (10.0, 1.0, Three), &[(None, "8.3, study 1: \"1.40x\"", 1.40)]),
-        study("0.5 x nodes", (1.0, 0.5, Three), &[(None, "8.3, study 2: \"1.42x\"", 1.42)]),
-        study("2 x nodes", (1.0, 2.0, Three), &[(None, "8.3, study 2: \"1.34x\"", 1.34)]),
-        study("3 x nodes", (1.0, 3.0, Three), &[(None, "8.3, study 2: \"1.26x\"", 1.26)]),
+        study("0.1 x data", (0.1, 1.0, Cubic), &[(None, "8.3, study 1: \"1.33x\"", 1.33)]),
+        study("10 x data", (10.0, 1.0, Cubic), &[(None, "8.3, study 1: \"1.40x\"", 1.40)]),
+        study("0.5 x nodes", (1.0, 0.5, Cubic), &[(None, "8.3, study 2: \"1.42x\"", 1.42)]),
+        study("2 x nodes", (1.0, 2.0, Cubic), &[(None, "8.3, study 2: \"1.34x\"", 1.34)]),
+        study("3 x nodes", (1.0, 3.0, Cubic), &[(None, "8.3, study 2: \"1.26x\"", 1.26)]),
         study(
             "4 x nodes",
-            (1.0, 4.0, Three),
+            (1.0, 4.0, Cubic),
             &[
                 (None, "8.3, study 2: \"1.09x\"", 1.09),
                 (Some("SQL"), "8.3, study 2: \"SQL ... 8%\"", 0.92),
@@ -57,65 +57,67 @@ const STUDIES: [Study; 9] = {
                 (Some("NI"), "8.3, study 2: \"NI ... 3% drop\"", 0.97),
             ],
         ),
-        study("k = 1", (1.0, 1.0, One), &[(None, "8.3, study 3: \"1.27x\"", 1.27)]),
+        study("k = 1", (1.0, 1.0, Linear), &[(None, "8.3, study 3: \"1.27x\"", 1.27)]),
         study(
             "k = 2",
-            (1.0, 1.0, Two),
+            (1.0, 1.0, Quadratic),
             &[(None, "8.3, study 3: \"1.42x\"", 1.42), (Some("SQL"), "8.3, study 3: \"1.03x\"", 1.03)],
         ),
         study(
             "k = 3 (1 x data and nodes)",
-            (1.0, 1.0, Three),
+            (1.0, 1.0, Cubic),
             &[(None, "8.3, study 1: \"1.54x\"", 1.54), (Some("SQL"), "8.3, study 3: \"1.22x\"", 1.22)],
         ),
     ]
 };
 
 /// Fig. 8: Saba and ideal max-min over the baseline, on all setups.
-pub struct Main {
+pub struct MainResults {
     /// Saba.
     pub saba: Speedups,
-    ideal: Speedups,
+    ideal_max_min: Speedups,
 }
 
 /// Runs all setups.
-pub fn main_results(testbed: &Testbed<'_>) -> Result<Main, Failure> {
-    let cases = [(PAPER, SABA), (PAPER, Policy::IdealMaxMin)];
-    let mut found = testbed.compare(testbed.setups(), PAPER, &cases)?.into_iter();
-    let mut next = || found.next().expect("`compare` returns one result per case");
-    Ok(Main { saba: next(), ideal: next() })
+pub fn main_results(testbed: &Testbed<'_>) -> Result<MainResults, Failure> {
+    let cases = [(PAPER_CONDITIONS, SABA), (PAPER_CONDITIONS, Policy::IdealMaxMin)];
+    let mut results = testbed.compare(testbed.setups(), PAPER_CONDITIONS, &cases)?.into_iter();
+    let mut next = || results.next().expect("`compare` returns one result per case");
+    Ok(MainResults { saba: next(), ideal_max_min: next() })
 }
 
 /// The sections of the page.
-pub fn section(testbed: &Testbed<'_>, main: &Main) -> Result<String, Failure> {
-    Ok(pair(testbed)? + &fig8(testbed, main) + &fig9(testbed)?)
+pub fn section(testbed: &Testbed<'_>, main: &MainResults) -> Result<String, Failure> {
+    Ok(lr_and_pr_section(testbed)? + &fig8(testbed, main) + &fig9(testbed)?)
 }
 
 /// One instance of each workload on the same servers.
-fn together(workloads: usize, data: f64, servers: u32) -> Vec<Drawn> {
-    (0..workloads).map(|workload| Drawn { workload, data, servers: (0..servers).collect() }).collect()
+fn one_job_per_workload(workloads: usize, data: f64, servers: u32) -> Vec<SetupJob> {
+    (0..workloads)
+        .map(|workload| SetupJob { workload, data_factor: data, servers: (0..servers).collect() })
+        .collect()
 }
 
 /// LR and PR on the profiler's servers (section 2.2).
-fn pair(testbed: &Testbed<'_>) -> Result<String, Failure> {
-    let all = together(testbed.workloads().len(), 1.0, NODES);
-    let pair = ["LR", "PR"].map(|name| all[testbed.workload(name)].clone());
+fn lr_and_pr_section(testbed: &Testbed<'_>) -> Result<String, Failure> {
+    let all = one_job_per_workload(testbed.workloads().len(), 1.0, PROFILER_NODES);
+    let pair = ["LR", "PR"].map(|name| all[testbed.workload_position(name)].clone());
     let mut lines = Vec::new();
     let cases = [
         (Policy::Baseline, "max-min", [("2.26x", 2.26), ("1.21x", 1.21)], [0.5, 0.5]),
         (SABA, "skewed", [("1.48x", 1.48), ("1.34x", 1.34)], [0.75, 0.25]),
     ];
     for (policy, name, published, shares) in cases {
-        let ends = testbed.run(PAPER, policy, &pair)?;
+        let ends = testbed.run(PAPER_CONDITIONS, policy, &pair)?;
         for (job, end) in ends.iter().enumerate() {
             let workload = &testbed.workloads()[pair[job].workload];
             lines.push(vec![
                 workload.name.to_owned(),
                 name.to_owned(),
                 format!("2.2, Fig. 1b: \"{}\"", published[job].0),
-                n(published[job].1),
-                n(end / workload.seconds),
-                n(workload.shape.slowdown(shares[job])),
+                format_cell(published[job].1),
+                format_cell(end / workload.seconds),
+                format_cell(workload.shape.slowdown(shares[job])),
             ]);
         }
     }
@@ -129,27 +131,27 @@ fn pair(testbed: &Testbed<'_>) -> Result<String, Failure> {
     ))
 }
 
-fn fig8(testbed: &Testbed<'_>, Main { saba, ideal }: &Main) -> String {
+fn fig8(testbed: &Testbed<'_>, MainResults { saba, ideal_max_min: ideal }: &MainResults) -> String {
     let count = testbed.setups().len();
     let mut lines = Vec::new();
     let mut line = |name: &str, published: Option<(&str, f64)>, saba: Option<f64>, ideal: Option<f64>| {
         lines.push(vec![
             name.to_owned(),
-            published.map_or("-", |(place, _)| place).to_owned(),
-            optional(published.map(|(_, value)| value)),
-            optional(saba),
-            optional(ideal),
+            published.map_or("-", |(citation, _)| citation).to_owned(),
+            optional_cell(published.map(|(_, value)| value)),
+            optional_cell(saba),
+            optional_cell(ideal),
         ]);
     };
-    let average = Some(("8.2, Fig. 8a: \"by 1.88x compared to the baseline\"", AVERAGE));
-    line("all", average, Some(saba.all), Some(ideal.all));
-    for (at, workload) in testbed.workloads().iter().enumerate() {
-        let published = WORKLOADS.iter().find(|(name, ..)| *name == workload.name);
-        let published = published.map(|(_, value, place)| (*place, *value));
-        line(workload.name, published, saba.workloads[at], ideal.workloads[at]);
+    let average = Some(("8.2, Fig. 8a: \"by 1.88x compared to the baseline\"", PUBLISHED_MEAN_SPEEDUP));
+    line("all", average, Some(saba.mean), Some(ideal.mean));
+    for (index, workload) in testbed.workloads().iter().enumerate() {
+        let published = PUBLISHED_WORKLOADS.iter().find(|(name, ..)| *name == workload.name);
+        let published = published.map(|(_, value, citation)| (*citation, *value));
+        line(workload.name, published, saba.workloads[index], ideal.workloads[index]);
     }
-    let best = |speedups: &Speedups| speedups.workloads.iter().flatten().copied().reduce(f64::max);
-    line("best workload", Some(("1: \"by up to 3.94x\"", 3.94)), best(saba), best(ideal));
+    let max_speedup = |speedups: &Speedups| speedups.workloads.iter().flatten().copied().reduce(f64::max);
+    line("best workload", Some(("1: \"by up to 3.94x\"", 3.94)), max_speedup(saba), max_speedup(ideal));
     let range = |speedups: &Speedups| {
         let setups = &speedups.setups;
         [setups[0], setups[setups.len() - 1]].map(Some)
@@ -157,7 +159,7 @@ fn fig8(testbed: &Testbed<'_>, Main { saba, ideal }: &Main) -> String {
     let ([saba_min, saba_max], [ideal_min, ideal_max]) = (range(saba), range(ideal));
     line("worst setup", Some(("8.2, Fig. 8b: \"from 0.94x\"", 0.94)), saba_min, ideal_min);
     line("best setup", Some(("8.2, Fig. 8b: \"to 2.92x\"", 2.92)), saba_max, ideal_max);
-    let below = |speedups: &Speedups| speedups.setups.iter().filter(|all| **all < 1.0).count();
+    let setups_below_one = |speedups: &Speedups| speedups.setups.iter().filter(|all| **all < 1.0).count();
     let head = ["jobs", "place in the paper", "published", "Saba", "ideal max-min"];
     format!(
         "## The testbed (Fig. 8)\n\nSpeedups over the baseline in {count} setups of 16 jobs on 32 servers, drawn with seed {}: one \
@@ -165,35 +167,40 @@ fn fig8(testbed: &Testbed<'_>, Main { saba, ideal }: &Main) -> String {
          Setups with an average below 1: published 2 of 500 (8.2, Fig. 8b), measured {} of {count}; with ideal max-min {}.\n\n",
         testbed.seed,
         table(&head, 2, &lines),
-        below(saba),
-        below(ideal)
+        setups_below_one(saba),
+        setups_below_one(ideal)
     )
 }
 
-fn optional(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), n)
+fn optional_cell(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), format_cell)
 }
 
 fn fig9(testbed: &Testbed<'_>) -> Result<String, Failure> {
     let mut lines = Vec::new();
     for study in &STUDIES {
-        let servers = (study.nodes * f64::from(NODES)) as u32;
-        let jobs = [together(testbed.workloads().len(), study.data, servers)];
-        let policy = Policy::Saba(study.degree, FLOOR);
-        let own = World { profiled: (study.data, study.nodes), ..PAPER };
-        let found = testbed.compare(&jobs, PAPER, &[(PAPER, policy), (own, policy)])?;
-        for (workload, place, published) in study.published {
+        let servers = (study.nodes * f64::from(PROFILER_NODES)) as u32;
+        let jobs = [one_job_per_workload(testbed.workloads().len(), study.data, servers)];
+        let policy = Policy::Saba(study.degree, DEFAULT_MIN_SHARE);
+        let profiled_like_study =
+            Conditions { profiled_factors: (study.data, study.nodes), ..PAPER_CONDITIONS };
+        let speedups = testbed.compare(
+            &jobs,
+            PAPER_CONDITIONS,
+            &[(PAPER_CONDITIONS, policy), (profiled_like_study, policy)],
+        )?;
+        for (workload, citation, published) in study.published {
             let speedup = |speedups: &Speedups| match workload {
-                Some(name) => optional(speedups.workloads[testbed.workload(name)]),
-                None => n(speedups.all),
+                Some(name) => optional_cell(speedups.workloads[testbed.workload_position(name)]),
+                None => format_cell(speedups.mean),
             };
             lines.push(vec![
                 study.name.to_owned(),
                 workload.unwrap_or("all").to_owned(),
-                (*place).to_owned(),
-                n(*published),
-                speedup(&found[0]),
-                speedup(&found[1]),
+                (*citation).to_owned(),
+                format_cell(*published),
+                speedup(&speedups[0]),
+                speedup(&speedups[1]),
             ]);
         }
     }

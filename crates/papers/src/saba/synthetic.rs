@@ -5,7 +5,7 @@
 //! server runs one workload, and the 97 instances of each are spread at random over the 1,944 servers. Choices that the paper
 //! leaves open:
 //!
-//! - *Time*: from [`MIN`] to ten times that with all bandwidth, evenly on a logarithmic scale.
+//! - *Time*: from [`MIN_SECONDS`] to ten times that with all bandwidth, evenly on a logarithmic scale.
 //! - *Communication*: transfers take from 0.02 to 0.92 of that time. Workload i of n draws from the i-th of n equal parts of
 //!   this range, so that the workloads cover all degrees of sensitivity.
 //! - *Overlap*: computation during the transfers takes up to twice as long as the transfers, and at most [`MAX_OVERLAP`] of
@@ -15,13 +15,13 @@
 //! - *Weak scaling*: with the 97 servers of the study each server computes and transfers as much as with the 18 of the profiler.
 
 use weir_core::saba::Sensitivity;
-use weir_core::saba::profile::{FRACTIONS, Profile};
+use weir_core::saba::profile::{PROFILED_FRACTIONS, Profile};
 use weir_core::solve::polynomial::Degree;
 use weir_core::units::{Bytes, Time};
-use weir_sim::stage::workload::link;
-use weir_sim::stage::{Profiled, Stage};
+use weir_sim::stage::workload::testbed_link_rate;
+use weir_sim::stage::{ProfiledJob, Stage};
 
-use super::random::Rng;
+use super::random::StreamRng;
 
 /// Synthetic workloads (section 8.1).
 pub const WORKLOADS: usize = 20;
@@ -30,60 +30,67 @@ pub const WORKLOADS: usize = 20;
 pub const INSTANCES: usize = 97;
 
 /// Servers of the rack that profiles them (section 8.4).
-pub const PROFILER: u32 = 18;
+pub const PROFILER_SERVERS: u32 = 18;
 
 /// The minimum time of a workload with all bandwidth, in seconds.
-pub const MIN: f64 = 60.0;
+pub const MIN_SECONDS: f64 = 60.0;
 
 /// The maximum computation during transfers, as a fraction of a workload's time with all bandwidth.
 pub const MAX_OVERLAP: f64 = 0.95;
 
 /// A workload, in fractions of its time with all bandwidth, and its stages.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Synthetic {
+pub struct SyntheticWorkload {
     /// Transfers.
-    pub moving: f64,
+    pub transfer_fraction: f64,
     /// Computation during the transfers.
-    pub beside: f64,
+    pub overlap_fraction: f64,
     /// Its time with all bandwidth, in seconds.
     pub seconds: f64,
     /// Its stages.
     pub stages: Vec<Stage>,
 }
 
-impl Synthetic {
+impl SyntheticWorkload {
     /// Draws `count` workloads of a seed.
-    pub fn draw(seed: u64, count: usize) -> Vec<Synthetic> {
-        let mut rng = Rng::new(seed, 0);
+    pub fn draw(seed: u64, count: usize) -> Vec<SyntheticWorkload> {
+        let mut rng = StreamRng::new(seed, 0);
         (0..count)
-            .map(|number| Synthetic::one((number as f64 + rng.fraction()) / count as f64, &mut rng))
+            .map(|number| {
+                SyntheticWorkload::draw_one((number as f64 + rng.fraction()) / count as f64, &mut rng)
+            })
             .collect()
     }
 
     /// Draws the workload at this position, from 0 (few transfers) to 1 (many).
-    fn one(position: f64, rng: &mut Rng) -> Synthetic {
+    fn draw_one(position: f64, rng: &mut StreamRng) -> SyntheticWorkload {
         let moving = 0.02 + 0.9 * position;
         let beside = (2.0 * rng.fraction() * moving).min(MAX_OVERLAP);
-        let seconds = MIN * libm::pow(10.0, rng.fraction());
+        let seconds = MIN_SECONDS * libm::pow(10.0, rng.fraction());
         let count = 2 + (9.0 * rng.fraction()) as usize;
-        let computes = fractions(rng, count);
-        let moves = fractions(rng, count);
+        let compute_parts = fractions(rng, count);
+        let transfer_parts = fractions(rng, count);
         let compute = 1.0 - moving.max(beside);
         let time = |part: f64| Time::new(part * seconds).unwrap_or(Time::ZERO);
-        let bytes = |part: f64| Bytes::new(part * seconds * link().get()).unwrap_or(Bytes::ZERO);
-        let stages = computes.iter().zip(&moves).map(|(computed, moved)| Stage {
+        let bytes = |part: f64| Bytes::new(part * seconds * testbed_link_rate().get()).unwrap_or(Bytes::ZERO);
+        let stages = compute_parts.iter().zip(&transfer_parts).map(|(computed, moved)| Stage {
             compute: time(compute * computed),
-            beside: time(beside * moved),
+            overlapped_compute: time(beside * moved),
             bytes: bytes(moving * moved),
-            patience: None,
+            max_transfer_time: None,
         });
-        Synthetic { moving, beside, seconds, stages: stages.collect() }
+        SyntheticWorkload {
+            transfer_fraction: moving,
+            overlap_fraction: beside,
+            seconds,
+            stages: stages.collect(),
+        }
     }
 
     /// Its slowdown alone with this fraction of the bandwidth.
     pub fn slowdown(&self, bandwidth: f64) -> f64 {
-        let compute = 1.0 - self.moving.max(self.beside);
-        compute + self.beside.max(self.moving / bandwidth)
+        let compute = 1.0 - self.transfer_fraction.max(self.overlap_fraction);
+        compute + self.overlap_fraction.max(self.transfer_fraction / bandwidth)
     }
 
     /// Profiles it in the simulator on a rack and fits a model (section 8.4).
@@ -91,8 +98,10 @@ impl Synthetic {
     /// # Panics
     /// Never: a job alone on links that carry something ends, and seven slowdowns determine a cubic.
     pub fn sensitivity(&self, degree: Degree) -> Sensitivity {
-        let mut job = Profiled { stages: self.stages.clone(), servers: PROFILER, rate: link() };
-        let profile = Profile::of(&mut job, &FRACTIONS).expect("a job alone on links with a rate ends");
+        let mut job =
+            ProfiledJob { stages: self.stages.clone(), servers: PROFILER_SERVERS, rate: testbed_link_rate() };
+        let profile =
+            Profile::measure(&mut job, &PROFILED_FRACTIONS).expect("a job alone on links with a rate ends");
         profile
             .fit(degree)
             .expect("slowdowns at seven bandwidths determine a polynomial of degree 3")
@@ -102,22 +111,24 @@ impl Synthetic {
 
 /// Places each of `jobs` jobs on `each` random servers. Jobs share servers only if there are more jobs than fit on all servers next to
 /// each other.
-pub fn place(seed: u64, servers: usize, jobs: usize, each: usize) -> Vec<Vec<u32>> {
+pub fn place_jobs(seed: u64, servers: usize, jobs: usize, servers_per_job: usize) -> Vec<Vec<u32>> {
     let mut placed = Vec::with_capacity(jobs);
-    let layer = (servers / each).max(1);
-    for number in 0..jobs.div_ceil(layer) {
-        let all = Rng::new(seed, 1 + number as u64).sample(servers, servers);
-        for of_job in all.chunks_exact(each.min(all.len())).take(layer.min(jobs - placed.len())) {
-            let mut of_job = of_job.to_vec();
-            of_job.sort_unstable();
-            placed.push(of_job);
+    let jobs_per_layer = (servers / servers_per_job).max(1);
+    for number in 0..jobs.div_ceil(jobs_per_layer) {
+        let all = StreamRng::new(seed, 1 + number as u64).sample(servers, servers);
+        for servers_of_job in
+            all.chunks_exact(servers_per_job.min(all.len())).take(jobs_per_layer.min(jobs - placed.len()))
+        {
+            let mut servers_of_job = servers_of_job.to_vec();
+            servers_of_job.sort_unstable();
+            placed.push(servers_of_job);
         }
     }
     placed
 }
 
 /// `count` fractions that sum to 1; none is more than three times another.
-fn fractions(rng: &mut Rng, count: usize) -> Vec<f64> {
+fn fractions(rng: &mut StreamRng, count: usize) -> Vec<f64> {
     let parts: Vec<f64> = (0..count).map(|_| 0.5 + rng.fraction()).collect();
     let all: f64 = parts.iter().sum();
     parts.into_iter().map(|part| part / all).collect()

@@ -1,19 +1,19 @@
 //! Runs jobs on the 32 servers of section 8.1 under one policy or another, and computes speedups over the baseline.
 
 use weir_console::failure::Failure;
-use weir_console::run::pool;
-use weir_core::saba::share::FLOOR;
+use weir_console::run::run_concurrently;
+use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
 use weir_core::saba::{Fraction, Sensitivity};
 use weir_core::solve::polynomial::{self, Degree};
 use weir_core::units::{Rate, Time};
-use weir_sim::stage::cluster::{self, Coupling, Options, Placed};
-use weir_sim::stage::sharing::{Controllers, Sharing};
-use weir_sim::stage::workload::{Workload, link};
+use weir_sim::stage::cluster::{self, ClusterOptions, Coupling, PlacedJob};
+use weir_sim::stage::sharing::{ControllerKind, SharingRule};
+use weir_sim::stage::workload::{Workload, testbed_link_rate};
 
-use super::curve::{self, Curve};
-use super::setup::{self, Drawn};
-use super::{QUEUES, geometric_mean, saba};
-use crate::Running;
+use super::curve::{self, ConvexCurve};
+use super::setup::{self, SetupJob};
+use super::{QUEUES, geometric_mean, saba_sharing};
+use crate::RunContext;
 
 /// How jobs share links.
 #[derive(Debug, Clone, Copy)]
@@ -29,30 +29,31 @@ pub enum Policy {
 }
 
 /// Saba as in section 8.2.
-pub const SABA: Policy = Policy::Saba(Degree::Three, FLOOR);
+pub const SABA: Policy = Policy::Saba(Degree::Cubic, DEFAULT_MIN_SHARE);
 
 /// The conditions of a run.
 #[derive(Debug, Clone, Copy)]
-pub struct World {
+pub struct Conditions {
     /// Whether no workload waits longer for its bytes than LR does ([`limited`]).
-    pub limited: bool,
+    pub limited_wait: bool,
     /// The rate of links, as a part of the paper's.
-    pub links: f64,
+    pub link_factor: f64,
     /// The data and the nodes of the profiler, as multiples of the paper's.
-    pub profiled: (f64, f64),
+    pub profiled_factors: (f64, f64),
 }
 
 /// The paper's conditions.
-pub const PAPER: World = World { limited: false, links: 1.0, profiled: (1.0, 1.0) };
+pub const PAPER_CONDITIONS: Conditions =
+    Conditions { limited_wait: false, link_factor: 1.0, profiled_factors: (1.0, 1.0) };
 
 /// The testbed.
 pub struct Testbed<'a> {
     workloads: Vec<Workload>,
-    limited: Vec<Workload>,
-    setups: Vec<Vec<Drawn>>,
+    limited_workloads: Vec<Workload>,
+    setups: Vec<Vec<SetupJob>>,
     /// The seed by which the setups were drawn.
     pub seed: u64,
-    running: &'a Running<'a>,
+    run_context: &'a RunContext<'a>,
 }
 
 /// Geometric means of speedups.
@@ -62,12 +63,12 @@ pub struct Speedups {
     /// By setup, in ascending order.
     pub setups: Vec<f64>,
     /// Of all jobs.
-    pub all: f64,
+    pub mean: f64,
 }
 
 impl Speedups {
     /// Of the logarithms of speedups of the jobs of some setups.
-    fn of(setups: &[Vec<Drawn>], workloads: usize, logarithms: &[&[f64]]) -> Speedups {
+    fn from_logarithms(setups: &[Vec<SetupJob>], workloads: usize, logarithms: &[&[f64]]) -> Speedups {
         let mut by_workload = vec![Vec::new(); workloads];
         for (job, &logarithm) in setups.iter().flatten().zip(logarithms.iter().copied().flatten()) {
             by_workload[job.workload].push(logarithm);
@@ -75,7 +76,7 @@ impl Speedups {
         let mut by_setup: Vec<f64> = logarithms.iter().map(|jobs| geometric_mean(jobs)).collect();
         by_setup.sort_by(f64::total_cmp);
         Speedups {
-            all: geometric_mean(&by_workload.concat()),
+            mean: geometric_mean(&by_workload.concat()),
             workloads: by_workload
                 .iter()
                 .map(|jobs| (!jobs.is_empty()).then(|| geometric_mean(jobs)))
@@ -87,14 +88,16 @@ impl Speedups {
 
 impl<'a> Testbed<'a> {
     /// Draws `setups` setups of `seed`.
-    pub fn new(setups: u32, seed: u64, running: &'a Running<'a>) -> Testbed<'a> {
+    pub fn new(setups: u32, seed: u64, run_context: &'a RunContext<'a>) -> Testbed<'a> {
         let workloads = Workload::all();
         Testbed {
-            setups: (0..u64::from(setups)).map(|index| setup::draw(seed, index, workloads.len())).collect(),
-            limited: workloads.iter().map(limited).collect(),
+            setups: (0..u64::from(setups))
+                .map(|index| setup::draw_setup(seed, index, workloads.len()))
+                .collect(),
+            limited_workloads: workloads.iter().map(limit_wait).collect(),
             workloads,
             seed,
-            running,
+            run_context,
         }
     }
 
@@ -104,72 +107,82 @@ impl<'a> Testbed<'a> {
     }
 
     /// The position of a workload.
-    pub fn workload(&self, name: &str) -> usize {
+    pub fn workload_position(&self, name: &str) -> usize {
         self.workloads.iter().position(|workload| workload.name == name).expect("the name is one of Table 1")
     }
 
     /// The setups.
-    pub fn setups(&self) -> &[Vec<Drawn>] {
+    pub fn setups(&self) -> &[Vec<SetupJob>] {
         &self.setups
     }
 
     /// The speedups of each of `cases` over the baseline in the world `base`, over all jobs of `setups`.
     pub fn compare(
         &self,
-        setups: &[Vec<Drawn>],
-        base: World,
-        cases: &[(World, Policy)],
+        setups: &[Vec<SetupJob>],
+        baseline_conditions: Conditions,
+        cases: &[(Conditions, Policy)],
     ) -> Result<Vec<Speedups>, Failure> {
-        let bar = self.running.progress.steps("setups", setups.len());
-        let logarithms = pool(setups.len(), self.running.jobs, |at| {
-            let base = self.run(base, Policy::Baseline, &setups[at])?;
-            let over_base = |&(world, policy): &(World, Policy)| {
+        let bar = self.run_context.progress.add_step_bar("setups", setups.len());
+        let logarithms = run_concurrently(setups.len(), self.run_context.jobs, |at| {
+            let baseline_ends = self.run(baseline_conditions, Policy::Baseline, &setups[at])?;
+            let log_speedups = |&(world, policy): &(Conditions, Policy)| {
                 let ends = self.run(world, policy, &setups[at])?;
-                Ok(base.iter().zip(ends).map(|(base, end)| (base / end).ln()).collect())
+                Ok(baseline_ends.iter().zip(ends).map(|(base, end)| (base / end).ln()).collect())
             };
-            let found = cases.iter().map(over_base).collect::<Result<Vec<Vec<f64>>, Failure>>();
+            let logarithms_of_setup =
+                cases.iter().map(log_speedups).collect::<Result<Vec<Vec<f64>>, Failure>>();
             bar.inc(1);
-            found
+            logarithms_of_setup
         });
         bar.finish_and_clear();
         let logarithms = logarithms?;
-        let of_case = |case: usize| {
-            let of_setups: Vec<&[f64]> = logarithms.iter().map(|cases| cases[case].as_slice()).collect();
-            Speedups::of(setups, self.workloads.len(), &of_setups)
+        let speedups_of_case = |case: usize| {
+            let logarithms_of_case: Vec<&[f64]> =
+                logarithms.iter().map(|cases| cases[case].as_slice()).collect();
+            Speedups::from_logarithms(setups, self.workloads.len(), &logarithms_of_case)
         };
-        Ok((0..cases.len()).map(of_case).collect())
+        Ok((0..cases.len()).map(speedups_of_case).collect())
     }
 
     /// The end of each job, in seconds; all start at 0.
-    pub fn run(&self, world: World, policy: Policy, drawn: &[Drawn]) -> Result<Vec<f64>, Failure> {
-        Failure::unless_asked()?;
-        let workloads = if world.limited { &self.limited } else { &self.workloads };
-        let jobs: Vec<Placed> = drawn.iter().map(|job| job.placed(workloads)).collect();
+    pub fn run(
+        &self,
+        conditions: Conditions,
+        policy: Policy,
+        setup: &[SetupJob],
+    ) -> Result<Vec<f64>, Failure> {
+        Failure::check_interrupt()?;
+        let workloads = if conditions.limited_wait { &self.limited_workloads } else { &self.workloads };
+        let jobs: Vec<PlacedJob> = setup.iter().map(|job| job.to_placed(workloads)).collect();
         let sharing = match policy {
-            Policy::Baseline => Sharing::Flows,
-            Policy::IdealMaxMin => Sharing::Applications,
+            Policy::Baseline => SharingRule::PerFlow,
+            Policy::IdealMaxMin => SharingRule::PerApplication,
             Policy::Saba(degree, floor) => {
-                let models = workloads.iter().map(|workload| model(workload, degree, world.profiled));
-                saba(models.collect(), Some(QUEUES), jobs.len(), floor, Controllers::Central)
+                let models = workloads
+                    .iter()
+                    .map(|workload| fitted_model(workload, degree, conditions.profiled_factors));
+                saba_sharing(models.collect(), Some(QUEUES), jobs.len(), floor, ControllerKind::Central)
             }
             Policy::SimulatedSlowdowns => {
-                let curve = |job: &Drawn| {
-                    let shape = workloads[job.workload].scaled(job.data, job.nodes());
-                    Curve::of(|weight| shape.slowdown(weight))
+                let curve = |job: &SetupJob| {
+                    let shape = workloads[job.workload].scaled_shape(job.data_factor, job.node_factor());
+                    ConvexCurve::lower_hull(|weight| shape.slowdown(weight))
                 };
-                curve::sharing(drawn.iter().map(curve).collect(), FLOOR)
+                curve::curve_sharing(setup.iter().map(curve).collect(), DEFAULT_MIN_SHARE)
             }
         };
-        let rate = Rate::new(link().get() * world.links).unwrap_or_else(link);
-        let options = Options { servers: setup::SERVERS, rate, coupling: Coupling::Lockstep };
-        let ends = cluster::run(&jobs, &options, &sharing).map_err(Failure::undone)?;
+        let rate =
+            Rate::new(testbed_link_rate().get() * conditions.link_factor).unwrap_or_else(testbed_link_rate);
+        let options = ClusterOptions { servers: setup::SERVERS, rate, coupling: Coupling::Lockstep };
+        let ends = cluster::run(&jobs, &options, &sharing).map_err(Failure::runtime)?;
         Ok(ends.into_iter().map(Time::get).collect())
     }
 }
 
 /// The model that the profiler fits to a workload with `data` times the data on `nodes` times the nodes.
-fn model(workload: &Workload, degree: Degree, (data, nodes): (f64, f64)) -> Sensitivity {
-    let fit = polynomial::fit(&workload.scaled(data, nodes).samples(), degree);
+fn fitted_model(workload: &Workload, degree: Degree, (data, nodes): (f64, f64)) -> Sensitivity {
+    let fit = polynomial::fit_polynomial(&workload.scaled_shape(data, nodes).samples(), degree);
     Sensitivity::new(fit.expect("a shape has seven finite samples at seven bandwidths").polynomial)
 }
 
@@ -178,10 +191,10 @@ const LR_RATIO: f64 = 4.5 / 3.4;
 
 /// The workload with a limit on the wait for its bytes, unless the shape has one: its slowdown at 10 % of the bandwidth is at most
 /// [`LR_RATIO`] times its slowdown at 25 %.
-fn limited(workload: &Workload) -> Workload {
+fn limit_wait(workload: &Workload) -> Workload {
     let mut limited = workload.clone();
-    if limited.shape.patience == f64::INFINITY {
-        limited.shape.patience = LR_RATIO * workload.shape.slowdown(0.25) - workload.shape.compute();
+    if limited.shape.max_transfer_time == f64::INFINITY {
+        limited.shape.max_transfer_time = LR_RATIO * workload.shape.slowdown(0.25) - workload.shape.compute();
     }
     limited
 }
@@ -194,12 +207,12 @@ mod tests {
     fn limited_workloads_slow_down_at_10_percent_no_more_than_lr() {
         // Section 4.2: 4.5 at 10 % where 25 % has 3.4.
         for workload in Workload::all() {
-            let limited = limited(&workload).shape;
+            let limited = limit_wait(&workload).shape;
             assert_eq!(limited.slowdown(0.25), workload.shape.slowdown(0.25));
-            if workload.shape.patience.is_infinite() {
+            if workload.shape.max_transfer_time.is_infinite() {
                 let ratio = limited.slowdown(0.10) / limited.slowdown(0.25);
-                let own = workload.shape.slowdown(0.10) / workload.shape.slowdown(0.25);
-                assert!((ratio - own.min(4.5 / 3.4)).abs() < 1e-9, "{}: {ratio}", workload.name);
+                let unlimited_ratio = workload.shape.slowdown(0.10) / workload.shape.slowdown(0.25);
+                assert!((ratio - unlimited_ratio.min(4.5 / 3.4)).abs() < 1e-9, "{}: {ratio}", workload.name);
                 assert!(limited.slowdown(0.05) < workload.shape.slowdown(0.05));
             }
         }

@@ -1,19 +1,20 @@
 //! The ten workloads of Table 1 next to what the paper publishes about them (Fig. 1a, 2, 5 and 6).
 
 use weir_console::failure::Failure;
-use weir_core::saba::profile::{Fit, Profile};
+use weir_core::saba::profile::{Profile, SensitivityFit};
 use weir_core::solve::polynomial::Degree;
 use weir_sim::outcome::mean;
 use weir_sim::stage::calibration::Quantity;
-use weir_sim::stage::workload::{DRIFTS, ROUNDS, TYPICAL, Workload};
+use weir_sim::stage::workload::{DEFAULT_SECONDS, PUBLISHED_FITS, SHAPE_REPETITIONS, Workload};
 
-use crate::doc::{n, table};
+use crate::markdown::{format_cell, table};
 
 /// The mean of the ten slowdowns at 25 % of the bandwidth (section 2.1).
-const AVERAGE: f64 = 2.1;
+const PUBLISHED_MEAN_SLOWDOWN: f64 = 2.1;
 
 /// Multiples of the profiler's data and nodes in Fig. 6b and 6c.
-const SETTINGS: [(f64, f64); 6] = [(0.1, 1.0), (10.0, 1.0), (1.0, 0.5), (1.0, 2.0), (1.0, 3.0), (1.0, 4.0)];
+const DATA_AND_NODE_FACTORS: [(f64, f64); 6] =
+    [(0.1, 1.0), (10.0, 1.0), (1.0, 0.5), (1.0, 2.0), (1.0, 3.0), (1.0, 4.0)];
 
 /// The section of the page.
 pub fn section(workloads: &[Workload]) -> Result<String, Failure> {
@@ -23,57 +24,71 @@ pub fn section(workloads: &[Workload]) -> Result<String, Failure> {
          nothing, the target is a choice: equal steps of the slowdown at 25 %, such that the average over the ten is the published \
          one. The exponents of data and nodes are fitted to the five published R^2 of section 4.2.\n{}{}{}",
         published(workloads),
-        shapes(workloads),
-        accuracy(workloads)?
+        shapes_section(workloads),
+        accuracy_section(workloads)?
     ))
 }
 
-fn quantity(quantity: Quantity) -> String {
+fn quantity_text(quantity: Quantity) -> String {
     match quantity {
         Quantity::Slowdown(b) => format!("slowdown at {:.0} %", 100.0 * b),
-        Quantity::Ratio(a, b) => format!("time at {:.0} % over time at {:.0} %", 100.0 * a, 100.0 * b),
-        Quantity::Explained(degree) => format!("R^2, k = {}", degree as usize),
+        Quantity::SlowdownRatio(a, b) => {
+            format!("time at {:.0} % over time at {:.0} %", 100.0 * a, 100.0 * b)
+        }
+        Quantity::ModelR2(degree) => format!("R^2, k = {}", degree as usize),
     }
 }
 
 /// All published figures and targets next to the fitted values.
 fn published(workloads: &[Workload]) -> String {
     let mut lines = Vec::new();
-    let mut line = |name: &str, what: String, source: &str, published: f64, fitted: f64| {
-        lines.push(vec![name.to_owned(), what, source.to_owned(), n(published), n(fitted)]);
+    let mut line = |name: &str, quantity: String, source: &str, published: f64, fitted: f64| {
+        lines.push(vec![
+            name.to_owned(),
+            quantity,
+            source.to_owned(),
+            format_cell(published),
+            format_cell(fitted),
+        ]);
     };
     for workload in workloads {
         for target in &workload.targets {
             let source = target.source.unwrap_or("not published; chosen");
-            let fitted = workload.shape.measure(target.quantity);
-            line(workload.name, quantity(target.quantity), source, target.value, fitted);
+            let fitted = workload.shape.value_of(target.quantity);
+            line(workload.name, quantity_text(target.quantity), source, target.value, fitted);
         }
     }
     let quarters: Vec<f64> = workloads.iter().map(|w| w.shape.slowdown(0.25)).collect();
     let average = "slowdown at 25 %, mean".to_owned();
-    line("all", average, "2.1: \"an average of 2.1x\"", AVERAGE, mean(&quarters));
-    for drift in &DRIFTS {
+    line("all", average, "2.1: \"an average of 2.1x\"", PUBLISHED_MEAN_SLOWDOWN, mean(&quarters));
+    for drift in &PUBLISHED_FITS {
         let Some(workload) = workloads.iter().find(|w| w.name == drift.name) else { continue };
-        let what = match drift.nodes {
-            1.0 => format!("R^2, k = 3, {} x data", drift.data),
+        let quantity = match drift.node_scale {
+            1.0 => format!("R^2, k = 3, {} x data", drift.data_scale),
             nodes => format!("R^2, k = 3, {nodes} x nodes"),
         };
-        let fitted = workload.explained(Degree::Three, drift.data, drift.nodes);
-        line(drift.name, what, drift.source, drift.value, fitted);
+        let fitted = workload.model_r2(Degree::Cubic, drift.data_scale, drift.node_scale);
+        line(drift.name, quantity, drift.source, drift.r2, fitted);
     }
     table(&["workload", "quantity", "place in the paper", "published", "fitted"], 3, &lines)
 }
 
-fn shapes(workloads: &[Workload]) -> String {
+fn shapes_section(workloads: &[Workload]) -> String {
     let bandwidths = [0.05, 0.1, 0.25, 0.5, 0.75, 0.9];
     let line = |w: &Workload| {
         let s = &w.shape;
-        let limit = if s.patience.is_finite() { n(s.patience) } else { "none".to_owned() };
-        let mut line = vec![format!("{} ({})", w.name, w.about)];
-        line.extend([s.compute(), s.moving, s.beside].map(n));
+        let limit = if s.max_transfer_time.is_finite() {
+            format_cell(s.max_transfer_time)
+        } else {
+            "none".to_owned()
+        };
+        let mut line = vec![format!("{} ({})", w.name, w.description)];
+        line.extend([s.compute(), s.transfer, s.overlapped_compute].map(format_cell));
         line.push(limit);
-        line.extend([s.after, w.seconds, w.growth.0, w.growth.1].map(n));
-        line.extend(bandwidths.map(|bandwidth| n(s.slowdown(bandwidth))));
+        line.extend(
+            [s.second_transfer, w.seconds, w.growth_exponents.0, w.growth_exponents.1].map(format_cell),
+        );
+        line.extend(bandwidths.map(|bandwidth| format_cell(s.slowdown(bandwidth))));
         line
     };
     let head = [
@@ -94,30 +109,33 @@ fn shapes(workloads: &[Workload]) -> String {
         "90 %",
     ];
     format!(
-        "A job has {ROUNDS} equal rounds (a choice). The parts of a round are fractions of its time with all bandwidth; a stage \
+        "A job has {SHAPE_REPETITIONS} equal rounds (a choice). The parts of a round are fractions of its time with all bandwidth; a stage \
          does not wait for bytes that arrive after the limit. Bytes grow with a power of the data and shrink with a power of the \
-         nodes. Section 2.3 gives the times of LR and PR; the others are {TYPICAL} s (a choice). The last columns are slowdowns by \
+         nodes. Section 2.3 gives the times of LR and PR; the others are {DEFAULT_SECONDS} s (a choice). The last columns are slowdowns by \
          bandwidth.\n{}",
         table(&head, 1, &workloads.iter().map(line).collect::<Vec<_>>())
     )
 }
 
 /// Fig. 6: how well the models explain the workloads.
-fn accuracy(workloads: &[Workload]) -> Result<String, Failure> {
+fn accuracy_section(workloads: &[Workload]) -> Result<String, Failure> {
     let mut lines = Vec::new();
     let (mut monotonic, mut convex) = (0, 0);
     for workload in workloads {
-        let profile = workload.profile().map_err(|error| failed(workload, &error))?;
-        let fit = |degree| fit(workload, &profile, degree);
+        let profile = workload.profile().map_err(|error| workload_failure(workload, &error))?;
+        let fit = |degree| fit_model(workload, &profile, degree);
         let mut line = vec![workload.name.to_owned()];
         for degree in Degree::ALL {
-            line.push(n(fit(degree)?.r2));
+            line.push(format_cell(fit(degree)?.r2));
         }
-        line.extend(SETTINGS.map(|(data, nodes)| n(workload.explained(Degree::Three, data, nodes))));
+        line.extend(
+            DATA_AND_NODE_FACTORS
+                .map(|(data, nodes)| format_cell(workload.model_r2(Degree::Cubic, data, nodes))),
+        );
         lines.push(line);
-        let shape = fit(Degree::Three)?.sensitivity.shape();
-        monotonic += usize::from(shape.falls);
-        convex += usize::from(shape.convex);
+        let shape = fit(Degree::Cubic)?.sensitivity.shape();
+        monotonic += usize::from(shape.is_decreasing);
+        convex += usize::from(shape.is_convex);
     }
     let head = [
         "workload",
@@ -142,10 +160,10 @@ fn accuracy(workloads: &[Workload]) -> Result<String, Failure> {
     ))
 }
 
-fn fit(workload: &Workload, profile: &Profile, degree: Degree) -> Result<Fit, Failure> {
-    profile.fit(degree).map_err(|error| failed(workload, &error))
+fn fit_model(workload: &Workload, profile: &Profile, degree: Degree) -> Result<SensitivityFit, Failure> {
+    profile.fit(degree).map_err(|error| workload_failure(workload, &error))
 }
 
-fn failed(workload: &Workload, error: &dyn std::fmt::Display) -> Failure {
-    Failure::undone(format!("{}: {error}", workload.name))
+fn workload_failure(workload: &Workload, error: &dyn std::fmt::Display) -> Failure {
+    Failure::runtime(format!("{}: {error}", workload.name))
 }

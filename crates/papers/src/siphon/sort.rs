@@ -4,84 +4,85 @@ use weir_console::failure::Failure;
 use weir_core::model::WideArea;
 use weir_core::wide_area::{build, detour};
 use weir_sim::outcome::{mean, percentile};
-use weir_sim::wide_area::Inside;
+use weir_sim::wide_area::GroupOrder;
 
-use super::shuffle::{Job, Shuffle};
-use crate::doc;
-use crate::spread::Spread;
+use super::shuffle::{JobOutcome, Shuffle};
+use crate::confidence_interval::ConfidenceInterval;
+use crate::markdown;
 
 /// Bytes that the job reads.
-const BYTES: f64 = 2.73e9;
+const JOB_BYTES: f64 = 2.73e9;
 
 /// By region of Table 1: the fraction of the data, and the number of reduce tasks, two per worker.
-const DATA: [f64; 5] = [0.148, 0.250, 0.170, 0.173, 0.259];
-const TASKS: [u32; 5] = [8, 16, 4, 6, 4];
+const DATA_FRACTIONS: [f64; 5] = [0.148, 0.250, 0.170, 0.173, 0.259];
+const REDUCE_TASKS: [u32; 5] = [8, 16, 4, 6, 4];
 
 /// Seconds that a task computes per byte.
-const COMPUTING: f64 = 0.1e-6;
+const COMPUTE_SECS_PER_BYTE: f64 = 0.1e-6;
 
 /// The time in seconds of a short read in Fig. 12.
-const SHORT: f64 = 18.0;
+const SHORT_READ_SECS: f64 = 18.0;
 
 /// A scheme of Fig. 10 to 12.
-struct Scheme {
+struct PublishedScheme {
     name: &'static str,
     policy: &'static str,
     /// The order inside the coflow.
-    inside: Inside,
+    flow_order: GroupOrder,
     /// Published in Fig. 12: the slowest read in seconds, and the reads within 18 s.
-    slowest: &'static str,
-    short: &'static str,
+    published_slowest_read: &'static str,
+    published_short_reads: &'static str,
 }
 
-const SCHEMES: [Scheme; 4] = [
-    Scheme {
+const SCHEMES: [PublishedScheme; 4] = [
+    PublishedScheme {
         name: "naive",
         policy: "fair",
-        inside: Inside::Shared,
-        slowest: "\">60 s\" (fitted)",
-        short: "35 %",
+        flow_order: GroupOrder::Concurrent,
+        published_slowest_read: "\">60 s\" (fitted)",
+        published_short_reads: "35 %",
     },
-    Scheme {
+    PublishedScheme {
         name: "flow groups alone",
         policy: "siphon",
-        inside: Inside::LargestFirst,
-        slowest: "-",
-        short: "-",
+        flow_order: GroupOrder::LargestFirst,
+        published_slowest_read: "-",
+        published_short_reads: "-",
     },
-    Scheme {
+    PublishedScheme {
         name: "multi-path",
         policy: "fair:detours=on",
-        inside: Inside::Shared,
-        slowest: "\"~ 50 s\"",
-        short: "22 %",
+        flow_order: GroupOrder::Concurrent,
+        published_slowest_read: "\"~ 50 s\"",
+        published_short_reads: "22 %",
     },
-    Scheme {
+    PublishedScheme {
         name: "Siphon: multi-path and flow groups",
         policy: "siphon:detours=on",
-        inside: Inside::LargestFirst,
-        slowest: "\"almost the same\"",
-        short: "-",
+        flow_order: GroupOrder::LargestFirst,
+        published_slowest_read: "\"almost the same\"",
+        published_short_reads: "-",
     },
 ];
 
 /// Links that section 5.2 names, with the published megabytes of the direct traffic.
-const LINKS: [(&str, &str, &str); 3] =
+const NAMED_LINKS: [(&str, &str, &str); 3] =
     [("taiwan", "carolina", "the largest"), ("taiwan", "oregon", "149"), ("oregon", "carolina", "170")];
 
 /// The section of the page.
 pub fn section(area: &WideArea, seeds: u64) -> Result<String, Failure> {
-    Ok(introduction(area) + &reads(area, seeds)? + &traffic(area))
+    Ok(introduction(area) + &reads_section(area, seeds)? + &traffic_section(area))
 }
 
-fn draw(seed: u64) -> Shuffle {
-    Shuffle::draw(seed, BYTES, &DATA, &TASKS, COMPUTING)
+fn draw_shuffle(seed: u64) -> Shuffle {
+    Shuffle::draw(seed, JOB_BYTES, &DATA_FRACTIONS, &REDUCE_TASKS, COMPUTE_SECS_PER_BYTE)
 }
 
 fn introduction(area: &WideArea) -> String {
-    let regions = area.regions().iter().zip(DATA).zip(TASKS);
-    let regions: Vec<String> =
-        regions.map(|((name, data), tasks)| format!("{name} {} and {tasks}", doc::share(data))).collect();
+    let regions = area.regions().iter().zip(DATA_FRACTIONS).zip(REDUCE_TASKS);
+    let regions: Vec<String> = regions
+        .map(|((name, data), tasks)| format!("{name} {} and {tasks}", markdown::format_percent(data)))
+        .collect();
     format!(
         "## One shuffle (section 5.2)\n\n\
          A sort reads 2.73 GB over the five regions of Table 1 (`{}`), whose bandwidths are constant. Choices where the paper \
@@ -98,28 +99,31 @@ fn introduction(area: &WideArea) -> String {
     )
 }
 
-fn reads(area: &WideArea, seeds: u64) -> Result<String, Failure> {
+fn reads_section(area: &WideArea, seeds: u64) -> Result<String, Failure> {
     let mut lines = Vec::new();
     for scheme in &SCHEMES {
         let job = |seed| {
-            let built = build(scheme.policy).map_err(Failure::input)?;
-            let job = draw(seed).run(area, built, scheme.inside, seed);
-            job.map_err(|error| Failure::wide_area(scheme.policy, &error))
+            let built_scheme = build(scheme.policy).map_err(Failure::input)?;
+            let job = draw_shuffle(seed).run(area, built_scheme, scheme.flow_order, seed);
+            job.map_err(|error| Failure::from_wide_area_error(scheme.policy, &error))
         };
-        let jobs = (1..=seeds).map(job).collect::<Result<Vec<Job>, Failure>>()?;
-        let spread =
-            |value: &dyn Fn(&Job) -> f64| Spread::of(&jobs.iter().map(value).collect::<Vec<f64>>()).text();
-        let short = |job: &Job| job.reads.iter().filter(|read| **read <= SHORT).count() as f64;
+        let jobs = (1..=seeds).map(job).collect::<Result<Vec<JobOutcome>, Failure>>()?;
+        let confidence_interval = |value: &dyn Fn(&JobOutcome) -> f64| {
+            ConfidenceInterval::from_values(&jobs.iter().map(value).collect::<Vec<f64>>()).format()
+        };
+        let short_reads = |job: &JobOutcome| {
+            job.read_ends_secs.iter().filter(|read| **read <= SHORT_READ_SECS).count() as f64
+        };
         lines.push(vec![
             scheme.name.to_owned(),
-            scheme.slowest.to_owned(),
-            spread(&Job::cct),
-            scheme.short.to_owned(),
-            spread(&|job| 100.0 * short(job) / job.reads.len() as f64),
-            spread(&|job| mean(&job.reads)),
-            spread(&|job| percentile(&job.reads, 50.0)),
-            spread(&|job| percentile(&job.reads, 90.0)),
-            spread(&Job::end),
+            scheme.published_slowest_read.to_owned(),
+            confidence_interval(&JobOutcome::cct),
+            scheme.published_short_reads.to_owned(),
+            confidence_interval(&|job| 100.0 * short_reads(job) / job.read_ends_secs.len() as f64),
+            confidence_interval(&|job| mean(&job.read_ends_secs)),
+            confidence_interval(&|job| percentile(&job.read_ends_secs, 50.0)),
+            confidence_interval(&|job| percentile(&job.read_ends_secs, 90.0)),
+            confidence_interval(&JobOutcome::end),
         ]);
     }
     let head = [
@@ -137,44 +141,52 @@ fn reads(area: &WideArea, seeds: u64) -> Result<String, Failure> {
         "### Fig. 10 to 12: reads and jobs\n{}\
          Published figures are from 5.2, Fig. 12. Siphon has \"a slight reduction in the task execution time\" over multi-path (5.2, \
          Fig. 11). The capacity of relays and of their hosts is not limited here; the paper has no figure of it.\n\n",
-        doc::table(&head, 1, &lines)
+        markdown::table(&head, 1, &lines)
     ))
 }
 
 /// The traffic of the links that section 5.2 names.
-fn traffic(area: &WideArea) -> String {
-    let past = area.past();
-    let demand = draw(1).demand(area);
+fn traffic_section(area: &WideArea) -> String {
+    let past = area.bandwidth_history();
+    let demand = draw_shuffle(1).demand(area);
     let bytes: Vec<(u32, f64)> = demand.groups.iter().flat_map(|group| &group.flows).copied().collect();
-    let (direct, relieved) = (detour::direct(&past, &bytes), detour::relieve(&past, &bytes));
+    let (direct, detoured) =
+        (detour::direct_paths(&past, &bytes), detour::relieve_bottlenecks(&past, &bytes));
     let region = |name: &str| {
         area.regions().iter().position(|region| region == name).expect("Table 1 has this region")
     };
-    let link = |from: &str, to: &str| area.link(region(from), region(to)).expect("Table 1 has all links");
-    let seconds = |loads: &[f64], link: u32| doc::n(loads[link as usize] * past.median(link));
-    let megabytes = |loads: &[f64], link: u32| doc::n(loads[link as usize] / 1e6);
+    let link =
+        |from: &str, to: &str| area.link_between(region(from), region(to)).expect("Table 1 has all links");
+    let seconds = |loads: &[f64], link: u32| {
+        markdown::format_cell(loads[link as usize] * past.median_seconds_per_byte(link))
+    };
+    let megabytes = |loads: &[f64], link: u32| markdown::format_cell(loads[link as usize] / 1e6);
     let line = |&(from, to, published): &(&str, &str, &str)| {
         let link = link(from, to);
         vec![
             format!("{from} to {to}"),
             published.to_owned(),
-            megabytes(&direct.loads, link),
-            seconds(&direct.loads, link),
-            megabytes(&relieved.loads, link),
-            seconds(&relieved.loads, link),
+            megabytes(&direct.link_bytes, link),
+            seconds(&direct.link_bytes, link),
+            megabytes(&detoured.link_bytes, link),
+            seconds(&detoured.link_bytes, link),
         ]
     };
-    let bottleneck = link(LINKS[0].0, LINKS[0].1);
-    let parts = relieved.parts.iter().filter(|part| part.pair == bottleneck);
-    let relayed = parts.filter_map(|part| {
-        Some(format!("{} over {}", doc::share(part.share), area.regions()[part.relay? as usize]))
+    let bottleneck = link(NAMED_LINKS[0].0, NAMED_LINKS[0].1);
+    let parts = detoured.path_shares.iter().filter(|part| part.direct_link == bottleneck);
+    let relayed_parts = parts.filter_map(|part| {
+        Some(format!(
+            "{} over {}",
+            markdown::format_percent(part.fraction),
+            area.regions()[part.relay? as usize]
+        ))
     });
-    let relayed: Vec<String> = relayed.collect();
+    let relayed_parts: Vec<String> = relayed_parts.collect();
     let head = ["link", "direct MB, published", "direct MB", "s", "with detours MB", "s"];
     format!(
         "### Fig. 13: traffic\n\nPublished: \"the narrow link from Taiwan to S. Carolina becomes the bottleneck\", and a part of its traffic \
          goes through Oregon. Measured, of its bytes: {}.\n{}",
-        relayed.join(", "),
-        doc::table(&head, 1, &LINKS.iter().map(line).collect::<Vec<_>>()),
+        relayed_parts.join(", "),
+        markdown::table(&head, 1, &NAMED_LINKS.iter().map(line).collect::<Vec<_>>()),
     )
 }

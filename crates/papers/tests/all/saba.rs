@@ -2,41 +2,42 @@
 
 use proptest::prelude::*;
 use weir_core::model::topology::route::Routes;
-use weir_core::model::topology::{NodeId, Plan};
+use weir_core::model::topology::{NodeId, TopologyTemplate};
 use weir_core::saba::Fraction;
+use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
 use weir_core::saba::controller::AppId;
-use weir_core::saba::profile::{FRACTIONS, Profile};
-use weir_core::saba::share::FLOOR;
-use weir_core::solve::Solver;
+use weir_core::saba::profile::{PROFILED_FRACTIONS, Profile};
+use weir_core::solve::SeparableSolver;
 use weir_core::solve::polynomial::{Degree, Polynomial};
-use weir_core::solve::separable::Problem;
+use weir_core::solve::separable::SeparableProblem;
 use weir_core::units::{Bytes, Rate, Time};
-use weir_papers::saba::curve::{Curve, cheapest, sharing};
+use weir_papers::saba::curve::{ConvexCurve, curve_sharing, optimal_weights};
 use weir_papers::saba::scenario::{self, INSTANCES, Network};
-use weir_papers::saba::synthetic::{PROFILER, Synthetic, WORKLOADS, place};
-use weir_sim::stage::cluster::{Coupling, Options, Placed, run};
-use weir_sim::stage::sharing::Sharing;
-use weir_sim::stage::workload::link;
-use weir_sim::stage::{Profiled, Stage};
+use weir_papers::saba::synthetic::{PROFILER_SERVERS, SyntheticWorkload, WORKLOADS, place_jobs};
+use weir_sim::stage::cluster::{ClusterOptions, Coupling, PlacedJob, run};
+use weir_sim::stage::sharing::SharingRule;
+use weir_sim::stage::workload::testbed_link_rate;
+use weir_sim::stage::{ProfiledJob, Stage};
 
 #[test]
 fn weights_of_inverse_costs_are_proportional_to_square_roots() {
     // The least a / v + b / w with v + w = 1 has v : w = sqrt(a) : sqrt(b).
     let sizes = [1.0, 4.0, 25.0, 0.25];
-    let curves: Vec<Curve> = sizes.iter().map(|size| Curve::of(|w| 7.0 + size / w)).collect();
+    let curves: Vec<ConvexCurve> =
+        sizes.iter().map(|size| ConvexCurve::lower_hull(|w| 7.0 + size / w)).collect();
     let roots: f64 = sizes.iter().map(|size: &f64| size.sqrt()).sum();
-    for (weight, size) in cheapest(curves.iter(), 0.01).iter().zip(sizes) {
-        let wanted = size.sqrt() / roots;
+    for (weight, size) in optimal_weights(curves.iter(), 0.01).iter().zip(sizes) {
+        let expected = size.sqrt() / roots;
         // Points of a table are 4.4 % apart.
-        assert!((weight / wanted - 1.0).abs() < 0.045, "{weight} for {wanted}");
+        assert!((weight / expected - 1.0).abs() < 0.045, "{weight} for {expected}");
     }
 }
 
 #[test]
 fn identical_curves_get_equal_weights_and_one_curve_gets_all() {
-    let curve = Curve::of(|w| 1.0 / w);
-    assert_eq!(cheapest([&curve].into_iter(), 0.1), [1.0]);
-    for weight in cheapest([&curve; 7].into_iter(), 0.01) {
+    let curve = ConvexCurve::lower_hull(|w| 1.0 / w);
+    assert_eq!(optimal_weights([&curve].into_iter(), 0.1), [1.0]);
+    for weight in optimal_weights([&curve; 7].into_iter(), 0.01) {
         assert!((weight - 1.0 / 7.0).abs() < 1e-12, "{weight}");
     }
 }
@@ -54,52 +55,52 @@ proptest! {
         };
         let costs: Vec<Polynomial> = all.iter().map(cubic).collect();
         let lower = 0.1 / costs.len() as f64;
-        let exact = Solver::default()
-            .minimise(&Problem { costs: &costs, total: 1.0, lower, upper: 1.0 }, 0)
+        let exact = SeparableSolver::default()
+            .minimise(&SeparableProblem { costs: &costs, total: 1.0, lower, upper: 1.0 }, 0)
             .unwrap();
-        let curves: Vec<Curve> = costs.iter().map(|cost| Curve::of(|w| cost.at(w))).collect();
-        let weights = cheapest(curves.iter(), lower);
+        let curves: Vec<ConvexCurve> = costs.iter().map(|cost| ConvexCurve::lower_hull(|w| cost.evaluate(w))).collect();
+        let weights = optimal_weights(curves.iter(), lower);
         prop_assert!((weights.iter().sum::<f64>() - 1.0).abs() < 1e-9);
         prop_assert!(weights.iter().all(|w| *w >= lower * (1.0 - 1e-12)));
-        let value: f64 = costs.iter().zip(&weights).map(|(cost, &w)| cost.at(w)).sum();
+        let value: f64 = costs.iter().zip(&weights).map(|(cost, &w)| cost.evaluate(w)).sum();
         // A table's lines are above the curve by its curvature times the square of the distance of its points, over 8.
-        let above: f64 = all.iter().map(|(_, b, c)| (2.0 * b + 6.0 * c) * 0.045f64.powi(2) / 8.0).sum();
-        prop_assert!(value >= exact.bound - 1e-9 && value <= exact.value + above + 1e-9, "{value} {}", exact.value);
+        let max_chord_error: f64 = all.iter().map(|(_, b, c)| (2.0 * b + 6.0 * c) * 0.045f64.powi(2) / 8.0).sum();
+        prop_assert!(value >= exact.lower_bound - 1e-9 && value <= exact.cost + max_chord_error + 1e-9, "{value} {}", exact.cost);
     }
 }
 
-fn ends(bytes: &[f64], sharing: &Sharing) -> Vec<f64> {
-    let job = |&bytes: &f64| Placed {
+fn job_ends(bytes: &[f64], sharing: &SharingRule) -> Vec<f64> {
+    let job = |&bytes: &f64| PlacedJob {
         stages: vec![Stage {
             compute: Time::ZERO,
-            beside: Time::ZERO,
+            overlapped_compute: Time::ZERO,
             bytes: Bytes::new(bytes).unwrap(),
-            patience: None,
+            max_transfer_time: None,
         }],
         servers: vec![0, 1],
         model: None,
         start: Time::ZERO,
     };
-    let jobs: Vec<Placed> = bytes.iter().map(job).collect();
-    let options = Options { servers: 2, rate: Rate::new(10.0).unwrap(), coupling: Coupling::Lockstep };
+    let jobs: Vec<PlacedJob> = bytes.iter().map(job).collect();
+    let options = ClusterOptions { servers: 2, rate: Rate::new(10.0).unwrap(), coupling: Coupling::Lockstep };
     run(&jobs, &options, sharing).unwrap().into_iter().map(Time::get).collect()
 }
 
 #[test]
 fn curve_weights_are_computed_for_active_jobs() {
     // Square roots: 2 : 1 of 10 until the first has moved its 30, after 4.5 s; then the other has all.
-    let curves: Vec<Curve> = [4.0, 1.0].map(|size| Curve::of(|w| size / w)).to_vec();
-    let found = ends(&[30.0, 30.0], &sharing(curves, FLOOR));
+    let curves: Vec<ConvexCurve> = [4.0, 1.0].map(|size| ConvexCurve::lower_hull(|w| size / w)).to_vec();
+    let found = job_ends(&[30.0, 30.0], &curve_sharing(curves, DEFAULT_MIN_SHARE));
     assert!((found[0] / 4.5 - 1.0).abs() < 0.045 && (found[1] - 6.0).abs() < 1e-9, "{found:?}");
     // What wants nothing gets the least: a tenth of a half.
-    let curves = vec![Curve::of(|w| 1.0 / w), Curve::of(|_| 1.0)];
-    let found = ends(&[95.0, 95.0], &sharing(curves, Fraction::new(0.1).unwrap()));
+    let curves = vec![ConvexCurve::lower_hull(|w| 1.0 / w), ConvexCurve::lower_hull(|_| 1.0)];
+    let found = job_ends(&[95.0, 95.0], &curve_sharing(curves, Fraction::new(0.1).unwrap()));
     assert!((found[0] - 10.0).abs() < 1e-6, "{found:?}");
 }
 
 #[test]
 fn scenario_ports_are_on_paths_between_its_servers() {
-    let plan = Plan::LeafSpine {
+    let plan = TopologyTemplate::LeafSpine {
         spines: 3,
         leaves: 4,
         hosts: 16,
@@ -108,34 +109,34 @@ fn scenario_ports_are_on_paths_between_its_servers() {
     };
     let topology = plan.build().unwrap();
     let network = Network::new(&topology);
-    let mut controller = scenario::controller(&network, 1, 3, Degree::Two).unwrap();
+    let mut controller = scenario::controller(&network, 1, 3, Degree::Quadratic).unwrap();
     let active = scenario::draw(5, 0, network.servers(), 3, 2);
     assert_eq!((active.len(), network.ports()), (2, topology.links().len()));
-    scenario::open(&mut controller, &network, &active).unwrap();
-    assert!(controller.update().solved > 0);
+    scenario::open_connections(&mut controller, &network, &active).unwrap();
+    assert!(controller.update_plans().solution_count > 0);
     let mut routes = Routes::new(topology.clone(), 0);
-    let mut spread = Vec::new();
-    let mut wanted = vec![Vec::new(); network.ports()];
+    let mut link_shares = Vec::new();
+    let mut expected = vec![Vec::new(); network.ports()];
     for (application, servers) in &active {
         assert_eq!(servers.len(), INSTANCES);
         for (&from, &to) in servers.iter().flat_map(|from| servers.iter().map(move |to| (from, to))) {
-            routes.spread(NodeId(from), NodeId(to), &mut spread);
-            for (link, _) in &spread {
-                wanted[link.index()].push(AppId(*application as u64));
+            routes.compute_ecmp_shares(NodeId(from), NodeId(to), &mut link_shares);
+            for (link, _) in &link_shares {
+                expected[link.index()].push(AppId(*application as u64));
             }
         }
     }
-    for (port, wanted) in wanted.iter_mut().enumerate() {
-        wanted.sort_unstable();
-        wanted.dedup();
-        let plan = controller.plan(port as u32);
+    for (port, expected) in expected.iter_mut().enumerate() {
+        expected.sort_unstable();
+        expected.dedup();
+        let plan = controller.queue_plan(port as u32);
         let found: Vec<AppId> =
-            plan.map_or(Vec::new(), |plan| plan.shares.apps.iter().map(|(app, _)| *app).collect());
-        assert_eq!(&found, wanted, "port {port}");
+            plan.map_or(Vec::new(), |plan| plan.app_weights.weights.iter().map(|(app, _)| *app).collect());
+        assert_eq!(&found, expected, "port {port}");
     }
-    scenario::close(&mut controller, &active).unwrap();
-    controller.update();
-    assert!((0..network.ports()).all(|port| controller.plan(port as u32).is_none()));
+    scenario::close_connections(&mut controller, &active).unwrap();
+    controller.update_plans();
+    assert!((0..network.ports()).all(|port| controller.queue_plan(port as u32).is_none()));
 }
 
 #[test]
@@ -150,33 +151,40 @@ fn scenario_draws_are_deterministic_and_differ_by_index() {
 
 #[test]
 fn synthetic_workload_profiles_match_their_formula() {
-    let workloads = Synthetic::draw(1, WORKLOADS);
-    assert_eq!(workloads, Synthetic::draw(1, WORKLOADS));
-    assert_ne!(workloads, Synthetic::draw(2, WORKLOADS));
+    let workloads = SyntheticWorkload::draw(1, WORKLOADS);
+    assert_eq!(workloads, SyntheticWorkload::draw(1, WORKLOADS));
+    assert_ne!(workloads, SyntheticWorkload::draw(2, WORKLOADS));
     for workload in &workloads {
-        let mut job = Profiled { stages: workload.stages.clone(), servers: PROFILER, rate: link() };
-        let profile = Profile::of(&mut job, &FRACTIONS).unwrap();
-        for sample in profile.samples() {
+        let mut job = ProfiledJob {
+            stages: workload.stages.clone(),
+            servers: PROFILER_SERVERS,
+            rate: testbed_link_rate(),
+        };
+        let profile = Profile::measure(&mut job, &PROFILED_FRACTIONS).unwrap();
+        for sample in profile.runs() {
             let formula = workload.slowdown(sample.bandwidth.get());
             assert!((sample.slowdown / formula - 1.0).abs() < 1e-9, "{sample:?}");
         }
-        let all = profile.samples().last().unwrap().time.get();
+        let all = profile.runs().last().unwrap().time.get();
         assert!((all / workload.seconds - 1.0).abs() < 1e-9);
         assert!((2..=10).contains(&workload.stages.len()) && (60.0..=600.0).contains(&workload.seconds));
     }
-    assert!(workloads.windows(2).all(|pair| pair[0].moving < pair[1].moving), "from little to much");
+    assert!(
+        workloads.windows(2).all(|pair| pair[0].transfer_fraction < pair[1].transfer_fraction),
+        "from little to much"
+    );
     assert!(workloads[WORKLOADS - 1].slowdown(0.05) > 10.0);
 }
 
 #[test]
 fn placed_instances_use_distinct_servers() {
-    let jobs = place(1, 1944, WORKLOADS, 97);
+    let jobs = place_jobs(1, 1944, WORKLOADS, 97);
     let mut all: Vec<u32> = jobs.concat();
     all.sort_unstable();
     all.dedup();
     assert_eq!(all.len(), 1940, "no server has two");
     assert!(all.iter().all(|server| *server < 1944) && jobs.iter().all(|job| job.len() == 97));
-    let twice = place(1, 1944, 2 * WORKLOADS, 97);
+    let twice = place_jobs(1, 1944, 2 * WORKLOADS, 97);
     assert_eq!(twice[..WORKLOADS], jobs);
     assert_ne!(twice[WORKLOADS], jobs[0]);
 }

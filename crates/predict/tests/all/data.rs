@@ -23,9 +23,9 @@ fn predictor_data_columns_are_found_by_name_in_any_order() {
         read("loss,bytes,other,connections,buffer_packets\r\n5e-1,64000,x,200,50\r\n.125,64000,,200,100\r\n")
             .unwrap();
     assert_eq!(one, other);
-    assert_eq!((one.conditions().connections, one.conditions().bytes), (200, 64_000));
+    assert_eq!((one.conditions().connections, one.conditions().bytes_per_connection), (200, 64_000));
     assert_eq!(one.classes(), [50, 100]);
-    assert_eq!(one.all().iter().map(|record| record.loss.get()).collect::<Vec<_>>(), [0.5, 0.125]);
+    assert_eq!(one.as_slice().iter().map(|record| record.loss.get()).collect::<Vec<_>>(), [0.5, 0.125]);
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn predictor_data_requires_one_congestion_control_per_file() {
     let conditions =
         |line: &str| read(&format!("{head}{line}\n")).map(|records| records.conditions().clone());
     let one = conditions("100,1,1,reno,20,0.1").unwrap();
-    assert_eq!((one.congestion.as_deref(), one.marks), (Some("reno"), Some(20)));
+    assert_eq!((one.congestion_control.as_deref(), one.marking_threshold_packets), (Some("reno"), Some(20)));
     for (line, expected) in [
         ("100,1,1,cubic,20,0.1", "d.csv:3: field `congestion`: `cubic`: expected reno, as in the first line"),
         ("100,1,1,,20,0.1", "d.csv:3: field `congestion`: ``: expected a name of up to 15 letters"),
@@ -98,7 +98,7 @@ fn predictor_data_errors_name_the_line() {
 fn predictor_data_limits_are_enforced() {
     let line = |buffer: usize| format!("{buffer},200,64000,1,0.1\n");
     let many = |count: usize| (0..count).map(|at| line(50 + at % 2)).collect::<String>();
-    assert_eq!(read(&format!("{HEAD}{}", many(MAX_RECORDS))).unwrap().all().len(), MAX_RECORDS);
+    assert_eq!(read(&format!("{HEAD}{}", many(MAX_RECORDS))).unwrap().as_slice().len(), MAX_RECORDS);
     assert!(error(&many(MAX_RECORDS + 1)).starts_with(&format!("d.csv:{}: field `file`", MAX_RECORDS + 2)));
     let classes = (1..=MAX_CLASSES + 1).map(line).collect::<String>();
     assert!(error(&classes).contains("`17 in all lines`"), "{}", error(&classes));
@@ -137,7 +137,7 @@ fn every_prefix_of_the_shuffle_is_stratified_by_class() {
         losses.sort_by(f64::total_cmp);
         losses
     };
-    assert_eq!(by_loss(&order), by_loss(records.all()));
+    assert_eq!(by_loss(&order), by_loss(records.as_slice()));
     assert_ne!(order, records.shuffled(&records.classes(), 2));
     // The order of the file and unselected classes have no effect.
     let mut reversed = all.clone();

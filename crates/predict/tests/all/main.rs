@@ -1,7 +1,7 @@
 //! Tests of the predictor.
 
+mod classifiers;
 mod data;
 #[path = "../../../trace/tests/all/edits.rs"]
 mod edits;
-mod machines;
 mod model;

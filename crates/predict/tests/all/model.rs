@@ -4,10 +4,10 @@ use crate::edits::check_edits;
 use proptest::prelude::*;
 use weir_predict::data;
 use weir_predict::file::{self, MAX_FILE_BYTES};
-use weir_predict::{Fit, Loss, Model, Records, Settings, connections};
+use weir_predict::{ConnectionLimit, Loss, Model, Records, TrainingSettings, max_connections};
 
 /// Losses of three buffers with `runs` runs each, which overlap slightly.
-fn lines(runs: u32) -> Vec<String> {
+fn run_lines(runs: u32) -> Vec<String> {
     let line = |buffer: u32, run: u32| {
         let loss = 30.0 / f64::from(buffer) + f64::from(run * 37 % 101) / 700.0;
         format!("{buffer},200,64000,{run},{loss}\n")
@@ -15,16 +15,16 @@ fn lines(runs: u32) -> Vec<String> {
     [50, 100, 150].into_iter().flat_map(|buffer| (1..=runs).map(move |run| line(buffer, run))).collect()
 }
 
-fn records(lines: &[String]) -> Records {
+fn parse_records(lines: &[String]) -> Records {
     let text = format!("buffer_packets,connections,bytes,run,loss\n{}", lines.concat());
     data::read_from(text.as_bytes(), "d.csv").unwrap()
 }
 
-fn model(seed: u32) -> Model {
-    Model::train(&records(&lines(40)), "d.csv", seed, Settings::default()).unwrap()
+fn train_model(seed: u32) -> Model {
+    Model::train(&parse_records(&run_lines(40)), "d.csv", seed, TrainingSettings::default()).unwrap()
 }
 
-fn text(model: &Model) -> String {
+fn write_to_string(model: &Model) -> String {
     let mut out = Vec::new();
     file::write(model, &mut out).unwrap();
     String::from_utf8(out).unwrap()
@@ -36,36 +36,37 @@ fn read(text: &str) -> Result<Model, String> {
 
 #[test]
 fn predictor_file_round_trips() {
-    let model = model(1);
-    assert_eq!(read(&text(&model)).unwrap(), model);
-    let (trained, held) = (model.training().trained, model.training().held_out);
+    let model = train_model(1);
+    assert_eq!(read(&write_to_string(&model)).unwrap(), model);
+    let (trained, held) = (model.training().training_records, model.training().test_records);
     assert_eq!((trained, held), (90, 30));
     // A source name with characters that TOML and comments must escape.
-    let odd = Model::train(&records(&lines(8)), "a \"b\"\\\nc.csv", 1, Settings::default()).unwrap();
-    assert_eq!(read(&text(&odd)).unwrap(), odd);
+    let odd = Model::train(&parse_records(&run_lines(8)), "a \"b\"\\\nc.csv", 1, TrainingSettings::default())
+        .unwrap();
+    assert_eq!(read(&write_to_string(&odd)).unwrap(), odd);
     assert_eq!(odd.training().data, "a \"b\"\\?c.csv");
 }
 
 #[test]
 fn predictor_training_is_reproducible_for_a_seed() {
-    let mut other = lines(40);
+    let mut other = run_lines(40);
     other.reverse();
     other.rotate_left(31);
-    let permuted = Model::train(&records(&other), "d.csv", 1, Settings::default()).unwrap();
-    assert_eq!(text(&permuted), text(&model(1)));
-    assert_ne!(text(&model(2)), text(&model(1)));
+    let permuted = Model::train(&parse_records(&other), "d.csv", 1, TrainingSettings::default()).unwrap();
+    assert_eq!(write_to_string(&permuted), write_to_string(&train_model(1)));
+    assert_ne!(write_to_string(&train_model(2)), write_to_string(&train_model(1)));
 }
 
 #[test]
 fn predictor_accuracy_is_measured_on_held_out_records() {
-    let records = records(&lines(40));
+    let records = parse_records(&run_lines(40));
     for seed in 1..=5 {
-        let model = model(seed);
+        let model = train_model(seed);
         let order = records.shuffled(&[50, 100, 150], seed);
-        let held = &order[model.training().trained..];
-        assert_eq!(held.len(), model.training().held_out);
-        assert_eq!(model.predictor().right(held), model.training().right);
-        assert_eq!(model.training().accuracy(), model.training().right as f64 / 30.0);
+        let held = &order[model.training().training_records..];
+        assert_eq!(held.len(), model.training().test_records);
+        assert_eq!(model.predictor().count_correct(held), model.training().correct_predictions);
+        assert_eq!(model.training().accuracy(), model.training().correct_predictions as f64 / 30.0);
     }
 }
 
@@ -76,10 +77,10 @@ fn shipped_predictor_has_its_stated_accuracy() {
     let model = file::read(format!("{folder}/model.toml").as_ref()).unwrap();
     let training = model.training();
     assert_eq!((training.data.as_str(), &training.conditions), ("classes.csv", records.conditions()));
-    assert_eq!(training.trained + training.held_out, records.all().len());
+    assert_eq!(training.training_records + training.test_records, records.as_slice().len());
     let order = records.shuffled(&records.classes(), training.seed);
-    let (train, test) = order.split_at(training.trained);
-    assert_eq!(model.predictor().right(test), training.right);
+    let (train, test) = order.split_at(training.training_records);
+    assert_eq!(model.predictor().count_correct(test), training.correct_predictions);
     // The platform's exponential may differ in the last digit, so the bytes of the file may differ.
     let again = Model::train(&records, "classes.csv", training.seed, training.settings).unwrap();
     for record in train.iter().chain(test) {
@@ -89,18 +90,18 @@ fn shipped_predictor_has_its_stated_accuracy() {
 
 #[test]
 fn connection_count_fits_the_buffer_above_the_marking_threshold() {
-    let fit = |buffer, threshold| connections(buffer, threshold);
+    let fit = |buffer, threshold| max_connections(buffer, threshold);
     // Theorem 4.1 with 20 packets at 1 Gbit, and 65 at 10 Gbit (6.1).
-    assert_eq!(fit(100, 20), Fit { connections: 80, least: false });
-    assert_eq!(fit(100, 65), Fit { connections: 35, least: false });
-    assert_eq!(fit(66, 65), Fit { connections: 1, least: false });
-    assert_eq!(fit(65, 65), Fit { connections: 1, least: true });
-    assert_eq!(fit(50, u32::MAX), Fit { connections: 1, least: true });
+    assert_eq!(fit(100, 20), ConnectionLimit { connections: 80, is_clamped: false });
+    assert_eq!(fit(100, 65), ConnectionLimit { connections: 35, is_clamped: false });
+    assert_eq!(fit(66, 65), ConnectionLimit { connections: 1, is_clamped: false });
+    assert_eq!(fit(65, 65), ConnectionLimit { connections: 1, is_clamped: true });
+    assert_eq!(fit(50, u32::MAX), ConnectionLimit { connections: 1, is_clamped: true });
 }
 
 #[test]
 fn predictor_file_errors_name_the_line() {
-    let good = text(&model(1));
+    let good = write_to_string(&train_model(1));
     let first = good.lines().position(|line| line.starts_with("  [")).unwrap();
     let vector = good.lines().nth(first).unwrap();
     let cases = [
@@ -182,7 +183,7 @@ proptest! {
     /// Reading any damaged file returns a model that answers, or an error.
     #[test]
     fn damaged_predictor_file_gives_a_usable_model_or_an_error(cuts in proptest::collection::vec((0.0..1.0f64, "[-0-9.e\\[\\],=\"a-z\n ]{0,4}"), 1..4), loss in 0.0..=1.0f64) {
-        let mut bad = text(&Model::train(&records(&lines(4)), "d.csv", 1, Settings::default()).unwrap());
+        let mut bad = write_to_string(&Model::train(&parse_records(&run_lines(4)), "d.csv", 1, TrainingSettings::default()).unwrap());
         for (place, piece) in cuts {
             let at = (place * bad.len() as f64) as usize;
             let end = (at + 2).min(bad.len());

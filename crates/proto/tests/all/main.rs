@@ -1,4 +1,4 @@
 //! Tests of the messages between coordinator and agents.
 
+mod encoding;
 mod generated;
-mod pack;

@@ -1,10 +1,10 @@
 //! Cost of a decision of Siphon.
 
-use weir_core::model::Past;
-use weir_core::solve::montecarlo::{Best, Coflow, Search, search};
+use weir_core::model::BandwidthHistory;
+use weir_core::solve::montecarlo::{Objective, SearchCoflow, SearchParams, search_order};
 use weir_sim::outcome::mean;
 
-use super::{Result, Table, fastest, short, strings};
+use super::{Result, Table, fastest, format_significant, strings};
 
 #[path = "../../../core/tests/all/cases.rs"]
 mod cases;
@@ -13,7 +13,7 @@ mod cases;
 const SAMPLES: usize = 100;
 
 /// Number of coflows that a search chooses from.
-const BREADTH: usize = 10;
+const SEARCH_BREADTH: usize = 10;
 
 /// Number of coflow sets per line.
 const SEEDS: u64 = 10;
@@ -33,10 +33,10 @@ const CASES: [(usize, usize, usize); 11] = [
     (10, 3, 10_000),
 ];
 
-pub fn print() -> Result<()> {
+pub fn print_table() -> Result<()> {
     println!("## A decision of Siphon's\n");
     println!(
-        "An order of coflows with up to six flows over the six links between three regions, from the start, in one thread; the first {BREADTH} coflows by \
+        "An order of coflows with up to six flows over the six links between three regions, from the start, in one thread; the first {SEARCH_BREADTH} coflows by \
          remaining time are chosen from."
     );
     println!(
@@ -53,24 +53,32 @@ pub fn print() -> Result<()> {
         "slowest (ms)",
         "rounds then, mean",
     ]);
-    let past = cases::three_regions(SAMPLES);
+    let bandwidth_history = cases::history_of_three_regions(SAMPLES);
     for (count, depth, samples) in CASES {
         eprintln!("orders of {count} coflows, depth {depth}, {samples} rounds");
-        let how = |confidence| {
-            let best = Best::MostOften;
-            Search { depth, breadth: BREADTH, best, samples, confidence, seed: 1, threads: 1 }
+        let search_settings = |confidence| {
+            let best = Objective::MostWins;
+            SearchParams {
+                depth,
+                breadth: SEARCH_BREADTH,
+                objective: best,
+                max_rounds: samples,
+                confidence,
+                seed: 1,
+                threads: 1,
+            }
         };
-        let all = decide(&past, count, &how(1.0));
-        let closing = decide(&past, count, &how(0.95));
+        let all_rounds = time_decisions(&bandwidth_history, count, &search_settings(1.0));
+        let early_stopping = time_decisions(&bandwidth_history, count, &search_settings(0.95));
         table.line(strings(&[
             &count,
             &depth,
             &samples,
-            &short(mean(&all.times)),
-            &short(slowest(&all.times)),
-            &short(mean(&closing.times)),
-            &short(slowest(&closing.times)),
-            &short(mean(&closing.rounds)),
+            &format_significant(mean(&all_rounds.milliseconds)),
+            &format_significant(slowest(&all_rounds.milliseconds)),
+            &format_significant(mean(&early_stopping.milliseconds)),
+            &format_significant(slowest(&early_stopping.milliseconds)),
+            &format_significant(mean(&early_stopping.rounds)),
         ]));
     }
     table.print();
@@ -79,19 +87,26 @@ pub fn print() -> Result<()> {
 
 /// Milliseconds and rounds of each coflow set.
 #[derive(Default)]
-struct Decided {
-    times: Vec<f64>,
+struct SearchTimings {
+    milliseconds: Vec<f64>,
     rounds: Vec<f64>,
 }
 
-fn decide(past: &Past, count: usize, how: &Search) -> Decided {
-    let mut decided = Decided::default();
+fn time_decisions(
+    bandwidth_history: &BandwidthHistory,
+    count: usize,
+    settings: &SearchParams,
+) -> SearchTimings {
+    let mut decided = SearchTimings::default();
     for seed in 1..=SEEDS {
-        let waiting = cases::coflows(seed, count, 6);
-        let coflows: Vec<Coflow<'_>> =
-            waiting.iter().zip(0..).map(|(left, key)| Coflow { key, left }).collect();
-        let (seconds, found) = fastest(3, || search(past, &coflows, how, |_| false));
-        decided.times.push(seconds * 1e3);
+        let remaining_by_coflow = cases::random_coflows(seed, count, 6);
+        let coflows: Vec<SearchCoflow<'_>> = remaining_by_coflow
+            .iter()
+            .zip(0..)
+            .map(|(left, key)| SearchCoflow { key, remaining_bytes: left })
+            .collect();
+        let (seconds, found) = fastest(3, || search_order(bandwidth_history, &coflows, settings, |_| false));
+        decided.milliseconds.push(seconds * 1e3);
         decided.rounds.push(found.rounds as f64);
     }
     decided

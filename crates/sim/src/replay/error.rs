@@ -1,7 +1,7 @@
 //! Errors of a replay.
 
 use weir_core::model::WorkloadError;
-use weir_core::solve::Levels;
+use weir_core::solve::SwitchMaxMin;
 use weir_core::tree::TreeError;
 
 /// The reason why a replay has no outcome.
@@ -14,16 +14,16 @@ pub enum ReplayError {
     #[error(transparent)]
     Tree(#[from] TreeError),
     /// The policy leaves rates to plain TCP, and the table of flows between ports does not support so many ports.
-    #[error("max-min between flows (`fair`) supports up to {most} ports: the workload has {0}", most = Levels::MAX_PORTS)]
-    Ports(usize),
+    #[error("max-min between flows (`fair`) supports up to {most} ports: the workload has {0}", most = SwitchMaxMin::MAX_PORTS)]
+    TooManyPorts(usize),
     /// The policy leaves rates to queues of ports, on a network with links between switches.
     #[error(
         "it leaves rates to queues of ports, which are not supported over links between switches: expected a policy that sets rates, or `fair`"
     )]
-    Queues,
+    QueuesOverTrunks,
     /// The network has fewer hosts than the workload has ports.
     #[error("the workload has {ports} ports: expected at most the network's {hosts} hosts")]
-    Hosts {
+    TooFewHosts {
         /// Number of ports.
         ports: usize,
         /// Number of hosts.
@@ -31,23 +31,23 @@ pub enum ReplayError {
     },
     /// Some coflows cannot complete, because their ports failed permanently.
     #[error(
-        "nothing moves after {at:.3} s and not all coflows are done, {left} of them left, the first coflow {id}: \
+        "nothing moves after {time:.3} s and not all coflows are done, {incomplete} of them left, the first coflow {id}: \
          do its ports have capacity?"
     )]
     Stalled {
         /// The time, in seconds.
-        at: f64,
+        time: f64,
         /// Number of coflows that have not completed.
-        left: usize,
+        incomplete: usize,
         /// The id of the first of them.
         id: u64,
     },
     /// The observer stopped the replay.
-    #[error("interrupted after {done} of {coflows} coflows")]
+    #[error("interrupted after {completed} of {total} coflows")]
     Interrupted {
         /// Number of completed coflows.
-        done: usize,
+        completed: usize,
         /// Number of all coflows.
-        coflows: usize,
+        total: usize,
     },
 }

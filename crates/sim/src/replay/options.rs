@@ -7,7 +7,7 @@ use weir_core::units::{Rate, Time};
 
 /// Options of a replay.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ReplayOptions {
     /// The rate of each port in each direction. [`NetworkModel::Trunks`] uses the topology's rates instead.
     pub port_rate: Rate,
     /// The scheduling interval δ. Schedules are computed only at its multiples, and the ports of a flow that ends between
@@ -15,9 +15,9 @@ pub struct Options {
     /// loses its data) triggers a schedule at once. Zero: a schedule at every change.
     pub interval: Time,
     /// Whether the outcome contains the end of every flow.
-    pub keep_flows: bool,
+    pub keep_flow_ends: bool,
     /// A limit in addition to ports, if any. Policies do not see it.
-    pub behind: Option<NetworkModel>,
+    pub network_model: Option<NetworkModel>,
 }
 
 /// A limit in addition to ports.
@@ -30,22 +30,22 @@ pub enum NetworkModel {
     Trunks(Arc<Trunks>),
 }
 
-impl Options {
+impl ReplayOptions {
     /// Events within this time, in seconds, are simultaneous: a millionth of the interval, but at most 10 ns, in which a
     /// flow sends a negligible number of bytes.
-    pub(super) fn slack(&self) -> f64 {
+    pub(super) fn slack_seconds(&self) -> f64 {
         (self.interval.get() * 1e-6).min(1e-8)
     }
 }
 
-impl Default for Options {
+impl Default for ReplayOptions {
     /// 1 Gbit/s ports and an interval of 8 ms, as in the Saath paper.
-    fn default() -> Options {
-        Options {
+    fn default() -> ReplayOptions {
+        ReplayOptions {
             port_rate: Rate::GBIT,
             interval: Time::new(8e-3).expect("8 ms is a valid time"),
-            keep_flows: false,
-            behind: None,
+            keep_flow_ends: false,
+            network_model: None,
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 
-use weir_core::model::scenario::{Change, Event, Guarantee, Scenario, Sending, Service};
-use weir_core::netshare::{Demand, PERIOD, Throttle, enforced, enforced_for};
-use weir_core::solve::{ClassId, Hierarchy, Shares, hierarchy};
+use weir_core::model::scenario::{CableChange, CableEvent, Guarantee, Scenario, SendMode, Service};
+use weir_core::netshare::{
+    DemandPredictor, MEASUREMENT_PERIOD, RateThrottle, limit_for_demand, limit_with_headroom,
+};
+use weir_core::solve::{ClassId, HierarchicalMaxMin, ServiceShares, hierarchy};
 use weir_core::units::Rate;
 
 use super::mechanism::Mechanism;
@@ -21,7 +23,7 @@ pub(super) struct Control {
 
 enum Kind {
     Nobody,
-    Throttles { floor: Rate, throttles: Vec<Throttle>, on: Vec<bool> },
+    Throttles { floor: Rate, throttles: Vec<RateThrottle>, on: Vec<bool> },
     Allocator(Box<Allocator>),
 }
 
@@ -35,12 +37,12 @@ enum Kind {
 /// the headroom of one service would reduce what another is guaranteed, on this link or on a later one.
 ///
 /// Each stream is a class of its own, made once, and solutions follow the changes. Classes by demand
-/// ([`Hierarchy::add_flow`]) would be made anew in every period, since a predicted demand hardly comes twice.
+/// ([`HierarchicalMaxMin::add_flow`]) would be made anew in every period, since a predicted demand hardly comes twice.
 struct Allocator {
     floor: Rate,
-    hierarchy: Hierarchy,
+    hierarchy: HierarchicalMaxMin,
     classes: Vec<ClassId>,
-    demands: Vec<Demand>,
+    demands: Vec<DemandPredictor>,
     limits: Vec<Option<Rate>>,
     /// Whether the scenario has guarantees.
     guarantees: bool,
@@ -48,9 +50,9 @@ struct Allocator {
 
 impl Control {
     pub(super) fn new(scenario: &Scenario, mechanism: Mechanism, streams: &Streams) -> Control {
-        let kind = if mechanism.throttles() {
-            Kind::Throttles { floor: scenario.floor, throttles: Vec::new(), on: Vec::new() }
-        } else if mechanism.allocates() {
+        let kind = if mechanism.has_throttling() {
+            Kind::Throttles { floor: scenario.min_limit, throttles: Vec::new(), on: Vec::new() }
+        } else if mechanism.has_allocator() {
             Kind::Allocator(Box::new(Allocator::new(scenario)))
         } else {
             Kind::Nobody
@@ -68,16 +70,16 @@ impl Control {
         match &mut self.kind {
             Kind::Nobody => {}
             Kind::Throttles { floor, throttles, on } => {
-                throttles.resize(new.end, Throttle::new(*floor));
-                on.extend(new.map(|stream| matches!(streams.sending(stream), Sending::Unresponsive(_))));
+                throttles.resize(new.end, RateThrottle::new(*floor));
+                on.extend(new.map(|stream| matches!(streams.sending(stream), SendMode::Unresponsive(_))));
             }
             Kind::Allocator(allocator) => allocator.extend(streams, new),
         }
     }
 
     /// A cable has another rate.
-    pub(super) fn change(&mut self, event: &Event) {
-        if let (Kind::Allocator(allocator), Change::Rate(rate)) = (&mut self.kind, event.change) {
+    pub(super) fn change(&mut self, event: &CableEvent) {
+        if let (Kind::Allocator(allocator), CableChange::Rate(rate)) = (&mut self.kind, event.change) {
             for link in [event.cable, event.cable.reverse()] {
                 let set = allocator.hierarchy.set_capacity(link.0, rate.get());
                 set.expect("`Scenario::check` accepted the rate");
@@ -91,9 +93,9 @@ impl Control {
         self.offered[stream] = 0.0;
         match &mut self.kind {
             Kind::Nobody => {}
-            Kind::Throttles { floor, throttles, .. } => throttles[stream] = Throttle::new(*floor),
+            Kind::Throttles { floor, throttles, .. } => throttles[stream] = RateThrottle::new(*floor),
             Kind::Allocator(allocator) => {
-                allocator.demands[stream] = Demand::new();
+                allocator.demands[stream] = DemandPredictor::new();
                 allocator.limits[stream] = None;
             }
         }
@@ -133,17 +135,17 @@ impl Control {
         let length = until - now;
         for (stream, rates) in streams.rates() {
             let offers = match streams.sending(stream) {
-                Sending::Unresponsive(rate) => rate.get(),
-                Sending::Elastic | Sending::Capped(_) => rates.sent,
+                SendMode::Unresponsive(rate) => rate.get(),
+                SendMode::Elastic | SendMode::Capped(_) => rates.sending_rate,
             };
-            self.received[stream] += rates.delivered * length;
+            self.received[stream] += rates.delivered_rate * length;
             self.offered[stream] += offers * length;
         }
         let periods = until * PERIODS;
         if (periods - periods.round()).abs() > SAME_TIME * PERIODS {
             return false;
         }
-        let full = (length - PERIOD.get()).abs() <= SAME_TIME;
+        let full = (length - MEASUREMENT_PERIOD.get()).abs() <= SAME_TIME;
         let changed = self.report(streams, full);
         full && !changed
     }
@@ -154,13 +156,13 @@ impl Control {
         // A full period at one rate is that rate, without rounding.
         let mut measured = vec![(Rate::ZERO, Rate::ZERO); streams.len()];
         for (stream, rates) in streams.rates() {
-            let rate = |bytes: f64| Rate::new(bytes / PERIOD.get()).unwrap_or(Rate::ZERO);
+            let rate = |bytes: f64| Rate::new(bytes / MEASUREMENT_PERIOD.get()).unwrap_or(Rate::ZERO);
             let (mut received, mut offered) = (rate(self.received[stream]), rate(self.offered[stream]));
             if full {
-                received = Rate::new(rates.delivered).unwrap_or(received);
+                received = Rate::new(rates.delivered_rate).unwrap_or(received);
                 offered = match streams.sending(stream) {
-                    Sending::Unresponsive(rate) => rate,
-                    _ => Rate::new(rates.sent).unwrap_or(offered),
+                    SendMode::Unresponsive(rate) => rate,
+                    _ => Rate::new(rates.sending_rate).unwrap_or(offered),
                 };
             }
             measured[stream] = (received, offered);
@@ -172,7 +174,7 @@ impl Control {
             Kind::Throttles { throttles, on, .. } => {
                 for &stream in streams.active().iter().filter(|&&stream| on[stream]) {
                     let before = throttles[stream].clone();
-                    throttles[stream].report(measured[stream].0);
+                    throttles[stream].update_limit(measured[stream].0);
                     changed |= throttles[stream] != before;
                 }
             }
@@ -186,25 +188,25 @@ impl Allocator {
     fn new(scenario: &Scenario) -> Allocator {
         let capacities: Vec<f64> = scenario.topology.links().iter().map(|link| link.rate.get()).collect();
         let weights: Vec<f64> = scenario.services.iter().map(|service| service.weight).collect();
-        let excess = |s: &Service| s.excess.unwrap_or(s.weight);
+        let excess = |s: &Service| s.excess_weight.unwrap_or(s.weight);
         let excess: Vec<f64> = scenario.services.iter().map(excess).collect();
-        let by_weights = scenario.services.iter().all(|service| service.excess.is_none());
+        let by_weights = scenario.services.iter().all(|service| service.excess_weight.is_none());
         let shares = if by_weights && scenario.guarantees.is_empty() {
-            Shares::weighted(&weights)
+            ServiceShares::weighted(&weights)
         } else {
             let guarantees = scenario.guarantees.iter();
             let guarantees = guarantees.map(|&Guarantee { service, link, rate }| {
                 let (link, rate) = (link.0, rate.get());
                 hierarchy::Guarantee { link, service, rate }
             });
-            let shares = Shares::with_excess(&weights, &excess);
-            shares.and_then(|shares| shares.guaranteeing(guarantees.collect()))
+            let shares = ServiceShares::with_excess(&weights, &excess);
+            shares.and_then(|shares| shares.with_link_guarantees(guarantees.collect()))
         };
         let shares = shares.expect("`Scenario::check` accepted the weights and guarantees");
         Allocator {
-            floor: scenario.floor,
+            floor: scenario.min_limit,
             classes: Vec::new(),
-            hierarchy: Hierarchy::new(&capacities, shares)
+            hierarchy: HierarchicalMaxMin::new(&capacities, shares)
                 .expect("`Scenario::check` accepted the links and the guarantees on them"),
             demands: Vec::new(),
             limits: Vec::new(),
@@ -213,11 +215,11 @@ impl Allocator {
     }
 
     fn extend(&mut self, streams: &Streams, new: Range<usize>) {
-        self.demands.resize(new.end, Demand::new());
+        self.demands.resize(new.end, DemandPredictor::new());
         self.limits.resize(new.end, None);
         for stream in new {
             let of = streams.get(stream);
-            let class = self.hierarchy.add(of.service, &of.links, 0, 0.0);
+            let class = self.hierarchy.add_class(of.service, &of.links, 0, 0.0);
             self.classes.push(
                 class.expect("paths cross each link once, and `check_size` bounds their number and length"),
             );
@@ -229,25 +231,27 @@ impl Allocator {
         let mut flows = vec![0; streams.len()];
         for &stream in streams.active() {
             let before = self.demands[stream].clone();
-            self.demands[stream].measured(measured[stream].1);
+            self.demands[stream].add_measurement(measured[stream].1);
             changed |= self.demands[stream] != before;
             flows[stream] = streams.connections(stream);
-            if let Some(demand) = self.demands[stream].predict() {
+            if let Some(demand) = self.demands[stream].predict_rate() {
                 let set = self.hierarchy.set_demand(self.classes[stream], demand.get());
                 set.expect("a Rate is finite and not negative by construction");
             }
         }
         for (stream, &flows) in flows.iter().enumerate() {
-            if self.hierarchy.flows(self.classes[stream]) != flows {
+            if self.hierarchy.flow_count(self.classes[stream]) != flows {
                 self.hierarchy.set_flows(self.classes[stream], flows);
             }
         }
         self.hierarchy.solve();
         for &stream in streams.active() {
             let rate = Rate::new(self.hierarchy.rate(self.classes[stream])).unwrap_or(Rate::ZERO);
-            let limit = match (streams.sending(stream), self.demands[stream].predict()) {
-                (Sending::Unresponsive(_), Some(demand)) if self.guarantees => enforced_for(rate, demand),
-                _ => enforced(rate),
+            let limit = match (streams.sending(stream), self.demands[stream].predict_rate()) {
+                (SendMode::Unresponsive(_), Some(demand)) if self.guarantees => {
+                    limit_for_demand(rate, demand)
+                }
+                _ => limit_with_headroom(rate),
             };
             let limit = Some(if limit < self.floor { self.floor } else { limit });
             changed |= limit != self.limits[stream];

@@ -44,23 +44,23 @@ impl Mechanism {
     }
 
     /// Whether every service has queues.
-    pub const fn queues(self) -> bool {
+    pub const fn has_service_queues(self) -> bool {
         matches!(self, Mechanism::Queues | Mechanism::QueuesThrottling | Mechanism::QueuesCentral)
     }
 
     /// Whether hosts limit unresponsive connections by Algorithm 1.
-    pub const fn throttles(self) -> bool {
+    pub const fn has_throttling(self) -> bool {
         matches!(self, Mechanism::Throttling | Mechanism::QueuesThrottling)
     }
 
     /// Whether an allocator limits all connections.
-    pub const fn allocates(self) -> bool {
+    pub const fn has_allocator(self) -> bool {
         matches!(self, Mechanism::Central | Mechanism::QueuesCentral)
     }
 
     /// Whether hosts limit any connections.
-    pub const fn limits(self) -> bool {
-        self.throttles() || self.allocates()
+    pub const fn has_limits(self) -> bool {
+        self.has_throttling() || self.has_allocator()
     }
 }
 

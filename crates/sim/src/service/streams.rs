@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_core::model::scenario::{Change, Demand, Event, Guarantee, Queueing, Scenario, Sending};
+use weir_core::model::scenario::{
+    CableChange, CableEvent, Demand, Guarantee, NetworkQueues, Scenario, SendMode,
+};
 use weir_core::model::{LinkId, Routes};
-use weir_core::solve::wfq::{Class, Queue, Rates, Settled, Source, Wfq};
+use weir_core::solve::wfq::{Queue, QueuedClass, Rates, Source, WfqSolver, WfqStats};
 use weir_core::units::{Rate, Time};
 
 use super::mechanism::Mechanism;
@@ -27,18 +29,18 @@ pub(super) struct Streams {
     streams: Vec<Stream>,
     /// Of each stream, how many connections it has now.
     connections: Vec<u32>,
-    sending: Vec<Sending>,
+    sending: Vec<SendMode>,
     /// Of each stream, one queue after the other.
     queues: Vec<Vec<u32>>,
     /// Of each demand, its streams by their paths, and how many connections have no path.
     known: Vec<BTreeMap<Vec<u32>, usize>>,
     stranded: Vec<u32>,
     /// Which queues links have, and the first of each.
-    queueing: Queueing,
+    queueing: NetworkQueues,
     first: Vec<u32>,
     /// Links whose queues have weights by the guarantees there, with these.
     reserved: BTreeMap<LinkId, Vec<Guarantee>>,
-    wfq: Wfq,
+    wfq: WfqSolver,
     active: Vec<usize>,
     started: Vec<usize>,
     /// Of each connection of the active streams.
@@ -49,16 +51,16 @@ impl Streams {
     /// With paths over all links.
     pub(super) fn new(scenario: &Scenario, mechanism: Mechanism) -> Streams {
         let topology = &scenario.topology;
-        let queueing = if mechanism.queues() {
-            scenario.queueing()
+        let queueing = if mechanism.has_service_queues() {
+            scenario.network_queues()
         } else {
-            Queueing::one(topology, scenario.services.len())
+            NetworkQueues::single_queue(topology, scenario.services.len())
         };
         let mut queues = Vec::new();
         let mut first = Vec::with_capacity(topology.links().len());
         for link in 0..topology.links().len() as u32 {
             first.push(queues.len() as u32);
-            queues.extend(queueing.at(LinkId(link)).weights.iter().map(|&weight| Queue { link, weight }));
+            queues.extend(queueing.table(LinkId(link)).weights.iter().map(|&weight| Queue { link, weight }));
         }
         let capacities: Vec<f64> = topology.links().iter().map(|link| link.rate.get()).collect();
         let mut streams = Streams {
@@ -72,12 +74,13 @@ impl Streams {
             queueing,
             first,
             reserved: BTreeMap::new(),
-            wfq: Wfq::new(&capacities, &queues).expect("`Scenario::check` accepted the rates and weights"),
+            wfq: WfqSolver::new(&capacities, &queues)
+                .expect("`Scenario::check` accepted the rates and weights"),
             active: Vec::new(),
             started: Vec::new(),
             rates: Vec::new(),
         };
-        if mechanism.queues() && mechanism.allocates() {
+        if mechanism.has_service_queues() && mechanism.has_allocator() {
             streams.reserve(scenario);
         }
         streams.find_paths(scenario);
@@ -112,12 +115,12 @@ impl Streams {
     }
 
     /// Applies an event to its cable. Paths are updated by [`Streams::find_paths`].
-    pub(super) fn change(&mut self, scenario: &Scenario, event: &Event) {
+    pub(super) fn change(&mut self, scenario: &Scenario, event: &CableEvent) {
         for link in [event.cable, event.cable.reverse()] {
             match event.change {
-                Change::Down => drop(self.routes.fail(link)),
-                Change::Up => drop(self.routes.restore(link)),
-                Change::Rate(rate) => {
+                CableChange::Down => drop(self.routes.fail_link(link)),
+                CableChange::Up => drop(self.routes.restore_link(link)),
+                CableChange::Rate(rate) => {
                     let set = self.wfq.set_capacity(link.index(), rate.get());
                     set.expect("`Scenario::check` accepted the rate");
                     self.set_weights(scenario, link, rate);
@@ -134,10 +137,10 @@ impl Streams {
         self.stranded.fill(0);
         for (at, demand) in scenario.demands.iter().enumerate() {
             let mut by_path: BTreeMap<Vec<u32>, u32> = BTreeMap::new();
-            for &from in &demand.from {
-                for &to in demand.to.iter().filter(|&&to| to != from) {
+            for &from in &demand.sources {
+                for &to in demand.destinations.iter().filter(|&&to| to != from) {
                     for connection in 0..u64::from(demand.connections) {
-                        if self.routes.path(from, to, (at as u64) << 32 | connection, &mut path) {
+                        if self.routes.compute_path(from, to, (at as u64) << 32 | connection, &mut path) {
                             *by_path.entry(path.iter().map(|link| link.0).collect()).or_default() += 1;
                         } else {
                             self.stranded[at] += 1;
@@ -157,10 +160,11 @@ impl Streams {
         if let Some(&stream) = self.known[at].get(&links) {
             return stream;
         }
-        let queue =
-            |&link: &u32| self.first[link as usize] + self.queueing.at(LinkId(link)).queue_of[demand.service];
+        let queue = |&link: &u32| {
+            self.first[link as usize] + self.queueing.table(LinkId(link)).queue_by_service[demand.service]
+        };
         self.queues.push(links.iter().map(queue).collect());
-        self.sending.push(demand.sending);
+        self.sending.push(demand.send_mode);
         self.connections.push(0);
         self.known[at].insert(links.clone(), self.streams.len());
         self.streams.push(Stream { demand: at, service: demand.service, links });
@@ -180,7 +184,7 @@ impl Streams {
         &self.streams[stream]
     }
 
-    pub(super) fn sending(&self, stream: usize) -> Sending {
+    pub(super) fn sending(&self, stream: usize) -> SendMode {
         self.sending[stream]
     }
 
@@ -219,11 +223,11 @@ impl Streams {
     }
 
     /// Finds the rates of the active streams, with these limits in bytes per second of a connection.
-    pub(super) fn solve(&mut self, limit: impl Fn(usize) -> Option<Rate>) -> Settled {
-        let classes: Vec<Class<'_>> = self
+    pub(super) fn solve(&mut self, limit: impl Fn(usize) -> Option<Rate>) -> WfqStats {
+        let classes: Vec<QueuedClass<'_>> = self
             .active
             .iter()
-            .map(|&stream| Class {
+            .map(|&stream| QueuedClass {
                 queues: &self.queues[stream],
                 flows: f64::from(self.connections[stream]),
                 source: limited(self.sending[stream], limit(stream)),
@@ -245,12 +249,12 @@ impl Streams {
 }
 
 /// What a source does behind a limit.
-fn limited(sending: Sending, limit: Option<Rate>) -> Source {
+fn limited(sending: SendMode, limit: Option<Rate>) -> Source {
     let most = |rate: Rate| limit.map_or(rate, |limit| if limit < rate { limit } else { rate }).get();
     match (sending, limit) {
-        (Sending::Elastic, None) => Source::Elastic,
-        (Sending::Elastic, Some(limit)) => Source::Capped(limit.get()),
-        (Sending::Capped(rate), _) => Source::Capped(most(rate)),
-        (Sending::Unresponsive(rate), _) => Source::Unresponsive(most(rate)),
+        (SendMode::Elastic, None) => Source::Elastic,
+        (SendMode::Elastic, Some(limit)) => Source::Capped(limit.get()),
+        (SendMode::Capped(rate), _) => Source::Capped(most(rate)),
+        (SendMode::Unresponsive(rate), _) => Source::Unresponsive(most(rate)),
     }
 }

@@ -1,18 +1,18 @@
 //! Fits a workload's shape to the published numbers.
 //!
-//! A [`Shape`] is a stage whose times are fractions of its duration with full bandwidth. Some of its numbers are free. The
+//! A [`StageShape`] is a stage whose times are fractions of its duration with full bandwidth. Some of its numbers are free. The
 //! search changes each of them, and each pair of them, by a factor, which it halves when no change is an improvement. It
-//! minimises the sum of squared misses in units of [`UNIT`]. The miss of a slowdown is based on a ratio, that of an R^2 on a
+//! minimises the sum of squared misses in units of [`UNIT_MISS`]. The miss of a slowdown is based on a ratio, that of an R^2 on a
 //! difference.
 //!
 //! The paper publishes fewer numbers than a shape has. Numbers that are not free keep their start values, and a [`Target`]
 //! states whether it is from the paper.
 
-use weir_core::saba::profile::FRACTIONS;
+use weir_core::saba::profile::PROFILED_FRACTIONS;
 use weir_core::solve::polynomial::{self, Degree};
 
 /// The miss that counts as 1: 2 % of a slowdown, or 0.02 of an R^2.
-pub const UNIT: f64 = 0.02;
+pub const UNIT_MISS: f64 = 0.02;
 
 /// The smallest step of the search, as a part of a number.
 const FINEST: f64 = 1e-6;
@@ -22,28 +22,28 @@ const STEPS: u32 = 100_000;
 
 /// A stage whose times are fractions of its duration with full bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Shape {
+pub struct StageShape {
     /// The transfer time with full bandwidth.
-    pub moving: f64,
+    pub transfer: f64,
     /// The computing time in parallel with that transfer.
-    pub beside: f64,
+    pub overlapped_compute: f64,
     /// The maximum time to wait for that transfer; can be infinite.
-    pub patience: f64,
+    pub max_transfer_time: f64,
     /// The time, with full bandwidth, of a second transfer without a maximum time.
-    pub after: f64,
+    pub second_transfer: f64,
 }
 
 /// A number of a shape that the search can change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Free {
-    /// [`Shape::moving`].
-    Moving,
-    /// [`Shape::beside`].
-    Beside,
-    /// [`Shape::patience`].
-    Patience,
-    /// [`Shape::after`].
-    After,
+pub enum FreeParameter {
+    /// [`StageShape::transfer`].
+    Transfer,
+    /// [`StageShape::overlapped_compute`].
+    OverlappedCompute,
+    /// [`StageShape::max_transfer_time`].
+    MaxTransferTime,
+    /// [`StageShape::second_transfer`].
+    SecondTransfer,
 }
 
 /// A quantity of a shape.
@@ -52,9 +52,9 @@ pub enum Quantity {
     /// The slowdown at this fraction of the bandwidth.
     Slowdown(f64),
     /// The slowdown at the first fraction of the bandwidth divided by that at the second.
-    Ratio(f64, f64),
+    SlowdownRatio(f64, f64),
     /// R^2 of the model of this degree.
-    Explained(Degree),
+    ModelR2(Degree),
 }
 
 /// A desired value of a quantity.
@@ -68,64 +68,64 @@ pub struct Target {
     pub source: Option<&'static str>,
 }
 
-impl Shape {
+impl StageShape {
     /// The computing time before the transfer; below 0 if the shape is invalid.
     pub fn compute(&self) -> f64 {
-        1.0 - self.beside.max(self.moving.min(self.patience)) - self.after
+        1.0 - self.overlapped_compute.max(self.transfer.min(self.max_transfer_time)) - self.second_transfer
     }
 
     /// The slowdown at this fraction of the bandwidth.
     pub fn slowdown(&self, bandwidth: f64) -> f64 {
-        let moving = (self.moving / bandwidth).min(self.patience);
-        self.compute() + self.beside.max(moving) + self.after / bandwidth
+        let moving = (self.transfer / bandwidth).min(self.max_transfer_time);
+        self.compute() + self.overlapped_compute.max(moving) + self.second_transfer / bandwidth
     }
 
     /// The samples that the profiler would measure (section 7.1).
     pub fn samples(&self) -> Vec<(f64, f64)> {
-        FRACTIONS.iter().map(|b| (b.get(), self.slowdown(b.get()))).collect()
+        PROFILED_FRACTIONS.iter().map(|b| (b.get(), self.slowdown(b.get()))).collect()
     }
 
     /// The value of a quantity.
-    pub fn measure(&self, quantity: Quantity) -> f64 {
+    pub fn value_of(&self, quantity: Quantity) -> f64 {
         match quantity {
             Quantity::Slowdown(bandwidth) => self.slowdown(bandwidth),
-            Quantity::Ratio(a, b) => self.slowdown(a) / self.slowdown(b),
-            Quantity::Explained(degree) => {
-                polynomial::fit(&self.samples(), degree).map_or(f64::NEG_INFINITY, |fit| fit.r2)
+            Quantity::SlowdownRatio(a, b) => self.slowdown(a) / self.slowdown(b),
+            Quantity::ModelR2(degree) => {
+                polynomial::fit_polynomial(&self.samples(), degree).map_or(f64::NEG_INFINITY, |fit| fit.r2)
             }
         }
     }
 
     /// The sum of squared misses of all targets; infinite if the shape is invalid.
-    pub fn miss(&self, targets: &[Target]) -> f64 {
-        if self.compute() < 0.0 || self.patience < self.moving {
+    pub fn squared_error(&self, targets: &[Target]) -> f64 {
+        if self.compute() < 0.0 || self.max_transfer_time < self.transfer {
             return f64::INFINITY;
         }
         let miss = |target: &Target| {
-            let measured = self.measure(target.quantity);
+            let measured = self.value_of(target.quantity);
             let miss = match target.quantity {
-                Quantity::Explained(_) => measured - target.value,
+                Quantity::ModelR2(_) => measured - target.value,
                 _ => measured / target.value - 1.0,
             };
-            (miss / UNIT).powi(2)
+            (miss / UNIT_MISS).powi(2)
         };
         targets.iter().map(miss).sum()
     }
 
-    fn number(&mut self, free: Free) -> &mut f64 {
+    fn number(&mut self, free: FreeParameter) -> &mut f64 {
         match free {
-            Free::Moving => &mut self.moving,
-            Free::Beside => &mut self.beside,
-            Free::Patience => &mut self.patience,
-            Free::After => &mut self.after,
+            FreeParameter::Transfer => &mut self.transfer,
+            FreeParameter::OverlappedCompute => &mut self.overlapped_compute,
+            FreeParameter::MaxTransferTime => &mut self.max_transfer_time,
+            FreeParameter::SecondTransfer => &mut self.second_transfer,
         }
     }
 }
 
 /// The shape nearest to `targets` that a search from `start` finds by changing the `free` numbers.
-pub fn fit(start: Shape, free: &[Free], targets: &[Target]) -> Shape {
+pub fn fit_shape(start: StageShape, free: &[FreeParameter], targets: &[Target]) -> StageShape {
     let ways = directions(free.len());
-    let (mut best, mut least) = (start, start.miss(targets));
+    let (mut best, mut least) = (start, start.squared_error(targets));
     let mut step = 0.5;
     for _ in 0..STEPS {
         if step < FINEST {
@@ -142,7 +142,7 @@ pub fn fit(start: Shape, free: &[Free], targets: &[Target]) -> Shape {
                 };
                 *shape.number(free) *= factor;
             }
-            let miss = shape.miss(targets);
+            let miss = shape.squared_error(targets);
             if miss < least {
                 (best, least) = (shape, miss);
             }

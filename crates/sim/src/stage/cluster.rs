@@ -13,15 +13,15 @@
 use weir_core::units::{Rate, Time};
 
 use super::Stage;
-use super::fabric::{Fabric, check_servers};
-use super::sharing::{Ports, Sharing};
+use super::fabric::{JobLinks, check_servers};
+use super::sharing::{Ports, SharingRule};
 use super::stream::Stream;
 
 pub use super::error::ClusterError;
 
 /// A job and its servers.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Placed {
+pub struct PlacedJob {
     /// Its stages, in order.
     pub stages: Vec<Stage>,
     /// Its servers, each once.
@@ -39,12 +39,12 @@ pub enum Coupling {
     /// All flows have the rate of the slowest.
     Lockstep,
     /// Each flow has an independent rate.
-    Free,
+    Independent,
 }
 
 /// Servers and links that jobs run on.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Options {
+pub struct ClusterOptions {
     /// Number of servers.
     pub servers: u32,
     /// The rate at which each server sends, and at which it receives.
@@ -55,13 +55,13 @@ pub struct Options {
 
 /// The result of jobs on a network with paths.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ended {
+pub struct ClusterOutcome {
     /// The end of each job.
     pub ends: Vec<Time>,
     /// Number of computations of rates.
-    pub solutions: u64,
-    /// Number of these whose rates had not settled ([`weir_core::solve::Lockstep`]).
-    pub unsettled: u64,
+    pub rate_computations: u64,
+    /// Number of these whose rates had not settled ([`weir_core::solve::GroupRateSolver`]).
+    pub unsettled_computations: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -78,7 +78,7 @@ enum Phase {
 }
 
 struct Running<'a> {
-    job: &'a Placed,
+    job: &'a PlacedJob,
     ports: Vec<u32>,
     stage: usize,
     phase: Phase,
@@ -102,7 +102,11 @@ const SAME: f64 = 1e-12;
 ///
 /// # Errors
 /// If a job has an invalid server or cannot end, or the links cannot be shared in this way.
-pub fn run(jobs: &[Placed], options: &Options, sharing: &Sharing) -> Result<Vec<Time>, ClusterError> {
+pub fn run(
+    jobs: &[PlacedJob],
+    options: &ClusterOptions,
+    sharing: &SharingRule,
+) -> Result<Vec<Time>, ClusterError> {
     let capacities = vec![options.rate.get(); 2 * options.servers as usize];
     let mut ports = Vec::with_capacity(jobs.len());
     for (number, job) in jobs.iter().enumerate() {
@@ -129,14 +133,14 @@ pub fn run(jobs: &[Placed], options: &Options, sharing: &Sharing) -> Result<Vec<
 /// # Errors
 /// If the fabric was made for another number of jobs, a job cannot end, the links cannot be shared in this way, or the caller
 /// stops the run.
-pub fn run_on(
-    jobs: &[Placed],
-    fabric: &Fabric,
-    sharing: &Sharing,
+pub fn run_on_fabric(
+    jobs: &[PlacedJob],
+    fabric: &JobLinks,
+    sharing: &SharingRule,
     go_on: impl FnMut(f64) -> bool,
-) -> Result<Ended, ClusterError> {
+) -> Result<ClusterOutcome, ClusterError> {
     if jobs.len() != fabric.footprints.len() {
-        return Err(ClusterError::Jobs { jobs: jobs.len(), expected: fabric.footprints.len() });
+        return Err(ClusterError::WrongJobCount { jobs: jobs.len(), expected: fabric.footprints.len() });
     }
     let links = |footprint: &Vec<(u32, f64)>| footprint.iter().map(|(link, _)| *link).collect();
     let cluster = Cluster {
@@ -150,14 +154,14 @@ pub fn run_on(
     };
     let ports = fabric.footprints.iter().map(links).collect();
     let (ends, ports) = cluster.start_all(jobs, ports)?.run(go_on)?;
-    Ok(Ended { ends, solutions: ports.solutions, unsettled: ports.unsettled })
+    Ok(ClusterOutcome { ends, rate_computations: ports.solutions, unsettled_computations: ports.unsettled })
 }
 
 impl<'a> Cluster<'a> {
     /// Lets all jobs wait for their time, whose transfers cross these ports; those whose time is 0 begin.
-    fn start_all(mut self, jobs: &'a [Placed], ports: Vec<Vec<u32>>) -> Result<Cluster<'a>, ClusterError> {
+    fn start_all(mut self, jobs: &'a [PlacedJob], ports: Vec<Vec<u32>>) -> Result<Cluster<'a>, ClusterError> {
         let running = jobs.iter().zip(ports);
-        let waiting = |(job, ports): (&'a Placed, Vec<u32>)| {
+        let waiting = |(job, ports): (&'a PlacedJob, Vec<u32>)| {
             let phase = Phase::Waiting(job.start.get());
             Running { job, ports, stage: 0, phase }
         };
@@ -171,7 +175,7 @@ impl<'a> Cluster<'a> {
     fn run(mut self, mut go_on: impl FnMut(f64) -> bool) -> Result<(Vec<Time>, Ports), ClusterError> {
         loop {
             if !go_on(self.now) {
-                return Err(ClusterError::Interrupted { now: self.now });
+                return Err(ClusterError::Interrupted { seconds: self.now });
             }
             if self.stale {
                 self.ports.rates(&mut self.streams)?;
@@ -190,7 +194,7 @@ impl<'a> Cluster<'a> {
         for (job, running) in self.running.iter().enumerate() {
             match running.phase {
                 Phase::Done(at) if at.is_finite() => ends.push(Time::new(at).unwrap_or(Time::ZERO)),
-                _ => return Err(ClusterError::Stalled { job, now: self.now }),
+                _ => return Err(ClusterError::Stalled { job, seconds: self.now }),
             }
         }
         Ok((ends, self.ports))
@@ -270,13 +274,13 @@ impl<'a> Cluster<'a> {
     fn transfer(&mut self, number: usize) -> Result<(), ClusterError> {
         let running = &mut self.running[number];
         let stage = &running.job.stages[running.stage];
-        let beside = self.now + stage.beside.get();
+        let beside = self.now + stage.overlapped_compute.get();
         let servers = &running.job.servers;
         if stage.bytes.get() == 0.0 || servers.len() < 2 {
             running.phase = Phase::Beside(beside);
             return Ok(());
         }
-        let patience = stage.patience.map_or(f64::INFINITY, |patience| self.now + patience.get());
+        let patience = stage.max_transfer_time.map_or(f64::INFINITY, |patience| self.now + patience.get());
         running.phase = Phase::Move(beside, patience);
         let others = (servers.len() - 1) as f64;
         let left = stage.bytes.get() / others;
@@ -284,7 +288,7 @@ impl<'a> Cluster<'a> {
         let stream = |ports, flows| Stream { job: number, ports, flows, left, rate: 0.0 };
         match self.coupling {
             Coupling::Lockstep => self.streams.push(stream(running.ports.clone(), others)),
-            Coupling::Free => {
+            Coupling::Independent => {
                 for &from in servers {
                     let to = servers.iter().filter(|to| **to != from);
                     self.streams.extend(to.map(|to| stream(vec![from, to + self.servers], 1.0)));

@@ -11,13 +11,13 @@ pub enum SharingError {
     Controller(#[from] ControllerError),
     /// A job has no model, but Saba has all of each port.
     #[error("job {job} has no model, and C_saba is 1: expected C_saba below 1, which leaves it a queue")]
-    Reserved {
+    NoQueueForJob {
         /// The job's index.
         job: usize,
     },
     /// An order of transfers is not supported on a network that gives rates to single flows.
     #[error("priorities between transfers: expected a network on which their flows go in lockstep")]
-    Order,
+    PrioritiesUnsupported,
     /// The solver returned an error.
     #[error("rates: {0}")]
     Rates(#[from] WfqError),
@@ -28,7 +28,7 @@ pub enum SharingError {
 pub enum ClusterError {
     /// A job has a server that does not exist, or has a server twice.
     #[error("job {job}: server `{server}`: expected each once, from 0 to {}", .servers.saturating_sub(1))]
-    Server {
+    InvalidServer {
         /// The job's index.
         job: usize,
         /// The server.
@@ -38,7 +38,7 @@ pub enum ClusterError {
     },
     /// A server on a network with paths does not have exactly one link.
     #[error("job {job}: server `{server}` has {links} links: expected one")]
-    Links {
+    WrongLinkCount {
         /// The job's index.
         job: usize,
         /// The server.
@@ -48,35 +48,35 @@ pub enum ClusterError {
     },
     /// The network was made for another number of jobs.
     #[error("{jobs} jobs on a network laid out for {expected}: expected as many")]
-    Jobs {
+    WrongJobCount {
         /// Number of jobs.
         jobs: usize,
         /// The expected number of jobs.
         expected: usize,
     },
     /// There are too many jobs or links.
-    #[error("{what}: {count}: expected at most {most}")]
+    #[error("{kind}: {count}: expected at most {max}")]
     TooMany {
         /// The counted objects.
-        what: &'static str,
+        kind: &'static str,
         /// Their number.
         count: u64,
         /// The maximum number.
-        most: u64,
+        max: u64,
     },
     /// The caller asked to stop.
-    #[error("interrupted at {now:.3} s")]
+    #[error("interrupted at {seconds:.3} s")]
     Interrupted {
         /// The simulated time, in seconds.
-        now: f64,
+        seconds: f64,
     },
     /// No link on the path of the remaining bytes has capacity.
-    #[error("at {now} s nothing moves and job {job} is not done: expected links that carry something")]
+    #[error("at {seconds} s nothing moves and job {job} is not done: expected links that carry something")]
     Stalled {
         /// The first incomplete job.
         job: usize,
         /// The simulated time, in seconds.
-        now: f64,
+        seconds: f64,
     },
     /// The links cannot be shared in this way.
     #[error(transparent)]

@@ -13,16 +13,16 @@ use super::error::ClusterError;
 
 /// The rule by which flows choose among the shortest paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Paths {
+pub enum PathSelection {
     /// Every switch splits its traffic evenly over the links on shortest paths.
-    Even,
+    EvenSplit,
     /// A hash with this seed selects one path for each flow (ECMP).
     Hashed(u64),
 }
 
 /// The links that jobs share.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Fabric {
+pub struct JobLinks {
     /// What each carries, in bytes per second.
     pub(super) capacities: Vec<f64>,
     /// For each job its links, in rising order, and its flows over each.
@@ -32,40 +32,44 @@ pub struct Fabric {
 }
 
 /// The maximum of jobs times links of the network: the comparison of links needs one number for each.
-pub const MAX_CROSSINGS: u64 = 50_000_000;
+pub const MAX_JOB_LINKS: u64 = 50_000_000;
 
 /// The maximum number of hashed pairs of servers; also the maximum of pairs of switches with servers times jobs.
-pub const MAX_PAIRS: u64 = 100_000_000;
+pub const MAX_SERVER_PAIRS: u64 = 100_000_000;
 
 /// The maximum of pairs of switches with servers times links of the network, for even paths.
-pub const MAX_SPREADS: u64 = 20_000_000_000;
+pub const MAX_PAIR_LINKS: u64 = 20_000_000_000;
 
 /// Flows are counted in these parts when links are compared.
 const PARTS: f64 = 1048576.0;
 
-impl Fabric {
+impl JobLinks {
     /// The links between the servers of each job. O(pairs of switches with servers x (links of their paths + jobs)) for even
     /// paths, O(pairs of servers of each job) hashes for hashed ones.
     ///
     /// # Errors
     /// If a server does not exist, a job has it twice, or it does not have exactly one link; if the network and jobs exceed
-    /// [`MAX_CROSSINGS`], [`MAX_PAIRS`] or [`MAX_SPREADS`].
-    pub fn new(topology: &Topology, jobs: &[Vec<u32>], paths: Paths) -> Result<Fabric, ClusterError> {
-        Fabric::lay(topology, jobs, 0, paths)
+    /// [`MAX_JOB_LINKS`], [`MAX_SERVER_PAIRS`] or [`MAX_PAIR_LINKS`].
+    pub fn new(
+        topology: &Topology,
+        jobs: &[Vec<u32>],
+        paths: PathSelection,
+    ) -> Result<JobLinks, ClusterError> {
+        JobLinks::lay(topology, jobs, 0, paths)
     }
 
     /// The links of one of several jobs, whose flows take the same paths as they do together with the others. `number` is the
     /// job's index among them.
     ///
     /// # Errors
-    /// As for [`Fabric::new`].
-    pub fn alone(
+    /// As for [`JobLinks::new`].
+    pub fn for_one_job(
         topology: &Topology,
         job: &Vec<u32>,
         number: usize,
-        paths: Paths,
-    ) -> Result<Fabric, ClusterError> {
-        Fabric::lay(topology, std::slice::from_ref(job), number, paths)
+        paths: PathSelection,
+    ) -> Result<JobLinks, ClusterError> {
+        JobLinks::lay(topology, std::slice::from_ref(job), number, paths)
     }
 
     /// The first job has this number.
@@ -73,27 +77,31 @@ impl Fabric {
         topology: &Topology,
         jobs: &[Vec<u32>],
         first: usize,
-        paths: Paths,
-    ) -> Result<Fabric, ClusterError> {
+        paths: PathSelection,
+    ) -> Result<JobLinks, ClusterError> {
         let servers = topology.hosts() as u32;
         for (job, of_job) in jobs.iter().enumerate() {
             check_servers(job, of_job, servers)?;
-            if let Some(&server) = of_job.iter().find(|s| topology.out(NodeId(**s)).len() != 1) {
-                return Err(ClusterError::Links { job, server, links: topology.out(NodeId(server)).len() });
+            if let Some(&server) = of_job.iter().find(|s| topology.outgoing_links(NodeId(**s)).len() != 1) {
+                return Err(ClusterError::WrongLinkCount {
+                    job,
+                    server,
+                    links: topology.outgoing_links(NodeId(server)).len(),
+                });
             }
         }
         let crossings = jobs.len() as u64 * topology.links().len() as u64;
-        limit("jobs times links of the network", crossings, MAX_CROSSINGS)?;
+        limit("jobs times links of the network", crossings, MAX_JOB_LINKS)?;
         let mut flows = vec![vec![0.0; topology.links().len()]; jobs.len()];
         match paths {
-            Paths::Even => even(topology, jobs, &mut flows)?,
-            Paths::Hashed(seed) => hashed(topology, jobs, first, seed, &mut flows)?,
+            PathSelection::EvenSplit => even(topology, jobs, &mut flows)?,
+            PathSelection::Hashed(seed) => hashed(topology, jobs, first, seed, &mut flows)?,
         }
         Ok(merge(topology, &flows))
     }
 
     /// The number of links of the network that jobs cross, and the number of links after merging.
-    pub fn links(&self) -> (usize, usize) {
+    pub fn link_counts(&self) -> (usize, usize) {
         (self.crossed, self.capacities.len())
     }
 }
@@ -106,7 +114,7 @@ fn even(topology: &Topology, jobs: &[Vec<u32>], flows: &mut [Vec<f64>]) -> Resul
     for (job, servers) in jobs.iter().enumerate() {
         let others = servers.len().saturating_sub(1) as f64;
         for server in servers.iter().map(|server| NodeId(*server)) {
-            let link = topology.out(server)[0];
+            let link = topology.outgoing_links(server)[0];
             flows[job][link.index()] += others;
             flows[job][link.reverse().index()] += others;
             let switch = switches.entry(topology.link(link).to);
@@ -114,13 +122,13 @@ fn even(topology: &Topology, jobs: &[Vec<u32>], flows: &mut [Vec<f64>]) -> Resul
         }
     }
     let pairs = (switches.len() as u64).pow(2).saturating_mul(jobs.len() as u64);
-    limit("pairs of switches with servers, times jobs", pairs, MAX_PAIRS)?;
+    limit("pairs of switches with servers, times jobs", pairs, MAX_SERVER_PAIRS)?;
     let spreads = (switches.len() as u64).pow(2).saturating_mul(topology.links().len() as u64);
-    limit("pairs of switches with servers, times links of the network", spreads, MAX_SPREADS)?;
+    limit("pairs of switches with servers, times links of the network", spreads, MAX_PAIR_LINKS)?;
     let mut spread = Vec::new();
     for (from, (sender, here)) in &switches {
         for (_, (receiver, there)) in switches.iter().filter(|(to, _)| *to != from) {
-            routes.spread(*sender, *receiver, &mut spread);
+            routes.compute_ecmp_shares(*sender, *receiver, &mut spread);
             spread.retain(|(link, _)| !topology.is_host_link(topology.link(*link)));
             for (job, flows) in flows.iter_mut().enumerate() {
                 let pairs = here[job] * there[job];
@@ -141,14 +149,14 @@ pub(super) fn check_servers(job: usize, of_job: &[u32], servers: u32) -> Result<
     sorted.sort_unstable();
     let twice = sorted.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
     match sorted.last().copied().filter(|server| *server >= servers).or(twice) {
-        Some(server) => Err(ClusterError::Server { job, server, servers }),
+        Some(server) => Err(ClusterError::InvalidServer { job, server, servers }),
         None => Ok(()),
     }
 }
 
 /// Refuses more than there may be.
 fn limit(what: &'static str, count: u64, most: u64) -> Result<(), ClusterError> {
-    if count > most { Err(ClusterError::TooMany { what, count, most }) } else { Ok(()) }
+    if count > most { Err(ClusterError::TooMany { kind: what, count, max: most }) } else { Ok(()) }
 }
 
 /// Counts the flows of jobs whose flows each take a path by hash.
@@ -160,13 +168,13 @@ fn hashed(
     flows: &mut [Vec<f64>],
 ) -> Result<(), ClusterError> {
     let pairs = jobs.iter().map(|servers| (servers.len() as u64).pow(2)).sum();
-    limit("pairs of servers that are hashed to paths", pairs, MAX_PAIRS)?;
+    limit("pairs of servers that are hashed to paths", pairs, MAX_SERVER_PAIRS)?;
     let mut routes = Routes::new(topology.clone(), seed);
     let mut path = Vec::new();
     for (job, servers) in jobs.iter().enumerate() {
         for &from in servers {
             for &to in servers.iter().filter(|to| **to != from) {
-                routes.path(NodeId(from), NodeId(to), (first + job) as u64, &mut path);
+                routes.compute_path(NodeId(from), NodeId(to), (first + job) as u64, &mut path);
                 for link in &path {
                     flows[job][link.index()] += 1.0;
                 }
@@ -177,8 +185,9 @@ fn hashed(
 }
 
 /// One link for all that are alike.
-fn merge(topology: &Topology, flows: &[Vec<f64>]) -> Fabric {
-    let mut fabric = Fabric { capacities: Vec::new(), footprints: vec![Vec::new(); flows.len()], crossed: 0 };
+fn merge(topology: &Topology, flows: &[Vec<f64>]) -> JobLinks {
+    let mut fabric =
+        JobLinks { capacities: Vec::new(), footprints: vec![Vec::new(); flows.len()], crossed: 0 };
     let mut known: BTreeMap<(u64, Vec<(usize, u64)>), u32> = BTreeMap::new();
     for (number, link) in topology.links().iter().enumerate() {
         let crossing = || flows.iter().map(|flows| flows[number]).enumerate().filter(|(_, n)| *n > 0.0);

@@ -1,16 +1,16 @@
 //! Rules by which jobs share links: the queues of each port and their weights, or an order of transfers.
 //!
-//! - [`Sharing::Flows`], Saba's baseline (section 8.1): one queue a port, so all flows share max-min. The congestion control
+//! - [`SharingRule::PerFlow`], Saba's baseline (section 8.1): one queue a port, so all flows share max-min. The congestion control
 //!   of InfiniBand approximates this sharing; here it is exact.
-//! - [`Sharing::Applications`], the ideal max-min fairness of section 8.4, study 4: each application has a separate queue at
+//! - [`SharingRule::PerApplication`], the ideal max-min fairness of section 8.4, study 4: each application has a separate queue at
 //!   every port, all of equal weight.
-//! - [`Sharing::Saba`]: queues and weights from [`Controller`], which receives the starts and ends of jobs and their
+//! - [`SharingRule::Saba`]: queues and weights from [`Controller`], which receives the starts and ends of jobs and their
 //!   connections.
-//! - [`Sharing::Sizes`], Homa (study 5) without packets: strict priorities by the size of a flow. Homa uses the remaining bytes
+//! - [`SharingRule::SizePriorities`], Homa (study 5) without packets: strict priorities by the size of a flow. Homa uses the remaining bytes
 //!   of a message, and keeps its receivers' links busy. Here a flow keeps its first priority, and links are always kept busy.
-//!   Homa chooses the sizes at which priorities end so that each has the same number of bytes ([`even_cutoffs`]). In the
+//!   Homa chooses the sizes at which priorities end so that each has the same number of bytes ([`equal_bytes_cutoffs`]). In the
 //!   paper's setup all flows above 10 KB have the same priority. Flows here are megabytes, so that would equal the baseline.
-//! - [`Sharing::Coflows`], Sincronia (study 6): BSSI orders the active transfers whenever one begins or ends. Each is a coflow
+//! - [`SharingRule::CoflowOrder`], Sincronia (study 6): BSSI orders the active transfers whenever one begins or ends. Each is a coflow
 //!   of weight 1 with its remaining bytes. Strict priorities follow the order, one for each transfer.
 //!
 //! Orders apply to whole transfers, so the last two require a network on which all flows of a transfer run in lockstep.
@@ -19,64 +19,64 @@ use std::fmt::Debug;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use weir_core::policy::sincronia::{Demand, bssi};
-use weir_core::saba::controller::{AppId, ConnectionId, Port, Settings};
+use weir_core::policy::sincronia::{CoflowDemand, bssi};
+use weir_core::saba::controller::{AppId, ConnectionId, ControllerSettings, Port};
 use weir_core::saba::{Controller, Fraction, Sensitivity};
-use weir_core::solve::Lockstep;
-use weir_core::solve::wfq::{Class, Queue, Source, Wfq};
+use weir_core::solve::GroupRateSolver;
+use weir_core::solve::wfq::{Queue, QueuedClass, Source, WfqSolver};
 
 use super::Stage;
-use super::fabric::Fabric;
+use super::fabric::JobLinks;
 use super::stream::Stream;
 
 pub use super::error::SharingError;
 
 /// The rule by which links are shared.
 #[derive(Debug, Clone)]
-pub enum Sharing {
+pub enum SharingRule {
     /// Max-min between flows.
-    Flows,
+    PerFlow,
     /// Max-min between applications.
-    Applications,
+    PerApplication,
     /// Each application has a separate queue at each port, with these weights.
-    Weights(Arc<dyn Weights>),
+    Weights(Arc<dyn PortWeights>),
     /// Saba.
-    Saba(Saba),
+    Saba(SabaParameters),
     /// Strict priorities by size. `Sizes` lists cutoffs in bytes; flows above more cutoffs have lower priority.
-    Sizes(Vec<f64>),
+    SizePriorities(Vec<f64>),
     /// Strict priorities by Sincronia's order.
-    Coflows,
+    CoflowOrder,
 }
 
 /// Computes the weights of jobs at ports.
-pub trait Weights: Debug + Send + Sync {
+pub trait PortWeights: Debug + Send + Sync {
     /// The weights of `jobs`, the indices of all jobs that use a port: one for each, in this order.
-    fn at_port(&self, jobs: &[usize]) -> Vec<f64>;
+    fn weights_at_port(&self, jobs: &[usize]) -> Vec<f64>;
 }
 
 /// Saba's parameters.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Saba {
+pub struct SabaParameters {
     /// The sensitivity table.
     pub models: Vec<Sensitivity>,
     /// Queues of a port: 8 in the testbed (section 8.1).
-    pub queues: u16,
+    pub queues_per_port: u16,
     /// Priority levels: 16 of InfiniBand (section 7.2).
-    pub levels: NonZeroU16,
+    pub priority_levels: NonZeroU16,
     /// The fraction of each port for registered applications. Below 1, jobs without a model use the last queue of each port
     /// and the rest of its capacity.
     pub c_saba: Fraction,
     /// The minimum weight of an application, as a fraction of an even share.
-    pub floor: Fraction,
+    pub min_share: Fraction,
     /// The time for which connections are open.
-    pub connections: Connections,
+    pub connection_lifetime: ConnectionLifetime,
     /// The kind of controller, which determines the models that are mapped to priority levels.
-    pub controllers: Controllers,
+    pub controller_kind: ControllerKind,
 }
 
 /// The kinds of controllers of section 5.4. Weights at a port are the same; priority levels are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Controllers {
+pub enum ControllerKind {
     /// A central controller, which maps the models of the registered applications.
     Central,
     /// Distributed instances, each for some ports. All use the same mapping, computed in advance from the whole sensitivity
@@ -86,7 +86,7 @@ pub enum Controllers {
 
 /// The time for which the connections of a job are open, which the paper does not state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Connections {
+pub enum ConnectionLifetime {
     /// From the start of a transfer to its end: a port's weights are those of the jobs that use it now.
     Transfer,
     /// During the whole job.
@@ -95,7 +95,7 @@ pub enum Connections {
 
 /// The sizes at which priorities end, so that the flows of these jobs have the same number of bytes in each of `levels`. A job
 /// is its stages and its number of servers.
-pub fn even_cutoffs(jobs: &[(&[Stage], usize)], levels: u32) -> Vec<f64> {
+pub fn equal_bytes_cutoffs(jobs: &[(&[Stage], usize)], levels: u32) -> Vec<f64> {
     let mut flows: Vec<(f64, f64)> = Vec::new();
     // With one server nothing is sent.
     for (stages, servers) in jobs.iter().filter(|(_, servers)| *servers > 1) {
@@ -129,23 +129,23 @@ pub(super) struct Ports {
 
 /// The jobs that use each port, and the ports where they have changed.
 struct Weighted {
-    weights: Arc<dyn Weights>,
+    weights: Arc<dyn PortWeights>,
     ports: Vec<Vec<usize>>,
     stale: Vec<Port>,
 }
 
 /// Who finds rates.
 enum Rates {
-    Flows(Box<Wfq>),
+    Flows(Box<WfqSolver>),
     /// With the capacities of the links.
-    Groups(Box<Lockstep>, Vec<f64>),
+    Groups(Box<GroupRateSolver>, Vec<f64>),
 }
 
 enum Kind {
     Flows,
     Applications,
     Weighted(Box<Weighted>),
-    Saba(Box<Controller>, Connections),
+    Saba(Box<Controller>, ConnectionLifetime),
     /// The cutoffs, and the size of the flows of each job.
     Sizes(Vec<f64>, Vec<f64>),
     /// The place of each job in the order; nothing if that has to be found anew.
@@ -154,13 +154,13 @@ enum Kind {
 
 impl Ports {
     /// Ports of these capacities, for this many jobs.
-    pub(super) fn new(capacities: &[f64], jobs: usize, sharing: &Sharing) -> Result<Ports, SharingError> {
-        if matches!(sharing, Sharing::Sizes(_) | Sharing::Coflows) {
-            return Err(SharingError::Order);
+    pub(super) fn new(capacities: &[f64], jobs: usize, sharing: &SharingRule) -> Result<Ports, SharingError> {
+        if matches!(sharing, SharingRule::SizePriorities(_) | SharingRule::CoflowOrder) {
+            return Err(SharingError::PrioritiesUnsupported);
         }
         let (kind, queues, all) = Ports::queues(capacities, jobs, sharing)?;
         Ok(Ports {
-            rates: Rates::Flows(Box::new(Wfq::new(capacities, &all)?)),
+            rates: Rates::Flows(Box::new(WfqSolver::new(capacities, &all)?)),
             queues,
             kind,
             solutions: 0,
@@ -169,10 +169,10 @@ impl Ports {
     }
 
     /// The links of a fabric, for the jobs that it was made for.
-    pub(super) fn on(fabric: &Fabric, sharing: &Sharing) -> Result<Ports, SharingError> {
+    pub(super) fn on(fabric: &JobLinks, sharing: &SharingRule) -> Result<Ports, SharingError> {
         let capacities = &fabric.capacities;
         let (kind, queues, all) = Ports::queues(capacities, fabric.footprints.len(), sharing)?;
-        let lockstep = Lockstep::new(capacities, &all, &fabric.footprints)?;
+        let lockstep = GroupRateSolver::new(capacities, &all, &fabric.footprints)?;
         let rates = Rates::Groups(Box::new(lockstep), capacities.clone());
         Ok(Ports { rates, queues, kind, solutions: 0, unsettled: 0 })
     }
@@ -180,29 +180,33 @@ impl Ports {
     fn queues(
         capacities: &[f64],
         jobs: usize,
-        sharing: &Sharing,
+        sharing: &SharingRule,
     ) -> Result<(Kind, u32, Vec<Queue>), SharingError> {
         let (queues, kind) = match sharing {
-            Sharing::Flows => (1, Kind::Flows),
-            Sharing::Applications => (jobs.max(1) as u32, Kind::Applications),
-            Sharing::Weights(weights) => {
+            SharingRule::PerFlow => (1, Kind::Flows),
+            SharingRule::PerApplication => (jobs.max(1) as u32, Kind::Applications),
+            SharingRule::Weights(weights) => {
                 let ports = vec![Vec::new(); capacities.len()];
                 let weighted = Weighted { weights: Arc::clone(weights), ports, stale: Vec::new() };
                 (jobs.max(1) as u32, Kind::Weighted(Box::new(weighted)))
             }
-            Sharing::Saba(saba) => {
-                let settings = Settings { c_saba: saba.c_saba, floor: saba.floor, levels: saba.levels };
-                let all = vec![saba.queues; capacities.len()];
+            SharingRule::Saba(saba) => {
+                let settings = ControllerSettings {
+                    c_saba: saba.c_saba,
+                    min_share: saba.min_share,
+                    max_levels: saba.priority_levels,
+                };
+                let all = vec![saba.queues_per_port; capacities.len()];
                 let ports: Vec<Port> = (0..capacities.len() as u32).collect();
                 let models = saba.models.clone();
-                let controller = match saba.controllers {
-                    Controllers::Central => Controller::central(models, settings, &all)?,
-                    Controllers::Distributed => Controller::instance(models, settings, &all, &ports)?,
+                let controller = match saba.controller_kind {
+                    ControllerKind::Central => Controller::new_central(models, settings, &all)?,
+                    ControllerKind::Distributed => Controller::new_instance(models, settings, &all, &ports)?,
                 };
-                (u32::from(saba.queues), Kind::Saba(Box::new(controller), saba.connections))
+                (u32::from(saba.queues_per_port), Kind::Saba(Box::new(controller), saba.connection_lifetime))
             }
-            Sharing::Sizes(cutoffs) => (1, Kind::Sizes(cutoffs.clone(), vec![0.0; jobs])),
-            Sharing::Coflows => (1, Kind::Coflows(Vec::new())),
+            SharingRule::SizePriorities(cutoffs) => (1, Kind::Sizes(cutoffs.clone(), vec![0.0; jobs])),
+            SharingRule::CoflowOrder => (1, Kind::Coflows(Vec::new())),
         };
         let of_port = |link| (0..queues).map(move |_| Queue { link, weight: 1.0 });
         let all = (0..capacities.len() as u32).flat_map(of_port).collect();
@@ -219,11 +223,11 @@ impl Ports {
         if let Kind::Saba(controller, connections) = &mut self.kind {
             let Some(model) = model else {
                 let reserved = controller.settings().c_saba < Fraction::ALL;
-                return if reserved { Ok(()) } else { Err(SharingError::Reserved { job }) };
+                return if reserved { Ok(()) } else { Err(SharingError::NoQueueForJob { job }) };
             };
             controller.register(AppId(job as u64), model)?;
-            if *connections == Connections::Job {
-                controller.open(ConnectionId(job as u64), AppId(job as u64), ports)?;
+            if *connections == ConnectionLifetime::Job {
+                controller.open_connection(ConnectionId(job as u64), AppId(job as u64), ports)?;
             }
         }
         Ok(())
@@ -232,10 +236,10 @@ impl Ports {
     /// A job ends.
     pub(super) fn end(&mut self, job: usize) -> Result<(), SharingError> {
         if let Kind::Saba(controller, connections) = &mut self.kind
-            && controller.level(AppId(job as u64)).is_some()
+            && controller.app_level(AppId(job as u64)).is_some()
         {
-            if *connections == Connections::Job {
-                controller.close(ConnectionId(job as u64))?;
+            if *connections == ConnectionLifetime::Job {
+                controller.close_connection(ConnectionId(job as u64))?;
             }
             controller.deregister(AppId(job as u64))?;
         }
@@ -245,10 +249,10 @@ impl Ports {
     /// A job's transfer begins, of flows of this size. One connection stands for all: weights depend on who is at a port, not how often.
     pub(super) fn open(&mut self, job: usize, ports: &[Port], size: f64) -> Result<(), SharingError> {
         match &mut self.kind {
-            Kind::Saba(controller, Connections::Transfer)
-                if controller.level(AppId(job as u64)).is_some() =>
+            Kind::Saba(controller, ConnectionLifetime::Transfer)
+                if controller.app_level(AppId(job as u64)).is_some() =>
             {
-                controller.open(ConnectionId(job as u64), AppId(job as u64), ports)?;
+                controller.open_connection(ConnectionId(job as u64), AppId(job as u64), ports)?;
             }
             Kind::Weighted(weighted) => weighted.open(job, ports),
             Kind::Sizes(_, sizes) => sizes[job] = size,
@@ -262,10 +266,10 @@ impl Ports {
     pub(super) fn close(&mut self, job: usize, ports: &[Port]) -> Result<(), SharingError> {
         match &mut self.kind {
             Kind::Weighted(weighted) => weighted.close(job, ports),
-            Kind::Saba(controller, Connections::Transfer)
-                if controller.level(AppId(job as u64)).is_some() =>
+            Kind::Saba(controller, ConnectionLifetime::Transfer)
+                if controller.app_level(AppId(job as u64)).is_some() =>
             {
-                controller.close(ConnectionId(job as u64))?;
+                controller.close_connection(ConnectionId(job as u64))?;
             }
             Kind::Coflows(places) => places.clear(),
             _ => {}
@@ -284,17 +288,17 @@ impl Ports {
                     stream.ports.iter().map(|&port| kind.queue(*queues, stream.job, port)).collect()
                 };
                 let hops: Vec<Vec<u32>> = streams.iter().map(hops).collect();
-                let class = |(stream, queues): (&Stream, _)| Class {
+                let class = |(stream, queues): (&Stream, _)| QueuedClass {
                     queues,
                     flows: stream.flows,
                     source: Source::Elastic,
                 };
-                let classes: Vec<Class<'_>> =
+                let classes: Vec<QueuedClass<'_>> =
                     streams.iter().zip(hops.iter().map(Vec::as_slice)).map(class).collect();
                 let settled = wfq.solve(&classes)?;
                 self.unsettled += u64::from(settled.residual > 0.0);
                 for (stream, rates) in streams.iter_mut().zip(wfq.rates()) {
-                    stream.rate = rates.delivered;
+                    stream.rate = rates.delivered_rate;
                 }
             }
             Rates::Groups(lockstep, capacities) => {
@@ -304,7 +308,7 @@ impl Ports {
                         let mut active = vec![false; jobs];
                         streams.iter().for_each(|stream| active[stream.job] = true);
                         let queue = |job, link| kind.queue(*queues, job as usize, link);
-                        self.unsettled += u64::from(lockstep.weighted(&active, queue) > 0.0);
+                        self.unsettled += u64::from(lockstep.solve_weighted(&active, queue) > 0.0);
                     }
                     Kind::Flows | Kind::Sizes(..) | Kind::Coflows(_) => {
                         if let Kind::Coflows(places) = kind
@@ -314,7 +318,7 @@ impl Ports {
                         }
                         let mut ranks = vec![None; jobs];
                         streams.iter().for_each(|stream| ranks[stream.job] = Some(kind.rank(stream.job)));
-                        lockstep.ordered(&ranks);
+                        lockstep.solve_ranked(&ranks);
                     }
                 }
                 for stream in streams {
@@ -337,8 +341,8 @@ impl Ports {
                 weighted.update(|port, job, weight| put(port * *queues + job as u32, weight))?;
             }
             Kind::Saba(controller, _) => {
-                for port in controller.update().changed {
-                    let Some(plan) = controller.plan(port) else { continue };
+                for port in controller.update_plans().changed_ports {
+                    let Some(plan) = controller.queue_plan(port) else { continue };
                     for (queue, &weight) in (port * *queues..).zip(&plan.weights) {
                         // A queue that nobody uses keeps the weight that it had.
                         if weight > 0.0 {
@@ -377,7 +381,7 @@ impl Weighted {
             if jobs.is_empty() {
                 continue;
             }
-            for (&job, weight) in jobs.iter().zip(self.weights.at_port(jobs)) {
+            for (&job, weight) in jobs.iter().zip(self.weights.weights_at_port(jobs)) {
                 put(port, job, weight)?;
             }
         }
@@ -392,10 +396,11 @@ impl Kind {
             Kind::Applications | Kind::Weighted(_) => job as u32,
             Kind::Saba(controller, _) => {
                 // Who is not registered has the reserved queue, the last.
-                let Some(level) = controller.level(AppId(job as u64)) else {
+                let Some(level) = controller.app_level(AppId(job as u64)) else {
                     return port * queues + queues - 1;
                 };
-                let queue = controller.plan(port).and_then(|plan| plan.queue_of.get(usize::from(level)));
+                let queue =
+                    controller.queue_plan(port).and_then(|plan| plan.queue_by_level.get(usize::from(level)));
                 queue.map_or(0, |&queue| u32::from(queue))
             }
             Kind::Flows | Kind::Sizes(..) | Kind::Coflows(_) => 0,
@@ -414,14 +419,14 @@ impl Kind {
 }
 
 /// The place of each job in Sincronia's order of the transfers under way. O(transfers x (links + transfers)).
-fn order(lockstep: &Lockstep, capacities: &[f64], streams: &[Stream]) -> Vec<u32> {
+fn order(lockstep: &GroupRateSolver, capacities: &[f64], streams: &[Stream]) -> Vec<u32> {
     let demand = |stream: &Stream| {
         let seconds =
             |(link, flows): (u32, f64)| (link as usize, flows * stream.left / capacities[link as usize]);
-        let ports = lockstep.footprint(stream.job).map(seconds).filter(|(_, time)| *time > 0.0);
-        Demand { weight: 1.0, ports: ports.collect() }
+        let ports = lockstep.group_links(stream.job).map(seconds).filter(|(_, time)| *time > 0.0);
+        CoflowDemand { weight: 1.0, port_seconds: ports.collect() }
     };
-    let demands: Vec<Demand> = streams.iter().map(demand).collect();
+    let demands: Vec<CoflowDemand> = streams.iter().map(demand).collect();
     let mut places = vec![0; lockstep.rates().len()];
     for (place, at) in bssi(&demands, capacities.len()).into_iter().enumerate() {
         places[streams[at].job] = place as u32;

@@ -34,7 +34,7 @@ impl<'a> Bandwidth<'a> {
             normal: vec![0.0; area.links()],
             rates: vec![0.0; area.links()],
             changes: 0,
-            steady: !area.changes(),
+            steady: !area.is_variable(),
         };
         bandwidth.draw(0.0);
         bandwidth
@@ -47,14 +47,18 @@ impl<'a> Bandwidth<'a> {
 
     /// The time of the next change, in seconds; infinite if bandwidth is constant.
     pub fn next_change(&self) -> f64 {
-        if self.steady { f64::INFINITY } else { (self.changes + 1) as f64 * self.area.holds().get() }
+        if self.steady {
+            f64::INFINITY
+        } else {
+            (self.changes + 1) as f64 * self.area.change_interval().get()
+        }
     }
 
     /// Changes the bandwidths.
     ///
     /// # Errors
     /// The maximum number of changes, if this change exceeds it.
-    pub fn change(&mut self) -> Result<(), u64> {
+    pub fn apply_change(&mut self) -> Result<(), u64> {
         self.changes += 1;
         if self.changes > MAX_CHANGES {
             return Err(MAX_CHANGES);

@@ -1,9 +1,9 @@
 //! Computes the rate of each transfer on each link, and advances transfers.
 
-use weir_core::solve::{Class, max_min};
-use weir_core::wide_area::{Share, Turns, Waiting, groups};
+use weir_core::solve::{FlowClass, max_min};
+use weir_core::wide_area::{LeafShare, ServiceOrder, WaitingCoflow, flow_groups};
 
-use super::Inside;
+use super::GroupOrder;
 
 /// A part of a flow on its path, over one or two links.
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ pub struct Active {
     /// Its leaf in a policy tree.
     pub leaf: u32,
     /// The order inside it.
-    pub inside: Inside,
+    pub inside: GroupOrder,
     /// Its groups in the order of service.
     pub groups: Vec<usize>,
     pub transfers: Vec<Transfer>,
@@ -36,20 +36,20 @@ pub struct Active {
 
 impl Active {
     /// The coflow as a policy sees it.
-    pub fn waiting(&self, links: usize) -> Waiting {
+    pub fn waiting(&self, links: usize) -> WaitingCoflow {
         let mut left = vec![0.0; links];
         for transfer in &self.transfers {
             transfer.links.iter().flatten().for_each(|&link| left[link as usize] += transfer.left);
         }
         let left = (0..).zip(left).filter(|(_, bytes)| *bytes > 0.0).collect();
-        Waiting { seq: self.seq, leaf: self.leaf, left }
+        WaitingCoflow { seq: self.seq, leaf: self.leaf, remaining_bytes: left }
     }
 }
 
 /// The order of groups with these sizes.
-pub fn order(sizes: &[f64], inside: Inside) -> Vec<usize> {
-    let mut order = groups::largest_first(sizes);
-    if inside == Inside::SmallestFirst {
+pub fn order(sizes: &[f64], inside: GroupOrder) -> Vec<usize> {
+    let mut order = flow_groups::order_largest_first(sizes);
+    if inside == GroupOrder::SmallestFirst {
         order.reverse();
     }
     order
@@ -58,7 +58,7 @@ pub fn order(sizes: &[f64], inside: Inside) -> Vec<usize> {
 /// The links and the order of service.
 pub struct Links {
     /// As places among those that are active.
-    turns: Turns,
+    turns: ServiceOrder,
     /// What is left of each link.
     left: Vec<f64>,
     /// What is left of the parts of all.
@@ -67,36 +67,36 @@ pub struct Links {
 
 impl Links {
     pub fn new(links: usize) -> Links {
-        Links { turns: Turns::Shared, left: vec![0.0; links], spare: Vec::new() }
+        Links { turns: ServiceOrder::MaxMin, left: vec![0.0; links], spare: Vec::new() }
     }
 
     /// Sets the order of service, as indices of active coflows. No coflow may leave until the next call.
-    pub fn set(&mut self, turns: Turns) {
+    pub fn set(&mut self, turns: ServiceOrder) {
         self.turns = turns;
     }
 
     /// Whether the end of a transfer changes the shares of links.
     pub fn are_divided(&self) -> bool {
-        matches!(self.turns, Turns::Divided(_))
+        matches!(self.turns, ServiceOrder::Weighted(_))
     }
 
     /// Sets all rates.
     pub fn assign(&mut self, active: &mut [Active], rates: &[f64]) {
         active.iter_mut().flat_map(|coflow| &mut coflow.transfers).for_each(|transfer| transfer.rate = 0.0);
         match &self.turns {
-            Turns::Shared => {
+            ServiceOrder::MaxMin => {
                 self.left.copy_from_slice(rates);
                 share(active.iter_mut().flat_map(|coflow| &mut coflow.transfers).collect(), &mut self.left);
             }
-            Turns::InOrder(order) => {
+            ServiceOrder::InOrder(order) => {
                 self.left.copy_from_slice(rates);
                 in_order(order, active, &mut self.left);
             }
-            Turns::Divided(shares) => {
+            ServiceOrder::Weighted(shares) => {
                 self.spare.clear();
                 self.spare.resize(rates.len(), 0.0);
                 for one in shares {
-                    for ((left, rate), part) in self.left.iter_mut().zip(rates).zip(&one.parts) {
+                    for ((left, rate), part) in self.left.iter_mut().zip(rates).zip(&one.link_fractions) {
                         *left = rate * part;
                     }
                     serve(one, active, &mut self.left);
@@ -111,7 +111,7 @@ impl Links {
 }
 
 /// Gives the coflows of one share more of what is left.
-fn serve(one: &Share, active: &mut [Active], left: &mut [f64]) {
+fn serve(one: &LeafShare, active: &mut [Active], left: &mut [f64]) {
     match &one.order {
         Some(order) => in_order(order, active, left),
         None => {
@@ -126,7 +126,7 @@ fn serve(one: &Share, active: &mut [Active], left: &mut [f64]) {
 fn in_order(order: &[usize], active: &mut [Active], left: &mut [f64]) {
     for &place in order {
         let coflow = &mut active[place];
-        if coflow.inside == Inside::Shared {
+        if coflow.inside == GroupOrder::Concurrent {
             share(coflow.transfers.iter_mut().collect(), left);
             continue;
         }
@@ -141,7 +141,7 @@ fn in_order(order: &[usize], active: &mut [Active], left: &mut [f64]) {
 fn share(mut transfers: Vec<&mut Transfer>, left: &mut [f64]) {
     let links: Vec<Vec<u32>> =
         transfers.iter().map(|transfer| transfer.links.iter().flatten().copied().collect()).collect();
-    let classes: Vec<Class<'_>> = links.iter().map(|links| Class { links, flows: 1.0 }).collect();
+    let classes: Vec<FlowClass<'_>> = links.iter().map(|links| FlowClass { links, flows: 1.0 }).collect();
     let rates = max_min(left, &classes);
     for ((transfer, rate), links) in transfers.iter_mut().zip(rates).zip(&links) {
         transfer.rate += rate;
@@ -201,21 +201,25 @@ pub fn advance(
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use weir_core::model::wide_area::Measured;
-    use weir_core::model::{Past, WideArea};
+    use weir_core::model::wide_area::LinkMeasurement;
+    use weir_core::model::{BandwidthHistory, WideArea};
     use weir_core::units::{Rate, Time};
-    use weir_core::wide_area::relays::{Carried, Class, Flow, Hop, Way, hops};
+    use weir_core::wide_area::relays::{
+        GroupPath, HopClass, HopFlow, HopSchedule, RelayedCoflow, hop_schedules,
+    };
 
     use super::*;
 
     const RATE: f64 = 100.0;
 
-    fn past() -> Past {
+    fn past() -> BandwidthHistory {
         let pairs = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)];
         let samples = vec![Rate::new(RATE).unwrap()];
-        let measured = pairs.map(|(from, to)| Measured { from, to, samples: samples.clone() });
+        let measured = pairs.map(|(from, to)| LinkMeasurement { from, to, samples: samples.clone() });
         let names = ["a", "b", "c"].map(str::to_owned);
-        WideArea::new(names.into(), measured.into(), Time::new(1.0).unwrap(), 0.0).unwrap().past()
+        WideArea::new(names.into(), measured.into(), Time::new(1.0).unwrap(), 0.0)
+            .unwrap()
+            .bandwidth_history()
     }
 
     /// Up to five coflows of up to three groups; each flow goes directly.
@@ -238,7 +242,7 @@ mod tests {
                     index: 0,
                     seq,
                     leaf: 0,
-                    inside: if grouped { Inside::LargestFirst } else { Inside::Shared },
+                    inside: if grouped { GroupOrder::LargestFirst } else { GroupOrder::Concurrent },
                     groups: groups.to_vec(),
                     transfers: flows.into_iter().enumerate().map(transfer).collect(),
                 }
@@ -247,19 +251,23 @@ mod tests {
         })
     }
 
-    fn carried(coflow: &Active) -> Carried {
+    fn carried(coflow: &Active) -> RelayedCoflow {
         let way = |transfer: &Transfer| {
             let pair = transfer.links[0].expect("it has a way");
-            Way { group: transfer.group, pair, links: transfer.links, share: 1.0 }
+            GroupPath { group: transfer.group, direct_link: pair, links: transfer.links, fraction: 1.0 }
         };
-        let order = (coflow.inside != Inside::Shared).then(|| coflow.groups.clone());
-        Carried { seq: coflow.seq, order, ways: coflow.transfers.iter().map(way).collect() }
+        let order = (coflow.inside != GroupOrder::Concurrent).then(|| coflow.groups.clone());
+        RelayedCoflow {
+            seq: coflow.seq,
+            group_order: order,
+            paths: coflow.transfers.iter().map(way).collect(),
+        }
     }
 
     /// What a relay gives the flows of a hop that all want as much as they can get: its first turn has everything.
-    fn served(hop: &Hop) -> Vec<(Flow, f64)> {
-        let of_class = |class: &Class| {
-            let first = &class.turns[0];
+    fn served(hop: &HopSchedule) -> Vec<(HopFlow, f64)> {
+        let of_class = |class: &HopClass| {
+            let first = &class.priority_levels[0];
             let each = RATE * class.weight / first.len() as f64;
             first.iter().map(|flow| (*flow, each)).collect::<Vec<_>>()
         };
@@ -275,8 +283,8 @@ mod tests {
             let past = past();
             let all: Vec<usize> = (0..active.len()).rev().collect();
             let turns = match way {
-                0 => Turns::Shared,
-                1 => Turns::InOrder(all),
+                0 => ServiceOrder::MaxMin,
+                1 => ServiceOrder::InOrder(all),
                 _ => {
                     // Every other coflow is the second leaf's, which shares.
                     let own = |leaf: usize| (0..active.len()).rev().filter(|at| at % 2 == leaf).collect::<Vec<_>>();
@@ -291,18 +299,18 @@ mod tests {
                             if sum > 0.0 { wanted[leaf] / sum } else { 0.0 }
                         };
                         let order = (leaf == 0).then(|| own(leaf));
-                        Share { coflows: own(leaf), order, parts: (0..6).map(part).collect() }
+                        LeafShare { coflows: own(leaf), order, link_fractions: (0..6).map(part).collect() }
                     };
-                    Turns::Divided(vec![share(0), share(1)])
+                    ServiceOrder::Weighted(vec![share(0), share(1)])
                 }
             };
-            let told = hops(&past, &turns, &active.iter().map(carried).collect::<Vec<_>>());
+            let told = hop_schedules(&past, &turns, &active.iter().map(carried).collect::<Vec<_>>());
             let mut links = Links::new(6);
             links.set(turns);
             links.assign(&mut active, &[RATE; 6]);
             let mut expected = 0;
             for hop in &told {
-                let link = past.link(hop.from, hop.to);
+                let link = past.link_between(hop.region, hop.next_region);
                 prop_assert!((hop.classes.iter().map(|class| class.weight).sum::<f64>() - 1.0).abs() < 1e-9);
                 for ((seq, way), rate) in served(hop) {
                     let coflow = active.iter().find(|coflow| coflow.seq == seq).unwrap();
@@ -321,22 +329,26 @@ mod tests {
     #[test]
     fn relayed_flows_appear_at_both_hops() {
         let past = past();
-        let (ab, bc, ac) = (past.link(0, 1).unwrap(), past.link(1, 2).unwrap(), past.link(0, 2).unwrap());
-        let way = |links, share| Way { group: 0, pair: ac, links, share };
-        let first = Carried {
+        let (ab, bc, ac) = (
+            past.link_between(0, 1).unwrap(),
+            past.link_between(1, 2).unwrap(),
+            past.link_between(0, 2).unwrap(),
+        );
+        let way = |links, share| GroupPath { group: 0, direct_link: ac, links, fraction: share };
+        let first = RelayedCoflow {
             seq: 7,
-            order: None,
-            ways: vec![way([Some(ac), None], 0.75), way([Some(ab), Some(bc)], 0.25)],
+            group_order: None,
+            paths: vec![way([Some(ac), None], 0.75), way([Some(ab), Some(bc)], 0.25)],
         };
-        let second = Carried { seq: 8, order: None, ways: vec![way([Some(ac), None], 1.0)] };
-        let told = hops(&past, &Turns::InOrder(vec![1, 0]), &[first.clone(), second.clone()]);
-        let flows = |from, to| -> Vec<Vec<Flow>> {
-            let hop = told.iter().find(|hop| (hop.from, hop.to) == (from, to)).unwrap();
-            hop.classes[0].turns.clone()
+        let second = RelayedCoflow { seq: 8, group_order: None, paths: vec![way([Some(ac), None], 1.0)] };
+        let told = hop_schedules(&past, &ServiceOrder::InOrder(vec![1, 0]), &[first.clone(), second.clone()]);
+        let flows = |from, to| -> Vec<Vec<HopFlow>> {
+            let hop = told.iter().find(|hop| (hop.region, hop.next_region) == (from, to)).unwrap();
+            hop.classes[0].priority_levels.clone()
         };
         assert_eq!(told.len(), 3);
-        assert_eq!(flows(0, 2), [vec![(8, second.ways[0])], vec![(7, first.ways[0])]]);
-        assert_eq!(flows(0, 1), [vec![(7, first.ways[1])]]);
+        assert_eq!(flows(0, 2), [vec![(8, second.paths[0])], vec![(7, first.paths[0])]]);
+        assert_eq!(flows(0, 1), [vec![(7, first.paths[1])]]);
         assert_eq!(flows(1, 2), flows(0, 1));
     }
 }

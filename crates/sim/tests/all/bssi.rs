@@ -5,12 +5,12 @@ use crate::public_trace::public_trace;
 use num_bigint::BigInt;
 use proptest::prelude::*;
 use weir_core::model::Workload;
-use weir_core::policy::sincronia::{Demand, bssi};
+use weir_core::policy::sincronia::{CoflowDemand, bssi};
 use weir_trace::{Limits, TraceUnit};
 
 /// Exact bytes at sending and then receiving ports, and a weight.
 #[derive(Debug, Clone)]
-struct Exact {
+struct ExactDemand {
     weight: BigInt,
     ports: Vec<(usize, BigInt)>,
 }
@@ -25,7 +25,7 @@ fn gcd(mut a: BigInt, mut b: BigInt) -> BigInt {
 
 /// BSSI without fractions: every step multiplies all weights by one factor, which preserves their order. Ties
 /// between ports go to the sending side, there to the highest port. Of tied coflows, the later one goes last.
-fn exact(demands: &[Exact], ports: usize) -> Vec<usize> {
+fn exact_bssi(demands: &[ExactDemand], ports: usize) -> Vec<usize> {
     let zero = BigInt::from(0);
     let mut weights: Vec<BigInt> = demands.iter().map(|d| d.weight.clone()).collect();
     let mut totals = vec![zero.clone(); ports];
@@ -36,10 +36,10 @@ fn exact(demands: &[Exact], ports: usize) -> Vec<usize> {
             users[*port].push((c, size.clone()));
         }
     }
-    let mut open = vec![true; demands.len()];
+    let mut is_unordered = vec![true; demands.len()];
     let mut order = Vec::new();
     while order.len() < demands.len() {
-        users.iter_mut().for_each(|list| list.retain(|(c, _)| open[*c]));
+        users.iter_mut().for_each(|list| list.retain(|(c, _)| is_unordered[*c]));
         // Later candidates win ties: receiving ports come first, then sending ports in increasing order.
         let candidates = (ports / 2..ports).rev().chain(0..ports / 2).filter(|&p| !users[p].is_empty());
         let Some(bottleneck) = candidates.max_by(|&a, &b| {
@@ -48,7 +48,7 @@ fn exact(demands: &[Exact], ports: usize) -> Vec<usize> {
                 rank(a).cmp(&rank(b))
             })
         }) else {
-            order.extend((0..demands.len()).rev().filter(|&c| open[c]));
+            order.extend((0..demands.len()).rev().filter(|&c| is_unordered[c]));
             break;
         };
         let mut last = &users[bottleneck][0];
@@ -62,7 +62,7 @@ fn exact(demands: &[Exact], ports: usize) -> Vec<usize> {
         let common = users[bottleneck].iter().fold(zero.clone(), |g, (_, size)| gcd(g, size.clone()));
         let scale = weights[last].clone();
         let factor = &size / &common;
-        for c in (0..demands.len()).filter(|&c| open[c]) {
+        for c in (0..demands.len()).filter(|&c| is_unordered[c]) {
             weights[c] *= &factor;
         }
         for (c, size) in &users[bottleneck] {
@@ -72,13 +72,13 @@ fn exact(demands: &[Exact], ports: usize) -> Vec<usize> {
         assert!(weights.iter().all(|w| *w >= zero));
         let divisor = weights
             .iter()
-            .zip(&open)
+            .zip(&is_unordered)
             .filter(|(_, open)| **open)
             .fold(zero.clone(), |g, (w, _)| if g == BigInt::from(1) { g } else { gcd(g, w.clone()) });
         if divisor > BigInt::from(1) {
             weights.iter_mut().for_each(|w| *w /= &divisor);
         }
-        open[last] = false;
+        is_unordered[last] = false;
         order.push(last);
         for (port, size) in &demands[last].ports {
             totals[*port] -= size;
@@ -89,37 +89,42 @@ fn exact(demands: &[Exact], ports: usize) -> Vec<usize> {
 }
 
 /// Bytes of every flow times `scale`, which must be integers then, summed by port.
-fn sums(workload: &Workload, scale: &BigInt, whole: impl Fn(usize, usize) -> (BigInt, BigInt)) -> Vec<Exact> {
+fn exact_demands(
+    workload: &Workload,
+    scale: &BigInt,
+    flow_bytes: impl Fn(usize, usize) -> (BigInt, BigInt),
+) -> Vec<ExactDemand> {
     let ports = workload.ports as usize;
     let exact = |(index, coflow): (usize, &weir_core::model::CoflowSpec)| {
-        let mut at = vec![BigInt::from(0); 2 * ports];
+        let mut bytes_by_side = vec![BigInt::from(0); 2 * ports];
         for (place, flow) in coflow.flows.iter().enumerate() {
-            let (numerator, denominator) = whole(index, place);
+            let (numerator, denominator) = flow_bytes(index, place);
             let size = numerator * scale / denominator;
-            at[flow.src as usize] += &size;
-            at[ports + flow.dst as usize] += &size;
+            bytes_by_side[flow.src as usize] += &size;
+            bytes_by_side[ports + flow.dst as usize] += &size;
         }
-        let ports = at.into_iter().enumerate().filter(|(_, size)| *size > BigInt::from(0)).collect();
-        Exact { weight: BigInt::from(coflow.weight as u64), ports }
+        let ports =
+            bytes_by_side.into_iter().enumerate().filter(|(_, size)| *size > BigInt::from(0)).collect();
+        ExactDemand { weight: BigInt::from(coflow.weight as u64), ports }
     };
     workload.coflows.iter().enumerate().map(exact).collect()
 }
 
-fn floats(workload: &Workload) -> Vec<Demand> {
+fn float_demands(workload: &Workload) -> Vec<CoflowDemand> {
     let ports = workload.ports as usize;
     let demand = |coflow: &weir_core::model::CoflowSpec| {
-        let mut at = vec![0.0; 2 * ports];
+        let mut bytes_by_side = vec![0.0; 2 * ports];
         for flow in &coflow.flows {
-            at[flow.src as usize] += flow.bytes.get();
-            at[ports + flow.dst as usize] += flow.bytes.get();
+            bytes_by_side[flow.src as usize] += flow.bytes.get();
+            bytes_by_side[ports + flow.dst as usize] += flow.bytes.get();
         }
-        let ports = at.into_iter().enumerate().filter(|(_, size)| *size > 0.0).collect();
-        Demand { weight: coflow.weight, ports }
+        let ports = bytes_by_side.into_iter().enumerate().filter(|(_, size)| *size > 0.0).collect();
+        CoflowDemand { weight: coflow.weight, port_seconds: ports }
     };
     workload.coflows.iter().map(demand).collect()
 }
 
-fn small() -> impl Strategy<Value = Workload> {
+fn small_workload() -> impl Strategy<Value = Workload> {
     let flow = (0u32..4, 0u32..4, 0u32..8);
     let one = (1u32..5, prop::collection::vec(flow, 1..5));
     prop::collection::vec(one, 1..10).prop_map(|drafts| {
@@ -137,13 +142,13 @@ proptest! {
     #![proptest_config(cases(3000))]
 
     #[test]
-    fn bssi_order_is_exact_on_small_numbers(w in small()) {
+    fn bssi_order_is_exact_on_small_numbers(w in small_workload()) {
         let one = BigInt::from(1);
-        let demands = sums(&w, &one, |c, f| {
+        let demands = exact_demands(&w, &one, |c, f| {
             (BigInt::from(w.coflows[c].flows[f].bytes.get() as u64), one.clone())
         });
-        let found = bssi(&floats(&w), 2 * w.ports as usize);
-        prop_assert_eq!(found, exact(&demands, 2 * w.ports as usize));
+        let found = bssi(&float_demands(&w), 2 * w.ports as usize);
+        prop_assert_eq!(found, exact_bssi(&demands, 2 * w.ports as usize));
     }
 }
 
@@ -164,11 +169,11 @@ fn bssi_order_is_exact_on_the_public_trace() {
         let m = BigInt::from(m);
         &lcm * &m / gcd(lcm.clone(), m)
     });
-    let demands = sums(&w, &scale, |c, f| {
+    let demands = exact_demands(&w, &scale, |c, f| {
         let megabytes = w.coflows[c].flows[f].bytes.get() * mappers[c] as f64 / 1e6;
         assert!((megabytes - megabytes.round()).abs() < 1e-6, "{megabytes} MB");
         (BigInt::from(megabytes.round() as u64), BigInt::from(mappers[c]))
     });
     let ports = 2 * w.ports as usize;
-    assert_eq!(bssi(&floats(&w), ports), exact(&demands, ports));
+    assert_eq!(bssi(&float_demands(&w), ports), exact_bssi(&demands, ports));
 }

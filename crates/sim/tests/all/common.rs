@@ -1,13 +1,13 @@
 //! Small workloads, fixed and random, and their replays.
 
 #[path = "../../../core/tests/all/common.rs"]
-mod seeded;
+mod core_common;
 
 use proptest::prelude::*;
-use weir_core::model::{Change, CoflowSpec, FlowSpec, Names, Side, TimedEvent, Workload};
+use weir_core::model::{CoflowSpec, FlowSpec, PortSide, ServiceNames, TimedEvent, Workload, WorkloadChange};
 use weir_core::policy;
 use weir_core::units::{Bytes, Rate, Time};
-use weir_sim::{NoObserver, Observer, Options, Outcome, ReplayError, replay};
+use weir_sim::{NoObserver, Observer, Outcome, ReplayError, ReplayOptions, replay};
 
 pub fn bytes(value: f64) -> Bytes {
     Bytes::new(value).expect("a size")
@@ -24,29 +24,29 @@ pub fn coflow(id: u64, arrival: f64, flows: &[(u32, u32, f64)]) -> CoflowSpec {
 }
 
 pub fn workload(ports: u32, coflows: Vec<CoflowSpec>) -> Workload {
-    Workload { ports, coflows, events: Vec::new(), names: Names::default() }
+    Workload { ports, coflows, events: Vec::new(), names: ServiceNames::default() }
 }
 
-pub fn event(at: f64, what: Change) -> TimedEvent {
-    TimedEvent { at: time(at), what }
+pub fn timed_event(at: f64, what: WorkloadChange) -> TimedEvent {
+    TimedEvent { time: time(at), change: what }
 }
 
 /// Ports of `rate` bytes/s, an interval in seconds.
-pub fn options(rate: f64, interval: f64) -> Options {
-    Options {
+pub fn options(rate: f64, interval: f64) -> ReplayOptions {
+    ReplayOptions {
         port_rate: Rate::new(rate).expect("a rate"),
         interval: time(interval),
-        keep_flows: true,
-        behind: None,
+        keep_flow_ends: true,
+        network_model: None,
     }
 }
 
 /// A replay on ports of 1 byte/s without an interval.
-pub fn run(workload: &Workload, policy: &str) -> Outcome {
-    run_with(workload, policy, 1.0, 0.0, &mut NoObserver).unwrap_or_else(|e| panic!("{policy}: {e}"))
+pub fn replay_at_unit_rate(workload: &Workload, policy: &str) -> Outcome {
+    replay_with(workload, policy, 1.0, 0.0, &mut NoObserver).unwrap_or_else(|e| panic!("{policy}: {e}"))
 }
 
-pub fn run_with(
+pub fn replay_with(
     workload: &Workload,
     policy: &str,
     rate: f64,
@@ -58,37 +58,37 @@ pub fn run_with(
 }
 
 /// CCTs on ports of 1 byte/s without an interval.
-pub fn ccts(workload: &Workload, policy: &str) -> Vec<f64> {
-    run(workload, policy).ccts()
+pub fn replay_ccts(workload: &Workload, policy: &str) -> Vec<f64> {
+    replay_at_unit_rate(workload, policy).ccts()
 }
 
 pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-pub fn near(a: f64, b: f64, tolerance: f64) -> bool {
+pub fn is_near(a: f64, b: f64, tolerance: f64) -> bool {
     (a - b).abs() <= tolerance * 1f64.max(a.abs()).max(b.abs())
 }
 
 #[track_caller]
-pub fn assert_near(found: &[f64], expected: &[f64], tolerance: f64, what: &str) {
+pub fn assert_near(found: &[f64], expected: &[f64], tolerance: f64, context: &str) {
     let equal =
-        found.len() == expected.len() && found.iter().zip(expected).all(|(&a, &b)| near(a, b, tolerance));
-    assert!(equal, "{what}: found {found:?}, expected {expected:?}");
+        found.len() == expected.len() && found.iter().zip(expected).all(|(&a, &b)| is_near(a, b, tolerance));
+    assert!(equal, "{context}: found {found:?}, expected {expected:?}");
 }
 
 /// CCTs of a policy on ports of 1 byte/s, exact to 1e-9.
 #[track_caller]
-pub fn check(workload: &Workload, policy: &str, expected: &[f64]) {
-    assert_near(&ccts(workload, policy), expected, 1e-9, policy);
+pub fn check_ccts(workload: &Workload, policy: &str, expected: &[f64]) {
+    assert_near(&replay_ccts(workload, policy), expected, 1e-9, policy);
 }
 
 /// A schedule: its start time, and the coflow, flow and rate of every live flow.
 pub type Schedule = (f64, Vec<(usize, usize, f64)>);
 
 /// Integral of each flow's rate until the flow ends.
-pub fn moved(all: &Workload, schedules: &[Schedule], outcome: &Outcome) -> Vec<Vec<f64>> {
-    let mut sent: Vec<Vec<f64>> = all.coflows.iter().map(|c| vec![0.0; c.flows.len()]).collect();
+pub fn integrated_bytes(workload: &Workload, schedules: &[Schedule], outcome: &Outcome) -> Vec<Vec<f64>> {
+    let mut sent: Vec<Vec<f64>> = workload.coflows.iter().map(|c| vec![0.0; c.flows.len()]).collect();
     for (at, (from, rates)) in schedules.iter().enumerate() {
         let to = schedules.get(at + 1).map_or(f64::INFINITY, |next| next.0);
         for &(coflow, flow, rate) in rates {
@@ -100,10 +100,14 @@ pub fn moved(all: &Workload, schedules: &[Schedule], outcome: &Outcome) -> Vec<V
 }
 
 /// Checks that the integrated rates equal the bytes of every flow.
-pub fn all_is_sent(all: &Workload, schedules: &[Schedule], outcome: &Outcome) -> Result<(), TestCaseError> {
-    for (sent, coflow) in moved(all, schedules, outcome).iter().zip(&all.coflows) {
+pub fn check_all_bytes_sent(
+    workload: &Workload,
+    schedules: &[Schedule],
+    outcome: &Outcome,
+) -> Result<(), TestCaseError> {
+    for (sent, coflow) in integrated_bytes(workload, schedules, outcome).iter().zip(&workload.coflows) {
         for (&sent, flow) in sent.iter().zip(&coflow.flows) {
-            prop_assert!(near(sent, flow.bytes.get(), 1e-6), "{} of {}", sent, flow.bytes.get());
+            prop_assert!(is_near(sent, flow.bytes.get(), 1e-6), "{} of {}", sent, flow.bytes.get());
         }
     }
     Ok(())
@@ -151,79 +155,79 @@ pub const POLICIES: &[&str] = &[
 
 /// Configuration for `cases` cases, as in the core's tests, with a bound on the shrinking of whole replays.
 pub fn cases(cases: u32) -> ProptestConfig {
-    ProptestConfig { max_shrink_iters: 4000, ..seeded::cases(cases) }
+    ProptestConfig { max_shrink_iters: 4000, ..core_common::config_with_cases(cases) }
 }
 
 /// Features of random workloads.
 #[derive(Debug, Clone, Copy)]
-pub struct Kinds {
+pub struct WorkloadFeatures {
     /// Sizes and times that are all distinct.
-    pub generic: bool,
+    pub distinct_values: bool,
     /// Sizes of zero.
-    pub empty: bool,
+    pub empty_flows: bool,
     /// Flows whose data arrives after their coflow, and data that is temporarily unavailable.
-    pub late: bool,
+    pub late_data: bool,
     pub restarts: bool,
-    pub ports: bool,
+    pub port_changes: bool,
     pub deadlines: bool,
     pub parents: bool,
 }
 
-impl Kinds {
-    pub const PLAIN: Kinds = Kinds {
-        generic: false,
-        empty: false,
-        late: false,
+impl WorkloadFeatures {
+    pub const PLAIN: WorkloadFeatures = WorkloadFeatures {
+        distinct_values: false,
+        empty_flows: false,
+        late_data: false,
         restarts: false,
-        ports: false,
+        port_changes: false,
         deadlines: false,
         parents: false,
     };
-    pub const ALL: Kinds = Kinds {
-        generic: false,
-        empty: true,
-        late: true,
+    pub const ALL: WorkloadFeatures = WorkloadFeatures {
+        distinct_values: false,
+        empty_flows: true,
+        late_data: true,
         restarts: true,
-        ports: true,
+        port_changes: true,
         deadlines: true,
         parents: true,
     };
 
-    pub fn generic(self) -> Kinds {
-        Kinds { generic: true, ..self }
+    pub fn with_distinct_values(self) -> WorkloadFeatures {
+        WorkloadFeatures { distinct_values: true, ..self }
     }
 }
 
 /// A number up to `most`. With `generic`, some have many digits.
-fn number(generic: bool, most: u32) -> BoxedStrategy<f64> {
+fn positive_number(generic: bool, max: u32) -> BoxedStrategy<f64> {
     if generic {
-        (0.05..f64::from(most)).boxed()
+        (0.05..f64::from(max)).boxed()
     } else {
-        prop_oneof![4 => (1..=most).prop_map(f64::from), 1 => (1..=4 * most).prop_map(|n| f64::from(n) / 4.0)]
+        prop_oneof![4 => (1..=max).prop_map(f64::from), 1 => (1..=4 * max).prop_map(|n| f64::from(n) / 4.0)]
             .boxed()
     }
 }
 
-fn side() -> impl Strategy<Value = Side> {
-    prop::sample::select(vec![Side::Send, Side::Receive, Side::Both])
+fn any_side() -> impl Strategy<Value = PortSide> {
+    prop::sample::select(vec![PortSide::Send, PortSide::Receive, PortSide::Both])
 }
 
-type FlowDraft = (u32, u32, f64, bool, f64);
-type CoflowDraft = (f64, f64, Vec<FlowDraft>, Option<f64>, Option<usize>);
+type FlowTemplate = (u32, u32, f64, bool, f64);
+type CoflowTemplate = (f64, f64, Vec<FlowTemplate>, Option<f64>, Option<usize>);
 
-fn flow_draft(ports: u32, kinds: Kinds) -> impl Strategy<Value = FlowDraft> {
-    let release = if kinds.late {
-        prop_oneof![3 => Just(0.0), 1 => number(kinds.generic, 6)].boxed()
+fn any_flow(ports: u32, kinds: WorkloadFeatures) -> impl Strategy<Value = FlowTemplate> {
+    let release = if kinds.late_data {
+        prop_oneof![3 => Just(0.0), 1 => positive_number(kinds.distinct_values, 6)].boxed()
     } else {
         Just(0.0).boxed()
     };
-    let empty = prop::bool::weighted(if kinds.empty { 0.1 } else { 0.0 });
-    (0..ports, 0..ports, number(kinds.generic, 8), empty, release)
+    let empty = prop::bool::weighted(if kinds.empty_flows { 0.1 } else { 0.0 });
+    (0..ports, 0..ports, positive_number(kinds.distinct_values, 8), empty, release)
 }
 
-fn coflow_draft(ports: u32, kinds: Kinds) -> impl Strategy<Value = CoflowDraft> {
+fn any_coflow(ports: u32, kinds: WorkloadFeatures) -> impl Strategy<Value = CoflowTemplate> {
     let deadline = if kinds.deadlines {
-        prop_oneof![Just(None), number(kinds.generic, 20).prop_map(Some)].boxed()
+        prop_oneof![Just(None), positive_number(kinds.distinct_values, 20).prop_map(Some)].boxed()
     } else {
         Just(None).boxed()
     };
@@ -233,51 +237,52 @@ fn coflow_draft(ports: u32, kinds: Kinds) -> impl Strategy<Value = CoflowDraft> 
         Just(None).boxed()
     };
     (
-        prop_oneof![1 => Just(0.0), 3 => number(kinds.generic, 20)],
+        prop_oneof![1 => Just(0.0), 3 => positive_number(kinds.distinct_values, 20)],
         prop::sample::select(vec![1.0, 1.0, 2.0, 5.0]),
-        prop::collection::vec(flow_draft(ports, kinds), 1..7),
+        prop::collection::vec(any_flow(ports, kinds), 1..7),
         deadline,
         parent,
     )
 }
 
 #[derive(Debug, Clone)]
-enum EventDraft {
-    Port(u32, Side, f64),
+enum EventTemplate {
+    Port(u32, PortSide, f64),
     Restart(usize, usize),
     Late(usize, usize, f64),
 }
 
-fn event_draft(ports: u32, kinds: Kinds) -> BoxedStrategy<EventDraft> {
-    let mut all: Vec<BoxedStrategy<EventDraft>> = Vec::new();
-    if kinds.ports {
+fn any_event(ports: u32, kinds: WorkloadFeatures) -> BoxedStrategy<EventTemplate> {
+    let mut all: Vec<BoxedStrategy<EventTemplate>> = Vec::new();
+    if kinds.port_changes {
         let factor = prop::sample::select(vec![0.0, 0.25, 0.5, 1.0]);
-        all.push((0..ports, side(), factor).prop_map(|(p, s, f)| EventDraft::Port(p, s, f)).boxed());
+        all.push((0..ports, any_side(), factor).prop_map(|(p, s, f)| EventTemplate::Port(p, s, f)).boxed());
     }
     if kinds.restarts {
-        all.push((0usize..8, 0usize..8).prop_map(|(c, f)| EventDraft::Restart(c, f)).boxed());
+        all.push((0usize..8, 0usize..8).prop_map(|(c, f)| EventTemplate::Restart(c, f)).boxed());
     }
-    if kinds.late {
-        let late = (0usize..8, 0usize..8, number(kinds.generic, 6));
-        all.push(late.prop_map(|(c, f, d)| EventDraft::Late(c, f, d)).boxed());
+    if kinds.late_data {
+        let late = (0usize..8, 0usize..8, positive_number(kinds.distinct_values, 6));
+        all.push(late.prop_map(|(c, f, d)| EventTemplate::Late(c, f, d)).boxed());
     }
     prop::strategy::Union::new(all).boxed()
 }
 
 /// Workloads on 2 to 8 ports, of up to 8 coflows of up to 6 flows. All ports have recovered at the end.
-pub fn workloads(kinds: Kinds) -> BoxedStrategy<Workload> {
+pub fn any_workload(kinds: WorkloadFeatures) -> BoxedStrategy<Workload> {
     let drafts = (2u32..=8).prop_flat_map(move |ports| {
-        let events = if kinds.ports || kinds.restarts || kinds.late {
-            prop::collection::vec((number(kinds.generic, 25), event_draft(ports, kinds)), 0..5).boxed()
+        let events = if kinds.port_changes || kinds.restarts || kinds.late_data {
+            prop::collection::vec((positive_number(kinds.distinct_values, 25), any_event(ports, kinds)), 0..5)
+                .boxed()
         } else {
             Just(Vec::new()).boxed()
         };
-        (Just(ports), prop::collection::vec(coflow_draft(ports, kinds), 1..=8), events)
+        (Just(ports), prop::collection::vec(any_coflow(ports, kinds), 1..=8), events)
     });
-    drafts.prop_map(|(ports, coflows, events)| assemble(ports, &coflows, &events)).boxed()
+    drafts.prop_map(|(ports, coflows, events)| build_workload(ports, &coflows, &events)).boxed()
 }
 
-fn assemble(ports: u32, drafts: &[CoflowDraft], events: &[(f64, EventDraft)]) -> Workload {
+fn build_workload(ports: u32, drafts: &[CoflowTemplate], events: &[(f64, EventTemplate)]) -> Workload {
     let mut all = workload(ports, Vec::new());
     for (index, (arrival, weight, flows, deadline, parent)) in drafts.iter().enumerate() {
         let mut c = coflow(100 + index as u64, *arrival, &[]);
@@ -295,7 +300,7 @@ fn assemble(ports: u32, drafts: &[CoflowDraft], events: &[(f64, EventDraft)]) ->
                 src,
                 dst,
                 bytes: bytes(if empty { 0.0 } else { size }),
-                release: time(release),
+                data_delay: time(release),
             })
             .collect();
         all.coflows.push(c);
@@ -304,23 +309,30 @@ fn assemble(ports: u32, drafts: &[CoflowDraft], events: &[(f64, EventDraft)]) ->
     for (at, draft) in events {
         last = last.max(*at);
         let what = match *draft {
-            EventDraft::Port(port, side, factor) => Change::PortRate { port, side, factor },
-            EventDraft::Restart(c, f) => {
+            EventTemplate::Port(port, side, factor) => WorkloadChange::PortRate { port, side, factor },
+            EventTemplate::Restart(c, f) => {
                 let coflow = c % drafts.len();
-                Change::Restart { coflow, flow: f % drafts[coflow].2.len() }
+                WorkloadChange::RestartFlow { coflow, flow: f % drafts[coflow].2.len() }
             }
-            EventDraft::Late(c, f, delay) => {
+            EventTemplate::Late(c, f, delay) => {
                 let coflow = c % drafts.len();
-                Change::Late { coflow, flow: f % drafts[coflow].2.len(), until: time(at + delay) }
+                WorkloadChange::DelayFlow {
+                    coflow,
+                    flow: f % drafts[coflow].2.len(),
+                    until: time(at + delay),
+                }
             }
         };
-        all.events.push(event(*at, what));
+        all.events.push(timed_event(*at, what));
     }
-    if events.iter().any(|(_, draft)| matches!(draft, EventDraft::Port(..))) {
+    if events.iter().any(|(_, draft)| matches!(draft, EventTemplate::Port(..))) {
         for port in 0..ports {
-            all.events.push(event(last + 3.7, Change::PortRate { port, side: Side::Both, factor: 1.0 }));
+            all.events.push(timed_event(
+                last + 3.7,
+                WorkloadChange::PortRate { port, side: PortSide::Both, factor: 1.0 },
+            ));
         }
     }
-    all.events.sort_by(|a, b| a.at.get().total_cmp(&b.at.get()));
+    all.events.sort_by(|a, b| a.time.get().total_cmp(&b.time.get()));
     all
 }

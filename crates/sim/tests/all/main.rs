@@ -5,14 +5,14 @@ mod bssi;
 mod campaign;
 mod common;
 mod incast;
-mod lessons;
-mod naive;
 mod papers;
 #[path = "../../benches/naive/ports.rs"]
 mod ports;
 mod properties;
 #[path = "../../../trace/tests/all/public_trace.rs"]
 mod public_trace;
+mod reference_simulator;
+mod regressions;
 mod service;
 mod service_events;
 mod service_guarantees;

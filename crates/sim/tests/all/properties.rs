@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 
 use crate::common::{
-    Kinds, POLICIES, cases, coflow, near, options, run, run_with, time, workload, workloads,
+    POLICIES, WorkloadFeatures, any_workload, cases, coflow, is_near, options, replay_at_unit_rate,
+    replay_with, time, workload,
 };
 use proptest::prelude::*;
 use weir_core::allocation::Rule;
-use weir_core::model::{Change, FlowState, Workload};
+use weir_core::model::{FlowState, Workload, WorkloadChange};
 use weir_core::policy;
-use weir_sim::{NoObserver, Observer, Outcome, Snapshot, bound, replay};
+use weir_sim::{NoObserver, Observer, Outcome, Snapshot, lower_bound, replay};
 
 /// A flow and its rate between two schedules.
 #[derive(Debug, Clone, Copy)]
-struct Rated {
+struct FlowRate {
     src: usize,
     dst: usize,
     rate: f64,
@@ -27,39 +28,39 @@ struct Rated {
 }
 
 /// Records the rates of all live flows, and checks them at every schedule.
-struct Checker<'a> {
+struct InvariantChecker<'a> {
     policy: &'a str,
-    schedules: Vec<(f64, Vec<Rated>)>,
-    broken: Option<String>,
+    schedules: Vec<(f64, Vec<FlowRate>)>,
+    violation: Option<String>,
 }
 
-impl<'a> Checker<'a> {
-    fn new(policy: &'a str) -> Checker<'a> {
-        Checker { policy, schedules: Vec::new(), broken: None }
+impl<'a> InvariantChecker<'a> {
+    fn new(policy: &'a str) -> InvariantChecker<'a> {
+        InvariantChecker { policy, schedules: Vec::new(), violation: None }
     }
 
     /// Only some policies are work-conserving. Even shares at both ports are not, all-or-none alone is not,
     /// and neither are policies that limit connections. A common rate for all flows of a coflow may be below
     /// the rate that some of them could use.
-    fn conserves_work(&self, flow: &Rated) -> bool {
+    fn conserves_work(&self, flow: &FlowRate) -> bool {
         !self.policy.contains("at=both")
             && !self.policy.contains("work-conservation=off")
             && !matches!(flow.rule, Rule::AllOrNone | Rule::Connections)
     }
 
-    fn check(&mut self, moment: &Snapshot<'_>, rated: &[Rated]) -> Result<(), String> {
-        let (now, fabric) = (moment.now(), moment.fabric());
-        let nominal = fabric.nominal();
+    fn check(&mut self, snapshot: &Snapshot<'_>, flow_rates: &[FlowRate]) -> Result<(), String> {
+        let (now, fabric) = (snapshot.now(), snapshot.fabric());
+        let nominal = fabric.nominal_rate();
         let mut send = vec![0.0; fabric.ports()];
         let mut recv = vec![0.0; fabric.ports()];
-        for flow in rated {
+        for flow in flow_rates {
             if !(flow.rate.is_finite() && flow.rate >= 0.0) {
                 return Err(format!("at {now} {flow:?}"));
             }
             send[flow.src] += flow.rate;
             recv[flow.dst] += flow.rate;
         }
-        for (used, carries) in [(&send, fabric.send()), (&recv, fabric.recv())] {
+        for (used, carries) in [(&send, fabric.send_capacities()), (&recv, fabric.recv_capacities())] {
             if let Some(port) = (0..used.len()).find(|&p| used[p] > carries[p] + 1e-9 * nominal) {
                 return Err(format!(
                     "at {now} port {port} sends or gets {} of {}",
@@ -67,11 +68,11 @@ impl<'a> Checker<'a> {
                 ));
             }
         }
-        let spare = |used: f64, carries: f64| carries - used > 1e-7 * nominal;
-        let idle = rated.iter().find(|f| {
+        let has_residual = |used: f64, carries: f64| carries - used > 1e-7 * nominal;
+        let idle = flow_rates.iter().find(|f| {
             self.conserves_work(f)
-                && spare(send[f.src], fabric.send()[f.src])
-                && spare(recv[f.dst], fabric.recv()[f.dst])
+                && has_residual(send[f.src], fabric.send_capacities()[f.src])
+                && has_residual(recv[f.dst], fabric.recv_capacities()[f.dst])
         });
         if let Some(flow) = idle {
             return Err(format!("at {now} both ports of {flow:?} have something left"));
@@ -80,17 +81,17 @@ impl<'a> Checker<'a> {
     }
 }
 
-fn rated(moment: &Snapshot<'_>) -> Vec<Rated> {
+fn flow_rates(snapshot: &Snapshot<'_>) -> Vec<FlowRate> {
     let mut all = Vec::new();
-    for &slot in moment.active() {
-        let coflow = moment.coflow(slot);
+    for &slot in snapshot.active() {
+        let coflow = snapshot.coflow(slot);
         for flow in 0..coflow.width() as u32 {
-            let (src, dst) = coflow.ends_of(flow);
-            let rate = moment.rate(slot, flow);
-            if coflow.state(flow) == FlowState::Live {
-                let key = (coflow.index, coflow.original(flow) as usize);
-                let (src, dst, rule) = (src as usize, dst as usize, moment.allocation().rule(slot));
-                all.push(Rated { src, dst, rate, seq: coflow.seq, flow, key, rule });
+            let (src, dst) = coflow.flow_ports(flow);
+            let rate = snapshot.rate(slot, flow);
+            if coflow.flow_state(flow) == FlowState::Live {
+                let key = (coflow.workload_index, coflow.spec_index(flow) as usize);
+                let (src, dst, rule) = (src as usize, dst as usize, snapshot.allocation().rule(slot));
+                all.push(FlowRate { src, dst, rate, seq: coflow.seq, flow, key, rule });
             } else {
                 assert_eq!(rate, 0.0, "a flow that is not live has a rate");
             }
@@ -99,16 +100,16 @@ fn rated(moment: &Snapshot<'_>) -> Vec<Rated> {
     all
 }
 
-impl Observer for Checker<'_> {
-    fn scheduled(&mut self, moment: &Snapshot<'_>) -> bool {
-        let rated = rated(moment);
-        if let Err(broken) = self.check(moment, &rated) {
-            self.broken = Some(broken);
+impl Observer for InvariantChecker<'_> {
+    fn on_schedule(&mut self, snapshot: &Snapshot<'_>) -> bool {
+        let rated = flow_rates(snapshot);
+        if let Err(broken) = self.check(snapshot, &rated) {
+            self.violation = Some(broken);
             return false;
         }
-        self.schedules.push((moment.now(), rated));
+        self.schedules.push((snapshot.now(), rated));
         if self.schedules.len() > 20_000 {
-            self.broken = Some(format!("it gets nowhere after {}", moment.now()));
+            self.violation = Some(format!("it gets nowhere after {}", snapshot.now()));
             return false;
         }
         true
@@ -116,17 +117,17 @@ impl Observer for Checker<'_> {
 }
 
 /// Integral of the rates until each flow's end, or since its last restart.
-fn moved(
+fn integrated_bytes(
     workload: &Workload,
-    schedules: &[(f64, Vec<Rated>)],
+    schedules: &[(f64, Vec<FlowRate>)],
     outcome: &Outcome,
 ) -> BTreeMap<(usize, usize), f64> {
     let mut bytes = BTreeMap::new();
     for (at, (from, rated)) in schedules.iter().enumerate() {
         let to = schedules.get(at + 1).map_or(f64::INFINITY, |next| next.0);
         for event in &workload.events {
-            if let Change::Restart { coflow, flow } = event.what
-                && (*from - event.at.get()).abs() <= 1e-9
+            if let WorkloadChange::RestartFlow { coflow, flow } = event.change
+                && (*from - event.time.get()).abs() <= 1e-9
             {
                 // Sent bytes are lost unless the flow had completed.
                 if outcome.coflows[coflow].flow_ends[flow] > *from + 1e-9 {
@@ -145,16 +146,16 @@ fn moved(
     bytes
 }
 
-fn fingerprint(outcome: &Outcome) -> String {
+fn outcome_digest(outcome: &Outcome) -> String {
     format!("{:?} {:?} {}", outcome.coflows, outcome.jobs, outcome.schedule_ns.len())
 }
 
 /// Checks all properties of one policy on one workload.
-fn check_all(w: &Workload, policy: &str, rate: f64, interval: f64) -> Result<Outcome, String> {
+fn check_invariants(w: &Workload, policy: &str, rate: f64, interval: f64) -> Result<Outcome, String> {
     let fail = |what: String| Err(format!("{policy}, interval {interval}: {what}"));
-    let mut checker = Checker::new(policy);
-    let outcome = run_with(w, policy, rate, interval, &mut checker);
-    if let Some(broken) = checker.broken {
+    let mut checker = InvariantChecker::new(policy);
+    let outcome = replay_with(w, policy, rate, interval, &mut checker);
+    if let Some(broken) = checker.violation {
         return fail(broken);
     }
     let outcome = match outcome {
@@ -165,25 +166,25 @@ fn check_all(w: &Workload, policy: &str, rate: f64, interval: f64) -> Result<Out
         return fail(format!("{} coflows ended", outcome.coflows.len()));
     }
     for (spec, found) in w.coflows.iter().zip(&outcome.coflows) {
-        let alone = bound::bottleneck(spec, w.ports) / rate;
+        let alone = lower_bound::bottleneck_bytes(spec, w.ports) / rate;
         if found.cct() < alone * (1.0 - 1e-9) - 1e-14 * found.end || found.cct() < 0.0 {
             return fail(format!("coflow {} took {}, and {alone} alone", found.id, found.cct()));
         }
-        if spec.parents.is_empty() && found.arrival != spec.arrival.get() {
-            return fail(format!("coflow {} arrived at {}", found.id, found.arrival));
+        if spec.parents.is_empty() && found.released_at != spec.arrival.get() {
+            return fail(format!("coflow {} arrived at {}", found.id, found.released_at));
         }
         for (flow, end) in spec.flows.iter().zip(&found.flow_ends) {
-            if *end < found.arrival + flow.release.get() - 1e-12 * end {
+            if *end < found.released_at + flow.data_delay.get() - 1e-12 * end {
                 return fail(format!("coflow {}: a flow ended at {end}, before its data", found.id));
             }
         }
         for &parent in &spec.parents {
-            if outcome.coflows[parent].end > found.arrival * (1.0 + 1e-12) {
+            if outcome.coflows[parent].end > found.released_at * (1.0 + 1e-12) {
                 return fail(format!("coflow {} did not wait for its parent", found.id));
             }
         }
     }
-    let moved = moved(w, &checker.schedules, &outcome);
+    let moved = integrated_bytes(w, &checker.schedules, &outcome);
     for (index, spec) in w.coflows.iter().enumerate() {
         for (place, flow) in spec.flows.iter().enumerate() {
             let sent = moved.get(&(index, place)).copied().unwrap_or(0.0);
@@ -195,23 +196,23 @@ fn check_all(w: &Workload, policy: &str, rate: f64, interval: f64) -> Result<Out
             }
         }
     }
-    if let Some(bound) = bound::mean_cct(w, options(rate, 0.0).port_rate) {
+    if let Some(bound) = lower_bound::min_mean_cct(w, options(rate, 0.0).port_rate) {
         let mean = crate::common::mean(&outcome.ccts());
         if mean < bound * (1.0 - 1e-9) - 1e-9 {
             return fail(format!("a mean of {mean} beats the bound {bound}"));
         }
     }
-    let again = run_with(w, policy, rate, interval, &mut NoObserver).map_err(|e| e.to_string())?;
-    if fingerprint(&again) != fingerprint(&outcome) {
+    let again = replay_with(w, policy, rate, interval, &mut NoObserver).map_err(|e| e.to_string())?;
+    if outcome_digest(&again) != outcome_digest(&outcome) {
         return fail("the second replay differs".to_owned());
     }
     Ok(outcome)
 }
 
-fn check_policies(w: &Workload) -> Result<(), TestCaseError> {
+fn check_invariants_of_policies(w: &Workload) -> Result<(), TestCaseError> {
     for policy in POLICIES {
         for interval in [0.0, 0.7, 5.0] {
-            if let Err(broken) = check_all(w, policy, 1.0, interval) {
+            if let Err(broken) = check_invariants(w, policy, 1.0, interval) {
                 return Err(TestCaseError::fail(broken));
             }
         }
@@ -223,32 +224,32 @@ proptest! {
     #![proptest_config(cases(120))]
 
     #[test]
-    fn guarantees_hold_for_plain_workloads(w in workloads(Kinds::PLAIN)) {
-        check_policies(&w)?;
+    fn guarantees_hold_for_plain_workloads(w in any_workload(WorkloadFeatures::PLAIN)) {
+        check_invariants_of_policies(&w)?;
     }
 
     #[test]
-    fn guarantees_hold_under_events_with_ties(w in workloads(Kinds::ALL)) {
-        check_policies(&w)?;
+    fn guarantees_hold_under_events_with_ties(w in any_workload(WorkloadFeatures::ALL)) {
+        check_invariants_of_policies(&w)?;
     }
 
     #[test]
-    fn guarantees_hold_if_flows_end_just_after_schedules(w in workloads(Kinds { parents: true, ..Kinds::PLAIN })) {
+    fn guarantees_hold_if_flows_end_just_after_schedules(w in any_workload(WorkloadFeatures { parents: true, ..WorkloadFeatures::PLAIN })) {
         // At this rate a megabyte takes one interval, and a byte 8 ns, which is negligible.
-        let mut w = scaled(&w, 1e6, 0.008);
+        let mut w = scale_workload(&w, 1e6, 0.008);
         for (extra, flow) in w.coflows.iter_mut().flat_map(|c| &mut c.flows).enumerate() {
             flow.bytes = crate::common::bytes(flow.bytes.get().round() + (extra % 3) as f64);
         }
         for policy in POLICIES {
-            if let Err(broken) = check_all(&w, policy, 1.25e8, 0.008) {
+            if let Err(broken) = check_invariants(&w, policy, 1.25e8, 0.008) {
                 return Err(TestCaseError::fail(broken));
             }
         }
     }
 
     #[test]
-    fn guarantees_hold_under_random_events(w in workloads(Kinds::ALL.generic())) {
-        check_policies(&w)?;
+    fn guarantees_hold_under_random_events(w in any_workload(WorkloadFeatures::ALL.with_distinct_values())) {
+        check_invariants_of_policies(&w)?;
     }
 }
 
@@ -267,10 +268,10 @@ fn guarantees_hold_for_zero_tiny_and_huge_sizes() {
                 coflow(4, 2e4, &[(2, 2, 0.0), (2, 2, 1.0)]),
             ],
         );
-        w.coflows[3].flows[0].release = time(1.0);
+        w.coflows[3].flows[0].data_delay = time(1.0);
         for policy in POLICIES.iter().chain(&["aalo", "aalo:at=both", "saath:per-flow=off"]) {
             for interval in [0.0, 0.008] {
-                if let Err(broken) = check_all(&w, policy, 1.25e8, interval) {
+                if let Err(broken) = check_invariants(&w, policy, 1.25e8, interval) {
                     panic!("{sizes:?}: {broken}");
                 }
             }
@@ -279,7 +280,7 @@ fn guarantees_hold_for_zero_tiny_and_huge_sizes() {
 }
 
 /// `w` with its coflows in another order and with other ids.
-fn renumbered(w: &Workload) -> Workload {
+fn with_new_ids(w: &Workload) -> Workload {
     let count = w.coflows.len();
     let mut other = w.clone();
     other.coflows.reverse();
@@ -290,7 +291,9 @@ fn renumbered(w: &Workload) -> Workload {
         }
     }
     for event in &mut other.events {
-        if let Change::Restart { coflow, .. } | Change::Late { coflow, .. } = &mut event.what {
+        if let WorkloadChange::RestartFlow { coflow, .. } | WorkloadChange::DelayFlow { coflow, .. } =
+            &mut event.change
+        {
             *coflow = count - 1 - *coflow;
         }
     }
@@ -298,14 +301,14 @@ fn renumbered(w: &Workload) -> Workload {
 }
 
 /// `w` with port `p` renamed to `names[p]`.
-fn replugged(w: &Workload, names: &[u32]) -> Workload {
-    let port = |p: u32| names[p as usize];
+fn with_renamed_ports(w: &Workload, new_ports: &[u32]) -> Workload {
+    let port = |p: u32| new_ports[p as usize];
     let mut other = w.clone();
     for flow in other.coflows.iter_mut().flat_map(|c| &mut c.flows) {
         (flow.src, flow.dst) = (port(flow.src), port(flow.dst));
     }
     for event in &mut other.events {
-        if let Change::PortRate { port: p, .. } = &mut event.what {
+        if let WorkloadChange::PortRate { port: p, .. } = &mut event.change {
             *p = port(*p);
         }
     }
@@ -313,11 +316,13 @@ fn replugged(w: &Workload, names: &[u32]) -> Workload {
 }
 
 /// `w` with the flows of each coflow in reverse order.
-fn relisted(w: &Workload) -> Workload {
+fn with_reordered_flows(w: &Workload) -> Workload {
     let mut other = w.clone();
     other.coflows.iter_mut().for_each(|coflow| coflow.flows.reverse());
     for event in &mut other.events {
-        if let Change::Restart { coflow, flow } | Change::Late { coflow, flow, .. } = &mut event.what {
+        if let WorkloadChange::RestartFlow { coflow, flow } | WorkloadChange::DelayFlow { coflow, flow, .. } =
+            &mut event.change
+        {
             *flow = w.coflows[*coflow].flows.len() - 1 - *flow;
         }
     }
@@ -325,7 +330,7 @@ fn relisted(w: &Workload) -> Workload {
 }
 
 /// Keeps at most one flow of each coflow at each port.
-fn matchings(mut w: Workload) -> Workload {
+fn with_one_flow_per_port(mut w: Workload) -> Workload {
     for coflow in &mut w.coflows {
         let (mut from, mut to) = (Vec::new(), Vec::new());
         coflow.flows.retain(|flow| {
@@ -335,50 +340,56 @@ fn matchings(mut w: Workload) -> Workload {
             free
         });
     }
-    w.events.retain(|event| match event.what {
-        Change::Restart { coflow, flow } | Change::Late { coflow, flow, .. } => {
+    w.events.retain(|event| match event.change {
+        WorkloadChange::RestartFlow { coflow, flow } | WorkloadChange::DelayFlow { coflow, flow, .. } => {
             flow < w.coflows[coflow].flows.len()
         }
-        Change::PortRate { .. } => true,
+        WorkloadChange::PortRate { .. } => true,
     });
     w
 }
 
 /// `w` with sizes multiplied by `bytes` and times by `times`.
-fn scaled(w: &Workload, bytes: f64, times: f64) -> Workload {
-    let by = |t: &mut weir_core::units::Time| *t = time(t.get() * times);
+fn scale_workload(w: &Workload, bytes: f64, times: f64) -> Workload {
+    let scale_time = |t: &mut weir_core::units::Time| *t = time(t.get() * times);
     let mut other = w.clone();
     for coflow in &mut other.coflows {
-        by(&mut coflow.arrival);
-        coflow.deadline.iter_mut().for_each(by);
+        scale_time(&mut coflow.arrival);
+        coflow.deadline.iter_mut().for_each(scale_time);
         for flow in &mut coflow.flows {
             flow.bytes = crate::common::bytes(flow.bytes.get() * bytes);
-            by(&mut flow.release);
+            scale_time(&mut flow.data_delay);
         }
     }
     for event in &mut other.events {
-        by(&mut event.at);
-        if let Change::Late { until, .. } = &mut event.what {
-            by(until);
+        scale_time(&mut event.time);
+        if let WorkloadChange::DelayFlow { until, .. } = &mut event.change {
+            scale_time(until);
         }
     }
     other
 }
 
 #[track_caller]
-fn same(a: &[f64], b: &[f64], tolerance: f64, what: &str) -> Result<(), TestCaseError> {
-    prop_assert!(a.iter().zip(b).all(|(&a, &b)| near(a, b, tolerance)), "{}: {:?} against {:?}", what, a, b);
+fn check_equal(a: &[f64], b: &[f64], tolerance: f64, context: &str) -> Result<(), TestCaseError> {
+    prop_assert!(
+        a.iter().zip(b).all(|(&a, &b)| is_near(a, b, tolerance)),
+        "{}: {:?} against {:?}",
+        context,
+        a,
+        b
+    );
     Ok(())
 }
 
 /// Everything except parents: the release order of a child depends on a completion, and two completions may
 /// tie.
-const DYNAMIC: Kinds = Kinds {
-    generic: true,
-    empty: true,
-    late: true,
+const DYNAMIC: WorkloadFeatures = WorkloadFeatures {
+    distinct_values: true,
+    empty_flows: true,
+    late_data: true,
     restarts: true,
-    ports: true,
+    port_changes: true,
     deadlines: true,
     parents: false,
 };
@@ -387,31 +398,31 @@ proptest! {
     #![proptest_config(cases(60))]
 
     #[test]
-    fn ids_and_trace_positions_do_not_affect_results(mut w in workloads(DYNAMIC)) {
+    fn ids_and_trace_positions_do_not_affect_results(mut w in any_workload(DYNAMIC)) {
         // No two arrivals are simultaneous: ties are broken by trace order.
         for (index, coflow) in w.coflows.iter_mut().enumerate() {
             coflow.arrival = time(coflow.arrival.get() + 1e-3 * index as f64);
         }
         for policy in POLICIES {
             for interval in [0.0, 0.7] {
-                let ccts = run_with(&w, policy, 1.0, interval, &mut NoObserver).unwrap().ccts();
-                let mut other = run_with(&renumbered(&w), policy, 1.0, interval, &mut NoObserver).unwrap().ccts();
+                let ccts = replay_with(&w, policy, 1.0, interval, &mut NoObserver).unwrap().ccts();
+                let mut other = replay_with(&with_new_ids(&w), policy, 1.0, interval, &mut NoObserver).unwrap().ccts();
                 other.reverse();
-                same(&ccts, &other, 1e-12, policy)?;
+                check_equal(&ccts, &other, 1e-12, policy)?;
             }
         }
     }
 
     #[test]
-    fn port_numbers_do_not_affect_results((w, names) in workloads(Kinds::ALL).prop_flat_map(|w| {
+    fn port_numbers_do_not_affect_results((w, names) in any_workload(WorkloadFeatures::ALL).prop_flat_map(|w| {
         let names: Vec<u32> = (0..w.ports).collect();
         (Just(w), Just(names).prop_shuffle())
     })) {
         for policy in POLICIES {
             for interval in [0.0, 0.7] {
-                let of = |w: &Workload| run_with(w, policy, 1.0, interval, &mut NoObserver).unwrap();
-                let (a, b) = (of(&w), of(&replugged(&w, &names)));
-                prop_assert_eq!(fingerprint(&a), fingerprint(&b), "{}", policy);
+                let outcome_of = |w: &Workload| replay_with(w, policy, 1.0, interval, &mut NoObserver).unwrap();
+                let (a, b) = (outcome_of(&w), outcome_of(&with_renamed_ports(&w, &names)));
+                prop_assert_eq!(outcome_digest(&a), outcome_digest(&b), "{}", policy);
                 let sides = |o: &Outcome, p: usize| (o.send_utilisation[p], o.recv_utilisation[p]);
                 for (port, &name) in names.iter().enumerate() {
                     prop_assert_eq!(sides(&a, port), sides(&b, name as usize), "{}", policy);
@@ -421,55 +432,55 @@ proptest! {
     }
 
     #[test]
-    fn flow_order_in_a_coflow_does_not_affect_results(w in workloads(DYNAMIC)) {
+    fn flow_order_in_a_coflow_does_not_affect_results(w in any_workload(DYNAMIC)) {
         for policy in ["fair", "pfp", "aalo:start=2B:growth=2:queues=4:at=both:sharing=strict"] {
-            let (a, b) = (run(&w, policy).ccts(), run(&relisted(&w), policy).ccts());
-            same(&a, &b, 1e-6, policy)?;
+            let (a, b) = (replay_at_unit_rate(&w, policy).ccts(), replay_at_unit_rate(&with_reordered_flows(&w), policy).ccts());
+            check_equal(&a, &b, 1e-6, policy)?;
         }
         // The other policies serve the flows of one coflow in the order of ports, numbered by first use, for
         // residual capacity. With one flow at each port, no flow takes capacity from another.
-        let w = matchings(w);
+        let w = with_one_flow_per_port(w);
         for policy in POLICIES {
-            let (a, b) = (run(&w, policy).ccts(), run(&relisted(&w), policy).ccts());
-            same(&a, &b, 1e-6, policy)?;
+            let (a, b) = (replay_at_unit_rate(&w, policy).ccts(), replay_at_unit_rate(&with_reordered_flows(&w), policy).ccts());
+            check_equal(&a, &b, 1e-6, policy)?;
         }
     }
 
     #[test]
-    fn scaling_bytes_and_rates_keeps_completion_times(w in workloads(Kinds::ALL.generic())) {
+    fn scaling_bytes_and_rates_keeps_completion_times(w in any_workload(WorkloadFeatures::ALL.with_distinct_values())) {
         for policy in POLICIES {
             let scaled_policy = policy.replace("start=2B", "start=8B");
             for interval in [0.0, 0.7] {
-                let a = run_with(&w, policy, 1.0, interval, &mut NoObserver).unwrap().ccts();
-                let b = run_with(&scaled(&w, 4.0, 1.0), &scaled_policy, 4.0, interval, &mut NoObserver);
+                let a = replay_with(&w, policy, 1.0, interval, &mut NoObserver).unwrap().ccts();
+                let b = replay_with(&scale_workload(&w, 4.0, 1.0), &scaled_policy, 4.0, interval, &mut NoObserver);
                 // Powers of two: even rounding is identical. (Default thresholds are out of reach.)
-                same(&a, &b.unwrap().ccts(), 1e-12, policy)?;
+                check_equal(&a, &b.unwrap().ccts(), 1e-12, policy)?;
             }
         }
     }
 
     #[test]
-    fn scaling_bytes_and_times_scales_completion_times(w in workloads(Kinds { parents: true, ..DYNAMIC })) {
+    fn scaling_bytes_and_times_scales_completion_times(w in any_workload(WorkloadFeatures { parents: true, ..DYNAMIC })) {
         for policy in POLICIES {
             let scaled_policy = policy.replace("start=2B", "start=4B").replace("turn=0.5s", "turn=1s");
-            let mut a = run(&w, policy).ccts();
+            let mut a = replay_at_unit_rate(&w, policy).ccts();
             a.iter_mut().for_each(|cct| *cct *= 2.0);
-            same(&a, &run(&scaled(&w, 2.0, 2.0), &scaled_policy).ccts(), 1e-6, policy)?;
+            check_equal(&a, &replay_at_unit_rate(&scale_workload(&w, 2.0, 2.0), &scaled_policy).ccts(), 1e-6, policy)?;
         }
     }
 }
 
 /// Reference max-min between flows.
-fn water_filling(send: &[f64], recv: &[f64], flows: &[Rated]) -> Vec<f64> {
+fn max_min_rates(send: &[f64], recv: &[f64], flows: &[FlowRate]) -> Vec<f64> {
     let mut rates = vec![None; flows.len()];
     while rates.contains(&None) {
         let mut least: Option<(f64, bool, usize)> = None;
         for (sends, capacities) in [(true, send), (false, recv)] {
             for (port, capacity) in capacities.iter().enumerate() {
-                let here = |f: &Rated| if sends { f.src == port } else { f.dst == port };
+                let is_at_port = |f: &FlowRate| if sends { f.src == port } else { f.dst == port };
                 let given: f64 =
-                    flows.iter().zip(&rates).filter(|(f, _)| here(f)).filter_map(|(_, r)| *r).sum();
-                let open = flows.iter().zip(&rates).filter(|(f, r)| here(f) && r.is_none()).count();
+                    flows.iter().zip(&rates).filter(|(f, _)| is_at_port(f)).filter_map(|(_, r)| *r).sum();
+                let open = flows.iter().zip(&rates).filter(|(f, r)| is_at_port(f) && r.is_none()).count();
                 let share = (capacity - given) / open as f64;
                 if open > 0 && least.is_none_or(|(best, ..)| share < best) {
                     least = Some((share, sends, port));
@@ -487,15 +498,16 @@ fn water_filling(send: &[f64], recv: &[f64], flows: &[Rated]) -> Vec<f64> {
 }
 
 /// Compares `fair` with water-filling at every schedule.
-struct Fair(Option<String>);
+struct MaxMinChecker(Option<String>);
 
-impl Observer for Fair {
-    fn scheduled(&mut self, moment: &Snapshot<'_>) -> bool {
-        let flows = rated(moment);
-        let expected = water_filling(moment.fabric().send(), moment.fabric().recv(), &flows);
+impl Observer for MaxMinChecker {
+    fn on_schedule(&mut self, snapshot: &Snapshot<'_>) -> bool {
+        let flows = flow_rates(snapshot);
+        let expected =
+            max_min_rates(snapshot.fabric().send_capacities(), snapshot.fabric().recv_capacities(), &flows);
         for (flow, expected) in flows.iter().zip(&expected) {
             if (flow.rate - expected).abs() > 1e-9 {
-                self.0 = Some(format!("at {}: {flow:?} instead of {expected}", moment.now()));
+                self.0 = Some(format!("at {}: {flow:?} instead of {expected}", snapshot.now()));
                 return false;
             }
         }
@@ -504,47 +516,50 @@ impl Observer for Fair {
 }
 
 /// Compares `pfp` with the sorted greedy algorithm at every schedule.
-struct Greedy<'a> {
+struct PfpChecker<'a> {
     workload: &'a Workload,
-    left: BTreeMap<(usize, usize), f64>,
-    before: (f64, Vec<Rated>),
-    broken: Option<String>,
+    remaining_bytes: BTreeMap<(usize, usize), f64>,
+    previous_schedule: (f64, Vec<FlowRate>),
+    violation: Option<String>,
 }
 
-impl Observer for Greedy<'_> {
-    fn scheduled(&mut self, moment: &Snapshot<'_>) -> bool {
-        for flow in &self.before.1 {
-            *self.left.get_mut(&flow.key).unwrap() -= flow.rate * (moment.now() - self.before.0);
+impl Observer for PfpChecker<'_> {
+    fn on_schedule(&mut self, snapshot: &Snapshot<'_>) -> bool {
+        for flow in &self.previous_schedule.1 {
+            *self.remaining_bytes.get_mut(&flow.key).unwrap() -=
+                flow.rate * (snapshot.now() - self.previous_schedule.0);
         }
         for event in &self.workload.events {
-            if let Change::Restart { coflow, flow } = event.what
-                && event.at.get() > self.before.0
-                && event.at.get() <= moment.now()
+            if let WorkloadChange::RestartFlow { coflow, flow } = event.change
+                && event.time.get() > self.previous_schedule.0
+                && event.time.get() <= snapshot.now()
             {
                 let size = self.workload.coflows[coflow].flows[flow].bytes.get();
-                self.left.insert((coflow, flow), size);
+                self.remaining_bytes.insert((coflow, flow), size);
             }
         }
-        let mut flows = rated(moment);
+        let mut flows = flow_rates(snapshot);
         for flow in &flows {
             let size = self.workload.coflows[flow.key.0].flows[flow.key.1].bytes.get();
-            self.left.entry(flow.key).or_insert(size);
+            self.remaining_bytes.entry(flow.key).or_insert(size);
         }
-        self.before = (moment.now(), flows.clone());
-        let left = |flow: &Rated| self.left[&flow.key];
+        self.previous_schedule = (snapshot.now(), flows.clone());
+        let left = |flow: &FlowRate| self.remaining_bytes[&flow.key];
         flows.sort_by(|a, b| left(a).total_cmp(&left(b)).then((a.seq, a.flow).cmp(&(b.seq, b.flow))));
-        let tie = |pair: &[Rated]| (left(&pair[0]) - left(&pair[1])).abs() < 1e-9;
+        let tie = |pair: &[FlowRate]| (left(&pair[0]) - left(&pair[1])).abs() < 1e-9;
         if flows.windows(2).any(tie) {
             // Orders that rounding decides are not checked.
             return true;
         }
-        let (mut send, mut recv) = (moment.fabric().send().to_vec(), moment.fabric().recv().to_vec());
+        let (mut send, mut recv) =
+            (snapshot.fabric().send_capacities().to_vec(), snapshot.fabric().recv_capacities().to_vec());
         for flow in &flows {
             let rate = send[flow.src].min(recv[flow.dst]);
             send[flow.src] -= rate;
             recv[flow.dst] -= rate;
             if (flow.rate - rate).abs() > 1e-6 {
-                self.broken = Some(format!("at {}: {flow:?} instead of {rate}: {flows:?}", moment.now()));
+                self.violation =
+                    Some(format!("at {}: {flow:?} instead of {rate}: {flows:?}", snapshot.now()));
                 return false;
             }
         }
@@ -556,20 +571,20 @@ proptest! {
     #![proptest_config(cases(400))]
 
     #[test]
-    fn fair_is_max_min_at_every_schedule(w in workloads(Kinds::ALL), interval in prop::sample::select(vec![0.0, 0.7])) {
-        let mut fair = Fair(None);
+    fn fair_is_max_min_at_every_schedule(w in any_workload(WorkloadFeatures::ALL), interval in prop::sample::select(vec![0.0, 0.7])) {
+        let mut fair = MaxMinChecker(None);
         let _ = replay(&w, policy::build("fair").unwrap(), &options(1.0, interval), &mut fair);
         prop_assert_eq!(fair.0, None);
     }
 
     #[test]
     fn pfp_is_the_sorted_greedy_at_every_schedule(
-        w in prop_oneof![workloads(Kinds::ALL), workloads(Kinds::ALL.generic())],
+        w in prop_oneof![any_workload(WorkloadFeatures::ALL), any_workload(WorkloadFeatures::ALL.with_distinct_values())],
         interval in prop::sample::select(vec![0.0, 0.7]),
     ) {
         let mut greedy =
-            Greedy { workload: &w, left: BTreeMap::new(), before: (0.0, Vec::new()), broken: None };
+            PfpChecker { workload: &w, remaining_bytes: BTreeMap::new(), previous_schedule: (0.0, Vec::new()), violation: None };
         let _ = replay(&w, policy::build("pfp").unwrap(), &options(1.0, interval), &mut greedy);
-        prop_assert_eq!(greedy.broken, None);
+        prop_assert_eq!(greedy.violation, None);
     }
 }

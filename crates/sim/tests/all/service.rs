@@ -3,17 +3,17 @@
 
 use std::path::Path;
 
-use weir_core::model::scenario::{Demand, Scenario, Sending, Service};
-use weir_core::model::topology::Builder;
-use weir_core::model::{NodeId, Plan};
+use weir_core::model::scenario::{Demand, Scenario, SendMode, Service};
+use weir_core::model::topology::TopologyBuilder;
+use weir_core::model::{NodeId, TopologyTemplate};
 use weir_core::units::{Rate, Time};
-use weir_sim::service::{Mechanism, Phase, ShareError, Shared, share};
+use weir_sim::service::{Mechanism, Phase, ScenarioOutcome, ScenarioRunError, run_scenario};
 
 const MBIT: f64 = 125e3;
 
-fn run(scenario: &Scenario, mechanism: Mechanism) -> Shared {
-    let shared = share(scenario, mechanism, |_| true).unwrap();
-    assert_eq!(shared.residual, 0.0, "{mechanism}");
+fn run_to_end(scenario: &Scenario, mechanism: Mechanism) -> ScenarioOutcome {
+    let shared = run_scenario(scenario, mechanism, |_| true).unwrap();
+    assert_eq!(shared.convergence_error, 0.0, "{mechanism}");
     shared
 }
 
@@ -22,42 +22,42 @@ fn section_5_3() -> Scenario {
     weir_trace::scenario::read(&path).unwrap()
 }
 
-fn assert_close(found: &[f64], expected: &[f64], what: &str) {
-    assert_eq!(found.len(), expected.len(), "{what}");
+fn assert_close(found: &[f64], expected: &[f64], context: &str) {
+    assert_eq!(found.len(), expected.len(), "{context}");
     for (a, b) in found.iter().zip(expected) {
-        assert!((a - b).abs() <= 1e-9 * b.abs().max(1.0), "{what}: {found:?} instead of {expected:?}");
+        assert!((a - b).abs() <= 1e-9 * b.abs().max(1.0), "{context}: {found:?} instead of {expected:?}");
     }
 }
 
 /// Received rates at the end of each phase, in Mbit/s.
-fn ends(shared: &Shared) -> Vec<Vec<f64>> {
-    shared.phases.iter().map(|phase| phase.last.iter().map(|rate| rate / MBIT).collect()).collect()
+fn final_rates(shared: &ScenarioOutcome) -> Vec<Vec<f64>> {
+    shared.phases.iter().map(|phase| phase.final_rates.iter().map(|rate| rate / MBIT).collect()).collect()
 }
 
-fn assert_ends(mechanism: Mechanism, expected: [[f64; 3]; 4]) {
-    let shared = run(&section_5_3(), mechanism);
-    let times: Vec<[f64; 2]> = shared.phases.iter().map(|p| [p.from.get(), p.to.get()]).collect();
+fn assert_final_rates(mechanism: Mechanism, expected: [[f64; 3]; 4]) {
+    let shared = run_to_end(&section_5_3(), mechanism);
+    let times: Vec<[f64; 2]> = shared.phases.iter().map(|p| [p.start.get(), p.end.get()]).collect();
     assert_eq!(times, [[5.0, 35.0], [35.0, 65.0], [65.0, 95.0], [95.0, 125.0]]);
-    for (phase, (found, expected)) in ends(&shared).iter().zip(&expected).enumerate() {
+    for (phase, (found, expected)) in final_rates(&shared).iter().zip(&expected).enumerate() {
         assert_close(found, expected, &format!("{mechanism}, phase {}", phase + 1));
     }
 }
 
 #[test]
 fn fig_12_queues_and_throttling() {
-    assert_ends(
+    assert_final_rates(
         Mechanism::QueuesThrottling,
         [[250.0, 750.0, 0.0], [0.0, 250.0, 750.0], [1000.0, 0.0, 1000.0], [725.0, 250.0, 750.0]],
     );
     // "A2 gets rate limited at the ingress switch to 275 Mbps (250 * 1.1)".
-    let shared = run(&section_5_3(), Mechanism::QueuesThrottling);
-    assert_close(&[shared.phases[3].sent[1]], &[275.0 * MBIT], "A2's limit");
+    let shared = run_to_end(&section_5_3(), Mechanism::QueuesThrottling);
+    assert_close(&[shared.phases[3].final_sent_rates[1]], &[275.0 * MBIT], "A2's limit");
 }
 
 #[test]
 fn fig_13_no_mechanism() {
     // A1 "is overwhelmed by A2's UDP flow and receives zero throughput".
-    assert_ends(
+    assert_final_rates(
         Mechanism::None,
         [[0.0, 1000.0, 0.0], [0.0, 500.0, 500.0], [1000.0, 0.0, 1000.0], [0.0, 500.0, 500.0]],
     );
@@ -65,13 +65,13 @@ fn fig_13_no_mechanism() {
 
 #[test]
 fn fig_14_queues_alone() {
-    assert_ends(
+    assert_final_rates(
         Mechanism::Queues,
         [[250.0, 750.0, 0.0], [0.0, 250.0, 750.0], [1000.0, 0.0, 1000.0], [250.0, 250.0, 750.0]],
     );
     // "A2 continues to send greedily at 750Mbps on the E1, C link of which 500Mbps gets dropped at C".
-    let shared = run(&section_5_3(), Mechanism::Queues);
-    assert_close(&[shared.phases[3].sent[1]], &[1000.0 * MBIT], "A2's source");
+    let shared = run_to_end(&section_5_3(), Mechanism::Queues);
+    assert_close(&[shared.phases[3].final_sent_rates[1]], &[1000.0 * MBIT], "A2's source");
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn fig_15_throttling_alone() {
     // there.
     let later = 1.1 * 1000.0 * 600.0 / 1150.0;
     let parts = [1000.0 * 550.0 / (550.0 + later), 1000.0 * later / (550.0 + later)];
-    assert_ends(
+    assert_final_rates(
         Mechanism::Throttling,
         [
             [0.0, 1000.0, 0.0],
@@ -95,38 +95,38 @@ fn fig_15_throttling_alone() {
     let mut together = section_5_3();
     let begin = Time::new(95.0).unwrap();
     for demand in &mut together.demands {
-        demand.active = vec![(begin, together.end)];
+        demand.active_intervals = vec![(begin, together.end)];
     }
-    let shared = run(&together, Mechanism::Throttling);
-    assert_close(&ends(&shared)[0], &[450.0, 500.0, 500.0], "together");
+    let shared = run_to_end(&together, Mechanism::Throttling);
+    assert_close(&final_rates(&shared)[0], &[450.0, 500.0, 500.0], "together");
 }
 
 #[test]
 fn throttling_limits_of_the_first_periods_follow_algorithm_1() {
     // Algorithm 1 in the last phase: A2 sends 1000 until it is measured at 250, then 300, then 275.
-    let shared = run(&section_5_3(), Mechanism::QueuesThrottling);
-    let first: Vec<_> = shared.segments.iter().filter(|segment| segment.from.get() >= 95.0).collect();
-    let sent: Vec<f64> = first.iter().map(|segment| segment.sent[1] / MBIT).collect();
+    let shared = run_to_end(&section_5_3(), Mechanism::QueuesThrottling);
+    let first: Vec<_> = shared.segments.iter().filter(|segment| segment.start.get() >= 95.0).collect();
+    let sent: Vec<f64> = first.iter().map(|segment| segment.sent_rates[1] / MBIT).collect();
     assert_close(&sent, &[1000.0, 300.0, 275.0], "A2 sends");
-    let a1: Vec<f64> = first.iter().map(|segment| segment.delivered[0] / MBIT).collect();
+    let a1: Vec<f64> = first.iter().map(|segment| segment.delivered_rates[0] / MBIT).collect();
     assert_close(&a1, &[250.0, 700.0, 725.0], "A1 gets");
-    let until: Vec<f64> = first.iter().map(|segment| segment.to.get()).collect();
+    let until: Vec<f64> = first.iter().map(|segment| segment.end.get()).collect();
     assert_close(&until, &[95.05, 95.1, 125.0], "until");
     // The mean is over two periods and the rest of the phase.
     let mean = (250.0 * 0.05 + 700.0 * 0.05 + 725.0 * 29.9) / 30.0;
-    assert_close(&[shared.phases[3].mean[0] / MBIT], &[mean], "A1's mean");
+    assert_close(&[shared.phases[3].mean_rates[0] / MBIT], &[mean], "A1's mean");
 }
 
 fn service(name: &str, weight: f64) -> Service {
-    Service { name: name.to_owned(), weight, excess: None }
+    Service { name: name.to_owned(), weight, excess_weight: None }
 }
 
-fn scenario(plan: Plan, weights: &[f64]) -> Scenario {
+fn scenario(plan: TopologyTemplate, weights: &[f64]) -> Scenario {
     Scenario {
         topology: plan.build().unwrap(),
         seed: 0,
         end: Time::new(20.0).unwrap(),
-        floor: Scenario::FLOOR,
+        min_limit: Scenario::DEFAULT_MIN_LIMIT,
         services: (1..).zip(weights).map(|(n, &weight)| service(&format!("A{n}"), weight)).collect(),
         demands: Vec::new(),
         guarantees: Vec::new(),
@@ -135,50 +135,58 @@ fn scenario(plan: Plan, weights: &[f64]) -> Scenario {
     }
 }
 
-fn hosts(scenario: &Scenario, names: &[&str]) -> Vec<NodeId> {
-    names.iter().map(|name| scenario.topology.node(name).unwrap()).collect()
+fn find_hosts(scenario: &Scenario, names: &[&str]) -> Vec<NodeId> {
+    names.iter().map(|name| scenario.topology.find_node(name).unwrap()).collect()
 }
 
-impl Add for Scenario {
-    fn flow(mut self, service: usize, from: &str, to: &str, sending: Sending) -> Scenario {
-        let (from, to) = (hosts(&self, &[from]), hosts(&self, &[to]));
+impl AddDemand for Scenario {
+    fn with_demand(mut self, service: usize, from: &str, to: &str, sending: SendMode) -> Scenario {
+        let (from, to) = (find_hosts(&self, &[from]), find_hosts(&self, &[to]));
         let active = vec![(Time::ZERO, self.end)];
-        self.demands.push(Demand { service, from, to, connections: 1, sending, active });
+        self.demands.push(Demand {
+            service,
+            sources: from,
+            destinations: to,
+            connections: 1,
+            send_mode: sending,
+            active_intervals: active,
+        });
         self
     }
 }
 
-trait Add {
-    fn flow(self, service: usize, from: &str, to: &str, sending: Sending) -> Scenario;
+trait AddDemand {
+    fn with_demand(self, service: usize, from: &str, to: &str, sending: SendMode) -> Scenario;
 }
 
 fn gbit(rate: f64) -> Rate {
     Rate::new(rate * 125e6).unwrap()
 }
 
-fn last(shared: &Shared) -> Vec<f64> {
-    let Phase { last, .. } = shared.phases.last().unwrap();
+fn last_phase_rates(shared: &ScenarioOutcome) -> Vec<f64> {
+    let Phase { final_rates: last, .. } = shared.phases.last().unwrap();
     last.iter().map(|rate| rate / 125e6).collect()
 }
 
 #[test]
 fn fig_1_on_its_fabric() {
     let flows = |a1| {
-        scenario(Plan::NetShareFig1, &[4.0, 1.0, 1.0])
-            .flow(0, "E1-A1", "E2-A1", a1)
-            .flow(1, "E1-A2", "E2-A2", Sending::Elastic)
-            .flow(1, "E1-A2", "E3-A2", Sending::Elastic)
-            .flow(2, "E4-A3", "E3-A3", Sending::Elastic)
+        scenario(TopologyTemplate::NetShareFig1, &[4.0, 1.0, 1.0])
+            .with_demand(0, "E1-A1", "E2-A1", a1)
+            .with_demand(1, "E1-A2", "E2-A2", SendMode::Elastic)
+            .with_demand(1, "E1-A2", "E3-A2", SendMode::Elastic)
+            .with_demand(2, "E4-A3", "E3-A3", SendMode::Elastic)
     };
-    let shared = run(&flows(Sending::Elastic), Mechanism::Queues);
-    assert_close(&last(&shared), &[8.0, 1.0, 1.0, 9.0], "Fig. 1");
-    let shared = run(&flows(Sending::Capped(gbit(6.0))), Mechanism::Queues);
-    assert_close(&last(&shared), &[6.0, 2.0, 2.0, 8.0], "Fig. 1, A1 needs 6");
-    assert_eq!(shared.by_service(&shared.phases[0].last).len(), 3);
+    let shared = run_to_end(&flows(SendMode::Elastic), Mechanism::Queues);
+    assert_close(&last_phase_rates(&shared), &[8.0, 1.0, 1.0, 9.0], "Fig. 1");
+    let shared = run_to_end(&flows(SendMode::Capped(gbit(6.0))), Mechanism::Queues);
+    assert_close(&last_phase_rates(&shared), &[6.0, 2.0, 2.0, 8.0], "Fig. 1, A1 needs 6");
+    assert_eq!(shared.sum_by_service(&shared.phases[0].final_rates).len(), 3);
     // A2's two flows leave E1 with A1's.
-    let topology = &flows(Sending::Elastic).topology;
-    let link = topology.between(topology.node("E1").unwrap(), topology.node("C1").unwrap()).unwrap();
-    let load = shared.load(&shared.phases[0], link);
+    let topology = &flows(SendMode::Elastic).topology;
+    let link =
+        topology.link_between(topology.find_node("E1").unwrap(), topology.find_node("C1").unwrap()).unwrap();
+    let load = shared.mean_rates_on_link(&shared.phases[0], link);
     assert_close(&load, &[6.0 * 125e6, 4.0 * 125e6, 0.0], "E1 to C1");
 }
 
@@ -186,17 +194,17 @@ fn fig_1_on_its_fabric() {
 fn fig_4_throttling_limits_udp_to_its_received_rate() {
     // H1 and H2 send at full rate. A3 gets 5 with queues alone (3.2). With throttling, H1 is limited to its
     // received rate plus a tenth.
-    let udp = Sending::Unresponsive(gbit(10.0));
-    let flows = scenario(Plan::NetShareFig3, &[4.0, 1.0, 1.0])
-        .flow(0, "H5", "H6", Sending::Elastic)
-        .flow(1, "H1", "H4", udp)
-        .flow(1, "H2", "H7", udp)
-        .flow(2, "H3", "H8", Sending::Elastic);
-    let queues = last(&run(&flows, Mechanism::Queues));
+    let udp = SendMode::Unresponsive(gbit(10.0));
+    let flows = scenario(TopologyTemplate::NetShareFig3, &[4.0, 1.0, 1.0])
+        .with_demand(0, "H5", "H6", SendMode::Elastic)
+        .with_demand(1, "H1", "H4", udp)
+        .with_demand(1, "H2", "H7", udp)
+        .with_demand(2, "H3", "H8", SendMode::Elastic);
+    let queues = last_phase_rates(&run_to_end(&flows, Mechanism::Queues));
     assert_close(&[queues[0], queues[3]], &[8.0, 5.0], "queues alone");
-    let shared = run(&flows, Mechanism::QueuesThrottling);
-    let throttled = last(&shared);
-    let sent: Vec<f64> = shared.phases[0].sent.iter().map(|rate| rate / 125e6).collect();
+    let shared = run_to_end(&flows, Mechanism::QueuesThrottling);
+    let throttled = last_phase_rates(&shared);
+    let sent: Vec<f64> = shared.phases[0].final_sent_rates.iter().map(|rate| rate / 125e6).collect();
     assert_close(&[throttled[0], throttled[1] + throttled[2]], &[8.0, 2.0], "throttled");
     assert_close(&[throttled[3]], &[10.0 - sent[1]], "A3 gets what H1 leaves");
     assert!(sent[1] <= 1.1 * throttled[1] * (1.0 + 1e-9) && throttled[3] > 8.5, "{sent:?} {throttled:?}");
@@ -207,32 +215,33 @@ fn throttling_without_queues_does_not_protect_tcp_from_udp() {
     // Section 3.3 without queues: the limit of UDP is 10 % above its share. TCP in the same queue gets the
     // residual capacity, is measured at that rate, and gets no higher limit the next time. With queues TCP
     // keeps its share.
-    let flows = scenario(Plan::NetShareFig6, &[1.0, 1.0]).flow(0, "H1", "H5", Sending::Elastic).flow(
-        1,
-        "H2",
-        "H6",
-        Sending::Unresponsive(gbit(1.0)),
-    );
-    let alone = last(&share(&flows, Mechanism::Central, |_| true).unwrap());
+    let flows = scenario(TopologyTemplate::NetShareFig6, &[1.0, 1.0])
+        .with_demand(0, "H1", "H5", SendMode::Elastic)
+        .with_demand(1, "H2", "H6", SendMode::Unresponsive(gbit(1.0)));
+    let alone = last_phase_rates(&run_scenario(&flows, Mechanism::Central, |_| true).unwrap());
     assert!(alone[0] < 0.01 && alone[1] > 0.99, "{alone:?}");
-    let queues = last(&share(&flows, Mechanism::QueuesCentral, |_| true).unwrap());
+    let queues = last_phase_rates(&run_scenario(&flows, Mechanism::QueuesCentral, |_| true).unwrap());
     assert_close(&queues, &[0.5, 0.5], "queues and central");
 }
 
 #[test]
 fn reactivated_demand_does_not_inherit_an_old_limit() {
-    let mut flows =
-        scenario(Plan::NetShareFig6, &[1.0]).flow(0, "H1", "H5", Sending::Unresponsive(gbit(1.0)));
+    let mut flows = scenario(TopologyTemplate::NetShareFig6, &[1.0]).with_demand(
+        0,
+        "H1",
+        "H5",
+        SendMode::Unresponsive(gbit(1.0)),
+    );
     let time = |at: f64| Time::new(at).unwrap();
-    flows.demands[0].active = vec![(time(1.0), time(2.0)), (time(3.02), time(4.01))];
+    flows.demands[0].active_intervals = vec![(time(1.0), time(2.0)), (time(3.02), time(4.01))];
     for mechanism in Mechanism::ALL {
-        let shared = run(&flows, mechanism);
-        let phases: Vec<[f64; 2]> = shared.phases.iter().map(|p| [p.from.get(), p.to.get()]).collect();
+        let shared = run_to_end(&flows, mechanism);
+        let phases: Vec<[f64; 2]> = shared.phases.iter().map(|p| [p.start.get(), p.end.get()]).collect();
         assert_eq!(phases, [[1.0, 2.0], [3.02, 4.01]]);
         let first: Vec<&weir_sim::service::Segment> =
-            shared.segments.iter().filter(|s| s.from == time(1.0) || s.from == time(3.02)).collect();
+            shared.segments.iter().filter(|s| s.start == time(1.0) || s.start == time(3.02)).collect();
         assert_eq!(first.len(), 2);
-        assert!(first.iter().all(|segment| segment.delivered == [gbit(1.0).get()]), "{mechanism}");
+        assert!(first.iter().all(|segment| segment.delivered_rates == [gbit(1.0).get()]), "{mechanism}");
     }
 }
 
@@ -243,28 +252,32 @@ fn skipping_steady_periods_keeps_results() {
     let mut plain = section_5_3();
     plain.services.push(service("A4", 1.0));
     let mut busy = plain.clone();
-    let hosts = hosts(&busy, &["H11", "H12"]);
+    let hosts = find_hosts(&busy, &["H11", "H12"]);
     let active = (0..1250).map(|n| (f64::from(n) * 0.1, f64::from(n) * 0.1 + 0.05));
     let active = active.map(|(from, to)| (Time::new(from).unwrap(), Time::new(to).unwrap())).collect();
     busy.demands.push(Demand {
         service: 3,
-        from: hosts[..1].to_vec(),
-        to: hosts[1..].to_vec(),
+        sources: hosts[..1].to_vec(),
+        destinations: hosts[1..].to_vec(),
         connections: 1,
-        sending: Sending::Elastic,
-        active,
+        send_mode: SendMode::Elastic,
+        active_intervals: active,
     });
     for mechanism in [Mechanism::QueuesThrottling, Mechanism::Throttling, Mechanism::QueuesCentral] {
-        let sum = |shared: &Shared| {
+        let sum = |shared: &ScenarioOutcome| {
             let mut sums = [0.0; 3];
             for segment in &shared.segments {
-                for (sum, rate) in sums.iter_mut().zip(&segment.delivered) {
-                    *sum += rate * (segment.to.get() - segment.from.get()) / 1e9;
+                for (sum, rate) in sums.iter_mut().zip(&segment.delivered_rates) {
+                    *sum += rate * (segment.end.get() - segment.start.get()) / 1e9;
                 }
             }
             sums
         };
-        assert_close(&sum(&run(&busy, mechanism)), &sum(&run(&plain, mechanism)), mechanism.name());
+        assert_close(
+            &sum(&run_to_end(&busy, mechanism)),
+            &sum(&run_to_end(&plain, mechanism)),
+            mechanism.name(),
+        );
     }
 }
 
@@ -272,43 +285,49 @@ fn skipping_steady_periods_keeps_results() {
 fn long_paths_count_towards_the_size_of_an_outcome() {
     // Over an hour, 694 demands alone are 60,000 numbers below the limit.
     let of_chain = |switches: usize| {
-        let mut chain = Builder::new();
-        ["a", "b"].iter().for_each(|host| chain.host(host).unwrap());
+        let mut chain = TopologyBuilder::new();
+        ["a", "b"].iter().for_each(|host| chain.add_host(host).unwrap());
         let names: Vec<String> = (0..switches).map(|number| format!("s{number}")).collect();
-        names.iter().for_each(|name| chain.switch(name, 1).unwrap());
+        names.iter().for_each(|name| chain.add_switch(name, 1).unwrap());
         let ends = [("a", &*names[0]), (&*names[switches - 1], "b")];
         let between = names.windows(2).map(|pair| (&*pair[0], &*pair[1]));
-        between.chain(ends).for_each(|(from, to)| chain.cable(from, to, Rate::GBIT).unwrap());
+        between.chain(ends).for_each(|(from, to)| chain.add_cable(from, to, Rate::GBIT).unwrap());
         let mut scenario = section_5_3();
         scenario.topology = chain.build().unwrap();
-        scenario.end = Scenario::MAX_END;
+        scenario.end = Scenario::MAX_DURATION;
         let demand = Demand {
             service: 0,
-            from: vec![NodeId(0)],
-            to: vec![NodeId(1)],
+            sources: vec![NodeId(0)],
+            destinations: vec![NodeId(1)],
             connections: 1,
-            sending: Sending::Elastic,
-            active: vec![(Time::ZERO, Scenario::MAX_END)],
+            send_mode: SendMode::Elastic,
+            active_intervals: vec![(Time::ZERO, Scenario::MAX_DURATION)],
         };
         scenario.demands = vec![demand; 694];
-        share(&scenario, Mechanism::Central, |_| false).unwrap_err()
+        run_scenario(&scenario, Mechanism::Central, |_| false).unwrap_err()
     };
-    assert!(matches!(of_chain(2), ShareError::Interrupted { .. }));
-    assert!(matches!(of_chain(100), ShareError::TooLarge { .. }));
+    assert!(matches!(of_chain(2), ScenarioRunError::Interrupted { .. }));
+    assert!(matches!(of_chain(100), ScenarioRunError::TooLarge { .. }));
 }
 
 #[test]
 fn service_simulation_rejects_invalid_scenarios() {
     let mut flows = section_5_3();
-    let error = share(&flows, Mechanism::Queues, |at| at.get() < 50.0).unwrap_err();
-    assert_eq!(error, ShareError::Interrupted { at: Time::new(65.0).unwrap() });
+    let error = run_scenario(&flows, Mechanism::Queues, |at| at.get() < 50.0).unwrap_err();
+    assert_eq!(error, ScenarioRunError::Interrupted { time: Time::new(65.0).unwrap() });
     flows.services[1].weight = 0.0;
-    let error = share(&flows, Mechanism::Queues, |_| true).unwrap_err().to_string();
+    let error = run_scenario(&flows, Mechanism::Queues, |_| true).unwrap_err().to_string();
     assert_eq!(error, "field `service 2 weight`: `0`: expected a number from 1e-9 to 1e9");
     let mut long = section_5_3();
-    long.end = Scenario::MAX_END;
+    long.end = Scenario::MAX_DURATION;
     long.demands = vec![long.demands[0].clone(); 1000];
-    assert!(matches!(share(&long, Mechanism::Central, |_| false), Err(ShareError::TooLarge { .. })));
-    assert!(matches!(share(&long, Mechanism::Queues, |_| false), Err(ShareError::Interrupted { .. })));
+    assert!(matches!(
+        run_scenario(&long, Mechanism::Central, |_| false),
+        Err(ScenarioRunError::TooLarge { .. })
+    ));
+    assert!(matches!(
+        run_scenario(&long, Mechanism::Queues, |_| false),
+        Err(ScenarioRunError::Interrupted { .. })
+    ));
     assert_eq!("drr".parse::<Mechanism>().unwrap_err().split(':').next(), Some("`drr` is no mechanism"));
 }

@@ -9,9 +9,9 @@ use std::path::Path;
 use crate::common::cases;
 use proptest::prelude::*;
 use weir_core::model::LinkId;
-use weir_core::model::scenario::{Change, Event, Guarantee, Scenario};
+use weir_core::model::scenario::{CableChange, CableEvent, Guarantee, Scenario};
 use weir_core::units::{Rate, Time};
-use weir_sim::service::{Mechanism, Shared, share};
+use weir_sim::service::{Mechanism, ScenarioOutcome, run_scenario};
 
 /// Two switches. Three services send from left to right (A until 40 s) and back. The guarantees sum to 6 of
 /// 10.
@@ -45,13 +45,13 @@ fn scenario(text: &str) -> Scenario {
 }
 
 /// Received rates at the end of each phase, in Gbit/s.
-fn ends(scenario: &Scenario) -> Vec<Vec<f64>> {
-    let shared = share(scenario, Mechanism::Central, |_| true).unwrap();
-    shared.phases.iter().map(|phase| phase.last.iter().map(|rate| rate / 125e6).collect()).collect()
+fn final_rates(scenario: &Scenario) -> Vec<Vec<f64>> {
+    let shared = run_scenario(scenario, Mechanism::Central, |_| true).unwrap();
+    shared.phases.iter().map(|phase| phase.final_rates.iter().map(|rate| rate / 125e6).collect()).collect()
 }
 
-fn assert_ends(scenario: &Scenario, expected: &[[f64; 6]]) {
-    let found = ends(scenario);
+fn assert_final_rates(scenario: &Scenario, expected: &[[f64; 6]]) {
+    let found = final_rates(scenario);
     assert_eq!(found.len(), expected.len());
     let near = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-9 * b;
     for (found, expected) in found.iter().zip(expected) {
@@ -63,7 +63,7 @@ fn assert_ends(scenario: &Scenario, expected: &[[f64; 6]]) {
 fn guarantees_precede_division_by_excess_weights() {
     // From left to right, 4 and 2 are guaranteed, of 10 and then of 8, and the rest is divided 3:1:2; without
     // A, 1:2. In the other direction, weights give 3:1:1.
-    assert_ends(
+    assert_final_rates(
         &scenario(SCENARIO),
         &[
             [6.0, 2.0 + 2.0 / 3.0, 4.0 / 3.0, 6.0, 2.0, 2.0],
@@ -77,7 +77,7 @@ fn guarantees_precede_division_by_excess_weights() {
 fn service_with_zero_excess_weight_gets_exactly_its_guarantee() {
     let text = SCENARIO.replacen("weight = 3 }", "weight = 3, excess = 0 }", 1);
     // On all other links, including its hosts' own, A is limited to its weighted share: 6 of 10.
-    assert_ends(
+    assert_final_rates(
         &scenario(&text),
         &[
             [4.0, 2.0 + 4.0 / 3.0, 8.0 / 3.0, 6.0, 2.0, 2.0],
@@ -95,7 +95,7 @@ fn guarantee_follows_its_link_through_failure_and_recovery() {
     };
     let events = format!("event = [ {}, {} ]", change("10s", "down"), change("30s", "up"));
     let text = SCENARIO.split("event =").next().unwrap().to_owned() + &events;
-    assert_ends(
+    assert_final_rates(
         &scenario(&text),
         &[
             [6.0, 2.0 + 2.0 / 3.0, 4.0 / 3.0, 6.0, 2.0, 2.0],
@@ -112,7 +112,7 @@ fn programmatic_guarantees_are_validated() {
     let message = |change: &dyn Fn(&mut Scenario)| {
         let mut scenario = good.clone();
         change(&mut scenario);
-        share(&scenario, Mechanism::Central, |_| true).unwrap_err().to_string()
+        run_scenario(&scenario, Mechanism::Central, |_| true).unwrap_err().to_string()
     };
     let rate = |gbit: f64| Rate::new(gbit * 125e6).unwrap();
     let link = good.guarantees[0].link;
@@ -131,7 +131,7 @@ fn programmatic_guarantees_are_validated() {
 
 /// Two services of equal weights. `web` has a guarantee of 300 of 1,000 and then of 400 Mbit/s. The link rate
 /// falls in the middle of a measuring period.
-const LOWERED: &str = r#"
+const LOWERED_LINK_SCENARIO: &str = r#"
 weir-scenario = 1
 end = "4s"
 fabric = { kind = "links", hosts = ["a", "b", "x", "y"], switch = [
@@ -149,10 +149,10 @@ event = [ { at = "2.02s", cable = ["L", "R"], change = "rate", rate = "400Mbit" 
 "#;
 
 /// Intervals of constant rates: start, end, and received rate of each demand, in Mbit/s.
-fn segments(shared: &Shared) -> Vec<(f64, f64, Vec<f64>)> {
+fn segment_rates(shared: &ScenarioOutcome) -> Vec<(f64, f64, Vec<f64>)> {
     let mbit = |delivered: &[f64]| delivered.iter().map(|rate| rate / 125e3).collect();
     let segments = shared.segments.iter();
-    segments.map(|segment| (segment.from.get(), segment.to.get(), mbit(&segment.delivered))).collect()
+    segments.map(|segment| (segment.start.get(), segment.end.get(), mbit(&segment.delivered_rates))).collect()
 }
 
 /// The first end of a measuring period of 50 ms after a time.
@@ -162,11 +162,11 @@ fn period_end(at: f64) -> f64 {
 
 #[test]
 fn guarantee_holds_on_a_lowered_link_with_unresponsive_sources() {
-    let scenario = scenario(LOWERED);
+    let scenario = scenario(LOWERED_LINK_SCENARIO);
     for mechanism in [Mechanism::Central, Mechanism::QueuesCentral] {
-        let shared = share(&scenario, mechanism, |_| true).unwrap();
+        let shared = run_scenario(&scenario, mechanism, |_| true).unwrap();
         let mut checked = 0.0;
-        for (from, to, rates) in segments(&shared) {
+        for (from, to, rates) in segment_rates(&shared) {
             // The allocator knows the sources from the end of the first period on, and a lowered link rate
             // from the end of the period in which the rate falls.
             let adjusting = from < 0.05 - 1e-9 || (2.02 - 1e-9..2.05 - 1e-9).contains(&from);
@@ -199,9 +199,9 @@ fn queues_enforce_a_guarantee_for_any_sources() {
                 let old = format!("{demand}unresponsive\", rate = \"800Mbit\"");
                 text.replacen(&old, &format!("{demand}{sending}\"{rate}"), 1)
             };
-            let text = sending("batch", batch, &sending("web", web, LOWERED));
-            let shared = share(&scenario(&text), Mechanism::QueuesCentral, |_| true).unwrap();
-            for (from, _, rates) in segments(&shared) {
+            let text = sending("batch", batch, &sending("web", web, LOWERED_LINK_SCENARIO));
+            let shared = run_scenario(&scenario(&text), Mechanism::QueuesCentral, |_| true).unwrap();
+            for (from, _, rates) in segment_rates(&shared) {
                 assert!(rates[0] > 300.0 - 1e-6, "{web} next to {batch}, from {from} s: {rates:?}");
             }
         }
@@ -216,8 +216,12 @@ from = "L"
 to = "R"
 queues = [ { weight = 1, services = ["web"] }, { weight = 1, services = ["batch"] } ]
 "#;
-    let shared = share(&scenario(&format!("{LOWERED}{port}")), Mechanism::QueuesCentral, |_| true).unwrap();
-    let rates: Vec<Vec<f64>> = segments(&shared).into_iter().map(|(_, _, rates)| rates).collect();
+    let shared =
+        run_scenario(&scenario(&format!("{LOWERED_LINK_SCENARIO}{port}")), Mechanism::QueuesCentral, |_| {
+            true
+        })
+        .unwrap();
+    let rates: Vec<Vec<f64>> = segment_rates(&shared).into_iter().map(|(_, _, rates)| rates).collect();
     // Halves until the allocator knows the sources, and again until it knows the new rate of the link.
     let expected = [[500.0, 500.0], [300.0, 700.0], [200.0, 200.0], [300.0, 100.0]];
     for (rates, expected) in rates.iter().zip(&expected) {
@@ -228,22 +232,23 @@ queues = [ { weight = 1, services = ["web"] }, { weight = 1, services = ["batch"
 
 #[test]
 fn guarantees_scale_by_one_factor_while_the_link_rate_is_too_low() {
-    let mut scenario = scenario(LOWERED);
+    let mut scenario = scenario(LOWERED_LINK_SCENARIO);
     let link = scenario.guarantees[0].link;
     let mbit = |rate: f64| Rate::new(rate * 125e3).unwrap();
     scenario.guarantees.push(Guarantee { service: 1, link, rate: mbit(500.0) });
-    let event = |at: f64, rate: f64| Event {
-        at: Time::new(at).unwrap(),
+    let event = |at: f64, rate: f64| CableEvent {
+        time: Time::new(at).unwrap(),
         cable: link.reverse(),
-        change: Change::Rate(mbit(rate)),
+        change: CableChange::Rate(mbit(rate)),
     };
     scenario.events = vec![event(1.0, 400.0), event(2.0, 160.0), event(2.5, 160.0), event(3.0, 800.0)];
     for mechanism in [Mechanism::Central, Mechanism::QueuesCentral] {
-        let shared = share(&scenario, mechanism, |_| true).unwrap();
+        let shared = run_scenario(&scenario, mechanism, |_| true).unwrap();
         let found: Vec<(LinkId, f64, f64, f64)> =
-            shared.reductions.iter().map(|r| (r.link, r.from.get(), r.to.get(), r.factor)).collect();
+            shared.reductions.iter().map(|r| (r.link, r.start.get(), r.end.get(), r.factor)).collect();
         assert_eq!(found, [(link, 1.0, 2.0, 0.5), (link, 2.0, 3.0, 0.2)]);
-        let ends = shared.phases.iter().map(|phase| [phase.last[0] / 125e3, phase.last[1] / 125e3]);
+        let ends =
+            shared.phases.iter().map(|phase| [phase.final_rates[0] / 125e3, phase.final_rates[1] / 125e3]);
         let expected = [[300.0, 700.0], [150.0, 250.0], [60.0, 100.0], [60.0, 100.0], [300.0, 500.0]];
         for (found, expected) in ends.zip(&expected) {
             assert!(
@@ -252,7 +257,7 @@ fn guarantees_scale_by_one_factor_while_the_link_rate_is_too_low() {
             );
         }
         let factors: Vec<Option<f64>> = (shared.phases.iter())
-            .flat_map(|phase| shared.services(&scenario, phase))
+            .flat_map(|phase| shared.service_phases(&scenario, phase))
             .map(|service| service.reduction.map(|reduction| reduction.factor))
             .collect();
         let [full, half, fifth] = [None, Some(0.5), Some(0.2)];
@@ -284,7 +289,11 @@ fn tenant() -> impl Strategy<Value = Tenant> {
 /// Switches L, M and R in a row, with cables of 1 Gbit/s. Each service has a host at either end of its path,
 /// and sends at 1 Gbit/s. Guarantees take these fractions of the two links. Events are the time in
 /// milliseconds, the cable and its rate in Mbit/s.
-fn row(tenants: &[Tenant], booked: [f64; 2], events: &[(u32, usize, f64)]) -> Scenario {
+fn chain_scenario(
+    tenants: &[Tenant],
+    guaranteed_fractions: [f64; 2],
+    events: &[(u32, usize, f64)],
+) -> Scenario {
     use std::fmt::Write;
     let (mut hosts, mut cables, mut services) = (String::new(), String::new(), String::new());
     let (mut demands, mut guarantees) = (String::new(), String::new());
@@ -304,7 +313,7 @@ fn row(tenants: &[Tenant], booked: [f64; 2], events: &[(u32, usize, f64)]) -> Sc
         let all: f64 = tenants.iter().filter_map(|tenant| tenant.guarantees[link]).sum();
         for (n, tenant) in tenants.iter().enumerate() {
             let Some(part) = tenant.guarantees[link] else { continue };
-            let rate = (part / all * booked[link] * 1e9).floor();
+            let rate = (part / all * guaranteed_fractions[link] * 1e9).floor();
             let ends = format!("from = \"{}\", to = \"{}\"", switches[link], switches[link + 1]);
             write!(guarantees, "{{ service = \"S{n}\", {ends}, rate = \"{rate}bit\" }},").unwrap();
         }
@@ -335,25 +344,25 @@ proptest! {
         prop_assume!(tenants.iter().any(|tenant| tenant.guarantees.iter().any(Option::is_some)));
         let mut events = events;
         events.sort_by_key(|event| event.0);
-        let scenario = row(&tenants, booked, &events);
-        let links = ["L", "M", "R"].map(|name| scenario.topology.node(name).unwrap());
-        let links = [0, 1].map(|at| scenario.topology.between(links[at], links[at + 1]).unwrap());
-        let on = |link: usize| scenario.guarantees.iter().filter(move |g| g.link == links[link]);
-        let carries = |link: usize, at: f64| {
+        let scenario = chain_scenario(&tenants, booked, &events);
+        let links = ["L", "M", "R"].map(|name| scenario.topology.find_node(name).unwrap());
+        let links = [0, 1].map(|at| scenario.topology.link_between(links[at], links[at + 1]).unwrap());
+        let guarantees_on = |link: usize| scenario.guarantees.iter().filter(move |g| g.link == links[link]);
+        let link_rate = |link: usize, at: f64| {
             let set = events.iter().rev().find(|event| event.1 == link && f64::from(event.0) / 1e3 <= at + 1e-9);
             set.map_or(1000.0, |event| event.2)
         };
         // Scaling factor of the guarantees on a link at a time.
         let factor = |link: usize, at: f64| {
-            let sum = on(link).fold(0.0, |sum, guarantee| sum + guarantee.rate.get() / 125e3);
-            (carries(link, at) / sum).min(1.0)
+            let sum = guarantees_on(link).fold(0.0, |sum, guarantee| sum + guarantee.rate.get() / 125e3);
+            (link_rate(link, at) / sum).min(1.0)
         };
         for mechanism in [Mechanism::Central, Mechanism::QueuesCentral] {
-            let shared = share(&scenario, mechanism, |_| true).unwrap();
-            for (from, _, rates) in segments(&shared) {
+            let shared = run_scenario(&scenario, mechanism, |_| true).unwrap();
+            for (from, _, rates) in segment_rates(&shared) {
                 for (link, &id) in links.iter().enumerate() {
                     let reduced = shared.reductions.iter().find(|r| {
-                        r.link == id && r.from.get() <= from + 1e-9 && from + 1e-9 < r.to.get()
+                        r.link == id && r.start.get() <= from + 1e-9 && from + 1e-9 < r.end.get()
                     });
                     let said = reduced.map_or(1.0, |reduction| reduction.factor);
                     prop_assert!((said - factor(link, from)).abs() < 1e-9, "link {} at {}: {}", link, from, said);
@@ -365,22 +374,22 @@ proptest! {
                 for (service, tenant) in tenants.iter().enumerate() {
                     // On a link without guarantees, a service gets its weighted share.
                     let part = tenant.weight / tenants.iter().map(|tenant| tenant.weight).sum::<f64>();
-                    let entitled = |link: usize| {
-                        let own = on(link).find(|guarantee| guarantee.service == service);
+                    let min_rate_on = |link: usize| {
+                        let own = guarantees_on(link).find(|guarantee| guarantee.service == service);
                         match own {
                             Some(guarantee) => guarantee.rate.get() / 125e3 * factor(link, from),
-                            None if on(link).count() > 0 => 0.0,
-                            None => part * carries(link, from),
+                            None if guarantees_on(link).count() > 0 => 0.0,
+                            None => part * link_rate(link, from),
                         }
                     };
-                    let least = (tenant.path.0..tenant.path.1).map(entitled).fold(part * 1000.0, f64::min);
+                    let least = (tenant.path.0..tenant.path.1).map(min_rate_on).fold(part * 1000.0, f64::min);
                     let rate = rates[service];
                     prop_assert!(
                         rate >= least * (1.0 - 1e-9),
                         "{} from {} s, service {}: {} Mbit/s of {} guaranteed", mechanism, from, service, rate, least
                     );
                     // On a single link and without excess weight, this is also the maximum.
-                    let one = tenant.path.1 - tenant.path.0 == 1 && on(tenant.path.0).count() > 0;
+                    let one = tenant.path.1 - tenant.path.0 == 1 && guarantees_on(tenant.path.0).count() > 0;
                     if one && tenant.excess == Some(0.0) {
                         prop_assert!(rate <= least * (1.0 + 1e-9) + 1e-5, "{}: {} of {}", mechanism, rate, least);
                     }
@@ -402,10 +411,10 @@ fn rounded_guarantees_that_sum_to_the_link_rate_are_accepted() {
     let part =
         |service| Guarantee { service, link, rate: Rate::new(1.25e9 / 1000.0 * (1.0 + 4e-13)).unwrap() };
     full.guarantees = (0..1000).map(part).collect();
-    assert!(share(&full, Mechanism::Central, |_| true).is_ok());
+    assert!(run_scenario(&full, Mechanism::Central, |_| true).is_ok());
     full.guarantees.reverse();
-    assert!(share(&full, Mechanism::Central, |_| true).is_ok());
+    assert!(run_scenario(&full, Mechanism::Central, |_| true).is_ok());
     full.guarantees[999].rate = Rate::new(1.25e6 + 1.0).unwrap();
-    let error = share(&full, Mechanism::Central, |_| true).unwrap_err().to_string();
+    let error = run_scenario(&full, Mechanism::Central, |_| true).unwrap_err().to_string();
     assert!(error.starts_with("field `guarantee 1000 rate`: "), "{error}");
 }

@@ -1,81 +1,88 @@
 //! Policy trees in the simulator.
 
 use proptest::prelude::*;
-use weir_core::model::{Change, CoflowSpec, Names, Workload};
-use weir_core::policy::{AnyPolicy, TABLE, build};
-use weir_core::tree::{Application, Between, Plan, Service, check_leaf};
-use weir_sim::{NoObserver, Observer, Options, Outcome, Snapshot, replay};
+use weir_core::model::{CoflowSpec, ServiceNames, Workload, WorkloadChange};
+use weir_core::policy::{AnyPolicy, POLICIES, build};
+use weir_core::tree::{Application, ApplicationSharing, Service, TreeSpec, check_leaf_policy};
+use weir_sim::{NoObserver, Observer, Outcome, ReplayOptions, Snapshot, replay};
 
-use crate::common::{Kinds, cases, options, workloads};
+use crate::common::{WorkloadFeatures, any_workload, cases, options};
 
 fn service(name: &str, weight: f64, policy: &str) -> Service {
     let other = Application { name: name.to_owned(), weight: 1.0, model: None, policy: policy.to_owned() };
-    let between = Between::Whole(policy.to_owned());
-    Service { name: name.to_owned(), weight, between, applications: vec![], other }
+    let between = ApplicationSharing::SingleLeaf(policy.to_owned());
+    Service {
+        name: name.to_owned(),
+        weight,
+        application_sharing: between,
+        applications: vec![],
+        default_application: other,
+    }
 }
 
 /// Two services; the second has no coflows.
 fn with_an_idle_service(mut workload: Workload) -> Workload {
-    let mut names = Names::empty();
-    names.number("busy", "a").unwrap();
-    names.number("idle", "a").unwrap();
+    let mut names = ServiceNames::empty();
+    names.intern("busy", "a").unwrap();
+    names.intern("idle", "a").unwrap();
     workload.names = names;
     workload
 }
 
-fn run(workload: &Workload, policy: AnyPolicy, options: &Options) -> Outcome {
+fn replay_policy(workload: &Workload, policy: AnyPolicy, options: &ReplayOptions) -> Outcome {
     let mut outcome = replay(workload, policy, options, &mut NoObserver).unwrap();
-    (outcome.wall, outcome.schedule_ns) = (0.0, Vec::new());
+    (outcome.wall_seconds, outcome.schedule_ns) = (0.0, Vec::new());
     outcome
 }
 
-fn tree(busy: &str, idle: &str) -> AnyPolicy {
+fn tree_of_two_services(busy: &str, idle: &str) -> AnyPolicy {
     let services = vec![service("busy", 2.0, busy), service("idle", 1.0, idle)];
-    AnyPolicy::Tree(Plan::Services(services, None))
+    AnyPolicy::Tree(TreeSpec::Services(services, None))
 }
 
 /// Spreads coflows over two services of two applications.
-fn spread(mut workload: Workload, owners: &[usize]) -> Workload {
-    let mut names = Names::empty();
+fn assign_services(mut workload: Workload, owners: &[usize]) -> Workload {
+    let mut names = ServiceNames::empty();
     for (coflow, owner) in workload.coflows.iter_mut().zip(owners) {
         let service = ["busy", "idle"][owner % 2];
         let application = ["a", "b"][owner / 2 % 2];
-        (coflow.service, coflow.application) = names.number(service, application).unwrap();
+        (coflow.service, coflow.application) = names.intern(service, application).unwrap();
     }
     workload.names = names;
     workload
 }
 
 /// Checks that no port exceeds its capacity.
-struct Capacity(Result<(), String>);
+struct CapacityChecker(Result<(), String>);
 
-impl Observer for Capacity {
-    fn scheduled(&mut self, moment: &Snapshot<'_>) -> bool {
-        let fabric = moment.fabric();
-        let mut left: Vec<f64> = fabric.send().iter().chain(fabric.recv()).copied().collect();
-        for &slot in moment.active() {
-            let coflow = moment.coflow(slot);
+impl Observer for CapacityChecker {
+    fn on_schedule(&mut self, snapshot: &Snapshot<'_>) -> bool {
+        let fabric = snapshot.fabric();
+        let mut left: Vec<f64> =
+            fabric.send_capacities().iter().chain(fabric.recv_capacities()).copied().collect();
+        for &slot in snapshot.active() {
+            let coflow = snapshot.coflow(slot);
             for flow in coflow.live_flows() {
-                let (src, dst) = coflow.ends_of(flow);
-                left[src as usize] -= moment.rate(slot, flow);
-                left[fabric.ports() + dst as usize] -= moment.rate(slot, flow);
+                let (src, dst) = coflow.flow_ports(flow);
+                left[src as usize] -= snapshot.rate(slot, flow);
+                left[fabric.ports() + dst as usize] -= snapshot.rate(slot, flow);
             }
         }
         if let Some(side) = left.iter().position(|&left| left < -1e-7) {
-            self.0 = Err(format!("side {side} at {}: {} too much", moment.now(), -left[side]));
+            self.0 = Err(format!("side {side} at {}: {} too much", snapshot.now(), -left[side]));
         }
         self.0.is_ok()
     }
 }
 
 /// The duration of each coflow alone on the network, with all ports at their highest rates.
-fn alone(w: &Workload) -> Vec<f64> {
-    let best = w.events.iter().filter_map(|event| match event.what {
-        Change::PortRate { factor, .. } => Some(factor),
+fn isolated_ccts(w: &Workload) -> Vec<f64> {
+    let best = w.events.iter().filter_map(|event| match event.change {
+        WorkloadChange::PortRate { factor, .. } => Some(factor),
         _ => None,
     });
     let best = best.fold(1.0, f64::max);
-    let time = |coflow: &CoflowSpec| {
+    let isolated_cct = |coflow: &CoflowSpec| {
         let mut loads = vec![[0.0; 2]; w.ports as usize];
         for flow in &coflow.flows {
             loads[flow.src as usize][0] += flow.bytes.get();
@@ -83,12 +90,12 @@ fn alone(w: &Workload) -> Vec<f64> {
         }
         loads.into_iter().flatten().fold(0.0, f64::max) / best
     };
-    w.coflows.iter().map(time).collect()
+    w.coflows.iter().map(isolated_cct).collect()
 }
 
-fn leaf_policies() -> impl Strategy<Value = Vec<&'static str>> {
+fn any_leaf_policies() -> impl Strategy<Value = Vec<&'static str>> {
     let known: Vec<&str> =
-        TABLE.iter().map(|entry| entry.name).filter(|name| check_leaf(name).is_ok()).collect();
+        POLICIES.iter().map(|entry| entry.name).filter(|name| check_leaf_policy(name).is_ok()).collect();
     prop::collection::vec(prop::sample::select(known), 4)
 }
 
@@ -100,15 +107,15 @@ proptest! {
     /// adds the same rates in another order.
     #[test]
     fn tree_with_one_leaf_equals_its_policy(
-        w in workloads(Kinds::ALL),
+        w in any_workload(WorkloadFeatures::ALL),
         interval in prop::sample::select(vec![0.0, 0.7]),
     ) {
         let w = with_an_idle_service(w);
         let options = options(1.0, interval);
-        for entry in TABLE.iter().filter(|entry| check_leaf(entry.name).is_ok()) {
-            let plain = run(&w, build(entry.name).unwrap(), &options);
+        for entry in POLICIES.iter().filter(|entry| check_leaf_policy(entry.name).is_ok()) {
+            let plain = replay_policy(&w, build(entry.name).unwrap(), &options);
             for idle in ["fair", "varys"] {
-                let inside = run(&w, tree(entry.name, idle), &options);
+                let inside = replay_policy(&w, tree_of_two_services(entry.name, idle), &options);
                 if entry.name != "fair" && (entry.name != "saath" || idle == "fair") {
                     prop_assert_eq!(&inside, &plain, "{} beside {}", entry.name, idle);
                 }
@@ -123,44 +130,44 @@ proptest! {
     /// port exceeds its capacity, no coflow is faster than alone, and a repeated run gives the same result.
     #[test]
     fn trees_complete_every_workload(
-        w in workloads(Kinds::ALL),
+        w in any_workload(WorkloadFeatures::ALL),
         owners in prop::collection::vec(0..4usize, 8),
-        policies in leaf_policies(),
+        policies in any_leaf_policies(),
         weights in prop::collection::vec(0.1..10.0f64, 2),
         interval in prop::sample::select(vec![0.0, 0.7]),
     ) {
-        let w = spread(w, &owners);
+        let w = assign_services(w, &owners);
         let options = options(1.0, interval);
         let application = |name: &str, policy: &str| {
             Application { name: name.to_owned(), weight: 1.0, model: None, policy: policy.to_owned() }
         };
         let plan = || {
             let services = ["busy", "idle"].iter().enumerate().map(|(at, name)| Service {
-                between: Between::Weights,
+                application_sharing: ApplicationSharing::Weighted,
                 applications: vec![
                     application("a", policies[2 * at]),
                     application("b", policies[2 * at + 1]),
                 ],
                 ..service(name, weights[at], "fair")
             });
-            AnyPolicy::Tree(Plan::Services(services.collect(), None))
+            AnyPolicy::Tree(TreeSpec::Services(services.collect(), None))
         };
-        let mut capacity = Capacity(Ok(()));
+        let mut capacity = CapacityChecker(Ok(()));
         let first = replay(&w, plan(), &options, &mut capacity);
         prop_assert_eq!(&capacity.0, &Ok(()), "{:?}", policies);
         let first = first.map_err(|error| TestCaseError::fail(format!("{policies:?}: {error}")))?;
-        prop_assert_eq!(first.ccts(), run(&w, plan(), &options).ccts());
+        prop_assert_eq!(first.ccts(), replay_policy(&w, plan(), &options).ccts());
         prop_assert_eq!(first.coflows.len(), w.coflows.len());
-        for (cct, alone) in first.ccts().into_iter().zip(alone(&w)) {
+        for (cct, alone) in first.ccts().into_iter().zip(isolated_ccts(&w)) {
             prop_assert!(cct >= alone * (1.0 - 1e-9), "{:?}: {} s, alone {} s", policies, cct, alone);
         }
     }
 
     #[test]
-    fn flat_sharing_completes_every_workload(w in workloads(Kinds::ALL), owners in prop::collection::vec(0..4usize, 8)) {
-        let w = spread(w, &owners);
+    fn flat_sharing_completes_every_workload(w in any_workload(WorkloadFeatures::ALL), owners in prop::collection::vec(0..4usize, 8)) {
+        let w = assign_services(w, &owners);
         for policy in ["netshare:weights=3/1", "saba:slowdown=4/1.1"] {
-            let mut capacity = Capacity(Ok(()));
+            let mut capacity = CapacityChecker(Ok(()));
             let outcome = replay(&w, build(policy).unwrap(), &options(1.0, 0.0), &mut capacity);
             prop_assert_eq!(&capacity.0, &Ok(()), "{}", policy);
             prop_assert!(outcome.is_ok(), "{policy}: {:?}", outcome.err());

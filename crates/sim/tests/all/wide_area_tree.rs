@@ -1,17 +1,18 @@
 //! Policy trees over a wide area: outer shares hold for any inner policies, and links are work-conserving.
 
-use crate::common::{near, time};
+use crate::common::{is_near, time};
 use proptest::prelude::*;
-use weir_core::model::wide_area::Measured;
-use weir_core::model::{Names, WideArea};
+use weir_core::model::wide_area::LinkMeasurement;
+use weir_core::model::{ServiceNames, WideArea};
 use weir_core::saba::Sensitivity;
 use weir_core::solve::Polynomial;
-use weir_core::tree::{Application, Between, Plan, Service, TreeError};
+use weir_core::tree::{Application, ApplicationSharing, Service, TreeError, TreeSpec};
 use weir_core::units::Rate;
-use weir_core::wide_area::{Scheme, build};
-use weir_sim::wide_area::{Demand, Group, Inside, Options, Run, run};
+use weir_core::wide_area::{WideAreaPolicy, build};
+use weir_sim::wide_area::{CoflowDemand, FlowGroup, GroupOrder, WideAreaOptions, WideAreaRun, run};
 
-const OPTIONS: Options = Options { seed: 1, inside: Inside::Shared, keep_flows: false };
+const OPTIONS: WideAreaOptions =
+    WideAreaOptions { seed: 1, group_order: GroupOrder::Concurrent, keep_flow_ends: false };
 
 /// Bandwidth of a link, in bytes per second.
 const RATE: f64 = 100.0;
@@ -19,13 +20,17 @@ const RATE: f64 = 100.0;
 fn area(samples: &[f64]) -> WideArea {
     let pairs = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)];
     let samples: Vec<Rate> = samples.iter().map(|&rate| Rate::new(rate).unwrap()).collect();
-    let measured = pairs.map(|(from, to)| Measured { from, to, samples: samples.clone() });
+    let measured = pairs.map(|(from, to)| LinkMeasurement { from, to, samples: samples.clone() });
     WideArea::new(["a", "b", "c"].map(str::to_owned).into(), measured.into(), time(1.0), 0.0).unwrap()
 }
 
-fn demand(service: u32, application: u32, arrival: f64, flows: &[(u32, f64)]) -> Demand {
+fn demand(service: u32, application: u32, arrival: f64, flows: &[(u32, f64)]) -> CoflowDemand {
     let bytes = flows.iter().map(|flow| flow.1).sum();
-    Demand { arrival, of: (service, application), groups: vec![Group { bytes, flows: flows.to_vec() }] }
+    CoflowDemand {
+        arrival,
+        service_and_application: (service, application),
+        groups: vec![FlowGroup { bytes, flows: flows.to_vec() }],
+    }
 }
 
 fn application(name: &str, weight: f64, policy: &str) -> Application {
@@ -33,54 +38,54 @@ fn application(name: &str, weight: f64, policy: &str) -> Application {
 }
 
 /// Services `s0`, `s1` and so on, with these weights, each as a single leaf of this policy.
-fn services(all: &[(f64, &str)]) -> (Plan, Names) {
-    let mut names = Names::empty();
+fn tree_of_services(all: &[(f64, &str)]) -> (TreeSpec, ServiceNames) {
+    let mut names = ServiceNames::empty();
     let service = |(at, &(weight, policy)): (usize, &(f64, &str))| Service {
         name: format!("s{at}"),
         weight,
-        between: Between::Whole(policy.to_owned()),
+        application_sharing: ApplicationSharing::SingleLeaf(policy.to_owned()),
         applications: Vec::new(),
-        other: application("default", 1.0, policy),
+        default_application: application("default", 1.0, policy),
     };
     let services: Vec<Service> = all.iter().enumerate().map(service).collect();
     for service in &services {
-        names.number(&service.name, Names::DEFAULT);
+        names.intern(&service.name, ServiceNames::DEFAULT);
     }
-    (Plan::Services(services, None), names)
+    (TreeSpec::Services(services, None), names)
 }
 
-fn ran(demands: &[Demand], area: &WideArea, plan: &Plan, names: &Names) -> Run {
-    run(demands, area, Scheme::tree(plan, names).unwrap(), &OPTIONS, |_| true).unwrap()
+fn run_tree(demands: &[CoflowDemand], area: &WideArea, plan: &TreeSpec, names: &ServiceNames) -> WideAreaRun {
+    run(demands, area, WideAreaPolicy::from_tree(plan, names).unwrap(), &OPTIONS, |_| true).unwrap()
 }
 
 /// Completion time of each demand.
-fn ends(run: &Run) -> Vec<f64> {
-    run.ends.iter().map(|groups| groups[0].iter().copied().fold(0.0, f64::max)).collect()
+fn transfer_ends(run: &WideAreaRun) -> Vec<f64> {
+    run.transfer_ends.iter().map(|groups| groups[0].iter().copied().fold(0.0, f64::max)).collect()
 }
 
-fn assert_ends(run: &Run, expected: &[f64]) {
-    let found = ends(run);
-    let all = found.iter().zip(expected).all(|(a, b)| near(*a, *b, 1e-9));
+fn assert_ends(run: &WideAreaRun, expected: &[f64]) {
+    let found = transfer_ends(run);
+    let all = found.iter().zip(expected).all(|(a, b)| is_near(*a, *b, 1e-9));
     assert!(all && found.len() == expected.len(), "{found:?}, expected {expected:?}");
 }
 
 #[test]
 fn services_share_a_link_by_weight() {
-    let (plan, names) = services(&[(1.0, "mrtf"), (3.0, "fifo")]);
+    let (plan, names) = tree_of_services(&[(1.0, "mrtf"), (3.0, "fifo")]);
     // 25 and 75 bytes a second.
     let both = [demand(0, 0, 0.0, &[(0, 100.0)]), demand(1, 0, 0.0, &[(0, 300.0)])];
-    assert_ends(&ran(&both, &area(&[RATE]), &plan, &names), &[4.0, 4.0]);
+    assert_ends(&run_tree(&both, &area(&[RATE]), &plan, &names), &[4.0, 4.0]);
     // The second ends at 2 s. The first then gets the whole link for its other 50 bytes.
     let shorter = [demand(0, 0, 0.0, &[(0, 100.0)]), demand(1, 0, 0.0, &[(0, 150.0)])];
-    assert_ends(&ran(&shorter, &area(&[RATE]), &plan, &names), &[2.5, 2.0]);
+    assert_ends(&run_tree(&shorter, &area(&[RATE]), &plan, &names), &[2.5, 2.0]);
     // The second has a flow on another link, which does not affect its share of the first.
     let wide = [demand(0, 0, 0.0, &[(0, 100.0)]), demand(1, 0, 0.0, &[(0, 150.0), (1, 400.0)])];
-    assert_ends(&ran(&wide, &area(&[RATE]), &plan, &names), &[2.5, 4.0]);
+    assert_ends(&run_tree(&wide, &area(&[RATE]), &plan, &names), &[2.5, 4.0]);
 }
 
 #[test]
 fn wide_area_tree_orders_coflows_inside_their_service() {
-    let (plan, names) = services(&[(1.0, "mrtf"), (1.0, "fair")]);
+    let (plan, names) = tree_of_services(&[(1.0, "mrtf"), (1.0, "fair")]);
     // 50 bytes a second for each service. In the first service the shorter demand goes first; in the second
     // both share.
     let all = [
@@ -89,57 +94,60 @@ fn wide_area_tree_orders_coflows_inside_their_service() {
         demand(1, 0, 0.0, &[(0, 75.0)]),
         demand(1, 0, 0.0, &[(0, 75.0)]),
     ];
-    assert_ends(&ran(&all, &area(&[RATE]), &plan, &names), &[3.0, 1.0, 3.0, 3.0]);
+    assert_ends(&run_tree(&all, &area(&[RATE]), &plan, &names), &[3.0, 1.0, 3.0, 3.0]);
 }
 
 /// The leaf has a tenth of the first link, and the second link alone. A demand that is shorter over whole
 /// links is longer over its shares.
 #[test]
 fn leaf_policy_orders_by_its_shares_of_links() {
-    let (plan, names) = services(&[(1.0, "mrtf"), (9.0, "fair")]);
+    let (plan, names) = tree_of_services(&[(1.0, "mrtf"), (9.0, "fair")]);
     let all = [
         demand(0, 0, 0.0, &[(0, 100.0)]),
         demand(0, 0, 0.0, &[(0, 50.0), (1, 120.0)]),
         demand(1, 0, 0.0, &[(0, 1350.0)]),
     ];
-    assert_ends(&ran(&all, &area(&[RATE]), &plan, &names), &[15.0, 5.0, 15.0]);
+    assert_ends(&run_tree(&all, &area(&[RATE]), &plan, &names), &[15.0, 5.0, 15.0]);
 }
 
 #[test]
 fn applications_divide_the_bandwidth_of_their_service() {
     let model = Sensitivity::new(Polynomial::new(&[3.0, -2.0]).unwrap());
-    let (mut plan, mut names) = services(&[(1.0, "fair"), (1.0, "fair")]);
-    names.number("s1", "x");
-    let mut both = |between: Between| {
-        let Plan::Services(services, _) = &mut plan else { unreachable!() };
-        (services[1].between, services[1].applications) = (between, vec![application("x", 3.0, "fair")]);
+    let (mut plan, mut names) = tree_of_services(&[(1.0, "fair"), (1.0, "fair")]);
+    names.intern("s1", "x");
+    let mut ends_for = |between: ApplicationSharing| {
+        let TreeSpec::Services(services, _) = &mut plan else { unreachable!() };
+        (services[1].application_sharing, services[1].applications) =
+            (between, vec![application("x", 3.0, "fair")]);
         let all = [
             demand(0, 0, 0.0, &[(0, 1000.0)]),
             demand(1, 0, 0.0, &[(0, 100.0)]),
             demand(1, 1, 0.0, &[(0, 100.0)]),
         ];
-        ends(&ran(&all, &area(&[RATE]), &plan, &names))
+        transfer_ends(&run_tree(&all, &area(&[RATE]), &plan, &names))
     };
     // 12.5 and 37.5 bytes a second of the service's 50 until one ends, at 8/3 s; then the other gets all 50.
-    let weighted = both(Between::Weights);
-    assert!(near(weighted[2], 8.0 / 3.0, 1e-9) && near(weighted[1], 4.0, 1e-9), "{weighted:?}");
+    let weighted = ends_for(ApplicationSharing::Weighted);
+    assert!(is_near(weighted[2], 8.0 / 3.0, 1e-9) && is_near(weighted[1], 4.0, 1e-9), "{weighted:?}");
     // Two applications with the same model get equal rates.
     let names_of_models = ["default", "x"].map(|name| (name.to_owned(), model));
-    let alike = both(Between::Saba(names_of_models.into()));
-    assert!(near(alike[1], 4.0, 1e-6) && near(alike[2], 4.0, 1e-6), "{alike:?}");
+    let alike = ends_for(ApplicationSharing::Saba(names_of_models.into()));
+    assert!(is_near(alike[1], 4.0, 1e-6) && is_near(alike[2], 4.0, 1e-6), "{alike:?}");
 }
 
 #[test]
 fn wide_area_tree_rejects_unknown_services_and_policies() {
-    let (plan, mut names) = services(&[(1.0, "siphon")]);
-    names.number("other", Names::DEFAULT);
-    assert!(matches!(Scheme::tree(&plan, &names), Err(TreeError::Service(name)) if name == "other"));
-    let (plan, names) = services(&[(1.0, "saath")]);
-    let error = Scheme::tree(&plan, &names).err().unwrap().to_string();
+    let (plan, mut names) = tree_of_services(&[(1.0, "siphon")]);
+    names.intern("other", ServiceNames::DEFAULT);
+    assert!(
+        matches!(WideAreaPolicy::from_tree(&plan, &names), Err(TreeError::UnknownService(name)) if name == "other")
+    );
+    let (plan, names) = tree_of_services(&[(1.0, "saath")]);
+    let error = WideAreaPolicy::from_tree(&plan, &names).err().unwrap().to_string();
     assert!(error.contains("saath"), "{error}");
 }
 
-fn arb_demands(services: u32) -> impl Strategy<Value = Vec<Demand>> {
+fn any_demands(services: u32) -> impl Strategy<Value = Vec<CoflowDemand>> {
     let flows = prop::collection::btree_map(0..6u32, 0.5..200.0f64, 1..6);
     prop::collection::vec((0..services, 0.0..20.0f64, flows), 1..12).prop_map(|all| {
         let one = |(service, arrival, map): (u32, f64, std::collections::BTreeMap<u32, f64>)| {
@@ -149,36 +157,36 @@ fn arb_demands(services: u32) -> impl Strategy<Value = Vec<Demand>> {
     })
 }
 
-const INNER: [&str; 4] = ["siphon:samples=50", "mrtf", "fifo", "fair"];
+const LEAF_POLICIES: [&str; 4] = ["siphon:samples=50", "mrtf", "fifo", "fair"];
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// A tree of one leaf equals the leaf's policy.
     #[test]
-    fn wide_area_tree_with_one_leaf_equals_its_policy(all in arb_demands(1), changes in any::<bool>(), detours in any::<bool>()) {
+    fn wide_area_tree_with_one_leaf_equals_its_policy(all in any_demands(1), changes in any::<bool>(), detours in any::<bool>()) {
         let area = area(if changes { &[20.0, 50.0, 100.0] } else { &[RATE] });
-        for policy in INNER {
+        for policy in LEAF_POLICIES {
             let policy = format!("{policy}:detours={}", if detours { "on" } else { "off" });
-            let (plan, names) = services(&[(2.0, &policy)]);
+            let (plan, names) = tree_of_services(&[(2.0, &policy)]);
             let alone = run(&all, &area, build(&policy).unwrap(), &OPTIONS, |_| true).unwrap();
-            prop_assert_eq!(ran(&all, &area, &plan, &names).ends, alone.ends, "{}", policy);
+            prop_assert_eq!(run_tree(&all, &area, &plan, &names).transfer_ends, alone.transfer_ends, "{}", policy);
         }
     }
 
     /// For any inner policy, an active service gets its share of each link, and links with demand are full.
     #[test]
-    fn inner_policies_do_not_change_outer_shares(mut all in arb_demands(3), inner in prop::collection::vec(0..4usize, 3)) {
+    fn inner_policies_do_not_change_outer_shares(mut all in any_demands(3), inner in prop::collection::vec(0..4usize, 3)) {
         all.iter_mut().for_each(|demand| demand.arrival = 0.0);
         let weights = [1.0, 2.0, 5.0];
-        let of: Vec<(f64, &str)> = weights.iter().zip(&inner).map(|(&weight, &at)| (weight, INNER[at])).collect();
-        let (plan, names) = services(&of);
-        let found = ran(&all, &area(&[RATE]), &plan, &names);
+        let of: Vec<(f64, &str)> = weights.iter().zip(&inner).map(|(&weight, &at)| (weight, LEAF_POLICIES[at])).collect();
+        let (plan, names) = tree_of_services(&of);
+        let found = run_tree(&all, &area(&[RATE]), &plan, &names);
         for link in 0..6 {
-            let on = |service: Option<u32>| {
+            let bytes_on_link = |service: Option<u32>| {
                 let (mut bytes, mut end) = (0.0, 0.0);
-                for (demand, ends) in all.iter().zip(&found.ends) {
-                    if service.is_none_or(|service| demand.of.0 == service)
+                for (demand, ends) in all.iter().zip(&found.transfer_ends) {
+                    if service.is_none_or(|service| demand.service_and_application.0 == service)
                         && let Some(at) = demand.groups[0].flows.iter().position(|flow| flow.0 == link)
                     {
                         bytes += demand.groups[0].flows[at].1;
@@ -187,10 +195,10 @@ proptest! {
                 }
                 (bytes, end)
             };
-            let (bytes, end) = on(None);
-            prop_assert!(near(end, bytes / RATE, 1e-6), "link {} is idle: {} bytes in {} s", link, bytes, end);
+            let (bytes, end) = bytes_on_link(None);
+            prop_assert!(is_near(end, bytes / RATE, 1e-6), "link {} is idle: {} bytes in {} s", link, bytes, end);
             for service in 0..3 {
-                let (bytes, end) = on(Some(service));
+                let (bytes, end) = bytes_on_link(Some(service));
                 let part = weights[service as usize] / weights.iter().sum::<f64>();
                 prop_assert!(end <= bytes / (RATE * part) + 1e-6, "service {} on link {}", service, link);
             }
@@ -199,16 +207,16 @@ proptest! {
 
     /// With detours and changing bandwidth, all bytes arrive too.
     #[test]
-    fn wide_area_tree_delivers_all_bytes(all in arb_demands(3)) {
-        let (plan, names) = services(&[(1.0, "siphon:samples=50:detours=on"), (2.0, "fair:detours=on"), (3.0, "mrtf")]);
-        let found = ran(&all, &area(&[20.0, 50.0, 100.0]), &plan, &names);
-        for (demand, end) in all.iter().zip(ends(&found)) {
+    fn wide_area_tree_delivers_all_bytes(all in any_demands(3)) {
+        let (plan, names) = tree_of_services(&[(1.0, "siphon:samples=50:detours=on"), (2.0, "fair:detours=on"), (3.0, "mrtf")]);
+        let found = run_tree(&all, &area(&[20.0, 50.0, 100.0]), &plan, &names);
+        for (demand, end) in all.iter().zip(transfer_ends(&found)) {
             prop_assert!(end.is_finite() && end >= demand.arrival);
         }
-        for (carried, could) in found.carried.iter().zip(&found.carriable) {
+        for (carried, could) in found.carried_bytes.iter().zip(&found.capacity_bytes) {
             prop_assert!(*carried <= could * (1.0 + 1e-9));
         }
         let asked: f64 = all.iter().flat_map(|demand| &demand.groups[0].flows).map(|flow| flow.1).sum();
-        prop_assert!(found.carried.iter().sum::<f64>() >= asked * (1.0 - 1e-6));
+        prop_assert!(found.carried_bytes.iter().sum::<f64>() >= asked * (1.0 - 1e-6));
     }
 }

@@ -8,42 +8,42 @@ use std::time::Instant;
 
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
-use weir_core::model::scenario::Sending;
+use weir_core::model::scenario::SendMode;
 
 use super::throttle::Meter;
-use super::{Common, Connection, GLANCE, wire};
+use super::{Connection, RunState, STOP_CHECK_INTERVAL, wire};
 use crate::namespace;
 
 /// The maximum size of a read: the largest UDP packet.
-const READ: usize = 64 << 10;
+const MAX_READ_BYTES: usize = 64 << 10;
 
 /// The receive buffer of a UDP socket, in bytes. A reader that is late must not cause losses, which would count as those of a link.
-const WAITING: usize = 8 << 20;
+const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
 /// Receives until the run stops. Sends the port to `ready` first.
-pub fn run(connection: &Connection<'_>, common: &Common, ready: &Sender<u16>) -> io::Result<()> {
-    namespace::enter(&connection.to.namespace)?;
-    let any = SocketAddrV4::new(connection.to.address, 0);
+pub fn run(connection: &Connection<'_>, state: &RunState, port_sender: &Sender<u16>) -> io::Result<()> {
+    namespace::enter(&connection.destination.namespace)?;
+    let address = SocketAddrV4::new(connection.destination.address, 0);
     // The thread that waits for the port may have stopped; the failure is recorded.
-    let tell = |address: SocketAddr| {
-        let _ = ready.send(address.port());
+    let send_port = |address: SocketAddr| {
+        let _ = port_sender.send(address.port());
     };
     match connection.sending {
-        Sending::Elastic | Sending::Capped(_) => {
-            let listener = listen(any, connection.mark)?;
-            tell(listener.local_addr()?);
-            tcp(&listener, connection, common)
+        SendMode::Elastic | SendMode::Capped(_) => {
+            let listener = listen(address, connection.mark)?;
+            send_port(listener.local_addr()?);
+            receive_tcp(&listener, connection, state)
         }
-        Sending::Unresponsive(_) => {
-            let socket = UdpSocket::bind(any)?;
+        SendMode::Unresponsive(_) => {
+            let socket = UdpSocket::bind(address)?;
             // GRO: one read returns several packets. Without privileges, the receive buffer is smaller.
             setsockopt(&socket, sockopt::UdpGroSegment, &true)?;
-            setsockopt(&socket, sockopt::RcvBufForce, &WAITING)
-                .or_else(|_| setsockopt(&socket, sockopt::RcvBuf, &WAITING))?;
+            setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER_BYTES)
+                .or_else(|_| setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER_BYTES))?;
             // Throttling reports get the service's mark as well.
             setsockopt(&socket, sockopt::Ipv4Tos, &i32::from(connection.mark << 2))?;
-            tell(socket.local_addr()?);
-            udp(&socket, connection, common)
+            send_port(socket.local_addr()?);
+            receive_udp(&socket, connection, state)
         }
     }
 }
@@ -52,50 +52,54 @@ fn listen(address: SocketAddrV4, mark: u8) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     // Acknowledgements get the service's mark as well.
     setsockopt(&listener, sockopt::Ipv4Tos, &i32::from(mark << 2))?;
-    setsockopt(&listener, sockopt::ReceiveTimeout, &TimeVal::milliseconds(GLANCE.as_millis() as i64))?;
+    setsockopt(
+        &listener,
+        sockopt::ReceiveTimeout,
+        &TimeVal::milliseconds(STOP_CHECK_INTERVAL.as_millis() as i64),
+    )?;
     Ok(listener)
 }
 
-fn udp(socket: &UdpSocket, connection: &Connection<'_>, common: &Common) -> io::Result<()> {
-    let mut buffer = vec![0; READ];
-    let mut meter = common.throttle.as_ref().map(|_| Meter::new(Instant::now()));
-    socket.set_read_timeout(Some(if meter.is_some() { Meter::GLANCE } else { GLANCE }))?;
-    let factor = wire::factor(connection.sending);
-    while !common.stopped() {
-        let got = match socket.recv_from(&mut buffer) {
+fn receive_udp(socket: &UdpSocket, connection: &Connection<'_>, state: &RunState) -> io::Result<()> {
+    let mut buffer = vec![0; MAX_READ_BYTES];
+    let mut meter = state.throttle.as_ref().map(|_| Meter::new(Instant::now()));
+    socket.set_read_timeout(Some(if meter.is_some() { Meter::READ_TIMEOUT } else { STOP_CHECK_INTERVAL }))?;
+    let header_overhead = wire::header_overhead(connection.sending);
+    while !state.is_stopped() {
+        let datagram = match socket.recv_from(&mut buffer) {
             Ok((payload, from)) => {
-                count(connection, payload);
-                Some((from, payload as f64 * factor))
+                add_arrived(connection, payload);
+                Some((from, payload as f64 * header_overhead))
             }
-            Err(error) if is_nothing(&error) => None,
+            Err(error) if is_no_data(&error) => None,
             Err(error) => return Err(error),
         };
         if let Some(meter) = &mut meter {
             let now = Instant::now();
-            if let Some((from, bytes)) = got {
-                meter.count(from, bytes, now);
+            if let Some((from, bytes)) = datagram {
+                meter.count_bytes(from, bytes, now);
             }
-            meter.report(socket, now)?;
+            meter.send_report(socket, now)?;
         }
     }
     Ok(())
 }
 
 /// Receives one connection after the other. If the end of a connection is lost, the next connection replaces it.
-fn tcp(listener: &TcpListener, connection: &Connection<'_>, common: &Common) -> io::Result<()> {
-    let mut buffer = vec![0; READ];
+fn receive_tcp(listener: &TcpListener, connection: &Connection<'_>, state: &RunState) -> io::Result<()> {
+    let mut buffer = vec![0; MAX_READ_BYTES];
     let mut stream: Option<TcpStream> = None;
-    while !common.stopped() {
-        let Some(now) = &mut stream else {
+    while !state.is_stopped() {
+        let Some(current) = &mut stream else {
             stream = accept(listener)?;
             continue;
         };
-        match now.read(&mut buffer) {
+        match current.read(&mut buffer) {
             Ok(0) => stream = None,
-            Ok(payload) => count(connection, payload),
+            Ok(payload) => add_arrived(connection, payload),
             // Senders end a connection by a reset.
             Err(error) if error.kind() == ErrorKind::ConnectionReset => stream = None,
-            Err(error) if is_nothing(&error) => {
+            Err(error) if is_no_data(&error) => {
                 listener.set_nonblocking(true)?;
                 stream = accept(listener)?.or(stream);
                 listener.set_nonblocking(false)?;
@@ -110,20 +114,20 @@ fn tcp(listener: &TcpListener, connection: &Connection<'_>, common: &Common) -> 
 fn accept(listener: &TcpListener) -> io::Result<Option<TcpStream>> {
     match listener.accept() {
         Ok((stream, _)) => {
-            stream.set_read_timeout(Some(GLANCE))?;
+            stream.set_read_timeout(Some(STOP_CHECK_INTERVAL))?;
             Ok(Some(stream))
         }
-        Err(error) if is_nothing(&error) => Ok(None),
+        Err(error) if is_no_data(&error) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-fn count(connection: &Connection<'_>, payload: usize) {
-    connection.arrived.fetch_add(payload as u64, Ordering::Relaxed);
+fn add_arrived(connection: &Connection<'_>, payload: usize) {
+    connection.arrived_bytes.fetch_add(payload as u64, Ordering::Relaxed);
 }
 
 /// Whether an error only means that no data arrived in time.
-fn is_nothing(error: &io::Error) -> bool {
+fn is_no_data(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
@@ -136,7 +140,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use weir_core::model::Plan as Fabric;
+    use weir_core::model::TopologyTemplate as Fabric;
     use weir_core::units::Rate;
 
     use super::*;
@@ -147,37 +151,37 @@ mod tests {
         let topology = Fabric::BigSwitch { hosts: 2, rate: Rate::GBIT }.build().unwrap();
         let plan = Plan::new("t".parse().unwrap(), &topology).unwrap();
         let connection = Connection {
-            demand: 0,
-            from: &plan.nodes[0],
-            to: &plan.nodes[1],
+            demand_index: 0,
+            source: &plan.nodes[0],
+            destination: &plan.nodes[1],
             mark: 1,
-            sending: Sending::Elastic,
-            active: &[],
-            arrived: AtomicU64::new(0),
+            sending: SendMode::Elastic,
+            active_intervals: &[],
+            arrived_bytes: AtomicU64::new(0),
         };
-        let common =
-            Common { stop: AtomicBool::new(false), failure: Mutex::new(None), segments: 1, throttle: None };
+        let state =
+            RunState { stop: AtomicBool::new(false), failure: Mutex::new(None), segments: 1, throttle: None };
         let listener = listen(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0), 1).unwrap();
         let to = listener.local_addr().unwrap();
         thread::scope(|scope| {
-            let receiver = scope.spawn(|| tcp(&listener, &connection, &common));
+            let receiver = scope.spawn(|| receive_tcp(&listener, &connection, &state));
             let send = |text: &str| {
-                let before = connection.arrived.load(Ordering::Relaxed);
+                let before = connection.arrived_bytes.load(Ordering::Relaxed);
                 let mut stream = TcpStream::connect(to).unwrap();
                 stream.write_all(text.as_bytes()).unwrap();
                 let started = Instant::now();
-                let got = || connection.arrived.load(Ordering::Relaxed) - before;
-                while got() < text.len() as u64 && started.elapsed() < Duration::from_secs(10) {
+                let arrived_bytes = || connection.arrived_bytes.load(Ordering::Relaxed) - before;
+                while arrived_bytes() < text.len() as u64 && started.elapsed() < Duration::from_secs(10) {
                     thread::sleep(Duration::from_millis(1));
                 }
-                (stream, got())
+                (stream, arrived_bytes())
             };
             // The first connection neither sends more nor ends.
-            let (silent, first) = send("12345");
+            let (first_stream, first) = send("12345");
             let (_, second) = send("1234567");
-            common.stop.store(true, Ordering::Relaxed);
+            state.stop.store(true, Ordering::Relaxed);
             receiver.join().unwrap().unwrap();
-            drop(silent);
+            drop(first_stream);
             assert_eq!((first, second), (5, 7));
         });
     }

@@ -12,82 +12,87 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, connect, s
 use nix::sys::time::{TimeVal, TimeValLike};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use weir_core::model::scenario::Sending;
+use weir_core::model::scenario::SendMode;
 use weir_core::units::Rate;
 
-use super::throttle::Limit;
-use super::{Common, Connection, GLANCE, chunk, wire};
+use super::throttle::SenderLimit;
+use super::{Connection, RunState, STOP_CHECK_INTERVAL, packets_per_write, wire};
 use crate::namespace;
-use crate::queues::FRAME;
+use crate::queues::FRAME_BYTES;
 
 /// The maximum size of a write.
-const WRITE: usize = 64 << 10;
+const MAX_WRITE_BYTES: usize = 64 << 10;
 
 /// The maximum delay that a sender makes up for. Beyond it, catching up would cause a burst.
-const LATE: Duration = Duration::from_millis(20);
+const MAX_CATCH_UP: Duration = Duration::from_millis(20);
 
 /// The send buffer of a UDP socket, in bytes: more than the queue of the host's interface holds, so that packets are lost in that queue.
-const WAITING: usize = 8 << 20;
+const SEND_BUFFER_BYTES: usize = 8 << 20;
 
 /// Sends in every interval of the demand. `begin` is the start of the scenario, which may be in the future.
-pub fn run(connection: &Connection<'_>, common: &Common, to: SocketAddrV4, begin: Instant) -> io::Result<()> {
-    namespace::enter(&connection.from.namespace)?;
-    for &(from, until) in connection.active {
-        let at = |time: f64| begin + Duration::from_secs_f64(time);
-        if !wait(common, at(from.get())) {
+pub fn run(
+    connection: &Connection<'_>,
+    state: &RunState,
+    to: SocketAddrV4,
+    start: Instant,
+) -> io::Result<()> {
+    namespace::enter(&connection.source.namespace)?;
+    for &(from, until) in connection.active_intervals {
+        let instant_of = |time: f64| start + Duration::from_secs_f64(time);
+        if !wait(state, instant_of(from.get())) {
             return Ok(());
         }
-        let end = at(until.get());
+        let end = instant_of(until.get());
         match connection.sending {
-            Sending::Elastic => tcp(connection, common, to, end, None)?,
-            Sending::Capped(rate) => tcp(connection, common, to, end, Some(rate))?,
-            Sending::Unresponsive(rate) => udp(connection, common, to, end, rate)?,
+            SendMode::Elastic => send_tcp(connection, state, to, end, None)?,
+            SendMode::Capped(rate) => send_tcp(connection, state, to, end, Some(rate))?,
+            SendMode::Unresponsive(rate) => send_udp(connection, state, to, end, rate)?,
         }
     }
     Ok(())
 }
 
 /// Waits until a time. Returns whether to continue.
-fn wait(common: &Common, time: Instant) -> bool {
-    while !common.stopped() {
-        let left = time.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+fn wait(state: &RunState, time: Instant) -> bool {
+    while !state.is_stopped() {
+        let remaining = time.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
             return true;
         }
-        thread::sleep(left.min(GLANCE));
+        thread::sleep(remaining.min(STOP_CHECK_INTERVAL));
     }
     false
 }
 
-fn tcp(
+fn send_tcp(
     connection: &Connection<'_>,
-    common: &Common,
+    state: &RunState,
     to: SocketAddrV4,
     end: Instant,
-    most: Option<Rate>,
+    max_rate: Option<Rate>,
 ) -> io::Result<()> {
-    let Some(mut stream) = open(connection, common, to, end)? else { return Ok(()) };
+    let Some(mut stream) = connect_tcp(connection, state, to, end)? else { return Ok(()) };
     // Closing the socket at the end discards queued data.
     setsockopt(&stream, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 })?;
-    let mut pace = most.map(Pace::new);
-    let packets = most.map_or(0, |rate| chunk(rate, common.segments));
-    let length = if most.is_some() { (packets * wire::TCP) as usize } else { WRITE };
+    let mut pacer = max_rate.map(Pacer::new);
+    let packets = max_rate.map_or(0, |rate| packets_per_write(rate, state.segments));
+    let length = if max_rate.is_some() { (packets * wire::TCP_PAYLOAD) as usize } else { MAX_WRITE_BYTES };
     let data = vec![0; length];
-    let mut left = 0;
-    while Instant::now() < end && !common.stopped() {
-        if left == 0 {
-            if pace.as_mut().is_some_and(|pace| !pace.wait(packets, common, end)) {
+    let mut remaining_bytes = 0;
+    while Instant::now() < end && !state.is_stopped() {
+        if remaining_bytes == 0 {
+            if pacer.as_mut().is_some_and(|pace| !pace.wait(packets, state, end)) {
                 break;
             }
-            left = length;
+            remaining_bytes = length;
         }
         // A write must not block beyond the end.
-        let patience = end.saturating_duration_since(Instant::now());
-        if patience < GLANCE {
-            stream.set_write_timeout(Some(patience.max(Duration::from_millis(1))))?;
+        let remaining_time = end.saturating_duration_since(Instant::now());
+        if remaining_time < STOP_CHECK_INTERVAL {
+            stream.set_write_timeout(Some(remaining_time.max(Duration::from_millis(1))))?;
         }
-        match stream.write(&data[..left]) {
-            Ok(written) => left -= written,
+        match stream.write(&data[..remaining_bytes]) {
+            Ok(written) => remaining_bytes -= written,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(error) => return Err(error),
         }
@@ -96,16 +101,16 @@ fn tcp(
 }
 
 /// Opens a connection with its mark on every packet, including the first; none if it is not established in time.
-fn open(
+fn connect_tcp(
     connection: &Connection<'_>,
-    common: &Common,
+    state: &RunState,
     to: SocketAddrV4,
     end: Instant,
 ) -> io::Result<Option<TcpStream>> {
     let fd = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     setsockopt(&fd, sockopt::Ipv4Tos, &i32::from(connection.mark << 2))?;
-    setsockopt(&fd, sockopt::SendTimeout, &TimeVal::milliseconds(GLANCE.as_millis() as i64))?;
-    while Instant::now() < end && !common.stopped() {
+    setsockopt(&fd, sockopt::SendTimeout, &TimeVal::milliseconds(STOP_CHECK_INTERVAL.as_millis() as i64))?;
+    while Instant::now() < end && !state.is_stopped() {
         match connect(fd.as_raw_fd(), &SockaddrIn::from(to)) {
             Ok(()) | Err(Errno::EISCONN) => return Ok(Some(TcpStream::from(fd))),
             Err(Errno::EINPROGRESS | Errno::EALREADY | Errno::EAGAIN | Errno::EINTR) => {}
@@ -115,36 +120,36 @@ fn open(
     Ok(None)
 }
 
-fn udp(
+fn send_udp(
     connection: &Connection<'_>,
-    common: &Common,
+    state: &RunState,
     to: SocketAddrV4,
     end: Instant,
     rate: Rate,
 ) -> io::Result<()> {
-    let socket = UdpSocket::bind(SocketAddrV4::new(connection.from.address, 0))?;
+    let socket = UdpSocket::bind(SocketAddrV4::new(connection.source.address, 0))?;
     setsockopt(&socket, sockopt::Ipv4Tos, &i32::from(connection.mark << 2))?;
     // GSO: the kernel splits each write into packets.
-    setsockopt(&socket, sockopt::UdpGsoSegment, &(wire::UDP as i32))?;
-    setsockopt(&socket, sockopt::SndBufForce, &WAITING)
-        .or_else(|_| setsockopt(&socket, sockopt::SndBuf, &WAITING))?;
+    setsockopt(&socket, sockopt::UdpGsoSegment, &(wire::UDP_PAYLOAD as i32))?;
+    setsockopt(&socket, sockopt::SndBufForce, &SEND_BUFFER_BYTES)
+        .or_else(|_| setsockopt(&socket, sockopt::SndBuf, &SEND_BUFFER_BYTES))?;
     socket.set_nonblocking(true)?;
     socket.connect(to)?;
-    let data = vec![0; (chunk(rate, common.segments) * wire::UDP) as usize];
-    let mut pace = Pace::new(rate);
-    let mut limit = common.throttle.clone().map(Limit::new);
+    let data = vec![0; (packets_per_write(rate, state.segments) * wire::UDP_PAYLOAD) as usize];
+    let mut pacer = Pacer::new(rate);
+    let mut limit = state.throttle.clone().map(SenderLimit::new);
     // Random sizes: two sources in step would let one of them find the queue full each time.
-    let mut chance = ChaCha8Rng::seed_from_u64(u64::from(to.port()));
+    let mut rng = ChaCha8Rng::seed_from_u64(u64::from(to.port()));
     loop {
         // The host drops what the source sends beyond the limit.
         if let Some(limit) = &mut limit {
-            pace.rate = limit.update(&socket)?.filter(|limit| *limit < rate).unwrap_or(rate);
+            pacer.rate = limit.update(&socket)?.filter(|limit| *limit < rate).unwrap_or(rate);
         }
-        let packets = 1 + chance.next_u32() % chunk(pace.rate, common.segments);
-        if !pace.wait(packets, common, end) {
+        let packets = 1 + rng.next_u32() % packets_per_write(pacer.rate, state.segments);
+        if !pacer.wait(packets, state, end) {
             return Ok(());
         }
-        match socket.send(&data[..(packets * wire::UDP) as usize]) {
+        match socket.send(&data[..(packets * wire::UDP_PAYLOAD) as usize]) {
             Ok(_) => {}
             // A packet that the host's queue drops is lost, as on any other link.
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
@@ -155,23 +160,23 @@ fn udp(
 }
 
 /// A rate on the wire, enforced by sleeping.
-struct Pace {
+struct Pacer {
     rate: Rate,
-    next: Instant,
+    next_send: Instant,
 }
 
-impl Pace {
-    fn new(rate: Rate) -> Pace {
-        Pace { rate, next: Instant::now() }
+impl Pacer {
+    fn new(rate: Rate) -> Pacer {
+        Pacer { rate, next_send: Instant::now() }
     }
 
     /// Waits until the next `packets` packets are due. Returns whether to send them, or to end.
-    fn wait(&mut self, packets: u32, common: &Common, end: Instant) -> bool {
-        if self.next.elapsed() > LATE {
-            self.next = Instant::now() - LATE;
+    fn wait(&mut self, packets: u32, state: &RunState, end: Instant) -> bool {
+        if self.next_send.elapsed() > MAX_CATCH_UP {
+            self.next_send = Instant::now() - MAX_CATCH_UP;
         }
-        let go_on = wait(common, self.next.min(end)) && Instant::now() < end;
-        self.next += Duration::from_secs_f64(f64::from(packets * FRAME) / self.rate.get());
-        go_on
+        let should_send = wait(state, self.next_send.min(end)) && Instant::now() < end;
+        self.next_send += Duration::from_secs_f64(f64::from(packets * FRAME_BYTES) / self.rate.get());
+        should_send
     }
 }

@@ -1,20 +1,20 @@
 //! Converts payload to bytes on the wire. Nearly all packets are full: 1,500 bytes of IP and the Ethernet header, which include the headers
 //! of IP, and of TCP with timestamps or UDP.
 
-use weir_core::model::scenario::Sending;
+use weir_core::model::scenario::SendMode;
 
-pub use crate::queues::PAYLOAD as TCP;
+pub use crate::queues::PAYLOAD_BYTES as TCP_PAYLOAD;
 
-use crate::queues::FRAME;
+use crate::queues::FRAME_BYTES;
 
 /// Payload of a full UDP packet, in bytes.
-pub const UDP: u32 = 1472;
+pub const UDP_PAYLOAD: u32 = 1472;
 
 /// Bytes on the wire for each byte of payload.
-pub fn factor(sending: Sending) -> f64 {
+pub fn header_overhead(sending: SendMode) -> f64 {
     let payload = match sending {
-        Sending::Elastic | Sending::Capped(_) => TCP,
-        Sending::Unresponsive(_) => UDP,
+        SendMode::Elastic | SendMode::Capped(_) => TCP_PAYLOAD,
+        SendMode::Unresponsive(_) => UDP_PAYLOAD,
     };
-    f64::from(FRAME) / f64::from(payload)
+    f64::from(FRAME_BYTES) / f64::from(payload)
 }

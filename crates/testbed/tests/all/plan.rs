@@ -6,13 +6,13 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use weir_core::model::scenario::{Port, Queue, Queueing};
-use weir_core::model::topology::Builder;
-use weir_core::model::{NodeId, Plan as Fabric, Routes, Topology};
+use weir_core::model::scenario::{NetworkQueues, PortQueues, Queue};
+use weir_core::model::topology::TopologyBuilder;
+use weir_core::model::{NodeId, Routes, Topology, TopologyTemplate as Fabric};
 use weir_core::saba::Fraction;
 use weir_core::units::Rate;
-use weir_testbed::queues::{Class, FRAME, MAX_SERVICES, dscp, segments};
-use weir_testbed::{Name, Plan, PlanError, batch};
+use weir_testbed::queues::{FRAME_BYTES, HtbClass, MAX_SERVICES, dscp, max_segments};
+use weir_testbed::{BedName, Plan, PlanError, batch};
 
 fn rate(text: &str) -> Rate {
     text.parse().unwrap()
@@ -23,13 +23,13 @@ fn plan(topology: &Topology) -> Plan {
 }
 
 /// The node and port at the other end of a cable.
-fn far(plan: &Plan, node: usize, port: usize) -> (usize, usize) {
+fn opposite_end(plan: &Plan, node: usize, port: usize) -> (usize, usize) {
     let cable = plan.cables.iter().find(|cable| cable.ends.contains(&(node, port))).unwrap();
     if cable.ends[0] == (node, port) { cable.ends[1] } else { cable.ends[0] }
 }
 
 /// Follows all routes from a node to an address, and collects the lengths of the paths. Panics at a loop.
-fn walk(plan: &Plan, from: usize, to: Ipv4Addr, lengths: &mut BTreeSet<usize>, length: usize) {
+fn follow_routes(plan: &Plan, from: usize, to: Ipv4Addr, lengths: &mut BTreeSet<usize>, length: usize) {
     assert!(length <= plan.nodes.len(), "a loop on the way to {to}");
     let node = &plan.nodes[from];
     if node.address == to {
@@ -37,31 +37,31 @@ fn walk(plan: &Plan, from: usize, to: Ipv4Addr, lengths: &mut BTreeSet<usize>, l
         return;
     }
     assert!(length == 0 || node.is_switch, "{} would have to forward", node.name);
-    let route = node.routes.iter().find(|route| route.to.is_none_or(|other| other == to));
+    let route = node.routes.iter().find(|route| route.destination.is_none_or(|other| other == to));
     let route = route.unwrap_or_else(|| panic!("{} has no route to {to}", node.name));
     for &port in &route.ports {
-        walk(plan, far(plan, from, port).0, to, lengths, length + 1);
+        follow_routes(plan, opposite_end(plan, from, port).0, to, lengths, length + 1);
     }
 }
 
 /// Checks that every host reaches every other, only over the simulator's shortest paths.
-fn check(topology: &Topology) {
+fn check_routes(topology: &Topology) {
     let plan = plan(topology);
     let mut routes = Routes::new(topology.clone(), 0);
     let hosts = || (0..topology.hosts() as u32).map(NodeId);
     for (from, to) in hosts().flat_map(|a| hosts().map(move |b| (a, b))).filter(|(a, b)| a != b) {
         let (mut path, mut lengths) = (Vec::new(), BTreeSet::new());
-        assert!(routes.path(from, to, 0, &mut path));
-        walk(&plan, from.index(), plan.node(to).address, &mut lengths, 0);
+        assert!(routes.compute_path(from, to, 0, &mut path));
+        follow_routes(&plan, from.index(), plan.node(to).address, &mut lengths, 0);
         assert_eq!(lengths, BTreeSet::from([path.len()]), "{from:?} to {to:?}");
     }
-    let of =
+    let distinct =
         |what: fn(&weir_testbed::Node) -> String| plan.nodes.iter().map(what).collect::<BTreeSet<String>>();
-    assert_eq!(of(|node| node.namespace.clone()).len(), topology.nodes());
-    assert_eq!(of(|node| node.address.to_string()).len(), topology.nodes());
+    assert_eq!(distinct(|node| node.namespace.clone()).len(), topology.nodes());
+    assert_eq!(distinct(|node| node.address.to_string()).len(), topology.nodes());
     for node in &plan.nodes {
         assert!(node.namespace.starts_with("weir-t-") && node.namespace.len() < 255);
-        assert_eq!(Name::of_namespace(&node.namespace), Some(plan.name.clone()));
+        assert_eq!(BedName::from_namespace(&node.namespace), Some(plan.name.clone()));
         let interfaces: BTreeSet<&str> = node.ports.iter().map(|port| port.interface.as_str()).collect();
         assert_eq!(interfaces.len(), node.ports.len());
         assert!(interfaces.iter().all(|interface| interface.len() <= 15), "{interfaces:?}");
@@ -86,7 +86,7 @@ fn hosts_reach_each_other_by_shortest_paths() {
         Fabric::FatTree { ports: 4, rate: rate("1Gbit"), oversubscription: 2.0 },
         leaf_spine,
     ] {
-        check(&fabric.build().unwrap());
+        check_routes(&fabric.build().unwrap());
     }
 }
 
@@ -100,9 +100,9 @@ fn example_topologies_can_be_planned() {
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
         if name == "saba-tiers" {
             let refused = Plan::new("t".parse().unwrap(), &topology);
-            assert_eq!(refused, Err(PlanError::Nodes(2_208)), "no machine's own");
+            assert_eq!(refused, Err(PlanError::TooManyNodes(2_208)), "no machine's own");
         } else {
-            check(&topology);
+            check_routes(&topology);
         }
         found.insert((name, topology.hosts()));
     }
@@ -118,13 +118,13 @@ fn example_topologies_can_be_planned() {
 }
 
 fn two_hosts() -> Topology {
-    let mut builder = Builder::new();
+    let mut builder = TopologyBuilder::new();
     for host in ["a", "b"] {
-        builder.host(host).unwrap();
+        builder.add_host(host).unwrap();
     }
-    builder.switch("s", 1).unwrap();
-    builder.cable("a", "s", rate("10Mbit")).unwrap();
-    builder.cable("s", "b", rate("100Mbit")).unwrap();
+    builder.add_switch("s", 1).unwrap();
+    builder.add_cable("a", "s", rate("10Mbit")).unwrap();
+    builder.add_cable("s", "b", rate("100Mbit")).unwrap();
     builder.build().unwrap()
 }
 
@@ -132,9 +132,9 @@ fn two_hosts() -> Topology {
 fn script_of_a_small_bed_matches_exactly() {
     let topology = two_hosts();
     let plan = plan(&topology);
-    let stages = batch::up(&plan);
+    let stages = batch::creation_stages(&plan);
     assert_eq!(
-        batch::shell(&stages[..1]),
+        batch::to_shell_script(&stages[..1]),
         "ip -batch - <<'END'\nnetns add weir-t-a\nnetns add weir-t-b\nnetns add weir-t-s\nEND\n"
     );
     let switch = "\
@@ -148,8 +148,12 @@ echo 0 > /proc/sys/net/ipv4/conf/default/rp_filter
 echo 1 > /proc/sys/net/ipv4/ip_forward
 END
 ";
-    assert!(batch::shell(&stages[1..2]).ends_with(switch), "{}", batch::shell(&stages[1..2]));
-    let host = batch::shell(&stages[1..2]);
+    assert!(
+        batch::to_shell_script(&stages[1..2]).ends_with(switch),
+        "{}",
+        batch::to_shell_script(&stages[1..2])
+    );
+    let host = batch::to_shell_script(&stages[1..2]);
     for (file, value) in [("tcp_no_metrics_save", 1), ("tcp_tso_rtt_log", 0), ("tcp_min_tso_segs", 1)] {
         assert_eq!(host.matches(&format!("echo {value} > /proc/sys/net/ipv4/{file}\n")).count(), 2, "{host}");
     }
@@ -161,7 +165,7 @@ link add eth1 netns weir-t-s address 02:57:45:52:00:01 arp off gso_max_segs 1 nu
 type veth peer name eth0 netns weir-t-b address 02:57:45:52:00:01 arp off gso_max_segs 1 numtxqueues 1 numrxqueues 1
 END
 ";
-    assert_eq!(batch::shell(&stages[2..3]), cables);
+    assert_eq!(batch::to_shell_script(&stages[2..3]), cables);
     let inside = "\
 ip -n weir-t-a -batch - <<'END'
 link set lo up
@@ -184,7 +188,7 @@ route add 10.0.0.1 src 10.1.0.1 via 169.254.0.1 dev eth0 onlink
 route add 10.0.0.2 src 10.1.0.1 via 169.254.0.1 dev eth1 onlink
 END
 ";
-    assert_eq!(batch::shell(&stages[3..4]), inside);
+    assert_eq!(batch::to_shell_script(&stages[3..4]), inside);
     let queues = "\
 tc -n weir-t-a -batch - <<'END'
 qdisc replace dev eth0 root bfifo limit 25000
@@ -193,9 +197,15 @@ class add dev eth0 parent 1: classid 1:1 htb rate 10000000bit ceil 10000000bit b
 qdisc add dev eth0 parent 1:1 bfifo limit 25000
 END
 ";
-    assert!(batch::shell(&stages[4..]).starts_with(queues), "{}", batch::shell(&stages[4..]));
-    let weighted =
-        batch::shell(&[batch::queues(&plan, Some(&Queueing::by_service(&topology, &[1.0, 3.0], &[])))]);
+    assert!(
+        batch::to_shell_script(&stages[4..]).starts_with(queues),
+        "{}",
+        batch::to_shell_script(&stages[4..])
+    );
+    let weighted = batch::to_shell_script(&[batch::queue_stage(
+        &plan,
+        Some(&NetworkQueues::by_service(&topology, &[1.0, 3.0], &[])),
+    )]);
     assert!(weighted.starts_with(queues), "one queue at a host's own link: {weighted}");
     let to_b = "\
 qdisc replace dev eth1 root bfifo limit 250000
@@ -212,7 +222,7 @@ qdisc add dev eth1 parent 1:12 bfifo limit 250000
 END
 ";
     assert!(weighted.ends_with(to_b), "{weighted}");
-    let everywhere = batch::shell(&[batch::queues_everywhere(&plan, &[1.0, 3.0])]);
+    let everywhere = batch::to_shell_script(&[batch::service_queue_stage(&plan, &[1.0, 3.0])]);
     assert!(everywhere.ends_with(to_b) && !everywhere.starts_with(queues), "{everywhere}");
     assert_eq!(everywhere.matches("classid 1:11 htb").count(), 4, "both ends of both cables: {everywhere}");
 }
@@ -221,15 +231,18 @@ END
 fn port_queues_follow_queueing() {
     let topology = two_hosts();
     let plan = plan(&topology);
-    let of = |from: &str, to: &str, queues: &[(f64, &[usize])]| {
-        let [from, to] = [from, to].map(|name| topology.node(name).unwrap());
+    let port_with_queues = |from: &str, to: &str, queues: &[(f64, &[usize])]| {
+        let [from, to] = [from, to].map(|name| topology.find_node(name).unwrap());
         let queue = |&(weight, services): &(f64, &[usize])| Queue { weight, services: services.to_vec() };
-        let links = vec![topology.between(from, to).unwrap()];
-        Port { links, queues: queues.iter().map(queue).collect() }
+        let links = vec![topology.link_between(from, to).unwrap()];
+        PortQueues { links, queues: queues.iter().map(queue).collect() }
     };
-    let ports = [of("a", "s", &[(2.0, &[1]), (3.0, &[0, 2])]), of("s", "b", &[(1.0, &[0, 1, 2])])];
-    let queueing = Queueing::by_service(&topology, &[1.0, 1.0, 2.0], &ports);
-    let script = batch::shell(&[batch::queues(&plan, Some(&queueing))]);
+    let ports = [
+        port_with_queues("a", "s", &[(2.0, &[1]), (3.0, &[0, 2])]),
+        port_with_queues("s", "b", &[(1.0, &[0, 1, 2])]),
+    ];
+    let queueing = NetworkQueues::by_service(&topology, &[1.0, 1.0, 2.0], &ports);
+    let script = batch::to_shell_script(&[batch::queue_stage(&plan, Some(&queueing))]);
     let a_to_s = "\
 tc -n weir-t-a -batch - <<'END'
 qdisc replace dev eth0 root bfifo limit 25000
@@ -257,7 +270,7 @@ END
 #[test]
 fn throttle_limits_both_directions() {
     let plan = plan(&two_hosts());
-    let at = plan.nodes.iter().position(|node| node.name == "b").unwrap();
+    let node_index = plan.nodes.iter().position(|node| node.name == "b").unwrap();
     let throttled = "\
 tc -n weir-t-b -batch - <<'END'
 class change dev eth0 parent 1: classid 1:1 htb rate 25000000bit ceil 25000000bit burst 16384 cburst 16384 quantum 1514
@@ -268,39 +281,39 @@ class change dev eth1 parent 1: classid 1:1 htb rate 25000000bit ceil 25000000bi
 qdisc change dev eth1 parent 1:1 bfifo limit 62500
 END
 ";
-    let stage = batch::throttle(&plan, &[at], Fraction::new(0.25).unwrap());
-    assert_eq!(batch::shell(&[stage]), throttled);
+    let stage = batch::throttle_stage(&plan, &[node_index], Fraction::new(0.25).unwrap());
+    assert_eq!(batch::to_shell_script(&[stage]), throttled);
 }
 
 #[test]
 fn invalid_topologies_are_refused() {
-    let name = || "t".parse::<Name>().unwrap();
-    let refused = |host: &str, text: &str| {
-        let mut builder = Builder::new();
-        builder.host(host).unwrap();
-        builder.switch("s", 1).unwrap();
-        builder.cable(host, "s", rate(text)).unwrap();
+    let name = || "t".parse::<BedName>().unwrap();
+    let try_plan = |host: &str, text: &str| {
+        let mut builder = TopologyBuilder::new();
+        builder.add_host(host).unwrap();
+        builder.add_switch("s", 1).unwrap();
+        builder.add_cable(host, "s", rate(text)).unwrap();
         Plan::new(name(), &builder.build().unwrap()).map(drop)
     };
-    assert_eq!(refused("a.b_c-d", "8kbit"), Ok(()));
-    assert_eq!(refused("../h", "1Gbit"), Err(PlanError::Node("../h".to_owned())));
-    let slow = refused("h", "7kbit").unwrap_err().to_string();
+    assert_eq!(try_plan("a.b_c-d", "8kbit"), Ok(()));
+    assert_eq!(try_plan("../h", "1Gbit"), Err(PlanError::NodeName("../h".to_owned())));
+    let slow = try_plan("h", "7kbit").unwrap_err().to_string();
     assert_eq!(slow, "the link from `h` to `s` has rate 7kbit: on a bed, expected 8kbit to 100Gbit");
-    assert!(refused("h", "101Gbit").is_err());
+    assert!(try_plan("h", "101Gbit").is_err());
     let many = Fabric::BigSwitch { hosts: 1_000, rate: rate("1Gbit") }.build().unwrap();
-    assert_eq!(Plan::new(name(), &many), Err(PlanError::Nodes(1_001)));
+    assert_eq!(Plan::new(name(), &many), Err(PlanError::TooManyNodes(1_001)));
     for text in ["", "a-b", "a/b", "a b", "é", &"x".repeat(33)] {
-        assert!(text.parse::<Name>().is_err(), "{text}");
+        assert!(text.parse::<BedName>().is_err(), "{text}");
     }
     for text in ["weir-a", "weir--a", "weir-a.b-c", "other-a-b", ""] {
-        assert_eq!(Name::of_namespace(text), None, "{text}");
+        assert_eq!(BedName::from_namespace(text), None, "{text}");
     }
 }
 
 #[test]
 fn segments_keep_packets_within_1_ms_of_the_slowest_link() {
     for (link, expected) in [("8kbit", 1), ("10Mbit", 1), ("100Mbit", 8), ("1Gbit", 43), ("100Gbit", 43)] {
-        assert_eq!(segments(rate(link)), expected, "{link}");
+        assert_eq!(max_segments(rate(link)), expected, "{link}");
     }
     assert_eq!((dscp(0), dscp(MAX_SERVICES - 1), dscp(999)), (1, 63, 63));
 }
@@ -320,25 +333,25 @@ proptest! {
         mbit in 1u32..10_000,
     ) {
         let link = rate(&format!("{mbit}Mbit"));
-        let packets = segments(link);
+        let packets = max_segments(link);
         let weights: Vec<f64> = weights.into_iter().map(f64::from).collect();
-        let classes = Class::weighted(link, packets, &weights);
-        let (rest, services) = classes.split_last().unwrap();
+        let classes = HtbClass::weighted(link, packets, &weights);
+        let (unmarked, services) = classes.split_last().unwrap();
         prop_assert_eq!(services.len(), weights.len());
         let sum: f64 = weights.iter().sum();
-        let least = weights.iter().copied().fold(f64::INFINITY, f64::min);
+        let min_weight = weights.iter().copied().fold(f64::INFINITY, f64::min);
         for (class, weight) in services.iter().zip(&weights) {
             prop_assert!((class.rate as f64 - 8.0 * link.get() * weight / sum).abs() <= 0.5);
-            let turn = f64::from(packets * FRAME) * weight / least;
-            prop_assert!((f64::from(class.quantum) - turn).abs() <= 1.0);
+            let quantum = f64::from(packets * FRAME_BYTES) * weight / min_weight;
+            prop_assert!((f64::from(class.quantum) - quantum).abs() <= 1.0);
         }
         for class in &classes {
             prop_assert!(class.ceil == 8 * link.get() as u64 && class.rate <= class.ceil);
-            prop_assert!(class.quantum >= packets * FRAME && class.burst >= packets * FRAME);
-            prop_assert!(class.buffer >= 16 * packets * FRAME);
+            prop_assert!(class.quantum >= packets * FRAME_BYTES && class.burst >= packets * FRAME_BYTES);
+            prop_assert!(class.queue_limit >= 16 * packets * FRAME_BYTES);
         }
         let total: u64 = services.iter().map(|class| class.rate).sum();
         prop_assert!(total.abs_diff(8 * link.get() as u64) <= services.len() as u64);
-        prop_assert!(rest.rate * 999 <= total);
+        prop_assert!(unmarked.rate * 999 <= total);
     }
 }

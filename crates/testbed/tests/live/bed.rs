@@ -5,47 +5,47 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use weir_agent::traffic::TrafficError;
-use weir_core::model::scenario::{Port, Queue, Queueing, Scenario};
-use weir_core::model::{Plan as Fabric, Topology};
-use weir_core::netshare::Throttle;
+use weir_core::model::scenario::{NetworkQueues, PortQueues, Queue, Scenario};
+use weir_core::model::{Topology, TopologyTemplate as Fabric};
+use weir_core::netshare::RateThrottle;
 use weir_core::saba::Fraction;
 use weir_core::units::Time;
-use weir_testbed::bed::{self, Listed};
-use weir_testbed::incast::{Incast, IncastError, Setup, Tcp};
-use weir_testbed::{Bed, BedError, Name, Phase, namespace, probe, run};
+use weir_testbed::bed::{self, BedEntry};
+use weir_testbed::incast::{IncastBed, IncastError, IncastParameters, TcpOptions};
+use weir_testbed::{Bed, BedError, BedName, Phase, namespace, probe, run};
 
 /// The name of a test's bed, which is removed when the test ends. Beds are independent, so tests run concurrently.
-struct Turn {
-    name: Name,
+struct TestBed {
+    name: BedName,
 }
 
 /// None if this machine cannot create a bed.
-fn turn(test: &str) -> Option<Turn> {
+fn test_bed(test: &str) -> Option<TestBed> {
     let missing: Vec<String> = probe::probe()
         .into_iter()
-        .filter_map(|check| Some(format!("{}: {}", check.what, check.missing?)))
+        .filter_map(|check| Some(format!("{}: {}", check.name, check.problem?)))
         .collect();
     if !missing.is_empty() {
         eprintln!("{test} skips, since this machine lacks {}", missing.join("; "));
         return None;
     }
     let name = format!("{test}{}", std::process::id()).parse().unwrap();
-    Some(Turn { name })
+    Some(TestBed { name })
 }
 
-impl Drop for Turn {
+impl Drop for TestBed {
     fn drop(&mut self) {
         // A failed test has reported its error already.
         let _ = bed::down(&self.name);
     }
 }
 
-impl Turn {
+impl TestBed {
     fn up(&self, topology: &Topology) -> Bed {
         Bed::up(&self.name, topology, &|| true).unwrap()
     }
 
-    fn listed(&self) -> Option<Listed> {
+    fn bed_entry(&self) -> Option<BedEntry> {
         bed::list().unwrap().into_iter().find(|bed| bed.name == self.name)
     }
 }
@@ -54,20 +54,20 @@ fn big_switch(hosts: u32, rate: &str) -> Topology {
     Fabric::BigSwitch { hosts, rate: rate.parse().unwrap() }.build().unwrap()
 }
 
-fn spread(spines: u32) -> Topology {
+fn leaf_spine(spines: u32) -> Topology {
     let rate = "50Mbit".parse().unwrap();
     Fabric::LeafSpine { spines, leaves: 2, hosts: 2, rate, oversubscription: 1.0 }.build().unwrap()
 }
 
 /// A scenario on this fabric, from the tables of its services and demands.
 fn scenario(topology: &Topology, end: &str, tables: &str) -> Scenario {
-    let mut fabric = Vec::new();
-    weir_trace::topology::write(topology, &mut fabric).unwrap();
+    let mut topology_file = Vec::new();
+    weir_trace::topology::write(topology, &mut topology_file).unwrap();
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let folder = std::env::temp_dir().join(format!("weir-bed-{}-{number}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("fabric.toml"), fabric).unwrap();
+    std::fs::write(folder.join("fabric.toml"), topology_file).unwrap();
     let text = format!("weir-scenario = 1\nend = \"{end}\"\nfabric = \"fabric.toml\"\n{tables}");
     let read = weir_trace::scenario::read_from(text.as_bytes(), "test", &folder);
     std::fs::remove_dir_all(&folder).unwrap();
@@ -78,8 +78,8 @@ fn service(name: &str, weight: u32) -> String {
     format!("[[service]]\nname = \"{name}\"\nweight = {weight}\n")
 }
 
-fn demand(service: &str, from: &str, to: &str, more: &str) -> String {
-    format!("[[demand]]\nservice = \"{service}\"\nfrom = \"{from}\"\nto = \"{to}\"\n{more}\n")
+fn demand(service: &str, from: &str, to: &str, fields: &str) -> String {
+    format!("[[demand]]\nservice = \"{service}\"\nfrom = \"{from}\"\nto = \"{to}\"\n{fields}\n")
 }
 
 const ELASTIC: &str = "sending = \"elastic\"";
@@ -89,42 +89,50 @@ fn measure(bed: &Bed, scenario: &Scenario) -> Vec<f64> {
     measure_with(bed, scenario, None)
 }
 
-fn measure_with(bed: &Bed, scenario: &Scenario, throttle: Option<&Throttle>) -> Vec<f64> {
+fn measure_with(bed: &Bed, scenario: &Scenario, throttle: Option<&RateThrottle>) -> Vec<f64> {
     let phases = run(bed.plan(), scenario, &[(Time::ZERO, scenario.end)], throttle, |_| true).unwrap();
-    let [Phase { late, .. }] = &phases[..] else { panic!("{phases:?}") };
+    let [Phase { second_half_rates: late, .. }] = &phases[..] else { panic!("{phases:?}") };
     late.iter().map(|bytes| bytes * 8e-6).collect()
 }
 
 /// Measures until the result fits, at most five times. A busy machine may delay threads by more than a test tolerates. A wrong rate never
 /// fits.
-fn comes_to(what: &str, measure: impl Fn() -> Vec<f64>, fits: impl Fn(&[f64]) -> bool) {
-    let fits = || {
+fn measure_until_it_fits(
+    subject: &str,
+    measure: impl Fn() -> Vec<f64>,
+    is_expected: impl Fn(&[f64]) -> bool,
+) {
+    let measure_once = || {
         let found = measure();
-        eprintln!("{what}: {found:.2?} Mbit");
-        fits(&found)
+        eprintln!("{subject}: {found:.2?} Mbit");
+        is_expected(&found)
     };
-    assert!((0..5).any(|_| fits()), "{what}: five times it was something else");
+    assert!((0..5).any(|_| measure_once()), "{subject}: five times it was something else");
 }
 
 /// Whether all rates differ from the expected ones by less than `within`, in Mbit/s.
-fn near(found: &[f64], expected: &[f64], within: f64) -> bool {
+fn is_near(found: &[f64], expected: &[f64], tolerance: f64) -> bool {
     assert_eq!(found.len(), expected.len());
-    found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < within)
+    found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < tolerance)
 }
 
 #[test]
-fn links_carry_what_they_should() {
-    let Some(turn) = turn("links") else { return };
+fn links_carry_traffic_at_their_rates() {
+    let Some(test_bed) = test_bed("links") else { return };
     for (rate, expected) in [("20Mbit", 20.0), ("100Mbit", 100.0)] {
         let topology = big_switch(3, rate);
-        let bed = turn.up(&topology);
+        let bed = test_bed.up(&topology);
         let elastic = scenario(&topology, "2s", &(service("a", 1) + &demand("a", "h0", "h1", ELASTIC)));
         // Twice the rate of the link: half of the packets are lost.
         let flood = format!("sending = \"unresponsive\"\nrate = \"{}Mbit\"", expected * 2.0);
         let flood = scenario(&topology, "1s", &(service("a", 1) + &demand("a", "h1", "h2", &flood)));
         for (what, scenario) in [("TCP", elastic), ("UDP", flood)] {
             let what = format!("{what} over {rate}");
-            comes_to(&what, || measure(&bed, &scenario), |found| near(found, &[expected], 0.03 * expected));
+            measure_until_it_fits(
+                &what,
+                || measure(&bed, &scenario),
+                |found| is_near(found, &[expected], 0.03 * expected),
+            );
         }
         bed.down().unwrap();
     }
@@ -132,50 +140,54 @@ fn links_carry_what_they_should() {
 
 #[test]
 fn weights_share_links_between_services() {
-    let Some(turn) = turn("weights") else { return };
+    let Some(test_bed) = test_bed("weights") else { return };
     let topology = big_switch(4, "100Mbit");
-    let bed = turn.up(&topology);
+    let bed = test_bed.up(&topology);
     let names = ["a", "b", "c"];
     let services: String = names.iter().zip([1, 3, 9]).map(|(name, weight)| service(name, weight)).collect();
-    let shares = |sending: [&str; 3], expected: [f64; 3]| {
+    let check_shares = |sending: [&str; 3], expected: [f64; 3]| {
         let demands = (0..3).map(|i| demand(names[i], &format!("h{i}"), "h3", sending[i]));
         let scenario = scenario(&topology, "2s", &(services.clone() + &demands.collect::<String>()));
         let what = format!("of 100 Mbit, expected {expected:.2?}");
-        comes_to(&what, || measure(&bed, &scenario), |found| near(found, &expected, 2.0));
+        measure_until_it_fits(&what, || measure(&bed, &scenario), |found| is_near(found, &expected, 2.0));
     };
-    let udp = "sending = \"unresponsive\"\nrate = \"90Mbit\"";
-    let few = "sending = \"capped\"\nrate = \"10Mbit\"";
-    bed.set_queues(Some(&Queueing::by_service(&topology, &[1.0, 3.0, 9.0], &[]))).unwrap();
-    shares([ELASTIC; 3], [1, 3, 9].map(|weight| 100.0 * f64::from(weight) / 13.0));
+    let udp_90_mbit = "sending = \"unresponsive\"\nrate = \"90Mbit\"";
+    let capped_10_mbit = "sending = \"capped\"\nrate = \"10Mbit\"";
+    bed.set_queues(Some(&NetworkQueues::by_service(&topology, &[1.0, 3.0, 9.0], &[]))).unwrap();
+    check_shares([ELASTIC; 3], [1, 3, 9].map(|weight| 100.0 * f64::from(weight) / 13.0));
     // An unresponsive source gets no more than its weighted share; unused bandwidth is divided by weight.
-    shares([udp, ELASTIC, few], [22.5, 67.5, 10.0]);
+    check_shares([udp_90_mbit, ELASTIC, capped_10_mbit], [22.5, 67.5, 10.0]);
     // Two services in one queue: the unresponsive source gets its sending rate, and TCP gets the rest.
-    let to = topology.node("h3").unwrap();
-    let links = vec![topology.out(to)[0].reverse()];
+    let to = topology.find_node("h3").unwrap();
+    let links = vec![topology.outgoing_links(to)[0].reverse()];
     let queue = |weight, services: &[usize]| Queue { weight, services: services.to_vec() };
-    let port = Port { links, queues: vec![queue(3.0, &[0]), queue(1.0, &[1, 2])] };
-    bed.set_queues(Some(&Queueing::by_service(&topology, &[1.0; 3], &[port]))).unwrap();
-    let little = "sending = \"unresponsive\"\nrate = \"10Mbit\"";
-    shares([ELASTIC, little, ELASTIC], [75.0, 10.0, 15.0]);
+    let port = PortQueues { links, queues: vec![queue(3.0, &[0]), queue(1.0, &[1, 2])] };
+    bed.set_queues(Some(&NetworkQueues::by_service(&topology, &[1.0; 3], &[port]))).unwrap();
+    let udp_10_mbit = "sending = \"unresponsive\"\nrate = \"10Mbit\"";
+    check_shares([ELASTIC, udp_10_mbit, ELASTIC], [75.0, 10.0, 15.0]);
     // One queue for all: the unresponsive source gets nearly all bandwidth.
     bed.set_queues(None).unwrap();
     let scenario = scenario(
         &topology,
         "2s",
-        &(services.clone() + &demand("a", "h0", "h3", udp) + &demand("c", "h2", "h3", ELASTIC)),
+        &(services.clone() + &demand("a", "h0", "h3", udp_90_mbit) + &demand("c", "h2", "h3", ELASTIC)),
     );
     // UDP gets its sending rate, and TCP gets the rest.
     let all = "one queue, UDP and TCP";
-    comes_to(all, || measure(&bed, &scenario), |found| near(found, &[90.0, 10.0], 5.0));
-    let floods: String = (0..2).map(|i| demand(names[i], &format!("h{i}"), "h3", udp)).collect();
+    measure_until_it_fits(all, || measure(&bed, &scenario), |found| is_near(found, &[90.0, 10.0], 5.0));
+    let floods: String = (0..2).map(|i| demand(names[i], &format!("h{i}"), "h3", udp_90_mbit)).collect();
     let floods = self::scenario(&topology, "3s", &(services + &floods));
-    comes_to("one queue, UDP", || measure(&bed, &floods), |found| near(found, &[50.0; 2], 10.0));
+    measure_until_it_fits(
+        "one queue, UDP",
+        || measure(&bed, &floods),
+        |found| is_near(found, &[50.0; 2], 10.0),
+    );
     bed.down().unwrap();
 }
 
 /// The classes and queues of a bed's ports, as `tc` prints them.
-fn queues(bed: &Bed) -> Vec<String> {
-    let ask = |node: &weir_testbed::Node| {
+fn read_queues(bed: &Bed) -> Vec<String> {
+    let node_queues = |node: &weir_testbed::Node| {
         let show = |what: &str| {
             let args = ["-n", &node.namespace, what, "show"];
             let mut command = Command::new("tc");
@@ -187,25 +199,25 @@ fn queues(bed: &Bed) -> Vec<String> {
         };
         show("class") + &show("qdisc")
     };
-    bed.plan().nodes.iter().map(ask).collect()
+    bed.plan().nodes.iter().map(node_queues).collect()
 }
 
 #[test]
 fn throttled_hosts_are_limited_until_restored() {
-    let Some(turn) = turn("less") else { return };
+    let Some(test_bed) = test_bed("less") else { return };
     let topology = big_switch(3, "40Mbit");
-    let bed = turn.up(&topology);
-    let before = queues(&bed);
+    let bed = test_bed.up(&topology);
+    let before = read_queues(&bed);
     let demands = demand("a", "h0", "h1", ELASTIC) + &demand("a", "h1", "h2", ELASTIC);
     let scenario = scenario(&topology, "2s", &(service("a", 1) + &demands));
     bed.throttle(&[0], Fraction::new(0.25).unwrap()).unwrap();
-    let fits = |found: &[f64]| near(&found[..1], &[10.0], 0.5) && near(&found[1..], &[40.0], 2.0);
-    comes_to("of 10 and 40 Mbit", || measure(&bed, &scenario), fits);
+    let fits = |found: &[f64]| is_near(&found[..1], &[10.0], 0.5) && is_near(&found[1..], &[40.0], 2.0);
+    measure_until_it_fits("of 10 and 40 Mbit", || measure(&bed, &scenario), fits);
     bed.throttle(&[0], Fraction::ALL).unwrap();
-    assert_eq!(queues(&bed), before);
+    assert_eq!(read_queues(&bed), before);
     // While services have queues, a port has more than the class of the link, and cannot be throttled.
-    bed.set_queues_everywhere(&[1.0, 3.0]).unwrap();
-    assert_ne!(queues(&bed)[0], before[0]);
+    bed.set_service_queues(&[1.0, 3.0]).unwrap();
+    assert_ne!(read_queues(&bed)[0], before[0]);
     assert!(matches!(bed.throttle(&[0], Fraction::ALL), Err(BedError::Command(_))));
     bed.down().unwrap();
 }
@@ -214,11 +226,11 @@ fn throttled_hosts_are_limited_until_restored() {
 /// bandwidth from A1 at the first link.
 #[test]
 fn throttling_frees_bandwidth_of_packets_lost_downstream() {
-    let Some(turn) = turn("throttle") else { return };
+    let Some(test_bed) = test_bed("throttle") else { return };
     let rate = "50Mbit".parse().unwrap();
     let fabric = Fabric::LeafSpine { spines: 1, leaves: 3, hosts: 4, rate, oversubscription: 4.0 };
     let topology = fabric.build().unwrap();
-    let bed = turn.up(&topology);
+    let bed = test_bed.up(&topology);
     let flood = "sending = \"unresponsive\"\nrate = \"50Mbit\"";
     let tables = service("A1", 1)
         + &service("A2", 3)
@@ -227,17 +239,21 @@ fn throttling_frees_bandwidth_of_packets_lost_downstream() {
         + &demand("A2", "h1", "h8", flood)
         + &demand("A3", "h5", "h9", flood);
     let scenario = scenario(&topology, "4s", &tables);
-    bed.set_queues(Some(&Queueing::by_service(&topology, &[1.0, 3.0, 9.0], &[]))).unwrap();
-    let throttle = Throttle::new(scenario.floor);
+    bed.set_queues(Some(&NetworkQueues::by_service(&topology, &[1.0, 3.0, 9.0], &[]))).unwrap();
+    let throttle = RateThrottle::new(scenario.min_limit);
     for (throttle, expected) in [(None, [12.5, 12.5, 37.5]), (Some(&throttle), [36.25, 12.5, 37.5])] {
         let what = format!("of 50 Mbit, expected {expected:.2?}");
-        comes_to(&what, || measure_with(&bed, &scenario, throttle), |found| near(found, &expected, 1.5));
+        measure_until_it_fits(
+            &what,
+            || measure_with(&bed, &scenario, throttle),
+            |found| is_near(found, &expected, 1.5),
+        );
     }
     bed.down().unwrap();
 }
 
 /// Bytes that left an interface.
-fn sent(namespace: &str, interface: &str) -> f64 {
+fn sent_bytes(namespace: &str, interface: &str) -> f64 {
     let place = format!("--net=/run/netns/{namespace}");
     let output = Command::new("nsenter").args([&place, "cat", "/proc/net/dev"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -247,77 +263,90 @@ fn sent(namespace: &str, interface: &str) -> f64 {
 
 #[test]
 fn ecn_marks_reduce_loss() {
-    let Some(turn) = turn("marks") else { return };
-    let bed = turn.up(&big_switch(9, "100Mbit"));
-    let asks = || {
+    let Some(test_bed) = test_bed("marks") else { return };
+    let bed = test_bed.up(&big_switch(9, "100Mbit"));
+    let read_ecn_setting = || {
         let read = || std::fs::read_to_string("/proc/sys/net/ipv4/tcp_ecn").unwrap();
-        namespace::inside(&bed.plan().nodes[1].namespace, read).unwrap()
+        namespace::run_inside(&bed.plan().nodes[1].namespace, read).unwrap()
     };
-    let before = asks();
-    let incast = Incast { buffer: 100, connections: 8, bytes: 1_000_000 };
-    let loss = |marks: Option<u32>| {
-        let lab = Setup::new(&bed, &Tcp { congestion: Some("reno".to_owned()), marks })?;
-        assert_eq!(lab.congestion(), "reno");
-        assert!(marks.is_none() || asks().trim() == "1");
-        Ok::<f64, IncastError>(lab.run(&incast, &|| true)?.loss)
+    let before = read_ecn_setting();
+    let incast = IncastParameters { buffer_packets: 100, connections: 8, bytes_per_connection: 1_000_000 };
+    let measure_loss = |marks: Option<u32>| {
+        let incast_bed = IncastBed::new(
+            &bed,
+            &TcpOptions { congestion_control: Some("reno".to_owned()), ecn_threshold: marks },
+        )?;
+        assert_eq!(incast_bed.congestion_control(), "reno");
+        assert!(marks.is_none() || read_ecn_setting().trim() == "1");
+        Ok::<f64, IncastError>(incast_bed.run(&incast, &|| true)?.loss)
     };
-    let plain = loss(None).unwrap();
-    let marked = match loss(Some(10)) {
-        Err(IncastError::Marks(why @ (TrafficError::NotBuilt(_) | TrafficError::File { .. }))) => {
+    let loss_without_ecn = measure_loss(None).unwrap();
+    let loss_with_ecn = match measure_loss(Some(10)) {
+        Err(IncastError::EcnMarker(why @ (TrafficError::NotBuilt(_) | TrafficError::File { .. }))) => {
             eprintln!("marks are not tried: {why}");
             0.0
         }
         other => other.unwrap(),
     };
-    eprintln!("{plain} of the packets are lost without marks, {marked} with them");
-    assert!(plain > 0.01 && marked < plain / 2.0, "{plain} without, {marked} with");
-    assert_eq!(asks(), before);
+    eprintln!("{loss_without_ecn} of the packets are lost without marks, {loss_with_ecn} with them");
+    assert!(
+        loss_without_ecn > 0.01 && loss_with_ecn < loss_without_ecn / 2.0,
+        "{loss_without_ecn} without, {loss_with_ecn} with"
+    );
+    assert_eq!(read_ecn_setting(), before);
 
-    let unknown = Tcp { congestion: Some("nothing".to_owned()), marks: None };
-    let error = Setup::new(&bed, &unknown).err().expect("refused").to_string();
+    let unknown = TcpOptions { congestion_control: Some("nothing".to_owned()), ecn_threshold: None };
+    let error = IncastBed::new(&bed, &unknown).err().expect("refused").to_string();
     assert!(error.starts_with("`nothing`: ") && error.contains("that this kernel has ("), "{error}");
     bed.down().unwrap();
 }
 
 #[test]
 fn connections_spread_over_equal_paths() {
-    let Some(turn) = turn("paths") else { return };
-    let topology = spread(2);
-    let bed = turn.up(&topology);
+    let Some(test_bed) = test_bed("paths") else { return };
+    let topology = leaf_spine(2);
+    let bed = test_bed.up(&topology);
     let many = scenario(
         &topology,
         "1s",
         &(service("a", 1) + &demand("a", "h0", "h2", &format!("{ELASTIC}\nconnections = 32"))),
     );
-    comes_to("32 connections over two paths", || measure(&bed, &many), |found| found[0] > 45.0);
-    let leaf = &bed.plan().node(topology.node("leaf0").unwrap());
-    let up = ["eth0", "eth1"].map(|interface| sent(&leaf.namespace, interface));
-    eprintln!("bytes {up:?}");
+    measure_until_it_fits("32 connections over two paths", || measure(&bed, &many), |found| found[0] > 45.0);
+    let leaf = &bed.plan().node(topology.find_node("leaf0").unwrap());
+    let uplink_bytes = ["eth0", "eth1"].map(|interface| sent_bytes(&leaf.namespace, interface));
+    eprintln!("bytes {uplink_bytes:?}");
     // All connections on one path, or all but one, has a probability of 1 in 65 million.
-    assert!(up.iter().all(|bytes| *bytes > 0.05 * (up[0] + up[1])), "{up:?}");
+    assert!(
+        uplink_bytes.iter().all(|bytes| *bytes > 0.05 * (uplink_bytes[0] + uplink_bytes[1])),
+        "{uplink_bytes:?}"
+    );
     bed.down().unwrap();
 }
 
 #[test]
 fn every_host_receives_from_every_other() {
-    let Some(turn) = turn("pairs") else { return };
+    let Some(test_bed) = test_bed("pairs") else { return };
     let topology = Fabric::NetShareFig7.build().unwrap();
-    let bed = turn.up(&topology);
+    let bed = test_bed.up(&topology);
     let hosts = (1..=12).map(|host| format!("H{host}"));
     let capped = "sending = \"capped\"\nrate = \"500kbit\"";
     let demands: String = hosts.map(|host| demand("a", "*", &host, capped)).collect();
     let all = scenario(&topology, "2s", &(service("a", 1) + &demands));
     // Each host receives from eleven others; the second half may contain one packet more or less of each.
-    let within = 11.0 * 1514.0 * 8e-6 + 0.3;
-    comes_to("eleven others", || measure(&bed, &all), |found| near(found, &[5.5; 12], within));
+    let tolerance = 11.0 * 1514.0 * 8e-6 + 0.3;
+    measure_until_it_fits(
+        "eleven others",
+        || measure(&bed, &all),
+        |found| is_near(found, &[5.5; 12], tolerance),
+    );
     bed.down().unwrap();
 }
 
 #[test]
 fn down_removes_all_objects_of_a_bed() {
-    let Some(turn) = turn("fifty") else { return };
-    let links = || Command::new("ip").args(["-o", "link"]).output().unwrap().stdout;
-    let before = links();
+    let Some(test_bed) = test_bed("fifty") else { return };
+    let list_links = || Command::new("ip").args(["-o", "link"]).output().unwrap().stdout;
+    let before = list_links();
     let fabric = Fabric::LeafSpine {
         spines: 2,
         leaves: 5,
@@ -326,59 +355,64 @@ fn down_removes_all_objects_of_a_bed() {
         oversubscription: 1.0,
     };
     let started = Instant::now();
-    drop(turn.up(&fabric.build().unwrap()));
+    drop(test_bed.up(&fabric.build().unwrap()));
     eprintln!("50 hosts: up in {:.2?}", started.elapsed());
-    let listed = turn.listed().unwrap();
-    assert_eq!((listed.namespaces, listed.busy, listed.topology), (57, false, Some(fabric.build().unwrap())));
+    let listed = test_bed.bed_entry().unwrap();
+    assert_eq!(
+        (listed.namespace_count, listed.is_busy, listed.topology),
+        (57, false, Some(fabric.build().unwrap()))
+    );
     assert!(matches!(
-        Bed::up(&turn.name, &big_switch(2, "1Gbit"), &|| true),
-        Err(BedError::Up(name)) if name == turn.name
+        Bed::up(&test_bed.name, &big_switch(2, "1Gbit"), &|| true),
+        Err(BedError::AlreadyUp(name)) if name == test_bed.name
     ));
     let started = Instant::now();
-    assert!(bed::down(&turn.name).unwrap());
+    assert!(bed::down(&test_bed.name).unwrap());
     eprintln!("50 hosts: down in {:.2?}", started.elapsed());
-    assert_eq!(turn.listed(), None);
-    assert_eq!(links(), before);
-    assert!(!bed::down(&turn.name).unwrap());
+    assert_eq!(test_bed.bed_entry(), None);
+    assert_eq!(list_links(), before);
+    assert!(!bed::down(&test_bed.name).unwrap());
 }
 
 #[test]
 fn beds_are_independent() {
-    let Some(turn) = turn("both") else { return };
-    let other: Name = format!("{}b", turn.name).parse().unwrap();
-    let first = turn.up(&big_switch(2, "1Gbit"));
-    let second = Bed::up(&other, &spread(1), &|| true).unwrap();
-    assert_eq!(turn.listed().map(|bed| (bed.namespaces, bed.busy)), Some((3, true)));
+    let Some(test_bed) = test_bed("both") else { return };
+    let other: BedName = format!("{}b", test_bed.name).parse().unwrap();
+    let first = test_bed.up(&big_switch(2, "1Gbit"));
+    let second = Bed::up(&other, &leaf_spine(1), &|| true).unwrap();
+    assert_eq!(test_bed.bed_entry().map(|bed| (bed.namespace_count, bed.is_busy)), Some((3, true)));
     // A bed that is in use cannot be removed.
-    assert!(matches!(bed::down(&turn.name), Err(BedError::Busy(_))));
+    assert!(matches!(bed::down(&test_bed.name), Err(BedError::Busy(_))));
     first.down().unwrap();
-    assert_eq!(turn.listed(), None);
+    assert_eq!(test_bed.bed_entry(), None);
     drop(second);
     let again = Bed::open(&other).unwrap().unwrap();
-    assert_eq!(*again.topology(), spread(1));
+    assert_eq!(*again.topology(), leaf_spine(1));
     again.down().unwrap();
 }
 
 #[test]
 fn interrupted_bed_is_removed_and_unfinished_bed_is_replaced() {
-    let Some(turn) = turn("partly") else { return };
+    let Some(test_bed) = test_bed("partly") else { return };
     for steps in [0, 1, 4, 9, 14] {
-        let left = AtomicUsize::new(steps);
-        let go_on = || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok();
-        let made = Bed::up(&turn.name, &spread(1), &go_on);
+        let remaining_steps = AtomicUsize::new(steps);
+        let should_continue = || {
+            remaining_steps.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
+        };
+        let made = Bed::up(&test_bed.name, &leaf_spine(1), &should_continue);
         assert!(matches!(made, Err(BedError::Command(_))), "after {steps} steps");
-        assert_eq!(turn.listed(), None, "after {steps} steps");
+        assert_eq!(test_bed.bed_entry(), None, "after {steps} steps");
     }
-    let add = format!("weir-{}-left", turn.name);
-    assert!(Command::new("ip").args(["netns", "add", &add]).status().unwrap().success());
-    assert_eq!(turn.listed().map(|bed| (bed.namespaces, bed.topology)), Some((1, None)));
-    assert!(Bed::open(&turn.name).unwrap().is_none());
-    drop(turn.up(&spread(1)));
-    assert_eq!(turn.listed().map(|bed| bed.namespaces), Some(7));
+    let leftover = format!("weir-{}-left", test_bed.name);
+    assert!(Command::new("ip").args(["netns", "add", &leftover]).status().unwrap().success());
+    assert_eq!(test_bed.bed_entry().map(|bed| (bed.namespace_count, bed.topology)), Some((1, None)));
+    assert!(Bed::open(&test_bed.name).unwrap().is_none());
+    drop(test_bed.up(&leaf_spine(1)));
+    assert_eq!(test_bed.bed_entry().map(|bed| bed.namespace_count), Some(7));
     // A bed without one of its namespaces is unfinished.
-    let gone = format!("weir-{}-h0", turn.name);
-    assert!(Command::new("ip").args(["netns", "del", &gone]).status().unwrap().success());
-    assert!(Bed::open(&turn.name).unwrap().is_none());
-    assert!(bed::down(&turn.name).unwrap());
-    assert_eq!(turn.listed(), None);
+    let removed = format!("weir-{}-h0", test_bed.name);
+    assert!(Command::new("ip").args(["netns", "del", &removed]).status().unwrap().success());
+    assert!(Bed::open(&test_bed.name).unwrap().is_none());
+    assert!(bed::down(&test_bed.name).unwrap());
+    assert_eq!(test_bed.bed_entry(), None);
 }

@@ -3,63 +3,69 @@
 use std::collections::HashMap;
 use std::io::BufRead;
 
-use weir_core::model::{Change, CoflowSpec, FlowSpec, Names, Side, TimedEvent, Workload};
+use weir_core::model::{CoflowSpec, FlowSpec, PortSide, ServiceNames, TimedEvent, Workload, WorkloadChange};
 use weir_core::units::{Bytes, Time};
 
-use super::fields::{Keys, name, port, release, side_of, size, time, whole, within};
+use super::values::{
+    KeyValueFields, parse_in_range, parse_integer, parse_name, parse_port, parse_release, parse_side,
+    parse_size, parse_time,
+};
 use super::{MAGIC, VERSION};
-use crate::bounds::{Limits, MAX_BYTES, MAX_FACTOR, MAX_WEIGHT, MIN_WEIGHT};
+use crate::bounds::{Limits, MAX_BYTES, MAX_PORT_RATE_FACTOR, MAX_WEIGHT, MIN_WEIGHT};
 use crate::dag;
 use crate::error::TraceError;
-use crate::lines::{Fields, Line, Lines};
+use crate::lines::{Line, LineFields, LineReader};
 use crate::number;
 use crate::shuffle;
 
 /// The expected value in errors about unknown statements.
-const LINES: &str = "a line of `coflow`, `flow`, `shuffle` or `event`";
+const EXPECTED_STATEMENT: &str = "a line of `coflow`, `flow`, `shuffle` or `event`";
 
-pub(crate) fn parse<R: BufRead>(lines: &mut Lines<'_, R>, limits: &Limits) -> Result<Workload, TraceError> {
+pub(crate) fn parse<R: BufRead>(
+    lines: &mut LineReader<'_, R>,
+    limits: &Limits,
+) -> Result<Workload, TraceError> {
     let Some(line) = lines.next()? else {
-        return Err(lines.ended("header", format!("`{MAGIC} {VERSION}`")));
+        return Err(lines.end_of_file_error("header", format!("`{MAGIC} {VERSION}`")));
     };
-    header(line)?;
+    parse_header(line)?;
     let mut reader = loop {
         let Some(line) = lines.next()? else {
-            return Err(lines.ended("ports", "`ports <number>`"));
+            return Err(lines.end_of_file_error("ports", "`ports <number>`"));
         };
-        if let Some(fields) = content(line) {
-            break Reader::new(ports(fields)?, limits);
+        if let Some(fields) = content_fields(line) {
+            break Reader::new(parse_ports(fields)?, limits);
         }
     };
     while let Some(line) = lines.next()? {
-        if let Some(fields) = content(line) {
-            reader.line(fields)?;
+        if let Some(fields) = content_fields(line) {
+            reader.parse_line(fields)?;
         }
     }
-    reader.end(lines)
+    reader.finish(lines)
 }
 
 /// The content of a line without its comment, if any.
-fn content(line: Line<'_>) -> Option<Fields<'_>> {
+fn content_fields(line: Line<'_>) -> Option<LineFields<'_>> {
     let text = line.text.split('#').next().unwrap_or_default().trim_ascii();
     (!text.is_empty()).then(|| Line { text, ..line }.fields())
 }
 
-fn header(line: Line<'_>) -> Result<(), TraceError> {
+fn parse_header(line: Line<'_>) -> Result<(), TraceError> {
     let expected = format!("`{MAGIC} {VERSION}`");
-    let mut fields = content(line).ok_or_else(|| line.error("header", line.text, &expected))?;
+    let mut fields = content_fields(line).ok_or_else(|| line.error("header", line.text, &expected))?;
     let magic = fields.required("header", &expected)?;
     if magic != MAGIC {
         return Err(line.error("header", magic, &expected));
     }
     let version = fields.required("version", &expected)?;
-    if number::whole(version) != Some(VERSION) {
+    if number::parse_integer(version) != Some(VERSION) {
         return Err(line.error("version", version, format!("{VERSION}, the only version there is so far")));
     }
     fields.finish()
 }
 
-fn ports(mut fields: Fields<'_>) -> Result<u32, TraceError> {
+fn parse_ports(mut fields: LineFields<'_>) -> Result<u32, TraceError> {
     let line = fields.line;
     let keyword = fields.required("ports", "`ports <number>`")?;
     if keyword != "ports" {
@@ -67,7 +73,7 @@ fn ports(mut fields: Fields<'_>) -> Result<u32, TraceError> {
     }
     let expected = format!("a number of ports from 1 to {}", Workload::MAX_PORTS);
     let text = fields.required("ports", &expected)?;
-    let ports = number::whole(text)
+    let ports = number::parse_integer(text)
         .filter(|ports| (1..=Workload::MAX_PORTS).contains(ports))
         .ok_or_else(|| line.error("ports", text, &expected))?;
     fields.finish()?;
@@ -75,16 +81,16 @@ fn ports(mut fields: Fields<'_>) -> Result<u32, TraceError> {
 }
 
 /// An event whose coflow may not have been read yet.
-struct Draft {
+struct UnresolvedEvent {
     line: usize,
-    at: Time,
-    what: DraftChange,
+    time: Time,
+    change: UnresolvedChange,
 }
 
-enum DraftChange {
-    PortRate { port: u32, side: Side, factor: f64 },
-    Restart { id: u64, flow: usize },
-    Late { id: u64, flow: usize, until: Time },
+enum UnresolvedChange {
+    PortRate { port: u32, side: PortSide, factor: f64 },
+    RestartFlow { id: u64, flow: usize },
+    DelayFlow { id: u64, flow: usize, until: Time },
 }
 
 /// The state of reading.
@@ -93,16 +99,16 @@ struct Reader<'a> {
     ports: u32,
     coflows: Vec<CoflowSpec>,
     /// By coflow, its line, and the ids of its parents.
-    lines: Vec<usize>,
-    parents: Vec<Vec<u64>>,
+    coflow_lines: Vec<usize>,
+    parent_ids: Vec<Vec<u64>>,
     /// The index of each coflow, by id.
-    positions: HashMap<u64, usize>,
-    events: Vec<Draft>,
-    names: Names,
+    coflow_indices: HashMap<u64, usize>,
+    events: Vec<UnresolvedEvent>,
+    names: ServiceNames,
     /// Numbers of flows and parents, and bytes of completely read coflows.
-    flows: usize,
+    flow_count: usize,
     parent_count: usize,
-    bytes: f64,
+    total_bytes: f64,
 }
 
 impl<'a> Reader<'a> {
@@ -111,34 +117,35 @@ impl<'a> Reader<'a> {
             limits,
             ports,
             coflows: Vec::new(),
-            lines: Vec::new(),
-            parents: Vec::new(),
-            positions: HashMap::new(),
+            coflow_lines: Vec::new(),
+            parent_ids: Vec::new(),
+            coflow_indices: HashMap::new(),
             events: Vec::new(),
-            names: Names::empty(),
-            flows: 0,
+            names: ServiceNames::empty(),
+            flow_count: 0,
             parent_count: 0,
-            bytes: 0.0,
+            total_bytes: 0.0,
         }
     }
 
-    fn line(&mut self, mut fields: Fields<'_>) -> Result<(), TraceError> {
-        match fields.required("line", LINES)? {
-            "coflow" => self.coflow(fields),
-            "flow" => self.flow(fields),
-            "shuffle" => self.shuffle(fields),
-            "event" => self.event(fields),
-            "ports" => Err(fields.line.error("ports", "a second time", LINES)),
-            other => Err(fields.line.error("line", other, LINES)),
+    fn parse_line(&mut self, mut fields: LineFields<'_>) -> Result<(), TraceError> {
+        match fields.required("line", EXPECTED_STATEMENT)? {
+            "coflow" => self.parse_coflow(fields),
+            "flow" => self.parse_flow(fields),
+            "shuffle" => self.parse_shuffle(fields),
+            "event" => self.parse_event(fields),
+            "ports" => Err(fields.line.error("ports", "a second time", EXPECTED_STATEMENT)),
+            other => Err(fields.line.error("line", other, EXPECTED_STATEMENT)),
         }
     }
 
-    fn coflow(&mut self, mut fields: Fields<'_>) -> Result<(), TraceError> {
+    fn parse_coflow(&mut self, mut fields: LineFields<'_>) -> Result<(), TraceError> {
         let line = fields.line;
-        self.close(line)?;
-        let id = whole(line, "id", fields.required("id", "a whole number")?)?;
-        if let Some(&other) = self.positions.get(&id) {
-            let expected = format!("an id that no other coflow has (line {} has it)", self.lines[other]);
+        self.finish_coflow(line)?;
+        let id = parse_integer(line, "id", fields.required("id", "a whole number")?)?;
+        if let Some(&other) = self.coflow_indices.get(&id) {
+            let expected =
+                format!("an id that no other coflow has (line {} has it)", self.coflow_lines[other]);
             return Err(line.error("id", id, expected));
         }
         let mut coflow = CoflowSpec::new(id, Time::ZERO, Vec::new());
@@ -156,47 +163,51 @@ impl<'a> Reader<'a> {
             "compute-before",
             "compute-after",
         ];
-        let (mut service, mut application) = (Names::DEFAULT, Names::DEFAULT);
-        let mut keys = Keys::new(fields, KEYS);
+        let (mut service, mut application) = (ServiceNames::DEFAULT, ServiceNames::DEFAULT);
+        let mut keys = KeyValueFields::new(fields, KEYS);
         while let Some((key, value)) = keys.next()? {
             match key {
-                "service" => service = name(line, key, value)?,
-                "application" => application = name(line, key, value)?,
-                "arrival" => coflow.arrival = time(line, key, value)?,
-                "weight" => coflow.weight = within(line, key, value, MIN_WEIGHT, MAX_WEIGHT)?,
-                "deadline" => coflow.deadline = Some(time(line, key, value)?),
-                "job" => coflow.job = Some(whole(line, key, value)?),
-                "stage" => coflow.stage = Some(whole(line, key, value)?),
-                "wave" => coflow.wave = Some(whole(line, key, value)?),
-                "compute-before" => coflow.compute_before = time(line, key, value)?,
-                "compute-after" => coflow.compute_after = time(line, key, value)?,
-                _ => parents = self.parents(line, id, value)?,
+                "service" => service = parse_name(line, key, value)?,
+                "application" => application = parse_name(line, key, value)?,
+                "arrival" => coflow.arrival = parse_time(line, key, value)?,
+                "weight" => coflow.weight = parse_in_range(line, key, value, MIN_WEIGHT, MAX_WEIGHT)?,
+                "deadline" => coflow.deadline = Some(parse_time(line, key, value)?),
+                "job" => coflow.job = Some(parse_integer(line, key, value)?),
+                "stage" => coflow.stage = Some(parse_integer(line, key, value)?),
+                "wave" => coflow.wave = Some(parse_integer(line, key, value)?),
+                "compute-before" => coflow.compute_before = parse_time(line, key, value)?,
+                "compute-after" => coflow.compute_after = parse_time(line, key, value)?,
+                _ => parents = self.parse_parents(line, id, value)?,
             }
         }
-        let Some(numbers) = self.names.number(service, application) else {
-            let expected = format!("at most {} applications in all", Names::MAX_APPLICATIONS);
+        let Some(numbers) = self.names.intern(service, application) else {
+            let expected = format!("at most {} applications in all", ServiceNames::MAX_APPLICATIONS);
             return Err(line.error("application", application, expected));
         };
         (coflow.service, coflow.application) = numbers;
-        self.positions.insert(id, self.coflows.len());
-        self.lines.push(line.number);
-        self.parents.push(parents);
+        self.coflow_indices.insert(id, self.coflows.len());
+        self.coflow_lines.push(line.number);
+        self.parent_ids.push(parents);
         self.coflows.push(coflow);
         Ok(())
     }
 
     /// The ids in a list of parents.
-    fn parents(&mut self, line: Line<'_>, id: u64, value: &str) -> Result<Vec<u64>, TraceError> {
+    fn parse_parents(&mut self, line: Line<'_>, id: u64, value: &str) -> Result<Vec<u64>, TraceError> {
         let mut ids = Vec::new();
         for (position, text) in value.split(',').enumerate() {
-            let parent = whole(line, format_args!("parent {}", position + 1), text)?;
+            let parent = parse_integer(line, format_args!("parent {}", position + 1), text)?;
             if parent == id {
                 let expected = "another coflow: none waits for itself";
                 return Err(line.error(format_args!("parent {}", position + 1), parent, expected));
             }
             self.parent_count += 1;
             if self.parent_count > self.limits.max_flows {
-                return Err(line.error("parents", self.parent_count, self.limits.expected("parents")));
+                return Err(line.error(
+                    "parents",
+                    self.parent_count,
+                    self.limits.expected_at_most("parents"),
+                ));
             }
             ids.push(parent);
         }
@@ -209,56 +220,56 @@ impl<'a> Reader<'a> {
     }
 
     /// Completes the coflow that is being read, if any. `line` is the first line after it.
-    fn close(&mut self, line: Line<'_>) -> Result<(), TraceError> {
-        let (Some(coflow), Some(&number)) = (self.coflows.last(), self.lines.last()) else {
+    fn finish_coflow(&mut self, line: Line<'_>) -> Result<(), TraceError> {
+        let (Some(coflow), Some(&number)) = (self.coflows.last(), self.coflow_lines.last()) else {
             return Ok(());
         };
-        let at = Line { number, ..line };
+        let coflow_line = Line { number, ..line };
         if coflow.flows.is_empty() {
             let expected = "one or more lines of `flow` or `shuffle` to follow";
-            return Err(at.error("coflow", coflow.id, expected));
+            return Err(coflow_line.error("coflow", coflow.id, expected));
         }
-        self.bytes += coflow.bytes();
-        if self.bytes >= MAX_BYTES {
-            let value = format!("{:e} bytes up to here", self.bytes);
-            return Err(at.error("coflow sizes", value, "a trace of less than 2^53 bytes"));
+        self.total_bytes += coflow.total_bytes();
+        if self.total_bytes >= MAX_BYTES {
+            let value = format!("{:e} bytes up to here", self.total_bytes);
+            return Err(coflow_line.error("coflow sizes", value, "a trace of less than 2^53 bytes"));
         }
         Ok(())
     }
 
     /// Counts `more` flows, and returns the flows of the coflow that is being read.
-    fn count(&mut self, line: Line<'_>, more: usize) -> Result<&mut Vec<FlowSpec>, TraceError> {
-        let flows = self.flows.saturating_add(more);
+    fn reserve_flows(&mut self, line: Line<'_>, additional: usize) -> Result<&mut Vec<FlowSpec>, TraceError> {
+        let flows = self.flow_count.saturating_add(additional);
         if flows > self.limits.max_flows {
-            return Err(line.error("flows", flows, self.limits.expected("flows")));
+            return Err(line.error("flows", flows, self.limits.expected_at_most("flows")));
         }
         let Some(coflow) = self.coflows.last_mut() else {
             return Err(line.error("line", "a flow without a coflow", "a line of `coflow` before it"));
         };
-        self.flows = flows;
+        self.flow_count = flows;
         Ok(&mut coflow.flows)
     }
 
-    fn flow(&mut self, mut fields: Fields<'_>) -> Result<(), TraceError> {
+    fn parse_flow(&mut self, mut fields: LineFields<'_>) -> Result<(), TraceError> {
         let line = fields.line;
-        let expected = number::port_expected(self.ports);
-        let src = port(line, "source", fields.required("source", &expected)?, self.ports)?;
-        let dst = port(line, "destination", fields.required("destination", &expected)?, self.ports)?;
-        let bytes = size(line, "size", fields.required("size", "a size such as 48MB")?)?;
-        let release = release(fields)?;
-        self.count(line, 1)?.push(FlowSpec { src, dst, bytes, release });
+        let expected = number::expected_port(self.ports);
+        let src = parse_port(line, "source", fields.required("source", &expected)?, self.ports)?;
+        let dst = parse_port(line, "destination", fields.required("destination", &expected)?, self.ports)?;
+        let bytes = parse_size(line, "size", fields.required("size", "a size such as 48MB")?)?;
+        let release = parse_release(fields)?;
+        self.reserve_flows(line, 1)?.push(FlowSpec { src, dst, bytes, data_delay: release });
         Ok(())
     }
 
-    fn shuffle(&mut self, mut fields: Fields<'_>) -> Result<(), TraceError> {
+    fn parse_shuffle(&mut self, mut fields: LineFields<'_>) -> Result<(), TraceError> {
         let line = fields.line;
-        let left = self.limits.max_flows - self.flows;
+        let remaining_flows = self.limits.max_flows - self.flow_count;
         let text = fields.required("mappers", "ports, separated by commas")?;
         let mut mappers = Vec::new();
         for (position, text) in text.split(',').enumerate() {
-            mappers.push(port(line, format_args!("mapper {}", position + 1), text, self.ports)?);
-            if mappers.len() > left {
-                self.count(line, mappers.len())?;
+            mappers.push(parse_port(line, format_args!("mapper {}", position + 1), text, self.ports)?);
+            if mappers.len() > remaining_flows {
+                self.reserve_flows(line, mappers.len())?;
             }
         }
         let expected = "`<port>:<size>`, separated by commas";
@@ -266,67 +277,72 @@ impl<'a> Reader<'a> {
         let mut reducers = Vec::new();
         for (position, text) in text.split(',').enumerate() {
             let position = position + 1;
-            let Some((at, bytes)) = text.split_once(':') else {
+            let Some((port_text, bytes)) = text.split_once(':') else {
                 return Err(line.error(format_args!("reducer {position}"), text, "`<port>:<size>`"));
             };
-            let at = port(line, format_args!("reducer {position} port"), at, self.ports)?;
-            let bytes = size(line, format_args!("reducer {position} size"), bytes)?;
-            let part = Bytes::new(bytes.get() / mappers.len() as f64).unwrap_or(Bytes::ZERO);
-            reducers.push((at, part));
-            if reducers.len().saturating_mul(mappers.len()) > left {
-                self.count(line, reducers.len().saturating_mul(mappers.len()))?;
+            let port = parse_port(line, format_args!("reducer {position} port"), port_text, self.ports)?;
+            let bytes = parse_size(line, format_args!("reducer {position} size"), bytes)?;
+            let bytes_per_mapper = Bytes::new(bytes.get() / mappers.len() as f64).unwrap_or(Bytes::ZERO);
+            reducers.push((port, bytes_per_mapper));
+            if reducers.len().saturating_mul(mappers.len()) > remaining_flows {
+                self.reserve_flows(line, reducers.len().saturating_mul(mappers.len()))?;
             }
         }
-        let release = release(fields)?;
-        let flows = self.count(line, mappers.len() * reducers.len())?;
-        shuffle::push(flows, &mappers, &reducers, release);
+        let release = parse_release(fields)?;
+        let flows = self.reserve_flows(line, mappers.len() * reducers.len())?;
+        shuffle::push_flows(flows, &mappers, &reducers, release);
         Ok(())
     }
 
-    fn event(&mut self, mut fields: Fields<'_>) -> Result<(), TraceError> {
+    fn parse_event(&mut self, mut fields: LineFields<'_>) -> Result<(), TraceError> {
         const FORMS: &str = "`restart`, `late`, or `port=<port>`";
         let line = fields.line;
-        let at = time(line, "time", fields.required("time", "a time such as 5s")?)?;
+        let at = parse_time(line, "time", fields.required("time", "a time such as 5s")?)?;
         if self.events.len() >= self.limits.max_flows {
-            return Err(line.error("event", self.events.len() + 1, self.limits.expected("events")));
+            return Err(line.error("event", self.events.len() + 1, self.limits.expected_at_most("events")));
         }
-        let mut ahead = fields.clone();
-        let what = match ahead.required("event", FORMS)? {
+        let mut lookahead = fields.clone();
+        let change = match lookahead.required("event", FORMS)? {
             "restart" => {
-                let [id, flow] = Keys::new(ahead, &["coflow", "flow"]).all()?;
-                DraftChange::Restart { id: whole(line, "coflow", id)?, flow: whole(line, "flow", flow)? }
+                let [id, flow] = KeyValueFields::new(lookahead, &["coflow", "flow"]).required_values()?;
+                UnresolvedChange::RestartFlow {
+                    id: parse_integer(line, "coflow", id)?,
+                    flow: parse_integer(line, "flow", flow)?,
+                }
             }
             "late" => {
-                let [id, flow, until] = Keys::new(ahead, &["coflow", "flow", "until"]).all()?;
-                let (id, flow) = (whole(line, "coflow", id)?, whole(line, "flow", flow)?);
-                let end = time(line, "until", until)?;
+                let [id, flow, until] =
+                    KeyValueFields::new(lookahead, &["coflow", "flow", "until"]).required_values()?;
+                let (id, flow) = (parse_integer(line, "coflow", id)?, parse_integer(line, "flow", flow)?);
+                let end = parse_time(line, "until", until)?;
                 if end < at {
                     return Err(line.error("until", until, format!("{at} or later, when the event is")));
                 }
-                DraftChange::Late { id, flow, until: end }
+                UnresolvedChange::DelayFlow { id, flow, until: end }
             }
             other if !other.contains('=') => return Err(line.error("event", other, FORMS)),
             _ => {
-                let [at, side, factor] = Keys::new(fields, &["port", "side", "rate"]).all()?;
-                let factor = within(line, "rate", factor, 0.0, MAX_FACTOR)?;
-                let port = port(line, "port", at, self.ports)?;
-                DraftChange::PortRate { port, side: side_of(line, side)?, factor }
+                let [port_text, side, factor] =
+                    KeyValueFields::new(fields, &["port", "side", "rate"]).required_values()?;
+                let factor = parse_in_range(line, "rate", factor, 0.0, MAX_PORT_RATE_FACTOR)?;
+                let port = parse_port(line, "port", port_text, self.ports)?;
+                UnresolvedChange::PortRate { port, side: parse_side(line, side)?, factor }
             }
         };
-        self.events.push(Draft { line: line.number, at, what });
+        self.events.push(UnresolvedEvent { line: line.number, time: at, change });
         Ok(())
     }
 
     /// The workload, with ids resolved and events sorted by time.
-    fn end<R: BufRead>(mut self, lines: &Lines<'_, R>) -> Result<Workload, TraceError> {
-        self.close(lines.end())?;
-        let positions = &self.positions;
-        for (child, ids) in self.parents.iter().enumerate() {
+    fn finish<R: BufRead>(mut self, lines: &LineReader<'_, R>) -> Result<Workload, TraceError> {
+        self.finish_coflow(lines.end_of_input())?;
+        let coflow_indices = &self.coflow_indices;
+        for (child, ids) in self.parent_ids.iter().enumerate() {
             for (position, id) in ids.iter().enumerate() {
-                let Some(&parent) = positions.get(id) else {
+                let Some(&parent) = coflow_indices.get(id) else {
                     let field = format!("parent {}", position + 1);
                     return Err(lines.error_at(
-                        self.lines[child],
+                        self.coflow_lines[child],
                         field,
                         id,
                         "the id of a coflow in the trace",
@@ -335,16 +351,16 @@ impl<'a> Reader<'a> {
                 self.coflows[child].parents.push(parent);
             }
         }
-        if let Err(circle) = dag::order(&self.coflows) {
-            let ids: Vec<u64> = circle.iter().chain(circle.first()).map(|&c| self.coflows[c].id).collect();
-            let start = circle.first().map_or(1, |&c| self.lines[c]);
+        if let Err(cycle) = dag::topological_order(&self.coflows) {
+            let ids: Vec<u64> = cycle.iter().chain(cycle.first()).map(|&c| self.coflows[c].id).collect();
+            let start = cycle.first().map_or(1, |&c| self.coflow_lines[c]);
             let path = ids.iter().map(u64::to_string).collect::<Vec<_>>().join(" waits for ");
             return Err(lines.error_at(start, "parents", path, "coflows that do not wait for themselves"));
         }
-        self.events.sort_by(|a, b| a.at.get().total_cmp(&b.at.get()));
+        self.events.sort_by(|a, b| a.time.get().total_cmp(&b.time.get()));
         let mut events = Vec::with_capacity(self.events.len());
-        let flow_of = |line: usize, id: u64, flow: usize| {
-            let Some(&coflow) = positions.get(&id) else {
+        let resolve_coflow = |line: usize, id: u64, flow: usize| {
+            let Some(&coflow) = coflow_indices.get(&id) else {
                 return Err(lines.error_at(line, "coflow", id, "the id of a coflow in the trace"));
             };
             let flows = self.coflows[coflow].flows.len();
@@ -354,19 +370,21 @@ impl<'a> Reader<'a> {
             let expected = format!("the position of one of the coflow's {flows} flows, from 0");
             Err(lines.error_at(line, "flow", flow, expected))
         };
-        for Draft { line, at, what } in self.events {
-            let what = match what {
-                DraftChange::PortRate { port, side, factor } => Change::PortRate { port, side, factor },
-                DraftChange::Restart { id, flow } => {
-                    Change::Restart { coflow: flow_of(line, id, flow)?, flow }
+        for UnresolvedEvent { line, time: at, change: what } in self.events {
+            let change = match what {
+                UnresolvedChange::PortRate { port, side, factor } => {
+                    WorkloadChange::PortRate { port, side, factor }
                 }
-                DraftChange::Late { id, flow, until } => {
-                    Change::Late { coflow: flow_of(line, id, flow)?, flow, until }
+                UnresolvedChange::RestartFlow { id, flow } => {
+                    WorkloadChange::RestartFlow { coflow: resolve_coflow(line, id, flow)?, flow }
+                }
+                UnresolvedChange::DelayFlow { id, flow, until } => {
+                    WorkloadChange::DelayFlow { coflow: resolve_coflow(line, id, flow)?, flow, until }
                 }
             };
-            events.push(TimedEvent { at, what });
+            events.push(TimedEvent { time: at, change });
         }
-        let names = if self.coflows.is_empty() { Names::default() } else { self.names };
+        let names = if self.coflows.is_empty() { ServiceNames::default() } else { self.names };
         let workload = Workload { ports: self.ports, coflows: self.coflows, events, names };
         match workload.check() {
             Ok(()) => Ok(workload),

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use weir_core::model::{Change, CoflowSpec, FlowSpec, Names, Side, Workload};
+use weir_core::model::{CoflowSpec, FlowSpec, PortSide, ServiceNames, Workload, WorkloadChange};
 use weir_core::units::{Bytes, Time};
 
 use super::{MAGIC, VERSION};
@@ -11,33 +11,33 @@ use crate::error::WriteError;
 use crate::number;
 use crate::shuffle;
 
-pub(super) fn workload<W: Write>(workload: &Workload, mut out: W) -> Result<(), WriteError> {
-    bounds::check(workload)?;
+pub(super) fn write_workload<W: Write>(workload: &Workload, mut out: W) -> Result<(), WriteError> {
+    bounds::check_workload(workload)?;
     if let Some((id, parent)) = repeated_parent(workload) {
-        let what = format!("it names its parent {parent} twice");
-        return Err(WriteError::Inexpressible { place: format!("coflow {id}"), what });
+        let reason = format!("it names its parent {parent} twice");
+        return Err(WriteError::Inexpressible { subject: format!("coflow {id}"), reason });
     }
-    if !names_come_back(workload) {
-        let what = "its services and applications are not in the order of their first coflows".to_owned();
-        return Err(WriteError::Inexpressible { place: "the trace".to_owned(), what });
+    if !are_names_in_order_of_use(workload) {
+        let reason = "its services and applications are not in the order of their first coflows".to_owned();
+        return Err(WriteError::Inexpressible { subject: "the trace".to_owned(), reason });
     }
     writeln!(out, "{MAGIC} {VERSION}\nports {}", workload.ports)?;
     for spec in &workload.coflows {
-        coflow(workload, spec, &mut out)?;
+        write_coflow(workload, spec, &mut out)?;
     }
     for event in &workload.events {
-        let at = number::time(event.at);
+        let at = number::format_time(event.time);
         let id = |position: usize| workload.coflows[position].id;
-        match event.what {
-            Change::PortRate { port, side, factor } => {
-                let (side, rate) = (side_name(side), number::exact(factor));
+        match event.change {
+            WorkloadChange::PortRate { port, side, factor } => {
+                let (side, rate) = (side_name(side), number::format_exact(factor));
                 writeln!(out, "event {at} port={port} side={side} rate={rate}")?;
             }
-            Change::Restart { coflow, flow } => {
+            WorkloadChange::RestartFlow { coflow, flow } => {
                 writeln!(out, "event {at} restart coflow={} flow={flow}", id(coflow))?;
             }
-            Change::Late { coflow, flow, until } => {
-                let until = number::time(until);
+            WorkloadChange::DelayFlow { coflow, flow, until } => {
+                let until = number::format_time(until);
                 writeln!(out, "event {at} late coflow={} flow={flow} until={until}", id(coflow))?;
             }
         }
@@ -47,14 +47,14 @@ pub(super) fn workload<W: Write>(workload: &Workload, mut out: W) -> Result<(), 
 }
 
 /// Whether a reader, which numbers names by first use, assigns the workload's numbers.
-fn names_come_back(workload: &Workload) -> bool {
-    let mut read = Names::empty();
+fn are_names_in_order_of_use(workload: &Workload) -> bool {
+    let mut names_in_order = ServiceNames::empty();
     for coflow in &workload.coflows {
         let (service, application) = names_of(workload, coflow);
-        read.number(service, application);
+        names_in_order.intern(service, application);
     }
-    let same = if workload.coflows.is_empty() { Names::default() } else { read };
-    same == workload.names
+    let expected = if workload.coflows.is_empty() { ServiceNames::default() } else { names_in_order };
+    expected == workload.names
 }
 
 /// The names of a coflow's service and application.
@@ -75,17 +75,17 @@ fn repeated_parent(workload: &Workload) -> Option<(u64, u64)> {
     })
 }
 
-fn coflow<W: Write>(workload: &Workload, spec: &CoflowSpec, out: &mut W) -> Result<(), WriteError> {
-    write!(out, "coflow {} arrival={}", spec.id, number::time(spec.arrival))?;
+fn write_coflow<W: Write>(workload: &Workload, spec: &CoflowSpec, out: &mut W) -> Result<(), WriteError> {
+    write!(out, "coflow {} arrival={}", spec.id, number::format_time(spec.arrival))?;
     if spec.weight != 1.0 {
-        write!(out, " weight={}", number::exact(spec.weight))?;
+        write!(out, " weight={}", number::format_exact(spec.weight))?;
     }
     if let Some(deadline) = spec.deadline {
-        write!(out, " deadline={}", number::time(deadline))?;
+        write!(out, " deadline={}", number::format_time(deadline))?;
     }
     let (service, application) = names_of(workload, spec);
     for (key, name) in [("service", service), ("application", application)] {
-        if name != Names::DEFAULT {
+        if name != ServiceNames::DEFAULT {
             write!(out, " {key}={name}")?;
         }
     }
@@ -104,51 +104,51 @@ fn coflow<W: Write>(workload: &Workload, spec: &CoflowSpec, out: &mut W) -> Resu
     }
     for (key, time) in [("compute-before", spec.compute_before), ("compute-after", spec.compute_after)] {
         if time != Time::ZERO {
-            write!(out, " {key}={}", number::time(time))?;
+            write!(out, " {key}={}", number::format_time(time))?;
         }
     }
     writeln!(out)?;
-    if let Some(line) = shuffle_line(&spec.flows) {
+    if let Some(line) = format_shuffle(&spec.flows) {
         writeln!(out, "{line}")?;
         return Ok(());
     }
     for flow in &spec.flows {
-        let (size, release) = (number::size(flow.bytes), release(flow.release));
+        let (size, release) = (number::format_size(flow.bytes), format_release(flow.data_delay));
         writeln!(out, "flow {} {} {size}{release}", flow.src, flow.dst)?;
     }
     Ok(())
 }
 
 /// The flows as one `shuffle` line, if they are a shuffle with sizes that split into exactly these flows.
-fn shuffle_line(flows: &[FlowSpec]) -> Option<String> {
-    let first = flows.first()?.release;
-    if flows.len() < 2 || flows.iter().any(|f| f.release != first) {
+fn format_shuffle(flows: &[FlowSpec]) -> Option<String> {
+    let first = flows.first()?.data_delay;
+    if flows.len() < 2 || flows.iter().any(|f| f.data_delay != first) {
         return None;
     }
-    shuffle::factor(flows).find_map(|shuffle| {
+    shuffle::shuffles_of_flows(flows).find_map(|shuffle| {
         let parts = shuffle.mappers.len() as f64;
         let mut reducers = Vec::with_capacity(shuffle.reducers.len());
         for (port, part) in shuffle.reducers {
-            let whole = Bytes::new(number::unsplit(part, parts, 1.0)?)?;
+            let total = Bytes::new(number::total_from_part(part, parts, 1.0)?)?;
             // Rounding could increase the size beyond the reader's bound.
-            if whole.get() >= bounds::MAX_BYTES {
+            if total.get() >= bounds::MAX_BYTES {
                 return None;
             }
-            reducers.push(format!("{port}:{}", number::size(whole)));
+            reducers.push(format!("{port}:{}", number::format_size(total)));
         }
         let mappers: Vec<String> = shuffle.mappers.iter().map(u32::to_string).collect();
-        Some(format!("shuffle {} {}{}", mappers.join(","), reducers.join(","), release(first)))
+        Some(format!("shuffle {} {}{}", mappers.join(","), reducers.join(","), format_release(first)))
     })
 }
 
-fn release(release: Time) -> String {
-    if release == Time::ZERO { String::new() } else { format!(" release={}", number::time(release)) }
+fn format_release(release: Time) -> String {
+    if release == Time::ZERO { String::new() } else { format!(" release={}", number::format_time(release)) }
 }
 
-fn side_name(side: Side) -> &'static str {
+fn side_name(side: PortSide) -> &'static str {
     match side {
-        Side::Send => "send",
-        Side::Receive => "receive",
-        Side::Both => "both",
+        PortSide::Send => "send",
+        PortSide::Receive => "receive",
+        PortSide::Both => "both",
     }
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use weir_core::units::Time;
 
-use super::{Arrival, Kind, Law, Skew, Spec, SpecError};
+use super::{ArrivalProcess, CoflowKind, Distribution, Skew, WorkloadSpec, WorkloadSpecError};
 
 /// A predefined specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ impl Preset {
     pub const ALL: [Preset; 2] = [Preset::Facebook, Preset::Small];
 
     /// The specification with this seed.
-    pub fn spec(self, seed: u64) -> Spec {
+    pub fn spec(self, seed: u64) -> WorkloadSpec {
         let (ports, coflows, gap, sigma) = match self {
             Preset::Facebook => (150, 526, 3.1, 1.28),
             Preset::Small => (50, 200, 0.35, 1.2),
@@ -32,7 +32,7 @@ impl Preset {
             Preset::Facebook => facebook(),
             Preset::Small => small(),
         };
-        Spec { ports, coflows, seed, arrival: Arrival::LogNormal { median, sigma }, kinds }
+        WorkloadSpec { ports, coflows, seed, arrival: ArrivalProcess::LogNormal { median, sigma }, kinds }
     }
 }
 
@@ -46,33 +46,39 @@ impl fmt::Display for Preset {
 }
 
 impl FromStr for Preset {
-    type Err = SpecError;
+    type Err = WorkloadSpecError;
 
-    fn from_str(text: &str) -> Result<Preset, SpecError> {
-        let known = Preset::ALL.into_iter().find(|preset| preset.to_string() == text);
-        known.ok_or_else(|| SpecError::new("preset", text, "facebook or small"))
+    fn from_str(text: &str) -> Result<Preset, WorkloadSpecError> {
+        let preset = Preset::ALL.into_iter().find(|preset| preset.to_string() == text);
+        preset.ok_or_else(|| WorkloadSpecError::new("preset", text, "facebook or small"))
     }
 }
 
-const fn constant(value: f64) -> Law {
-    Law::Constant(value)
+const fn constant(value: f64) -> Distribution {
+    Distribution::Constant(value)
 }
 
-const fn uniform(min: f64, max: f64) -> Law {
-    Law::Uniform { min, max }
+const fn uniform(min: f64, max: f64) -> Distribution {
+    Distribution::Uniform { min, max }
 }
 
-const fn lognormal(median: f64, sigma: f64, min: f64, max: f64) -> Law {
-    Law::LogNormal { median, sigma, min, max }
+const fn lognormal(median: f64, sigma: f64, min: f64, max: f64) -> Distribution {
+    Distribution::LogNormal { median, sigma, min, max }
 }
 
-const fn kind(share: f64, mappers: Law, reducers: Law, size: Law, skew: Skew) -> Kind {
-    Kind { share, mappers, reducers, size, skew }
+const fn kind(
+    share: f64,
+    mappers: Distribution,
+    reducers: Distribution,
+    size: Distribution,
+    skew: Skew,
+) -> CoflowKind {
+    CoflowKind { share, mappers, reducers, mean_megabytes: size, skew }
 }
 
 /// The shares, widths and sizes of the public trace's coflows, by kind. The bounds of the distributions keep each kind in
 /// its bin of Saath's Table 1.
-fn facebook() -> Vec<Kind> {
+fn facebook() -> Vec<CoflowKind> {
     let one = constant(1.0);
     vec![
         // Bin 1: narrow and small; about half are single flows.
@@ -116,7 +122,7 @@ fn facebook() -> Vec<Kind> {
 }
 
 /// As [`facebook`], with widths and maximum sizes reduced to fit 50 ports and a few minutes.
-fn small() -> Vec<Kind> {
+fn small() -> Vec<CoflowKind> {
     let one = constant(1.0);
     vec![
         kind(0.230, one, one, lognormal(4.0, 1.5, 1.0, 94.0), Skew::None),

@@ -2,70 +2,76 @@
 
 use std::collections::BTreeMap;
 
-use weir_core::model::scenario::{Port, Queue};
+use weir_core::model::scenario::{PortQueues, Queue};
 use weir_core::model::{LinkId, Topology};
 
-use super::no_link;
+use super::no_link_error;
 use crate::error::TraceError;
-use crate::fields::{Fields, Value};
+use crate::toml_fields::{TableFields, Value};
 
 /// A port, and the tables of its queues for the positions of errors.
 pub(super) fn read<'a>(
-    fields: &mut Fields<'a>,
+    fields: &mut TableFields<'a>,
     topology: &Topology,
-    names: &BTreeMap<String, usize>,
-) -> Result<(Port, Vec<Fields<'a>>), TraceError> {
-    let links = ports(fields, topology)?;
-    let tables = fields.need("queues", QUEUES)?;
-    let tables = fields.list(&tables, QUEUES)?;
-    let (mut queues, mut places) = (Vec::new(), Vec::new());
+    service_indices: &BTreeMap<String, usize>,
+) -> Result<(PortQueues, Vec<TableFields<'a>>), TraceError> {
+    let links = read_links(fields, topology)?;
+    let tables = fields.required("queues", QUEUES)?;
+    let tables = fields.read_list(&tables, QUEUES)?;
+    let (mut queues, mut queue_tables) = (Vec::new(), Vec::new());
     for (number, table) in (1..).zip(&tables) {
-        let mut queue = fields.nested(table, &format!("queue {number} "))?;
-        queues.push(read_queue(&mut queue, names)?);
-        places.push(queue);
+        let mut queue = fields.read_nested_table(table, &format!("queue {number} "))?;
+        queues.push(read_queue(&mut queue, service_indices)?);
+        queue_tables.push(queue);
     }
     fields.finish()?;
-    Ok((Port { links, queues }, places))
+    Ok((PortQueues { links, queues }, queue_tables))
 }
 
 const QUEUES: &str = "a list of queues, such as [{ weight = 3, services = [\"search\"] }]";
 
 /// The links of a port, or all links that `*` matches.
-fn ports(fields: &mut Fields<'_>, topology: &Topology) -> Result<Vec<LinkId>, TraceError> {
+fn read_links(fields: &mut TableFields<'_>, topology: &Topology) -> Result<Vec<LinkId>, TraceError> {
     const END: &str = "a host or switch of the fabric, or \"*\" for all";
-    let mut end = |key| {
-        let value = fields.need(key, END)?;
-        let name = fields.text(&value, END)?;
-        if name == "*" && topology.node("*").is_none() {
+    let mut read_end = |key| {
+        let value = fields.required(key, END)?;
+        let name = fields.read_string(&value, END)?;
+        if name == "*" && topology.find_node("*").is_none() {
             return Ok((value, None));
         }
-        let node = topology.node(name).ok_or_else(|| fields.wrong(&value, END))?;
+        let node = topology.find_node(name).ok_or_else(|| fields.value_error(&value, END))?;
         Ok((value, Some(node)))
     };
-    let ((_, from), (value, to)) = (end("from")?, end("to")?);
-    let of_switch = |&link: &LinkId| !topology.is_host(topology.link(link).from);
+    let ((_, from), (value, to)) = (read_end("from")?, read_end("to")?);
+    let starts_at_switch = |&link: &LinkId| !topology.is_host(topology.link(link).from);
     let links: Vec<LinkId> = match (from, to) {
-        (Some(from), Some(to)) => topology.between(from, to).into_iter().collect(),
-        (Some(from), None) => topology.out(from).to_vec(),
-        (None, Some(to)) => topology.out(to).iter().map(|link| link.reverse()).filter(of_switch).collect(),
-        (None, None) => (0..topology.links().len() as u32).map(LinkId).filter(of_switch).collect(),
+        (Some(from), Some(to)) => topology.link_between(from, to).into_iter().collect(),
+        (Some(from), None) => topology.outgoing_links(from).to_vec(),
+        (None, Some(to)) => {
+            topology.outgoing_links(to).iter().map(|link| link.reverse()).filter(starts_at_switch).collect()
+        }
+        (None, None) => (0..topology.links().len() as u32).map(LinkId).filter(starts_at_switch).collect(),
     };
     match (links.is_empty(), from) {
         (false, _) => Ok(links),
-        (true, Some(from)) => Err(no_link(fields, &value, topology.name(from))),
-        (true, None) => Err(fields.wrong(&value, "a host or switch with a cable to a switch")),
+        (true, Some(from)) => Err(no_link_error(fields, &value, topology.name(from))),
+        (true, None) => Err(fields.value_error(&value, "a host or switch with a cable to a switch")),
     }
 }
 
-fn read_queue(fields: &mut Fields<'_>, names: &BTreeMap<String, usize>) -> Result<Queue, TraceError> {
+fn read_queue(
+    fields: &mut TableFields<'_>,
+    service_indices: &BTreeMap<String, usize>,
+) -> Result<Queue, TraceError> {
     const SERVICES: &str = "a list of names of services of this file";
-    let weight = fields.number("weight")?;
-    let value = fields.need("services", SERVICES)?;
+    let weight = fields.required_number("weight")?;
+    let value = fields.required("services", SERVICES)?;
     let service = |item: &Value<'_>| {
-        let found = names.get(fields.text(item, SERVICES)?);
-        found.copied().ok_or_else(|| fields.wrong(item, SERVICES))
+        let found = service_indices.get(fields.read_string(item, SERVICES)?);
+        found.copied().ok_or_else(|| fields.value_error(item, SERVICES))
     };
-    let services = fields.list(&value, SERVICES)?.iter().map(service).collect::<Result<_, TraceError>>()?;
+    let services =
+        fields.read_list(&value, SERVICES)?.iter().map(service).collect::<Result<_, TraceError>>()?;
     fields.finish()?;
     Ok(Queue { weight, services })
 }

@@ -2,38 +2,38 @@
 
 use std::path::Path;
 
-use crate::common::read_text;
+use crate::common::read_trace;
 use weir_trace::{Limits, TraceUnit, read, read_from};
 
-fn error(text: &str) -> String {
-    match read_text(text, TraceUnit::MB) {
+fn error_of(text: &str) -> String {
+    match read_trace(text, TraceUnit::MB) {
         Ok(trace) => panic!("{text:?} was read as {trace:?}"),
         Err(error) => error,
     }
 }
 
 /// Checks the start of each text's error and a part of it.
-fn check(cases: &[(&str, &str, &str)]) {
+fn check_errors(cases: &[(&str, &str, &str)]) {
     for (text, start, part) in cases {
-        let error = error(text);
+        let error = error_of(text);
         assert!(error.starts_with(start) && error.contains(part), "{text:?} gave {error:?}");
     }
 }
 
 #[test]
 fn error_messages_are_complete() {
-    let error = error("150 2\n1 0 1 22 1 65:1.0\n2 5 1 3 3 1:1 2:2 4:-4.0\n");
+    let error = error_of("150 2\n1 0 1 22 1 65:1.0\n2 5 1 3 3 1:1 2:2 4:-4.0\n");
     assert_eq!(error, "t:3: field `reducer 3 size`: `-4.0`: expected a size of 0 or more megabytes");
 }
 
 #[test]
-fn services_and_applications() {
+fn name_errors_name_the_line() {
     let long = format!("weir-trace 1\nports 1\ncoflow 1 service={}\n", "x".repeat(101));
     let mut many = "weir-trace 1\nports 1\n".to_owned();
     for id in 0..=4096 {
         many.push_str(&format!("coflow {id} service=s{id}\nflow 0 0 1B\n"));
     }
-    check(&[
+    check_errors(&[
         ("weir-trace 1\nports 1\ncoflow 1 service=\n", "t:3: field `service`: ``", "1 to 100 letters"),
         ("weir-trace 1\nports 1\ncoflow 1 application=a/b\n", "t:3: field `application`: `a/b`", "letters"),
         ("weir-trace 1\nports 1\ncoflow 1 service=a service=b\n", "t:3: field `service`: `b`", "once"),
@@ -43,8 +43,8 @@ fn services_and_applications() {
 }
 
 #[test]
-fn coflow_benchmark() {
-    check(&[
+fn coflow_benchmark_errors_name_the_line() {
+    check_errors(&[
         ("", "t:1: field `ports`: `end of file`", "weir-trace 1"),
         ("hello\n", "t:1: field `ports`: `hello`", "1 to 65536"),
         ("\u{feff}5 1\n", "t:1: field `ports`: `\\u{feff}5`", "1 to 65536"),
@@ -90,16 +90,16 @@ fn coflow_benchmark() {
 
 #[test]
 fn coflow_benchmark_is_lenient_about_white_space() {
-    let plain = read_text("5 1\n1 0 1 0 1 1:1.5\n", TraceUnit::MB).unwrap();
+    let plain = read_trace("5 1\n1 0 1 0 1 1:1.5\n", TraceUnit::MB).unwrap();
     for text in ["5 1\r\n1 0 1 0 1 1:1.5\r\n", "5 1  \n1 0 1 0\t1 1:1.5 \n\n \r\n\n", "5 1\n1 0 1 0 1 1:1.5"]
     {
-        assert_eq!(read_text(text, TraceUnit::MB).unwrap(), plain);
+        assert_eq!(read_trace(text, TraceUnit::MB).unwrap(), plain);
     }
 }
 
 #[test]
-fn own_format() {
-    const P: &str = "t:3: field ";
+fn own_format_errors_name_the_line() {
+    const LINE_3: &str = "t:3: field ";
     let after_header: &[(&str, &str, &str)] = &[
         ("flow 0 1 5MB", "`line`: `a flow without a coflow`", "`coflow` before"),
         ("banana", "`line`: `banana`", "`coflow`, `flow`"),
@@ -133,7 +133,7 @@ fn own_format() {
     ];
     for (line, start, part) in after_header {
         let text = format!("weir-trace 1\nports 4\n{line}\n");
-        check(&[(&text, &format!("{P}{start}"), part)]);
+        check_errors(&[(&text, &format!("{LINE_3}{start}"), part)]);
     }
     let in_coflow: &[(&str, &str, &str)] = &[
         ("flow 0", "`destination`: `end of line`", "0 to 3"),
@@ -153,9 +153,9 @@ fn own_format() {
     for (line, start, part) in in_coflow {
         let text = format!("weir-trace 1\nports 4\ncoflow 1\n{line}\n");
         let number = if line.contains('\n') { 5 } else { 4 };
-        check(&[(&text, &format!("t:{number}: field {start}"), part)]);
+        check_errors(&[(&text, &format!("t:{number}: field {start}"), part)]);
     }
-    check(&[
+    check_errors(&[
         ("weir-trace", "t:1: field `version`: `end of line`", "weir-trace 1"),
         ("weir-trace 2\nports 4", "t:1: field `version`: `2`", "only version"),
         ("weir-traces 1\nports 4", "t:1: field `header`: `weir-traces`", "weir-trace 1"),
@@ -172,18 +172,18 @@ fn cycle_error_lists_only_coflows_of_the_cycle() {
                 coflow 3 parents=2\nflow 0 0 1B\n";
     let expected = "t:5: field `parents`: `2 waits for 3 waits for 2`: expected coflows that do not wait \
                     for themselves";
-    assert_eq!(error(text), expected);
+    assert_eq!(error_of(text), expected);
 }
 
 #[test]
 fn reader_sorts_events_and_drops_comments() {
     let text = "weir-trace 1 # header\n\n  ports 2 # ports\nevent 9s restart coflow=4 flow=1\n\
                 event 1s port=1 side=both rate=0\ncoflow 4 # no keys\nshuffle 0,1 1:3MB release=1s\n";
-    let workload = read_text(text, TraceUnit::MB).unwrap().workload;
-    let times: Vec<f64> = workload.events.iter().map(|e| e.at.get()).collect();
+    let workload = read_trace(text, TraceUnit::MB).unwrap().workload;
+    let times: Vec<f64> = workload.events.iter().map(|e| e.time.get()).collect();
     assert_eq!(times, [1.0, 9.0]);
     assert_eq!(workload.coflows[0].flows.len(), 2);
-    assert!(workload.coflows[0].flows.iter().all(|f| f.bytes.get() == 1.5e6 && f.release.get() == 1.0));
+    assert!(workload.coflows[0].flows.iter().all(|f| f.bytes.get() == 1.5e6 && f.data_delay.get() == 1.0));
 }
 
 #[test]
@@ -192,16 +192,16 @@ fn limits_are_checked_before_allocation() {
     let error = |text: &str| {
         read_from(text.as_bytes(), "t", TraceUnit::MB, &limits).map(|_| ()).unwrap_err().to_string()
     };
-    let own = |line: &str| format!("weir-trace 1\nports 9\ncoflow 1\nflow 0 0 1B\n{line}");
+    let own_trace = |line: &str| format!("weir-trace 1\nports 9\ncoflow 1\nflow 0 0 1B\n{line}");
     for (text, start) in [
         ("9 11".to_owned(), "t:1: field `coflows`: `11`"),
         ("9 1\n1 0 11 0".to_owned(), "t:2: field `mappers`: `11 x 1 flows after 0`"),
         ("9 1\n1 0 3 0 1 2 4 0:1".to_owned(), "t:2: field `reducers`: `3 x 4 flows after 0`"),
         ("9 2\n1 0 1 0 1 0:1\n2 0 2 0 1 5 0:1".to_owned(), "t:3: field `reducers`: `2 x 5 flows after 1`"),
-        (own(&"flow 0 0 1B\n".repeat(10)), "t:14: field `flows`: `11`"),
-        (own("shuffle 0,1 0:1B,1:1B,2:1B,3:1B,4:1B"), "t:5: field `flows`: `11`"),
-        (own("coflow 2 parents=1,3,4,5,6,7,8,9,10,11,12"), "t:5: field `parents`: `11`"),
-        (own(&"event 1s port=0 side=send rate=0\n".repeat(11)), "t:15: field `event`: `11`"),
+        (own_trace(&"flow 0 0 1B\n".repeat(10)), "t:14: field `flows`: `11`"),
+        (own_trace("shuffle 0,1 0:1B,1:1B,2:1B,3:1B,4:1B"), "t:5: field `flows`: `11`"),
+        (own_trace("coflow 2 parents=1,3,4,5,6,7,8,9,10,11,12"), "t:5: field `parents`: `11`"),
+        (own_trace(&"event 1s port=0 side=send rate=0\n".repeat(11)), "t:15: field `event`: `11`"),
     ] {
         let error = error(&text);
         assert!(error.starts_with(start) && error.contains("at most 10"), "{error}");
@@ -222,9 +222,9 @@ fn overlong_line_is_rejected_before_it_is_read_fully() {
 
 #[test]
 fn error_values_are_shortened_to_one_line() {
-    let error = error(&format!("{}\u{7}\u{1b}[31m 4", "9".repeat(50)));
+    let error = error_of(&format!("{}\u{7}\u{1b}[31m 4", "9".repeat(50)));
     assert!(error.contains(r"99\u{7}\u{1b}[31m`"), "{error}");
-    let error = self::error(&"9".repeat(5000));
+    let error = self::error_of(&"9".repeat(5000));
     assert!(error.len() < 300, "{error}");
     let bytes = read_from(&b"5 1\n\xff\xfe"[..], "t", TraceUnit::MB, &Limits::default()).unwrap_err();
     assert!(bytes.to_string().starts_with("t:2: field `line`"), "{bytes}");

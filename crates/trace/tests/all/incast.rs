@@ -1,7 +1,7 @@
 //! Incast measurements in CSV: valid files, and errors with their places.
 
 use proptest::prelude::*;
-use weir_trace::incast::{MAX_RUNS, Measured, read_from};
+use weir_trace::incast::{IncastMeasurements, MAX_RUNS, read_from};
 
 const DOCUMENT: &str = include_str!("../../../../docs/incast-format.md");
 const SMALL: &str = include_str!("../../../../examples/incast/cost-64kB.csv");
@@ -12,12 +12,12 @@ const LARGE_MARKED: &str = include_str!("../../../../examples/incast/cost-512kB-
 const HEAD: &str =
     "buffer_packets,connections,bytes,congestion,marks_packets,run,loss,goodput_bit_per_s,mean_s,last_s\n";
 
-fn parse(text: &str) -> Result<Measured, String> {
+fn parse(text: &str) -> Result<IncastMeasurements, String> {
     read_from(text.as_bytes(), "i").map_err(|error| error.to_string())
 }
 
 #[track_caller]
-fn refused(text: &str, parts: &[&str]) {
+fn assert_refused(text: &str, parts: &[&str]) {
     let error = parse(text).expect_err("refused");
     for part in parts {
         assert!(error.contains(part), "{error} lacks {part}");
@@ -32,7 +32,7 @@ fn documented_incast_example_is_read() {
     let incast = measured.incast;
     assert_eq!((incast.buffers(), incast.connections()), (&[50][..], &[1, 8, 16][..]));
     assert_eq!(incast.bytes(), 64000.0);
-    assert!((incast.link() * 8.0 - 96e6).abs() < 1.0, "{}", incast.link());
+    assert!((incast.link_rate() * 8.0 - 96e6).abs() < 1.0, "{}", incast.link_rate());
 }
 
 #[test]
@@ -51,9 +51,9 @@ fn shipped_incast_measurements_have_the_documented_settings() {
         assert_eq!((incast.bytes(), incast.connections().last()), (bytes, Some(&most)));
         // Payload rate of a link of 100 Mbit/s: 1,448 of 1,514 bytes. Kinds less than 2 % below the fastest
         // count as full rate.
-        let part = incast.link() * 8.0 / (100e6 * 1448.0 / 1514.0);
+        let part = incast.link_rate() * 8.0 / (100e6 * 1448.0 / 1514.0);
         assert!((0.98..1.002).contains(&part), "{part}");
-        let best = |buffer| incast.goodput(buffer, "100Mbit".parse().unwrap()).unwrap().best();
+        let best = |buffer| incast.goodput(buffer, "100Mbit".parse().unwrap()).unwrap().best_connections();
         let all = [25, 50, 75, 100, 150, 250].map(best);
         println!("{tcp}, {bytes} bytes: {all:?}");
         assert!(all.is_sorted() && all[5] >= 2 * all[0], "{all:?}");
@@ -67,10 +67,10 @@ fn a_file_without_a_last_end_of_line_is_read() {
 
 #[test]
 fn errors_name_the_place() {
-    refused("", &["i:1: field `columns`", "end of file", "buffer_packets,connections"]);
-    refused("a,b\n", &["i:1: field `columns`: `a,b`"]);
-    refused(HEAD, &["field `run`", "at least one"]);
-    let second = |line: &str| format!("{HEAD}50,1,64000,cubic,,1,0,96e6,0.1,0.2\n{line}\n");
+    assert_refused("", &["i:1: field `columns`", "end of file", "buffer_packets,connections"]);
+    assert_refused("a,b\n", &["i:1: field `columns`: `a,b`"]);
+    assert_refused(HEAD, &["field `run`", "at least one"]);
+    let with_second_line = |line: &str| format!("{HEAD}50,1,64000,cubic,,1,0,96e6,0.1,0.2\n{line}\n");
     for (line, parts) in [
         ("50,1", &["i:3: field `bytes`: `end of line`: expected a value"][..]),
         ("50,1,64000,cubic,,1,0,96e6,0.1,0.2,7", &["i:3: field `after the last field`: `7`"]),
@@ -112,12 +112,12 @@ fn errors_name_the_place() {
             &["field `run`", "no run with a buffer of 50 and 2 connections"],
         ),
     ] {
-        refused(&second(line), parts);
+        assert_refused(&with_second_line(line), parts);
     }
-    refused(&format!("{HEAD}{}", "1".repeat(2000)), &["i:2: field `line`", "at most 1024 bytes"]);
+    assert_refused(&format!("{HEAD}{}", "1".repeat(2000)), &["i:2: field `line`", "at most 1024 bytes"]);
     let line = "50,1,64000,cubic,,1,0,96e6,0.1,0.2\n";
     let many = format!("{HEAD}{}", line.repeat(MAX_RUNS + 1));
-    refused(&many, &["at most 100000 runs"]);
+    assert_refused(&many, &["at most 100000 runs"]);
 }
 
 proptest! {

@@ -2,17 +2,17 @@
 
 use std::path::Path;
 
-use weir_trace::jobs::{Jobs, Model, Of, read, read_from};
+use weir_trace::jobs::{Jobs, ModelRef, WorkloadRef, read, read_from};
 
-const KNOWN: [&str; 3] = ["LR", "SVM", "Sort"];
+const PREDEFINED: [&str; 3] = ["LR", "SVM", "Sort"];
 
 const HEAD: &str = "weir-jobs = 1\nfabric = { kind = \"big-switch\", hosts = 4, rate = \"10Gbit\" }\n";
 
 fn parse(text: &str) -> Result<Jobs, String> {
-    read_from(text.as_bytes(), "jobs.toml", Path::new(""), &KNOWN).map_err(|error| error.to_string())
+    read_from(text.as_bytes(), "jobs.toml", Path::new(""), &PREDEFINED).map_err(|error| error.to_string())
 }
 
-fn refused(rest: &str) -> String {
+fn error_of(rest: &str) -> String {
     parse(&format!("{HEAD}{rest}")).unwrap_err()
 }
 
@@ -23,12 +23,12 @@ fn jobs_example_is_read() {
     let names: Vec<&str> = jobs.jobs.iter().map(|job| job.name.as_str()).collect();
     assert_eq!(names, ["LR-1", "Sort-2", "PR-3", "nightly", "SVM-5"]);
     let nightly = &jobs.jobs[3];
-    assert_eq!((nightly.workload, nightly.start.get()), (Of::File(0), 30.0));
+    assert_eq!((nightly.workload, nightly.start.get()), (WorkloadRef::InFile(0), 30.0));
     assert_eq!(nightly.servers, [2, 3, 6, 7, 10, 11]);
-    assert_eq!(nightly.model, Some(Model::Profiled(Of::File(0))));
+    assert_eq!(nightly.model, Some(ModelRef::Profiled(WorkloadRef::InFile(0))));
     assert_eq!(jobs.workloads[0].stages.len(), 10, "five rounds of two");
-    assert_eq!(jobs.workloads[0].stages[9].limit.unwrap().get(), 8.0);
-    assert_eq!(jobs.jobs[4].data, 0.5);
+    assert_eq!(jobs.workloads[0].stages[9].max_transfer_time.unwrap().get(), 8.0);
+    assert_eq!(jobs.jobs[4].data_scale, 0.5);
     assert_eq!(jobs.jobs[0].servers.len(), 16);
 }
 
@@ -37,38 +37,41 @@ fn omitted_job_fields_have_defaults() {
     let jobs = parse(&format!("{HEAD}[[job]]\nworkload = \"SVM\"\nservers = \"*\"\n")).unwrap();
     let job = &jobs.jobs[0];
     assert_eq!(
-        (job.name.as_str(), job.workload, job.data, job.start.get()),
-        ("SVM-1", Of::Known(1), 1.0, 0.0)
+        (job.name.as_str(), job.workload, job.data_scale, job.start.get()),
+        ("SVM-1", WorkloadRef::Predefined(1), 1.0, 0.0)
     );
-    assert_eq!((job.servers.as_slice(), job.model), (&[0, 1, 2, 3][..], Some(Model::Profiled(Of::Known(1)))));
+    assert_eq!(
+        (job.servers.as_slice(), job.model),
+        (&[0, 1, 2, 3][..], Some(ModelRef::Profiled(WorkloadRef::Predefined(1))))
+    );
     let other = "[[job]]\nworkload = \"LR\"\nservers = \"h0\"\nmodel = \"SVM\"\n\
                  [[job]]\nworkload = \"LR\"\nservers = [\"h1\"]\ncompliant = false\n";
     let jobs = parse(&format!("{HEAD}{other}")).unwrap();
-    assert_eq!(jobs.jobs[0].model, Some(Model::Profiled(Of::Known(1))));
+    assert_eq!(jobs.jobs[0].model, Some(ModelRef::Profiled(WorkloadRef::Predefined(1))));
     assert_eq!((jobs.jobs[1].model, jobs.jobs[1].name.as_str()), (None, "LR-2"));
 }
 
 #[test]
 fn errors_name_the_place() {
-    let job = |rest: &str| refused(&format!("[[job]]\nworkload = \"LR\"\nservers = \"*\"\n{rest}"));
-    let own = |rest: &str| {
-        refused(&format!("[workload.own]\n{rest}\n[[job]]\nworkload = \"own\"\nservers = \"*\"\n"))
+    let job = |rest: &str| error_of(&format!("[[job]]\nworkload = \"LR\"\nservers = \"*\"\n{rest}"));
+    let error_of_workload = |rest: &str| {
+        error_of(&format!("[workload.own]\n{rest}\n[[job]]\nworkload = \"own\"\nservers = \"*\"\n"))
     };
     let cases = [
-        (refused(""), "jobs.toml:1: field `job`: `nothing`: expected a list of tables"),
-        (refused("job = []\n"), "jobs.toml:3: field `job`: `[]`: expected 1 to 1000 jobs"),
-        (refused("[[job]]\nservers = \"*\"\n"), "field `job 1 workload`: `nothing`"),
+        (error_of(""), "jobs.toml:1: field `job`: `nothing`: expected a list of tables"),
+        (error_of("job = []\n"), "jobs.toml:3: field `job`: `[]`: expected 1 to 1000 jobs"),
+        (error_of("[[job]]\nservers = \"*\"\n"), "field `job 1 workload`: `nothing`"),
         (
-            refused("[[job]]\nworkload = \"lr\"\nservers = \"*\"\n"),
+            error_of("[[job]]\nworkload = \"lr\"\nservers = \"*\"\n"),
             "jobs.toml:4: field `job 1 workload`: `\"lr\"`: expected one of LR, SVM, Sort",
         ),
-        (refused("[[job]]\nworkload = \"LR\"\nservers = [\"h9\"]\n"), "field `job 1 servers`: `\"h9\"`"),
+        (error_of("[[job]]\nworkload = \"LR\"\nservers = [\"h9\"]\n"), "field `job 1 servers`: `\"h9\"`"),
         (
-            refused("[[job]]\nworkload = \"LR\"\nservers = []\n"),
+            error_of("[[job]]\nworkload = \"LR\"\nservers = []\n"),
             "field `job 1 servers`: `[]`: expected at least one",
         ),
         (
-            refused("[[job]]\nworkload = \"LR\"\nservers = [\"h1\", \"h2\", \"h1\"]\n"),
+            error_of("[[job]]\nworkload = \"LR\"\nservers = [\"h1\", \"h2\", \"h1\"]\n"),
             "field `job 1 servers`: `h1`: expected each host once",
         ),
         (job("start = 3\n"), "jobs.toml:6: field `job 1 start`: `3`: expected a time with a unit"),
@@ -92,35 +95,38 @@ fn errors_name_the_place() {
             job("name = \"x\"\n[[job]]\nname = \"x\"\nworkload = \"LR\"\nservers = \"*\"\n"),
             "jobs.toml:8: field `job 2 name`: `x`: expected another name than that of job 1",
         ),
-        (own(""), "field `workload `own` stages`: `nothing`"),
-        (own("stages = []"), "field `workload `own` stages`: `[]`: expected 1 to 10000 stages"),
+        (error_of_workload(""), "field `workload `own` stages`: `nothing`"),
+        (error_of_workload("stages = []"), "field `workload `own` stages`: `[]`: expected 1 to 10000 stages"),
         (
-            own("rounds = 0\nstages = [{ compute = \"1s\" }]"),
+            error_of_workload("rounds = 0\nstages = [{ compute = \"1s\" }]"),
             "field `workload `own` rounds`: `0`: expected a whole number, at least 1",
         ),
         (
-            own("rounds = 4294967295\nstages = [{}]"),
+            error_of_workload("rounds = 4294967295\nstages = [{}]"),
             "field `workload `own` stages`: `[{}]`: expected 1 to 10000",
         ),
         (
-            own("stages = [{ bytes = 5 }]"),
+            error_of_workload("stages = [{ bytes = 5 }]"),
             "field `workload `own` stage 1 bytes`: `5`: expected a size with a unit",
         ),
-        (own("stages = [{ compute = \"1s\" }, { bits = 5 }]"), "field `workload `own` stage 2 key`: `bits`"),
         (
-            refused(
+            error_of_workload("stages = [{ compute = \"1s\" }, { bits = 5 }]"),
+            "field `workload `own` stage 2 key`: `bits`",
+        ),
+        (
+            error_of(
                 "[workload.LR]\nstages = [{ compute = \"1s\" }]\n[[job]]\nworkload = \"LR\"\nservers = \"*\"\n",
             ),
             "field `workload `LR` name`: `LR`: expected a name that no workload of the paper has",
         ),
         (
-            refused(
+            error_of(
                 "[workload.own]\nstages = [{ compute = \"1s\" }]\n[[job]]\nworkload = \"own\"\nservers = \"*\"\ndata = 2\n",
             ),
             "field `job 1 data`: `2`: expected no data where the workload is the file's own",
         ),
         (
-            refused("sensitivity = \"nowhere.toml\"\n[[job]]\nworkload = \"LR\"\nservers = \"*\"\n"),
+            error_of("sensitivity = \"nowhere.toml\"\n[[job]]\nworkload = \"LR\"\nservers = \"*\"\n"),
             "nowhere.toml",
         ),
         (parse("weir-jobs = 2\n").unwrap_err(), "jobs.toml:1: field `weir-jobs`: `2`: expected version 1"),

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::edits::check_edits;
 use proptest::prelude::*;
 use weir_core::model::LinkId;
-use weir_core::model::scenario::{Change, Scenario, Sending};
+use weir_core::model::scenario::{CableChange, Scenario, SendMode};
 use weir_core::units::Time;
 use weir_trace::scenario::{MAX_FILE_BYTES, read, read_from};
 
@@ -21,32 +21,35 @@ fn time(text: &str) -> Time {
 }
 
 #[test]
-fn netshare_table_2() {
+fn demands_match_netshare_table_2() {
     let scenario = parse(EXAMPLE).unwrap();
-    let on = |at: &str| -> Vec<bool> {
+    let active_demands_at = |at: &str| -> Vec<bool> {
         scenario.demands.iter().map(|demand| demand.is_active(time(at))).collect()
     };
     let phases = [("5s", [true, true, false]), ("35s", [false, true, true]), ("65s", [true, false, true])];
     for (at, expected) in
         phases.into_iter().chain([("95s", [true; 3]), ("0s", [false; 3]), ("125s", [false; 3])])
     {
-        assert_eq!(on(at), expected, "{at}");
+        assert_eq!(active_demands_at(at), expected, "{at}");
     }
     let weights: Vec<f64> = scenario.services.iter().map(|service| service.weight).collect();
     assert_eq!(weights, [1.0, 3.0, 9.0]);
-    assert_eq!(scenario.demands[0].sending, Sending::Elastic);
-    assert_eq!(scenario.demands[1].sending, Sending::Unresponsive("1Gbit".parse().unwrap()));
-    assert_eq!((scenario.floor, scenario.end, scenario.seed), (Scenario::FLOOR, time("125s"), 0));
+    assert_eq!(scenario.demands[0].send_mode, SendMode::Elastic);
+    assert_eq!(scenario.demands[1].send_mode, SendMode::Unresponsive("1Gbit".parse().unwrap()));
+    assert_eq!(
+        (scenario.min_limit, scenario.end, scenario.seed),
+        (Scenario::DEFAULT_MIN_LIMIT, time("125s"), 0)
+    );
 }
 
 #[test]
-fn the_document_s_example() {
+fn documented_scenario_example_is_read() {
     let text = DOCUMENT.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
     let scenario = parse(text).unwrap();
     // All pairs of twelve hosts with two connections each; two hosts to one.
-    let counts: Vec<u64> = scenario.demands.iter().map(|demand| demand.count()).collect();
+    let counts: Vec<u64> = scenario.demands.iter().map(|demand| demand.connection_count()).collect();
     assert_eq!(counts, [12 * 11 * 2, 2]);
-    assert_eq!(scenario.demands[0].active, [(Time::ZERO, time("60s"))]);
+    assert_eq!(scenario.demands[0].active_intervals, [(Time::ZERO, time("60s"))]);
 }
 
 /// The example with these events. Each string is the lines of one table.
@@ -56,25 +59,28 @@ fn with_events(events: &[&str]) -> String {
 }
 
 #[test]
-fn the_document_s_events() {
+fn documented_events_are_read() {
     let text = DOCUMENT.split("```toml\n").nth(4).unwrap().split("```").next().unwrap();
     let rate = "at = \"40s\"\ncable = [\"C1\", \"H1\"]\nchange = \"rate\"\nrate = \"2Gbit\"";
     let tables: Vec<&str> = text.split("[[event]]\n").skip(1).collect();
     let rate = rate.replace("C1", "E1");
     let scenario = parse(&with_events(&[tables[0], tables[1], &rate])).unwrap();
-    let found: Vec<_> = scenario.events.iter().map(|event| (event.at, event.change)).collect();
-    let rate = Change::Rate("2Gbit".parse().unwrap());
-    assert_eq!(found, [(time("20s"), Change::Down), (time("40s"), Change::Up), (time("40s"), rate)]);
-    let ends = |at: usize| {
+    let found: Vec<_> = scenario.events.iter().map(|event| (event.time, event.change)).collect();
+    let rate = CableChange::Rate("2Gbit".parse().unwrap());
+    assert_eq!(
+        found,
+        [(time("20s"), CableChange::Down), (time("40s"), CableChange::Up), (time("40s"), rate)]
+    );
+    let cable_ends = |at: usize| {
         let link = scenario.topology.link(scenario.events[at].cable);
         [scenario.topology.name(link.from), scenario.topology.name(link.to)]
     };
-    assert!([ends(0), ends(1)].iter().all(|ends| ends.contains(&"E1") && ends.contains(&"C1")));
-    assert!(ends(2).contains(&"H1"));
+    assert!([cable_ends(0), cable_ends(1)].iter().all(|ends| ends.contains(&"E1") && ends.contains(&"C1")));
+    assert!(cable_ends(2).contains(&"H1"));
 }
 
 #[test]
-fn errors_in_events_say_where() {
+fn errors_in_events_name_the_place() {
     let line = EXAMPLE.trim_end().lines().count() + 1;
     let event =
         |at: &str, ends: &str, change: &str| format!("at = \"{at}\"\ncable = [{ends}]\nchange = {change}");
@@ -134,7 +140,7 @@ fn with_guarantees(guarantees: &[&str]) -> String {
 }
 
 #[test]
-fn the_document_s_guarantee() {
+fn documented_guarantee_is_read() {
     let text = DOCUMENT.split("```toml\n").nth(2).unwrap().split("```").next().unwrap();
     let tables: Vec<&str> = text.split("[[guarantee]]\n").skip(1).collect();
     // The services of the document differ from those of the example.
@@ -155,7 +161,7 @@ fn the_document_s_guarantee() {
 }
 
 #[test]
-fn errors_in_guarantees_say_where() {
+fn errors_in_guarantees_name_the_place() {
     let line = EXAMPLE.trim_end().lines().count() + 1;
     let guarantee = |service: &str, from: &str, to: &str, rate: &str| {
         format!("service = \"{service}\"\nfrom = \"{from}\"\nto = \"{to}\"\nrate = \"{rate}\"")
@@ -234,36 +240,36 @@ fn port(from: &str, to: &str, queues: &str) -> String {
 }
 
 /// A single queue for all services of the example.
-const ONE: &str = "{ weight = 2, services = [\"A1\", \"A2\", \"A3\"] }";
+const ONE_QUEUE: &str = "{ weight = 2, services = [\"A1\", \"A2\", \"A3\"] }";
 
 /// End nodes of the links of the scenario's ports.
-fn ends(scenario: &Scenario) -> Vec<Vec<(&str, &str)>> {
+fn link_ends(scenario: &Scenario) -> Vec<Vec<(&str, &str)>> {
     let topology = &scenario.topology;
-    let ends = |link: &LinkId| {
+    let ends_of = |link: &LinkId| {
         let link = topology.link(*link);
         (topology.name(link.from), topology.name(link.to))
     };
-    scenario.ports.iter().map(|port| port.links.iter().map(ends).collect()).collect()
+    scenario.ports.iter().map(|port| port.links.iter().map(ends_of).collect()).collect()
 }
 
 #[test]
-fn the_document_s_ports() {
+fn documented_ports_are_read() {
     let text = DOCUMENT.split("```toml\n").nth(3).unwrap().split("```").next().unwrap();
     let tables = text.split("[[port]]\n").skip(1);
     // The services of the document differ from those of the example.
     let names = |text: &str| text.replace("\"search\"", "\"A1\", \"A2\"").replace("\"backup\"", "\"A3\"");
     let scenario = parse(&with_ports(&tables.map(names).collect::<Vec<_>>())).unwrap();
-    assert_eq!(ends(&scenario), [[("E1", "C1")], [("H1", "E1")]]);
+    assert_eq!(link_ends(&scenario), [[("E1", "C1")], [("H1", "E1")]]);
     let queues = |at: usize| -> Vec<(f64, Vec<usize>)> {
         scenario.ports[at].queues.iter().map(|queue| (queue.weight, queue.services.clone())).collect()
     };
     assert_eq!(queues(0), [(3.0, vec![0, 1]), (1.0, vec![2])]);
     assert_eq!(queues(1), [(1.0, vec![0, 1, 2])]);
-    let queueing = scenario.queueing();
+    let queueing = scenario.network_queues();
     let at = |from: &str, to: &str| {
-        let [from, to] = [from, to].map(|name| scenario.topology.node(name).unwrap());
-        let table = queueing.at(scenario.topology.between(from, to).unwrap());
-        (table.weights.clone(), table.queue_of.clone())
+        let [from, to] = [from, to].map(|name| scenario.topology.find_node(name).unwrap());
+        let table = queueing.table(scenario.topology.link_between(from, to).unwrap());
+        (table.weights.clone(), table.queue_by_service.clone())
     };
     assert_eq!(at("E1", "C1"), (vec![3.0, 1.0], vec![0, 0, 1]));
     assert_eq!(at("C1", "E1"), (vec![1.0, 3.0, 9.0], vec![0, 1, 2]), "a switch as usual");
@@ -272,7 +278,9 @@ fn the_document_s_ports() {
 
 #[test]
 fn star_selects_all_ports_of_a_node_or_of_all_switches() {
-    let links = |from: &str, to: &str| parse(&with_ports(&[port(from, to, ONE)])).map(|s| ends(&s)[0].len());
+    let links = |from: &str, to: &str| {
+        parse(&with_ports(&[port(from, to, ONE_QUEUE)])).map(|s| link_ends(&s)[0].len())
+    };
     // Twelve hosts under three edges and a core.
     assert_eq!(links("E1", "*"), Ok(5));
     assert_eq!(links("*", "E1"), Ok(1), "hosts are no switches");
@@ -285,24 +293,28 @@ fn star_selects_all_ports_of_a_node_or_of_all_switches() {
     let demand = "[[demand]]\nservice = \"A1\"\nfrom = \"H2\"\nto = \"*\"\nsending = \"elastic\"\n";
     let ports = format!("[[port]]\n{}\n", port("E1", "*", "{ weight = 1, services = [\"A1\"] }"));
     let text = format!("weir-scenario = 1\nend = \"1s\"\nfabric = {fabric}\n{services}{demand}{ports}");
-    assert_eq!(ends(&parse(&text).unwrap()), [[("E1", "*")]]);
+    assert_eq!(link_ends(&parse(&text).unwrap()), [[("E1", "*")]]);
 }
 
 #[test]
-fn errors_in_ports_say_where() {
+fn errors_in_ports_name_the_place() {
     let line = EXAMPLE.trim_end().lines().count() + 1;
     let two = "{ weight = 1, services = [\"A1\", \"A2\"] }, { weight = 3, services = [\"A3\"] }";
     let good = port("E1", "C1", two);
     let many = |count: usize| vec!["{ weight = 1, services = [\"A1\"] }"; count].join(", ");
     for (ports, place, error) in [
         (
-            vec![port("E4", "C1", ONE)],
+            vec![port("E4", "C1", ONE_QUEUE)],
             1,
             "port 1 from`: `\"E4\"`: expected a host or switch of the fabric, or",
         ),
-        (vec![port("E1", "C2", ONE)], 2, "port 1 to`: `\"C2\"`: expected a host or switch of the fabric, or"),
         (
-            vec![port("E1", "E2", ONE)],
+            vec![port("E1", "C2", ONE_QUEUE)],
+            2,
+            "port 1 to`: `\"C2\"`: expected a host or switch of the fabric, or",
+        ),
+        (
+            vec![port("E1", "E2", ONE_QUEUE)],
             2,
             "port 1 to`: `\"E2\"`: expected a host or switch with a cable to `E1`",
         ),
@@ -374,23 +386,23 @@ fn errors_in_ports_say_where() {
             "port 1 queue 2 key`: `rate`: expected one of",
         ),
         (
-            vec![good.clone(), port("E1", "C1", ONE)],
+            vec![good.clone(), port("E1", "C1", ONE_QUEUE)],
             6,
             "port 2 to`: `E1 to C1`: expected a port whose queues are not",
         ),
         (
-            vec![good.clone(), port("*", "C1", ONE)],
+            vec![good.clone(), port("*", "C1", ONE_QUEUE)],
             6,
             "port 2 to`: `E1 to C1`: expected a port whose queues are not",
         ),
-        (vec![port("C1", "E1", ONE), good.clone(), port("*", "*", ONE)], 10, "port 3 to`: `"),
+        (vec![port("C1", "E1", ONE_QUEUE), good.clone(), port("*", "*", ONE_QUEUE)], 10, "port 3 to`: `"),
     ] {
         let message = parse(&with_ports(&ports)).unwrap_err();
         let expected = format!("t:{}: field `{error}", line + place);
         assert!(message.starts_with(&expected), "{message} instead of {expected}");
     }
     // Each direction of a cable is a separate port.
-    assert!(parse(&with_ports(&[good, port("C1", "E1", ONE)])).is_ok());
+    assert!(parse(&with_ports(&[good, port("C1", "E1", ONE_QUEUE)])).is_ok());
 }
 
 #[test]
@@ -398,7 +410,7 @@ fn many_ports_in_few_lines_are_refused_early() {
     let text =
         EXAMPLE.replace("kind = \"netshare-fig6\"", "kind = \"big-switch\", hosts = 65536, rate = \"1Gbit\"");
     let text = text.replace("\"H", "\"h");
-    let ports = format!("\n[[port]]\n{}", port("*", "*", ONE)).repeat(10_000);
+    let ports = format!("\n[[port]]\n{}", port("*", "*", ONE_QUEUE)).repeat(10_000);
     let error = parse(&(text + &ports)).unwrap_err();
     assert!(error.contains("field `port 2 to`: `switch to h0`: expected a port whose queues"), "{error}");
 }

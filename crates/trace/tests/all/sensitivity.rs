@@ -2,27 +2,27 @@
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use weir_core::saba::profile::FRACTIONS;
+use weir_core::saba::profile::PROFILED_FRACTIONS;
 use weir_core::saba::{Fraction, Profile, Sensitivity};
 use weir_core::solve::Polynomial;
 use weir_core::solve::polynomial::{Degree, MAX_COEFFICIENT};
 use weir_core::units::Time;
 use weir_trace::sensitivity::{MAX_TABLE_BYTES, Row, SensitivityTable, parse, read};
 
-fn text(table: &SensitivityTable) -> String {
+fn write_table(table: &SensitivityTable) -> String {
     let mut out = Vec::new();
     table.write(&mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
-fn error(text: &str) -> String {
+fn error_of(text: &str) -> String {
     match parse(text, "t") {
         Ok(table) => panic!("{text:?} was read as {table:?}"),
         Err(error) => error.to_string(),
     }
 }
 
-fn rows() -> impl Strategy<Value = Vec<Row>> {
+fn any_rows() -> impl Strategy<Value = Vec<Row>> {
     let coefficient = prop_oneof![
         Just(0.0),
         Just(MAX_COEFFICIENT),
@@ -52,7 +52,7 @@ fn rows() -> impl Strategy<Value = Vec<Row>> {
 }
 
 /// Keywords of a table, and boundary numbers.
-fn word() -> impl Strategy<Value = &'static str> {
+fn any_word() -> impl Strategy<Value = &'static str> {
     proptest::sample::select(vec![
         "version",
         "name",
@@ -93,38 +93,38 @@ fn word() -> impl Strategy<Value = &'static str> {
 
 proptest! {
     #[test]
-    fn sensitivity_table_round_trips(rows in rows()) {
+    fn sensitivity_table_round_trips(rows in any_rows()) {
         let table = SensitivityTable::new(rows).unwrap();
-        let written = text(&table);
+        let written = write_table(&table);
         let back = parse(&written, "t").unwrap();
         prop_assert_eq!(&back, &table, "{}", written);
-        prop_assert_eq!(text(&back), written);
+        prop_assert_eq!(write_table(&back), written);
     }
 
     #[test]
-    fn sensitivity_reader_survives_random_words(words in proptest::collection::vec(word(), 0..40)) {
-        survive(&words.join(" "));
+    fn sensitivity_reader_survives_random_words(words in proptest::collection::vec(any_word(), 0..40)) {
+        read_without_panic(&words.join(" "));
     }
 
     #[test]
-    fn sensitivity_reader_survives_damaged_tables(rows in rows(), at in any::<Index>(), length in 0..20usize, word in word()) {
-        let mut text: Vec<char> = text(&SensitivityTable::new(rows).unwrap()).chars().collect();
+    fn sensitivity_reader_survives_damaged_tables(rows in any_rows(), at in any::<Index>(), length in 0..20usize, word in any_word()) {
+        let mut text: Vec<char> = write_table(&SensitivityTable::new(rows).unwrap()).chars().collect();
         let at = at.index(text.len());
         let end = (at + length).min(text.len());
         text.splice(at..end, word.chars());
-        survive(&text.into_iter().collect::<String>());
+        read_without_panic(&text.into_iter().collect::<String>());
     }
 
     #[test]
     fn sensitivity_reader_survives_random_characters(characters in any::<String>()) {
-        survive(&characters);
+        read_without_panic(&characters);
     }
 }
 
 /// Reads the input. If that succeeds, writes the table and reads it again.
-fn survive(input: &str) {
+fn read_without_panic(input: &str) {
     if let Ok(table) = parse(input, "t") {
-        assert_eq!(parse(&text(&table), "t").expect("what was written can be read"), table);
+        assert_eq!(parse(&write_table(&table), "t").expect("what was written can be read"), table);
     }
 }
 
@@ -144,21 +144,21 @@ fn reads_the_documented_example() {
     assert_eq!(lr.sensitivity.model().coefficients(), &[5.231, -7.966, 3.723, 0.0]);
     // The model is the fit of these samples.
     let points: Vec<_> = lr.samples.iter().map(|(b, d)| (b.get(), *d)).collect();
-    let fit = weir_core::solve::polynomial::fit(&points, Degree::Two).unwrap();
+    let fit = weir_core::solve::polynomial::fit_polynomial(&points, Degree::Quadratic).unwrap();
     for (written, exact) in lr.sensitivity.model().coefficients().iter().zip(fit.polynomial.coefficients()) {
         assert!((written - exact).abs() < 0.0005, "{:?}", fit);
     }
     assert!((fit.r2 - 0.998).abs() < 0.0005, "{fit:?}");
-    assert_eq!(text(&table).replace("\n\n", "\n"), example);
+    assert_eq!(write_table(&table).replace("\n\n", "\n"), example);
 }
 
 #[test]
 fn sensitivity_table_keeps_profiler_samples() {
     let mut job = |b: Fraction| Time::new(3.0 + 1.0 / b.get()).ok_or("no time");
-    let profile = Profile::of(&mut job, &FRACTIONS).unwrap();
-    let fit = profile.fit(Degree::Three).unwrap();
+    let profile = Profile::measure(&mut job, &PROFILED_FRACTIONS).unwrap();
+    let fit = profile.fit(Degree::Cubic).unwrap();
     let table = SensitivityTable::new(vec![Row::new("job", &profile, &fit)]).unwrap();
-    let back = parse(&text(&table), "t").unwrap();
+    let back = parse(&write_table(&table), "t").unwrap();
     assert_eq!(back.rows()[0].sensitivity, fit.sensitivity);
     assert_eq!((back.rows()[0].r2, back.rows()[0].samples.len()), (Some(fit.r2), 7));
 }
@@ -174,7 +174,7 @@ fn increasing_and_concave_models_are_accepted_and_listed() {
         "t",
     )
     .unwrap();
-    let concerns: Vec<String> = table.concerns().iter().map(ToString::to_string).collect();
+    let concerns: Vec<String> = table.implausible_models().iter().map(ToString::to_string).collect();
     let model = "from none to all of the bandwidth the model";
     assert_eq!(
         concerns,
@@ -189,7 +189,7 @@ fn increasing_and_concave_models_are_accepted_and_listed() {
 #[test]
 fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
     let row = |rest: &str| format!("version = 1\n\n[[application]]\nname = \"a\"\n{rest}\n");
-    let check = |text: &str, expected: &str| assert_eq!(error(text), expected);
+    let check = |text: &str, expected: &str| assert_eq!(error_of(text), expected);
     let number = "expected a number from -1e12 to 1e12";
     check(&row("coefficients = [1, nan]"), &format!("t:5: field `coefficients c1`: `nan`: {number}"));
     check(
@@ -247,7 +247,7 @@ fn sensitivity_errors_name_missing_fields() {
         ("version = 1\n[[application]]\ncoefficients = [1]", "missing field `name`"),
         ("version = 1\n[[application]]\nname = \"a\"", "missing field `coefficients`"),
     ] {
-        let error = error(text);
+        let error = error_of(text);
         assert!(error.contains(part) && error.starts_with("t:"), "{error}");
     }
 }
@@ -255,7 +255,7 @@ fn sensitivity_errors_name_missing_fields() {
 #[test]
 fn sensitivity_reader_rejects_oversized_binary_and_missing_files() {
     let long = " ".repeat(MAX_TABLE_BYTES as usize + 1);
-    assert_eq!(error(&long), "t:1: field `table`: `16777217 bytes`: expected at most 16777216 bytes");
+    assert_eq!(error_of(&long), "t:1: field `table`: `16777217 bytes`: expected at most 16777216 bytes");
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("table.toml");
     assert!(read(&path).unwrap_err().to_string().contains("cannot be read"));

@@ -3,10 +3,10 @@
 use crate::edits::check_edits;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use weir_core::model::topology::Builder;
-use weir_core::model::{NodeId, Plan, Topology};
+use weir_core::model::topology::TopologyBuilder;
+use weir_core::model::{NodeId, Topology, TopologyTemplate};
 use weir_core::units::Rate;
-use weir_trace::topology::describe::Description;
+use weir_trace::topology::describe::TopologyStatistics;
 use weir_trace::topology::{MAX_FILE_BYTES, read, read_from, write, write_plan};
 
 const EXAMPLE: &str = include_str!("../../../../docs/fabric-format.md");
@@ -15,7 +15,7 @@ fn parse(text: &str) -> Result<Topology, String> {
     read_from(text.as_bytes(), "t").map_err(|error| error.to_string())
 }
 
-fn written(topology: &Topology) -> String {
+fn write_topology(topology: &Topology) -> String {
     let mut out = Vec::new();
     write(topology, &mut out).unwrap();
     String::from_utf8(out).unwrap()
@@ -25,31 +25,31 @@ fn rate(text: &str) -> Rate {
     text.parse().unwrap()
 }
 
-fn plans() -> Vec<Plan> {
+fn all_templates() -> Vec<TopologyTemplate> {
     let rate = rate("10Gbit");
     vec![
-        Plan::BigSwitch { hosts: 5, rate },
-        Plan::NetShareFig1,
-        Plan::NetShareFig3,
-        Plan::NetShareFig6,
-        Plan::NetShareFig7,
-        Plan::NetShareFig16 { services: 3 },
-        Plan::LeafSpine { spines: 3, leaves: 4, hosts: 7, rate, oversubscription: 1.0 / 3.0 },
-        Plan::FatTree { ports: 4, rate, oversubscription: 1.0 },
-        Plan::FatTree { ports: 4, rate, oversubscription: 2.5 },
-        Plan::SabaTiers { oversubscription: 1.0 },
-        Plan::SabaTiers { oversubscription: 3.0 },
+        TopologyTemplate::BigSwitch { hosts: 5, rate },
+        TopologyTemplate::NetShareFig1,
+        TopologyTemplate::NetShareFig3,
+        TopologyTemplate::NetShareFig6,
+        TopologyTemplate::NetShareFig7,
+        TopologyTemplate::NetShareFig16 { services: 3 },
+        TopologyTemplate::LeafSpine { spines: 3, leaves: 4, hosts: 7, rate, oversubscription: 1.0 / 3.0 },
+        TopologyTemplate::FatTree { ports: 4, rate, oversubscription: 1.0 },
+        TopologyTemplate::FatTree { ports: 4, rate, oversubscription: 2.5 },
+        TopologyTemplate::SabaTiers { oversubscription: 1.0 },
+        TopologyTemplate::SabaTiers { oversubscription: 3.0 },
     ]
 }
 
 #[test]
 fn plans_and_built_topologies_round_trip() {
-    for plan in plans() {
+    for plan in all_templates() {
         let built = plan.build().unwrap();
         let mut out = Vec::new();
         write_plan(&plan, &mut out).unwrap();
         assert!(read_from(&out[..], "t").unwrap() == built, "{plan:?}");
-        assert!(parse(&written(&built)).unwrap() == built, "{plan:?}");
+        assert!(parse(&write_topology(&built)).unwrap() == built, "{plan:?}");
     }
 }
 
@@ -62,8 +62,13 @@ fn the_documents_examples_are_read() {
     assert_eq!((listed.hosts(), listed.nodes(), listed.links().len()), (4, 7, 12));
     assert_eq!(listed.name(NodeId(4)), "leaf1");
     let leaf_spine = parse(examples[1]).unwrap();
-    let plan =
-        Plan::LeafSpine { spines: 4, leaves: 8, hosts: 16, rate: rate("10Gbit"), oversubscription: 2.0 };
+    let plan = TopologyTemplate::LeafSpine {
+        spines: 4,
+        leaves: 8,
+        hosts: 16,
+        rate: rate("10Gbit"),
+        oversubscription: 2.0,
+    };
     assert!(leaf_spine == plan.build().unwrap());
 }
 
@@ -214,7 +219,7 @@ fn files_that_are_no_text_or_too_long_are_refused() {
 }
 
 /// Names with characters that TOML must escape.
-fn name() -> impl Strategy<Value = String> {
+fn any_name() -> impl Strategy<Value = String> {
     prop_oneof![3 => "[a-z0-9.-]{1,8}", 1 => "[\\\\\"'#=é\u{1F980}\\[\\]]{1,8}"]
 }
 
@@ -223,41 +228,41 @@ proptest! {
 
     #[test]
     fn random_topologies_round_trip(
-        names in prop::collection::btree_set(name(), 3..20),
+        names in prop::collection::btree_set(any_name(), 3..20),
         switches in 1usize..3,
         rates in prop::collection::vec(0.125f64..1e15, 40),
     ) {
         let names: Vec<String> = names.into_iter().collect();
         let (switches, hosts) = names.split_at(switches);
-        let mut builder = Builder::new();
+        let mut builder = TopologyBuilder::new();
         for switch in switches {
-            builder.switch(switch, switch.len() as u8).unwrap();
+            builder.add_switch(switch, switch.len() as u8).unwrap();
         }
         let mut rates = rates.into_iter().map(|rate| Rate::new(rate).unwrap());
         for host in hosts {
-            builder.host(host).unwrap();
+            builder.add_host(host).unwrap();
             for switch in switches {
-                builder.cable(switch, host, rates.next().unwrap()).unwrap();
+                builder.add_cable(switch, host, rates.next().unwrap()).unwrap();
             }
         }
         let topology = builder.build().unwrap();
-        prop_assert!(parse(&written(&topology)).unwrap() == topology);
+        prop_assert!(parse(&write_topology(&topology)).unwrap() == topology);
     }
 
     #[test]
     fn damaged_topology_files_are_rejected_or_round_trip(
-        plan in select(plans()[..9].to_vec()),
+        plan in select(all_templates()[..9].to_vec()),
         at in any::<Index>(),
         length in 0usize..12,
         with in select(vec!["", "[", "]]", "\"", "\n", "=", "1e999", "-1", "9".repeat(40).leak(), "\u{0}", "[[link]]\n", "inf"]),
     ) {
-        let mut text = written(&plan.build().unwrap());
+        let mut text = write_topology(&plan.build().unwrap());
         let from = at.index(text.len());
         let to = (from + length).min(text.len());
         prop_assume!(text.is_char_boundary(from) && text.is_char_boundary(to));
         text.replace_range(from..to, with);
         match parse(&text) {
-            Ok(topology) => prop_assert!(parse(&written(&topology)).unwrap() == topology),
+            Ok(topology) => prop_assert!(parse(&write_topology(&topology)).unwrap() == topology),
             Err(message) => prop_assert!(message.starts_with("t:") && !message.contains('\n')),
         }
     }
@@ -265,43 +270,56 @@ proptest! {
 
 #[test]
 fn topology_descriptions_match_the_papers() {
-    let describe = |plan: Plan| Description::new(&plan.build().unwrap());
-    let pairs = |d: &Description| -> Vec<(u32, u64, u64)> {
-        d.pairs.as_ref().unwrap().iter().map(|p| (p.hops, p.paths, p.count)).collect()
+    let describe = |plan: TopologyTemplate| TopologyStatistics::new(&plan.build().unwrap());
+    let pairs = |d: &TopologyStatistics| -> Vec<(u32, u64, u64)> {
+        d.host_pairs.as_ref().unwrap().iter().map(|p| (p.hops, p.paths, p.count)).collect()
     };
     // A fat tree of 4-port switches: 16 hosts, full bisection bandwidth, 1, 2 and 4 paths.
-    let fat_tree = |oversubscription| Plan::FatTree { ports: 4, rate: rate("10Gbit"), oversubscription };
+    let fat_tree =
+        |oversubscription| TopologyTemplate::FatTree { ports: 4, rate: rate("10Gbit"), oversubscription };
     let tree = describe(fat_tree(1.0));
     assert_eq!((tree.hosts, tree.switches, tree.cables), (16, 20, 48));
     assert_eq!(pairs(&tree), [(2, 1, 16), (4, 2, 32), (6, 4, 192)]);
-    assert_eq!((tree.bisection, tree.half), (Some(80.0 * 125e6), 80.0 * 125e6));
+    assert_eq!(
+        (tree.bisection_bytes_per_sec, tree.half_send_bytes_per_sec),
+        (Some(80.0 * 125e6), 80.0 * 125e6)
+    );
     let over: Vec<_> =
         tree.tiers.iter().map(|tier| (tier.tier, tier.switches, tier.oversubscription)).collect();
     assert_eq!(over, [(1, 8, Some(1.0)), (2, 8, Some(1.0)), (3, 4, None)]);
     // At 4:1, edge switches have four times as much capacity below as above; aggregation switches have equal
     // capacity up and down.
     let thin = describe(fat_tree(4.0));
-    assert_eq!((thin.bisection, thin.half), (Some(20.0 * 125e6), 80.0 * 125e6));
+    assert_eq!(
+        (thin.bisection_bytes_per_sec, thin.half_send_bytes_per_sec),
+        (Some(20.0 * 125e6), 80.0 * 125e6)
+    );
     let over: Vec<_> = thin.tiers.iter().map(|tier| tier.oversubscription).collect();
     assert_eq!(over, [Some(4.0), Some(1.0), None]);
     // NetShare 5.1: one core switch. Of six hosts, four share the uplink of their pod, and the two others
     // that of theirs.
-    let one = describe(Plan::NetShareFig6);
-    assert_eq!((one.bisection, one.tiers[0].oversubscription), (Some(3.0 * 125e6), Some(4.0)));
+    let one = describe(TopologyTemplate::NetShareFig6);
+    assert_eq!((one.bisection_bytes_per_sec, one.tiers[0].oversubscription), (Some(3.0 * 125e6), Some(4.0)));
     assert_eq!(pairs(&one), [(2, 1, 36), (4, 1, 96)]);
     // 5.2: "oversubscription factor of 2:1", two paths.
-    let two = describe(Plan::NetShareFig7);
+    let two = describe(TopologyTemplate::NetShareFig7);
     assert_eq!(two.tiers[0].oversubscription, Some(2.0));
     assert_eq!(pairs(&two), [(2, 1, 36), (4, 2, 96)]);
     // Saba, 8.1: 18 uplinks for 18 downlinks, 17 leaf switches above a rack; the first three pods of six.
-    let saba = describe(Plan::SabaTiers { oversubscription: 1.0 });
+    let saba = describe(TopologyTemplate::SabaTiers { oversubscription: 1.0 });
     assert_eq!((saba.hosts, saba.switches), (1944, 54 + 102 + 108));
     let most = 17.0 * 54.0 * 56.0 * 125e6;
-    assert!((saba.bisection.unwrap() - most).abs() < 1e-9 * most && saba.half > most);
-    let thin = describe(Plan::SabaTiers { oversubscription: 2.0 });
-    assert!((thin.bisection.unwrap() - most / 2.0).abs() < 1e-9 * most && thin.half == saba.half);
+    assert!(
+        (saba.bisection_bytes_per_sec.unwrap() - most).abs() < 1e-9 * most
+            && saba.half_send_bytes_per_sec > most
+    );
+    let thin = describe(TopologyTemplate::SabaTiers { oversubscription: 2.0 });
+    assert!(
+        (thin.bisection_bytes_per_sec.unwrap() - most / 2.0).abs() < 1e-9 * most
+            && thin.half_send_bytes_per_sec == saba.half_send_bytes_per_sec
+    );
     assert!((thin.tiers[0].oversubscription.unwrap() - 2.0 * 18.0 / 17.0).abs() < 1e-12);
     // A single host has no destination.
-    let alone = describe(Plan::BigSwitch { hosts: 1, rate: rate("1Gbit") });
-    assert_eq!((alone.bisection, pairs(&alone)), (Some(0.0), vec![]));
+    let alone = describe(TopologyTemplate::BigSwitch { hosts: 1, rate: rate("1Gbit") });
+    assert_eq!((alone.bisection_bytes_per_sec, pairs(&alone)), (Some(0.0), vec![]));
 }

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use weir_core::model::Names;
-use weir_core::tree::{Between, Plan};
+use weir_core::model::ServiceNames;
+use weir_core::tree::{ApplicationSharing, TreeSpec};
 use weir_trace::tree::{read, read_from};
 
-fn parse(text: &str) -> Result<Plan, String> {
+fn parse(text: &str) -> Result<TreeSpec, String> {
     let examples = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"));
     read_from(text.as_bytes(), "t", examples, None).map_err(|error| error.to_string())
 }
@@ -14,26 +14,33 @@ fn parse(text: &str) -> Result<Plan, String> {
 #[test]
 fn tree_example_is_read() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/tree.toml");
-    let Plan::Services(services, other) = read(Path::new(path), None).unwrap() else { panic!("services") };
+    let TreeSpec::Services(services, other) = read(Path::new(path), None).unwrap() else {
+        panic!("services")
+    };
     let shown: Vec<(&str, f64)> = services.iter().map(|s| (s.name.as_str(), s.weight)).collect();
     assert_eq!(shown, [("service-1", 2.0), ("service-2", 1.0)]);
-    assert!(matches!(&services[0].between, Between::Saba(table) if table.len() == 2));
+    assert!(matches!(&services[0].application_sharing, ApplicationSharing::Saba(table) if table.len() == 2));
     assert_eq!(services[0].applications[0].policy, "sincronia");
     assert_eq!(services[0].applications[1].model.as_deref(), Some("LR"));
-    assert_eq!(services[1].between, Between::Weights);
+    assert_eq!(services[1].application_sharing, ApplicationSharing::Weighted);
     assert_eq!(services[1].applications[0].weight, 3.0);
-    assert_eq!(other.unwrap().between, Between::Whole("fair".to_owned()));
+    assert_eq!(other.unwrap().application_sharing, ApplicationSharing::SingleLeaf("fair".to_owned()));
 }
 
 #[test]
-fn defaults() {
-    let Plan::Services(services, other) = parse("weir-tree = 1\n[service.a]\n").unwrap() else { panic!() };
-    assert_eq!((services[0].weight, &services[0].between), (1.0, &Between::Whole("fair".to_owned())));
+fn omitted_tree_keys_have_defaults() {
+    let TreeSpec::Services(services, other) = parse("weir-tree = 1\n[service.a]\n").unwrap() else {
+        panic!()
+    };
+    assert_eq!(
+        (services[0].weight, &services[0].application_sharing),
+        (1.0, &ApplicationSharing::SingleLeaf("fair".to_owned()))
+    );
     assert!(other.is_none());
     let text = "weir-tree = 1\n[default]\npolicy = \"saath:d=4\"\napplications = \"weights\"\n";
-    let Plan::Services(services, other) = parse(text).unwrap() else { panic!() };
+    let TreeSpec::Services(services, other) = parse(text).unwrap() else { panic!() };
     assert!(services.is_empty());
-    assert_eq!(other.unwrap().other.policy, "saath:d=4");
+    assert_eq!(other.unwrap().default_application.policy, "saath:d=4");
 }
 
 #[test]
@@ -101,12 +108,13 @@ fn errors_name_line_field_value_and_what_was_expected() {
 
 #[test]
 fn tree_errors_name_the_line_of_unassigned_services() {
-    let mut names = Names::empty();
+    let mut names = ServiceNames::empty();
     for (service, application) in [("ads", "sort"), ("ads", "query"), ("web", "x")] {
-        names.number(service, application).unwrap();
+        names.intern(service, application).unwrap();
     }
     let examples = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"));
-    let fit = |text: &str| read_from(text.as_bytes(), "t", examples, Some(&names)).map_err(|e| e.to_string());
+    let read_with_names =
+        |text: &str| read_from(text.as_bytes(), "t", examples, Some(&names)).map_err(|e| e.to_string());
     let saba = "applications = \"saba\"\nsensitivity = \"tree-sensitivity.toml\"\n";
     let model =
         |place: &str, application: &str| format!("[{place}.application.{application}]\nmodel = \"LR\"\n");
@@ -128,8 +136,8 @@ fn tree_errors_name_the_line_of_unassigned_services() {
              or `[default.application.x]` with the `model` of another",
         ),
     ] {
-        assert_eq!(fit(&text).unwrap_err(), expected);
+        assert_eq!(read_with_names(&text).unwrap_err(), expected);
         assert!(read_from(text.as_bytes(), "t", examples, None).is_ok());
     }
-    fit(&format!("weir-tree = 1\n[service.web]\n[service.ads]\n{saba}{both}")).unwrap();
+    read_with_names(&format!("weir-tree = 1\n[service.web]\n[service.ads]\n{saba}{both}")).unwrap();
 }

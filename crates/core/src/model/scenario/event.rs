@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::{Place, Scenario, ScenarioError, wrong};
+use super::{ErrorLocation, Scenario, ScenarioError, scenario_error};
 use crate::model::topology::{LinkId, Topology};
 use crate::units::{Rate, Time};
 
 /// The new state of a cable, in both directions.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Change {
+pub enum CableChange {
     /// The cable fails. Its connections take another path, if one exists.
     Down,
     /// The cable is repaired.
@@ -17,31 +17,31 @@ pub enum Change {
     Rate(Rate),
 }
 
-impl Change {
+impl CableChange {
     /// Name of the change.
     pub fn name(self) -> &'static str {
         match self {
-            Change::Down => "down",
-            Change::Up => "up",
-            Change::Rate(_) => "rate",
+            CableChange::Down => "down",
+            CableChange::Up => "up",
+            CableChange::Rate(_) => "rate",
         }
     }
 
     /// Whether the change affects which links are up.
-    pub fn reroutes(self) -> bool {
-        !matches!(self, Change::Rate(_))
+    pub fn changes_routes(self) -> bool {
+        !matches!(self, CableChange::Rate(_))
     }
 }
 
 /// A change of a cable at a fixed time.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Event {
+pub struct CableEvent {
     /// Time of the change.
-    pub at: Time,
+    pub time: Time,
     /// One of the cable's two links.
     pub cable: LinkId,
     /// The change of both links.
-    pub change: Change,
+    pub change: CableChange,
 }
 
 impl Scenario {
@@ -55,46 +55,46 @@ impl Scenario {
     pub(super) fn check_events(&self, connections: u64) -> Result<(), ScenarioError> {
         if self.events.len() > Scenario::MAX_EVENTS {
             let most = format!("at most {} events", Scenario::MAX_EVENTS);
-            return Err(wrong(Place::Scenario, "event", self.events.len(), most));
+            return Err(scenario_error(ErrorLocation::Scenario, "event", self.events.len(), most));
         }
         let mut down = BTreeSet::new();
         let mut last = Time::ZERO;
-        let (mut times, mut rerouted) = (1, None);
+        let (mut route_computations, mut last_reroute) = (1, None);
         for (number, event) in self.events.iter().enumerate() {
-            let place = Place::Event(number);
+            let place = ErrorLocation::Event(number);
             let cable = event.cable.0 / 2;
             if event.cable.index() >= self.topology.links().len() {
-                return Err(wrong(place, "cable", event.cable.0, "a cable of the fabric"));
+                return Err(scenario_error(place, "cable", event.cable.0, "a cable of the fabric"));
             }
-            if event.at < last || event.at >= self.end {
+            if event.time < last || event.time >= self.end {
                 let expected = format!("events in order, from {last} on and before {}", self.end);
-                return Err(wrong(place, "at", event.at, expected));
+                return Err(scenario_error(place, "at", event.time, expected));
             }
-            last = event.at;
+            last = event.time;
             let fits = match event.change {
-                Change::Down => down.insert(cable),
-                Change::Up => down.remove(&cable),
-                Change::Rate(rate) => {
+                CableChange::Down => down.insert(cable),
+                CableChange::Up => down.remove(&cable),
+                CableChange::Rate(rate) => {
                     if !(Topology::MIN_RATE..=Topology::MAX_RATE).contains(&rate) {
                         let expected = format!("{} to {}", Topology::MIN_RATE, Topology::MAX_RATE);
-                        return Err(wrong(place, "rate", rate, expected));
+                        return Err(scenario_error(place, "rate", rate, expected));
                     }
                     true
                 }
             };
             if !fits {
-                let other = if event.change == Change::Down { "up" } else { "down" };
+                let other = if event.change == CableChange::Down { "up" } else { "down" };
                 let expected = format!("a cable that is {other} by then");
-                return Err(wrong(place, "change", event.change.name(), expected));
+                return Err(scenario_error(place, "change", event.change.name(), expected));
             }
-            if event.change.reroutes() && rerouted != Some(event.at) {
-                (times, rerouted) = (times + 1, Some(event.at));
-                if connections.saturating_mul(times) > Scenario::MAX_PATHS {
+            if event.change.changes_routes() && last_reroute != Some(event.time) {
+                (route_computations, last_reroute) = (route_computations + 1, Some(event.time));
+                if connections.saturating_mul(route_computations) > Scenario::MAX_PATHS {
                     let expected = format!(
                         "at most {} paths looked for, {connections} each time that cables go down or come up",
                         Scenario::MAX_PATHS
                     );
-                    return Err(wrong(place, "change", event.change.name(), expected));
+                    return Err(scenario_error(place, "change", event.change.name(), expected));
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Change, Place, Scenario, ScenarioError, wrong};
+use super::{CableChange, ErrorLocation, Scenario, ScenarioError, scenario_error};
 use crate::model::topology::{LinkId, Topology};
 use crate::units::{Rate, Time};
 
@@ -24,14 +24,14 @@ pub struct Guarantee {
 
 /// Relative tolerance for the sum of guarantees on a link, because rates are parsed from decimals. The allocator's
 /// own tolerance is twice this value, so that the allocator accepts the accepted sums in any order of addition.
-const ROUNDING: f64 = 5e-13;
+const SUM_TOLERANCE: f64 = 5e-13;
 
 /// The weight of a service without any share of a link, as a part of the link's rate: below the rounding of rates.
-const NO_SHARE: f64 = 1e-15;
+const MIN_WEIGHT_FRACTION: f64 = 1e-15;
 
 /// Whether the sum of guarantees exceeds the rate of a link.
-fn beyond(guaranteed: f64, carries: Rate) -> bool {
-    guaranteed > carries.get() * (1.0 + ROUNDING)
+fn exceeds_link_rate(guaranteed: f64, link_rate: Rate) -> bool {
+    guaranteed > link_rate.get() * (1.0 + SUM_TOLERANCE)
 }
 
 /// A period in which the guarantees on a link are reduced, because their sum exceeds the rate of the link.
@@ -40,9 +40,9 @@ pub struct Reduction {
     /// The link.
     pub link: LinkId,
     /// Start of the reduction.
-    pub from: Time,
+    pub start: Time,
     /// End of the reduction.
-    pub to: Time,
+    pub end: Time,
     /// The applied part of each guarantee, below 1: the rate of the link divided by the sum of its guarantees.
     pub factor: f64,
 }
@@ -59,26 +59,26 @@ impl Scenario {
         }
         let mut reductions: Vec<Reduction> = Vec::new();
         // Position of the current reduction, by link.
-        let mut open: BTreeMap<LinkId, usize> = BTreeMap::new();
+        let mut current: BTreeMap<LinkId, usize> = BTreeMap::new();
         for event in &self.events {
-            let Change::Rate(rate) = event.change else { continue };
+            let CableChange::Rate(rate) = event.change else { continue };
             for link in [event.cable, event.cable.reverse()] {
                 let Some(&sum) = sums.get(&link) else { continue };
-                let factor = if beyond(sum, rate) { rate.get() / sum } else { 1.0 };
-                let before = open.get(&link).map_or(1.0, |&at| reductions[at].factor);
+                let factor = if exceeds_link_rate(sum, rate) { rate.get() / sum } else { 1.0 };
+                let before = current.get(&link).map_or(1.0, |&at| reductions[at].factor);
                 if factor == before {
                     continue;
                 }
-                if let Some(at) = open.remove(&link) {
-                    reductions[at].to = event.at;
+                if let Some(at) = current.remove(&link) {
+                    reductions[at].end = event.time;
                 }
                 if factor < 1.0 {
-                    open.insert(link, reductions.len());
-                    reductions.push(Reduction { link, from: event.at, to: self.end, factor });
+                    current.insert(link, reductions.len());
+                    reductions.push(Reduction { link, start: event.time, end: self.end, factor });
                 }
             }
         }
-        reductions.retain(|reduction| reduction.from < reduction.to);
+        reductions.retain(|reduction| reduction.start < reduction.end);
         reductions
     }
 
@@ -87,16 +87,17 @@ impl Scenario {
     /// A weight is the service's guarantee, reduced by the link's factor, plus the service's part of the rest by
     /// excess weight. The queue of a service therefore gets at least the reduced guarantee. O(services + guarantees
     /// on the link).
-    pub fn guaranteed_weights(&self, on_link: &[Guarantee], rate: Rate) -> Vec<f64> {
-        let carries = rate.get();
-        let sum: f64 = on_link.iter().map(|guarantee| guarantee.rate.get()).sum();
-        let factor = if sum > carries { carries / sum } else { 1.0 };
-        let excess: Vec<f64> = self.services.iter().map(|s| s.excess.unwrap_or(s.weight)).collect();
-        let all: f64 = excess.iter().sum();
-        let rest = if all > 0.0 { (carries - sum).max(0.0) / all } else { 0.0 };
+    pub fn guaranteed_weights(&self, guarantees: &[Guarantee], rate: Rate) -> Vec<f64> {
+        let link_rate = rate.get();
+        let sum: f64 = guarantees.iter().map(|guarantee| guarantee.rate.get()).sum();
+        let factor = if sum > link_rate { link_rate / sum } else { 1.0 };
+        let excess: Vec<f64> = self.services.iter().map(|s| s.excess_weight.unwrap_or(s.weight)).collect();
+        let excess_sum: f64 = excess.iter().sum();
+        let rate_per_weight = if excess_sum > 0.0 { (link_rate - sum).max(0.0) / excess_sum } else { 0.0 };
         // Every queue needs a weight, even if its service has no share.
-        let mut weights: Vec<f64> = excess.iter().map(|x| (x * rest).max(carries * NO_SHARE)).collect();
-        for guarantee in on_link {
+        let mut weights: Vec<f64> =
+            excess.iter().map(|x| (x * rate_per_weight).max(link_rate * MIN_WEIGHT_FRACTION)).collect();
+        for guarantee in guarantees {
             weights[guarantee.service] += guarantee.rate.get() * factor;
         }
         weights
@@ -107,29 +108,34 @@ impl Scenario {
         let mut guaranteed: BTreeMap<LinkId, f64> = BTreeMap::new();
         let mut seen = BTreeSet::new();
         for (number, &Guarantee { service, link, rate }) in self.guarantees.iter().enumerate() {
-            let place = Place::Guarantee(number);
-            let Some(of) = self.services.get(service) else {
+            let place = ErrorLocation::Guarantee(number);
+            let Some(guaranteed_service) = self.services.get(service) else {
                 let expected = format!("a service below {}", self.services.len());
-                return Err(wrong(place, "service", service, expected));
+                return Err(scenario_error(place, "service", service, expected));
             };
             if link.index() >= self.topology.links().len() {
-                return Err(wrong(place, "to", link.0, "a link of the fabric"));
+                return Err(scenario_error(place, "to", link.0, "a link of the fabric"));
             }
             if !seen.insert((link, service)) {
-                return Err(wrong(place, "service", &of.name, "one guarantee of a service on a link"));
+                return Err(scenario_error(
+                    place,
+                    "service",
+                    &guaranteed_service.name,
+                    "one guarantee of a service on a link",
+                ));
             }
             if rate < Topology::MIN_RATE {
-                return Err(wrong(place, "rate", rate, format!("at least {}", Topology::MIN_RATE)));
+                return Err(scenario_error(place, "rate", rate, format!("at least {}", Topology::MIN_RATE)));
             }
-            let carries = self.topology.link(link).rate;
+            let link_rate = self.topology.link(link).rate;
             let sum = guaranteed.entry(link).or_default();
-            let above = std::mem::replace(sum, *sum + rate.get());
-            if beyond(*sum, carries) {
-                let mut most = format!("at most the link's {carries}");
-                if let Some(above) = Rate::new(above).filter(|above| *above > Rate::ZERO) {
+            let previous_sum = std::mem::replace(sum, *sum + rate.get());
+            if exceeds_link_rate(*sum, link_rate) {
+                let mut most = format!("at most the link's {link_rate}");
+                if let Some(above) = Rate::new(previous_sum).filter(|above| *above > Rate::ZERO) {
                     most += &format!(" together with the {above} guaranteed above");
                 }
-                return Err(wrong(place, "rate", rate, most));
+                return Err(scenario_error(place, "rate", rate, most));
             }
         }
         Ok(())

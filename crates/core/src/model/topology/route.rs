@@ -13,22 +13,22 @@
 use super::{LinkId, NodeId, Topology};
 
 /// The distance of an unreachable switch.
-const FAR: u16 = u16::MAX;
+const UNREACHABLE: u16 = u16::MAX;
 
 /// A topology, the state of its links, and the paths of flows.
 #[derive(Debug, Clone)]
 pub struct Routes {
     topology: Topology,
     seed: u64,
-    up: Vec<bool>,
+    link_up: Vec<bool>,
     /// By switch: distances from every switch to this one, in hops, if computed.
     distances: Vec<Option<Box<[u16]>>>,
     /// Switches with a link to the current destination.
-    heads: Vec<u32>,
+    destination_switches: Vec<u32>,
     /// For [`Routes::spread`]: the share of the flow at each node, and the nodes with a share above zero.
-    shares: Vec<f64>,
-    here: Vec<NodeId>,
-    next: Vec<NodeId>,
+    node_shares: Vec<f64>,
+    frontier: Vec<NodeId>,
+    next_frontier: Vec<NodeId>,
 }
 
 impl Routes {
@@ -36,12 +36,12 @@ impl Routes {
     pub fn new(topology: Topology, seed: u64) -> Routes {
         Routes {
             seed,
-            up: vec![true; topology.links().len()],
+            link_up: vec![true; topology.links().len()],
             distances: vec![None; topology.nodes() - topology.hosts()],
-            heads: Vec::new(),
-            shares: vec![0.0; topology.nodes()],
-            here: Vec::new(),
-            next: Vec::new(),
+            destination_switches: Vec::new(),
+            node_shares: vec![0.0; topology.nodes()],
+            frontier: Vec::new(),
+            next_frontier: Vec::new(),
             topology,
         }
     }
@@ -53,24 +53,24 @@ impl Routes {
 
     /// Whether a link is up.
     pub fn is_up(&self, link: LinkId) -> bool {
-        self.up[link.index()]
+        self.link_up[link.index()]
     }
 
     /// Capacity of each link in bytes per second; 0 if the link is down.
     pub fn capacities(&self) -> Vec<f64> {
-        let links = self.topology.links().iter().zip(&self.up);
+        let links = self.topology.links().iter().zip(&self.link_up);
         links.map(|(link, &up)| if up { link.rate.get() } else { 0.0 }).collect()
     }
 
     /// Takes a link down. The other link of the cable keeps its state. Returns whether the link was up.
-    pub fn fail(&mut self, link: LinkId) -> bool {
-        let was = std::mem::replace(&mut self.up[link.index()], false);
-        if let (true, Some((from, to))) = (was, self.switches(link)) {
+    pub fn fail_link(&mut self, link: LinkId) -> bool {
+        let was_up = std::mem::replace(&mut self.link_up[link.index()], false);
+        if let (true, Some((from, to))) = (was_up, self.switch_ends(link)) {
             // Distances change only if no other link leads from the switch nearer to the destination.
-            let (topology, up) = (&self.topology, &self.up);
-            let out = topology.out(topology.link(link).from);
-            for kept in &mut self.distances {
-                let Some(row) = kept else { continue };
+            let (topology, up) = (&self.topology, &self.link_up);
+            let out = topology.outgoing_links(topology.link(link).from);
+            for cached in &mut self.distances {
+                let Some(row) = cached else { continue };
                 let nearer = |other: &LinkId| {
                     let to = topology.link(*other).to;
                     up[other.index()]
@@ -78,28 +78,28 @@ impl Routes {
                         && row[to.index() - topology.hosts()] < row[from]
                 };
                 if row[to] < row[from] && !out.iter().any(nearer) {
-                    *kept = None;
+                    *cached = None;
                 }
             }
         }
-        was
+        was_up
     }
 
     /// Takes a link up. Returns whether it was down.
-    pub fn restore(&mut self, link: LinkId) -> bool {
-        let was = std::mem::replace(&mut self.up[link.index()], true);
-        if let (false, Some((from, to))) = (was, self.switches(link)) {
-            for kept in &mut self.distances {
-                if kept.as_ref().is_some_and(|row| row[to] != FAR && row[to] + 1 < row[from]) {
-                    *kept = None;
+    pub fn restore_link(&mut self, link: LinkId) -> bool {
+        let was_up = std::mem::replace(&mut self.link_up[link.index()], true);
+        if let (false, Some((from, to))) = (was_up, self.switch_ends(link)) {
+            for cached in &mut self.distances {
+                if cached.as_ref().is_some_and(|row| row[to] != UNREACHABLE && row[to] + 1 < row[from]) {
+                    *cached = None;
                 }
             }
         }
-        !was
+        !was_up
     }
 
     /// The two switches of a link; `None` if one end is a host.
-    fn switches(&self, link: LinkId) -> Option<(usize, usize)> {
+    fn switch_ends(&self, link: LinkId) -> Option<(usize, usize)> {
         let hosts = self.topology.hosts();
         let link = self.topology.link(link);
         Some((link.from.index().checked_sub(hosts)?, link.to.index().checked_sub(hosts)?))
@@ -111,16 +111,17 @@ impl Routes {
     ///
     /// # Panics
     /// If one of the nodes is not a host of this topology.
-    pub fn path(&mut self, from: NodeId, to: NodeId, flow: u64, path: &mut Vec<LinkId>) -> bool {
+    pub fn compute_path(&mut self, from: NodeId, to: NodeId, flow: u64, path: &mut Vec<LinkId>) -> bool {
         path.clear();
         self.check_host(from);
-        self.aim(to);
-        let key = mix(mix(mix(self.seed) ^ u64::from(from.0) << 32 ^ u64::from(to.0)) ^ flow);
+        self.set_destination(to);
+        let key =
+            splitmix64(splitmix64(splitmix64(self.seed) ^ u64::from(from.0) << 32 ^ u64::from(to.0)) ^ flow);
         let mut node = from;
         while node != to {
             let mut best: Option<(u64, LinkId)> = None;
-            self.ways(node, to, |link| {
-                let score = mix(key ^ mix(u64::from(link.0)));
+            self.visit_next_hops(node, to, |link| {
+                let score = splitmix64(key ^ splitmix64(u64::from(link.0)));
                 if best.is_none_or(|(highest, _)| score > highest) {
                     best = Some((score, link));
                 }
@@ -142,14 +143,19 @@ impl Routes {
     ///
     /// # Panics
     /// If one of the nodes is not a host of this topology.
-    pub fn spread(&mut self, from: NodeId, to: NodeId, spread: &mut Vec<(LinkId, f64)>) -> bool {
-        spread.clear();
+    pub fn compute_ecmp_shares(
+        &mut self,
+        from: NodeId,
+        to: NodeId,
+        link_shares: &mut Vec<(LinkId, f64)>,
+    ) -> bool {
+        link_shares.clear();
         self.check_host(from);
-        self.aim(to);
+        self.set_destination(to);
         let (mut shares, mut here, mut next) = (
-            std::mem::take(&mut self.shares),
-            std::mem::take(&mut self.here),
-            std::mem::take(&mut self.next),
+            std::mem::take(&mut self.node_shares),
+            std::mem::take(&mut self.frontier),
+            std::mem::take(&mut self.next_frontier),
         );
         here.clear();
         here.push(from);
@@ -159,10 +165,10 @@ impl Routes {
             next.clear();
             for &node in &here {
                 let share = std::mem::take(&mut shares[node.index()]);
-                let first = spread.len();
-                self.ways(node, to, |link| spread.push((link, 0.0)));
-                let each = share / (spread.len() - first) as f64;
-                for (link, share) in &mut spread[first..] {
+                let first = link_shares.len();
+                self.visit_next_hops(node, to, |link| link_shares.push((link, 0.0)));
+                let each = share / (link_shares.len() - first) as f64;
+                for (link, share) in &mut link_shares[first..] {
                     *share = each;
                     let to = self.topology.link(*link).to;
                     if shares[to.index()] == 0.0 {
@@ -175,7 +181,7 @@ impl Routes {
         }
         shares[to.index()] = 0.0;
         let found = here.first() == Some(&to);
-        (self.shares, self.here, self.next) = (shares, here, next);
+        (self.node_shares, self.frontier, self.next_frontier) = (shares, here, next);
         found
     }
 
@@ -185,11 +191,11 @@ impl Routes {
     ///
     /// # Panics
     /// If `to` is not a host of this topology.
-    pub fn hops(&mut self, node: NodeId, to: NodeId, links: &mut Vec<LinkId>) {
+    pub fn compute_next_hops(&mut self, node: NodeId, to: NodeId, links: &mut Vec<LinkId>) {
         links.clear();
-        self.aim(to);
+        self.set_destination(to);
         if node != to {
-            self.ways(node, to, |link| links.push(link));
+            self.visit_next_hops(node, to, |link| links.push(link));
         }
     }
 
@@ -198,15 +204,15 @@ impl Routes {
     }
 
     /// Computes the distances to a host.
-    fn aim(&mut self, to: NodeId) {
+    fn set_destination(&mut self, to: NodeId) {
         self.check_host(to);
-        self.heads.clear();
-        for &link in self.topology.out(to) {
-            if self.up[link.reverse().index()] {
+        self.destination_switches.clear();
+        for &link in self.topology.outgoing_links(to) {
+            if self.link_up[link.reverse().index()] {
                 let head = self.topology.link(link).to.index() - self.topology.hosts();
-                self.heads.push(head as u32);
+                self.destination_switches.push(head as u32);
                 if self.distances[head].is_none() {
-                    self.distances[head] = Some(self.search(head));
+                    self.distances[head] = Some(self.compute_distances(head));
                 }
             }
         }
@@ -214,12 +220,13 @@ impl Routes {
 
     /// Distance from a switch to the current destination, in links.
     fn distance(&self, switch: usize) -> u16 {
-        let rows = self.heads.iter().filter_map(|&head| self.distances[head as usize].as_ref());
-        rows.map(|row| row[switch].saturating_add(1)).min().unwrap_or(FAR)
+        let rows =
+            self.destination_switches.iter().filter_map(|&head| self.distances[head as usize].as_ref());
+        rows.map(|row| row[switch].saturating_add(1)).min().unwrap_or(UNREACHABLE)
     }
 
     /// Calls `way` with the outgoing links of a node that lead nearest to the current destination.
-    fn ways(&self, node: NodeId, to: NodeId, mut way: impl FnMut(LinkId)) {
+    fn visit_next_hops(&self, node: NodeId, to: NodeId, mut visit: impl FnMut(LinkId)) {
         let hosts = self.topology.hosts();
         let distance = |link: LinkId| {
             let next = self.topology.link(link).to;
@@ -227,36 +234,36 @@ impl Routes {
                 return 0;
             }
             match next.index().checked_sub(hosts) {
-                Some(switch) if self.up[link.index()] => self.distance(switch),
-                _ => FAR,
+                Some(switch) if self.link_up[link.index()] => self.distance(switch),
+                _ => UNREACHABLE,
             }
         };
-        let out = self.topology.out(node);
+        let out = self.topology.outgoing_links(node);
         let nearest = match node.index().checked_sub(hosts) {
             Some(switch) => self.distance(switch).saturating_sub(1),
-            None => out.iter().map(|&link| distance(link)).min().unwrap_or(FAR),
+            None => out.iter().map(|&link| distance(link)).min().unwrap_or(UNREACHABLE),
         };
         for &link in out {
-            if nearest < FAR - 1 && self.up[link.index()] && distance(link) == nearest {
-                way(link);
+            if nearest < UNREACHABLE - 1 && self.link_up[link.index()] && distance(link) == nearest {
+                visit(link);
             }
         }
     }
 
     /// Distances of all switches to one switch, by breadth-first search against the direction of links. O(links).
-    fn search(&self, head: usize) -> Box<[u16]> {
+    fn compute_distances(&self, head: usize) -> Box<[u16]> {
         let hosts = self.topology.hosts();
-        let mut row = vec![FAR; self.distances.len()].into_boxed_slice();
+        let mut row = vec![UNREACHABLE; self.distances.len()].into_boxed_slice();
         let mut reached = Vec::with_capacity(row.len());
         row[head] = 0;
         reached.push(head);
         let mut at = 0;
         while let Some(&switch) = reached.get(at) {
             at += 1;
-            for &link in self.topology.out(NodeId((hosts + switch) as u32)) {
+            for &link in self.topology.outgoing_links(NodeId((hosts + switch) as u32)) {
                 let Some(other) = self.topology.link(link).to.index().checked_sub(hosts) else { continue };
-                if row[other] == FAR && self.up[link.reverse().index()] {
-                    // Below `FAR`: the number of switches is at most `MAX_SWITCHES`.
+                if row[other] == UNREACHABLE && self.link_up[link.reverse().index()] {
+                    // Below `UNREACHABLE`: the number of switches is at most `MAX_SWITCHES`.
                     row[other] = row[switch] + 1;
                     reached.push(other);
                 }
@@ -267,7 +274,7 @@ impl Routes {
 }
 
 /// The mixing function of SplitMix64; independent of platform and version.
-pub(crate) fn mix(number: u64) -> u64 {
+pub(crate) fn splitmix64(number: u64) -> u64 {
     let z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -2,41 +2,41 @@
 
 use std::cmp::Ordering;
 
-use crate::model::{Mask, Sizes, Slot, View};
+use crate::model::{BitSet, SizesKnown, Slot, View};
 
 /// A host with reducers.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Turn {
+pub(super) struct HostTurn {
     /// Rank of the first reducer's coflow.
     rank: u32,
     /// Remaining bytes of that reducer.
-    left: f64,
+    remaining_bytes: f64,
     pub port: u32,
     /// Coflow of the first reducer.
-    pub first: Slot,
+    pub first_reducer: Slot,
 }
 
 /// The order of all reducers. Only the first reducer of each host is computed in advance.
 #[derive(Debug, Default)]
-pub(super) struct Reducers {
+pub(super) struct ReducerOrder {
     /// By slot: remaining bytes of the coflow.
-    left: Vec<f64>,
+    remaining_bytes: Vec<f64>,
     /// Slots whose remaining bytes may have changed.
-    stale: Mask,
+    stale_slots: BitSet,
     /// Coflows with live flows, sorted: remaining bytes, order of release, slot.
     order: Vec<(f64, u64, Slot)>,
     /// By slot: position in `order`.
     ranks: Vec<u32>,
     /// By host: coflow of the first reducer.
-    firsts: Vec<Option<Slot>>,
-    missing: Mask,
-    turns: Vec<Turn>,
+    first_reducers: Vec<Option<Slot>>,
+    hosts_without_first: BitSet,
+    host_turns: Vec<HostTurn>,
 }
 
-impl Reducers {
+impl ReducerOrder {
     /// Marks a coflow that sent bytes, or whose flows changed.
-    pub(super) fn changed(&mut self, slot: Slot) {
-        self.stale.insert(slot as usize);
+    pub(super) fn mark_changed(&mut self, slot: Slot) {
+        self.stale_slots.insert(slot as usize);
     }
 
     /// Coflows in the order of remaining bytes, each with its position.
@@ -49,30 +49,30 @@ impl Reducers {
     }
 
     /// Hosts with reducers, in the order in which the hosts decide.
-    pub(super) fn turns(&self) -> &[Turn] {
-        &self.turns
+    pub(super) fn host_turns(&self) -> &[HostTurn] {
+        &self.host_turns
     }
 
     /// Whether a host has reducers.
-    pub(super) fn are_at(&self, port: usize) -> bool {
-        self.firsts[port].is_some()
+    pub(super) fn has_reducers(&self, port: usize) -> bool {
+        self.first_reducers[port].is_some()
     }
 
     /// Recomputes the order. O(C log C + C P / 64 + P log P) for C coflows and P ports, and the ports of the coflows
     /// that changed.
-    pub(super) fn look(&mut self, view: &View<'_, Sizes>) {
-        self.left.resize(view.slots(), 0.0);
+    pub(super) fn update(&mut self, view: &View<'_, SizesKnown>) {
+        self.remaining_bytes.resize(view.slots(), 0.0);
         self.order.clear();
-        for &slot in view.active() {
+        for &slot in view.active_coflows() {
             let coflow = view.coflow(slot);
-            if coflow.live() == 0 {
+            if coflow.live_count() == 0 {
                 continue;
             }
-            if self.stale.contains(slot as usize) {
-                self.stale.remove(slot as usize);
-                self.left[slot as usize] = view.left(slot);
+            if self.stale_slots.contains(slot as usize) {
+                self.stale_slots.remove(slot as usize);
+                self.remaining_bytes[slot as usize] = view.total_remaining_bytes(slot);
             }
-            self.order.push((self.left[slot as usize], coflow.seq, slot));
+            self.order.push((self.remaining_bytes[slot as usize], coflow.seq, slot));
         }
         self.order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         self.ranks.clear();
@@ -80,66 +80,82 @@ impl Reducers {
         for (rank, &(_, _, slot)) in (0..).zip(&self.order) {
             self.ranks[slot as usize] = rank;
         }
-        self.find_firsts(view);
-        self.take_turns(view);
+        self.find_first_reducers(view);
+        self.sort_hosts(view);
     }
 
     /// Algorithm 2, line 1: finds the first reducer of every host.
     ///
     /// Every host needs its first reducer, and few hosts need the others. So each coflow, in order, becomes first at
     /// every host with a reducer of this coflow and none of an earlier coflow.
-    fn find_firsts(&mut self, view: &View<'_, Sizes>) {
-        let (mut firsts, mut missing) = (std::mem::take(&mut self.firsts), std::mem::take(&mut self.missing));
+    fn find_first_reducers(&mut self, view: &View<'_, SizesKnown>) {
+        let (mut firsts, mut missing) =
+            (std::mem::take(&mut self.first_reducers), std::mem::take(&mut self.hosts_without_first));
         firsts.clear();
         firsts.resize(view.fabric().ports(), None);
-        missing.set_where(view.fabric().recv(), |&capacity| capacity > 0.0);
-        for equals in self.equals() {
+        missing.set_where(view.fabric().recv_capacities(), |&capacity| capacity > 0.0);
+        for equals in self.equal_remaining_groups() {
             for &(_, _, slot) in equals {
-                for port in missing.both(view.coflow(slot).recv_mask()) {
+                for port in missing.intersection(view.coflow(slot).receiving_ports()) {
                     let first = &mut firsts[port];
                     if first.is_none_or(|other| self.compare(slot, other, port, view).is_lt()) {
                         *first = Some(slot);
                     }
                 }
             }
-            equals.iter().for_each(|&(_, _, slot)| missing.take_out(view.coflow(slot).recv_mask()));
+            equals
+                .iter()
+                .for_each(|&(_, _, slot)| missing.difference_with(view.coflow(slot).receiving_ports()));
             if missing.is_empty() {
                 break;
             }
         }
-        (self.firsts, self.missing) = (firsts, missing);
+        (self.first_reducers, self.hosts_without_first) = (firsts, missing);
     }
 
-    fn take_turns(&mut self, view: &View<'_, Sizes>) {
-        self.turns.clear();
-        for (port, first) in (0..).zip(&self.firsts) {
+    fn sort_hosts(&mut self, view: &View<'_, SizesKnown>) {
+        self.host_turns.clear();
+        for (port, first) in (0..).zip(&self.first_reducers) {
             let Some(first) = *first else { continue };
-            let left = view.loads(first).received_at(port as usize);
-            self.turns.push(Turn { rank: self.ranks[first as usize], left, port, first });
+            let left = view.remaining_loads(first).at_receiver(port as usize);
+            self.host_turns.push(HostTurn {
+                rank: self.ranks[first as usize],
+                remaining_bytes: left,
+                port,
+                first_reducer: first,
+            });
         }
-        self.turns.sort_unstable_by(|a, b| {
-            a.rank.cmp(&b.rank).then(a.left.total_cmp(&b.left)).then(a.port.cmp(&b.port))
+        self.host_turns.sort_unstable_by(|a, b| {
+            a.rank
+                .cmp(&b.rank)
+                .then(a.remaining_bytes.total_cmp(&b.remaining_bytes))
+                .then(a.port.cmp(&b.port))
         });
     }
 
     /// Groups of coflows with equal remaining bytes, in order.
-    fn equals(&self) -> impl Iterator<Item = &[(f64, u64, Slot)]> {
+    fn equal_remaining_groups(&self) -> impl Iterator<Item = &[(f64, u64, Slot)]> {
         self.order.chunk_by(|a, b| a.0.total_cmp(&b.0).is_eq())
     }
 
     /// Orders two reducers of a host: by the remaining bytes of their coflows, then of the reducers, then by the
     /// release of the coflows.
-    pub(super) fn compare(&self, a: Slot, b: Slot, port: usize, view: &View<'_, Sizes>) -> Ordering {
-        let left = |slot: Slot| view.loads(slot).received_at(port);
-        let coflows = self.left[a as usize].total_cmp(&self.left[b as usize]);
+    pub(super) fn compare(&self, a: Slot, b: Slot, port: usize, view: &View<'_, SizesKnown>) -> Ordering {
+        let left = |slot: Slot| view.remaining_loads(slot).at_receiver(port);
+        let coflows = self.remaining_bytes[a as usize].total_cmp(&self.remaining_bytes[b as usize]);
         let equal = || left(a).total_cmp(&left(b)).then(self.rank(a).cmp(&self.rank(b)));
         coflows.then_with(equal)
     }
 
     /// Calls `found` with the reducers of a host in order, until it returns true. O(coflows).
-    pub(super) fn find(&self, port: usize, view: &View<'_, Sizes>, mut found: impl FnMut(Slot) -> bool) {
-        let is_here = |slot: Slot| view.coflow(slot).recv_mask().contains(port);
-        for equals in self.equals() {
+    pub(super) fn visit_in_order(
+        &self,
+        port: usize,
+        view: &View<'_, SizesKnown>,
+        mut found: impl FnMut(Slot) -> bool,
+    ) {
+        let is_here = |slot: Slot| view.coflow(slot).receiving_ports().contains(port);
+        for equals in self.equal_remaining_groups() {
             if let &[(_, _, slot)] = equals {
                 if is_here(slot) && found(slot) {
                     return;

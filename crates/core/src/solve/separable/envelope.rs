@@ -14,25 +14,25 @@ pub(super) struct Envelope {
     pub(super) high: f64,
     /// The range in which the cubic is its envelope. A chord leads from `low` to `from`, or from `to` to `high`, if they
     /// differ. If one chord is the whole envelope, `from` and `to` are `low`, and both slopes are the chord's.
-    from: f64,
-    to: f64,
-    slope_from: f64,
-    slope_to: f64,
+    cubic_start: f64,
+    cubic_end: f64,
+    start_slope: f64,
+    end_slope: f64,
     /// Coefficients of the slope c1 + 2 c2 w + 3 c3 w^2.
     c1: f64,
     c2: f64,
-    c3x3: f64,
+    three_c3: f64,
     /// Whether the cubic is a line, on which all points cost the same at its slope.
-    pub(super) straight: bool,
+    pub(super) is_line: bool,
 }
 
 /// The cheapest parts at a price: all from `least` to `most`, but only these two if the cubic is above its chord.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cheapest {
-    pub(super) least: f64,
-    pub(super) most: f64,
+pub(super) struct CheapestRange {
+    pub(super) min_part: f64,
+    pub(super) max_part: f64,
     /// The derivative of the part with respect to the price.
-    pub(super) growth: f64,
+    pub(super) price_derivative: f64,
 }
 
 impl Envelope {
@@ -41,46 +41,46 @@ impl Envelope {
         let mut envelope = Envelope {
             low,
             high,
-            from: low,
-            to: high,
-            slope_from: 0.0,
-            slope_to: 0.0,
+            cubic_start: low,
+            cubic_end: high,
+            start_slope: 0.0,
+            end_slope: 0.0,
             c1,
             c2,
-            c3x3: 3.0 * c3,
-            straight: c2 == 0.0 && c3 == 0.0,
+            three_c3: 3.0 * c3,
+            is_line: c2 == 0.0 && c3 == 0.0,
         };
         let (bends_low, bends_high) = (cost.curvature(low), cost.curvature(high));
         if bends_low < 0.0 && bends_high > 0.0 {
-            envelope.from = (0.5 * (-c2 / c3 - low)).max(low);
+            envelope.cubic_start = (0.5 * (-c2 / c3 - low)).max(low);
         } else if bends_low > 0.0 && bends_high < 0.0 {
-            envelope.to = (0.5 * (-c2 / c3 - high)).min(high);
+            envelope.cubic_end = (0.5 * (-c2 / c3 - high)).min(high);
         }
-        let curved = (bends_low > 0.0 || bends_high > 0.0) && envelope.from < envelope.to;
+        let curved = (bends_low > 0.0 || bends_high > 0.0) && envelope.cubic_start < envelope.cubic_end;
         if curved {
-            envelope.slope_from = cost.slope(envelope.from);
+            envelope.start_slope = cost.slope(envelope.cubic_start);
             // Rounding must not reverse the order of the slopes.
-            envelope.slope_to = cost.slope(envelope.to).max(envelope.slope_from);
+            envelope.end_slope = cost.slope(envelope.cubic_end).max(envelope.start_slope);
         } else {
             // (D(high) - D(low)) / (high - low), without the difference of two similar numbers.
             let chord = c1 + c2 * (low + high) + c3 * (low * low + low * high + high * high);
-            (envelope.from, envelope.to) = (low, low);
-            (envelope.slope_from, envelope.slope_to) = (chord, chord);
+            (envelope.cubic_start, envelope.cubic_end) = (low, low);
+            (envelope.start_slope, envelope.end_slope) = (chord, chord);
         }
         envelope
     }
 
     /// The lowest and the highest slope.
-    pub(super) fn slopes(&self) -> (f64, f64) {
-        (self.slope_from, self.slope_to)
+    pub(super) fn slope_range(&self) -> (f64, f64) {
+        (self.start_slope, self.end_slope)
     }
 
     /// The slope of the chord: the price at which the cheapest part jumps.
-    pub(super) fn jump(&self) -> Option<f64> {
-        if self.low < self.from {
-            Some(self.slope_from)
-        } else if self.to < self.high {
-            Some(self.slope_to)
+    pub(super) fn jump_price(&self) -> Option<f64> {
+        if self.low < self.cubic_start {
+            Some(self.start_slope)
+        } else if self.cubic_end < self.high {
+            Some(self.end_slope)
         } else {
             None
         }
@@ -88,45 +88,45 @@ impl Envelope {
 
     /// The cheapest parts w if each unit has the reward `price`: the minima of D(w) - price w.
     #[inline]
-    pub(super) fn cheapest(&self, price: f64) -> Cheapest {
-        if self.slope_from < price && price < self.slope_to {
+    pub(super) fn cheapest_parts(&self, price: f64) -> CheapestRange {
+        if self.start_slope < price && price < self.end_slope {
             // The root of D'(w) = price at which D is convex, in the form without cancellation.
-            let root = (self.c2 * self.c2 + self.c3x3 * (price - self.c1)).max(0.0).sqrt();
+            let root = (self.c2 * self.c2 + self.three_c3 * (price - self.c1)).max(0.0).sqrt();
             let part = if self.c2 >= 0.0 {
                 (price - self.c1) / (self.c2 + root)
             } else {
-                (root - self.c2) / self.c3x3
+                (root - self.c2) / self.three_c3
             };
             // Comparisons instead of `max` and `min`, which would handle NaN: no value here is NaN.
-            let part = if part < self.from { self.from } else { part };
-            let part = if part > self.to { self.to } else { part };
-            return Cheapest { least: part, most: part, growth: 0.5 / root };
+            let part = if part < self.cubic_start { self.cubic_start } else { part };
+            let part = if part > self.cubic_end { self.cubic_end } else { part };
+            return CheapestRange { min_part: part, max_part: part, price_derivative: 0.5 / root };
         }
-        let least = if price <= self.slope_from {
+        let least = if price <= self.start_slope {
             self.low
-        } else if price <= self.slope_to {
-            self.to
+        } else if price <= self.end_slope {
+            self.cubic_end
         } else {
             self.high
         };
-        let most = if price >= self.slope_to {
+        let most = if price >= self.end_slope {
             self.high
-        } else if price >= self.slope_from {
-            self.from
+        } else if price >= self.start_slope {
+            self.cubic_start
         } else {
             self.low
         };
-        Cheapest { least, most, growth: 0.0 }
+        CheapestRange { min_part: least, max_part: most, price_derivative: 0.0 }
     }
 
     /// The envelope's value at `w`.
-    pub(super) fn at(&self, cost: &Polynomial, w: f64) -> f64 {
-        if w < self.from {
-            cost.at(self.from) - self.slope_from * (self.from - w)
-        } else if w > self.to {
-            cost.at(self.to) + self.slope_to * (w - self.to)
+    pub(super) fn evaluate(&self, cost: &Polynomial, w: f64) -> f64 {
+        if w < self.cubic_start {
+            cost.evaluate(self.cubic_start) - self.start_slope * (self.cubic_start - w)
+        } else if w > self.cubic_end {
+            cost.evaluate(self.cubic_end) + self.end_slope * (w - self.cubic_end)
         } else {
-            cost.at(w)
+            cost.evaluate(w)
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Indexes the classes of one problem by path and by queue.
 
-use super::{Class, MAX, MIN, Queue, Source, WfqError};
+use super::{MAX, MIN, Queue, QueuedClass, Source, WfqError};
 
 /// A class in one of its queues, with the data that a visit of the queue needs in one place.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Member {
+pub(super) struct QueueMember {
     pub(super) flows: f64,
     /// The maximum demand of a flow.
-    pub(super) ask: f64,
+    pub(super) max_demand: f64,
     /// Start and end of the class's queues in `hops`.
     start: u32,
     end: u32,
@@ -15,43 +15,43 @@ pub(super) struct Member {
 
 /// The classes of one problem.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Classes {
+pub(super) struct ClassIndex {
     /// The queues of each class, class by class.
-    hops: Vec<u32>,
+    path_queues: Vec<u32>,
     starts: Vec<u32>,
     pub(super) flows: Vec<f64>,
     /// The maximum demand of a flow.
-    pub(super) asks: Vec<f64>,
+    pub(super) max_demands: Vec<f64>,
     pub(super) unresponsive: Vec<bool>,
     /// The classes in each queue, queue by queue: the elastic ones up to the queue's middle, then the unresponsive ones.
-    members: Vec<Member>,
+    members: Vec<QueueMember>,
     member_starts: Vec<u32>,
-    middles: Vec<u32>,
+    unresponsive_starts: Vec<u32>,
     /// By link, the last class that crossed it, plus one.
-    crossed: Vec<u32>,
+    last_class_by_link: Vec<u32>,
     /// By queue, the index of its next member.
     next: Vec<u32>,
 }
 
-impl Classes {
+impl ClassIndex {
     /// Loads a problem, and checks it. O(links of all classes + queues).
-    pub(super) fn fill(
+    pub(super) fn load_classes(
         &mut self,
-        classes: &[Class<'_>],
+        classes: &[QueuedClass<'_>],
         queues: &[Queue],
         links: usize,
     ) -> Result<(), WfqError> {
-        self.hops.clear();
+        self.path_queues.clear();
         self.starts.clear();
         self.flows.clear();
-        self.asks.clear();
+        self.max_demands.clear();
         self.unresponsive.clear();
         self.starts.push(0);
-        self.crossed.clear();
-        self.crossed.resize(links, 0);
+        self.last_class_by_link.clear();
+        self.last_class_by_link.resize(links, 0);
         for (number, class) in classes.iter().enumerate() {
             if !(MIN..=MAX).contains(&class.flows) {
-                return Err(WfqError::Flows { class: number, flows: class.flows });
+                return Err(WfqError::InvalidFlowCount { class: number, flows: class.flows });
             }
             let (ask, unresponsive) = match class.source {
                 Source::Elastic => (f64::INFINITY, false),
@@ -59,21 +59,22 @@ impl Classes {
                 Source::Unresponsive(rate) => (rate, true),
             };
             if class.source != Source::Elastic && !(0.0..=MAX).contains(&ask) {
-                return Err(WfqError::Rate { class: number, rate: ask });
+                return Err(WfqError::InvalidRate { class: number, rate: ask });
             }
             for &queue in class.queues {
                 let Some(&Queue { link, .. }) = queues.get(queue as usize) else {
-                    return Err(WfqError::Queue { class: number, queue, queues: queues.len() });
+                    return Err(WfqError::UnknownQueue { class: number, queue, queues: queues.len() });
                 };
-                if std::mem::replace(&mut self.crossed[link as usize], number as u32 + 1) == number as u32 + 1
+                if std::mem::replace(&mut self.last_class_by_link[link as usize], number as u32 + 1)
+                    == number as u32 + 1
                 {
-                    return Err(WfqError::Loop { class: number, link });
+                    return Err(WfqError::RepeatedLink { class: number, link });
                 }
             }
-            self.hops.extend_from_slice(class.queues);
-            self.starts.push(self.hops.len() as u32);
+            self.path_queues.extend_from_slice(class.queues);
+            self.starts.push(self.path_queues.len() as u32);
             self.flows.push(class.flows);
-            self.asks.push(ask);
+            self.max_demands.push(ask);
             self.unresponsive.push(unresponsive);
         }
         self.sort_members(queues.len());
@@ -83,16 +84,16 @@ impl Classes {
     fn sort_members(&mut self, queues: usize) {
         self.member_starts.clear();
         self.member_starts.resize(queues + 1, 0);
-        self.middles.clear();
-        self.middles.resize(queues, 0);
-        for &queue in &self.hops {
+        self.unresponsive_starts.clear();
+        self.unresponsive_starts.resize(queues, 0);
+        for &queue in &self.path_queues {
             self.member_starts[queue as usize + 1] += 1;
         }
         for queue in 0..queues {
             self.member_starts[queue + 1] += self.member_starts[queue];
         }
         self.members.clear();
-        self.members.resize(self.hops.len(), Member::default());
+        self.members.resize(self.path_queues.len(), QueueMember::default());
         self.next.clone_from(&self.member_starts);
         for unresponsive in [false, true] {
             for class in 0..self.flows.len() {
@@ -100,34 +101,37 @@ impl Classes {
                     continue;
                 }
                 let (start, end) = (self.starts[class], self.starts[class + 1]);
-                let member = Member { flows: self.flows[class], ask: self.asks[class], start, end };
-                for &queue in &self.hops[start as usize..end as usize] {
+                let member =
+                    QueueMember { flows: self.flows[class], max_demand: self.max_demands[class], start, end };
+                for &queue in &self.path_queues[start as usize..end as usize] {
                     let place = &mut self.next[queue as usize];
                     self.members[*place as usize] = member;
                     *place += 1;
                 }
             }
             if !unresponsive {
-                self.middles.copy_from_slice(&self.next[..queues]);
+                self.unresponsive_starts.copy_from_slice(&self.next[..queues]);
             }
         }
     }
 
-    pub(super) fn hops(&self, class: u32) -> &[u32] {
+    pub(super) fn class_queues(&self, class: u32) -> &[u32] {
         let class = class as usize;
-        &self.hops[self.starts[class] as usize..self.starts[class + 1] as usize]
+        &self.path_queues[self.starts[class] as usize..self.starts[class + 1] as usize]
     }
 
     /// The queues of a member's class.
-    pub(super) fn path(&self, member: &Member) -> &[u32] {
-        &self.hops[member.start as usize..member.end as usize]
+    pub(super) fn member_queues(&self, member: &QueueMember) -> &[u32] {
+        &self.path_queues[member.start as usize..member.end as usize]
     }
 
-    pub(super) fn elastic(&self, queue: u32) -> &[Member] {
-        &self.members[self.member_starts[queue as usize] as usize..self.middles[queue as usize] as usize]
+    pub(super) fn elastic_members(&self, queue: u32) -> &[QueueMember] {
+        &self.members
+            [self.member_starts[queue as usize] as usize..self.unresponsive_starts[queue as usize] as usize]
     }
 
-    pub(super) fn unresponsive(&self, queue: u32) -> &[Member] {
-        &self.members[self.middles[queue as usize] as usize..self.member_starts[queue as usize + 1] as usize]
+    pub(super) fn unresponsive_members(&self, queue: u32) -> &[QueueMember] {
+        &self.members[self.unresponsive_starts[queue as usize] as usize
+            ..self.member_starts[queue as usize + 1] as usize]
     }
 }

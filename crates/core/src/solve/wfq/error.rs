@@ -7,7 +7,7 @@ use super::{MAX, MIN};
 pub enum WfqError {
     /// A capacity is out of range.
     #[error("link {link} has capacity {capacity}: expected 0 to {MAX:e}")]
-    Capacity {
+    InvalidCapacity {
         /// The link.
         link: usize,
         /// Its capacity.
@@ -15,7 +15,7 @@ pub enum WfqError {
     },
     /// A weight is out of range.
     #[error("queue {queue} has weight {weight}: expected {MIN:e} to {MAX:e}")]
-    Weight {
+    InvalidWeight {
         /// The queue.
         queue: usize,
         /// Its weight.
@@ -23,7 +23,7 @@ pub enum WfqError {
     },
     /// A queue is at an unknown link.
     #[error("queue {queue} is at link {link}: expected a link below {links}")]
-    Link {
+    UnknownLink {
         /// The queue.
         queue: usize,
         /// Its link.
@@ -33,7 +33,7 @@ pub enum WfqError {
     },
     /// A class uses an unknown queue.
     #[error("class {class} uses queue {queue}: expected a queue below {queues}")]
-    Queue {
+    UnknownQueue {
         /// The class.
         class: usize,
         /// The queue.
@@ -43,7 +43,7 @@ pub enum WfqError {
     },
     /// A path crosses a link twice.
     #[error("class {class} crosses link {link} twice: expected once")]
-    Loop {
+    RepeatedLink {
         /// The class.
         class: usize,
         /// The link.
@@ -51,7 +51,7 @@ pub enum WfqError {
     },
     /// A number of flows is out of range.
     #[error("class {class} has {flows} flows: expected {MIN:e} to {MAX:e}")]
-    Flows {
+    InvalidFlowCount {
         /// The class.
         class: usize,
         /// Its number of flows.
@@ -59,7 +59,7 @@ pub enum WfqError {
     },
     /// A rate is out of range.
     #[error("class {class} sends at {rate} bytes per second: expected 0 to {MAX:e}")]
-    Rate {
+    InvalidRate {
         /// The class.
         class: usize,
         /// The rate, in bytes per second.

@@ -1,22 +1,22 @@
 //! The definition, as the reference implementation computes it, and its limits.
 
 use proptest::prelude::*;
-use weir_core::solve::Shares;
+use weir_core::solve::ServiceShares;
 
-use super::networks::{networks, shares_of};
-use super::reference::{Defined, Net, check_bottlenecks, check_feasible, reference};
-use super::{INF, assert_close, build, close, flows, rates};
-use crate::common::cases;
+use super::networks::{random_networks, shares_of_network};
+use super::reference::{DefinedRates, ServiceNetwork, check_bottlenecks, check_feasible, reference_rates};
+use super::{INF, assert_close, build_hierarchy, class_flows, is_close, rates};
+use crate::common::config_with_cases;
 
 /// Checks all properties that hold on any network.
-fn check_all(net: &Net) -> Result<(), String> {
-    let (mut hierarchy, ids) = build(net, shares_of(net));
+fn check_definition(net: &ServiceNetwork) -> Result<(), String> {
+    let (mut hierarchy, ids) = build_hierarchy(net, shares_of_network(net));
     let solved = hierarchy.solve();
     let rates = rates(&hierarchy, &ids);
     check_feasible(net, &rates)?;
-    let Defined { low, rates: expected, met } = reference(net);
-    if met != solved.settled {
-        return Err(format!("settled: {}, but the reference says {met}", solved.settled));
+    let DefinedRates { lower_bounds: low, rates: expected, bounds_met: met } = reference_rates(net);
+    if met != solved.bounds_met {
+        return Err(format!("settled: {}, but the reference says {met}", solved.bounds_met));
     }
     if met {
         check_bottlenecks(net, &rates)?;
@@ -27,12 +27,12 @@ fn check_all(net: &Net) -> Result<(), String> {
             return Err(format!("class {class}: {rate}, but {low} is assured"));
         }
         // A service's rate on a link is at least its weighted share, or its whole demand.
-        let of = |l: u32| assured_alone(net, l as usize, f.service);
+        let of = |l: u32| guaranteed_share(net, l as usize, f.service);
         let least = f.links.iter().map(|&l| of(l)).fold(f.demand, f64::min);
         if rate < least * (1.0 - 1e-9) {
             return Err(format!("class {class}: {rate}, but its weights say {least}"));
         }
-        if !close(rate, expected) {
+        if !is_close(rate, expected) {
             return Err(format!("class {class}: {rate} instead of {expected}, met: {met}"));
         }
     }
@@ -40,7 +40,7 @@ fn check_all(net: &Net) -> Result<(), String> {
 }
 
 /// Share of a flow on a link if all flows there have unlimited demand.
-fn assured_alone(net: &Net, link: usize, service: usize) -> f64 {
+fn guaranteed_share(net: &ServiceNetwork, link: usize, service: usize) -> f64 {
     let flows = |s: usize| -> u32 {
         let here = net.flows.iter().filter(|f| f.service == s && f.links.contains(&(link as u32)));
         here.map(|f| f.flows).sum()
@@ -54,26 +54,26 @@ fn assured_alone(net: &Net, link: usize, service: usize) -> f64 {
 }
 
 proptest! {
-    #![proptest_config(cases(3000))]
+    #![proptest_config(config_with_cases(3000))]
 
     #[test]
-    fn hierarchy_rates_match_the_reference_implementation(net in networks(4)) {
-        if let Err(broken) = check_all(&net) {
+    fn hierarchy_rates_match_the_reference_implementation(net in random_networks(4)) {
+        if let Err(broken) = check_definition(&net) {
             prop_assert!(false, "{}", broken);
         }
     }
 
     #[test]
-    fn two_link_hierarchy_rates_match_the_reference_implementation(net in networks(2)) {
-        if let Err(broken) = check_all(&net) {
+    fn two_link_hierarchy_rates_match_the_reference_implementation(net in random_networks(2)) {
+        if let Err(broken) = check_definition(&net) {
             prop_assert!(false, "{}", broken);
         }
     }
 
     #[test]
-    fn hierarchy_rates_are_independent_of_order_and_unit(net in networks(3), scale in 0.01f64..1e9, turn in 0usize..20) {
-        let solved = |net: &Net| {
-            let (mut hierarchy, ids) = build(net, shares_of(net));
+    fn hierarchy_rates_are_independent_of_order_and_unit(net in random_networks(3), scale in 0.01f64..1e9, turn in 0usize..20) {
+        let solved = |net: &ServiceNetwork| {
+            let (mut hierarchy, ids) = build_hierarchy(net, shares_of_network(net));
             hierarchy.solve();
             rates(&hierarchy, &ids)
         };
@@ -97,7 +97,7 @@ proptest! {
         let mut back = solved(&other);
         back.rotate_right(turn);
         for (class, (a, b)) in solved(&net).into_iter().zip(back).enumerate() {
-            let same = net.flows[class].flows == 0 || close(a, b / scale);
+            let same = net.flows[class].flows == 0 || is_close(a, b / scale);
             prop_assert!(same, "class {}: {} and {}", class, a, b / scale);
         }
     }
@@ -105,20 +105,21 @@ proptest! {
 
 /// Link 0 has 8 services with one flow each, which continue over links 1 to 8. Service 8 has one flow over
 /// all nine links and another on link 0 only. Each of the eight services has another flow on its own link.
-fn nine_links() -> Net {
-    let mut classes = vec![flows(8, &[0, 1, 2, 3, 4, 5, 6, 7, 8], 1, INF), flows(8, &[0], 1, INF)];
+fn nine_link_network() -> ServiceNetwork {
+    let mut classes =
+        vec![class_flows(8, &[0, 1, 2, 3, 4, 5, 6, 7, 8], 1, INF), class_flows(8, &[0], 1, INF)];
     for service in 0..8 {
-        classes.push(flows(service, &[0, service as u32 + 1], 1, INF));
-        classes.push(flows(service, &[service as u32 + 1], 1, INF));
+        classes.push(class_flows(service, &[0, service as u32 + 1], 1, INF));
+        classes.push(class_flows(service, &[service as u32 + 1], 1, INF));
     }
     let mut capacities = vec![0.3; 9];
     capacities[0] = 1.0;
-    Net::weighted(&capacities, &[1.0; 9], classes)
+    ServiceNetwork::weighted(&capacities, &[1.0; 9], classes)
 }
 
 #[test]
 fn several_rate_vectors_satisfy_the_bottleneck_condition() {
-    let net = nine_links();
+    let net = nine_link_network();
     let rates_with = |long: f64, beside: f64, eighth: f64, last: f64| {
         let mut rates = vec![long, beside];
         rates.extend((0..8).flat_map(|_| [eighth, last]));
@@ -131,9 +132,9 @@ fn several_rate_vectors_satisfy_the_bottleneck_condition() {
     ] {
         check_bottlenecks(&net, &rates).unwrap();
     }
-    let (mut hierarchy, ids) = build(&net, Shares::weighted(&[1.0; 9]).unwrap());
+    let (mut hierarchy, ids) = build_hierarchy(&net, ServiceShares::weighted(&[1.0; 9]).unwrap());
     let solved = hierarchy.solve();
-    assert!(!solved.settled && solved.full);
+    assert!(!solved.bounds_met && solved.from_scratch);
     let rates = rates(&hierarchy, &ids);
     check_feasible(&net, &rates).unwrap();
     // The eight services are symmetric and have equal rates.
@@ -147,13 +148,17 @@ fn bounds_do_not_meet_in_a_cyclic_dependency() {
     // Service 0 has 7 flows of rate a on links 1 and 2, and one flow of rate b on links 0 and 2. Service 1
     // has a flow of rate c on links 0 and 1. An increase of b lowers c, which raises a, which lowers b: the
     // bounds oscillate and never meet.
-    let net = Net::weighted(
+    let net = ServiceNetwork::weighted(
         &[5.0, 5.7, 1.0],
         &[8.0, 100.0],
-        vec![flows(0, &[1, 2], 7, INF), flows(0, &[0, 2], 1, INF), flows(1, &[0, 1], 1, INF)],
+        vec![
+            class_flows(0, &[1, 2], 7, INF),
+            class_flows(0, &[0, 2], 1, INF),
+            class_flows(1, &[0, 1], 1, INF),
+        ],
     );
-    let (mut hierarchy, ids) = build(&net, Shares::weighted(&[8.0, 100.0]).unwrap());
-    assert!(!hierarchy.solve().settled);
+    let (mut hierarchy, ids) = build_hierarchy(&net, ServiceShares::weighted(&[8.0, 100.0]).unwrap());
+    assert!(!hierarchy.solve().bounds_met);
     check_feasible(&net, &rates(&hierarchy, &ids)).unwrap();
     // Rates with bottlenecks exist: 7a + b = 1, b + c = 5, c + 7a = 5.7.
     check_bottlenecks(&net, &[0.85 / 7.0, 0.15, 4.85]).unwrap();
@@ -174,19 +179,20 @@ fn dense_fabric_is_fully_used_and_respects_lower_bounds() {
         let (from, to, core) = (key % edges, key / edges % edges, key / edges / edges % cores);
         if from != to {
             let links = [from * cores + core, edges * cores + core * edges + to];
-            classes.push(flows((key / (cores * edges * edges)) as usize, &links, 1 + next() % 40, INF));
+            classes.push(class_flows((key / (cores * edges * edges)) as usize, &links, 1 + next() % 40, INF));
         }
     }
     let weights = [1.0, 2.0, 4.0, 8.0];
-    let net = Net::weighted(&vec![10.0; 2 * (cores * edges) as usize], &weights, classes);
-    let (mut hierarchy, ids) = build(&net, Shares::weighted(&weights).unwrap());
-    assert!(!hierarchy.solve().settled);
+    let net = ServiceNetwork::weighted(&vec![10.0; 2 * (cores * edges) as usize], &weights, classes);
+    let (mut hierarchy, ids) = build_hierarchy(&net, ServiceShares::weighted(&weights).unwrap());
+    assert!(!hierarchy.solve().bounds_met);
     let rates = rates(&hierarchy, &ids);
     check_feasible(&net, &rates).unwrap();
     for (f, rate) in net.flows.iter().zip(&rates) {
-        let least = f.links.iter().map(|&l| assured_alone(&net, l as usize, f.service)).fold(INF, f64::min);
+        let least =
+            f.links.iter().map(|&l| guaranteed_share(&net, l as usize, f.service)).fold(INF, f64::min);
         assert!(*rate >= least * (1.0 - 1e-9), "{rate}, but weights say {least}");
     }
-    let used: f64 = (0..net.capacities.len()).map(|link| net.used(link, &rates)).sum();
+    let used: f64 = (0..net.capacities.len()).map(|link| net.link_load(link, &rates)).sum();
     assert!(used > 0.99 * net.capacities.iter().sum::<f64>(), "{used}");
 }

@@ -1,10 +1,10 @@
 //! Random networks.
 
 use proptest::prelude::*;
-use weir_core::solve::{Guarantee, Shares};
+use weir_core::solve::{Guarantee, ServiceShares};
 
 use super::INF;
-use super::reference::{Flows, Net};
+use super::reference::{FlowClass, ServiceNetwork};
 
 fn capacity() -> impl Strategy<Value = f64> {
     prop_oneof![1 => Just(0.0), 5 => (1u32..5).prop_map(f64::from), 4 => 0.1f64..10.0]
@@ -15,7 +15,7 @@ fn weight() -> impl Strategy<Value = f64> {
 }
 
 /// Networks with paths of at most `longest` links.
-pub fn networks(longest: usize) -> impl Strategy<Value = Net> {
+pub fn random_networks(longest: usize) -> impl Strategy<Value = ServiceNetwork> {
     (prop::collection::vec(capacity(), 1..7), prop::collection::vec(weight(), 1..5)).prop_flat_map(
         move |(capacities, weights)| {
             let (links, services) = (capacities.len(), weights.len());
@@ -25,7 +25,7 @@ pub fn networks(longest: usize) -> impl Strategy<Value = Net> {
                 prop_oneof![1 => Just(0u32), 9 => 1u32..6],
                 prop_oneof![5 => Just(INF), 1 => Just(0.0), 4 => 0.01f64..5.0],
             )
-                .prop_map(|(service, links, flows, demand)| Flows {
+                .prop_map(|(service, links, flows, demand)| FlowClass {
                     service,
                     links,
                     flows,
@@ -39,7 +39,7 @@ pub fn networks(longest: usize) -> impl Strategy<Value = Net> {
             let classes = prop::collection::vec(class, 0..14);
             (Just(capacities), Just(weights), guaranteed, classes).prop_map(
                 |(capacities, weights, g, flows)| {
-                    let mut net = Net::weighted(&capacities, &weights, flows);
+                    let mut net = ServiceNetwork::weighted(&capacities, &weights, flows);
                     let all: f64 = g.iter().map(|g| g.0).sum();
                     for (service, &(part, greedy)) in g.iter().enumerate() {
                         for (link, capacity) in capacities.iter().enumerate() {
@@ -56,12 +56,12 @@ pub fn networks(longest: usize) -> impl Strategy<Value = Net> {
     )
 }
 
-pub fn shares_of(net: &Net) -> Shares {
+pub fn shares_of_network(net: &ServiceNetwork) -> ServiceShares {
     let mut guarantees = Vec::new();
     for (link, row) in net.guarantees.iter().enumerate() {
         for (service, &rate) in row.iter().enumerate() {
             guarantees.push(Guarantee { link: link as u32, service, rate });
         }
     }
-    Shares::with_guarantees(guarantees, &net.excess).unwrap()
+    ServiceShares::with_guarantees(guarantees, &net.excess).unwrap()
 }

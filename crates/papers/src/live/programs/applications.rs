@@ -19,13 +19,13 @@ const IPERF_PORT: &str = "5201";
 const HTTP_PORT: &str = "8000";
 
 /// The size of the served file, more than is fetched. The file is sparse.
-const FILE: u64 = 64 << 30;
+const FILE_BYTES: u64 = 64 << 30;
 
 /// The maximum time until a cgroup is empty.
-const EMPTY: Duration = Duration::from_secs(10);
+const EMPTY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A command that is needed and not installed.
-pub fn missing() -> Option<&'static str> {
+pub fn missing_program() -> Option<&'static str> {
     ["iperf3", "python3", "curl"].into_iter().find(|program| {
         let mut command = Command::new(program);
         command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
@@ -45,8 +45,8 @@ pub fn start(cgroups: &[Cgroup; 2], nodes: &[Node], directory: &Path) -> Result<
     let iperf = ["iperf3", "-c", &to, "-p", IPERF_PORT, "-P", "2", "-t", "3600"];
     let iperf = Process::start("iperf3 -c", bulk.command(&nodes[0], &iperf))?;
 
-    let file = fs::File::create(directory.join("file")).and_then(|file| file.set_len(FILE));
-    file.map_err(Failure::undone)?;
+    let file = fs::File::create(directory.join("file")).and_then(|file| file.set_len(FILE_BYTES));
+    file.map_err(Failure::runtime)?;
     let directory = directory.display().to_string();
     let http = ["python3", "-u", "-m", "http.server", HTTP_PORT, "--directory", &directory];
     let http = Process::start_until("http.server", web.command(&nodes[0], &http), |line| {
@@ -62,10 +62,10 @@ pub struct Cgroup(PathBuf);
 
 impl Cgroup {
     pub fn create(name: &str) -> Result<Cgroup, Failure> {
-        let path = weir_agent::traffic::cgroups().map_err(Failure::undone)?.join(name);
+        let path = weir_agent::traffic::find_cgroup_root().map_err(Failure::runtime)?.join(name);
         match fs::create_dir(&path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                Err(Failure::undone(format_args!("{}: {error}", path.display())))
+                Err(Failure::runtime(format_args!("{}: {error}", path.display())))
             }
             _ => Ok(Cgroup(path)),
         }
@@ -89,7 +89,7 @@ impl Drop for Cgroup {
     fn drop(&mut self) {
         let _ = fs::write(self.0.join("cgroup.kill"), "1");
         // The cgroup can be removed once its last process has exited.
-        let deadline = Instant::now() + EMPTY;
+        let deadline = Instant::now() + EMPTY_TIMEOUT;
         while fs::remove_dir(&self.0).is_err() && self.0.exists() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(20));
         }

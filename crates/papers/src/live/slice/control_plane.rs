@@ -9,10 +9,10 @@ use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use weir_client::Agent;
 use weir_console::failure::Failure;
-use weir_console::spec;
-use weir_coordinator::plane::{self, Link, Registration, Settings, Transfer};
-use weir_coordinator::{agents, master};
-use weir_core::model::{CoflowSpec, FlowSpec, Names};
+use weir_console::policy_spec;
+use weir_coordinator::control_plane::{self, Link, Registration, Settings, Transfer};
+use weir_coordinator::{agents, control_thread};
+use weir_core::model::{CoflowSpec, FlowSpec, ServiceNames};
 use weir_core::units::Rate;
 use weir_testbed::{Plan, namespace};
 
@@ -27,7 +27,7 @@ pub struct ControlPlane {
     _processes: Vec<Process>,
     /// By host.
     pub agents: Vec<Arc<Agent>>,
-    handle: master::Handle,
+    coordinator: control_thread::Handle,
     _runtime: Runtime,
     /// The directory of the agents' sockets.
     _directory: TempDir,
@@ -37,19 +37,20 @@ impl ControlPlane {
     /// Starts the coordinator and the agents, and waits until all agents are connected.
     pub fn start(plan: &Plan, policy: &str, rate: Rate) -> Result<ControlPlane, Failure> {
         let links = [Link { send: rate, recv: rate }; HOSTS as usize];
-        let policy = spec::build(policy, None)?;
-        let plane = plane::ControlPlane::new(&links, policy, Names::default(), Settings::default(), 1)
-            .map_err(Failure::input)?;
-        let (handle, _) = master::start(plane).map_err(Failure::undone)?;
+        let policy = policy_spec::build_policy(policy, None)?;
+        let plane =
+            control_plane::ControlPlane::new(&links, policy, ServiceNames::default(), Settings::default(), 1)
+                .map_err(Failure::input)?;
+        let (coordinator, _) = control_thread::start(plane).map_err(Failure::runtime)?;
         let runtime =
-            Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(Failure::undone)?;
-        let last = &plan.nodes[HOSTS as usize];
-        let address = SocketAddr::from((last.address, PORT));
-        let listener = namespace::inside(&last.namespace, || TcpListener::bind(address))
+            Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(Failure::runtime)?;
+        let coordinator_node = &plan.nodes[HOSTS as usize];
+        let address = SocketAddr::from((coordinator_node.address, PORT));
+        let listener = namespace::run_inside(&coordinator_node.namespace, || TcpListener::bind(address))
             .flatten()
-            .map_err(|error| Failure::undone(format_args!("{address}: cannot be bound: {error}")))?;
-        serve(listener, &runtime, handle.clone()).map_err(Failure::undone)?;
-        let directory = tempfile::tempdir().map_err(Failure::undone)?;
+            .map_err(|error| Failure::runtime(format_args!("{address}: cannot be bound: {error}")))?;
+        serve(listener, &runtime, coordinator.clone()).map_err(Failure::runtime)?;
+        let directory = tempfile::tempdir().map_err(Failure::runtime)?;
         let socket = |host: u32| directory.path().join(format!("agent{host}"));
         let start = |host: u32| {
             let node = &plan.nodes[host as usize];
@@ -61,32 +62,47 @@ impl ControlPlane {
         let connect = |host| cluster::connect_agent(&socket(host)).map(Arc::new);
         let agents = (0..HOSTS).map(connect).collect::<Result<Vec<_>, Failure>>()?;
         cluster::wait_until("connections of all agents", || {
-            let overview = runtime.block_on(handle.overview()).map_err(Failure::undone)?;
-            Ok(overview.attending == HOSTS as usize)
+            let overview = runtime.block_on(coordinator.overview()).map_err(Failure::runtime)?;
+            Ok(overview.connected_agents == HOSTS as usize)
         })?;
-        Ok(ControlPlane { _processes: processes, agents, handle, _runtime: runtime, _directory: directory })
+        Ok(ControlPlane {
+            _processes: processes,
+            agents,
+            coordinator,
+            _runtime: runtime,
+            _directory: directory,
+        })
     }
 
     /// Registers a coflow with the sizes of its flows, for policies that use them.
     pub async fn register(&self, coflow: &CoflowSpec) -> Result<(), Failure> {
-        let transfer = |flow: &FlowSpec| Transfer { src: flow.src, dst: flow.dst, bytes: Some(flow.bytes) };
+        let to_transfer =
+            |flow: &FlowSpec| Transfer { src: flow.src, dst: flow.dst, bytes: Some(flow.bytes) };
         let registration = Registration {
-            service: Names::DEFAULT.to_owned(),
-            application: Names::DEFAULT.to_owned(),
+            service: ServiceNames::DEFAULT.to_owned(),
+            application: ServiceNames::DEFAULT.to_owned(),
             weight: coflow.weight,
             deadline: None,
-            flows: coflow.flows.iter().map(transfer).collect(),
+            flows: coflow.flows.iter().map(to_transfer).collect(),
         };
-        self.handle.register(coflow.id.to_string(), registration).await.map(drop).map_err(Failure::undone)
+        self.coordinator
+            .register(coflow.id.to_string(), registration)
+            .await
+            .map(drop)
+            .map_err(Failure::runtime)
     }
 }
 
 /// Serves agents until the runtime ends.
-fn serve(listener: TcpListener, runtime: &Runtime, handle: master::Handle) -> std::io::Result<()> {
+fn serve(
+    listener: TcpListener,
+    runtime: &Runtime,
+    coordinator: control_thread::Handle,
+) -> std::io::Result<()> {
     listener.set_nonblocking(true)?;
     let _context = runtime.enter();
     let listener = tokio::net::TcpListener::from_std(listener)?;
     // If it fails, agents do not connect, which `start` reports.
-    drop(runtime.spawn(agents::serve(listener, handle)));
+    drop(runtime.spawn(agents::serve(listener, coordinator)));
     Ok(())
 }

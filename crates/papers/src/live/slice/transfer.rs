@@ -17,13 +17,13 @@ use weir_testbed::{Node, Plan, namespace};
 use super::control_plane::ControlPlane;
 
 /// The maximum time to connect.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The interval at which signals are checked.
-const POLL: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The maximum number of bytes that are written or read at once.
-const CHUNK: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// The CCT of each coflow, in seconds. Transfers that take longer than `limit` are a failure.
 pub async fn run(
@@ -33,17 +33,18 @@ pub async fn run(
     limit: Duration,
     bar: &ProgressBar,
 ) -> Result<Vec<f64>, Failure> {
-    let (began, mut poll) = (Instant::now(), interval(POLL));
+    let (start_time, mut poll) = (Instant::now(), interval(POLL_INTERVAL));
     let mut ccts = vec![0.0_f64; workload.coflows.len()];
     let mut transfers = JoinSet::new();
     let mut arrivals = workload.coflows.iter().enumerate().peekable();
     loop {
-        let next = arrivals.peek().map(|(_, coflow)| began + Duration::from_secs_f64(coflow.arrival.get()));
-        if next.is_none() && transfers.is_empty() {
+        let next_arrival =
+            arrivals.peek().map(|(_, coflow)| start_time + Duration::from_secs_f64(coflow.arrival.get()));
+        if next_arrival.is_none() && transfers.is_empty() {
             return Ok(ccts);
         }
         tokio::select! {
-            () = sleep_until(next.unwrap_or(began)), if next.is_some() => {
+            () = sleep_until(next_arrival.unwrap_or(start_time)), if next_arrival.is_some() => {
                 let (number, coflow) = arrivals.next().expect("this branch waits only if there is a next arrival");
                 if let Some(control_plane) = control_plane {
                     control_plane.register(coflow).await?;
@@ -56,18 +57,18 @@ pub async fn run(
                     transfers.spawn(async move { (number, transfer.await) });
                 }
             }
-            Some(transferred) = transfers.join_next() => {
-                let (number, ended) = transferred.expect("transfers do not panic");
+            Some(joined) = transfers.join_next() => {
+                let (number, end) = joined.expect("transfers do not panic");
                 let coflow = &workload.coflows[number];
-                let ended = ended.map_err(|error| Failure::undone(format_args!("coflow {}: {error}", coflow.id)))?;
-                let cct = (ended - began).as_secs_f64() - coflow.arrival.get();
+                let ended = end.map_err(|error| Failure::runtime(format_args!("coflow {}: {error}", coflow.id)))?;
+                let cct = (ended - start_time).as_secs_f64() - coflow.arrival.get();
                 ccts[number] = ccts[number].max(cct);
                 bar.inc(1);
             }
             _ = poll.tick() => {
-                Failure::unless_asked()?;
-                if began.elapsed() > limit {
-                    return Err(Failure::undone(format_args!("coflows did not complete within {} s", limit.as_secs())));
+                Failure::check_interrupt()?;
+                if start_time.elapsed() > limit {
+                    return Err(Failure::runtime(format_args!("coflows did not complete within {} s", limit.as_secs())));
                 }
             }
         }
@@ -85,20 +86,21 @@ async fn transfer(
     let connect = move || {
         let [sender, receiver] = connect(&ends)?;
         if let Some(agent) = agent {
-            agent.open(&coflow, flow, &sender).map_err(io::Error::other)?;
+            agent.hand_over(&coflow, flow, &sender).map_err(io::Error::other)?;
         }
         Ok::<_, io::Error>([sender, receiver])
     };
     let [sender, receiver] = spawn_blocking(connect).await.expect("`connect` does not panic")?;
-    let ((), ended) = tokio::try_join!(send(sender, bytes), receive(receiver, bytes))?;
-    Ok(ended)
+    let ((), end) = tokio::try_join!(send(sender, bytes), receive(receiver, bytes))?;
+    Ok(end)
 }
 
 /// A connection between two hosts; the sender's end comes first.
 fn connect([from, to]: &[Node; 2]) -> io::Result<[TcpStream; 2]> {
-    let listener = namespace::inside(&to.namespace, || TcpListener::bind((to.address, 0)))??;
+    let listener = namespace::run_inside(&to.namespace, || TcpListener::bind((to.address, 0)))??;
     let address = listener.local_addr()?;
-    let sender = namespace::inside(&from.namespace, || TcpStream::connect_timeout(&address, CONNECT))??;
+    let sender =
+        namespace::run_inside(&from.namespace, || TcpStream::connect_timeout(&address, CONNECT_TIMEOUT))??;
     let (receiver, _) = listener.accept()?;
     sender.set_nonblocking(true)?;
     receiver.set_nonblocking(true)?;
@@ -107,14 +109,14 @@ fn connect([from, to]: &[Node; 2]) -> io::Result<[TcpStream; 2]> {
 
 async fn send(stream: TcpStream, bytes: u64) -> io::Result<()> {
     let mut stream = tokio::net::TcpStream::from_std(stream)?;
-    let mut zeros = BufReader::with_capacity(CHUNK, tokio::io::repeat(0)).take(bytes);
+    let mut zeros = BufReader::with_capacity(CHUNK_BYTES, tokio::io::repeat(0)).take(bytes);
     copy_buf(&mut zeros, &mut stream).await?;
     // The agent then stops pacing the connection.
     stream.shutdown().await
 }
 
 async fn receive(stream: TcpStream, bytes: u64) -> io::Result<Instant> {
-    let mut stream = BufReader::with_capacity(CHUNK, tokio::net::TcpStream::from_std(stream)?);
+    let mut stream = BufReader::with_capacity(CHUNK_BYTES, tokio::net::TcpStream::from_std(stream)?);
     match copy_buf(&mut stream, &mut tokio::io::sink()).await? {
         received if received == bytes => Ok(Instant::now()),
         _ => Err(ErrorKind::UnexpectedEof.into()),

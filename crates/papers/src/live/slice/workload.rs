@@ -3,24 +3,24 @@
 use weir_console::failure::Failure;
 use weir_core::model::Workload;
 use weir_core::units::{Bytes, Time};
-use weir_trace::generate::{Arrival, Kind, Law, Skew, Spec, generate};
+use weir_trace::generate::{ArrivalProcess, CoflowKind, Distribution, Skew, WorkloadSpec, generate};
 use weir_trace::{Limits, TraceUnit};
 
 /// The number of hosts that send and receive.
 pub const HOSTS: u32 = 16;
 
 /// The maximum number of coflows.
-pub const COFLOWS: usize = 48;
+pub const MAX_COFLOWS: usize = 48;
 
 /// The origin of the coflows.
 pub const DESCRIPTION: &str = "the first coflows of Weir's generator with the kinds of Saath's Table 1 (narrow and wide, small and large), in sizes \
      that these links carry in a minute or two, without the flows from a host to itself";
 
 /// The number of coflows that are generated: a few have no flow between two hosts.
-const GENERATED: usize = COFLOWS + 8;
+const GENERATED_COFLOWS: usize = MAX_COFLOWS + 8;
 
 /// The first coflows that the generator makes, without the flows from a host to itself.
-pub fn slice(coflows: usize) -> Result<Workload, Failure> {
+pub fn generate_slice(coflows: usize) -> Result<Workload, Failure> {
     let mut workload = generate(&spec(), TraceUnit::MB, &Limits::default())?;
     for coflow in &mut workload.coflows {
         coflow.flows.retain(|flow| flow.src != flow.dst);
@@ -35,18 +35,30 @@ pub fn slice(coflows: usize) -> Result<Workload, Failure> {
     Ok(workload)
 }
 
-fn spec() -> Spec {
+fn spec() -> WorkloadSpec {
     let mean = Time::new(1.2).expect("the constant is a valid time");
-    Spec { ports: HOSTS, coflows: GENERATED, seed: 3, arrival: Arrival::Poisson { mean }, kinds: kinds() }
+    WorkloadSpec {
+        ports: HOSTS,
+        coflows: GENERATED_COFLOWS,
+        seed: 3,
+        arrival: ArrivalProcess::Poisson { mean },
+        kinds: kinds(),
+    }
 }
 
 /// A coflow is wide with more than 5 senders or receivers, and large with more than 100 MB. The shares are those of `Preset::Small`,
 /// rounded.
-fn kinds() -> Vec<Kind> {
-    let one = Law::Constant(1.0);
-    let uniform = |min, max| Law::Uniform { min, max };
-    let lognormal = |median, min, max| Law::LogNormal { median, sigma: 0.5, min, max };
-    let kind = |share, mappers, reducers, size, skew| Kind { share, mappers, reducers, size, skew };
+fn kinds() -> Vec<CoflowKind> {
+    let one = Distribution::Constant(1.0);
+    let uniform = |min, max| Distribution::Uniform { min, max };
+    let lognormal = |median, min, max| Distribution::LogNormal { median, sigma: 0.5, min, max };
+    let kind = |share, mappers, reducers, size, skew| CoflowKind {
+        share,
+        mappers,
+        reducers,
+        mean_megabytes: size,
+        skew,
+    };
     vec![
         // Narrow and small.
         kind(0.23, one, one, lognormal(20.0, 10.0, 60.0), Skew::None),
@@ -67,10 +79,10 @@ mod tests {
 
     #[test]
     fn shorter_slice_is_a_prefix_of_the_whole() {
-        let whole = slice(COFLOWS).unwrap();
-        assert_eq!(whole.coflows.len(), COFLOWS);
-        assert_eq!(whole.check(), Ok(()));
-        assert!(whole.coflows.iter().flat_map(|coflow| &coflow.flows).all(|flow| flow.src != flow.dst));
-        assert_eq!(slice(5).unwrap().coflows, whole.coflows[..5]);
+        let longest = generate_slice(MAX_COFLOWS).unwrap();
+        assert_eq!(longest.coflows.len(), MAX_COFLOWS);
+        assert_eq!(longest.check(), Ok(()));
+        assert!(longest.coflows.iter().flat_map(|coflow| &coflow.flows).all(|flow| flow.src != flow.dst));
+        assert_eq!(generate_slice(5).unwrap().coflows, longest.coflows[..5]);
     }
 }

@@ -2,7 +2,7 @@
 
 use weir_sim::NoObserver;
 
-use crate::common::{assert_near, check, coflow, run, run_with, workload};
+use crate::common::{assert_near, check_ccts, coflow, replay_at_unit_rate, replay_with, workload};
 
 #[test]
 fn section_4_1_fifo_inside_a_queue_is_by_arrival() {
@@ -12,7 +12,7 @@ fn section_4_1_fifo_inside_a_queue_is_by_arrival() {
         vec![coflow(3, 2.0, &[(0, 1, 3.0)]), coflow(1, 0.0, &[(0, 2, 3.0)]), coflow(2, 1.0, &[(0, 3, 3.0)])],
     );
     for policy in ["aalo", "aalo:sharing=strict", "aalo:at=both", "aalo:at=both:sharing=strict", "fifo"] {
-        check(&w, policy, &[7.0, 3.0, 5.0]);
+        check_ccts(&w, policy, &[7.0, 3.0, 5.0]);
     }
 }
 
@@ -21,10 +21,10 @@ fn section_4_1_queues_share_a_port_by_their_weights() {
     // C1 is in the second queue from 10 on. C2 arrives at 20: the queues share 10 to 9 until C2 completes.
     let w = workload(4, vec![coflow(1, 0.0, &[(0, 1, 100.0)]), coflow(2, 20.0, &[(0, 2, 5.0)])]);
     for at in ["senders", "both"] {
-        check(&w, &format!("aalo:start=10B:at={at}"), &[105.0, 9.5]);
-        check(&w, &format!("aalo:start=10B:sharing=strict:at={at}"), &[105.0, 5.0]);
+        check_ccts(&w, &format!("aalo:start=10B:at={at}"), &[105.0, 9.5]);
+        check_ccts(&w, &format!("aalo:start=10B:sharing=strict:at={at}"), &[105.0, 5.0]);
         // Two queues: 2 to 1.
-        check(&w, &format!("aalo:start=10B:queues=2:at={at}"), &[105.0, 7.5]);
+        check_ccts(&w, &format!("aalo:start=10B:queues=2:at={at}"), &[105.0, 7.5]);
     }
 }
 
@@ -33,9 +33,9 @@ fn aalo_turns_divide_time_by_queue_weights() {
     // As above with two queues: from 20 on, C2 sends for two seconds, C1 for one.
     let w = workload(4, vec![coflow(1, 0.0, &[(0, 1, 100.0)]), coflow(2, 20.0, &[(0, 2, 5.0)])]);
     for at in ["senders", "both"] {
-        check(&w, &format!("aalo:start=10B:queues=2:sharing=turns:turn=1s:at={at}"), &[105.0, 7.0]);
+        check_ccts(&w, &format!("aalo:start=10B:queues=2:sharing=turns:turn=1s:at={at}"), &[105.0, 7.0]);
         // C1's turn is from 10 to 40.
-        check(&w, &format!("aalo:start=10B:queues=2:sharing=turns:turn=30s:at={at}"), &[105.0, 25.0]);
+        check_ccts(&w, &format!("aalo:start=10B:queues=2:sharing=turns:turn=30s:at={at}"), &[105.0, 25.0]);
     }
 }
 
@@ -47,7 +47,7 @@ fn aalo_turns_of_whole_intervals_have_exact_length() {
     for at in ["senders", "both"] {
         let policy = format!("aalo:start=100B:sharing=turns:at={at}");
         // 80 ms for C2, then 72 ms for C1, and so on.
-        let out = run_with(&w, &policy, 1.0, 0.008, &mut NoObserver).unwrap();
+        let out = replay_with(&w, &policy, 1.0, 0.008, &mut NoObserver).unwrap();
         assert_near(&out.ccts(), &[1095.0, 180.5], 1e-3, &policy);
     }
 }
@@ -60,7 +60,7 @@ fn section_4_1_queue_depends_on_the_bytes_of_all_flows() {
         vec![coflow(1, 0.0, &[(0, 2, 3.0), (1, 3, 3.0)]), coflow(2, 1.0, &[(0, 4, 1.0), (1, 5, 1.0)])],
     );
     for at in ["senders", "both"] {
-        check(&w, &format!("aalo:start=4B:sharing=strict:at={at}"), &[4.0, 2.0]);
+        check_ccts(&w, &format!("aalo:start=4B:sharing=strict:at={at}"), &[4.0, 2.0]);
     }
 }
 
@@ -72,8 +72,8 @@ fn section_5_senders_do_not_coordinate_at_a_shared_receiver() {
         6,
         vec![coflow(1, 0.0, &[(0, 2, 1.0)]), coflow(2, 0.0, &[(1, 2, 1.0)]), coflow(3, 0.0, &[(0, 3, 2.0)])],
     );
-    let out = run(&w, "aalo");
+    let out = replay_at_unit_rate(&w, "aalo");
     assert_near(&out.ccts(), &[2.0, 2.0, 3.0], 1e-9, "at=senders");
     // Coordinated: the receiver serves C1 first.
-    check(&w, "aalo:at=both", &[1.0, 2.0, 3.0]);
+    check_ccts(&w, "aalo:at=both", &[1.0, 2.0, 3.0]);
 }

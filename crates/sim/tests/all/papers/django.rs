@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use weir_core::model::{Change, FlowState, Side, Workload};
+use weir_core::model::{FlowState, PortSide, Workload, WorkloadChange};
 use weir_sim::{Observer, Snapshot};
 
-use crate::common::{Kinds, cases, ccts, check, coflow, event, mean, run_with, workload, workloads};
+use crate::common::{
+    WorkloadFeatures, any_workload, cases, check_ccts, coflow, mean, replay_ccts, replay_with, timed_event,
+    workload,
+};
 
 /// Fig. 1 (a): coflows of 1 and 2 bytes from two senders to one receiver.
 fn shared_receiver() -> Workload {
@@ -22,36 +25,36 @@ fn shared_sender() -> Workload {
 fn figure_1_sender_driven() {
     // Queues at the senders order the flows of one sender. Two senders to one receiver share it evenly.
     for policy in ["aalo", "aalo:sharing=strict", "aalo+:start=1.5B", "aalo+:start=1.5B:sharing=strict"] {
-        check(&shared_receiver(), policy, &[2.0, 3.0]);
+        check_ccts(&shared_receiver(), policy, &[2.0, 3.0]);
     }
     for policy in ["aalo", "aalo:sharing=strict", "aalo+", "aalo+:start=1.5B:sharing=strict"] {
-        check(&shared_sender(), policy, &[1.0, 3.0]);
+        check_ccts(&shared_sender(), policy, &[1.0, 3.0]);
     }
-    assert_eq!(mean(&ccts(&shared_receiver(), "aalo")), 2.5);
-    assert_eq!(mean(&ccts(&shared_sender(), "aalo")), 2.0);
+    assert_eq!(mean(&replay_ccts(&shared_receiver(), "aalo")), 2.5);
+    assert_eq!(mean(&replay_ccts(&shared_sender(), "aalo")), 2.0);
 }
 
 #[test]
 fn figure_1_receiver_driven() {
     // A network with queues at receivers mirrors one with queues at senders, with all flows reversed. A
     // shared sender is left to TCP.
-    let mirrored = |mut w: Workload| {
+    let mirror = |mut w: Workload| {
         for flow in w.coflows.iter_mut().flat_map(|c| &mut c.flows) {
             (flow.src, flow.dst) = (flow.dst, flow.src);
         }
         w
     };
     for policy in ["aalo", "aalo:sharing=strict"] {
-        check(&mirrored(shared_receiver()), policy, &[1.0, 3.0]);
-        check(&mirrored(shared_sender()), policy, &[2.0, 3.0]);
+        check_ccts(&mirror(shared_receiver()), policy, &[1.0, 3.0]);
+        check_ccts(&mirror(shared_sender()), policy, &[2.0, 3.0]);
     }
 }
 
 #[test]
 fn figure_1_fair_sharing_at_both_ends() {
     for w in [shared_receiver(), shared_sender()] {
-        check(&w, "fair", &[2.0, 3.0]);
-        assert_eq!(mean(&ccts(&w, "fair")), 2.5);
+        check_ccts(&w, "fair", &[2.0, 3.0]);
+        assert_eq!(mean(&replay_ccts(&w, "fair")), 2.5);
     }
 }
 
@@ -59,7 +62,7 @@ fn figure_1_fair_sharing_at_both_ends() {
 fn figure_1_django() {
     // Section 3 discusses both: 2 in each.
     for w in [shared_receiver(), shared_sender()] {
-        check(&w, "django", &[1.0, 3.0]);
+        check_ccts(&w, "django", &[1.0, 3.0]);
     }
 }
 
@@ -67,7 +70,7 @@ fn figure_1_django() {
 fn figure_1_both_ends_coordinated() {
     for w in [shared_receiver(), shared_sender()] {
         for policy in ["pfp", "fifo", "scf", "srtf", "lwtf", "varys", "sincronia", "saath", "aalo:at=both"] {
-            check(&w, policy, &[1.0, 3.0]);
+            check_ccts(&w, policy, &[1.0, 3.0]);
         }
     }
 }
@@ -76,9 +79,9 @@ fn figure_1_both_ends_coordinated() {
 fn section_4_2_smaller_coflow_preempts_and_returns_connections() {
     // One connection in total: the second coflow preempts the first and returns the connection at its end.
     let w = workload(3, vec![coflow(1, 0.0, &[(0, 2, 4.0)]), coflow(2, 1.0, &[(1, 2, 1.0)])]);
-    check(&w, "django:connections=1", &[5.0, 1.0]);
+    check_ccts(&w, "django:connections=1", &[5.0, 1.0]);
     // With two, beta m is one: the connection of the first stays open, and both share the receiver's link.
-    check(&w, "django:connections=2", &[5.0, 2.0]);
+    check_ccts(&w, "django:connections=2", &[5.0, 2.0]);
 }
 
 #[test]
@@ -88,9 +91,9 @@ fn section_4_2_reducers_without_priority_use_vacant_bandwidth() {
     let w = workload(4, vec![coflow(1, 0.0, &[(0, 2, 1.0), (0, 3, 1.0)]), coflow(2, 0.0, &[(1, 2, 4.0)])]);
     // The second schedule has measured the vacancy: half of the link, and alpha is a tenth of it. Theta
     // requires more than half.
-    check(&w, "django", &[2.0, 6.0]);
-    check(&w, "django:theta=0.4", &[2.0, 5.0]);
-    check(&w, "django:theta=0.4:alpha=0.6", &[2.0, 6.0]);
+    check_ccts(&w, "django", &[2.0, 6.0]);
+    check_ccts(&w, "django:theta=0.4", &[2.0, 5.0]);
+    check_ccts(&w, "django:theta=0.4:alpha=0.6", &[2.0, 6.0]);
 }
 
 #[test]
@@ -101,50 +104,51 @@ fn section_4_4_prefers_a_sender_that_serves_the_coflow_first() {
         [coflow(1, 0.0, &[(4, 3, 3.0)]), coflow(2, 0.0, &[(0, 3, 3.5)]), coflow(3, 0.0, &[(1, 5, 100.0)])];
     let both = coflow(4, 1.0, &[(0, 2, 10.0), (1, 2, 10.0)]);
     let mut w = workload(6, others.into_iter().chain([both]).collect());
-    w.events.push(event(0.0, Change::PortRate { port: 5, side: Side::Receive, factor: 0.1 }));
+    w.events
+        .push(timed_event(0.0, WorkloadChange::PortRate { port: 5, side: PortSide::Receive, factor: 0.1 }));
     assert_eq!(first_sender(&w, "django:connections=1"), 1);
     assert_eq!(first_sender(&w, "django:connections=1:lambda=0.05"), 0);
 }
 
 /// The sender of the first connection of receiver 2.
 fn first_sender(w: &Workload, policy: &str) -> u32 {
-    struct First(Option<u32>);
-    impl Observer for First {
-        fn scheduled(&mut self, moment: &Snapshot<'_>) -> bool {
-            let rated = moment.allocation().flows();
-            let mut ends = rated.iter().map(|rated| moment.coflow(rated.slot).ends_of(rated.flow));
-            let first = ends.find(|&(_, dst)| moment.port(dst) == 2);
-            self.0 = self.0.or(first.map(|(src, _)| moment.port(src)));
+    struct FirstSender(Option<u32>);
+    impl Observer for FirstSender {
+        fn on_schedule(&mut self, snapshot: &Snapshot<'_>) -> bool {
+            let rated = snapshot.allocation().flow_rates();
+            let mut ends = rated.iter().map(|rated| snapshot.coflow(rated.slot).flow_ports(rated.flow));
+            let first = ends.find(|&(_, dst)| snapshot.workload_port(dst) == 2);
+            self.0 = self.0.or(first.map(|(src, _)| snapshot.workload_port(src)));
             true
         }
     }
-    let mut first = First(None);
-    run_with(w, policy, 1.0, 0.0, &mut first).unwrap();
+    let mut first = FirstSender(None);
+    replay_with(w, policy, 1.0, 0.0, &mut first).unwrap();
     first.0.expect("receiver 2 has a connection")
 }
 
 /// Invariants of Django at every schedule.
-struct Promises {
+struct ConnectionChecker {
     connections: usize,
     broken: Option<String>,
 }
 
-impl Observer for Promises {
-    fn scheduled(&mut self, moment: &Snapshot<'_>) -> bool {
+impl Observer for ConnectionChecker {
+    fn on_schedule(&mut self, snapshot: &Snapshot<'_>) -> bool {
         let mut open: BTreeMap<u32, usize> = BTreeMap::new();
-        for rated in moment.allocation().flows() {
-            *open.entry(moment.coflow(rated.slot).ends_of(rated.flow).1).or_default() += 1;
+        for rated in snapshot.allocation().flow_rates() {
+            *open.entry(snapshot.coflow(rated.slot).flow_ports(rated.flow).1).or_default() += 1;
         }
         if let Some((port, count)) = open.iter().find(|(_, count)| **count > self.connections) {
-            self.broken = Some(format!("at {}: {count} connections at {port}", moment.now()));
+            self.broken = Some(format!("at {}: {count} connections at {port}", snapshot.now()));
         }
         // Theorem 4.2. All links are up.
         let is_live = |&slot: &u32| {
-            let coflow = moment.coflow(slot);
-            (0..coflow.width() as u32).any(|flow| coflow.state(flow) == FlowState::Live)
+            let coflow = snapshot.coflow(slot);
+            (0..coflow.width() as u32).any(|flow| coflow.flow_state(flow) == FlowState::Live)
         };
-        if moment.active().iter().any(is_live) && open.is_empty() {
-            self.broken = Some(format!("at {}: nothing moves", moment.now()));
+        if snapshot.active().iter().any(is_live) && open.is_empty() {
+            self.broken = Some(format!("at {}: nothing moves", snapshot.now()));
         }
         self.broken.is_none()
     }
@@ -155,12 +159,12 @@ proptest! {
 
     #[test]
     fn theorem_4_2_no_deadlock_and_at_most_m_connections(
-        w in workloads(Kinds { ports: false, ..Kinds::ALL.generic() }),
+        w in any_workload(WorkloadFeatures { port_changes: false, ..WorkloadFeatures::ALL.with_distinct_values() }),
         connections in 1usize..6,
         interval in prop::sample::select(vec![0.0, 0.7]),
     ) {
-        let mut promises = Promises { connections, broken: None };
-        let ran = run_with(&w, &format!("django:connections={connections}"), 1.0, interval, &mut promises);
+        let mut promises = ConnectionChecker { connections, broken: None };
+        let ran = replay_with(&w, &format!("django:connections={connections}"), 1.0, interval, &mut promises);
         prop_assert_eq!(promises.broken, None);
         prop_assert!(ran.is_ok(), "{:?}", ran.err());
     }

@@ -1,10 +1,10 @@
 //! Liu, Chen and Li, "Siphon: Expediting Inter-Datacenter Coflows in Wide-Area Data Analytics", ATC '18.
 
 use weir_core::model::WideArea;
-use weir_core::model::wide_area::Measured;
+use weir_core::model::wide_area::LinkMeasurement;
 use weir_core::units::Rate;
 use weir_core::wide_area::build;
-use weir_sim::wide_area::{Demand, Group, Inside, Options, run};
+use weir_sim::wide_area::{CoflowDemand, FlowGroup, GroupOrder, WideAreaOptions, run};
 
 use crate::common::{assert_near, time};
 
@@ -13,7 +13,7 @@ fn area(regions: usize, samples: &[&[f64]]) -> WideArea {
     let names = (1..=regions).map(|number| format!("datacenter-{number}")).collect();
     let pairs = (0..regions).flat_map(|from| (0..regions).map(move |to| (from, to)));
     let measured = pairs.filter(|(from, to)| from != to).zip(samples.iter().cycle());
-    let measured = measured.map(|((from, to), samples)| Measured {
+    let measured = measured.map(|((from, to), samples)| LinkMeasurement {
         from,
         to,
         samples: samples.iter().map(|&rate| Rate::new(rate).expect("a rate")).collect(),
@@ -26,15 +26,15 @@ fn area(regions: usize, samples: &[&[f64]]) -> WideArea {
 fn figure_1(first: &[f64], second: &[f64], spec: &str, seed: u64) -> [f64; 2] {
     let constant: &[f64] = &[100.0];
     let area = area(3, &[first, second, constant, constant, constant, constant]);
-    let coflow = |on_first, on_second| Demand {
+    let coflow = |on_first, on_second| CoflowDemand {
         arrival: 0.0,
-        of: (0, 0),
-        groups: vec![Group { bytes: on_first + on_second, flows: vec![(0, on_first), (1, on_second)] }],
+        service_and_application: (0, 0),
+        groups: vec![FlowGroup { bytes: on_first + on_second, flows: vec![(0, on_first), (1, on_second)] }],
     };
     let demands = [coflow(100.0, 10.0), coflow(10.0, 100.0)];
-    let options = Options { seed, inside: Inside::Shared, keep_flows: false };
+    let options = WideAreaOptions { seed, group_order: GroupOrder::Concurrent, keep_flow_ends: false };
     let found = run(&demands, &area, build(spec).unwrap(), &options, |_| true).unwrap();
-    [0, 1].map(|at| found.ends[at][0].iter().copied().fold(0.0, f64::max))
+    [0, 1].map(|at| found.transfer_ends[at][0].iter().copied().fold(0.0, f64::max))
 }
 
 #[test]
@@ -64,18 +64,18 @@ fn constant_bandwidth_needs_no_simulation() {
     // A has fewer bytes than B on both links: every order by remaining time is optimal.
     for spec in ["siphon", "mrtf", "siphon:depth=1", "siphon:detours=off"] {
         let constant = area(3, &[&[10.0]]);
-        let coflow = |arrival, bytes| Demand {
+        let coflow = |arrival, bytes| CoflowDemand {
             arrival,
-            of: (0, 0),
-            groups: vec![Group { bytes: 2.0 * bytes, flows: vec![(0, bytes), (1, bytes)] }],
+            service_and_application: (0, 0),
+            groups: vec![FlowGroup { bytes: 2.0 * bytes, flows: vec![(0, bytes), (1, bytes)] }],
         };
-        let options = Options { seed: 1, inside: Inside::Shared, keep_flows: false };
+        let options = WideAreaOptions { seed: 1, group_order: GroupOrder::Concurrent, keep_flow_ends: false };
         // The second arrives while the first has 90 bytes left, and preempts it.
         let demands = [coflow(0.0, 100.0), coflow(1.0, 20.0)];
         let found = run(&demands, &constant, build(spec).unwrap(), &options, |_| true).unwrap();
-        assert_near(&found.ends[0][0], &[12.0, 12.0], 1e-9, spec);
-        assert_near(&found.ends[1][0], &[3.0, 3.0], 1e-9, spec);
-        assert_eq!(found.decisions.len(), 4, "one for each arrival and end");
+        assert_near(&found.transfer_ends[0][0], &[12.0, 12.0], 1e-9, spec);
+        assert_near(&found.transfer_ends[1][0], &[3.0, 3.0], 1e-9, spec);
+        assert_eq!(found.decision_ns.len(), 4, "one for each arrival and end");
     }
 }
 
@@ -83,12 +83,15 @@ fn constant_bandwidth_needs_no_simulation() {
 fn section_3_3_a_detour_halves_the_bottleneck() {
     // 120 bytes from 1 to 2 at 1 byte/s; the links via 3 carry 2 and 1. D (1 - a) / B = D a / B' at a = 1/2.
     let slow = area(3, &[&[1.0], &[2.0], &[1.0], &[1.0], &[1.0], &[1.0]]);
-    let demand =
-        Demand { arrival: 0.0, of: (0, 0), groups: vec![Group { bytes: 120.0, flows: vec![(0, 120.0)] }] };
-    let options = Options { seed: 1, inside: Inside::Shared, keep_flows: false };
+    let demand = CoflowDemand {
+        arrival: 0.0,
+        service_and_application: (0, 0),
+        groups: vec![FlowGroup { bytes: 120.0, flows: vec![(0, 120.0)] }],
+    };
+    let options = WideAreaOptions { seed: 1, group_order: GroupOrder::Concurrent, keep_flow_ends: false };
     for (spec, end) in [("fair", 120.0), ("fair:detours=on", 60.0), ("siphon:detours=on", 60.0)] {
         let found =
             run(std::slice::from_ref(&demand), &slow, build(spec).unwrap(), &options, |_| true).unwrap();
-        assert_near(&found.ends[0][0], &[end], 1e-9, spec);
+        assert_near(&found.transfer_ends[0][0], &[end], 1e-9, spec);
     }
 }

@@ -1,0 +1,253 @@
+//! Computes the classes and filters that an interface should have.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
+
+use weir_core::units::Rate;
+
+use super::ids;
+use crate::htb::{HtbClass, MAX_SERVICES, dscp};
+
+/// Why queues cannot be configured.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum DesiredError {
+    /// The rate of the link is out of range.
+    #[error("a link of {0}: expected 8kbit to 100Gbit")]
+    LinkRate(Rate),
+    /// There are too many queues, or none.
+    #[error("{0} queues: expected 1 to {most}, since each has a mark (DSCP) of its own", most = MAX_SERVICES)]
+    QueueCount(usize),
+    /// A weight is not positive and finite, or is too large relative to the lowest.
+    #[error(
+        "weight {value} of queue {queue}: expected a finite number above zero, and at most 1e6 times the least"
+    )]
+    Weight {
+        /// The queue, from 0.
+        queue: usize,
+        /// The weight.
+        value: f64,
+    },
+    /// Too many classes, or none.
+    #[error("{0} classes: expected 1 to {most}, since each has a mark (DSCP) of its own", most = MAX_SERVICES)]
+    ClassCount(usize),
+    /// A class refers to a queue that does not exist.
+    #[error("class {class} has queue {queue}: expected one below {queues}")]
+    UnknownQueue {
+        /// The class, from 1.
+        class: usize,
+        /// The queue, from 0.
+        queue: u32,
+        /// The number of queues.
+        queues: usize,
+    },
+    /// The number of a limited flow is out of range.
+    #[error("limited flow {0}: expected numbers below {most}", most = ids::MAX_LIMITED_FLOWS)]
+    FlowNumber(u16),
+    /// The rate of a limited flow is too low, or exceeds the rest of the link.
+    #[error(
+        "limited flow {flow} has rate {rate}: expected 8bit or more, and at most 99 % of the link ({link}) for all together"
+    )]
+    FlowRate {
+        /// The first limited flow that does not fit.
+        flow: u16,
+        /// The flow's rate.
+        rate: Rate,
+        /// The rate of the link.
+        link: Rate,
+    },
+}
+
+/// A UDP flow with a separate class: its rate is guaranteed, and the maximum. IPv4 only.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LimitedFlow {
+    /// The source of its packets.
+    pub source: SocketAddrV4,
+    /// The destination of its packets.
+    pub destination: SocketAddrV4,
+    /// The rate, which includes headers (whole frames).
+    pub rate: Rate,
+}
+
+/// A desired class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DesiredClass {
+    /// The parent class; none for the class of the whole link.
+    pub parent: Option<u16>,
+    /// The parameters. The class of the whole link has no queue.
+    pub class: HtbClass,
+}
+
+/// A match of a u32 filter: 32 bits of a packet under a mask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct U32Match {
+    /// The offset from the start of the IP header, in bytes.
+    pub offset: u16,
+    /// The value.
+    pub value: u32,
+    /// The bits that are compared.
+    pub mask: u32,
+}
+
+/// A desired filter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Filter {
+    /// The packet has to match all of these.
+    pub matches: Vec<U32Match>,
+    /// The class of matching packets.
+    pub class: u16,
+}
+
+/// The queues that an interface should have.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DesiredQueues {
+    classes: BTreeMap<u16, DesiredClass>,
+    filters: BTreeMap<(u16, u16), Filter>,
+}
+
+impl DesiredQueues {
+    /// Creates a queue for each weight on a link, and one for packets without a mark. Packets with the mark [`dscp`] of a queue's number
+    /// use that queue. The rates of limited flows are guaranteed, and the queues share the rest. `segments` is the maximum number of
+    /// segments of a packet before the card splits it.
+    ///
+    /// # Errors
+    /// If the link, a weight, or the number or rate of a limited flow is out of range, or limited flows take more than 99 % of the link.
+    pub fn new(
+        link: Rate,
+        segments: u32,
+        weights: &[f64],
+        limited: &BTreeMap<u16, LimitedFlow>,
+    ) -> Result<DesiredQueues, DesiredError> {
+        if !(1e3..=12.5e9).contains(&link.get()) {
+            return Err(DesiredError::LinkRate(link));
+        }
+        if !(1..=MAX_SERVICES).contains(&weights.len()) {
+            return Err(DesiredError::QueueCount(weights.len()));
+        }
+        let is_valid = |weight: f64| weight.is_finite() && weight > 0.0;
+        let min_weight = weights.iter().copied().filter(|&w| is_valid(w)).fold(f64::INFINITY, f64::min);
+        if let Some(queue) = weights.iter().position(|&weight| !is_valid(weight) || weight / min_weight > 1e6)
+        {
+            return Err(DesiredError::Weight { queue, value: weights[queue] });
+        }
+        // Only ratios count, and the sum of normalized weights stays finite.
+        let weights: Vec<f64> = weights.iter().map(|weight| weight / min_weight).collect();
+        let remaining_fraction = remaining_fraction(link, limited)?;
+        let link_class = round_rates(HtbClass::for_link(link, segments));
+        let mut classes =
+            BTreeMap::from([(ids::LINK_CLASS, DesiredClass { parent: None, class: link_class })]);
+        let child_class =
+            |class: HtbClass| DesiredClass { parent: Some(ids::LINK_CLASS), class: round_rates(class) };
+        for (number, class) in HtbClass::weighted(link, segments, &weights).into_iter().enumerate() {
+            let rate = (class.rate as f64 * remaining_fraction) as u64;
+            let minor = if number < weights.len() {
+                ids::FIRST_QUEUE_CLASS + number as u16
+            } else {
+                ids::DEFAULT_CLASS
+            };
+            classes.insert(minor, child_class(HtbClass { rate, ..class }));
+        }
+        let mut filters: BTreeMap<(u16, u16), Filter> =
+            (0..weights.len()).flat_map(|number| mark_filters(number, number as u16)).collect();
+        for (&number, flow) in limited {
+            let minor = ids::FIRST_LIMITED_CLASS + number;
+            let rate = (flow.rate.get() * 8.0) as u64;
+            classes.insert(minor, child_class(HtbClass { rate, ceil: rate, ..link_class }));
+            filters.insert((ids::FLOW_FILTER_PREF, number + 1), flow_filter(flow, minor));
+        }
+        Ok(DesiredQueues { classes, filters })
+    }
+
+    /// Maps each class of packets to a queue, from 0; several classes may share a queue. Class n is that of packets with the mark n + 1.
+    ///
+    /// # Errors
+    /// If there are too many classes or none, or a queue does not exist.
+    pub fn with_classes(mut self, queue_of: &[u32]) -> Result<DesiredQueues, DesiredError> {
+        if !(1..=MAX_SERVICES).contains(&queue_of.len()) {
+            return Err(DesiredError::ClassCount(queue_of.len()));
+        }
+        let queue_count = self.classes.range(ids::FIRST_QUEUE_CLASS..ids::DEFAULT_CLASS).count();
+        if let Some(class) = queue_of.iter().position(|&queue| queue as usize >= queue_count) {
+            return Err(DesiredError::UnknownQueue {
+                class: class + 1,
+                queue: queue_of[class],
+                queues: queue_count,
+            });
+        }
+        self.filters.retain(|(preference, _), _| {
+            !matches!(*preference, ids::IPV4_MARK_FILTER_PREF | ids::IPV6_MARK_FILTER_PREF)
+        });
+        let filters =
+            queue_of.iter().enumerate().flat_map(|(class, &queue)| mark_filters(class, queue as u16));
+        self.filters.extend(filters);
+        Ok(self)
+    }
+
+    /// Classes by number.
+    pub fn classes(&self) -> &BTreeMap<u16, DesiredClass> {
+        &self.classes
+    }
+
+    /// Filters by preference and number.
+    pub fn filters(&self) -> &BTreeMap<(u16, u16), Filter> {
+        &self.filters
+    }
+}
+
+/// The fraction of the link that limited flows do not use.
+fn remaining_fraction(link: Rate, limited: &BTreeMap<u16, LimitedFlow>) -> Result<f64, DesiredError> {
+    let mut remaining = link.get();
+    for (&flow, &LimitedFlow { rate, .. }) in limited {
+        if flow >= ids::MAX_LIMITED_FLOWS {
+            return Err(DesiredError::FlowNumber(flow));
+        }
+        remaining -= rate.get();
+        if rate.get() < 1.0 || remaining < link.get() * 0.01 {
+            return Err(DesiredError::FlowRate { flow, rate, link });
+        }
+    }
+    Ok(remaining / link.get())
+}
+
+/// The filters that map packets with the mark of a class to a queue. Class and queue count from 0.
+fn mark_filters(class: usize, queue: u16) -> [((u16, u16), Filter); 2] {
+    let (node, mark) = (class as u16 + 1, u32::from(dscp(class)) << 2);
+    let filter = |shift: u32| Filter {
+        matches: vec![U32Match { offset: 0, value: mark << shift, mask: 0xfc << shift }],
+        class: ids::FIRST_QUEUE_CLASS + queue,
+    };
+    // The DSCP is in the second byte of an IPv4 header, and starts four bits earlier in an IPv6 header.
+    [((ids::IPV4_MARK_FILTER_PREF, node), filter(16)), ((ids::IPV6_MARK_FILTER_PREF, node), filter(20))]
+}
+
+fn flow_filter(flow: &LimitedFlow, class: u16) -> Filter {
+    const UDP: u32 = 17;
+    let u32_match = |at, value, mask| U32Match { offset: at, value, mask };
+    let ports = u32::from(flow.source.port()) << 16 | u32::from(flow.destination.port());
+    let all_bits = u32::MAX;
+    let matches = vec![
+        u32_match(8, UDP << 16, 0xff << 16),
+        u32_match(12, u32::from(*flow.source.ip()), all_bits),
+        u32_match(16, u32::from(*flow.destination.ip()), all_bits),
+        // The offset of the ports after an IP header without options.
+        u32_match(20, ports, all_bits),
+    ];
+    Filter { matches, class }
+}
+
+/// Rounds rates to values that `tc` prints in full, so that the rate read back equals the rate that was set.
+fn round_rates(class: HtbClass) -> HtbClass {
+    HtbClass { rate: round_to_printable(class.rate), ceil: round_to_printable(class.ceil), ..class }
+}
+
+/// The next lower rate that `tc` prints in full: whole bytes, and whole multiples of the unit that `tc` chooses. `tc` changes to the next
+/// unit at 1,000,000 of a unit, so at least four digits remain.
+fn round_to_printable(rate: u64) -> u64 {
+    let mut unit = 8;
+    if rate >= 1_000_000 {
+        unit = 1000;
+        while rate / unit >= 1_000_000 {
+            unit *= 1000;
+        }
+    }
+    rate.max(8) / unit * unit
+}

@@ -1,0 +1,350 @@
+//! Tests queues of a real kernel, in a pair of namespaces with real traffic. Without the privileges, these tests print that and skip.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::campaign::test_scale;
+use crate::kernel::CounterReading;
+use crate::namespace_pair::{NamespacePair, create_pair, enter_namespace, interface};
+use crate::wait::wait_for;
+use nix::sys::socket::{setsockopt, sockopt};
+use weir_agent::batch::{run_batch, run_tool};
+use weir_agent::htb::dscp;
+use weir_agent::queues::{DesiredQueues, Device, LimitedFlow, QueueError, ReplaceableRoots, cleanup};
+
+const LINK_MBIT: f64 = 50.0;
+
+/// The receive buffer, in bytes: enough for the data that arrives while a reading thread is delayed.
+const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
+
+fn desired_queues(weights: &[f64], limited_flows: &BTreeMap<u16, LimitedFlow>) -> DesiredQueues {
+    let link = format!("{LINK_MBIT}Mbit").parse().unwrap();
+    DesiredQueues::new(link, Device::read(&interface()).unwrap().segments, weights, limited_flows).unwrap()
+}
+
+/// TCP connections to the other end, one for each queue, that send at full speed.
+struct TcpSenders {
+    received_bytes: Vec<Arc<AtomicU64>>,
+    stop: Arc<AtomicBool>,
+}
+
+fn start_senders(pair: &NamespacePair, queues: &[usize]) -> TcpSenders {
+    let stop = Arc::new(AtomicBool::new(false));
+    let connect = |&queue: &usize| {
+        let received_bytes = Arc::new(AtomicU64::new(0));
+        let listener = pair.run_at_peer(|| TcpListener::bind("10.9.0.2:0").unwrap()).join().unwrap();
+        let address = listener.local_addr().unwrap();
+        let (count, stop_flag) = (Arc::clone(&received_bytes), Arc::clone(&stop));
+        thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            let mut buffer = vec![0; 1 << 16];
+            while !stop_flag.load(Ordering::Relaxed) {
+                match stream.read(&mut buffer) {
+                    Ok(0) | Err(_) => break,
+                    Ok(bytes) => count.fetch_add(bytes as u64, Ordering::Relaxed),
+                };
+            }
+        });
+        let mut stream = TcpStream::connect(address).unwrap();
+        setsockopt(&stream, sockopt::Ipv4Tos, &i32::from(dscp(queue) << 2)).unwrap();
+        let stop_flag = Arc::clone(&stop);
+        thread::spawn(move || {
+            let data = vec![0; 1 << 16];
+            while !stop_flag.load(Ordering::Relaxed) && stream.write_all(&data).is_ok() {}
+        });
+        received_bytes
+    };
+    TcpSenders { received_bytes: queues.iter().map(connect).collect(), stop }
+}
+
+impl TcpSenders {
+    /// The payload that arrives in the next `seconds`, in Mbit/s.
+    fn measure_mbit(&self, seconds: f64) -> Vec<f64> {
+        let read_counts = || -> Vec<u64> {
+            self.received_bytes.iter().map(|count| count.load(Ordering::Relaxed)).collect()
+        };
+        let (before, started) = (read_counts(), Instant::now());
+        thread::sleep(Duration::from_secs_f64(seconds));
+        let (after, elapsed_secs) = (read_counts(), started.elapsed().as_secs_f64());
+        before
+            .iter()
+            .zip(after)
+            .map(|(before, after)| (after - before) as f64 * 8e-6 / elapsed_secs)
+            .collect()
+    }
+}
+
+impl Drop for TcpSenders {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The length of the next datagram; none after a timeout. A system call with a timeout returns EINTR if the process was stopped meanwhile.
+fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> Option<usize> {
+    loop {
+        match socket.recv(buffer) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            received => return received.ok(),
+        }
+    }
+}
+
+fn read_qdiscs() -> String {
+    run_tool("tc", &["qdisc", "show"]).unwrap()
+}
+
+#[test]
+fn shares_follow_changed_weights() {
+    let Some(pair) = create_pair("turn") else { return };
+    let before = read_qdiscs();
+    interface()
+        .reconcile(&desired_queues(&[1.0, 3.0], &BTreeMap::new()), ReplaceableRoots::Restorable)
+        .unwrap();
+    let senders = start_senders(&pair, &[0, 1]);
+    let wait_for_share = |expected: f64| {
+        // A busy machine may disturb one measurement. A wrong rate never fits.
+        wait_for(&format!("a share of {expected}"), || {
+            let found = senders.measure_mbit(1.0);
+            let total: f64 = found.iter().sum();
+            eprintln!("{found:.2?} Mbit of payload, share {:.4}, expected {expected}", found[0] / total);
+            let is_link_full = (total * 1514.0 / 1448.0 / LINK_MBIT - 1.0).abs() < 0.04;
+            is_link_full && (found[0] / total - expected).abs() < 0.03
+        });
+    };
+    wait_for_share(0.25);
+    let list = interface()
+        .reconcile(&desired_queues(&[3.0, 1.0], &BTreeMap::new()), ReplaceableRoots::Restorable)
+        .unwrap();
+    assert_eq!(list.len(), 2, "{list:?}");
+    wait_for_share(0.75);
+    assert!(
+        interface()
+            .reconcile(&desired_queues(&[3.0, 1.0], &BTreeMap::new()), ReplaceableRoots::Restorable)
+            .unwrap()
+            .is_empty()
+    );
+    drop(senders);
+    assert_eq!(cleanup().unwrap(), [interface()]);
+    assert_eq!(read_qdiscs(), before);
+}
+
+#[test]
+fn a_change_of_weights_loses_no_packet() {
+    let Some(pair) = create_pair("loss") else { return };
+    interface()
+        .reconcile(&desired_queues(&[1.0, 3.0], &BTreeMap::new()), ReplaceableRoots::Restorable)
+        .unwrap();
+    let senders = start_senders(&pair, &[1]);
+    let socket = pair.run_at_peer(|| UdpSocket::bind("10.9.0.2:0").unwrap()).join().unwrap();
+    let to = socket.local_addr().unwrap();
+    setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER_BYTES).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let receiver = thread::spawn(move || {
+        let (mut received, mut buffer) = (Vec::new(), [0; 2048]);
+        while let Some(length) = receive(&socket, &mut buffer) {
+            // The last packet is empty.
+            if length == 0 {
+                break;
+            }
+            assert_eq!(length, 500);
+            received.push(u32::from_be_bytes(buffer[..4].try_into().unwrap()));
+        }
+        received
+    });
+    let stop = Arc::new(AtomicBool::new(false));
+    let stop_flag = Arc::clone(&stop);
+    let name = pair.names[0].clone();
+    let sender = thread::spawn(move || {
+        enter_namespace(&name);
+        let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+        setsockopt(&socket, sockopt::Ipv4Tos, &i32::from(dscp(0) << 2)).unwrap();
+        let mut sent = 0u32;
+        let mut packet = [0; 500];
+        while !stop_flag.load(Ordering::Relaxed) {
+            packet[..4].copy_from_slice(&sent.to_be_bytes());
+            socket.send_to(&packet, to).unwrap();
+            sent += 1;
+            thread::sleep(Duration::from_millis(1));
+        }
+        socket.send_to(&[], to).unwrap();
+        sent
+    });
+    for turn in 0..100 {
+        let weights = if turn % 2 == 0 { [3.0, 1.0] } else { [1.0, 3.0] };
+        assert_eq!(
+            interface()
+                .reconcile(&desired_queues(&weights, &BTreeMap::new()), ReplaceableRoots::Restorable)
+                .unwrap()
+                .len(),
+            2
+        );
+    }
+    stop.store(true, Ordering::Relaxed);
+    let (sent, seen) = (sender.join().unwrap(), receiver.join().unwrap());
+    drop(senders);
+    eprintln!("{sent} packets over 100 changes of weights, {} arrived", seen.len());
+    assert!(sent > 100);
+    assert_eq!(seen, (0..sent).collect::<Vec<_>>());
+}
+
+#[test]
+fn limited_flow_gets_its_rate_and_queues_share_the_rest() {
+    let Some(pair) = create_pair("udp") else { return };
+    let socket = pair.run_at_peer(|| UdpSocket::bind("10.9.0.2:0").unwrap()).join().unwrap();
+    let sender = UdpSocket::bind("10.9.0.1:0").unwrap();
+    let to_ipv4 = |address: SocketAddr| match address {
+        SocketAddr::V4(address) => address,
+        SocketAddr::V6(_) => unreachable!("it was bound to another"),
+    };
+    setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER_BYTES).unwrap();
+    let (from, to) = (to_ipv4(sender.local_addr().unwrap()), to_ipv4(socket.local_addr().unwrap()));
+    let limited =
+        BTreeMap::from([(3, LimitedFlow { source: from, destination: to, rate: "10Mbit".parse().unwrap() })]);
+    interface().reconcile(&desired_queues(&[1.0, 3.0], &limited), ReplaceableRoots::Restorable).unwrap();
+    assert!(
+        interface()
+            .reconcile(&desired_queues(&[1.0, 3.0], &limited), ReplaceableRoots::Restorable)
+            .unwrap()
+            .is_empty()
+    );
+    let senders = start_senders(&pair, &[0, 1]);
+    let stop = Arc::clone(&senders.stop);
+    let arrived = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&arrived);
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    thread::spawn(move || {
+        let mut buffer = [0; 2048];
+        while let Some(length) = receive(&socket, &mut buffer) {
+            // With the headers of UDP, IP and Ethernet.
+            count.fetch_add(length as u64 + 42, Ordering::Relaxed);
+        }
+    });
+    thread::spawn(move || {
+        // About twice the limit.
+        let mut next = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            let _ = sender.send_to(&[0; 1472], to);
+            next += Duration::from_micros(600);
+            thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
+    });
+    wait_for("UDP's rate and the queues'", || {
+        let read = || CounterReading::read(|| arrived.load(Ordering::Relaxed));
+        let before = read();
+        let tcp = senders.measure_mbit(1.0);
+        let udp = read().rate_since(&before).relative_to(125e3);
+        eprintln!("UDP {udp:.2?} Mbit of 10, TCP {tcp:.2?} Mbit of payload");
+        let is_near = |(found, expected): (&f64, f64)| (found * 1514.0 / 1448.0 - expected).abs() < 2.0;
+        udp.is_within(9.6, 10.4) && tcp.iter().zip([10.0, 30.0]).all(is_near)
+    });
+    // Without the limited flow: one class, one queue and one filter are removed, and two classes change their rates.
+    let list = interface()
+        .reconcile(&desired_queues(&[1.0, 3.0], &BTreeMap::new()), ReplaceableRoots::Restorable)
+        .unwrap();
+    assert_eq!(list.len(), 5, "{list:?}");
+    assert!(
+        interface()
+            .reconcile(&desired_queues(&[1.0, 3.0], &BTreeMap::new()), ReplaceableRoots::Restorable)
+            .unwrap()
+            .is_empty()
+    );
+}
+
+#[test]
+fn configure_and_restore_cycles_leave_no_objects() {
+    let Some(_pair) = create_pair("cycles") else { return };
+    let tc = |line: &str| run_batch(Command::new("tc"), "tc", String::new, line).unwrap();
+    for setting in [
+        "",
+        "qdisc add dev e0 root handle 5: pfifo limit 77",
+        "qdisc replace dev e0 root handle 6: bfifo limit 99999",
+    ] {
+        tc(setting);
+        let before = read_qdiscs();
+        for cycle in 0..if setting.is_empty() { test_scale(40, 200) } else { 5 } {
+            let weights = [1.0, 3.0, f64::from(cycle % 7 + 1)];
+            assert!(
+                !interface()
+                    .reconcile(&desired_queues(&weights, &BTreeMap::new()), ReplaceableRoots::Restorable)
+                    .unwrap()
+                    .is_empty()
+            );
+            assert!(interface().restore().unwrap());
+        }
+        assert_eq!(read_qdiscs(), before);
+        assert!(!interface().restore().unwrap());
+    }
+    let prefix = record_prefix();
+    let files = fs::read_dir("/run/weir/agent-queues").unwrap().map(|file| file.unwrap().file_name());
+    assert_eq!(files.filter(|name| name.to_str().unwrap().starts_with(&prefix)).count(), 0);
+}
+
+/// The prefix of the records of this network namespace.
+fn record_prefix() -> String {
+    format!("c{}-", weir_agent::namespace::cookie().unwrap())
+}
+
+#[test]
+fn foreign_objects_are_not_changed() {
+    let Some(_pair) = create_pair("others") else { return };
+    let tc = |lines: &str| run_batch(Command::new("tc"), "tc", String::new, lines).unwrap();
+    // A root that could not be restored is not replaced. Its statistics count packets without a class, such as those that the kernel sends
+    // now and then, so all packets get a class.
+    tc(
+        "qdisc add dev e0 root handle 9: htb default 1\nclass add dev e0 parent 9: classid 9:1 htb rate 1mbit\n",
+    );
+    let before = read_qdiscs();
+    let refused =
+        interface().reconcile(&desired_queues(&[1.0], &BTreeMap::new()), ReplaceableRoots::Restorable);
+    assert!(matches!(refused, Err(QueueError::ForeignRoot { ref kind, .. }) if kind == "htb"), "{refused:?}");
+    assert_eq!((read_qdiscs(), cleanup().unwrap()), (before, vec![]));
+    tc("qdisc del dev e0 root\nqdisc add dev e0 clsact\n\
+        filter add dev e0 ingress protocol ip prio 1 u32 match u32 0 0 flowid 1:1\n");
+    let read_clsact_filters = || run_tool("tc", &["filter", "show", "dev", "e0", "ingress"]).unwrap();
+    let read_foreign_filter =
+        || run_tool("tc", &["filter", "show", "dev", "e0", "parent", "7765:", "prio", "9"]).unwrap();
+    let before = read_clsact_filters();
+    interface()
+        .reconcile(&desired_queues(&[1.0, 2.0, 3.0], &BTreeMap::new()), ReplaceableRoots::Restorable)
+        .unwrap();
+    tc("filter add dev e0 parent 7765: protocol ip prio 9 u32 match ip sport 22 0xffff flowid 7765:100\n\
+        class add dev e0 parent 7765:1 classid 7765:2222 htb rate 1mbit\n");
+    let filter = read_foreign_filter();
+    // Another process damages the agent's objects: only missing, wrong and surplus ones are changed.
+    tc(
+        "filter del dev e0 parent 7765: protocol ip prio 30565\nclass change dev e0 parent 7765:1 classid 7765:101 htb rate 1mbit\n",
+    );
+    let list = interface()
+        .reconcile(&desired_queues(&[1.0, 2.0], &BTreeMap::new()), ReplaceableRoots::Restorable)
+        .unwrap();
+    assert!(
+        interface()
+            .reconcile(&desired_queues(&[1.0, 2.0], &BTreeMap::new()), ReplaceableRoots::Restorable)
+            .unwrap()
+            .is_empty(),
+        "{list:?}"
+    );
+    assert_eq!((read_clsact_filters(), read_foreign_filter()), (before.clone(), filter));
+    assert!(interface().read_queues().unwrap().classes.contains_key(&0x2222));
+    // Queues stay after the end of their process. Without a valid record, the kernel's default is restored.
+    let mut damaged = 0;
+    for file in fs::read_dir("/run/weir/agent-queues").unwrap() {
+        let path = file.unwrap().path();
+        if path.file_name().unwrap().to_str().unwrap().starts_with(&record_prefix()) {
+            fs::write(path, "{").unwrap();
+            damaged += 1;
+        }
+    }
+    assert_eq!(damaged, 1);
+    assert_eq!(cleanup().unwrap(), [interface()]);
+    assert_eq!(read_clsact_filters(), before);
+    assert!(read_qdiscs().contains("noqueue 0: dev e0 root"), "{}", read_qdiscs());
+}

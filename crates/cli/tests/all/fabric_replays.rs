@@ -1,0 +1,75 @@
+//! Replays over a network with links between switches.
+
+use crate::common::TestDir;
+
+const NETWORK: &str = "weir-fabric = 1\nkind = \"leaf-spine\"\nspines = 2\nleaves = 2\nhosts = 2\nrate = \"8Mbit\"\noversubscription = 4.0\n";
+
+/// Two coflows on four ports: one stays below the first leaf, the other crosses the spines.
+const TRACE: &str = "4 2\n1 0 1 0 1 1:2\n2 0 1 0 1 3:2\n";
+
+fn test_dir_with_network() -> TestDir {
+    let dir = TestDir::new();
+    dir.write("network.toml", NETWORK);
+    dir.write("trace.txt", TRACE);
+    dir
+}
+
+#[test]
+fn links_between_switches_limit_coflows() {
+    let dir = test_dir_with_network();
+    // Ports carry 1 MB/s, and each coflow has 2 MB. A link between switches carries a quarter of a port, so
+    // the crossing coflow takes 8 s alone. `scf` gives the port to the first coflow for 2 s: the policy does
+    // not see links between switches.
+    let results = dir.json_of(
+        "compare trace.txt --fabric network.toml --policies fair,scf --interval 0 --quiet --no-timing --format json",
+    );
+    for (policy, makespan) in results.as_array().unwrap().iter().zip([8.0, 10.0]) {
+        assert_eq!((&policy["fabric"], &policy["path_seed"]), (&"network.toml".into(), &0.into()));
+        assert_eq!(policy["port_rate"], "8Mbit");
+        assert!((policy["makespan_s"].as_f64().unwrap() - makespan).abs() < 1e-9, "{policy}");
+    }
+    let text = dir.stdout_of("sim trace.txt --policy saath --fabric network.toml --path-seed 3 --quiet");
+    assert!(text.contains("Ports of 8Mbit"), "{text}");
+    assert!(text.contains("network.toml: 4 hosts with 8 links between switches, of 16.00 Mbit in all; each flow takes one of the shortest paths, by a hash with seed 3."), "{text}");
+    let all = dir.stdout_of("compare trace.txt --fabric network.toml --quiet --no-timing --format csv");
+    assert!(
+        all.contains("saath") && !all.contains("aalo"),
+        "what cannot be replayed is not asked for: {all}"
+    );
+    let swept = dir.json_of(
+        "sweep trace.txt --fabric network.toml --policies fair --vary interval=0,8ms --quiet --format json",
+    );
+    assert_eq!((swept.as_array().unwrap().len(), &swept[1]["fabric"]), (2, &"network.toml".into()));
+}
+
+#[test]
+fn invalid_fabric_options_are_exit_2() {
+    let dir = test_dir_with_network();
+    dir.write("wide.txt", "5 1\n1 0 1 0 1 4:2\n");
+    dir.write(
+        "rates.toml",
+        "weir-fabric = 1\nkind = \"links\"\nhosts = [\"a\", \"b\"]\nswitch = [{ name = \"s\", tier = 1 }]\n\
+         link = [{ ends = [\"a\", \"s\"], rate = \"1Gbit\" }, { ends = [\"b\", \"s\"], rate = \"2Gbit\" }]\n",
+    );
+    let cases = [
+        ("compare trace.txt --fabric network.toml --port-rate 1Gbit", "cannot be used with"),
+        ("compare trace.txt --path-seed 2", "--fabric"),
+        ("sim trace.txt --policy aalo --fabric network.toml", "aalo: it leaves rates to queues of ports"),
+        (
+            "sim wide.txt --policy saath --fabric network.toml",
+            "5 ports: expected at most the network's 4 hosts",
+        ),
+        ("sim trace.txt --policy saath --fabric rates.toml", "host `b` has a cable of 2Gbit: expected 1Gbit"),
+        ("sim trace.txt --policy saath --fabric none.toml", "none.toml"),
+        (
+            "sweep trace.txt --policies fair --fabric network.toml --vary port-rate=1Gbit,2Gbit",
+            "`port-rate` does not exist on this network",
+        ),
+        ("sim trace.txt --policy saath --fabric network.toml --out network.toml", "network.toml"),
+    ];
+    for (line, expected) in cases {
+        let output = dir.run(line);
+        assert_eq!(output.code, Some(2), "{line}: {output:?}");
+        assert!(output.stderr.contains(expected) && output.stdout.is_empty(), "{line}: {}", output.stderr);
+    }
+}

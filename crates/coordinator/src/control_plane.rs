@@ -1,0 +1,673 @@
+//! Control-plane state machine: applies requests and reports, and computes orders. Sans-I/O: callers pass the time.
+//!
+//! Saath, section 5: frameworks register, update and deregister coflows. At every interval, hosts report the bytes that
+//! their flows have sent and the flows that have completed. The coordinator computes the next schedule from the reports
+//! of the interval before, and pushes it. The paper leaves these points open:
+//!
+//! - *Plausibility.* A host's reports about its own flows are accepted up to the rate of its link. Decreasing bytes and
+//!   bytes above that rate are counted in [`RejectedEntries`]; the rest of the report is applied.
+//! - *Estimated progress.* Agents report a flow only when it deviates from its last order, so a flow without a report
+//!   is assumed to send at its ordered rate.
+//! - *Available data* (4.3). A flow has data once its host reports the flow, since a program has then handed over a
+//!   connection. Connections follow registrations shortly, so an unreported flow counts as having data for one lease.
+//!   Then it gives up its port: the program that registered it may have died.
+//! - *Payload.* The engine counts payload, as frameworks and hosts do. Links and orders count whole packets, which
+//!   include headers.
+//! - *No zero rate.* A flow without a rate in the schedule gets its share of [`Settings::reserve`] of its two ports.
+//!   The engine does not schedule this reserve, so connections stay alive and no port exceeds its capacity.
+//! - *Leases.* Each order carries the epoch of its coordinator, a sequence number and a lease. A host gets an order
+//!   when one of its flows, queues or limits changes, and at least once every quarter of the lease. A host that
+//!   confirms none of the recent orders gets a complete order. The flows of a silent host count as flows without data
+//!   until it reports again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weir_core::engine::Engine;
+use weir_core::model::{CoflowSpec, Fabric, FlowSpec, FlowState, PortSide, ServiceNames, Slot};
+use weir_core::policy::AnyPolicy;
+use weir_core::tree::TreeError;
+use weir_core::units::{Bytes, Rate, Time};
+use weir_proto::{FRAME_BYTES, MAX_FLOWS_PER_HOST, PAYLOAD_BYTES, is_id};
+
+mod allocator;
+mod observed_connections;
+mod rejected_entries;
+mod reports;
+mod request;
+mod schedule;
+mod sender_queues;
+mod status;
+mod udp_measurements;
+
+pub use allocator::ServiceWeights;
+pub use rejected_entries::RejectedEntries;
+pub use request::{Refusal, Registration, Transfer, UnknownName};
+pub use status::{CoflowStatus, CoflowSummary, FlowAllocation, FlowStatus, HostStatus};
+pub use weir_proto::{
+    Conflict, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues,
+    Refusals, Report, Restored, UdpFlow, UdpMeasurement,
+};
+
+/// Size of a flow whose size is unknown, in bytes: more than any flow sends, and small enough for sums of sizes.
+const UNKNOWN_SIZE_BYTES: f64 = 1e18;
+
+/// Parameters of the control plane.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Seconds between two schedules.
+    pub interval: f64,
+    /// Duration of an order's lease, in seconds. A host that reported within a lease receives orders.
+    pub lease: f64,
+    /// Fraction of every port that flows without a rate share, 0 to 1.
+    pub reserve: f64,
+    /// How long completed coflows are kept if no client deregisters them, in seconds.
+    pub keep_completed: f64,
+    /// Maximum number of coflows, active or completed. A registration above it is refused.
+    pub max_coflows: usize,
+    /// Maximum number of flows of all coflows. A registration or update above it is refused.
+    pub max_flows: usize,
+    /// Maximum number of flows that one host sends, which bounds the size of an order. A request above it is refused.
+    pub max_flows_per_host: usize,
+}
+
+/// The longest time between two orders to a host, in seconds. Agents end a stream after two seconds of silence.
+const MAX_ORDER_GAP: f64 = 1.0;
+
+impl Settings {
+    /// Time after the last order until its lease is renewed, in seconds. A lease is renewed four times or
+    /// more, so two lost renewals in a row do not end it.
+    fn renewal_interval(&self) -> f64 {
+        (self.lease / 4.0).min(MAX_ORDER_GAP)
+    }
+
+    /// Time after which an unconfirmed order counts as lost, in seconds. An order, the report after it and the schedule
+    /// after that take three intervals if none of them is late.
+    fn confirmation_timeout(&self) -> f64 {
+        self.renewal_interval().max(3.0 * self.interval)
+    }
+}
+
+impl Default for Settings {
+    /// The interval of the Saath paper (8 ms), and a lease of ten intervals.
+    fn default() -> Settings {
+        Settings {
+            interval: 0.008,
+            lease: 0.08,
+            reserve: 0.01,
+            keep_completed: 600.0,
+            max_coflows: 100_000,
+            max_flows: 10_000_000,
+            max_flows_per_host: MAX_FLOWS_PER_HOST,
+        }
+    }
+}
+
+/// Capacity of a host's link.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Link {
+    /// From the host to the network.
+    pub send: Rate,
+    /// From the network to the host.
+    pub recv: Rate,
+}
+
+/// A host or a switch, and the orders sent to it. The fields about flows are used for hosts only.
+#[derive(Debug, Default)]
+struct Host {
+    /// Time of the last report; `None` before the first.
+    last_report_at: Option<f64>,
+    /// Whether schedules include its flows.
+    present: bool,
+    /// Whether it receives orders.
+    receives_orders: bool,
+    /// Whether the next order has to be complete.
+    needs_full_order: bool,
+    /// Sequence numbers of the last order sent to it, and of the last order that it reported as applied.
+    ordered_seq: u64,
+    applied_seq: u64,
+    /// When that last order was sent.
+    last_order_at: f64,
+    /// Start of the wait for a confirmation: when the applied sequence number last rose, or when the first order after
+    /// that was sent.
+    confirmation_wait_start: f64,
+    /// Flows to remove with the next order: the agent knows them from earlier orders.
+    flows_to_remove: Vec<FlowKey>,
+    /// Number of flows that it sends, active or completed.
+    flow_count: usize,
+    /// Queues for its links, by link number, and whether an order with them was sent.
+    queues: BTreeMap<u32, (Queues, bool)>,
+    /// Observed connections of the host.
+    observed: observed_connections::ObservedOfHost,
+    /// Limits of these connections.
+    limits: allocator::Limits,
+    /// Totals of refused orders in its last report.
+    refused_orders: Refusals,
+    /// Totals of restored kernel objects in its last report.
+    restored_objects: Restored,
+    /// The conflicts in its last report.
+    conflicts: Vec<Conflict>,
+}
+
+impl Host {
+    /// A host or switch whose first order is complete.
+    fn new() -> Host {
+        Host { needs_full_order: true, ..Host::default() }
+    }
+
+    /// Seconds since the last report; infinite before the first.
+    fn time_since_report(&self, now: f64) -> f64 {
+        self.last_report_at.map_or(f64::INFINITY, |heard| now - heard)
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Flow {
+    transfer: Transfer,
+    /// Index of the flow in the engine's coflow.
+    engine_index: u32,
+    /// Bytes sent by the last report, and the time of that report; `None` before the first.
+    last_report: Option<(f64, f64)>,
+    /// Bytes sent at the time `by`: the reported bytes, plus the estimated progress since the report.
+    sent_bytes: f64,
+    estimated_at: f64,
+    /// Bytes of `sent` that the engine does not include yet.
+    bytes_ahead_of_engine: f64,
+    is_completed: bool,
+    /// Until when the flow counts as having data although its host has not reported it; `None` once it has.
+    grace_end: Option<f64>,
+    ordered_rate: Option<OrderedRate>,
+}
+
+impl Flow {
+    /// A flow without progress, which counts as having data until `grace`.
+    fn new(transfer: Transfer, grace_end: f64) -> Flow {
+        Flow {
+            transfer,
+            engine_index: 0,
+            last_report: None,
+            sent_bytes: 0.0,
+            estimated_at: 0.0,
+            bytes_ahead_of_engine: 0.0,
+            is_completed: false,
+            grace_end: Some(grace_end),
+            ordered_rate: None,
+        }
+    }
+
+    /// Whether no connection is known for the flow, and its grace period has ended.
+    fn has_no_connection(&self, now: f64) -> bool {
+        self.grace_end.is_some_and(|until| until < now)
+    }
+}
+
+#[derive(Debug)]
+struct Coflow {
+    registration: Registration,
+    /// The flows of the first registration, if an update replaced them.
+    first_flows: Option<Vec<Transfer>>,
+    /// Slot in the engine; `None` once the coflow has completed.
+    slot: Option<Slot>,
+    completed_at: Option<f64>,
+    flows: Vec<Flow>,
+    /// Bytes that all flows have sent.
+    sent_bytes: f64,
+}
+
+impl Coflow {
+    /// Whether a registration equals this coflow's, with the current flows or with the first ones. A client that did
+    /// not receive the answer to its registration repeats it, and an update may have happened in between.
+    fn matches(&self, other: &Registration) -> bool {
+        let Registration { service, application, weight, deadline, flows } = other;
+        let own = &self.registration;
+        (&own.service, &own.application, own.weight, own.deadline)
+            == (service, application, *weight, *deadline)
+            && (own.flows == *flows || self.first_flows.as_ref() == Some(flows))
+    }
+}
+
+/// Engine and coflows for a change of the policy.
+struct PreparedPolicy {
+    engine: Engine,
+    /// See [`ControlPlane::needs_sizes`].
+    needs_sizes: bool,
+    /// Active coflows in the order in which they were registered.
+    coflows: Vec<(Arc<str>, CoflowSpec)>,
+}
+
+/// The control plane.
+pub struct ControlPlane {
+    settings: Settings,
+    epoch: u64,
+    names: ServiceNames,
+    engine: Engine,
+    /// Whether the policy reads sizes of flows.
+    needs_sizes: bool,
+    /// Links of hosts, by host number. Switches have the numbers after the hosts and no entry.
+    links: Vec<Link>,
+    hosts: Vec<Host>,
+    coflows: BTreeMap<Arc<str>, Coflow>,
+    id_by_slot: Vec<Option<Arc<str>>>,
+    /// Number of flows of all coflows.
+    flow_count: usize,
+    rejected_entries: RejectedEntries,
+    /// Sum of the orders refused by all agents.
+    refused_orders: Refusals,
+    /// Sum of the kernel objects restored by all agents.
+    restored_objects: Restored,
+    /// Number of schedules.
+    schedule_count: u64,
+    /// Coflows that completed since the last call of [`ControlPlane::take_completed`]; at most [`Settings::max_coflows`].
+    completed: Vec<Arc<str>>,
+    /// UDP measurements for senders; `None` without throttling.
+    udp_measurements: Option<udp_measurements::UdpMeasurements>,
+    /// Allocator for observed connections; `None` without central allocation.
+    allocator: Option<allocator::Allocator>,
+    now: f64,
+}
+
+impl ControlPlane {
+    /// A control plane for hosts with these links. Agents refuse orders whose epoch is lower than the highest that they
+    /// have seen.
+    ///
+    /// # Errors
+    /// The policy tree has no leaf for one of the names.
+    pub fn new(
+        links: &[Link],
+        policy: AnyPolicy,
+        names: ServiceNames,
+        settings: Settings,
+        epoch: u64,
+    ) -> Result<ControlPlane, TreeError> {
+        let needs_sizes = matches!(policy, AnyPolicy::SizesKnown(_));
+        let engine = build_engine(links, policy, &names, settings.reserve)?;
+        let hosts = std::iter::repeat_with(Host::new).take(links.len()).collect();
+        let (coflows, by_slot) = (BTreeMap::new(), Vec::new());
+        let doubts = RejectedEntries::default();
+        Ok(ControlPlane {
+            settings,
+            epoch,
+            names,
+            engine,
+            needs_sizes,
+            links: links.to_vec(),
+            hosts,
+            coflows,
+            id_by_slot: by_slot,
+            flow_count: 0,
+            rejected_entries: doubts,
+            refused_orders: Refusals::default(),
+            restored_objects: Restored::default(),
+            schedule_count: 0,
+            completed: Vec::new(),
+            udp_measurements: None,
+            allocator: None,
+            now: 0.0,
+        })
+    }
+
+    /// Adds this number of switches, numbered after the hosts. Agents of switches report no flows, and receive orders
+    /// with queues.
+    pub fn with_switches(mut self, switch_count: usize) -> ControlPlane {
+        self.hosts.extend(std::iter::repeat_with(Host::new).take(switch_count));
+        self
+    }
+
+    /// The parameters of this control plane.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    // Requests of frameworks.
+
+    /// Registers a coflow. Returns `false` if the coflow is registered with the same body, also if it was updated
+    /// since; then nothing changes.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the id is invalid or used by a coflow with another body, the weight is not a finite number above
+    /// zero, a flow is invalid, a name is unknown, or a limit of [`Settings`] is exceeded.
+    pub fn register(&mut self, id: &str, registration: Registration, now: f64) -> Result<bool, Refusal> {
+        if !is_id(id) {
+            return Err(Refusal::InvalidId(id.chars().take(128).collect()));
+        }
+        if let Some(existing) = self.coflows.get(id) {
+            return if existing.matches(&registration) {
+                Ok(false)
+            } else {
+                Err(Refusal::IdTaken(id.to_owned()))
+            };
+        }
+        if !(registration.weight.is_finite() && registration.weight > 0.0) {
+            return Err(Refusal::InvalidWeight(registration.weight));
+        }
+        self.check_flows(&registration.flows, &[])?;
+        if self.coflows.len() == self.settings.max_coflows {
+            return Err(Refusal::LimitReached { objects: "coflows", max: self.settings.max_coflows });
+        }
+        let spec = self.build_spec(&registration)?;
+        self.advance_to(now);
+        let grace_end = self.new_grace_end();
+        let flows: Vec<Flow> = registration.flows.iter().map(|&flow| Flow::new(flow, grace_end)).collect();
+        self.count_flows(&flows, true);
+        let id: Arc<str> = id.into();
+        let coflow = Coflow {
+            registration,
+            first_flows: None,
+            slot: None,
+            completed_at: None,
+            flows,
+            sent_bytes: 0.0,
+        };
+        self.coflows.insert(Arc::clone(&id), coflow);
+        self.add_to_engine(&id, &spec);
+        Ok(true)
+    }
+
+    /// Registers a coflow from the store. `first` are the flows of its first registration, if an update replaced them.
+    ///
+    /// # Errors
+    /// Those of [`ControlPlane::register`].
+    pub fn restore(
+        &mut self,
+        id: &str,
+        registration: Registration,
+        first_flows: Option<Vec<Transfer>>,
+        now: f64,
+    ) -> Result<(), Refusal> {
+        self.register(id, registration, now)?;
+        self.coflows.get_mut(id).expect("`register` accepted the coflow, so it is in the map").first_flows =
+            first_flows;
+        Ok(())
+    }
+
+    /// Replaces the flows of a coflow: more flows, or other hosts (Saath, section 5: migrated and restarted tasks).
+    /// Flows with the same index and hosts continue.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the coflow is unknown, a flow is invalid, or a limit of [`Settings`] is exceeded. The coflow is
+    /// unchanged.
+    pub fn update(&mut self, id: &str, flows: &[Transfer], now: f64) -> Result<(), Refusal> {
+        let (registration, spec) = self.build_update(id, flows)?;
+        self.advance_to(now);
+        let (id, mut coflow) =
+            self.coflows.remove_entry(id).ok_or_else(|| Refusal::UnknownCoflow(id.to_owned()))?;
+        let mut old_flows = std::mem::take(&mut coflow.flows);
+        self.count_flows(&old_flows, false);
+        for (index, old) in old_flows.iter().enumerate() {
+            let hosts_of = |t: &Transfer| (t.src, t.dst);
+            if flows.get(index).is_none_or(|new| hosts_of(new) != hosts_of(&old.transfer))
+                && old.ordered_rate.is_some()
+            {
+                let key = FlowKey { coflow: Arc::clone(&id), flow: index as u32 };
+                self.hosts[old.transfer.src as usize].flows_to_remove.push(key);
+            }
+        }
+        let grace_end = self.new_grace_end();
+        coflow.flows = flows
+            .iter()
+            .enumerate()
+            .map(|(index, &transfer)| match old_flows.get_mut(index) {
+                Some(old) if (old.transfer.src, old.transfer.dst) == (transfer.src, transfer.dst) => {
+                    Flow { transfer, ..old.clone() }
+                }
+                _ => Flow::new(transfer, grace_end),
+            })
+            .collect();
+        self.count_flows(&coflow.flows, true);
+        coflow.sent_bytes = coflow.flows.iter().map(|flow| flow.sent_bytes).sum();
+        let old_registration = std::mem::replace(&mut coflow.registration, registration);
+        coflow.first_flows.get_or_insert(old_registration.flows);
+        let (slot, sent) = (coflow.slot, coflow.sent_bytes);
+        coflow.completed_at = None;
+        self.coflows.insert(Arc::clone(&id), coflow);
+        match slot {
+            Some(slot) => {
+                self.engine.replace_flows(slot, &spec, self.now);
+                self.engine.record_coflow_report(slot, sent, 0.0, self.now);
+                self.index_flows(&id, slot);
+                self.remove_if_completed(&id);
+            }
+            None => self.add_to_engine(&id, &spec),
+        }
+        Ok(())
+    }
+
+    /// Checks an update without applying it.
+    ///
+    /// # Errors
+    /// Those of [`ControlPlane::update`].
+    pub fn check_update(&self, id: &str, flows: &[Transfer]) -> Result<(), Refusal> {
+        self.build_update(id, flows).map(drop)
+    }
+
+    /// Registration and engine spec of a coflow with new flows.
+    fn build_update(&self, id: &str, flows: &[Transfer]) -> Result<(Registration, CoflowSpec), Refusal> {
+        let coflow = self.coflows.get(id).ok_or_else(|| Refusal::UnknownCoflow(id.to_owned()))?;
+        self.check_flows(flows, &coflow.flows)?;
+        let registration = Registration { flows: flows.to_vec(), ..coflow.registration.clone() };
+        let spec = self.build_spec(&registration)?;
+        Ok((registration, spec))
+    }
+
+    /// Removes a coflow, active or completed.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownCoflow`]: no coflow has this id.
+    pub fn deregister(&mut self, id: &str, now: f64) -> Result<(), Refusal> {
+        self.advance_to(now);
+        let (id, coflow) =
+            self.coflows.remove_entry(id).ok_or_else(|| Refusal::UnknownCoflow(id.to_owned()))?;
+        self.count_flows(&coflow.flows, false);
+        if let Some(slot) = coflow.slot {
+            self.engine.withdraw_coflow(slot, self.now);
+            self.id_by_slot[slot as usize] = None;
+        }
+        self.queue_removals(&id, &coflow.flows);
+        Ok(())
+    }
+
+    /// Replaces the policy. Active coflows continue with the bytes that they have sent.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the policy needs sizes and one flow has an unknown size, or a policy tree has no leaf for a service or an
+    /// application. The policy is unchanged.
+    pub fn set_policy(&mut self, policy: AnyPolicy, now: f64) -> Result<(), Refusal> {
+        self.advance_to(now);
+        let PreparedPolicy { engine, needs_sizes: sizes, coflows } = self.prepare_policy(policy)?;
+        (self.engine, self.needs_sizes) = (engine, sizes);
+        self.id_by_slot.clear();
+        for (id, spec) in &coflows {
+            self.add_to_engine(id, spec);
+        }
+        Ok(())
+    }
+
+    /// Checks a change of the policy without applying it.
+    ///
+    /// # Errors
+    /// Those of [`ControlPlane::set_policy`].
+    pub fn check_policy(&self, policy: AnyPolicy) -> Result<(), Refusal> {
+        self.prepare_policy(policy).map(drop)
+    }
+
+    /// Engine and active coflows for a new policy.
+    fn prepare_policy(&self, policy: AnyPolicy) -> Result<PreparedPolicy, Refusal> {
+        let needs_sizes = matches!(policy, AnyPolicy::SizesKnown(_));
+        for coflow in self.coflows.values().filter(|coflow| coflow.slot.is_some()) {
+            if needs_sizes && let Some(flow) = coflow.flows.iter().position(|f| f.transfer.bytes.is_none()) {
+                return Err(Refusal::UnknownSize(flow));
+            }
+        }
+        let engine = build_engine(&self.links, policy, &self.names, self.settings.reserve)?;
+        let order: Vec<Slot> = self.engine.network().active_coflows().to_vec();
+        let ids: Vec<Arc<str>> =
+            order.iter().filter_map(|&slot| self.id_by_slot[slot as usize].clone()).collect();
+        let id_and_spec = |id: Arc<str>| {
+            let spec = self.build_spec(&self.coflows[&id].registration)?;
+            Ok((id, spec))
+        };
+        let coflows = ids.into_iter().map(id_and_spec).collect::<Result<_, Refusal>>()?;
+        Ok(PreparedPolicy { engine, needs_sizes, coflows })
+    }
+
+    /// Sets the queues of a link: link 0 of a host, or any link out of a switch. The next order carries the queues if
+    /// they changed; complete orders always carry them.
+    pub fn set_queues(&mut self, host: u32, link: u32, queues: Queues) {
+        let Some(host_entry) = self.hosts.get_mut(host as usize) else { return };
+        if host_entry.queues.get(&link).is_none_or(|(last, _)| *last != queues) {
+            host_entry.queues.insert(link, (queues, false));
+        }
+    }
+
+    /// Checks the flows of a request that replaces the flows `before`.
+    fn check_flows(&self, flows: &[Transfer], old_flows: &[Flow]) -> Result<(), Refusal> {
+        if flows.is_empty() {
+            return Err(Refusal::NoFlows);
+        }
+        if self.flow_count - old_flows.len() + flows.len() > self.settings.max_flows {
+            return Err(Refusal::LimitReached { objects: "flows", max: self.settings.max_flows });
+        }
+        let last_host = self.links.len() as u32 - 1;
+        for (flow, transfer) in flows.iter().enumerate() {
+            if let Some(&host) = [transfer.src, transfer.dst].iter().find(|&&host| host > last_host) {
+                return Err(Refusal::UnknownHost { flow, host, last_host });
+            }
+            if self.needs_sizes && transfer.bytes.is_none() {
+                return Err(Refusal::UnknownSize(flow));
+            }
+        }
+        let mut counts_by_sender: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
+        flows.iter().for_each(|flow| counts_by_sender.entry(flow.src).or_default().0 += 1);
+        old_flows.iter().for_each(|flow| counts_by_sender.entry(flow.transfer.src).or_default().1 += 1);
+        for (src, (added, removed)) in counts_by_sender {
+            if added > removed
+                && self.hosts[src as usize].flow_count - removed + added > self.settings.max_flows_per_host
+            {
+                return Err(Refusal::LimitReached {
+                    objects: "flows of a host",
+                    max: self.settings.max_flows_per_host,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds flows to the counts, or removes them (`come` is false).
+    fn count_flows(&mut self, flows: &[Flow], is_added: bool) {
+        let adjust = |count: &mut usize, difference: usize| {
+            *count = if is_added { *count + difference } else { *count - difference }
+        };
+        adjust(&mut self.flow_count, flows.len());
+        flows.iter().for_each(|flow| adjust(&mut self.hosts[flow.transfer.src as usize].flow_count, 1));
+    }
+
+    /// The engine's spec of a registration; unknown sizes become [`UNKNOWN_SIZE_BYTES`].
+    fn build_spec(&self, registration: &Registration) -> Result<CoflowSpec, Refusal> {
+        let Registration { service, application, weight, deadline, flows } = registration;
+        let (service, application) = UnknownName::check(&self.names, service, application)?;
+        let unknown_size = Bytes::new(UNKNOWN_SIZE_BYTES).expect("1e18 is a valid size");
+        let to_flow_spec = |t: &Transfer| FlowSpec::new(t.src, t.dst, t.bytes.unwrap_or(unknown_size));
+        let spec = CoflowSpec::new(0, Time::ZERO, flows.iter().map(to_flow_spec).collect());
+        Ok(CoflowSpec { weight: *weight, deadline: *deadline, service, application, ..spec })
+    }
+
+    /// Releases a coflow of the map in the engine, with the progress of its flows.
+    fn add_to_engine(&mut self, id: &Arc<str>, spec: &CoflowSpec) {
+        let slot = self.engine.release_coflow(spec, 0, self.now, &mut Vec::new());
+        if self.id_by_slot.len() <= slot as usize {
+            self.id_by_slot.resize(slot as usize + 1, None);
+        }
+        self.id_by_slot[slot as usize] = Some(Arc::clone(id));
+        self.index_flows(id, slot);
+        let coflow = self.coflows.get_mut(id).expect("the caller passes the id of a coflow in the map");
+        coflow.slot = Some(slot);
+        self.engine.record_coflow_report(slot, coflow.sent_bytes, 0.0, self.now);
+        for flow in &mut coflow.flows {
+            if flow.is_completed {
+                self.engine.close_flow(slot, flow.engine_index, flow.sent_bytes, self.now);
+            } else if flow.sent_bytes > 0.0 {
+                self.engine.set_flow_bytes_sent(slot, flow.engine_index, flow.sent_bytes, self.now);
+            }
+            flow.is_completed |=
+                self.engine.network().coflow(slot).flow_state(flow.engine_index) == FlowState::Completed;
+            if flow.has_no_connection(self.now) || !self.hosts[flow.transfer.src as usize].present {
+                self.engine.set_flow_waiting(slot, flow.engine_index, self.now);
+            }
+        }
+        self.remove_if_completed(id);
+    }
+
+    /// Stores the engine's index of each flow of a coflow.
+    fn index_flows(&mut self, id: &Arc<str>, slot: Slot) {
+        let coflow = self.engine.network().coflow(slot);
+        let flows =
+            &mut self.coflows.get_mut(id).expect("the caller passes the id of a coflow in the map").flows;
+        for engine_index in 0..coflow.width() as u32 {
+            flows[coflow.spec_index(engine_index) as usize].engine_index = engine_index;
+        }
+    }
+
+    /// Removes a coflow from the engine once all of its flows have completed.
+    fn remove_if_completed(&mut self, id: &Arc<str>) {
+        let coflow = self.coflows.get_mut(id).expect("the caller passes the id of a coflow in the map");
+        let Some(slot) = coflow.slot else { return };
+        if coflow.flows.iter().all(|flow| flow.is_completed) {
+            self.engine.remove_coflow(slot, self.now);
+            self.id_by_slot[slot as usize] = None;
+            (coflow.slot, coflow.completed_at) = (None, Some(self.now));
+            if self.completed.len() < self.settings.max_coflows {
+                self.completed.push(Arc::clone(id));
+            }
+        }
+    }
+
+    fn queue_removals(&mut self, id: &Arc<str>, flows: &[Flow]) {
+        for (index, flow) in flows.iter().enumerate().filter(|(_, flow)| flow.ordered_rate.is_some()) {
+            let key = FlowKey { coflow: Arc::clone(id), flow: index as u32 };
+            self.hosts[flow.transfer.src as usize].flows_to_remove.push(key);
+        }
+    }
+
+    /// End of the grace period of a new flow: programs hand over connections shortly after they register.
+    fn new_grace_end(&self) -> f64 {
+        self.now + self.settings.lease
+    }
+
+    /// Advances the time. Ignores a `now` before the current time, so time never decreases.
+    fn advance_to(&mut self, now: f64) {
+        if now > self.now {
+            self.now = now;
+            let link_rate = self.engine.network().fabric().nominal_rate();
+            self.engine.correct_overdue_flows(link_rate * self.settings.interval, now);
+        }
+    }
+}
+
+/// Payload of a full packet, as a fraction of its bytes on the link.
+const PAYLOAD_FRACTION: f64 = PAYLOAD_BYTES as f64 / FRAME_BYTES as f64;
+
+/// An engine whose ports have the payload capacity of the links without the reserve.
+fn build_engine(
+    links: &[Link],
+    policy: AnyPolicy,
+    names: &ServiceNames,
+    reserve: f64,
+) -> Result<Engine, TreeError> {
+    let link_rates = links.iter().flat_map(|link| [link.send.get(), link.recv.get()]);
+    let usable_fraction = (1.0 - reserve) * PAYLOAD_FRACTION;
+    let nominal_rate = link_rates.fold(1.0, f64::max) * usable_fraction;
+    let fabric = Fabric::big_switch(
+        links.len() as u32,
+        Rate::new(nominal_rate).expect("the greatest of some rates times a part is finite and not negative"),
+    );
+    let mut engine = Engine::new(fabric, policy, names)?;
+    for (port, link) in links.iter().enumerate() {
+        for (side, rate) in [(PortSide::Send, link.send), (PortSide::Receive, link.recv)] {
+            let factor = rate.get() * usable_fraction / nominal_rate;
+            if factor != 1.0 {
+                engine.scale_port(port as u32, side, factor, 0.0);
+            }
+        }
+    }
+    Ok(engine)
+}

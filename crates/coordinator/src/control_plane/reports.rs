@@ -1,0 +1,239 @@
+//! Reports of agents: checks their entries, updates the progress of flows, and estimates the progress of flows without
+//! a report.
+
+use weir_core::units::Bytes;
+use weir_proto::{CounterTotals, FlowProgress, Report, estimate_sent_bytes};
+
+use super::{ControlPlane, OrderedRate, UNKNOWN_SIZE_BYTES};
+
+/// Tolerated difference between the engine's bytes of a flow and the sent bytes, as a fraction of what the link sends
+/// in an interval. An update of the engine costs more than this error.
+const SYNC_TOLERANCE: f64 = 0.1;
+
+impl ControlPlane {
+    /// Applies the report of a host or switch. A host reports the flows that it sends.
+    pub fn report(&mut self, host: u32, report: &Report, now: f64) {
+        self.advance_to(now);
+        let Some(host_state) = self.hosts.get_mut(host as usize) else {
+            self.rejected_entries.unknown_host +=
+                (report.flows.len() + report.observed.len() + report.udp_measurements.len()) as u64;
+            return;
+        };
+        host_state.last_report_at = Some(self.now);
+        // Reports carry totals, so a lost report loses no count.
+        self.refused_orders = self.refused_orders.add(report.refused_orders.since(host_state.refused_orders));
+        host_state.refused_orders = report.refused_orders;
+        self.restored_objects =
+            self.restored_objects.add(report.restored_objects.since(host_state.restored_objects));
+        host_state.restored_objects = report.restored_objects;
+        host_state.conflicts.clone_from(&report.conflicts);
+        let (epoch, seq) = report.applied;
+        let applied_seq = if epoch == self.epoch { seq } else { 0 };
+        if applied_seq > host_state.applied_seq {
+            host_state.confirmation_wait_start = self.now;
+        }
+        host_state.applied_seq = applied_seq;
+        let is_order_lost = applied_seq < host_state.ordered_seq
+            && self.now - host_state.confirmation_wait_start > self.settings.confirmation_timeout();
+        host_state.needs_full_order |= epoch != self.epoch || seq > host_state.ordered_seq || is_order_lost;
+        if host as usize >= self.links.len() {
+            // Switches run no programs.
+            self.rejected_entries.foreign_flow += report.observed.len() as u64;
+        } else {
+            let rejected_observed =
+                report.observed.iter().filter(|found| !host_state.observed.apply(found)).count();
+            let rejected_demands = self.store_demands(host, &report.observed);
+            self.rejected_entries.too_many += (rejected_observed + rejected_demands) as u64;
+        }
+        let host_state = &mut self.hosts[host as usize];
+        if !host_state.present {
+            host_state.present = true;
+            self.set_has_data(host, true);
+        }
+        for progress in &report.flows {
+            self.apply_progress(host, progress);
+        }
+        self.store_udp_measurements(host, &report.udp_measurements);
+    }
+
+    fn apply_progress(&mut self, host: u32, progress: &FlowProgress) {
+        let Some(coflow) = self.coflows.get_mut(&progress.key.coflow) else {
+            self.rejected_entries.unknown_flow += 1;
+            return;
+        };
+        let Some(flow) = coflow.flows.get_mut(progress.key.flow as usize) else {
+            self.rejected_entries.unknown_flow += 1;
+            return;
+        };
+        if flow.transfer.src != host {
+            self.rejected_entries.foreign_flow += 1;
+            return;
+        }
+        let Some(slot) = coflow.slot.filter(|_| !flow.is_completed) else { return };
+        if flow.grace_end.take().is_some() {
+            self.engine.set_flow_live(slot, flow.engine_index, UNKNOWN_SIZE_BYTES, self.now);
+        }
+        let link_rate = self.links[host as usize].send.get();
+        let mut sent = progress.sent as f64;
+        // The first report may include bytes sent under an earlier coordinator, so it has no upper limit.
+        if let Some((last_sent, reported_at)) = flow.last_report {
+            let max_sent = last_sent
+                + link_rate * (1.05 * (self.now - reported_at) + 2.0 * self.settings.interval)
+                + 65536.0;
+            if sent > max_sent {
+                self.rejected_entries.above_link_rate += 1;
+                sent = max_sent;
+            }
+        }
+        sent = sent.min(flow.transfer.bytes.map_or(UNKNOWN_SIZE_BYTES, Bytes::get));
+        if let Some((last_sent, _)) = flow.last_report
+            && sent < last_sent
+        {
+            self.rejected_entries.decreasing += 1;
+            sent = last_sent;
+        }
+        coflow.sent_bytes += sent - flow.sent_bytes;
+        (flow.last_report, flow.sent_bytes, flow.estimated_at) = (Some((sent, self.now)), sent, self.now);
+        if progress.closed {
+            flow.is_completed = true;
+            self.engine.record_coflow_report(slot, coflow.sent_bytes, 0.0, self.now);
+            self.engine.close_flow(slot, flow.engine_index, sent, self.now);
+            self.remove_if_completed(&progress.key.coflow.clone());
+            return;
+        }
+        flow.bytes_ahead_of_engine =
+            sent - self.engine.network().bytes_sent(slot, flow.engine_index, self.now);
+        if flow.bytes_ahead_of_engine.abs() > SYNC_TOLERANCE * link_rate * self.settings.interval {
+            flow.bytes_ahead_of_engine = 0.0;
+            self.engine.set_flow_bytes_sent(slot, flow.engine_index, sent, self.now);
+        }
+    }
+
+    /// Adds the estimated progress of flows at their ordered rates, and gives the engine the bytes of all coflows and
+    /// the flows without data. O(flows).
+    pub(super) fn estimate_progress(&mut self) {
+        let (now, settings) = (self.now, self.settings);
+        for coflow in self.coflows.values_mut() {
+            let Some(slot) = coflow.slot else { continue };
+            for flow in coflow.flows.iter_mut().filter(|flow| !flow.is_completed) {
+                if flow.has_no_connection(now) {
+                    self.engine.set_flow_waiting(slot, flow.engine_index, now);
+                }
+                let estimated_at = std::mem::replace(&mut flow.estimated_at, now);
+                let host = &self.hosts[flow.transfer.src as usize];
+                let applies_orders = flow.last_report.is_some()
+                    && !flow.has_no_connection(now)
+                    && host.time_since_report(now) <= settings.lease;
+                let Some(OrderedRate::Rate(rate)) = flow.ordered_rate.filter(|_| applies_orders) else {
+                    continue;
+                };
+                let size = flow.transfer.bytes.map_or(UNKNOWN_SIZE_BYTES, Bytes::get);
+                let estimated_bytes =
+                    estimate_sent_bytes(rate, now - estimated_at).min(size - flow.sent_bytes);
+                flow.sent_bytes += estimated_bytes;
+                coflow.sent_bytes += estimated_bytes;
+                // The engine estimates flows that it gave a rate itself.
+                if self.engine.network().rate(slot, flow.engine_index) >= 1.0 {
+                    continue;
+                }
+                flow.bytes_ahead_of_engine += estimated_bytes;
+                let link_rate = self.links[flow.transfer.src as usize].send.get();
+                if flow.bytes_ahead_of_engine > SYNC_TOLERANCE * link_rate * settings.interval {
+                    flow.bytes_ahead_of_engine = 0.0;
+                    self.engine.set_flow_bytes_sent(slot, flow.engine_index, flow.sent_bytes, now);
+                }
+            }
+            self.engine.record_coflow_report(slot, coflow.sent_bytes, 0.0, now);
+        }
+    }
+
+    /// Marks the flows of a host as with or without data in the engine.
+    pub(super) fn set_has_data(&mut self, host: u32, has_data: bool) {
+        for coflow in self.coflows.values() {
+            let Some(slot) = coflow.slot else { continue };
+            for flow in coflow.flows.iter().filter(|flow| flow.transfer.src == host && !flow.is_completed) {
+                if !has_data {
+                    self.engine.set_flow_waiting(slot, flow.engine_index, self.now);
+                } else if !flow.has_no_connection(self.now) {
+                    self.engine.set_flow_live(slot, flow.engine_index, UNKNOWN_SIZE_BYTES, self.now);
+                }
+            }
+        }
+    }
+
+    /// An agent connects, and reports all of its flows again. A flow that it does not report within a lease has no connection any more:
+    /// a restarted agent knows only the sockets that programs hand over again. O(flows).
+    pub fn start_grace_periods(&mut self, host: u32) {
+        let grace = self.new_grace_end();
+        for coflow in self.coflows.values_mut() {
+            let flows =
+                coflow.flows.iter_mut().filter(|flow| flow.transfer.src == host && !flow.is_completed);
+            flows.for_each(|flow| {
+                flow.grace_end.get_or_insert(grace);
+            });
+        }
+    }
+
+    /// Makes the next order to a host complete, since earlier orders may be lost.
+    pub fn require_full_order(&mut self, host: u32) {
+        if let Some(host_state) = self.hosts.get_mut(host as usize) {
+            host_state.needs_full_order = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_core::model::ServiceNames;
+    use weir_core::policy::build;
+    use weir_core::units::{Bytes, Rate};
+    use weir_proto::{FlowKey, FlowProgress, Report};
+
+    use super::super::{ControlPlane, Link, Registration, Settings, Transfer};
+
+    /// Engine and control plane estimate the same progress of a flow without reports; neither ends a flow that
+    /// continues.
+    #[test]
+    fn engine_and_control_plane_estimate_equal_progress() {
+        let rate = Rate::new(1e7).unwrap();
+        let settings = Settings::default();
+        let policy = build("saath").unwrap();
+        let mut control_plane = ControlPlane::new(
+            &[Link { send: rate, recv: rate }; 2],
+            policy,
+            ServiceNames::default(),
+            settings,
+            1,
+        )
+        .unwrap();
+        let flow = Transfer { src: 0, dst: 1, bytes: Bytes::new(9e6) };
+        let registration = Registration {
+            service: ServiceNames::DEFAULT.to_owned(),
+            application: ServiceNames::DEFAULT.to_owned(),
+            weight: 1.0,
+            deadline: None,
+            flows: vec![flow],
+        };
+        control_plane.register("a", registration, 0.0).unwrap();
+        let progress = FlowProgress { key: FlowKey { coflow: "a".into(), flow: 0 }, sent: 0, closed: false };
+        let first = Report { flows: vec![progress], ..Report::default() };
+        control_plane.report(0, &first, 0.0);
+        let (mut now, mut applied_seq) = (0.0, 0);
+        for _ in 0..100 {
+            now += settings.interval;
+            if let Some((_, order)) = control_plane.tick(now).into_iter().find(|(host, _)| *host == 0) {
+                applied_seq = order.seq;
+            }
+            control_plane.report(0, &Report { applied: (1, applied_seq), ..Report::default() }, now);
+        }
+        control_plane.estimate_progress();
+        let flow = &control_plane.coflows["a"].flows[0];
+        let attained = control_plane.engine.network().bytes_sent(0, flow.engine_index, now);
+        assert!(flow.sent_bytes > 7e6, "{} bytes", flow.sent_bytes);
+        assert!(
+            (attained - flow.sent_bytes).abs() < 1e4,
+            "the engine has {attained}, and hosts say {}",
+            flow.sent_bytes
+        );
+    }
+}

@@ -1,0 +1,207 @@
+//! Schedules: lets the policy decide and turns its allocation into orders for hosts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_core::allocation::{IntraQueueSharing, QueueDiscipline};
+use weir_core::model::Slot;
+use weir_core::units::Rate;
+use weir_proto::{FlowKey, Order, OrderedRate};
+
+use super::{Coflow, ControlPlane, Flow, Host, PAYLOAD_FRACTION, observed_connections};
+
+impl ControlPlane {
+    /// Computes the next schedule. Returns an order for every host with a recent report for which something changed, or
+    /// whose lease is due for renewal; orders that only renew a lease come last. O(flows), plus the cost of the policy.
+    pub fn tick(&mut self, now: f64) -> Vec<(u32, Order)> {
+        self.advance_to(now);
+        for host in 0..self.hosts.len() {
+            // The last order holds for a lease after the host receives it. The host keeps its share of links until
+            // then.
+            let max_silence = 2.0 * (self.settings.lease + self.settings.interval);
+            let host_state = &mut self.hosts[host];
+            if host_state.present && host_state.time_since_report(self.now) > max_silence {
+                host_state.present = false;
+                self.set_has_data(host as u32, false);
+            }
+            let host_state = &mut self.hosts[host];
+            if host_state.time_since_report(self.now) > observed_connections::RETENTION {
+                self.clear_observed(host as u32);
+            }
+        }
+        let (keep, now) = (self.settings.keep_completed, self.now);
+        let expired = self
+            .coflows
+            .extract_if(.., |_, coflow| coflow.completed_at.is_some_and(|over| now - over > keep));
+        let expired: Vec<Coflow> = expired.map(|(_, coflow)| coflow).collect();
+        expired.iter().for_each(|coflow| self.count_flows(&coflow.flows, false));
+        self.estimate_progress();
+        self.engine.schedule(self.now);
+        self.engine.next_wakeup(self.now);
+        self.allocate();
+        self.build_orders()
+    }
+
+    fn build_orders(&mut self) -> Vec<(u32, Order)> {
+        let paces = self.ordered_rates();
+        let mut orders: Vec<Order> = Vec::with_capacity(self.hosts.len());
+        for (number, host) in (0u32..).zip(&mut self.hosts) {
+            // A silent host gets no order, and a complete one after its next report.
+            host.receives_orders = host.present && host.time_since_report(self.now) <= self.settings.lease;
+            let is_full = std::mem::replace(&mut host.needs_full_order, !host.receives_orders);
+            let removed_keys = std::mem::take(&mut host.flows_to_remove);
+            let flows = if is_full {
+                Vec::new()
+            } else {
+                removed_keys.into_iter().map(|key| (key, OrderedRate::Removed)).collect()
+            };
+            let receives_orders = host.receives_orders;
+            let unsent_queues = host.queues.iter_mut().filter(|(_, (_, told))| is_full || !told);
+            let queues = unsent_queues.map(|(&link, (queues, is_sent))| {
+                *is_sent = receives_orders;
+                (link, queues.clone())
+            });
+            let queues = queues.collect();
+            let arrivals = self
+                .udp_measurements
+                .as_mut()
+                .map(|measurements| measurements.take(number, receives_orders))
+                .unwrap_or_default();
+            orders.push(Order {
+                epoch: self.epoch,
+                seq: host.ordered_seq + 1,
+                lease: Duration::from_secs_f64(self.settings.lease),
+                is_full,
+                flows,
+                queues,
+                udp_measurements: arrivals,
+                limits: host.limits.take_changes(is_full),
+            });
+        }
+        let mut paces = paces.into_iter();
+        for (id, coflow) in &mut self.coflows {
+            let is_active = coflow.slot.is_some();
+            for (index, flow) in coflow.flows.iter_mut().enumerate() {
+                let order = &mut orders[flow.transfer.src as usize];
+                let rate = if is_active && !flow.is_completed { paces.next() } else { None };
+                if order.is_full {
+                    flow.ordered_rate = None;
+                }
+                if flow.ordered_rate == rate {
+                    continue;
+                }
+                flow.ordered_rate = rate;
+                let key = FlowKey { coflow: Arc::clone(id), flow: index as u32 };
+                order.flows.push((key, rate.unwrap_or(OrderedRate::Removed)));
+            }
+        }
+        // Each host has a turn, so that not all leases are renewed at once. If schedules are late, turns are late too.
+        let (now, interval, renewal) = (self.now, self.settings.interval, self.settings.renewal_interval());
+        let turns = (renewal / interval).ceil().max(1.0);
+        self.schedule_count += 1;
+        let turn = self.schedule_count % turns as u64;
+        let needed = |at: usize, host: &Host, order: &Order| {
+            let has_changes = order.is_full || !only_renews_lease(order);
+            let is_renewal_due =
+                at as u64 % turns as u64 == turn || now - host.last_order_at >= turns * interval;
+            host.receives_orders && (has_changes || is_renewal_due)
+        };
+        let orders = self.hosts.iter_mut().zip(orders).enumerate();
+        let mut orders: Vec<(u32, Order)> = orders
+            .filter(|(at, (host, order))| needed(*at, host, order))
+            .map(|(at, (host, mut order))| {
+                if order.is_full || host.applied_seq == host.ordered_seq {
+                    host.confirmation_wait_start = now;
+                }
+                (host.ordered_seq, host.last_order_at) = (order.seq, now);
+                // A flow that was removed and added again within an interval appears once in the order, with its last
+                // pace.
+                order.flows.sort_by(|a, b| a.0.cmp(&b.0));
+                order.flows.dedup_by(|later, earlier| {
+                    let same = later.0 == earlier.0;
+                    earlier.1 = if same { later.1 } else { earlier.1 };
+                    same
+                });
+                (at as u32, order)
+            })
+            .collect();
+        // Sending takes time, and renewals of leases are not urgent.
+        orders.sort_by_key(|(_, order)| only_renews_lease(order));
+        orders
+    }
+
+    /// The pace of every active flow, in the order of coflow ids and flow indexes.
+    fn ordered_rates(&self) -> Vec<OrderedRate> {
+        let network = self.engine.network();
+        let rates = match self.engine.allocation().queue_discipline() {
+            None => None,
+            Some(QueueDiscipline { intra_queue: IntraQueueSharing::MaxMin, .. }) => {
+                let active = self.coflows.values().filter(|coflow| coflow.slot.is_some());
+                return active
+                    .flat_map(|c| &c.flows)
+                    .filter(|f| !f.is_completed)
+                    .map(|_| OrderedRate::Unlimited)
+                    .collect();
+            }
+            Some(queues) => Some(self.sender_queue_rates(queues)),
+        };
+        let rate = |slot: Slot, flow: &Flow| match &rates {
+            None => network.rate(slot, flow.engine_index),
+            Some(rates) => rates.get(&(slot, flow.engine_index)).copied().unwrap_or(0.0),
+        };
+        let flows = || {
+            let active = self.coflows.values().filter_map(|coflow| Some((coflow.slot?, coflow)));
+            active.flat_map(|(slot, c)| {
+                c.flows.iter().filter(|f| !f.is_completed).map(move |flow| (slot, flow))
+            })
+        };
+        let mut flows_without_rate = vec![(0u32, 0u32); self.links.len()];
+        let scheduled_rates: Vec<f64> = flows().map(|(slot, flow)| rate(slot, flow)).collect();
+        for ((_, flow), _) in flows().zip(&scheduled_rates).filter(|(_, rate)| **rate < 1.0) {
+            flows_without_rate[flow.transfer.src as usize].0 += 1;
+            flows_without_rate[flow.transfer.dst as usize].1 += 1;
+        }
+        let reserve_rate = |flow: &Flow| {
+            let (src, dst) = (flow.transfer.src as usize, flow.transfer.dst as usize);
+            let equal_share =
+                |rate: Rate, flow_count: u32| rate.get() / f64::from(round_up_coarsely(flow_count));
+            let send = equal_share(self.links[src].send, flows_without_rate[src].0);
+            let recv = equal_share(self.links[dst].recv, flows_without_rate[dst].1);
+            self.settings.reserve * send.min(recv)
+        };
+        let to_ordered_rate = |((_, flow), &rate): ((Slot, &Flow), &f64)| {
+            // 1e-6: the truncation to an integer below must not turn a rounding error into one byte per second less.
+            let rate = if rate < 1.0 { reserve_rate(flow) } else { rate / PAYLOAD_FRACTION + 1e-6 };
+            OrderedRate::Rate((rate as u64).max(1))
+        };
+        flows().zip(&scheduled_rates).map(to_ordered_rate).collect()
+    }
+}
+
+/// Whether an order only renews the lease.
+fn only_renews_lease(order: &Order) -> bool {
+    let Order { flows, queues, udp_measurements: arrivals, limits, .. } = order;
+    flows.is_empty() && queues.is_empty() && arrivals.is_empty() && limits.is_empty()
+}
+
+/// The next power of two, or three quarters of it if that is enough. With exact numbers, each new or completed flow
+/// would change the orders of all flows that share the reserve of a port.
+fn round_up_coarsely(count: u32) -> u32 {
+    let power_of_two = count.next_power_of_two();
+    if count <= power_of_two - power_of_two / 4 { power_of_two - power_of_two / 4 } else { power_of_two }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::round_up_coarsely;
+
+    #[test]
+    fn numbers_are_rounded_up_by_less_than_a_half() {
+        let rounded: Vec<u32> = (1..=13).map(round_up_coarsely).collect();
+        assert_eq!(rounded, [1, 2, 3, 4, 6, 6, 8, 8, 12, 12, 12, 12, 16]);
+        for count in 1..100_000 {
+            let rounded = round_up_coarsely(count);
+            assert!(rounded >= count && 2 * rounded < 3 * count + 2, "{count}: {rounded}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Read access to the control plane: coflows, rates, hosts and counters.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use weir_core::allocation::Allocation;
+use weir_proto::{Conflict, FlowKey, OrderedRate, Refusals, Restored};
+
+use super::{Coflow, ControlPlane, Registration, RejectedEntries, Transfer};
+
+/// A coflow in a list of coflows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CoflowSummary {
+    /// Id of the coflow.
+    pub id: Arc<str>,
+    /// The service that it belongs to.
+    pub service: String,
+    /// An application of that service.
+    pub application: String,
+    /// Number of flows.
+    pub flow_count: usize,
+    /// Number of completed flows.
+    pub completed_flow_count: usize,
+    /// Bytes sent, summed over all flows.
+    pub sent_bytes: f64,
+    /// Its class in the last schedule, from 0; `None` after completion.
+    pub class: Option<usize>,
+}
+
+/// Current state of a coflow.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CoflowStatus {
+    /// The last registration or update.
+    pub registration: Registration,
+    /// The flows of the first registration, if an update replaced them.
+    pub first_flows: Option<Vec<Transfer>>,
+    /// Its class in the last schedule, from 0; `None` after completion.
+    pub class: Option<usize>,
+    /// Its flows, by flow index.
+    pub flows: Vec<FlowStatus>,
+}
+
+/// Progress of a flow.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FlowStatus {
+    /// Bytes sent.
+    pub sent_bytes: f64,
+    /// Whether the flow has completed.
+    pub is_completed: bool,
+    /// The last ordered pace; `None` after completion, or if the host receives no orders.
+    pub ordered_rate: Option<OrderedRate>,
+}
+
+/// The ordered pace of a flow.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FlowAllocation {
+    /// Coflow id and flow index.
+    pub key: FlowKey,
+    /// Hosts and size of the flow.
+    pub transfer: Transfer,
+    /// The last ordered pace.
+    pub ordered_rate: OrderedRate,
+}
+
+/// Current state of a host or switch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HostStatus {
+    /// Seconds since its last report; `None` before the first.
+    pub seconds_since_report: Option<f64>,
+    /// Whether schedules include it.
+    pub present: bool,
+    /// Sequence number of the last order sent to it.
+    pub ordered_seq: u64,
+    /// Sequence number of the last order that it reported as applied; 0 if that order was another coordinator's.
+    pub applied_seq: u64,
+    /// The interfaces that differ from the orders, by the last report.
+    pub conflicts: Vec<Conflict>,
+}
+
+impl ControlPlane {
+    /// Rejected report entries.
+    pub fn rejected_entries(&self) -> RejectedEntries {
+        self.rejected_entries
+    }
+
+    /// Orders that agents of hosts and switches have refused, by their reports. Refusals before the start of this
+    /// coordinator are included.
+    pub fn refused_orders(&self) -> Refusals {
+        self.refused_orders
+    }
+
+    /// The kernel objects that agents have restored, by their reports.
+    pub fn restored_objects(&self) -> Restored {
+        self.restored_objects
+    }
+
+    /// The last decision of the policy.
+    pub fn allocation(&self) -> &Allocation {
+        self.engine.allocation()
+    }
+
+    /// Number of active coflows.
+    pub fn active_coflow_count(&self) -> usize {
+        self.engine.network().active_coflows().len()
+    }
+
+    /// Number of known coflows, active or completed, and the number of their flows.
+    pub fn coflow_and_flow_counts(&self) -> (usize, usize) {
+        (self.coflows.len(), self.flow_count)
+    }
+
+    /// Whether a coflow has completed; `None` if it is not registered.
+    pub fn is_completed(&self, id: &str) -> Option<bool> {
+        self.coflows.get(id).map(|coflow| coflow.completed_at.is_some())
+    }
+
+    /// Ids of the coflows that completed since the last call, in order of completion. Completed coflows are kept for
+    /// [`Settings::keep_completed`].
+    ///
+    /// [`Settings::keep_completed`]: super::Settings::keep
+    pub fn take_completed(&mut self) -> Vec<Arc<str>> {
+        std::mem::take(&mut self.completed)
+    }
+
+    /// At most `most` coflows in order of ids, after an id or from the first one.
+    pub fn coflow_summaries(&self, after: Option<&str>, max: usize) -> Vec<CoflowSummary> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let coflows = self.coflows.range::<str, _>((from, Bound::Unbounded));
+        coflows.take(max).map(|(id, coflow)| self.summary(id, coflow)).collect()
+    }
+
+    /// The service of a coflow, and whether it has completed; `None` if it is not registered.
+    pub fn service_and_completion(&self, id: &str) -> Option<(String, bool)> {
+        self.coflows.get(id).map(|coflow| (coflow.registration.service.clone(), coflow.slot.is_none()))
+    }
+
+    fn summary(&self, id: &Arc<str>, coflow: &Coflow) -> CoflowSummary {
+        CoflowSummary {
+            id: Arc::clone(id),
+            service: coflow.registration.service.clone(),
+            application: coflow.registration.application.clone(),
+            flow_count: coflow.flows.len(),
+            completed_flow_count: coflow.flows.iter().filter(|flow| flow.is_completed).count(),
+            sent_bytes: coflow.sent_bytes,
+            class: self.class_of(coflow),
+        }
+    }
+
+    fn class_of(&self, coflow: &Coflow) -> Option<usize> {
+        coflow.slot.map(|slot| self.engine.allocation().class(slot))
+    }
+
+    /// The last ordered pace of a flow; `None` if its host receives no orders.
+    fn ordered_rate_of(&self, flow: &super::Flow) -> Option<OrderedRate> {
+        flow.ordered_rate.filter(|_| self.hosts[flow.transfer.src as usize].receives_orders)
+    }
+
+    /// State of a coflow; `None` if it is not registered.
+    pub fn coflow_status(&self, id: &str) -> Option<CoflowStatus> {
+        let coflow = self.coflows.get(id)?;
+        let to_flow_status = |flow: &super::Flow| FlowStatus {
+            sent_bytes: flow.sent_bytes,
+            is_completed: flow.is_completed,
+            ordered_rate: self.ordered_rate_of(flow),
+        };
+        Some(CoflowStatus {
+            registration: coflow.registration.clone(),
+            first_flows: coflow.first_flows.clone(),
+            class: self.class_of(coflow),
+            flows: coflow.flows.iter().map(to_flow_status).collect(),
+        })
+    }
+
+    /// At most `most` ordered paces in order of keys, after a key or from the first one.
+    pub fn flow_allocations(&self, after: Option<&FlowKey>, max: usize) -> Vec<FlowAllocation> {
+        let from = after.map_or(Bound::Unbounded, |key| Bound::Included(&*key.coflow));
+        let coflows = self.coflows.range::<str, _>((from, Bound::Unbounded));
+        let allocations = coflows.flat_map(|(id, coflow)| {
+            (0u32..).zip(&coflow.flows).filter_map(move |(index, flow)| {
+                let key = FlowKey { coflow: Arc::clone(id), flow: index };
+                Some(FlowAllocation {
+                    key,
+                    transfer: flow.transfer,
+                    ordered_rate: self.ordered_rate_of(flow)?,
+                })
+            })
+        });
+        allocations.filter(|share| after.is_none_or(|after| share.key > *after)).take(max).collect()
+    }
+
+    /// State of all hosts and then of all switches, by number.
+    pub fn host_statuses(&self) -> Vec<HostStatus> {
+        let to_status = |host: &super::Host| HostStatus {
+            seconds_since_report: host.last_report_at.map(|heard| self.now - heard),
+            present: host.present,
+            ordered_seq: host.ordered_seq,
+            applied_seq: host.applied_seq,
+            conflicts: host.conflicts.clone(),
+        };
+        self.hosts.iter().map(to_status).collect()
+    }
+}

@@ -1,0 +1,464 @@
+//! Owner of the [`ControlPlane`]: one thread calls it with the time, and runs the requests of [`Handle`]s.
+//!
+//! Saath, section 5: the schedule of an interval is computed from the reports of the interval before, and pushed at
+//! once. The thread therefore applies reports when they arrive, and schedules once an interval, whatever requests wait.
+//!
+//! Memory is bounded. Requests wait in one short queue, in which each call of a handle has one entry. A host that does
+//! not take its orders gets no more until it does; the next order is then complete.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{MissedTickBehavior, interval};
+use weir_core::policy::AnyPolicy;
+use weir_proto::{FlowKey, ObservedConnections, Order, Queues, Refusals, Report, Restored};
+
+use crate::control_plane::{
+    CoflowStatus, CoflowSummary, ControlPlane, FlowAllocation, HostStatus, Refusal, Registration,
+    RejectedEntries, ServiceWeights, Transfer,
+};
+
+mod duration_stats;
+mod histogram;
+
+pub use duration_stats::DurationStats;
+pub use histogram::Histogram;
+
+/// Maximum number of queued requests; callers beyond it wait until the queue has room.
+const MAX_QUEUED_REQUESTS: usize = 256;
+
+/// Maximum number of queued orders to a host.
+const MAX_QUEUED_ORDERS: usize = 4;
+
+/// A request for the thread to run.
+type Job = Box<dyn FnOnce(&mut State) + Send>;
+
+/// The coordinator has stopped, so no thread can run the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the coordinator has stopped")]
+pub struct Stopped;
+
+/// Reason for which a request was not applied.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum RequestError {
+    /// The control plane refused it.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The coordinator has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+/// Counts and statistics of the coordinator.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Overview {
+    /// Active coflows.
+    pub active_coflows: usize,
+    /// Known coflows, active or completed.
+    pub coflows: usize,
+    /// Flows of the known coflows.
+    pub flows: usize,
+    /// Hosts and switches that are connected to receive orders.
+    pub connected_agents: usize,
+    /// Rejected report entries since the start.
+    pub rejected_entries: RejectedEntries,
+    /// See [`ControlPlane::refused_orders`].
+    pub refused_orders: Refusals,
+    /// See [`ControlPlane::restored_objects`].
+    pub restored_objects: Restored,
+    /// Orders that were not sent since the start, because the host had not taken the ones before.
+    pub dropped_orders: u64,
+    /// Durations of the last schedules.
+    pub schedule_durations: DurationStats,
+    /// Durations of all schedules since the start.
+    pub schedule_histogram: Histogram,
+    /// Reports received since the start.
+    pub received_reports: u64,
+    /// See [`ControlPlane::forwarded_udp_measurements`].
+    pub forwarded_udp_measurements: u64,
+}
+
+/// Channel for the orders of a host.
+struct OrderChannel {
+    orders: mpsc::Sender<Order>,
+    /// Whether an order was dropped since the last complete order.
+    has_dropped_order: bool,
+}
+
+/// State of the thread.
+struct State {
+    plane: ControlPlane,
+    started_at: Instant,
+    order_channels: Vec<Option<OrderChannel>>,
+    dropped_orders: u64,
+    schedule_durations: duration_stats::DurationWindow,
+    schedule_histogram: Histogram,
+    received_reports: u64,
+}
+
+/// Starts the thread that owns a control plane. The thread ends when all handles are dropped.
+///
+/// # Errors
+/// The operating system cannot create the timer or the thread.
+pub fn start(plane: ControlPlane) -> io::Result<(Handle, JoinHandle<()>)> {
+    let clock = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let schedule_interval = Duration::from_secs_f64(plane.settings().interval);
+    let (work, jobs) = mpsc::channel(MAX_QUEUED_REQUESTS);
+    let (agent_count, throttles, allocates) =
+        (plane.host_statuses().len(), plane.has_throttling(), plane.has_allocator());
+    let lines = std::iter::repeat_with(|| None).take(agent_count).collect();
+    let schedules = duration_stats::DurationWindow::default();
+    let histogram = Histogram::default();
+    let state = State {
+        plane,
+        started_at: Instant::now(),
+        order_channels: lines,
+        dropped_orders: 0,
+        schedule_durations: schedules,
+        schedule_histogram: histogram,
+        received_reports: 0,
+    };
+    let thread = thread::Builder::new()
+        .name("weir-master".to_owned())
+        .spawn(move || clock.block_on(run(state, jobs, schedule_interval)))?;
+    Ok((
+        Handle {
+            jobs: work,
+            schedule_interval,
+            agent_count: agent_count as u32,
+            has_throttling: throttles,
+            has_allocator: allocates,
+        },
+        thread,
+    ))
+}
+
+async fn run(mut state: State, mut jobs: mpsc::Receiver<Job>, schedule_interval: Duration) {
+    let mut clock = interval(schedule_interval);
+    // A late schedule skips intervals instead of running several schedules in a row.
+    clock.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        tokio::select! {
+            biased;
+            _ = clock.tick() => {
+                state.run_schedule();
+                // Queued requests run before the next schedule, even if this schedule took longer than an interval.
+                for _ in 0..MAX_QUEUED_REQUESTS {
+                    let Ok(work) = jobs.try_recv() else { break };
+                    work(&mut state);
+                }
+            }
+            work = jobs.recv() => match work {
+                Some(work) => work(&mut state),
+                None => return,
+            }
+        }
+    }
+}
+
+impl State {
+    /// Seconds since the start.
+    fn now(&self) -> f64 {
+        self.started_at.elapsed().as_secs_f64()
+    }
+
+    /// Computes one schedule and queues its orders.
+    fn run_schedule(&mut self) {
+        let start = Instant::now();
+        for (host, channel) in (0u32..).zip(&mut self.order_channels) {
+            if let Some(line) = channel
+                && line.has_dropped_order
+                && line.orders.capacity() > 0
+            {
+                line.has_dropped_order = false;
+                self.plane.require_full_order(host);
+            }
+        }
+        for (host, order) in self.plane.tick(self.now()) {
+            let Some(channel) = &mut self.order_channels[host as usize] else { continue };
+            match channel.orders.try_send(order) {
+                Ok(()) => {}
+                Err(mpsc::error::TrySendError::Full(_)) => {
+                    channel.has_dropped_order = true;
+                    self.dropped_orders += 1;
+                }
+                Err(mpsc::error::TrySendError::Closed(_)) => self.order_channels[host as usize] = None,
+            }
+        }
+        let duration = start.elapsed();
+        self.schedule_durations.add(duration);
+        self.schedule_histogram.add(duration);
+    }
+
+    fn subscribe_to_orders(&mut self, host: u32) -> Option<mpsc::Receiver<Order>> {
+        let channel = self.order_channels.get_mut(host as usize)?;
+        let (orders, receiver) = mpsc::channel(MAX_QUEUED_ORDERS);
+        *channel = Some(OrderChannel { orders, has_dropped_order: false });
+        self.plane.require_full_order(host);
+        self.plane.clear_observed(host);
+        self.plane.start_grace_periods(host);
+        Some(receiver)
+    }
+
+    fn overview(&self) -> Overview {
+        let (coflows, flows) = self.plane.coflow_and_flow_counts();
+        Overview {
+            active_coflows: self.plane.active_coflow_count(),
+            coflows,
+            flows,
+            connected_agents: self
+                .order_channels
+                .iter()
+                .flatten()
+                .filter(|line| !line.orders.is_closed())
+                .count(),
+            rejected_entries: self.plane.rejected_entries(),
+            refused_orders: self.plane.refused_orders(),
+            restored_objects: self.plane.restored_objects(),
+            dropped_orders: self.dropped_orders,
+            schedule_durations: self.schedule_durations.stats(),
+            schedule_histogram: self.schedule_histogram,
+            received_reports: self.received_reports,
+            forwarded_udp_measurements: self.plane.forwarded_udp_measurements(),
+        }
+    }
+}
+
+/// Client of the thread that owns the control plane. Clones use the same thread.
+#[derive(Clone)]
+pub struct Handle {
+    jobs: mpsc::Sender<Job>,
+    schedule_interval: Duration,
+    agent_count: u32,
+    has_throttling: bool,
+    has_allocator: bool,
+}
+
+impl Handle {
+    /// The time between two schedules.
+    pub fn interval(&self) -> Duration {
+        self.schedule_interval
+    }
+
+    /// See [`ControlPlane::has_throttling`].
+    pub fn has_throttling(&self) -> bool {
+        self.has_throttling
+    }
+
+    /// See [`ControlPlane::has_allocator`].
+    pub fn has_allocator(&self) -> bool {
+        self.has_allocator
+    }
+
+    /// Number of hosts and switches, which are numbered from 0.
+    pub fn agent_count(&self) -> u32 {
+        self.agent_count
+    }
+
+    async fn call<T: Send + 'static>(
+        &self,
+        request: impl FnOnce(&mut State) -> T + Send + 'static,
+    ) -> Result<T, Stopped> {
+        let (answer, answer_receiver) = oneshot::channel();
+        let job: Job = Box::new(move |state| {
+            // The caller may have been cancelled.
+            let _ = answer.send(request(state));
+        });
+        self.jobs.send(job).await.map_err(|_| Stopped)?;
+        answer_receiver.await.map_err(|_| Stopped)
+    }
+
+    // Requests of frameworks.
+
+    /// See [`ControlPlane::register`].
+    ///
+    /// # Errors
+    /// [`RequestError`]: the control plane refused it, or the coordinator has stopped.
+    pub async fn register(&self, id: String, registration: Registration) -> Result<bool, RequestError> {
+        Ok(self.call(move |state| state.plane.register(&id, registration, state.now())).await??)
+    }
+
+    /// See [`ControlPlane::restore`].
+    ///
+    /// # Errors
+    /// [`RequestError`]: the control plane refused it, or the coordinator has stopped.
+    pub async fn restore(
+        &self,
+        id: String,
+        registration: Registration,
+        first_flows: Option<Vec<Transfer>>,
+    ) -> Result<(), RequestError> {
+        Ok(self.call(move |state| state.plane.restore(&id, registration, first_flows, state.now())).await??)
+    }
+
+    /// See [`ControlPlane::update`].
+    ///
+    /// # Errors
+    /// [`RequestError`]: the control plane refused it, or the coordinator has stopped. The coflow is unchanged.
+    pub async fn update(&self, id: String, flows: Vec<Transfer>) -> Result<(), RequestError> {
+        Ok(self.call(move |state| state.plane.update(&id, &flows, state.now())).await??)
+    }
+
+    /// See [`ControlPlane::check_update`].
+    ///
+    /// # Errors
+    /// [`RequestError`]: the control plane would refuse the update, or the coordinator has stopped.
+    pub async fn check_update(&self, id: String, flows: Vec<Transfer>) -> Result<(), RequestError> {
+        Ok(self.call(move |state| state.plane.check_update(&id, &flows)).await??)
+    }
+
+    /// See [`ControlPlane::deregister`].
+    ///
+    /// # Errors
+    /// [`RequestError`]: the coflow is unknown, or the coordinator has stopped.
+    pub async fn deregister(&self, id: String) -> Result<(), RequestError> {
+        Ok(self.call(move |state| state.plane.deregister(&id, state.now())).await??)
+    }
+
+    /// See [`ControlPlane::set_policy`].
+    ///
+    /// # Errors
+    /// [`RequestError`]: the control plane refused it, or the coordinator has stopped. The policy is unchanged.
+    pub async fn set_policy(&self, policy: AnyPolicy) -> Result<(), RequestError> {
+        Ok(self.call(move |state| state.plane.set_policy(policy, state.now())).await??)
+    }
+
+    /// See [`ControlPlane::check_policy`].
+    ///
+    /// # Errors
+    /// [`RequestError`]: the control plane would refuse the policy, or the coordinator has stopped.
+    pub async fn check_policy(&self, policy: AnyPolicy) -> Result<(), RequestError> {
+        Ok(self.call(move |state| state.plane.check_policy(policy)).await??)
+    }
+
+    /// See [`ControlPlane::set_queues`].
+    ///
+    /// # Errors
+    /// [`Stopped`]: the coordinator has stopped.
+    pub async fn set_queues(&self, queues_by_link: Vec<((u32, u32), Queues)>) -> Result<(), Stopped> {
+        self.call(move |state| {
+            for ((host, link), queues) in queues_by_link {
+                state.plane.set_queues(host, link, queues);
+            }
+        })
+        .await
+    }
+
+    /// See [`ControlPlane::set_services`].
+    ///
+    /// # Errors
+    /// [`Stopped`]: the coordinator has stopped.
+    pub async fn set_services(&self, services: ServiceWeights) -> Result<(), Stopped> {
+        self.call(move |state| state.plane.set_services(services)).await
+    }
+
+    /// See [`ControlPlane::limits`].
+    ///
+    /// # Errors
+    /// [`Stopped`]: the coordinator has stopped.
+    pub async fn limits(&self) -> Result<BTreeMap<(u32, Arc<str>, IpAddr), u64>, Stopped> {
+        self.call(|state| state.plane.limits()).await
+    }
+
+    // Requests of agents.
+
+    /// Applies a host's report, and returns after that. See [`ControlPlane::report`].
+    ///
+    /// # Errors
+    /// [`Stopped`]: the coordinator has stopped.
+    pub async fn report(&self, host: u32, report: Report) -> Result<(), Stopped> {
+        self.call(move |state| {
+            state.received_reports += 1;
+            state.plane.report(host, &report, state.now());
+        })
+        .await
+    }
+
+    /// Subscribes to the orders of a host or switch; the first order is complete. `None` if no host has this number. An
+    /// earlier subscription ends. Orders start after the host's first report.
+    ///
+    /// # Errors
+    /// [`Stopped`]: the coordinator has stopped.
+    pub async fn subscribe_to_orders(&self, host: u32) -> Result<Option<mpsc::Receiver<Order>>, Stopped> {
+        self.call(move |state| state.subscribe_to_orders(host)).await
+    }
+
+    // Queries.
+
+    /// See [`ControlPlane::take_observed_changes`].
+    ///
+    /// # Errors
+    /// [`Stopped`]: the coordinator has stopped.
+    pub async fn take_observed_changes(&self) -> Result<Vec<(u32, Vec<ObservedConnections>)>, Stopped> {
+        self.call(|state| state.plane.take_observed_changes()).await
+    }
+
+    /// See [`ControlPlane::coflow_summaries`].
+    ///
+    /// # Errors
+    /// [`Stopped`]: the coordinator has stopped.
+    pub async fn coflow_summaries(
+        &self,
+        after: Option<String>,
+        max: usize,
+    ) -> Result<Vec<CoflowSummary>, Stopped> {
+        self.call(move |state| state.plane.coflow_summaries(after.as_deref(), max)).await
+    }
+
+    /// See [`ControlPlane::take_completed`].
+    ///
+    /// # Errors
+    /// [`Stopped`]: the coordinator has stopped.
+    pub async fn take_completed(&self) -> Result<Vec<Arc<str>>, Stopped> {
+        self.call(|state| state.plane.take_completed()).await
+    }
+
+    /// See [`ControlPlane::service_and_completion`].
+    ///
+    /// # Errors
+    /// [`Stopped`]: the coordinator has stopped.
+    pub async fn service_and_completion(&self, id: String) -> Result<Option<(String, bool)>, Stopped> {
+        self.call(move |state| state.plane.service_and_completion(&id)).await
+    }
+
+    /// See [`ControlPlane::coflow_status`].
+    ///
+    /// # Errors
+    /// [`Stopped`]: the coordinator has stopped.
+    pub async fn coflow_status(&self, id: String) -> Result<Option<CoflowStatus>, Stopped> {
+        self.call(move |state| state.plane.coflow_status(&id)).await
+    }
+
+    /// See [`ControlPlane::flow_allocations`].
+    ///
+    /// # Errors
+    /// [`Stopped`]: the coordinator has stopped.
+    pub async fn flow_allocations(
+        &self,
+        after: Option<FlowKey>,
+        max: usize,
+    ) -> Result<Vec<FlowAllocation>, Stopped> {
+        self.call(move |state| state.plane.flow_allocations(after.as_ref(), max)).await
+    }
+
+    /// See [`ControlPlane::host_statuses`].
+    ///
+    /// # Errors
+    /// [`Stopped`]: the coordinator has stopped.
+    pub async fn host_statuses(&self) -> Result<Vec<HostStatus>, Stopped> {
+        self.call(|state| state.plane.host_statuses()).await
+    }
+
+    /// Counts and statistics of the coordinator.
+    ///
+    /// # Errors
+    /// [`Stopped`]: the coordinator has stopped.
+    pub async fn overview(&self) -> Result<Overview, Stopped> {
+        self.call(|state| state.overview()).await
+    }
+}

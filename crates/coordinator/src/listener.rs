@@ -1,0 +1,196 @@
+//! Incoming connections: accepts them, authenticates the peer and passes the connection to a server.
+//!
+//! [`Admission`] limits the number of connections, and no connection waits for another. A handshake has to complete
+//! within [`HANDSHAKE_TIMEOUT`]. The kernel closes a connection whose peer does not acknowledge data for [`UNACKED_TIMEOUT`].
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tracing::{debug, warn};
+
+use crate::admission::{Admission, ConnectionSlot};
+use crate::identity::Identity;
+use crate::tls;
+
+/// Maximum duration of a handshake.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time after which the kernel closes a connection with unacknowledged data, and idle time after which it sends
+/// keepalive probes.
+pub const UNACKED_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// An authenticated connection.
+pub struct PeerConnection {
+    /// Identity of the client.
+    pub identity: Identity,
+    /// Address of the client.
+    pub address: SocketAddr,
+    /// The connection's bytes.
+    pub stream: PeerStream,
+    /// For a [probe](crate::admission): notified when a newer probe replaces it.
+    pub close_signal: Option<Arc<Notify>>,
+}
+
+/// Bytes of a connection, which counts for its limits until the stream is dropped.
+pub struct PeerStream {
+    transport: Transport,
+    _slot: ConnectionSlot,
+}
+
+enum Transport {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// The peers that connect to `listener`, until the receiver is dropped. Without TLS, only peers on this host are accepted.
+pub fn accept_peers(
+    listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
+    admission: Arc<Admission>,
+) -> mpsc::Receiver<PeerConnection> {
+    // Connections that wait for the channel hold a place, so they count for the limits.
+    let (peers, receiver) = mpsc::channel(1);
+    tokio::spawn(accept_connections(listener, tls.map(TlsAcceptor::from), admission, peers));
+    receiver
+}
+
+async fn accept_connections(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    admission: Arc<Admission>,
+    peers: mpsc::Sender<PeerConnection>,
+) {
+    loop {
+        let connection = tokio::select! {
+            () = peers.closed() => return,
+            connection = listener.accept() => connection,
+        };
+        match connection {
+            Ok((socket, address)) => match admission.admit(address.ip()) {
+                Some(slot) => {
+                    tokio::spawn(handshake(socket, address, tls.clone(), slot, peers.clone()));
+                }
+                None => debug!(%address, "connection refused: too many connections"),
+            },
+            Err(error) => {
+                // For example too many open files: open connections have to end first.
+                warn!(%error, "no connection can be taken");
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+/// Authenticates the other end of a connection and passes the connection to the server.
+async fn handshake(
+    socket: TcpStream,
+    address: SocketAddr,
+    tls: Option<TlsAcceptor>,
+    slot: ConnectionSlot,
+    peers: mpsc::Sender<PeerConnection>,
+) {
+    let close_signal = slot.close_signal();
+    let authenticated = timeout(HANDSHAKE_TIMEOUT, authenticate(socket, address, tls, slot));
+    match run_unless_closed(close_signal.as_deref(), authenticated).await {
+        // An error means that the server has ended.
+        Some(Ok(Ok(peer))) => drop(peers.send(peer).await),
+        Some(Ok(Err(error))) => debug!(%address, %error, "connection refused"),
+        Some(Err(_)) => debug!(%address, "connection refused: its handshake took too long"),
+        None => debug!(%address, "connection refused: too many connections"),
+    }
+}
+
+/// Returns the result of `work`, or `None` once a newer probe replaces this one.
+pub async fn run_unless_closed<T>(close_signal: Option<&Notify>, work: impl Future<Output = T>) -> Option<T> {
+    let Some(closed) = close_signal else { return Some(work.await) };
+    tokio::select! {
+        () = closed.notified() => None,
+        done = work => Some(done),
+    }
+}
+
+async fn authenticate(
+    socket: TcpStream,
+    address: SocketAddr,
+    tls: Option<TlsAcceptor>,
+    slot: ConnectionSlot,
+) -> io::Result<PeerConnection> {
+    socket.set_nodelay(true)?;
+    let options = SockRef::from(&socket);
+    options.set_tcp_keepalive(
+        &TcpKeepalive::new().with_time(UNACKED_TIMEOUT).with_interval(UNACKED_TIMEOUT / 6),
+    )?;
+    #[cfg(target_os = "linux")]
+    options.set_tcp_user_timeout(Some(UNACKED_TIMEOUT))?;
+    let (identity, inner, place) = match tls {
+        None if address.ip().to_canonical().is_loopback() => {
+            (Identity::Local, Transport::Plain(socket), slot)
+        }
+        None => return Err(io::Error::other("plain text from another host")),
+        Some(tls) => {
+            let stream = tls.accept(socket).await?;
+            let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+            let certificate = certificate.ok_or_else(|| io::Error::other("no certificate"))?;
+            let identity = tls::certificate_identity(certificate).map_err(io::Error::other)?;
+            let place = slot.identify(identity.to_string());
+            let place = place.ok_or_else(|| io::Error::other("too many connections of this identity"))?;
+            (identity, Transport::Tls(Box::new(stream)), place)
+        }
+    };
+    let close_signal = place.close_signal();
+    Ok(PeerConnection {
+        identity,
+        address,
+        stream: PeerStream { transport: inner, _slot: place },
+        close_signal,
+    })
+}
+
+impl AsyncRead for PeerStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for PeerStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Transport::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Transport::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Transport::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

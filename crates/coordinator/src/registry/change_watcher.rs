@@ -1,0 +1,55 @@
+//! Changes that no request makes: completed coflows, connected and disconnected hosts, observed connections.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::{info, warn};
+
+use super::Registry;
+use crate::control_thread::Stopped;
+use crate::events::EventKind;
+use crate::store::Table;
+
+/// Time between two checks.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
+
+pub(super) async fn watch_changes(registry: &Registry, mut stop: watch::Receiver<bool>) {
+    let mut clock = interval(CHECK_INTERVAL);
+    clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut was_present = vec![false; registry.agent_names().count()];
+    loop {
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => return,
+            _ = clock.tick() => {}
+        }
+        if handle_changes(registry, &mut was_present).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn handle_changes(registry: &Registry, was_present: &mut [bool]) -> Result<(), Stopped> {
+    for id in registry.handle().take_completed().await? {
+        let _id_lock = registry.lock_id(&id).await;
+        // The coflow may have been updated or registered again in the meantime.
+        let Some((service, true)) = registry.handle().service_and_completion(id.to_string()).await? else {
+            continue;
+        };
+        if let Err(error) = registry.store.remove(Table::Coflows, &id).await {
+            warn!(coflow = &*id, %error, "over, but still in the store");
+        }
+        registry.events.send(EventKind::CoflowCompleted, &id, Some(service));
+    }
+    registry.apply_observed_changes().await?;
+    let states = registry.handle().host_statuses().await?;
+    for ((was, state), name) in was_present.iter_mut().zip(states).zip(registry.agent_names()) {
+        if *was != state.present {
+            *was = state.present;
+            let event = if state.present { EventKind::HostConnected } else { EventKind::HostDisconnected };
+            info!(host = name, present = state.present, "a host or switch came or went");
+            registry.events.send(event, name, None);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! A running coordinator: opens the store, starts all servers, and stops them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::stream::{Stream, unfold};
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tonic::transport::server::Connected;
+use tracing::{debug, error, info};
+
+use crate::admission::{Admission, Quota};
+use crate::agents;
+use crate::config::Config;
+use crate::control_plane::ControlPlane;
+use crate::control_thread;
+use crate::identity::Identity;
+use crate::listener::{self, PeerConnection};
+use crate::registry::Registry;
+use crate::store::Store;
+use crate::{rest, tls};
+
+/// A coordinator whose listeners are open.
+pub struct Coordinator {
+    config: Config,
+    registry: Arc<Registry>,
+    agents: (TcpListener, Option<Arc<ServerConfig>>),
+    api: (TcpListener, Option<Arc<ServerConfig>>),
+}
+
+impl Coordinator {
+    /// Opens the store, loads it into a control plane, and opens the listeners. Connections wait until
+    /// [`Coordinator::run`].
+    ///
+    /// # Errors
+    /// A certificate, an address, the store or the policy is refused, or the operating system cannot create a thread.
+    pub async fn new(config: Config) -> Result<Coordinator, String> {
+        let tls_config = |protocol: &[u8]| {
+            config.tls.as_ref().map(|files| tls::server_config(files, protocol)).transpose()
+        };
+        let agents_tls = tls_config(b"h2").map_err(|error| error.to_string())?;
+        let api_tls = tls_config(b"http/1.1").map_err(|error| error.to_string())?;
+        let listen = async |address: SocketAddr| {
+            TcpListener::bind(address)
+                .await
+                .map_err(|error| format!("{address}: cannot be listened at: {error}"))
+        };
+        let agents = (listen(config.agents_address).await?, agents_tls);
+        let api = (listen(config.api_address).await?, api_tls);
+        let store = Store::open(&config.store_path).map_err(|error| error.to_string())?;
+        let links: Vec<_> = config.hosts.iter().map(|host| host.link).collect();
+        let policy = config.policy.build(&config.names, &config.weights);
+        let control_plane =
+            ControlPlane::new(&links, policy, config.names.clone(), config.settings, store.epoch());
+        let mut control_plane =
+            control_plane.map_err(|error| format!("policy: {error}"))?.with_switches(config.switches.len());
+        if config.allocator {
+            control_plane = control_plane.with_allocation(config.addresses.clone());
+        }
+        if config.has_throttling {
+            control_plane = control_plane.with_throttling(config.ipv4_addresses().collect());
+        }
+        // The thread ends with the last handle; pending requests can hold handles.
+        let (handle, _) =
+            control_thread::start(control_plane).map_err(|error| format!("no thread: {error}"))?;
+        let registry = Arc::new(Registry::new(&config, store, handle).await?);
+        Ok(Coordinator { config, registry, agents, api })
+    }
+
+    /// Local addresses of the listeners for agents and for the API.
+    ///
+    /// # Errors
+    /// The operating system cannot return them.
+    pub fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        Ok((self.agents.0.local_addr()?, self.api.0.local_addr()?))
+    }
+
+    /// The registry.
+    pub fn registry(&self) -> Arc<Registry> {
+        Arc::clone(&self.registry)
+    }
+
+    /// Serves until `stop` is true. Then new connections are refused, pending requests complete, and agents apply their
+    /// last orders until the end of their lease.
+    ///
+    /// # Errors
+    /// The server for agents has failed.
+    pub async fn run(self, stop: watch::Receiver<bool>) -> Result<(), String> {
+        let Coordinator { config, registry, agents, api } = self;
+        // An agent has one connection, and a second one until it detects that the first has failed.
+        let names: Vec<String> = registry.agent_names().map(str::to_owned).collect();
+        let total = 2 * names.len() + 16;
+        let per_address =
+            if config.tls.is_some() { config.limits.max_connections_per_address as usize } else { total };
+        let quota = Quota { total, per_address, per_identity: 4, probes: 0 };
+        let peers = listener::accept_peers(agents.0, agents.1, Admission::new(quota));
+        let handle = registry.handle().clone();
+        let mut stopped = stop.clone();
+        let stopped = async move {
+            let _ = stopped.wait_for(|stop| *stop).await;
+        };
+        let has_tls = config.tls.is_some();
+        let serve_agents = async move {
+            let served = if has_tls {
+                agents::serve_connections(proven_agents(peers, names), handle, stopped).await
+            } else {
+                agents::serve_connections(local_agents(peers), handle, stopped).await
+            };
+            served.map_err(|error| format!("agents cannot be served: {error}"))?;
+            std::future::pending().await
+        };
+        let admission = Admission::new(config.limits.connection_quota());
+        let api_peers = listener::accept_peers(api.0, api.1, Arc::clone(&admission));
+        let serve_api = rest::serve(api_peers, admission, Arc::clone(&registry), config.limits, stop.clone());
+        let watch_registry = registry.watch(stop.clone());
+        info!(epoch = registry.epoch(), hosts = config.hosts.len(), "serving");
+        let mut stop_signal = stop;
+        tokio::select! {
+            failed = serve_agents => return failed,
+            // Agents keep their streams open, so shutdown does not wait for them.
+            ((), ()) = async { tokio::join!(serve_api, watch_registry) } => {}
+            () = wait_for_drain(&mut stop_signal) => {}
+        }
+        info!("stopped");
+        Ok(())
+    }
+}
+
+/// Waits until `stop` is true, and then somewhat longer than [`rest::DRAIN_TIMEOUT`].
+async fn wait_for_drain(stop: &mut watch::Receiver<bool>) {
+    if stop.wait_for(|stop| *stop).await.is_err() {
+        error!("the coordinator can no longer be stopped by a signal");
+    }
+    tokio::time::sleep(rest::DRAIN_TIMEOUT + rest::DRAIN_TIMEOUT / 5).await;
+}
+
+/// A connection of an agent, and its proven identity.
+struct AgentConnection<P> {
+    peer: PeerConnection,
+    proven_host: P,
+}
+
+/// Connections of agents, with the host or switch of their certificate.
+fn proven_agents(
+    peers: mpsc::Receiver<PeerConnection>,
+    names: Vec<String>,
+) -> impl Stream<Item = io::Result<AgentConnection<agents::ProvenHost>>> {
+    unfold((peers, names), |(mut peers, names)| async {
+        loop {
+            let peer = peers.recv().await?;
+            let number = match &peer.identity {
+                Identity::Agent(name) => names.iter().position(|known| known == name),
+                _ => None,
+            };
+            let Some(number) = number else {
+                debug!(address = %peer.address, identity = %peer.identity, "refused: no agent of a host or switch");
+                continue;
+            };
+            let proven_host = agents::ProvenHost(number as u32);
+            return Some((Ok(AgentConnection { peer, proven_host }), (peers, names)));
+        }
+    })
+}
+
+/// Connections of agents on this host, which need no proof.
+fn local_agents(
+    peers: mpsc::Receiver<PeerConnection>,
+) -> impl Stream<Item = io::Result<AgentConnection<()>>> {
+    unfold(peers, |mut peers| async {
+        let peer = peers.recv().await?;
+        Some((Ok(AgentConnection { peer, proven_host: () }), peers))
+    })
+}
+
+impl<P: Clone + Send + Sync + 'static> Connected for AgentConnection<P> {
+    type ConnectInfo = P;
+
+    fn connect_info(&self) -> P {
+        self.proven_host.clone()
+    }
+}
+
+impl<P: Unpin> AsyncRead for AgentConnection<P> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.peer.stream).poll_read(cx, buf)
+    }
+}
+
+impl<P: Unpin> AsyncWrite for AgentConnection<P> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.peer.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.peer.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.peer.stream).poll_shutdown(cx)
+    }
+}

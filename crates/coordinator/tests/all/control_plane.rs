@@ -1,0 +1,913 @@
+//! Tests of the control plane, one call at a time.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use crate::small_cluster::{
+    HOSTS, INTERVAL, LINK_RATE, address, control_plane, equal_links, flow_key, registration,
+};
+use weir_agent::lease::LeaseState;
+use weir_coordinator::control_plane::{
+    ControlPlane, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate,
+    Queues, Refusal, Refusals, Registration, Report, ServiceWeights, Settings, UdpFlow, UdpMeasurement,
+};
+use weir_core::model::ServiceNames;
+use weir_core::policy::build;
+use weir_core::units::Rate;
+
+/// All hosts send an empty report, which keeps them present.
+fn report_all_hosts(plane: &mut ControlPlane, now: f64) {
+    for host in 0..HOSTS {
+        plane.report(host, &Report::default(), now);
+    }
+}
+
+/// A host reports a flow that has sent nothing so far, and confirms its last order.
+fn report_flow(plane: &mut ControlPlane, host: u32, key: FlowKey, now: f64) {
+    let flows = vec![FlowProgress { key, sent: 0, closed: false }];
+    let applied = (1, plane.host_statuses()[host as usize].ordered_seq);
+    plane.report(host, &Report { applied, flows, ..Report::default() }, now);
+}
+
+#[test]
+fn repeated_registration_is_idempotent_and_a_different_body_is_refused() {
+    let mut plane = control_plane("saath", 1);
+    let requested = registration(&[(0, 1, 5e5)]);
+    assert_eq!(plane.register("a", requested.clone(), 0.0), Ok(true));
+    assert_eq!(plane.register("a", requested.clone(), 1.0), Ok(false));
+    let other = registration(&[(0, 2, 5e5)]);
+    assert_eq!(plane.register("a", other, 1.0), Err(Refusal::IdTaken("a".to_owned())));
+    assert_eq!(plane.active_coflow_count(), 1);
+    assert_eq!(plane.deregister("a", 2.0), Ok(()));
+    assert_eq!(plane.deregister("a", 2.0), Err(Refusal::UnknownCoflow("a".to_owned())));
+    assert_eq!(plane.active_coflow_count(), 0);
+}
+
+#[test]
+fn invalid_registrations_are_refused() {
+    let mut plane = control_plane("varys", 1);
+    let unknown_host = registration(&[(0, 1, 5e5), (0, HOSTS, 1.0)]);
+    assert_eq!(
+        plane.register("a", unknown_host, 0.0),
+        Err(Refusal::UnknownHost { flow: 1, host: 4, last_host: 3 })
+    );
+    assert_eq!(plane.register("a", registration(&[]), 0.0), Err(Refusal::NoFlows));
+    assert_eq!(
+        plane.register("a b", registration(&[(0, 1, 1.0)]), 0.0),
+        Err(Refusal::InvalidId("a b".to_owned()))
+    );
+    let mut unsized_flow = registration(&[(0, 1, 1.0)]);
+    unsized_flow.flows[0].bytes = None;
+    assert_eq!(plane.register("a", unsized_flow, 0.0), Err(Refusal::UnknownSize(0)));
+    let invalid_weight = Registration { weight: f64::NAN, ..registration(&[(0, 1, 1.0)]) };
+    assert!(matches!(plane.register("a", invalid_weight, 0.0), Err(Refusal::InvalidWeight(_))));
+    let unknown_service = Registration { service: "x".to_owned(), ..registration(&[(0, 1, 1.0)]) };
+    assert!(matches!(plane.register("a", unknown_service, 0.0), Err(Refusal::UnknownName(_))));
+    assert_eq!(plane.active_coflow_count(), 0);
+}
+
+/// The number of flows of a host, which bounds an order, and of all hosts is limited.
+#[test]
+fn flows_per_host_and_in_all_are_limited() {
+    let settings =
+        Settings { max_flows: 5, max_flows_per_host: 3, keep_completed: 1.0, ..Settings::default() };
+    let policy = build("saath").unwrap();
+    let mut plane = ControlPlane::new(&equal_links(), policy, ServiceNames::default(), settings, 1).unwrap();
+    let limit_reached = |what, most| Err(Refusal::LimitReached { objects: what, max: most });
+    plane.register("a", registration(&[(0, 1, 1.0), (0, 2, 1.0)]), 0.0).unwrap();
+    let two = registration(&[(0, 1, 1.0), (0, 3, 1.0)]);
+    assert_eq!(plane.register("b", two.clone(), 0.0), limit_reached("flows of a host", 3));
+    let four = registration(&[(1, 0, 1.0), (2, 0, 1.0), (3, 0, 1.0), (3, 1, 1.0)]);
+    assert_eq!(plane.register("b", four, 0.0), limit_reached("flows", 5));
+    // An update replaces the flows of a coflow, so the former ones do not count.
+    plane.update("a", &registration(&[(0, 1, 1.0), (0, 2, 1.0), (0, 3, 1.0)]).flows, 0.0).unwrap();
+    assert_eq!(plane.register("b", registration(&[(0, 1, 1.0)]), 0.0), limit_reached("flows of a host", 3));
+    plane.update("a", &registration(&[(0, 1, 1.0)]).flows, 0.0).unwrap();
+    assert_eq!(plane.register("b", two.clone(), 0.0), Ok(true));
+    plane.deregister("b", 0.0).unwrap();
+    // Flows of completed coflows count until the coflow is removed.
+    let progress = FlowProgress { key: flow_key("a", 0), sent: 1, closed: true };
+    plane.report(0, &Report { applied: (1, 0), flows: vec![progress], ..Report::default() }, 0.1);
+    let three = registration(&[(0, 1, 1.0), (0, 2, 1.0), (0, 3, 1.0)]);
+    assert_eq!(plane.register("c", three.clone(), 1.0), limit_reached("flows of a host", 3));
+    plane.tick(1.2);
+    assert_eq!((plane.coflow_and_flow_counts(), plane.register("c", three, 1.2)), ((0, 0), Ok(true)));
+}
+
+/// Saath Fig. 4 on hosts: the first coflow gets its ports, other coflows the residual capacity, and waiting flows a
+/// part of the reserve.
+#[test]
+fn orders_follow_the_schedule_and_carry_changes_only() {
+    let mut plane = control_plane("saath", 7);
+    plane.register("c1", registration(&[(0, 2, 1e6), (1, 3, 1e6)]), 0.0).unwrap();
+    plane.register("c2", registration(&[(0, 3, 1e6)]), 0.0).unwrap();
+    report_all_hosts(&mut plane, 0.0);
+    for (host, coflow, flow) in [(0, "c1", 0), (1, "c1", 1), (0, "c2", 0)] {
+        report_flow(&mut plane, host, flow_key(coflow, flow), 0.0);
+    }
+    let orders = plane.tick(0.0);
+    let order_of =
+        |orders: &[(u32, Order)], host: u32| orders.iter().find(|o| o.0 == host).unwrap().1.clone();
+    let first = order_of(&orders, 0);
+    assert_eq!((first.epoch, first.seq, first.is_full), (7, 1, true));
+    // One flow waits, so it gets the whole reserve: a hundredth of each port.
+    let full_rate = OrderedRate::Rate(990_000);
+    assert_eq!(first.flows, [(flow_key("c1", 0), full_rate), (flow_key("c2", 0), OrderedRate::Rate(10_000))]);
+    assert_eq!(order_of(&orders, 1).flows, [(flow_key("c1", 1), full_rate)]);
+    // Without changes, orders only renew leases.
+    let only_renews = |order: &Order| order.flows.is_empty() && !order.is_full;
+    let report_flows = |plane: &mut ControlPlane, seq, flows: Vec<FlowProgress>, now| {
+        for host in 0..HOSTS {
+            let mine = flows.iter().filter(|s| (host == 1) == (s.key.flow == 1)).cloned();
+            let flows = if host < 2 { mine.collect() } else { Vec::new() };
+            plane.report(host, &Report { applied: (7, seq), flows, ..Report::default() }, now);
+        }
+    };
+    report_flows(&mut plane, 1, Vec::new(), 0.008);
+    assert!(plane.tick(0.008).iter().all(|(_, order)| only_renews(order)));
+    // While the first coflow has flows, its ports go to no other coflow. It completes on both hosts here.
+    let to_progress = |coflow, flow, sent| FlowProgress { key: flow_key(coflow, flow), sent, closed: true };
+    report_flows(
+        &mut plane,
+        1,
+        vec![to_progress("c1", 0, 1_000_000), to_progress("c1", 1, 1_000_000)],
+        0.016,
+    );
+    assert_eq!(plane.is_completed("c1"), Some(true));
+    let orders = plane.tick(0.016);
+    assert_eq!(
+        order_of(&orders, 0).flows,
+        [(flow_key("c1", 0), OrderedRate::Removed), (flow_key("c2", 0), full_rate)]
+    );
+    assert_eq!(order_of(&orders, 1).flows, [(flow_key("c1", 1), OrderedRate::Removed)]);
+    // Orders that only renew a lease come last.
+    assert!(orders.iter().map(|(_, order)| only_renews(order)).is_sorted());
+    assert_eq!(orders.iter().filter(|(_, order)| !only_renews(order)).count(), 2);
+    // Leases are renewed every three intervals (a quarter of the lease, rounded up), and each host has its own turn.
+    let mut renewed = vec![Vec::new(); HOSTS as usize];
+    for step in 3..12u64 {
+        let now = step as f64 * INTERVAL;
+        for (host, state) in plane.host_statuses().iter().enumerate() {
+            plane.report(host as u32, &Report { applied: (7, state.ordered_seq), ..Report::default() }, now);
+        }
+        for (host, order) in plane.tick(now) {
+            assert!(only_renews(&order), "{order:?}");
+            renewed[host as usize].push(step);
+        }
+    }
+    assert_eq!(renewed, [vec![5, 8, 11], vec![3, 6, 9], vec![4, 7, 10], vec![5, 8, 11]]);
+}
+
+/// Two lost orders in a row do not end a lease.
+#[test]
+fn two_lost_orders_in_a_row_do_not_end_a_lease() {
+    for first in 2..12 {
+        let mut plane = control_plane("saath", 1);
+        plane.register("a", registration(&[(0, 1, 1e9)]), 0.0).unwrap();
+        let mut lease_state = LeaseState::new(vec![Rate::new(LINK_RATE).unwrap()]);
+        let (mut in_transit, mut orders) = (None, 0);
+        for step in 0..100u64 {
+            let now = step as f64 * INTERVAL;
+            if let Some(order) = in_transit.take() {
+                let _ = lease_state.accept(order, Duration::from_secs_f64(now));
+            }
+            assert!(
+                step == 0 || lease_state.rate(&flow_key("a", 0), Duration::from_secs_f64(now)).is_some(),
+                "order {first} and the next were lost: the lease is over at step {step}"
+            );
+            plane.report(0, &Report { applied: lease_state.applied(), ..Report::default() }, now);
+            if let Some((_, order)) = plane.tick(now).pop() {
+                orders += 1;
+                in_transit = Some(order).filter(|_| !(first..first + 2).contains(&orders));
+            }
+        }
+        assert!((25..50).contains(&orders), "{orders} orders in ten leases");
+    }
+}
+
+/// A changed queue is in one order, and complete orders have all queues.
+#[test]
+fn orders_carry_changed_queues_once() {
+    let mut plane = control_plane("saath", 1).with_switches(1);
+    let queues = |weight| Queues {
+        weights: vec![1.0, weight],
+        queue_of_class: vec![0, 1, 1],
+        class_of_application: vec![("web".into(), 3)],
+        guaranteed: weight > 4.0,
+    };
+    let mut now = 0.0;
+    let mut ordered_queues = |plane: &mut ControlPlane| {
+        for (host, state) in (0..).zip(plane.host_statuses()) {
+            plane.report(host, &Report { applied: (1, state.ordered_seq), ..Report::default() }, now);
+        }
+        now += INTERVAL;
+        let mut orders = plane.tick(now);
+        assert!(orders.iter().all(|(host, order)| [2, HOSTS].contains(host) || order.queues.is_empty()));
+        [2, HOSTS].map(|receiver| {
+            let order = orders.iter_mut().find(|(host, _)| *host == receiver);
+            order.map_or(Vec::new(), |(_, order)| std::mem::take(&mut order.queues))
+        })
+    };
+    assert_eq!(ordered_queues(&mut plane), [vec![], vec![]]);
+    // The host may have connected after its queues were set.
+    plane.set_queues(2, 0, queues(3.0));
+    plane.set_queues(HOSTS + 1, 0, queues(3.0));
+    assert_eq!(ordered_queues(&mut plane), [vec![(0, queues(3.0))], vec![]]);
+    plane.set_queues(2, 0, queues(3.0));
+    // A switch has several links.
+    for (link, weight) in [(3, 7.0), (1, 5.0)] {
+        plane.set_queues(HOSTS, link, queues(weight));
+    }
+    assert_eq!(ordered_queues(&mut plane), [vec![], vec![(1, queues(5.0)), (3, queues(7.0))]]);
+    plane.set_queues(2, 0, queues(5.0));
+    plane.set_queues(HOSTS, 3, queues(9.0));
+    assert_eq!(ordered_queues(&mut plane), [vec![(0, queues(5.0))], vec![(3, queues(9.0))]]);
+    plane.require_full_order(2);
+    plane.require_full_order(HOSTS);
+    let all = [vec![(0, queues(5.0))], vec![(1, queues(5.0)), (3, queues(9.0))]];
+    assert_eq!(ordered_queues(&mut plane), all);
+    assert_eq!(ordered_queues(&mut plane), [vec![], vec![]]);
+}
+
+/// Flows and observed connections in reports of switches are rejected.
+#[test]
+fn flows_reported_by_a_switch_are_rejected() {
+    let mut plane = control_plane("saath", 1).with_switches(1);
+    plane.register("a", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
+    let progress = FlowProgress { key: flow_key("a", 0), sent: 5, closed: true };
+    let (peer, demand) = ([10, 0, 0, 1].into(), Demand::Unknown);
+    let observed =
+        ObservedConnections { application: "web".into(), peer, open_connections: 1, sent_bytes: 5, demand };
+    plane.report(
+        HOSTS,
+        &Report { flows: vec![progress], observed: vec![observed], ..Report::default() },
+        0.001,
+    );
+    assert_eq!((plane.rejected_entries().foreign_flow, plane.is_completed("a")), (2, Some(false)));
+    assert_eq!(plane.take_observed_changes(), []);
+    let to_switch = plane.register("b", registration(&[(0, HOSTS, 1e6)]), 0.002);
+    assert_eq!(to_switch, Err(Refusal::UnknownHost { flow: 0, host: HOSTS, last_host: HOSTS - 1 }));
+}
+
+/// Refused orders are summed over all agents, and the sum never decreases.
+#[test]
+fn refused_orders_are_summed_over_agents_once() {
+    let mut plane = control_plane("saath", 1).with_switches(1);
+    let refused_orders = |older, gap| Refusals { older, gap, ..Refusals::default() };
+    let reports = [
+        (0, refused_orders(3, 0)),
+        (0, refused_orders(3, 0)),
+        (HOSTS, refused_orders(1, 1)),
+        (0, refused_orders(4, 0)),
+        // The agent restarted.
+        (0, refused_orders(0, 2)),
+        (0, refused_orders(0, 2)),
+        // A host number that does not exist.
+        (HOSTS + 1, refused_orders(9, 9)),
+    ];
+    let mut counts = Vec::new();
+    for (host, refusals) in reports {
+        plane.report(host, &Report { refused_orders: refusals, ..Report::default() }, 0.001);
+        counts.push((plane.refused_orders().older, plane.refused_orders().gap));
+    }
+    assert_eq!(counts, [(3, 0), (3, 0), (4, 1), (5, 1), (5, 3), (5, 3), (5, 3)]);
+}
+
+/// Observed connections are limited in number, returned once, and removed some time after the host's last report.
+#[test]
+fn observed_connections_are_limited_and_expire() {
+    let mut plane = control_plane("saath", 1);
+    let observed_entry = |at: u32, open| ObservedConnections {
+        application: "web".into(),
+        peer: std::net::Ipv4Addr::from(at).into(),
+        open_connections: open,
+        sent_bytes: 1,
+        demand: Demand::Unknown,
+    };
+    let report_observed = |plane: &mut ControlPlane, found: Vec<ObservedConnections>, now| {
+        plane.report(1, &Report { observed: found, ..Report::default() }, now);
+        let mut all = plane.take_observed_changes();
+        assert!(all.len() <= 1 && all.iter().all(|(host, _)| *host == 1));
+        all.pop().map(|(_, found)| found.len())
+    };
+    assert_eq!(
+        report_observed(&mut plane, (0..4095).map(|at| observed_entry(at, 1)).collect(), 0.0),
+        Some(4095)
+    );
+    assert_eq!(report_observed(&mut plane, Vec::new(), 0.0), None);
+    assert_eq!(
+        report_observed(&mut plane, (5000..5003).map(|at| observed_entry(at, 1)).collect(), 0.0),
+        Some(4096)
+    );
+    assert_eq!(plane.rejected_entries().too_many, 2);
+    assert_eq!(
+        report_observed(&mut plane, vec![observed_entry(0, 0), observed_entry(7000, 0)], 0.0),
+        Some(4095)
+    );
+    assert_eq!(report_observed(&mut plane, vec![observed_entry(8000, 1)], 1.0), Some(4096));
+    plane.tick(30.0);
+    assert_eq!(plane.take_observed_changes(), []);
+    plane.tick(32.0);
+    assert_eq!(plane.take_observed_changes(), [(1, vec![])]);
+}
+
+/// Section 5: a task that moves sends from another host. The bytes that it sent before stay sent.
+#[test]
+fn update_replaces_flows_and_unchanged_flows_continue() {
+    let mut plane = control_plane("saath", 1);
+    plane.register("a", registration(&[(0, 2, 1e6), (1, 2, 1e6)]), 0.0).unwrap();
+    report_all_hosts(&mut plane, 0.0);
+    plane.tick(0.0);
+    let moved_flows = registration(&[(0, 2, 1e6), (3, 2, 1e6), (1, 0, 1e6)]).flows;
+    assert_eq!(plane.update("b", &moved_flows, 0.004), Err(Refusal::UnknownCoflow("b".to_owned())));
+    plane.update("a", &moved_flows, 0.004).unwrap();
+    for host in 0..HOSTS {
+        plane.report(host, &Report { applied: (1, 1), ..Report::default() }, 0.008);
+    }
+    let orders = plane.tick(0.008);
+    let half_rate = OrderedRate::Rate(495_000);
+    let ordered_flows = |host: usize| (orders[host].0, orders[host].1.flows.clone());
+    // The first flow keeps its rate, so the order does not contain it. Orders to the other hosts only renew leases.
+    assert!(orders[2..].iter().all(|(_, order)| order.flows.is_empty()));
+    assert_eq!(
+        ordered_flows(0),
+        (1, vec![(flow_key("a", 1), OrderedRate::Removed), (flow_key("a", 2), half_rate)])
+    );
+    assert_eq!(ordered_flows(1), (3, vec![(flow_key("a", 1), half_rate)]));
+}
+
+/// Section 4.3: ports report available data. A program that dies after it registered a coflow does not keep ports from
+/// other coflows.
+#[test]
+fn flow_without_a_connection_frees_its_ports_after_a_lease() {
+    let mut plane = control_plane("saath", 1);
+    plane.register("dead", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
+    plane.register("alive", registration(&[(0, 1, 1e9)]), 0.001).unwrap();
+    let report_flow_of = |plane: &mut ControlPlane, id, now| report_flow(plane, 0, flow_key(id, 0), now);
+    let ordered_rates = |plane: &mut ControlPlane, now| {
+        plane.tick(now);
+        ["dead", "alive"].map(|id| plane.coflow_status(id).unwrap().flows[0].ordered_rate)
+    };
+    let (full_rate, reserve_rate) = (Some(OrderedRate::Rate(990_000)), Some(OrderedRate::Rate(10_000)));
+    report_flow_of(&mut plane, "alive", 0.002);
+    assert_eq!(ordered_rates(&mut plane, 0.002), [full_rate, reserve_rate]);
+    // Within a lease, the connection could still be handed over.
+    report_flow_of(&mut plane, "alive", 0.079);
+    assert_eq!(ordered_rates(&mut plane, 0.079), [full_rate, reserve_rate]);
+    assert_eq!(ordered_rates(&mut plane, 0.081), [reserve_rate, full_rate]);
+    // Another policy gets the same state.
+    plane.set_policy(build("varys").unwrap(), 0.082).unwrap();
+    assert_eq!(ordered_rates(&mut plane, 0.083), [reserve_rate, full_rate]);
+    plane.set_policy(build("saath").unwrap(), 0.084).unwrap();
+    // A host that reconnects does not restart the grace period.
+    plane.tick(0.5);
+    report_flow_of(&mut plane, "alive", 0.6);
+    assert_eq!(ordered_rates(&mut plane, 0.6), [reserve_rate, full_rate]);
+    // The connection is handed over later.
+    report_flow_of(&mut plane, "dead", 0.61);
+    assert_eq!(ordered_rates(&mut plane, 0.61), [full_rate, reserve_rate]);
+    // The agent restarts, and only the other program hands its connection over again.
+    plane.start_grace_periods(0);
+    report_flow_of(&mut plane, "alive", 0.62);
+    assert_eq!(ordered_rates(&mut plane, 0.68), [full_rate, reserve_rate]);
+    report_flow_of(&mut plane, "alive", 0.691);
+    assert_eq!(ordered_rates(&mut plane, 0.692), [reserve_rate, full_rate]);
+    let sent_bytes = |plane: &ControlPlane| plane.coflow_status("dead").unwrap().flows[0].sent_bytes;
+    let before = sent_bytes(&plane);
+    report_flow_of(&mut plane, "alive", 0.7);
+    plane.tick(0.75);
+    assert_eq!(sent_bytes(&plane), before);
+    report_flow_of(&mut plane, "dead", 0.76);
+    assert_eq!(ordered_rates(&mut plane, 0.76), [full_rate, reserve_rate]);
+}
+
+/// Section 5: a new coordinator learns everything but registrations from reports. Two intervals after its start, its
+/// orders equal those of the coordinator before.
+#[test]
+fn restarted_control_plane_sends_equal_orders_within_two_intervals() {
+    let ordered_rates = |plane: &ControlPlane| {
+        ["long", "short"].map(|id| plane.coflow_status(id).unwrap().flows[0].ordered_rate)
+    };
+    let report_flows = |plane: &mut ControlPlane, obeys, now| {
+        let to_progress = |id, sent| FlowProgress { key: flow_key(id, 0), sent, closed: false };
+        let flows = vec![to_progress("long", 20_000_000), to_progress("short", 0)];
+        plane.report(0, &Report { applied: obeys, flows, ..Report::default() }, now);
+    };
+    let registered_plane = |epoch, now| {
+        let mut plane = control_plane("saath", epoch);
+        plane.register("long", registration(&[(0, 1, 1e9)]), now).unwrap();
+        plane.register("short", registration(&[(0, 2, 1e6)]), now).unwrap();
+        plane
+    };
+    let mut before = registered_plane(1, 0.0);
+    report_flow(&mut before, 0, flow_key("long", 0), 0.0);
+    report_flows(&mut before, (1, 0), 30.0);
+    before.tick(30.0);
+    let expected_rates = [Some(OrderedRate::Rate(10_000)), Some(OrderedRate::Rate(990_000))];
+    assert_eq!(ordered_rates(&before), expected_rates);
+    let mut after = registered_plane(2, 0.0);
+    // No host has reported yet.
+    assert!(after.tick(0.0).is_empty());
+    report_flows(&mut after, (1, before.host_statuses()[0].ordered_seq), INTERVAL);
+    let orders = after.tick(2.0 * INTERVAL);
+    assert_eq!(orders.len(), 1);
+    assert!(orders[0].1.is_full && orders[0].1.epoch == 2);
+    assert_eq!(ordered_rates(&after), expected_rates);
+}
+
+/// Agents refuse an order that contains a flow twice.
+#[test]
+fn removed_and_readded_flow_appears_once_in_an_order() {
+    let mut plane = control_plane("saath", 1);
+    plane.register("a", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
+    report_all_hosts(&mut plane, 0.0);
+    plane.tick(0.0);
+    plane.deregister("a", 0.004).unwrap();
+    plane.register("a", registration(&[(0, 1, 2e6)]), 0.004).unwrap();
+    plane.report(0, &Report { applied: (1, 1), ..Report::default() }, 0.008);
+    let orders = plane.tick(0.008);
+    assert!(!orders[0].1.is_full);
+    assert_eq!(orders[0].1.flows, [(flow_key("a", 0), OrderedRate::Rate(990_000))]);
+}
+
+#[test]
+fn policy_change_keeps_the_progress_of_coflows() {
+    let mut plane = control_plane("saath", 1);
+    plane.register("short", registration(&[(0, 2, 5e5)]), 0.0).unwrap();
+    plane.register("long", registration(&[(0, 1, 1e6)]), 0.0).unwrap();
+    let report_sent = |plane: &mut ControlPlane, sent, now| {
+        let flows = vec![FlowProgress { key: flow_key("long", 0), sent, closed: false }];
+        plane.report(0, &Report { applied: (1, 0), flows, ..Report::default() }, now);
+    };
+    report_sent(&mut plane, 0, 0.0);
+    report_flow(&mut plane, 0, flow_key("short", 0), 0.0);
+    report_sent(&mut plane, 900_000, 1.0);
+    plane.tick(1.0);
+    // Saath serves the earlier coflow first; by remaining bytes, the long coflow is the shorter one.
+    plane.set_policy(build("varys").unwrap(), 1.0).unwrap();
+    report_sent(&mut plane, 900_000, 1.001);
+    let orders = plane.tick(1.001);
+    let full_rate = OrderedRate::Rate(990_000);
+    let reserve_rate = OrderedRate::Rate(10_000);
+    assert_eq!(orders[0].1.flows, [(flow_key("long", 0), full_rate), (flow_key("short", 0), reserve_rate)]);
+    // A policy that needs sizes is refused while a flow has an unknown size.
+    let mut unsized_flow = registration(&[(3, 2, 1.0)]);
+    unsized_flow.flows[0].bytes = None;
+    plane.set_policy(build("aalo").unwrap(), 1.002).unwrap();
+    plane.register("unsized", unsized_flow, 1.002).unwrap();
+    assert_eq!(plane.set_policy(build("varys").unwrap(), 1.003), Err(Refusal::UnknownSize(0)));
+    assert_eq!(plane.active_coflow_count(), 3);
+}
+
+#[test]
+fn aalo_reassigns_sender_capacity_that_a_busy_receiver_leaves() {
+    let mut plane = control_plane("aalo", 1);
+    plane.register("first", registration(&[(0, 2, 1e6), (1, 2, 1e6)]), 0.0).unwrap();
+    plane.register("second", registration(&[(0, 3, 1e6)]), 0.001).unwrap();
+    report_all_hosts(&mut plane, 0.002);
+    let orders = plane.tick(0.002);
+    let half_rate = OrderedRate::Rate(495_000);
+    assert_eq!(orders[0].1.flows, [(flow_key("first", 0), half_rate), (flow_key("second", 0), half_rate)]);
+    assert_eq!(orders[1].1.flows, [(flow_key("first", 1), half_rate)]);
+}
+
+#[test]
+fn implausible_entries_are_rejected_and_counted() {
+    let mut plane = control_plane("saath", 1);
+    plane.register("a", registration(&[(0, 1, 1e9), (1, 2, 1e9)]), 0.0).unwrap();
+    report_all_hosts(&mut plane, 0.0);
+    plane.tick(0.0);
+    let report_sent = |plane: &mut ControlPlane, host, key, sent, now| {
+        let flows = vec![FlowProgress { key, sent, closed: false }];
+        plane.report(host, &Report { applied: (1, 1), flows, ..Report::default() }, now);
+    };
+    report_sent(&mut plane, 0, flow_key("a", 0), 1000, 0.01);
+    report_sent(&mut plane, 0, flow_key("a", 0), 900_000_000, 0.02);
+    report_sent(&mut plane, 0, flow_key("a", 0), 10, 0.03);
+    report_sent(&mut plane, 0, flow_key("a", 1), 10, 0.03);
+    report_sent(&mut plane, 0, flow_key("a", 9), 10, 0.03);
+    report_sent(&mut plane, 0, flow_key("b", 0), 10, 0.03);
+    report_sent(&mut plane, 77, flow_key("a", 0), 10, 0.03);
+    let rejected = plane.rejected_entries();
+    assert_eq!(
+        (
+            rejected.above_link_rate,
+            rejected.decreasing,
+            rejected.foreign_flow,
+            rejected.unknown_flow,
+            rejected.unknown_host
+        ),
+        (1, 1, 1, 2, 1)
+    );
+}
+
+/// Agents report deviations from orders only, so a flow without a report is assumed to send at its ordered rate, also
+/// at a rate of the reserve.
+#[test]
+fn flows_without_reports_progress_at_their_ordered_rate() {
+    let mut plane = control_plane("saath", 1);
+    plane.register("a", registration(&[(0, 1, 1e9)]), 0.0).unwrap();
+    plane.register("b", registration(&[(0, 2, 1e9)]), 0.0).unwrap();
+    plane.register("c", registration(&[(3, 2, 1e9)]), 0.0).unwrap();
+    let report_flows = |plane: &mut ControlPlane, host: u32, flows: &[(&str, u64)], now| {
+        let to_progress =
+            |&(id, sent): &(&str, u64)| FlowProgress { key: flow_key(id, 0), sent, closed: false };
+        let applied = (1, plane.host_statuses()[host as usize].ordered_seq);
+        let report = Report { applied, flows: flows.iter().map(to_progress).collect(), ..Report::default() };
+        plane.report(host, &report, now);
+    };
+    report_flows(&mut plane, 0, &[("a", 0), ("b", 0)], 0.0);
+    report_flows(&mut plane, 3, &[], 0.0);
+    plane.tick(0.0);
+    let sent_bytes = |plane: &ControlPlane, id: &str| plane.coflow_status(id).unwrap().flows[0].sent_bytes;
+    let ordered_rate =
+        |plane: &ControlPlane, id: &str| match plane.coflow_status(id).unwrap().flows[0].ordered_rate {
+            Some(OrderedRate::Rate(rate)) => weir_proto::estimate_sent_bytes(rate, 1.0),
+            other => panic!("{other:?}"),
+        };
+    // One flow at the port of host 0 gets its rate, the other the reserve. `reckon` counts payload, and orders count
+    // packets.
+    let (first, second) = (ordered_rate(&plane, "a"), ordered_rate(&plane, "b"));
+    assert!(
+        (first - 990_000.0 * 1448.0 / 1514.0).abs() < 1.0
+            && (second - 10_000.0 * 1448.0 / 1514.0).abs() < 1.0
+    );
+    for step in 1..=5 {
+        let now = f64::from(step) * INTERVAL;
+        report_flows(&mut plane, 0, &[], now);
+        plane.tick(now);
+    }
+    assert!((sent_bytes(&plane, "a") - first * 5.0 * INTERVAL).abs() < 1e-3);
+    assert!((sent_bytes(&plane, "b") - second * 5.0 * INTERVAL).abs() < 1e-3);
+    // A flow that its host has never reported has no estimated progress.
+    assert_eq!(sent_bytes(&plane, "c"), 0.0);
+    // A report replaces the estimate, also with fewer bytes.
+    report_flows(&mut plane, 0, &[("a", 20_000)], 5.5 * INTERVAL);
+    assert_eq!(sent_bytes(&plane, "a"), 20_000.0);
+    assert_eq!(plane.rejected_entries(), weir_coordinator::control_plane::RejectedEntries::default());
+    report_flows(&mut plane, 0, &[("a", 19_999)], 5.75 * INTERVAL);
+    assert_eq!((sent_bytes(&plane, "a"), plane.rejected_entries().decreasing), (20_000.0, 1));
+    plane.tick(6.0 * INTERVAL);
+    assert!((sent_bytes(&plane, "a") - 20_000.0 - first * 0.25 * INTERVAL).abs() < 1e-3);
+    // A host that is silent for more than a lease has no estimated progress.
+    let after_lease = 6.0 * INTERVAL + 2.0 * Settings::default().lease;
+    plane.tick(after_lease);
+    let before = sent_bytes(&plane, "a");
+    plane.tick(after_lease + INTERVAL);
+    assert_eq!(sent_bytes(&plane, "a"), before);
+}
+
+fn measurement(from: Ipv4Addr, to: Ipv4Addr, mark: u8, rate: u64) -> UdpMeasurement {
+    UdpMeasurement { flow: UdpFlow { src: from, dst: to, mark: Mark::new(mark).unwrap() }, rate }
+}
+
+fn report_of(arrivals: Vec<UdpMeasurement>) -> Report {
+    Report { udp_measurements: arrivals, ..Report::default() }
+}
+
+fn throttling_plane() -> ControlPlane {
+    crate::small_cluster::throttling_plane("fair", 1)
+}
+
+/// UDP measurements in the orders to each host.
+fn forwarded_measurements(plane: &mut ControlPlane, now: f64) -> Vec<(u32, Vec<UdpMeasurement>)> {
+    let orders = plane.tick(now).into_iter().map(|(host, order)| (host, order.udp_measurements));
+    let mut forwarded: Vec<(u32, Vec<UdpMeasurement>)> =
+        orders.filter(|(_, arrivals)| !arrivals.is_empty()).collect();
+    forwarded.sort_by_key(|(host, _)| *host);
+    forwarded
+}
+
+#[test]
+fn udp_measurements_are_forwarded_to_senders() {
+    let mut plane = throttling_plane();
+    assert!(plane.has_throttling());
+    report_all_hosts(&mut plane, 0.0);
+    plane.tick(0.0);
+    let measurement_from = |from, mark, rate| measurement(address(from), address(2), mark, rate);
+    plane.report(
+        2,
+        &report_of(vec![
+            measurement_from(0, 1, 1000),
+            measurement_from(0, 2, 2000),
+            measurement_from(1, 1, 3000),
+        ]),
+        0.001,
+    );
+    // The later of two measurements before an order counts.
+    plane.report(2, &report_of(vec![measurement_from(0, 1, 1100)]), 0.002);
+    plane.report(3, &report_of(vec![measurement(address(0), address(3), 1, 4000)]), 0.003);
+    let to_first = vec![
+        measurement_from(0, 1, 1100),
+        measurement(address(0), address(3), 1, 4000),
+        measurement_from(0, 2, 2000),
+    ];
+    let sorted = {
+        let mut all = to_first;
+        all.sort_by_key(|arrival| arrival.flow);
+        all
+    };
+    assert_eq!(
+        forwarded_measurements(&mut plane, INTERVAL),
+        [(0, sorted), (1, vec![measurement_from(1, 1, 3000)])]
+    );
+    // Each measurement is sent once.
+    assert_eq!(
+        (forwarded_measurements(&mut plane, 2.0 * INTERVAL), plane.forwarded_udp_measurements()),
+        (vec![], 4)
+    );
+    assert_eq!(plane.rejected_entries(), Default::default());
+
+    // A silent host gets no measurements, and those of that time are dropped.
+    report_all_hosts(&mut plane, 1.0);
+    plane.report(2, &report_of(vec![measurement_from(0, 1, 1000)]), 1.07);
+    assert_eq!(forwarded_measurements(&mut plane, 1.1), []);
+    report_all_hosts(&mut plane, 1.2);
+    assert_eq!((forwarded_measurements(&mut plane, 1.2), plane.forwarded_udp_measurements()), (vec![], 4));
+}
+
+#[test]
+fn udp_measurements_count_for_own_addresses_up_to_the_link_rate() {
+    let mut plane = throttling_plane().with_switches(1);
+    report_all_hosts(&mut plane, 0.0);
+    plane.tick(0.0);
+    let link_rate = LINK_RATE as u64;
+    // Measurements of another host's address, also by a switch, are rejected. Multicast and unknown addresses are
+    // ignored and not counted.
+    plane.report(1, &report_of(vec![measurement(address(0), address(2), 1, 1000)]), 0.001);
+    plane.report(1, &report_of(vec![measurement(address(0), address(77), 1, 1000)]), 0.001);
+    let multicast = Ipv4Addr::new(224, 0, 0, 1);
+    plane.report(1, &report_of(vec![measurement(address(0), multicast, 1, 1000)]), 0.001);
+    plane.report(HOSTS, &report_of(vec![measurement(address(0), address(1), 1, 1000)]), 0.001);
+    assert_eq!(plane.rejected_entries().foreign_flow, 2);
+    // A sender outside the configuration.
+    plane.report(1, &report_of(vec![measurement(address(77), address(1), 1, 1000)]), 0.001);
+    assert_eq!(
+        (forwarded_measurements(&mut plane, INTERVAL), plane.rejected_entries().above_link_rate),
+        (vec![], 0)
+    );
+    // Rates above the capacity of the host's link, one or in sum.
+    let measurement_of = |mark, rate| measurement(address(0), address(1), mark, rate);
+    let reported = [
+        measurement_of(1, link_rate),
+        measurement_of(2, 2 * link_rate),
+        measurement_of(3, u64::MAX),
+        measurement_of(4, link_rate),
+        measurement_of(5, link_rate),
+        measurement_of(6, 1000),
+    ];
+    plane.report(1, &report_of(reported.to_vec()), 0.01);
+    let accepted = vec![measurement_of(1, link_rate), measurement_of(4, link_rate), measurement_of(6, 1000)];
+    assert_eq!(
+        (forwarded_measurements(&mut plane, 2.0 * INTERVAL), plane.rejected_entries().above_link_rate),
+        (vec![(0, accepted)], 3)
+    );
+    // A host number that does not exist.
+    plane.report(77, &report_of(vec![measurement_of(1, 1)]), 0.02);
+    assert_eq!(plane.rejected_entries().unknown_host, 1);
+}
+
+#[test]
+fn forwarded_measurements_fit_one_order() {
+    let max = weir_proto::MAX_UDP_FLOWS as u32;
+    // One host sends to all addresses of another one, and there are more than an order carries.
+    let addresses = (0..2 * max).map(|number| (address(1000 + number), 1)).chain([(address(0), 0)]).collect();
+    let mut plane = control_plane("fair", 1).with_throttling(addresses);
+    report_all_hosts(&mut plane, 0.0);
+    plane.tick(0.0);
+    let report_part = |from| {
+        let of = |number| measurement(address(0), address(1000 + number), 1, 1);
+        report_of((from..from + max).map(of).collect())
+    };
+    plane.report(1, &report_part(0), 0.001);
+    plane.report(1, &report_part(10), 0.001);
+    assert_eq!(plane.rejected_entries().too_many, 10);
+    let forwarded = forwarded_measurements(&mut plane, INTERVAL);
+    assert_eq!((forwarded.len(), forwarded[0].1.len()), (1, max as usize));
+}
+
+#[test]
+fn no_measurements_are_forwarded_without_throttling() {
+    let mut plane = control_plane("fair", 1);
+    assert!(!plane.has_throttling());
+    report_all_hosts(&mut plane, 0.0);
+    plane.report(1, &report_of(vec![measurement(address(0), address(1), 1, 1000)]), 0.0);
+    assert_eq!(
+        (
+            forwarded_measurements(&mut plane, INTERVAL),
+            plane.forwarded_udp_measurements(),
+            plane.rejected_entries()
+        ),
+        (vec![], 0, Default::default())
+    );
+}
+
+/// A control plane with an allocator for services with these weights and excess weights; application `s0` belongs to
+/// the first service, and so on.
+fn allocating_plane(weights: &[f64], excess: Option<&[f64]>) -> ControlPlane {
+    let addresses = (0..HOSTS).map(|host| (address(host).into(), host)).collect();
+    let mut plane = control_plane("fair", 1).with_allocation(addresses);
+    let service_of_application =
+        (0..weights.len()).map(|service| (format!("s{service}").into(), service as u32)).collect();
+    plane.set_services(ServiceWeights::new(weights.to_vec(), excess, service_of_application).unwrap());
+    plane
+}
+
+fn observed_with_demand(application: &str, to: u32, open: u32, demand: Demand) -> ObservedConnections {
+    ObservedConnections {
+        application: application.into(),
+        peer: address(to).into(),
+        open_connections: open,
+        sent_bytes: 1,
+        demand,
+    }
+}
+
+/// A host confirms its last order and reports observed connections.
+fn report_observed(plane: &mut ControlPlane, host: u32, found: Vec<ObservedConnections>, now: f64) {
+    let applied = (1, plane.host_statuses()[host as usize].ordered_seq);
+    plane.report(host, &Report { applied, observed: found, ..Report::default() }, now);
+}
+
+/// Limits in the next orders, in kB/s; `None` removes a limit.
+fn ordered_limits(plane: &mut ControlPlane, now: f64) -> Vec<(u32, String, u32, Option<u64>)> {
+    for (host, state) in (0..).zip(plane.host_statuses()) {
+        plane.report(host, &Report { applied: (1, state.ordered_seq), ..Report::default() }, now);
+    }
+    let orders = plane.tick(now).into_iter();
+    let limits = orders.flat_map(|(host, order)| order.limits.into_iter().map(move |limit| (host, limit)));
+    let to_entry = |(host, Limit { application, peer, rate: pace }): (u32, Limit)| {
+        let to = (0..HOSTS).find(|&to| peer == std::net::IpAddr::from(address(to))).unwrap();
+        let rate = match pace {
+            OrderedRate::Rate(rate) => Some((rate as f64 / 1e3).round() as u64),
+            OrderedRate::Unlimited | OrderedRate::Removed => None,
+        };
+        (host, application.to_string(), to, rate)
+    };
+    let mut limits: Vec<_> = limits.map(to_entry).collect();
+    limits.sort();
+    limits
+}
+
+fn expected_limits(limits: &[(u32, &str, u32, Option<u64>)]) -> Vec<(u32, String, u32, Option<u64>)> {
+    limits.iter().map(|&(host, application, to, rate)| (host, application.to_owned(), to, rate)).collect()
+}
+
+/// NetShare, Fig. 5 (3.3): three services with equal weights, of which the last is idle; in the second case, two thirds
+/// of its unused bandwidth go to the first. Links have 1 MB/s and a reserve of a hundredth.
+#[test]
+fn service_limits_equal_netshare_fig_5() {
+    for (excess, expected) in [(None, [495, 495]), (Some(&[2.0, 1.0, 1.0][..]), [550, 440])] {
+        let mut plane = allocating_plane(&[1.0; 3], excess);
+        let found = vec![
+            observed_with_demand("s0", 1, 3, Demand::Unlimited),
+            observed_with_demand("s1", 1, 1, Demand::Unlimited),
+        ];
+        report_observed(&mut plane, 0, found, 0.0);
+        let expected = [(0, "s0", 1, Some(expected[0])), (0, "s1", 1, Some(expected[1]))];
+        assert_eq!(ordered_limits(&mut plane, 0.05), expected_limits(&expected));
+        // Unchanged limits are sent again in complete orders only.
+        assert_eq!(ordered_limits(&mut plane, 0.1), []);
+        plane.require_full_order(0);
+        assert_eq!(ordered_limits(&mut plane, 0.108), expected_limits(&expected));
+        // The third service becomes active.
+        let found = vec![observed_with_demand("s2", 2, 1, Demand::Unlimited)];
+        report_observed(&mut plane, 0, found, 0.11);
+        let thirds = [(0, "s0", 1, Some(330)), (0, "s1", 1, Some(330)), (0, "s2", 2, Some(330))];
+        assert_eq!(ordered_limits(&mut plane, 0.16), expected_limits(&thirds));
+        // The third service becomes idle again; the application `x` is not registered, so it gets no limit.
+        let found = vec![
+            observed_with_demand("s2", 2, 0, Demand::Unknown),
+            observed_with_demand("x", 1, 1, Demand::Unlimited),
+        ];
+        report_observed(&mut plane, 0, found, 0.17);
+        let mut last = expected_limits(&expected);
+        last.push((0, "s2".to_owned(), 2, None));
+        assert_eq!(ordered_limits(&mut plane, 0.22), last);
+    }
+}
+
+/// A flow with less demand than its rate leaves the rest to others, and may grow to its lower bound, or by a tenth.
+/// Links into hosts count as well, and the number of connections does not.
+#[test]
+fn unused_bandwidth_goes_to_other_services() {
+    let mut plane = allocating_plane(&[1.0, 1.0], None);
+    let found = vec![
+        observed_with_demand("s0", 3, 1, Demand::Rate(100_000)),
+        observed_with_demand("s1", 3, 1, Demand::Unlimited),
+    ];
+    report_observed(&mut plane, 0, found, 0.0);
+    assert_eq!(
+        ordered_limits(&mut plane, 0.05),
+        expected_limits(&[(0, "s0", 3, Some(495)), (0, "s1", 3, Some(890))])
+    );
+    // A second host sends to the same link. Its lower bound is half of its service's weighted share, and its demand is
+    // below that.
+    let found = vec![observed_with_demand("s1", 3, 200, Demand::Rate(240_000))];
+    report_observed(&mut plane, 1, found, 0.06);
+    let limits = ordered_limits(&mut plane, 0.11);
+    assert_eq!(limits, expected_limits(&[(0, "s1", 3, Some(650)), (1, "s1", 3, Some(264))]));
+    // Connections without a measured demand, and those inside a host, get no limit.
+    let found = vec![
+        observed_with_demand("s0", 1, 1, Demand::Unlimited),
+        observed_with_demand("s1", 3, 200, Demand::Unknown),
+    ];
+    report_observed(&mut plane, 1, found, 0.12);
+    let limits = ordered_limits(&mut plane, 0.17);
+    assert_eq!(limits, expected_limits(&[(0, "s1", 3, Some(890)), (1, "s1", 3, None)]));
+    assert_eq!(plane.limits().len(), 2);
+    // A silent host gets no share, so only the other host receives limits.
+    report_observed(&mut plane, 1, vec![observed_with_demand("s1", 3, 1, Demand::Unlimited)], 0.18);
+    assert_eq!(
+        ordered_limits(&mut plane, 0.23),
+        expected_limits(&[(0, "s1", 3, Some(445)), (1, "s1", 3, Some(445))])
+    );
+    for step in 0..60 {
+        let applied = (1, plane.host_statuses()[0].ordered_seq);
+        let now = 0.23 + f64::from(step) * INTERVAL;
+        plane.report(0, &Report { applied, ..Report::default() }, now);
+        plane.tick(now);
+    }
+    let limits: Vec<u64> = plane.limits().into_values().map(|limit| limit / 1000).collect();
+    assert_eq!(limits, [495, 890]);
+}
+
+/// A host that misreports demands reduces neither other services nor flows on other links, and the number of its flows
+/// is limited.
+#[test]
+fn misreported_demands_do_not_exceed_the_services_share() {
+    let mut plane = allocating_plane(&[1.0, 1.0], None);
+    report_observed(&mut plane, 0, vec![observed_with_demand("s0", 3, 1, Demand::Unlimited)], 0.0);
+    let unlimited_to = |at: u32, to: u32| ObservedConnections {
+        application: format!("s{}", at % 2).into(),
+        peer: Ipv4Addr::from(0x0b00_0000 + at).into(),
+        ..observed_with_demand("s0", to, u32::MAX, Demand::Unlimited)
+    };
+    let many: Vec<ObservedConnections> = (0..4000).map(|at| unlimited_to(at, 3)).collect();
+    report_observed(&mut plane, 1, many, 0.0);
+    assert_eq!(plane.rejected_entries().too_many, 4000 - 1024);
+    report_observed(&mut plane, 1, vec![observed_with_demand("s1", 3, u32::MAX, Demand::Unlimited)], 0.0);
+    plane.tick(0.05);
+    let limits = plane.limits();
+    assert_eq!(limits.len(), 1 + 1024);
+    let own_limit = limits.iter().find(|((host, ..), _)| *host == 0).unwrap();
+    assert_eq!(own_limit.1 / 1000, 990);
+    // After the host disconnects, its flows are removed.
+    plane.clear_observed(1);
+    report_observed(&mut plane, 1, vec![observed_with_demand("s1", 3, u32::MAX, Demand::Unlimited)], 0.06);
+    plane.tick(0.11);
+    let limits: Vec<u64> = plane.limits().into_values().map(|limit| limit / 1000).collect();
+    assert_eq!(limits, [495, 495]);
+}
+
+/// Random demands: no limit is zero, and the limits of flows with unlimited demand on a link sum to at most its
+/// capacity.
+#[test]
+fn limits_for_unlimited_demands_fit_into_links() {
+    let mut state = 7u64;
+    let mut random = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    for round in 0..50 {
+        let excess = [random(3) as f64, 1.0, 0.0];
+        let mut plane = allocating_plane(&[1.0, 2.0, 5.0], Some(&excess[..]).filter(|_| round % 2 == 0));
+        let mut flow_count = 0;
+        for host in 0..HOSTS {
+            let mut found = Vec::new();
+            for service in 0..3 {
+                for to in (0..HOSTS).filter(|&to| to != host) {
+                    if random(3) == 0 {
+                        found.push(observed_with_demand(
+                            &format!("s{service}"),
+                            to,
+                            1 + random(4) as u32,
+                            Demand::Unlimited,
+                        ));
+                        flow_count += 1;
+                    }
+                }
+            }
+            report_observed(&mut plane, host, found, 0.0);
+        }
+        plane.tick(0.05);
+        let (mut out, mut into) = ([0.0; HOSTS as usize], [0.0; HOSTS as usize]);
+        let limits = plane.limits();
+        assert_eq!(limits.len(), flow_count);
+        for ((from, _, to), limit) in limits {
+            assert!(limit > 0);
+            out[from as usize] += limit as f64;
+            let to = (0..HOSTS).find(|&host| to == std::net::IpAddr::from(address(host))).unwrap();
+            into[to as usize] += limit as f64;
+        }
+        // Limits are at least one byte per second.
+        let max_rate = 0.99 * LINK_RATE + flow_count as f64;
+        assert!(out.iter().chain(&into).all(|&sum| sum <= max_rate), "{out:?} {into:?}");
+        // With weights alone, each flow crosses a link without residual capacity.
+        for (from, _, to) in plane.limits().into_keys().filter(|_| round % 2 == 1) {
+            let to = (0..HOSTS).find(|&host| to == std::net::IpAddr::from(address(host))).unwrap();
+            let max_load = out[from as usize].max(into[to as usize]);
+            assert!(max_load > 0.99 * LINK_RATE - flow_count as f64, "{from} to {to}: {out:?} {into:?}");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The trait that all policies for one switch implement, and the events that they receive.
+
+use crate::allocation::Allocation;
+use crate::model::{Knowledge, Slot, View};
+
+/// A change since the last schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A coflow was released. Its flows whose data exists are live.
+    CoflowReleased(Slot),
+    /// A flow of a coflow became live after the release of the coflow.
+    FlowLive(Slot, u32),
+    /// A flow lost its data for a while, or lost its progress. The flow may be live or waiting.
+    FlowInterrupted(Slot, u32),
+    /// A flow completed.
+    FlowCompleted(Slot, u32),
+    /// All flows of a coflow have completed. The slot becomes vacant after this event.
+    CoflowCompleted(Slot),
+    /// The capacity of a port changed.
+    PortCapacityChanged,
+}
+
+/// An algorithm that sets the rates of flows, or assigns flows to queues and leaves the rates to the transport.
+///
+/// A policy is deterministic and has no clock: the same calls in the same order return the same results.
+pub trait Policy: Send {
+    /// The knowledge of flows that the policy's views give.
+    type Knowledge: Knowledge;
+
+    /// Receives one change. Called once after each change, before the next [`Policy::schedule`].
+    fn on_event(&mut self, event: Event, view: &mut View<'_, Self::Knowledge>) {
+        let _ = (event, view);
+    }
+
+    /// Computes the allocation. The caller clears `out` before the call, except for its queues.
+    fn schedule(&mut self, view: &mut View<'_, Self::Knowledge>, out: &mut Allocation);
+
+    /// The latest time of the next schedule, in seconds, if no event occurs before; infinite if none is needed.
+    ///
+    /// The returned time may be too early, but never too late. Called after each schedule, when the rates of the
+    /// schedule apply.
+    fn next_wakeup(&mut self, view: &mut View<'_, Self::Knowledge>, allocation: &Allocation) -> f64 {
+        let _ = (view, allocation);
+        f64::INFINITY
+    }
+}

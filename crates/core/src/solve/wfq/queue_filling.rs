@@ -1,0 +1,62 @@
+//! Divides one link among its queues, and one queue among its flows.
+
+use super::Queue;
+
+/// The demand at a queue.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::solve) struct QueueDemand {
+    pub(in crate::solve) queue: u32,
+    /// Start and end of its classes in the list of demands.
+    pub(in crate::solve) start: u32,
+    pub(in crate::solve) end: u32,
+    pub(in crate::solve) unresponsive_rate: f64,
+    pub(in crate::solve) total_rate: f64,
+    /// Whether the queue gets less than its demand.
+    pub(in crate::solve) is_limited: bool,
+}
+
+/// The share of a queue of weight 1. Marks queues that demand at most their share as not `short`.
+pub(in crate::solve) fn unit_share(capacity: f64, asked: &mut [QueueDemand], queues: &[Queue]) -> f64 {
+    loop {
+        let (mut left, mut weights) = (capacity, 0.0);
+        for asked in asked.iter() {
+            if asked.is_limited {
+                weights += queues[asked.queue as usize].weight;
+            } else {
+                left -= asked.total_rate;
+            }
+        }
+        let share = left.max(0.0) / weights;
+        let mut all = true;
+        for asked in asked.iter_mut().filter(|asked| asked.is_limited) {
+            if asked.total_rate <= share * queues[asked.queue as usize].weight {
+                asked.is_limited = false;
+                all = false;
+            }
+        }
+        if all {
+            return share;
+        }
+    }
+}
+
+/// The level at which classes share `gets`, which their demands exceed. Each step fixes the classes with demands up to the
+/// level so far, so the level only rises.
+pub(in crate::solve) fn fill_level(queue_rate: f64, elastic: &[(f64, f64)]) -> f64 {
+    let mut level = 0.0;
+    loop {
+        let (mut left, mut flows) = (queue_rate, 0.0);
+        for &(ask, n) in elastic {
+            if ask <= level {
+                left -= ask * n;
+            } else {
+                flows += n;
+            }
+        }
+        let higher = left / flows;
+        if flows == 0.0 || higher <= level {
+            return level;
+        }
+        level = higher;
+    }
+}

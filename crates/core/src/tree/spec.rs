@@ -1,0 +1,215 @@
+//! The specification of a policy tree, and its leaves for the services and applications of a workload.
+
+use std::ops::Range;
+
+use super::weights::ApplicationWeights;
+use crate::model::ServiceNames;
+use crate::policy::params::ParamsError;
+use crate::saba::Sensitivity;
+
+/// How the applications of a service share the service's part.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ApplicationSharing {
+    /// The applications do not share: the service is one leaf, under this policy.
+    SingleLeaf(String),
+    /// By one weight for each application.
+    Weighted,
+    /// By Saba, with the sensitivities in this table: names of applications and their models.
+    Saba(Vec<(String, Sensitivity)>),
+}
+
+/// An application of a service.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Application {
+    /// Name in the workload; not used in the default for unlisted applications.
+    pub name: String,
+    /// Weight for [`ApplicationSharing::Weighted`]: finite and above 0.
+    pub weight: f64,
+    /// For [`ApplicationSharing::Saba`]: name in the sensitivity table, if it differs from `name`.
+    pub model: Option<String>,
+    /// Policy of the application's coflows, as `name:key=value`.
+    pub policy: String,
+}
+
+/// A service.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Service {
+    /// Name in the workload; not used in the default for unlisted services.
+    pub name: String,
+    /// Weight at every port; finite and above 0.
+    pub weight: f64,
+    /// How the applications share the service's part.
+    pub application_sharing: ApplicationSharing,
+    /// The listed applications.
+    pub applications: Vec<Application>,
+    /// The default for unlisted applications.
+    pub default_application: Application,
+}
+
+/// The sharing between services and applications, by name.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TreeSpec {
+    /// The listed services, and an optional default for unlisted services.
+    Services(Vec<Service>, Option<Box<Service>>),
+    /// Services by the weights of a list, in the order of the workload's names, with max-min fairness between flows
+    /// inside. Services past the end of the list get weight 1.
+    Netshare(Vec<f64>),
+    /// All applications by sensitivity, independent of their services, in the order of the workload's names, with
+    /// max-min fairness between flows inside. Applications past the end of the list get the last model. The list
+    /// contains at least one model.
+    Saba(Vec<Sensitivity>),
+}
+
+/// Why a tree does not fit a workload.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TreeError {
+    /// The tree contains neither a service of the workload nor a default.
+    #[error("the policy tree has no service `{0}`: expected one for each service of the trace, or a default")]
+    UnknownService(String),
+    /// The sensitivity table does not contain an application.
+    #[error("the sensitivity table of service `{service}` has no application `{application}`")]
+    UnknownSensitivity {
+        /// Name of the service.
+        service: String,
+        /// The name that is missing in the table.
+        application: String,
+    },
+    /// A weight is not finite or not above 0.
+    #[error("the weight of {0} is {1}: expected a finite number above 0")]
+    InvalidWeight(String, String),
+    /// A policy cannot be built, or cannot be a leaf.
+    #[error(transparent)]
+    Policy(#[from] ParamsError),
+}
+
+/// A service of the workload: its weight, and its leaves.
+pub(crate) struct ServiceLeaves {
+    pub(crate) weight: f64,
+    pub(crate) application_weights: ApplicationWeights,
+    pub(crate) leaves: Range<u32>,
+}
+
+/// The groups and leaves of a plan for the names of one workload.
+pub(crate) struct TreeLayout {
+    pub(crate) services: Vec<ServiceLeaves>,
+    /// By leaf: specification of its policy.
+    pub(crate) policies: Vec<String>,
+    /// By service and application: the leaf.
+    pub(crate) leaf_by_application: Vec<Vec<u32>>,
+}
+
+impl TreeLayout {
+    /// Adds a group of leaves with these policies.
+    fn add_service(
+        &mut self,
+        weight: f64,
+        application_weights: ApplicationWeights,
+        policies: impl IntoIterator<Item = String>,
+    ) -> Range<u32> {
+        let first = self.policies.len() as u32;
+        self.policies.extend(policies);
+        let leaves = first..self.policies.len() as u32;
+        self.services.push(ServiceLeaves { weight, application_weights, leaves: leaves.clone() });
+        leaves
+    }
+}
+
+fn check_weight(what: &str, weight: f64) -> Result<f64, TreeError> {
+    if weight.is_finite() && weight > 0.0 {
+        return Ok(weight);
+    }
+    Err(TreeError::InvalidWeight(what.to_owned(), weight.to_string()))
+}
+
+impl TreeSpec {
+    /// Computes the leaves for these names.
+    pub(crate) fn layout(&self, names: &ServiceNames) -> Result<TreeLayout, TreeError> {
+        let mut layout =
+            TreeLayout { services: Vec::new(), policies: Vec::new(), leaf_by_application: Vec::new() };
+        let services = 0..names.services() as u32;
+        match self {
+            TreeSpec::Services(listed, other) => {
+                for number in services {
+                    let name = names.service(number);
+                    let found = listed.iter().find(|service| service.name == name).or(other.as_deref());
+                    let service = found.ok_or_else(|| TreeError::UnknownService(name.to_owned()))?;
+                    service.add_to_layout(name, names.applications(number), &mut layout)?;
+                }
+            }
+            TreeSpec::Netshare(weights) => {
+                for number in services {
+                    let weight = weights.get(number as usize).copied().unwrap_or(1.0);
+                    let weight = check_weight(names.service(number), weight)?;
+                    let leaf = layout
+                        .add_service(weight, ApplicationWeights::Fixed(vec![1.0]), [FAIR_POLICY.to_owned()])
+                        .start;
+                    layout.leaf_by_application.push(vec![leaf; names.applications(number).len()]);
+                }
+            }
+            TreeSpec::Saba(models) => {
+                let last = models.len() - 1;
+                let models: Vec<Sensitivity> =
+                    (0..names.application_count()).map(|at| models[at.min(last)]).collect();
+                layout.add_service(
+                    1.0,
+                    ApplicationWeights::from_sensitivities(&models),
+                    models.iter().map(|_| FAIR_POLICY.to_owned()),
+                );
+                let mut next = 0..;
+                for number in services {
+                    let count = names.applications(number).len();
+                    layout.leaf_by_application.push(next.by_ref().take(count).collect());
+                }
+            }
+        }
+        Ok(layout)
+    }
+}
+
+const FAIR_POLICY: &str = "fair";
+
+impl Service {
+    fn add_to_layout(
+        &self,
+        name: &str,
+        applications: &[String],
+        layout: &mut TreeLayout,
+    ) -> Result<(), TreeError> {
+        let weight = check_weight(name, self.weight)?;
+        let found: Vec<&Application> = applications
+            .iter()
+            .map(|name| {
+                self.applications.iter().find(|a| a.name == *name).unwrap_or(&self.default_application)
+            })
+            .collect();
+        let policies = found.iter().map(|application| application.policy.clone());
+        let inside = match &self.application_sharing {
+            ApplicationSharing::SingleLeaf(policy) => {
+                let leaf =
+                    layout.add_service(weight, ApplicationWeights::Fixed(vec![1.0]), [policy.clone()]).start;
+                layout.leaf_by_application.push(vec![leaf; applications.len()]);
+                return Ok(());
+            }
+            ApplicationSharing::Weighted => {
+                let weights = found.iter().zip(applications).map(|(a, name)| check_weight(name, a.weight));
+                ApplicationWeights::Fixed(weights.collect::<Result<_, _>>()?)
+            }
+            ApplicationSharing::Saba(table) => {
+                let model = |(application, workload_name): (&&Application, &String)| {
+                    let wanted = application.model.as_ref().unwrap_or(workload_name);
+                    let row = table.iter().find(|(name, _)| name == wanted);
+                    row.map(|(_, sensitivity)| *sensitivity).ok_or_else(|| TreeError::UnknownSensitivity {
+                        service: name.to_owned(),
+                        application: wanted.clone(),
+                    })
+                };
+                let models: Vec<Sensitivity> =
+                    found.iter().zip(applications).map(model).collect::<Result<_, _>>()?;
+                ApplicationWeights::from_sensitivities(&models)
+            }
+        };
+        let leaves = layout.add_service(weight, inside, policies).collect();
+        layout.leaf_by_application.push(leaves);
+        Ok(())
+    }
+}

@@ -1,0 +1,60 @@
+//! A mean over seeds, and how sure it is.
+
+use weir_sim::outcome::mean;
+
+use crate::markdown;
+
+/// The 97.5th percentiles of Student's t distribution with 1 to 30 degrees of freedom.
+const STUDENT_T: [f64; 30] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+];
+
+/// The same of a normal distribution.
+const NORMAL_QUANTILE: f64 = 1.960;
+
+/// A mean with its 95 % confidence interval.
+#[derive(Clone, Copy)]
+pub struct ConfidenceInterval {
+    pub mean: f64,
+    /// How far the interval goes to either side; infinite for one value.
+    pub half_width: f64,
+}
+
+impl ConfidenceInterval {
+    /// Of some values, at least one.
+    pub fn from_values(values: &[f64]) -> ConfidenceInterval {
+        let (mean, count) = (mean(values), values.len());
+        let Some(t_index) = count.checked_sub(2) else {
+            return ConfidenceInterval { mean, half_width: f64::INFINITY };
+        };
+        let variance = values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / (count - 1) as f64;
+        ConfidenceInterval {
+            mean,
+            half_width: STUDENT_T.get(t_index).unwrap_or(&NORMAL_QUANTILE) * (variance / count as f64).sqrt(),
+        }
+    }
+
+    pub fn format(&self) -> String {
+        format!("{} ± {}", markdown::format_cell(self.mean), markdown::format_cell(self.half_width))
+    }
+
+    /// To three digits after the point: for ratios near 1.
+    pub fn format_ratio(&self) -> String {
+        format!("{:.3} ± {:.3}", self.mean, self.half_width)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn confidence_interval_uses_students_t() {
+        let interval = ConfidenceInterval::from_values(&[1.0, 2.0, 3.0]);
+        assert_eq!(interval.mean, 2.0);
+        // One over the root of three, times 4.303.
+        assert!((interval.half_width - 2.4843).abs() < 1e-3, "{}", interval.half_width);
+        assert_eq!(ConfidenceInterval::from_values(&[1.0]).half_width, f64::INFINITY);
+    }
+}

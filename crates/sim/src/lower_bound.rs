@@ -1,0 +1,387 @@
+//! Lower bounds, for any schedule, on the CCT of each coflow and on the mean CCT, and checks of outcomes against them.
+//!
+//! Consider one side of one port, and ignore all other ports. This is a single machine: every coflow with bytes there is a
+//! job of that length, released with the coflow. A coflow completes no earlier than its job. Any schedule of the fabric is
+//! a preemptive schedule of the machine, even if it shares the port between flows. Shortest remaining processing time
+//! first minimises the sum of the jobs' times on such a machine (Schrage, 1968). A coflow without bytes on that side still
+//! needs its *bottleneck time*: the maximum, over all sides of ports, of its bytes there divided by the full rate. The sum
+//! of both is a lower bound on the sum of all CCTs for each side of each port. The bound is the maximum over all sides.
+//!
+//! The model ignores effects that only make schedules slower, so the bound remains valid:
+//!
+//! - A coflow with parents counts with its bottleneck time, because its release depends on the schedule.
+//! - Late data, restarts of flows, slow or failed ports, and the scheduling interval are ignored.
+//!
+//! A port that an event makes faster than its nominal rate would invalidate the bound: no bound is computed.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use weir_core::model::{CoflowSpec, Workload, WorkloadChange};
+use weir_core::ordered_f64::OrderedF64;
+use weir_core::units::Rate;
+
+use crate::outcome::{Outcome, mean};
+
+/// Lower bounds for any schedule of a workload.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LowerBounds {
+    /// The lower bound of the mean CCT, in seconds; 0 without coflows.
+    pub min_mean_cct: f64,
+    /// The lower bound of the CCT of each coflow, in the order of the workload: its bottleneck time, in seconds.
+    pub min_ccts: Vec<f64>,
+}
+
+/// An outcome that violates a bound, which indicates a bug in the policy or the simulator. Times are in seconds.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum BoundViolation {
+    /// A coflow was faster than alone.
+    #[error("coflow {id} took {cct} s, and no schedule takes less than {min} s")]
+    CoflowTooFast {
+        /// Its id in the trace.
+        id: u64,
+        /// Its CCT.
+        cct: f64,
+        /// The lower bound.
+        min: f64,
+    },
+    /// The mean CCT is below its bound.
+    #[error("the mean CCT is {mean} s, and no schedule has one below {min} s")]
+    MeanTooLow {
+        /// The mean CCT.
+        mean: f64,
+        /// The lower bound.
+        min: f64,
+    },
+    /// A port moved more bytes than its capacity allows.
+    #[error("port {port} {side} {utilisation} times what it can")]
+    PortOverCapacity {
+        /// The port.
+        port: usize,
+        /// `sent` or `received`.
+        side: &'static str,
+        /// Bytes moved divided by the bytes that the port could move.
+        utilisation: f64,
+    },
+}
+
+/// Relative rounding error of a bound.
+const RELATIVE_TOLERANCE: f64 = 1e-9;
+
+/// Relative rounding error of a time since the start.
+const CLOCK_TOLERANCE: f64 = 1e-14;
+
+impl LowerBounds {
+    /// The bounds of `workload` on ports of `port_rate`. `None` if an event makes a port faster than that, or if the rate is
+    /// 0.
+    ///
+    /// O(n log n) for n pairs of a coflow and a port's side that it uses.
+    pub fn new(workload: &Workload, port_rate: Rate) -> Option<LowerBounds> {
+        let rate = port_rate.get();
+        let exceeds_nominal_rate =
+            |change| matches!(change, WorkloadChange::PortRate { factor, .. } if factor > 1.0);
+        if rate == 0.0 || workload.events.iter().any(|event| exceeds_nominal_rate(event.change)) {
+            return None;
+        }
+        let ports = workload.ports as usize;
+        let mut machines: Vec<Machine> = vec![Machine::default(); 2 * ports];
+        let mut loads = SideLoads { bytes: vec![0.0; 2 * ports], used_sides: Vec::new() };
+        let mut ccts = Vec::with_capacity(workload.coflows.len());
+        for coflow in &workload.coflows {
+            loads.set_coflow(coflow, ports);
+            let bottleneck = loads.max_bytes() / rate;
+            ccts.push(bottleneck);
+            if !coflow.parents.is_empty() {
+                continue;
+            }
+            // Time before the release is not part of the CCT.
+            let release = coflow.arrival.get() + coflow.compute_before.get();
+            for &side in &loads.used_sides {
+                machines[side].jobs.push(Job { release, length: loads.bytes[side] / rate });
+                machines[side].bottleneck_seconds += bottleneck;
+            }
+        }
+        let bottlenecks = ccts.iter().fold(0.0, |sum, cct| sum + cct);
+        let sums = machines
+            .into_iter()
+            .map(|side| bottlenecks - side.bottleneck_seconds + min_total_seconds(side.jobs));
+        let mean_cct = sums.fold(bottlenecks, f64::max) / ccts.len().max(1) as f64;
+        Some(LowerBounds { min_mean_cct: mean_cct, min_ccts: ccts })
+    }
+
+    /// Checks an outcome of a replay of the same workload on the same ports. O(coflows + ports).
+    ///
+    /// # Errors
+    /// For the first coflow below its bound, a mean CCT below its bound, or the first port that moved more bytes than its
+    /// capacity allows.
+    pub fn check(&self, outcome: &Outcome) -> Result<(), BoundViolation> {
+        let is_below =
+            |found: f64, min: f64, end: f64| found + CLOCK_TOLERANCE * end < min * (1.0 - RELATIVE_TOLERANCE);
+        for (coflow, &min) in outcome.coflows.iter().zip(&self.min_ccts) {
+            let cct = coflow.cct();
+            if is_below(cct, min, coflow.end) {
+                return Err(BoundViolation::CoflowTooFast { id: coflow.id, cct, min });
+            }
+        }
+        let (mean, min) = (mean(&outcome.ccts()), self.min_mean_cct);
+        if is_below(mean, min, outcome.makespan) {
+            return Err(BoundViolation::MeanTooLow { mean, min });
+        }
+        for (side, used) in [("sent", &outcome.send_utilisation), ("received", &outcome.recv_utilisation)] {
+            if let Some(port) = used.iter().position(|&used| used > 1.0 + RELATIVE_TOLERANCE) {
+                return Err(BoundViolation::PortOverCapacity { port, side, utilisation: used[port] });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The lower bound of the mean CCT of `workload`; see [`LowerBounds`].
+pub fn min_mean_cct(workload: &Workload, port_rate: Rate) -> Option<f64> {
+    LowerBounds::new(workload, port_rate).map(|bounds| bounds.min_mean_cct)
+}
+
+/// The maximum, over all sides of ports, of a coflow's bytes there.
+pub fn bottleneck_bytes(coflow: &CoflowSpec, ports: u32) -> f64 {
+    let ports = ports as usize;
+    let mut loads = SideLoads { bytes: vec![0.0; 2 * ports], used_sides: Vec::new() };
+    loads.set_coflow(coflow, ports);
+    loads.max_bytes()
+}
+
+/// One side of one port as a single machine.
+#[derive(Debug, Clone, Default)]
+struct Machine {
+    jobs: Vec<Job>,
+    /// The sum of the bottleneck times of the coflows with jobs here.
+    bottleneck_seconds: f64,
+}
+
+/// A job on a machine. Times are in seconds.
+#[derive(Debug, Clone, Copy)]
+struct Job {
+    release: f64,
+    length: f64,
+}
+
+/// A coflow's bytes by side: sending ports first, then receiving ones.
+struct SideLoads {
+    bytes: Vec<f64>,
+    /// The sides with bytes.
+    used_sides: Vec<usize>,
+}
+
+impl SideLoads {
+    fn set_coflow(&mut self, coflow: &CoflowSpec, ports: usize) {
+        for side in self.used_sides.drain(..) {
+            self.bytes[side] = 0.0;
+        }
+        for flow in coflow.flows.iter().filter(|flow| flow.bytes.get() > 0.0) {
+            for side in [flow.src as usize, ports + flow.dst as usize] {
+                if self.bytes[side] == 0.0 {
+                    self.used_sides.push(side);
+                }
+                self.bytes[side] += flow.bytes.get();
+            }
+        }
+    }
+
+    fn max_bytes(&self) -> f64 {
+        self.used_sides.iter().map(|&side| self.bytes[side]).fold(0.0, f64::max)
+    }
+}
+
+/// The sum of the times from release to completion of jobs on one machine, by shortest remaining processing time first.
+fn min_total_seconds(mut jobs: Vec<Job>) -> f64 {
+    jobs.sort_by(|a, b| a.release.total_cmp(&b.release));
+    let mut remaining: BinaryHeap<Reverse<OrderedF64>> = BinaryHeap::new();
+    let (mut now, mut sum) = (0.0, 0.0);
+    let mut next = jobs.iter().peekable();
+    loop {
+        if remaining.is_empty() {
+            let Some(job) = next.peek() else { return sum };
+            now = job.release;
+        }
+        while let Some(job) = next.next_if(|job| job.release <= now) {
+            remaining.push(Reverse(OrderedF64(job.length)));
+        }
+        let Some(Reverse(OrderedF64(shortest))) = remaining.pop() else { continue };
+        let next_release = next.peek().map_or(f64::INFINITY, |job| job.release);
+        // Time passes for all released jobs; `sum` counts it once for each.
+        let active_jobs = remaining.len() as f64 + 1.0;
+        if now + shortest <= next_release {
+            sum += active_jobs * shortest;
+            now += shortest;
+        } else {
+            sum += active_jobs * (next_release - now);
+            remaining.push(Reverse(OrderedF64(shortest - (next_release - now))));
+            now = next_release;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use weir_core::model::{FlowSpec, PortSide, ServiceNames, TimedEvent};
+    use weir_core::policy::{self, POLICIES};
+    use weir_core::units::{Bytes, Time};
+
+    use crate::replay::{NoObserver, ReplayOptions, replay};
+
+    const UNIT_RATE: f64 = 1.0;
+
+    fn rate() -> Rate {
+        Rate::new(UNIT_RATE).unwrap()
+    }
+
+    fn coflow(id: u64, arrival: f64, flows: &[(u32, u32, f64)]) -> CoflowSpec {
+        let flows = flows.iter().map(|&(s, d, b)| FlowSpec::new(s, d, Bytes::new(b).unwrap())).collect();
+        CoflowSpec::new(id, Time::new(arrival).unwrap(), flows)
+    }
+
+    fn workload(ports: u32, coflows: Vec<CoflowSpec>) -> Workload {
+        Workload { ports, coflows, events: Vec::new(), names: ServiceNames::default() }
+    }
+
+    /// The minimum total time of jobs with integer lengths and releases on one machine: tries every choice, including
+    /// idling, at every unit of time.
+    fn min_total_time_by_search(jobs: &[(u32, u32)], left: &mut Vec<u32>, now: u32) -> u32 {
+        if left.iter().all(|&l| l == 0) {
+            return 0;
+        }
+        let mut best = None;
+        for chosen in 0..jobs.len() {
+            if left[chosen] == 0 || jobs[chosen].0 > now {
+                continue;
+            }
+            left[chosen] -= 1;
+            let ended = if left[chosen] == 0 { now + 1 - jobs[chosen].0 } else { 0 };
+            let total = ended + min_total_time_by_search(jobs, left, now + 1);
+            left[chosen] += 1;
+            best = Some(best.map_or(total, |b: u32| b.min(total)));
+        }
+        best.unwrap_or_else(|| min_total_time_by_search(jobs, left, now + 1))
+    }
+
+    proptest! {
+        #[test]
+        fn bound_equals_optimum_on_one_port(jobs in prop::collection::vec((0u32..4, 1u32..4), 1..4)) {
+            let coflows = jobs.iter().enumerate().map(|(id, &(release, length))| {
+                // Distinct receivers: only the sending port is a bottleneck.
+                coflow(id as u64, release.into(), &[(0, id as u32, length.into())])
+            });
+            let w = workload(4, coflows.collect());
+            let mut left = jobs.iter().map(|job| job.1).collect();
+            let best = f64::from(min_total_time_by_search(&jobs, &mut left, 0)) / jobs.len() as f64;
+            let bound = min_mean_cct(&w, rate()).unwrap();
+            prop_assert!((bound - best).abs() < 1e-9, "{bound} against {best}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_policy_is_below_the_bound(
+            coflows in prop::collection::vec(
+                (0u32..20, prop::collection::vec((0u32..4, 0u32..4, 0u32..8), 1..6)),
+                1..8,
+            ),
+            interval in prop::sample::select(vec![0.0, 0.5]),
+        ) {
+            let coflows = coflows.iter().enumerate().map(|(id, (arrival, flows))| {
+                let flows: Vec<_> = flows.iter().map(|&(s, d, b)| (s, d, b.into())).collect();
+                coflow(id as u64, (*arrival).into(), &flows)
+            });
+            let w = workload(4, coflows.collect());
+            let bound = min_mean_cct(&w, rate()).unwrap();
+            let options =
+                ReplayOptions { port_rate: rate(), interval: Time::new(interval).unwrap(), keep_flow_ends: false, network_model: None };
+            for entry in POLICIES {
+                let policy = policy::build(entry.name).unwrap();
+                let found = mean(&replay(&w, policy, &options, &mut NoObserver).unwrap().ccts());
+                prop_assert!(found >= bound * (1.0 - 1e-9), "{}: {found} beats {bound}", entry.name);
+            }
+        }
+    }
+
+    #[test]
+    fn bound_includes_the_bottleneck_of_coflows_on_other_ports() {
+        // Port 0 sends 1 and 2: 1 + 3. Coflow 3 is alone on port 1 and takes 5, for both of its flows.
+        let w = workload(
+            4,
+            vec![
+                coflow(1, 0.0, &[(0, 2, 1.0)]),
+                coflow(2, 0.0, &[(0, 3, 2.0)]),
+                coflow(3, 0.0, &[(1, 0, 2.0), (1, 1, 3.0)]),
+            ],
+        );
+        assert_eq!(min_mean_cct(&w, rate()), Some((1.0 + 3.0 + 5.0) / 3.0));
+        assert_eq!(bottleneck_bytes(&w.coflows[2], 4), 5.0);
+    }
+
+    #[test]
+    fn bound_counts_child_coflows_by_their_bottleneck() {
+        let mut w = workload(2, vec![coflow(1, 0.0, &[(0, 0, 1.0)]), coflow(2, 0.0, &[(0, 0, 2.0)])]);
+        assert_eq!(min_mean_cct(&w, rate()), Some(2.0));
+        w.coflows[1].parents = vec![0];
+        assert_eq!(min_mean_cct(&w, rate()), Some(1.5));
+    }
+
+    #[test]
+    fn bound_is_none_only_with_a_faster_port() {
+        let mut w = workload(1, vec![coflow(1, 0.0, &[(0, 0, 1.0)])]);
+        for (factor, bound) in [(0.0, Some(1.0)), (1.0, Some(1.0)), (1.5, None)] {
+            let change = WorkloadChange::PortRate { port: 0, side: PortSide::Both, factor };
+            w.events = vec![TimedEvent { time: Time::ZERO, change }];
+            assert_eq!(min_mean_cct(&w, rate()), bound);
+        }
+        assert_eq!(min_mean_cct(&workload(1, Vec::new()), rate()), Some(0.0));
+    }
+
+    #[test]
+    fn bound_preempts_at_releases() {
+        // Lengths 5 (released at 0) and 1 (released at 2): the second runs from its release; the times are 6 and 1.
+        let w = workload(2, vec![coflow(1, 0.0, &[(0, 0, 5.0)]), coflow(2, 2.0, &[(0, 1, 1.0)])]);
+        assert_eq!(min_mean_cct(&w, rate()), Some(3.5));
+    }
+
+    #[test]
+    fn check_names_the_violated_bound() {
+        // Lengths 1 and 3 on one port, and 2 released late: they take at least 1, 3 + 1 and 2.
+        let w = workload(
+            3,
+            vec![
+                coflow(1, 0.0, &[(0, 0, 1.0)]),
+                coflow(2, 0.0, &[(0, 1, 3.0)]),
+                coflow(3, 1e6, &[(1, 2, 2.0)]),
+            ],
+        );
+        let bounds = LowerBounds::new(&w, rate()).unwrap();
+        assert_eq!(bounds.min_ccts, [1.0, 3.0, 2.0]);
+        let options = ReplayOptions {
+            port_rate: rate(),
+            interval: Time::ZERO,
+            keep_flow_ends: false,
+            network_model: None,
+        };
+        let found = replay(&w, policy::build("scf").unwrap(), &options, &mut NoObserver).unwrap();
+        assert_eq!(bounds.check(&found), Ok(()));
+        // Rounding of the clock is tolerated, but nothing more.
+        let with_end = |index: usize, end: f64| {
+            let mut forged = found.clone();
+            forged.coflows[index].end = end;
+            bounds.check(&forged)
+        };
+        assert_eq!(with_end(2, 1e6 + 2.0 - 2e-9), Ok(()));
+        let slow = with_end(2, 1e6 + 2.0 - 2e-8).unwrap_err();
+        assert!(matches!(slow, BoundViolation::CoflowTooFast { id: 3, min: 2.0, .. }), "{slow}");
+        assert_eq!(with_end(0, 0.5), Err(BoundViolation::CoflowTooFast { id: 1, cct: 0.5, min: 1.0 }));
+        // Each coflow is as fast as alone, which is impossible on the port that they share.
+        assert_eq!(with_end(1, 3.0), Err(BoundViolation::MeanTooLow { mean: 2.0, min: 7.0 / 3.0 }));
+        let mut forged = found.clone();
+        forged.recv_utilisation[2] = 1.0 + 2e-9;
+        let message = bounds.check(&forged).unwrap_err().to_string();
+        assert_eq!(message, "port 2 received 1.000000002 times what it can");
+    }
+}

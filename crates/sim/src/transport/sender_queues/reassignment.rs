@@ -1,0 +1,239 @@
+//! Reassigns the senders' capacity that overloaded receivers do not accept.
+
+use weir_core::model::{Network, Slot};
+use weir_core::solve::ResidualCapacity;
+
+use super::{NONE, SenderQueues};
+
+/// Flows with reassigned capacity.
+#[derive(Debug, Default)]
+pub(super) struct Reassignment {
+    /// Entries by number. Entries of flows that no longer have reassigned capacity are vacant.
+    flows: Vec<ReassignedFlow>,
+    vacant_entries: Vec<u32>,
+    /// The entries of the last `settle`, in order; entries of flows that have ended since are vacant.
+    ordered_entries: Vec<u32>,
+    /// The end of the first of the flows, if none is removed before.
+    next_completion: f64,
+    /// Number of calls of `settle`.
+    update_number: u64,
+    residual: ResidualCapacity,
+    assigned_rates: Vec<(Slot, u32, f64)>,
+    entry_buffer: Vec<u32>,
+}
+
+/// A flow with reassigned capacity.
+#[derive(Debug, Clone, Copy)]
+struct ReassignedFlow {
+    /// The slot, or [`NONE`] if the entry is vacant.
+    slot: Slot,
+    flow: u32,
+    /// The flow's group.
+    group: u32,
+    rate: f64,
+    /// The reassigned rate plus the group's rate.
+    total_rate: f64,
+    /// The time from which reassigned bytes are not included in the flow's `end` yet.
+    counted_until: f64,
+    update_number: u64,
+    completion: f64,
+}
+
+impl Reassignment {
+    /// The reassigned rate of an entry; 0 for [`NONE`].
+    pub fn rate(&self, number: u32) -> f64 {
+        self.flows.get(number as usize).map_or(0.0, |passed| passed.rate)
+    }
+
+    /// The reassigned bytes of an entry until `now` that are not included in its flow's `end` yet; 0 for [`NONE`].
+    pub fn pending_bytes(&self, number: u32, now: f64) -> f64 {
+        self.flows.get(number as usize).map_or(0.0, |passed| passed.rate * (now - passed.counted_until))
+    }
+
+    /// Returns the same bytes, and marks them as included in the flow's `end`.
+    fn take_pending_bytes(&mut self, number: u32, now: f64) -> f64 {
+        let got = self.pending_bytes(number, now);
+        if let Some(passed) = self.flows.get_mut(number as usize) {
+            passed.counted_until = now;
+        }
+        got
+    }
+
+    /// Records that the flow of an entry moved to another group.
+    pub fn set_group(&mut self, number: u32, group: u32) {
+        if let Some(passed) = self.flows.get_mut(number as usize) {
+            passed.group = group;
+        }
+    }
+
+    /// The end of the first flow with reassigned capacity, or an earlier time if flows were removed since the last `settle`.
+    pub fn next_completion(&self) -> f64 {
+        self.next_completion
+    }
+
+    /// The `at`-th flow of the last `settle` with reassigned capacity, and its end; `None` if it has been removed since.
+    pub fn flow_completion(&self, index: usize) -> Option<(Slot, u32, f64)> {
+        let ReassignedFlow { slot, flow, completion: end, .. } =
+            self.flows[self.ordered_entries[index] as usize];
+        (slot != NONE).then_some((slot, flow, end))
+    }
+
+    /// The number of flows with reassigned capacity at the last `settle`.
+    pub fn len(&self) -> usize {
+        self.ordered_entries.len()
+    }
+
+    /// Creates an entry for a flow without one.
+    fn add_flow(&mut self, slot: Slot, flow: u32, group: u32, since: f64) -> u32 {
+        let new_flow = ReassignedFlow {
+            slot,
+            flow,
+            group,
+            rate: 0.0,
+            total_rate: 0.0,
+            counted_until: since,
+            update_number: 0,
+            completion: 0.0,
+        };
+        match self.vacant_entries.pop() {
+            Some(number) => {
+                self.flows[number as usize] = new_flow;
+                number
+            }
+            None => {
+                self.flows.push(new_flow);
+                self.flows.len() as u32 - 1
+            }
+        }
+    }
+
+    fn remove_entry(&mut self, number: u32) {
+        self.flows[number as usize].slot = NONE;
+        self.vacant_entries.push(number);
+    }
+}
+
+impl SenderQueues {
+    /// Reassigns the residual capacity.
+    pub(super) fn reassign_residual(&mut self, network: &Network) {
+        self.reassignment.update_number += 1;
+        let update_number = self.reassignment.update_number;
+        let mut assigned_rates = std::mem::take(&mut self.reassignment.assigned_rates);
+        assigned_rates.clear();
+        let residual = &mut self.reassignment.residual;
+        residual.set_residuals(network.fabric(), &self.residual_send, &self.residual_recv);
+        for &(_, slot) in &self.coflow_order {
+            if residual.is_exhausted() {
+                break;
+            }
+            residual.fill_flows(network.coflow(slot), |flow, rate| assigned_rates.push((slot, flow, rate)));
+        }
+        self.limit_to_goodput(&mut assigned_rates, network);
+        let entry_buffer = std::mem::take(&mut self.reassignment.entry_buffer);
+        let previous_entries = std::mem::replace(&mut self.reassignment.ordered_entries, entry_buffer);
+        let mut unvisited = previous_entries.iter();
+        let mut next_completion = f64::INFINITY;
+        for &(slot, flow, rate) in &assigned_rates {
+            self.coflows[slot as usize].total_rate += rate;
+            let number = self.find_or_add_entry(slot, flow, &mut unvisited);
+            self.reassignment.ordered_entries.push(number);
+            let passed = &mut self.reassignment.flows[number as usize];
+            let total = rate + self.rates.get(passed.group as usize).copied().unwrap_or(0.0);
+            passed.update_number = update_number;
+            if passed.rate != rate {
+                self.add_pending_bytes(slot, flow);
+                self.reassignment.flows[number as usize].rate = rate;
+            }
+            if self.reassignment.flows[number as usize].total_rate != total {
+                let end = self.last_time + self.remaining_bytes(slot, flow, self.last_time) / total;
+                let passed = &mut self.reassignment.flows[number as usize];
+                (passed.total_rate, passed.completion) = (total, end);
+            }
+            next_completion = next_completion.min(self.reassignment.flows[number as usize].completion);
+        }
+        self.reassignment.next_completion = next_completion;
+        self.reassignment.assigned_rates = assigned_rates;
+        for &number in &previous_entries {
+            let passed = self.reassignment.flows[number as usize];
+            if passed.slot != NONE && passed.update_number != update_number {
+                let ReassignedFlow { slot, flow, .. } = passed;
+                self.add_pending_bytes(slot, flow);
+                self.remove_reassigned(slot, flow);
+                let f = self.coflows[slot as usize].flows[flow as usize];
+                let group = f.group as usize;
+                if self.groups.get_mut(group).is_some_and(|group| group.add_flow(f.end_count, slot, flow)) {
+                    self.stale_ends.insert(group);
+                }
+            }
+        }
+        self.reassignment.entry_buffer = previous_entries;
+        self.reassignment.entry_buffer.clear();
+    }
+
+    /// Reduces reassigned rates to what receivers carry with so many flows: each flow that did not send before adds one.
+    /// O(offers of receivers of reassigned capacity).
+    fn limit_to_goodput(&self, assigned_rates: &mut Vec<(Slot, u32, f64)>, network: &Network) {
+        let Some(goodput) = &self.goodput else { return };
+        // By receiver: the number of sending flows, and their total rate.
+        let mut receivers: Vec<Option<(usize, f64)>> = vec![None; self.port_count];
+        assigned_rates.retain_mut(|(slot, flow, rate)| {
+            let dst = network.coflow(*slot).flow_ports(*flow).1 as usize;
+            let offered = || (self.connection_count(dst), self.offered_rates[dst]);
+            let (count, total_rate) = *receivers[dst].get_or_insert_with(offered);
+            let count = count + usize::from(self.base_rate(*slot, *flow) == 0.0);
+            let capacity = network.fabric().recv_capacities()[dst];
+            *rate = rate.min(capacity * goodput.utilization(count) - total_rate);
+            // A rate in the order of rounding errors counts as 0.
+            let is_significant = *rate > 1e-9 * capacity;
+            if is_significant {
+                receivers[dst] = Some((count, total_rate + *rate));
+            }
+            is_significant
+        });
+    }
+
+    /// The entry of a flow with reassigned capacity. Usually it is the next entry of the last `settle`, which avoids an access
+    /// to the flow.
+    fn find_or_add_entry(&mut self, slot: Slot, flow: u32, unvisited: &mut std::slice::Iter<'_, u32>) -> u32 {
+        let is_outdated = |number: u32| {
+            let passed = &self.reassignment.flows[number as usize];
+            passed.slot == NONE || passed.update_number == self.reassignment.update_number
+        };
+        while unvisited.as_slice().first().is_some_and(|&number| is_outdated(number)) {
+            unvisited.next();
+        }
+        let next = unvisited.as_slice().first().copied();
+        let is_this_flow = |number: &u32| {
+            let passed = &self.reassignment.flows[*number as usize];
+            passed.slot == slot && passed.flow == flow
+        };
+        if let Some(number) = next.filter(is_this_flow) {
+            unvisited.next();
+            return number;
+        }
+        let f = &mut self.coflows[slot as usize].flows[flow as usize];
+        if f.reassignment_entry == NONE {
+            f.reassignment_entry = self.reassignment.add_flow(slot, flow, f.group, self.last_time);
+        } else if let Some(at) =
+            unvisited.as_slice().iter().take(8).position(|&next| next == f.reassignment_entry)
+        {
+            // Skip entries of flows that have no reassigned capacity any more.
+            unvisited.nth(at);
+        }
+        f.reassignment_entry
+    }
+
+    /// Includes the bytes reassigned to a flow until now, the time of the last count, in its `end`.
+    fn add_pending_bytes(&mut self, slot: Slot, flow: u32) {
+        let f = &mut self.coflows[slot as usize].flows[flow as usize];
+        f.end_count -= self.reassignment.take_pending_bytes(f.reassignment_entry, self.last_time);
+    }
+
+    /// Removes the entry of a flow.
+    pub(super) fn remove_reassigned(&mut self, slot: Slot, flow: u32) {
+        let f = &mut self.coflows[slot as usize].flows[flow as usize];
+        if f.reassignment_entry != NONE {
+            self.reassignment.remove_entry(std::mem::replace(&mut f.reassignment_entry, NONE));
+        }
+    }
+}

@@ -1,0 +1,826 @@
+//! The engine against a reference simulator, written directly from the definitions of the policies. Every
+//! flow has its bytes and rate, and every schedule is computed from scratch.
+
+use crate::common::{WorkloadFeatures, any_workload, cases, is_near, replay_with};
+use proptest::prelude::*;
+use weir_core::model::{PortSide, Workload, WorkloadChange};
+use weir_sim::NoObserver;
+
+/// Residual port capacity below this is rounding error.
+const TOLERANCE: f64 = 1e-9;
+/// Events closer than this are simultaneous.
+const RATE_TOLERANCE: f64 = 1e-9;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum FlowPhase {
+    Unreleased,
+    Waiting,
+    Live,
+    Completed,
+}
+
+#[derive(Debug, Clone)]
+struct Flow {
+    src: usize,
+    dst: usize,
+    size: f64,
+    sent_bytes: f64,
+    rate: f64,
+    phase: FlowPhase,
+    /// Time at which its data is available; before the coflow's release, the delay after the release.
+    available_at: f64,
+    withheld_until: f64,
+    end: f64,
+}
+
+#[derive(Debug, Clone)]
+struct Coflow {
+    arrival: f64,
+    deadline: f64,
+    /// In service order: by ports; a second flow between the same two ports comes in a second round of its
+    /// sender.
+    flows: Vec<Flow>,
+    /// Indices in the workload.
+    spec_order: Vec<usize>,
+    parents: Vec<usize>,
+    release_number: Option<usize>,
+    end: Option<f64>,
+    queue: Option<usize>,
+    deadline_at: f64,
+    completed_lengths: Vec<f64>,
+    admitted: Option<bool>,
+    /// Bytes that restarted flows had sent before.
+    lost_bytes: f64,
+}
+
+impl Coflow {
+    fn live_flows(&self) -> impl Iterator<Item = &Flow> {
+        self.flows.iter().filter(|f| f.phase == FlowPhase::Live)
+    }
+
+    fn has_waiting_flows(&self) -> bool {
+        self.flows.iter().any(|f| f.phase == FlowPhase::Waiting)
+    }
+
+    fn remaining_at(&self, port: usize, is_sender: bool) -> f64 {
+        self.live_flows()
+            .filter(|f| (if is_sender { f.src } else { f.dst }) == port)
+            .map(|f| f.size - f.sent_bytes)
+            .sum()
+    }
+
+    fn live_count_at(&self, port: usize, is_sender: bool) -> usize {
+        self.live_flows().filter(|f| (if is_sender { f.src } else { f.dst }) == port).count()
+    }
+}
+
+#[derive(Debug, Clone)]
+struct SaathParameters {
+    start: f64,
+    growth: f64,
+    queues: usize,
+    d: f64,
+    all_or_none: bool,
+    per_flow: bool,
+    lcof: bool,
+    conserve_work: bool,
+    requeue: bool,
+    contention_all: bool,
+    require_full_ports: bool,
+    time_per_flow: bool,
+}
+
+impl SaathParameters {
+    fn upper_threshold(&self, queue: usize) -> f64 {
+        self.start * self.growth.powi(queue as i32)
+    }
+
+    fn queue_by(&self, is_past: impl Fn(f64) -> bool) -> usize {
+        (0..self.queues - 1).find(|&q| !is_past(self.upper_threshold(q))).unwrap_or(self.queues - 1)
+    }
+
+    /// Remaining bytes of the least advanced flow if its length is the median of the completed flows.
+    fn estimate(&self, c: &Coflow) -> Option<(f64, f64)> {
+        if !self.requeue || !self.per_flow || c.completed_lengths.is_empty() {
+            return None;
+        }
+        let mut lengths = c.completed_lengths.clone();
+        lengths.sort_by(f64::total_cmp);
+        let n = lengths.len();
+        let median = (lengths[(n - 1) / 2] + lengths[n / 2]) / 2.0;
+        let unfinished = c.flows.iter().filter(|f| f.phase != FlowPhase::Completed);
+        let least = unfinished.map(|f| f.sent_bytes).fold(f64::INFINITY, f64::min);
+        (least < median - RATE_TOLERANCE).then_some((median, median - least))
+    }
+
+    fn max_sent(c: &Coflow) -> f64 {
+        c.flows.iter().map(|f| f.sent_bytes).fold(0.0, f64::max)
+    }
+
+    fn queue_of(&self, c: &Coflow) -> usize {
+        let width = c.flows.len() as f64;
+        if !self.per_flow {
+            let total: f64 = c.flows.iter().map(|f| f.sent_bytes).sum();
+            return self.queue_by(|upper| total >= upper * (1.0 - 1e-12));
+        }
+        match self.estimate(c) {
+            Some((_, left)) => self.queue_by(|upper| left * width > upper * (1.0 + 1e-12)),
+            None => self.queue_by(|upper| Self::max_sent(c) * width >= upper * (1.0 - 1e-12)),
+        }
+    }
+
+    /// Next time at which a coflow's queue may change at the current rates: when a flow, or the whole coflow,
+    /// reaches a threshold.
+    fn next_queue_change(&self, c: &Coflow, now: f64) -> f64 {
+        let width = c.flows.len() as f64;
+        let mut next = f64::INFINITY;
+        let mut at = |left: f64, rate: f64| {
+            if left > RATE_TOLERANCE && rate > 0.0 {
+                next = f64::min(next, now + left / rate);
+            }
+        };
+        for queue in 0..self.queues {
+            let upper = self.upper_threshold(queue);
+            if !self.per_flow {
+                at(
+                    upper - c.flows.iter().map(|f| f.sent_bytes).sum::<f64>(),
+                    c.live_flows().map(|f| f.rate).sum(),
+                );
+                continue;
+            }
+            for flow in c.live_flows() {
+                at(upper / width - flow.sent_bytes, flow.rate);
+                if let Some((median, _)) = self.estimate(c) {
+                    at(median - upper / width - flow.sent_bytes, flow.rate);
+                    at(median - flow.sent_bytes, flow.rate);
+                }
+            }
+        }
+        next
+    }
+}
+
+/// Queues by the bytes that coflows have sent.
+#[derive(Debug, Clone)]
+struct AaloParameters {
+    start: f64,
+    growth: f64,
+    queues: usize,
+    at: ControlledPorts,
+}
+
+/// Ports with queues.
+#[derive(Debug, Clone, Copy)]
+enum ControlledPorts {
+    /// Both sides, in strict priority order.
+    All,
+    Senders {
+        strict: bool,
+    },
+}
+
+impl AaloParameters {
+    fn upper_threshold(&self, queue: usize) -> f64 {
+        self.start * self.growth.powi(queue as i32)
+    }
+
+    fn queue_weight(&self, queue: usize) -> f64 {
+        (self.queues - queue) as f64
+    }
+
+    fn bytes_sent(c: &Coflow) -> f64 {
+        c.lost_bytes + c.flows.iter().map(|f| f.sent_bytes).sum::<f64>()
+    }
+
+    fn queue_of(&self, c: &Coflow) -> usize {
+        let below = |q: &usize| Self::bytes_sent(c) < self.upper_threshold(*q) * (1.0 - 1e-12);
+        (0..self.queues - 1).find(below).unwrap_or(self.queues - 1)
+    }
+
+    /// Time at which a coflow reaches the next threshold at the current rates.
+    fn next_queue_change(&self, c: &Coflow, now: f64) -> f64 {
+        let rate: f64 = c.live_flows().map(|f| f.rate).sum();
+        (0..self.queues - 1)
+            .map(|q| self.upper_threshold(q) - Self::bytes_sent(c))
+            .filter(|left| *left > RATE_TOLERANCE && rate > 0.0)
+            .fold(f64::INFINITY, |next, left| next.min(now + left / rate))
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Policy {
+    Saath(SaathParameters),
+    Varys { deadlines: bool },
+    Aalo(AaloParameters),
+}
+
+struct ReferenceSimulator<'a> {
+    workload: &'a Workload,
+    policy: Policy,
+    interval: f64,
+    now: f64,
+    coflows: Vec<Coflow>,
+    send: Vec<f64>,
+    recv: Vec<f64>,
+    released: usize,
+    next_event: usize,
+    /// Whether two coflows ever had equal deadlines (Saath) or remaining times (Varys) except for rounding
+    /// errors, which then decided their order.
+    has_ties: bool,
+}
+
+impl ReferenceSimulator<'_> {
+    fn new(workload: &Workload, policy: Policy, interval: f64) -> ReferenceSimulator<'_> {
+        let order = crate::ports::port_positions(workload);
+        let port_position = |port: u32| order[port as usize];
+        let coflows = workload.coflows.iter().map(|spec| {
+            let mut round = vec![0; spec.flows.len()];
+            for (i, flow) in spec.flows.iter().enumerate() {
+                let before = &spec.flows[..i];
+                round[i] = before.iter().filter(|f| (f.src, f.dst) == (flow.src, flow.dst)).count();
+            }
+            let mut places: Vec<usize> = (0..spec.flows.len()).collect();
+            places.sort_by_key(|&i| {
+                (port_position(spec.flows[i].src), round[i], port_position(spec.flows[i].dst))
+            });
+            let flow = |&i: &usize| Flow {
+                src: spec.flows[i].src as usize,
+                dst: spec.flows[i].dst as usize,
+                size: spec.flows[i].bytes.get(),
+                sent_bytes: 0.0,
+                rate: 0.0,
+                phase: FlowPhase::Unreleased,
+                available_at: spec.flows[i].data_delay.get(),
+                withheld_until: 0.0,
+                end: 0.0,
+            };
+            Coflow {
+                arrival: spec.arrival.get(),
+                deadline: spec.deadline.map_or(f64::INFINITY, |d| d.get()),
+                flows: places.iter().map(flow).collect(),
+                spec_order: places,
+                parents: spec.parents.clone(),
+                release_number: None,
+                end: None,
+                queue: None,
+                deadline_at: f64::INFINITY,
+                completed_lengths: Vec::new(),
+                admitted: None,
+                lost_bytes: 0.0,
+            }
+        });
+        let ports = workload.ports as usize;
+        ReferenceSimulator {
+            workload,
+            policy,
+            interval,
+            now: 0.0,
+            coflows: coflows.collect(),
+            send: vec![1.0; ports],
+            recv: vec![1.0; ports],
+            released: 0,
+            next_event: 0,
+            has_ties: false,
+        }
+    }
+
+    /// Active coflows in the order of their release.
+    fn active(&self) -> Vec<usize> {
+        let mut active: Vec<usize> = (0..self.coflows.len())
+            .filter(|&c| self.coflows[c].release_number.is_some() && self.coflows[c].end.is_none())
+            .collect();
+        active.sort_by_key(|&c| self.coflows[c].release_number);
+        active
+    }
+
+    /// Release time of a coflow; unknown while a parent is active.
+    fn release_time(&self, c: usize) -> f64 {
+        let parents = &self.coflows[c].parents;
+        let ends = parents.iter().map(|&p| self.coflows[p].end.unwrap_or(f64::INFINITY));
+        ends.fold(self.coflows[c].arrival, f64::max)
+    }
+
+    fn next_schedule_time(&self, at: f64) -> f64 {
+        if self.interval == 0.0 || at.is_infinite() {
+            return at;
+        }
+        ((at - self.slack()) / self.interval).ceil() * self.interval
+    }
+
+    /// Events within this distance of a schedule are part of it.
+    fn slack(&self) -> f64 {
+        (1e-6 * self.interval).clamp(RATE_TOLERANCE, 1e-8)
+    }
+
+    /// Runs the replay. Returns all completion times, and whether rounding may have decided an order.
+    fn run(mut self) -> (Vec<f64>, bool) {
+        for _ in 0..200_000 {
+            if self.coflows.iter().all(|c| c.end.is_some()) {
+                return (self.coflows.iter().map(|c| c.end.unwrap() - c.arrival).collect(), self.has_ties);
+            }
+            let (mut soon, mut wake) = (f64::INFINITY, f64::INFINITY);
+            for c in 0..self.coflows.len() {
+                let coflow = &self.coflows[c];
+                if coflow.end.is_some() {
+                    continue;
+                }
+                if coflow.release_number.is_none() {
+                    soon = soon.min(self.release_time(c));
+                    continue;
+                }
+                for flow in &coflow.flows {
+                    soon = match flow.phase {
+                        FlowPhase::Live if flow.rate > 0.0 => {
+                            soon.min(self.now + (flow.size - flow.sent_bytes) / flow.rate)
+                        }
+                        FlowPhase::Waiting => soon.min(flow.available_at),
+                        _ => soon,
+                    };
+                }
+                wake = wake.min(self.next_wakeup(coflow));
+            }
+            if self.next_schedule_time(wake) <= self.now {
+                // A threshold that this schedule missed by rounding waits for the next one.
+                wake = self.now + self.interval.max(RATE_TOLERANCE);
+            }
+            let soon = soon.min(wake);
+            let event = self.workload.events.get(self.next_event).map_or(f64::INFINITY, |e| e.time.get());
+            let next = self.next_schedule_time(soon).min(event).max(self.now);
+            assert!(next.is_finite(), "nothing happens after {}", self.now);
+            self.advance(next);
+            self.process_events();
+            self.schedule();
+        }
+        panic!("the naive simulator gets nowhere after {}", self.now);
+    }
+
+    fn next_wakeup(&self, c: &Coflow) -> f64 {
+        match &self.policy {
+            Policy::Saath(saath) => {
+                let expires = if c.deadline_at > self.now { c.deadline_at } else { f64::INFINITY };
+                saath.next_queue_change(c, self.now).min(expires)
+            }
+            Policy::Varys { .. } => f64::INFINITY,
+            Policy::Aalo(aalo) => aalo.next_queue_change(c, self.now),
+        }
+    }
+
+    /// Advances all flows to `next`. Flows that complete earlier keep their own completion time.
+    fn advance(&mut self, next: f64) {
+        let (from, slack) = (self.now, self.slack());
+        for coflow in &mut self.coflows {
+            let mut ended: Vec<(f64, usize)> = Vec::new();
+            for (place, flow) in coflow.flows.iter_mut().enumerate() {
+                if flow.phase != FlowPhase::Live {
+                    continue;
+                }
+                let end = from + (flow.size - flow.sent_bytes) / flow.rate;
+                if flow.rate > 0.0 && end <= next + slack {
+                    (flow.phase, flow.sent_bytes, flow.end, flow.rate) =
+                        (FlowPhase::Completed, flow.size, end, 0.0);
+                    ended.push((end, place));
+                } else {
+                    flow.sent_bytes += flow.rate * (next - from);
+                }
+            }
+            coflow.completed_lengths.extend(ended.iter().map(|&(_, place)| coflow.flows[place].size));
+        }
+        self.now = next;
+        self.complete_coflows();
+    }
+
+    fn complete_coflows(&mut self) {
+        for coflow in self.coflows.iter_mut().filter(|c| c.release_number.is_some() && c.end.is_none()) {
+            if coflow.flows.iter().all(|f| f.phase == FlowPhase::Completed) {
+                coflow.end = Some(coflow.flows.iter().map(|f| f.end).fold(coflow.arrival, f64::max));
+            }
+        }
+    }
+
+    /// Applies arrivals, data and events until now.
+    fn process_events(&mut self) {
+        let now = self.now + self.slack();
+        loop {
+            // Data before events: an event at the same time overrides data arrivals.
+            for coflow in &mut self.coflows {
+                for flow in
+                    coflow.flows.iter_mut().filter(|f| f.phase == FlowPhase::Waiting && f.available_at <= now)
+                {
+                    flow.phase = FlowPhase::Live;
+                    if flow.size == 0.0 {
+                        (flow.phase, flow.end) = (FlowPhase::Completed, flow.available_at);
+                    }
+                }
+            }
+            self.complete_coflows();
+            // One release per iteration: a coflow without bytes completes at once, and may release another
+            // one before the next.
+            let ready = (0..self.coflows.len())
+                .filter(|&c| self.coflows[c].release_number.is_none() && self.release_time(c) <= now)
+                .min_by(|&a, &b| self.release_time(a).total_cmp(&self.release_time(b)));
+            if let Some(c) = ready {
+                let at = self.release_time(c);
+                let coflow = &mut self.coflows[c];
+                (coflow.arrival, coflow.release_number) = (at, Some(self.released));
+                coflow.deadline += at;
+                self.released += 1;
+                for flow in &mut coflow.flows {
+                    flow.phase = FlowPhase::Waiting;
+                    flow.available_at = (flow.available_at + at).max(flow.withheld_until);
+                }
+            } else if let Some(event) = self.workload.events.get(self.next_event)
+                && event.time.get() <= now
+            {
+                self.apply_event(event.change);
+                self.next_event += 1;
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn apply_event(&mut self, change: WorkloadChange) {
+        match change {
+            WorkloadChange::PortRate { port, side, factor } => {
+                if side != PortSide::Receive {
+                    self.send[port as usize] = factor;
+                }
+                if side != PortSide::Send {
+                    self.recv[port as usize] = factor;
+                }
+            }
+            WorkloadChange::RestartFlow { coflow, flow } => {
+                let coflow = &mut self.coflows[coflow];
+                let place = coflow.spec_order.iter().position(|&p| p == flow).unwrap();
+                let flow = &mut coflow.flows[place];
+                if matches!(flow.phase, FlowPhase::Live | FlowPhase::Waiting) {
+                    coflow.lost_bytes += flow.sent_bytes;
+                    flow.sent_bytes = 0.0;
+                }
+            }
+            WorkloadChange::DelayFlow { coflow, flow, until } => {
+                let coflow = &mut self.coflows[coflow];
+                let place = coflow.spec_order.iter().position(|&p| p == flow).unwrap();
+                let flow = &mut coflow.flows[place];
+                match flow.phase {
+                    FlowPhase::Unreleased => flow.withheld_until = flow.withheld_until.max(until.get()),
+                    FlowPhase::Waiting | FlowPhase::Live => {
+                        flow.phase = FlowPhase::Waiting;
+                        flow.available_at = flow.available_at.max(until.get());
+                    }
+                    FlowPhase::Completed => {}
+                }
+            }
+        }
+    }
+
+    fn schedule(&mut self) {
+        for flow in self.coflows.iter_mut().flat_map(|c| &mut c.flows) {
+            flow.rate = 0.0;
+        }
+        let (mut send, mut recv) = (self.send.clone(), self.recv.clone());
+        match self.policy.clone() {
+            Policy::Saath(saath) => self.schedule_saath(&saath, &mut send, &mut recv),
+            Policy::Varys { deadlines } => self.schedule_varys(deadlines, &mut send, &mut recv),
+            Policy::Aalo(aalo) => self.schedule_aalo(&aalo, &mut send, &mut recv),
+        }
+    }
+
+    /// Gives each flow in turn the residual capacity of its two ports.
+    fn backfill(&mut self, c: usize, send: &mut [f64], recv: &mut [f64]) {
+        for flow in self.coflows[c].flows.iter_mut().filter(|f| f.phase == FlowPhase::Live) {
+            let rate = send[flow.src].min(recv[flow.dst]);
+            if rate > TOLERANCE {
+                flow.rate += rate;
+                send[flow.src] -= rate;
+                recv[flow.dst] -= rate;
+            }
+        }
+    }
+
+    fn schedule_saath(&mut self, saath: &SaathParameters, send: &mut [f64], recv: &mut [f64]) {
+        let active = self.active();
+        for &c in &active {
+            let queue = saath.queue_of(&self.coflows[c]);
+            if self.coflows[c].queue != Some(queue) {
+                self.coflows[c].queue = Some(queue);
+                let waiting = active.iter().filter(|&&o| self.coflows[o].queue == Some(queue)).count();
+                let lower = if queue == 0 { 0.0 } else { saath.upper_threshold(queue - 1) };
+                let mut t = saath.upper_threshold(queue) - lower;
+                if saath.time_per_flow {
+                    t /= self.coflows[c].flows.len() as f64;
+                }
+                self.coflows[c].deadline_at = self.now + saath.d * waiting as f64 * t;
+            }
+        }
+        let blocks = |a: &Coflow, b: &Coflow| {
+            a.live_flows().any(|f| b.live_flows().any(|g| f.src == g.src || f.dst == g.dst))
+        };
+        let mut turns: Vec<(usize, f64, usize)> = Vec::new();
+        for &c in &active {
+            let coflow = &self.coflows[c];
+            let queue = coflow.queue.unwrap();
+            let contention = active.iter().filter(|&&o| {
+                o != c
+                    && blocks(coflow, &self.coflows[o])
+                    && (saath.contention_all || self.coflows[o].queue == Some(queue))
+            });
+            turns.push(if coflow.deadline_at <= self.now + RATE_TOLERANCE {
+                (0, coflow.deadline_at, c)
+            } else if saath.lcof {
+                (queue + 1, contention.count() as f64, c)
+            } else {
+                (queue + 1, 0.0, c)
+            });
+        }
+        let expired: Vec<f64> = turns.iter().filter(|turn| turn.0 == 0).map(|turn| turn.1).collect();
+        self.has_ties |=
+            (1..expired.len()).any(|i| expired[..i].iter().any(|e| (e - expired[i]).abs() < RATE_TOLERANCE));
+        // The sort is stable: active coflows are in order of release.
+        turns.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        for group in 0..=saath.queues {
+            let mut missed = Vec::new();
+            for &(_, _, c) in turns.iter().filter(|turn| turn.0 == group) {
+                let coflow = &self.coflows[c];
+                if coflow.live_flows().count() == 0 {
+                    continue;
+                }
+                if !saath.all_or_none {
+                    self.backfill(c, send, recv);
+                    continue;
+                }
+                let is_available =
+                    |left: f64, whole: f64| left > TOLERANCE && (!saath.require_full_ports || left >= whole);
+                let available = !coflow.has_waiting_flows()
+                    && coflow.live_flows().all(|f| {
+                        is_available(send[f.src], self.send[f.src])
+                            && is_available(recv[f.dst], self.recv[f.dst])
+                    });
+                if !available {
+                    missed.push(c);
+                    continue;
+                }
+                let rate = coflow.live_flows().fold(f64::INFINITY, |rate, f| {
+                    rate.min(send[f.src] / coflow.live_count_at(f.src, true) as f64)
+                        .min(recv[f.dst] / coflow.live_count_at(f.dst, false) as f64)
+                });
+                for flow in self.coflows[c].flows.iter_mut().filter(|f| f.phase == FlowPhase::Live) {
+                    flow.rate = rate;
+                    send[flow.src] -= rate;
+                    recv[flow.dst] -= rate;
+                }
+            }
+            if saath.conserve_work {
+                for c in missed {
+                    self.backfill(c, send, recv);
+                }
+            }
+        }
+    }
+
+    /// Minimum completion time of a coflow on the residual port capacity.
+    fn min_completion_seconds(&self, c: usize, send: &[f64], recv: &[f64]) -> f64 {
+        let coflow = &self.coflows[c];
+        let at = |f: &Flow| {
+            (coflow.remaining_at(f.src, true) / send[f.src])
+                .max(coflow.remaining_at(f.dst, false) / recv[f.dst])
+        };
+        coflow.live_flows().map(at).fold(0.0, f64::max)
+    }
+
+    fn assign_madd(&mut self, c: usize, min_seconds: f64, send: &mut [f64], recv: &mut [f64]) {
+        let open = self.coflows[c].live_flows().all(|f| send[f.src] > TOLERANCE && recv[f.dst] > TOLERANCE);
+        if !open {
+            return;
+        }
+        let seconds = self.min_completion_seconds(c, send, recv).max(min_seconds);
+        for flow in self.coflows[c].flows.iter_mut().filter(|f| f.phase == FlowPhase::Live) {
+            let rate = (flow.size - flow.sent_bytes) / seconds;
+            flow.rate += rate;
+            send[flow.src] -= rate;
+            recv[flow.dst] -= rate;
+        }
+    }
+
+    fn schedule_varys(&mut self, deadlines: bool, send: &mut [f64], recv: &mut [f64]) {
+        let active = self.active();
+        if deadlines {
+            let kept: Vec<usize> =
+                active.iter().copied().filter(|&c| self.coflows[c].admitted == Some(true)).collect();
+            for c in kept {
+                self.assign_madd(c, self.coflows[c].deadline - self.now, send, recv);
+            }
+            for &c in &active {
+                if self.coflows[c].admitted.is_some() || self.coflows[c].deadline.is_infinite() {
+                    continue;
+                }
+                let left = self.coflows[c].deadline - self.now;
+                let open =
+                    self.coflows[c].live_flows().all(|f| send[f.src] > TOLERANCE && recv[f.dst] > TOLERANCE);
+                let fits = open && self.min_completion_seconds(c, send, recv) <= left * (1.0 + 1e-12);
+                self.coflows[c].admitted = Some(fits);
+                if fits {
+                    self.assign_madd(c, left, send, recv);
+                }
+            }
+        }
+        let (all_send, all_recv) = (self.send.clone(), self.recv.clone());
+        let mut order: Vec<(f64, usize)> =
+            active.iter().map(|&c| (self.min_completion_seconds(c, &all_send, &all_recv), c)).collect();
+        order.sort_by(|a, b| a.0.total_cmp(&b.0));
+        self.has_ties |= order.windows(2).any(|two| two[1].0 > 0.0 && two[1].0 - two[0].0 < RATE_TOLERANCE);
+        for &(_, c) in &order {
+            if self.coflows[c].admitted.is_none() {
+                self.assign_madd(c, 0.0, send, recv);
+            }
+        }
+        for rejected in [false, true] {
+            for &(_, c) in &order {
+                if (self.coflows[c].admitted == Some(false)) == rejected {
+                    self.backfill(c, send, recv);
+                }
+            }
+        }
+    }
+
+    fn schedule_aalo(&mut self, aalo: &AaloParameters, send: &mut [f64], recv: &mut [f64]) {
+        // The sort is stable: active coflows are in order of release.
+        let mut order: Vec<(usize, usize)> =
+            self.active().into_iter().map(|c| (aalo.queue_of(&self.coflows[c]), c)).collect();
+        order.sort_by_key(|turn| turn.0);
+        match aalo.at {
+            ControlledPorts::All => self.share_coordinated(&order, send, recv),
+            ControlledPorts::Senders { strict } => {
+                for (src, &rate) in send.iter().enumerate() {
+                    self.offer_rates(src, rate, &order, strict, aalo);
+                }
+                for (dst, left) in recv.iter_mut().enumerate() {
+                    self.limit_to_receiver(dst, left);
+                }
+                for flow in self.coflows.iter().flat_map(Coflow::live_flows) {
+                    send[flow.src] -= flow.rate;
+                }
+                // Work conservation: later coflows use the residual capacity of the senders.
+                for (_, c) in order {
+                    self.backfill(c, send, recv);
+                }
+            }
+        }
+    }
+
+    /// One sender: each queue's share goes to the first coflow with a flow there, evenly over its flows.
+    fn offer_rates(
+        &mut self,
+        src: usize,
+        rate: f64,
+        order: &[(usize, usize)],
+        strict: bool,
+        aalo: &AaloParameters,
+    ) {
+        let mut served: Vec<(usize, usize)> =
+            order.iter().copied().filter(|&(_, c)| self.coflows[c].live_count_at(src, true) > 0).collect();
+        served.dedup_by_key(|turn| turn.0);
+        if strict {
+            served.truncate(1);
+        }
+        let total: f64 = served.iter().map(|&(queue, _)| aalo.queue_weight(queue)).sum();
+        for (queue, c) in served {
+            let coflow = &mut self.coflows[c];
+            let even = rate * aalo.queue_weight(queue) / total / coflow.live_count_at(src, true) as f64;
+            for flow in coflow.flows.iter_mut().filter(|f| f.phase == FlowPhase::Live && f.src == src) {
+                flow.rate = even;
+            }
+        }
+    }
+
+    /// One receiver, max-min: from the lowest offer on, each flow gets at most an even share of the remaining
+    /// capacity.
+    fn limit_to_receiver(&mut self, dst: usize, left: &mut f64) {
+        let flows = self.coflows.iter_mut().flat_map(|c| &mut c.flows);
+        let mut offers: Vec<&mut f64> =
+            flows.filter(|f| f.phase == FlowPhase::Live && f.dst == dst).map(|f| &mut f.rate).collect();
+        offers.sort_by(|a, b| a.total_cmp(b));
+        for i in 0..offers.len() {
+            *offers[i] = offers[i].min(*left / (offers.len() - i) as f64);
+            *left -= *offers[i];
+        }
+    }
+
+    fn share_coordinated(&mut self, order: &[(usize, usize)], send: &mut [f64], recv: &mut [f64]) {
+        for &(_, c) in order {
+            // Each flow gets the smaller of its even shares, among flows whose other port has residual
+            // capacity.
+            let open: Vec<usize> = (0..self.coflows[c].flows.len())
+                .filter(|&f| {
+                    let flow = &self.coflows[c].flows[f];
+                    flow.phase == FlowPhase::Live && send[flow.src] > TOLERANCE && recv[flow.dst] > TOLERANCE
+                })
+                .collect();
+            let flows = self.coflows[c].flows.clone();
+            let rates: Vec<f64> = open
+                .iter()
+                .map(|&f| {
+                    let from = open.iter().filter(|&&g| flows[g].src == flows[f].src).count() as f64;
+                    let to = open.iter().filter(|&&g| flows[g].dst == flows[f].dst).count() as f64;
+                    (send[flows[f].src] / from).min(recv[flows[f].dst] / to)
+                })
+                .collect();
+            for (f, rate) in open.into_iter().zip(rates) {
+                self.coflows[c].flows[f].rate = rate;
+                send[flows[f].src] -= rate;
+                recv[flows[f].dst] -= rate;
+            }
+        }
+    }
+}
+
+fn compare_with_replay(w: &Workload, name: &str, policy: &Policy) -> Result<(), TestCaseError> {
+    for interval in [0.0, 0.37] {
+        let engine = replay_with(w, name, 1.0, interval, &mut NoObserver).unwrap().ccts();
+        let (naive, tied) = ReferenceSimulator::new(w, policy.clone(), interval).run();
+        let equal = engine.iter().zip(&naive).all(|(&a, &b)| is_near(a, b, 1e-6));
+        prop_assume!(equal || !tied, "rounding decides who goes first");
+        prop_assert!(equal, "{}, interval {}: {:?}, and naively {:?}", name, interval, engine, naive);
+    }
+    Ok(())
+}
+
+/// Random combinations of all Saath options. No sum of sizes equals a threshold.
+fn any_saath_policy() -> impl Strategy<Value = (String, Policy)> {
+    let switches = prop::collection::vec(prop::bool::weighted(0.75), 9);
+    (switches, prop::sample::select(vec![0.31, 1.07, 2.03, f64::INFINITY]), 0.9f64..4.0).prop_map(
+        |(on, d, start)| {
+            let start = (start * 1e6).round() / 1e6;
+            let on_off = |on: bool| if on { "on" } else { "off" };
+            let name = format!(
+                "saath:start={start}B:growth=2:queues=4:d={d}:all-or-none={}:per-flow={}:lcof={}:requeue={}:\
+                 work-conservation={}:contention={}:available={}:time={}",
+                on_off(on[0]),
+                on_off(on[1]),
+                on_off(on[2]),
+                on_off(on[3]),
+                on_off(on[4]),
+                if on[5] { "queue" } else { "all" },
+                if on[6] { "any" } else { "full" },
+                if on[7] { "total" } else { "flow" },
+            );
+            let saath = SaathParameters {
+                start,
+                growth: 2.0,
+                queues: 4,
+                d,
+                all_or_none: on[0],
+                per_flow: on[1],
+                lcof: on[2],
+                requeue: on[3],
+                conserve_work: on[4],
+                contention_all: !on[5],
+                require_full_ports: !on[6],
+                time_per_flow: !on[7],
+            };
+            (name, Policy::Saath(saath))
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(cases(600))]
+
+    #[test]
+    fn saath_matches_the_reference_simulator(w in any_workload(WorkloadFeatures::PLAIN.with_distinct_values()), (name, policy) in any_saath_policy()) {
+        compare_with_replay(&w, &name, &policy)?;
+    }
+
+    #[test]
+    fn saath_matches_the_reference_simulator_under_events(
+        w in any_workload(WorkloadFeatures::ALL.with_distinct_values()),
+        (name, policy) in any_saath_policy(),
+    ) {
+        compare_with_replay(&w, &name, &policy)?;
+    }
+
+    #[test]
+    fn varys_matches_the_reference_simulator(w in any_workload(WorkloadFeatures::ALL.with_distinct_values()), deadlines in prop::bool::ANY) {
+        let name = if deadlines { "varys:deadlines=on" } else { "varys" };
+        compare_with_replay(&w, name, &Policy::Varys { deadlines })?;
+    }
+
+    #[test]
+    fn coordinated_aalo_matches_the_reference_simulator(w in any_workload(WorkloadFeatures::ALL.with_distinct_values()), start in 0.9f64..4.0) {
+        let name = format!("aalo:start={start}B:growth=2:queues=4:at=both:sharing=strict");
+        compare_with_replay(&w, &name, &Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at: ControlledPorts::All }))?;
+    }
+
+    #[test]
+    fn aalo_matches_the_reference_simulator(
+        w in any_workload(WorkloadFeatures::ALL.with_distinct_values()),
+        start in 0.9f64..4.0,
+        queues in 1usize..=5,
+        strict in prop::bool::ANY,
+    ) {
+        let sharing = if strict { ":sharing=strict" } else { "" };
+        let name = format!("aalo:start={start}B:growth=2:queues={queues}{sharing}");
+        let at = ControlledPorts::Senders { strict };
+        compare_with_replay(&w, &name, &Policy::Aalo(AaloParameters { start, growth: 2.0, queues, at }))?;
+    }
+}

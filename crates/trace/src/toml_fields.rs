@@ -1,0 +1,413 @@
+//! Reads keys of a TOML table, each at most once, with errors that name the line and the field.
+//!
+//! All readers of TOML files except [`crate::sensitivity`] use these functions, so equal mistakes give equal messages.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
+use weir_core::units::{Bytes, Rate, Time, UnitError};
+
+use crate::error::{TraceError, format_value};
+
+/// The text of a file.
+#[derive(Debug, Clone, Copy)]
+pub struct SourceText<'a> {
+    /// The file's name in errors.
+    pub file: &'a str,
+    /// The complete text.
+    pub text: &'a str,
+}
+
+impl SourceText<'_> {
+    /// An error at byte `at` of the text.
+    pub fn error(&self, byte_offset: usize, field: &str, value: &str, expected: &str) -> TraceError {
+        let before = self.text.as_bytes().iter().take(byte_offset);
+        TraceError::Field {
+            file: self.file.to_owned(),
+            line: 1 + before.filter(|&&byte| byte == b'\n').count(),
+            field: field.to_owned(),
+            value: format_value(value),
+            expected: expected.to_owned(),
+        }
+    }
+
+    /// An error at a range of the text, whose content it shows as the value.
+    pub fn error_at_range(&self, range: Range<usize>, field: &str, expected: &str) -> TraceError {
+        self.error(range.start, field, self.text.get(range).unwrap_or_default(), expected)
+    }
+}
+
+/// A value and its key.
+#[derive(Debug, Clone, Copy)]
+pub struct Value<'a> {
+    key: &'a str,
+    value: &'a Spanned<DeValue<'a>>,
+}
+
+/// The keys of one table.
+#[derive(Debug)]
+pub struct TableFields<'a> {
+    source: SourceText<'a>,
+    /// The prefix of keys in errors: empty, or such as `link 3 `.
+    key_prefix: String,
+    /// The byte at which the table begins.
+    start_byte: usize,
+    table: &'a DeTable<'a>,
+    read_keys: Vec<&'static str>,
+}
+
+impl<'a> TableFields<'a> {
+    /// The keys of a table that begins at byte `at` of the source. Errors put `place` before a key.
+    pub fn new(
+        source: SourceText<'a>,
+        key_prefix: String,
+        start_byte: usize,
+        table: &'a DeTable<'a>,
+    ) -> TableFields<'a> {
+        TableFields { source, key_prefix, start_byte, table, read_keys: Vec::new() }
+    }
+
+    /// The value of a required key.
+    ///
+    /// # Errors
+    /// If the key is missing.
+    pub fn required(&mut self, key: &'static str, expected: &str) -> Result<Value<'a>, TraceError> {
+        self.optional(key).ok_or_else(|| self.key_error(key, "nothing", expected))
+    }
+
+    /// The value of an optional key.
+    pub fn optional(&mut self, key: &'static str) -> Option<Value<'a>> {
+        self.read_keys.push(key);
+        self.table.get(key).map(|value| Value { key, value })
+    }
+
+    /// Whether the table has this key.
+    pub fn has_key(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+
+    /// Checks that the caller has read all keys.
+    ///
+    /// # Errors
+    /// For the first key that the caller has not read.
+    pub fn finish(&self) -> Result<(), TraceError> {
+        let unknown = |key: &&Spanned<DeString<'_>>| !self.read_keys.contains(&key.get_ref().as_ref());
+        let first_unknown = self.table.keys().filter(unknown).min_by_key(|key| key.span().start);
+        first_unknown.map_or(Ok(()), |key| {
+            let expected = format!("one of {}", self.read_keys.join(", "));
+            let field = format!("{}key", self.key_prefix);
+            Err(self.source.error(key.span().start, &field, key.get_ref(), &expected))
+        })
+    }
+
+    /// The error for an invalid value.
+    pub fn value_error(&self, value: &Value<'_>, expected: &str) -> TraceError {
+        self.source.error_at_range(value.value.span(), &format!("{}{}", self.key_prefix, value.key), expected)
+    }
+
+    /// The error for `value` of a key, at the key's position or, if the key is missing, at the table's.
+    pub fn key_error(&self, key: &str, value: &str, expected: &str) -> TraceError {
+        let byte_offset = self.table.get(key).map_or(self.start_byte, |found| found.span().start);
+        self.source.error(byte_offset, &format!("{}{key}", self.key_prefix), value, expected)
+    }
+
+    /// The value as a string.
+    ///
+    /// # Errors
+    /// If it is not a string.
+    pub fn read_string(&self, value: &Value<'a>, expected: &str) -> Result<&'a str, TraceError> {
+        value.value.get_ref().as_str().ok_or_else(|| self.value_error(value, expected))
+    }
+
+    /// The value as an integer from 0 to 2^32 - 1.
+    ///
+    /// # Errors
+    /// If it is not; the error expects `what`.
+    pub fn read_u32(&self, value: &Value<'_>, expected: &str) -> Result<u32, TraceError> {
+        let integer = value.value.get_ref().as_integer();
+        let parsed = integer.and_then(|integer| u32::from_str_radix(integer.as_str(), integer.radix()).ok());
+        parsed.ok_or_else(|| self.value_error(value, expected))
+    }
+
+    /// The value as `true` or `false`.
+    ///
+    /// # Errors
+    /// If it is not a boolean.
+    pub fn read_bool(&self, value: &Value<'_>) -> Result<bool, TraceError> {
+        value.value.get_ref().as_bool().ok_or_else(|| self.value_error(value, "true or false"))
+    }
+
+    /// The values of a list.
+    ///
+    /// # Errors
+    /// If it is not a list.
+    pub fn read_list(&self, value: &Value<'a>, expected: &str) -> Result<Vec<Value<'a>>, TraceError> {
+        let array = value.value.get_ref().as_array().ok_or_else(|| self.value_error(value, expected))?;
+        Ok(array.iter().map(|item| Value { key: value.key, value: item }).collect())
+    }
+
+    /// The value as a table. Errors put `place` before its keys.
+    ///
+    /// # Errors
+    /// If it is not a table.
+    pub fn read_table(&self, value: &Value<'a>, key_prefix: String) -> Result<TableFields<'a>, TraceError> {
+        let table = value.value.get_ref().as_table().ok_or_else(|| self.value_error(value, "a table"))?;
+        Ok(TableFields::new(self.source, key_prefix, value.value.span().start, table))
+    }
+
+    /// The value as a table inside this one. Errors put this table's place and `place` before its keys.
+    ///
+    /// # Errors
+    /// If it is not a table.
+    pub fn read_nested_table(
+        &self,
+        value: &Value<'a>,
+        key_prefix: &str,
+    ) -> Result<TableFields<'a>, TraceError> {
+        self.read_table(value, format!("{}{key_prefix}", self.key_prefix))
+    }
+
+    /// Keys and values of a table whose keys are names, in the order of the file.
+    pub fn entries(&self) -> Vec<(&'a str, Value<'a>)> {
+        let mut keys: Vec<_> = self.table.iter().collect();
+        keys.sort_by_key(|(key, _)| key.span().start);
+        let each = keys.into_iter().map(|(key, value)| (key.get_ref().as_ref(), value));
+        each.map(|(key, value)| (key, Value { key, value })).collect()
+    }
+
+    /// Keys and tables of a table of tables, in the order of the file.
+    ///
+    /// # Errors
+    /// If it is not a table of tables.
+    pub fn read_tables(
+        &self,
+        value: &Value<'a>,
+        key_prefix: impl Fn(&str) -> String,
+    ) -> Result<Vec<(&'a str, TableFields<'a>)>, TraceError> {
+        const TABLES: &str = "a table of tables";
+        let table = value.value.get_ref().as_table().ok_or_else(|| self.value_error(value, TABLES))?;
+        let mut keys: Vec<_> = table.iter().collect();
+        keys.sort_by_key(|(key, _)| key.span().start);
+        let each = keys.into_iter().map(|(key, value)| {
+            let name = key.get_ref().as_ref();
+            let fields = self.read_table(&Value { key: "table", value }, key_prefix(name))?;
+            Ok((name, TableFields { start_byte: key.span().start, ..fields }))
+        });
+        each.collect()
+    }
+
+    /// The value of a required key as an integer from 0 to 2^32 - 1.
+    ///
+    /// # Errors
+    /// If the key is missing or the value is not such an integer.
+    pub fn required_u32(&mut self, key: &'static str) -> Result<u32, TraceError> {
+        const COUNT: &str = "a whole number from 0 to 4294967295";
+        let value = self.required(key, COUNT)?;
+        self.read_u32(&value, COUNT)
+    }
+
+    /// The value of a required key as a number.
+    ///
+    /// # Errors
+    /// If the key is missing or the value is not a number.
+    pub fn required_number(&mut self, key: &'static str) -> Result<f64, TraceError> {
+        let value = self.required(key, NUMBER)?;
+        self.read_number(&value)
+    }
+
+    /// The value as a number, integer or not.
+    ///
+    /// # Errors
+    /// If it is not a number.
+    pub fn read_number(&self, value: &Value<'_>) -> Result<f64, TraceError> {
+        if let Some(float) = value.value.get_ref().as_float() {
+            return f64::from_str(float.as_str()).map_err(|_| self.value_error(value, NUMBER));
+        }
+        let integer = value.value.get_ref().as_integer();
+        let whole = integer.and_then(|integer| i64::from_str_radix(integer.as_str(), integer.radix()).ok());
+        whole.map(|whole| whole as f64).ok_or_else(|| self.value_error(value, NUMBER))
+    }
+
+    /// The value of a required key as a rate with a unit.
+    ///
+    /// # Errors
+    /// If the key is missing or the value is not a rate.
+    pub fn required_rate(&mut self, key: &'static str) -> Result<Rate, TraceError> {
+        let value = self.required(key, RATE)?;
+        self.read_rate(&value)
+    }
+
+    /// The value as a rate with a unit.
+    ///
+    /// # Errors
+    /// If it is not a rate.
+    pub fn read_rate(&self, value: &Value<'a>) -> Result<Rate, TraceError> {
+        self.read_string(value, RATE)?
+            .parse()
+            .map_err(|error: UnitError| self.value_error(value, error.expected))
+    }
+
+    /// The value as a size with a unit.
+    ///
+    /// # Errors
+    /// If it is not a size.
+    pub fn read_bytes(&self, value: &Value<'a>) -> Result<Bytes, TraceError> {
+        self.read_string(value, BYTES)?
+            .parse()
+            .map_err(|error: UnitError| self.value_error(value, error.expected))
+    }
+
+    /// The value as a time with a unit.
+    ///
+    /// # Errors
+    /// If it is not a time.
+    pub fn read_time(&self, value: &Value<'a>) -> Result<Time, TraceError> {
+        self.read_string(value, TIME)?
+            .parse()
+            .map_err(|error: UnitError| self.value_error(value, error.expected))
+    }
+
+    /// Whether the value is a table.
+    pub fn is_table(value: &Value<'_>) -> bool {
+        value.value.get_ref().is_table()
+    }
+}
+
+const NUMBER: &str = "a number such as 2 or 1.5";
+const RATE: &str = "a rate with a unit such as \"10Gbit\"";
+const BYTES: &str = "a size with a unit such as \"4MiB\"";
+const TIME: &str = "a time with a unit such as \"5s\"";
+
+/// Opens the file at `path` and calls `read` with its content and its name for errors; `-` is the standard input.
+///
+/// # Errors
+/// [`TraceError::Io`] if the file cannot be opened, and the errors of `read`.
+pub fn read_file<T>(
+    path: &Path,
+    read: impl FnOnce(&mut dyn Read, &str) -> Result<T, TraceError>,
+) -> Result<T, TraceError> {
+    if path == Path::new("-") {
+        return read(&mut io::stdin().lock(), "standard input");
+    }
+    let name = path.display().to_string();
+    match File::open(path) {
+        Ok(mut file) => read(&mut file, &name),
+        Err(source) => Err(TraceError::Io { file: name, source }),
+    }
+}
+
+/// Opens a file that can name other files: as [`read_file`], and passes the folder of the file to `read`.
+///
+/// # Errors
+/// As for [`read_file`].
+pub fn read_file_in_folder<T>(
+    path: &Path,
+    read: impl FnOnce(&mut dyn Read, &str, &Path) -> Result<T, TraceError>,
+) -> Result<T, TraceError> {
+    // For the standard input, file names are relative to the working directory.
+    let folder = if path == Path::new("-") { None } else { path.parent() };
+    read_file(path, |input, name| read(input, name, folder.unwrap_or(Path::new(""))))
+}
+
+/// The keys of TOML files that name other files.
+const FILE_NAME_KEYS: [&str; 2] = ["fabric", "sensitivity"];
+
+/// The maximum length of a file that is searched for names of others, in bytes: no reader of such files accepts a longer one.
+const MAX_REFERRING_FILE_BYTES: usize = 16 << 20;
+
+/// The files that a TOML file names, in any of the formats; none if it is not TOML.
+pub fn referenced_files(path: &Path) -> Vec<PathBuf> {
+    let read = |input: &mut dyn Read, name: &str, folder: &Path| {
+        let text = read_text(input, name, MAX_REFERRING_FILE_BYTES)?;
+        let table = parse_toml(SourceText { file: name, text: &text })?;
+        let mut found = Vec::new();
+        collect_referenced_files(table.get_ref(), folder, &mut found);
+        Ok(found)
+    };
+    // Only regular files: a pipe can be read once, by its actual reader.
+    let is_regular_file = std::fs::metadata(path).is_ok_and(|file| file.is_file());
+    if is_regular_file { read_file_in_folder(path, read).unwrap_or_default() } else { Vec::new() }
+}
+
+fn collect_referenced_files(table: &DeTable<'_>, folder: &Path, found: &mut Vec<PathBuf>) {
+    for (key, value) in table {
+        match value.get_ref() {
+            DeValue::String(name) if FILE_NAME_KEYS.contains(&key.get_ref().as_ref()) => {
+                found.push(folder.join(name.as_ref()));
+            }
+            DeValue::Table(inner) => collect_referenced_files(inner, folder, found),
+            _ => {}
+        }
+    }
+}
+
+/// Reads a file of at most `most` bytes.
+///
+/// # Errors
+/// If the file is longer, cannot be read, or is not UTF-8.
+pub fn read_text<R: Read>(input: R, file: &str, max_bytes: usize) -> Result<String, TraceError> {
+    let mut bytes = Vec::new();
+    let read = input.take(max_bytes as u64 + 1).read_to_end(&mut bytes);
+    read.map_err(|source| TraceError::Io { file: file.to_owned(), source })?;
+    if bytes.len() > max_bytes {
+        let source = SourceText { file, text: "" };
+        return Err(source.error(0, "file", "more than that", &format!("at most {max_bytes} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let valid_bytes = error.utf8_error().valid_up_to();
+        let text = String::from_utf8_lossy(&error.as_bytes()[..valid_bytes]);
+        SourceText { file, text: &text }.error(valid_bytes, "text", "a byte that is not UTF-8", "UTF-8")
+    })
+}
+
+/// The keys of a file, whose key `key` must have the value `version`.
+///
+/// # Errors
+/// If the key is missing or has another value.
+pub fn versioned_fields<'a>(
+    source: SourceText<'a>,
+    table: &'a DeTable<'a>,
+    key: &'static str,
+    version: u32,
+) -> Result<TableFields<'a>, TraceError> {
+    let mut fields = TableFields::new(source, String::new(), 0, table);
+    let version_value = fields.required(key, &format!("the format's version, `{key} = {version}`"))?;
+    if fields.read_u32(&version_value, "the version")? != version {
+        return Err(fields.value_error(&version_value, &format!("version {version}")));
+    }
+    Ok(fields)
+}
+
+/// Reads a file of at most `max_bytes` in which the key `magic` has the value `version`, and passes its keys to `read`.
+///
+/// # Errors
+/// If the file is too long, not UTF-8, not TOML, or of another version; and the errors of `read`.
+pub fn read_versioned<R: Read, T>(
+    input: R,
+    file: &str,
+    max_bytes: usize,
+    (magic, version): (&'static str, u32),
+    read: impl FnOnce(TableFields<'_>) -> Result<T, TraceError>,
+) -> Result<T, TraceError> {
+    let text = read_text(input, file, max_bytes)?;
+    let source = SourceText { file, text: &text };
+    let table = parse_toml(source)?;
+    read(versioned_fields(source, table.get_ref(), magic, version)?)
+}
+
+/// Parses TOML.
+///
+/// # Errors
+/// If the text is not valid TOML.
+pub fn parse_toml<'a>(source: SourceText<'a>) -> Result<Spanned<DeTable<'a>>, TraceError> {
+    DeTable::parse(source.text).map_err(|error| {
+        let byte_offset = error.span().map_or(0, |span| span.start);
+        let line = source.text.get(byte_offset..).and_then(|rest| rest.lines().next()).unwrap_or("");
+        source.error(byte_offset, "TOML", line, &format!("valid TOML: {}", error.message()))
+    })
+}
