@@ -1,0 +1,5 @@
+//! Tests of the relay protocol.
+
+mod header;
+mod overlay;
+mod windows;
