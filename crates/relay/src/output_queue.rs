@@ -21,6 +21,7 @@ struct FlowQueue<M> {
     /// The virtual start time of the next message.
     start: f64,
     messages: VecDeque<(u32, M)>,
+    waiting_bytes: u64,
 }
 
 /// Messages of type `M` by flow. Each operation is O(log flows).
@@ -48,11 +49,13 @@ impl<M> OutputQueue<M> {
             class,
             start: virtual_time,
             messages: VecDeque::new(),
+            waiting_bytes: 0,
         });
         if queue.messages.is_empty() {
             queue.start = queue.start.max(virtual_time);
             self.backlogged.insert((class.priority, ordered(queue.start), flow));
         }
+        queue.waiting_bytes += u64::from(length);
         queue.messages.push_back((length, message));
     }
 
@@ -75,6 +78,7 @@ impl<M> OutputQueue<M> {
         let (priority, _, flow) = self.backlogged.pop_first()?;
         let queue = self.flows.get_mut(&flow).expect("a backlogged flow has a queue");
         let (length, message) = queue.messages.pop_front().expect("a backlogged flow has messages");
+        queue.waiting_bytes -= u64::from(length);
         self.virtual_times.insert(priority, queue.start);
         queue.start += f64::from(length) / queue.class.weight;
         if !queue.messages.is_empty() {
@@ -95,6 +99,25 @@ impl<M> OutputQueue<M> {
             self.backlogged.remove(&(queue.class.priority, ordered(queue.start), flow));
         }
         queue.into_iter().flat_map(|queue| queue.messages).map(|(_, message)| message)
+    }
+
+    /// Removes the first messages of a flow, as long as they are obsolete.
+    pub fn drop_while(&mut self, flow: FlowId, is_obsolete: impl Fn(&M) -> bool) {
+        let Some(queue) = self.flows.get_mut(&flow) else { return };
+        while let Some((length, message)) = queue.messages.front()
+            && is_obsolete(message)
+        {
+            queue.waiting_bytes -= u64::from(*length);
+            queue.messages.pop_front();
+            if queue.messages.is_empty() {
+                self.backlogged.remove(&(queue.class.priority, ordered(queue.start), flow));
+            }
+        }
+    }
+
+    /// The sum of the lengths of a flow's waiting messages.
+    pub fn waiting_bytes(&self, flow: FlowId) -> u64 {
+        self.flows.get(&flow).map_or(0, |queue| queue.waiting_bytes)
     }
 
     /// Whether no message waits.

@@ -28,7 +28,8 @@ pub struct Settings {
     pub window_bytes: u64,
     /// The maximum payload of a message: 1 to [`crate::message::MAX_PAYLOAD_BYTES`].
     pub message_bytes: u32,
-    /// A source without an acknowledgement for this long sends again; twice as long after each attempt, up to 16 times.
+    /// A source without an acknowledgement for this long sends again, or for three round trips if they take longer; twice as
+    /// long after each attempt, up to 16 times.
     pub retry_interval: Duration,
 }
 
@@ -51,6 +52,18 @@ struct Source {
     end_sent: bool,
     next_retry: Duration,
     attempts: u32,
+    /// A byte whose acknowledgement is awaited, and when it was queued: none after a retry, since an acknowledgement could be that of
+    /// either copy (Karn's algorithm).
+    timed: Option<(u64, Duration)>,
+    /// Smoothed time from queueing to acknowledgement, over the queues of all relays.
+    round_trip: Duration,
+}
+
+impl Source {
+    /// The time without an acknowledgement after which bytes count as lost, for the n-th retry.
+    fn timeout(&self, settings: &Settings) -> Duration {
+        settings.retry_interval.max(self.round_trip * 3) * (1 << self.attempts.min(4))
+    }
 }
 
 /// A flow that ends at this relay.
@@ -82,6 +95,8 @@ pub struct Drops {
     pub too_many_hops: u64,
     /// Messages for a relay that is not connected.
     pub no_path: u64,
+    /// Messages of a flow of which a whole window waits for the same relay.
+    pub repeated: u64,
     /// Messages beyond the window, the end of a flow, or what was sent.
     pub invalid: u64,
 }
@@ -177,6 +192,8 @@ impl Relay {
                 end_sent: false,
                 next_retry: now + self.settings.retry_interval,
                 attempts: 0,
+                timed: None,
+                round_trip: Duration::ZERO,
             });
         }
         is_source
@@ -285,6 +302,13 @@ impl Relay {
         std::mem::take(&mut self.unruled)
     }
 
+    /// The maximum of bytes of one flow that wait for one relay.
+    pub fn max_waiting_bytes(&self) -> u64 {
+        let waiting =
+            |peer: &Peer| self.flows.keys().map(|&flow| peer.data.waiting_bytes(flow)).max().unwrap_or(0);
+        self.peers.values().map(waiting).max().unwrap_or(0)
+    }
+
     /// Messages that were not forwarded, since the start.
     pub fn drops(&self) -> Drops {
         self.drops
@@ -306,13 +330,14 @@ impl Relay {
             self.unruled.insert(flow);
         }
         source.avoided.retain(|_, until| *until > now);
-        let Source { window, splitter, avoided, end_sent, .. } = source;
+        let Source { window, splitter, avoided, end_sent, timed, .. } = source;
         while let Some((offset, payload)) = window.peek(self.settings.message_bytes) {
             let length = payload.len() as u32;
             let Some(next) = choose_hop(splitter, [paths, &direct], length, &self.peers, avoided) else {
                 return;
             };
             window.advance(length);
+            timed.get_or_insert((offset, now));
             let header = Header { kind: Kind::Data, hops: MAX_HOPS, length, flow, offset };
             let peer = self.peers.get_mut(&next).expect("a usable next hop is connected");
             peer.data.push(flow, class, length, (header, payload));
@@ -333,8 +358,9 @@ impl Relay {
         source.window.rewind();
         source.end_sent = false;
         source.splitter.reset();
-        source.next_retry = now + self.settings.retry_interval * (1 << source.attempts.min(4));
+        source.next_retry = now + source.timeout(&self.settings);
         source.attempts += 1;
+        source.timed = None;
         for peer in self.peers.values_mut() {
             drop(peer.data.remove(flow));
         }
@@ -353,6 +379,10 @@ impl Relay {
         }
         let class = self.table.lookup(header.flow).map_or(Class::DEFAULT, |rule| rule.class());
         match self.peers.get_mut(&target) {
+            // A source that sends again while its messages still wait here gains nothing from a second copy.
+            Some(peer) if peer.data.waiting_bytes(header.flow) >= self.settings.window_bytes => {
+                self.drops.repeated += 1
+            }
             Some(peer) => peer.data.push(header.flow, class, header.length.max(1), (header, payload)),
             None => {
                 self.drops.no_path += 1;
@@ -389,8 +419,18 @@ impl Relay {
                     self.drops.invalid += 1;
                     return;
                 }
+                for peer in self.peers.values_mut() {
+                    peer.data.drop_while(header.flow, |(data, _)| {
+                        data.kind == Kind::Data && data.end() <= header.offset
+                    });
+                }
+                if let Some((_, since)) = source.timed.take_if(|(byte, _)| *byte < header.offset) {
+                    let sample = now.saturating_sub(since);
+                    let is_first = source.round_trip.is_zero();
+                    source.round_trip = if is_first { sample } else { (source.round_trip * 7 + sample) / 8 };
+                }
                 source.attempts = 0;
-                source.next_retry = now + self.settings.retry_interval;
+                source.next_retry = now + source.timeout(&self.settings);
                 if source.window.is_complete() {
                     self.events.push_back(Event::Completed(header.flow));
                 } else {

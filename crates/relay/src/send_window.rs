@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 /// The bytes of a flow that the destination has not acknowledged.
 ///
@@ -72,18 +72,28 @@ impl SendWindow {
         self.has_ended.then(|| self.written())
     }
 
-    /// The next bytes to send with their offset, at most `max`, without a copy. O(buffered payloads).
+    /// The next bytes to send with their offset, at most `max`. Copies them only if they span several payloads.
+    /// O(buffered payloads).
     pub fn peek(&self, max: u32) -> Option<(u64, Bytes)> {
-        let mut skip = self.next - self.acked;
-        let payload = self.buffered.iter().find(|payload| {
-            let is_next = skip < payload.len() as u64;
-            if !is_next {
-                skip -= payload.len() as u64;
+        let max = max as usize;
+        let mut skip = (self.next - self.acked) as usize;
+        let mut unsent = self.buffered.iter().filter_map(|payload| {
+            let start = skip.min(payload.len());
+            skip -= start;
+            (start < payload.len()).then(|| payload.slice(start..))
+        });
+        let first = unsent.next()?;
+        let Some(second) = unsent.next().filter(|_| first.len() < max) else {
+            return Some((self.next, first.slice(..first.len().min(max))));
+        };
+        let mut message = BytesMut::from(&first[..]);
+        for payload in std::iter::once(second).chain(unsent) {
+            message.extend_from_slice(&payload[..payload.len().min(max - message.len())]);
+            if message.len() == max {
+                break;
             }
-            is_next
-        })?;
-        let start = skip as usize;
-        Some((self.next, payload.slice(start..payload.len().min(start + max as usize))))
+        }
+        Some((self.next, message.freeze()))
     }
 
     /// The next `length` bytes have been sent.

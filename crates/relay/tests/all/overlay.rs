@@ -30,6 +30,7 @@ struct Overlay {
     /// Messages on their way by connection: those of a lost connection are gone.
     connections: BTreeMap<(usize, usize), VecDeque<(Header, Bytes)>>,
     programs: BTreeMap<FlowId, Program>,
+    slow_connection: usize,
     now: Duration,
     rng: ChaCha8Rng,
 }
@@ -41,6 +42,7 @@ impl Overlay {
             relays: (0..relays).map(|id| Relay::new(RelayId(id as u16), SETTINGS)).collect(),
             connections: BTreeMap::new(),
             programs: BTreeMap::new(),
+            slow_connection: rng.random_range(0..40),
             now: Duration::ZERO,
             rng: ChaCha8Rng::seed_from_u64(seed + 1),
         };
@@ -111,11 +113,14 @@ impl Overlay {
 
     /// A connection accepts a message of its relay, or delivers one.
     fn move_random_message(&mut self) {
-        let Some(index) =
-            (!self.connections.is_empty()).then(|| self.rng.random_range(0..self.connections.len()))
-        else {
+        if self.connections.is_empty() {
             return;
-        };
+        }
+        let index = self.rng.random_range(0..self.connections.len());
+        // A slow connection moves one message in ten.
+        if index == self.slow_connection && self.rng.random_bool(0.9) {
+            return;
+        }
         let (&(from, to), queue) = self.connections.iter_mut().nth(index).unwrap();
         if self.rng.random() {
             queue.extend(self.relays[from].next_message(RelayId(to as u16)));
@@ -167,7 +172,15 @@ impl Overlay {
         self.take_events();
     }
 
-    fn check_prefixes(&self) -> Result<(), TestCaseError> {
+    fn check_bytes_and_queues(&self) -> Result<(), TestCaseError> {
+        for relay in &self.relays {
+            let limit = SETTINGS.window_bytes + u64::from(SETTINGS.message_bytes);
+            prop_assert!(
+                relay.max_waiting_bytes() <= limit,
+                "{} bytes of a flow wait",
+                relay.max_waiting_bytes()
+            );
+        }
         for (flow, program) in &self.programs {
             prop_assert!(program.bytes.starts_with(&program.received), "flow {flow}: wrong bytes");
         }
@@ -176,7 +189,7 @@ impl Overlay {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// Connections fail and come back, rules change and may have loops; then the network is left in peace, and all flows complete.
     #[test]
@@ -187,11 +200,12 @@ proptest! {
             if overlay.rng.random_bool(0.02) {
                 overlay.toggle_random_connection();
             }
+            overlay.check_bytes_and_queues()?;
             if overlay.rng.random_bool(0.02) {
                 overlay.set_random_rule();
             }
         }
-        overlay.check_prefixes()?;
+        overlay.check_bytes_and_queues()?;
         for a in 0..relays {
             for b in 0..a {
                 if !overlay.connections.contains_key(&(a, b)) {
@@ -205,7 +219,7 @@ proptest! {
                 break;
             }
         }
-        overlay.check_prefixes()?;
+        overlay.check_bytes_and_queues()?;
         for (flow, program) in &overlay.programs {
             prop_assert_eq!(program.received.len(), program.bytes.len(), "flow {}", flow);
             prop_assert!(program.is_complete, "flow {} is not complete at its source", flow);
