@@ -10,7 +10,7 @@
 //!   and in the queues of each relay between them. A slow receiver stops its own sender, and no other flow.
 //! - *Acknowledgements* travel to the source directly if it is connected, otherwise over another relay.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -74,7 +74,7 @@ struct Sink {
 }
 
 /// A change of a local flow that the caller has to act on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Event {
     /// [`Relay::next_delivery`] has bytes, or the flow is complete.
     Readable(FlowId),
@@ -122,7 +122,8 @@ pub struct Relay {
     sinks: BTreeMap<FlowId, Sink>,
     /// Connected relays, and the messages that wait for them.
     peers: Peers,
-    events: VecDeque<Event>,
+    /// Each at most once, so their number is bounded by that of the flows.
+    events: BTreeSet<Event>,
     /// Flows that used a default path since the last [`Relay::take_unruled`].
     unruled: BTreeSet<FlowId>,
     drops: Drops,
@@ -139,7 +140,7 @@ impl Relay {
             sources: BTreeMap::new(),
             sinks: BTreeMap::new(),
             peers: BTreeMap::new(),
-            events: VecDeque::new(),
+            events: BTreeSet::new(),
             unruled: BTreeSet::new(),
             drops: Drops::default(),
         }
@@ -280,7 +281,7 @@ impl Relay {
 
     /// The next event of a local flow.
     pub fn next_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.events.pop_first()
     }
 
     /// Sends again what has not been acknowledged for too long. Call it at least every [`Settings::retry_interval`].
@@ -407,7 +408,7 @@ impl Relay {
         if sink.window.is_complete() || header.end() <= sink.acked {
             self.acknowledge(header.flow);
         }
-        self.events.push_back(Event::Readable(header.flow));
+        self.events.insert(Event::Readable(header.flow));
     }
 
     /// Reacts to an acknowledgement, a loss or a reset of a local source.
@@ -432,16 +433,18 @@ impl Relay {
                 source.attempts = 0;
                 source.next_retry = now + source.timeout(&self.settings);
                 if source.window.is_complete() {
-                    self.events.push_back(Event::Completed(header.flow));
+                    self.events.insert(Event::Completed(header.flow));
                 } else {
-                    self.events.push_back(Event::Writable(header.flow));
+                    self.events.insert(Event::Writable(header.flow));
                 }
             }
             Kind::Lost => {
                 source.avoided.insert(from, now + self.settings.retry_interval);
                 self.resend(header.flow, now);
             }
-            _ => self.events.push_back(Event::Refused(header.flow)),
+            _ => {
+                self.events.insert(Event::Refused(header.flow));
+            }
         }
     }
 
