@@ -88,13 +88,13 @@ impl ReceiveWindow {
     }
 
     /// Removes the next payload in order, if it has arrived.
-    pub fn next(&mut self) -> Option<Bytes> {
+    pub fn pop_next(&mut self) -> Option<Bytes> {
         let payload = self.waiting.remove(&self.delivered)?;
         self.delivered += payload.len() as u64;
         Some(payload)
     }
 
-    /// The number of bytes that have been removed by [`ReceiveWindow::next`].
+    /// The number of bytes that have been removed by [`ReceiveWindow::pop_next`].
     pub fn delivered(&self) -> u64 {
         self.delivered
     }

@@ -266,7 +266,7 @@ impl Relay {
     /// The next bytes for a local program. Taking them acknowledges them, so call it when the program accepts bytes.
     pub fn next_delivery(&mut self, flow: FlowId) -> Option<Bytes> {
         let sink = self.sinks.get_mut(&flow)?;
-        let payload = sink.window.next()?;
+        let payload = sink.window.pop_next()?;
         if sink.window.is_complete() || sink.window.delivered() - sink.acked >= self.settings.window_bytes / 4
         {
             self.acknowledge(flow);
@@ -337,7 +337,7 @@ impl Relay {
             let Some(next) = choose_hop(splitter, [paths, &direct], length, &self.peers, avoided) else {
                 return;
             };
-            window.advance(length);
+            window.mark_sent(length);
             timed.get_or_insert((offset, now));
             let header = Header { kind: Kind::Data, hops: MAX_HOPS, length, flow, offset };
             let peer = self.peers.get_mut(&next).expect("a usable next hop is connected");

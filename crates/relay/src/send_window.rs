@@ -97,7 +97,7 @@ impl SendWindow {
     }
 
     /// The next `length` bytes have been sent.
-    pub fn advance(&mut self, length: u32) {
+    pub fn mark_sent(&mut self, length: u32) {
         self.next += u64::from(length);
     }
 

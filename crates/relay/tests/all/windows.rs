@@ -4,7 +4,7 @@ use weir_relay::receive_window::{ReceiveWindow, WindowError};
 use weir_relay::send_window::SendWindow;
 
 fn drain(window: &mut ReceiveWindow) -> Vec<u8> {
-    std::iter::from_fn(|| window.next()).flatten().collect()
+    std::iter::from_fn(|| window.pop_next()).flatten().collect()
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn send_window_keeps_bytes_until_they_are_acknowledged() {
     window.write(Bytes::from_static(b"abcdef"));
     assert_eq!(window.free_bytes(), 0);
     assert_eq!(window.peek(4), Some((0, Bytes::from_static(b"abcd"))));
-    window.advance(4);
+    window.mark_sent(4);
     assert_eq!(window.peek(4), Some((4, Bytes::from_static(b"ef"))));
     window.acknowledge(3).unwrap();
     assert_eq!(window.free_bytes(), 3);
