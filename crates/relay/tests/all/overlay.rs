@@ -166,7 +166,7 @@ impl Overlay {
         self.now += Duration::from_millis(1);
         (0..8).for_each(|_| self.move_random_message());
         (0..2).for_each(|_| self.move_random_program());
-        if self.now.as_millis() % 100 == 0 {
+        if self.now.as_millis().is_multiple_of(100) {
             self.relays.iter_mut().for_each(|relay| relay.tick(self.now));
         }
         self.take_events();
