@@ -22,10 +22,10 @@ use crate::queues::Interface;
 
 static THROTTLE: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/throttle.o"));
 
-/// The kernel's `struct way`.
+/// `struct udp_flow` of `bpf/throttle.c`.
 type FlowKeyBytes = [u8; 12];
 
-/// The kernel's `struct limit` and `struct bucket`: two numbers each.
+/// `struct limit` or `struct bucket` of `bpf/throttle.c`: two numbers each.
 type PairBytes = [u8; 16];
 
 /// The bytes of a UDP flow ([`UdpFlow`]) that have arrived so far.
