@@ -48,14 +48,14 @@ pub const MIN_PACING_RATE: u32 = 12_500;
 pub enum TrafficError {
     /// The BPF programs were not built.
     #[error(
-        "this Weir was built without its programs in the kernel, which find traffic ({0}); queues, orders and programs that mark their packets \
-         themselves work without"
+        "Weir was built without its BPF programs ({0}), which applications, throttling and ECN marks need; help: install clang and the headers \
+         of libbpf and Linux, and build Weir again"
     )]
     NotBuilt(&'static str),
     /// No cgroups of version 2 are mounted.
     #[error(
-        "no cgroups of version 2 are mounted: expected a line with `cgroup2` in /proc/self/mountinfo (`ip netns exec` hides them, and `nsenter \
-         --net=/run/netns/NAME` does not)"
+        "cgroups of version 2 are not mounted; expected a line with `cgroup2` in /proc/self/mountinfo; help: `ip netns exec` hides the mount, \
+         so use `nsenter --net=/run/netns/NAME`"
     )]
     NoCgroups,
     /// Another agent runs in this network namespace.
@@ -63,11 +63,13 @@ pub enum TrafficError {
     Busy,
     /// Two applications have the same name or port, or the cgroup of one contains that of the other.
     #[error(
-        "{0} and {1}: expected applications with other names, cgroups that are not inside each other, and other ports"
+        "applications {0} and {1} overlap; expected different names, different ports, and cgroups that do not contain each other"
     )]
     Overlap(String, String),
     /// The interface has no Ethernet headers.
-    #[error("{interface} is of the kind `{kind}`: expected an interface with Ethernet's headers")]
+    #[error(
+        "{interface} has the link type `{kind}`; expected an interface with Ethernet headers (`ether` or `loopback`)"
+    )]
     NotEthernet {
         /// The interface.
         interface: String,
@@ -75,7 +77,7 @@ pub enum TrafficError {
         kind: String,
     },
     /// The lease of a pacing rate is out of range.
-    #[error("lease of {0:?}: expected more than 0 s, and at most {most:?}", most = lease::MAX_LEASE)]
+    #[error("lease {0:?} is out of range; expected more than 0 s, and at most {max:?}", max = lease::MAX_LEASE)]
     InvalidLease(Duration),
     /// `ip` failed.
     #[error(transparent)]
@@ -128,7 +130,8 @@ impl TrafficError {
 pub struct LossCounts {
     /// Events that were lost because the agent had not read earlier ones.
     pub lost_events: u64,
-    /// Attempts to follow a connection that failed because the map of connections was full; the kernel tries again later.
+    /// Failed attempts to follow a connection, because the map of connections was full. The program `follow` tries again at the next event
+    /// of the connection.
     pub tracking_failures: u64,
 }
 
@@ -440,7 +443,7 @@ impl Traffic {
         self.throttling.as_mut()
     }
 
-    /// The name of an application; none if it is no longer one of these.
+    /// The name of an application; none if the application is no longer observed.
     pub fn application_name(&self, id: ApplicationId) -> Option<&str> {
         self.applications.iter().find(|known| known.id == id.0).map(|known| known.rule.name.as_str())
     }
@@ -584,7 +587,7 @@ fn check_overlap(rules: &[Rule], cgroups: &[Cgroup]) -> Result<(), TrafficError>
                 (None, None) => {
                     cgroup.path.starts_with(&other_cgroup.path) || other_cgroup.path.starts_with(&cgroup.path)
                 }
-                (one, another) => one == another,
+                (port, other_port) => port == other_port,
             };
             if overlaps || rule.name == other.name {
                 return Err(TrafficError::Overlap(other.to_string(), rule.to_string()));
@@ -666,17 +669,16 @@ mod tests {
             ],
             [2, 3, 3, 4]
         );
-        // An application that is no longer one of these.
+        // An application that is no longer observed.
         assert_eq!([marking_id(9, 8080, 5), marking_id(9, 5, 6)], [9, 9]);
     }
 
     #[test]
     fn verifier_messages_keep_the_first_and_last_lines() {
         let text = "refused: 0\n1\n2\n3\n4\n5";
-        let TrafficError::Kernel { message: said, .. } = TrafficError::kernel("x", &io::Error::other(text))
-        else {
-            panic!("it is of the kernel")
+        let TrafficError::Kernel { message, .. } = TrafficError::kernel("x", &io::Error::other(text)) else {
+            panic!("an error of the kernel is `TrafficError::Kernel`")
         };
-        assert_eq!(said, "refused: 0 ... 2; 3; 4; 5");
+        assert_eq!(message, "refused: 0 ... 2; 3; 4; 5");
     }
 }

@@ -14,8 +14,10 @@ use weir_proto::{MAX_ORDER_BYTES, MAX_REPORT_BYTES, Order, Report, wire};
 /// The maximum time without a message from the coordinator, which renews a lease at least once a second.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The wait after the first failure, and the maximum wait.
+/// The wait after the first failure.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
+
+/// The maximum wait between two attempts.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// The maximum report interval that an agent accepts.
@@ -31,7 +33,7 @@ pub enum StreamEvent {
         wants_udp_measurements: bool,
         /// Whether to report the demands of applications.
         wants_demands: bool,
-        /// Where to send reports.
+        /// Takes the reports to send.
         report_sender: mpsc::Sender<Report>,
     },
     /// An order arrived.
@@ -40,7 +42,7 @@ pub enum StreamEvent {
     Ended,
 }
 
-/// Keeps a stream open for a host, until the receiver of events is dropped. Logs changes of its state by `say`.
+/// Keeps a stream open for a host, until the receiver of events is dropped. Logs changes of its state by `log`.
 pub async fn keep_open(
     coordinator: Endpoint,
     host: u32,
@@ -69,18 +71,18 @@ pub async fn keep_open(
     }
 }
 
-/// Opens one stream and passes its orders on. Returns why the stream ended.
+/// Opens one stream and forwards its orders as events. Returns why the stream ended.
 async fn run_stream(
     coordinator: &Endpoint,
     host: u32,
     events: &mpsc::Sender<StreamEvent>,
     log: &impl Fn(&str),
 ) -> String {
-    let to_timeout_error = |_| format!("it said nothing for {} s", MESSAGE_TIMEOUT.as_secs());
+    let to_timeout_error = |_| format!("the coordinator sent no message for {} s", MESSAGE_TIMEOUT.as_secs());
     match timeout(MESSAGE_TIMEOUT, open_stream(coordinator, host))
         .await
         .map_err(to_timeout_error)
-        .and_then(|begun| begun)
+        .and_then(|opened| opened)
     {
         Err(reason) => reason,
         Ok((welcome, report_sender, mut orders)) => {
@@ -102,18 +104,18 @@ async fn run_stream(
                 report_interval.as_secs_f64() * 1e3
             ));
             loop {
-                // The coordinator sends orders to a host after its first report, so the first order may take longer.
+                // The coordinator sends orders to a host after the host's first report, so the first order may take longer.
                 let order = match timeout(MESSAGE_TIMEOUT, orders.message()).await.map_err(to_timeout_error) {
                     Err(reason) => return reason,
                     Ok(Err(status)) => return status.message().to_owned(),
-                    Ok(Ok(None)) => return "it ended the stream".to_owned(),
+                    Ok(Ok(None)) => return "the coordinator closed the stream".to_owned(),
                     Ok(Ok(Some(down))) => down.what,
                 };
                 let Some(What::Order(order)) = order else {
-                    return "it sent something that is no order".to_owned();
+                    return "the coordinator sent a message that is not an order".to_owned();
                 };
                 let order = match Order::try_from(order) {
-                    Err(reason) => return format!("it sent something that is no order: {reason}"),
+                    Err(reason) => return format!("the coordinator sent an invalid order: {reason}"),
                     Ok(order) => order,
                 };
                 if events.send(StreamEvent::Order(order)).await.is_err() {
@@ -138,12 +140,12 @@ async fn open_stream(coordinator: &Endpoint, host: u32) -> Result<OpenStream, St
     let mut orders = answer.into_inner();
     let first = orders.message().await.map_err(|status| status.message().to_owned())?;
     let Some(What::Welcome(welcome)) = first.and_then(|down| down.what) else {
-        return Err("it did not begin with a welcome".to_owned());
+        return Err("the coordinator did not begin the stream with a welcome".to_owned());
     };
     let report_interval = welcome.interval();
     if report_interval.is_zero() || report_interval > MAX_INTERVAL {
         return Err(format!(
-            "it wants reports every {} s: expected more than 0 s and at most {} s",
+            "the coordinator requests a report every {} s; expected more than 0 s, and at most {} s",
             report_interval.as_secs_f64(),
             MAX_INTERVAL.as_secs()
         ));

@@ -22,11 +22,13 @@ use crate::traffic::{
 /// How often the agent looks for cgroups that were created again, and for programs and maps that another process removed.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The maximum time between two counts, and the minimum time after an event.
+/// The maximum time between two counts.
 const MAX_COUNT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The minimum time between two counts if a connection has opened or closed.
 const MIN_COUNT_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Counting takes at most this part of the time: 1 in `COUNT_TIME_DIVISOR`.
+/// Counting takes at most one `COUNT_TIME_DIVISOR`th of the time.
 const COUNT_TIME_DIVISOR: u32 = 10;
 
 /// How long an application counts as connected to a peer after their last connection.
@@ -42,14 +44,16 @@ const DEMAND_TOLERANCE: f64 = 0.05;
 #[derive(Debug)]
 struct Tally {
     open_connections: u32,
-    /// Bytes of closed connections, and of all connections.
+    /// Bytes that closed connections sent.
     closed_bytes: u64,
+    /// Bytes that all connections sent.
     sent_bytes: u64,
     demand: Demand,
-    /// When there was a connection last.
+    /// When a connection was last seen.
     last_seen: Instant,
-    /// The reported values, and the time of the report.
+    /// The last reported values of the other fields.
     reported: Option<(u32, u64, Demand)>,
+    /// When they were reported.
     reported_at: Instant,
 }
 
@@ -58,7 +62,7 @@ pub struct Applications {
     pub traffic: Traffic,
     /// The measurements and limits of UDP.
     pub udp_throttling: UdpThrottling,
-    /// The rules of the options, with the classes that apply without an order.
+    /// The rules of the agent's options, with the classes that apply without an order.
     rules: Vec<(Arc<str>, Rule)>,
     tallies: BTreeMap<ApplicationPeer, Tally>,
     /// The demands of connections, if the coordinator wants them.
@@ -69,7 +73,7 @@ pub struct Applications {
     last_count: Instant,
     /// The time that the last count took.
     count_duration: Duration,
-    /// Whether a connection opened or closed since then.
+    /// Whether a connection opened or closed since the last count.
     has_events: bool,
     /// The last error, which is logged once.
     last_error: Option<String>,
@@ -153,10 +157,10 @@ impl Applications {
     }
 
     fn update_connections(&mut self, now: Instant) -> Result<(), TrafficError> {
-        while let Some(ConnectionEvent { kind: what, ends, connection, .. }) = self.traffic.next_event() {
+        while let Some(ConnectionEvent { kind, ends, connection, .. }) = self.traffic.next_event() {
             self.has_events = true;
             let application = self.traffic.marking_application(connection.application, &ends);
-            if what == EventKind::Closed
+            if kind == EventKind::Closed
                 && let Some(tally) = self.tally_mut(application, ends.remote.ip(), now)
             {
                 tally.closed_bytes += connection.sent;

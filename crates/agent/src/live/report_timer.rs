@@ -15,7 +15,7 @@ pub struct ReportTimer {
     interval: Duration,
     /// The time between a schedule and the report.
     report_offset: Duration,
-    /// The estimated time of a schedule.
+    /// The estimated time of the last schedule; none before the first order.
     schedule_time: Option<Instant>,
 }
 

@@ -95,7 +95,8 @@ pub(super) fn attach_application_programs(
     Ok(programs)
 }
 
-/// Attaches the program to an interface, in place of an earlier one. With `ports`, it looks up the ports of packets without a class.
+/// Attaches the program to an interface, in place of an earlier one. With `has_ports`, the program looks up the ports of packets without
+/// a class.
 pub(super) fn attach_interface_program(
     folder: &PinFolder,
     interface: &Interface,

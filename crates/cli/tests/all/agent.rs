@@ -48,7 +48,7 @@ qdisc noqueue 0: root refcnt 2
 nothing to remove
 weir: ip: `-d -j link show dev e2`: Device \"e2\" does not exist.
 code 1
-weir: weight 0 of queue 1: expected a finite number above zero, and at most 1e6 times the least
+weir: weight 0 of queue 1 is invalid; expected a finite number above zero, and at most 1e6 times the lowest weight
 code 2
 ";
     assert_eq!(stdout, expected, "{}", String::from_utf8_lossy(&output.stderr));

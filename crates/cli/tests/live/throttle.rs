@@ -416,7 +416,7 @@ fn agent_without_throttling_support_logs_it_once() {
     };
     let count = |log_file: &str, text: &str| network.dir.read(log_file).matches(text).count();
     let (connected_message, unsupported_message) =
-        ("has a coordinator", "nothing is measured or limited here");
+        ("has a coordinator", "this agent does not measure or limit UDP");
     let mut coordinator_process = network.start_coordinator(false);
     let _agent = start_agent("said");
     wait_within(STEP_TIMEOUT, "a coordinator", || count("said", connected_message) == 1);

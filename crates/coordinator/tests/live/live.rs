@@ -331,20 +331,20 @@ fn invalid_sockets_and_ids_are_refused() {
         Err(AgentError::Refused(text)) => assert!(text.contains(why), "{text}"),
         other => panic!("{other:?}"),
     };
-    assert_refused(
-        agent.hand_over("a", 0, &unix),
-        "expected a socket of TCP, or of UDP over IPv4, that is connected",
-    );
+    assert_refused(agent.hand_over("a", 0, &unix), "expected a connected socket of TCP, or of UDP over IPv4");
     assert_refused(
         agent.hand_over("a", 0, &listener),
-        "expected a socket of TCP, or of UDP over IPv4, that is connected",
+        "expected a connected socket of TCP, or of UDP over IPv4",
     );
-    assert_refused(agent.hand_over("", 0, &wire.stream), "coflow: expected 1 to 128");
-    assert_refused(agent.hand_over("a b", 0, &wire.stream), "expected a word, a coflow and a flow");
-    assert_refused(agent.hand_over(&"x".repeat(129), 0, &wire.stream), "coflow: expected 1 to 128");
+    assert_refused(agent.hand_over("", 0, &wire.stream), "coflow id is invalid; expected 1 to 128");
+    assert_refused(agent.hand_over("a b", 0, &wire.stream), "malformed message; expected `open COFLOW FLOW`");
+    assert_refused(
+        agent.hand_over(&"x".repeat(129), 0, &wire.stream),
+        "coflow id is invalid; expected 1 to 128",
+    );
     assert_refused(
         agent.hand_over(&"x".repeat(1000), 0, &wire.stream),
-        "expected a word, a coflow and a flow",
+        "malformed message; expected `open COFLOW FLOW`",
     );
     assert_refused(agent.mark_done("a", 0), "no socket of this program");
     agent.hand_over("a", 0, &wire.stream).unwrap();
@@ -359,5 +359,5 @@ fn invalid_sockets_and_ids_are_refused() {
     };
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let taken = runtime.block_on(live::run(settings, None, std::future::pending())).1.unwrap_err();
-    assert!(taken.to_string().contains("another agent is there"), "{taken}");
+    assert!(taken.to_string().contains("another agent listens on this socket"), "{taken}");
 }
