@@ -1,7 +1,7 @@
 //! Predicts the demands of connections, and divides the limits of the coordinator between them (NetShare, section 3.3).
 //!
-//! Each period, every connection is measured, and its demand in the next period is predicted ([`DemandPredictor`]). The coordinator limits all
-//! connections of an application with another host together. Where the paper is silent:
+//! Each period, every connection is measured, and its demand in the next period is predicted ([`DemandPredictor`]). The coordinator limits
+//! all connections of an application with another host together. Where the paper is silent:
 //!
 //! - *Offered traffic.* The agent does not see what a program hands to TCP, only what TCP sends. A connection that has sent at its limit
 //!   in all measured periods therefore demands all bandwidth. If it demanded the rate that it sends, no connection would get more than

@@ -3,7 +3,8 @@
 //! The simulated agents use the same streams and messages as agents. They have no sockets, and their reports are simulated.
 //!
 //! Each host has one flow of each of [`STEADY_COFLOWS`] coflows, and one of each of [`ENDING_COFLOWS`] coflows. The former send at their
-//! ordered rates and never end; the latter end one after another. When a flow ends, its host's order has to change, and the time to that order is measured.
+//! ordered rates and never end; the latter end one after another. When a flow ends, its host's order has to change, and the time to that
+//! order is measured.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};

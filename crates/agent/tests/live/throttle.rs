@@ -56,7 +56,7 @@ fn wait_for_fraction(condition: &str, counter: &mut Traffic, low: f64, high: f64
     };
     wait_for(condition, || {
         let fraction = measure_fraction();
-        eprintln!("{condition}: {fraction:.3?} of what is sent");
+        eprintln!("{condition}: {fraction:.3?} of the sent bytes");
         fraction.is_within(low, high)
     });
 }
@@ -135,7 +135,7 @@ while True:
         try:
             s.send(bytes(1400))
         except OSError:
-            pass # nobody is there any more
+            pass # the receiver has closed its socket
     due = max(due + 5 * 1442 / 5e6, time.monotonic() - 0.05)
     time.sleep(max(0, due - time.monotonic()))
 ";
@@ -184,7 +184,7 @@ while True:
     wait_for_fraction("limited by the next agent", &mut counter, 0.38, 0.41);
     traffic.set_throttling(false).unwrap();
     assert!(traffic.throttling().is_none());
-    wait_for_fraction("not wanted", &mut counter, 0.9, 1.05);
+    wait_for_fraction("throttling disabled", &mut counter, 0.9, 1.05);
     counter.stop().unwrap();
     traffic.stop().unwrap();
 }
