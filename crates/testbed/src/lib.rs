@@ -3,12 +3,12 @@
 //!
 //! - [`Plan`] computes names, addresses and routes. It needs no privileges.
 //! - [`queues`] computes the parameters of links: bursts, buffers and rates.
-//! - [`batch`] turns both into scripts for `ip` and `tc`, and into a shell script for people.
+//! - [`batch`] turns both into scripts for `ip` and `tc`, and into a shell script for users.
 //! - [`bed`] creates, opens and removes beds by these scripts.
 //! - [`run()`] sends the traffic of a scenario over a bed, and measures what arrives.
 //! - [`incast`] measures the losses of many concurrent connections to one receiver.
 //! - [`namespace`] runs code inside the network namespaces of hosts.
-//! - [`probe`] finds out what this machine lacks for a bed.
+//! - [`probe`] checks the requirements of a bed on this machine.
 //!
 //! Link rates count whole frames, from the Ethernet header on. This crate works on Linux only.
 

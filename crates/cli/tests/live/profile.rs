@@ -61,13 +61,13 @@ fn wrong_profile_usage_is_exit_2() {
     for (line, message) in [
         ("profile -- true", "--bed <NAME>"),
         ("profile --bed b", "<COMMAND>"),
-        ("profile --bed a-b -- true", "`a-b` is no name of a bed"),
+        ("profile --bed a-b -- true", "bed name `a-b` is invalid"),
         ("profile --bed b --interface eth0 --rate 1Gbit -- true", "cannot be used with"),
         ("profile --interface eth0 -- true", "--rate <RATE>"),
         ("profile --interface eth0 --rate 100 -- true", "invalid value '100' for '--rate <RATE>'"),
         (
             "profile --interface lo --rate 100kbit -- true",
-            "--rate: 5 % of it: a link of 5kbit: expected 8kbit",
+            "--rate: 5 % of the rate: link rate 5kbit is out of range; expected 8kbit",
         ),
         ("profile --interface nowhere0 --rate 1Gbit --hosts h0 -- true", "cannot be used with"),
         ("profile --bed b --runs 0 -- true", "0 is not in 1..=100"),
@@ -138,22 +138,18 @@ fn failed_profile_leaves_files_and_rates_unchanged() {
     // The job fails below the full bandwidth.
     let failing_below_full = "--runs 1 --out t.toml --samples s.csv -- sh -c tc${IFS}class${IFS}show${IFS}dev${IFS}eth0|grep${IFS}-q${IFS}100Mbit";
     for (line, code, message) in [
-        (
-            "-- /nonexistent/job",
-            2,
-            "job, the run that warms up: `/nonexistent/job` cannot be run: No such file",
-        ),
-        ("--hosts h0,h7 -- true", 2, "--hosts: `h7`: expected hosts of bed"),
-        ("--hosts h0,h0 -- true", 2, "--hosts: `h0`: expected hosts of bed"),
+        ("-- /nonexistent/job", 2, "job, the warm-up run: `/nonexistent/job` cannot be run: No such file"),
+        ("--hosts h0,h7 -- true", 2, "--hosts: `h7` is unknown or repeated; expected hosts of bed"),
+        ("--hosts h0,h0 -- true", 2, "--hosts: `h0` is unknown or repeated; expected hosts of bed"),
         (
             failing_below_full,
             1,
-            "sh, run 1 at 90 % of the bandwidth: exit status: 1; --log FILE keeps what it says",
+            "sh, run 1 at 90 % of the bandwidth: exit status: 1; help: --log FILE keeps its output",
         ),
         (
             "--out t.toml --timeout 200ms -- sleep 60",
             1,
-            "sleep, the run that warms up: not done within 0.2 s (--timeout)",
+            "sleep, the warm-up run: not completed within 0.2 s (--timeout)",
         ),
     ] {
         let ran = bed.run_profile(line);
@@ -187,7 +183,7 @@ fn profile_of_an_interface_restores_its_queues() {
     assert_eq!(dir.read("log"), rates.concat());
     assert_eq!(queues(), before);
     for (line, message) in [
-        ("--interface lo --rate 100Mbit -- false", "the run that warms up: exit status: 1"),
+        ("--interface lo --rate 100Mbit -- false", "the warm-up run: exit status: 1"),
         ("--interface eth0 --rate 100Mbit -- true", "eth0 has a root queue `htb` of another process"),
         ("--interface nowhere0 --rate 100Mbit -- true", "nowhere0"),
     ] {
