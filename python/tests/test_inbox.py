@@ -11,7 +11,7 @@ class InboxTest(unittest.TestCase):
         self.inbox = Inbox(("127.0.0.1", 0))
         self.addCleanup(self.inbox.close)
 
-    def say(self, data: bytes) -> socket.socket:
+    def send(self, data: bytes) -> socket.socket:
         sock = socket.create_connection(self.inbox.address)
         self.addCleanup(sock.close)
         sock.sendall(data)
@@ -21,11 +21,11 @@ class InboxTest(unittest.TestCase):
         with self.inbox.get(coflow, flow, patience=10) as sock, sock.makefile("rb") as data:
             return data.read()
 
-    def test_flows_come_in_any_order_and_data_begins_after_the_line(self) -> None:
-        self.say(b"")
-        slow = self.say(b"weir-fl")
-        self.say(b"weir-flow a 0\nhello\nyou").close()
-        self.say(b"weir-flow a 4294967295\n").close()
+    def test_flows_arrive_in_any_order_and_data_begins_after_the_line(self) -> None:
+        self.send(b"")
+        slow = self.send(b"weir-fl")
+        self.send(b"weir-flow a 0\nhello\nyou").close()
+        self.send(b"weir-flow a 4294967295\n").close()
         slow.sendall(b"ow b 0\nslow")
         slow.close()
         self.assertEqual(self.read("b", 0), b"slow")
@@ -34,15 +34,15 @@ class InboxTest(unittest.TestCase):
         with self.assertRaises(TimeoutError):
             self.inbox.get("a", 0, patience=0.02)
 
-    def test_what_is_no_flow_is_let_go_of(self) -> None:
+    def test_connections_with_a_malformed_line_are_closed(self) -> None:
         lines = ["weir-flow a", "weir-flow a 0 0", "weir-flow a -1", "weir-flow a 4294967296", "", "weir-flow a ²"]
-        wrong = [self.say(line.encode() + b"\n") for line in lines]
-        wrong += [self.say(b"x" * 4096), self.say(f"weir-flow {'x' * (LONGEST_ID + 1)} 0\n".encode())]
+        malformed = [self.send(line.encode() + b"\n") for line in lines]
+        malformed += [self.send(b"x" * 4096), self.send(f"weir-flow {'x' * (LONGEST_ID + 1)} 0\n".encode())]
         longest = "x" * LONGEST_ID
-        last = self.say(head(longest, 4294967295))
+        last = self.send(head(longest, 4294967295))
         last.close()
         self.assertEqual(self.read(longest, 4294967295), b"")
-        for sock in wrong:
+        for sock in malformed:
             sock.settimeout(10)
             # The kernel resets a connection with unread bytes.
             try:
@@ -50,12 +50,12 @@ class InboxTest(unittest.TestCase):
             except ConnectionResetError:
                 pass
 
-    def test_the_later_one_counts(self) -> None:
-        self.say(b"weir-flow a 0\nfirst")
-        self.say(b"weir-flow a 0\nsecond").close()
+    def test_later_connection_of_a_flow_replaces_the_earlier(self) -> None:
+        self.send(b"weir-flow a 0\nfirst")
+        self.send(b"weir-flow a 0\nsecond").close()
         self.assertEqual(self.read("a", 0), b"second")
 
-    def test_names_that_are_none_are_refused(self) -> None:
+    def test_invalid_ids_are_refused(self) -> None:
         for coflow, flow in [("", 0), ("a b", 0), ("a\n", 0), ("ü", 0), ("x" * 129, 0), ("a", -1), ("a", 1 << 32)]:
             with self.assertRaises(ValueError):
                 head(coflow, flow)

@@ -10,7 +10,7 @@ Saba's interface (section 6 of the paper): register, create connection, destroy 
         connection.socket.sendall(b"...")
     application.deregister()
 
-Coflows (Saath, section 5): a framework registers, updates and deregisters them; its programs put and get their flows.
+Coflows (Saath, section 5): a framework registers, updates and deregisters them; its programs send and receive their flows.
 
     from weir import Agent, Coflow, Flow, Inbox, put
 
@@ -23,9 +23,9 @@ Coflows (Saath, section 5): a framework registers, updates and deregisters them;
 
     coflow.deregister()
 
-Without a coordinator or an agent, data is sent without class or rate; their errors do not prevent sending. The crate ``weir-client`` has the
-same interface for Rust, and the two exchange flows. Times are in seconds, sizes in bytes. The module needs Linux, and no package
-outside Python's standard library.
+Without a coordinator or an agent, data is sent without class or rate: their errors do not prevent sending. The crate ``weir-client``
+has the same interface for Rust, and the two exchange flows. Times are in seconds, sizes in bytes. The module needs Linux, and no
+package outside Python's standard library.
 """
 
 from .agent import Agent, AgentError

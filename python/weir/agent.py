@@ -6,7 +6,7 @@ import socket
 import threading
 from typing import List
 
-# Default path of an agent's socket.
+# Default path of an agent's local socket.
 DOOR = "/run/weir/agent.sock"
 
 # Maximum time for an agent's answer.
@@ -59,17 +59,17 @@ class Agent:
         self.close()
 
     def _ask(self, text: str, sockets: List[int]) -> None:
-        # One request at a time: answers do not name their request.
+        # One request at a time, since an answer does not identify its request.
         with self._turn:
             try:
                 socket.send_fds(self._socket, [text.encode()], sockets)
                 answer = self._socket.recv(512).decode(errors="replace")
             except OSError as error:
-                # A late answer would be taken for that of the next request.
+                # A late answer would be read as the answer to the next request.
                 self._socket.close()
-                raise AgentError(f"the agent cannot be asked: {error}") from error
+                raise AgentError(f"request to the agent failed: {error}") from error
         if answer == "ok":
             return
         if answer.startswith("no: "):
-            raise AgentError(f"the agent says no: {answer[4:]}")
-        raise AgentError(f"the agent answered {answer!r}: expected ok, or no and a reason")
+            raise AgentError(f"the agent refused: {answer[4:]}")
+        raise AgentError(f"answer of the agent is malformed ({answer!r}); expected `ok`, or `no:` and a reason")

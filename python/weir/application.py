@@ -47,8 +47,8 @@ class Application:
     def connect(self, from_host: str, to_host: str, address: Tuple[str, int]) -> Connection:
         """Creates a TCP connection from ``from_host``, which is this host, to ``address`` on ``to_host``.
 
-        Hosts have their names in the coordinator's configuration. All packets have the application's class, including the first one. If
-        the level has changed since, the connection continues with the new class; earlier connections keep theirs. Raises
+        Hosts have the names of the coordinator's configuration. All packets have the application's class, including the first one. If
+        the level has changed, this connection continues with the new class, and earlier connections keep their class. Raises
         :class:`OSError` if the other end does not accept within 30 s. If the coordinator does not answer, there is no exception: see
         :attr:`Connection.untold`.
         """
@@ -97,8 +97,8 @@ class Application:
 class Connection:
     """A connection of an application.
 
-    ``socket`` is the connection itself. ``untold`` is the reason why the coordinator does not know it, or None. An unknown connection has
-    the application's class, but does not count for the weights of queues.
+    ``socket`` is the socket. ``untold`` is the error if the coordinator did not register the connection, else None. An unregistered
+    connection has the application's class, but does not count for the weights of queues.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Connection:
         try:
             self.socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            # It has already ended.
+            # The connection has already ended.
             pass
         self.socket.close()
         told, self._told = self._told, None
@@ -135,7 +135,9 @@ def _level_of(answer: Any) -> int:
     level = answer.get("level") if isinstance(answer, dict) else None
     if isinstance(level, int) and 0 <= level <= MOST_LEVEL:
         return level
-    raise CoordinatorError(f"the coordinator answered {str(answer)[:200]!r}: expected an object with a level from 0 to 62")
+    raise CoordinatorError(
+        f"answer of the coordinator is malformed ({str(answer)[:200]!r}); expected an object with a level from 0 to {MOST_LEVEL}"
+    )
 
 
 def _mark(sock: socket.socket, dscp: int) -> None:

@@ -11,7 +11,7 @@ from .agent import Agent, AgentError
 from .coordinator import Coordinator, path
 from .inbox import head
 
-# Bytes of a read and a write.
+# Size of a read and a write, in bytes.
 PIECE = 1 << 16
 
 
@@ -46,7 +46,7 @@ class Coflow:
         weight: Optional[float] = None,
         deadline: Optional[float] = None,
     ) -> Coflow:
-        """Registers a coflow as ``id``: 1 to 128 printable characters without spaces. Registering the same again changes nothing.
+        """Registers a coflow as ``id``: 1 to 128 printable characters without spaces. Registering the same coflow again changes nothing.
 
         Without ``service``, the service is the framework's own, or ``default``. ``application`` is one of that service. ``weight`` is above
         0, and 1 by default. ``deadline`` is in seconds after the registration. Raises
@@ -63,7 +63,7 @@ class Coflow:
         return cls(coordinator, id)
 
     def update(self, flows: Sequence[Flow]) -> None:
-        """Replaces its flows, for tasks that moved or restarted. Flows with the same index and the same hosts continue."""
+        """Replaces the coflow's flows, for tasks that moved or restarted. Flows with the same index and the same hosts continue."""
         self._coordinator.put(f"{path('coflows', self.id)}/flows", _bodies(flows))
 
     def deregister(self) -> None:
@@ -77,7 +77,7 @@ def _bodies(flows: Sequence[Flow]) -> List[Dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Put:
-    """The number of sent bytes, and the reason if they were not paced: they were then sent as plain TCP."""
+    """The number of sent bytes. ``unpaced`` is the error if the bytes were sent as plain TCP, without a pacing rate; else None."""
 
     bytes: int
     unpaced: Optional[AgentError]

@@ -9,8 +9,10 @@ import ssl
 from typing import Any, Optional
 from urllib.parse import quote
 
-# Maximum times to connect to a coordinator, and for its answer.
+# Maximum time to connect to a coordinator.
 NEAR = 2.0
+
+# Maximum time for an answer.
 PATIENCE = 15.0
 
 # Maximum size of an answer, in bytes.
@@ -18,7 +20,7 @@ LONGEST = 10 << 20
 
 
 class CoordinatorError(Exception):
-    """The reason why a request failed. ``status`` is that of the answer, or None without an answer."""
+    """A failed request: ``detail`` is the reason, ``status`` the HTTP status of the answer, or None without an answer."""
 
     def __init__(self, detail: str, status: Optional[int] = None) -> None:
         super().__init__(detail if status is None else f"{status}: {detail}")
@@ -43,7 +45,7 @@ class Coordinator:
     ) -> None:
         host, colon, port = place.rpartition(":")
         if not (colon and host and port.isdecimal() and int(port) < 1 << 16):
-            raise ValueError(f"place: {place!r}: expected a host and a port, such as 127.0.0.1:7701")
+            raise ValueError(f"place {place!r} is invalid; expected a host and a port, such as 127.0.0.1:7701")
         self._place = place
         self._host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
         self._port = int(port)
@@ -53,16 +55,16 @@ class Coordinator:
             self._tls.minimum_version = ssl.TLSVersion.TLSv1_3
             self._tls.load_cert_chain(certificate, key)
         elif (certificate, key, authority) != (None, None, None):
-            raise ValueError("expected a certificate, its key and an authority, or none of them")
+            raise ValueError("certificate, key and authority: some are missing; expected all three, or none")
         elif not _is_own(self._host):
-            raise ValueError(f"{place}: expected a coordinator on this host, or a certificate, its key and an authority")
+            raise ValueError(f"{place}: a coordinator on another host needs TLS; help: pass a certificate, its key and an authority")
 
     def get(self, path: str) -> Any:
         """Returns the object at a path, such as ``/v1/hosts``."""
         return self._ask("GET", path)
 
     def put(self, path: str, body: Any) -> Any:
-        """Puts a body at a path, and returns the answer, or None without one. Putting the same again changes nothing."""
+        """Puts a body at a path, and returns the answer, or None without one. Repeating a request changes nothing."""
         return self._ask("PUT", path, json.dumps(body).encode())
 
     def delete(self, path: str) -> None:
@@ -70,7 +72,7 @@ class Coordinator:
         self._ask("DELETE", path)
 
     def _ask(self, method: str, path: str, body: Optional[bytes] = None) -> Any:
-        # One connection for each request: a connection that was kept may have ended.
+        # One connection for each request, since an idle connection may have been closed.
         if self._tls is None:
             connection = http.client.HTTPConnection(self._host, self._port, timeout=NEAR)
         else:
@@ -86,7 +88,7 @@ class Coordinator:
         finally:
             connection.close()
         if len(text) > LONGEST:
-            raise CoordinatorError(f"{self._place}: an answer of more than {LONGEST} bytes: expected less")
+            raise CoordinatorError(f"{self._place}: answer is too long; expected at most {LONGEST} bytes")
         try:
             found = json.loads(text) if text else None
         except ValueError:

@@ -17,7 +17,7 @@ LONGEST = len(WORD) + LONGEST_ID + 13
 # Maximum time for a first line.
 PATIENCE = 5.0
 
-# Maximum number of connections that wait for `Inbox.get`, with or without a first line. More stay in the kernel's backlog.
+# Maximum number of connections that wait for `Inbox.get`, with or without a first line. Further ones stay in the kernel's backlog.
 MOST = 1024
 
 # Indexes of flows are below this number.
@@ -32,14 +32,14 @@ def head(coflow: str, flow: int) -> bytes:
     """The first line of a connection."""
     name = coflow.encode()
     if not _is_id(name):
-        raise ValueError(f"coflow: {coflow!r:.200}: expected 1 to {LONGEST_ID} printable characters without spaces")
+        raise ValueError(f"coflow {coflow!r:.200} is invalid; expected 1 to {LONGEST_ID} printable characters without spaces")
     if not 0 <= flow < END:
-        raise ValueError(f"flow: {flow}: expected a number from 0 to {END - 1}")
+        raise ValueError(f"flow {flow} is out of range; expected a number from 0 to {END - 1}")
     return b"%s %s %d\n" % (WORD, name, flow)
 
 
 def _flow_of(line: bytes) -> Optional[Tuple[str, int]]:
-    """The flow of a first line, given without its newline; None if it is not such a line."""
+    """Parses a first line without its newline into its flow; None if the line is malformed."""
     words = line.split(b" ")
     if len(words) != 3 or words[0] != WORD or not _is_id(words[1]) or not words[2].isdigit():
         return None
@@ -56,15 +56,16 @@ class _New:
         self.line = b""
         self.until = time.monotonic() + PATIENCE
 
-    def hear(self) -> Optional[Tuple[str, int]]:
-        """Reads the received part of the first line, and no further. Raises OSError if it is not such a line."""
+    def read_line(self) -> Optional[Tuple[str, int]]:
+        """Reads the received part of the first line, and no data after it. Returns the flow once the line is complete, else None. Raises
+        OSError if the line is malformed or late."""
         while len(self.line) < LONGEST:
             try:
                 byte = self.socket.recv(1)
             except BlockingIOError:
                 if time.monotonic() < self.until:
                     return None
-                raise OSError("no first line came") from None
+                raise OSError("the first line did not arrive in time") from None
             if byte == b"\n":
                 found = _flow_of(self.line)
                 if found is None:
@@ -74,7 +75,7 @@ class _New:
             if not byte:
                 break
             self.line += byte
-        raise OSError("not a first line")
+        raise OSError("the first line is malformed")
 
 
 class Inbox:
@@ -100,14 +101,14 @@ class Inbox:
         """Returns the connection of a flow, from which the caller receives the data.
 
         If the sender connects twice, the later connection replaces the earlier one. A connection also ends if the sender is killed:
-        compare the size, if you know it. Flows can be requested in any order; the others wait. Raises :class:`TimeoutError` if
-        no sender connects within ``patience`` seconds.
+        compare the size, if you know it. Flows can be requested in any order; connections of other flows wait. Raises
+        :class:`TimeoutError` if no sender connects within ``patience`` seconds.
         """
         until = time.monotonic() + patience
         while (coflow, flow) not in self._waiting:
             left = until - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f"flow {flow} of coflow {coflow!r} did not come within {patience} s")
+                raise TimeoutError(f"flow {flow} of coflow {coflow!r} did not arrive within {patience} s")
             self._wait(left)
             self._take()
         return self._waiting.pop((coflow, flow))
@@ -153,7 +154,7 @@ class Inbox:
             self._new.append(_New(sock))
         for new in self._new[:]:
             try:
-                found = new.hear()
+                found = new.read_line()
             except OSError:
                 self._new.remove(new)
                 new.socket.close()
