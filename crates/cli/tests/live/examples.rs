@@ -42,8 +42,8 @@ fn example_script_gives_web_more_bandwidth_than_batch() {
     };
     assert_eq!(line("h0    true")[1], "true");
     // Queues alone would give each service half.
-    let [web, batch] =
-        [5, 8].map(|word| line("Of 100 Mbit/s, web has")[word].trim_end_matches('.').parse::<f64>().unwrap());
+    let [web, batch] = [5, 8]
+        .map(|word| line("Of 100 Mbit/s, web gets")[word].trim_end_matches('.').parse::<f64>().unwrap());
     assert!(web > 1.15 * batch && web + batch > 85.0, "{stdout}");
     for application in ["batch", "web"] {
         let found = line(&format!("h0    {application} "));
