@@ -3,7 +3,7 @@
 //! An order is accepted or refused as a whole. A refused order leaves the state unchanged, and is counted. Invariants:
 //!
 //! - *One coordinator.* Orders of an older epoch and duplicates are refused. An epoch begins with a complete order, and so does the
-//!   sequence after a gap: what an order does not name stays unchanged only if no order was lost.
+//!   sequence after a gap: a partial order leaves unnamed entries unchanged, which is valid only if no order was lost.
 //! - *Valid input only.* A rate is above zero and at most that of the fastest link. A lease is above zero and at most [`MAX_LEASE`].
 //!   Links are those of this host or switch.
 //! - *Nothing holds forever.* When the lease ends, flows and connections of applications are plain TCP, without a rate. Weights hold for

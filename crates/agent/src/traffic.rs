@@ -251,7 +251,7 @@ impl Traffic {
         Ok(count)
     }
 
-    /// Returns what [`Traffic::repair`] would check, so that it can be inspected without a lock on this.
+    /// Returns the objects that [`Traffic::repair`] checks, to be inspected without a lock on this value.
     pub fn inspection(&self) -> Inspection {
         let programs =
             self.programs.iter().map(|(name, attached)| attached.attachment_check(&self.folder, name));
@@ -260,7 +260,7 @@ impl Traffic {
         Inspection { programs: programs.collect(), files: maps.collect(), interfaces }
     }
 
-    /// Restores what other processes removed: detached programs, and files in the BPF file system. Programs follow an interface that was
+    /// Restores objects that other processes removed: detached programs, and files in the BPF file system. Programs follow an interface that was
     /// deleted and created again, which is not counted. Loads programs, which takes some milliseconds each.
     ///
     /// # Errors

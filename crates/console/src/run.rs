@@ -42,8 +42,8 @@ impl ReplayTask<'_> {
     }
 }
 
-/// Runs all tasks, at most `jobs` concurrently, and passes each outcome to `on_outcome` when it is available. The results are in the order of the
-/// tasks.
+/// Runs all tasks, at most `jobs` concurrently, and passes each outcome to `on_outcome` when it is available. The results are in the
+/// order of the tasks.
 ///
 /// # Errors
 /// The failure of the first task, in their order, that failed. No further task starts after a failure.

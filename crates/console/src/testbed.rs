@@ -16,7 +16,7 @@ use crate::progress::Progress;
 /// Whether work on a testbed continues, checked between two steps: false after a signal.
 pub const SHOULD_CONTINUE: ContinueCheck<'static> = &|| !interrupt::is_requested();
 
-/// The failure for an error of a bed, with a list of what this machine lacks.
+/// The failure for an error of a bed, with the unmet requirements of this machine.
 pub fn failure(error: &BedError) -> Failure {
     match error {
         BedError::Command(CommandError::Interrupted) => {

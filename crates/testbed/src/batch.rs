@@ -10,8 +10,8 @@ use weir_core::units::Rate;
 use crate::plan::{Node, Plan, Port, Route};
 use crate::queues::{HtbClass, dscp, max_segments};
 
-/// The TCP congestion control of a bed: the default of Linux, whatever this machine has configured. It is set by the routes of hosts,
-/// since the setting of a namespace accepts only controls that the machine allows for all processes.
+/// The TCP congestion control of a bed: the default of Linux, independent of this machine's setting. The routes of hosts set it, since
+/// the setting of a namespace accepts only controls that the machine allows for all processes.
 pub const CONGESTION_CONTROL: &str = "cubic";
 
 /// A program of iproute2.

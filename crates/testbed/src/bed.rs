@@ -29,7 +29,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Why an operation on a bed failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BedError {
-    /// The topology cannot become a bed.
+    /// The topology cannot be built as a bed.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// The bed exists already.

@@ -217,9 +217,9 @@ impl<'a> IncastBed<'a> {
         Ok(())
     }
 
-    /// Runs each combination of a buffer and a number of connections `runs` times; each connection sends `bytes` bytes. Samples are in the order
-    /// of buffers, then of numbers of connections. Calls `on_run_completed` after each run, and `should_continue`
-    /// several times a second.
+    /// Runs each combination of a buffer and a number of connections `runs` times; each connection sends `bytes` bytes. Samples are in the
+    /// order of buffers, then of numbers of connections. Calls `on_run_completed` after each run, and `should_continue` several times a
+    /// second.
     ///
     /// # Errors
     /// As of [`IncastBed::run`].

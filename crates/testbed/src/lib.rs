@@ -5,7 +5,7 @@
 //! - [`queues`] computes the parameters of links: bursts, buffers and rates.
 //! - [`batch`] turns both into scripts for `ip` and `tc`, and into a shell script for users.
 //! - [`bed`] creates, opens and removes beds by these scripts.
-//! - [`run()`] sends the traffic of a scenario over a bed, and measures what arrives.
+//! - [`run()`] sends the traffic of a scenario over a bed, and measures the arriving rates.
 //! - [`incast`] measures the losses of many concurrent connections to one receiver.
 //! - [`namespace`] runs code inside the network namespaces of hosts.
 //! - [`probe`] checks the requirements of a bed on this machine.

@@ -53,7 +53,7 @@ impl fmt::Display for BedName {
     }
 }
 
-/// Why a topology cannot become a bed.
+/// Why a topology cannot be built as a bed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanError {
     /// There are more nodes than [`Plan::MAX_NODES`].

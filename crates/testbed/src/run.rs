@@ -1,4 +1,4 @@
-//! Sends the traffic of a scenario over a bed by real sockets, and measures what arrives.
+//! Sends the traffic of a scenario over a bed by real sockets, and measures the arriving rates.
 //!
 //! Each connection has a thread at either end, which enters its host's namespace and opens sockets there. Elastic and capped connections
 //! are TCP, with the congestion control of the bed's hosts; unresponsive ones are UDP. A demand opens a new connection in each of its
@@ -142,10 +142,10 @@ impl RunState {
     }
 }
 
-/// Sends the traffic of `scenario` over the bed of `plan`, in real time, and measures what arrives in each of `phases`.
+/// Sends the traffic of `scenario` over the bed of `plan`, in real time, and measures the arriving rates in each of `phases`.
 ///
-/// Calls `should_continue` several times a second with the time in the scenario, and stops if it returns false. With a `throttle`, each unresponsive
-/// connection starts with a copy of it, and its host applies its limits (NetShare, 3.2).
+/// Calls `should_continue` several times a second with the time in the scenario, and stops if it returns false. With a `throttle`, each
+/// unresponsive connection starts with a copy of it, and its host applies the copy's limits (NetShare, 3.2).
 ///
 /// # Panics
 /// If the plan is not of the scenario's topology.

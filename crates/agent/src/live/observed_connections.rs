@@ -65,7 +65,7 @@ pub struct Applications {
     /// The rules of the agent's options, with the classes that apply without an order.
     rules: Vec<(Arc<str>, Rule)>,
     tallies: BTreeMap<ApplicationPeer, Tally>,
-    /// The demands of connections, if the coordinator wants them.
+    /// The demands of connections, if the coordinator requests them.
     demands: Option<Demands>,
     last_refresh: Instant,
     /// The objects restored so far.
@@ -102,7 +102,7 @@ impl Applications {
         }
     }
 
-    /// Starts or stops the measurement of demands, as the coordinator wants. Without it, connections are not paced.
+    /// Starts or stops the measurement of demands, as the coordinator requests. Without it, connections are not paced.
     pub fn begin_stream(&mut self, wants_demands: bool) {
         if wants_demands {
             self.demands.get_or_insert_default();

@@ -40,7 +40,7 @@ const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// A message to the watchdog: a letter and a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Message {
-    /// Keep the socket that comes with this message, under this number.
+    /// Keep the socket that this message passes, under this number.
     Hold(u64),
     /// Close the socket with this number.
     Release(u64),
@@ -299,7 +299,7 @@ fn remove_udp_limits(local_socket: &Path, interfaces: &[u32]) -> io::Result<()> 
     Ok(())
 }
 
-/// The next message, and the socket that came with it; none after the agent's death.
+/// The next message, and the socket passed with it; none after the agent's death.
 fn receive(agent: &OwnedFd) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
     let mut bytes = [0; 16];
     let mut ancillary_buffer = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

@@ -91,7 +91,8 @@ pub fn changes(desired: &DesiredQueues, actual: &ActualQueues) -> Vec<Change> {
     list
 }
 
-/// Whether a class has the desired parameters, as far as `tc` prints them. `tc` computes a burst from its time in clock ticks, and rounds it.
+/// Whether a class has the desired parameters, as far as `tc` prints them. `tc` computes a burst from its time in clock ticks, and
+/// rounds it.
 fn has_equal_parameters(desired: &HtbClass, actual: &ActualClass) -> bool {
     let is_near = |bytes: u64| bytes.abs_diff(u64::from(desired.burst)) <= u64::from(desired.burst) / 64;
     (desired.rate, desired.ceil) == (actual.rate, actual.ceil)

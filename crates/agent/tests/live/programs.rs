@@ -63,8 +63,8 @@ pub fn read_events(
     list
 }
 
-/// Starts a listener at the other end, which reads all of each connection and answers with `answer_bytes` bytes. Returns its address and the
-/// number of bytes read.
+/// Starts a listener at the other end, which reads all of each connection and answers with `answer_bytes` bytes. Returns its address and
+/// the number of bytes read.
 pub fn start_receiver(pair: &NamespacePair, answer_bytes: usize) -> (SocketAddr, Arc<AtomicU64>) {
     let received_bytes = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&received_bytes);
