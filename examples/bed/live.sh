@@ -2,8 +2,8 @@
 # A coordinator and agents on a bed: live.sh [WEIR]
 #
 # Two services send from one host over a link of 100 Mbit. A third service with the same weight is idle; the first gets three quarters of
-# the unused bandwidth. Programs are unmodified: bash writes to /dev/tcp, and python3 receives. The script needs root, openssl, curl and python3. It
-# removes everything that it created: a temporary folder, namespaces and two control groups.
+# the unused bandwidth. Programs are unmodified: bash writes to /dev/tcp, and python3 receives. The script needs root, openssl, curl and
+# python3. It removes everything that it created: a temporary folder, namespaces and two control groups.
 set -eu
 
 fail() {

@@ -1,4 +1,5 @@
-//! Applies the coordinator's orders on a host or switch, and reports the bytes that its flows have sent. The agent makes no scheduling decisions.
+//! Applies the coordinator's orders on a host or switch, and reports the bytes that its flows have sent. The agent makes no scheduling
+//! decisions.
 //!
 //! - [`htb`] computes the parameters of HTB classes: rates, bursts, quanta and buffers.
 //! - [`queues`] compares the queues of an interface with the desired ones, applies the differences, and restores the previous root

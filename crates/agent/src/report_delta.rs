@@ -23,7 +23,8 @@ struct ReportedState {
 }
 
 impl ReportedState {
-    /// Whether the last report of a flow is out of date. After a change of the rate it is, since only the agent knows the time of the change.
+    /// Whether the last report of a flow is out of date. It is out of date after a change of the rate, since only the agent knows the time
+    /// of the change.
     fn is_outdated(&self, current: &ReportedState) -> bool {
         let Some(rate) = self.rate.filter(|_| self.rate == current.rate) else {
             return (self.sent, self.rate) != (current.sent, current.rate);

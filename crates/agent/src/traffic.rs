@@ -260,8 +260,8 @@ impl Traffic {
         Inspection { programs: programs.collect(), files: maps.collect(), interfaces }
     }
 
-    /// Restores objects that other processes removed: detached programs, and files in the BPF file system. Programs follow an interface that was
-    /// deleted and created again, which is not counted. Loads programs, which takes some milliseconds each.
+    /// Restores objects that other processes removed: detached programs, and files in the BPF file system. Programs follow an interface
+    /// that was deleted and created again, which is not counted. Loads programs, which takes some milliseconds each.
     ///
     /// # Errors
     /// The first error of all steps. The other steps are done, and the next call tries again.
