@@ -156,25 +156,25 @@ passed "the agent is connected"
 export PYTHONPATH=/opt/weir/python PYTHONDONTWRITEBYTECODE=1
 useradd -G weir-agent job
 cat >put.py <<'PY'
-from weir import Agent, put
+from weir import Agent, send_flow
 
-sent = put(Agent("/run/weir/agent.sock"), "first", 0, ("node-2", 7800), bytes(1 << 20))
+sent = send_flow(Agent("/run/weir/agent.sock"), "first", 0, ("node-2", 7800), bytes(1 << 20))
 assert sent.unpaced is None, sent.unpaced
 PY
 cat >first.py <<'PY'
 import subprocess
 from weir import Coflow, Coordinator, Flow
 
-inbox = """
-from weir import Inbox
-with Inbox(("0.0.0.0", 7800)) as inbox:
+receiver = """
+from weir import FlowReceiver
+with FlowReceiver(("0.0.0.0", 7800)) as receiver:
     print("waits", flush=True)
-    assert len(inbox.get("first", 0, patience=20).makefile("rb").read()) == 1 << 20
+    assert len(receiver.receive("first", 0, timeout=20).makefile("rb").read()) == 1 << 20
 """
 files = {"certificate": "certificates/ads.pem", "key": "certificates/ads.key", "authority": "certificates/authority.pem"}
 coordinator = Coordinator("weir.example:7701", **files)
 coflow = Coflow.register(coordinator, "first", [Flow("node-1", "node-2", 1 << 20)], application="sort")
-receives = subprocess.Popen(["ip", "netns", "exec", "node-2", "python3", "-c", inbox], stdout=subprocess.PIPE)
+receives = subprocess.Popen(["ip", "netns", "exec", "node-2", "python3", "-c", receiver], stdout=subprocess.PIPE)
 assert receives.stdout.readline() == b"waits\n"
 send = ["runuser", "-u", "nobody", "--", "python3", "put.py"]
 assert subprocess.run(send, stderr=subprocess.DEVNULL).returncode != 0, "a user outside the agent's group handed over a socket"

@@ -60,7 +60,7 @@ class ApplicationTest(Bed):
         self.assertEqual(application.level, self.coordinator.get("/v1/applications/lr")["level"])
         self.assertEqual(self.coordinator.get("/v1/queues"), [])
         with application.connect("a", "b", server.getsockname()) as connection:
-            self.assertIsNone(connection.untold)
+            self.assertIsNone(connection.registration_error)
             connection.socket.sendall(b"abc")
             self.assertEqual(receive_three_bytes(server), b"abc")
             ports = [(port["host"], port["way"]) for port in self.coordinator.get("/v1/queues")]
@@ -116,8 +116,8 @@ class ApplicationTest(Bed):
         application = Application.register(self.coordinator, "lr", model="LR")
         self.end(self.serving)
         with application.connect("a", "b", server.getsockname()) as connection:
-            assert connection.untold is not None
-            self.assertIsNone(connection.untold.status)
+            assert connection.registration_error is not None
+            self.assertIsNone(connection.registration_error.status)
             connection.socket.sendall(b"abc")
             self.assertEqual(receive_three_bytes(server), b"abc")
             mark = connection.socket.getsockopt(socket.IPPROTO_IP, socket.IP_TOS)

@@ -12,14 +12,14 @@ Saba's interface (section 6 of the paper): register, create connection, destroy 
 
 Coflows (Saath, section 5): a framework registers, updates and deregisters them; its programs send and receive their flows.
 
-    from weir import Agent, Coflow, Flow, Inbox, put
+    from weir import Agent, Coflow, Flow, FlowReceiver, send_flow
 
     coflow = Coflow.register(coordinator, "shuffle-7", [Flow("node-1", "node-3", 3)])
 
-    inbox = Inbox(("10.0.0.3", 7000))                             # the receiver of flow 0, on node-3
-    data = inbox.get("shuffle-7", 0, patience=60)                 # a socket
+    receiver = FlowReceiver(("10.0.0.3", 7000))                    # the receiver of flow 0, on node-3
+    data = receiver.receive("shuffle-7", 0, timeout=60)            # a socket
 
-    put(Agent(), "shuffle-7", 0, ("10.0.0.3", 7000), b"...")      # its sender, on node-1
+    send_flow(Agent(), "shuffle-7", 0, ("10.0.0.3", 7000), b"...")      # its sender, on node-1
 
     coflow.deregister()
 
@@ -30,9 +30,9 @@ package outside Python's standard library.
 
 from .agent import Agent, AgentError
 from .application import Application, Connection
-from .coflow import Coflow, Flow, Put, put
+from .coflow import Coflow, Flow, SentFlow, send_flow
 from .coordinator import Coordinator, CoordinatorError
-from .inbox import Inbox
+from .flow_receiver import FlowReceiver
 
 __all__ = [
     "Agent",
@@ -43,7 +43,7 @@ __all__ = [
     "Coordinator",
     "CoordinatorError",
     "Flow",
-    "Inbox",
-    "Put",
-    "put",
+    "FlowReceiver",
+    "SentFlow",
+    "send_flow",
 ]

@@ -50,7 +50,7 @@ class Application:
         Hosts have the names of the coordinator's configuration. All packets have the application's class, including the first one. If
         the level has changed, this connection continues with the new class, and earlier connections keep their class. Raises
         :class:`OSError` if the other end does not accept within 30 s. If the coordinator does not answer, there is no exception: see
-        :attr:`Connection.untold`.
+        :attr:`Connection.registration_error`.
         """
         sock = self._dial(address)
         place = path("connections", uuid.uuid4().hex)
@@ -58,7 +58,7 @@ class Application:
         try:
             level = _level_of(self._coordinator.put(place, body))
         except CoordinatorError as error:
-            return Connection(sock, untold=error)
+            return Connection(sock, registration_error=error)
         try:
             if level != self.level:
                 self.level = level
@@ -97,7 +97,7 @@ class Application:
 class Connection:
     """A connection of an application.
 
-    ``socket`` is the socket. ``untold`` is the error if the coordinator did not register the connection, else None. An unregistered
+    ``socket`` is the socket. ``registration_error`` is the error if the coordinator did not register the connection, else None. An unregistered
     connection has the application's class, but does not count for the weights of queues.
     """
 
@@ -105,10 +105,10 @@ class Connection:
         self,
         sock: socket.socket,
         told: Optional[Tuple[Coordinator, str]] = None,
-        untold: Optional[CoordinatorError] = None,
+        registration_error: Optional[CoordinatorError] = None,
     ) -> None:
         self.socket = sock
-        self.untold = untold
+        self.registration_error = registration_error
         self._told = told
 
     def destroy(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Dict, List, Optional, Sequence, Tuple, Union
 
 from .agent import Agent, AgentError
 from .coordinator import Coordinator, path
-from .inbox import head
+from .flow_receiver import first_line
 
 # Size of a read and a write, in bytes.
 PIECE = 1 << 16
@@ -76,29 +76,29 @@ def _bodies(flows: Sequence[Flow]) -> List[Dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Put:
+class SentFlow:
     """The number of sent bytes. ``unpaced`` is the error if the bytes were sent as plain TCP, without a pacing rate; else None."""
 
     bytes: int
     unpaced: Optional[AgentError]
 
 
-def put(
+def send_flow(
     agent: Agent, coflow: str, flow: int, address: Tuple[str, int], data: Union[bytes, bytearray, memoryview, BinaryIO]
-) -> Put:
-    """Sends all of ``data`` as a flow of a coflow to the :class:`Inbox <weir.Inbox>` at ``address``.
+) -> SentFlow:
+    """Sends all of ``data`` as a flow of a coflow to the :class:`FlowReceiver <weir.FlowReceiver>` at ``address``.
 
     The agent paces it from the first byte on. The call returns when the kernel has all data; the connection stays open until the data has
     arrived. Raises :class:`OSError` if the other end refuses the connection or closes it, and the exceptions of reading ``data``; the other
     end then gets the data sent so far.
     """
-    first = head(coflow, flow)
+    first = first_line(coflow, flow)
     source = io.BytesIO(data) if isinstance(data, (bytes, bytearray, memoryview)) else data
     unpaced: Optional[AgentError] = None
     sent = 0
     with socket.create_connection(address) as sock:
         try:
-            agent.open(coflow, flow, sock)
+            agent.hand_over(coflow, flow, sock)
         except AgentError as error:
             unpaced = error
         try:
@@ -109,4 +109,4 @@ def put(
         finally:
             # The agent has a duplicate, so closing the socket would not end the connection.
             sock.shutdown(socket.SHUT_WR)
-    return Put(sent, unpaced)
+    return SentFlow(sent, unpaced)

@@ -63,7 +63,7 @@ class Coordinator:
         """Returns the object at a path, such as ``/v1/hosts``."""
         return self._ask("GET", path)
 
-    def put(self, path: str, body: Any) -> Any:
+    def send_flow(self, path: str, body: Any) -> Any:
         """Puts a body at a path, and returns the answer, or None without one. Repeating a request changes nothing."""
         return self._ask("PUT", path, json.dumps(body).encode())
 
@@ -99,9 +99,9 @@ class Coordinator:
         raise CoordinatorError(detail or text.decode(errors="replace"), answer.status)
 
 
-def path(room: str, name: str) -> str:
+def path(collection: str, name: str) -> str:
     """The path of an object with an id."""
-    return f"/v1/{room}/{quote(name, safe='')}"
+    return f"/v1/{collection}/{quote(name, safe='')}"
 
 
 def _is_own(host: str) -> bool:

@@ -1,24 +1,24 @@
-"""Connections that an inbox accepts, and those that it closes."""
+"""Connections that an receiver accepts, and those that it closes."""
 
 import socket
 import unittest
 
-from weir.inbox import LONGEST_ID, Inbox, head
+from weir.flow_receiver import MAX_ID_LENGTH, FlowReceiver, first_line
 
 
 class InboxTest(unittest.TestCase):
     def setUp(self) -> None:
-        self.inbox = Inbox(("127.0.0.1", 0))
-        self.addCleanup(self.inbox.close)
+        self.receiver = FlowReceiver(("127.0.0.1", 0))
+        self.addCleanup(self.receiver.close)
 
     def send(self, data: bytes) -> socket.socket:
-        sock = socket.create_connection(self.inbox.address)
+        sock = socket.create_connection(self.receiver.address)
         self.addCleanup(sock.close)
         sock.sendall(data)
         return sock
 
     def read(self, coflow: str, flow: int) -> bytes:
-        with self.inbox.get(coflow, flow, patience=10) as sock, sock.makefile("rb") as data:
+        with self.receiver.receive(coflow, flow, timeout=10) as sock, sock.makefile("rb") as data:
             return data.read()
 
     def test_flows_arrive_in_any_order_and_data_begins_after_the_line(self) -> None:
@@ -32,14 +32,14 @@ class InboxTest(unittest.TestCase):
         self.assertEqual(self.read("a", 4294967295), b"")
         self.assertEqual(self.read("a", 0), b"hello\nyou")
         with self.assertRaises(TimeoutError):
-            self.inbox.get("a", 0, patience=0.02)
+            self.receiver.receive("a", 0, timeout=0.02)
 
     def test_connections_with_a_malformed_line_are_closed(self) -> None:
         lines = ["weir-flow a", "weir-flow a 0 0", "weir-flow a -1", "weir-flow a 4294967296", "", "weir-flow a ²"]
         malformed = [self.send(line.encode() + b"\n") for line in lines]
-        malformed += [self.send(b"x" * 4096), self.send(f"weir-flow {'x' * (LONGEST_ID + 1)} 0\n".encode())]
-        longest = "x" * LONGEST_ID
-        last = self.send(head(longest, 4294967295))
+        malformed += [self.send(b"x" * 4096), self.send(f"weir-flow {'x' * (MAX_ID_LENGTH + 1)} 0\n".encode())]
+        longest = "x" * MAX_ID_LENGTH
+        last = self.send(first_line(longest, 4294967295))
         last.close()
         self.assertEqual(self.read(longest, 4294967295), b"")
         for sock in malformed:
@@ -58,4 +58,4 @@ class InboxTest(unittest.TestCase):
     def test_invalid_ids_are_refused(self) -> None:
         for coflow, flow in [("", 0), ("a b", 0), ("a\n", 0), ("ü", 0), ("x" * 129, 0), ("a", -1), ("a", 1 << 32)]:
             with self.assertRaises(ValueError):
-                head(coflow, flow)
+                first_line(coflow, flow)
