@@ -10,10 +10,10 @@ from typing import Any, Optional, Tuple
 from .coordinator import Coordinator, CoordinatorError, path
 
 # Maximum time to connect.
-CONNECT = 30.0
+CONNECT_TIMEOUT = 30.0
 
 # Levels start at 0. A DSCP has six bits, and 0 means no class: level 0 is DSCP 1.
-MOST_LEVEL = 62
+MAX_LEVEL = 62
 
 
 class Application:
@@ -80,7 +80,7 @@ class Application:
             sock = socket.socket(family, kind, protocol)
             try:
                 _mark(sock, self.dscp)
-                sock.settimeout(CONNECT)
+                sock.settimeout(CONNECT_TIMEOUT)
                 sock.connect(place)
                 sock.settimeout(None)
                 return sock
@@ -133,10 +133,10 @@ class Connection:
 
 def _level_of(answer: Any) -> int:
     level = answer.get("level") if isinstance(answer, dict) else None
-    if isinstance(level, int) and 0 <= level <= MOST_LEVEL:
+    if isinstance(level, int) and 0 <= level <= MAX_LEVEL:
         return level
     raise CoordinatorError(
-        f"answer of the coordinator is malformed ({str(answer)[:200]!r}); expected an object with a level from 0 to {MOST_LEVEL}"
+        f"answer of the coordinator is malformed ({str(answer)[:200]!r}); expected an object with a level from 0 to {MAX_LEVEL}"
     )
 
 

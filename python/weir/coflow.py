@@ -12,7 +12,7 @@ from .coordinator import Coordinator, path
 from .flow_receiver import first_line
 
 # Size of a read and a write, in bytes.
-PIECE = 1 << 16
+CHUNK_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,9 @@ def send_flow(
             unpaced = error
         try:
             sock.sendall(first)
-            while piece := source.read(PIECE):
-                sock.sendall(piece)
-                sent += len(piece)
+            while chunk := source.read(CHUNK_BYTES):
+                sock.sendall(chunk)
+                sent += len(chunk)
         finally:
             # The agent has a duplicate, so closing the socket would not end the connection.
             sock.shutdown(socket.SHUT_WR)

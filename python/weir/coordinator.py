@@ -10,13 +10,13 @@ from typing import Any, Optional
 from urllib.parse import quote
 
 # Maximum time to connect to a coordinator.
-NEAR = 2.0
+CONNECT_TIMEOUT = 2.0
 
 # Maximum time for an answer.
-PATIENCE = 15.0
+ANSWER_TIMEOUT = 15.0
 
 # Maximum size of an answer, in bytes.
-LONGEST = 10 << 20
+MAX_ANSWER_BYTES = 10 << 20
 
 
 class CoordinatorError(Exception):
@@ -74,21 +74,21 @@ class Coordinator:
     def _ask(self, method: str, path: str, body: Optional[bytes] = None) -> Any:
         # One connection for each request, since an idle connection may have been closed.
         if self._tls is None:
-            connection = http.client.HTTPConnection(self._host, self._port, timeout=NEAR)
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_TIMEOUT)
         else:
-            connection = http.client.HTTPSConnection(self._host, self._port, timeout=NEAR, context=self._tls)
+            connection = http.client.HTTPSConnection(self._host, self._port, timeout=CONNECT_TIMEOUT, context=self._tls)
         try:
             connection.connect()
-            connection.sock.settimeout(PATIENCE)
+            connection.sock.settimeout(ANSWER_TIMEOUT)
             connection.request(method, path, body, {} if body is None else {"content-type": "application/json"})
             answer = connection.getresponse()
-            text = answer.read(LONGEST + 1)
+            text = answer.read(MAX_ANSWER_BYTES + 1)
         except (OSError, http.client.HTTPException) as error:
             raise CoordinatorError(f"{self._place}: {error or type(error).__name__}") from error
         finally:
             connection.close()
-        if len(text) > LONGEST:
-            raise CoordinatorError(f"{self._place}: answer is too long; expected at most {LONGEST} bytes")
+        if len(text) > MAX_ANSWER_BYTES:
+            raise CoordinatorError(f"{self._place}: answer is too long; expected at most {MAX_ANSWER_BYTES} bytes")
         try:
             found = json.loads(text) if text else None
         except ValueError:

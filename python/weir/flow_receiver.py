@@ -8,11 +8,11 @@ import time
 from typing import Dict, List, Optional, Tuple
 
 # The first word of a connection.
-WORD = b"weir-flow"
+PREFIX = b"weir-flow"
 
 # Maximum length of an id, and of a first line: the word, an id, a number of ten digits, two spaces and a newline.
 MAX_ID_LENGTH = 128
-MAX_LINE_LENGTH = len(WORD) + MAX_ID_LENGTH + 13
+MAX_LINE_LENGTH = len(PREFIX) + MAX_ID_LENGTH + 13
 
 # Maximum time for a first line.
 FIRST_LINE_TIMEOUT = 5.0
@@ -35,13 +35,13 @@ def first_line(coflow: str, flow: int) -> bytes:
         raise ValueError(f"coflow {coflow!r:.200} is invalid; expected 1 to {MAX_ID_LENGTH} printable characters without spaces")
     if not 0 <= flow < FLOW_END:
         raise ValueError(f"flow {flow} is out of range; expected a number from 0 to {FLOW_END - 1}")
-    return b"%s %s %d\n" % (WORD, name, flow)
+    return b"%s %s %d\n" % (PREFIX, name, flow)
 
 
 def _parse_first_line(line: bytes) -> Optional[Tuple[str, int]]:
     """Parses a first line without its newline into its flow; None if the line is malformed."""
     words = line.split(b" ")
-    if len(words) != 3 or words[0] != WORD or not _is_id(words[1]) or not words[2].isdigit():
+    if len(words) != 3 or words[0] != PREFIX or not _is_id(words[1]) or not words[2].isdigit():
         return None
     flow = int(words[2])
     return (words[1].decode(), flow) if flow < FLOW_END else None
