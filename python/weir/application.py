@@ -37,7 +37,7 @@ class Application:
         ``default``. Registering the same again changes nothing. Raises :class:`CoordinatorError`.
         """
         answer = coordinator.put(path("applications", id), {"service": service, "model": model})
-        return cls(coordinator, id, _level_of(answer))
+        return cls(coordinator, id, _read_level(answer))
 
     @property
     def dscp(self) -> int:
@@ -53,10 +53,10 @@ class Application:
         :attr:`Connection.registration_error`.
         """
         sock = self._dial(address)
-        place = path("connections", uuid.uuid4().hex)
+        connection_path = path("connections", uuid.uuid4().hex)
         body = {"application": self.id, "from": from_host, "to": to_host}
         try:
-            level = _level_of(self._coordinator.put(place, body))
+            level = _read_level(self._coordinator.put(connection_path, body))
         except CoordinatorError as error:
             return Connection(sock, registration_error=error)
         try:
@@ -64,24 +64,24 @@ class Application:
                 self.level = level
                 _mark(sock, self.dscp)
         except OSError:
-            Connection(sock, (self._coordinator, place)).destroy()
+            Connection(sock, (self._coordinator, connection_path)).destroy()
             raise
-        return Connection(sock, (self._coordinator, place))
+        return Connection(sock, (self._coordinator, connection_path))
 
     def _dial(self, address: Tuple[str, int]) -> socket.socket:
         last: OSError = OSError(f"{address}: the name has no addresses")
         for family, kind, protocol, _, found in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
-            place: Any = found
+            target: Any = found
             if family == socket.AF_INET6:
                 # Packets to an IPv4-mapped IPv6 address need the mark of IPv4.
                 mapped = ipaddress.IPv6Address(str(found[0]).partition("%")[0]).ipv4_mapped
                 if mapped is not None:
-                    family, place = socket.AF_INET, (str(mapped), found[1])
+                    family, target = socket.AF_INET, (str(mapped), found[1])
             sock = socket.socket(family, kind, protocol)
             try:
                 _mark(sock, self.dscp)
                 sock.settimeout(CONNECT_TIMEOUT)
-                sock.connect(place)
+                sock.connect(target)
                 sock.settimeout(None)
                 return sock
             except OSError as error:
@@ -121,8 +121,8 @@ class Connection:
         self.socket.close()
         told, self._told = self._told, None
         if told is not None:
-            coordinator, place = told
-            coordinator.delete(place)
+            coordinator, target = told
+            coordinator.delete(target)
 
     def __enter__(self) -> Connection:
         return self
@@ -131,7 +131,7 @@ class Connection:
         self.destroy()
 
 
-def _level_of(answer: Any) -> int:
+def _read_level(answer: Any) -> int:
     level = answer.get("level") if isinstance(answer, dict) else None
     if isinstance(level, int) and 0 <= level <= MAX_LEVEL:
         return level

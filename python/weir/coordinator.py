@@ -37,16 +37,16 @@ class Coordinator:
 
     def __init__(
         self,
-        place: str,
+        address: str,
         *,
         certificate: Optional[str] = None,
         key: Optional[str] = None,
         authority: Optional[str] = None,
     ) -> None:
-        host, colon, port = place.rpartition(":")
+        host, colon, port = address.rpartition(":")
         if not (colon and host and port.isdecimal() and int(port) < 1 << 16):
-            raise ValueError(f"place {place!r} is invalid; expected a host and a port, such as 127.0.0.1:7701")
-        self._place = place
+            raise ValueError(f"address {address!r} is invalid; expected a host and a port, such as 127.0.0.1:7701")
+        self._address = address
         self._host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
         self._port = int(port)
         self._tls: Optional[ssl.SSLContext] = None
@@ -56,22 +56,22 @@ class Coordinator:
             self._tls.load_cert_chain(certificate, key)
         elif (certificate, key, authority) != (None, None, None):
             raise ValueError("certificate, key and authority: some are missing; expected all three, or none")
-        elif not _is_own(self._host):
-            raise ValueError(f"{place}: a coordinator on another host needs TLS; help: pass a certificate, its key and an authority")
+        elif not _is_loopback(self._host):
+            raise ValueError(f"{address}: a coordinator on another host needs TLS; help: pass a certificate, its key and an authority")
 
     def get(self, path: str) -> Any:
         """Returns the object at a path, such as ``/v1/hosts``."""
-        return self._ask("GET", path)
+        return self._request("GET", path)
 
-    def send_flow(self, path: str, body: Any) -> Any:
+    def put(self, path: str, body: Any) -> Any:
         """Puts a body at a path, and returns the answer, or None without one. Repeating a request changes nothing."""
-        return self._ask("PUT", path, json.dumps(body).encode())
+        return self._request("PUT", path, json.dumps(body).encode())
 
     def delete(self, path: str) -> None:
         """Deletes the object at a path."""
-        self._ask("DELETE", path)
+        self._request("DELETE", path)
 
-    def _ask(self, method: str, path: str, body: Optional[bytes] = None) -> Any:
+    def _request(self, method: str, path: str, body: Optional[bytes] = None) -> Any:
         # One connection for each request, since an idle connection may have been closed.
         if self._tls is None:
             connection = http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_TIMEOUT)
@@ -84,11 +84,11 @@ class Coordinator:
             answer = connection.getresponse()
             text = answer.read(MAX_ANSWER_BYTES + 1)
         except (OSError, http.client.HTTPException) as error:
-            raise CoordinatorError(f"{self._place}: {error or type(error).__name__}") from error
+            raise CoordinatorError(f"{self._address}: {error or type(error).__name__}") from error
         finally:
             connection.close()
         if len(text) > MAX_ANSWER_BYTES:
-            raise CoordinatorError(f"{self._place}: answer is too long; expected at most {MAX_ANSWER_BYTES} bytes")
+            raise CoordinatorError(f"{self._address}: answer is too long; expected at most {MAX_ANSWER_BYTES} bytes")
         try:
             found = json.loads(text) if text else None
         except ValueError:
@@ -104,7 +104,7 @@ def path(collection: str, name: str) -> str:
     return f"/v1/{collection}/{quote(name, safe='')}"
 
 
-def _is_own(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     """Whether a host is this one, without name resolution."""
     try:
         return ipaddress.ip_address(host).is_loopback
