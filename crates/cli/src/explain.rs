@@ -103,14 +103,17 @@ fn entry_record(entry: &TimelineEntry<'_>, release: f64) -> Record {
     r.add("port", side.map(|side| side.port));
     r.add("side", side.map(DirectedPort::name));
     let first_holder = main.holders.first();
-    r.add("behind", first_holder.map(|holder| holder.coflow));
-    r.add("behind_queue", first_holder.map(|holder| holder.queue));
-    r.add("behind_contention", first_holder.and_then(|holder| contending_coflows(holder.order_criterion)));
+    r.add("held_up_by", first_holder.map(|holder| holder.coflow));
+    r.add("held_up_by_queue", first_holder.map(|holder| holder.queue));
     r.add(
-        "behind_overdue",
+        "held_up_by_contention",
+        first_holder.and_then(|holder| contending_coflows(holder.order_criterion)),
+    );
+    r.add(
+        "held_up_by_overdue",
         first_holder.map(|holder| holder.order_criterion == OrderCriterion::DeadlineExpired),
     );
-    r.add("behind_share", first_holder.map(|holder| holder.rate_share));
+    r.add("held_up_by_share", first_holder.map(|holder| holder.rate_share));
     r.add("segments", entry.segment_count);
     r.add("since_release_s", entry.start - release);
     r
@@ -132,7 +135,7 @@ fn explanation_record(
     r.add("width", outcome.width);
     r.add("bytes", outcome.bytes);
     r.add("lost_bytes", explanation.lost_bytes);
-    r.add("thrown_back_s", explanation.restart_seconds());
+    r.add("resent_s", explanation.restart_seconds());
     r.add("alone_s", explanation.alone_seconds);
     r.add("slowdown", (explanation.alone_seconds > 0.0).then(|| outcome.cct() / explanation.alone_seconds));
     r.add("met_deadline", outcome.met_deadline);

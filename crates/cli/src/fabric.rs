@@ -108,14 +108,14 @@ fn description_record(name: &str, d: &TopologyStatistics) -> Record {
     r.add("cables", d.cables);
     r.add("tiers", d.tiers.len());
     let max_oversubscription = d.tiers.iter().filter_map(|tier| tier.oversubscription).reduce(f64::max);
-    r.add("oversubscription_most", max_oversubscription);
+    r.add("max_oversubscription", max_oversubscription);
     r.add("bisection_bit_per_s", d.bisection_bytes_per_sec.map(|rate| rate * BITS_PER_BYTE));
-    r.add("half_bit_per_s", d.half_send_bytes_per_sec * BITS_PER_BYTE);
+    r.add("half_hosts_bit_per_s", d.half_send_bytes_per_sec * BITS_PER_BYTE);
     let pairs = || d.host_pairs.iter().flatten();
-    r.add("hops_least", pairs().map(|pairs| pairs.hops).min());
-    r.add("hops_most", pairs().map(|pairs| pairs.hops).max());
-    r.add("paths_least", pairs().map(|pairs| pairs.paths).min());
-    r.add("paths_most", pairs().map(|pairs| pairs.paths).max());
+    r.add("min_hops", pairs().map(|pairs| pairs.hops).min());
+    r.add("max_hops", pairs().map(|pairs| pairs.hops).max());
+    r.add("min_paths", pairs().map(|pairs| pairs.paths).min());
+    r.add("max_paths", pairs().map(|pairs| pairs.paths).max());
     r
 }
 
@@ -128,10 +128,10 @@ fn description_object(name: &str, d: &TopologyStatistics) -> Record {
         .map(|t| json!({ "tier": t.tier, "switches": t.switches, "oversubscription": t.oversubscription }));
     r.add("by_tier", tiers.collect::<Vec<Value>>());
     let cables = d.cables_between_tiers.iter().map(|c| {
-        json!({ "low": c.lower_tier, "high": c.upper_tier, "cables": c.count, "least_bit_per_s": c.min_bytes_per_sec * BITS_PER_BYTE,
-            "most_bit_per_s": c.max_bytes_per_sec * BITS_PER_BYTE, "total_bit_per_s": c.total_bytes_per_sec * BITS_PER_BYTE })
+        json!({ "low": c.lower_tier, "high": c.upper_tier, "cables": c.count, "min_bit_per_s": c.min_bytes_per_sec * BITS_PER_BYTE,
+            "max_bit_per_s": c.max_bytes_per_sec * BITS_PER_BYTE, "total_bit_per_s": c.total_bytes_per_sec * BITS_PER_BYTE })
     });
-    r.add("by_tiers_of_cables", cables.collect::<Vec<Value>>());
+    r.add("cables_by_tier", cables.collect::<Vec<Value>>());
     let pair = |p: &HostPairs| json!({ "hops": p.hops, "paths": p.paths, "pairs": p.count });
     r.add("pairs", d.host_pairs.as_ref().map(|pairs| pairs.iter().map(pair).collect::<Vec<Value>>()));
     r

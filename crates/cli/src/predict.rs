@@ -175,7 +175,7 @@ fn answer_record(
     r.add("votes", answer.votes);
     r.add("threshold_packets", args.threshold);
     r.add("connections", fit.connections);
-    r.add("least", fit.is_clamped);
+    r.add("always_loses", fit.is_clamped);
     r.add("policy", policy_spec(fit));
     r.add("accuracy", model.training().accuracy());
     r

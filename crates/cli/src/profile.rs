@@ -99,7 +99,7 @@ fn plot_records(runs: &MeasuredRuns, profiled: &ProfiledApplication) -> Vec<Reco
     let point = |kind: &str, fraction: f64, slowdown: f64| {
         let mut r = Record::default();
         r.add("application", profiled.name.as_str());
-        r.add("what", kind);
+        r.add("kind", kind);
         r.add_all(["bandwidth", "time_s", "slowdown"], [fraction, slowdown * full_bandwidth_secs, slowdown]);
         r
     };

@@ -87,7 +87,7 @@ pub fn records(profiled: &[ProfiledApplication], degree: usize) -> Vec<Record> {
         for (c, power) in fit.sensitivity.model().coefficients().iter().zip(0..) {
             r.add_named(format!("c{power}"), *c);
         }
-        r.add("falls", fit.sensitivity.shape().is_decreasing);
+        r.add("is_decreasing", fit.sensitivity.shape().is_decreasing);
         r.add("convex", fit.sensitivity.shape().is_convex);
         r
     };

@@ -168,7 +168,7 @@ fn records(scenario: &Scenario, outcomes: &[(Mechanism, ScenarioOutcome)]) -> Ve
         r.add("residual", shared.convergence_error);
         r.add("guarantee_factor", service_phase.reduction.map_or(1.0, |reduction| reduction.factor));
         let link = service_phase.reduction.map(|reduction| link_ends(scenario, reduction.link).join(" to "));
-        r.add("reduced_on", link);
+        r.add("reduced_on_link", link);
         records.push(r);
     }
     records

@@ -56,7 +56,7 @@ pub struct Profile {
     pub out: Option<PathBuf>,
 
     /// Write data for plots to this file: a line for each run, median and point of the models, as
-    /// application,what,bandwidth,time_s,slowdown
+    /// application,kind,bandwidth,time_s,slowdown
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT_HEADING)]
     pub samples: Option<PathBuf>,
 

@@ -16,7 +16,7 @@ pub fn explanation_text(policy: &str, explanation: &Explanation, entries: &[Time
     let outcome = &explanation.outcome;
     let slowdown = match explanation.alone_seconds {
         0.0 => String::new(),
-        alone => format!(", {} times as long", format_number(outcome.cct() / alone)),
+        alone => format!(": a slowdown of {}", format_number(outcome.cct() / alone)),
     };
     let mut out = format!(
         "Coflow {} under {policy}: {}, {}, released at {}, completed at {}.\n\
@@ -39,7 +39,7 @@ pub fn explanation_text(policy: &str, explanation: &Explanation, entries: &[Time
         return out + "It took no time: there is nothing to explain.\n";
     }
     out += &format!(
-        "\nIts time line, in seconds since its release:\n\n{}",
+        "\nTime line, in seconds since the release:\n\n{}",
         timeline_table(entries, outcome.released_at)
     );
     if entries.iter().any(|entry| entry.segment_count > 1) {
@@ -64,13 +64,13 @@ fn timeline_table(entries: &[TimelineEntry<'_>], release: f64) -> String {
     let mut table = Table::new(&[
         ("from", Alignment::Right),
         ("to", Alignment::Right),
-        ("", Alignment::Left),
+        ("state", Alignment::Left),
         ("pace", Alignment::Right),
-        ("moved", Alignment::Right),
-        ("place", Alignment::Left),
+        ("sent", Alignment::Right),
+        ("queue", Alignment::Left),
         ("rule", Alignment::Left),
+        ("cause", Alignment::Left),
         ("held up by", Alignment::Left),
-        ("behind", Alignment::Left),
     ]);
     for entry in entries {
         let main = entry.longest;
@@ -101,8 +101,8 @@ fn summary(explanation: &Explanation) -> String {
     };
     let states = [
         (ProgressState::Waiting, "nothing moves"),
-        (ProgressState::Slowed, "its bottleneck moves at less than full rate"),
-        (ProgressState::FullPace, "as fast as alone: its bottleneck moves at full rate"),
+        (ProgressState::Slowed, "its bottleneck port is below full rate"),
+        (ProgressState::FullPace, "as fast as alone: its bottleneck port is at full rate"),
     ];
     let states =
         states.map(|(state, note)| row(state.name().to_owned(), explanation.seconds_in_state(state), note));
@@ -119,10 +119,10 @@ fn summary(explanation: &Explanation) -> String {
     let coflows = explanation.lost_seconds_by_coflow().into_iter().take(MAX_SUMMARY_LINES);
     let coflows = coflows.map(|(id, time)| row(format!("coflow {id}"), time, ""));
     let sections = [
-        ("Its time", states.into()),
-        ("By rule", rules.collect()),
-        ("Lost against being alone, by cause", causes),
-        ("Lost behind other coflows", coflows.collect()),
+        ("Time by state", states.into()),
+        ("Time by rule", rules.collect()),
+        ("Time lost relative to running alone, by cause", causes),
+        ("Time lost to other coflows", coflows.collect()),
     ];
     sections
         .into_iter()
@@ -141,7 +141,7 @@ fn section(title: &str, rows: Vec<Vec<String>>) -> String {
 /// The meaning of a rule, if its name does not say it.
 fn rule_meaning(name: &str) -> &'static str {
     match name {
-        "unsaid" => "the policy gives no rule",
+        "unexplained" => "the policy gives no rule",
         "all-or-none" => "all of its flows at once, at equal rates, or none",
         "work-conservation" => "one of its ports was full, or data was missing: residual capacity only",
         "none" => "one of its ports was full, or data was missing: none of its flows",

@@ -285,7 +285,7 @@ fn explain_divides_the_cct_into_waiting_and_sending() {
         (&0.into(), &"send".into())
     );
     assert_eq!(results["by_coflow"][0]["coflow"], 1);
-    assert_eq!(results["segments"][0]["behind"], 1);
+    assert_eq!(results["segments"][0]["held_up_by"], 1);
     let text = dir.stdout_of("explain trace.txt --policy fifo --coflow 2 --interval 0");
     assert!(text.contains("port 0 (sending)") && text.contains("coflow 1"), "{text}");
     // The coflow arrives at 100 ms.
@@ -296,12 +296,14 @@ fn explain_divides_the_cct_into_waiting_and_sending() {
     let second = &results["segments"][1];
     let after = second["from_s"].as_f64().unwrap() - second["since_release_s"].as_f64().unwrap();
     assert!((after - 0.1).abs() < 1e-12, "{second}");
-    assert!(text.contains("in seconds since its release:\n\n  from      to  "), "{text}");
+    assert!(text.contains("in seconds since the release:\n\n  from      to  "), "{text}");
     assert!(text.lines().any(|line| line.starts_with("0.0000  0.0200  waiting")), "{text}");
     let csv = dir.stdout_of("explain trace.txt --policy fifo --coflow 2 --format csv --all");
     assert!(csv.lines().next().unwrap().ends_with(",segments,since_release_s"), "{csv}");
     assert!(
-        csv.starts_with("from_s,to_s,state,pace,bytes,queue,contention,overdue,rule,cause,port,side,behind,"),
+        csv.starts_with(
+            "from_s,to_s,state,pace,bytes,queue,contention,overdue,rule,cause,port,side,held_up_by,"
+        ),
         "{csv}"
     );
 }

@@ -39,7 +39,7 @@ fn saba_profile_accepts_workloads_and_degree() {
     assert_eq!(names, ["LR", "SQL"]);
     let json: serde_json::Value =
         serde_json::from_str(&dir.stdout_of("saba profile --workload SQL --degree 1 --format json")).unwrap();
-    assert_eq!((json[0]["c2"].as_f64(), json[0]["falls"].as_bool()), (Some(0.0), Some(true)));
+    assert_eq!((json[0]["c2"].as_f64(), json[0]["is_decreasing"].as_bool()), (Some(0.0), Some(true)));
 }
 
 #[test]

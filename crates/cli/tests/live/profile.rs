@@ -118,7 +118,7 @@ fn profile_runs_its_command_at_decreasing_rates() {
     // allows for slow process starts; times are medians of three runs.
     assert!(samples[0].1 > samples[2].1 && samples[0].1 > 1.2, "{samples:?}");
     let points = dir.read("s.csv");
-    assert!(points.starts_with("application,what,bandwidth,time_s,slowdown\njob,run,0.05,"), "{points}");
+    assert!(points.starts_with("application,kind,bandwidth,time_s,slowdown\njob,run,0.05,"), "{points}");
     let count_lines =
         |kind: &str| points.lines().filter(|line| line.starts_with(&format!("job,{kind},"))).count();
     assert_eq!(["run", "median", "k1", "k2", "k3"].map(count_lines), [21, 7, 96, 96, 96]);
