@@ -39,9 +39,12 @@ const LONG_FLOWS: [Flow; 2] = [("x", 0, 0, 2, 1e12), ("y", 0, 0, 3, 1e12)];
 
 /// The coordinator's process. It registers the coflows when it starts, as frameworks do after a restart.
 #[test]
-#[ignore = "a process of another test"]
-fn coordinator() {
-    let epoch = env::var("WEIR_TEST_EPOCH").expect("the test that needs it says so").parse().unwrap();
+#[ignore = "runs as a process of another test"]
+fn run_coordinator_process() {
+    let epoch = env::var("WEIR_TEST_EPOCH")
+        .expect("the test that starts this process sets WEIR_TEST_EPOCH")
+        .parse()
+        .unwrap();
     let rate = Rate::new(LINK_FRAME_BYTES_PER_SEC).unwrap();
     let links = [Link { send: rate, recv: rate }; 4];
     let mut settings = Settings::default();
@@ -97,7 +100,7 @@ fn simulated_ccts(dir: &TestDir, policy: &str) -> Vec<(String, f64)> {
 
 fn start_coordinator(bed: &Bed, epoch: u64) -> Process {
     let mut command = bed.command_on_host(4, &env::current_exe().unwrap());
-    command.args(["--exact", "live::coordinator", "--ignored", "--nocapture"]);
+    command.args(["--exact", "live::run_coordinator_process", "--ignored", "--nocapture"]);
     command.env("WEIR_TEST_EPOCH", epoch.to_string()).stdout(Stdio::null());
     Process(command.spawn().unwrap())
 }

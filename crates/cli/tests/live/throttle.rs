@@ -207,8 +207,8 @@ impl Drop for ThrottleNetwork {
 
 /// The process that sends UDP at a constant rate.
 #[test]
-#[ignore = "a process of another test"]
-fn source() {
+#[ignore = "runs as a process of another test"]
+fn run_constant_rate_sender() {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     socket.connect(UDP_RECEIVER).unwrap();
     let (mut due, packet_interval) =
@@ -224,8 +224,8 @@ fn source() {
 
 /// The process that sends UDP in bursts.
 #[test]
-#[ignore = "a process of another test"]
-fn bursts() {
+#[ignore = "runs as a process of another test"]
+fn run_burst_sender() {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     socket.connect(UDP_RECEIVER).unwrap();
     let mut due = Instant::now();
@@ -329,7 +329,7 @@ fn hosts_send_at_most_slightly_more_than_arrives() {
     let _udp_receiver = network.run_in_namespace("b", || UdpSocket::bind(UDP_RECEIVER).unwrap());
     let listener = network.run_in_namespace("c", || TcpListener::bind(TCP_RECEIVER).unwrap());
     let received: Arc<AtomicU64> = count_received_bytes(move || listener.accept().unwrap().0);
-    let _source = network.run_test_process(udp, "throttle::source");
+    let _source = network.run_test_process(udp, "throttle::run_constant_rate_sender");
     let mut command = network.command("a", Some(tcp));
     command.args([
         "bash",
@@ -384,7 +384,7 @@ fn throttling_passes_udp_bursts_below_link_capacity() {
     let _receiver = network.start_agent((1, "b"), &[(sink, 1)]);
     let _udp_receiver = network.run_in_namespace("b", || UdpSocket::bind(UDP_RECEIVER).unwrap());
     // Throttling limits the constant source first; its limit ends before the bursty source starts.
-    let mut source = network.run_test_process(udp, "throttle::source");
+    let mut source = network.run_test_process(udp, "throttle::run_constant_rate_sender");
     let received = || CounterReading::read(|| network.received_bytes());
     let received_fraction = |sent_rate: f64| {
         let before = received();
@@ -395,7 +395,7 @@ fn throttling_passes_udp_bursts_below_link_capacity() {
     };
     let _ = received_fraction(UDP_BYTES_PER_SEC);
     source.kill();
-    let _source = network.run_test_process(udp, "throttle::bursts");
+    let _source = network.run_test_process(udp, "throttle::run_burst_sender");
     let sent = f64::from(BURST_PACKETS) * PACKET_BYTES / BURST_INTERVAL.as_secs_f64();
     wait_within(STEP_TIMEOUT, test, || received_fraction(sent).is_within(0.85, 1.1));
 }
