@@ -1,4 +1,4 @@
-//! `weir fabric`: check, describe and generate networks.
+//! Runs `weir fabric`: checks, describes and generates networks.
 
 use serde_json::{Value, json};
 use weir_console::failure::Failure;
@@ -26,6 +26,7 @@ fn check(args: &args::FabricCheck) -> Result<(), Failure> {
     Ok(output::print(format!("ok: {}: {}\n", args.fabric.display(), size_text(&topology)))?)
 }
 
+/// The numbers of hosts, switches and cables, as text.
 fn size_text(topology: &Topology) -> String {
     let hosts = topology.hosts();
     let (switches, cables) = (topology.nodes() - hosts, topology.links().len() / 2);
@@ -50,6 +51,7 @@ fn describe(args: &args::FabricDescribe) -> Result<(), Failure> {
     ))
 }
 
+/// The name of a tier in tables: tier 0 holds the hosts.
 fn tier_name(tier: u8) -> String {
     if tier == 0 { "hosts".to_owned() } else { format!("tier {tier}") }
 }
@@ -99,7 +101,7 @@ fn tables(d: &TopologyStatistics) -> String {
     )
 }
 
-/// The numbers that every network has.
+/// The scalar fields of a description, for CSV and JSON.
 fn description_record(name: &str, d: &TopologyStatistics) -> Record {
     let mut r = Record::default();
     r.add("fabric", name);
@@ -119,7 +121,7 @@ fn description_record(name: &str, d: &TopologyStatistics) -> Record {
     r
 }
 
-/// The numbers, and the lists.
+/// The scalar fields and the lists of a description, for JSON.
 fn description_object(name: &str, d: &TopologyStatistics) -> Record {
     let mut r = description_record(name, d);
     let tiers = d
@@ -139,7 +141,7 @@ fn description_object(name: &str, d: &TopologyStatistics) -> Record {
 
 fn generate(args: &args::FabricGenerate) -> Result<(), Failure> {
     let plan = TopologyTemplate::from(&args.plan);
-    // Bad parameters are refused before a file is touched.
+    // Invalid parameters fail before a file is created.
     let topology = plan.build().map_err(Failure::input)?;
     let mut text = Vec::new();
     if args.cables { topology::write(&topology, &mut text) } else { topology::write_plan(&plan, &mut text) }?;

@@ -1,4 +1,4 @@
-//! An explanation for people.
+//! Prints an explanation as text with tables.
 
 use weir_console::table::{
     Alignment, Table, format_bytes, format_count, format_number, format_percent, format_seconds,
@@ -8,10 +8,10 @@ use weir_sim::explain::{DirectedPort, Explanation, ProgressState, Segment, Slowd
 
 use super::names::{contending_coflows, rule_name};
 
-/// The most lines of a summary by cause or by coflow.
+/// The maximum number of lines of a summary by cause or by coflow.
 const MAX_SUMMARY_LINES: usize = 5;
 
-/// The explanation: what became of the coflow, its time line, and sums.
+/// The explanation as text: the outcome of the coflow, its time line, and sums of time by state, rule, cause and coflow.
 pub fn explanation_text(policy: &str, explanation: &Explanation, entries: &[TimelineEntry<'_>]) -> String {
     let outcome = &explanation.outcome;
     let slowdown = match explanation.alone_seconds {
@@ -45,16 +45,16 @@ pub fn explanation_text(policy: &str, explanation: &Explanation, entries: &[Time
     if entries.iter().any(|entry| entry.segment_count > 1) {
         out += "\nShort segments are merged (number of segments) under the name of the longest; --all shows each segment.\n";
     }
-    let occurs = |matches_state: fn(OrderCriterion) -> bool| {
+    let occurs = |matches_criterion: fn(OrderCriterion) -> bool| {
         entries.iter().any(|entry| {
-            matches_state(entry.longest.order_criterion)
-                || entry.longest.holders.iter().any(|holder| matches_state(holder.order_criterion))
+            matches_criterion(entry.longest.order_criterion)
+                || entry.longest.holders.iter().any(|holder| matches_criterion(holder.order_criterion))
         })
     };
-    if occurs(|standing| contending_coflows(standing).is_some()) {
+    if occurs(|criterion| contending_coflows(criterion).is_some()) {
         out += "\nWithin a queue, the coflow that contends with the fewest others goes first.\n";
     }
-    if occurs(|standing| standing == OrderCriterion::DeadlineExpired) {
+    if occurs(|criterion| criterion == OrderCriterion::DeadlineExpired) {
         out += "\nA coflow is overdue after its maximum waiting time in a queue; it then goes before all queues.\n";
     }
     out + &summary(explanation)
@@ -93,7 +93,7 @@ fn timeline_table(entries: &[TimelineEntry<'_>], release: f64) -> String {
     table.to_string()
 }
 
-/// Time by state, by rule, and lost time by cause and by coflow.
+/// Sums: time by state and by rule, and lost time by cause and by coflow.
 fn summary(explanation: &Explanation) -> String {
     let cct = explanation.outcome.cct();
     let row = |name: String, time: f64, note: &str| {
@@ -138,7 +138,7 @@ fn section(title: &str, rows: Vec<Vec<String>>) -> String {
     format!("\n{title}:\n\n{table}")
 }
 
-/// The meaning of a rule, if its name does not say it.
+/// The meaning of a rule, or an empty text if its name is clear.
 fn rule_meaning(name: &str) -> &'static str {
     match name {
         "unexplained" => "the policy gives no rule",
@@ -171,21 +171,21 @@ fn cause_text(cause: SlowdownCause) -> String {
     }
 }
 
-/// A queue, and the coflow's standing in it.
-fn queue_text(queue: usize, standing: OrderCriterion) -> String {
-    match standing {
+/// A queue, and the criterion by which the coflow is ordered in it.
+fn queue_text(queue: usize, criterion: OrderCriterion) -> String {
+    match criterion {
         OrderCriterion::Constant => format!("queue {queue}"),
         OrderCriterion::Contention(others) => format!("queue {queue}, contention {others}"),
         OrderCriterion::DeadlineExpired => format!("queue {queue}, overdue"),
     }
 }
 
-/// The coflows that use the port.
+/// The coflows that use the port which limits this coflow, with their queues and shares of the port.
 fn holders_text(segment: &Segment) -> String {
     const MAX_SHOWN_HOLDERS: usize = 2;
     let shown = segment.holders.iter().take(MAX_SHOWN_HOLDERS).map(|holder| {
-        let place = queue_text(holder.queue, holder.order_criterion);
-        format!("{} ({place}, {})", holder.coflow, format_percent(holder.rate_share))
+        let queue = queue_text(holder.queue, holder.order_criterion);
+        format!("{} ({queue}, {})", holder.coflow, format_percent(holder.rate_share))
     });
     let shown = shown.collect::<Vec<_>>().join(", ");
     match segment.holders.len() {

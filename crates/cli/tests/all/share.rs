@@ -1,4 +1,4 @@
-//! `weir share`, `weir fabric` and `weir reproduce netshare`.
+//! Tests `weir share`, `weir fabric` and `weir reproduce netshare`.
 
 use crate::common::TestDir;
 
