@@ -41,7 +41,7 @@ use weir_console::failure::Failure;
 fn main() -> ExitCode {
     let result = match missing_feature() {
         Some((command, feature)) => Err(Failure::input(format_args!(
-            "{command}: this build was made without the feature `{feature}`; help: run `make install` for all commands"
+            "{command}: this build lacks the command, since it was built without `{feature}`; help: run `make install`"
         ))),
         None => dispatch(&Cli::parse().command),
     };
