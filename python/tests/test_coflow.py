@@ -46,20 +46,20 @@ class CoflowTest(Bed):
                     with receiver.receive("shuffle", flow, timeout=20) as sock, sock.makefile("rb") as data:
                         received[flow] = data.read()
 
-            receiver = threading.Thread(target=receive)
-            receiver.start()
+            thread = threading.Thread(target=receive)
+            thread.start()
             small = send_flow(agent, "shuffle", 1, receiver.address, b"abc")
             # Wait for the host's order, so that the first byte is paced.
             self.wait_for("a rate", lambda: coordinator.get("/v1/coflows/shuffle")["flows"][0]["rate"] is not None)
             began = time.monotonic()
             large = send_flow(agent, "shuffle", 0, receiver.address, io.BytesIO(DATA))
-            receiver.join(30)
+            thread.join(30)
             elapsed = time.monotonic() - began
             self.assertEqual((small.bytes, small.unpaced, large.bytes, large.unpaced), (3, None, len(DATA), None))
             self.assertEqual(received, {0: DATA, 1: b"abc"})
             # The kernel's first burst and the headers are small in comparison.
             self.assertGreater(elapsed, 0.7 * len(DATA) / 2e6)
-            self.wait_for("the coflow's end", lambda: coordinator.get("/v1/coflows/shuffle")["over"])
+            self.wait_for("the coflow's end", lambda: coordinator.get("/v1/coflows/shuffle")["completed"])
             # The agent has closed its duplicate of the flow.
             with self.assertRaises(AgentError):
                 agent.mark_done("shuffle", 0)

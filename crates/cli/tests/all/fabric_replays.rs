@@ -1,4 +1,4 @@
-//! Replays over a network with links between switches.
+//! Tests replays over a network with links between switches.
 
 use crate::common::TestDir;
 
@@ -34,7 +34,7 @@ fn links_between_switches_limit_coflows() {
     let all = dir.stdout_of("compare trace.txt --fabric network.toml --quiet --no-timing --format csv");
     assert!(
         all.contains("saath") && !all.contains("aalo"),
-        "what cannot be replayed is not asked for: {all}"
+        "the default policies exclude those without support for fabrics: {all}"
     );
     let swept = dir.json_of(
         "sweep trace.txt --fabric network.toml --policies fair --vary interval=0,8ms --quiet --format json",

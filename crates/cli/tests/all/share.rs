@@ -1,4 +1,4 @@
-//! `weir share`, `weir fabric` and `weir reproduce netshare`.
+//! Tests `weir share`, `weir fabric` and `weir reproduce netshare`.
 
 use crate::common::TestDir;
 
@@ -79,12 +79,12 @@ fn reduced_guarantees_are_reported_with_link_time_factor_and_services() {
     assert_eq!(reduced.len(), 2, "{results}");
     for (line, rate) in reduced.into_iter().zip([150e6, 100e6]) {
         assert_eq!((&line["from_s"], &line["to_s"]), (&10.0.into(), &20.0.into()));
-        assert_eq!((&line["guarantee_factor"], &line["reduced_on"]), (&0.25.into(), &"E1 to C1".into()));
+        assert_eq!((&line["guarantee_factor"], &line["reduced_on_link"]), (&0.25.into(), &"E1 to C1".into()));
         assert!((line["end_bit_per_s"].as_f64().unwrap() - rate).abs() < 1.0, "{line}");
     }
-    assert!(lines.iter().any(|line| line["reduced_on"].is_null()));
+    assert!(lines.iter().any(|line| line["reduced_on_link"].is_null()));
     let csv = dir.stdout_of("share s.toml --mechanism central --format csv");
-    assert!(csv.lines().next().unwrap().ends_with(",residual,guarantee_factor,reduced_on"), "{csv}");
+    assert!(csv.lines().next().unwrap().ends_with(",residual,guarantee_factor,reduced_on_link"), "{csv}");
     assert!(csv.contains(",0.25,E1 to C1\n") && csv.contains(",1.0,\n"), "{csv}");
 }
 
@@ -190,7 +190,7 @@ fn fabric_describe_prints_oversubscription_and_path_counts() {
     assert!(text.lines().any(|line| line.split_whitespace().eq(["tier", "1", "3", "2.000"])), "{text}");
     assert!(text.lines().any(|line| line.split_whitespace().eq(["4", "2", "96"])), "{text}");
     let results = dir.json_of("fabric describe f.toml --format json");
-    assert_eq!((&results["oversubscription_most"], &results["paths_most"]), (&2.0.into(), &2.into()));
+    assert_eq!((&results["max_oversubscription"], &results["max_paths"]), (&2.0.into(), &2.into()));
     assert_eq!(dir.stdout_of("fabric describe f.toml --format csv").lines().count(), 2);
 }
 

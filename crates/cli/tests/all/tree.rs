@@ -1,4 +1,4 @@
-//! Policy trees, services and applications on the command line.
+//! Tests policy trees, services and applications on the command line.
 
 use crate::common::TestDir;
 

@@ -1,4 +1,4 @@
-//! `weir profile`. Tests that need a testbed skip without the privileges for one.
+//! Tests `weir profile`. Tests that need a testbed skip without the privileges for one.
 
 use std::ops::Deref;
 use std::process::{Command, Stdio};
@@ -104,7 +104,10 @@ fn profile_runs_its_command_at_decreasing_rates() {
     let ran = bed
         .run_profile("--hosts h1,h2 --runs 3 --name job --out t.toml --samples s.csv --log log -- sh job.sh");
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
-    assert!(start_time.elapsed() < Duration::from_secs(100), "what is left behind is not waited for");
+    assert!(
+        start_time.elapsed() < Duration::from_secs(100),
+        "the profile does not wait for background processes of the job"
+    );
     let log = [90, 75, 50, 25, 10, 5].map(|rate| format!("{rate}\n").repeat(3)).concat();
     assert_eq!(dir.read("log"), "100\n".repeat(4) + &log);
     assert_eq!(bed.port_rates(), before);
@@ -118,7 +121,7 @@ fn profile_runs_its_command_at_decreasing_rates() {
     // allows for slow process starts; times are medians of three runs.
     assert!(samples[0].1 > samples[2].1 && samples[0].1 > 1.2, "{samples:?}");
     let points = dir.read("s.csv");
-    assert!(points.starts_with("application,what,bandwidth,time_s,slowdown\njob,run,0.05,"), "{points}");
+    assert!(points.starts_with("application,kind,bandwidth,time_s,slowdown\njob,run,0.05,"), "{points}");
     let count_lines =
         |kind: &str| points.lines().filter(|line| line.starts_with(&format!("job,{kind},"))).count();
     assert_eq!(["run", "median", "k1", "k2", "k3"].map(count_lines), [21, 7, 96, 96, 96]);
@@ -157,8 +160,8 @@ fn failed_profile_leaves_files_and_rates_unchanged() {
         assert!(ran.stderr.contains(message), "{line}: {}", ran.stderr);
         assert_eq!((bed.port_rates(), dir.files()), (before.clone(), files.clone()), "{line}");
     }
-    let no_bed = dir.run("profile --bed nobodys -- true");
-    assert_eq!((no_bed.code, no_bed.stderr.as_str()), (Some(1), "weir: no bed `nobodys` is up\n"));
+    let no_bed = dir.run("profile --bed absent -- true");
+    assert_eq!((no_bed.code, no_bed.stderr.as_str()), (Some(1), "weir: no bed `absent` is up\n"));
 }
 
 #[test]
@@ -221,7 +224,7 @@ fn interrupted_profile_restores_port_rates() {
 fn example_jobs_complete_on_testbed_hosts() {
     let Some(bed) = profile_testbed("jobs") else { return };
     if Command::new("python3").arg("--version").stdout(Stdio::null()).status().is_err() {
-        eprintln!("jobs skip, since there is no python3");
+        eprintln!("example_jobs_complete_on_testbed_hosts skips, since python3 is missing");
         return;
     }
     let namespaces = [0, 1, 2].map(|host| bed.namespace(host));
@@ -237,7 +240,7 @@ fn example_jobs_complete_on_testbed_hosts() {
     let mut unreachable = Command::new("ip");
     unreachable
         .args(["netns", "exec", &namespaces[0], "python3", &script])
-        .args([&namespaces[0], "weir-nobody-has-this"]);
+        .args([&namespaces[0], "weir-no-such-namespace"]);
     let ran = CommandOutput::new(unreachable.output().unwrap());
     assert!(ran.code == Some(1) && ran.stderr.contains("another host could not begin"), "{ran:?}");
     let without_hosts = Command::new("python3")
