@@ -186,7 +186,7 @@ impl Engine {
 
     /// Restarts a flow that has not completed: its progress is lost.
     pub fn restart_flow(&mut self, slot: Slot, flow: u32, now: f64) {
-        self.set_flow_bytes_sent(slot, flow, 0.0, now);
+        self.set_flow_sent_bytes(slot, flow, 0.0, now);
     }
 
     /// Scales the capacity of a port side to `factor` times its nominal rate.
@@ -214,16 +214,16 @@ impl Engine {
     }
 
     /// Sets the observed bytes that a flow has sent by `now`, independent of the decided rates. O(log flows).
-    pub fn set_flow_bytes_sent(&mut self, slot: Slot, flow: u32, bytes: f64, now: f64) {
+    pub fn set_flow_sent_bytes(&mut self, slot: Slot, flow: u32, bytes: f64, now: f64) {
         match self.network.coflow(slot).flow_state(flow) {
             FlowState::Completed => {}
             FlowState::Waiting => {
-                self.network.set_bytes_sent(slot, flow, bytes);
+                self.network.set_sent_bytes(slot, flow, bytes);
                 self.notify_policy(Event::FlowInterrupted(slot, flow), now);
             }
             FlowState::Live => {
                 self.network.set_flow_waiting(slot, flow, now);
-                self.network.set_bytes_sent(slot, flow, bytes);
+                self.network.set_sent_bytes(slot, flow, bytes);
                 self.notify_policy(Event::FlowInterrupted(slot, flow), now);
                 self.network.set_flow_live(slot, flow, now);
                 self.notify_policy(Event::FlowLive(slot, flow), now);
@@ -277,15 +277,15 @@ impl Engine {
     /// Removes a coflow that may be incomplete.
     pub fn withdraw_coflow(&mut self, slot: Slot, now: f64) {
         for flow in 0..self.network.coflow(slot).width() as u32 {
-            self.close_flow(slot, flow, self.network.bytes_sent(slot, flow, now), now);
+            self.close_flow(slot, flow, self.network.sent_bytes(slot, flow, now), now);
         }
         self.remove_coflow(slot, now);
     }
 
     /// Records what all flows of a coflow have sent by `now` in bytes, and their total rate in bytes per second, as
     /// reported by hosts.
-    pub fn record_coflow_report(&mut self, slot: Slot, bytes_sent: f64, rate: f64, now: f64) {
-        self.network.record_report(slot, bytes_sent, rate, now);
+    pub fn record_coflow_report(&mut self, slot: Slot, sent_bytes: f64, rate: f64, now: f64) {
+        self.network.record_report(slot, sent_bytes, rate, now);
     }
 
     /// Removes a coflow whose flows have all completed.

@@ -577,7 +577,7 @@ impl Replay<'_> {
         let coflow = network.coflow(slot);
         let (live, (src, dst)) = (coflow.flow_state(flow) == FlowState::Live, coflow.flow_ports(flow));
         let spec_index = coflow.spec_index(flow);
-        let mut sent = network.bytes_sent(slot, flow, now);
+        let mut sent = network.sent_bytes(slot, flow, now);
         if coflow.flow_state(flow) == FlowState::Completed {
             return;
         }

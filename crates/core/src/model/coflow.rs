@@ -302,7 +302,7 @@ impl Coflow {
 
     /// The maximum number of bytes that a waiting flow has sent ([`CommonRateKind::Equal`]). O(flows) if a waiting flow has
     /// sent bytes.
-    pub(super) fn max_waiting_bytes_sent(&self) -> f64 {
+    pub(super) fn max_waiting_sent_bytes(&self) -> f64 {
         if self.waiting_with_progress == 0 {
             return 0.0;
         }
@@ -312,7 +312,7 @@ impl Coflow {
 
     /// The minimum number of bytes that a waiting flow has sent ([`CommonRateKind::Equal`]); `None` without waiting flows.
     /// O(flows) if all waiting flows have sent bytes.
-    pub(super) fn min_waiting_bytes_sent(&self) -> Option<f64> {
+    pub(super) fn min_waiting_sent_bytes(&self) -> Option<f64> {
         match self.flows.len() - self.live_count - self.completed_count {
             0 => None,
             waiting if waiting > self.waiting_with_progress => Some(0.0),
@@ -324,12 +324,12 @@ impl Coflow {
     }
 
     /// Bytes that all flows have sent by `now`, as reported.
-    pub fn reported_bytes_sent(&self, now: f64) -> f64 {
+    pub fn reported_sent_bytes(&self, now: f64) -> f64 {
         let (sent, rate, since) = self.last_report;
         sent + rate * (now - since)
     }
 
-    /// The rate at which [`Coflow::reported_bytes_sent`] grows, in bytes per second.
+    /// The rate at which [`Coflow::reported_sent_bytes`] grows, in bytes per second.
     pub fn reported_rate(&self) -> f64 {
         self.last_report.1
     }
@@ -513,7 +513,7 @@ impl Coflow {
     }
 
     /// Bytes that a flow has sent by `now`, without bytes sent at its own rate since the last fold.
-    pub(super) fn bytes_sent(&self, flow: u32, now: f64) -> f64 {
+    pub(super) fn sent_bytes(&self, flow: u32, now: f64) -> f64 {
         let f = &self.flows[flow as usize];
         match (f.state, self.common_rate_kind) {
             (FlowState::Completed, _) => f.size,
@@ -533,7 +533,7 @@ impl Coflow {
     }
 
     /// Bytes that all flows have sent, without bytes sent at own rates since the last fold ([`CommonRateKind::Equal`]).
-    pub(super) fn total_bytes_sent(&self, now: f64) -> f64 {
+    pub(super) fn total_sent_bytes(&self, now: f64) -> f64 {
         self.sent_by_non_live + self.base_sum + self.live_count as f64 * self.level(now)
     }
 
@@ -687,7 +687,7 @@ impl Coflow {
 
     /// Sets the bytes that a waiting flow has sent. If the bytes reach the size, one byte remains until the
     /// completion is observed.
-    pub(super) fn set_bytes_sent(&mut self, flow: u32, bytes: f64) {
+    pub(super) fn set_sent_bytes(&mut self, flow: u32, bytes: f64) {
         self.reset_progress(flow);
         let f = &mut self.flows[flow as usize];
         let bytes = if bytes < f.size { bytes } else { (f.size - 1.0).max(0.0) };
@@ -723,7 +723,7 @@ impl Coflow {
                 self.set_size(flow, other.flows[other_flow as usize].size);
                 self.complete_flow(flow);
             } else {
-                self.set_bytes_sent(flow, other.bytes_sent(other_flow, now));
+                self.set_sent_bytes(flow, other.sent_bytes(other_flow, now));
             }
         }
         (self.last_report, self.longest_completed_bytes) = (other.last_report, other.longest_completed_bytes);
@@ -741,7 +741,7 @@ impl Coflow {
         self.completed_count += 1;
     }
 
-    pub(super) fn set_last_report(&mut self, bytes_sent: f64, rate: f64, now: f64) {
-        self.last_report = (bytes_sent, rate, now);
+    pub(super) fn set_last_report(&mut self, sent_bytes: f64, rate: f64, now: f64) {
+        self.last_report = (sent_bytes, rate, now);
     }
 }

@@ -143,9 +143,9 @@ impl Network {
     }
 
     /// Bytes that a flow has sent by `now`.
-    pub fn bytes_sent(&self, slot: Slot, flow: u32, now: f64) -> f64 {
+    pub fn sent_bytes(&self, slot: Slot, flow: u32, now: f64) -> f64 {
         let coflow = self.coflow(slot);
-        let common = coflow.bytes_sent(flow, now);
+        let common = coflow.sent_bytes(flow, now);
         match (coflow.flows[flow as usize].own_rate_index, coflow.flow_state(flow)) {
             (NO_INDEX, _) | (_, FlowState::Completed | FlowState::Waiting) => common,
             (own, FlowState::Live) => {
@@ -239,14 +239,14 @@ impl Network {
             let live: Vec<u32> = self.coflow(slot).live_flows().collect();
             // Read the progress before the level restarts: the remaining bytes of the other flows depend on the
             // level.
-            let sent: Vec<f64> = live.iter().map(|&flow| self.bytes_sent(slot, flow, now)).collect();
+            let sent: Vec<f64> = live.iter().map(|&flow| self.sent_bytes(slot, flow, now)).collect();
             for &flow in &live {
                 self.set_flow_waiting(slot, flow, now);
             }
             for (&flow, sent) in live.iter().zip(sent) {
                 let size = self.coflow(slot).flows[flow as usize].size;
                 let is_complete = sent >= size * (1.0 - 1e-12);
-                self.set_bytes_sent(
+                self.set_sent_bytes(
                     slot,
                     flow,
                     if is_complete { (size - remaining_bytes).max(0.0) } else { sent },
@@ -259,8 +259,8 @@ impl Network {
     }
 
     /// Sets the bytes that a waiting flow has sent.
-    pub(crate) fn set_bytes_sent(&mut self, slot: Slot, flow: u32, bytes: f64) {
-        self.coflow_mut(slot).set_bytes_sent(flow, bytes);
+    pub(crate) fn set_sent_bytes(&mut self, slot: Slot, flow: u32, bytes: f64) {
+        self.coflow_mut(slot).set_sent_bytes(flow, bytes);
     }
 
     /// Sets the size of a waiting flow in bytes.
@@ -296,8 +296,8 @@ impl Network {
         self.fabric.scale_port(port, side, factor);
     }
 
-    pub(crate) fn record_report(&mut self, slot: Slot, bytes_sent: f64, rate: f64, now: f64) {
-        self.coflow_mut(slot).set_last_report(bytes_sent, rate, now);
+    pub(crate) fn record_report(&mut self, slot: Slot, sent_bytes: f64, rate: f64, now: f64) {
+        self.coflow_mut(slot).set_last_report(sent_bytes, rate, now);
     }
 
     /// Adds the bytes that a flow sent at its own rate to its base.
@@ -410,7 +410,7 @@ impl Network {
     fn predict_completion(&mut self, entry: u32, now: f64) {
         let own = self.own_rates[entry as usize];
         let size = self.coflow(own.slot).flows[own.flow as usize].size;
-        let left = size - self.bytes_sent(own.slot, own.flow, now);
+        let left = size - self.sent_bytes(own.slot, own.flow, now);
         let rate = self.rate(own.slot, own.flow);
         self.own_completions[entry as usize] = now + left.max(0.0) / rate;
     }
@@ -584,20 +584,20 @@ impl Network {
 
     /// The maximum number of bytes that a flow has sent by `now`. O(flows with own rates) if the coflow contains
     /// some.
-    pub(super) fn max_bytes_sent(&mut self, slot: Slot, now: f64) -> f64 {
+    pub(super) fn max_sent_bytes(&mut self, slot: Slot, now: f64) -> f64 {
         let own = self.fold_own_rates(slot, 0.0, |furthest, own| {
-            f64::max(furthest, self.bytes_sent(slot, own.flow, now))
+            f64::max(furthest, self.sent_bytes(slot, own.flow, now))
         });
         let coflow = self.coflow_mut(slot);
         let level = coflow.level(now);
         let live = coflow.max_base().map_or(0.0, |base| base + level);
-        live.max(own).max(coflow.longest_completed_bytes()).max(coflow.max_waiting_bytes_sent())
+        live.max(own).max(coflow.longest_completed_bytes()).max(coflow.max_waiting_sent_bytes())
     }
 
     /// The bytes that all flows have sent by `now`. O(flows with own rates) if the coflow contains some.
-    pub(super) fn total_bytes_sent(&self, slot: Slot, now: f64) -> f64 {
+    pub(super) fn total_sent_bytes(&self, slot: Slot, now: f64) -> f64 {
         let own = self.fold_own_rates(slot, 0.0, |sent, own| sent + own.rate * (now - own.since));
-        self.coflow(slot).total_bytes_sent(now) + own
+        self.coflow(slot).total_sent_bytes(now) + own
     }
 
     fn fold_own_rates(&self, slot: Slot, start: f64, fold: impl FnMut(f64, &OwnRate) -> f64) -> f64 {
@@ -608,16 +608,16 @@ impl Network {
     }
 
     /// The minimum number of bytes that an incomplete flow has sent by `now`, and the rate of that flow.
-    pub(super) fn min_bytes_sent(&mut self, slot: Slot, now: f64) -> Option<(f64, f64)> {
-        let waiting = self.coflow(slot).min_waiting_bytes_sent();
-        match (waiting, self.min_live_bytes_sent(slot, now)) {
+    pub(super) fn min_sent_bytes(&mut self, slot: Slot, now: f64) -> Option<(f64, f64)> {
+        let waiting = self.coflow(slot).min_waiting_sent_bytes();
+        match (waiting, self.min_live_sent_bytes(slot, now)) {
             (Some(sent), Some((least, rate))) if least < sent => Some((least, rate)),
             (Some(sent), _) => Some((sent, 0.0)),
             (None, live) => live,
         }
     }
 
-    fn min_live_bytes_sent(&mut self, slot: Slot, now: f64) -> Option<(f64, f64)> {
+    fn min_live_sent_bytes(&mut self, slot: Slot, now: f64) -> Option<(f64, f64)> {
         loop {
             let coflow = self.coflow_mut(slot);
             let (base, flow) = coflow.min_base()?;

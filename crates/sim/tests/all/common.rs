@@ -100,7 +100,7 @@ pub fn integrated_bytes(workload: &Workload, schedules: &[Schedule], outcome: &O
 }
 
 /// Checks that the integrated rates equal the bytes of every flow.
-pub fn check_all_bytes_sent(
+pub fn check_all_sent_bytes(
     workload: &Workload,
     schedules: &[Schedule],
     outcome: &Outcome,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::common::{
-    POLICIES, Schedule, WorkloadFeatures, any_workload, assert_near, cases, check_all_bytes_sent, coflow,
+    POLICIES, Schedule, WorkloadFeatures, any_workload, assert_near, cases, check_all_sent_bytes, coflow,
     is_near, options, workload,
 };
 use proptest::prelude::*;
@@ -127,7 +127,7 @@ proptest! {
             let outcome = outcome.map_err(|error| TestCaseError::fail(format!("{policy}: {error}")))?;
             // Flows whose data became unavailable may have sent some bytes before.
             if all.events.is_empty() {
-                check_all_bytes_sent(&all, &recorder.schedules, &outcome)?;
+                check_all_sent_bytes(&all, &recorder.schedules, &outcome)?;
             }
         }
     }

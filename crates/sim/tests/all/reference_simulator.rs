@@ -188,12 +188,12 @@ impl AaloParameters {
         (self.queues - queue) as f64
     }
 
-    fn bytes_sent(c: &Coflow) -> f64 {
+    fn sent_bytes(c: &Coflow) -> f64 {
         c.lost_bytes + c.flows.iter().map(|f| f.sent_bytes).sum::<f64>()
     }
 
     fn queue_of(&self, c: &Coflow) -> usize {
-        let below = |q: &usize| Self::bytes_sent(c) < self.upper_threshold(*q) * (1.0 - 1e-12);
+        let below = |q: &usize| Self::sent_bytes(c) < self.upper_threshold(*q) * (1.0 - 1e-12);
         (0..self.queues - 1).find(below).unwrap_or(self.queues - 1)
     }
 
@@ -201,7 +201,7 @@ impl AaloParameters {
     fn next_queue_change(&self, c: &Coflow, now: f64) -> f64 {
         let rate: f64 = c.live_flows().map(|f| f.rate).sum();
         (0..self.queues - 1)
-            .map(|q| self.upper_threshold(q) - Self::bytes_sent(c))
+            .map(|q| self.upper_threshold(q) - Self::sent_bytes(c))
             .filter(|left| *left > RATE_TOLERANCE && rate > 0.0)
             .fold(f64::INFINITY, |next, left| next.min(now + left / rate))
     }
