@@ -102,7 +102,7 @@ impl Engine {
 
     /// Releases a coflow, whose service and application have to be among the engine's names.
     ///
-    /// Flows with data and bytes become live. Flows without bytes complete at once and are added to `ended`. The
+    /// Flows with data and bytes become live. Flows without bytes complete at once and are added to `completed`. The
     /// other flows wait for [`Engine::set_flow_live`].
     pub fn release_coflow(
         &mut self,
@@ -203,7 +203,7 @@ impl Engine {
 
     /// Corrects flows that should have completed by `now` at the decided rates, but without an observed completion.
     ///
-    /// Such flows get `left` bytes to send, or their whole size if that is smaller. A driver that learns of
+    /// Such flows get `remaining_bytes` bytes to send, or their whole size if that is smaller. A driver that learns of
     /// completions from hosts calls this first whenever time has passed. O(coflows), and O(flows) of the coflows with
     /// such flows.
     pub fn correct_overdue_flows(&mut self, remaining_bytes: f64, now: f64) {
@@ -303,8 +303,8 @@ impl Engine {
         self.network.next_completion()
     }
 
-    /// Completes the flows that the decided rates complete by `limit`, notifies the policy, and adds the flows to
-    /// `ended` in the order of time.
+    /// Completes the flows that the decided rates complete by `until`, notifies the policy, and adds the flows to
+    /// `completed` in the order of time.
     pub fn complete_flows_until(&mut self, until: f64, completed: &mut Vec<CompletedFlow>) {
         let first = completed.len();
         self.network.complete_flows_until(until, completed);

@@ -43,8 +43,8 @@ pub enum ScenarioRunError {
     Scenario(#[from] ScenarioError),
     /// The outcome and the paths would need too much memory.
     #[error(
-        "{values} numbers over time and links of paths: expected at most {max}; fewer demands, a shorter time or shorter \
-         paths have fewer"
+        "the outcome has up to {values} values; expected at most {max}; help: use fewer demands, a shorter scenario or shorter \
+         paths"
     )]
     TooLarge {
         /// An upper bound of their number.
@@ -69,7 +69,7 @@ const SAME_TIME: f64 = 1e-9;
 /// Measuring periods in a second.
 const PERIODS: f64 = 1.0 / netshare::MEASUREMENT_PERIOD.get();
 
-/// Runs a scenario under a mechanism. Calls `go_on` before every step, with the simulated time; if it returns `false`, the run
+/// Runs a scenario under a mechanism. Calls `should_continue` before every step, with the simulated time; if it returns `false`, the run
 /// stops.
 ///
 /// # Errors

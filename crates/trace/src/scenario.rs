@@ -91,7 +91,7 @@ fn from_fields(mut fields: TableFields<'_>, folder: &Path) -> Result<Scenario, T
     for mut service in services {
         let read = read_service(&mut service)?;
         if service_indices.insert(read.name.clone(), scenario.services.len()).is_some() {
-            return Err(service.key_error("name", &read.name, "a name of its own"));
+            return Err(service.key_error("name", &read.name, "a distinct name"));
         }
         scenario.services.push(read);
         positions.services.push(service);

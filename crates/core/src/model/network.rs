@@ -11,8 +11,8 @@ use super::workload::{CoflowSpec, PortSide};
 use crate::allocation::{Allocation, CommonRate, FlowRate};
 use crate::model::Slot;
 
-/// Why a slot is expected to hold a coflow.
-const SLOT_IN_USE: &str = "slots come from events and from the active coflows, so this one holds a coflow";
+/// Panic message for a vacant slot.
+const SLOT_IN_USE: &str = "slots come from events and from the active coflows, so no slot is vacant here";
 
 /// A completed flow, and the time of its completion.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -86,7 +86,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Creates an idle network. `sharing` is [`Sharing::ProportionalRates`] if any coflow uses it.
+    /// Creates an idle network. `sharing` is [`CommonRateKind::ProportionalRates`] if any coflow uses it.
     pub(crate) fn new(fabric: Fabric, sharing: CommonRateKind) -> Network {
         Network {
             fabric,
@@ -221,7 +221,7 @@ impl Network {
         self.coflow_mut(slot).set_flow_waiting(flow, now);
     }
 
-    /// Corrects live flows that should have completed by `now`: each has `left` bytes to send.
+    /// Corrects live flows that should have completed by `now`: each has `remaining_bytes` bytes to send.
     ///
     /// Returns all live flows of the affected coflows. These flows lose their rates until the next schedule.
     pub(crate) fn correct_overdue_flows(&mut self, remaining_bytes: f64, now: f64) -> Vec<(Slot, u32)> {
@@ -332,10 +332,10 @@ impl Network {
         if self.common_rate_kind == CommonRateKind::EqualRates {
             return;
         }
-        let Network { schedule_order: order, own_rates: own, slots, .. } = self;
+        let Network { schedule_order, own_rates: own, slots, .. } = self;
         // Entries of one coflow are adjacent, so the level is computed once for each coflow.
         let (mut last, mut per_level) = (NO_INDEX, 0.0);
-        for &entry in &*order {
+        for &entry in &*schedule_order {
             let own = &mut own[entry as usize];
             let Some(Some(coflow)) = slots.get_mut(own.slot as usize) else { continue };
             if coflow.common_rate_kind == CommonRateKind::EqualRates {
@@ -385,13 +385,13 @@ impl Network {
         self.next_own_completion = next.into_iter().fold(rest, f64::min);
     }
 
-    /// Predicts the completion of each flow with an own rate. Bases of coflows under [`Sharing::ProportionalRates`] are
+    /// Predicts the completion of each flow with an own rate. Bases of coflows under [`CommonRateKind::ProportionalRates`] are
     /// current at `now`.
     fn predict_completions(&mut self, now: f64) {
-        let Network { schedule_order: order, own_rates: own, own_completions: own_ends, slots, .. } = self;
+        let Network { schedule_order, own_rates, own_completions, slots, .. } = self;
         let (mut last, mut level, mut slope) = (NO_INDEX, 0.0, 0.0);
-        for &entry in &*order {
-            let OwnRate { slot, flow, rate, since, .. } = own[entry as usize];
+        for &entry in &*schedule_order {
+            let OwnRate { slot, flow, rate, since, .. } = own_rates[entry as usize];
             let coflow = slots[slot as usize].as_ref().expect(SLOT_IN_USE);
             if slot != last {
                 (last, level, slope) = (slot, coflow.level(now), coflow.level_rate());
@@ -403,7 +403,7 @@ impl Network {
                 }
                 CommonRateKind::ProportionalRates => (f.base * level, rate - slope * f.base),
             };
-            own_ends[entry as usize] = now + left.max(0.0) / rate;
+            own_completions[entry as usize] = now + left.max(0.0) / rate;
         }
     }
 
@@ -429,7 +429,7 @@ impl Network {
                 (CommonRate::CompleteTogether(_), CommonRateKind::EqualRates)
                 | (CommonRate::Equal(_), CommonRateKind::ProportionalRates) => {
                     unreachable!(
-                        "a policy that knows sizes sets `Common::Together`, one that does not sets `Common::Each`"
+                        "a policy that knows sizes sets `CommonRate::CompleteTogether`, any other policy `CommonRate::Equal`"
                     )
                 }
             };
@@ -540,7 +540,7 @@ impl Network {
         next.min(self.next_own_completion)
     }
 
-    /// Completes the flows that the applied rates complete by `limit`, and appends them to `ended` in order of time.
+    /// Completes the flows that the applied rates complete by `until`, and appends them to `completed` in order of time.
     pub(crate) fn complete_flows_until(&mut self, until: f64, completed: &mut Vec<CompletedFlow>) {
         let first = completed.len();
         if self.next_own_completion <= until {
@@ -575,7 +575,7 @@ impl Network {
         completed[first..].sort_by(|a, b| a.completed_at.total_cmp(&b.completed_at));
     }
 
-    // Queries of policies; see `view`.
+    // Queries of policies; see [`super::view::View`].
 
     /// Flows whose own rate the last schedule set or changed.
     pub(crate) fn changed_flows(&self) -> &[(Slot, u32)] {

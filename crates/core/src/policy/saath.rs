@@ -3,7 +3,7 @@
 //! Source: Jajoo et al., "Saath: Speeding up CoFlows by Exploiting the Spatial Dimension", CoNEXT '17.
 //! [`Saath::schedule`] implements section 4.2 (Fig. 7, D1-D5). [`Saath::queue_of`] implements the re-queueing of
 //! section 4.3, by the median of completed flows; the wait for data is from section 4.3 too. The workload models one
-//! coflow per stage ([`crate::profiled_model::Workload::merge_stages`]), waves and DAGs: parents delay the release of their
+//! coflow per stage ([`crate::model::Workload::merge_stages`]), waves and DAGs: parents delay the release of their
 //! children.
 //!
 //! Choices that the paper leaves open, and the effect of the alternatives:
@@ -136,7 +136,7 @@ pub struct Saath {
     residual: ResidualCapacity,
     order: Vec<OrderEntry>,
     not_admitted: Vec<Slot>,
-    /// The steps of the last schedule, and the saved residual capacities before the steps.
+    /// The steps of the last schedule, and the residual capacities that were saved before them.
     steps: Vec<ScheduleStep>,
     saved_residuals: Vec<SavedResidual>,
     /// The next step, and whether all steps so far repeat the last schedule.
@@ -174,7 +174,7 @@ struct ScheduleStep {
     admitted_rate: Option<f64>,
     /// Number of flows with their own rates before the step.
     flows_before: usize,
-    /// Index in `Saath::saved` of the residual capacities before the step; not saved from `Saath::MAX_SAVED` on.
+    /// Index in `Saath::saved_residuals` of the residual capacities before the step; not saved from `Saath::MAX_SAVED` on.
     saved_index: usize,
 }
 
@@ -272,7 +272,7 @@ impl Saath {
             let estimate = self.estimate(slot, view);
             self.states[slot as usize].estimating = estimate.is_some();
             if before.is_some() && !due && !estimated && estimate.is_none() {
-                // The queue is still based on the bytes sent, and `leaves_at` gives its next change.
+                // The queue is still based on the bytes sent, and `queue_change_at` is the time of its next change.
                 continue;
             }
             let queue = self.queue_of(slot, estimate, view);

@@ -106,7 +106,7 @@ const STAGE_COUNT: usize = 5;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClassId(u32);
 
-/// Effort and result of a solution.
+/// Counters and convergence of a solution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HierarchyStats {
     /// Whether lower and upper bounds of all rates are equal: no other rates are hierarchical max-min. After changes it can
@@ -217,7 +217,7 @@ impl HierarchicalMaxMin {
     ) -> Result<ClassId, HierarchyError> {
         let class = self.network.find_or_add_class(service, links, demand)?;
         let more = self.flow_count(class).checked_add(1);
-        let more = more.ok_or(HierarchyError::TooMany { what: "flows of a class", most: u32::MAX })?;
+        let more = more.ok_or(HierarchyError::TooMany { counted: "flows of a class", max: u32::MAX })?;
         self.set_flows(class, more);
         Ok(class)
     }

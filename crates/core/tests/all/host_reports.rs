@@ -19,7 +19,7 @@ enum Step {
     /// Adds a flow to the n-th active coflow, or changes the ports of one.
     ReplaceFlows(usize, (u32, u32, u32), bool),
     /// The n-th coflow's n-th flow has sent this fraction of its bytes.
-    SetBytesSent(usize, usize, f64),
+    SetSentBytes(usize, usize, f64),
     /// The n-th coflow's n-th flow has completed.
     CloseFlow(usize, usize),
     /// Withdraws the n-th coflow.
@@ -36,7 +36,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         3 => prop::collection::vec(any_flow(), 1..6).prop_map(Step::Register),
         1 => (any::<usize>(), any_flow(), any::<bool>()).prop_map(|(c, f, more)| Step::ReplaceFlows(c, f, more)),
-        4 => (any::<usize>(), any::<usize>(), 0.0..1.3).prop_map(|(c, f, part)| Step::SetBytesSent(c, f, part)),
+        4 => (any::<usize>(), any::<usize>(), 0.0..1.3).prop_map(|(c, f, part)| Step::SetSentBytes(c, f, part)),
         2 => (any::<usize>(), any::<usize>()).prop_map(|(c, f)| Step::CloseFlow(c, f)),
         1 => any::<usize>().prop_map(Step::Withdraw),
         6 => (0.0..1.0).prop_map(Step::Schedule),
@@ -95,7 +95,7 @@ fn run_steps(policy: &str, steps: &[Step]) -> Result<(), TestCaseError> {
                     }
                 }
             }
-            Step::SetBytesSent(c, f, part) => {
+            Step::SetSentBytes(c, f, part) => {
                 let Some(slot) = slot(*c) else { continue };
                 let flow = flow(slot, *f);
                 let coflow = engine.network().coflow(slot);

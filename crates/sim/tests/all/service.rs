@@ -329,5 +329,5 @@ fn service_simulation_rejects_invalid_scenarios() {
         run_scenario(&long, Mechanism::Queues, |_| false),
         Err(ScenarioRunError::Interrupted { .. })
     ));
-    assert_eq!("drr".parse::<Mechanism>().unwrap_err().split(':').next(), Some("`drr` is no mechanism"));
+    assert_eq!("drr".parse::<Mechanism>().unwrap_err().split(';').next(), Some("unknown mechanism `drr`"));
 }

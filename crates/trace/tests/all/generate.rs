@@ -212,7 +212,10 @@ fn distributions_are_read_and_printed() {
         assert!(text.parse::<Skew>().unwrap_err().to_string().contains("expected"), "{text}");
     }
     let error = "pareto:1.2,1".parse::<Distribution>().unwrap_err().to_string();
-    assert!(error.starts_with("`law`: `pareto:1.2,1`: expected constant:V, uniform:MIN,MAX"), "{error}");
+    assert!(
+        error.starts_with("`distribution`: `pareto:1.2,1`: expected constant:V, uniform:MIN,MAX"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -271,7 +274,7 @@ proptest! {
         }
     }
 
-    /// Laws survive printing and parsing, and every parsed law is valid.
+    /// Distributions survive printing and parsing, and every parsed distribution is valid.
     #[test]
     fn distributions_survive_printing_and_parsing(law in any_distribution()) {
         if let Ok(read) = law.to_string().parse::<Distribution>() {

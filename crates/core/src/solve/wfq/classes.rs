@@ -8,7 +8,7 @@ pub(super) struct QueueMember {
     pub(super) flows: f64,
     /// The maximum demand of a flow.
     pub(super) max_demand: f64,
-    /// Start and end of the class's queues in `hops`.
+    /// Start and end of the class's queues in `ClassIndex::path_queues`.
     start: u32,
     end: u32,
 }
