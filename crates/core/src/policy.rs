@@ -205,10 +205,7 @@ pub const POLICIES: &[PolicyEntry<AnyPolicy>] = &[
     PolicyEntry {
         name: "netshare",
         description: "services by weight at every port, max-min between flows inside (UCSD 2010); sizes unknown",
-        params: &[(
-            "weights=1",
-            "weights of the trace's services in order, as in `4/2/1`; services past the end of the list use 1",
-        )],
+        params: &[("weights=1", "weights of the trace's services in order, as in `4/2/1`; others use 1")],
         build: |p| tree_policies::netshare_tree(p).map(AnyPolicy::Tree),
     },
     PolicyEntry {
@@ -216,7 +213,7 @@ pub const POLICIES: &[PolicyEntry<AnyPolicy>] = &[
         description: "applications by sensitivity at every port, max-min between flows inside (EuroSys '23)",
         params: &[(
             "slowdown=2",
-            "slowdown of each application at half the bandwidth, in the trace's order, as in `2.3/1.1`; applications past the end of the list use the last value",
+            "slowdown of each application at half the bandwidth, in the trace's order, as in `2.3/1.1`; others use the last one",
         )],
         build: |p| tree_policies::saba_tree(p).map(AnyPolicy::Tree),
     },

@@ -1,11 +1,11 @@
 //! Policies for a wide area: the order of coflows on the links between regions, and the paths of their bytes.
 //!
-//! A [`Policy`] orders the coflows whenever one arrives or ends. It knows sizes and past measurements of bandwidth ([`BandwidthHistory`]),
-//! but not the present bandwidth. The simulator, or the relays of an overlay, enforce its decision: every link and every
-//! relay serves coflows in that order, and preempts later ones ("fully preemptive per link").
+//! A [`Policy`] orders the coflows whenever one arrives or ends. It knows sizes and past measurements of bandwidth
+//! ([`BandwidthHistory`]), but not the present bandwidth. The simulator, or the relays of an overlay, enforce its decision:
+//! every link and every relay serves coflows in that order, and preempts later ones ("fully preemptive per link").
 //!
-//! Two mechanisms work with every policy: [`detour`] chooses paths, and [`flow_groups`] orders the flows of one coflow. [`relays`]
-//! converts a decision, paths and orders to instructions for the relays of an overlay.
+//! Two mechanisms work with every policy: [`detour`] chooses paths, and [`flow_groups`] orders the flows of one coflow.
+//! [`relays`] converts a decision, paths and orders to instructions for the relays of an overlay.
 //!
 //! [`POLICIES`] lists the policies by name, as [`crate::policy::POLICIES`] does for those of one switch.
 
@@ -62,8 +62,8 @@ pub struct LeafShare {
 ///
 /// A policy has no clock and no randomness except its seed: the same calls in the same order return the same results.
 pub trait Policy: Send {
-    /// The order of service from now on. Called when a coflow arrives or ends, and after [`ServiceOrder::Weighted`] also when a coflow
-    /// has no more bytes for a link. `waiting` is in the order of arrival.
+    /// The order of service from now on. Called when a coflow arrives or ends, and after [`ServiceOrder::Weighted`] also
+    /// when a coflow has no more bytes for a link. `waiting` is in the order of arrival.
     fn decide_order(&mut self, waiting: &[WaitingCoflow], past: &BandwidthHistory) -> ServiceOrder;
 }
 

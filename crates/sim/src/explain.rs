@@ -342,8 +342,8 @@ impl Explainer {
         })
     }
 
-    /// Moves bytes at the present rates until `now`, and records a segment. `is_completed` returns whether a flow has completed by
-    /// then.
+    /// Moves bytes at the present rates until `now`, and records a segment. `is_completed` returns whether a flow has
+    /// completed by then.
     fn advance(&mut self, now: f64, is_completed: impl Fn(u32) -> bool) {
         // By rounding, a schedule can be slightly before the release that caused it.
         let now = now.max(self.last_time);
@@ -605,8 +605,8 @@ fn is_continuation(segment: &Segment, open: &OpenSegment) -> bool {
         && segment.holders.first().map(|h| h.coflow) == open.holders.first().map(|h| h.coflow)
 }
 
-/// Calls `visit` with slot, port, whether it is the sending side, and rate, for everything that the coflows for which `is_included` returns true
-/// send and receive. Coflows whose flows all have one rate need no visit of single flows.
+/// Calls `visit` with slot, port, whether it is the sending side, and rate, for everything that the coflows for which
+/// `is_included` returns true send and receive. Coflows whose flows all have one rate need no visit of single flows.
 fn visit_rates(
     snapshot: &Snapshot<'_>,
     is_included: impl Fn(Slot, &Coflow) -> bool,

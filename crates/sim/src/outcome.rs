@@ -77,8 +77,8 @@ pub fn mean(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
 
-/// The percentile for a `percentage` from 0 to 100, with linear interpolation between the closest ranks, the default of numpy and R; 0 for
-/// an empty list.
+/// The percentile for a `percentage` from 0 to 100, with linear interpolation between the closest ranks, the default of
+/// numpy and R; 0 for an empty list.
 pub fn percentile(values: &[f64], percentage: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

@@ -56,8 +56,8 @@ pub(crate) trait Transport {
 /// Creates the transport for these queues on a network with an optional limit in addition to ports.
 ///
 /// # Errors
-/// [`ReplayError::TooManyPorts`] if max-min does not support so many ports; [`ReplayError::QueuesOverTrunks`] for FIFO queues on a network
-/// with links between switches.
+/// [`ReplayError::TooManyPorts`] if max-min does not support so many ports; [`ReplayError::QueuesOverTrunks`] for FIFO
+/// queues on a network with links between switches.
 pub(crate) fn build_transport(
     queues: &QueueDiscipline,
     network: &Network,

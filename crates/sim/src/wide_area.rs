@@ -200,7 +200,8 @@ fn demands_in(
     each.collect()
 }
 
-/// Runs a workload. Calls `should_continue` at each step with the number of completed coflows; if it returns `false`, the run stops.
+/// Runs a workload. Calls `should_continue` at each step with the number of completed coflows; if it returns `false`, the
+/// run stops.
 ///
 /// # Errors
 /// If the workload is not supported, bandwidth changes too often, or the caller stops the run.
@@ -259,8 +260,8 @@ pub fn replay(
     })
 }
 
-/// Runs coflows without changes. Calls `should_continue` at each step with the number of completed coflows; if it returns `false`, the
-/// run stops.
+/// Runs coflows without changes. Calls `should_continue` at each step with the number of completed coflows; if it returns
+/// `false`, the run stops.
 ///
 /// # Errors
 /// If bandwidth changes too often, or the caller stops the run.

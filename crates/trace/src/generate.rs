@@ -1,8 +1,8 @@
 //! Generates random workloads, identical on every platform for the same seed.
 //!
-//! A [`WorkloadSpec`] mixes kinds of coflows. Each [`CoflowKind`] has distributions of the numbers of mappers and reducers and of the
-//! sizes of reducers. Sizes are whole megabytes, at least one, as in the public trace. Mappers and reducers are on
-//! uniformly chosen ports; no two mappers of a coflow share a port, nor do two reducers. Each kind gets its share of the
+//! A [`WorkloadSpec`] mixes kinds of coflows. Each [`CoflowKind`] has distributions of the numbers of mappers and reducers
+//! and of the sizes of reducers. Sizes are whole megabytes, at least one, as in the public trace. Mappers and reducers are
+//! on uniformly chosen ports; no two mappers of a coflow share a port, nor do two reducers. Each kind gets its share of the
 //! coflows as exactly as integers allow, in random order, so small workloads have the same fraction of the heavy tail as
 //! large ones.
 //!

@@ -4,9 +4,9 @@
 //! `docs/sensitivity-table.md` is the reference. A reader returns a consistent [`SensitivityTable`], or a [`TraceError`]
 //! that names the line, the field, the value and the expected value.
 //!
-//! A reader accepts models that rise with the bandwidth or are not convex. The cubic of a measured profile often has such
-//! a shape, and weights are feasible for any model. [`SensitivityTable::implausible_models`] lists these models for review. Numbers
-//! that are not finite are refused.
+//! A reader accepts models that rise with the bandwidth or are not convex. The cubic of a measured profile often has such a
+//! shape, and weights are feasible for any model. [`SensitivityTable::implausible_models`] lists these models for review.
+//! Numbers that are not finite are refused.
 
 use std::fmt;
 use std::fs::File;

@@ -41,8 +41,8 @@ pub enum FlowState {
 pub(super) struct Flow {
     /// Size in bytes; infinite if unknown.
     pub size: f64,
-    /// Live with [`CommonRateKind::EqualRates`]: bytes sent minus the level. Live with [`CommonRateKind::ProportionalRates`]: remaining bytes
-    /// divided by the level. Waiting: bytes sent or remaining bytes.
+    /// Live with [`CommonRateKind::EqualRates`]: bytes sent minus the level. Live with
+    /// [`CommonRateKind::ProportionalRates`]: remaining bytes divided by the level. Waiting: bytes sent or remaining bytes.
     pub base: f64,
     sender_index: u32,
     grid_position: GridPosition,

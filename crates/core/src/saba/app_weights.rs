@@ -5,9 +5,10 @@
 //!
 //! Choices that the paper leaves open:
 //!
-//! - *Minimum weight.* Eq. 2 may give an application the weight 0, because its polynomial is finite at 0. Section 5.2
-//!   says that no application starves under WFQ, but a weight of 0 would starve it. Here every application gets at
-//!   least a fraction of an even share, [`DEFAULT_MIN_SHARE`] by default. Such a minimum is feasible with any number of applications.
+//! - *Minimum weight.* Eq. 2 may give an application the weight 0, because its polynomial is finite at 0. Section 5.2 says
+//!   that no application starves under WFQ, but a weight of 0 would starve it. Here every application gets at least a
+//!   fraction of an even share, [`DEFAULT_MIN_SHARE`] by default. Such a minimum is feasible with any number of
+//!   applications.
 //! - *Accuracy if Eq. 2 is not convex.* The possible loss is known ([`AppWeights::optimality_gap`]). With few applications, where
 //!   the loss can be large, the search continues until it proves the optimum. With many applications the loss is
 //!   negligible.

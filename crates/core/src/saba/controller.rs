@@ -44,8 +44,8 @@ pub use super::ids::{AppId, ConnectionId, Port};
 pub struct ControllerSettings {
     /// The fraction of each port that is reserved for Saba (C_saba). The last queue of the port gets the rest.
     pub c_saba: Fraction,
-    /// The minimum weight of an application at a port, as a fraction of an even share of C_saba. [`super::app_weights::DEFAULT_MIN_SHARE`]
-    /// is the default.
+    /// The minimum weight of an application at a port, as a fraction of an even share of C_saba.
+    /// [`super::app_weights::DEFAULT_MIN_SHARE`] is the default.
     pub min_share: Fraction,
     /// Maximum number of priority levels of the network (S).
     pub max_levels: NonZeroU16,
@@ -267,8 +267,8 @@ impl Controller {
     /// In the distributed controller, every instance has to receive this call. All instances return the same result.
     ///
     /// # Errors
-    /// [`ControllerError::AlreadyRegistered`] if the application is registered, or [`ControllerError::UnknownModel`] if the row does not
-    /// exist.
+    /// [`ControllerError::AlreadyRegistered`] if the application is registered, or [`ControllerError::UnknownModel`] if the
+    /// row does not exist.
     pub fn register(&mut self, app: AppId, model: usize) -> Result<RegistrationResult, ControllerError> {
         if self.slot_by_id.contains_key(&app) {
             return Err(ControllerError::AlreadyRegistered { app });
@@ -289,8 +289,8 @@ impl Controller {
     /// Removes an application.
     ///
     /// # Errors
-    /// [`ControllerError::NotRegistered`] if the application is not registered, or [`ControllerError::HasOpenConnections`] if it has open
-    /// connections.
+    /// [`ControllerError::NotRegistered`] if the application is not registered, or [`ControllerError::HasOpenConnections`]
+    /// if it has open connections.
     pub fn deregister(&mut self, app: AppId) -> Result<RegistrationResult, ControllerError> {
         let slot = self.find_slot(app)?;
         let (model, connections) =

@@ -240,7 +240,7 @@ impl Dendrogram {
                 level += 1;
             }
         }
-        // Clusters up to this number exist at this level, or are parts cluster_by_point clusters that do.
+        // Clusters up to this number exist at this level, or are parts of clusters that do.
         let cluster_limit = self.points + level - 1;
         let mut owner: InlineVec<usize> = InlineVec::from_elem(NONE, nodes);
         let owner = &mut owner[..];
@@ -253,8 +253,8 @@ impl Dendrogram {
                 _ => node,
             };
         }
-        // From the last merge to the first: a part belongs to the cluster cluster_by_point its parent. A part without a cluster gets the
-        // cluster cluster_by_point its sibling.
+        // From the last merge to the first: a part belongs to the cluster of its parent. A part without a
+        // cluster gets the cluster of its sibling.
         for (merge, node) in self.merges.iter().zip(self.points..nodes).rev() {
             for (part, other) in
                 [(merge.earlier_cluster, merge.later_cluster), (merge.later_cluster, merge.earlier_cluster)]

@@ -162,9 +162,10 @@ impl HierarchicalMaxMin {
     /// Creates links without flows. Capacities are in bytes per second.
     ///
     /// # Errors
-    /// [`HierarchyError::InvalidCapacity`] for a capacity that is not from 0 to 1e30; [`HierarchyError::GuaranteesExceedCapacity`] if a link's
-    /// guarantees exceed its capacity; [`HierarchyError::UnknownLink`] for a guarantee on an unknown link;
-    /// [`HierarchyError::TooMany`] if links times services reach 2^31.
+    /// [`HierarchyError::InvalidCapacity`] for a capacity that is not from 0 to 1e30;
+    /// [`HierarchyError::GuaranteesExceedCapacity`] if a link's guarantees exceed its capacity;
+    /// [`HierarchyError::UnknownLink`] for a guarantee on an unknown link; [`HierarchyError::TooMany`] if links times
+    /// services reach 2^31.
     pub fn new(capacities: &[f64], shares: ServiceShares) -> Result<HierarchicalMaxMin, HierarchyError> {
         let network = ClassNetwork::new(capacities.len(), shares.service_count())?;
         let guarantees = shares.guarantee_table(capacities)?;
@@ -224,8 +225,9 @@ impl HierarchicalMaxMin {
 
     /// Removes one flow of a class; has no effect on a class without flows. O(links of the path).
     ///
-    /// A class from [`HierarchicalMaxMin::add_flow`] ends with its last flow. After the next solution its number can be reused for
-    /// other flows over as many links, which bounds the number of these classes by the maximum that existed at one time.
+    /// A class from [`HierarchicalMaxMin::add_flow`] ends with its last flow. After the next solution its number can be
+    /// reused for other flows over as many links, which bounds the number of these classes by the maximum that existed at
+    /// one time.
     pub fn remove_flow(&mut self, class: ClassId) {
         let flows = self.flow_count(class);
         self.set_flows(class, flows.saturating_sub(1));
@@ -255,8 +257,8 @@ impl HierarchicalMaxMin {
     /// that covers the sum restores them.
     ///
     /// # Errors
-    /// [`HierarchyError::UnknownLink`] for an unknown link; [`HierarchyError::InvalidCapacity`] for a capacity that is not from 0 to
-    /// 1e30. Nothing changes then.
+    /// [`HierarchyError::UnknownLink`] for an unknown link; [`HierarchyError::InvalidCapacity`] for a capacity that is not
+    /// from 0 to 1e30. Nothing changes then.
     pub fn set_capacity(&mut self, link: u32, capacity: f64) -> Result<(), HierarchyError> {
         let (at, links) = (link as usize, self.network.links);
         if at >= links {

@@ -205,8 +205,9 @@ impl SwitchMaxMin {
         sums.iter().sum::<f64>() + rest
     }
 
-    /// Updates the levels. `changed_pairs` receives the pairs of ports whose bottleneck changed to the other port. Returns true if
-    /// the solver started from scratch; any bottleneck may have changed then, and `changed_pairs` does not list the changes.
+    /// Updates the levels. `changed_pairs` receives the pairs of ports whose bottleneck changed to the other port. Returns
+    /// true if the solver started from scratch; any bottleneck may have changed then, and `changed_pairs` does not list the
+    /// changes.
     ///
     /// From scratch: O(links^2). After flows ended: O(ports) for each link from the first change on.
     pub fn solve(&mut self, changed_pairs: &mut Vec<(usize, usize)>) -> bool {

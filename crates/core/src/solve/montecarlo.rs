@@ -15,8 +15,8 @@
 //!   different order are equal to the bit. Ties of points are resolved the same way.
 //! - *Candidates* for a branch: the first [`SearchParams::breadth`] coflows by minimum remaining time. The paper has all of
 //!   them, n^d branches, which are millions in a busy hour.
-//! - *Early termination* of branches whose "performances are always significantly worse": every [`ROUNDS_PER_CHECK`] rounds, a branch
-//!   without points is closed if the leader is ahead of it at the confidence level.
+//! - *Early termination* of branches whose "performances are always significantly worse": every [`ROUNDS_PER_CHECK`]
+//!   rounds, a branch without points is closed if the leader is ahead of it at the confidence level.
 //! - *Confidence*: rounds end before [`SearchParams::max_rounds`] if the leader is ahead of the second at that level. The test is
 //!   Hoeffding's bound for fair coins: with w and v points, (w - v)^2 >= 2 (w + v) ln(1 / (1 - confidence)). Because the
 //!   test is repeated, errors are somewhat more likely than the level states.

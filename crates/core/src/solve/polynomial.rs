@@ -89,8 +89,8 @@ impl Polynomial {
     /// The polynomial with these coefficients, the constant first; missing ones are 0.
     ///
     /// # Errors
-    /// [`PolynomialError::CoefficientCount`] for no or more than four coefficients; [`PolynomialError::InvalidCoefficient`] for one that is
-    /// NaN or above [`MAX_COEFFICIENT`] in absolute value.
+    /// [`PolynomialError::CoefficientCount`] for no or more than four coefficients; [`PolynomialError::InvalidCoefficient`]
+    /// for one that is NaN or above [`MAX_COEFFICIENT`] in absolute value.
     pub fn new(coefficients: &[f64]) -> Result<Polynomial, PolynomialError> {
         let mut all = [0.0; 4];
         if coefficients.is_empty() || coefficients.len() > all.len() {
@@ -163,8 +163,8 @@ impl Polynomial {
 /// samples).
 ///
 /// # Errors
-/// [`PolynomialError::InvalidSample`] for a sample that is not finite, [`PolynomialError::TooFewSamples`] for too few distinct x, and
-/// [`PolynomialError::InvalidCoefficient`] if a coefficient of the result is out of range.
+/// [`PolynomialError::InvalidSample`] for a sample that is not finite, [`PolynomialError::TooFewSamples`] for too few
+/// distinct x, and [`PolynomialError::InvalidCoefficient`] if a coefficient of the result is out of range.
 pub fn fit_polynomial(samples: &[(f64, f64)], degree: Degree) -> Result<Fit, PolynomialError> {
     for (index, &(x, y)) in samples.iter().enumerate() {
         if !(x.is_finite() && y.is_finite()) {

@@ -54,17 +54,17 @@ use extrapolation::{Extrapolation, ExtrapolationAction};
 use queue_filling::{QueueDemand, fill_level, unit_share};
 
 /// The minimum weight, and the minimum number of flows.
-pub const MIN: f64 = 1e-100;
+pub const MIN_VALUE: f64 = 1e-100;
 
 /// The maximum weight, number of flows, capacity and rate. Products of them are finite.
-pub const MAX: f64 = 1e100;
+pub const MAX_VALUE: f64 = 1e100;
 
 /// A queue at a link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Queue {
     /// The link, as an index into the capacities.
     pub link: u32,
-    /// The weight, from [`MIN`] to [`MAX`].
+    /// The weight, from [`MIN_VALUE`] to [`MAX_VALUE`].
     pub weight: f64,
 }
 
@@ -85,7 +85,7 @@ pub struct QueuedClass<'a> {
     /// The queue at each link of the path, in order, as indices into the queues; no link twice. An elastic flow over no
     /// links has no limit.
     pub queues: &'a [u32],
-    /// Number of flows, from [`MIN`] to [`MAX`].
+    /// Number of flows, from [`MIN_VALUE`] to [`MAX_VALUE`].
     pub flows: f64,
     /// How the flows send.
     pub source: Source,
@@ -170,11 +170,11 @@ impl WfqSolver {
     /// Creates links with these capacities, in bytes per second, and these queues.
     ///
     /// # Errors
-    /// [`WfqError::InvalidCapacity`] or [`WfqError::InvalidWeight`] if a number is out of range; [`WfqError::UnknownLink`] if a queue is at an
-    /// unknown link.
+    /// [`WfqError::InvalidCapacity`] or [`WfqError::InvalidWeight`] if a number is out of range; [`WfqError::UnknownLink`]
+    /// if a queue is at an unknown link.
     pub fn new(capacities: &[f64], queues: &[Queue]) -> Result<WfqSolver, WfqError> {
         let links = capacities.len();
-        if let Some(link) = capacities.iter().position(|c| !(0.0..=MAX).contains(c)) {
+        if let Some(link) = capacities.iter().position(|c| !(0.0..=MAX_VALUE).contains(c)) {
             return Err(WfqError::InvalidCapacity { link, capacity: capacities[link] });
         }
         let mut at_starts = vec![0u32; links + 1];
@@ -220,9 +220,9 @@ impl WfqSolver {
     /// Changes the capacity of a link, in bytes per second.
     ///
     /// # Errors
-    /// [`WfqError::InvalidCapacity`] if the capacity is below 0 or above [`MAX`].
+    /// [`WfqError::InvalidCapacity`] if the capacity is below 0 or above [`MAX_VALUE`].
     pub fn set_capacity(&mut self, link: usize, capacity: f64) -> Result<(), WfqError> {
-        if !(0.0..=MAX).contains(&capacity) {
+        if !(0.0..=MAX_VALUE).contains(&capacity) {
             return Err(WfqError::InvalidCapacity { link, capacity });
         }
         self.capacities[link] = capacity;
@@ -232,7 +232,7 @@ impl WfqSolver {
     /// Changes a queue's weight.
     ///
     /// # Errors
-    /// [`WfqError::InvalidWeight`] if the weight is not between [`MIN`] and [`MAX`].
+    /// [`WfqError::InvalidWeight`] if the weight is not between [`MIN_VALUE`] and [`MAX_VALUE`].
     pub fn set_weight(&mut self, queue: usize, weight: f64) -> Result<(), WfqError> {
         check_weight(queue, weight)?;
         self.queues[queue].weight = weight;
@@ -318,8 +318,8 @@ impl WfqSolver {
             .copied()
     }
 
-    /// Visits links from the lowest level up, as progressive filling does, at most [`CLIMB_VISITS_PER_LINK`] times the number of links.
-    /// If bottlenecks have an order, little work remains after it. Returns the number of visits.
+    /// Visits links from the lowest level up, as progressive filling does, at most [`CLIMB_VISITS_PER_LINK`] times the
+    /// number of links. If bottlenecks have an order, little work remains after it. Returns the number of visits.
     fn climb_levels(&mut self) -> u64 {
         let max_visits: u64 = CLIMB_VISITS_PER_LINK * self.next_round_links.len() as u64;
         let mut visits = 0;
@@ -554,7 +554,11 @@ impl WfqSolver {
 }
 
 pub(super) fn check_weight(queue: usize, weight: f64) -> Result<(), WfqError> {
-    if (MIN..=MAX).contains(&weight) { Ok(()) } else { Err(WfqError::InvalidWeight { queue, weight }) }
+    if (MIN_VALUE..=MAX_VALUE).contains(&weight) {
+        Ok(())
+    } else {
+        Err(WfqError::InvalidWeight { queue, weight })
+    }
 }
 
 /// The fraction of a step that a round takes. Half steps are slower, but damp oscillations.

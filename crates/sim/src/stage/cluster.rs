@@ -127,8 +127,9 @@ pub fn run(
     Ok(cluster.start_all(jobs, ports)?.run(|_| true)?.0)
 }
 
-/// Runs jobs on a network with paths; all flows of a transfer have the rate of the slowest. Calls `should_continue` before every step,
-/// with the simulated time in seconds; if it returns `false`, the run stops. The same input gives the same result.
+/// Runs jobs on a network with paths; all flows of a transfer have the rate of the slowest. Calls `should_continue` before
+/// every step, with the simulated time in seconds; if it returns `false`, the run stops. The same input gives the same
+/// result.
 ///
 /// # Errors
 /// If the fabric was made for another number of jobs, a job cannot end, the links cannot be shared in this way, or the caller

@@ -7,9 +7,10 @@
 //!   coflows and ports, each flow gets the smaller residual capacity of its two ports.
 //!
 //! Before the reassignment, a flow's rate is the smaller of two levels: that of its *sender queue* (the flows of one coflow
-//! that one queue of one sender serves) and that of its receiver. As in [`super::port_max_min`], queues and receivers count the bytes that a
-//! flow limited by them has sent, and a flow uses the count of the one that limits it. A schedule visits only the flows
-//! whose limit changes, those of queues that begin or end, and those with reassigned capacity, at most two a port.
+//! that one queue of one sender serves) and that of its receiver. As in [`super::port_max_min`], queues and receivers count
+//! the bytes that a flow limited by them has sent, and a flow uses the count of the one that limits it. A schedule visits
+//! only the flows whose limit changes, those of queues that begin or end, and those with reassigned capacity, at most two a
+//! port.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -104,7 +104,8 @@ impl Observer for Recorder<'_> {
         for (&(count, sum), capacity) in ports.iter().zip(snapshot.fabric().recv_capacities()) {
             let most = capacity * self.goodput.utilization(count);
             if sum > most + 1e-9 {
-                self.violation = Some(format!("at {}: {count} flows get {sum} of {most}", snapshot.now()));
+                self.violation =
+                    Some(format!("at {}: {count} flows get {sum}, above the goodput {most}", snapshot.now()));
                 return false;
             }
         }

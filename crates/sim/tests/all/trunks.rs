@@ -74,7 +74,7 @@ fn flow_below_its_uplink_share_keeps_its_rate() {
         &replay_with_options(&all, "fair", &wide).coflows[0].flow_ends,
         &plain.coflows[0].flow_ends,
         1e-9,
-        "a link that carries all",
+        "a link that is not a bottleneck",
     );
 }
 

@@ -111,7 +111,10 @@ fn demo_trace_equals_the_example_output() {
     let mut out = Vec::new();
     coflow_benchmark::write(&generate_workload(&Preset::Small.spec(1)), TraceUnit::MB, &mut out).unwrap();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/demo.txt");
-    assert!(out == std::fs::read(path).unwrap(), "examples/demo.txt is not what the generator makes");
+    assert!(
+        out == std::fs::read(path).unwrap(),
+        "examples/demo.txt differs from the output of the generator"
+    );
 }
 
 /// The example of Weir's own format uses every feature.

@@ -272,8 +272,8 @@ fn documented_ports_are_read() {
         (table.weights.clone(), table.queue_by_service.clone())
     };
     assert_eq!(at("E1", "C1"), (vec![3.0, 1.0], vec![0, 0, 1]));
-    assert_eq!(at("C1", "E1"), (vec![1.0, 3.0, 9.0], vec![0, 1, 2]), "a switch as usual");
-    assert_eq!(at("H2", "E1"), (vec![1.0], vec![0, 0, 0]), "a host as usual");
+    assert_eq!(at("C1", "E1"), (vec![1.0, 3.0, 9.0], vec![0, 1, 2]), "default queues of a switch");
+    assert_eq!(at("H2", "E1"), (vec![1.0], vec![0, 0, 0]), "default queue of a host");
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn star_selects_all_ports_of_a_node_or_of_all_switches() {
     };
     // Twelve hosts under three edges and a core.
     assert_eq!(links("E1", "*"), Ok(5));
-    assert_eq!(links("*", "E1"), Ok(1), "hosts are no switches");
+    assert_eq!(links("*", "E1"), Ok(1), "`*` excludes hosts");
     assert_eq!(links("*", "H3"), Ok(1));
     assert_eq!(links("*", "*"), Ok(12 + 2 * 3));
     // A node may be named `*`; the name then refers to that node.

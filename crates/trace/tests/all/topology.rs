@@ -187,7 +187,7 @@ fn an_oversubscription_may_be_left_out() {
         for (value, error) in [
             ("0", "`oversubscription` is 0; expected a finite number above 0"),
             ("inf", "`oversubscription` is inf; expected a finite number above 0"),
-            ("1e-300", "has rate"),
+            ("1e-300", "is out of range"),
             ("\"2\"", &format!("t:{line}: field `oversubscription`: `\"2\"`: expected a number")),
         ] {
             let message = with(value).unwrap_err();

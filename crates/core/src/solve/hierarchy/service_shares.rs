@@ -4,7 +4,10 @@
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum HierarchyError {
     /// A weight is out of range.
-    #[error("service {service}: weight {weight} is out of range; expected a number from 1e-9 to 1e9{}", if *zero_allowed { ", or 0" } else { "" })]
+    #[error(
+        "service {service}: weight {weight} is out of range; expected a number from 1e-9 to 1e9{}",
+        if *zero_allowed { ", or 0" } else { "" }
+    )]
     InvalidWeight {
         /// The service's number.
         service: usize,
@@ -164,8 +167,8 @@ impl ServiceShares {
         })
     }
 
-    /// Guaranteed rates on single links, 0 elsewhere. Unused bandwidth is divided by excess weights. [`super::HierarchicalMaxMin`]
-    /// checks the rates against the capacities.
+    /// Guaranteed rates on single links, 0 elsewhere. Unused bandwidth is divided by excess weights.
+    /// [`super::HierarchicalMaxMin`] checks the rates against the capacities.
     ///
     /// # Errors
     /// [`HierarchyError::InvalidWeight`] for an excess weight that is neither 0 nor from 1e-9 to 1e9, and the errors of
@@ -182,8 +185,8 @@ impl ServiceShares {
     /// Replaces the guarantees on every link that `guarantees` names; the rates of services without an entry are 0.
     ///
     /// # Errors
-    /// [`HierarchyError::UnknownService`] for an unknown service; [`HierarchyError::InvalidGuarantee`] for a rate that is negative or not
-    /// finite; [`HierarchyError::DuplicateGuarantee`] for two guarantees of one link and service.
+    /// [`HierarchyError::UnknownService`] for an unknown service; [`HierarchyError::InvalidGuarantee`] for a rate that is
+    /// negative or not finite; [`HierarchyError::DuplicateGuarantee`] for two guarantees of one link and service.
     pub fn with_link_guarantees(
         self,
         mut guarantees: Vec<Guarantee>,

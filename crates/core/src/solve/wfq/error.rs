@@ -1,12 +1,12 @@
 //! Errors of invalid problems.
 
-use super::{MAX, MIN};
+use super::{MAX_VALUE, MIN_VALUE};
 
 /// An invalid link, queue or class. Numbers are indices into the lists of the problem.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum WfqError {
     /// A capacity is out of range.
-    #[error("link {link}: capacity {capacity} B/s is out of range; expected 0 to {MAX:e}")]
+    #[error("link {link}: capacity {capacity} B/s is out of range; expected 0 to {MAX_VALUE:e}")]
     InvalidCapacity {
         /// The link.
         link: usize,
@@ -14,7 +14,7 @@ pub enum WfqError {
         capacity: f64,
     },
     /// A weight is out of range.
-    #[error("queue {queue}: weight {weight} is out of range; expected {MIN:e} to {MAX:e}")]
+    #[error("queue {queue}: weight {weight} is out of range; expected {MIN_VALUE:e} to {MAX_VALUE:e}")]
     InvalidWeight {
         /// The queue.
         queue: usize,
@@ -50,7 +50,7 @@ pub enum WfqError {
         link: u32,
     },
     /// A number of flows is out of range.
-    #[error("class {class}: {flows} flows is out of range; expected {MIN:e} to {MAX:e}")]
+    #[error("class {class}: {flows} flows is out of range; expected {MIN_VALUE:e} to {MAX_VALUE:e}")]
     InvalidFlowCount {
         /// The class.
         class: usize,
@@ -58,7 +58,7 @@ pub enum WfqError {
         flows: f64,
     },
     /// A rate is out of range.
-    #[error("class {class}: rate {rate} B/s is out of range; expected 0 to {MAX:e}")]
+    #[error("class {class}: rate {rate} B/s is out of range; expected 0 to {MAX_VALUE:e}")]
     InvalidRate {
         /// The class.
         class: usize,
