@@ -586,7 +586,7 @@ impl ControlPlane {
             if flow.is_completed {
                 self.engine.close_flow(slot, flow.engine_index, flow.sent_bytes, self.now);
             } else if flow.sent_bytes > 0.0 {
-                self.engine.set_flow_bytes_sent(slot, flow.engine_index, flow.sent_bytes, self.now);
+                self.engine.set_flow_sent_bytes(slot, flow.engine_index, flow.sent_bytes, self.now);
             }
             flow.is_completed |=
                 self.engine.network().coflow(slot).flow_state(flow.engine_index) == FlowState::Completed;

@@ -33,34 +33,36 @@ const MIN_RATE_CHANGE: f64 = 1e-12;
 const ROUNDS: usize = 31;
 
 const REPORT_HEAD: &str = "\
-20 services with weights 1, 2, 4 and 8 on a fabric of 16 cores and 128 edges, 4,096 links of 10 Gbit/s. NetShare (3.3) speaks of 128
+20 services with weights 1, 2, 4 and 8 on a fabric of 16 cores and 128 edges, 4,096 links of 10 Gbit/s. NetShare (3.3) claims 128
 million flows in less than 100 ms. Flows of one service over one path are a class.
 
-Two aims: all 5.2 million classes solved within 100 ms, and one change in less than 1 % of a full solution, with the same rates.
+Targets: all 5.2 million classes within 100 ms, and one change in less than 1 % of the time of a full solution, with the same rates.
 
-- Full: a solution from the start, the median of three and their range; the second one is after the changes, where nothing is even any more.
-- One change: one flow comes or goes, the mean of up to 201.
-- Rates moved: the part of all rates that such a change moves by more than 1e-12 of themselves, the mean of the first ten. 6.25 % is 1/16
-  of the fabric, the links of one core switch: in a row with 6.25 %, an added flow changes every rate on these links, so the solver
-  computes all their levels again. The solver keeps levels of services on links, not rates.
-- Plain solver: what rates are assured, by code that sorts all limits in each of five rounds, and its time over that of the full solution.
-- Differ: the largest difference of a rate after all changes from one solved from the start, as a part of it; over 1e-9 is refused.
+- Full: a solution from scratch. Median and range of three; the second one is after the changes, when flows are no longer symmetric.
+- One change: one flow starts or ends. Mean of up to 201 changes.
+- Rates moved: the fraction of all rates that such a change moves by more than 1e-12 of themselves. Mean of the first ten. 6.25 % is
+  1/16 of the fabric, the links of one core switch: in a row with 6.25 %, an added flow changes every rate on these links, so the
+  solver computes all their levels again. The solver stores levels of services on links, not rates.
+- Plain solver: the time of code that computes the lower bounds by sorting all limits in each of five rounds, and its ratio to the full
+  solution.
+- Differ: the largest relative difference between a rate after all changes and the rate from scratch. The benchmark fails above 1e-9.
 ";
 
 const WORK_HEAD: &str = "
 ## Where the time goes
 
-Work is counted in classes, once for each link: what is visited to find bounds, to follow factors that move, and to sweep (all factors of the links
-that flows connect to the change, found anew); what is read to find offers from parts; and what is passed to mark what may move. For a full
-solution by class and link, for a change in percent of all classes at their links. A change first follows factors, and sweeps when that has
-visited 0.5 %.
+Work is counted in classes, once for each link. Visits are for bounds, for factors that move (followed), and for sweeps, which recompute all
+factors of the links that flows connect to the change. Limits are read to compute offers from shares, and marks are set on values that may
+change. A full solution is given per class and link, a change in percent of all classes at their links. A change first follows factors, and
+sweeps after visits of 0.5 %.
 ";
 
 const BOTTLENECKS_HEAD: &str = "
 ## How far rates are from bottlenecks
 
-Random flows. Rates where every flow has a bottleneck are between bounds, here those of 31 rounds by the plain solver. By class: how far the
-bounds are apart, and how far a rate is from their middle, as parts of it. Total: all rates against all middles.
+Random flows. Rates at which every flow has a bottleneck lie between bounds, here those of 31 rounds of the plain solver. By class: the
+distance of the bounds, and the distance of a rate from their middle, as fractions of the middle. Total: the sum of rates against the sum
+of middles.
 ";
 
 /// SplitMix64: equal instances on every machine.
@@ -204,13 +206,13 @@ fn run_row(name: &str, classes: &[FlowClass]) -> RowCost {
     let mut times: Vec<f64> =
         (0..FULL_SOLUTIONS).map(|_| cpu_milliseconds(|| solved = Some(hierarchy.solve_full()))).collect();
     let full = median(&mut times);
-    let solved = solved.expect("it was solved");
+    let solved = solved.expect("at least one solution");
     let reference = if classes.len() <= 10_000 {
         let mut rates = Vec::new();
         let time = cpu_milliseconds(|| rates = reference_lower_bounds(&capacities, &weights, classes));
         for (assured, &id) in rates.into_iter().zip(&ids) {
             let rate = hierarchy.rate(id);
-            assert!(rate >= assured * (1.0 - 1e-9), "{name}: {rate} of {assured} assured");
+            assert!(rate >= assured * (1.0 - 1e-9), "{name}: {rate} is below the lower bound {assured}");
         }
         format!("{time:.0} ms, {:.0}x", time / full)
     } else {
@@ -227,7 +229,7 @@ fn run_row(name: &str, classes: &[FlowClass]) -> RowCost {
         let before = (changes < INSPECTED_CHANGES).then(|| rates(&hierarchy, &ids));
         let mut change_stats = None;
         spent += cpu_milliseconds(|| change_stats = Some(hierarchy.solve()));
-        let one = change_stats.expect("it was solved");
+        let one = change_stats.expect("at least one solution");
         work.add(&one);
         swept += usize::from(one.sweep_visits > 0);
         if let Some(before) = before {
@@ -247,7 +249,7 @@ fn run_row(name: &str, classes: &[FlowClass]) -> RowCost {
     });
     let differ =
         max_relative_difference(incremental_rates.into_iter(), live().map(|&id| from_scratch.rate(id)));
-    assert!(differ < 1e-9, "{name}: after changes rates differ by {differ}");
+    assert!(differ < 1e-9, "{name}: rates after changes differ by {differ}");
     println!(
         "| {name} | {} | {full:.1} ms | {:.0} to {:.0} | {} | {} | {reference} | {change:.3} ms | {again:.1} ms | {:.2} % | {} | {:.2} % | {differ:.0e} |",
         classes.len(),
@@ -349,11 +351,11 @@ fn print_cost_breakdown(rows: &[RowCost]) {
             other.full_ms / one.full_ms,
             all(other) / all(one),
             if all(other) == all(one) {
-                "It is the same work, so what differs is the machine's."
+                "The work is equal, so the machine causes the difference."
             } else if other.full_work[2] > 0.0 {
-                "Bounds that do not meet take more rounds, and what is left between them a sweep."
+                "Bounds that do not meet need more rounds, and the residual capacity between them a sweep."
             } else {
-                "Its bounds take more visits."
+                "Its bounds need more visits."
             },
         );
     }

@@ -65,7 +65,7 @@ pub use spec::{Application, ApplicationSharing, Service, TreeError, TreeSpec};
 pub(crate) struct PolicyTree {
     services: Vec<ServiceLeaves>,
     leaves: Vec<Leaf>,
-    /// By leaf: its group.
+    /// By leaf: its service.
     service_of_leaf: Vec<u32>,
     leaf_by_application: Vec<Vec<u32>>,
     /// Whether the tree contains both `fair` leaves and leaves with policies.
@@ -130,25 +130,26 @@ impl TreeSpec {
 
 impl PolicyTree {
     pub(crate) fn new(
-        plan: &TreeSpec,
+        spec: &TreeSpec,
         names: &ServiceNames,
         fabric: &Fabric,
     ) -> Result<PolicyTree, TreeError> {
-        let TreeLayout { services: groups, policies, leaf_by_application: leaf_of } = plan.layout(names)?;
+        let TreeLayout { services, policies, leaf_by_application } = spec.layout(names)?;
         let leaves = policies.iter().map(|spec| Leaf::new(spec, fabric));
         let leaves = leaves.collect::<Result<Vec<Leaf>, ParamsError>>()?;
-        let group_of = (0..).zip(&groups).flat_map(|(at, group)| group.leaves.clone().map(move |_| at));
+        let service_of_leaf =
+            (0..).zip(&services).flat_map(|(at, group)| group.leaves.clone().map(move |_| at));
         let fair = |leaf: &u32| leaves[*leaf as usize].is_fair();
-        let mut turns: Vec<Vec<u32>> = groups.iter().map(|group| group.leaves.clone().collect()).collect();
+        let mut turns: Vec<Vec<u32>> = services.iter().map(|group| group.leaves.clone().collect()).collect();
         turns.iter_mut().for_each(|turns| turns.sort_by_key(fair));
         turns.sort_by_key(|turns| turns.iter().all(fair));
         let fair_ones = leaves.iter().filter(|leaf| leaf.is_fair()).count();
         Ok(PolicyTree {
             is_mixed: fair_ones > 0 && fair_ones < leaves.len(),
-            service_of_leaf: group_of.collect(),
-            services: groups,
+            service_of_leaf: service_of_leaf.collect(),
+            services,
             leaves,
-            leaf_by_application: leaf_of,
+            leaf_by_application,
             leaf_by_slot: Vec::new(),
             turn_order: turns,
             unused_capacity: Vec::new(),
@@ -156,7 +157,7 @@ impl PolicyTree {
         })
     }
 
-    /// The sharing of the network: [`Sharing::ProportionalRates`] if any leaf uses it; see [`Network::new`].
+    /// The sharing of the network: [`CommonRateKind::ProportionalRates`] if any leaf uses it; see [`Network::new`].
     pub(crate) fn common_rate_kind(&self) -> CommonRateKind {
         let knows_sizes =
             self.leaves.iter().any(|leaf| leaf.common_rate_kind() == CommonRateKind::ProportionalRates);

@@ -111,13 +111,13 @@ impl GrowthDimension {
             GrowthDimension::TraceLength => "coflows, one hour after the other",
             GrowthDimension::Concurrency => "coflows, in the same hour",
             GrowthDimension::FlowsPerCoflow => "flows of every coflow",
-            GrowthDimension::PortCount => "ports, as busy as before",
+            GrowthDimension::PortCount => "ports, with the same load each",
         }
     }
 
     fn parse(text: &str) -> Result<GrowthDimension> {
         let found = GrowthDimension::ALL.into_iter().find(|axis| axis.name() == text);
-        found.ok_or_else(|| format!("no axis is called {text}").into())
+        found.ok_or_else(|| format!("unknown dimension `{text}`").into())
     }
 
     fn scale_workload(self, workload: Workload, times: u32) -> Workload {
@@ -225,7 +225,7 @@ impl ReplayMeasurement {
                 });
             }
         }
-        let mut best = best.ok_or("nothing was repeated")?;
+        let mut best = best.ok_or("no run was measured")?;
         best.peak_kb = peak_memory_kb();
         Ok(best)
     }
@@ -238,7 +238,7 @@ impl ReplayMeasurement {
     fn parse(text: &str) -> Result<ReplayMeasurement> {
         let [seconds, schedules, mean_us, p99_us, peak] = text.split_whitespace().collect::<Vec<_>>()[..]
         else {
-            return Err(format!("a replay printed `{text}`").into());
+            return Err(format!("unexpected output of a replay: `{text}`").into());
         };
         Ok(ReplayMeasurement {
             seconds: seconds.parse()?,
@@ -392,7 +392,7 @@ fn print_tables(names: &[String]) -> Result<()> {
     ];
     if let Some(name) = names.iter().find(|name| printers.iter().all(|(other, _)| name != other)) {
         return Err(format!(
-            "no table is called {name}: expected policies, reference, growth, hosts, orders or solver"
+            "unknown table `{name}`; expected policies, reference, growth, hosts, orders or solver"
         )
         .into());
     }
@@ -411,7 +411,7 @@ fn print_policies() -> Result<()> {
     let (name, verb) = match find_public_trace() {
         Some(_) => ("The public coflow-benchmark trace".to_owned(), "reading"),
         None => {
-            (format!("The public trace is not here; a trace like it (`facebook`, seed {SEED})"), "making")
+            (format!("The public trace is missing; a similar trace (`facebook`, seed {SEED})"), "generating")
         }
     };
     println!("## Replays\n");
@@ -422,7 +422,7 @@ fn print_policies() -> Result<()> {
         workload.ports
     );
     println!(
-        "{verb} the trace takes {} s more. The peak of memory is that of the whole process, with the trace.\n",
+        "{verb} the trace takes {} s more. Peak memory is that of the whole process, including the trace.\n",
         format_significant(reading)
     );
     drop(workload);
@@ -468,22 +468,21 @@ fn print_reference() -> Result<()> {
     let mut spec = Preset::Facebook.spec(SEED);
     spec.coflows = 120;
     let part = generate(&spec, TraceUnit::MB, &Limits::default())?;
-    println!("## Against straightforward code\n");
+    println!("## Comparison with per-flow code\n");
     println!(
-        "The same replay by code that touches every flow at every event (`crates/sim/benches/naive`), in the same"
+        "The same replay by code that updates every flow at every event (`crates/sim/benches/naive`), in the same"
     );
     println!(
         "run on the same machine. The last column is the largest difference between the two in a coflow's"
     );
     println!("completion time, over that time.\n");
-    let mut table =
-        Table::new(&["replay", "flows", "straightforward (s)", "Weir (s)", "ratio", "difference"]);
+    let mut table = Table::new(&["replay", "flows", "per-flow code (s)", "Weir (s)", "ratio", "difference"]);
     let options = ReplayOptions::default();
     let traces = [("examples/demo.txt", &demo), ("120 coflows of `facebook`", &part)];
     for (name, workload) in traces {
         let places = naive::port_positions(workload);
         for rule in [naive::ReferencePolicy::Varys, naive::ReferencePolicy::Fair] {
-            eprintln!("straightforward {}: {name}", rule.name());
+            eprintln!("per-flow code {}: {name}", rule.name());
             let (reference_seconds, expected) =
                 fastest(3, || naive::replay(workload, &places, rule, &options));
             let (weir_seconds, outcome) = fastest(5, || {
@@ -508,7 +507,7 @@ fn print_reference() -> Result<()> {
 fn print_growth() -> Result<()> {
     println!("## Growth\n");
     println!(
-        "Processor seconds of a replay of the first table's trace with once, twice and four times as many of one thing;"
+        "Processor seconds of a replay of the first table's trace with one dimension scaled by 1, 2 and 4;"
     );
     println!("the fastest of two runs; one that takes over {MAX_REPEATED_SECONDS} s is not repeated.\n");
     println!("- Coflows, one hour after the other: the same load for longer.");
@@ -516,10 +515,10 @@ fn print_growth() -> Result<()> {
         "- Coflows, in the same hour: copies on other ports, so twice and four times the load and the backlog."
     );
     println!(
-        "- Flows of every coflow: each mapper is two, or four, tasks on its port with a part of the bytes each."
+        "- Flows of every coflow: each mapper is two, or four, tasks on its port with an equal part of the bytes each."
     );
     println!(
-        "- Ports, as busy as before: each port is split into two or four, and the arrival rate grows in proportion.\n"
+        "- Ports, with the same load each: each port is split into two or four, and the arrival rate grows in proportion.\n"
     );
     let cpu_seconds = |axis, times, policy| -> Result<Option<f64>> {
         Ok(ReplayMeasurement::measure_in_subprocess(axis, times, policy, 2)?.map(|measured| measured.seconds))
@@ -559,7 +558,7 @@ fn print_hosts() -> Result<()> {
         "schedules",
         "schedule mean (us)",
         "schedule P99 (us)",
-        "a host (ns)",
+        "per host (ns)",
     ]);
     for hosts in [16, 32, 64, 128, 256, 512, 1024] {
         eprintln!("django: {hosts} hosts");
@@ -590,13 +589,13 @@ fn print_solver() -> Result<()> {
         "`weir_core::solve::max_min` on a fabric of 16 cores and 128 edges (4,096 links), every flow from its edge"
     );
     println!(
-        "up to a core and down to another edge; from the start, no state kept. Per flow: every flow is a"
+        "up to a core and down to another edge; from scratch, without earlier state. Per flow: every flow is a"
     );
     println!(
-        "class. Per route: flows over the same links are one class (grouping them is not counted). The textbook's solver, in the same run, looks"
+        "class. Per route: flows over the same links are one class (without the time for grouping). The textbook solver, in the same run, visits"
     );
     println!(
-        "at every flow for each link that it fixes. The last column is the largest difference of a rate.\n"
+        "every flow for each link that it fixes. The last column is the largest difference of a rate.\n"
     );
     let mut table = Table::new(&[
         "flows",
@@ -619,7 +618,8 @@ fn print_solver() -> Result<()> {
         let (per_route, by_route) = fastest(5, || max_min(&instance.capacities, &classes));
         let (textbook, expected) = fastest(1, || instance.textbook_rates());
         let rate_of_route = |route| {
-            let index = routes.binary_search_by(|(other, _)| other.cmp(route)).expect("its flow made it");
+            let index =
+                routes.binary_search_by(|(other, _)| other.cmp(route)).expect("a route exists for each flow");
             by_route[index]
         };
         let differences = instance.routes.iter().zip(rates.iter().zip(&expected)).map(|(route, (a, b))| {

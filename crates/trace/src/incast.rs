@@ -1,7 +1,7 @@
 //! Reads incast measurements from the CSV of `weir testbed incast`.
 //!
-//! `docs/incast-format.md` is the reference. A reader returns [`IncastMeasurements`], or a [`TraceError`] that names the line, the
-//! field, the value and the expected value.
+//! `docs/incast-format.md` is the reference. A reader returns [`IncastMeasurements`], or a [`TraceError`] that names the
+//! line, the field, the value and the expected value.
 
 use std::fmt;
 use std::io::{BufReader, Read};

@@ -84,7 +84,7 @@ pub fn read_with_tables<R: Read>(
     read_with_callbacks(input, name, &Callbacks { load_table, check_policy: check_leaf_policy }, names)
 }
 
-/// Functions for the external parts of a tree.
+/// Loads sensitivity tables and checks the policies of leaves.
 struct Callbacks<'a> {
     load_table: &'a TableLoader<'a>,
     /// Checks that a policy can be a leaf's.

@@ -54,12 +54,18 @@ fn invalid_fabric_options_are_exit_2() {
     let cases = [
         ("compare trace.txt --fabric network.toml --port-rate 1Gbit", "cannot be used with"),
         ("compare trace.txt --path-seed 2", "--fabric"),
-        ("sim trace.txt --policy aalo --fabric network.toml", "aalo: it leaves rates to queues of ports"),
+        (
+            "sim trace.txt --policy aalo --fabric network.toml",
+            "aalo: not supported with links between switches (--fabric)",
+        ),
         (
             "sim wide.txt --policy saath --fabric network.toml",
-            "5 ports: expected at most the network's 4 hosts",
+            "5 ports; expected at most the network's 4 hosts",
         ),
-        ("sim trace.txt --policy saath --fabric rates.toml", "host `b` has a cable of 2Gbit: expected 1Gbit"),
+        (
+            "sim trace.txt --policy saath --fabric rates.toml",
+            "host `b`: the cable's rate is 2Gbit; expected 1Gbit",
+        ),
         ("sim trace.txt --policy saath --fabric none.toml", "none.toml"),
         (
             "sweep trace.txt --policies fair --fabric network.toml --vary port-rate=1Gbit,2Gbit",

@@ -148,7 +148,7 @@ fn wrong_trace_and_replay_usage_is_exit_2() {
         ("sim trace.txt --policy saath --trace-unit mb", "is not a trace unit"),
         ("compare trace.txt --jobs 0", "1 to 1024"),
         ("sweep trace.txt --policies saath --vary nope=1,2", "has a parameter `nope`"),
-        ("sweep trace.txt --policies saath --vary start=1MB,x", "does not fit"),
+        ("sweep trace.txt --policies saath --vary start=1MB,x", "is invalid"),
         ("sweep trace.txt --policies saath --vary arrival=0", "a factor from"),
         ("sweep trace.txt --policies saath --vary interval=1", "is not a time"),
         ("sweep trace.txt --policies saath --vary d=1 --vary d=2", "given twice"),
@@ -199,7 +199,7 @@ fn failed_operations_are_exit_1() {
         &dir,
         stalled,
         1,
-        &["saath: nothing moves after", "coflow 6", "do its ports have capacity?"],
+        &["saath: no flow can send after", "coflow 6", "help: check that its ports recover"],
     );
 }
 

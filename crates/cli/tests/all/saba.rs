@@ -64,9 +64,9 @@ fn rising_and_nonconvex_models_are_reported() {
     // The note lists each application of the port once.
     let text = dir.stdout_of("saba weights t.toml --apps A,B,C,B");
     let note = |name: &str, problem: &str| {
-        format!("application `{name}`: from none to all of the bandwidth the model {problem}\n")
+        format!("application `{name}`: the model {problem} between no bandwidth and full bandwidth\n")
     };
-    let (b, c) = (note("B", "rises somewhere"), note("C", "is not convex"));
+    let (b, c) = (note("B", "rises with the bandwidth somewhere"), note("C", "is not convex"));
     assert!(text.contains(&(b.clone() + &c)) && text.matches("application `").count() == 2, "{text}");
     let alone = dir.stdout_of("saba weights t.toml --apps A");
     assert!(!alone.contains("application `"), "{alone}");

@@ -121,7 +121,7 @@ fn bad_scenarios_are_exit_2_and_write_nothing() {
     for (line, message) in [
         ("share bad.toml --out o.txt", "bad.toml:17: field `service 3 weight`: `-9`: expected a number from"),
         ("share none.toml", "none.toml: cannot be read"),
-        ("share s.toml --mechanism drr", "`drr` is no mechanism: expected one of none, queues"),
+        ("share s.toml --mechanism drr", "unknown mechanism `drr`; expected one of none, queues"),
         ("share s.toml --out s.toml", "expected another file than that of the input"),
         ("share s.toml --out o.csv --over-time o.csv", "expected another file than that of --out"),
         ("fabric check none.toml", "none.toml: cannot be read"),
@@ -130,13 +130,13 @@ fn bad_scenarios_are_exit_2_and_write_nothing() {
         ("fabric generate fat-tree --ports 4", "--rate <RATE>"),
         (
             "fabric generate fat-tree --ports 3 --rate 1Gbit",
-            "fat-tree: `ports` is 3: expected an even number",
+            "fat-tree: `ports` is 3; expected an even number",
         ),
         ("fabric generate netshare-fig1 --hosts 4", "unexpected argument '--hosts'"),
         ("fabric generate netshare-fig6 --oversubscription 2", "unexpected argument '--oversubscription'"),
         (
             "fabric generate saba-tiers --oversubscription 0",
-            "`oversubscription` is 0: expected a finite number",
+            "`oversubscription` is 0; expected a finite number",
         ),
         ("fabric generate saba-tiers --rate 1Gbit", "unexpected argument '--rate'"),
         ("fabric generate big-switch --hosts 9 --rate 1Gbit --ports 2", "unexpected argument '--ports'"),

@@ -111,7 +111,7 @@ fn tree_without_the_traces_services_is_refused_before_replay() {
         "dead.weir",
         "weir-trace 1\nports 2\ncoflow 6\nflow 0 1 1MB\nevent 0s port=0 side=send rate=0\n",
     );
-    assert!(dir.stderr_of("compare dead.weir --policies saath -q", 1).contains("nothing moves"));
+    assert!(dir.stderr_of("compare dead.weir --policies saath -q", 1).contains("no flow can send"));
     let error = dir.stderr_of("compare dead.weir --policies saath,tree:some.toml -q", 2);
     assert!(error.contains("some.toml:2: field `service`: `default`: expected"), "{error}");
     let explained = dir.stderr_of("explain dead.weir --policy tree:some.toml --coflow 6 -q", 2);

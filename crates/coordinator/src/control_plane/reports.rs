@@ -102,10 +102,10 @@ impl ControlPlane {
             return;
         }
         flow.bytes_ahead_of_engine =
-            sent - self.engine.network().bytes_sent(slot, flow.engine_index, self.now);
+            sent - self.engine.network().sent_bytes(slot, flow.engine_index, self.now);
         if flow.bytes_ahead_of_engine.abs() > SYNC_TOLERANCE * link_rate * self.settings.interval {
             flow.bytes_ahead_of_engine = 0.0;
-            self.engine.set_flow_bytes_sent(slot, flow.engine_index, sent, self.now);
+            self.engine.set_flow_sent_bytes(slot, flow.engine_index, sent, self.now);
         }
     }
 
@@ -140,7 +140,7 @@ impl ControlPlane {
                 let link_rate = self.links[flow.transfer.src as usize].send.get();
                 if flow.bytes_ahead_of_engine > SYNC_TOLERANCE * link_rate * settings.interval {
                     flow.bytes_ahead_of_engine = 0.0;
-                    self.engine.set_flow_bytes_sent(slot, flow.engine_index, flow.sent_bytes, now);
+                    self.engine.set_flow_sent_bytes(slot, flow.engine_index, flow.sent_bytes, now);
                 }
             }
             self.engine.record_coflow_report(slot, coflow.sent_bytes, 0.0, now);
@@ -228,7 +228,7 @@ mod tests {
         }
         control_plane.estimate_progress();
         let flow = &control_plane.coflows["a"].flows[0];
-        let attained = control_plane.engine.network().bytes_sent(0, flow.engine_index, now);
+        let attained = control_plane.engine.network().sent_bytes(0, flow.engine_index, now);
         assert!(flow.sent_bytes > 7e6, "{} bytes", flow.sent_bytes);
         assert!(
             (attained - flow.sent_bytes).abs() < 1e4,

@@ -17,7 +17,7 @@
 use super::{HEADROOM_FACTOR, scale_rate};
 use crate::units::Rate;
 
-/// Minimum change that counts, as a part of the last rate.
+/// Minimum change that counts, as a fraction of the last rate.
 const HYSTERESIS: f64 = 0.05;
 /// Factor of the limit for a rising rate.
 const RISE_FACTOR: f64 = 1.2;
@@ -36,10 +36,10 @@ pub struct RateThrottle {
 }
 
 impl RateThrottle {
-    /// Creates the state of a flow without measurements. The limit does not fall below `floor`, because growth from a
+    /// Creates the state of a flow without measurements. The limit does not fall below `min_limit`, because growth from a
     /// lower limit would take too long.
-    pub fn new(floor: Rate) -> RateThrottle {
-        RateThrottle { min_limit: floor, last_rate: Rate::ZERO, has_risen: false, limit: None }
+    pub fn new(min_limit: Rate) -> RateThrottle {
+        RateThrottle { min_limit, last_rate: Rate::ZERO, has_risen: false, limit: None }
     }
 
     /// The limit; `None` before the first rate above zero.

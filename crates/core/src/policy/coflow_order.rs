@@ -49,7 +49,7 @@ impl<O: CoflowOrder> OrderedPolicy<O> {
     }
 }
 
-/// Gives a coflow the rates at which its flows complete together, after `least` seconds or later.
+/// Gives a coflow the rates at which its flows complete together, after `min_seconds` seconds or later.
 ///
 /// Sets no rates and returns false if a port of the coflow has no residual capacity. O(ports of the coflow).
 pub(super) fn assign_madd(

@@ -19,10 +19,10 @@
 //! | Message | Call or data |
 //! |---|---|
 //! | REQ_CANDIDATE | [`Django::open_connections`] collects the flows of a reducer without a connection, for [`Tracker::choose_mapper`] |
-//! | REPLY_CHOSEN | the result of `choose`, and the bandwidth that the tracker subtracts at once |
-//! | SEND_START | the first [`Open`] of a flow |
+//! | REPLY_CHOSEN | the result of [`Tracker::choose_mapper`], and the bandwidth that the tracker subtracts at once |
+//! | SEND_START | the first [`OpenConnection`] of a flow |
 //! | SEND_PAUSE | [`Django::close_connections`]: the connection of a flow closes before the flow completes |
-//! | SEND_RECOVERY | a later [`Open`] of the same flow |
+//! | SEND_RECOVERY | a later [`OpenConnection`] of the same flow |
 //!
 //! Choices that the paper leaves open, and contradictions in the paper:
 //!
@@ -68,7 +68,7 @@ struct OpenConnection {
     seq: u64,
     flow: u32,
     src: u32,
-    /// At the last schedule, in bytes per second.
+    /// Rate in bytes per second, as computed for the last schedule.
     rate: f64,
 }
 
@@ -228,7 +228,7 @@ impl Django {
         opened > 0
     }
 
-    /// Algorithm 3, lines 1 to 4: closes up to `wanted` connections and returns the number closed.
+    /// Algorithm 3, lines 1 to 4: closes up to `max_count` connections and returns the number closed.
     ///
     /// The reducer that was prioritized before comes first, then the other reducers, the last in the order first. Of
     /// one reducer, the connections with the highest rates close first.
@@ -261,7 +261,7 @@ impl Django {
         closed
     }
 
-    /// Algorithm 3, lines 5 to 12: opens up to `wanted` connections of a reducer and returns the number opened.
+    /// Algorithm 3, lines 5 to 12: opens up to `max_count` connections of a reducer and returns the number opened.
     ///
     /// O(m) if all of its flows have a connection, otherwise O(m x the coflow's senders).
     fn open_connections(
@@ -300,7 +300,7 @@ impl Django {
         opened
     }
 
-    /// Computes the steady rates of the connections: see [`Connections::rates`].
+    /// Computes the steady rates of the connections: see [`ConnectionSolver::compute_rates`].
     fn compute_rates(&mut self, fabric: &Fabric, reducers: &mut ReducerOrder, out: &mut Allocation) {
         self.solver_connections.clear();
         for (dst, host) in (0..).zip(&self.hosts) {

@@ -3,7 +3,7 @@
 //! Source: Jajoo et al., "Saath: Speeding up CoFlows by Exploiting the Spatial Dimension", CoNEXT '17.
 //! [`Saath::schedule`] implements section 4.2 (Fig. 7, D1-D5). [`Saath::queue_of`] implements the re-queueing of
 //! section 4.3, by the median of completed flows; the wait for data is from section 4.3 too. The workload models one
-//! coflow per stage ([`crate::profiled_model::Workload::merge_stages`]), waves and DAGs: parents delay the release of their
+//! coflow per stage ([`crate::model::Workload::merge_stages`]), waves and DAGs: parents delay the release of their
 //! children.
 //!
 //! Choices that the paper leaves open, and the effect of the alternatives:
@@ -136,7 +136,7 @@ pub struct Saath {
     residual: ResidualCapacity,
     order: Vec<OrderEntry>,
     not_admitted: Vec<Slot>,
-    /// The steps of the last schedule, and the saved residual capacities before the steps.
+    /// The steps of the last schedule, and the residual capacities that were saved before them.
     steps: Vec<ScheduleStep>,
     saved_residuals: Vec<SavedResidual>,
     /// The next step, and whether all steps so far repeat the last schedule.
@@ -174,7 +174,7 @@ struct ScheduleStep {
     admitted_rate: Option<f64>,
     /// Number of flows with their own rates before the step.
     flows_before: usize,
-    /// Index in `Saath::saved` of the residual capacities before the step; not saved from `Saath::MAX_SAVED` on.
+    /// Index in `Saath::saved_residuals` of the residual capacities before the step; not saved from `Saath::MAX_SAVED` on.
     saved_index: usize,
 }
 
@@ -225,8 +225,8 @@ impl Saath {
         let width = view.coflow(slot).width() as f64;
         match estimate {
             Some((left, _)) => self.thresholds.queue_by_remaining_bytes(left * width),
-            None if self.per_flow => self.thresholds.queue_by_bytes_sent(view.max_bytes_sent(slot) * width),
-            None => self.thresholds.queue_by_bytes_sent(view.total_bytes_sent(slot)),
+            None if self.per_flow => self.thresholds.queue_by_sent_bytes(view.max_sent_bytes(slot) * width),
+            None => self.thresholds.queue_by_sent_bytes(view.total_sent_bytes(slot)),
         }
     }
 
@@ -240,7 +240,7 @@ impl Saath {
             return None;
         }
         let median = self.states[slot as usize].lengths.median()?;
-        let (sent, rate) = view.min_bytes_sent(slot)?;
+        let (sent, rate) = view.min_sent_bytes(slot)?;
         // Under all-or-none, the other flows have often sent exactly as much as the completed flow. The tolerance
         // makes the result (no estimate) independent of rounding.
         (sent < median * (1.0 - 1e-9)).then_some((median - sent, rate))
@@ -272,7 +272,7 @@ impl Saath {
             let estimate = self.estimate(slot, view);
             self.states[slot as usize].estimating = estimate.is_some();
             if before.is_some() && !due && !estimated && estimate.is_none() {
-                // The queue is still based on the bytes sent, and `leaves_at` gives its next change.
+                // The queue is still based on the bytes sent, and `queue_change_at` is the time of its next change.
                 continue;
             }
             let queue = self.queue_of(slot, estimate, view);
@@ -463,7 +463,7 @@ impl Saath {
             let (slot, flow) = view.changed_flows()[i];
             let state = &self.states[slot as usize];
             if !state.estimating && state.queue_change_at != f64::NEG_INFINITY {
-                let (sent, rate) = (view.bytes_sent(slot, flow), view.rate(slot, flow));
+                let (sent, rate) = (view.sent_bytes(slot, flow), view.rate(slot, flow));
                 self.predict_queue_change_by_sent(slot, sent, rate, view);
             }
         }
@@ -477,12 +477,12 @@ impl Saath {
             if self.states[slot as usize].queue_change_at == f64::NEG_INFINITY {
                 self.states[slot as usize].queue_change_at = f64::INFINITY;
                 for rated in out.flow_rates().iter().filter(|rated| rated.slot == slot) {
-                    let sent = view.bytes_sent(slot, rated.flow);
+                    let sent = view.sent_bytes(slot, rated.flow);
                     self.predict_queue_change_by_sent(slot, sent, rated.rate, view);
                 }
             }
             if let CommonRate::Equal(rate) = out.common(slot) {
-                let sent = view.max_bytes_sent(slot);
+                let sent = view.max_sent_bytes(slot);
                 self.predict_queue_change_by_sent(slot, sent, rate, view);
             }
         }
@@ -531,7 +531,7 @@ impl Saath {
             }
             state.queue_change_at = f64::INFINITY;
             if queue + 1 < self.thresholds.queue_count() && rate > 0.0 {
-                let left = self.thresholds.upper_threshold(queue) - view.total_bytes_sent(turn.slot);
+                let left = self.thresholds.upper_threshold(queue) - view.total_sent_bytes(turn.slot);
                 state.queue_change_at = view.now() + left.max(0.0) / rate;
             }
         }
@@ -557,7 +557,7 @@ impl Policy for Saath {
             Event::FlowCompleted(slot, flow) => {
                 self.changed_coflows.insert(slot as usize);
                 if self.requeue {
-                    let length = view.bytes_sent(slot, flow);
+                    let length = view.sent_bytes(slot, flow);
                     let state = &mut self.states[slot as usize];
                     state.estimate_stale = true;
                     // A flow without bytes has no length to learn from, whether it completes at its release or later.

@@ -1,7 +1,7 @@
-//! The sensitivity model: the slowdown of an application as a function of its part of the bandwidth (section 4.1, Eq.
-//! 1).
+//! The sensitivity model: the slowdown of an application as a function of its fraction of the bandwidth (section 4.1,
+//! Eq. 1).
 //!
-//! D(b) is the completion time with the part b of the bandwidth, divided by the completion time with all bandwidth.
+//! D(b) is the completion time with the fraction b of the bandwidth, divided by the completion time with all bandwidth.
 //! The model is a polynomial of b.
 //!
 //! Choices that the paper leaves open:
@@ -20,19 +20,19 @@
 
 use crate::solve::Polynomial;
 
-/// A part of the bandwidth, above 0 and up to 1.
+/// A fraction of the bandwidth, above 0 and up to 1.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct Fraction(f64);
 
-/// A number is not a part of the bandwidth.
+/// A number is not a fraction of the bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
-#[error("`{value}` is not a part of the bandwidth: expected a number above 0 and up to 1")]
+#[error("`{value}` is not a fraction of the bandwidth; expected a number above 0 and up to 1")]
 pub struct FractionError {
     /// The rejected number.
     pub value: f64,
 }
 
-/// The slowdown of an application, as a function of its part of the bandwidth.
+/// The slowdown of an application, as a function of its fraction of the bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sensitivity {
     model: Polynomial,
@@ -51,7 +51,7 @@ impl Fraction {
     /// All bandwidth.
     pub const ALL: Fraction = Fraction(1.0);
 
-    /// Creates a part of the bandwidth.
+    /// Creates a fraction of the bandwidth.
     ///
     /// # Errors
     /// [`FractionError`] if the number is not above 0, or is above 1.
@@ -64,7 +64,7 @@ impl Fraction {
         self.0
     }
 
-    /// Creates a part of the bandwidth. The caller ensures that `value` is above 0 and at most 1.
+    /// Creates a fraction of the bandwidth. The caller ensures that `value` is above 0 and at most 1.
     pub(crate) const fn from_valid(value: f64) -> Fraction {
         Fraction(value)
     }

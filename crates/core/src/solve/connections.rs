@@ -73,10 +73,10 @@ pub struct ConnectionSolver {
     previous_connections: Vec<SortedConnection>,
     send_capacities: Vec<f64>,
     recv_capacities: Vec<f64>,
-    /// By connection, in the order of `served`.
+    /// By connection, in the order of `connections`.
     rates: Vec<f64>,
     offers: Vec<f64>,
-    /// Indices into `served` by receiver, and the start of each receiver's.
+    /// Indices into `connections` by receiver, and the start of each receiver's.
     by_receiver: Vec<u32>,
     receiver_starts: Vec<u32>,
     levels: Vec<f64>,
@@ -324,7 +324,7 @@ impl ConnectionSolver {
     }
 }
 
-/// Sets `begins` to the index at which each port's entries start if the entries in `of` are sorted by port; the last
+/// Sets `begins` to the index at which each port's entries start if `ports_of_entries` is sorted by port; the last
 /// element is the total.
 fn compute_starts(begins: &mut Vec<u32>, ports: usize, ports_of_entries: impl Iterator<Item = u32>) {
     begins.clear();

@@ -106,7 +106,7 @@ const STAGE_COUNT: usize = 5;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClassId(u32);
 
-/// Effort and result of a solution.
+/// Counters and convergence of a solution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HierarchyStats {
     /// Whether lower and upper bounds of all rates are equal: no other rates are hierarchical max-min. After changes it can
@@ -162,9 +162,10 @@ impl HierarchicalMaxMin {
     /// Creates links without flows. Capacities are in bytes per second.
     ///
     /// # Errors
-    /// [`HierarchyError::InvalidCapacity`] for a capacity that is not from 0 to 1e30; [`HierarchyError::GuaranteesExceedCapacity`] if a link's
-    /// guarantees exceed its capacity; [`HierarchyError::UnknownLink`] for a guarantee on an unknown link;
-    /// [`HierarchyError::TooMany`] if links times services reach 2^31.
+    /// [`HierarchyError::InvalidCapacity`] for a capacity that is not from 0 to 1e30;
+    /// [`HierarchyError::GuaranteesExceedCapacity`] if a link's guarantees exceed its capacity;
+    /// [`HierarchyError::UnknownLink`] for a guarantee on an unknown link; [`HierarchyError::TooMany`] if links times
+    /// services reach 2^31.
     pub fn new(capacities: &[f64], shares: ServiceShares) -> Result<HierarchicalMaxMin, HierarchyError> {
         let network = ClassNetwork::new(capacities.len(), shares.service_count())?;
         let guarantees = shares.guarantee_table(capacities)?;
@@ -217,15 +218,16 @@ impl HierarchicalMaxMin {
     ) -> Result<ClassId, HierarchyError> {
         let class = self.network.find_or_add_class(service, links, demand)?;
         let more = self.flow_count(class).checked_add(1);
-        let more = more.ok_or(HierarchyError::TooMany { what: "flows of a class", most: u32::MAX })?;
+        let more = more.ok_or(HierarchyError::TooMany { counted: "flows of a class", max: u32::MAX })?;
         self.set_flows(class, more);
         Ok(class)
     }
 
     /// Removes one flow of a class; has no effect on a class without flows. O(links of the path).
     ///
-    /// A class from [`HierarchicalMaxMin::add_flow`] ends with its last flow. After the next solution its number can be reused for
-    /// other flows over as many links, which bounds the number of these classes by the maximum that existed at one time.
+    /// A class from [`HierarchicalMaxMin::add_flow`] ends with its last flow. After the next solution its number can be
+    /// reused for other flows over as many links, which bounds the number of these classes by the maximum that existed at
+    /// one time.
     pub fn remove_flow(&mut self, class: ClassId) {
         let flows = self.flow_count(class);
         self.set_flows(class, flows.saturating_sub(1));
@@ -255,8 +257,8 @@ impl HierarchicalMaxMin {
     /// that covers the sum restores them.
     ///
     /// # Errors
-    /// [`HierarchyError::UnknownLink`] for an unknown link; [`HierarchyError::InvalidCapacity`] for a capacity that is not from 0 to
-    /// 1e30. Nothing changes then.
+    /// [`HierarchyError::UnknownLink`] for an unknown link; [`HierarchyError::InvalidCapacity`] for a capacity that is not
+    /// from 0 to 1e30. Nothing changes then.
     pub fn set_capacity(&mut self, link: u32, capacity: f64) -> Result<(), HierarchyError> {
         let (at, links) = (link as usize, self.network.links);
         if at >= links {

@@ -52,7 +52,7 @@ fn predictor_data_errors_name_the_line() {
     let loss = |cell: &str| error(&format!("{good}100,200,64000,1,{cell}\n"));
     for cell in ["-0.1", "1.1", "nan", "inf", "", "12 %"] {
         let expected =
-            format!("d.csv:3: field `loss`: `{cell}`: expected a part of the packets, from 0 to 1");
+            format!("d.csv:3: field `loss`: `{cell}`: expected a fraction of the packets, from 0 to 1");
         assert_eq!(loss(cell), expected);
     }
     for buffer in ["0", "-50", "65537", "1.5", ""] {
@@ -114,7 +114,7 @@ fn loss_accepts_fractions_from_zero_to_one() {
         assert!(text.parse::<Loss>().is_ok(), "{text}");
     }
     let error = "12".parse::<Loss>().unwrap_err().to_string();
-    assert_eq!(error, "`12`: expected a part of the packets, from 0 to 1");
+    assert_eq!(error, "`12`: expected a fraction of the packets, from 0 to 1");
 }
 
 #[test]

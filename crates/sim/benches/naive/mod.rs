@@ -34,8 +34,8 @@ impl ReferencePolicy {
     }
 }
 
-/// The completion time of every coflow of a workload without events, parents and late data. `places` is the
-/// order of its ports.
+/// The completion time of every coflow of a workload without events, parents and late data.
+/// `port_positions` is the order of its ports.
 pub fn replay(
     workload: &Workload,
     port_positions: &[usize],

@@ -36,22 +36,22 @@ const CASES: [(usize, usize, usize); 11] = [
 pub fn print_table() -> Result<()> {
     println!("## A decision of Siphon's\n");
     println!(
-        "An order of coflows with up to six flows over the six links between three regions, from the start, in one thread; the first {SEARCH_BREADTH} coflows by \
-         remaining time are chosen from."
+        "An order of coflows with up to six flows over the six links between three regions, from scratch, in one thread. Candidates are\n\
+         the first {SEARCH_BREADTH} coflows by remaining time."
     );
     println!(
-        "All rounds: no branch is closed. Closing: at the confidence of 95 % that is usual. Mean and slowest of {SEEDS} sets of coflows, each the \
-         fastest of three runs. Target: the first row within 10 ms.\n"
+        "All rounds: no branch is closed. Early stopping: branches close, and rounds end, at the default confidence of 95 %. Mean and\n\
+         slowest of {SEEDS} sets of coflows, each the fastest of three runs. Target: the first row within 10 ms.\n"
     );
     let mut table = Table::new(&[
         "coflows",
         "depth",
-        "rounds at most",
+        "maximum rounds",
         "all rounds: mean (ms)",
         "slowest (ms)",
-        "closing: mean (ms)",
+        "early stopping: mean (ms)",
         "slowest (ms)",
-        "rounds then, mean",
+        "rounds with early stopping, mean",
     ]);
     let bandwidth_history = cases::history_of_three_regions(SAMPLES);
     for (count, depth, samples) in CASES {

@@ -127,8 +127,9 @@ pub fn run(
     Ok(cluster.start_all(jobs, ports)?.run(|_| true)?.0)
 }
 
-/// Runs jobs on a network with paths; all flows of a transfer have the rate of the slowest. Calls `go_on` before every step,
-/// with the simulated time in seconds; if it returns `false`, the run stops. The same input gives the same result.
+/// Runs jobs on a network with paths; all flows of a transfer have the rate of the slowest. Calls `should_continue` before
+/// every step, with the simulated time in seconds; if it returns `false`, the run stops. The same input gives the same
+/// result.
 ///
 /// # Errors
 /// If the fabric was made for another number of jobs, a job cannot end, the links cannot be shared in this way, or the caller
@@ -137,7 +138,7 @@ pub fn run_on_fabric(
     jobs: &[PlacedJob],
     fabric: &JobLinks,
     sharing: &SharingRule,
-    go_on: impl FnMut(f64) -> bool,
+    should_continue: impl FnMut(f64) -> bool,
 ) -> Result<ClusterOutcome, ClusterError> {
     if jobs.len() != fabric.footprints.len() {
         return Err(ClusterError::WrongJobCount { jobs: jobs.len(), expected: fabric.footprints.len() });
@@ -153,7 +154,7 @@ pub fn run_on_fabric(
         stale: true,
     };
     let ports = fabric.footprints.iter().map(links).collect();
-    let (ends, ports) = cluster.start_all(jobs, ports)?.run(go_on)?;
+    let (ends, ports) = cluster.start_all(jobs, ports)?.run(should_continue)?;
     Ok(ClusterOutcome { ends, rate_computations: ports.solutions, unsettled_computations: ports.unsettled })
 }
 
@@ -172,9 +173,12 @@ impl<'a> Cluster<'a> {
         Ok(self)
     }
 
-    fn run(mut self, mut go_on: impl FnMut(f64) -> bool) -> Result<(Vec<Time>, Ports), ClusterError> {
+    fn run(
+        mut self,
+        mut should_continue: impl FnMut(f64) -> bool,
+    ) -> Result<(Vec<Time>, Ports), ClusterError> {
         loop {
-            if !go_on(self.now) {
+            if !should_continue(self.now) {
                 return Err(ClusterError::Interrupted { seconds: self.now });
             }
             if self.stale {

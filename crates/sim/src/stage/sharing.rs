@@ -1,17 +1,18 @@
 //! Rules by which jobs share links: the queues of each port and their weights, or an order of transfers.
 //!
-//! - [`SharingRule::PerFlow`], Saba's baseline (section 8.1): one queue a port, so all flows share max-min. The congestion control
-//!   of InfiniBand approximates this sharing; here it is exact.
-//! - [`SharingRule::PerApplication`], the ideal max-min fairness of section 8.4, study 4: each application has a separate queue at
-//!   every port, all of equal weight.
+//! - [`SharingRule::PerFlow`], Saba's baseline (section 8.1): one queue a port, so all flows share max-min. The congestion
+//!   control of InfiniBand approximates this sharing; here it is exact.
+//! - [`SharingRule::PerApplication`], the ideal max-min fairness of section 8.4, study 4: each application has a separate
+//!   queue at every port, all of equal weight.
 //! - [`SharingRule::Saba`]: queues and weights from [`Controller`], which receives the starts and ends of jobs and their
 //!   connections.
-//! - [`SharingRule::SizePriorities`], Homa (study 5) without packets: strict priorities by the size of a flow. Homa uses the remaining bytes
-//!   of a message, and keeps its receivers' links busy. Here a flow keeps its first priority, and links are always kept busy.
-//!   Homa chooses the sizes at which priorities end so that each has the same number of bytes ([`equal_bytes_cutoffs`]). In the
-//!   paper's setup all flows above 10 KB have the same priority. Flows here are megabytes, so that would equal the baseline.
-//! - [`SharingRule::CoflowOrder`], Sincronia (study 6): BSSI orders the active transfers whenever one begins or ends. Each is a coflow
-//!   of weight 1 with its remaining bytes. Strict priorities follow the order, one for each transfer.
+//! - [`SharingRule::SizePriorities`], Homa (study 5) without packets: strict priorities by the size of a flow. Homa uses
+//!   the remaining bytes of a message, and keeps its receivers' links busy. Here a flow keeps its first priority, and links
+//!   are always kept busy. Homa chooses the sizes at which priorities end so that each has the same number of bytes
+//!   ([`equal_bytes_cutoffs`]). In the paper's setup all flows above 10 KB have the same priority. Flows here are
+//!   megabytes, so that would equal the baseline.
+//! - [`SharingRule::CoflowOrder`], Sincronia (study 6): BSSI orders the active transfers whenever one begins or ends. Each
+//!   is a coflow of weight 1 with its remaining bytes. Strict priorities follow the order, one for each transfer.
 //!
 //! Orders apply to whole transfers, so the last two require a network on which all flows of a transfer run in lockstep.
 
@@ -246,7 +247,8 @@ impl Ports {
         Ok(())
     }
 
-    /// A job's transfer begins, of flows of this size. One connection stands for all: weights depend on who is at a port, not how often.
+    /// A job's transfer begins, of flows of this size. One connection stands for all: weights depend on who is at a port,
+    /// not how often.
     pub(super) fn open(&mut self, job: usize, ports: &[Port], size: f64) -> Result<(), SharingError> {
         match &mut self.kind {
             Kind::Saba(controller, ConnectionLifetime::Transfer)

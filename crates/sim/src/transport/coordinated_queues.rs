@@ -17,12 +17,12 @@ struct CoflowFlows {
     seq: Option<u64>,
     remaining_bytes: Vec<f64>,
     rates: Vec<f64>,
-    /// Bytes sent by all flows until `since`, and their rate since.
+    /// Bytes sent by all flows until the last update, and their rate since.
     sent_bytes: f64,
     total_rate: f64,
 }
 
-/// A sender's offer to a flow.
+/// The rate that a sender offers to a flow.
 #[derive(Debug, Clone, Copy)]
 struct Offer {
     flow: u32,

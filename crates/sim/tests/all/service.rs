@@ -206,7 +206,7 @@ fn fig_4_throttling_limits_udp_to_its_received_rate() {
     let throttled = last_phase_rates(&shared);
     let sent: Vec<f64> = shared.phases[0].final_sent_rates.iter().map(|rate| rate / 125e6).collect();
     assert_close(&[throttled[0], throttled[1] + throttled[2]], &[8.0, 2.0], "throttled");
-    assert_close(&[throttled[3]], &[10.0 - sent[1]], "A3 gets what H1 leaves");
+    assert_close(&[throttled[3]], &[10.0 - sent[1]], "A3 gets the residual capacity");
     assert!(sent[1] <= 1.1 * throttled[1] * (1.0 + 1e-9) && throttled[3] > 8.5, "{sent:?} {throttled:?}");
 }
 
@@ -283,7 +283,7 @@ fn skipping_steady_periods_keeps_results() {
 
 #[test]
 fn long_paths_count_towards_the_size_of_an_outcome() {
-    // Over an hour, 694 demands alone are 60,000 numbers below the limit.
+    // Over an hour, 694 demands alone are 60,000 values below the limit.
     let of_chain = |switches: usize| {
         let mut chain = TopologyBuilder::new();
         ["a", "b"].iter().for_each(|host| chain.add_host(host).unwrap());
@@ -329,5 +329,5 @@ fn service_simulation_rejects_invalid_scenarios() {
         run_scenario(&long, Mechanism::Queues, |_| false),
         Err(ScenarioRunError::Interrupted { .. })
     ));
-    assert_eq!("drr".parse::<Mechanism>().unwrap_err().split(':').next(), Some("`drr` is no mechanism"));
+    assert_eq!("drr".parse::<Mechanism>().unwrap_err().split(';').next(), Some("unknown mechanism `drr`"));
 }

@@ -17,14 +17,14 @@ const TRIAL_ROUNDS: usize = 3;
 /// A leap is reverted if the residual has grown by more than this factor.
 const MAX_RESIDUAL_GROWTH: f64 = 2.0;
 
-/// The action after a round.
+/// The action that the solver takes after a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExtrapolationAction {
-    /// No action yet.
+    /// Continue with the next round: too few states are recorded, or the last leap is not judged yet.
     Wait,
-    /// Extrapolate.
+    /// Extrapolate: enough states are recorded.
     Extrapolate,
-    /// Revert the last leap.
+    /// Revert the last leap: it made the residual much worse.
     Revert,
 }
 
