@@ -17,7 +17,7 @@ MAX_LINE_LENGTH = len(PREFIX) + MAX_ID_LENGTH + 13
 # Maximum time for a first line.
 FIRST_LINE_TIMEOUT = 5.0
 
-# Maximum number of connections that wait for `FlowReceiver.receive`, with or without a first line. Further ones stay in the kernel's backlog.
+# Maximum number of connections that wait for `FlowReceiver.receive`, with or without a first line. Others stay in the kernel's backlog.
 MAX_WAITING = 1024
 
 # Indexes of flows are below this number.

@@ -21,7 +21,7 @@ struct Routed {
     index: Option<usize>,
     /// By flow.
     paths: Vec<u32>,
-    /// How many flows are live and done where `live` was counted; none if that has to be done anew.
+    /// How many flows are live and done where `live` was counted; `None` if they have to be counted again.
     counted: Option<(usize, usize)>,
     /// The paths of its flows, each once, and how many live ones take it.
     live: Vec<(u32, u32)>,
