@@ -1,4 +1,4 @@
-//! Replays of the trace that ships with Weir, with per-flow reference code in the same run.
+//! Measures replays of the trace that ships with Weir, with per-flow reference code in the same run.
 
 mod naive;
 

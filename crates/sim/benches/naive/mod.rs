@@ -1,4 +1,4 @@
-//! Reference replays that update every flow at every event, for comparison only.
+//! Replays workloads with reference code that updates every flow at every event, for comparison only.
 
 mod ports;
 
@@ -15,7 +15,7 @@ struct Flow {
     rate: f64,
 }
 
-/// Rates between two events.
+/// The policy that sets the rates between two events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReferencePolicy {
     /// Per-flow max-min.
