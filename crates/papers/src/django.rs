@@ -101,9 +101,9 @@ fn head(trace: &Trace, seeds: u64, replays: &Replays<'_>) -> String {
          measured. Sizes are a tenth of those for the paper's 1 Gbit/s, so transfers take equally long. Policies compute a \
          schedule every 8 ms.\n\
          - **Rivals**: `{DCTCP}`, per-flow max-min, in place of DCTCP; `{AALO}` for Aalo+.\n\
-         - **Cost of connections**: under every policy, concurrent connections reduce the capacity of a receiving port as \
-         [measured](../incast-format.md) with {} and {} per connection. The kernel of the measurements has no DCTCP. More \
-         than {} connections were not measured; they cost as much as {}.\n\
+         - **Cost of connections**: under every policy, concurrent connections reduce the capacity of a receiving port. The \
+         reduction was [measured](../incast-format.md) with {} and {} per connection. The kernel of the measurements has no \
+         DCTCP. More than {} connections were not measured; they cost as much as {}.\n\
          - **Connections**: Django uses q - k connections for each host (theorem 4.1). The buffer holds q packets, and the \
          switch marks from k = {} packets on. The default is {} connections.\n\
          - **Not reproduced**: the testbed and ns-3 (simulated here), and the queue length of Fig. 2(b), 146 packets with 13 \

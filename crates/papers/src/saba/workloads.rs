@@ -152,10 +152,10 @@ fn accuracy_section(workloads: &[Workload]) -> Result<String, Failure> {
         "4 x nodes",
     ];
     Ok(format!(
-        "R^2 of the models that the profiler fits on 8 servers with throttled links (section 7.1), and of the model with k = \
-         3 on other data or nodes. In section 4.2, all R^2 are above 0.60 at k = 1, above 0.55 with 0.1 and 10 times the \
-         data, and above 0.50 with 0.5 to 3 times the nodes. Workloads with small transfers have a lower R^2 here, because \
-         their slowdown varies little.\n\
+        "The table has R^2 of the models that the profiler fits on 8 servers with throttled links (section 7.1). It also has \
+         R^2 of the model with k = 3 on other data or nodes. In section 4.2, all R^2 are above 0.60 at k = 1, above 0.55 \
+         with 0.1 and 10 times the data, and above 0.50 with 0.5 to 3 times the nodes. Workloads with small transfers have a \
+         lower R^2 here, because their slowdown varies little.\n\
          {}Cubics that decrease monotonically: {monotonic} of {}; convex cubics: {convex}. Where the slowdown of a model \
          rises with the bandwidth, Eq. 2 can wrongly take bandwidth from the application.\n\n",
         table(&head, 1, &lines),

@@ -14,8 +14,8 @@ pub const MAX_COFLOWS: usize = 48;
 
 /// The origin of the coflows, which the page prints after "They are".
 pub const DESCRIPTION: &str = "the first coflows of Weir's generator with the kinds of Saath's Table 1 (narrow and wide, \
-                               small and large), without the flows from a host to itself. These links carry their bytes in \
-                               one to two minutes";
+                               small and large). Flows from a host to itself are removed. These links carry the remaining \
+                               bytes in one to two minutes";
 
 /// The number of generated coflows. A few of them have no flow between two hosts and are removed.
 const GENERATED_COFLOWS: usize = MAX_COFLOWS + 8;
