@@ -19,9 +19,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 use tonic::transport::server::{Connected, TcpIncoming};
 use tonic::{Request, Response, Status, Streaming};
+use weir_proto::wire::agent_message::Body;
 use weir_proto::wire::control_server::{Control, ControlServer};
-use weir_proto::wire::up::What;
-use weir_proto::wire::{Down, Up};
+use weir_proto::wire::{AgentMessage, CoordinatorMessage};
 use weir_proto::{MAX_ORDER_BYTES, MAX_REPORT_BYTES, Order, Report};
 
 use crate::control_thread::{Handle, Stopped};
@@ -79,15 +79,18 @@ where
 
 #[tonic::async_trait]
 impl Control for AgentService {
-    type AttendStream = ReceiverStream<Result<Down, Status>>;
+    type StreamOrdersStream = ReceiverStream<Result<CoordinatorMessage, Status>>;
 
-    async fn attend(&self, request: Request<Streaming<Up>>) -> Result<Response<Self::AttendStream>, Status> {
+    async fn stream_orders(
+        &self,
+        request: Request<Streaming<AgentMessage>>,
+    ) -> Result<Response<Self::StreamOrdersStream>, Status> {
         let proven_host = request.extensions().get::<ProvenHost>().copied();
         let mut reports = request.into_inner();
-        let Some(What::Hello(hello)) = next_message(&mut reports).await? else {
+        let Some(Body::Hello(hello)) = next_message(&mut reports).await? else {
             return Err(Status::invalid_argument("expected a hello first"));
         };
-        let host = hello.host;
+        let host = hello.node;
         if proven_host.is_some_and(|ProvenHost(proven)| proven != host) {
             return Err(Status::permission_denied(format!("host {host}: the connection is another host's")));
         }
@@ -97,7 +100,8 @@ impl Control for AgentService {
         })?;
         let (messages, message_receiver) = mpsc::channel(1);
         let handle = self.handle.clone();
-        let welcome = Down::welcome(handle.interval(), handle.has_throttling(), handle.has_allocator());
+        let welcome =
+            CoordinatorMessage::welcome(handle.interval(), handle.has_throttling(), handle.has_allocator());
         tokio::spawn(async move {
             let result = tokio::select! {
                 ended = apply_reports(&handle, host, reports) => ended,
@@ -120,18 +124,22 @@ impl From<Stopped> for Status {
 }
 
 /// The next message of a host; `None` at the end of the stream.
-async fn next_message(reports: &mut Streaming<Up>) -> Result<Option<What>, Status> {
+async fn next_message(reports: &mut Streaming<AgentMessage>) -> Result<Option<Body>, Status> {
     let timed_out =
         |_| Status::deadline_exceeded(format!("nothing was said for {} s", IDLE_TIMEOUT.as_secs()));
-    Ok(timeout(IDLE_TIMEOUT, reports.message()).await.map_err(timed_out)??.and_then(|up| up.what))
+    Ok(timeout(IDLE_TIMEOUT, reports.message()).await.map_err(timed_out)??.and_then(|message| message.body))
 }
 
 /// Applies a host's reports until the end of the stream.
-async fn apply_reports(handle: &Handle, host: u32, mut reports: Streaming<Up>) -> Result<(), Status> {
+async fn apply_reports(
+    handle: &Handle,
+    host: u32,
+    mut reports: Streaming<AgentMessage>,
+) -> Result<(), Status> {
     let report_gap = handle.interval() / MAX_REPORTS_PER_INTERVAL;
     let mut next_read_at = Instant::now();
-    while let Some(what) = next_message(&mut reports).await? {
-        let What::Report(report) = what else {
+    while let Some(body) = next_message(&mut reports).await? {
+        let Body::Report(report) = body else {
             return Err(Status::invalid_argument("expected reports after the hello"));
         };
         let report = Report::try_from(report).map_err(|why| Status::invalid_argument(why.to_string()))?;
@@ -146,9 +154,9 @@ async fn apply_reports(handle: &Handle, host: u32, mut reports: Streaming<Up>) -
 
 /// Sends the welcome message and then the host's orders, until another stream subscribes to them.
 async fn send_orders(
-    welcome: Down,
+    welcome: CoordinatorMessage,
     mut orders: mpsc::Receiver<Order>,
-    messages: &mpsc::Sender<Result<Down, Status>>,
+    messages: &mpsc::Sender<Result<CoordinatorMessage, Status>>,
 ) -> Result<(), Status> {
     let mut message = welcome;
     loop {
@@ -160,6 +168,6 @@ async fn send_orders(
         let Some(order) = orders.recv().await else {
             return Err(Status::aborted("another agent has connected for this host"));
         };
-        message = Down::order(&order);
+        message = CoordinatorMessage::order(&order);
     }
 }

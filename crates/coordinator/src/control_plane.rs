@@ -46,7 +46,7 @@ pub use request::{Refusal, Registration, Transfer, UnknownName};
 pub use status::{CoflowStatus, CoflowSummary, FlowAllocation, FlowStatus, HostStatus};
 pub use weir_proto::{
     Conflict, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues,
-    Refusals, Report, Restored, UdpFlow, UdpMeasurement,
+    RefusedOrders, Report, RestoredObjects, UdpFlow, UdpMeasurement,
 };
 
 /// Size of a flow whose size is unknown, in bytes: more than any flow sends, and small enough for sums of sizes.
@@ -142,9 +142,9 @@ struct Host {
     /// Limits of these connections.
     limits: allocator::Limits,
     /// Totals of refused orders in its last report.
-    refused_orders: Refusals,
+    refused_orders: RefusedOrders,
     /// Totals of restored kernel objects in its last report.
-    restored_objects: Restored,
+    restored_objects: RestoredObjects,
     /// The conflicts in its last report.
     conflicts: Vec<Conflict>,
 }
@@ -252,9 +252,9 @@ pub struct ControlPlane {
     flow_count: usize,
     rejected_entries: RejectedEntries,
     /// Sum of the orders refused by all agents.
-    refused_orders: Refusals,
+    refused_orders: RefusedOrders,
     /// Sum of the kernel objects restored by all agents.
-    restored_objects: Restored,
+    restored_objects: RestoredObjects,
     /// Number of schedules.
     schedule_count: u64,
     /// Coflows that completed since the last call of [`ControlPlane::take_completed`]; at most [`Settings::max_coflows`].
@@ -296,8 +296,8 @@ impl ControlPlane {
             id_by_slot: by_slot,
             flow_count: 0,
             rejected_entries: doubts,
-            refused_orders: Refusals::default(),
-            restored_objects: Restored::default(),
+            refused_orders: RefusedOrders::default(),
+            restored_objects: RestoredObjects::default(),
             schedule_count: 0,
             completed: Vec::new(),
             udp_measurements: None,

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
 use weir_core::policy::AnyPolicy;
-use weir_proto::{FlowKey, ObservedConnections, Order, Queues, Refusals, Report, Restored};
+use weir_proto::{FlowKey, ObservedConnections, Order, Queues, RefusedOrders, Report, RestoredObjects};
 
 use crate::control_plane::{
     CoflowStatus, CoflowSummary, ControlPlane, FlowAllocation, HostStatus, Refusal, Registration,
@@ -68,9 +68,9 @@ pub struct Overview {
     /// Rejected report entries since the start.
     pub rejected_entries: RejectedEntries,
     /// See [`ControlPlane::refused_orders`].
-    pub refused_orders: Refusals,
+    pub refused_orders: RefusedOrders,
     /// See [`ControlPlane::restored_objects`].
-    pub restored_objects: Restored,
+    pub restored_objects: RestoredObjects,
     /// Orders that were not sent since the start, because the host had not taken the ones before.
     pub dropped_orders: u64,
     /// Durations of the last schedules.

@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use weir_core::allocation::Allocation;
-use weir_proto::{Conflict, FlowKey, OrderedRate, Refusals, Restored};
+use weir_proto::{Conflict, FlowKey, OrderedRate, RefusedOrders, RestoredObjects};
 
 use super::{Coflow, ControlPlane, Registration, RejectedEntries, Transfer};
 
@@ -85,12 +85,12 @@ impl ControlPlane {
 
     /// Orders that agents of hosts and switches have refused, by their reports. Refusals before the start of this
     /// coordinator are included.
-    pub fn refused_orders(&self) -> Refusals {
+    pub fn refused_orders(&self) -> RefusedOrders {
         self.refused_orders
     }
 
     /// The kernel objects that agents have restored, by their reports.
-    pub fn restored_objects(&self) -> Restored {
+    pub fn restored_objects(&self) -> RestoredObjects {
         self.restored_objects
     }
 
