@@ -63,7 +63,7 @@ class ApplicationTest(Bed):
             self.assertIsNone(connection.untold)
             connection.socket.sendall(b"abc")
             self.assertEqual(taken(server), b"abc")
-            ports = [(port["host"], port["way"]) for port in self.coordinator.get("/v1/queues")]
+            ports = [(port["host"], port["direction"]) for port in self.coordinator.get("/v1/queues")]
             self.assertEqual(ports, [("a", "out"), ("b", "in")])
             with self.assertRaises(CoordinatorError) as raised:
                 application.deregister()

@@ -59,7 +59,7 @@ class CoflowTest(Bed):
             self.assertEqual(got, {0: DATA, 1: b"abc"})
             # The kernel's first burst and the headers are small in comparison.
             self.assertGreater(took, 0.7 * len(DATA) / 2e6)
-            self.wait_for("the coflow's end", lambda: coordinator.get("/v1/coflows/shuffle")["over"])
+            self.wait_for("the coflow's end", lambda: coordinator.get("/v1/coflows/shuffle")["completed"])
             # The agent has closed its duplicate of the flow.
             with self.assertRaises(AgentError):
                 agent.done("shuffle", 0)

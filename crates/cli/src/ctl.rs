@@ -71,7 +71,7 @@ const HOSTS: &[&str] = &[
 ];
 const SWITCHES: &[&str] =
     &["name", "present", "seconds_since_report", "ordered", "applied", "ports", "conflicts"];
-const QUEUES: &[&str] = &["host", "way", "weights", "queue_of"];
+const QUEUES: &[&str] = &["host", "direction", "weights", "queue_of"];
 const COFLOWS: &[&str] = &["id", "service", "application", "flows", "done", "sent_bytes", "class"];
 const FLOWS: &[&str] = &["coflow", "flow", "from", "to", "rate"];
 const SERVICES: &[&str] = &["name", "weight", "excess", "weights_used", "applications"];

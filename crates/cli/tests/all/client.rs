@@ -178,7 +178,7 @@ fn coflow_transfer_is_paced_with_an_agent_and_unpaced_without() {
     assert!(received[0] == b"abc" && received[1] == data);
     // Headers and the kernel's first burst account for much less than 30 % of the time.
     assert!(elapsed_secs > 0.7 * data.len() as f64 / 2e6, "{elapsed_secs} s");
-    wait_for("the end of the coflow", || state()["over"] == true);
+    wait_for("the end of the coflow", || state()["completed"] == true);
     coflow.deregister().unwrap();
 
     // Without an agent, the transfer succeeds unpaced.
