@@ -519,7 +519,9 @@ fn agent_reports_for_its_own_host_only() {
     let Some(testbed) = SecureTestbed::up("own") else { return };
     let _coordinator_process = testbed.start_coordinator(&[]);
     let _foreign_agent = testbed.start_agent(4, 3);
-    wait_for("a refusal", || testbed.agent_log(4).contains("host 4: the connection is another host's"));
+    wait_for("a refusal", || {
+        testbed.agent_log(4).contains("host 4: the certificate of this connection is for another host")
+    });
     let _agent = testbed.start_agent(3, 3);
     wait_for("a coordinator", || testbed.agent_log(3).contains("host 3 has a coordinator"));
     assert!(!testbed.agent_log(4).contains("has a coordinator"), "{}", testbed.agent_log(4));
