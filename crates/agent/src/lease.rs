@@ -18,7 +18,9 @@ use std::time::Duration;
 
 use weir_core::units::Rate;
 pub use weir_proto::MAX_LEASE;
-use weir_proto::{FlowKey, Limit, MAX_FLOWS_PER_HOST, MAX_OBSERVED, Order, OrderedRate, Queues, Refusals};
+use weir_proto::{
+    FlowKey, Limit, MAX_FLOWS_PER_HOST, MAX_OBSERVED, Order, OrderedRate, Queues, RefusedOrders,
+};
 
 use crate::htb::MAX_SERVICES;
 
@@ -68,10 +70,10 @@ pub enum RefusalReason {
 }
 
 /// Counts a refused order.
-fn count_refusal(refusals: &mut Refusals, reason: RefusalReason) {
+fn count_refusal(refusals: &mut RefusedOrders, reason: RefusalReason) {
     let count = match reason {
-        RefusalReason::StaleEpoch => &mut refusals.older,
-        RefusalReason::Duplicate => &mut refusals.repeated,
+        RefusalReason::StaleEpoch => &mut refusals.stale_epoch,
+        RefusalReason::Duplicate => &mut refusals.duplicate,
         RefusalReason::Gap => &mut refusals.gap,
         RefusalReason::Lease => &mut refusals.lease,
         RefusalReason::Unsorted => &mut refusals.unsorted,
@@ -96,7 +98,7 @@ pub struct LeaseState {
     rates: BTreeMap<FlowKey, u64>,
     limits: BTreeMap<ApplicationPeer, u64>,
     queues: BTreeMap<u32, Queues>,
-    refusals: Refusals,
+    refusals: RefusedOrders,
 }
 
 /// An application, and the address of another host.
@@ -115,7 +117,7 @@ impl LeaseState {
             rates,
             limits,
             queues,
-            refusals: Refusals::default(),
+            refusals: RefusedOrders::default(),
         }
     }
 
@@ -273,7 +275,7 @@ impl LeaseState {
     }
 
     /// The number of refused orders by reason, as reported to the coordinator.
-    pub fn refusals(&self) -> Refusals {
+    pub fn refusals(&self) -> RefusedOrders {
         self.refusals
     }
 

@@ -26,7 +26,7 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use weir_core::units::Rate;
-use weir_proto::Restored;
+use weir_proto::RestoredObjects;
 
 use crate::batch::{BatchError, run_tool};
 use crate::lease;
@@ -265,8 +265,8 @@ impl Traffic {
     ///
     /// # Errors
     /// The first error of all steps. The other steps are done, and the next call tries again.
-    pub fn repair(&mut self) -> (Restored, Result<(), TrafficError>) {
-        let mut restored = Restored::default();
+    pub fn repair(&mut self) -> (RestoredObjects, Result<(), TrafficError>) {
+        let mut restored = RestoredObjects::default();
         let folder = self.folder.recreate().map(drop);
         let maps = self.maps.repin(&self.folder).map(|count| restored.maps += count);
         let pins = self.repin_programs().map(|count| restored.programs += count);

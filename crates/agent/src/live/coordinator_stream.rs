@@ -8,7 +8,7 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 use weir_proto::wire::control_client::ControlClient;
-use weir_proto::wire::{Up, down::What};
+use weir_proto::wire::{AgentMessage, coordinator_message::Body};
 use weir_proto::{MAX_ORDER_BYTES, MAX_REPORT_BYTES, Order, Report, wire};
 
 /// The maximum time without a message from the coordinator, which renews a lease at least once a second.
@@ -86,12 +86,12 @@ async fn run_stream(
     {
         Err(reason) => reason,
         Ok((welcome, report_sender, mut orders)) => {
-            let (report_interval, wire::Welcome { arrivals, demands, .. }) = (welcome.interval(), welcome);
+            let report_interval = welcome.interval();
             if events
                 .send(StreamEvent::Started {
                     report_interval,
-                    wants_udp_measurements: arrivals,
-                    wants_demands: demands,
+                    wants_udp_measurements: welcome.wants_udp_measurements,
+                    wants_demands: welcome.wants_demands,
                     report_sender,
                 })
                 .await
@@ -109,9 +109,9 @@ async fn run_stream(
                     Err(reason) => return reason,
                     Ok(Err(status)) => return status.message().to_owned(),
                     Ok(Ok(None)) => return "the coordinator closed the stream".to_owned(),
-                    Ok(Ok(Some(down))) => down.what,
+                    Ok(Ok(Some(message))) => message.body,
                 };
-                let Some(What::Order(order)) = order else {
+                let Some(Body::Order(order)) = order else {
                     return "the coordinator sent a message that is not an order".to_owned();
                 };
                 let order = match Order::try_from(order) {
@@ -126,7 +126,7 @@ async fn run_stream(
     }
 }
 
-type OpenStream = (wire::Welcome, mpsc::Sender<Report>, tonic::Streaming<wire::Down>);
+type OpenStream = (wire::Welcome, mpsc::Sender<Report>, tonic::Streaming<wire::CoordinatorMessage>);
 
 async fn open_stream(coordinator: &Endpoint, host: u32) -> Result<OpenStream, String> {
     let channel = coordinator.connect().await.map_err(|error| error_chain(&error))?;
@@ -134,12 +134,12 @@ async fn open_stream(coordinator: &Endpoint, host: u32) -> Result<OpenStream, St
         .max_decoding_message_size(MAX_ORDER_BYTES)
         .max_encoding_message_size(MAX_REPORT_BYTES);
     let (report_sender, reports) = mpsc::channel(1);
-    let messages = ReceiverStream::new(reports).map(|report| Up::report(&report));
-    let messages = tokio_stream::once(Up::hello(host)).chain(messages);
-    let answer = control.attend(messages).await.map_err(|status| status.message().to_owned())?;
+    let messages = ReceiverStream::new(reports).map(|report| AgentMessage::report(&report));
+    let messages = tokio_stream::once(AgentMessage::hello(host)).chain(messages);
+    let answer = control.stream_orders(messages).await.map_err(|status| status.message().to_owned())?;
     let mut orders = answer.into_inner();
     let first = orders.message().await.map_err(|status| status.message().to_owned())?;
-    let Some(What::Welcome(welcome)) = first.and_then(|down| down.what) else {
+    let Some(Body::Welcome(welcome)) = first.and_then(|message| message.body) else {
         return Err("the coordinator did not begin the stream with a welcome".to_owned());
     };
     let report_interval = welcome.interval();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_core::units::Rate;
-use weir_proto::{CounterTotals, Demand, MAX_OBSERVED, ObservedConnections, Queues, Restored};
+use weir_proto::{CounterTotals, Demand, MAX_OBSERVED, ObservedConnections, Queues, RestoredObjects};
 
 use super::demands::{Demands, LIMIT_LEASE};
 use super::throttle::UdpThrottling;
@@ -69,7 +69,7 @@ pub struct Applications {
     demands: Option<Demands>,
     last_refresh: Instant,
     /// The objects restored so far.
-    restored: Restored,
+    restored: RestoredObjects,
     last_count: Instant,
     /// The time that the last count took.
     count_duration: Duration,
@@ -93,7 +93,7 @@ impl Applications {
             tallies,
             demands: None,
             last_refresh: now,
-            restored: Restored::default(),
+            restored: RestoredObjects::default(),
             last_count: now,
             count_duration: Duration::ZERO,
             // Connections that an earlier agent recorded are counted at once.
@@ -172,7 +172,7 @@ impl Applications {
             self.last_refresh = now;
             self.traffic.refresh()?;
             let maps = self.traffic.restore_classes()?;
-            self.count_restored(Restored { maps, ..Restored::default() });
+            self.count_restored(RestoredObjects { maps, ..RestoredObjects::default() });
         }
         let interval = match &self.demands {
             Some(_) => Demands::period(),
@@ -192,8 +192,8 @@ impl Applications {
         self.log_new_error(result);
     }
 
-    fn count_restored(&mut self, restored: Restored) {
-        if restored != Restored::default() {
+    fn count_restored(&mut self, restored: RestoredObjects) {
+        if restored != RestoredObjects::default() {
             let (programs, maps) = (restored.programs, restored.maps);
             super::log(&format!(
                 "restored {programs} BPF programs and {maps} BPF maps or entries that another process had removed"
@@ -203,7 +203,7 @@ impl Applications {
     }
 
     /// The kernel objects that were restored so far.
-    pub fn restored(&self) -> Restored {
+    pub fn restored(&self) -> RestoredObjects {
         self.restored
     }
 

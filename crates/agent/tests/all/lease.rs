@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use weir_agent::lease::{ApplicationPeer, LeaseState, RefusalReason};
 use weir_core::units::Rate;
-use weir_proto::{CounterTotals, FlowKey, Limit, MAX_OBSERVED, Order, OrderedRate, Queues, Refusals};
+use weir_proto::{CounterTotals, FlowKey, Limit, MAX_OBSERVED, Order, OrderedRate, Queues, RefusedOrders};
 
 const LINKS: [u64; 2] = [1_000_000, 10_000_000];
 
@@ -66,7 +66,7 @@ fn orders_hold_until_their_lease_ends() {
     assert_eq!(paced(&lease, ms(521)), [3]);
     lease.accept(order(2, 2, false, &[(3, OrderedRate::Unlimited)]), ms(530)).unwrap();
     assert_eq!(lease.rates(ms(531)).count(), 0);
-    assert_eq!(lease.refusals(), Refusals::default());
+    assert_eq!(lease.refusals(), RefusedOrders::default());
 }
 
 #[test]
@@ -196,9 +196,9 @@ fn refused_orders_leave_state_unchanged_and_are_counted() {
         assert_eq!(lease.accept(order.clone(), ms(1)), Err(reason), "{order:?}");
         assert_eq!(snapshot(&lease), before, "{order:?}");
     }
-    let counts = Refusals {
-        older: 1,
-        repeated: 2,
+    let counts = RefusedOrders {
+        stale_epoch: 1,
+        duplicate: 2,
         gap: 2,
         lease: 2,
         unsorted: 4,

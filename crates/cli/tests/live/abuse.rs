@@ -27,7 +27,7 @@ use tempfile::TempDir;
 use tokio_stream::StreamExt;
 use tonic::transport::Endpoint;
 use weir_client::Agent;
-use weir_proto::wire::Up;
+use weir_proto::wire::AgentMessage;
 use weir_proto::wire::control_client::ControlClient;
 use weir_proto::{FlowKey, FlowProgress, MAX_REPORTED_FLOWS, Report};
 
@@ -264,9 +264,12 @@ fn report_flood_from_one_agent_does_not_delay_others() {
     let flood = runtime.spawn(async move {
         let channel = Endpoint::from_shared(to).unwrap().connect().await.unwrap();
         let mut control = ControlClient::new(channel);
-        let reports = tokio_stream::iter(std::iter::repeat_with(move || Up::report(&report)));
-        let mut orders =
-            control.attend(tokio_stream::once(Up::hello(1)).chain(reports)).await.unwrap().into_inner();
+        let reports = tokio_stream::iter(std::iter::repeat_with(move || AgentMessage::report(&report)));
+        let mut orders = control
+            .stream_orders(tokio_stream::once(AgentMessage::hello(1)).chain(reports))
+            .await
+            .unwrap()
+            .into_inner();
         while orders.message().await.is_ok_and(|order| order.is_some()) {}
     });
     assert_agent_undisturbed(&coordinator_process, 0, ATTACK_DURATION);

@@ -30,10 +30,10 @@ use tokio_stream::StreamExt;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use weir_client::Agent;
 use weir_proto::wire::control_client::ControlClient;
-use weir_proto::wire::{Down, Up, down::What};
+use weir_proto::wire::{AgentMessage, CoordinatorMessage, coordinator_message::Body};
 use weir_proto::{
-    Demand, FlowKey, FlowProgress, Mark, ObservedConnections, Order, OrderedRate, Refusals, Report, UdpFlow,
-    UdpMeasurement,
+    Demand, FlowKey, FlowProgress, Mark, ObservedConnections, Order, OrderedRate, RefusedOrders, Report,
+    UdpFlow, UdpMeasurement,
 };
 
 /// The last host runs the coordinator.
@@ -480,25 +480,30 @@ async fn send_false_reports(endpoint: Endpoint, stop: Arc<AtomicBool>) -> (u32, 
             flows: ["a", "b", "c", "d", "e"].map(flow_progress).to_vec(),
             observed: (1..7).map(observed_connections).collect(),
             udp_measurements: vec![UdpMeasurement { flow, rate: u64::MAX }],
-            refused_orders: Refusals { rate: round, ..Refusals::default() },
+            refused_orders: RefusedOrders { rate: round, ..RefusedOrders::default() },
             ..Report::default()
         }
     };
     let (report_sender, reports) = tokio::sync::mpsc::channel(1);
     tokio::spawn(async move {
         for round in 0.. {
-            if report_sender.send(Up::report(&report(round))).await.is_err() {
+            if report_sender.send(AgentMessage::report(&report(round))).await.is_err() {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(4)).await;
         }
     });
     let reports = tokio_stream::wrappers::ReceiverStream::new(reports);
-    let mut orders =
-        control.attend(tokio_stream::once(Up::hello(5)).chain(reports)).await.unwrap().into_inner();
+    let mut orders = control
+        .stream_orders(tokio_stream::once(AgentMessage::hello(5)).chain(reports))
+        .await
+        .unwrap()
+        .into_inner();
     let (mut order_count, mut max_rate) = (0, 0);
     while !stop.load(Ordering::Relaxed) {
-        let Ok(Some(Down { what: Some(What::Order(order)) })) = orders.message().await else { continue };
+        let Ok(Some(CoordinatorMessage { body: Some(Body::Order(order)) })) = orders.message().await else {
+            continue;
+        };
         let order = Order::try_from(order).unwrap();
         order_count += 1;
         let rates = order.flows.iter().filter_map(|(_, rate)| match rate {
@@ -515,7 +520,9 @@ fn agent_reports_for_its_own_host_only() {
     let Some(testbed) = SecureTestbed::up("own") else { return };
     let _coordinator_process = testbed.start_coordinator(&[]);
     let _foreign_agent = testbed.start_agent(4, 3);
-    wait_for("a refusal", || testbed.agent_log(4).contains("host 4: the connection is another host's"));
+    wait_for("a refusal", || {
+        testbed.agent_log(4).contains("host 4: the certificate of this connection is for another host")
+    });
     let _agent = testbed.start_agent(3, 3);
     wait_for("a coordinator", || testbed.agent_log(3).contains("host 3 has a coordinator"));
     assert!(!testbed.agent_log(4).contains("has a coordinator"), "{}", testbed.agent_log(4));

@@ -1,13 +1,13 @@
-//! Ports of the network that `[switch]` describes, and the ports that a connection can cross.
+//! Numbers the ports of the network in `[switch]`, and finds the ports that a connection can cross.
 //!
-//! Port numbers are those of the controller: 2h is the link out of host h, and 2h + 1 the link into it. Trunks follow
-//! after the ports of all hosts. A trunk is a set of ports towards other switches that the same connections can cross,
-//! and that therefore have the same queues.
+//! Port numbers are those of the controller: 2h is the link out of host h, and 2h + 1 the link into host h. The numbers of
+//! trunks follow those of hosts. A trunk is a set of ports towards other switches that the same connections can cross, and
+//! that therefore have the same queues.
 //!
 //! ECMP may select any shortest path between the switches of two hosts, so a connection can cross all links on these
 //! paths. From s to t, these are the links from u to v with d(s, u) + 1 + d(v, t) = d(s, t). The condition depends only
-//! on the distances of u and v to switches with hosts. Switches with equal distances to all of these are of one kind,
-//! and the links from one kind to another are one trunk. In a fat tree, for example, the links from a pod to the core
+//! on the distances of u and v to switches with hosts. Switches with equal distances to all switches with hosts are of one
+//! kind, and the links from one kind to another are one trunk. In a fat tree, for example, the links from a pod to the core
 //! are one trunk, so a path has few ports for any number of links.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,17 +16,17 @@ use weir_core::saba::controller::Port;
 
 use crate::config::{CableEnd, Switch};
 
-/// Distance of an unreachable switch. The number of switches is below it.
+/// Distance of an unreachable switch: more than the maximum number of switches.
 const UNREACHABLE: u16 = u16::MAX;
 
-/// Maximum number of trunks on a connection's path: the controller stores the path for each of 100,000 connections. A
-/// path has four trunks in a fat tree, and some hundred in a random network of 4,096 switches with hosts. On longer
-/// paths, only the links of the hosts count.
+/// Maximum number of trunks on a path; on longer paths, only the links of the hosts count. The limit bounds memory, since the
+/// controller stores the paths of up to 100,000 connections. A path has four trunks in a fat tree, and a few hundred in a
+/// random network of 4,096 switches with hosts.
 pub const MAX_TRUNKS: usize = 1 << 10;
 
-/// Ports and the paths between hosts. For S switches, R of them with hosts, L ports between switches and K kinds, the
-/// construction takes R (S + L) + S R log S steps and R K + L memory. A path takes as many steps as the kinds on it
-/// have ports.
+/// Ports, and the paths between hosts. For S switches, R of them with hosts, L ports between switches and K kinds, the
+/// construction takes O(R (S + L) + S R log S) time and O(R K + L) memory. A path takes O(p) time for p ports of the kinds on
+/// the path.
 #[derive(Debug)]
 pub struct PortMap {
     host_count: u32,
@@ -34,9 +34,9 @@ pub struct PortMap {
     switch_of_host: BTreeMap<u32, (u32, u32)>,
     /// Kind of each switch.
     kind_of_switch: Vec<u32>,
-    /// Row of each switch in `far`; `None` for switches without hosts.
+    /// Row of each switch in `distances`; `None` for switches without hosts.
     distance_row: Vec<Option<u32>>,
-    /// Distance of each kind from each switch with hosts.
+    /// Distance of each kind from each switch with hosts, by row and kind.
     distances: Vec<Vec<u16>>,
     /// Trunks out of each kind: the kind at the other end, and the index of the trunk.
     trunks_of_kind: Vec<Vec<(u32, u32)>>,
@@ -86,7 +86,7 @@ impl PortMap {
         };
         let kinds: Vec<u32> = (0..switches.len()).map(assign_kind).collect();
         let distances_of_kinds =
-            distance_rows.iter().map(|row| first_of_kind.iter().map(|&place| row[place]).collect()).collect();
+            distance_rows.iter().map(|row| first_of_kind.iter().map(|&index| row[index]).collect()).collect();
         let (mut out, mut trunks) = (vec![Vec::new(); first_of_kind.len()], Vec::<Vec<(u32, u32)>>::new());
         let mut trunk_by_kinds = BTreeMap::new();
         for (index, switch) in switches.iter().enumerate() {
@@ -133,20 +133,20 @@ impl PortMap {
         trunk.and_then(|trunk| self.trunk_links.get(trunk as usize)).map_or(&[], Vec::as_slice)
     }
 
-    /// Receivers of orders about a port: number of the host or switch (switches follow hosts), and number of its link.
-    /// The link out of a host belongs to the host. The link into a host belongs to the switch, if the configuration
-    /// lists it.
+    /// Receivers of orders about a port: the number of the host or switch, and the number of its link. Switch numbers follow
+    /// those of hosts. The link out of a host is a link of the host. The link into a host is a link of its switch, if the
+    /// configuration lists the switch.
     pub fn order_targets(&self, port: Port) -> impl Iterator<Item = (u32, u32)> + '_ {
         let host = port / 2;
         let host_target = self.is_host_egress(port).then_some((host, 0));
         let is_host_ingress = self.is_host_link(port) && !self.is_host_egress(port);
         let host_switch = self.switch_of_host.get(&host).filter(|_| is_host_ingress);
         let switch_targets = host_switch.into_iter().chain(self.trunk_links(port));
-        host_target.into_iter().chain(switch_targets.map(|&(place, link)| (self.host_count + place, link)))
+        host_target.into_iter().chain(switch_targets.map(|&(switch, link)| (self.host_count + switch, link)))
     }
 
-    /// Ports that a connection from a host can cross, without duplicates. `to` is `None` if the address of the other
-    /// end is unknown.
+    /// Ports that a connection from host `src` to host `dst` can cross, without duplicates. `dst` is `None` if the address of
+    /// the other end is unknown.
     pub fn path(&self, src: u32, dst: Option<u32>) -> Vec<Port> {
         let mut path = vec![2 * src];
         let Some(to) = dst else { return path };

@@ -114,7 +114,7 @@ fn start_coordinator(folder: &Path, text: &str) -> (RunningCoordinator, SocketAd
                 match Coordinator::new(config.clone()).await {
                     Ok(coordinator) => break coordinator,
                     // The former coordinator holds its store for a moment longer.
-                    Err(error) if tries < 100 && error.contains("has it open") => tries += 1,
+                    Err(error) if tries < 100 && error.contains("has the store open") => tries += 1,
                     Err(error) => panic!("{error}"),
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;

@@ -9,7 +9,7 @@ use crate::small_cluster::{
 use weir_agent::lease::LeaseState;
 use weir_coordinator::control_plane::{
     ControlPlane, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate,
-    Queues, Refusal, Refusals, Registration, Report, ServiceWeights, Settings, UdpFlow, UdpMeasurement,
+    Queues, Refusal, RefusedOrders, Registration, Report, ServiceWeights, Settings, UdpFlow, UdpMeasurement,
 };
 use weir_core::model::ServiceNames;
 use weir_core::policy::build;
@@ -253,7 +253,7 @@ fn flows_reported_by_a_switch_are_rejected() {
 #[test]
 fn refused_orders_are_summed_over_agents_once() {
     let mut plane = control_plane("saath", 1).with_switches(1);
-    let refused_orders = |older, gap| Refusals { older, gap, ..Refusals::default() };
+    let refused_orders = |stale_epoch, gap| RefusedOrders { stale_epoch, gap, ..RefusedOrders::default() };
     let reports = [
         (0, refused_orders(3, 0)),
         (0, refused_orders(3, 0)),
@@ -268,7 +268,7 @@ fn refused_orders_are_summed_over_agents_once() {
     let mut counts = Vec::new();
     for (host, refusals) in reports {
         plane.report(host, &Report { refused_orders: refusals, ..Report::default() }, 0.001);
-        counts.push((plane.refused_orders().older, plane.refused_orders().gap));
+        counts.push((plane.refused_orders().stale_epoch, plane.refused_orders().gap));
     }
     assert_eq!(counts, [(3, 0), (3, 0), (4, 1), (5, 1), (5, 3), (5, 3), (5, 3)]);
 }

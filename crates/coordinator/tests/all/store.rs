@@ -352,7 +352,7 @@ fn check_names_the_record_that_does_not_decode() {
         runtime.block_on(store.put(table, key, &value)).unwrap();
         // A check takes no lock, so it can read a store that is open.
         let error = verify(&path).unwrap_err().to_string();
-        let is_in_use = error.contains("another process has it open");
+        let is_in_use = error.contains("another process has the store open");
         assert!(is_in_use || error.contains(what), "{error}");
         close_store(store, &path);
         let error = verify(&path).unwrap_err().to_string();

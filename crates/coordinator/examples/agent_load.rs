@@ -1,5 +1,5 @@
 //! Load test: many agents' streams to one coordinator over loopback. Prints the durations of schedules and of the
-//! answers to reports. `cargo run --release -p weir-coordinator --example attend -- [HOSTS]` takes some ten seconds.
+//! answers to reports. `cargo run --release -p weir-coordinator --example agent_load -- [HOSTS]` takes some ten seconds.
 
 #![cfg(target_os = "linux")]
 
