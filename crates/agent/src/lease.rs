@@ -2,7 +2,7 @@
 //!
 //! An order is accepted or refused as a whole. A refused order leaves the state unchanged, and is counted. Invariants:
 //!
-//! - *One coordinator.* Orders of an older epoch and duplicates are refused. An epoch begins with a complete order, and so does the
+//! - *One coordinator.* Orders of an older epoch and duplicates are refused. An epoch begins with a full order, and so does the
 //!   sequence after a gap: a partial order leaves unnamed entries unchanged, which is valid only if no order was lost.
 //! - *Valid input only.* A rate is above zero and at most that of the fastest link. A lease is above zero and at most [`MAX_LEASE`].
 //!   Links are those of this host or switch.
@@ -37,7 +37,7 @@ pub enum RefusalReason {
     #[error("it, or a later order, has been accepted already")]
     Duplicate,
     /// An earlier order is missing.
-    #[error("orders before it are missing; waiting for a complete order")]
+    #[error("orders before it are missing; waiting for a full order")]
     Gap,
     /// The lease is zero, or above [`MAX_LEASE`].
     #[error("its lease is out of range; expected more than 0 s, and at most {} s", MAX_LEASE.as_secs())]
@@ -122,7 +122,7 @@ impl LeaseState {
     }
 
     /// Accepts or refuses an order. The time `now` counts from any point and is monotonic. O(f log F) for f flows in the order and F known
-    /// flows, and O(F) in addition for a complete order.
+    /// flows, and O(F) in addition for a full order.
     ///
     /// # Errors
     /// Why the order is refused. The state stays unchanged, except for the count of refusals.

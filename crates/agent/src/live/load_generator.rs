@@ -122,7 +122,7 @@ async fn simulate_agent(
                     (report_sender, report_interval, report_timer) = (Some(reports), interval, ReportTimer::new(host, interval));
                 }
                 Some(StreamEvent::Order(order)) => {
-                    // A complete order does not name flows that have ended.
+                    // A full order does not name flows that have ended.
                     let is_named = |key: &FlowKey| order.flows.binary_search_by(|flow| flow.0.cmp(key)).is_ok();
                     if let Some((_, reported_at)) = awaited_order.take_if(|(key, _)| order.is_full || is_named(key)) {
                         waits.push(reported_at.elapsed());

@@ -61,7 +61,7 @@ fn orders_hold_until_their_lease_ends() {
     assert_eq!(paced(&lease, ms(501)), [1, 2]);
     lease.accept(order(1, 3, false, &[(1, OrderedRate::Removed)]), ms(510)).unwrap();
     assert_eq!(paced(&lease, ms(511)), [2]);
-    // Another coordinator starts with a complete order.
+    // Another coordinator starts with a full order.
     lease.accept(order(2, 1, true, &[(3, OrderedRate::Rate(1))]), ms(520)).unwrap();
     assert_eq!(paced(&lease, ms(521)), [3]);
     lease.accept(order(2, 2, false, &[(3, OrderedRate::Unlimited)]), ms(530)).unwrap();

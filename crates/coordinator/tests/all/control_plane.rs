@@ -185,7 +185,7 @@ fn two_lost_orders_in_a_row_do_not_end_a_lease() {
     }
 }
 
-/// A changed queue is in one order, and complete orders have all queues.
+/// A changed queue is in one order, and full orders have all queues.
 #[test]
 fn orders_carry_changed_queues_once() {
     let mut plane = control_plane("saath", 1).with_switches(1);
@@ -766,7 +766,7 @@ fn service_limits_equal_netshare_fig_5() {
         report_observed(&mut plane, 0, found, 0.0);
         let expected = [(0, "s0", 1, Some(expected[0])), (0, "s1", 1, Some(expected[1]))];
         assert_eq!(ordered_limits(&mut plane, 0.05), expected_limits(&expected));
-        // Unchanged limits are sent again in complete orders only.
+        // Unchanged limits are sent again in full orders only.
         assert_eq!(ordered_limits(&mut plane, 0.1), []);
         plane.require_full_order(0);
         assert_eq!(ordered_limits(&mut plane, 0.108), expected_limits(&expected));

@@ -221,7 +221,7 @@ mod tests {
     use weir_sim::outcome::mean;
 
     #[test]
-    fn test_records_do_not_train() {
+    fn held_out_records_do_not_train() {
         let records = records().unwrap();
         let split = Split::new(&records, &records.classes(), 1);
         assert_eq!(

@@ -152,7 +152,7 @@ impl ScenarioOutcome {
         }
     }
 
-    /// It is over: what is left is which links were crossed.
+    /// A completed connection keeps only the links that it crossed.
     pub(super) fn finish(mut self, streams: Streams) -> ScenarioOutcome {
         self.streams = streams.into_crossed();
         self

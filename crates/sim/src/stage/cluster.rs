@@ -91,7 +91,7 @@ struct Cluster<'a> {
     coupling: Coupling,
     servers: u32,
     now: f64,
-    /// Whether rates have to be found anew.
+    /// Whether rates have to be computed again.
     stale: bool,
 }
 

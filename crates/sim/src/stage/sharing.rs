@@ -149,7 +149,7 @@ enum Kind {
     Saba(Box<Controller>, ConnectionLifetime),
     /// The cutoffs, and the size of the flows of each job.
     Sizes(Vec<f64>, Vec<f64>),
-    /// The place of each job in the order; nothing if that has to be found anew.
+    /// The position of each job in the order; `None` if the order has to be computed again.
     Coflows(Vec<u32>),
 }
 

@@ -112,7 +112,7 @@ fn throttling_limits_of_the_first_periods_follow_algorithm_1() {
     assert_close(&a1, &[250.0, 700.0, 725.0], "A1 gets");
     let until: Vec<f64> = first.iter().map(|segment| segment.end.get()).collect();
     assert_close(&until, &[95.05, 95.1, 125.0], "until");
-    // The mean is over two periods and the rest of the phase.
+    // The mean covers two periods and the rest of the phase.
     let mean = (250.0 * 0.05 + 700.0 * 0.05 + 725.0 * 29.9) / 30.0;
     assert_close(&[shared.phases[3].mean_rates[0] / MBIT], &[mean], "A1's mean");
 }
