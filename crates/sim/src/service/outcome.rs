@@ -152,7 +152,7 @@ impl ScenarioOutcome {
         }
     }
 
-    /// A completed connection keeps only the links that it crossed.
+    /// Completes the outcome. Of the streams, only the crossed links are kept.
     pub(super) fn finish(mut self, streams: Streams) -> ScenarioOutcome {
         self.streams = streams.into_crossed();
         self
