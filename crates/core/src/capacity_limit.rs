@@ -1,7 +1,7 @@
-//! Reduces decided rates to what the network carries, if something in addition to ports limits it.
+//! Reduces the rates of a policy to what receiving ports (incast) or links between switches carry.
 //!
-//! Policies decide as if ports carry their full rate and nothing else is a limit. The carried rates are a second allocation,
-//! the one in force. Flows with a reduced rate have individual rates in it.
+//! Policies decide as if ports carry their full rate and are the only limit. The *carried* rates are a second
+//! allocation, the one that applies. Flows with a reduced rate have individual rates in it.
 
 mod receivers;
 mod trunks;

@@ -13,21 +13,23 @@
 //! the *slice* of a leaf. The policy of a leaf schedules the leaf's coflows on its own fabric, which has at least the
 //! slice at every side, as it would without a tree.
 //!
-//! - *Turns.* Leaves decide one after the other, service by service, `fair` leaves last. Each leaf gets its slice and
-//!   the bandwidth that earlier leaves did not use.
+//! - *Turns.* Leaves decide one after the other, service by service. In each service `fair` leaves are last, and
+//!   services with only `fair` leaves follow the others. Each leaf gets its slice and the bandwidth that earlier leaves
+//!   did not use.
 //! - *Second turns.* A leaf that could use bandwidth that became free after its turn decides again: once after its
-//!   service, and once after all services. It decides over the bandwidth that it uses and all unused bandwidth.
-//!   Bandwidth that the leaf did not use at first may be taken by then. The leaf keeps its earlier decision if a flow
-//!   now has less than the slices at both of its ends and one of these ends is full.
-//! - *Claims.* A `fair` leaf claims only the bandwidth that its flows can get at their other ends. The rest is
-//!   divided among the other leaves by weight first. Upper and lower bounds of claims converge, as in
-//!   [`crate::solve::hierarchy`].
+//!   service, and once after all services. It decides over the bandwidth that it uses and all unused bandwidth. Other
+//!   leaves may use its unused bandwidth by then. The leaf keeps its earlier decision if it now *lacks* bandwidth: it
+//!   uses less than its slices at both ends of a flow, and one of these ends is full.
+//! - *Claims.* A `fair` leaf claims only the bandwidth that its flows can get at their other ends. Its slice can
+//!   therefore be below its *weighted part*, the division by weight alone. The other leaves share the rest by weight.
+//!   Upper and lower bounds of claims converge, as in [`crate::solve::hierarchy`].
 //! - *Open bounds.* If the bounds do not meet and all leaves are `fair`, the algorithm searches a fixed point of the
-//!   offers between the bounds. Otherwise the upper bounds are the claims. A tree of `fair` leaves therefore gets the
-//!   rates of weighted hierarchical max-min. Several such allocations may exist if the bounds do not meet.
-//! - *Taking back.* Unused bandwidth of leaves with policies comes on top of the claims. A flow of a `fair` leaf that
-//!   uses such bandwidth may reduce another flow at its other end, where the claims cover only one of them. If the
-//!   leaf then has less than its weighted part, it decides over its slices alone.
+//!   offers between the bounds. Otherwise, or without a result, the upper bounds are the claims. A tree of `fair`
+//!   leaves therefore gets the rates of weighted hierarchical max-min. Several such allocations may exist if the bounds
+//!   do not meet.
+//! - *Taking back.* `fair` leaves get unused bandwidth of leaves with policies in addition to their claims. A flow that
+//!   uses it can take more than was claimed for it at its other end, from another flow there. If the leaf then lacks
+//!   bandwidth, measured by its weighted parts, it decides over its slices alone.
 //!
 //! # Guarantees
 //!

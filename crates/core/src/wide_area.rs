@@ -1,8 +1,9 @@
 //! Policies for a wide area: the order of coflows on the links between regions, and the paths of their bytes.
 //!
-//! A [`Policy`] orders the coflows whenever one arrives or ends. It knows sizes and past measurements of bandwidth
-//! ([`BandwidthHistory`]), but not the present bandwidth. The simulator, or the relays of an overlay, enforce its decision:
-//! every link and every relay serves coflows in that order, and preempts later ones ("fully preemptive per link").
+//! A [`Policy`] orders the coflows whenever one arrives or ends, under a policy tree also when one has no more bytes
+//! for a link. It knows sizes and past measurements of bandwidth ([`BandwidthHistory`]), but not the present bandwidth.
+//! The simulator, or the relays of an overlay, enforce its decision: every link and every relay serves coflows in that
+//! order, and preempts later ones ("fully preemptive per link").
 //!
 //! Two mechanisms work with every policy: [`detour`] chooses paths, and [`flow_groups`] orders the flows of one coflow.
 //! [`relays`] converts a decision, paths and orders to instructions for the relays of an overlay.

@@ -10,12 +10,15 @@
 //! alone, plus the time lost at a pace below 1, plus the time to repeat lost bytes if flows restarted. A coflow is
 //! *waiting* while none of its flows moves, and *slowed* while its pace is below 1.
 //!
-//! The limiting port is determined as follows:
+//! The limiting port is a port of the coflow without residual capacity that other coflows use, or whose rate is
+//! reduced:
 //!
-//! 1. If other coflows use the capacity that the coflow lacks at its bottleneck, the bottleneck.
-//! 2. Otherwise, the flows there wait for their data, are limited at their other ends, or wait for the rest of the coflow.
-//!    The limiting port is then one of the coflow's ports without residual capacity: the one at which the coflow would take
-//!    longest with the residual capacity. Ties go to the port with the most bytes left to move.
+//! 1. The bottleneck, if it is such a port.
+//! 2. Otherwise the one at which the remaining bytes take longest with the capacity that other coflows do not use. Ties
+//!    go to the port with the most bytes left to move.
+//!
+//! No port limits the coflow if all its flows at the bottleneck wait for data, or if the policy does not assign
+//! residual capacity.
 
 mod timeline;
 

@@ -6,9 +6,9 @@
 //!
 //! - For each coflow, the sending ports of its flows form a list, and so do the receiving ports. A port of a list precedes
 //!   the ports further down that list.
-//! - The next port is the one with the earliest first use among the ports that no remaining port precedes.
-//! - If every remaining port is preceded by another one, because lists contradict each other (those of two coflows, or of
-//!   the two sides of one), the next port is the one with the earliest first use.
+//! - The next port is the one with the earliest first use among the ports that no port without a number precedes.
+//! - If no such port exists, because the lists of two coflows or of the two sides of one contradict each other, the
+//!   next port is the one with the earliest first use.
 //! - First uses are ordered by the arrival of the coflow (ties: by the order of the workload), then by flow, the sending
 //!   port first.
 

@@ -4,7 +4,7 @@
 //! queues ([`weir_core::solve::wfq`]). TCP and queues reach them within some round trips (the paper: under 1 ms); here they
 //! need no time. Mechanisms with limits at hosts measure for 50 ms, and then set the limits for the next 50 ms.
 //!
-//! Choices where the paper is silent:
+//! Choices that the paper leaves open:
 //!
 //! - *Queues* of services are at the links out of switches ("for every switch and every outbound link"). A host's own link
 //!   has one queue. A scenario can configure a port differently.

@@ -1,10 +1,11 @@
 //! Simulates coflows between regions, over links with random bandwidth (Siphon, ATC '18, sections 3 and 5).
 //!
-//! [`replay`] runs a workload and [`run`] transfers in groups, under a [`WideAreaPolicy`]. The simulation is fluid: a link serves
-//! coflows in the policy's order, and preempts at once. The policy is called at each arrival and end of a coflow, and knows
-//! only past measurements. [`bandwidth`] draws the bandwidth of links.
+//! [`replay`] runs a workload and [`run`] transfers in groups, under a [`WideAreaPolicy`]. The simulation is fluid: a
+//! link serves coflows in the policy's order, and preempts at once. The policy is called at each arrival and end of a
+//! coflow (under a policy tree also when one has no more bytes for a link), and knows only past measurements.
+//! [`bandwidth`] draws the bandwidth of links.
 //!
-//! Choices where the paper is silent:
+//! Choices that the paper leaves open:
 //!
 //! - *Flows* of a coflow between two regions are one ("aggregated flows"). Flows inside a region take no time, since the
 //!   region's network is never a bottleneck.

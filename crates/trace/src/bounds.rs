@@ -1,6 +1,6 @@
-//! Bounds of the sizes and times in a trace.
+//! Bounds of the values in a trace, and limits of a reader's memory.
 //!
-//! Readers and writers use the same bounds, so readers accept the output of writers.
+//! Readers and writers use the same bounds, so readers accept the output of writers within [`Limits`].
 
 use weir_core::model::{Workload, WorkloadChange};
 use weir_core::units::Time;

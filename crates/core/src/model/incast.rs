@@ -6,20 +6,20 @@
 //!
 //! - *Reference.* All times are relative to the fastest kind with the fewest connections. The reference contains the
 //!   start-up time of a run, and the burst that the link's shaper admits.
-//! - *Rate of the link.* The additional bytes of a kind divided by its additional time give a rate. The rate of the
-//!   link is the greatest of these rates. Among rates within `EQUALITY_TOLERANCE` of the greatest, the one of the kind with the
-//!   most connections is used, because it is the most accurate.
+//! - *Rate of the link.* The bytes of a kind beyond those of the reference, divided by the time beyond it, are a rate.
+//!   The rate of the link is the greatest of these rates. Among rates within `EQUALITY_TOLERANCE` of the greatest, the
+//!   one of the kind with the most connections is used, because it is the most accurate.
 //! - *Stall.* The stall of a kind is its time beyond the time of its bytes at that rate: senders wait for timeouts,
 //!   and the link idles. A stall below `NOISE_FRACTION` of the total time counts as zero.
 //! - *Utilization.* On a link of another rate, the bytes take another time, but the stall is the same: buffers and
 //!   windows are in packets, and timeouts in seconds, on any link. The utilization of a link is the time of the bytes
 //!   divided by that time plus the stall.
-//! - *Fit.* From the number of connections that is best over all data, the utilization does not rise with more
-//!   connections.
-//!   It does not fall with a larger buffer. If medians violate this, the fit is the middle between the smallest and
-//!   the greatest value that such a fit may have.
-//! - *Interpolation.* Between measured kinds, the utilization is linear in connections and in packets. Beyond the maximum of
-//!   connections, it is constant. Buffers outside the measured range give no result.
+//! - *Fit.* Beyond the number of connections with the best mean over all buffers, the utilization does not rise. It
+//!   does not fall with a larger buffer. If medians violate this, the fit is the middle of the smallest and the
+//!   greatest value that satisfy it.
+//! - *Interpolation.* Between measured kinds, the utilization is linear in connections and in packets. Below the
+//!   minimum and above the maximum number of connections, it is constant. Buffers outside the measured range give no
+//!   result.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
-//! Saath: online coflow scheduling by all-or-none, per-flow queue thresholds and least contention first.
+//! Saath: online coflow scheduling by all-or-none, per-flow queue thresholds and least contention first (LCoF).
 //!
 //! Source: Jajoo et al., "Saath: Speeding up CoFlows by Exploiting the Spatial Dimension", CoNEXT '17.
 //! [`Saath::schedule`] implements section 4.2 (Fig. 7, D1-D5). [`Saath::queue_of`] implements the re-queueing of
-//! section 4.3, by the median of completed flows; the wait for data is from section 4.3 too. The workload models one
-//! coflow per stage ([`crate::model::Workload::merge_stages`]), waves and DAGs: parents delay the release of their
-//! children.
+//! section 4.3, by the median of completed flows; the wait for data is from section 4.3 too. Waves and DAGs of section
+//! 4.3 are part of the workload: parents delay the release of their children, and
+//! [`crate::model::Workload::merge_stages`] makes one coflow of each stage and wave.
 //!
 //! Choices that the paper leaves open, and the effect of the alternatives:
 //!
@@ -29,10 +29,9 @@
 //!   threshold, as in Fig. 5. Under the estimate of section 4.3, a coflow enters a queue when the estimated remainder
 //!   falls to the threshold. The other choice would differ only for an instant.
 //! - *Ties* in contention go to the coflow that was released first, as in the FIFO that LCoF replaces.
-//! - *Work conservation* runs after each queue, as in Fig. 7, for the coflows of the queue that were not admitted.
-//!   Each flow, in the order of ports, takes the residual capacity of both of its ports. Fig. 7 says "for f in c",
-//!   and the order of flows matters: docs/results/saath.md, "The order of flows", gives the mean and the speedups of
-//!   other orders. The simulator numbers ports in the order in which coflows list them.
+//! - *Work conservation* runs after each queue, as in Fig. 7, for the coflows of the queue that were not admitted. Each
+//!   flow, in the order of ports, takes the residual capacity of both of its ports. Fig. 7 says "for f in c" without an
+//!   order, and the order affects the mean. The simulator numbers ports in the order in which coflows list them.
 //! - *Re-queueing* (4.3) is described for failures, stragglers and skew, but the rule depends only on whether some
 //!   flows have completed. So it applies to every coflow after its first completed flow, as long as some flow has
 //!   sent less than the median. When no flow has sent less, the median was too short. The estimated remainder would

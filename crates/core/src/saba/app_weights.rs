@@ -9,9 +9,9 @@
 //!   that no application starves under WFQ, but a weight of 0 would starve it. Here every application gets at least a
 //!   fraction of an even share, [`DEFAULT_MIN_SHARE`] by default. Such a minimum is feasible with any number of
 //!   applications.
-//! - *Accuracy if Eq. 2 is not convex.* The possible loss is known ([`AppWeights::optimality_gap`]). With few applications, where
-//!   the loss can be large, the search continues until it proves the optimum. With many applications the loss is
-//!   negligible.
+//! - *Accuracy if Eq. 2 is not convex.* The possible loss is known ([`AppWeights::optimality_gap`]). With few
+//!   applications, where the loss can be large, the search usually proves the optimum within `MAX_SPLITS`. With many
+//!   applications the loss is negligible.
 
 use super::ids::AppId;
 use super::sensitivity::Fraction;

@@ -5,11 +5,11 @@
 //!
 //! Choices that the paper leaves open:
 //!
-//! - *Order of runs.* Runs start with all bandwidth. All other runs are compared with this one, and a job that does
-//!   not work fails in its shortest run.
+//! - *Order of runs.* From all bandwidth down. All runs are compared with the first one, and a broken job fails in the
+//!   shortest run.
 //! - *Repetitions.* None, as in the paper. A job may repeat itself and return a combined time.
-//! - *Failed runs* end the profile. A model without the runs in which the job suffers most would show the job as less
-//!   sensitive than it is.
+//! - *A failed run* rejects the whole profile. A model without the runs in which the job suffers most would show the
+//!   job as less sensitive than it is.
 //! - *A job that takes no time* with all bandwidth has no slowdown, and is rejected.
 
 use super::sensitivity::{Fraction, Sensitivity};

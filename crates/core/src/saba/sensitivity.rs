@@ -11,8 +11,7 @@
 //!   errors.
 //! - *D(1) = 1* holds for the measurements, but not necessarily for a fit, which is not forced to it.
 //! - *Fits that rise or are not convex* are not errors. A cubic fit of a decreasing, convex profile often rises or is
-//!   not convex; by the numbers in the text, this is so in the paper's Fig. 5. [`ModelShape`] reports such fits to the
-//!   operator.
+//!   not convex; the paper's text gives such numbers for its Fig. 5. [`ModelShape`] reports such fits to the operator.
 //! - *A model below 1*, or below 0, is not a speedup: no job is faster with less bandwidth, and a cubic with such
 //!   values misses the profile. Sums of predicted slowdowns can therefore be less than the number of applications.
 //!   Eq. 2 depends only on differences of D, so a cubic that is too low everywhere is harmless. A cubic that dips and

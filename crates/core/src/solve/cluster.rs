@@ -4,7 +4,7 @@
 //! section 5.3. K-means on the coefficients of their models groups applications into priority levels (5.3.1).
 //! Agglomerative clustering, of which all levels are kept, maps priority levels to queues (5.3.2).
 //!
-//! Choices where the paper is silent:
+//! Choices that the paper leaves open:
 //!
 //! - *Seeds of k-means* are not random: the first is the point nearest to the mean, each next one the point farthest from
 //!   all seeds so far. Points that are far apart are in different clusters, and equal points give equal clusters.

@@ -10,10 +10,10 @@
 //! minima of level and offer fill its link. Offers only fall while levels rise. Levels therefore never pass the fixed
 //! point, and rates stay within all capacities after any number of passes.
 //!
-//! A pass can raise a level by as little as the difference of two capacities. With a sender of 1 and a receiver of 1.001,
-//! two connections of different rank gain and lose 0.001 a pass. After `LEAP_INTERVAL` passes all levels therefore repeat their
-//! movement of the last `LEAP_WINDOW` passes, as often as the condition for staying below the fixed point holds: at the new
-//! levels, offers still fill each link at its level or above.
+//! A pass can raise a level by as little as the difference of two capacities. With a sender of 1 and a receiver of
+//! 1.001, two connections of different rank gain and lose 0.001 a pass. Every `LEAP_INTERVAL` passes, all levels
+//! therefore repeat their movement of the last `LEAP_WINDOW` passes at once. The number of repetitions is the largest
+//! at which no level passes the fixed point: offers still fill each link at its level or above.
 
 use std::ops::Range;
 

@@ -6,10 +6,11 @@
 //! [`super::wfq`]: a queue gets its demand or its weighted share, flows in a queue share max-min, and the demand of a
 //! group at a link is the lowest rate at its other links.
 //!
-//! [`GroupRateSolver::solve_weighted`] visits the links whose demands changed, in rounds, from the lowest level up. A visit
-//! costs the groups at the link. The solver damps rounds that do not settle, and in the end reduces rates to what the links
-//! carry, as in [`super::wfq`]. [`GroupRateSolver::solve_ranked`] serves groups by rank, and groups of one rank max-min.
-//! Each step fixes at least one group, and costs the links of the groups that are not fixed yet.
+//! [`GroupRateSolver::solve_weighted`] visits the links whose demands changed, in rounds, from the lowest level
+//! ([`super::wfq`]) up. A visit costs the groups at the link. The solver damps rounds that do not settle, and in the
+//! end reduces rates to what the links carry, as in [`super::wfq`]. [`GroupRateSolver::solve_ranked`] serves groups by
+//! rank, and groups of one rank max-min. Each step fixes at least one group, and costs the links of the groups that are
+//! not fixed yet.
 
 use super::wfq::queue_filling::{QueueDemand, fill_level, unit_share};
 use super::wfq::{Queue, WfqError};

@@ -6,13 +6,13 @@
 //! ends with its last flow, and the cost is the sum of the coflows' ends. The cheapest branch of a round gets a point.
 //! Coflows after the branch follow by minimum remaining time, with durations at the median.
 //!
-//! Choices where the paper is silent:
+//! Choices that the paper leaves open:
 //!
 //! - *A draw* belongs to a flow and a round, not to a node of the tree. All branches of a round see the same bandwidth
 //!   ("the particular instance of available bandwidth"), so their differences contain less noise. A draw is a function of
 //!   the seed, the coflow, the link and the round, so changes of other coflows do not affect it.
-//! - *Ties* in a round go to the branch that agrees longest with the order of minimum remaining time, provided that sums in
-//!   different order are equal to the bit. Ties of points are resolved the same way.
+//! - *Ties* in a round (costs equal to the bit) and ties of points go to the first branch in lexicographic order, where
+//!   coflows are ranked by minimum remaining time.
 //! - *Candidates* for a branch: the first [`SearchParams::breadth`] coflows by minimum remaining time. The paper has all of
 //!   them, n^d branches, which are millions in a busy hour.
 //! - *Early termination* of branches whose "performances are always significantly worse": every [`ROUNDS_PER_CHECK`]

@@ -3,7 +3,7 @@
 //! Katebzadeh et al., "Saba: Rethinking Datacenter Network Allocation from Application's Perspective", EuroSys '23,
 //! Eq. 1 and section 4.2.
 //!
-//! Choices where the paper is silent:
+//! Choices that the paper leaves open:
 //!
 //! - *The fit*: unconstrained least squares with equal weights. The polynomials that are orthogonal on the samples are
 //!   built by their three-term recurrence (Forsythe, 1957). Each coefficient is one division, and no ill-conditioned

@@ -18,7 +18,7 @@
 //! exact there, and solves the two halves; the half with the lowest bound is split next. The search ends with a proof of
 //! optimality, or after the caller's maximum number of splits, with the remaining gap.
 //!
-//! Choices where the paper is silent:
+//! Choices that the paper leaves open:
 //!
 //! - *Bounds of a share* are the caller's. SLSQP needs some, because D has no meaning below 0 or above 1.
 //! - *Sign of the multiplier*: any. D need not fall (a fit may rise, [`Polynomial::is_decreasing`]), and the sum is an equation.

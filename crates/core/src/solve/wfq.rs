@@ -23,7 +23,8 @@
 //!
 //! # Algorithm
 //!
-//! The solver visits links and solves each link exactly for its present demands.
+//! The solver visits links and solves each link exactly for its present demands. The *level* of a queue is the rate to
+//! which it limits an elastic flow; the level of a link is the lowest level of its queues.
 //!
 //! 1. *Climb.* Of the links whose demands changed, it visits the one with the lowest level. If bottlenecks have an order
 //!    (with one queue a link they always have), this is progressive filling, and terminates.

@@ -1,7 +1,8 @@
 //! Queues at both ends of every flow, FIFO by coflow inside: Aalo with full coordination of senders and receivers.
 //!
-//! Coflow by coflow, each flow gets the smaller of its even shares of both ports. Each queue first divides the share of
-//! every port that its weight gives, and then, in the order of coflows, the residual capacity of all ports.
+//! Coflow by coflow, each flow gets the smaller of its even shares of both ports. Each queue first divides its weighted
+//! share of every port; then all coflows, in the order of queues, divide the residual capacity. Under strict priority,
+//! only the second step applies.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Lower and upper bounds of the rates of services on links, in stages that each follow from the one before.
+//! Computes lower and upper bounds of the offers of links to services, in stages: the bounds of one limit those of the
+//! next.
 
 use super::class_network::ClassNetwork;
 use super::link_division::{FlowLimits, LinkDivider, ServiceClaim, surplus};

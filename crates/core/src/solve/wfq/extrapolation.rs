@@ -1,9 +1,9 @@
 //! Extrapolates the limit of a series of rounds.
 //!
 //! Near its fixed point a round is a linear map, and with cyclic bottlenecks convergence can take hundreds of rounds.
-//! Reduced rank extrapolation (Eddy 1979, Mesina 1977) finds the weighted mean of the last few states that a round would
-//! change least, as a Krylov method would. It needs only the states. If a leap makes the residual much worse, it is
-//! reverted.
+//! Reduced rank extrapolation (Eddy 1979, Mesina 1977) finds the weighted mean of the last few states that a round
+//! would change least, as a Krylov method would. It needs only the states. An extrapolation that makes the residual
+//! much worse is reverted.
 
 /// Number of states that a leap needs: one more than the differences that it combines.
 const STATE_COUNT: usize = 10;
