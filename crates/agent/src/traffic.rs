@@ -199,7 +199,7 @@ impl Traffic {
         let mut programs = Programs::new();
         for (interface, &index) in interfaces.iter().zip(&indexes) {
             let attached = program::attach_interface_program(&folder, interface, index, has_ports(rules))?;
-            programs.insert(program::interface_program_name(index), attached);
+            programs.insert(program::interface_pin_name(index), attached);
         }
         // A port applies to packets that no cgroup has a class for, so the programs at cgroups are attached first.
         let (cgroup_applications, port_applications): (Vec<&Cgroup>, Vec<&Cgroup>) =
@@ -318,7 +318,7 @@ impl Traffic {
             let present_name = Interface::from_index(index);
             let throttle_names =
                 throttle::throttle_program_names(index).into_iter().filter(|_| self.throttling.is_some());
-            let mut needed_names = throttle_names.chain([program::interface_program_name(index)]);
+            let mut needed_names = throttle_names.chain([program::interface_pin_name(index)]);
             if present_name.is_some() && needed_names.all(|program| self.is_attached(&program)) {
                 continue;
             }
@@ -342,7 +342,7 @@ impl Traffic {
             });
             match attach_result {
                 Ok((new_index, attached)) => {
-                    self.programs.insert(program::interface_program_name(new_index), attached);
+                    self.programs.insert(program::interface_pin_name(new_index), attached);
                     self.interfaces[position].1 = new_index;
                     has_changed = true;
                     count += u64::from(new_index == index);
@@ -368,7 +368,7 @@ impl Traffic {
         let mut count = 0;
         for position in 0..self.applications.len() {
             let Application { rule, id } = &self.applications[position];
-            if program::needed_program_names(*id, rule.port.is_some()).all(|name| self.is_attached(&name)) {
+            if program::needed_pin_names(*id, rule.port.is_some()).all(|name| self.is_attached(&name)) {
                 continue;
             }
             let cgroup = match Cgroup::open_for(rule) {
@@ -401,7 +401,7 @@ impl Traffic {
     fn remove_stale_state(&mut self) -> Result<(), TrafficError> {
         let ids: Vec<u64> = self.applications.iter().map(|known| known.id).collect();
         let interfaces: Vec<u32> = self.interfaces.iter().map(|&(_, index)| index).collect();
-        self.maps.retain_applications(&ids, &interfaces)?;
+        self.maps.retain_classes_and_rates(&ids, &interfaces)?;
         self.retain_programs()?;
         self.maps.retain_connections(&ids)
     }
@@ -409,8 +409,8 @@ impl Traffic {
     /// Removes the programs of other applications and interfaces.
     fn retain_programs(&mut self) -> Result<(), TrafficError> {
         let ids = self.applications.iter().map(|known| known.id);
-        let mut kept_names: Vec<String> = ids.flat_map(program::application_program_names).collect();
-        kept_names.extend(self.interfaces.iter().map(|&(_, index)| program::interface_program_name(index)));
+        let mut kept_names: Vec<String> = ids.flat_map(program::application_pin_names).collect();
+        kept_names.extend(self.interfaces.iter().map(|&(_, index)| program::interface_pin_name(index)));
         if self.throttling.is_some() {
             kept_names.extend(
                 self.interfaces.iter().flat_map(|&(_, index)| throttle::throttle_program_names(index)),
@@ -531,7 +531,7 @@ impl Traffic {
     /// # Errors
     /// If a program, map or file cannot be removed.
     pub fn stop(mut self) -> Result<usize, TrafficError> {
-        let still_paced = self.maps.retain_applications(&[], &[])?;
+        let still_paced = self.maps.retain_classes_and_rates(&[], &[])?;
         self.folder.remove()?;
         Ok(still_paced)
     }
@@ -556,7 +556,7 @@ pub fn cleanup() -> Result<bool, TrafficError> {
         if folder.is_current()
             && let Ok(mut maps) = Maps::open(&folder)
         {
-            maps.retain_applications(&[], &[])?;
+            maps.retain_classes_and_rates(&[], &[])?;
         }
         folder.remove()?;
     }

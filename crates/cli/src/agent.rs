@@ -103,7 +103,10 @@ fn stop_traffic(traffic: Traffic) -> Result<(), Failure> {
     let counts = traffic.loss_counts().map_err(traffic_failure)?;
     let paced = traffic.stop().map_err(traffic_failure)?;
     for (count, message) in [
-        (counts.lost_events, "events of connections were missed: the agent read them too slowly"),
+        (
+            counts.lost_events,
+            "opened or closed connections were missed: their events came faster than the agent reads",
+        ),
         (counts.tracking_failures, "attempts to follow a connection failed: too many concurrent connections"),
         (paced as u64, "connections keep their pacing rate: their peers do not answer; help: close them"),
     ] {

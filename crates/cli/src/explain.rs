@@ -143,7 +143,7 @@ fn explanation_record(
     let times = [ProgressState::Waiting, ProgressState::Slowed, ProgressState::FullPace]
         .map(|state| explanation.seconds_in_state(state));
     r.add_all(["waiting_s", "slowed_s", "full_s"], times);
-    let rules = explanation.seconds_by_rule().into_iter();
+    let rules = explanation.seconds_under_each_rule().into_iter();
     let rules = rules.map(|(rule, time)| json!({ "rule": rule_name(rule), "time_s": time }));
     r.add("by_rule", rules.collect::<Vec<Value>>());
     let causes = explanation.lost_seconds_by_cause().into_iter().map(|(cause, lost)| {

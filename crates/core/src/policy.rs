@@ -111,7 +111,7 @@ pub const POLICIES: &[PolicyEntry<AnyPolicy>] = &[
     },
     PolicyEntry {
         name: "lwtf",
-        description: "least waiting time first: the delay added to other coflows (Saath 2.4); knows sizes",
+        description: "least waiting time first, by the delay that a coflow adds to others (Saath 2.4); knows sizes",
         params: &[],
         build: |p| lwtf::Lwtf::from_params(p).map(box_sizes_known),
     },

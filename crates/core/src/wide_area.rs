@@ -134,7 +134,7 @@ pub const POLICIES: &[PolicyEntry<WideAreaPolicy>] = &[
             ),
             (
                 "choose=wins",
-                "choose the order that wins most rounds (`wins`), or, for comparison, the order of the lowest `mean` cost",
+                "the chosen order: with the lowest cost in most rounds (`wins`), or with the lowest mean cost (`mean`)",
             ),
             ("reuse=on", "keep branches closed that an arrival or a completion does not change"),
             ("seed=1", "seed of the random bandwidths"),

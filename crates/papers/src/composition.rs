@@ -262,7 +262,7 @@ const ADDED_LEVELS: [(&str, usize, usize); 10] = [
     ("`saath` in applications: all-or-none off", 6, 7),
     ("`varys` in applications", 5, 8),
     ("`sincronia` in applications", 5, 9),
-    ("services and applications around `saath`", 10, 6),
+    ("services and applications above `saath`", 10, 6),
 ];
 
 /// The columns of the table of gains, as indices into [`COLUMNS`]. With two indices, a column shows the larger figure.

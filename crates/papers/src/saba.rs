@@ -117,7 +117,7 @@ fn summary(main: &studies::MainResults, rivals: &rivals::RivalSpeedups) -> Strin
          so no policy can gain more than that. With links between switches at a quarter of their rate, the factor is {} and \
          Saba's speedup is {}.\n\
          - The paper publishes slowdowns below 25 % of the bandwidth for LR and SQL only. Eq. 2 assigns such shares, and the \
-         cubic models predict far too small slowdowns there. Simulated slowdowns in place of the cubics, or a limit on the \
+         cubic models predict far too small slowdowns there. Simulated slowdowns in place of these models, or a limit on the \
          wait for bytes, raise the speedup (\"Assumptions\").\n\
          - The paper's baseline is slower than max-min: ideal max-min is 1.14 times as fast in section 8.4. The baseline \
          here wastes no bandwidth.\n\n",

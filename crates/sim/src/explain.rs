@@ -201,7 +201,7 @@ impl Explanation {
     }
 
     /// Seconds under each rule, in descending order.
-    pub fn seconds_by_rule(&self) -> Vec<(Rule, f64)> {
+    pub fn seconds_under_each_rule(&self) -> Vec<(Rule, f64)> {
         let mut sums: Vec<(Rule, f64)> = Vec::new();
         for segment in self.segments.iter().filter(|s| s.cause != SlowdownCause::NextSchedule) {
             match sums.iter_mut().find(|(rule, _)| *rule == segment.rule) {

@@ -284,7 +284,9 @@ pub fn write<W: Write>(workload: &Workload, unit: TraceUnit, mut out: W) -> Resu
             Some(coflow) => {
                 inexpressible_error(format!("coflow {}", coflow.id), "it has a service or an application")
             }
-            None => inexpressible_error("the trace", "it has services or applications without coflows"),
+            None => {
+                inexpressible_error("the trace", "it has services or applications, which contain no coflows")
+            }
         });
     }
     writeln!(out, "{} {}", workload.ports, workload.coflows.len())?;

@@ -36,7 +36,7 @@ const COLUMNS: [&str; 10] = [
 ];
 
 /// The expected value in errors about names of congestion controls.
-pub const EXPECTED_CONGESTION_CONTROL: &str = "a name of up to 15 letters and digits, such as cubic";
+pub const EXPECTED_CONGESTION_CONTROL: &str = "1 to 15 letters, digits, `-` or `_`, such as cubic";
 
 /// Whether `name` is a valid name of a congestion control for the kernel.
 pub fn is_congestion_control_name(name: &str) -> bool {

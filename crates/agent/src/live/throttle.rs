@@ -152,7 +152,7 @@ impl UdpThrottling {
             run_all(self.limits.remove_expired(now).into_iter().map(|flow| throttling.remove_limit(flow)));
         let (measurements, ended) = self.meter.measure(throttling.byte_counts()?);
         self.measurements = measurements;
-        result.and(run_all(ended.into_iter().map(|flow| throttling.remove_count(flow))))
+        result.and(run_all(ended.into_iter().map(|flow| throttling.remove_byte_count(flow))))
     }
 
     /// The rates measured since the last call, sorted by [`UdpFlow`].

@@ -109,7 +109,7 @@ impl ThrottleMaps {
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn remove_count(&mut self, flow: UdpFlow) -> Result<(), TrafficError> {
+    pub fn remove_byte_count(&mut self, flow: UdpFlow) -> Result<(), TrafficError> {
         ignore_missing(self.byte_counts.remove(&encode_flow(flow)), "arrivals")
     }
 

@@ -97,8 +97,8 @@ s.connect_ex(('10.9.0.2', port))
     assert_eq!((counts.len(), counts[0].flow, counts[0].bytes), (1, udp_flow(1), expected));
 
     // A removed count starts again at zero. Removing a count that does not exist is no error.
-    throttling.remove_count(udp_flow(1)).unwrap();
-    throttling.remove_count(udp_flow(2)).unwrap();
+    throttling.remove_byte_count(udp_flow(1)).unwrap();
+    throttling.remove_byte_count(udp_flow(2)).unwrap();
     assert_eq!(throttling.byte_counts().unwrap(), []);
     // Packets without a class are not counted.
     let unmarked_socket = UdpSocket::bind("10.9.0.1:0").unwrap();

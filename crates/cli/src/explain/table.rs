@@ -106,7 +106,7 @@ fn summary(explanation: &Explanation) -> String {
     ];
     let states =
         states.map(|(state, note)| row(state.name().to_owned(), explanation.seconds_in_state(state), note));
-    let rules = explanation.seconds_by_rule().into_iter().map(|(rule, time)| {
+    let rules = explanation.seconds_under_each_rule().into_iter().map(|(rule, time)| {
         let name = rule_name(rule);
         let meaning = rule_meaning(&name);
         row(name, time, meaning)

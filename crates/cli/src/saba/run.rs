@@ -84,20 +84,20 @@ fn unique_modes(args: &args::SabaRun) -> Vec<SharingMode> {
     modes
 }
 
-/// Checks that jobs that do not comply have a queue and a share of each port.
+/// Checks that jobs that are not compliant have a queue and a share of each port.
 fn check_shares(args: &args::SabaRun, file: &Jobs, needs_models: bool) -> Result<(), Failure> {
     let c_saba = args.weight_options.c_saba;
     let without_model = file.jobs.iter().find(|job| job.model.is_none());
     if let Some(job) = without_model.filter(|_| needs_models && c_saba == Fraction::ALL) {
         return Err(Failure::input(format_args!(
-            "{}: job `{}` does not comply, and --c-saba is 1; expected --c-saba below 1, which reserves a queue for such jobs",
+            "{}: job `{}` is not compliant, and --c-saba is 1; expected --c-saba below 1, which reserves a queue for such jobs",
             args.jobs_file.display(),
             job.name
         )));
     }
     if c_saba < Fraction::ALL && args.queues.get() < 2 {
         return Err(Failure::input(
-            "--queues: `1` is too few; expected at least 2, since --c-saba below 1 reserves the last queue for jobs that do not comply",
+            "--queues: `1` is too few; expected at least 2, since --c-saba below 1 reserves the last queue for jobs that are not compliant",
         ));
     }
     Ok(())

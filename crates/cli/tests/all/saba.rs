@@ -182,7 +182,7 @@ fn noncompliant_job_requires_c_saba_below_1() {
     let refused = dir.run("saba run jobs.toml --quiet");
     assert_eq!(refused.code, Some(2));
     let refused = refused.stderr;
-    assert!(refused.contains("job `own-2` does not comply, and --c-saba is 1"), "{refused}");
+    assert!(refused.contains("job `own-2` is not compliant, and --c-saba is 1"), "{refused}");
     assert!(dir.stdout_of("saba run jobs.toml --quiet --sharing fair").contains("own-2"));
     // Saba has 0.8 of 1 GB/s, so the compliant job takes 12.5 s. The other job has sent 2.5 of its 10 GB by
     // then, and needs 7.5 s for the rest.

@@ -219,7 +219,9 @@ fn netshare_page_matches_the_published_rates() {
     assert_eq!(ratios.filter(|ratio| !(0.9..=1.1).contains(ratio)).count(), 1, "{throttling}");
     assert!(throttling.contains("| queues+throttling | Fig. 12 | 95-125 s | 725"), "{throttling}");
     let shuffles = text.split("\n## ").nth(3).unwrap();
-    for (row, measured) in [("one core: A1 over A2", "2.00"), ("one core, queues: A1 over A2", "1.00")] {
+    for (row, measured) in
+        [("one core: rates of A1 / A2", "2.00"), ("one core, queues: rates of A1 / A2", "1.00")]
+    {
         let line = shuffles.lines().find(|line| line.starts_with(&format!("| {row} |"))).expect(row);
         assert_eq!(cells(line)[4], measured, "{line}");
     }

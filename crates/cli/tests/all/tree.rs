@@ -81,7 +81,7 @@ fn invalid_tree_policies_name_the_file_and_field() {
         ),
         ("netshare:weights=0", "numbers from 1e-9 to 1e9"),
         ("netshare:weights=1/nan", "numbers from 1e-9 to 1e9"),
-        ("saba:slowdown=0.5", "numbers of 1 to 1e6"),
+        ("saba:slowdown=0.5", "numbers from 1 to 1e6"),
     ] {
         let error = dir.stderr_of(&format!("sim shared.weir --policy {policy} --quiet"), 2);
         assert!(error.contains(part), "{policy}: {error}");

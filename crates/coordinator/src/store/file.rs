@@ -152,7 +152,7 @@ fn len_after(len: u64, staged: Option<&StagedChanges>) -> u64 {
 
 /// Makes redb consider both of the latest transactions if the one that is not primary is newer. A crash during a write leaves
 /// such a header, and so does damage to the flags. Without this change of the header, redb would open the older transaction.
-fn consider_newer_transaction(header: &mut [u8]) {
+fn clear_two_phase_flag_if_secondary_is_newer(header: &mut [u8]) {
     let transaction_number = |slot: usize| {
         let offset = TRANSACTION_OFFSETS[slot];
         header[offset..offset + 8].iter().rev().fold(0u64, |number, &byte| number << 8 | u64::from(byte))
@@ -193,7 +193,7 @@ impl StorageBackend for StoreFile {
             }
         }
         if offset == 0 && out.len() >= HEADER_BYTES && !is_changed {
-            consider_newer_transaction(out);
+            clear_two_phase_flag_if_secondary_is_newer(out);
         }
         Ok(())
     }

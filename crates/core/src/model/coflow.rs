@@ -99,7 +99,7 @@ pub struct Coflow {
     completed_count: usize,
     pub(super) common_rate_kind: CommonRateKind,
     level: f64,
-    level_per_sec: f64,
+    level_slope: f64,
     level_time: f64,
     /// Flows by the level at which they complete. Entries of flows that changed are stale.
     completions: BinaryHeap<Reverse<(OrderedF64, u32)>>,
@@ -213,7 +213,7 @@ impl Coflow {
                 CommonRateKind::EqualRates => 0.0,
                 CommonRateKind::ProportionalRates => 1.0,
             },
-            level_per_sec: 0.0,
+            level_slope: 0.0,
             level_time: now,
             completions: BinaryHeap::new(),
             initial_completions: Vec::new(),
@@ -368,29 +368,29 @@ impl Coflow {
     // The level.
 
     pub(super) fn level(&self, now: f64) -> f64 {
-        self.level + self.level_per_sec * (now - self.level_time)
+        self.level + self.level_slope * (now - self.level_time)
     }
 
     /// Moves the origin of the level to `now`, and changes its slope.
-    pub(super) fn set_level_rate(&mut self, slope: f64, now: f64) {
+    pub(super) fn set_level_slope(&mut self, slope: f64, now: f64) {
         self.level = self.level(now);
         self.level_time = now;
-        self.level_per_sec = slope;
+        self.level_slope = slope;
     }
 
-    pub(super) fn level_rate(&self) -> f64 {
-        self.level_per_sec
+    pub(super) fn level_slope(&self) -> f64 {
+        self.level_slope
     }
 
     /// Time of the next completion by the level alone; infinite if no flow completes.
     pub(super) fn next_completion(&mut self) -> f64 {
-        if self.level_per_sec == 0.0 || self.live_count == 0 {
+        if self.level_slope == 0.0 || self.live_count == 0 {
             return f64::INFINITY;
         }
         match self.common_rate_kind {
-            CommonRateKind::ProportionalRates => self.level_time - self.level / self.level_per_sec,
+            CommonRateKind::ProportionalRates => self.level_time - self.level / self.level_slope,
             CommonRateKind::EqualRates => match self.first_level_completion() {
-                Some((end, _)) => self.level_time + (end - self.level).max(0.0) / self.level_per_sec,
+                Some((end, _)) => self.level_time + (end - self.level).max(0.0) / self.level_slope,
                 None => f64::INFINITY,
             },
         }
@@ -442,7 +442,7 @@ impl Coflow {
                         on_completed(flow, at);
                     }
                     // No live flow depends on this level. The next flow starts a new level.
-                    (self.level, self.level_per_sec, self.level_time) = (1.0, 0.0, at);
+                    (self.level, self.level_slope, self.level_time) = (1.0, 0.0, at);
                 }
             }
         }
@@ -577,7 +577,7 @@ impl Coflow {
     pub(super) fn set_flow_live(&mut self, flow: u32, now: f64) {
         if self.live_count == 0 && self.common_rate_kind == CommonRateKind::ProportionalRates {
             // No live flow depends on the old level, which may have continued after the last completion.
-            (self.level, self.level_per_sec, self.level_time) = (1.0, 0.0, now);
+            (self.level, self.level_slope, self.level_time) = (1.0, 0.0, now);
         }
         let level = self.level(now);
         let f = &mut self.flows[flow as usize];

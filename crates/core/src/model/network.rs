@@ -165,8 +165,8 @@ impl Network {
         let own =
             if f.own_rate_index == NO_INDEX { 0.0 } else { self.own_rates[f.own_rate_index as usize].rate };
         own + match coflow.common_rate_kind {
-            CommonRateKind::EqualRates => coflow.level_rate(),
-            CommonRateKind::ProportionalRates => -coflow.level_rate() * f.base,
+            CommonRateKind::EqualRates => coflow.level_slope(),
+            CommonRateKind::ProportionalRates => -coflow.level_slope() * f.base,
         }
     }
 
@@ -394,7 +394,7 @@ impl Network {
             let OwnRate { slot, flow, rate, since, .. } = own_rates[entry as usize];
             let coflow = slots[slot as usize].as_ref().expect(SLOT_IN_USE);
             if slot != last {
-                (last, level, slope) = (slot, coflow.level(now), coflow.level_rate());
+                (last, level, slope) = (slot, coflow.level(now), coflow.level_slope());
             }
             let f = &coflow.flows[flow as usize];
             let (left, rate) = match coflow.common_rate_kind {
@@ -433,8 +433,8 @@ impl Network {
                     )
                 }
             };
-            if slope != coflow.level_rate() || slope < 0.0 {
-                coflow.set_level_rate(slope, now);
+            if slope != coflow.level_slope() || slope < 0.0 {
+                coflow.set_level_slope(slope, now);
                 self.common_changed_under_own |= self.own_rate_counts[slot as usize] > 0;
             }
         }
@@ -623,7 +623,7 @@ impl Network {
             let (base, flow) = coflow.min_base()?;
             let sent = base + coflow.level(now);
             let Some(flow) = flow else {
-                return Some((sent, coflow.level_rate()));
+                return Some((sent, coflow.level_slope()));
             };
             let own = coflow.flows[flow as usize].own_rate_index;
             if own == NO_INDEX || self.own_rates[own as usize].since == now {

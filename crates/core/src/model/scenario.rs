@@ -304,7 +304,7 @@ impl Scenario {
                 place,
                 "active",
                 "nothing",
-                "an interval, such as [[\"5s\", \"35s\"]]",
+                "at least one interval, such as [[\"5s\", \"35s\"]]",
             ));
         }
         let mut last = None;

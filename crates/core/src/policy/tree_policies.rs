@@ -20,7 +20,7 @@ use crate::tree::spec::TreeSpec;
 const MAX_SLOWDOWN: f64 = 1e6;
 
 pub(super) fn netshare_tree(params: &mut Params) -> Result<TreeSpec, ParamsError> {
-    let expected = "numbers from 1e-9 to 1e9, such as 4/2/1";
+    let expected = "numbers from 1e-9 to 1e9, separated by `/`, such as 4/2/1";
     Ok(TreeSpec::Netshare(params.take_list(
         "weights",
         1.0,
@@ -30,7 +30,7 @@ pub(super) fn netshare_tree(params: &mut Params) -> Result<TreeSpec, ParamsError
 }
 
 pub(super) fn saba_tree(params: &mut Params) -> Result<TreeSpec, ParamsError> {
-    let expected = "numbers of 1 to 1e6, such as 2.3/1.1";
+    let expected = "numbers from 1 to 1e6, separated by `/`, such as 2.3/1.1";
     let slowdowns =
         params.take_list("slowdown", 2.0, |slowdown| (1.0..=MAX_SLOWDOWN).contains(&slowdown), expected)?;
     Ok(TreeSpec::Saba(slowdowns.into_iter().map(sensitivity).collect()))

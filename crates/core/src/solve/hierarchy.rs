@@ -394,7 +394,7 @@ impl HierarchicalMaxMin {
         self.resized_links.clear();
         self.emptied_classes.drain(..).for_each(|class| self.network.release_class(class));
         if self.shares.has_guarantees() {
-            self.share_residual_of_zero_bounds();
+            self.share_residual_among_zero_bound_flows();
         }
         let (bounds, fill) = (self.bounds.counters, self.residual_fill.counters);
         HierarchyStats {

@@ -72,10 +72,10 @@ pub fn fig5(replays: &Replays<'_>, claims: &mut Vec<Claim>) -> String {
         percentiles.iter().map(|&p| row(format!("P{p}"), &|summary| summary.percentile(p))).collect();
     rows.push(row("mean".to_owned(), &Summary::mean));
     claims.extend([
-        Claim::number("mean over Aalo+'s", "6.1: \"to 85%\"", 0.85, all[0].mean() / all[1].mean()),
-        Claim::number("mean over DCTCP's", "6.1: \"and 65%\"", 0.65, all[0].mean() / all[2].mean()),
-        Claim::number("P95 over Aalo+'s", "6.1: \"to 60%\"", 0.60, all[0].p95() / all[1].p95()),
-        Claim::number("P95 over DCTCP's", "6.1: \"and 23%\"", 0.23, all[0].p95() / all[2].p95()),
+        Claim::number("mean CCT / Aalo+'s", "6.1: \"to 85%\"", 0.85, all[0].mean() / all[1].mean()),
+        Claim::number("mean CCT / DCTCP's", "6.1: \"and 65%\"", 0.65, all[0].mean() / all[2].mean()),
+        Claim::number("P95 / Aalo+'s", "6.1: \"to 60%\"", 0.60, all[0].p95() / all[1].p95()),
+        Claim::number("P95 / DCTCP's", "6.1: \"and 23%\"", 0.23, all[0].p95() / all[2].p95()),
     ]);
     format!(
         "## Fig. 5: basic performance\n\nCCTs in seconds.\n{}",
@@ -166,7 +166,7 @@ pub fn claims_6_to_9(replays: &Replays<'_>) -> Vec<Claim> {
     };
     let buffers = BUFFERS.map(|buffer| Setup { buffer_packets: buffer, ..DEFAULT });
     claims.push(Claim::statement(
-        "buffers: largest over smallest mean",
+        "buffers: highest / lowest mean CCT",
         "6.4, Fig. 6",
         "\"Aalo+ and DCTCP are more rigid\"",
         figures_by_policy(&buffers, &|means| {
@@ -174,7 +174,7 @@ pub fn claims_6_to_9(replays: &Replays<'_>) -> Vec<Claim> {
         }),
     ));
     claims.push(Claim::statement(
-        "16 over 8 reducers: mean",
+        "mean CCT with 16 reducers / with 8",
         "6.4, Fig. 7",
         "beyond 10, Aalo+ and DCTCP \"increase significantly\"",
         figures_by_policy(&[8, 16].map(reducers_setup), &|means| means[1] / means[0]),
@@ -196,7 +196,7 @@ pub fn claims_6_to_9(replays: &Replays<'_>) -> Vec<Claim> {
     let at_128 = [("6.4, Fig. 9: \"1.4x\"", 1.4), ("6.4: \"1.75x\"", 1.75)];
     claims.extend(speedups("128 hosts: mean", &hosts_128, Summary::mean, at_128));
     claims.push(Claim::statement(
-        "128 over 8 hosts: mean",
+        "mean CCT with 128 hosts / with 8",
         "6.4, Fig. 9",
         "Django \"changes slightly\"",
         figures_by_policy(&[8, 128].map(|hosts| Setup { hosts, ..DEFAULT }), &|means| means[1] / means[0]),
@@ -290,16 +290,7 @@ pub fn assumptions(replays: &Replays<'_>) -> String {
         django_row("the paper's best number of connections", PUBLISHED_BEST, ""),
         django_row("theta = 0", replays.django_connections(&DEFAULT), ":theta=0"),
     ];
-    let head = [
-        "assumption",
-        "m",
-        "mean s",
-        "over Aalo+'s",
-        "over DCTCP's",
-        "P95 s",
-        "over Aalo+'s",
-        "over DCTCP's",
-    ];
+    let head = ["assumption", "m", "mean s", "/ Aalo+'s", "/ DCTCP's", "P95 s", "/ Aalo+'s", "/ DCTCP's"];
     format!(
         "## Assumptions\n\n\
          The assumptions that change Django's results most, one at a time. Section 6.1 gives no theta; Weir takes its \"m \

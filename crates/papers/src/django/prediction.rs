@@ -199,7 +199,7 @@ pub fn theorem(replays: &Replays<'_>, predictions: &[Prediction], claims: &mut V
         );
     }
     claims.push(Claim::statement(
-        "predicted number of connections: mean CCT over the lowest",
+        "predicted number of connections: mean CCT / lowest mean CCT",
         "4, theorem 4.1",
         "\"the optimal number\"",
         format!("up to {}", format_cell(max_cct_ratio)),

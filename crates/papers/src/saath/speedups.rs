@@ -94,9 +94,9 @@ fn fraction_faster(speedups: &[f64]) -> f64 {
     1.0 - fraction_below(speedups, MIN_SPEEDUP_OF_FASTER)
 }
 
-/// The sections of all figures; `threshold` is the size that separates the bins of Table 1.
-pub fn section(replays: &Replays, threshold: Bytes) -> String {
-    [fig3(replays), fig9(replays), fig10(replays, threshold)].concat()
+/// The sections of all figures; `bin_threshold` is the size that separates the bins of Table 1.
+pub fn section(replays: &Replays, bin_threshold: Bytes) -> String {
+    [fig3(replays), fig9(replays), fig10(replays, bin_threshold)].concat()
 }
 
 fn fig3(replays: &Replays) -> String {
@@ -135,11 +135,12 @@ fn fig9(replays: &Replays) -> String {
     )
 }
 
-fn fig10(replays: &Replays, threshold: Bytes) -> String {
+fn fig10(replays: &Replays, bin_threshold: Bytes) -> String {
     let line = |bin: Option<u8>| {
         let ccts = |policy| -> Vec<f64> {
             let coflows = replays.outcome_of_policy(policy).coflows.iter();
-            let bin_of = |coflow: &CoflowOutcome| describe::saath_bin(coflow.width, coflow.bytes, threshold);
+            let bin_of =
+                |coflow: &CoflowOutcome| describe::saath_bin(coflow.width, coflow.bytes, bin_threshold);
             let coflows_in_bin = coflows.filter(|coflow| bin.is_none_or(|bin| bin_of(coflow) == bin));
             coflows_in_bin.map(CoflowOutcome::cct).collect()
         };

@@ -67,7 +67,7 @@ fn on_testbed(testbed: &Testbed<'_>) -> Result<Vec<Vec<String>>, Failure> {
         line("none (Fig. 8)", &paper[0], Some(&paper[1])),
         line("limit on the wait for bytes, for all workloads", &limited[0], Some(&limited[1])),
         line("minimum weight 0.5 of an equal share, not 0.1", &paper[2], None),
-        line("simulated slowdowns in place of the cubics", &paper[3], None),
+        line("simulated slowdowns in place of the cubic models", &paper[3], None),
         line("the baseline's links carry 50 %", &slower_baseline[0], Some(&slower_baseline[1])),
     ])
 }
@@ -93,7 +93,7 @@ fn on_1944_servers(simulation: &Simulation<'_>) -> Result<Vec<Vec<String>>, Fail
         line("none (Fig. 10)", &paper, 0, Some(1)),
         line("links between switches at 1/4", &quarter, 0, Some(1)),
         line("the same, and minimum weight 0.5 of an equal share", &quarter, 2, None),
-        line("the same, and simulated slowdowns in place of the cubics", &quarter, 3, None),
+        line("the same, and simulated slowdowns in place of the cubic models", &quarter, 3, None),
         line("the baseline's links carry 80 %", &slower_baseline, 0, Some(1)),
     ])
 }

@@ -81,7 +81,7 @@ pub fn section(simulation: &Simulation<'_>, RivalSpeedups { conditions }: &Rival
         Some(0.97),
         &min_speedup,
     );
-    line("baseline: time over time with all bandwidth", "-", None, &|comparison| comparison.slowdown);
+    line("baseline: time / time with all bandwidth", "-", None, &|comparison| comparison.slowdown);
     let head = [
         "policy",
         "place in the paper",

@@ -68,8 +68,8 @@ impl SyntheticWorkload {
         let overlap = (2.0 * rng.fraction() * transfer).min(MAX_OVERLAP);
         let seconds = MIN_SECONDS * libm::pow(10.0, rng.fraction());
         let count = 2 + (9.0 * rng.fraction()) as usize;
-        let compute_parts = fractions(rng, count);
-        let transfer_parts = fractions(rng, count);
+        let compute_parts = random_parts_of_one(rng, count);
+        let transfer_parts = random_parts_of_one(rng, count);
         let compute = 1.0 - transfer.max(overlap);
         let time = |part: f64| Time::new(part * seconds).unwrap_or(Time::ZERO);
         let bytes = |part: f64| Bytes::new(part * seconds * testbed_link_rate().get()).unwrap_or(Bytes::ZERO);
@@ -128,7 +128,7 @@ pub fn place_jobs(seed: u64, servers: usize, jobs: usize, servers_per_job: usize
 }
 
 /// `count` fractions that sum to 1; none is more than three times another.
-fn fractions(rng: &mut StreamRng, count: usize) -> Vec<f64> {
+fn random_parts_of_one(rng: &mut StreamRng, count: usize) -> Vec<f64> {
     let parts: Vec<f64> = (0..count).map(|_| 0.5 + rng.fraction()).collect();
     let all: f64 = parts.iter().sum();
     parts.into_iter().map(|part| part / all).collect()

@@ -34,7 +34,7 @@ fn quantity_text(quantity: Quantity) -> String {
     match quantity {
         Quantity::Slowdown(b) => format!("slowdown at {:.0} %", 100.0 * b),
         Quantity::SlowdownRatio(a, b) => {
-            format!("time at {:.0} % over time at {:.0} %", 100.0 * a, 100.0 * b)
+            format!("time at {:.0} % / time at {:.0} %", 100.0 * a, 100.0 * b)
         }
         Quantity::ModelR2(degree) => format!("R^2, k = {}", degree as usize),
     }
@@ -156,7 +156,7 @@ fn accuracy_section(workloads: &[Workload]) -> Result<String, Failure> {
          R^2 of the model with k = 3 on other data or nodes. In section 4.2, all R^2 are above 0.60 at k = 1, above 0.55 \
          with 0.1 and 10 times the data, and above 0.50 with 0.5 to 3 times the nodes. Workloads with small transfers have a \
          lower R^2 here, because their slowdown varies little.\n\
-         {}Cubics that decrease monotonically: {monotonic} of {}; convex cubics: {convex}. Where the slowdown of a model \
+         {}Cubic models that decrease monotonically: {monotonic} of {}; convex cubic models: {convex}. Where the slowdown of a model \
          rises with the bandwidth, Eq. 2 can wrongly take bandwidth from the application.\n\n",
         table(&head, 1, &lines),
         workloads.len()

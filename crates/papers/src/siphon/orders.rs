@@ -231,8 +231,8 @@ impl Coflows {
         let head = [
             "change",
             "MRTF: mean CCT (s)",
-            "mean over MRTF's",
-            "P90 over MRTF's",
+            "mean / MRTF's",
+            "P90 / MRTF's",
             "mean of the smallest bin",
             "lower bound of the mean",
         ];

@@ -9,8 +9,10 @@ pub enum SharingError {
     /// Saba's controller returned an error.
     #[error("Saba's controller: {0}")]
     Controller(#[from] ControllerError),
-    /// A job has no model, but Saba has all of each port.
-    #[error("job {job} has no model, but Saba uses all queues; expected C_saba below 1")]
+    /// A job has no model, and C_saba of 1 reserves no queue for it.
+    #[error(
+        "job {job} has no model, and a C_saba of 1 reserves no queue for such jobs; expected C_saba below 1"
+    )]
     NoQueueForJob {
         /// The job's index.
         job: usize,

@@ -25,7 +25,7 @@ use super::{SentProgress, Transport};
 mod level;
 mod reassignment;
 
-use level::{lane_sums, max_min_level, terms_below};
+use level::{count_and_rate_below, lane_sums, max_min_level};
 use reassignment::Reassignment;
 
 /// No group, or no entry.
@@ -470,7 +470,7 @@ impl SenderQueues {
         let previous_level = self.rates[group];
         // One pass computes the offered rate and, from the last level, the start of the search for the new one.
         let [offered, below_count, below_sum] = lane_sums(&wanted, |rate| {
-            let [one, taken] = terms_below(rate, previous_level);
+            let [one, taken] = count_and_rate_below(rate, previous_level);
             [rate, one, taken]
         });
         // Rounding must not mark a receiver as overloaded if it is offered exactly its capacity.

@@ -135,7 +135,7 @@ impl LinkDivider {
                 own + weight * level
             } else {
                 // Without a limit it would lower the level until another service is below the sum of its limits.
-                let mut part = capacity - (total_limit_sum(fill_order, claims) - claim.limit_sum);
+                let mut part = capacity - (sum_service_limits(fill_order, claims) - claim.limit_sum);
                 for step in &fill_order[place + 1..] {
                     let others = step.limit_sum_before - claim.limit_sum;
                     let left = capacity - others - own - step.guarantees;
@@ -199,7 +199,7 @@ fn reference_limit(min_limit: f64) -> f64 {
 
 /// The sum of the limits of all services that can get more. Finite only if no service is below its limits and the caller's
 /// limits are finite.
-fn total_limit_sum(order: &[FillStep], claims: &[ServiceClaim]) -> f64 {
+fn sum_service_limits(order: &[FillStep], claims: &[ServiceClaim]) -> f64 {
     order.last().map_or(0.0, |step| step.limit_sum_before + claims[step.claim].limit_sum)
 }
 
