@@ -240,7 +240,7 @@ fn compare_skips_policies_above_their_port_limit() {
     let names: Vec<&str> =
         results.as_array().unwrap().iter().map(|r| r["policy"].as_str().unwrap()).collect();
     assert!(names.contains(&"saath") && !names.contains(&"fair"), "{names:?}");
-    assert!(dir.run("compare wide.txt --policies fair").stderr.contains("up to 4096 ports"));
+    assert!(dir.run("compare wide.txt --policies fair").stderr.contains("expected at most 4096 for max-min"));
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn policies_and_options_of_another_network_kind_are_refused() {
     let error = dir.stderr_of("compare trace.txt --bandwidth-seed 2", 2);
     assert!(error.contains("--wide-area"), "{error}");
     let error = dir.stderr_of("compare own.weir --wide-area area.toml --policies fifo", 2);
-    assert!(error.contains("the workload has events"), "{error}");
+    assert!(error.contains("events are not supported in a wide area"), "{error}");
     let error = dir.stderr_of("compare trace.txt --wide-area area.toml --policies siphon:depth=9", 2);
     assert!(error.contains("expected a whole number from 1 to 4"), "{error}");
     dir.write("area.toml", &AREA.replace("\"10Mbit\"", "\"-10Mbit\""));
