@@ -556,14 +556,14 @@ impl Registry {
             let direction = if self.port_map.is_host_egress(port) { "out" } else { "in" };
             port_queues(port, &self.hosts[port as usize / 2].name, direction.to_owned())
         };
-        let (host_ports, trunks): (Vec<Port>, Vec<Port>) =
+        let (host_ports, groups): (Vec<Port>, Vec<Port>) =
             self.ports().partition(|&port| self.port_map.is_host_link(port));
-        // Parallel cables belong to one trunk, so they have the same queues.
-        let mut trunk_by_switches: BTreeMap<(u32, u32), Port> = BTreeMap::new();
-        for trunk in trunks {
-            for &(from, port) in self.port_map.trunk_links(trunk) {
+        // Parallel cables belong to one link group, so they have the same queues.
+        let mut group_by_switches: BTreeMap<(u32, u32), Port> = BTreeMap::new();
+        for group in groups {
+            for &(from, port) in self.port_map.group_links(group) {
                 if let CableEnd::Switch(to) = self.switches[from as usize].ports[port as usize] {
-                    trunk_by_switches.insert((from, to), trunk);
+                    group_by_switches.insert((from, to), group);
                 }
             }
         }
@@ -571,6 +571,6 @@ impl Registry {
         let switch_port_queues =
             |((from, to), port)| port_queues(port, name(from), format!("to {}", name(to)));
         let host_queues = host_ports.into_iter().filter_map(host_port_queues);
-        host_queues.chain(trunk_by_switches.into_iter().filter_map(switch_port_queues)).collect()
+        host_queues.chain(group_by_switches.into_iter().filter_map(switch_port_queues)).collect()
     }
 }

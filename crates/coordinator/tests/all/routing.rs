@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use weir_coordinator::config::{CableEnd, Switch};
-use weir_coordinator::registry::routing::{MAX_TRUNKS, PortMap};
+use weir_coordinator::registry::routing::{MAX_LINK_GROUPS, PortMap};
 
 /// Switches with these numbers of hosts, numbered from 0, and cables between the switches.
 fn network(hosts: &[usize], cables: &[(usize, usize)]) -> Vec<Switch> {
@@ -72,7 +72,7 @@ fn actual_and_expected_links(
     }
     let path = port_map.path(from, Some(to));
     assert_eq!(path[..2], [2 * from, 2 * to + 1]);
-    let links: Vec<(u32, u32)> = path.iter().flat_map(|&port| port_map.trunk_links(port)).copied().collect();
+    let links: Vec<(u32, u32)> = path.iter().flat_map(|&port| port_map.group_links(port)).copied().collect();
     let actual: BTreeSet<(u32, u32)> = links.iter().copied().collect();
     assert_eq!(actual.len(), links.len(), "each once");
     [actual, expected]
@@ -111,7 +111,7 @@ proptest! {
 /// Links that the same connections can cross are one port for the controller, so a path has few ports in a large
 /// network.
 #[test]
-fn fat_tree_path_has_four_trunks() {
+fn fat_tree_path_has_four_link_groups() {
     const HALF: usize = 8;
     let pods = 2 * HALF;
     let (edges, first_core) = (pods * HALF, 2 * pods * HALF);
@@ -127,7 +127,7 @@ fn fat_tree_path_has_four_trunks() {
     }
     let switches = network(&hosts, &cables);
     let port_map = PortMap::new(edges * HALF, &switches);
-    // One trunk up and one down at each edge switch and each pod.
+    // One link group up and one down at each edge switch and each pod.
     assert_eq!(port_map.port_count() - 2 * edges * HALF, 2 * edges + 2 * pods);
     let last = (edges * HALF) as u32 - 1;
     assert_eq!(port_map.path(0, Some(last)).len(), 2 + 4);
@@ -148,11 +148,11 @@ fn layered_network(width: usize, depth: usize) -> Vec<Switch> {
 #[test]
 fn paths_above_max_trunks_use_host_links_only() {
     // A path from one switch over two layers of this width to one switch.
-    for (wide, trunks) in [(31, 31 + 31 * 31 + 31), (32, 0)] {
+    for (wide, groups) in [(31, 31 + 31 * 31 + 31), (32, 0)] {
         let switches = layered_network(wide, 4);
         let hosts = switches.len();
         let path = PortMap::new(hosts, &switches).path(0, Some(hosts as u32 - 1));
-        assert!(trunks <= MAX_TRUNKS);
-        assert_eq!(path.len(), 2 + trunks, "{wide} wide");
+        assert!(groups <= MAX_LINK_GROUPS);
+        assert_eq!(path.len(), 2 + groups, "{wide} wide");
     }
 }
