@@ -156,7 +156,7 @@ fn proven_agents(
                 _ => None,
             };
             let Some(number) = number else {
-                debug!(address = %peer.address, identity = %peer.identity, "connection refused: expected the identity of a configured agent");
+                debug!(address = %peer.address, identity = %peer.identity, "connection refused: not an agent of the configuration");
                 continue;
             };
             let proven_host = agents::ProvenHost(number as u32);

@@ -71,6 +71,14 @@ pub async fn keep_open(
     }
 }
 
+/// The coordinator's message. The status of an unknown method has none: the method was renamed in another version.
+fn status_reason(status: &tonic::Status) -> String {
+    if status.code() == tonic::Code::Unimplemented {
+        return "the coordinator has another protocol; help: install the same version of weir".to_owned();
+    }
+    status.message().to_owned()
+}
+
 /// Opens one stream and forwards its orders as events. Returns why the stream ended.
 async fn run_stream(
     coordinator: &Endpoint,
@@ -107,7 +115,7 @@ async fn run_stream(
                 // The coordinator sends orders to a host after the host's first report, so the first order may take longer.
                 let order = match timeout(MESSAGE_TIMEOUT, orders.message()).await.map_err(to_timeout_error) {
                     Err(reason) => return reason,
-                    Ok(Err(status)) => return status.message().to_owned(),
+                    Ok(Err(status)) => return status_reason(&status),
                     Ok(Ok(None)) => return "the coordinator closed the stream".to_owned(),
                     Ok(Ok(Some(message))) => message.body,
                 };
@@ -136,9 +144,9 @@ async fn open_stream(coordinator: &Endpoint, host: u32) -> Result<OpenStream, St
     let (report_sender, reports) = mpsc::channel(1);
     let messages = ReceiverStream::new(reports).map(|report| AgentMessage::report(&report));
     let messages = tokio_stream::once(AgentMessage::hello(host)).chain(messages);
-    let answer = control.stream_orders(messages).await.map_err(|status| status.message().to_owned())?;
+    let answer = control.stream_orders(messages).await.map_err(|status| status_reason(&status))?;
     let mut orders = answer.into_inner();
-    let first = orders.message().await.map_err(|status| status.message().to_owned())?;
+    let first = orders.message().await.map_err(|status| status_reason(&status))?;
     let Some(Body::Welcome(welcome)) = first.and_then(|message| message.body) else {
         return Err("the coordinator did not begin the stream with a welcome".to_owned());
     };

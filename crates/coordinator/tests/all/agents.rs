@@ -20,8 +20,7 @@ use weir_proto::wire::control_client::ControlClient;
 use weir_proto::wire::{self, AgentMessage, CoordinatorMessage, agent_message, coordinator_message};
 use weir_proto::{MAX_REPORT_BYTES, Mark, Order, Report, UdpFlow, UdpMeasurement};
 
-/// Lease of orders in most tests. Under the default lease, a host that reports once would count as silent if a schedule
-/// is late.
+/// Lease of orders in most tests. Under the default lease, a host that reports once would be absent if a schedule is late.
 const LEASE: Duration = Duration::from_secs(20);
 
 fn start_control_thread() -> Handle {
@@ -40,7 +39,9 @@ fn start_control_thread_with(settings: Settings) -> Handle {
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { timeout(Duration::from_secs(30), future).await.expect("it takes no 30 s") })
+    runtime.block_on(async {
+        timeout(Duration::from_secs(30), future).await.expect("the test ends within 30 s")
+    })
 }
 
 async fn start_server(handle: Handle) -> SocketAddr {
@@ -236,9 +237,9 @@ fn report_flood_is_read_at_four_reports_per_interval() {
         let address = start_server(handle.clone()).await;
         let mut host = AgentStream::open(address, AgentMessage::hello(0)).await.unwrap();
         let (start, up, mut sent) = (Instant::now(), host.sender.clone(), 0u32);
-        tokio::spawn(async move { while host.next_message().await.is_ok_and(|what| what.is_some()) {} });
+        tokio::spawn(async move { while host.next_message().await.is_ok_and(|body| body.is_some()) {} });
         // Reports of 1,000 flows fill the buffers on the path, so that the sender has to wait.
-        let key = |flow| weir_proto::FlowKey { coflow: "nobody's".into(), flow };
+        let key = |flow| weir_proto::FlowKey { coflow: "unregistered".into(), flow };
         let to_progress = |flow| weir_proto::FlowProgress { key: key(flow), sent: 0, closed: false };
         let flows: Vec<_> = (0..1000).map(to_progress).collect();
         let report = AgentMessage::report(&Report { applied: (0, 0), flows, ..Report::default() });
@@ -251,7 +252,7 @@ fn report_flood_is_read_at_four_reports_per_interval() {
         let max_reports = (start.elapsed().as_secs_f64() / 0.002) as u64 + 8;
         assert!(
             (1..=max_reports).contains(&applied_reports),
-            "{applied_reports} of {sent} were taken in, expected at most {max_reports}"
+            "{applied_reports} of {sent} reports were applied; expected 1 to {max_reports}"
         );
     });
 }

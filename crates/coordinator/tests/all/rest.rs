@@ -334,7 +334,7 @@ fn applications_get_levels_and_links_get_queues() {
         assert_eq!(put(&server, &format!("/v1/connections/{id}"), &body), (200, open));
     }
     let queues = get(&server, "/v1/queues").1;
-    let weights_of = |host: &str, way: &str| queues_of(&queues, host, way)["weights"].clone();
+    let weights_of = |host: &str, direction: &str| queues_of(&queues, host, direction)["weights"].clone();
     // The more sensitive application gets the larger weight. An application alone on a link gets the whole link.
     let shared: Vec<f64> = serde_json::from_value(weights_of("a", "out")).unwrap();
     assert!((shared.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{shared:?}");
@@ -443,14 +443,19 @@ fn applications_count_on_switch_links_they_cross() {
     let at_hosts = ["a out", "b in", "c in"].map(str::to_owned);
     let queues = get(&server, "/v1/queues").1;
     assert_eq!(directions(&queues), [&at_hosts[..], &crossed].concat());
-    let used_queues = |queues: &Value, host: &str, way: &str| {
-        queues_of(queues, host, way)["weights"].as_array().unwrap().iter().filter(|w| **w != 0.0).count()
+    let used_queues = |queues: &Value, host: &str, direction: &str| {
+        queues_of(queues, host, direction)["weights"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|w| **w != 0.0)
+            .count()
     };
     // Both applications use the host's link out, and the one inside the leaf uses no link between switches.
     assert_eq!(used_queues(&queues, "a", "out"), 2);
     for link in &crossed {
-        let (switch, way) = link.split_once(' ').unwrap();
-        assert_eq!(used_queues(&queues, switch, way), 1, "{link}");
+        let (switch, direction) = link.split_once(' ').unwrap();
+        assert_eq!(used_queues(&queues, switch, direction), 1, "{link}");
     }
     // Orders refer to ports by their index at the switch.
     let links_by_switch: Vec<Vec<u32>> = (4..8).map(|switch| ordered_links(&server, switch)).collect();
@@ -730,7 +735,7 @@ fn health_checks_and_metrics_report_the_current_state() {
     assert!(text.ends_with("# EOF\n"));
     // A host has no rates before its first report.
     assert_eq!(get(&server, "/v1/allocation").1, json!({ "flows": [], "more": false }));
-    // Orders refused by agents.
+    // Metrics count the orders that agents refused.
     let refused = "weir_orders_refused_total{reason=\"stale-epoch\"}";
     assert_eq!(metric(refused), 0.0);
     let report = Report {

@@ -1,4 +1,4 @@
-//! Tests of the links that a connection can cross, against shortest paths from another algorithm.
+//! Tests of the links that a connection can cross, compared with shortest paths of another algorithm.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ fn switch_of(switches: &[Switch], host: u32) -> Option<usize> {
     switches.iter().position(|switch| switch.ports.contains(&CableEnd::Host(host)))
 }
 
-/// Switches and ports on shortest paths from `from` to `to`: the expected ones, and those of `ways`.
+/// Switches and ports on shortest paths from `from` to `to`: those of `port_map`, and the expected ones.
 fn actual_and_expected_links(
     switches: &[Switch],
     port_map: &PortMap,
@@ -74,7 +74,7 @@ fn actual_and_expected_links(
     assert_eq!(path[..2], [2 * from, 2 * to + 1]);
     let links: Vec<(u32, u32)> = path.iter().flat_map(|&port| port_map.group_links(port)).copied().collect();
     let actual: BTreeSet<(u32, u32)> = links.iter().copied().collect();
-    assert_eq!(actual.len(), links.len(), "each once");
+    assert_eq!(actual.len(), links.len(), "a link occurs twice in {path:?}");
     [actual, expected]
 }
 
@@ -93,8 +93,8 @@ proptest! {
         let port_map = PortMap::new(host_count as usize, &switches);
         for from in 0..host_count {
             for to in 0..host_count {
-                let [found, expected] = actual_and_expected_links(&switches, &port_map, from, to);
-                prop_assert_eq!(found, expected, "{} to {} in {:?}", from, to, switches);
+                let [actual, expected] = actual_and_expected_links(&switches, &port_map, from, to);
+                prop_assert_eq!(actual, expected, "{} to {} in {:?}", from, to, switches);
             }
             prop_assert_eq!(port_map.path(from, None), [2 * from]);
         }
@@ -132,10 +132,10 @@ fn fat_tree_path_has_four_link_groups() {
     let last = (edges * HALF) as u32 - 1;
     assert_eq!(port_map.path(0, Some(last)).len(), 2 + 4);
     // All ports up of the edge switch and of all aggregation switches of the pod, and the same ports down.
-    let [found, expected] = actual_and_expected_links(&switches, &port_map, 0, last);
-    assert_eq!(found.len(), 2 * (HALF + HALF * HALF));
-    assert_eq!(found, expected);
-    assert_eq!(port_map.path(0, Some(HALF as u32 - 1)).len(), 2, "under one switch");
+    let [actual, expected] = actual_and_expected_links(&switches, &port_map, 0, last);
+    assert_eq!(actual.len(), 2 * (HALF + HALF * HALF));
+    assert_eq!(actual, expected);
+    assert_eq!(port_map.path(0, Some(HALF as u32 - 1)).len(), 2, "hosts of one switch");
 }
 
 /// Layers of switches with all cables between neighbouring layers. Each switch has a host, so no two switches are of
