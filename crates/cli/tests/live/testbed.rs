@@ -148,7 +148,7 @@ fn wrong_testbed_usage_is_exit_2() {
     dir.write("event.toml", &format!("{SCENARIO}{event}"));
     for (line, message) in [
         ("testbed up none.toml", "none.toml: cannot be read"),
-        ("testbed up slow.toml --dry-run", "on a bed, expected 8kbit to 100Gbit"),
+        ("testbed up slow.toml --dry-run", "expected 8kbit to 100Gbit on a bed"),
         ("testbed up f.toml --name a-b", "bed name `a-b` is invalid"),
         ("testbed run s.toml --mechanism central", "`central` is not a mechanism of the testbed"),
         ("testbed run event.toml", "the scenario has events (1); expected none"),

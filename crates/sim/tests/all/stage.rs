@@ -212,7 +212,7 @@ fn stage_simulation_rejects_invalid_jobs() {
     assert!(matches!(error, ClusterError::Stalled { job: 0, .. }), "{error}");
     let error =
         run(&[job(&stages, &[0, 1], 5)], &flat, &saba_rule(Vec::new(), ConnectionLifetime::Job)).unwrap_err();
-    assert!(error.to_string().contains("model: `5`"), "{error}");
+    assert!(error.to_string().contains("model 5 is not a row"), "{error}");
     assert_eq!(job_ends(&[], &flat, &SharingRule::PerFlow), Vec::<f64>::new());
     // Empty stages take no time, however many there are, and cannot be profiled.
     let empty = vec![stage(0.0, 0.0, 0.0, None); 100_000];
