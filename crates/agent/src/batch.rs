@@ -1,4 +1,4 @@
-//! Runs `ip` and `tc` with a batch of lines, and reads their output.
+//! Runs `ip` and `tc`: a batch of lines, or one command whose output it returns.
 
 use std::io::{self, Write};
 use std::process::{Command, Stdio};

@@ -1,6 +1,6 @@
-//! Sets ECN marks at a port of the testbed, as a switch for DCTCP does.
+//! Attaches a BPF program that sets ECN marks at a port of the testbed, as a switch for DCTCP does.
 //!
-//! The kernel's queueing disciplines that mark (RED and similar) are often not built. This module needs BPF, and the kernel's types (BTF).
+//! Many kernels lack the queueing disciplines that mark (RED and similar). This module needs BPF, and the kernel's types (BTF).
 
 use std::fs;
 

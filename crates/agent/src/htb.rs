@@ -1,13 +1,14 @@
-//! Computes the parameters of HTB classes (hierarchical token bucket, `tc-htb(8)`): one class at the rate of a link, or one per service.
+//! Computes the parameters of HTB classes (hierarchical token bucket, `tc-htb(8)`): one class at the rate of a link, or one per
+//! weight and one for packets without a mark.
 //!
 //! A simulated link sends at its rate under any load. HTB does the same if its parameters fit:
 //!
-//! - Kernels forward several packets of a connection as one (GSO). HTB sends such a packet as a whole, so it has to be small relative to
-//!   the burst. [`max_segments`] limits it to a millisecond of the slowest link.
+//! - Kernels forward several packets of a connection as one (GSO). HTB sends such a packet as a whole, so it has to be small
+//!   relative to the burst. [`max_segments`] limits it to a millisecond of the slowest link.
 //! - A class catches up after its timer was late: its burst limits the number of bytes that it sends at once.
-//! - The rates of weighted queues are proportional to the weights, and hold while all queues are busy. Each queue may borrow up to the
-//!   link's rate. HTB divides borrowed bandwidth by quanta: they are proportional as well, and at least the size of the largest packet,
-//!   or all queues would borrow equal amounts.
+//! - The rates of weighted queues are proportional to the weights, and hold while all queues are busy. Each queue may borrow up
+//!   to the link's rate. HTB divides borrowed bandwidth by quanta. Quanta are proportional to the weights up to a ratio of 100,
+//!   and at least the size of the largest packet; with smaller quanta, all queues would borrow equal amounts.
 //! - Queue limits are in bytes, not packets, so that a packet of several segments counts with its size.
 
 use std::fmt;

@@ -4,11 +4,11 @@
 //!
 //! - *One coordinator.* Orders of an older epoch and duplicates are refused. An epoch begins with a full order, and so does the
 //!   sequence after a gap: a partial order leaves unnamed entries unchanged, which is valid only if no order was lost.
-//! - *Valid input only.* A rate is above zero and at most that of the fastest link. A lease is above zero and at most [`MAX_LEASE`].
-//!   Links are those of this host or switch.
-//! - *Nothing holds forever.* When the lease ends, flows and connections of applications are plain TCP, without a rate. Weights hold for
-//!   [`WEIGHT_LEASE`] after the last order. Guaranteed weights then stay until another order, since other queues can use their unused
-//!   bandwidth. For other weights, all packets then share one queue, as without weights.
+//! - *Valid input only.* A rate is above zero and at most that of the fastest link. A lease is above zero and at most
+//!   [`MAX_LEASE`]. Links are those of this host or switch.
+//! - *Nothing holds forever.* When the lease ends, flows and connections of applications are plain TCP, without a rate.
+//!   Guaranteed weights stay until another order, since other queues can use their unused bandwidth. Other weights hold for
+//!   [`WEIGHT_LEASE`] after the last order, or for the lease if that is longer; then all packets share one queue.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

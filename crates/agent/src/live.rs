@@ -1,7 +1,8 @@
-//! Runs the agent: applies the coordinator's rates to handed-over sockets, its queues to interfaces, and its classes to applications.
+//! Runs the agent: applies the coordinator's rates to handed-over sockets, its queues to interfaces, and its classes to
+//! applications.
 //!
-//! - `coordinator_stream` keeps the stream to the coordinator open, and opens it again when it ends.
-//! - `report_timer` decides when to send a report.
+//! - [`endpoint`] builds the endpoint of the coordinator; `coordinator_stream` keeps a stream to it open.
+//! - `report_timer` computes when in an interval the agent reports.
 //! - `local_socket` receives the sockets of flows from programs.
 //! - `flows` paces these sockets, and measures their progress.
 //! - `socket` sets and reads socket options.
@@ -9,12 +10,12 @@
 //! - `observed_connections` counts the connections of applications, and sets the classes of their packets.
 //! - `demands` predicts the demands of these connections, and divides limits between them.
 //! - `throttle` measures UDP that arrives, and limits UDP that is sent by the rate at which it arrives at other hosts.
-//! - [`watchdog`] is a second process that removes pacing rates if this one is killed.
-//! - `interfaces` keeps the interfaces as ordered.
+//! - [`watchdog`] is a second process that removes pacing rates if this process is killed or hangs.
+//! - `interfaces` applies ordered queues to interfaces, and restores queues that another process removed.
 //!
-//! One thread does this work once an interval: it reads the bytes sent, sets the pacing rates that differ, and reports the flows that
-//! deviate from the coordinator's estimate. Without a coordinator it continues to do so, and removes all rates when the lease ends.
-//! Other threads change interfaces, since a change takes longer than an interval.
+//! Once an interval, one thread reads the bytes sent, sets the pacing rates that differ, and reports the flows that deviate from
+//! the coordinator's estimate. While no coordinator is connected, it continues to measure; when the lease ends, it removes all
+//! rates. Other threads change interfaces, since a change takes longer than an interval.
 
 use std::collections::BTreeMap;
 use std::future::Future;

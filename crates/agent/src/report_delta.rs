@@ -1,7 +1,9 @@
-//! Selects the flows that a report has to contain: those that deviate from the coordinator's estimate.
+//! Selects the flows that a report has to contain, and decides whether a report is due.
 //!
-//! The coordinator estimates the progress of a flow: it assumes that the flow sends at its ordered rate. A flow is reported only if it
-//! deviates from this estimate. Sans-I/O, like [`crate::lease`]: callers pass the time, which counts from any point and is monotonic.
+//! The coordinator estimates the progress of a flow: it assumes that the flow sends at its ordered rate. A report contains a flow
+//! if the flow deviates from this estimate, if its rate has changed, or if it has begun or ended.
+//! [`ReportDelta::report_unconfirmed`] adds all open flows, and ended ones without a confirmation. Sans-I/O, like
+//! [`crate::lease`]: callers pass the time, which counts from any point and is monotonic.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

@@ -1,13 +1,15 @@
-//! Observes, marks and paces the traffic of a host's applications. An application is a cgroup or a port, and its programs are unmodified:
-//! BPF programs (`bpf/` of the repository) do the work in the kernel.
+//! Observes, marks and paces the traffic of a host's applications. An application is a cgroup or a port, and its programs are
+//! unmodified: BPF programs (`bpf/` of the repository) do the work in the kernel.
 //!
-//! - Packets that leave the given interfaces get the class of their application: the mark (DSCP), and the queue, without a filter.
+//! - Packets that leave the given interfaces get the class of their application as a mark (DSCP), by which each port selects the
+//!   queue.
 //! - TCP connections are recorded when they open and close, with the bytes that they carried.
 //! - The pacing rate of a connection can be set while the connection exists.
 //! - UDP that arrives is counted, and UDP that is sent is limited, while this is enabled ([`ThrottleMaps`]).
 //!
-//! [`Traffic`] does this for the network namespace that it is started in. Programs and maps stay in the kernel until [`Traffic::stop`] or
-//! [`cleanup`]. If the agent is killed, classes stay and pacing rates hold for their lease; the next agent takes over.
+//! [`Traffic`] does this for the network namespace that it is started in. Programs and maps stay in the kernel until
+//! [`Traffic::stop`] or [`cleanup`]. If the agent is killed, classes stay and pacing rates hold for their lease; the next agent
+//! takes over.
 
 mod attachment;
 mod cgroup;

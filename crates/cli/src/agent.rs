@@ -1,4 +1,4 @@
-//! Runs `weir agent`: applies rates, queues and classes on a host or switch.
+//! Runs `weir agent`: the agent of a host or switch, its watchdog, and commands that configure queues, mark traffic and clean up.
 
 use std::collections::BTreeMap;
 use std::env;

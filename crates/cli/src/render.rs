@@ -1,4 +1,4 @@
-//! Renders the result of a command in the requested format.
+//! Opens the output of a command, and renders its result in the requested format.
 
 use std::path::Path;
 

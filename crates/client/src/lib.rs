@@ -1,9 +1,9 @@
-//! Client library for programs and frameworks: classes for their connections, and rates for their coflows.
+//! Client library for programs and frameworks: requests classes for their connections and rates for their coflows.
 //!
 //! # Saba's interface
 //!
-//! Section 6 of the paper defines four calls: register, create connection, destroy connection and deregister. A connection has its
-//! application's class from its first packet on:
+//! Section 6 of the paper defines four calls: register, create connection, destroy connection and deregister. A connection has
+//! its application's class from its first packet on:
 //!
 //! ```no_run
 //! use std::io::Write;
@@ -63,9 +63,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The agent then paces the socket and reports the bytes sent. The agent holds a duplicate of the socket, so closing the socket does
-//! not close the connection: shut the socket down for writing, or call [`Agent::mark_done`]. When a program exits or drops its
-//! [`Agent`], all its flows are done.
+//! The agent then paces the socket and reports the bytes sent. The agent holds a duplicate of the socket, so closing the socket
+//! does not close the connection: shut the socket down for writing, or call [`Agent::mark_done`]. When a program exits or drops
+//! its [`Agent`], all its flows are done.
 //!
 //! A program can send without a coordinator or an agent: only the class and the rate are missing. After an error of this library,
 //! continue to send.

@@ -1,4 +1,4 @@
-//! Saba's offline profiler (sections 4 and 7.1) on a real command: runs it at several fractions of the bandwidth.
+//! Profiles a real command as Saba's offline profiler does (sections 4 and 7.1): runs it at several fractions of the bandwidth.
 
 mod command;
 mod estimate;

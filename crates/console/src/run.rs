@@ -1,4 +1,4 @@
-//! Runs replays, one or several concurrently.
+//! Runs replays, one or several concurrently, and scenarios under a mechanism.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! Creates testbeds for the time of one command, and runs scenarios on them.
+//! Runs work on an existing testbed, or on one that exists only for this work, and measures scenarios on it.
 
 use weir_core::model::Topology;
 use weir_core::model::scenario::Scenario;

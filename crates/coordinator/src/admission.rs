@@ -1,8 +1,9 @@
 //! Limits the number of open connections: in total, from one address and of one identity.
 //!
-//! A connection counts for its address until it has proven an identity, and for that identity afterwards. A connection over a limit
-//! becomes a *probe*: it can request only the coordinator's health. At most [`Quota::probes`] probes are open, and a new probe closes
-//! the oldest. A health check that sends its request at once is therefore answered, regardless of the number of idle connections.
+//! A connection counts for its address until it has proven an identity, and for that identity afterwards. A connection over a
+//! limit becomes a *probe*: it can request only the coordinator's health. At most [`Quota::probes`] probes are open, and a new
+//! probe closes the oldest. A health check that sends its request at once is therefore answered, regardless of the number of idle
+//! connections.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};

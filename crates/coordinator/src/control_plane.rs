@@ -15,10 +15,10 @@
 //!   include headers.
 //! - *No zero rate.* A flow without a rate in the schedule gets its share of [`Settings::reserve`] of its two ports.
 //!   The engine does not schedule this reserve, so connections stay alive and no port exceeds its capacity.
-//! - *Leases.* Each order carries the epoch of its coordinator, a sequence number and a lease. A host gets an order
-//!   when one of its flows, queues or limits changes, and at least once every quarter of the lease. A host that
-//!   confirms none of the recent orders gets a full order. The flows of a host without a report for one lease count as
-//!   flows without data until the host reports again.
+//! - *Leases.* Each order carries the epoch of its coordinator, a sequence number and a lease. A host gets an order when one of
+//!   its flows, queues or limits changes, and at least once every quarter of the lease and every second. A host that confirms
+//!   none of the recent orders gets a full order. The flows of a host without a report for one lease count as flows without data
+//!   until the host reports again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

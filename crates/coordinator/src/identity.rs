@@ -1,4 +1,4 @@
-//! Identities of clients, and what each role may see and change.
+//! Defines the identities of clients, and what each role may see and change.
 
 use std::fmt;
 use std::str::FromStr;

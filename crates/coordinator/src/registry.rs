@@ -4,9 +4,9 @@
 //! Requests with an id are idempotent: repeating one changes nothing. Handlers check permissions before they call the
 //! registry, and get the owner of an object from [`Registry::service_of`] and similar methods.
 //!
-//! A request that replaces a value is checked first, then written to the store, and applied last: a change that cannot be
-//! stored must not be applied, and reverting an applied change would be visible. If a checked change cannot be applied, the
-//! former value is written to the store again.
+//! A registration is applied and then stored; if it cannot be stored, it is withdrawn. A removal is stored first. A request that
+//! replaces a value is checked, then stored, and applied last, since reverting an applied change would be visible. If a checked
+//! change cannot be applied, the former value is written to the store again.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};

@@ -1,4 +1,4 @@
-//! Durable store of a coordinator: registrations, weights and tables in one file.
+//! Durable store of a coordinator: registrations, weights, the policy and the sensitivity table, in one file.
 //!
 //! A [`Table`] has keys and JSON values. A change is on the disk when [`Store::put`] or [`Store::remove`] returns. Changes
 //! that arrive during a write go into one transaction, so concurrent callers share a wait for the disk. If the process is

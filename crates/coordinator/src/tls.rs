@@ -1,4 +1,4 @@
-//! Mutual TLS: the coordinator presents its certificate, and requires one of each client.
+//! Configures mutual TLS: the coordinator presents its certificate, and requires one of each client.
 //!
 //! Only TLS 1.3 is accepted. One of the configured authorities must have signed a client's certificate. The certificate has
 //! exactly one name of the form `weir://ROLE/NAME`, a URI in its subject alternative names; see [`Identity`].

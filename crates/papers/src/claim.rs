@@ -1,4 +1,4 @@
-//! Tables of published figures next to measured ones.
+//! Builds tables of published figures next to measured ones.
 
 use crate::markdown::{format_cell, format_ratio, table};
 

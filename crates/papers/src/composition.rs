@@ -1,4 +1,4 @@
-//! The page of `weir reproduce composition`: the gain of each level of a policy tree.
+//! Writes the page of `weir reproduce composition`: the gain of each level of a policy tree.
 //!
 //! No paper has this experiment. NetShare shares bandwidth between services, Saba between applications, Saath between
 //! coflows. A policy tree nests the three. The page replays the same generated workloads and adds one level at a time. It

@@ -1,4 +1,4 @@
-//! The page of `weir reproduce django`: Zheng et al., "Django: Bilateral coflow scheduling with predictive concurrent
+//! Writes the page of `weir reproduce django`: Zheng et al., "Django: Bilateral coflow scheduling with predictive concurrent
 //! connections", JPDC '21.
 //!
 //! The paper:
@@ -9,8 +9,8 @@
 //! - compares Django with Aalo+ and DCTCP in ns-3 on the Facebook trace: basic performance (Fig. 5), buffers, reducers, load
 //!   and hosts (Fig. 6 to 9), running time (Fig. 10) and parameters (Fig. 11).
 //!
-//! The page reproduces all of these figures with the fluid simulator. Concurrent connections reduce the capacity of a
-//! receiving port as measured with real TCP.
+//! The page reproduces all of these figures. Those of coflows are from the fluid simulator, in which concurrent connections
+//! reduce the capacity of a receiving port as measured with real TCP. Fig. 4 uses the measured losses.
 
 mod figures;
 mod prediction;

@@ -1,6 +1,6 @@
-//! The page of `weir reproduce live`: mechanisms on real traffic, next to figures of the papers and of the simulator.
+//! Writes the page of `weir reproduce live`: mechanisms on real traffic, next to figures of the papers and of the simulator.
 //!
-//! Each `Experiment` has a module. `cluster` starts the coordinators and agents of three of them.
+//! Each `Experiment` has a module. `cluster` starts coordinators and agents for `slice`, `programs` and `overheads`.
 
 mod cluster;
 mod netshare;

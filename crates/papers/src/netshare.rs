@@ -1,4 +1,4 @@
-//! The page of `weir reproduce netshare`: Lam, Radhakrishnan, Vahdat and Varghese, "NetShare: Virtualizing Data Center
+//! Writes the page of `weir reproduce netshare`: Lam, Radhakrishnan, Vahdat and Varghese, "NetShare: Virtualizing Data Center
 //! Networks across Services", UCSD technical report, 2010.
 //!
 //! The paper:

@@ -1,4 +1,4 @@
-//! The page of `weir reproduce saath`: the figures of Saath, published next to measured.
+//! Writes the page of `weir reproduce saath`: the figures of Saath, published next to measured.
 //!
 //! Jajoo, Gandhi, Hu and Koh, "Saath: Speeding up CoFlows by Exploiting the Spatial Dimension", CoNEXT '17. The paper
 //! measures with its own simulator (sections 2 and 6) and on 150 machines (section 7), with the public Facebook trace

@@ -1,5 +1,5 @@
-//! The page of `weir reproduce saba`: Katebzadeh, Costa and Grot, "Saba: Rethinking Datacenter Network Allocation from Application's
-//! Perspective", EuroSys '23.
+//! Writes the page of `weir reproduce saba`: Katebzadeh, Costa and Grot, "Saba: Rethinking Datacenter Network Allocation from
+//! Application's Perspective", EuroSys '23.
 //!
 //! The paper measured ten HiBench workloads on 32 servers with InfiniBand, and twenty synthetic workloads in a packet
 //! simulator of 1,944 servers. Both are fluid simulations here: jobs compute and transfer in stages (`weir_sim::stage`).
@@ -7,12 +7,12 @@
 //! | Paper | Content | Module |
 //! |---|---|---|
 //! | Fig. 1a, 2, 5, 6 (2, 4.2) | Slowdowns and sensitivity models of the ten workloads | `workloads` |
-//! | Fig. 1b, 8, 9 (2.2, 8.2, 8.3) | Speedups on 32 servers: 500 setups; other data, nodes, degrees | `studies`, `testbed`, `setup` |
+//! | Fig. 1b, 8, 9 (2.2, 8.2, 8.3) | Speedups on 32 servers: 500 setups; data, nodes, degrees | `studies`, `testbed`, `setup` |
 //! | Fig. 10, 11 (8.4) | Saba, ideal max-min, Homa and Sincronia on 1,944 servers | `rivals`, `simulation`, [`synthetic`] |
 //! | Fig. 12 (8.5) | Calculation time of the central controller | `controller`, [`scenario`] |
 //!
-//! `assumptions` shows the choices that the paper leaves open and that change a result most. One of them is a model of any
-//! shape ([`curve`]).
+//! `assumptions` shows the choices that the paper leaves open and that change a result most. In one of them, curves of any shape
+//! replace the polynomials ([`curve`]).
 
 mod assumptions;
 mod controller;

@@ -1,10 +1,10 @@
-//! The page of `weir reproduce siphon`: Liu, Chen and Li, "Siphon: Expediting Inter-Datacenter Coflows in Wide-Area Data Analytics",
-//! ATC '18.
+//! Writes the page of `weir reproduce siphon`: Liu, Chen and Li, "Siphon: Expediting Inter-Datacenter Coflows in Wide-Area Data
+//! Analytics", ATC '18.
 //!
 //! | Paper | Measured there | Reproduced by |
 //! |---|---|---|
-//! | 5.1: Fig. 8, 9, Table 2 | Six Spark jobs in five regions, with and without Siphon | - (no Spark and no TCP in the simulator) |
-//! | 5.2: Fig. 10 to 13 | One sort over five regions: Spark; Siphon with and without its parts | `sort`, `shuffle`, without Spark |
+//! | 5.1: Fig. 8, 9, Table 2 | Six Spark jobs in five regions, with and without Siphon | - (no Spark, no TCP) |
+//! | 5.2: Fig. 10 to 13 | One sort over five regions: Spark; Siphon with and without parts | `sort`, `shuffle`, without Spark |
 //! | 5.3: Fig. 15 | The public trace over three regions: Monte Carlo ordering against MRTF | `orders` |
 
 mod orders;

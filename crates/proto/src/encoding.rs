@@ -1,4 +1,4 @@
-//! Encodes and decodes orders and reports.
+//! Encodes orders and reports, and decodes and validates them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;

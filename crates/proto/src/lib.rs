@@ -1,8 +1,9 @@
 //! Defines the messages between a coordinator and its agents.
 //!
-//! Coordinators and agents use [`Order`] and [`Report`]. [`wire`] is the encoding, generated from `proto/weir/agent.proto`; a decoded
-//! message becomes an [`Order`] or [`Report`] only if it is valid. Lengths are checked before memory is allocated: a message of
-//! [`MAX_REPORT_BYTES`] or [`MAX_ORDER_BYTES`] bytes takes at most about twenty times its length in memory while it is decoded.
+//! Coordinators and agents use [`Order`] and [`Report`]. [`wire`] is the encoding, generated from `proto/weir/agent.proto`; a
+//! decoded message becomes an [`Order`] or [`Report`] only if it is valid. Lengths are checked before memory is allocated: a
+//! message of [`MAX_REPORT_BYTES`] or [`MAX_ORDER_BYTES`] bytes takes at most about twenty times its length in memory while it is
+//! decoded.
 
 mod conflict;
 mod encoding;

@@ -1,4 +1,4 @@
-//! Counts since the start of an agent, which rise until it restarts. A lost report therefore loses no count.
+//! Defines counts that rise from the start of an agent until it restarts, so a lost report loses no count.
 
 use crate::wire::{RefusedOrders, RestoredObjects};
 

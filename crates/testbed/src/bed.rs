@@ -1,8 +1,8 @@
 //! Creates, opens and removes beds.
 //!
-//! A bed consists of its namespaces, which are named after it, and a file below `/run/weir` with its topology. The file is written last, so
-//! a bed without it is unfinished. A second file is locked while a process changes the bed. If that process is killed, [`down`] finds
-//! all parts of the bed by its name.
+//! A bed consists of its namespaces, which are named after it, and a file below `/run/weir` with its topology. The file is
+//! written last, so a bed without it is unfinished. A second file is locked while a process changes the bed. If that process is
+//! killed, [`down`] finds all parts of the bed by its name.
 
 use std::collections::BTreeSet;
 use std::fs;

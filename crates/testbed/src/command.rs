@@ -1,4 +1,4 @@
-//! Runs the steps of scripts.
+//! Runs the steps that [`crate::batch`] generates: stages one after the other, the steps of a stage concurrently.
 
 use std::fs::File;
 use std::io;

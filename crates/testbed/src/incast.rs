@@ -1,13 +1,13 @@
 //! Measures incast: connections that send to one receiver at the same time, through a switch with a small buffer.
 //!
-//! The measurement covers the cost of too many connections (Django, 2.3 and Algorithm 1): for a buffer and a number of connections, the
-//! fraction of packets that the switch drops, and the durations of the connections. One receiver and some senders are on a
-//! [`Plan::BigSwitch`] bed. The queue of the switch's port to the receiver holds `buffer` full packets. Senders emit single packets
-//! (`gso_max_segs 1`): otherwise a queue would drop several at once. The port may send an HTB burst (16 KiB) at once, in addition to its
-//! buffer.
+//! The measurement covers the cost of too many connections (Django, 2.3 and Algorithm 1): for a buffer and a number of
+//! connections, the fraction of packets that the switch drops, and the durations of the connections. One receiver and some
+//! senders are on a [`Plan::BigSwitch`] bed. The queue of the switch's port to the receiver holds `buffer` full packets. Senders
+//! emit single packets (`gso_max_segs 1`): otherwise a queue would drop several at once. The port may send an HTB burst (16 KiB)
+//! at once, in addition to its buffer.
 //!
-//! With [`TcpOptions::ecn_threshold`], the port works like a switch for DCTCP: it marks packets (ECN) while its queue holds this number
-//! of packets or more, and senders that support ECN slow down before packets are dropped.
+//! With [`TcpOptions::ecn_threshold`], the port works like a switch for DCTCP: it marks packets (ECN) while its queue holds this
+//! number of packets or more, and senders that support ECN slow down before packets are dropped.
 //!
 //! [`Plan::BigSwitch`]: weir_core::model::topology::TopologyTemplate::BigSwitch
 

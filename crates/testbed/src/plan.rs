@@ -1,7 +1,8 @@
 //! Computes the nodes, addresses and routes of a bed from a topology, without changing the system.
 //!
-//! Each node has one address, on its loopback interface. Cables need no addresses, since routes name the interface. Both ends of a cable
-//! have the same hardware address, and ARP is off: no ARP request can be lost in a full queue, and the first packet is not delayed.
+//! Each node has one address, on its loopback interface. Cables need no addresses, since routes name the interface. Both ends of
+//! a cable have the same hardware address, and ARP is off: no ARP request can be lost in a full queue, and the first packet is
+//! not delayed.
 
 use std::fmt;
 use std::net::Ipv4Addr;

@@ -1,12 +1,12 @@
 //! Sends the traffic of a scenario over a bed by real sockets, and measures the arriving rates.
 //!
-//! Each connection has a thread at either end, which enters its host's namespace and opens sockets there. Elastic and capped connections
-//! are TCP, with the congestion control of the bed's hosts; unresponsive ones are UDP. A demand opens a new connection in each of its
-//! intervals, and aborts it at the end of the interval: queued data is discarded.
+//! Each connection has a thread at either end, which enters its host's namespace and opens sockets there. Elastic and capped
+//! connections are TCP, with the congestion control of the bed's hosts; unresponsive ones are UDP. A demand opens a new
+//! connection in each of its intervals, and aborts it at the end of the interval: queued data is discarded.
 //!
-//! The measured rate is the payload that receivers read, converted to bytes on the wire ([`wire`]), as the rates of links and of the
-//! simulator count. It does not include acknowledgements and lost packets. Bytes that are in a queue at the end of a phase count in the
-//! next phase.
+//! The measured rate is the payload that receivers read, converted to bytes on the wire ([`wire`]), as the rates of links and of
+//! the simulator count. It does not include acknowledgements and lost packets. Bytes that are in a queue at the end of a phase
+//! count in the next phase.
 
 mod receive;
 mod send;

@@ -1,4 +1,4 @@
-//! Keeps a stream to the coordinator open. When the stream ends, it is opened again, with increasing waits between attempts.
+//! Keeps a stream to the coordinator open: when the stream ends, opens it again, with increasing waits between attempts.
 
 use std::time::Duration;
 

@@ -1,15 +1,15 @@
 //! Predicts the demands of connections, and divides the limits of the coordinator between them (NetShare, section 3.3).
 //!
-//! Each period, every connection is measured, and its demand in the next period is predicted ([`DemandPredictor`]). The coordinator limits
-//! all connections of an application with another host together. Where the paper is silent:
+//! Each period, every connection is measured, and its demand in the next period is predicted ([`DemandPredictor`]). The
+//! coordinator limits all connections of an application with another host together. Where the paper is silent:
 //!
-//! - *Offered traffic.* The agent observes the bytes that TCP sends, not those that a program hands to TCP. A connection that has sent at
-//!   its limit in all measured periods therefore demands all bandwidth. If it demanded the rate that it sends, the queues of switches would
-//!   limit every connection, regardless of the allocator (`docs/results/netshare.md`, Fig. 5 in the loop).
-//! - *Limited connections.* A connection is not limited before its first measurement. The connections of an application with a
-//!   host share their limit max-min by demand, and each may use as much as the largest share, so that it can grow at once.
-//! - *After a restart* the kernel still paces connections by the limits of the earlier agent. The next agent measures against these
-//!   limits, and keeps them until it has limits from the coordinator or the kernel ends them.
+//! - *Offered traffic.* The agent observes the bytes that TCP sends, not those that a program hands to TCP. A connection that has
+//!   sent at its limit in all measured periods therefore demands all bandwidth. If it demanded the rate that it sends, the queues
+//!   of switches would limit every connection, regardless of the allocator (`docs/results/netshare.md`, Fig. 5 in the loop).
+//! - *Limited connections.* A connection has no limit before its first measurement. The connections of an application with a host
+//!   share their limit max-min by demand. Each connection may use as much as the largest share, so that it can grow at once.
+//! - *After a restart* the kernel still paces connections by the limits of the earlier agent. The next agent measures against
+//!   these limits, and keeps them until it has limits from the coordinator or the kernel ends them.
 //! - *When limits end*: with the lease of the order, and [`LIMIT_LEASE`] after the agent has exited.
 
 use std::collections::{BTreeMap, VecDeque};

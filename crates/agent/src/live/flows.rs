@@ -1,10 +1,11 @@
 //! Manages the flows of a host: their sockets, pacing rates and bytes sent.
 //!
-//! A socket here is a duplicate of the program's, which keeps the connection open. The agent closes it when the connection ends, or when
-//! the program is done (or has exited) and all its data has been acknowledged.
+//! A socket here is a duplicate of the program's, which keeps the connection open. The agent closes it when the connection ends,
+//! or when the program is done (or has exited) and all its data has been acknowledged.
 //!
-//! The kernel paces TCP, and counts the bytes that the peer has acknowledged. It does neither for UDP: the packets of a UDP flow get a
-//! separate class at the interface ([`Flows::limited_flows`]). While a UDP flow has an ordered rate, it is assumed to send at that rate.
+//! The kernel paces TCP, and counts the bytes that the peer has acknowledged. It does neither for UDP: the packets of a UDP flow
+//! get a separate class at the interface ([`Flows::limited_flows`]). A UDP flow is assumed to send at its ordered rate, and to
+//! send nothing without one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddrV4;

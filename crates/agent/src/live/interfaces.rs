@@ -1,8 +1,8 @@
 //! Applies orders to the interfaces of a host or switch: their queues, and the classes of applications in these queues.
 //!
 //! The agent compares an interface with its orders when an order changes, when the kernel reports a change of the interface, and
-//! every few seconds in case a notification was lost. It changes only objects that differ. Queues that another process removed are
-//! restored; a root queueing discipline that another process set up stays, and is reported as a conflict until it is removed.
+//! every few seconds in case a notification was lost. It changes only objects that differ. Queues that another process removed
+//! are restored; a root queueing discipline that another process set up stays, and is reported as a conflict until it is removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;

@@ -2,9 +2,9 @@
 //!
 //! The simulated agents use the same streams and messages as agents. They have no sockets, and their reports are simulated.
 //!
-//! Each host has one flow of each of [`STEADY_COFLOWS`] coflows, and one of each of [`ENDING_COFLOWS`] coflows. The former send at their
-//! ordered rates and never end; the latter end one after another. When a flow ends, its host's order has to change, and the time to that
-//! order is measured.
+//! Each host sends one flow of each of [`STEADY_COFLOWS`] coflows, and one of each of [`ENDING_COFLOWS`] coflows. The former send
+//! at their ordered rates and never end; the latter end one after another. The module measures the time from the report of a
+//! flow's end to the order by which the coordinator confirms it.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};

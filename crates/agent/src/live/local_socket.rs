@@ -5,8 +5,8 @@
 //! | `open COFLOW FLOW` | the socket | Pace this connection as that flow |
 //! | `done COFLOW FLOW` | | The program writes no more data to this flow |
 //!
-//! The answer to each message is `ok`, or `no:` and the reason. When a program closes the connection, all its flows are done. Coflows and
-//! flows have the names of the coflow's registration.
+//! The answer to each message is `ok`, or `no:` and the reason. When a program closes the connection, all its flows are done.
+//! Coflows and flows have the names of the coflow's registration.
 
 use std::fs;
 use std::io::{self, ErrorKind, IoSliceMut};

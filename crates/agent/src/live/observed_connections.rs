@@ -1,8 +1,9 @@
-//! Counts the connections of applications with other hosts, reports them, and sets the classes of their packets.
+//! Counts the connections of applications with other hosts, reports them, and sets their pacing rates and the classes of their
+//! packets.
 //!
-//! Connections are counted when one opens or closes, and each second. A program with short, frequent requests must not change queues with
-//! each request, so an application and a peer count as connected until [`LINGER`] after their last connection. If the coordinator wants
-//! demands ([`Demands`]), connections are counted each period.
+//! Connections are counted when one opens or closes, and each second. Short, frequent requests must not change queues, so an
+//! application and a peer count as connected until [`LINGER`] after their last connection. If the coordinator requests demands
+//! ([`Demands`]), connections are counted each period.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

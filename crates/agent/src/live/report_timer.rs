@@ -1,4 +1,4 @@
-//! Decides when an agent sends its reports.
+//! Computes when in an interval an agent reports: in time for the next schedule, and at a different time for each host.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Sets pacing rates of TCP sockets, reads their state (`tcp_info`), and identifies UDP sockets.
+//! Sets pacing rates of TCP sockets, reads their state (`tcp_info`), and reads the addresses of connected UDP sockets.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};

@@ -1,14 +1,14 @@
-//! Throttles UDP between the agents of two hosts (NetShare, section 3.2). The receiver's agent measures the rate at which UDP arrives, and
-//! the sender's agent limits the rate by Algorithm 1 ([`RateThrottle`]). The coordinator forwards the measurements.
+//! Throttles UDP between the agents of two hosts (NetShare, section 3.2). The receiver's agent measures the rate at which UDP
+//! arrives, and the sender's agent limits the rate by Algorithm 1 ([`RateThrottle`]). The coordinator forwards the measurements.
 //!
 //! Where the paper is silent:
 //!
 //! - *Definition of a flow*: all UDP over IPv4 from one address to another, of one class ([`UdpFlow`]).
-//! - *Only whole periods are reported.* A source that starts or pauses within a period would seem slower than it is. A source that pauses
-//!   for longer sends no packets to limit.
+//! - *Only whole periods are reported.* A source that starts or pauses within a period would seem slower than it is. A source
+//!   that pauses for longer sends no packets to limit.
 //! - *A lost measurement* changes nothing.
-//! - *The end of a flow*: its limit ends [`LIMIT_LEASE`] after the last measurement, even if the agents of both hosts have exited. A
-//!   later flow of the same addresses and class starts without a limit.
+//! - *The end of a flow*: its limit ends [`LIMIT_LEASE`] after the last measurement, even if the agents of both hosts have
+//!   exited. A later flow of the same addresses and class starts without a limit.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -2,10 +2,11 @@
 //!
 //! A socket keeps its pacing rate until some process changes it, also when the process that set the rate has died. So the agent
 //! starts a watchdog, passes a duplicate of each TCP socket to it, and sends the time until which its orders hold. When that time
-//! passes without a renewal, the watchdog removes the rates. After the agent's death it also removes the filters of UDP flows at
-//! interfaces, and exits.
+//! passes without a renewal, the watchdog removes the rates. If the agent has died, the watchdog then also removes the filters of
+//! UDP flows at interfaces, unless another agent runs, and exits.
 //!
-//! A watchdog may remove a rate that the next agent has already set. That agent notices within its interval and sets the rate again.
+//! A watchdog may remove a rate that the next agent has already set. That agent notices within its interval and sets the rate
+//! again.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};

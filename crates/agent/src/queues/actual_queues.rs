@@ -1,7 +1,7 @@
 //! Parses the queues, classes and filters of an interface from the output of `tc`.
 //!
-//! Queues are parsed as JSON, classes and filters as text: many versions of `tc` print no JSON for HTB classes, and their JSON for u32
-//! filters repeats the same key for several matches.
+//! Queues are parsed as JSON, classes and filters as text: many versions of `tc` print no JSON for HTB classes, and their JSON
+//! for u32 filters repeats the same key for several matches.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Attaches BPF programs by links that the agent holds open, so that it notices when another process detaches one.
+//! Pins the links of attached BPF programs and holds them open, so that the agent notices when another process detaches a
+//! program.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Manages the folder of the BPF file system that holds programs and maps. They stay when the agent is killed, and the next agent takes
-//! over.
+//! Manages the folder of the BPF file system that holds programs and maps. They stay when the agent is killed, and the next agent
+//! takes over.
 
 use std::fs::{self, File, TryLockError};
 use std::io;

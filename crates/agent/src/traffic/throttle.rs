@@ -1,6 +1,7 @@
 //! Counts UDP that arrives, and limits UDP that is sent, by BPF programs at the interfaces (`bpf/throttle.c`).
 //!
-//! The maps have no files: they exist as long as the programs, and the next agent creates new ones.
+//! The programs stay attached when the agent is killed. Their maps have no files, so the next agent cannot open them: it attaches
+//! new programs with new maps.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};

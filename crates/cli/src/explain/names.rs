@@ -1,4 +1,4 @@
-//! Names the rules and criteria of an explanation.
+//! Converts the rules and criteria of an explanation to the names and numbers in its output.
 
 use weir_core::allocation::{OrderCriterion, Rule};
 

@@ -1,4 +1,4 @@
-//! Requests of frameworks, and the reasons for which the control plane refuses them.
+//! Defines the requests of frameworks, and the reasons for which the control plane refuses them.
 
 use weir_core::model::ServiceNames;
 use weir_core::tree::TreeError;

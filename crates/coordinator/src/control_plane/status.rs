@@ -1,4 +1,4 @@
-//! Read access to the control plane: coflows, rates, hosts and counters.
+//! Reads the state of the control plane: coflows, rates, hosts and counters.
 
 use std::ops::Bound;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Counts the durations of schedules in a histogram.
+//! Counts the durations of all schedules since the start in a histogram.
 
 use std::time::Duration;
 

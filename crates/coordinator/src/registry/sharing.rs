@@ -1,4 +1,5 @@
-//! Applications and their connections (Saba, section 6): assigns priority levels to applications and queues to ports.
+//! Registers applications and their connections (Saba, section 6), and assigns priority levels to applications and queues to
+//! ports.
 //!
 //! Each host has two ports, one out and one in. A connection crosses the port out of its sender, the port into its receiver,
 //! and ports between switches ([`PortMap`]). The ports into hosts and between switches are ports of switches: if the

@@ -1,4 +1,4 @@
-//! Measures during a replay how often services and applications get less than their share.
+//! Measures during a replay how often services get less than their weighted share, and leaves less than their slice.
 
 use weir_core::model::{Slot, Workload};
 use weir_sim::{CoflowOutcome, Observer, Snapshot};

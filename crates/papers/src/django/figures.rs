@@ -1,5 +1,5 @@
-//! Writes Fig. 2, Fig. 5 to 9, Fig. 11 and Table 2: Django next to Aalo+ and DCTCP. The functions of figures also add the
-//! paper's statements about the figure to a list of claims.
+//! Writes Fig. 2, Fig. 5 to 9, Fig. 11, Table 2 and the assumptions: Django next to Aalo+ and DCTCP. The functions also add the
+//! paper's statements about a figure to a list of claims.
 
 use std::rc::Rc;
 

@@ -1,4 +1,5 @@
-//! Measures a slice of coflows over TCP without a scheduler, and under Aalo and Saath with a coordinator and agents.
+//! Measures the CCTs of a few generated coflows (the slice) over TCP without a scheduler, and under Aalo and Saath with a
+//! coordinator and agents.
 
 mod control_plane;
 mod transfer;

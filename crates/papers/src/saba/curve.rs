@@ -1,9 +1,9 @@
 //! Solves Eq. 2 with any curve in place of a polynomial.
 //!
 //! Saba's controller uses cubics (`weir_core::saba`). Curves show the effect of better models, up to the simulated slowdown of a
-//! workload. A curve is the lower convex hull of a function at a number of points. A bisection over prices therefore finds the weights
-//! that sum to 1. For a function that is not convex, the weights are those of its hull. They differ from the optimum for at most one
-//! application (Shapley, Folkman).
+//! workload. A curve is the lower convex hull of a function at a number of points. A bisection over prices (slopes of the cost)
+//! therefore finds the weights that sum to 1. For a function that is not convex, the weights are those of its hull. They differ
+//! from the optimum for at most one application (Shapley, Folkman).
 
 use std::sync::Arc;
 

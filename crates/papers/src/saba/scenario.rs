@@ -1,10 +1,12 @@
-//! Builds the scenarios of section 8.5: applications on a network, for which a central controller computes the weights at all ports.
+//! Builds the scenarios of section 8.5: applications on a network, for which a central controller computes the weights at all
+//! ports.
 //!
-//! The paper has 30,000 scenarios with 1 to 1,000 active applications, each with 32 instances on random servers. Choices that the paper
-//! leaves open:
+//! The paper has 30,000 scenarios with 1 to 1,000 active applications, each with 32 instances on random servers. Choices that the
+//! paper leaves open:
 //!
 //! - *Models*: each application has the model of a workload of [`super::synthetic`]. All models differ.
-//! - *Active applications*: every set of that size is equally likely. All applications are registered; active ones have connections.
+//! - *Active applications*: every set of that size is equally likely. All applications are registered; active ones have
+//!   connections.
 //! - *Connections*: from each instance of an application to all others, over all shortest paths (footnote 2).
 //! - *Instances* of an application are on different servers.
 

@@ -4,7 +4,8 @@
 //!
 //! - *Distributions*: the workload, its data (0.1, 1 or 10 times the profiler's) and its number of servers (half to four times
 //!   the profiler's 8) are uniform and independent.
-//! - *Servers*: every set of that size is equally likely. The limit of 16 jobs per server always holds, since a setup has 16 jobs.
+//! - *Servers*: every set of that size is equally likely. The limit of 16 jobs per server always holds, since a setup has 16
+//!   jobs.
 //! - *Start*: all jobs start at once.
 
 use weir_core::units::Time;

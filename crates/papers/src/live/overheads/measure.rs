@@ -1,4 +1,5 @@
-//! Runs a coordinator and agents as processes, and samples their processor time and memory.
+//! Runs a coordinator and the agents of [`AGENT_PROCESSES`] hosts as processes, simulates the other agents, and samples the
+//! processor time and memory of the processes.
 
 use std::fs;
 use std::io::Write;

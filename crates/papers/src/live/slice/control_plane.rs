@@ -1,4 +1,4 @@
-//! Runs the coordinator of a slice in this process, with its socket in the last host, and an agent process in every other host.
+//! Runs a coordinator in this process, with its socket in the last host, and an agent process in every other host.
 //!
 //! `weir serve` refuses plain text from other hosts, so the coordinator is a library here.
 

@@ -1,4 +1,4 @@
-//! Generates the coflows of the slice.
+//! Generates the coflows of the experiment `slice`.
 
 use weir_console::failure::Failure;
 use weir_core::model::Workload;
