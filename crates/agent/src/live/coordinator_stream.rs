@@ -71,7 +71,7 @@ pub async fn keep_open(
     }
 }
 
-/// The coordinator's message. The status of an unknown method has none: the method was renamed in another version.
+/// The coordinator's message. A status of an unknown method is without one: another version names the method otherwise.
 fn status_reason(status: &tonic::Status) -> String {
     if status.code() == tonic::Code::Unimplemented {
         return "the coordinator has another protocol; help: install the same version of weir".to_owned();

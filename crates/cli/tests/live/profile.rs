@@ -242,7 +242,10 @@ fn example_jobs_complete_on_testbed_hosts() {
         .args(["netns", "exec", &namespaces[0], "python3", &script])
         .args([&namespaces[0], "weir-no-such-namespace"]);
     let ran = CommandOutput::new(unreachable.output().unwrap());
-    assert!(ran.code == Some(1) && ran.stderr.contains("a process on another host exited before it connected"), "{ran:?}");
+    assert!(
+        ran.code == Some(1) && ran.stderr.contains("a process on another host exited before it connected"),
+        "{ran:?}"
+    );
     let without_hosts = Command::new("python3")
         .arg(format!("{}/../../examples/jobs/shuffle.py", env!("CARGO_MANIFEST_DIR")))
         .output()

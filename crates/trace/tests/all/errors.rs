@@ -58,7 +58,11 @@ fn coflow_benchmark_errors_name_the_line() {
         ("5 18446744073709551615", "t:1: field `coflows`", "--max-flows"),
         ("5 2\n1 0 1 0 1 1:1\n", "t:3: field `coflow 2 of 2`: `end of file`", "<id>"),
         ("5 1\n\n", "t:2: field `id`: `end of line`", "<id>"),
-        ("5 1\n1 0 1 0 1 1:1\n2 0 1 0 1 1:1\n", "t:3: field `after the last coflow`", "the first line states 1 coflows"),
+        (
+            "5 1\n1 0 1 0 1 1:1\n2 0 1 0 1 1:1\n",
+            "t:3: field `after the last coflow`",
+            "the first line states 1 coflows",
+        ),
         ("5 1\nx 0 1 0 1 1:1\n", "t:2: field `id`: `x`", "whole number"),
         ("5 1\n1\n", "t:2: field `arrival`: `end of line`", "milliseconds"),
         ("5 1\n1 -1 1 0 1 1:1\n", "t:2: field `arrival`: `-1`", "milliseconds"),

@@ -425,7 +425,10 @@ fn too_many_paths_after_events_are_rejected() {
     // Together with the connections of the other two demands, this is the maximum number of connections; 64
     // times as many paths are the limit.
     let error = parse(&text).unwrap_err();
-    assert!(error.contains("field `event 64 change`: `up`: expected at most 67108864 path computations"), "{error}");
+    assert!(
+        error.contains("field `event 64 change`: `up`: expected at most 67108864 path computations"),
+        "{error}"
+    );
     let fewer = with_events(&events[..63]).replacen("to = \"H5\"", "to = \"H5\"\nconnections = 1048574", 1);
     assert_eq!(parse(&fewer).unwrap().events.len(), 63);
 }
