@@ -37,7 +37,7 @@ fn predictor_data_requires_one_congestion_control_per_file() {
     assert_eq!((one.congestion_control.as_deref(), one.marking_threshold_packets), (Some("reno"), Some(20)));
     for (line, expected) in [
         ("100,1,1,cubic,20,0.1", "d.csv:3: field `congestion`: `cubic`: expected reno, as in the first line"),
-        ("100,1,1,,20,0.1", "d.csv:3: field `congestion`: ``: expected a name of up to 15 letters"),
+        ("100,1,1,,20,0.1", "d.csv:3: field `congestion`: ``: expected 1 to 15 letters, digits"),
         ("100,1,1,reno,,0.1", "d.csv:3: field `marks_packets`: ``: expected 20, as in the first line"),
         ("100,1,1,reno,0,0.1", "d.csv:3: field `marks_packets`: `0`: expected a whole number from 1"),
     ] {

@@ -513,7 +513,7 @@ fn errors_name_line_field_value_and_what_was_expected() {
             "[\"5s\"], ",
             "t:24: field `demand 1 active`: `[\"5s\"]`: expected a list of",
         ),
-        ("[[\"35s\", \"125s\"]]", "[]", "field `demand 3 active`: `nothing`: expected an interval"),
+        ("[[\"35s\", \"125s\"]]", "[]", "field `demand 3 active`: `nothing`: expected at least one interval"),
     ];
     check_edits(EXAMPLE, &edits, |text| parse(text).unwrap_err());
     assert!(parse("weir-scenario = ").unwrap_err().contains("field `TOML`"));

@@ -64,7 +64,11 @@ fn errors_name_line_field_value_and_what_was_expected() {
             "t:3: field `service a policy`: `\"aalo\"`",
             "cannot be a leaf of a policy tree",
         ),
-        (service("policy = \"netshare\""), "t:3: field `service a policy`", "cannot be inside"),
+        (
+            service("policy = \"netshare\""),
+            "t:3: field `service a policy`",
+            "cannot be a leaf of a policy tree",
+        ),
         (service("applications = \"some\""), "t:3: field `service a applications`: `some`", "`whole`"),
         (service("applications = \"saba\""), "t:2: field `service a sensitivity`: `nothing`", "the file"),
         (
