@@ -41,7 +41,8 @@ test-all: ## Run all tests with their long campaigns, and make all pages of resu
 	WEIR_TEST_ALL=1 $(CARGO) test --locked --workspace
 	$(MAKE) --no-print-directory results-check PAGES="$(FAST) $(SLOW) $(MEASURED)"
 
-lint: ## Check format, warnings and the code's documentation
+lint: ## Check format, warnings, the code's documentation, and the style of names and sentences
+	tools/check-style
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked -p weir-cli --no-default-features -- -D warnings

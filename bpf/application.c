@@ -13,7 +13,7 @@
 #include <bpf/bpf_helpers.h>
 #include "classes.h"
 
-// The kernel knows only this one of the two licences.
+// Of the two licences, the kernel accepts only this one.
 char LICENSE[] SEC("license") = "GPL";
 
 // Constants that the kernel's headers define for user space only.
@@ -21,7 +21,7 @@ char LICENSE[] SEC("license") = "GPL";
 #define AF_INET6 10
 #define SOL_SOCKET 1
 #define SO_MAX_PACING_RATE 47
-#define FREE 0xffffffff
+#define UNPACED 0xffffffff
 
 // Set before loading: the cgroup's id, and the minimum pacing rate in bytes per second.
 volatile const __u64 APPLICATION = 0;
@@ -44,30 +44,30 @@ struct ends {
 struct connection {
 	__u64 application;
 	__u64 cookie;
-	__u64 opened;   // ns of the monotonic clock
-	__u64 sent;     // acknowledged bytes
+	__u64 opened_at;   // ns of the monotonic clock
+	__u64 sent;        // acknowledged bytes
 	__u64 received;
-	__u32 pace;     // bytes per second that Weir set; FREE: none
-	__u32 own;      // bytes per second that the program had set
-	__u32 syn;      // 1 at the connecting end, where the SYN counts as an acknowledged byte
-	__u32 zero;
+	__u32 pacing_rate; // bytes per second that Weir set; UNPACED: none
+	__u32 own_rate;    // bytes per second that the program had set; UNPACED: none
+	__u32 syn;         // 1 at the connecting end, where the SYN counts as an acknowledged byte
+	__u32 padding;
 };
 
-struct pace {
-	__u64 rate;  // bytes per second; 0: free
-	__u64 until; // ns of the monotonic clock
+struct pacing_entry {
+	__u64 rate;      // bytes per second; 0: no limit
+	__u64 lease_end; // ns of the monotonic clock
 };
 
 enum { OPENED = 1, CLOSED = 2 };
 
 struct event {
-	__u64 at;
+	__u64 time; // ns of the monotonic clock
 	struct connection connection;
 	struct ends ends;
 	__u32 kind;
 };
 
-enum { LOST_EVENTS = 0, REFUSED_CONNECTIONS = 1, COUNTS = 2 };
+enum { LOST_EVENTS = 0, TRACKING_FAILURES = 1, COUNTS = 2 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -83,7 +83,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 65536);
 	__type(key, struct ends);
-	__type(value, struct pace);
+	__type(value, struct pacing_entry);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } paces SEC(".maps");
 
@@ -101,9 +101,9 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } counts SEC(".maps");
 
-static void count(__u32 what)
+static void count(__u32 kind)
 {
-	__u64 *value = bpf_map_lookup_elem(&counts, &what);
+	__u64 *value = bpf_map_lookup_elem(&counts, &kind);
 
 	if (value)
 		__sync_fetch_and_add(value, 1);
@@ -112,15 +112,15 @@ static void count(__u32 what)
 SEC("cgroup_skb/egress")
 int steer(struct __sk_buff *skb)
 {
-	struct place place = { .application = APPLICATION, .interface = skb->ifindex };
-	__u32 *class = bpf_map_lookup_elem(&classes, &place);
+	struct class_key key = { .application = APPLICATION, .interface = skb->ifindex };
+	__u32 *class = bpf_map_lookup_elem(&classes, &key);
 
 	if (class)
 		skb->priority = *class;
 	return 1; // let the packet pass
 }
 
-static int ends_of(struct bpf_sock_ops *ops, struct ends *ends)
+static int read_ends(struct bpf_sock_ops *ops, struct ends *ends)
 {
 	__u32 *local = (__u32 *)ends->local, *remote = (__u32 *)ends->remote;
 
@@ -147,7 +147,7 @@ static int ends_of(struct bpf_sock_ops *ops, struct ends *ends)
 	return 1;
 }
 
-static void tell(__u32 kind, const struct ends *ends, const struct connection *connection)
+static void send_event(__u32 kind, const struct ends *ends, const struct connection *connection)
 {
 	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 
@@ -155,22 +155,22 @@ static void tell(__u32 kind, const struct ends *ends, const struct connection *c
 		count(LOST_EVENTS);
 		return;
 	}
-	event->at = bpf_ktime_get_ns();
+	event->time = bpf_ktime_get_ns();
 	event->connection = *connection;
 	event->ends = *ends;
 	event->kind = kind;
 	bpf_ringbuf_submit(event, 0);
 }
 
-// Acknowledged bytes without SYN and FIN, which count as a byte each.
+// Updates the byte counts. Acknowledged bytes exclude SYN and FIN, which the kernel counts as a byte each.
 static void update(struct bpf_sock_ops *ops, __u32 state, struct connection *connection)
 {
-	__u64 bare = connection->syn, acked = ops->bytes_acked;
+	__u64 control_bytes = connection->syn, acked = ops->bytes_acked;
 
 	if (state == BPF_TCP_FIN_WAIT2 || state == BPF_TCP_CLOSING || state == BPF_TCP_LAST_ACK ||
 	    state == BPF_TCP_TIME_WAIT)
-		bare++;
-	connection->sent = acked > bare ? acked - bare : 0;
+		control_bytes++;
+	connection->sent = acked > control_bytes ? acked - control_bytes : 0;
 	connection->received = ops->bytes_received;
 }
 
@@ -179,16 +179,16 @@ static struct connection *open(struct bpf_sock_ops *ops, const struct ends *ends
 	struct connection new = {
 		.application = APPLICATION,
 		.cookie = bpf_get_socket_cookie(ops),
-		.opened = bpf_ktime_get_ns(),
-		.pace = FREE,
-		.own = FREE,
+		.opened_at = bpf_ktime_get_ns(),
+		.pacing_rate = UNPACED,
+		.own_rate = UNPACED,
 		.syn = ops->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB,
 	};
 
 	update(ops, ops->state, &new);
-	// While new programs replace old ones, both run: the first one reports.
+	// While new programs replace old ones, both run. The first one that adds the connection sends the event.
 	if (bpf_map_update_elem(&connections, ends, &new, BPF_NOEXIST) == 0)
-		tell(OPENED, ends, &new);
+		send_event(OPENED, ends, &new);
 	return bpf_map_lookup_elem(&connections, ends);
 }
 
@@ -197,31 +197,31 @@ static void close(const struct ends *ends, const struct connection *connection)
 	struct connection last = *connection;
 
 	if (bpf_map_delete_elem(&connections, ends) == 0)
-		tell(CLOSED, ends, &last);
+		send_event(CLOSED, ends, &last);
 	bpf_map_delete_elem(&paces, ends);
 }
 
-static void set_pace(struct bpf_sock_ops *ops, const struct ends *ends, struct connection *connection)
+static void set_pacing_rate(struct bpf_sock_ops *ops, const struct ends *ends, struct connection *connection)
 {
-	struct pace *order = bpf_map_lookup_elem(&paces, ends);
-	__u32 rate = FREE, set;
+	struct pacing_entry *entry = bpf_map_lookup_elem(&paces, ends);
+	__u32 rate = UNPACED, new_rate;
 
-	// An order holds for its lease, even if the agent is gone.
-	if (order && order->rate && bpf_ktime_get_ns() < order->until) {
-		if (order->rate < MIN_PACE)
+	// A rate holds for its lease, even if the agent has exited.
+	if (entry && entry->rate && bpf_ktime_get_ns() < entry->lease_end) {
+		if (entry->rate < MIN_PACE)
 			rate = MIN_PACE;
-		else if (order->rate < FREE)
-			rate = order->rate;
+		else if (entry->rate < UNPACED)
+			rate = entry->rate;
 	}
-	if (rate == connection->pace)
+	if (rate == connection->pacing_rate)
 		return;
-	if (connection->pace == FREE &&
-	    bpf_getsockopt(ops, SOL_SOCKET, SO_MAX_PACING_RATE, &connection->own, sizeof(connection->own)))
-		connection->own = FREE;
-	// A lower pacing rate of the program itself holds.
-	set = rate < connection->own ? rate : connection->own;
-	if (bpf_setsockopt(ops, SOL_SOCKET, SO_MAX_PACING_RATE, &set, sizeof(set)) == 0)
-		connection->pace = rate;
+	if (connection->pacing_rate == UNPACED &&
+	    bpf_getsockopt(ops, SOL_SOCKET, SO_MAX_PACING_RATE, &connection->own_rate, sizeof(connection->own_rate)))
+		connection->own_rate = UNPACED;
+	// A lower pacing rate that the program has set stays.
+	new_rate = rate < connection->own_rate ? rate : connection->own_rate;
+	if (bpf_setsockopt(ops, SOL_SOCKET, SO_MAX_PACING_RATE, &new_rate, sizeof(new_rate)) == 0)
+		connection->pacing_rate = rate;
 }
 
 SEC("sockops")
@@ -229,13 +229,13 @@ int follow(struct bpf_sock_ops *ops)
 {
 	__u32 op = ops->op;
 	bool is_new = op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB || op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB;
-	bool is_over = op == BPF_SOCK_OPS_STATE_CB && ops->args[1] == BPF_TCP_CLOSE;
+	bool is_closed = op == BPF_SOCK_OPS_STATE_CB && ops->args[1] == BPF_TCP_CLOSE;
 	struct connection *connection;
 	struct ends ends = {};
 
-	if (!is_new && !is_over && op != BPF_SOCK_OPS_RTT_CB)
+	if (!is_new && !is_closed && op != BPF_SOCK_OPS_RTT_CB)
 		return 1;
-	if (!ends_of(ops, &ends))
+	if (!read_ends(ops, &ends))
 		return 1;
 	if (PORT && ((ends.local_port != PORT && ends.remote_port != PORT) || bpf_get_netns_cookie(ops) != NAMESPACE))
 		return 1;
@@ -244,11 +244,11 @@ int follow(struct bpf_sock_ops *ops)
 						       BPF_SOCK_OPS_STATE_CB_FLAG);
 	connection = bpf_map_lookup_elem(&connections, &ends);
 	if (connection && connection->cookie == bpf_get_socket_cookie(ops) && connection->application != APPLICATION) {
-		// The application of a cgroup precedes a port rule: programs of inner cgroups run first.
+		// The application of a cgroup has precedence over a port rule: programs of inner cgroups run first.
 		if (PORT)
 			return 1;
-		// A port rule had the connection before a program followed the cgroup.
-		if (!is_over && IS_PORT(connection->application)) {
+		// The connection belonged to a port rule before a program followed the cgroup.
+		if (!is_closed && IS_PORT(connection->application)) {
 			close(&ends, connection);
 			connection = 0;
 		}
@@ -257,11 +257,11 @@ int follow(struct bpf_sock_ops *ops)
 		// Another network namespace has a connection between the same ends.
 		if (!is_new)
 			return 1;
-		// Otherwise the end of an earlier connection was missed.
+		// A new connection with the same ends: the program missed the end of the earlier one.
 		close(&ends, connection);
 		connection = 0;
 	}
-	if (is_over) {
+	if (is_closed) {
 		if (connection) {
 			update(ops, ops->args[0], connection);
 			close(&ends, connection);
@@ -271,10 +271,10 @@ int follow(struct bpf_sock_ops *ops)
 	if (!connection)
 		connection = open(ops, &ends);
 	if (!connection) {
-		count(REFUSED_CONNECTIONS);
+		count(TRACKING_FAILURES);
 		return 1;
 	}
 	update(ops, ops->state, connection);
-	set_pace(ops, &ends, connection);
+	set_pacing_rate(ops, &ends, connection);
 	return 1;
 }

@@ -2,17 +2,17 @@
 //
 // The class of each application at each interface, read by programs at cgroups and at interfaces.
 
-struct place {
+struct class_key {
 	__u64 application;
 	__u32 interface;
-	__u32 zero;
+	__u32 padding;
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 65536);
-	__type(key, struct place);
+	__type(key, struct class_key);
 	__type(value, __u32);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } classes SEC(".maps");

@@ -9,7 +9,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 
-// The kernel knows only this one of the two licences.
+// Of the two licences, the kernel accepts only this one.
 char LICENSE[] SEC("license") = "GPL";
 
 // Fields of kernel types that are read. Each kernel's BTF gives their offsets at load time (CO-RE).

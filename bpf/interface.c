@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 //
-// At the egress of an interface: sets the mark (DSCP) of packets that have a class of Weir's. application.c has set the class as their
-// priority, or their ports give it.
+// At the egress of an interface: sets the mark (DSCP) of packets that have a class of Weir's. Either application.c has set the class as
+// the packet's priority, or a port rule gives the class.
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -14,7 +14,7 @@
 #include <bpf/bpf_helpers.h>
 #include "classes.h"
 
-// The kernel knows only this one of the two licences.
+// Of the two licences, the kernel accepts only this one.
 char LICENSE[] SEC("license") = "GPL";
 
 // Set before loading: the priority of the first class, whose mark is 1, and the number of classes.
@@ -23,19 +23,20 @@ volatile const __u32 CLASSES = 0;
 // Whether there are port rules.
 volatile const __u32 PORTS = 0;
 
-// The priority of the port rule for a port in network byte order; 0 without a rule.
-static __u32 class_of(struct __sk_buff *skb, __u16 port)
+// The priority that the rule of a port (network byte order) gives; 0 without a rule.
+static __u32 lookup_priority(struct __sk_buff *skb, __u16 port)
 {
-	struct place place = { .application = (__u64)bpf_ntohs(port) << 48 | 1, .interface = skb->ifindex };
-	__u32 *class = bpf_map_lookup_elem(&classes, &place);
+	struct class_key key = { .application = (__u64)bpf_ntohs(port) << 48 | 1, .interface = skb->ifindex };
+	__u32 *class = bpf_map_lookup_elem(&classes, &key);
 
 	return class ? *class : 0;
 }
 
-// The same by either port of a packet that this host sends. Fragments get none, since only the first one contains the ports.
-static __u32 class_by_ports(struct __sk_buff *skb)
+// The priority by the source port, or else the destination port, of a packet that this host sends; 0 without a rule. Fragments get no
+// priority, since only the first one contains the ports.
+static __u32 priority_by_ports(struct __sk_buff *skb)
 {
-	__u32 at = ETH_HLEN, class;
+	__u32 offset = ETH_HLEN, priority;
 	__u16 ports[2];
 	__u8 protocol;
 
@@ -44,23 +45,23 @@ static __u32 class_by_ports(struct __sk_buff *skb)
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
 		struct iphdr ip;
 
-		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) || ip.frag_off & bpf_htons(0x3fff))
+		if (bpf_skb_load_bytes(skb, offset, &ip, sizeof(ip)) || ip.frag_off & bpf_htons(0x3fff))
 			return 0;
 		protocol = ip.protocol;
-		at += ip.ihl * 4;
+		offset += ip.ihl * 4;
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
-		if (bpf_skb_load_bytes(skb, at + 6, &protocol, sizeof(protocol)))
+		if (bpf_skb_load_bytes(skb, offset + 6, &protocol, sizeof(protocol)))
 			return 0;
-		at += sizeof(struct ipv6hdr);
+		offset += sizeof(struct ipv6hdr);
 	} else {
 		return 0;
 	}
 	if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP)
 		return 0;
-	if (bpf_skb_load_bytes(skb, at, ports, sizeof(ports)))
+	if (bpf_skb_load_bytes(skb, offset, ports, sizeof(ports)))
 		return 0;
-	class = class_of(skb, ports[0]);
-	return class ? class : class_of(skb, ports[1]);
+	priority = lookup_priority(skb, ports[0]);
+	return priority ? priority : lookup_priority(skb, ports[1]);
 }
 
 SEC("classifier")
@@ -69,13 +70,13 @@ int mark(struct __sk_buff *skb)
 	__u32 class = skb->priority - FIRST;
 	__u16 old, new;
 
-	// A priority below FIRST wraps to a large number. The class of a cgroup precedes that of a port.
+	// A priority below FIRST wraps to a large number. The class of a cgroup has precedence over that of a port.
 	if (PORTS && class >= CLASSES) {
-		__u32 found = class_by_ports(skb);
+		__u32 priority = priority_by_ports(skb);
 
-		if (found) {
-			skb->priority = found;
-			class = found - FIRST;
+		if (priority) {
+			skb->priority = priority;
+			class = priority - FIRST;
 		}
 	}
 	if (class >= CLASSES)

@@ -16,7 +16,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-// The kernel knows only this one of the two licences.
+// Of the two licences, the kernel accepts only this one.
 char LICENSE[] SEC("license") = "GPL";
 
 #define SECOND 1000000000ull
@@ -25,37 +25,38 @@ char LICENSE[] SEC("license") = "GPL";
 // of each burst, is measured lower, and gets an even lower limit.
 #define BURST (SECOND / 10)
 
-// Attempts to update a bucket that several processors use concurrently. After the last one the packet passes, and is charged.
-#define TURNS 8
+// Attempts to update a bucket that several processors use concurrently. After the last attempt the packet passes, and its bytes are
+// still added to the bucket.
+#define MAX_ATTEMPTS 8
 
 // Set before loading: the priority of the first class, whose mark is 1, and the number of classes.
 volatile const __u32 FIRST = 0;
 volatile const __u32 CLASSES = 0;
 
 // Addresses in network byte order.
-struct way {
-	__u32 from;
-	__u32 to;
+struct udp_flow {
+	__u32 src;
+	__u32 dst;
 	__u8 mark;
-	__u8 zero[3];
+	__u8 padding[3];
 };
 
 struct limit {
-	__u64 rate;  // bytes per second
-	__u64 until; // ns of the monotonic clock
+	__u64 rate;      // bytes per second
+	__u64 lease_end; // ns of the monotonic clock
 };
 
 // A token bucket, stored as a time.
 struct bucket {
-	__u64 due;  // when all sent bytes have passed at the limit, in ns of the monotonic clock
-	__u64 lost; // bytes
+	__u64 due;     // when all sent bytes have passed at the limit, in ns of the monotonic clock
+	__u64 dropped; // bytes
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 1024);
-	__type(key, struct way);
+	__type(key, struct udp_flow);
 	__type(value, __u64);
 } arrivals SEC(".maps");
 
@@ -63,7 +64,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 1024);
-	__type(key, struct way);
+	__type(key, struct udp_flow);
 	__type(value, struct limit);
 } limits SEC(".maps");
 
@@ -72,25 +73,26 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 1024);
-	__type(key, struct way);
+	__type(key, struct udp_flow);
 	__type(value, struct bucket);
 } buckets SEC(".maps");
 
 // Source, destination and mark of a packet of UDP over IPv4, also of a fragment.
-static bool way_of(struct __sk_buff *skb, struct way *way)
+static bool read_flow(struct __sk_buff *skb, struct udp_flow *flow)
 {
 	struct iphdr ip;
 
 	if (skb->protocol != bpf_htons(ETH_P_IP) || bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) ||
 	    ip.protocol != IPPROTO_UDP)
 		return false;
-	way->from = ip.saddr;
-	way->to = ip.daddr;
-	way->mark = ip.tos >> 2;
+	flow->src = ip.saddr;
+	flow->dst = ip.daddr;
+	flow->mark = ip.tos >> 2;
 	return true;
 }
 
-static __u64 on_wire(struct __sk_buff *skb)
+// Bytes of the packets on the wire: GSO and GRO merge several packets of the same headers.
+static __u64 wire_bytes(struct __sk_buff *skb)
 {
 	__u64 headers = ETH_HLEN + sizeof(struct iphdr) + sizeof(struct udphdr);
 	__u32 packets = skb->gso_segs;
@@ -101,19 +103,19 @@ static __u64 on_wire(struct __sk_buff *skb)
 SEC("classifier")
 int arrive(struct __sk_buff *skb)
 {
-	struct way way = {};
-	__u64 *bytes, none = 0;
+	struct udp_flow flow = {};
+	__u64 *bytes, zero = 0;
 
-	if (!way_of(skb, &way) || !way.mark || way.mark > CLASSES)
+	if (!read_flow(skb, &flow) || !flow.mark || flow.mark > CLASSES)
 		return TC_ACT_UNSPEC;
-	bytes = bpf_map_lookup_elem(&arrivals, &way);
+	bytes = bpf_map_lookup_elem(&arrivals, &flow);
 	if (!bytes) {
-		// If the map is full, a new entry is not counted, and its source not limited.
-		bpf_map_update_elem(&arrivals, &way, &none, BPF_NOEXIST);
-		bytes = bpf_map_lookup_elem(&arrivals, &way);
+		// If the map is full, a new flow is not counted, and its source is not limited.
+		bpf_map_update_elem(&arrivals, &flow, &zero, BPF_NOEXIST);
+		bytes = bpf_map_lookup_elem(&arrivals, &flow);
 	}
 	if (bytes)
-		__sync_fetch_and_add(bytes, on_wire(skb));
+		__sync_fetch_and_add(bytes, wire_bytes(skb));
 	return TC_ACT_UNSPEC;
 }
 
@@ -123,37 +125,37 @@ int limit(struct __sk_buff *skb)
 	__u32 class = skb->priority - FIRST;
 	struct bucket *bucket;
 	struct limit *limit;
-	struct way way = {};
-	__u64 now, time;
+	struct udp_flow flow = {};
+	__u64 now, duration;
 
 	// A priority below FIRST wraps to a large number.
-	if (class >= CLASSES || !way_of(skb, &way))
+	if (class >= CLASSES || !read_flow(skb, &flow))
 		return TC_ACT_UNSPEC;
-	way.mark = class + 1;
-	limit = bpf_map_lookup_elem(&limits, &way);
+	flow.mark = class + 1;
+	limit = bpf_map_lookup_elem(&limits, &flow);
 	now = bpf_ktime_get_ns();
-	// A limit holds for its lease, even if the agent is gone.
-	if (!limit || !limit->rate || now >= limit->until)
+	// A limit holds for its lease, even if the agent has exited.
+	if (!limit || !limit->rate || now >= limit->lease_end)
 		return TC_ACT_UNSPEC;
-	bucket = bpf_map_lookup_elem(&buckets, &way);
+	bucket = bpf_map_lookup_elem(&buckets, &flow);
 	if (!bucket)
 		return TC_ACT_UNSPEC;
-	time = on_wire(skb) * SECOND / limit->rate;
-	// A packet costs 1 s at most: a debt at a low limit ends soon after the limit rises.
-	if (time > SECOND)
-		time = SECOND;
-	for (int turn = 0; turn < TURNS; turn++) {
+	duration = wire_bytes(skb) * SECOND / limit->rate;
+	// A packet adds 1 s at most, so a low limit does not delay packets for long after the limit rises.
+	if (duration > SECOND)
+		duration = SECOND;
+	for (int attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
 		__u64 due = *(volatile __u64 *)&bucket->due, begin = due > now ? due : now;
 
-		// A packet that need not wait passes, whatever its size: no source is stopped.
+		// A packet passes if the bucket is within its burst, whatever the size of the packet: no source is stopped.
 		if (begin - now > BURST) {
-			__sync_fetch_and_add(&bucket->lost, skb->len);
+			__sync_fetch_and_add(&bucket->dropped, skb->len);
 			return TC_ACT_SHOT;
 		}
-		if (__sync_val_compare_and_swap(&bucket->due, due, begin + time) == due)
+		if (__sync_val_compare_and_swap(&bucket->due, due, begin + duration) == due)
 			return TC_ACT_UNSPEC;
 	}
 	// The other processors have moved `due` to at least now.
-	__sync_fetch_and_add(&bucket->due, time);
+	__sync_fetch_and_add(&bucket->due, duration);
 	return TC_ACT_UNSPEC;
 }

@@ -11,11 +11,11 @@ set -eu
 skip() { echo "skipped: $*"; exit 0; }
 
 [ $# = 1 ] && [ -x "$1" ] || { echo "usage: $0 PROGRAM" >&2; exit 2; }
-[ "$(id -u)" = 0 ] || skip "only root can start a systemd"
+[ "$(id -u)" = 0 ] || skip "not root; only root can start systemd-nspawn"
 for tool in systemd-nspawn debootstrap nsenter unshare; do
-    command -v "$tool" >/dev/null || skip "$tool is not there"
+    command -v "$tool" >/dev/null || skip "$tool is not installed"
 done
-grep -qw cgroup2 /proc/filesystems || skip "the kernel has no cgroups of version 2"
+grep -qw cgroup2 /proc/filesystems || skip "the kernel does not support cgroups of version 2"
 
 here=$(cd "$(dirname "$0")/.." && pwd)
 tmp=$(mktemp -d "${TMPDIR:-/var/tmp}/weir-units.XXXXXX")
@@ -35,7 +35,7 @@ clean() {
 trap clean EXIT
 trap 'exit 130' INT TERM
 
-echo "making a Debian in $tmp"
+echo "installing Debian in $tmp"
 # In a mount namespace, so that an interruption leaves nothing mounted.
 unshare --mount debootstrap --variant=minbase --include=dbus,iproute2,openssl,python3,systemd,systemd-sysv \
     "${DEBIAN_SUITE:-bookworm}" "$tmp/root" ${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"} >"$tmp/log" 2>&1 || { tail "$tmp/log"; exit 1; }
@@ -48,15 +48,15 @@ cat >"$tmp/root/opt/weir/inside" <<'INSIDE'
 set -eu
 cd /opt/weir
 mkdir -p certificates
-trap 'status=$?; [ $status = 0 ] || { echo "not as it should be; the services said last:"; journalctl -qn 40 --no-pager -u "weir-*"; }' EXIT
-said() { echo "ok: $*"; }
+trap 'status=$?; [ $status = 0 ] || { echo "failed; last log lines of the services:"; journalctl -qn 40 --no-pager -u "weir-*"; }' EXIT
+passed() { echo "ok: $*"; }
 # Waits for a command to succeed, for 10 s at most.
-soon() {
+wait_until() {
     for _ in $(seq 100); do
         if "$@"; then return; fi
         sleep 0.1
     done
-    echo "after ten seconds it is not so: $*"
+    echo "timeout after 10 s: $*"
     return 1
 }
 ctl() {
@@ -65,13 +65,16 @@ ctl() {
 }
 present() { ctl hosts --format csv 2>/dev/null | grep -q '^node-1,true'; }
 absent() { ! present; }
-killed() { kill -9 "$(systemctl show -P MainPID "$1")"; }
+kill_service() { kill -9 "$(systemctl show -P MainPID "$1")"; }
 active() { [ "$(systemctl is-active "$1")" = active ]; }
-begun_anew() { [ "$(systemctl show -P NRestarts "$1")" -ge "$2" ] && active "$1"; }
-queued() { tc class show dev eth0 | grep -q '^class htb 7765:100 '; }
-carried() { [ "$(tc -s class show dev eth0 classid 7765:100 | sed -n 's/^ Sent \([0-9]*\) .*/\1/p')" -gt 1000000 ]; }
-unqueued() { ! tc qdisc show dev eth0 | grep -q 7765:; }
-owned() { [ "$(stat -c '%U:%G %a' "$1")" = "$2" ] || { stat -c 'it is %U:%G %a: %n' "$1"; return 1; }; }
+restarted() { [ "$(systemctl show -P NRestarts "$1")" -ge "$2" ] && active "$1"; }
+has_queues() { tc class show dev eth0 | grep -q '^class htb 7765:100 '; }
+has_carried_bytes() { [ "$(tc -s class show dev eth0 classid 7765:100 | sed -n 's/^ Sent \([0-9]*\) .*/\1/p')" -gt 1000000 ]; }
+has_no_queues() { ! tc qdisc show dev eth0 | grep -q 7765:; }
+has_owner() {
+    found=$(stat -c '%U:%G %a' "$1")
+    [ "$found" = "$2" ] || { echo "$1: owner and mode are $found; expected $2"; return 1; }
+}
 
 printf '127.0.0.1 localhost\n192.0.2.1 weir.example node-1\n192.0.2.2 node-2\n' >/etc/hosts
 ip netns add node-2
@@ -86,19 +89,19 @@ systemd-sysusers weir.conf 2>/dev/null
 
 # The commands of docs/security.md.
 cd certificates
-request() {
+authority_certificate() {
     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days "$1" -subj "/CN=$2" -keyout "$2.key" -out "$2.pem" \
         2>/dev/null
 }
-granted() {
+certificate() {
     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj "/CN=$1" -addext "subjectAltName=$2" \
         -addext "basicConstraints=critical,CA:FALSE" -CA authority.pem -CAkey authority.key -keyout "$1.key" -out "$1.pem" 2>/dev/null
 }
-request 365 authority
-granted coordinator DNS:weir.example,IP:192.0.2.1
-granted node-1 URI:weir://agent/node-1
-granted ads URI:weir://framework/ads
-granted ann URI:weir://operator/ann
+authority_certificate 365 authority
+certificate coordinator DNS:weir.example,IP:192.0.2.1
+certificate node-1 URI:weir://agent/node-1
+certificate ads URI:weir://framework/ads
+certificate ann URI:weir://operator/ann
 
 cat >serve.toml <<'TOML'
 weir-serve = 1
@@ -135,55 +138,56 @@ install -m 0644 deploy/systemd/weir-coordinator.service deploy/systemd/weir-agen
 systemctl daemon-reload
 # The container has no man pages.
 systemd-analyze verify --man=no weir-coordinator.service weir-agent.service
-said "systemd takes the units as they are"
+passed "systemd-analyze accepts the units"
 
 systemctl -q enable --now weir-coordinator
-soon ctl hosts >/dev/null 2>&1
+wait_until ctl hosts >/dev/null 2>&1
 absent
-said "the coordinator answers, and no host is present"
+passed "the coordinator answers, and no agent is connected"
 systemctl -q enable --now weir-agent
-soon present
+wait_until present
 active weir-coordinator
 active weir-agent
-owned /var/lib/weir weir:weir\ 700
-owned /run/weir weir-agent:weir-agent\ 750
-owned /run/weir/agent.sock weir-agent:weir-agent\ 770
-said "the host is present"
+has_owner /var/lib/weir weir:weir\ 700
+has_owner /run/weir weir-agent:weir-agent\ 750
+has_owner /run/weir/agent.sock weir-agent:weir-agent\ 770
+passed "the agent is connected"
 
 export PYTHONPATH=/opt/weir/python PYTHONDONTWRITEBYTECODE=1
 useradd -G weir-agent job
 cat >put.py <<'PY'
-from weir import Agent, put
+from weir import Agent, send_flow
 
-sent = put(Agent("/run/weir/agent.sock"), "first", 0, ("node-2", 7800), bytes(1 << 20))
+sent = send_flow(Agent("/run/weir/agent.sock"), "first", 0, ("node-2", 7800), bytes(1 << 20))
 assert sent.unpaced is None, sent.unpaced
 PY
 cat >first.py <<'PY'
 import subprocess
 from weir import Coflow, Coordinator, Flow
 
-inbox = """
-from weir import Inbox
-with Inbox(("0.0.0.0", 7800)) as inbox:
+receiver = """
+from weir import FlowReceiver
+with FlowReceiver(("0.0.0.0", 7800)) as receiver:
     print("waits", flush=True)
-    assert len(inbox.get("first", 0, patience=20).makefile("rb").read()) == 1 << 20
+    assert len(receiver.receive("first", 0, timeout=20).makefile("rb").read()) == 1 << 20
 """
 files = {"certificate": "certificates/ads.pem", "key": "certificates/ads.key", "authority": "certificates/authority.pem"}
 coordinator = Coordinator("weir.example:7701", **files)
 coflow = Coflow.register(coordinator, "first", [Flow("node-1", "node-2", 1 << 20)], application="sort")
-receives = subprocess.Popen(["ip", "netns", "exec", "node-2", "python3", "-c", inbox], stdout=subprocess.PIPE)
+receives = subprocess.Popen(["ip", "netns", "exec", "node-2", "python3", "-c", receiver], stdout=subprocess.PIPE)
 assert receives.stdout.readline() == b"waits\n"
 send = ["runuser", "-u", "nobody", "--", "python3", "put.py"]
-assert subprocess.run(send, stderr=subprocess.DEVNULL).returncode != 0, "a stranger handed over a socket"
+assert subprocess.run(send, stderr=subprocess.DEVNULL).returncode != 0, "a user outside the agent's group handed over a socket"
 send[2] = "job"
 subprocess.run(send, check=True)
 assert receives.wait(20) == 0
 coflow.deregister()
 PY
 python3 first.py
-said "a coflow of a user in the agent's group goes through, and one of a stranger does not"
+passed "a user in the agent's group can hand over a socket, and another user cannot"
 
-# Queues and marks. Queues that root configured by hand leave a folder of root's. The application's service starts after the agent.
+# Queues and marks. The commands that root runs first leave a folder that belongs to root. The application's service starts after the
+# agent.
 cat >/run/sink.py <<'PY'
 import socket, threading
 
@@ -227,47 +231,47 @@ more="--interface eth0"
 if [ -e /sys/fs/bpf/maps.debug ]; then
     more="$more --application sort=system.slice/sort.service"
 else
-    echo "skipped: marks, for want of a BPF file system"
+    echo "skipped: marks, which need a BPF file system"
 fi
 sed -i "s#^WEIR_MORE=.*#WEIR_MORE=$more#" /etc/weir/agent.env
 systemctl start weir-agent
 sleep 6
 systemd-run -q --unit=sink -p NetworkNamespacePath=/run/netns/node-2 python3 /run/sink.py
 systemd-run -q --unit=sort python3 /run/source.py
-soon present
+wait_until present
 if [ "$more" != "--interface eth0" ]; then
-    soon queued
-    soon carried
-    owned /sys/fs/bpf/weir weir-agent:weir-agent\ 700
-    said "an application's packets have their mark, and go through its queue"
+    wait_until has_queues
+    wait_until has_carried_bytes
+    has_owner /sys/fs/bpf/weir weir-agent:weir-agent\ 700
+    passed "an application's packets use its queue"
 fi
 
 before=$(systemctl show -P NRestarts weir-agent)
-killed weir-agent
-soon begun_anew weir-agent $((before + 1))
-killed weir-coordinator
-soon begun_anew weir-coordinator 1
-soon present
+kill_service weir-agent
+wait_until restarted weir-agent $((before + 1))
+kill_service weir-coordinator
+wait_until restarted weir-coordinator 1
+wait_until present
 for i in $(seq 2 8); do
-    killed weir-agent
-    soon begun_anew weir-agent $((before + i))
+    kill_service weir-agent
+    wait_until restarted weir-agent $((before + i))
 done
-soon present
-said "what is killed is there again, however often"
+wait_until present
+passed "systemd restarts the services after each kill"
 
 systemctl stop weir-agent
 [ "$(systemctl show -P Result weir-agent)" = success ]
-soon unqueued
-soon absent
-said "the agent stops, and puts back what was there"
+wait_until has_no_queues
+wait_until absent
+passed "the agent stops, and restores the previous queue"
 systemctl stop weir-coordinator
 [ "$(systemctl show -P Result weir-coordinator)" = success ]
-said "the coordinator stops within its time"
+passed "the coordinator stops without a timeout"
 
 # Removal while everything runs.
 systemctl start weir-coordinator weir-agent
-soon present
-[ "$more" = "--interface eth0" ] || soon queued
+wait_until present
+[ "$more" = "--interface eth0" ] || wait_until has_queues
 systemctl -q disable --now weir-agent
 weir agent cleanup >/dev/null
 rm -r /run/weir /etc/weir/agent.* /etc/systemd/system/weir-agent.service
@@ -278,18 +282,18 @@ systemctl daemon-reload
 userdel job
 userdel weir
 userdel weir-agent
-unqueued
+has_no_queues
 left=$(
     systemctl list-units --all --plain --no-legend 'weir*'
     find /etc /run /sys/fs/bpf /usr/lib /var/lib -name '*weir*'
     grep weir /etc/passwd /etc/group || true
 )
 [ -z "$left" ] || { echo "$left"; exit 1; }
-said "nothing is left"
+passed "uninstallation removes all files and users"
 INSIDE
 
-# The container has its own cgroups of version 2, even if version 1 is mounted, and a BPF file system with systemd's mode. Otherwise it has
-# all privileges, so only the units restrict the services.
+# The container has its own cgroups of version 2, even if version 1 is mounted, and a BPF file system with systemd's mode. The container
+# has all privileges, so only the units restrict the services.
 SYSTEMD_NSPAWN_API_VFS_WRITABLE=1 unshare --mount --propagation private sh -eu -c '
     [ "$(stat -fc %T /sys/fs/cgroup)" = cgroup2fs ] || mount -t cgroup2 cgroup2 /sys/fs/cgroup
     bpf=
@@ -314,7 +318,7 @@ inside() {
 }
 leader=
 for _ in $(seq 300); do
-    kill -0 "$bed" 2>/dev/null || { echo "systemd does not start:"; cat "$tmp/log"; exit 1; }
+    kill -0 "$bed" 2>/dev/null || { echo "systemd-nspawn has exited:"; cat "$tmp/log"; exit 1; }
     [ -n "$leader" ] || [ ! -s "$tmp/nspawn" ] || leader=$(pgrep -P "$(cat "$tmp/nspawn")" | head -n 1)
     state=$([ -z "$leader" ] || inside systemctl is-system-running 2>/dev/null || true)
     case $state in running | degraded) break ;; esac
@@ -325,4 +329,4 @@ case $state in
     *) echo "systemd has not started after a minute:"; cat "$tmp/log"; exit 1 ;;
 esac
 inside sh /opt/weir/inside
-echo "all is as docs/cluster.md says"
+echo "all steps of docs/cluster.md work"

@@ -7,7 +7,7 @@ use std::{env, fs};
 const PROGRAMS: [&str; 4] = ["application", "interface", "throttle", "congestion"];
 
 fn main() {
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
     println!("cargo::rerun-if-changed={}", source.display());
     let object = |name: &str| out.join(name).with_extension("o");
@@ -35,7 +35,7 @@ fn watch_for_compiler() {
 }
 
 fn compile(source: &Path, object: &Path) -> Result<(), String> {
-    let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets it");
+    let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets CARGO_CFG_TARGET_ARCH");
     let mut clang = Command::new("clang");
     clang.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror"]);
     // Debian installs the kernel headers that differ between processors here.

@@ -1,18 +1,18 @@
 #!/bin/sh
 # A coordinator and agents on a bed: live.sh [WEIR]
 #
-# Two services send from one host over a link of 100 Mbit. A third has a share, too, and is idle; the first gets three quarters of the unused
-# bandwidth. Programs are unmodified: bash writes to /dev/tcp, and python3 receives. The script needs root, openssl, curl and python3. It
-# removes everything that it created: a temporary folder, namespaces and two control groups.
+# Two services send from one host over a link of 100 Mbit. A third service with the same weight is idle; the first gets three quarters of
+# the unused bandwidth. Programs are unmodified: bash writes to /dev/tcp, and python3 receives. The script needs root, openssl, curl and
+# python3. It removes everything that it created: a temporary folder, namespaces and two control groups.
 set -eu
 
 fail() {
     echo "live.sh: $*" >&2
     exit 2
 }
-command -v "${1:-weir}" > /dev/null || fail "\`${1:-weir}\` is not there: expected the program weir, as in live.sh target/release/weir"
+command -v "${1:-weir}" > /dev/null || fail "program \`${1:-weir}\` was not found; help: pass the path of weir, such as live.sh target/release/weir"
 for needed in openssl curl python3 bash nsenter tc; do
-    command -v $needed > /dev/null || fail "\`$needed\` is not installed"
+    command -v $needed > /dev/null || fail "program \`$needed\` was not found; help: install it"
 done
 weir=$(realpath "$(command -v "${1:-weir}")")
 bed=live$$
@@ -47,7 +47,7 @@ host() {
     nsenter --net=/run/netns/weir-$bed-$name "$@"
 }
 
-# The same in the background, with its process id in a file. It ignores SIGHUP.
+# Runs a command in a host in the background, with its process id in a file. The command ignores SIGHUP.
 start() {
     part=$1
     name=$2
@@ -167,14 +167,14 @@ web=$(arrived h1) batch=$(arrived h2)
 sleep 2
 web=$((($(arrived h1) - web) * 8 / 2000000)) batch=$((($(arrived h2) - batch) * 8 / 2000000))
 
-echo "The coordinator has one agent, and that one has the last orders:"
+echo "The agent of h0 is connected to the coordinator, and has applied the last orders:"
 ctl hosts
 echo
-echo "Services have a third of a link each by weight; what one leaves, the others have by excess weight:"
+echo "Each of three services has a weighted share of a third of the link. Unused bandwidth is shared by excess weight:"
 ctl services
 echo
-echo "What the agent found by itself, and what it may send:"
+echo "Connections that the agent observes, and their limits:"
 ctl observed
 echo
-echo "Of 100 Mbit/s, web has $web and batch $batch. By queues alone it would be half each; by excess weights 58.3 to 41.7 is right, since of"
-echo "the third that idle leaves, web has three quarters."
+echo "Of 100 Mbit/s, web gets $web and batch $batch. Expected are 58.3 and 41.7: a third each, and three quarters of the idle service's third"
+echo "for web. Without excess weights, each would get half."

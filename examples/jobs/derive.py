@@ -15,10 +15,10 @@ def job(host):
     if host.rank == 0:
         derive(host)
         return
-    kept = hashlib.sha256()
+    received = hashlib.sha256()
     for _ in range(BLOCKS):
-        kept.update(host.receive(0))
-    host.send(0, kept.digest())
+        received.update(host.receive(0))
+    host.send(0, received.digest())
 
 
 def derive(host):
@@ -28,13 +28,13 @@ def derive(host):
         thread.start()
     derived = hashlib.sha256()
     for number in range(BLOCKS):
-        block = hosts.computed(number.to_bytes(4, "big"), BYTES, SECONDS)
+        block = hosts.compute(number.to_bytes(4, "big"), BYTES, SECONDS)
         derived.update(block)
         for blocks in waiting.values():
             blocks.put(block)
-    for of in host.others:
-        if host.receive(of) != derived.digest():
-            raise ValueError(f"host {of} has other keys")
+    for source in host.others:
+        if host.receive(source) != derived.digest():
+            raise ValueError(f"host {source} received other keys than this host sent")
 
 
 def copy(host, to, blocks):

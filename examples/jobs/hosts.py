@@ -37,12 +37,12 @@ class Host:
         self.links[to].sendall(LENGTH.pack(len(data)))
         self.links[to].sendall(data)
 
-    def receive(self, of):
+    def receive(self, source):
         """Returns the next message of another host."""
-        (length,) = LENGTH.unpack(self._read(of, LENGTH.size))
-        return self._read(of, length)
+        (length,) = LENGTH.unpack(self._read(source, LENGTH.size))
+        return self._read(source, length)
 
-    def told(self, data):
+    def broadcast(self, data):
         """Sends data from the first host to all others; returns the data on every host."""
         if self.rank > 0:
             return self.receive(0)
@@ -52,36 +52,37 @@ class Host:
 
     def exchange(self, data):
         """Sends the same bytes to all others concurrently, and returns the message of each of them."""
-        came = {}
+        messages = {}
 
-        def take(of):
-            came[of] = self.receive(of)
+        def receive_from(source):
+            messages[source] = self.receive(source)
 
-        together([(self.send, to, data) for to in self.others] + [(take, of) for of in self.others])
-        return came
+        sends = [(self.send, to, data) for to in self.others]
+        run_concurrently(sends + [(receive_from, source) for source in self.others])
+        return messages
 
-    def _read(self, of, length):
+    def _read(self, source, length):
         data = bytearray(length)
         view = memoryview(data)
         while view:
-            count = self.links[of].recv_into(view)
+            count = self.links[source].recv_into(view)
             if count == 0:
-                raise EOFError(f"host {of} has gone")
+                raise EOFError(f"host {source} has closed its connection")
             view = view[count:]
         return bytes(data)
 
 
-def computed(seed, length, seconds):
-    """Computes for a number of seconds of processor time, and returns a number of bytes that depend on a seed: the ratio of computing to
+def compute(seed, length, seconds):
+    """Computes for a number of seconds of processor time, and returns `length` bytes that depend on the seed. The ratio of computing to
     sending is then the same on every processor."""
-    ends = time.thread_time() + seconds
-    found = seed
-    while time.thread_time() < ends:
-        found = hashlib.pbkdf2_hmac("sha256", found, b"weir", 1000)
-    return hashlib.shake_256(found).digest(length)
+    end = time.thread_time() + seconds
+    result = seed
+    while time.thread_time() < end:
+        result = hashlib.pbkdf2_hmac("sha256", result, b"weir", 1000)
+    return hashlib.shake_256(result).digest(length)
 
 
-def together(calls):
+def run_concurrently(calls):
     """Calls functions with their arguments in threads, and waits for all of them."""
     failed = []
 
@@ -116,7 +117,7 @@ def accept(listener, links, count, processes=()):
             connection = listener.accept()[0]
         except TimeoutError:
             if any(process.poll() is not None for process in processes):
-                sys.exit("another host could not begin")
+                sys.exit("a process on another host exited before it connected")
             continue
         count -= 1
         connection.settimeout(None)
@@ -125,41 +126,41 @@ def accept(listener, links, count, processes=()):
         links[rank] = connection
 
 
-def call(at, rank):
+def connect(address, rank):
     """Connects to a host of a lower rank."""
-    connection = mark(socket.create_connection(tuple(at)))
+    connection = mark(socket.create_connection(tuple(address)))
     connection.sendall(LENGTH.pack(rank))
     return connection
 
 
-def first(namespaces):
+def start_first(namespaces):
     """Starts the job on the other hosts, and connects all of them. Returns this host, and the processes of the others."""
     listener = listen()
-    at = json.dumps(listener.getsockname())
+    address = json.dumps(listener.getsockname())
     processes = [
-        subprocess.Popen(["nsenter", f"--net=/run/netns/{namespace}", sys.executable, sys.argv[0], "--rank", str(rank), at])
+        subprocess.Popen(["nsenter", f"--net=/run/netns/{namespace}", sys.executable, sys.argv[0], "--rank", str(rank), address])
         for rank, namespace in enumerate(namespaces)
         if rank > 0
     ]
     links = {}
     accept(listener, links, len(processes), processes)
     host = Host(0, links)
-    places = json.dumps([json.loads(host.receive(rank)) for rank in host.others])
+    addresses = json.dumps([json.loads(host.receive(rank)) for rank in host.others])
     for rank in host.others:
-        host.send(rank, places.encode())
+        host.send(rank, addresses.encode())
     return host, processes
 
 
-def another(rank, at):
+def start_other(rank, address):
     """Connects to the first host, and through its list to all others."""
     listener = listen()
-    links = {0: call(json.loads(at), rank)}
+    links = {0: connect(json.loads(address), rank)}
     host = Host(rank, links)
     host.send(0, json.dumps(listener.getsockname()).encode())
-    places = json.loads(host.receive(0))
+    addresses = json.loads(host.receive(0))
     for lower in range(1, rank):
-        links[lower] = call(places[lower - 1], rank)
-    accept(listener, links, len(places) - rank)
+        links[lower] = connect(addresses[lower - 1], rank)
+    accept(listener, links, len(addresses) - rank)
     return Host(rank, links)
 
 
@@ -167,11 +168,11 @@ def run(job):
     """Runs `job(host)` on all hosts."""
     words = sys.argv[1:]
     if words[:1] == ["--rank"]:
-        job(another(int(words[1]), words[2]))
+        job(start_other(int(words[1]), words[2]))
         return
     if len(words) < 2:
-        sys.exit(f"usage: {sys.argv[0]} NAMESPACE NAMESPACE...: two hosts or more, the first of them this one")
-    host, processes = first(words)
+        sys.exit(f"usage: {sys.argv[0]} NAMESPACE NAMESPACE...; expected two or more, the first that of this host")
+    host, processes = start_first(words)
     job(host)
     if any([process.wait() for process in processes]):
-        sys.exit("another host has failed")
+        sys.exit("the process on another host failed")

@@ -13,11 +13,11 @@ def job(host):
     seed = b"weir"
     for _ in range(ROUNDS):
         if host.rank == 0:
-            found = hosts.computed(seed, BYTES, SECONDS)
-            hosts.together([(host.send, to, found) for to in host.others])
-            answers = {host.receive(of) for of in host.others}
-            if answers != {hashlib.sha256(found).digest()}:
-                raise ValueError("others have something else")
+            result = hosts.compute(seed, BYTES, SECONDS)
+            hosts.run_concurrently([(host.send, to, result) for to in host.others])
+            answers = {host.receive(source) for source in host.others}
+            if answers != {hashlib.sha256(result).digest()}:
+                raise ValueError("another host received other data than this host sent")
             seed = answers.pop()
         else:
             host.send(0, hashlib.sha256(host.receive(0)).digest())

@@ -1,4 +1,4 @@
-"""Network-heavy: the first host computes the seed of a round; then all hosts send their data to all others, and check what they receive."""
+"""Network-heavy: the first host computes the seed of a round; then all hosts send their data to all others, and check the received data."""
 
 import os
 import zlib
@@ -15,10 +15,10 @@ def job(host):
     data += zlib.crc32(data).to_bytes(4, "big")
     seed = b"weir"
     for _ in range(ROUNDS):
-        seed = host.told(hosts.computed(seed, 32, SECONDS) if host.rank == 0 else None)
-        for of, came in host.exchange(seed + data).items():
-            if came[:32] != seed or zlib.crc32(came[32:-4]) != int.from_bytes(came[-4:], "big"):
-                raise ValueError(f"what came from host {of} is not what it sent")
+        seed = host.broadcast(hosts.compute(seed, 32, SECONDS) if host.rank == 0 else None)
+        for source, message in host.exchange(seed + data).items():
+            if message[:32] != seed or zlib.crc32(message[32:-4]) != int.from_bytes(message[-4:], "big"):
+                raise ValueError(f"data from host {source} is corrupt")
 
 
 hosts.run(job)

@@ -8,7 +8,7 @@ fuzz_target!(|input: &[u8]| {
     let Ok(topology) = read_from(input, "input") else { return };
     let mut text = Vec::new();
     write(&topology, &mut text).expect("memory takes everything");
-    // A short plan may expand to more cables than a file may hold.
+    // A short template may expand to more cables than a file may hold.
     if text.len() <= weir_trace::topology::MAX_FILE_BYTES {
         assert!(read_from(&text[..], "output").expect("what was written can be read") == topology);
     }

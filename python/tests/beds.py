@@ -1,4 +1,4 @@
-"""Coordinators and agents for tests: the program that `WEIR` names, or `weir`, as processes on loopback."""
+"""Starts coordinators and agents for tests: the program in the environment variable `WEIR`, or `weir`, as processes on loopback."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Bed(unittest.TestCase):
 
     def setUp(self) -> None:
         if WEIR is None:
-            self.skipTest("there is no weir: expected its path in WEIR, or it among the programs")
+            self.skipTest("program weir was not found; help: set WEIR to its path, or add it to PATH")
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
@@ -61,12 +61,12 @@ class Bed(unittest.TestCase):
             config.write(CONFIG.format(tls=self.tls))
         self.serving = self.start("serve", "--log", "json", "--config", f"{self.folder}/serve.toml")
         assert self.serving.stderr is not None
-        found: Dict[str, str] = {}
-        while "api" not in found:
+        fields: Dict[str, str] = {}
+        while "api" not in fields:
             line = self.serving.stderr.readline()
-            self.assertTrue(line.startswith(b"{"), f"the coordinator ended: {line.decode()}")
-            found = json.loads(line)["fields"]
-        self.agents, self.api = found["agents"], found["api"]
+            self.assertTrue(line.startswith(b"{"), f"the coordinator exited: {line.decode()}")
+            fields = json.loads(line)["fields"]
+        self.agents, self.api = fields["agents"], fields["api"]
 
     def prepare(self) -> None:
         """Creates the files that the coordinator needs."""
@@ -83,16 +83,16 @@ class Bed(unittest.TestCase):
         if process.stderr is not None:
             process.stderr.close()
 
-    def attend(self) -> str:
+    def start_agent(self) -> str:
         """Starts an agent for host `a`, waits until it is connected, and returns the path of its socket."""
-        door = f"{self.folder}/door"
+        local_socket = f"{self.folder}/agent.sock"
         agent = self.start(
-            *["agent", "run", "--host", "0", "--rate", "16Mbit", "--coordinator", self.agents, "--socket", door]
+            *["agent", "run", "--host", "0", "--rate", "16Mbit", "--coordinator", self.agents, "--socket", local_socket]
         )
         assert agent.stderr is not None
-        said = agent.stderr.readline()
-        self.assertIn(b"has a coordinator", said)
-        return door
+        line = agent.stderr.readline()
+        self.assertIn(b"has a coordinator", line)
+        return local_socket
 
     def set_table(self) -> None:
         connection = http.client.HTTPConnection(self.api, timeout=15)
@@ -101,19 +101,19 @@ class Bed(unittest.TestCase):
         self.assertEqual((answer.status, answer.read()), (204, b""))
         connection.close()
 
-    def wait_for(self, what: str, there: Callable[[], bool], most: float = 20.0) -> None:
-        until = time.monotonic() + most
-        while not there():
-            self.assertLess(time.monotonic(), until, f"{what}: not within {most} s")
+    def wait_for(self, event: str, has_occurred: Callable[[], bool], timeout: float = 20.0) -> None:
+        deadline = time.monotonic() + timeout
+        while not has_occurred():
+            self.assertLess(time.monotonic(), deadline, f"{event}: not within {timeout} s")
             time.sleep(0.01)
 
 
 def openssl(folder: str, name: str, names: Optional[str]) -> None:
-    """Makes a certificate and its key as in docs/security.md; without names, that of the authority."""
+    """Makes a certificate and its key as in docs/security.md; without names, the certificate of the authority."""
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1", "-subj", f"/CN={name}"]
     out = ["-keyout", f"{folder}/{name}.key", "-out", f"{folder}/{name}.pem"]
-    by: List[str] = []
+    issuer: List[str] = []
     if names is not None:
-        by = ["-addext", f"subjectAltName={names}", "-addext", "basicConstraints=critical,CA:FALSE"]
-        by += ["-CA", f"{folder}/authority.pem", "-CAkey", f"{folder}/authority.key"]
-    subprocess.run(["openssl", "req", "-x509", *key, *by, *out], check=True, capture_output=True, timeout=60)
+        issuer = ["-addext", f"subjectAltName={names}", "-addext", "basicConstraints=critical,CA:FALSE"]
+        issuer += ["-CA", f"{folder}/authority.pem", "-CAkey", f"{folder}/authority.key"]
+    subprocess.run(["openssl", "req", "-x509", *key, *issuer, *out], check=True, capture_output=True, timeout=60)

@@ -34,7 +34,7 @@ def first_marks(packets: socket.socket, port: int) -> List[Tuple[int, bool]]:
             marks.append((traffic >> 2, tcp[13] & (SYN | ACK) == SYN))
 
 
-def taken(server: socket.socket) -> bytes:
+def receive_three_bytes(server: socket.socket) -> bytes:
     """Returns the first three bytes of the next connection."""
     sock, _ = server.accept()
     with sock:
@@ -52,7 +52,7 @@ class ApplicationTest(Bed):
         self.addCleanup(server.close)
         return server
 
-    def test_connections_come_and_go(self) -> None:
+    def test_connections_are_counted_while_they_exist(self) -> None:
         server = self.listen()
         application = Application.register(self.coordinator, "lr", model="LR")
         again = Application.register(self.coordinator, "lr", model="LR")
@@ -60,10 +60,10 @@ class ApplicationTest(Bed):
         self.assertEqual(application.level, self.coordinator.get("/v1/applications/lr")["level"])
         self.assertEqual(self.coordinator.get("/v1/queues"), [])
         with application.connect("a", "b", server.getsockname()) as connection:
-            self.assertIsNone(connection.untold)
+            self.assertIsNone(connection.registration_error)
             connection.socket.sendall(b"abc")
-            self.assertEqual(taken(server), b"abc")
-            ports = [(port["host"], port["way"]) for port in self.coordinator.get("/v1/queues")]
+            self.assertEqual(receive_three_bytes(server), b"abc")
+            ports = [(port["host"], port["direction"]) for port in self.coordinator.get("/v1/queues")]
             self.assertEqual(ports, [("a", "out"), ("b", "in")])
             with self.assertRaises(CoordinatorError) as raised:
                 application.deregister()
@@ -73,10 +73,10 @@ class ApplicationTest(Bed):
         application.deregister()
         self.assertEqual(self.coordinator.get("/v1/applications"), [])
         with self.assertRaises(CoordinatorError) as raised:
-            Application.register(self.coordinator, "lr", model="unheard")
+            Application.register(self.coordinator, "lr", model="unknown")
         self.assertEqual(raised.exception.status, 422)
 
-    def test_a_level_that_is_another_by_now_is_taken_on(self) -> None:
+    def test_changed_level_applies_to_the_next_connection(self) -> None:
         server = self.listen()
         application = Application.register(self.coordinator, "lr", model="LR")
         Application.register(self.coordinator, "flat", model="flat")
@@ -90,7 +90,7 @@ class ApplicationTest(Bed):
         try:
             packets = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL))
         except PermissionError as error:
-            self.skipTest(f"packets cannot be seen: {error}")
+            self.skipTest(f"packets cannot be captured: {error}")
         self.addCleanup(packets.close)
         packets.bind(("lo", ETH_P_ALL))
         levels = set()
@@ -104,27 +104,27 @@ class ApplicationTest(Bed):
                 port = server.getsockname()[1]
                 with application.connect("a", "b", (host, port)) as connection:
                     connection.socket.sendall(b"abc")
-                    self.assertEqual(taken(server), b"abc")
+                    self.assertEqual(receive_three_bytes(server), b"abc")
                 marks = first_marks(packets, port)
                 self.assertEqual([syn for _, syn in marks][:2], [True, False], marks)
                 # The last packets may be answers of the kernel for a closed socket, which have no mark.
                 self.assertEqual({dscp for dscp, _ in marks[:3]}, {application.level + 1}, (host, marks))
         self.assertEqual(len(levels), 2)
 
-    def test_without_a_coordinator_connections_are_made_all_the_same(self) -> None:
+    def test_connections_open_without_a_coordinator(self) -> None:
         server = self.listen()
         application = Application.register(self.coordinator, "lr", model="LR")
         self.end(self.serving)
         with application.connect("a", "b", server.getsockname()) as connection:
-            assert connection.untold is not None
-            self.assertIsNone(connection.untold.status)
+            assert connection.registration_error is not None
+            self.assertIsNone(connection.registration_error.status)
             connection.socket.sendall(b"abc")
-            self.assertEqual(taken(server), b"abc")
+            self.assertEqual(receive_three_bytes(server), b"abc")
             mark = connection.socket.getsockopt(socket.IPPROTO_IP, socket.IP_TOS)
             self.assertEqual(mark, (application.level + 1) << 2)
 
 
-class PlaceTest(unittest.TestCase):
+class AddressTest(unittest.TestCase):
     def test_plain_text_stays_on_this_host(self) -> None:
         for place in ["127.0.0.1:1", "[::1]:1", "localhost:1"]:
             Coordinator(place)
@@ -135,7 +135,7 @@ class PlaceTest(unittest.TestCase):
             Coordinator("localhost:1", certificate="ann.pem")
 
 
-@unittest.skipIf(shutil.which("openssl") is None, "there is no openssl")
+@unittest.skipIf(shutil.which("openssl") is None, "openssl is not installed")
 class RolesTest(Bed):
     tls = '[tls]\ncertificate = "coordinator.pem"\nkey = "coordinator.key"\nclients = "authority.pem"\n'
 
@@ -146,10 +146,10 @@ class RolesTest(Bed):
         openssl(self.folder, "ann", "URI:weir://operator/ann")
         openssl(self.folder, "other", None)
 
-    def coordinator(self, who: str, authority: str = "authority") -> Coordinator:
-        files = {"certificate": who, "authority": authority}
+    def coordinator(self, client: str, authority: str = "authority") -> Coordinator:
+        files = {"certificate": client, "authority": authority}
         pems = {option: f"{self.folder}/{name}.pem" for option, name in files.items()}
-        return Coordinator(f"localhost:{self.api.split(':')[1]}", key=f"{self.folder}/{who}.key", **pems)
+        return Coordinator(f"localhost:{self.api.split(':')[1]}", key=f"{self.folder}/{client}.key", **pems)
 
     def test_a_framework_has_its_own_service(self) -> None:
         ads = self.coordinator("ads")
@@ -161,7 +161,7 @@ class RolesTest(Bed):
         self.assertEqual(raised.exception.status, 403)
         self.coordinator("ann").delete("/v1/coflows/c")
 
-    def test_who_is_not_known_is_refused_either_way(self) -> None:
+    def test_unknown_client_and_unknown_authority_are_refused(self) -> None:
         for coordinator in [self.coordinator("other"), self.coordinator("ads", authority="other")]:
             with self.assertRaises(CoordinatorError) as raised:
                 coordinator.get("/v1/hosts")

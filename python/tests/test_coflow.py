@@ -4,7 +4,7 @@ import io
 import threading
 import time
 
-from weir import Agent, AgentError, Coflow, Coordinator, CoordinatorError, Flow, Inbox, put
+from weir import Agent, AgentError, Coflow, Coordinator, CoordinatorError, Flow, FlowReceiver, send_flow
 
 from .beds import Bed
 
@@ -13,7 +13,7 @@ DATA = bytes(range(256)) * 8192
 
 
 class CoflowTest(Bed):
-    def test_coflows_are_registered_updated_and_forgotten(self) -> None:
+    def test_coflows_are_registered_updated_and_deregistered(self) -> None:
         coordinator = Coordinator(self.api)
         flows = [Flow("a", "b", 1000), Flow("b", "a")]
         for _ in range(2):
@@ -34,46 +34,46 @@ class CoflowTest(Bed):
             Coflow.register(coordinator, "c", [Flow("a", "nowhere")])
         self.assertIn("`nowhere`", raised.exception.detail)
 
-    def test_what_is_put_is_got_at_its_pace(self) -> None:
+    def test_put_data_arrives_at_the_ordered_rate(self) -> None:
         coordinator = Coordinator(self.api)
-        door = self.attend()
+        local_socket = self.start_agent()
         coflow = Coflow.register(coordinator, "shuffle", [Flow("a", "b", len(DATA)), Flow("a", "b", 3)])
-        got = {}
-        with Inbox(("127.0.0.1", 0)) as inbox, Agent(door) as agent:
+        received = {}
+        with FlowReceiver(("127.0.0.1", 0)) as receiver, Agent(local_socket) as agent:
 
             def receive() -> None:
                 for flow in (1, 0):
-                    with inbox.get("shuffle", flow, patience=20) as sock, sock.makefile("rb") as data:
-                        got[flow] = data.read()
+                    with receiver.receive("shuffle", flow, timeout=20) as sock, sock.makefile("rb") as data:
+                        received[flow] = data.read()
 
-            receiver = threading.Thread(target=receive)
-            receiver.start()
-            small = put(agent, "shuffle", 1, inbox.address, b"abc")
-            # The host has its order, so the first byte is paced.
+            thread = threading.Thread(target=receive)
+            thread.start()
+            small = send_flow(agent, "shuffle", 1, receiver.address, b"abc")
+            # Wait for the host's order, so that the first byte is paced.
             self.wait_for("a rate", lambda: coordinator.get("/v1/coflows/shuffle")["flows"][0]["rate"] is not None)
             began = time.monotonic()
-            large = put(agent, "shuffle", 0, inbox.address, io.BytesIO(DATA))
-            receiver.join(30)
-            took = time.monotonic() - began
+            large = send_flow(agent, "shuffle", 0, receiver.address, io.BytesIO(DATA))
+            thread.join(30)
+            elapsed = time.monotonic() - began
             self.assertEqual((small.bytes, small.unpaced, large.bytes, large.unpaced), (3, None, len(DATA), None))
-            self.assertEqual(got, {0: DATA, 1: b"abc"})
+            self.assertEqual(received, {0: DATA, 1: b"abc"})
             # The kernel's first burst and the headers are small in comparison.
-            self.assertGreater(took, 0.7 * len(DATA) / 2e6)
-            self.wait_for("the coflow's end", lambda: coordinator.get("/v1/coflows/shuffle")["over"])
+            self.assertGreater(elapsed, 0.7 * len(DATA) / 2e6)
+            self.wait_for("the coflow's end", lambda: coordinator.get("/v1/coflows/shuffle")["completed"])
             # The agent has closed its duplicate of the flow.
             with self.assertRaises(AgentError):
-                agent.done("shuffle", 0)
+                agent.mark_done("shuffle", 0)
         coflow.deregister()
 
-    def test_without_a_pace_it_goes_all_the_same(self) -> None:
-        agent = Agent(self.attend())
+    def test_data_is_sent_unpaced_without_an_agent(self) -> None:
+        agent = Agent(self.start_agent())
         # The connection to the agent is closed.
         agent.close()
-        with Inbox(("127.0.0.1", 0)) as inbox:
-            sent = put(agent, "c", 0, inbox.address, b"abc")
+        with FlowReceiver(("127.0.0.1", 0)) as receiver:
+            sent = send_flow(agent, "c", 0, receiver.address, b"abc")
             self.assertEqual(sent.bytes, 3)
             self.assertIsInstance(sent.unpaced, AgentError)
-            with inbox.get("c", 0, patience=10) as sock, sock.makefile("rb") as data:
+            with receiver.receive("c", 0, timeout=10) as sock, sock.makefile("rb") as data:
                 self.assertEqual(data.read(), b"abc")
         with self.assertRaises(AgentError):
-            Agent(f"{self.folder}/nobody")
+            Agent(f"{self.folder}/missing.sock")

@@ -10,29 +10,29 @@ Saba's interface (section 6 of the paper): register, create connection, destroy 
         connection.socket.sendall(b"...")
     application.deregister()
 
-Coflows (Saath, section 5): a framework registers, updates and deregisters them; its programs put and get their flows.
+Coflows (Saath, section 5): a framework registers, updates and deregisters them; its programs send and receive their flows.
 
-    from weir import Agent, Coflow, Flow, Inbox, put
+    from weir import Agent, Coflow, Flow, FlowReceiver, send_flow
 
     coflow = Coflow.register(coordinator, "shuffle-7", [Flow("node-1", "node-3", 3)])
 
-    inbox = Inbox(("10.0.0.3", 7000))                             # the receiver of flow 0, on node-3
-    data = inbox.get("shuffle-7", 0, patience=60)                 # a socket
+    receiver = FlowReceiver(("10.0.0.3", 7000))                    # the receiver of flow 0, on node-3
+    data = receiver.receive("shuffle-7", 0, timeout=60)            # a socket
 
-    put(Agent(), "shuffle-7", 0, ("10.0.0.3", 7000), b"...")      # its sender, on node-1
+    send_flow(Agent(), "shuffle-7", 0, ("10.0.0.3", 7000), b"...")      # its sender, on node-1
 
     coflow.deregister()
 
-Without a coordinator or an agent, data is sent without class or rate; their errors do not prevent sending. The crate ``weir-client`` has the
-same interface for Rust, and the two exchange flows. Times are in seconds, sizes in bytes. The module needs Linux, and no package
-outside Python's standard library.
+Without a coordinator or an agent, data is sent without class or rate: their errors do not prevent sending. The crate ``weir-client``
+has the same interface for Rust, and the two exchange flows. Times are in seconds, sizes in bytes. The module needs Linux, and no
+package outside Python's standard library.
 """
 
 from .agent import Agent, AgentError
 from .application import Application, Connection
-from .coflow import Coflow, Flow, Put, put
+from .coflow import Coflow, Flow, SentFlow, send_flow
 from .coordinator import Coordinator, CoordinatorError
-from .inbox import Inbox
+from .flow_receiver import FlowReceiver
 
 __all__ = [
     "Agent",
@@ -43,7 +43,7 @@ __all__ = [
     "Coordinator",
     "CoordinatorError",
     "Flow",
-    "Inbox",
-    "Put",
-    "put",
+    "FlowReceiver",
+    "SentFlow",
+    "send_flow",
 ]

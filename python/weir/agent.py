@@ -6,11 +6,11 @@ import socket
 import threading
 from typing import List
 
-# Default path of an agent's socket.
-DOOR = "/run/weir/agent.sock"
+# Default path of an agent's local socket.
+DEFAULT_SOCKET = "/run/weir/agent.sock"
 
 # Maximum time for an agent's answer.
-PATIENCE = 5.0
+TIMEOUT = 5.0
 
 
 class AgentError(Exception):
@@ -24,29 +24,29 @@ class Agent:
     through it are done.
     """
 
-    def __init__(self, door: str = DOOR) -> None:
-        self._turn = threading.Lock()
+    def __init__(self, socket_path: str = DEFAULT_SOCKET) -> None:
+        self._lock = threading.Lock()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.settimeout(PATIENCE)
+        self._socket.settimeout(TIMEOUT)
         try:
-            self._socket.connect(door)
+            self._socket.connect(socket_path)
         except OSError as error:
             self._socket.close()
-            raise AgentError(f"{door}: {error}") from error
+            raise AgentError(f"{socket_path}: {error}") from error
 
-    def open(self, coflow: str, flow: int, sock: socket.socket) -> None:
+    def hand_over(self, coflow: str, flow: int, sock: socket.socket) -> None:
         """Hands over the connected socket of a flow: TCP, or UDP over IPv4 if the agent has an interface.
 
         ``flow`` is its index in the coflow's registration.
 
         The agent keeps a duplicate, so closing the socket does not end the connection: shut it down for writing, or call
-        :meth:`done`.
+        :meth:`mark_done`.
         """
-        self._ask(f"open {coflow} {flow}", [sock.fileno()])
+        self._request(f"open {coflow} {flow}", [sock.fileno()])
 
-    def done(self, coflow: str, flow: int) -> None:
+    def mark_done(self, coflow: str, flow: int) -> None:
         """Declares that no more data follows: the agent closes its duplicate when all written data has arrived."""
-        self._ask(f"done {coflow} {flow}", [])
+        self._request(f"done {coflow} {flow}", [])
 
     def close(self) -> None:
         """Closes the connection to the agent."""
@@ -58,18 +58,18 @@ class Agent:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ask(self, text: str, sockets: List[int]) -> None:
-        # One request at a time: answers do not name their request.
-        with self._turn:
+    def _request(self, text: str, sockets: List[int]) -> None:
+        # One request at a time, since an answer does not identify its request.
+        with self._lock:
             try:
                 socket.send_fds(self._socket, [text.encode()], sockets)
                 answer = self._socket.recv(512).decode(errors="replace")
             except OSError as error:
-                # A late answer would be taken for that of the next request.
+                # A late answer would be read as the answer to the next request.
                 self._socket.close()
-                raise AgentError(f"the agent cannot be asked: {error}") from error
+                raise AgentError(f"request to the agent failed: {error}") from error
         if answer == "ok":
             return
         if answer.startswith("no: "):
-            raise AgentError(f"the agent says no: {answer[4:]}")
-        raise AgentError(f"the agent answered {answer!r}: expected ok, or no and a reason")
+            raise AgentError(f"the agent refused: {answer[4:]}")
+        raise AgentError(f"answer of the agent is malformed ({answer!r}); expected `ok`, or `no:` and a reason")

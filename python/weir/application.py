@@ -10,10 +10,10 @@ from typing import Any, Optional, Tuple
 from .coordinator import Coordinator, CoordinatorError, path
 
 # Maximum time to connect.
-CONNECT = 30.0
+CONNECT_TIMEOUT = 30.0
 
 # Levels start at 0. A DSCP has six bits, and 0 means no class: level 0 is DSCP 1.
-MOST_LEVEL = 62
+MAX_LEVEL = 62
 
 
 class Application:
@@ -37,7 +37,7 @@ class Application:
         ``default``. Registering the same again changes nothing. Raises :class:`CoordinatorError`.
         """
         answer = coordinator.put(path("applications", id), {"service": service, "model": model})
-        return cls(coordinator, id, _level_of(answer))
+        return cls(coordinator, id, _read_level(answer))
 
     @property
     def dscp(self) -> int:
@@ -47,41 +47,41 @@ class Application:
     def connect(self, from_host: str, to_host: str, address: Tuple[str, int]) -> Connection:
         """Creates a TCP connection from ``from_host``, which is this host, to ``address`` on ``to_host``.
 
-        Hosts have their names in the coordinator's configuration. All packets have the application's class, including the first one. If
-        the level has changed since, the connection continues with the new class; earlier connections keep theirs. Raises
+        Hosts have the names of the coordinator's configuration. All packets have the application's class, including the first one. If
+        the level has changed, this connection continues with the new class, and earlier connections keep their class. Raises
         :class:`OSError` if the other end does not accept within 30 s. If the coordinator does not answer, there is no exception: see
-        :attr:`Connection.untold`.
+        :attr:`Connection.registration_error`.
         """
         sock = self._dial(address)
-        place = path("connections", uuid.uuid4().hex)
+        connection_path = path("connections", uuid.uuid4().hex)
         body = {"application": self.id, "from": from_host, "to": to_host}
         try:
-            level = _level_of(self._coordinator.put(place, body))
+            level = _read_level(self._coordinator.put(connection_path, body))
         except CoordinatorError as error:
-            return Connection(sock, untold=error)
+            return Connection(sock, registration_error=error)
         try:
             if level != self.level:
                 self.level = level
                 _mark(sock, self.dscp)
         except OSError:
-            Connection(sock, (self._coordinator, place)).destroy()
+            Connection(sock, (self._coordinator, connection_path)).destroy()
             raise
-        return Connection(sock, (self._coordinator, place))
+        return Connection(sock, (self._coordinator, connection_path))
 
     def _dial(self, address: Tuple[str, int]) -> socket.socket:
         last: OSError = OSError(f"{address}: the name has no addresses")
         for family, kind, protocol, _, found in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
-            place: Any = found
+            target: Any = found
             if family == socket.AF_INET6:
                 # Packets to an IPv4-mapped IPv6 address need the mark of IPv4.
                 mapped = ipaddress.IPv6Address(str(found[0]).partition("%")[0]).ipv4_mapped
                 if mapped is not None:
-                    family, place = socket.AF_INET, (str(mapped), found[1])
+                    family, target = socket.AF_INET, (str(mapped), found[1])
             sock = socket.socket(family, kind, protocol)
             try:
                 _mark(sock, self.dscp)
-                sock.settimeout(CONNECT)
-                sock.connect(place)
+                sock.settimeout(CONNECT_TIMEOUT)
+                sock.connect(target)
                 sock.settimeout(None)
                 return sock
             except OSError as error:
@@ -97,18 +97,18 @@ class Application:
 class Connection:
     """A connection of an application.
 
-    ``socket`` is the connection itself. ``untold`` is the reason why the coordinator does not know it, or None. An unknown connection has
-    the application's class, but does not count for the weights of queues.
+    ``socket`` is the socket. ``registration_error`` is the error if the coordinator did not register the connection, else None. An unregistered
+    connection has the application's class, but does not count for the weights of queues.
     """
 
     def __init__(
         self,
         sock: socket.socket,
         told: Optional[Tuple[Coordinator, str]] = None,
-        untold: Optional[CoordinatorError] = None,
+        registration_error: Optional[CoordinatorError] = None,
     ) -> None:
         self.socket = sock
-        self.untold = untold
+        self.registration_error = registration_error
         self._told = told
 
     def destroy(self) -> None:
@@ -116,13 +116,13 @@ class Connection:
         try:
             self.socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            # It has already ended.
+            # The connection has already ended.
             pass
         self.socket.close()
         told, self._told = self._told, None
         if told is not None:
-            coordinator, place = told
-            coordinator.delete(place)
+            coordinator, target = told
+            coordinator.delete(target)
 
     def __enter__(self) -> Connection:
         return self
@@ -131,11 +131,13 @@ class Connection:
         self.destroy()
 
 
-def _level_of(answer: Any) -> int:
+def _read_level(answer: Any) -> int:
     level = answer.get("level") if isinstance(answer, dict) else None
-    if isinstance(level, int) and 0 <= level <= MOST_LEVEL:
+    if isinstance(level, int) and 0 <= level <= MAX_LEVEL:
         return level
-    raise CoordinatorError(f"the coordinator answered {str(answer)[:200]!r}: expected an object with a level from 0 to 62")
+    raise CoordinatorError(
+        f"answer of the coordinator is malformed ({str(answer)[:200]!r}); expected an object with a level from 0 to {MAX_LEVEL}"
+    )
 
 
 def _mark(sock: socket.socket, dscp: int) -> None:

@@ -9,10 +9,10 @@ from typing import Any, BinaryIO, Dict, List, Optional, Sequence, Tuple, Union
 
 from .agent import Agent, AgentError
 from .coordinator import Coordinator, path
-from .inbox import head
+from .flow_receiver import first_line
 
-# Bytes of a read and a write.
-PIECE = 1 << 16
+# Size of a read and a write, in bytes.
+CHUNK_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Coflow:
         weight: Optional[float] = None,
         deadline: Optional[float] = None,
     ) -> Coflow:
-        """Registers a coflow as ``id``: 1 to 128 printable characters without spaces. Registering the same again changes nothing.
+        """Registers a coflow as ``id``: 1 to 128 printable characters without spaces. Registering the same coflow again changes nothing.
 
         Without ``service``, the service is the framework's own, or ``default``. ``application`` is one of that service. ``weight`` is above
         0, and 1 by default. ``deadline`` is in seconds after the registration. Raises
@@ -63,7 +63,7 @@ class Coflow:
         return cls(coordinator, id)
 
     def update(self, flows: Sequence[Flow]) -> None:
-        """Replaces its flows, for tasks that moved or restarted. Flows with the same index and the same hosts continue."""
+        """Replaces the coflow's flows, for tasks that moved or restarted. Flows with the same index and the same hosts continue."""
         self._coordinator.put(f"{path('coflows', self.id)}/flows", _bodies(flows))
 
     def deregister(self) -> None:
@@ -76,37 +76,37 @@ def _bodies(flows: Sequence[Flow]) -> List[Dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Put:
-    """The number of sent bytes, and the reason if they were not paced: they were then sent as plain TCP."""
+class SentFlow:
+    """The number of sent bytes. ``unpaced`` is the error if the bytes were sent as plain TCP, without a pacing rate; else None."""
 
     bytes: int
     unpaced: Optional[AgentError]
 
 
-def put(
+def send_flow(
     agent: Agent, coflow: str, flow: int, address: Tuple[str, int], data: Union[bytes, bytearray, memoryview, BinaryIO]
-) -> Put:
-    """Sends all of ``data`` as a flow of a coflow to the :class:`Inbox <weir.Inbox>` at ``address``.
+) -> SentFlow:
+    """Sends all of ``data`` as a flow of a coflow to the :class:`FlowReceiver <weir.FlowReceiver>` at ``address``.
 
     The agent paces it from the first byte on. The call returns when the kernel has all data; the connection stays open until the data has
     arrived. Raises :class:`OSError` if the other end refuses the connection or closes it, and the exceptions of reading ``data``; the other
     end then gets the data sent so far.
     """
-    first = head(coflow, flow)
+    first = first_line(coflow, flow)
     source = io.BytesIO(data) if isinstance(data, (bytes, bytearray, memoryview)) else data
     unpaced: Optional[AgentError] = None
     sent = 0
     with socket.create_connection(address) as sock:
         try:
-            agent.open(coflow, flow, sock)
+            agent.hand_over(coflow, flow, sock)
         except AgentError as error:
             unpaced = error
         try:
             sock.sendall(first)
-            while piece := source.read(PIECE):
-                sock.sendall(piece)
-                sent += len(piece)
+            while chunk := source.read(CHUNK_BYTES):
+                sock.sendall(chunk)
+                sent += len(chunk)
         finally:
             # The agent has a duplicate, so closing the socket would not end the connection.
             sock.shutdown(socket.SHUT_WR)
-    return Put(sent, unpaced)
+    return SentFlow(sent, unpaced)

@@ -9,16 +9,18 @@ import ssl
 from typing import Any, Optional
 from urllib.parse import quote
 
-# Maximum times to connect to a coordinator, and for its answer.
-NEAR = 2.0
-PATIENCE = 15.0
+# Maximum time to connect to a coordinator.
+CONNECT_TIMEOUT = 2.0
+
+# Maximum time for an answer.
+ANSWER_TIMEOUT = 15.0
 
 # Maximum size of an answer, in bytes.
-LONGEST = 10 << 20
+MAX_ANSWER_BYTES = 10 << 20
 
 
 class CoordinatorError(Exception):
-    """The reason why a request failed. ``status`` is that of the answer, or None without an answer."""
+    """A failed request: ``detail`` is the reason, ``status`` the HTTP status of the answer, or None without an answer."""
 
     def __init__(self, detail: str, status: Optional[int] = None) -> None:
         super().__init__(detail if status is None else f"{status}: {detail}")
@@ -35,16 +37,16 @@ class Coordinator:
 
     def __init__(
         self,
-        place: str,
+        address: str,
         *,
         certificate: Optional[str] = None,
         key: Optional[str] = None,
         authority: Optional[str] = None,
     ) -> None:
-        host, colon, port = place.rpartition(":")
+        host, colon, port = address.rpartition(":")
         if not (colon and host and port.isdecimal() and int(port) < 1 << 16):
-            raise ValueError(f"place: {place!r}: expected a host and a port, such as 127.0.0.1:7701")
-        self._place = place
+            raise ValueError(f"address {address!r} is invalid; expected a host and a port, such as 127.0.0.1:7701")
+        self._address = address
         self._host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
         self._port = int(port)
         self._tls: Optional[ssl.SSLContext] = None
@@ -53,40 +55,40 @@ class Coordinator:
             self._tls.minimum_version = ssl.TLSVersion.TLSv1_3
             self._tls.load_cert_chain(certificate, key)
         elif (certificate, key, authority) != (None, None, None):
-            raise ValueError("expected a certificate, its key and an authority, or none of them")
-        elif not _is_own(self._host):
-            raise ValueError(f"{place}: expected a coordinator on this host, or a certificate, its key and an authority")
+            raise ValueError("certificate, key and authority: some are missing; expected all three, or none")
+        elif not _is_loopback(self._host):
+            raise ValueError(f"{address}: a coordinator on another host needs TLS; help: pass a certificate, its key and an authority")
 
     def get(self, path: str) -> Any:
         """Returns the object at a path, such as ``/v1/hosts``."""
-        return self._ask("GET", path)
+        return self._request("GET", path)
 
     def put(self, path: str, body: Any) -> Any:
-        """Puts a body at a path, and returns the answer, or None without one. Putting the same again changes nothing."""
-        return self._ask("PUT", path, json.dumps(body).encode())
+        """Puts a body at a path, and returns the answer, or None without one. Repeating a request changes nothing."""
+        return self._request("PUT", path, json.dumps(body).encode())
 
     def delete(self, path: str) -> None:
         """Deletes the object at a path."""
-        self._ask("DELETE", path)
+        self._request("DELETE", path)
 
-    def _ask(self, method: str, path: str, body: Optional[bytes] = None) -> Any:
-        # One connection for each request: a connection that was kept may have ended.
+    def _request(self, method: str, path: str, body: Optional[bytes] = None) -> Any:
+        # One connection for each request, since an idle connection may have been closed.
         if self._tls is None:
-            connection = http.client.HTTPConnection(self._host, self._port, timeout=NEAR)
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_TIMEOUT)
         else:
-            connection = http.client.HTTPSConnection(self._host, self._port, timeout=NEAR, context=self._tls)
+            connection = http.client.HTTPSConnection(self._host, self._port, timeout=CONNECT_TIMEOUT, context=self._tls)
         try:
             connection.connect()
-            connection.sock.settimeout(PATIENCE)
+            connection.sock.settimeout(ANSWER_TIMEOUT)
             connection.request(method, path, body, {} if body is None else {"content-type": "application/json"})
             answer = connection.getresponse()
-            text = answer.read(LONGEST + 1)
+            text = answer.read(MAX_ANSWER_BYTES + 1)
         except (OSError, http.client.HTTPException) as error:
-            raise CoordinatorError(f"{self._place}: {error or type(error).__name__}") from error
+            raise CoordinatorError(f"{self._address}: {error or type(error).__name__}") from error
         finally:
             connection.close()
-        if len(text) > LONGEST:
-            raise CoordinatorError(f"{self._place}: an answer of more than {LONGEST} bytes: expected less")
+        if len(text) > MAX_ANSWER_BYTES:
+            raise CoordinatorError(f"{self._address}: answer is too long; expected at most {MAX_ANSWER_BYTES} bytes")
         try:
             found = json.loads(text) if text else None
         except ValueError:
@@ -97,12 +99,12 @@ class Coordinator:
         raise CoordinatorError(detail or text.decode(errors="replace"), answer.status)
 
 
-def path(room: str, name: str) -> str:
+def path(collection: str, name: str) -> str:
     """The path of an object with an id."""
-    return f"/v1/{room}/{quote(name, safe='')}"
+    return f"/v1/{collection}/{quote(name, safe='')}"
 
 
-def _is_own(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     """Whether a host is this one, without name resolution."""
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -1,4 +1,4 @@
-//! Runs `ip` and `tc` with a batch of lines, and reads their output.
+//! Runs `ip` and `tc`: a batch of lines, or one command whose output it returns.
 
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
@@ -19,7 +19,7 @@ pub enum BatchError {
     Refused {
         /// The program.
         tool: &'static str,
-        /// The network namespace, in words; empty for that of this process.
+        /// Text such as ` in NAMESPACE`, with a leading space; empty for the namespace of this process.
         in_namespace: String,
         /// The line, or the first line of the batch if the program does not report a line number.
         line: String,
@@ -73,6 +73,6 @@ pub fn run_tool(tool: &'static str, args: &[&str]) -> Result<String, BatchError>
 }
 
 fn refused_error(tool: &'static str, in_namespace: String, line: String, stderr: &str) -> BatchError {
-    let message = stderr.lines().next().unwrap_or("it failed without a word").to_owned();
+    let message = stderr.lines().next().unwrap_or("it failed without a message").to_owned();
     BatchError::Refused { tool, in_namespace, line, message }
 }

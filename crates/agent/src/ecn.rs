@@ -1,6 +1,6 @@
-//! Sets ECN marks at a port of the testbed, as a switch for DCTCP does.
+//! Attaches a BPF program that sets ECN marks at a port of the testbed, as a switch for DCTCP does.
 //!
-//! The kernel's queueing disciplines that mark (RED and similar) are often not built. This module needs BPF, and the kernel's types (BTF).
+//! Many kernels lack the queueing disciplines that mark (RED and similar). This module needs BPF, and the kernel's types (BTF).
 
 use std::fs;
 
@@ -16,7 +16,7 @@ const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
 
 /// An interface whose packets are marked until this value is dropped.
 #[derive(Debug)]
-pub struct EcnMarker(#[expect(dead_code, reason = "what it holds ends with it")] Ebpf);
+pub struct EcnMarker(#[expect(dead_code, reason = "dropping it detaches the program")] Ebpf);
 
 impl EcnMarker {
     /// Marks packets that leave an interface of the calling thread's network namespace while its root queue holds `threshold` packets or

@@ -1,13 +1,14 @@
-//! Computes the parameters of HTB classes (hierarchical token bucket, `tc-htb(8)`): one class at the rate of a link, or one per service.
+//! Computes the parameters of HTB classes (hierarchical token bucket, `tc-htb(8)`): one class at the rate of a link, or one per
+//! weight and one for packets without a mark.
 //!
 //! A simulated link sends at its rate under any load. HTB does the same if its parameters fit:
 //!
-//! - Kernels pass several packets of a connection on as one (GSO). HTB sends such a packet as a whole, so it has to be small relative to
-//!   the burst. [`max_segments`] limits it to a millisecond of the slowest link.
+//! - Kernels forward several packets of a connection as one (GSO). HTB sends such a packet as a whole, so it has to be small
+//!   relative to the burst. [`max_segments`] limits it to a millisecond of the slowest link.
 //! - A class catches up after its timer was late: its burst limits the number of bytes that it sends at once.
-//! - The rates of weighted queues are proportional to the weights, and hold while all queues are busy. Each queue may borrow up to the
-//!   link's rate. HTB divides borrowed bandwidth by quanta: they are proportional as well, and at least the size of the largest packet,
-//!   or all queues would borrow equal amounts.
+//! - The rates of weighted queues are proportional to the weights, and hold while all queues are busy. Each queue may borrow up
+//!   to the link's rate. HTB divides borrowed bandwidth by quanta. Quanta are proportional to the weights up to a ratio of 100,
+//!   and at least the size of the largest packet; with smaller quanta, all queues would borrow equal amounts.
 //! - Queue limits are in bytes, not packets, so that a packet of several segments counts with its size.
 
 use std::fmt;
@@ -31,7 +32,7 @@ const MAX_SEGMENTS: u32 = 43;
 /// The maximum ratio of quanta. Beyond it, unused bandwidth is not divided by weight: the turn of a service would take too long.
 const MAX_QUANTUM_RATIO: f64 = 100.0;
 
-/// The guaranteed part of the link for packets without a mark, which belong to no service.
+/// The guaranteed fraction of the link's rate for packets without a mark, which belong to no service.
 const UNMARKED_FRACTION: f64 = 1e-3;
 
 /// The maximum number of services with separate queues: each has a mark.
@@ -42,7 +43,7 @@ pub fn dscp(service: usize) -> u8 {
     (service + 1).min(MAX_SERVICES) as u8
 }
 
-/// The maximum number of segments of a packet, at which it takes at most a millisecond on a link at `slowest`.
+/// The maximum number of segments of a packet, at which it takes at most a millisecond on the slowest link.
 pub fn max_segments(min_link_rate: Rate) -> u32 {
     (min_link_rate.get() * MAX_TIMER_DELAY_SECS / f64::from(FRAME_BYTES)).clamp(1.0, f64::from(MAX_SEGMENTS))
         as u32

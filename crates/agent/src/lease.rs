@@ -2,13 +2,13 @@
 //!
 //! An order is accepted or refused as a whole. A refused order leaves the state unchanged, and is counted. Invariants:
 //!
-//! - *One coordinator.* Orders of an older epoch and duplicates are refused. An epoch begins with a complete order, and so does the
-//!   sequence after a gap: what an order does not name stays unchanged only if no order was lost.
-//! - *Valid input only.* A rate is above zero and at most that of the fastest link. A lease is above zero and at most [`MAX_LEASE`].
-//!   Interfaces are those of this host.
-//! - *Nothing holds forever.* When the lease ends, flows and connections of applications are plain TCP, without a rate. Weights hold for
-//!   [`WEIGHT_LEASE`] after the last order. Guaranteed weights then stay until another order, since other queues can use their unused
-//!   bandwidth. For other weights, all packets then share one queue, as without weights.
+//! - *One coordinator.* Orders of an older epoch and duplicates are refused. An epoch begins with a full order, and so does the
+//!   sequence after a gap: a partial order leaves unnamed entries unchanged, which is valid only if no order was lost.
+//! - *Valid input only.* A rate is above zero and at most that of the fastest link. A lease is above zero and at most
+//!   [`MAX_LEASE`]. Links are those of this host or switch.
+//! - *Nothing holds forever.* When the lease ends, flows and connections of applications are plain TCP, without a rate.
+//!   Guaranteed weights stay until another order, since other queues can use their unused bandwidth. Other weights hold for
+//!   [`WEIGHT_LEASE`] after the last order, or for the lease if that is longer; then all packets share one queue.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,60 +18,62 @@ use std::time::Duration;
 
 use weir_core::units::Rate;
 pub use weir_proto::MAX_LEASE;
-use weir_proto::{FlowKey, Limit, MAX_FLOWS_PER_HOST, MAX_OBSERVED, Order, OrderedRate, Queues, Refusals};
+use weir_proto::{
+    FlowKey, Limit, MAX_FLOWS_PER_HOST, MAX_OBSERVED, Order, OrderedRate, Queues, RefusedOrders,
+};
 
 use crate::htb::MAX_SERVICES;
 
 /// How long weights that are not guaranteed hold after the last order. The lease applies if it is longer.
 pub const WEIGHT_LEASE: Duration = Duration::from_secs(30);
 
-/// Why an order is refused.
+/// Why an order is refused. Each message completes "order N is refused: ...".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RefusalReason {
     /// The epoch is older: another coordinator has taken over.
-    #[error("an older epoch")]
+    #[error("its epoch is stale, since another coordinator has taken over")]
     StaleEpoch,
     /// This order, or a later one, has been accepted already.
-    #[error("an order that was there already")]
+    #[error("it, or a later order, has been accepted already")]
     Duplicate,
     /// An earlier order is missing.
-    #[error("orders before it are missing: expected one that names everything")]
+    #[error("orders before it are missing; waiting for a full order")]
     Gap,
     /// The lease is zero, or above [`MAX_LEASE`].
-    #[error("a lease that is not above 0 s, or is above {} s", MAX_LEASE.as_secs())]
+    #[error("its lease is out of range; expected more than 0 s, and at most {} s", MAX_LEASE.as_secs())]
     Lease,
     /// Flows or limits are not sorted, or occur twice.
-    #[error("flows out of order: expected each once, in order")]
+    #[error("its flows or limits are not sorted; expected each once, in ascending order")]
     Unsorted,
     /// More flows than [`MAX_FLOWS_PER_HOST`].
-    #[error("more than {MAX_FLOWS_PER_HOST} flows")]
+    #[error("it has too many flows; expected at most {MAX_FLOWS_PER_HOST} per host")]
     Flows,
-    /// An interface that this host or switch does not have.
+    /// A link that this host or switch does not have.
     #[error(
-        "an interface that is not there: expected as many as this host or switch has by the coordinator's configuration"
+        "it names a link that does not exist; expected as many links in the agent's options as in the coordinator's configuration"
     )]
     Interface,
     /// A rate is zero, or above that of all links.
     #[error(
-        "a rate that is not above zero, or is above that of every link: expected links as the coordinator's configuration has them"
+        "a rate is zero, or above that of all links; expected the same link rates in the agent's options and the coordinator's configuration"
     )]
     Rate,
     /// Weights are not 1 to [`MAX_SERVICES`] positive finite numbers.
-    #[error("weights that are not 1 to {MAX_SERVICES} finite numbers above zero")]
+    #[error("its weights are invalid; expected 1 to {MAX_SERVICES} finite numbers above zero")]
     Weights,
     /// More classes than [`MAX_SERVICES`], none, a class without a queue, or an application whose class does not exist.
-    #[error("classes that are not 1 to {MAX_SERVICES}, each with a queue that is there")]
+    #[error("its classes are invalid; expected 1 to {MAX_SERVICES}, each with an existing queue")]
     Classes,
     /// More limits of applications than [`MAX_OBSERVED`].
-    #[error("limits for more than {MAX_OBSERVED} applications with other hosts")]
+    #[error("it has too many limits; expected at most {MAX_OBSERVED} pairs of an application and a peer")]
     Limits,
 }
 
 /// Counts a refused order.
-fn count_refusal(refusals: &mut Refusals, reason: RefusalReason) {
+fn count_refusal(refusals: &mut RefusedOrders, reason: RefusalReason) {
     let count = match reason {
-        RefusalReason::StaleEpoch => &mut refusals.older,
-        RefusalReason::Duplicate => &mut refusals.repeated,
+        RefusalReason::StaleEpoch => &mut refusals.stale_epoch,
+        RefusalReason::Duplicate => &mut refusals.duplicate,
         RefusalReason::Gap => &mut refusals.gap,
         RefusalReason::Lease => &mut refusals.lease,
         RefusalReason::Unsorted => &mut refusals.unsorted,
@@ -96,14 +98,14 @@ pub struct LeaseState {
     rates: BTreeMap<FlowKey, u64>,
     limits: BTreeMap<ApplicationPeer, u64>,
     queues: BTreeMap<u32, Queues>,
-    refusals: Refusals,
+    refusals: RefusedOrders,
 }
 
 /// An application, and the address of another host.
 pub type ApplicationPeer = (Arc<str>, IpAddr);
 
 impl LeaseState {
-    /// For a host whose link has this rate, or a switch whose ports have these.
+    /// For a host whose link has this rate, or a switch whose ports have these rates.
     pub fn new(link_rates: Vec<Rate>) -> LeaseState {
         let (rates, limits, queues) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (lease_end, lease) = (None, Duration::ZERO);
@@ -115,29 +117,29 @@ impl LeaseState {
             rates,
             limits,
             queues,
-            refusals: Refusals::default(),
+            refusals: RefusedOrders::default(),
         }
     }
 
     /// Accepts or refuses an order. The time `now` counts from any point and is monotonic. O(f log F) for f flows in the order and F known
-    /// flows, and O(F) in addition for a complete order.
+    /// flows, and O(F) in addition for a full order.
     ///
     /// # Errors
-    /// Why the order is refused. The state stays unchanged, except for the count.
+    /// Why the order is refused. The state stays unchanged, except for the count of refusals.
     pub fn accept(&mut self, order: Order, now: Duration) -> Result<(), RefusalReason> {
         self.check(&order).inspect_err(|&reason| count_refusal(&mut self.refusals, reason))?;
         if order.is_full {
             self.rates.clear();
             self.limits.clear();
         }
-        for (key, pace) in order.flows {
-            match pace {
+        for (key, ordered_rate) in order.flows {
+            match ordered_rate {
                 OrderedRate::Rate(rate) => self.rates.insert(key, rate),
                 OrderedRate::Unlimited | OrderedRate::Removed => self.rates.remove(&key),
             };
         }
-        for Limit { application, peer, rate: pace } in order.limits {
-            match pace {
+        for Limit { application, peer, rate } in order.limits {
+            match rate {
                 OrderedRate::Rate(rate) => self.limits.insert((application, peer), rate),
                 OrderedRate::Unlimited | OrderedRate::Removed => self.limits.remove(&(application, peer)),
             };
@@ -148,7 +150,7 @@ impl LeaseState {
         Ok(())
     }
 
-    /// Whether an order is valid here; changes nothing.
+    /// Checks an order without changing the state.
     fn check(&self, order: &Order) -> Result<(), RefusalReason> {
         let (epoch, seq) = self.applied;
         if order.epoch < epoch {
@@ -190,17 +192,15 @@ impl LeaseState {
             return Err(RefusalReason::Unsorted);
         }
         let max_link_rate = self.link_rates.iter().map(|link| link.get()).fold(0.0, f64::max);
-        let paces = order.flows.iter().map(|(_, pace)| *pace);
-        for pace in paces.chain(order.limits.iter().map(|limit| limit.rate)) {
-            if let OrderedRate::Rate(rate) = pace
+        let flow_rates = order.flows.iter().map(|(_, rate)| *rate);
+        for ordered_rate in flow_rates.chain(order.limits.iter().map(|limit| limit.rate)) {
+            if let OrderedRate::Rate(rate) = ordered_rate
                 && (rate == 0 || rate as f64 > max_link_rate)
             {
                 return Err(RefusalReason::Rate);
             }
         }
-        for (interface, Queues { weights, queue_of_class: queue_of, class_of_application: classes, .. }) in
-            &order.queues
-        {
+        for (interface, Queues { weights, queue_of_class, class_of_application, .. }) in &order.queues {
             if *interface as usize >= self.link_rates.len() {
                 return Err(RefusalReason::Interface);
             }
@@ -208,9 +208,11 @@ impl LeaseState {
             if !(1..=MAX_SERVICES).contains(&weights.len()) || !weights.iter().all(is_valid) {
                 return Err(RefusalReason::Weights);
             }
-            let has_queue = queue_of.iter().all(|&queue| (queue as usize) < weights.len());
-            let has_class = classes.iter().all(|&(_, class)| class >= 1 && class as usize <= queue_of.len());
-            if !(1..=MAX_SERVICES).contains(&queue_of.len()) || !has_queue || !has_class {
+            let has_queue = queue_of_class.iter().all(|&queue| (queue as usize) < weights.len());
+            let class_count = queue_of_class.len();
+            let has_class =
+                class_of_application.iter().all(|&(_, class)| class >= 1 && class as usize <= class_count);
+            if !(1..=MAX_SERVICES).contains(&class_count) || !has_queue || !has_class {
                 return Err(RefusalReason::Classes);
             }
         }
@@ -249,7 +251,7 @@ impl LeaseState {
         self.is_lease_valid(now).then_some(&self.limits)
     }
 
-    /// The queues of all interfaces that have some, at a time.
+    /// The queues of all links that have ordered queues, at a time.
     pub fn queues(&self, now: Duration) -> Cow<'_, BTreeMap<u32, Queues>> {
         if self.are_weights_valid(now) {
             return Cow::Borrowed(&self.queues);
@@ -269,15 +271,15 @@ impl LeaseState {
 
     /// Whether weights that are not guaranteed hold.
     pub fn are_weights_valid(&self, now: Duration) -> bool {
-        self.lease_end.is_some_and(|ends| now + self.lease < ends + WEIGHT_LEASE.max(self.lease))
+        self.lease_end.is_some_and(|end| now + self.lease < end + WEIGHT_LEASE.max(self.lease))
     }
 
     /// The number of refused orders by reason, as reported to the coordinator.
-    pub fn refusals(&self) -> Refusals {
+    pub fn refusals(&self) -> RefusedOrders {
         self.refusals
     }
 
     fn is_lease_valid(&self, now: Duration) -> bool {
-        self.lease_end.is_some_and(|ends| now < ends)
+        self.lease_end.is_some_and(|end| now < end)
     }
 }

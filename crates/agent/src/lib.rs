@@ -1,11 +1,12 @@
-//! Applies the coordinator's orders on a host or switch, and reports what its flows send. The agent makes no scheduling decisions.
+//! Applies the coordinator's orders on a host or switch, and reports the bytes that its flows have sent. The agent makes no
+//! scheduling decisions.
 //!
 //! - [`htb`] computes the parameters of HTB classes: rates, bursts, quanta and buffers.
-//! - [`queues`] compares the queues of an interface with the desired ones, applies the differences, and restores the previous root
-//!   queueing discipline.
-//! - [`lease`] keeps the coordinator's orders: which orders are accepted, and which hold at a time.
-//! - [`report_delta`] selects the flows of a host that a report has to contain.
-//! - [`live`] is the running agent: it applies orders to sockets that programs hand over, and to interfaces.
+//! - [`queues`] compares the queues of an interface with the desired ones, applies the differences, and restores the previous
+//!   root queueing discipline.
+//! - [`lease`] keeps the coordinator's orders: it accepts or refuses them, and ends them with their lease.
+//! - [`report_delta`] selects the flows of a host that a report has to contain, and decides whether a report is due.
+//! - [`live`] runs the agent: it applies orders to sockets that programs hand over, and to interfaces.
 //! - [`traffic`] observes, marks and paces the connections of unmodified programs.
 //! - [`ecn`] sets ECN marks at the testbed's ports, as a switch for DCTCP does.
 //! - [`namespace`] identifies the network namespace of a thread.

@@ -1,7 +1,8 @@
-//! Runs the agent: applies the coordinator's rates to handed-over sockets, its queues to interfaces, and its classes to applications.
+//! Runs the agent: applies the coordinator's rates to handed-over sockets, its queues to interfaces, and its classes to
+//! applications.
 //!
-//! - `coordinator_stream` keeps the stream to the coordinator open, and opens it again when it ends.
-//! - `report_timer` decides when to send a report.
+//! - [`endpoint`] builds the endpoint of the coordinator; `coordinator_stream` keeps a stream to it open.
+//! - `report_timer` computes when in an interval the agent reports.
 //! - `local_socket` receives the sockets of flows from programs.
 //! - `flows` paces these sockets, and measures their progress.
 //! - `socket` sets and reads socket options.
@@ -9,12 +10,12 @@
 //! - `observed_connections` counts the connections of applications, and sets the classes of their packets.
 //! - `demands` predicts the demands of these connections, and divides limits between them.
 //! - `throttle` measures UDP that arrives, and limits UDP that is sent by the rate at which it arrives at other hosts.
-//! - [`watchdog`] is a second process that removes pacing rates if this one is killed.
-//! - `interfaces` keeps the interfaces as ordered.
+//! - [`watchdog`] is a second process that removes pacing rates if this process is killed or hangs.
+//! - `interfaces` applies ordered queues to interfaces, and restores queues that another process removed.
 //!
-//! One thread does this work once an interval: it reads the bytes sent, sets the pacing rates that differ, and reports the flows that
-//! deviate from the coordinator's estimate. Without a coordinator it continues to do so, and removes all rates when the lease ends.
-//! Other threads change interfaces, since a change takes longer than an interval.
+//! Once an interval, one thread reads the bytes sent, sets the pacing rates that differ, and reports the flows that deviate from
+//! the coordinator's estimate. While no coordinator is connected, it continues to measure; when the lease ends, it removes all
+//! rates. Other threads change interfaces, since a change takes longer than an interval.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -57,7 +58,8 @@ use watchdog::Watchdog;
 /// How often the agent measures and sets rates before a coordinator has sent its interval.
 const DEFAULT_INTERVAL: Duration = Duration::from_millis(8);
 
-/// How often the agent reports again what the coordinator has not confirmed: a report may arrive before the flow's coflow.
+/// How often the agent reports open flows again, and ended flows that the coordinator has not confirmed: a report may arrive before the
+/// registration of its coflow.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The configuration of an agent.
@@ -95,7 +97,7 @@ struct AgentState {
     history: ReportHistory,
     /// The applications that the agent observes, if it observes any.
     applications: Option<Applications>,
-    /// Whether this agent cannot throttle, which it has not logged yet.
+    /// Whether this agent cannot throttle and has not logged that yet.
     is_throttling_unavailable: bool,
     /// Whether weights that are not guaranteed held at the last check.
     had_valid_weights: bool,
@@ -104,7 +106,7 @@ struct AgentState {
     /// The conflicts of interfaces, the number of restored objects, and the present names.
     interfaces: interfaces::InterfaceStatus,
     watchdog: Option<Watchdog>,
-    /// Whether a watchdog could not be started, which was logged.
+    /// Whether a watchdog could not be started. The failure is logged once.
     has_watchdog_failed: bool,
     /// The rate of the host's link in bytes per second, if it has interfaces.
     shaped_link_rate: Option<f64>,
@@ -169,7 +171,7 @@ impl AgentState {
         Ok(())
     }
 
-    /// Passes new sockets and the end of the lease on to the watchdog.
+    /// Sends new sockets and the end of the lease to the watchdog.
     fn update_watchdog(&mut self) {
         let now = self.now();
         match self.watchdog.as_mut().map_or(Ok(false), Watchdog::ensure_running) {
@@ -179,19 +181,19 @@ impl AgentState {
             Err(error) => {
                 self.has_watchdog_failed = true;
                 log(&format!(
-                    "no watchdog ({error}): rates of sockets would outlive this agent if it were killed"
+                    "watchdog cannot be started: {error}; sockets keep their rates if this agent is killed"
                 ));
             }
         }
         self.flows.hand_over_sockets(self.watchdog.as_mut());
-        if let Some(remaining) = self.lease.lease_end().and_then(|ends| ends.checked_sub(now))
+        if let Some(remaining) = self.lease.lease_end().and_then(|end| end.checked_sub(now))
             && let Some(watchdog) = &mut self.watchdog
         {
             watchdog.renew_lease(crate::traffic::monotonic_now() + remaining, self.lease.lease());
         }
     }
 
-    /// Starts with a new stream to a coordinator, which wants UDP measurements and demands, or does not.
+    /// Prepares for a new stream to a coordinator, which may request UDP measurements and demands.
     fn begin_stream(&mut self, wants_udp_measurements: bool, wants_demands: bool) {
         self.report_all();
         if let Some(applications) = &mut self.applications {
@@ -204,16 +206,18 @@ impl AgentState {
         }
         if wants_udp_measurements && std::mem::take(&mut self.is_throttling_unavailable) {
             log(
-                "the coordinator throttles, but without --interface and --application nothing is measured or limited here",
+                "the coordinator orders throttling, but this agent does not measure or limit UDP; help: start it with --interface and --application",
             );
         }
     }
 
     fn apply_order(&mut self, mut order: weir_proto::Order) {
-        let ended = order.flows.iter().filter(|(_, pace)| *pace == OrderedRate::Removed);
+        let ended = order.flows.iter().filter(|(_, rate)| *rate == OrderedRate::Removed);
         let ended_flows: Vec<FlowKey> = ended.map(|(key, _)| key.clone()).collect();
         let (now, udp_measurements) = (self.now(), std::mem::take(&mut order.udp_measurements));
         let has_limits = order.is_full || !order.limits.is_empty();
+        let (epoch, seq) = (order.epoch, order.seq);
+        let (last_epoch, last_seq) = self.lease.applied();
         let refusal = self.lease.accept(order, now).err();
         match refusal {
             None => {
@@ -232,7 +236,9 @@ impl AgentState {
             // An order after a refused one has a gap before it. Identical refusals in a row are logged once.
             Some(RefusalReason::Gap) if self.last_refusal.is_some() => {}
             Some(_) if self.last_refusal == refusal => {}
-            Some(reason) => log(&format!("an order was refused: {reason}")),
+            Some(reason) => log(&format!(
+                "order {seq} of epoch {epoch} is refused: {reason}; the last accepted order is {last_seq} of epoch {last_epoch}"
+            )),
         }
         self.last_refusal =
             if refusal == Some(RefusalReason::Gap) { self.last_refusal.or(refusal) } else { refusal };
@@ -240,7 +246,7 @@ impl AgentState {
         self.publish_desired_links();
     }
 
-    /// Reports everything again, since a new coordinator knows none of it.
+    /// Reports everything again, since a new coordinator has received none of it.
     fn report_all(&mut self) {
         self.history = ReportHistory::default();
         self.flows.report_delta.report_all();
@@ -249,7 +255,7 @@ impl AgentState {
         }
     }
 
-    /// The report to send now; none if there is no news, and the last one is recent.
+    /// The report to send now; none if nothing has changed and the last report is recent.
     fn next_report(&mut self, interval: Duration, now: Instant) -> Option<Report> {
         let observed = self.applications.as_mut().map(|known| known.take_changes(now)).unwrap_or_default();
         let udp_measurements = self
@@ -277,7 +283,7 @@ impl AgentState {
     }
 }
 
-/// What an agent leaves in the kernel when it stops.
+/// The kernel objects that remain when an agent stops.
 pub struct KernelState {
     /// The programs and maps for the traffic of applications.
     pub traffic: Option<Traffic>,
@@ -403,7 +409,7 @@ async fn run_main_loop(shared: &SharedState, host: u32, events: &mut mpsc::Recei
                 }
                 Some(StreamEvent::Order(order)) => {
                     shared.lock().apply_order(order);
-                    // Orders that arrive more often than that must not delay the measurements.
+                    // Orders that arrive more often than once an interval must not delay the measurements.
                     if last_tick.elapsed() < interval {
                         ticker.reset_at(report_timer.record_order(Instant::now()).into());
                     }

@@ -1,4 +1,4 @@
-//! The cookie of a network namespace: a number that the kernel does not use again until it boots.
+//! Reads the cookie of a network namespace: a number that the kernel does not use again until the next boot.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;

@@ -1,4 +1,4 @@
-//! Notifications of the kernel about interfaces and their queueing disciplines (rtnetlink, `man 7 rtnetlink`).
+//! Receives notifications of the kernel about interfaces and their queueing disciplines (`rtnetlink(7)`).
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
@@ -11,12 +11,16 @@ use nix::sys::socket::{
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 
-/// Groups, as bits: changes of links, and of queueing disciplines, classes and filters.
+/// The group, as a bit, of changes of links.
 const RTMGRP_LINK: u32 = 1;
+
+/// The group, as a bit, of changes of queueing disciplines, classes and filters.
 const RTMGRP_TC: u32 = 8;
 
-/// `struct nlmsghdr`, and the start of `struct ifinfomsg` and `struct tcmsg`: both have the interface's number after 4 bytes.
+/// The size of `struct nlmsghdr`.
 const HEADER_BYTES: usize = 16;
+
+/// The offset of the interface's number, which is after 4 bytes of both `struct ifinfomsg` and `struct tcmsg`.
 const INDEX_OFFSET: usize = HEADER_BYTES + 4;
 
 /// Interfaces that changed.
@@ -61,7 +65,7 @@ fn drain(socket: &UnixDatagram) -> io::Result<ChangedInterfaces> {
     let mut indexes = BTreeSet::new();
     let mut has_lost_notifications = false;
     let mut buffer = [0; 1 << 15];
-    // A steady stream of notifications must not hold the caller.
+    // A steady stream of notifications must not block the caller.
     for _ in 0..1024 {
         match recv(socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_TRUNC) {
             Ok(0) | Err(Errno::EAGAIN) => break,

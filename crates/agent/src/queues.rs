@@ -1,11 +1,12 @@
 //! Compares the queues of an interface with the desired ones, and applies the differences.
 //!
-//! [`DesiredQueues`] is the desired state, [`ActualQueues`] is the state that the kernel reports, and [`changes`] returns the differences as lines for
-//! `tc`. All three are pure. [`Interface`] reads the kernel, applies the lines in one batch, and records and restores the previous root.
+//! [`DesiredQueues`] is the desired state, [`ActualQueues`] is the state that the kernel reports, and [`changes`] returns the
+//! differences as lines for `tc`. All three are pure. [`Interface`] reads the kernel, applies the lines in one batch, and records
+//! and restores the previous root.
 //!
-//! The agent's objects are the root queueing discipline with the handle 7765:, the classes and filters below it with the numbers in
-//! [`ids`], and the queues of these classes. The agent changes no other objects, but it replaces the root queueing discipline and, with
-//! it, everything below.
+//! The agent's objects are the root queueing discipline with the handle 7765:, the classes and filters below it with the numbers
+//! in [`ids`], and the queues of these classes. The agent changes no other objects, but it replaces the root queueing discipline
+//! and, with it, everything below.
 
 mod actual_queues;
 mod change;

@@ -1,7 +1,9 @@
-//! Selects the flows that a report has to contain: those that deviate from the coordinator's estimate.
+//! Selects the flows that a report has to contain, and decides whether a report is due.
 //!
-//! The coordinator estimates the progress of a flow: it assumes that the flow sends at its ordered rate. A flow is reported only if it
-//! deviates from this estimate. Sans-I/O, like [`crate::lease`]: callers pass the time, which counts from any point and is monotonic.
+//! The coordinator estimates the progress of a flow: it assumes that the flow sends at its ordered rate. A report contains a flow
+//! if the flow deviates from this estimate, if its rate has changed, or if it has begun or ended.
+//! [`ReportDelta::report_unconfirmed`] adds all open flows, and ended ones without a confirmation. Sans-I/O, like
+//! [`crate::lease`]: callers pass the time, which counts from any point and is monotonic.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -23,7 +25,8 @@ struct ReportedState {
 }
 
 impl ReportedState {
-    /// Whether the last report of a flow is out of date. It is if the rate has changed, since only the agent knows from what time on.
+    /// Whether the last report of a flow is out of date. It is out of date after a change of the rate, since only the agent knows the time
+    /// of the change.
     fn is_outdated(&self, current: &ReportedState) -> bool {
         let Some(rate) = self.rate.filter(|_| self.rate == current.rate) else {
             return (self.sent, self.rate) != (current.sent, current.rate);
@@ -101,13 +104,14 @@ impl ReportDelta {
         progress
     }
 
-    /// Reports every flow again: the coordinator has changed, and knows of none.
+    /// Reports every flow again, since a new coordinator has received no reports.
     pub fn report_all(&mut self) {
         self.ended_flows.values_mut().for_each(|flow| (flow.is_reported, flow.is_confirmed) = (false, false));
         self.report_unconfirmed();
     }
 
-    /// Reports again each flow whose end the coordinator has not confirmed: the report may have arrived before the flow's coflow did.
+    /// Reports again all open flows, and each ended flow that the coordinator has not confirmed: their reports may have arrived before
+    /// the registration of their coflow.
     pub fn report_unconfirmed(&mut self) {
         self.open_flows.values_mut().for_each(|last| *last = None);
         self.ended_flows
@@ -116,7 +120,7 @@ impl ReportDelta {
             .for_each(|flow| flow.is_reported = false);
     }
 
-    /// Records that the coordinator knows the end of a flow.
+    /// Records that the coordinator has confirmed the end of a flow.
     pub fn confirm_end(&mut self, key: &FlowKey) {
         if let Some(flow) = self.ended_flows.get_mut(key) {
             flow.is_confirmed = true;
@@ -134,7 +138,8 @@ pub fn max_report_interval(lease: Duration, interval: Duration) -> Duration {
 pub struct ReportHistory(Option<(Duration, Report)>);
 
 impl ReportHistory {
-    /// Whether a report has to be sent: it contains news, or the last one was sent `most` ago. If so, the report counts as sent.
+    /// Whether a report has to be sent: it contains changes, or the last one was sent `max_interval` ago. If
+    /// so, the report counts as sent.
     pub fn is_due(&mut self, report: &Report, max_interval: Duration, now: Duration) -> bool {
         let has_changes =
             !report.flows.is_empty() || !report.observed.is_empty() || !report.udp_measurements.is_empty();
@@ -145,12 +150,9 @@ impl ReportHistory {
         });
         let is_due = has_changes || !is_redundant;
         if is_due {
-            let (obeys, restored, conflicts) =
-                (report.applied, report.restored_objects, report.conflicts.clone());
-            self.0 = Some((
-                now,
-                Report { applied: obeys, restored_objects: restored, conflicts, ..Report::default() },
-            ));
+            let (applied, restored_objects) = (report.applied, report.restored_objects);
+            let conflicts = report.conflicts.clone();
+            self.0 = Some((now, Report { applied, restored_objects, conflicts, ..Report::default() }));
         }
         is_due
     }

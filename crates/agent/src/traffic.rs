@@ -1,13 +1,15 @@
-//! Observes, marks and paces the traffic of a host's applications. An application is a cgroup or a port, and its programs are unmodified:
-//! BPF programs (`bpf/` of the repository) do the work in the kernel.
+//! Observes, marks and paces the traffic of a host's applications. An application is a cgroup or a port, and its programs are
+//! unmodified: BPF programs (`bpf/` of the repository) do the work in the kernel.
 //!
-//! - Packets that leave the given interfaces get the class of their application: the mark (DSCP), and the queue, without a filter.
+//! - Packets that leave the given interfaces get the class of their application as a mark (DSCP), by which each port selects the
+//!   queue.
 //! - TCP connections are recorded when they open and close, with the bytes that they carried.
 //! - The pacing rate of a connection can be set while the connection exists.
 //! - UDP that arrives is counted, and UDP that is sent is limited, while this is enabled ([`ThrottleMaps`]).
 //!
-//! [`Traffic`] does this for the network namespace that it is started in. Programs and maps stay in the kernel until [`Traffic::stop`] or
-//! [`cleanup`]. If the agent is killed, classes stay and pacing rates hold for their lease; the next agent takes over.
+//! [`Traffic`] does this for the network namespace that it is started in. Programs and maps stay in the kernel until
+//! [`Traffic::stop`] or [`cleanup`]. If the agent is killed, classes stay and pacing rates hold for their lease; the next agent
+//! takes over.
 
 mod attachment;
 mod cgroup;
@@ -26,7 +28,7 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use weir_core::units::Rate;
-use weir_proto::Restored;
+use weir_proto::RestoredObjects;
 
 use crate::batch::{BatchError, run_tool};
 use crate::lease;
@@ -48,14 +50,14 @@ pub const MIN_PACING_RATE: u32 = 12_500;
 pub enum TrafficError {
     /// The BPF programs were not built.
     #[error(
-        "this Weir was built without its programs in the kernel, which find traffic ({0}); queues, orders and programs that mark their packets \
-         themselves work without"
+        "Weir was built without its BPF programs ({0}), which applications, throttling and ECN marks need; help: install clang and the headers \
+         of libbpf and Linux, and build Weir again"
     )]
     NotBuilt(&'static str),
     /// No cgroups of version 2 are mounted.
     #[error(
-        "no cgroups of version 2 are mounted: expected a line with `cgroup2` in /proc/self/mountinfo (`ip netns exec` hides them, and `nsenter \
-         --net=/run/netns/NAME` does not)"
+        "cgroups of version 2 are not mounted; expected a line with `cgroup2` in /proc/self/mountinfo; help: `ip netns exec` hides the mount, \
+         so use `nsenter --net=/run/netns/NAME`"
     )]
     NoCgroups,
     /// Another agent runs in this network namespace.
@@ -63,11 +65,13 @@ pub enum TrafficError {
     Busy,
     /// Two applications have the same name or port, or the cgroup of one contains that of the other.
     #[error(
-        "{0} and {1}: expected applications with other names, cgroups that are not inside each other, and other ports"
+        "applications {0} and {1} overlap; expected different names, different ports, and cgroups that do not contain each other"
     )]
     Overlap(String, String),
     /// The interface has no Ethernet headers.
-    #[error("{interface} is of the kind `{kind}`: expected an interface with Ethernet's headers")]
+    #[error(
+        "{interface} has the link type `{kind}`; expected an interface with Ethernet headers (`ether` or `loopback`)"
+    )]
     NotEthernet {
         /// The interface.
         interface: String,
@@ -75,7 +79,7 @@ pub enum TrafficError {
         kind: String,
     },
     /// The lease of a pacing rate is out of range.
-    #[error("lease of {0:?}: expected more than 0 s, and at most {most:?}", most = lease::MAX_LEASE)]
+    #[error("lease {0:?} is out of range; expected more than 0 s, and at most {max:?}", max = lease::MAX_LEASE)]
     InvalidLease(Duration),
     /// `ip` failed.
     #[error(transparent)]
@@ -128,7 +132,8 @@ impl TrafficError {
 pub struct LossCounts {
     /// Events that were lost because the agent had not read earlier ones.
     pub lost_events: u64,
-    /// Attempts to follow a connection that failed because the map of connections was full; the kernel tries again later.
+    /// Failed attempts to follow a connection, because the map of connections was full. The program `follow` tries again at the next event
+    /// of the connection.
     pub tracking_failures: u64,
 }
 
@@ -196,7 +201,7 @@ impl Traffic {
         let mut programs = Programs::new();
         for (interface, &index) in interfaces.iter().zip(&indexes) {
             let attached = program::attach_interface_program(&folder, interface, index, has_ports(rules))?;
-            programs.insert(program::interface_program_name(index), attached);
+            programs.insert(program::interface_pin_name(index), attached);
         }
         // A port applies to packets that no cgroup has a class for, so the programs at cgroups are attached first.
         let (cgroup_applications, port_applications): (Vec<&Cgroup>, Vec<&Cgroup>) =
@@ -248,7 +253,7 @@ impl Traffic {
         Ok(count)
     }
 
-    /// Returns what [`Traffic::repair`] would check, so that it can be inspected without a lock on this.
+    /// Returns the objects that [`Traffic::repair`] checks, to be inspected without a lock on this value.
     pub fn inspection(&self) -> Inspection {
         let programs =
             self.programs.iter().map(|(name, attached)| attached.attachment_check(&self.folder, name));
@@ -257,13 +262,13 @@ impl Traffic {
         Inspection { programs: programs.collect(), files: maps.collect(), interfaces }
     }
 
-    /// Restores what other processes removed: detached programs, and files in the BPF file system. Programs follow an interface that was
-    /// deleted and created again, which is not counted. Loads programs, which takes some milliseconds each.
+    /// Restores objects that other processes removed: detached programs, and files in the BPF file system. Programs follow an interface
+    /// that was deleted and created again, which is not counted. Loads programs, which takes some milliseconds each.
     ///
     /// # Errors
     /// The first error of all steps. The other steps are done, and the next call tries again.
-    pub fn repair(&mut self) -> (Restored, Result<(), TrafficError>) {
-        let mut restored = Restored::default();
+    pub fn repair(&mut self) -> (RestoredObjects, Result<(), TrafficError>) {
+        let mut restored = RestoredObjects::default();
         let folder = self.folder.recreate().map(drop);
         let maps = self.maps.repin(&self.folder).map(|count| restored.maps += count);
         let pins = self.repin_programs().map(|count| restored.programs += count);
@@ -315,7 +320,7 @@ impl Traffic {
             let present_name = Interface::from_index(index);
             let throttle_names =
                 throttle::throttle_program_names(index).into_iter().filter(|_| self.throttling.is_some());
-            let mut needed_names = throttle_names.chain([program::interface_program_name(index)]);
+            let mut needed_names = throttle_names.chain([program::interface_pin_name(index)]);
             if present_name.is_some() && needed_names.all(|program| self.is_attached(&program)) {
                 continue;
             }
@@ -339,7 +344,7 @@ impl Traffic {
             });
             match attach_result {
                 Ok((new_index, attached)) => {
-                    self.programs.insert(program::interface_program_name(new_index), attached);
+                    self.programs.insert(program::interface_pin_name(new_index), attached);
                     self.interfaces[position].1 = new_index;
                     has_changed = true;
                     count += u64::from(new_index == index);
@@ -365,7 +370,7 @@ impl Traffic {
         let mut count = 0;
         for position in 0..self.applications.len() {
             let Application { rule, id } = &self.applications[position];
-            if program::needed_program_names(*id, rule.port.is_some()).all(|name| self.is_attached(&name)) {
+            if program::needed_pin_names(*id, rule.port.is_some()).all(|name| self.is_attached(&name)) {
                 continue;
             }
             let cgroup = match Cgroup::open_for(rule) {
@@ -398,7 +403,7 @@ impl Traffic {
     fn remove_stale_state(&mut self) -> Result<(), TrafficError> {
         let ids: Vec<u64> = self.applications.iter().map(|known| known.id).collect();
         let interfaces: Vec<u32> = self.interfaces.iter().map(|&(_, index)| index).collect();
-        self.maps.retain_applications(&ids, &interfaces)?;
+        self.maps.retain_classes_and_rates(&ids, &interfaces)?;
         self.retain_programs()?;
         self.maps.retain_connections(&ids)
     }
@@ -406,8 +411,8 @@ impl Traffic {
     /// Removes the programs of other applications and interfaces.
     fn retain_programs(&mut self) -> Result<(), TrafficError> {
         let ids = self.applications.iter().map(|known| known.id);
-        let mut kept_names: Vec<String> = ids.flat_map(program::application_program_names).collect();
-        kept_names.extend(self.interfaces.iter().map(|&(_, index)| program::interface_program_name(index)));
+        let mut kept_names: Vec<String> = ids.flat_map(program::application_pin_names).collect();
+        kept_names.extend(self.interfaces.iter().map(|&(_, index)| program::interface_pin_name(index)));
         if self.throttling.is_some() {
             kept_names.extend(
                 self.interfaces.iter().flat_map(|&(_, index)| throttle::throttle_program_names(index)),
@@ -440,7 +445,7 @@ impl Traffic {
         self.throttling.as_mut()
     }
 
-    /// The name of an application; none if it is no longer one of these.
+    /// The name of an application; none if the application is no longer observed.
     pub fn application_name(&self, id: ApplicationId) -> Option<&str> {
         self.applications.iter().find(|known| known.id == id.0).map(|known| known.rule.name.as_str())
     }
@@ -528,7 +533,7 @@ impl Traffic {
     /// # Errors
     /// If a program, map or file cannot be removed.
     pub fn stop(mut self) -> Result<usize, TrafficError> {
-        let still_paced = self.maps.retain_applications(&[], &[])?;
+        let still_paced = self.maps.retain_classes_and_rates(&[], &[])?;
         self.folder.remove()?;
         Ok(still_paced)
     }
@@ -553,7 +558,7 @@ pub fn cleanup() -> Result<bool, TrafficError> {
         if folder.is_current()
             && let Ok(mut maps) = Maps::open(&folder)
         {
-            maps.retain_applications(&[], &[])?;
+            maps.retain_classes_and_rates(&[], &[])?;
         }
         folder.remove()?;
     }
@@ -584,7 +589,7 @@ fn check_overlap(rules: &[Rule], cgroups: &[Cgroup]) -> Result<(), TrafficError>
                 (None, None) => {
                     cgroup.path.starts_with(&other_cgroup.path) || other_cgroup.path.starts_with(&cgroup.path)
                 }
-                (one, another) => one == another,
+                (port, other_port) => port == other_port,
             };
             if overlaps || rule.name == other.name {
                 return Err(TrafficError::Overlap(other.to_string(), rule.to_string()));
@@ -666,17 +671,16 @@ mod tests {
             ],
             [2, 3, 3, 4]
         );
-        // An application that is no longer one of these.
+        // An application that is no longer observed.
         assert_eq!([marking_id(9, 8080, 5), marking_id(9, 5, 6)], [9, 9]);
     }
 
     #[test]
     fn verifier_messages_keep_the_first_and_last_lines() {
         let text = "refused: 0\n1\n2\n3\n4\n5";
-        let TrafficError::Kernel { message: said, .. } = TrafficError::kernel("x", &io::Error::other(text))
-        else {
-            panic!("it is of the kernel")
+        let TrafficError::Kernel { message, .. } = TrafficError::kernel("x", &io::Error::other(text)) else {
+            panic!("an error of the kernel is `TrafficError::Kernel`")
         };
-        assert_eq!(said, "refused: 0 ... 2; 3; 4; 5");
+        assert_eq!(message, "refused: 0 ... 2; 3; 4; 5");
     }
 }

@@ -1,4 +1,4 @@
-//! `weir agent`: enforcement on a host or switch.
+//! Runs `weir agent`: the agent of a host or switch, its watchdog, and commands that configure queues, mark traffic and clean up.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -34,14 +34,14 @@ pub fn agent(args: &args::Agent) -> Result<(), Failure> {
 fn run(args: &args::AgentRun) -> Result<(), Failure> {
     let files = args.credentials.tls_files(&args.coordinator, args.insecure)?;
     let coordinator = endpoint(&args.coordinator, files).map_err(Failure::input)?;
-    // A switch runs no programs: it has no socket for them.
+    // Switches run no programs with flows, so their agents have no local socket.
     let local_socket = args.rate.filter(|_| !args.dry_run).map(|_| args.socket.clone());
     let mut links: Vec<Link> = args.ports.iter().map(SwitchPort::to_link).collect();
     links.extend(args.rate.map(|rate| Link { rate, interfaces: args.traffic.interfaces.clone() }));
     let interfaces: Vec<Interface> = links.iter().flat_map(|link| link.interfaces.clone()).collect();
-    // A missing interface is an error now, not at the first order for it.
+    // A missing interface is an error at the start, not at the first order.
     interfaces.iter().try_for_each(|interface| Device::read(interface).map(drop)).map_err(queue_failure)?;
-    // The second is right also after the file was replaced.
+    // After an upgrade has replaced the program's file, /proc/self/exe still opens the running version.
     let program = env::current_exe().ok().filter(|path| path.exists()).unwrap_or("/proc/self/exe".into());
     let watchdog = local_socket.clone().map(|local_socket| WatchdogCommand {
         program,
@@ -57,18 +57,18 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
         applications => Some(Traffic::start(applications, &interfaces).map_err(traffic_failure)?),
     };
     let (remaining, result) = runtime.block_on(live::run(settings, traffic, wait_for_stop_signal()));
-    // A running change of queues ends before the queues are removed.
+    // Dropping the runtime waits for running changes of queues, before the queues are removed.
     drop(runtime);
     let mut results = vec![result.map_err(Failure::runtime)];
     results.extend(remaining.traffic.map(stop_traffic));
     let existing =
         remaining.interfaces.iter().filter(|interface| interface.index().is_some() && !args.dry_run);
     results.extend(existing.map(|interface| interface.restore().map(drop).map_err(queue_failure)));
-    // All of it is attempted, and the first error is reported.
+    // All interfaces and programs are restored, also after a failure; the first error is reported.
     results.into_iter().collect()
 }
 
-/// Runs until the agent at the standard input has exited and its last lease has ended.
+/// Runs until the agent at the other end of the standard input has exited, and its last lease has ended.
 fn run_watchdog(socket: &Path, interfaces: &[u32]) -> Result<(), Failure> {
     interrupt::record_signals();
     let agent = std::io::stdin().as_fd().try_clone_to_owned().map_err(Failure::runtime)?;
@@ -98,25 +98,27 @@ fn print_traffic(args: &args::AgentTraffic) -> Result<(), Failure> {
     result
 }
 
-/// Removes all programs from the kernel, and reports what went wrong.
+/// Removes all programs from the kernel. Warns about missed events, unfollowed connections and remaining pacing rates.
 fn stop_traffic(traffic: Traffic) -> Result<(), Failure> {
     let counts = traffic.loss_counts().map_err(traffic_failure)?;
-    // Also if the standard error is closed.
     let paced = traffic.stop().map_err(traffic_failure)?;
     for (count, message) in [
-        (counts.lost_events, "events were lost"),
-        (counts.tracking_failures, "connections were not followed: too many at once"),
-        (paced as u64, "connections keep their pace: their peers did not answer"),
+        (
+            counts.lost_events,
+            "opened or closed connections were missed: their events came faster than the agent reads",
+        ),
+        (counts.tracking_failures, "attempts to follow a connection failed: too many concurrent connections"),
+        (paced as u64, "connections keep their pacing rate: their peers do not answer; help: close them"),
     ] {
         if count > 0 {
-            // A closed standard error cannot be reported anywhere.
+            // If the standard error is closed, the warning is lost.
             let _ = writeln!(std::io::stderr(), "weir: {count} {message}");
         }
     }
     Ok(())
 }
 
-/// Prints events until a signal asks to stop.
+/// Prints a line for each connection that opens or closes, until a signal arrives.
 fn print_events(traffic: &mut Traffic) -> Result<(), Failure> {
     while !interrupt::is_requested() {
         traffic.refresh().map_err(traffic_failure)?;
@@ -140,20 +142,20 @@ fn print_events(traffic: &mut Traffic) -> Result<(), Failure> {
 }
 
 fn event_line(traffic: &Traffic, event: &ConnectionEvent) -> String {
-    let ConnectionEvent { time: at, kind: what, ends, connection } = event;
+    let ConnectionEvent { time, kind, ends, connection } = event;
     let name = traffic.application_name(connection.application).unwrap_or("-");
-    match what {
+    match kind {
         EventKind::Opened => format!("{name} opened {ends}\n"),
         EventKind::Closed => {
-            let took = at.saturating_sub(connection.opened_at).as_secs_f64();
+            let duration = time.saturating_sub(connection.opened_at).as_secs_f64();
             let (sent, received) = (connection.sent, connection.received);
-            format!("{name} closed {ends} sent {sent} received {received} after {took:.3} s\n")
+            format!("{name} closed {ends} sent {sent} received {received} after {duration:.3} s\n")
         }
     }
 }
 
 fn cleanup() -> Result<(), Failure> {
-    // First: it fails if an agent runs, before anything is changed.
+    // This call fails if an agent runs, so it comes before any change.
     let had_programs = traffic::cleanup().map_err(traffic_failure)?;
     let restored = queues::cleanup().map_err(queue_failure)?;
     let mut text: String = restored.iter().map(|interface| format!("{interface}: restored\n")).collect();
@@ -163,7 +165,7 @@ fn cleanup() -> Result<(), Failure> {
     let mount_namespaces = ["/proc/self/ns/mnt", "/proc/1/ns/mnt"].map(|space| fs::read_link(space).ok());
     if !traffic::is_bpf_fs_visible() && mount_namespaces[0] != mount_namespaces[1] {
         eprintln!(
-            "weir agent: no BPF file system at /sys/fs/bpf: programs of an earlier agent cannot be found; help: use \
+            "weir: /sys/fs/bpf: no BPF file system is visible, so programs of an earlier agent cannot be found; help: use \
              `nsenter --net=/run/netns/NAME` instead of `ip netns exec`"
         );
     }

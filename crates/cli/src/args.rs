@@ -1,4 +1,4 @@
-//! The command line: what each command accepts, as plain data.
+//! Defines the commands of `weir` and their options, as plain data.
 
 #[cfg(all(feature = "live", target_os = "linux"))]
 mod agent;
@@ -51,9 +51,11 @@ pub use value::{VariedParameter, VariedSetting, first_repeated};
 
 const INPUT_HEADING: &str = "Input";
 const OUTPUT_HEADING: &str = "Output";
-const RUNNING_HEADING: &str = "Running";
+const EXECUTION_HEADING: &str = "Execution";
+const MODEL_HEADING: &str = "Model";
+const SHARING_HEADING: &str = "Sharing";
 
-/// The commands that this build lacks, by the feature that adds them.
+/// Commands that this build lacks, by the Cargo feature that adds them.
 pub const MISSING_COMMANDS: &[(&str, &[&str])] = &[
     #[cfg(not(feature = "docs"))]
     ("docs", &["completions", "man", "reference"]),
@@ -63,10 +65,10 @@ pub const MISSING_COMMANDS: &[(&str, &[&str])] = &[
     ("papers", &["reproduce"]),
 ];
 
-/// Coflow scheduling and network sharing: replay a trace under Saath and its rivals, share links by NetShare.
+/// Coflow scheduling and network sharing: replay traces under Saath and other policies, share links by NetShare.
 ///
-/// A trace lists coflows: groups of flows that are useful only when all have completed. Weir replays the trace under
-/// scheduling policies and reports coflow completion times (CCT).
+/// A trace lists coflows: groups of flows that are useful only when all of them have completed. Weir replays the trace
+/// under scheduling policies and reports coflow completion times (CCT).
 #[derive(Debug, Parser)]
 #[command(
     name = "weir",
@@ -77,14 +79,14 @@ pub const MISSING_COMMANDS: &[(&str, &[&str])] = &[
     after_long_help = format!("{EXIT_CODES}{}\n\n{EXAMPLES}", missing_commands_help())
 )]
 pub struct Cli {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 success; 1 the command failed (a replay stalls, an output is full); 2 wrong usage or bad input; \
-130 or 143 interrupted.";
+130 or 143 interrupted by SIGINT or SIGTERM.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -94,7 +96,7 @@ Examples:
   weir explain trace.txt --policy saath --coflow 7
   weir trace generate --preset facebook --seed 7 --out trace.txt";
 
-/// What the help of a reduced build says of the commands that it lacks.
+/// Help text of a reduced build: the missing commands and how to get them. Empty for a full build.
 fn missing_commands_help() -> String {
     let lines = MISSING_COMMANDS.iter().map(|(feature, commands)| {
         format!(
@@ -118,14 +120,14 @@ pub enum Command {
     Explain(Explain),
     /// Simulate services that share a network under NetShare's mechanisms
     Share(Share),
-    /// Run a paper's evaluation again: published figures next to measured ones
+    /// Repeat a paper's evaluation: a page with published and measured figures
     #[cfg(feature = "papers")]
     #[command(subcommand, arg_required_else_help = true)]
     Reproduce(Reproduce),
-    /// Saba's profiler, its weights at a port, and simulated jobs under it and its rivals
+    /// Profile workloads for Saba, compute weights at a port, and simulate jobs under Saba and its rivals
     #[command(subcommand, arg_required_else_help = true)]
     Saba(Saba),
-    /// Django's predictor: train it on incast measurements, and query the best number of connections to a receiver
+    /// Train Django's predictor on incast measurements, and compute the best number of connections to a receiver
     #[command(subcommand, arg_required_else_help = true)]
     Predict(Predict),
     /// Measure how sensitive a real command is to bandwidth, and fit a model (Saba)
@@ -143,20 +145,20 @@ pub enum Command {
     #[cfg(all(feature = "live", target_os = "linux"))]
     #[command(subcommand, arg_required_else_help = true)]
     Testbed(Testbed),
-    /// Run the coordinator: it computes the rates and queues of all hosts, and orders their agents to enforce them
+    /// Run the coordinator, which computes the rates and queues of all hosts and sends them to the agents
     #[cfg(feature = "live")]
     Serve(Serve),
     /// Query a coordinator, and change its policy and weights
     #[cfg(feature = "live")]
     Ctl(Ctl),
-    /// Run the agent of a host or switch: enforce orders, configure weighted queues, mark traffic
+    /// Run the agent of a host or switch: apply orders, configure weighted queues, mark traffic
     #[cfg(all(feature = "live", target_os = "linux"))]
     #[command(subcommand, arg_required_else_help = true)]
     Agent(Agent),
     /// Print completions for a shell
     #[cfg(feature = "docs")]
     Completions(Completions),
-    /// Print the man page, or write the man pages of all commands
+    /// Print the man page of `weir`, or write the man pages of all commands
     #[cfg(feature = "docs")]
     Man(Man),
     /// Print the reference of the command line as Markdown
@@ -165,18 +167,18 @@ pub enum Command {
     Reference,
 }
 
-/// How a result is written.
+/// The format of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people; numbers are rounded
+    /// Tables with rounded numbers, for people
     Table,
-    /// For programs, in full precision
+    /// JSON with full precision, for programs
     Json,
-    /// For programs, in full precision
+    /// CSV with full precision, for programs
     Csv,
 }
 
-/// The trace to read and how to read it.
+/// The trace that a command reads.
 #[derive(Debug, Args)]
 #[command(next_help_heading = INPUT_HEADING)]
 pub struct TraceInput {
@@ -188,37 +190,37 @@ pub struct TraceInput {
     pub read_options: ReadOptions,
 }
 
-/// How to read a trace.
+/// Options for reading a trace.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = INPUT_HEADING)]
 pub struct ReadOptions {
-    /// A megabyte of a coflow-benchmark trace: MB (10^6 bytes) or MiB (2^20 bytes)
+    /// The unit of sizes in a coflow-benchmark trace: MB (10^6 bytes) or MiB (2^20 bytes)
     #[arg(long, value_name = "UNIT", default_value = "MB")]
     pub trace_unit: TraceUnit,
 
-    /// The maximum number of flows, which bounds memory: about 100 bytes a flow
+    /// The maximum number of flows; larger traces are refused. A flow needs about 100 bytes of memory
     #[arg(long, value_name = "N", default_value_t = weir_trace::Limits::default().max_flows, value_parser = integer_in(1..=100_000_000_usize))]
     pub max_flows: usize,
 }
 
-/// How to run.
+/// Options for concurrency and progress.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = RUNNING_HEADING)]
+#[command(next_help_heading = EXECUTION_HEADING)]
 pub struct RunOptions {
-    /// The number of concurrent runs; with more than one, measured times are less accurate and results do not change
+    /// The number of concurrent runs; more than one makes measured times less accurate, and changes no other result
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = integer_in(1..=1024_usize))]
     pub jobs: usize,
 
-    /// Show no progress bar; without a terminal, none is shown anyway
+    /// Show no progress bar; a bar needs a terminal as standard error
     #[arg(long, short)]
     pub quiet: bool,
 }
 
-/// Where a result goes.
+/// The format and the file of a result.
 #[derive(Debug, Args)]
 #[command(next_help_heading = OUTPUT_HEADING)]
 pub struct Output {
-    /// How to write the result
+    /// The format of the result
     #[arg(long, value_enum, default_value_t = Format::Table, global = true)]
     pub format: Format,
 
@@ -227,17 +229,17 @@ pub struct Output {
     pub out: Option<PathBuf>,
 }
 
-/// `weir policies`.
+/// Arguments of `weir policies`.
 #[derive(Debug, Args)]
 pub struct Policies {
-    /// Only this policy; `tree` for policy trees
+    /// The policy to describe, or `tree` for policy trees [default: all policies]
     pub name: Option<String>,
 
     #[command(flatten)]
     pub output: Output,
 }
 
-/// `weir completions`.
+/// Arguments of `weir completions`.
 #[cfg(feature = "docs")]
 #[derive(Debug, Args)]
 pub struct Completions {
@@ -245,11 +247,11 @@ pub struct Completions {
     pub shell: clap_complete::Shell,
 }
 
-/// `weir man`.
+/// Arguments of `weir man`.
 #[cfg(feature = "docs")]
 #[derive(Debug, Args)]
 pub struct Man {
-    /// Write weir.1, weir-sim.1, ... to this directory, and create it if necessary
+    /// Write weir.1, weir-sim.1, ... to this directory, which is created if necessary [default: print weir.1]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub out: Option<PathBuf>,
 }

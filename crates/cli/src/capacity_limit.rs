@@ -1,4 +1,4 @@
-//! What limits a switch besides its ports: receivers with many connections, or links between switches.
+//! Limits the capacity of a switch in a replay, by measured incast at receivers or by links between switches.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use weir_trace::incast::IncastMeasurements;
 
 use crate::args;
 
-/// A limit on the capacity of a switch.
+/// A limit on the capacity of a switch, in addition to its port rate.
 pub enum CapacityLimit {
-    /// Receiving ports with many connections, by measurements of incast.
+    /// Receiving ports with many senders have the measured goodput of incast.
     Incast(Incast),
-    /// Links between the switches of a network.
+    /// Links between the switches of a network limit flows between ports.
     Fabric(Fabric),
 }
 
@@ -62,7 +62,7 @@ impl CapacityLimit {
         });
     }
 
-    /// The file of the limit.
+    /// The name of the file that defines the limit.
     pub fn name(&self) -> &str {
         match self {
             CapacityLimit::Incast(incast) => &incast.name,
@@ -70,7 +70,7 @@ impl CapacityLimit {
         }
     }
 
-    /// The limit at a port rate, for people.
+    /// A description of the limit at a port rate, as lines of text.
     pub fn caption(&self, port_rate: Rate) -> String {
         match self {
             CapacityLimit::Incast(incast) => incast.caption(port_rate),
@@ -83,7 +83,7 @@ impl CapacityLimit {
         }
     }
 
-    /// The limit as columns of a record.
+    /// The fields that the limit adds to a record.
     pub fn record_fields(&self) -> [(&'static str, Value); 2] {
         match self {
             CapacityLimit::Incast(Incast { name, buffer, .. }) => {
@@ -95,12 +95,12 @@ impl CapacityLimit {
         }
     }
 
-    /// Whether the port rate is the limit's.
+    /// Whether the limit sets the port rate: a fabric uses the rate of its cables to hosts.
     pub fn sets_port_rate(&self) -> bool {
         matches!(self, CapacityLimit::Fabric(_))
     }
 
-    /// Whether a policy of the table supports the limit. The queues of `aalo` and `aalo+` exist at host ports only.
+    /// Whether a policy supports the limit. The queues of `aalo` and `aalo+` exist at host ports only.
     pub fn supports(&self, policy: &str) -> bool {
         match self {
             CapacityLimit::Incast(_) => true,
@@ -115,14 +115,14 @@ impl Incast {
         let measured = weir_trace::incast::read(path)?;
         if let [only] = measured.incast.connections() {
             return Err(Failure::input(format_args!(
-                "{name}: field `connections`: `{only} in all lines`: expected several numbers of connections"
+                "{name}: field `connections`: `{only} in all lines`; expected several numbers of connections"
             )));
         }
         let buffers = measured.incast.buffers();
         let (min, max) = (buffers[0], buffers[buffers.len() - 1]);
         if !(min..=max).contains(&buffer) {
             return Err(Failure::input(format_args!(
-                "--buffer: `{buffer}`: expected {min} to {max} packets, as in {name}"
+                "--buffer: `{buffer}` is outside the measurements; expected {min} to {max} packets, as in {name}"
             )));
         }
         Ok(Incast { name, measured, buffer })

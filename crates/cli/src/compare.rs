@@ -1,4 +1,4 @@
-//! `weir sim` and `weir compare`.
+//! Runs `weir sim` and `weir compare`: replays a trace under one or several policies.
 
 mod outputs;
 mod table;
@@ -67,12 +67,12 @@ fn replay_policies(
     run_replays(&policies.iter().map(to_replay).collect::<Vec<_>>(), run_options)
 }
 
-/// What is replayed, and over which network. `varies` says which parameters a sweep varies.
+/// A description of the trace and the network. `is_varied` returns whether a sweep varies a parameter.
 pub fn caption(source: &Source, network: &Network, is_varied: impl Fn(&str) -> bool) -> String {
     source.caption() + &network.caption(is_varied)
 }
 
-/// The policies to replay, and the position of the baseline among them. A baseline that is not among them goes first.
+/// The policies to replay, and the position of the baseline among them. A baseline outside `policies` is inserted first.
 ///
 /// # Errors
 /// If a policy is repeated.
@@ -81,7 +81,9 @@ pub fn with_baseline(
     baseline: Option<&String>,
 ) -> Result<(Vec<String>, usize), Failure> {
     if let Some(policy) = args::first_repeated(policies) {
-        return Err(Failure::input(format_args!("--policies: `{policy}`: expected each policy once")));
+        return Err(Failure::input(format_args!(
+            "--policies: `{policy}` is repeated; expected each policy once"
+        )));
     }
     let mut policies = policies.to_vec();
     let Some(baseline) = baseline else { return Ok((policies, 0)) };

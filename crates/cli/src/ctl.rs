@@ -1,4 +1,4 @@
-//! `weir ctl`: queries and changes of a coordinator.
+//! Runs `weir ctl`: queries a coordinator, changes its policy and weights, and backs up its store.
 
 use std::fs;
 use std::io::{self, Read};
@@ -58,7 +58,7 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
     }
 }
 
-/// Keys of responses, as columns.
+/// Keys of the objects in `/v1/hosts` that are columns of `weir ctl hosts`; the next constants likewise.
 const HOSTS: &[&str] = &[
     "name",
     "present",
@@ -71,7 +71,7 @@ const HOSTS: &[&str] = &[
 ];
 const SWITCHES: &[&str] =
     &["name", "present", "seconds_since_report", "ordered", "applied", "ports", "conflicts"];
-const QUEUES: &[&str] = &["host", "way", "weights", "queue_of"];
+const QUEUES: &[&str] = &["host", "direction", "weights", "queue_of"];
 const COFLOWS: &[&str] = &["id", "service", "application", "flows", "done", "sent_bytes", "class"];
 const FLOWS: &[&str] = &["coflow", "flow", "from", "to", "rate"];
 const SERVICES: &[&str] = &["name", "weight", "excess", "weights_used", "applications"];
@@ -79,6 +79,7 @@ const APPLICATIONS: &[&str] = &["id", "service", "model", "level"];
 const OBSERVED: &[&str] =
     &["host", "application", "registered", "peer", "connections", "sent_bytes", "limit_bytes_per_second"];
 
+/// Columns of `weir ctl backup`: the contents of the written store.
 const BACKUP: &[&str] = &[
     "file",
     "bytes",
@@ -91,10 +92,10 @@ const BACKUP: &[&str] = &[
     "settings",
 ];
 
-/// How long a backup may take.
+/// The timeout of a backup: the coordinator ends a backup after 600 s, and its last chunks get a minute to arrive.
 const BACKUP_TIMEOUT: Duration = Duration::from_secs(660);
 
-/// A backup as it arrives, which a signal ends, so that the incomplete file is removed.
+/// A reader that fails after a signal, so that the incomplete file of a backup is removed.
 struct Interruptible<R>(R);
 
 impl<R: Read> Read for Interruptible<R> {
@@ -116,8 +117,8 @@ fn backup(args: &args::Ctl, coordinator: &Coordinator, file: &Path, replace: boo
         )));
     }
     interrupt::record_signals();
-    let lines = Interruptible(coordinator.get_stream("/v1/backup", BACKUP_TIMEOUT)?);
-    let StoreSummary { epoch, bytes, records, .. } = match store::write_backup(lines, file, replace) {
+    let stream = Interruptible(coordinator.get_stream("/v1/backup", BACKUP_TIMEOUT)?);
+    let StoreSummary { epoch, bytes, records, .. } = match store::write_backup(stream, file, replace) {
         Ok(contents) => contents,
         Err(error) if interrupt::is_requested() => return Err(Failure::interrupted(error)),
         Err(error) => return Err(Failure::runtime(error)),
@@ -129,19 +130,19 @@ fn backup(args: &args::Ctl, coordinator: &Coordinator, file: &Path, replace: boo
     print_list(args, BACKUP, json!([line]))
 }
 
-/// Prints a list of objects.
+/// Prints a JSON array of objects, with the keys `columns` as columns.
 fn print_list(args: &args::Ctl, columns: &'static [&'static str], list: Value) -> Result<(), Failure> {
     let empty = Vec::new();
     let list = list.as_array().unwrap_or(&empty);
     let to_cell_value = |value: &Value| match value {
         Value::Array(items) if args.output.format != Format::Json => {
-            let word = |item: &Value| item.as_str().map_or_else(|| item.to_string(), str::to_owned);
-            let words: Vec<String> = items.iter().map(word).collect();
-            // Sentences need another separator than words.
-            let separator = if words.iter().any(|word| word.contains(' ')) { "; " } else { " " };
-            Value::from(words.join(separator))
+            let to_text = |item: &Value| item.as_str().map_or_else(|| item.to_string(), str::to_owned);
+            let texts: Vec<String> = items.iter().map(to_text).collect();
+            // Items that contain spaces are separated by semicolons.
+            let separator = if texts.iter().any(|text| text.contains(' ')) { "; " } else { " " };
+            Value::from(texts.join(separator))
         }
-        // Only rates are objects, with bytes per second as their only value.
+        // Rates are the only objects; their only value is the number of bytes per second.
         Value::Object(rate) => rate.values().next().cloned().unwrap_or_default(),
         other => other.clone(),
     };
@@ -186,7 +187,7 @@ fn read(path: &Path) -> Result<String, Failure> {
         .map_err(|error| Failure::input(format_args!("{}: cannot be read: {error}", path.display())))
 }
 
-/// A coordinator on this host, or one that authenticates with a certificate.
+/// Connects to a coordinator: over plain text on this host, over TLS with the given certificate.
 fn connect(args: &args::Ctl) -> Result<Coordinator, Failure> {
     let address = &args.coordinator;
     Ok(match args.credentials.tls_files(address, false)? {

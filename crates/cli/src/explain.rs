@@ -1,4 +1,4 @@
-//! `weir explain`.
+//! Runs `weir explain`: replays a trace, and explains the completion time of one coflow.
 
 mod names;
 mod table;
@@ -20,10 +20,10 @@ use crate::network::{Network, switch_options};
 use crate::render;
 use crate::source::Source;
 
-/// The longest time line without `--all`.
+/// The maximum number of entries of a time line without `--all`.
 const MAX_ENTRIES: usize = 24;
 
-/// Shows progress and follows the coflow.
+/// Passes events of the replay to the progress bar and to the explainer.
 struct ExplainObserver<'a> {
     watch: ReplayProgress,
     explainer: &'a mut Explainer,
@@ -73,19 +73,19 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
     ))
 }
 
-/// Names the first coflows of the trace.
+/// The failure for a coflow that the trace does not contain; lists some ids as examples.
 fn unknown_coflow(coflow: u64, source: &Source) -> Failure {
     let coflows = &source.workload.coflows;
     let ids: Vec<String> = coflows.iter().take(5).map(|coflow| coflow.id.to_string()).collect();
     let examples = if ids.is_empty() { String::new() } else { format!(", such as {}", ids.join(", ")) };
     let ids = format_count(coflows.len(), "id");
     Failure::input(format_args!(
-        "{}: no coflow {coflow}: expected one of the trace's {ids}{examples}",
+        "{}: coflow {coflow} is not in the trace; expected one of its {ids}{examples}",
         source.name
     ))
 }
 
-/// An entry of the time line of a coflow that was released at `release`.
+/// The record of an entry of the time line. `release` is the release time of the coflow in seconds.
 fn entry_record(entry: &TimelineEntry<'_>, release: f64) -> Record {
     let main = entry.longest;
     let side = main.cause.port();
@@ -103,19 +103,23 @@ fn entry_record(entry: &TimelineEntry<'_>, release: f64) -> Record {
     r.add("port", side.map(|side| side.port));
     r.add("side", side.map(DirectedPort::name));
     let first_holder = main.holders.first();
-    r.add("behind", first_holder.map(|holder| holder.coflow));
-    r.add("behind_queue", first_holder.map(|holder| holder.queue));
-    r.add("behind_contention", first_holder.and_then(|holder| contending_coflows(holder.order_criterion)));
+    r.add("held_up_by", first_holder.map(|holder| holder.coflow));
+    r.add("held_up_by_queue", first_holder.map(|holder| holder.queue));
     r.add(
-        "behind_overdue",
+        "held_up_by_contention",
+        first_holder.and_then(|holder| contending_coflows(holder.order_criterion)),
+    );
+    r.add(
+        "held_up_by_overdue",
         first_holder.map(|holder| holder.order_criterion == OrderCriterion::DeadlineExpired),
     );
-    r.add("behind_share", first_holder.map(|holder| holder.rate_share));
+    r.add("held_up_by_share", first_holder.map(|holder| holder.rate_share));
     r.add("segments", entry.segment_count);
     r.add("since_release_s", entry.start - release);
     r
 }
 
+/// The whole explanation, for JSON.
 fn explanation_record(
     source: &Source,
     policy: &str,
@@ -132,14 +136,14 @@ fn explanation_record(
     r.add("width", outcome.width);
     r.add("bytes", outcome.bytes);
     r.add("lost_bytes", explanation.lost_bytes);
-    r.add("thrown_back_s", explanation.restart_seconds());
+    r.add("resent_s", explanation.restart_seconds());
     r.add("alone_s", explanation.alone_seconds);
     r.add("slowdown", (explanation.alone_seconds > 0.0).then(|| outcome.cct() / explanation.alone_seconds));
     r.add("met_deadline", outcome.met_deadline);
     let times = [ProgressState::Waiting, ProgressState::Slowed, ProgressState::FullPace]
         .map(|state| explanation.seconds_in_state(state));
     r.add_all(["waiting_s", "slowed_s", "full_s"], times);
-    let rules = explanation.seconds_by_rule().into_iter();
+    let rules = explanation.seconds_under_each_rule().into_iter();
     let rules = rules.map(|(rule, time)| json!({ "rule": rule_name(rule), "time_s": time }));
     r.add("by_rule", rules.collect::<Vec<Value>>());
     let causes = explanation.lost_seconds_by_cause().into_iter().map(|(cause, lost)| {

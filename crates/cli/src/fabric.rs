@@ -1,4 +1,4 @@
-//! `weir fabric`: check, describe and generate networks.
+//! Runs `weir fabric`: checks, describes and generates networks.
 
 use serde_json::{Value, json};
 use weir_console::failure::Failure;
@@ -26,6 +26,7 @@ fn check(args: &args::FabricCheck) -> Result<(), Failure> {
     Ok(output::print(format!("ok: {}: {}\n", args.fabric.display(), size_text(&topology)))?)
 }
 
+/// The numbers of hosts, switches and cables, as text.
 fn size_text(topology: &Topology) -> String {
     let hosts = topology.hosts();
     let (switches, cables) = (topology.nodes() - hosts, topology.links().len() / 2);
@@ -50,6 +51,7 @@ fn describe(args: &args::FabricDescribe) -> Result<(), Failure> {
     ))
 }
 
+/// The name of a tier in tables: tier 0 holds the hosts.
 fn tier_name(tier: u8) -> String {
     if tier == 0 { "hosts".to_owned() } else { format!("tier {tier}") }
 }
@@ -99,7 +101,7 @@ fn tables(d: &TopologyStatistics) -> String {
     )
 }
 
-/// The numbers that every network has.
+/// The scalar fields of a description, for CSV and JSON.
 fn description_record(name: &str, d: &TopologyStatistics) -> Record {
     let mut r = Record::default();
     r.add("fabric", name);
@@ -108,18 +110,18 @@ fn description_record(name: &str, d: &TopologyStatistics) -> Record {
     r.add("cables", d.cables);
     r.add("tiers", d.tiers.len());
     let max_oversubscription = d.tiers.iter().filter_map(|tier| tier.oversubscription).reduce(f64::max);
-    r.add("oversubscription_most", max_oversubscription);
+    r.add("max_oversubscription", max_oversubscription);
     r.add("bisection_bit_per_s", d.bisection_bytes_per_sec.map(|rate| rate * BITS_PER_BYTE));
-    r.add("half_bit_per_s", d.half_send_bytes_per_sec * BITS_PER_BYTE);
+    r.add("half_hosts_bit_per_s", d.half_send_bytes_per_sec * BITS_PER_BYTE);
     let pairs = || d.host_pairs.iter().flatten();
-    r.add("hops_least", pairs().map(|pairs| pairs.hops).min());
-    r.add("hops_most", pairs().map(|pairs| pairs.hops).max());
-    r.add("paths_least", pairs().map(|pairs| pairs.paths).min());
-    r.add("paths_most", pairs().map(|pairs| pairs.paths).max());
+    r.add("min_hops", pairs().map(|pairs| pairs.hops).min());
+    r.add("max_hops", pairs().map(|pairs| pairs.hops).max());
+    r.add("min_paths", pairs().map(|pairs| pairs.paths).min());
+    r.add("max_paths", pairs().map(|pairs| pairs.paths).max());
     r
 }
 
-/// The numbers, and the lists.
+/// The scalar fields and the lists of a description, for JSON.
 fn description_object(name: &str, d: &TopologyStatistics) -> Record {
     let mut r = description_record(name, d);
     let tiers = d
@@ -128,10 +130,10 @@ fn description_object(name: &str, d: &TopologyStatistics) -> Record {
         .map(|t| json!({ "tier": t.tier, "switches": t.switches, "oversubscription": t.oversubscription }));
     r.add("by_tier", tiers.collect::<Vec<Value>>());
     let cables = d.cables_between_tiers.iter().map(|c| {
-        json!({ "low": c.lower_tier, "high": c.upper_tier, "cables": c.count, "least_bit_per_s": c.min_bytes_per_sec * BITS_PER_BYTE,
-            "most_bit_per_s": c.max_bytes_per_sec * BITS_PER_BYTE, "total_bit_per_s": c.total_bytes_per_sec * BITS_PER_BYTE })
+        json!({ "low": c.lower_tier, "high": c.upper_tier, "cables": c.count, "min_bit_per_s": c.min_bytes_per_sec * BITS_PER_BYTE,
+            "max_bit_per_s": c.max_bytes_per_sec * BITS_PER_BYTE, "total_bit_per_s": c.total_bytes_per_sec * BITS_PER_BYTE })
     });
-    r.add("by_tiers_of_cables", cables.collect::<Vec<Value>>());
+    r.add("cables_by_tier", cables.collect::<Vec<Value>>());
     let pair = |p: &HostPairs| json!({ "hops": p.hops, "paths": p.paths, "pairs": p.count });
     r.add("pairs", d.host_pairs.as_ref().map(|pairs| pairs.iter().map(pair).collect::<Vec<Value>>()));
     r
@@ -139,7 +141,7 @@ fn description_object(name: &str, d: &TopologyStatistics) -> Record {
 
 fn generate(args: &args::FabricGenerate) -> Result<(), Failure> {
     let plan = TopologyTemplate::from(&args.plan);
-    // Bad parameters are refused before a file is touched.
+    // Invalid parameters fail before a file is created.
     let topology = plan.build().map_err(Failure::input)?;
     let mut text = Vec::new();
     if args.cables { topology::write(&topology, &mut text) } else { topology::write_plan(&plan, &mut text) }?;

@@ -1,4 +1,4 @@
-//! `weir`, the command line.
+//! Runs `weir`: parses the command line, dispatches to a command, and reports failures with an exit code.
 
 #[cfg(all(feature = "live", target_os = "linux"))]
 mod agent;
@@ -41,19 +41,19 @@ use weir_console::failure::Failure;
 fn main() -> ExitCode {
     let result = match missing_feature() {
         Some((command, feature)) => Err(Failure::input(format_args!(
-            "{command}: this build lacks the command: built without `{feature}`; run `make install`"
+            "{command}: this build lacks the command, since it was built without `{feature}`; help: run `make install`"
         ))),
         None => dispatch(&Cli::parse().command),
     };
     let Err(failure) = result else { return ExitCode::SUCCESS };
     if !failure.message.is_empty() {
-        // If standard error is closed, the exit code has to be enough.
+        // If the standard error is closed, the exit code alone reports the failure.
         let _ = writeln!(io::stderr(), "weir: {}", failure.message);
     }
     ExitCode::from(failure.exit_code)
 }
 
-/// The requested command and the feature that adds it, if this build lacks that feature.
+/// Returns the requested command and the Cargo feature that adds it, if this build lacks the feature.
 fn missing_feature() -> Option<(&'static str, &'static str)> {
     let words: Vec<String> = env::args().skip(1).collect();
     let is_requested = |command: &str| command.split(' ').eq(words.iter().take(command.split(' ').count()));

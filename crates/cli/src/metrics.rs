@@ -1,4 +1,4 @@
-//! The metrics of a replay, as a record.
+//! Computes the metrics of a replay, as a record.
 
 use weir_console::failure::Failure;
 use weir_console::record::Record;
@@ -34,8 +34,8 @@ impl Baseline {
 }
 
 impl<'a> Metrics<'a> {
-    /// Metrics of replays of `workload`, which is the trace of `source`, possibly with other arrival times. Without `timing`,
-    /// records contain no measured times.
+    /// Metrics of replays of `workload`, which is the trace of `source`, possibly with scaled arrivals. Without
+    /// `include_timing`, measured times are null.
     pub fn new(
         source: &'a Source,
         workload: &Workload,
@@ -55,10 +55,10 @@ impl<'a> Metrics<'a> {
         self.bounds.as_ref().filter(|bounds| !bounds.min_ccts.is_empty()).map(|bounds| bounds.min_mean_cct)
     }
 
-    /// All metrics of a replay; with speedups if there is a baseline. A statistic over nothing is null.
+    /// All metrics of a replay, with speedups if there is a baseline. A statistic without samples is null.
     ///
     /// # Errors
-    /// If the outcome beats a lower bound: a bug of the policy or the simulator.
+    /// If the outcome is better than a lower bound, which is a bug of the policy or the simulator.
     pub fn record(
         &self,
         policy: &str,

@@ -1,4 +1,4 @@
-//! The network that a trace is replayed over, and replays on it.
+//! Replays a trace over a network: the ports of one switch, or links between regions.
 
 use std::sync::Arc;
 
@@ -19,20 +19,20 @@ use weir_sim::{Outcome, ReplayOptions};
 use crate::args::{self, VariedSetting};
 use crate::capacity_limit::CapacityLimit;
 
-/// A network, and how to replay over it.
+/// A network with the options of replays over it.
 #[derive(Clone)]
 pub enum Network {
-    /// The ports of one switch.
+    /// The ports of one switch, with an optional limit.
     Switch(ReplayOptions, Option<Arc<CapacityLimit>>),
     /// Links between regions, by the name of their file.
     WideArea(String, Arc<WideArea>, weir_sim::wide_area::WideAreaOptions),
 }
 
 impl Network {
-    /// Reads the requested network. `keep_flows`: outcomes contain the end of every flow.
+    /// Reads the requested network. With `keep_flows`, outcomes contain the end of every flow.
     ///
     /// # Errors
-    /// If its file cannot be read.
+    /// If a file of the network cannot be read or is invalid, or the buffer is outside the measurements.
     pub fn read(
         replay: &args::ReplayOptions,
         args: &args::NetworkOptions,
@@ -53,7 +53,7 @@ impl Network {
         Ok(Network::Switch(options, limit.map(Arc::new)))
     }
 
-    /// The policies to compare if none are named.
+    /// The policies that `weir compare` replays by default.
     pub fn default_policies(&self, workload: &Workload) -> Vec<String> {
         match self {
             Network::Switch(_, limit) => {
@@ -68,10 +68,10 @@ impl Network {
         }
     }
 
-    /// Checks that a policy of this kind of network has this name and these parameters.
+    /// Checks a policy and its parameters, as `NAME[:KEY=VALUE...]`.
     ///
     /// # Errors
-    /// If it has not.
+    /// If this kind of network has no policy of this name, or the policy refuses a parameter.
     pub fn check_policy(&self, policy: &str) -> Result<(), ParamsError> {
         match self {
             Network::Switch(..) => policy::build(policy).map(drop),
@@ -79,7 +79,7 @@ impl Network {
         }
     }
 
-    /// The lower bounds of completion times, if they are known.
+    /// The lower bounds of completion times; `None` on networks without known bounds.
     pub fn bounds(&self, workload: &Workload) -> Option<LowerBounds> {
         match self {
             Network::Switch(options, _) => LowerBounds::new(workload, options.port_rate),
@@ -87,7 +87,7 @@ impl Network {
         }
     }
 
-    /// What a sweep can vary besides the parameters of policies.
+    /// The parameters of this network that a sweep can vary, for error messages.
     pub fn sweep_parameters(&self) -> &'static str {
         match self {
             Network::Switch(_, Some(limit)) if limit.sets_port_rate() => "interval, arrival",
@@ -96,7 +96,7 @@ impl Network {
         }
     }
 
-    /// Sets a parameter; `false` if it does not exist on this network.
+    /// Sets a parameter. Returns `false` if this network does not have the parameter.
     pub fn set_parameter(&mut self, setting: VariedSetting) -> bool {
         match (&mut *self, setting) {
             (Network::Switch(options, _), VariedSetting::Interval(interval)) => options.interval = interval,
@@ -113,7 +113,7 @@ impl Network {
         true
     }
 
-    /// Whether this network, which differs from `other` at most in its parameters, has the same ones.
+    /// Whether the parameters of both networks are equal. The networks must be equal in all other respects.
     pub fn has_equal_parameters(&self, other: &Network) -> bool {
         match (self, other) {
             (Network::Switch(a, _), Network::Switch(b, _)) => {
@@ -124,7 +124,7 @@ impl Network {
         }
     }
 
-    /// The network as columns of a record.
+    /// The fields that describe the network in a record.
     pub fn record_fields(&self) -> Vec<(&'static str, Value)> {
         match self {
             Network::Switch(options, limit) => {
@@ -139,7 +139,7 @@ impl Network {
         }
     }
 
-    /// The network for people. `varies` says which parameters a sweep varies.
+    /// A description of the network as lines of text. `is_varied` returns whether a sweep varies a parameter.
     pub fn caption(&self, is_varied: impl Fn(&str) -> bool) -> String {
         match self {
             Network::Switch(options, limit) => {
@@ -177,7 +177,7 @@ impl Network {
     }
 }
 
-/// How to replay over the ports of one switch.
+/// The options of a replay over the ports of one switch, without a limit.
 pub fn switch_options(replay: &args::ReplayOptions, keep_flows: bool) -> ReplayOptions {
     ReplayOptions {
         port_rate: replay.port_rate,
@@ -187,7 +187,7 @@ pub fn switch_options(replay: &args::ReplayOptions, keep_flows: bool) -> ReplayO
     }
 }
 
-/// A replay: a policy, a workload and a network.
+/// A replay to run.
 pub struct Replay<'a> {
     /// The policy and its parameters.
     pub policy: String,
@@ -198,7 +198,7 @@ pub struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    /// Checks that the policy fits the network and the workload.
+    /// Checks that the policy exists on the network, and supports the services of the workload.
     fn check(&self) -> Result<(), Failure> {
         let names = &self.workload.names;
         match self.network {
@@ -223,10 +223,10 @@ impl Replay<'_> {
     }
 }
 
-/// Runs all replays, up to `running.jobs` concurrently; outcomes are in the order of the replays.
+/// Runs all replays, at most `run_options.jobs` concurrently. Outcomes are in the order of `replays`.
 ///
 /// # Errors
-/// If a policy does not fit, a replay fails, or the user interrupts it. All policies are checked before the first replay.
+/// If a check of a policy or a replay fails, or a signal arrives. All policies are checked before the first replay.
 pub fn run_replays(replays: &[Replay<'_>], run_options: &args::RunOptions) -> Result<Vec<Outcome>, Failure> {
     replays.iter().try_for_each(Replay::check)?;
     let progress = Progress::new(run_options.quiet);

@@ -1,4 +1,4 @@
-//! `weir policies`.
+//! Runs `weir policies`: lists policies and their parameters.
 
 use weir_console::failure::Failure;
 use weir_console::output::ResultDestination;
@@ -39,11 +39,11 @@ pub fn policies(args: &args::Policies) -> Result<(), Failure> {
     ))
 }
 
-/// The kinds of network.
+/// Values of the column `network`.
 const SWITCH: &str = "switch";
 const WIDE_AREA: &str = "wide area";
 
-/// A policy.
+/// A line of the list of policies.
 struct ListedPolicy {
     name: &'static str,
     about: &'static str,
@@ -57,7 +57,7 @@ impl ListedPolicy {
     }
 }
 
-/// Policy trees, which are no entry of the table.
+/// The line for policy trees, which are not in the tables of policies.
 const TREE_ENTRY: ListedPolicy = ListedPolicy {
     name: "tree:FILE",
     about: "services, their applications and a policy for each, from a file: docs/policy-tree.md",
@@ -65,18 +65,18 @@ const TREE_ENTRY: ListedPolicy = ListedPolicy {
     network: SWITCH,
 };
 
-/// A policy tree, for users without the documentation.
+/// An example of a policy tree.
 const TREE_EXAMPLE: &str = "
 For example:
 
   weir-tree = 1
 
   [service.ads]                     # a service of the trace
-  weight = 2                        # at every port; 1 if absent
-  applications = \"weights\"          # or \"saba\", or \"whole\" (not at all), the default
-  policy = \"saath:d=4\"              # of its applications without a policy
+  weight = 2                        # at every port; default: 1
+  applications = \"weights\"          # or \"saba\"; default: \"whole\" (not shared between applications)
+  policy = \"saath:d=4\"              # for its applications without their own policy
 
-  [service.ads.application.sort]    # an application of it
+  [service.ads.application.sort]    # an application of the service
   weight = 3
   policy = \"varys\"
 
@@ -84,7 +84,7 @@ For example:
   policy = \"fair\"
 ";
 
-/// A record for each parameter of each policy; one with empty cells for a policy without parameters.
+/// A record for each parameter of each policy. A policy without parameters has one record with empty parameter fields.
 fn records(entries: &[ListedPolicy]) -> Vec<Record> {
     let mut records = Vec::new();
     for entry in entries {

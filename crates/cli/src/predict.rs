@@ -1,11 +1,11 @@
-//! `weir predict`: a switch's buffer inferred from its loss, and the connections that fit into it.
+//! Runs `weir predict`: trains models that infer a switch's buffer from its loss, and computes numbers of connections.
 
 use weir_console::failure::Failure;
 use weir_console::output::{self, OutputFile};
 use weir_console::record::Record;
 use weir_console::table::{Alignment, Table, format_count, format_number, format_percent};
 use weir_predict::{
-    BufferAccuracy, ConnectionLimit, Model, Prediction, TrainingSettings, data, file, max_connections as fit,
+    BufferAccuracy, ConnectionLimit, Model, Prediction, TrainingSettings, data, file, max_connections,
 };
 
 use crate::args;
@@ -41,7 +41,7 @@ fn accuracy_table(model: &Model, accuracies: &[BufferAccuracy]) -> String {
     let heads = ["buffer packets", "mean loss", "trained", "held out", "right", "accuracy"];
     let mut table = Table::new(&heads.map(|head| (head, Alignment::Right)));
     for buffer_accuracy in accuracies {
-        // A buffer with few records may have none to test.
+        // A buffer with few records can have no test record.
         let accuracy = if buffer_accuracy.test_records == 0 {
             "-".to_owned()
         } else {
@@ -108,9 +108,9 @@ fn connections(args: &args::PredictConnections) -> Result<(), Failure> {
     let sink = render::open(&args.output, &args.model)?;
     let model = file::read(&args.model)?;
     let answer = model.predictor().predict(args.loss);
-    let fit = fit(answer.buffer, args.threshold);
-    let record = || answer_record(args, &model, answer, fit);
-    let table = || answer_table(args, &model, answer, fit);
+    let limit = max_connections(answer.buffer, args.threshold);
+    let record = || answer_record(args, &model, answer, limit);
+    let table = || answer_table(args, &model, answer, limit);
     sink.write_text(render::object(args.output.format, table, record, || vec![record()]))
 }
 
@@ -118,7 +118,7 @@ fn answer_table(
     args: &args::PredictConnections,
     model: &Model,
     answer: Prediction,
-    fit: ConnectionLimit,
+    limit: ConnectionLimit,
 ) -> String {
     let training = model.training();
     let columns = [
@@ -135,8 +135,8 @@ fn answer_table(
         answer.buffer.to_string(),
         format!("{} of {}", answer.votes, model.predictor().classes().len() - 1),
         args.threshold.to_string(),
-        fit.connections.to_string(),
-        policy_spec(fit),
+        limit.connections.to_string(),
+        policy_spec(limit),
     ]);
     let mut out = format!(
         "{table}\nTrained on {} of {} bytes each ({}); right about {} of {} records held out ({}).\n",
@@ -150,23 +150,26 @@ fn answer_table(
     if !model.predictor().scale().contains(args.loss) {
         let (low, high) = model.predictor().scale().range();
         let (low, high) = (format_number(low), format_number(high));
-        out += &format!("The loss is outside the trained range, {low} to {high}; the nearest end is used.\n");
+        out += &format!(
+            "The loss is outside the trained range, {low} to {high}; the prediction uses the nearest end of the range.\n"
+        );
     }
-    if fit.is_clamped {
-        out += "Marking starts only when the buffer is full: any number of connections loses packets, one loses least.\n";
+    if limit.is_clamped {
+        out += "Marking starts only when the buffer is full, so any number of connections loses packets; one connection loses the fewest.\n";
     }
     out
 }
 
-fn policy_spec(fit: ConnectionLimit) -> String {
-    format!("django:connections={}", fit.connections)
+/// The policy with the computed number of connections, as `--policies` accepts it.
+fn policy_spec(limit: ConnectionLimit) -> String {
+    format!("django:connections={}", limit.connections)
 }
 
 fn answer_record(
     args: &args::PredictConnections,
     model: &Model,
     answer: Prediction,
-    fit: ConnectionLimit,
+    limit: ConnectionLimit,
 ) -> Record {
     let mut r = Record::default();
     r.add("loss", args.loss.get());
@@ -174,9 +177,9 @@ fn answer_record(
     r.add("buffer_packets", answer.buffer);
     r.add("votes", answer.votes);
     r.add("threshold_packets", args.threshold);
-    r.add("connections", fit.connections);
-    r.add("least", fit.is_clamped);
-    r.add("policy", policy_spec(fit));
+    r.add("connections", limit.connections);
+    r.add("always_loses", limit.is_clamped);
+    r.add("policy", policy_spec(limit));
     r.add("accuracy", model.training().accuracy());
     r
 }

@@ -1,4 +1,4 @@
-//! `weir profile`: Saba's offline profiler (sections 4 and 7.1) on a real command at limited bandwidth.
+//! Runs `weir profile`: Saba's offline profiler (Saba, sections 4 and 7.1) on a real command at limited bandwidth.
 
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -19,12 +19,12 @@ use crate::args;
 use crate::render;
 use crate::saba;
 
-/// Shorter runs, in seconds, consist mostly of starting and ending processes.
+/// The run time, in seconds, below which a run mostly starts and ends processes; the output then has a note.
 const MIN_RUN_SECS: f64 = 0.1;
 
 /// Runs `weir profile`.
 pub fn profile(args: &args::Profile) -> Result<(), Failure> {
-    // From here on, signals do not end the process before bandwidth is restored.
+    // From here on, a signal does not end the process before the bandwidth is restored.
     let progress = Progress::new(args.quiet);
     let name = application_name(args)?;
     let outputs = [("--out", &args.out), ("--samples", &args.samples), ("--log", &args.log)];
@@ -60,7 +60,7 @@ pub fn profile(args: &args::Profile) -> Result<(), Failure> {
     Ok(output::print(render::list(args.format, table, || saba::records(profiled, degree)))?)
 }
 
-/// The name of the application.
+/// The name of the application: that of `--name`, or of the program.
 fn application_name(args: &args::Profile) -> Result<String, Failure> {
     if let Some(name) = &args.name {
         return Ok(name.clone());
@@ -71,12 +71,12 @@ fn application_name(args: &args::Profile) -> Result<String, Failure> {
     })
 }
 
-/// The table in a file; empty if there is no file, or a device or a pipe.
+/// The sensitivity table in a file; empty if `path` is not a regular file.
 fn existing_table(path: &Path) -> Result<SensitivityTable, Failure> {
     if path.is_file() { Ok(sensitivity::read(path)?) } else { Ok(SensitivityTable::default()) }
 }
 
-/// Runs `work` at the requested place, and restores its bandwidth.
+/// Calls `run` with the links whose bandwidth it can limit, and restores their bandwidth.
 fn with_limited_links<T>(
     args: &args::LimitedLinks,
     run: impl FnOnce(&ProfileTarget<'_>) -> Result<T, Failure>,
@@ -92,14 +92,14 @@ fn with_limited_links<T>(
     place.run_and_restore(|| run(&place))
 }
 
-/// Records to plot: each run, the medians, and the models from 5 to 100 % of the bandwidth.
+/// Records for plots: each run, the medians, and the models at 5 to 100 % of the bandwidth.
 fn plot_records(runs: &MeasuredRuns, profiled: &ProfiledApplication) -> Vec<Record> {
     let full_bandwidth_secs =
         runs.profile.runs().last().expect("the last sample is at full bandwidth").time.get();
     let point = |kind: &str, fraction: f64, slowdown: f64| {
         let mut r = Record::default();
         r.add("application", profiled.name.as_str());
-        r.add("what", kind);
+        r.add("kind", kind);
         r.add_all(["bandwidth", "time_s", "slowdown"], [fraction, slowdown * full_bandwidth_secs, slowdown]);
         r
     };
@@ -135,18 +135,18 @@ fn table(place: &str, runs: &MeasuredRuns, profiled: &ProfiledApplication, degre
     table.add_row(line);
     let runs_each = format_count(runs.durations[0].1.len() as u64, "run");
     let mut out = format!(
-        "{}: {runs_each} at each fraction of the bandwidth of {place}; the median counts:\n\n{table}",
+        "{}: {runs_each} at each fraction of the bandwidth of {place}; times are medians:\n\n{table}",
         profiled.name
     );
     if runs.profile.runs().iter().any(|sample| sample.slowdown < 1.0) {
-        out += "\nA slowdown below 1 is noise: times vary by that much at any bandwidth. More --runs reduce it.\n";
+        out += "\nA slowdown below 1 is noise: times vary by that much at any bandwidth; help: use more --runs.\n";
     }
     let full_bandwidth_secs =
         runs.profile.runs().last().expect("the last sample is at full bandwidth").time.get();
     if full_bandwidth_secs < MIN_RUN_SECS {
         let full_bandwidth_secs = format_number(full_bandwidth_secs);
         out += &format!(
-            "\nA run takes {full_bandwidth_secs} s at full bandwidth, mostly to start and end: longer runs give better slowdowns.\n"
+            "\nA run takes {full_bandwidth_secs} s at full bandwidth, mostly to start and end processes; help: profile a longer run.\n"
         );
     }
     let missing_properties = saba::missing_properties(&profiled.fits[degree - 1].sensitivity);

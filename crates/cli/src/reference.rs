@@ -1,4 +1,4 @@
-//! Documents generated from the definitions of the command line: completions, man pages, and the reference in Markdown.
+//! Generates documents from the definitions of the command line: completions, man pages, and the reference in Markdown.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ pub fn completions(args: &args::Completions) -> Result<(), Failure> {
     Ok(output::print(text)?)
 }
 
-/// The command line, with the names and help of all subcommands filled in.
+/// Builds the command line with the names and help of all subcommands.
 fn build_command() -> Command {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
@@ -60,7 +60,7 @@ pub fn markdown() -> Result<(), Failure> {
     Ok(output::print(head.to_owned() + &command_section(&build_command(), "weir"))?)
 }
 
-/// A command and its subcommands.
+/// The section of a command, followed by those of its subcommands.
 fn command_section(command: &Command, name: &str) -> String {
     let mut out = String::new();
     if name != "weir" {
@@ -84,7 +84,7 @@ fn command_section(command: &Command, name: &str) -> String {
     out
 }
 
-/// Positional arguments, then options by their headings.
+/// Lists of positional arguments, then of options by heading.
 fn argument_lists(command: &Command) -> String {
     let is_shown = |arg: &&Arg| !arg.is_hide_set() && !matches!(arg.get_id().as_str(), "help" | "version");
     let (named, positional): (Vec<&Arg>, Vec<&Arg>) =
@@ -129,7 +129,7 @@ fn argument_line(arg: &Arg) -> String {
     line + "\n"
 }
 
-/// Values after a word; nothing for no values.
+/// A word and the values after it; empty if there are no values.
 fn format_values(word: &str, values: impl Iterator<Item = String>) -> String {
     let values: Vec<String> = values.map(|value| format!("`{value}`")).collect();
     if values.is_empty() { String::new() } else { format!("{word} {}.", values.join(", ")) }

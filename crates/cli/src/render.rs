@@ -1,4 +1,4 @@
-//! The result of a command in the requested format.
+//! Opens the output of a command, and renders its result in the requested format.
 
 use std::path::Path;
 
@@ -11,13 +11,13 @@ use crate::args::{Format, Output};
 /// Opens the output of a command that reads `input`.
 ///
 /// # Errors
-/// If the file cannot be created, or is the input or a file that the input names.
+/// If the file cannot be created, or is the input or a file that the input refers to.
 pub fn open(output: &Output, input: &Path) -> Result<ResultDestination, Failure> {
     output::check_distinct(input, &[("--out", output.out.as_deref())])?;
     ResultDestination::new(output.out.as_deref())
 }
 
-/// A list of records.
+/// Renders a list of records.
 pub fn list(format: Format, table: impl FnOnce() -> String, records: impl FnOnce() -> Vec<Record>) -> String {
     match format {
         Format::Table => table(),
@@ -26,7 +26,7 @@ pub fn list(format: Format, table: impl FnOnce() -> String, records: impl FnOnce
     }
 }
 
-/// One object in JSON; lines of records in CSV.
+/// Renders one object in JSON, and lines of records in CSV.
 pub fn object(
     format: Format,
     table: impl FnOnce() -> String,

@@ -1,4 +1,4 @@
-//! `weir reproduce`: writes the page of a paper's evaluation.
+//! Runs `weir reproduce`: repeats a paper's evaluation, and writes its page.
 
 use std::path::Path;
 
@@ -48,7 +48,7 @@ pub fn reproduce(args: &args::Reproduce) -> Result<(), Failure> {
     }
 }
 
-/// Writes a page.
+/// Builds a page, and writes it to the standard output or a file.
 fn write_page(
     args: &args::PageOptions,
     build: impl FnOnce(&RunContext<'_>) -> Result<String, Failure>,

@@ -1,4 +1,4 @@
-//! `weir saba`: Saba's profiler on simulated workloads, its weights at one port, and jobs on a network.
+//! Runs `weir saba`: profiles simulated workloads, computes weights at one port, and simulates jobs on a network.
 
 mod run;
 
@@ -50,18 +50,20 @@ fn profile_workload(workload: &Workload) -> Result<ProfiledApplication, Failure>
     ProfiledApplication::new(workload.name, profile).map_err(Failure::runtime)
 }
 
-/// The workloads of these names, each once, in the order of Table 1.
+/// The workloads with the given names without duplicates, in the order of Table 1.
 fn select_workloads<'a>(all: &'a [Workload], names: &[String]) -> Result<Vec<&'a Workload>, Failure> {
     let known: Vec<&str> = all.iter().map(|workload| workload.name).collect();
     if let Some(name) = names.iter().find(|name| *name != "all" && !known.contains(&name.as_str())) {
         let known = known.join(", ");
-        return Err(Failure::input(format!("--workload: `{name}`: expected all or some of {known}")));
+        return Err(Failure::input(format!(
+            "--workload: `{name}` is unknown; expected all or some of {known}"
+        )));
     }
     let is_selected = |workload: &&Workload| names.iter().any(|name| name == "all" || name == workload.name);
     Ok(all.iter().filter(is_selected).collect())
 }
 
-/// The properties that a model lacks, in words.
+/// The properties of a slowdown that a model lacks, as text; empty if it has both.
 pub fn missing_properties(sensitivity: &Sensitivity) -> &'static str {
     let shape = sensitivity.shape();
     match (shape.is_decreasing, shape.is_convex) {
@@ -72,7 +74,7 @@ pub fn missing_properties(sensitivity: &Sensitivity) -> &'static str {
     }
 }
 
-/// Profiles for programs, with the models of this degree.
+/// A record for each profile, with the models of this degree.
 pub fn records(profiled: &[ProfiledApplication], degree: usize) -> Vec<Record> {
     let record = |p: &ProfiledApplication| {
         let mut r = Record::default();
@@ -87,7 +89,7 @@ pub fn records(profiled: &[ProfiledApplication], degree: usize) -> Vec<Record> {
         for (c, power) in fit.sensitivity.model().coefficients().iter().zip(0..) {
             r.add_named(format!("c{power}"), *c);
         }
-        r.add("falls", fit.sensitivity.shape().is_decreasing);
+        r.add("is_decreasing", fit.sensitivity.shape().is_decreasing);
         r.add("convex", fit.sensitivity.shape().is_convex);
         r
     };
@@ -113,7 +115,7 @@ fn table(profiled: &[ProfiledApplication], degree: usize) -> String {
     format!("Slowdowns of simulated workloads on 8 servers, by the fraction of the bandwidth:\n\n{table}")
 }
 
-/// An application at the port: its name, its weight, and the slowdown that its model predicts.
+/// An application at the port: name, weight, and the slowdown that its model predicts.
 type WeightedApplication = (String, f64, f64);
 
 fn compute_weights(args: &args::SabaWeights) -> Result<(), Failure> {
@@ -124,7 +126,10 @@ fn compute_weights(args: &args::SabaWeights) -> Result<(), Failure> {
         let index = table.position(name).ok_or_else(|| {
             let known: Vec<&str> = table.rows().iter().map(|row| row.name.as_str()).collect();
             let known = known.join(", ");
-            Failure::input(format!("--apps: `{name}`: expected names in {}: {known}", args.table.display()))
+            Failure::input(format!(
+                "--apps: `{name}` is not in the table; expected names in {}: {known}",
+                args.table.display()
+            ))
         })?;
         models.push(*table.rows()[index].sensitivity.model());
     }

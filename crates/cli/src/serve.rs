@@ -1,4 +1,4 @@
-//! `weir serve`: the coordinator.
+//! Runs `weir serve`: starts the coordinator, and checks configurations and stores.
 
 use std::io;
 use std::path::Path;
@@ -15,7 +15,7 @@ use weir_coordinator::store::{self, StoreSummary};
 
 use crate::args::{self, LogFormat};
 
-/// How often to check for a signal.
+/// The interval between checks for a signal.
 const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs `weir serve`.
@@ -38,7 +38,7 @@ pub fn serve(args: &args::Serve) -> Result<(), Failure> {
         let (stop_sender, stop_receiver) = watch::channel(false);
         let stop_after_signal = async move {
             wait_for_stop_signal().await;
-            // The coordinator may have ended already.
+            // Sending fails if the coordinator has already ended.
             let _ = stop_sender.send(true);
             std::future::pending::<()>().await;
         };
@@ -60,7 +60,7 @@ fn check_store(path: &Path) -> Result<(), Failure> {
     Ok(output::print(text)?)
 }
 
-/// What happens goes to the standard error, a line each.
+/// Starts logging: one line per event, on the standard error.
 fn init_log(log: LogFormat) {
     let subscriber =
         tracing_subscriber::fmt().with_max_level(Level::INFO).with_writer(io::stderr).with_ansi(false);
@@ -70,7 +70,7 @@ fn init_log(log: LogFormat) {
     }
 }
 
-/// Waits for a signal that asks to stop.
+/// Waits for SIGINT or SIGTERM.
 pub async fn wait_for_stop_signal() {
     while !interrupt::is_requested() {
         tokio::time::sleep(SIGNAL_POLL_INTERVAL).await;

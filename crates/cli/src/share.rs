@@ -1,4 +1,4 @@
-//! `weir share`: services that share a network, under NetShare's mechanisms.
+//! Runs `weir share`: simulates services that share a network under NetShare's mechanisms.
 
 use weir_console::failure::Failure;
 use weir_console::output::{self, ResultDestination};
@@ -34,7 +34,7 @@ pub fn share(args: &args::Share) -> Result<(), Failure> {
     ))
 }
 
-/// The requested mechanisms, each once.
+/// The requested mechanisms without duplicates.
 fn unique_mechanisms(requested: &[Option<Mechanism>]) -> Vec<Mechanism> {
     let mut mechanisms: Vec<Mechanism> = Vec::new();
     for mechanism in requested.iter().flat_map(|mechanism_or_all| {
@@ -47,7 +47,7 @@ fn unique_mechanisms(requested: &[Option<Mechanism>]) -> Vec<Mechanism> {
     mechanisms
 }
 
-/// What each service received in each phase under each mechanism.
+/// The rates of each service in each phase under each mechanism.
 fn service_phases<'a>(
     scenario: &Scenario,
     outcomes: &'a [(Mechanism, ScenarioOutcome)],
@@ -96,7 +96,7 @@ fn tables(name: &str, scenario: &Scenario, outcomes: &[(Mechanism, ScenarioOutco
         format_count(scenario.topology.hosts(), "host"),
         scenario.end,
     );
-    // Paths are the same under all mechanisms.
+    // All mechanisms use the same paths, so the first outcome is sufficient.
     let mut stranded = service_phases(scenario, &outcomes[..outcomes.len().min(1)]);
     stranded.retain(|(_, _, service_phase)| service_phase.pathless_connections > 0);
     if !stranded.is_empty() {
@@ -106,7 +106,7 @@ fn tables(name: &str, scenario: &Scenario, outcomes: &[(Mechanism, ScenarioOutco
         let (from, to) = (format_number(phase.start.get()), format_number(phase.end.get()));
         out += &format!("- from {from} s to {to} s, {stranded} of {}\n", scenario.services[service].name);
     }
-    // Guarantees are those of the scenario, and so the same under all mechanisms.
+    // The guarantees are part of the scenario, so all mechanisms have the same reductions.
     let reductions = outcomes.first().map_or(&[][..], |(_, shared)| &shared.reductions);
     if !reductions.is_empty() {
         out += "\nGuarantees that exceed a lowered link, all reduced by the link's factor:\n\n";
@@ -123,7 +123,7 @@ fn tables(name: &str, scenario: &Scenario, outcomes: &[(Mechanism, ScenarioOutco
     out
 }
 
-/// A line about a time of reduced guarantees: the link, the factor, and each service with the rate that it keeps.
+/// A line about reduced guarantees: the link, the time, the factor, and the rates of each service.
 fn reduction_line(scenario: &Scenario, reduction: &Reduction) -> String {
     let Reduction { link, start: from, end: to, factor } = *reduction;
     let [start, end] = link_ends(scenario, link);
@@ -144,12 +144,13 @@ fn reduction_line(scenario: &Scenario, reduction: &Reduction) -> String {
     )
 }
 
-/// The names of a link's ends.
+/// The names of the nodes at the ends of a link.
 fn link_ends(scenario: &Scenario, link: LinkId) -> [&str; 2] {
     let link = scenario.topology.link(link);
     [link.from, link.to].map(|end| scenario.topology.name(end))
 }
 
+/// A record for each mechanism, phase and service.
 fn records(scenario: &Scenario, outcomes: &[(Mechanism, ScenarioOutcome)]) -> Vec<Record> {
     let mut records = Vec::new();
     for ((mechanism, shared), phase, service_phase) in service_phases(scenario, outcomes) {
@@ -168,13 +169,13 @@ fn records(scenario: &Scenario, outcomes: &[(Mechanism, ScenarioOutcome)]) -> Ve
         r.add("residual", shared.convergence_error);
         r.add("guarantee_factor", service_phase.reduction.map_or(1.0, |reduction| reduction.factor));
         let link = service_phase.reduction.map(|reduction| link_ends(scenario, reduction.link).join(" to "));
-        r.add("reduced_on", link);
+        r.add("reduced_on_link", link);
         records.push(r);
     }
     records
 }
 
-/// A record for each interval of constant rates, and each service.
+/// A record for each interval of constant rates and each service, for `--over-time`.
 fn rates_over_time(scenario: &Scenario, outcomes: &[(Mechanism, ScenarioOutcome)]) -> Vec<Record> {
     let mut records = Vec::new();
     for (mechanism, shared) in outcomes {

@@ -1,4 +1,4 @@
-//! The trace that a command reads.
+//! Reads the trace of a command, and describes it.
 
 use serde_json::Value;
 use weir_console::failure::Failure;
@@ -18,16 +18,16 @@ pub struct Source {
     pub format: Format,
 }
 
-/// The bounds of a trace.
+/// The limits on the size of a trace.
 pub fn limits(read_options: &args::ReadOptions) -> Limits {
     Limits { max_flows: read_options.max_flows, ..Limits::default() }
 }
 
 impl Source {
-    /// Reads a trace; merges stages into coflows if `per_stage`.
+    /// Reads a trace. With `per_stage`, merges the coflows of each job, stage and wave.
     ///
     /// # Errors
-    /// If the file cannot be read, or is not a trace.
+    /// If the file cannot be read or is not a valid trace, or if merged stages wait for each other in a cycle.
     pub fn read(input: &args::TraceInput, per_stage: bool) -> Result<Source, Failure> {
         let trace =
             weir_trace::read(&input.trace, input.read_options.trace_unit, &limits(&input.read_options))?;
@@ -39,7 +39,7 @@ impl Source {
         Ok(source)
     }
 
-    /// Merges the stages of `workload`, which is this trace, possibly with other arrival times.
+    /// Merges the coflows of each job, stage and wave of `workload`, which is this trace, possibly with scaled arrivals.
     ///
     /// # Errors
     /// If merged stages wait for each other in a cycle.
@@ -50,7 +50,7 @@ impl Source {
         Ok(merged)
     }
 
-    /// The unit of sizes that the format leaves open.
+    /// The unit of sizes, for formats whose sizes have no unit.
     pub fn unit(&self) -> Option<TraceUnit> {
         match self.format {
             Format::CoflowBenchmark(unit) => Some(unit),
@@ -58,12 +58,12 @@ impl Source {
         }
     }
 
-    /// The unit for programs.
+    /// The unit for records; null for formats whose sizes have units.
     pub fn unit_value(&self) -> Value {
         self.unit().map_or(Value::Null, |unit| unit.to_string().into())
     }
 
-    /// The format and the unit in words.
+    /// The format and the unit as text.
     pub fn format_text(&self) -> String {
         match self.unit() {
             Some(unit) => format!("coflow-benchmark format, {unit} = {} bytes", unit.bytes()),
@@ -71,12 +71,12 @@ impl Source {
         }
     }
 
-    /// The bytes of all coflows.
+    /// The total bytes of all coflows.
     pub fn bytes(&self) -> f64 {
         self.workload.coflows.iter().map(|coflow| coflow.total_bytes()).sum()
     }
 
-    /// The size of the trace, as a line.
+    /// A line about the size and the format of the trace.
     pub fn caption(&self) -> String {
         format!(
             "{}: {}, {}, {} on {} ({})\n",

@@ -1,4 +1,4 @@
-//! `weir sweep`.
+//! Runs `weir sweep`: replays policies at all combinations of one or two varied parameters.
 
 mod grid;
 
@@ -34,18 +34,18 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
 
     let mut source = Source::read(&experiment.input, false)?;
     let workloads = workloads_by_arrival_factor(&source, &points, experiment.replay.per_stage)?;
-    let workload_at = |speed: f64| {
-        let found = workloads.iter().find(|(other, _)| *other == speed);
-        &found.expect("`workloads` has an entry for the speed of every point and for 1").1
+    let workload_at = |factor: f64| {
+        let found = workloads.iter().find(|(other, _)| *other == factor);
+        &found.expect("`workloads` has an entry for the arrival factor of every point and for 1").1
     };
     if experiment.replay.per_stage {
         source.workload = workload_at(1.0).clone();
     }
 
-    // A policy that no parameter changes is replayed once.
+    // Equal replays at several points, as of a policy without the varied parameter, run once.
     let mut replays: Vec<Replay<'_>> = Vec::new();
-    let mut replay_at = |policy: &str, speed: f64, network| {
-        let workload = workload_at(speed);
+    let mut replay_at = |policy: &str, factor: f64, network| {
+        let workload = workload_at(factor);
         find_or_push(&mut replays, Replay { policy: policy.to_owned(), workload, network })
     };
     let mut rows: Vec<Vec<usize>> = Vec::new();
@@ -86,24 +86,24 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     sink.write_text(render::list(experiment.output.format, table, || records.clone()))
 }
 
-/// The unchanged trace, and the trace at each speed of arrivals. Stages are merged after arrivals are scaled, so that they start
-/// sooner too.
+/// The workload at each arrival factor, and at factor 1. Stages are merged after arrivals are scaled, so that the release times
+/// of later stages are scaled too.
 fn workloads_by_arrival_factor(
     source: &Source,
     points: &[Point],
     per_stage: bool,
 ) -> Result<Vec<(f64, Workload)>, Failure> {
-    let mut speeds: Vec<f64> = points.iter().map(|point| point.arrival_factor).chain([1.0]).collect();
-    speeds.sort_by(f64::total_cmp);
-    speeds.dedup();
-    let workload = |speed: f64| {
-        let scaled = source.workload.with_faster_arrivals(speed);
-        Ok((speed, if per_stage { source.merge_stages(&scaled)? } else { scaled }))
+    let mut factors: Vec<f64> = points.iter().map(|point| point.arrival_factor).chain([1.0]).collect();
+    factors.sort_by(f64::total_cmp);
+    factors.dedup();
+    let workload = |factor: f64| {
+        let scaled = source.workload.with_faster_arrivals(factor);
+        Ok((factor, if per_stage { source.merge_stages(&scaled)? } else { scaled }))
     };
-    speeds.into_iter().map(workload).collect()
+    factors.into_iter().map(workload).collect()
 }
 
-/// The position of a replay among `replays`; it is appended if there is no equal one.
+/// The position of a replay among `replays`, to which it is appended if no equal replay exists.
 fn find_or_push<'a>(replays: &mut Vec<Replay<'a>>, replay: Replay<'a>) -> usize {
     let is_equal = |other: &Replay<'_>| {
         other.policy == replay.policy
@@ -144,7 +144,7 @@ fn table(
         cells.extend(COLUMNS.iter().map(|(_, name)| format_optional(record.number(name))));
         table.add_row(cells);
     }
-    let values = if args.fixed_baseline { "with nothing varied" } else { "at the same values" };
+    let values = if args.fixed_baseline { "with unvaried parameters" } else { "at the same values" };
     format!(
         "\nCoflow completion times in seconds | speedups over `{baseline}` {values}, coflow by coflow.\n\
          /bound: mean divided by the lower bound of the mean.\n\n{table}"

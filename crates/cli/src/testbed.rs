@@ -1,4 +1,4 @@
-//! `weir testbed`: networks of namespaces, and real traffic over them compared with the simulation.
+//! Runs `weir testbed`: builds networks of namespaces, and compares real traffic over them with the simulation.
 
 mod incast;
 
@@ -23,7 +23,7 @@ use crate::render;
 
 /// Runs `weir testbed`.
 pub fn testbed(args: &args::Testbed) -> Result<(), Failure> {
-    // From here on, signals do not end the process before the testbed is removed.
+    // From here on, a signal does not end the process before the testbed is removed.
     interrupt::record_signals();
     match args {
         args::Testbed::Up(args) => up(args),
@@ -51,7 +51,7 @@ fn up(args: &args::TestbedUp) -> Result<(), Failure> {
 
 fn down(args::TestbedName { name }: &args::TestbedName) -> Result<(), Failure> {
     let existed = bed::down(name).map_err(|error| failure(&error))?;
-    let line = if existed { format!("down: {name}\n") } else { format!("down: {name}: nothing was there\n") };
+    let line = if existed { format!("down: {name}\n") } else { format!("down: {name}: no such testbed\n") };
     Ok(output::print(line)?)
 }
 
@@ -73,8 +73,8 @@ fn beds_table(beds: &[BedEntry]) -> Table {
         ("namespaces", Alignment::Right),
     ];
     let mut table = Table::new(&columns);
-    for BedEntry { name, topology, is_busy: busy, namespace_count: namespaces } in beds {
-        let state = match (topology, busy) {
+    for BedEntry { name, topology, is_busy, namespace_count } in beds {
+        let state = match (topology, is_busy) {
             (_, true) => "in use",
             (Some(_), false) => "up",
             (None, false) => "unfinished",
@@ -85,7 +85,7 @@ fn beds_table(beds: &[BedEntry]) -> Table {
             state.to_owned(),
             count(topology.as_ref().map(|t| t.hosts())),
             count(topology.as_ref().map(|t| t.nodes() - t.hosts())),
-            namespaces.to_string(),
+            namespace_count.to_string(),
         ]);
     }
     table
@@ -114,9 +114,9 @@ fn nodes_table(beds: &[BedEntry], name: &BedName) -> Result<Table, Failure> {
 
 fn check() -> Result<(), Failure> {
     let checks = probe::probe();
-    let line = |Requirement { name: what, needed_for, problem: missing }: &Requirement| match missing {
-        None => format!("ok       {what}\n"),
-        Some(reason) => format!("missing  {what}: {reason}; needed for {needed_for}\n"),
+    let line = |Requirement { name, needed_for, problem }: &Requirement| match problem {
+        None => format!("ok       {name}\n"),
+        Some(reason) => format!("missing  {name}: {reason}; needed for {needed_for}\n"),
     };
     output::print(checks.iter().map(line).collect::<String>())?;
     if checks.iter().all(|check| check.problem.is_none()) {
@@ -147,16 +147,16 @@ fn run_scenario(args: &args::TestbedRun) -> Result<(), Failure> {
     sink.write_text(render::list(args.output.format, table, || records(&lines)))
 }
 
-/// A service in a phase.
+/// The rates of a service in a phase, simulated and measured.
 struct ServiceResult {
     mechanism: Mechanism,
     from: f64,
     to: f64,
     service: String,
     weight: f64,
-    /// Simulated, measured, and measured in the second half, in bytes per second.
+    /// Simulated, measured, and measured in the second half of the phase, in bytes per second.
     rates: [f64; 3],
-    /// Simulated and measured, as fractions of what all services received.
+    /// Simulated and measured, as fractions of the sum over all services.
     shares: [f64; 2],
 }
 
@@ -175,14 +175,14 @@ fn service_results(
             if sum > 0.0 { rates[index] / sum } else { 0.0 }
         };
         lines.extend(shared.service_phases(scenario, expected).iter().map(
-            |&ServicePhase { service: at, .. }| ServiceResult {
+            |&ServicePhase { service, .. }| ServiceResult {
                 mechanism,
                 from: expected.start.get(),
                 to: expected.end.get(),
-                service: scenario.services[at].name.clone(),
-                weight: scenario.services[at].weight,
-                rates: [0, 1, 2].map(|series| rates[series][at]),
-                shares: [fraction_of_sum(&rates[0], at), fraction_of_sum(&rates[1], at)],
+                service: scenario.services[service].name.clone(),
+                weight: scenario.services[service].weight,
+                rates: [0, 1, 2].map(|series| rates[series][service]),
+                shares: [fraction_of_sum(&rates[0], service), fraction_of_sum(&rates[1], service)],
             },
         ));
     }

@@ -1,4 +1,4 @@
-//! `weir trace`.
+//! Runs `weir trace`: checks, describes, generates and converts traces.
 
 use std::io;
 use std::path::Path;
@@ -61,7 +61,7 @@ fn describe(args: &args::Describe) -> Result<(), Failure> {
     ))
 }
 
-/// The cells of Table 1, by bin.
+/// The bins of Table 1 in the Saath paper.
 const BINS: [&str; 4] = [
     "width <= 10, size <= 100 MB",
     "width > 10, size <= 100 MB",
@@ -129,7 +129,7 @@ fn tables(source: &Source, d: &WorkloadStatistics) -> String {
     out
 }
 
-/// The numbers of a description.
+/// The scalar fields of a description, for CSV and JSON.
 fn record(source: &Source, d: &WorkloadStatistics) -> Record {
     let mut r = Record::default();
     r.add("trace", source.name.as_str());
@@ -138,7 +138,7 @@ fn record(source: &Source, d: &WorkloadStatistics) -> Record {
     r.add("coflows", d.coflows);
     r.add("flows", d.flows);
     r.add("empty_flows", d.empty_flows);
-    // The sum of no bytes is a negative zero.
+    // `Sum` for an empty iterator of f64 is -0.0; `abs` prints it as 0.
     r.add("bytes", d.bytes.abs());
     r.add("same_port", d.same_port_fraction);
     r.add_all(["first_arrival_s", "last_arrival_s"], [d.first_arrival, d.last_arrival]);
@@ -161,7 +161,7 @@ fn record(source: &Source, d: &WorkloadStatistics) -> Record {
     r
 }
 
-/// The numbers, and the distribution of Fig. 2b.
+/// The scalar fields of a description, and the distribution of Fig. 2b in the Saath paper, for JSON.
 fn object(source: &Source, d: &WorkloadStatistics) -> Record {
     let mut r = record(source, d);
     let points: Vec<Value> = d
@@ -176,7 +176,7 @@ fn object(source: &Source, d: &WorkloadStatistics) -> Record {
 fn generate(args: &args::Generate) -> Result<(), Failure> {
     let spec = generator_spec(args);
     let unit = args.read_options.trace_unit;
-    // Bad parameters are refused before a file is touched.
+    // Invalid parameters fail before a file is created.
     let mut workload = generate::generate(&spec, unit, &source::limits(&args.read_options))?;
     generate::assign_services(&mut workload, args.services, args.applications, spec.seed)?;
     write(&workload, args.to, unit, args.out.as_deref())
@@ -211,7 +211,8 @@ fn convert(args: &args::Convert) -> Result<(), Failure> {
     write(&source.workload, args.to, args.input.read_options.trace_unit, out)
 }
 
-/// Writes a workload in a format, by default that of the file's name: all of it or nothing. Prints a line about a written file.
+/// Writes a workload in a format, by default that of the file's name. A file appears once it is complete, and a line about it is
+/// printed.
 fn write(
     workload: &Workload,
     to: Option<TraceFormat>,

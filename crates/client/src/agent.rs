@@ -20,13 +20,13 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// No agent runs, or it does not answer.
-    #[error("the agent cannot be asked: {0}")]
+    #[error("agent: cannot be reached: {0}")]
     Io(#[from] io::Error),
     /// The agent refused the request, for this reason.
-    #[error("the agent says no: {0}")]
+    #[error("agent: request refused: {0}")]
     Refused(String),
     /// The answer has an unexpected form.
-    #[error("the agent answered `{0}`: expected ok, or no and a reason")]
+    #[error("agent: unexpected answer `{0}`; expected `ok`, or `no: ` and a reason")]
     UnexpectedAnswer(String),
 }
 
@@ -40,7 +40,7 @@ impl Agent {
     /// Connects to the agent by the path of its Unix socket.
     ///
     /// # Errors
-    /// If no agent listens there.
+    /// If no agent listens at the path.
     pub fn connect(path: impl AsRef<Path>) -> Result<Agent, AgentError> {
         let address = SocketAddrUnix::new(path.as_ref()).map_err(io::Error::from)?;
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
@@ -52,16 +52,16 @@ impl Agent {
         Ok(Agent { socket: Mutex::new(socket) })
     }
 
-    /// Hands over the connected socket of a flow: TCP, or UDP over IPv4 if the agent has an interface. `flow` is the flow's position in the
-    /// coflow's registration.
+    /// Hands over the connected socket of a flow: TCP, or UDP over IPv4 if the agent has an interface. `flow` is the position of the
+    /// flow in the registration of its coflow.
     ///
     /// # Errors
-    /// If the agent refuses the socket, or does not answer. The flow is not paced then.
+    /// If the agent refuses the socket, or does not answer. The flow is then not paced.
     pub fn hand_over(&self, coflow: &str, flow: u32, socket: &impl AsFd) -> Result<(), AgentError> {
         self.send_request(&format!("open {coflow} {flow}"), &[socket.as_fd()])
     }
 
-    /// Marks a flow as done: the program will write no more. The agent closes its duplicate when all data has arrived.
+    /// Marks a flow as done: the program writes no more data. The agent closes its duplicate when all data has arrived.
     ///
     /// # Errors
     /// If the flow was not handed over by this [`Agent`] or has ended, or the agent does not answer.
@@ -70,7 +70,7 @@ impl Agent {
     }
 
     fn send_request(&self, text: &str, sockets: &[BorrowedFd<'_>]) -> Result<(), AgentError> {
-        // One request at a time: an answer does not name its request.
+        // An answer does not name its request, so only one request is sent at a time.
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let mut ancillary_buffer = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut ancillary_buffer);

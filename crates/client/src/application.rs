@@ -55,17 +55,18 @@ impl Application {
         self.level() + 1
     }
 
-    /// Creates a TCP connection from the host `from`, which is this one, to `address` on the host `to`. Host names are those of the
+    /// Creates a TCP connection from the host `src`, which is this host, to `address` on the host `dst`. Host names are those of the
     /// coordinator.
     ///
-    /// All packets have the application's class, including the first. If the level has changed since the last connection, this connection
-    /// gets the new class, after its first packets; earlier connections keep theirs.
+    /// All packets have the application's class, including the first. If the level has changed since the last connection, the new
+    /// connection gets the new class after its first packets. Earlier connections keep their class.
     ///
     /// # Errors
-    /// If the other end does not accept the connection within 30 s. A failed registration is no error: see [`Connection::registration_error`].
+    /// If no address accepts the connection within 30 s. A failed registration is no error: see
+    /// [`Connection::registration_error`].
     pub fn connect(&self, src: &str, dst: &str, address: impl ToSocketAddrs) -> io::Result<Connection> {
         let stream = self.connect_to_any(address)?;
-        // Ids only have to be unique.
+        // The id only has to be unique.
         let id = format!("{:016x}{:016x}", random_u64(), random_u64());
         let path = resource_path("connections", &id);
         let body = json!({ "application": self.id, "from": src, "to": dst });
@@ -88,9 +89,9 @@ impl Application {
     }
 
     fn connect_to_any(&self, address: impl ToSocketAddrs) -> io::Result<TcpStream> {
-        let mut last_error = io::Error::new(io::ErrorKind::InvalidInput, "the name has no addresses");
+        let mut last_error = io::Error::new(io::ErrorKind::InvalidInput, "the host name has no addresses");
         for address in address.to_socket_addrs()? {
-            // The packets of a mapped address are IPv4, and so is the mark.
+            // Packets to a mapped address are IPv4, and need the mark of IPv4.
             let address = SocketAddr::new(address.ip().to_canonical(), address.port());
             let connect_to_one = || {
                 let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
@@ -106,7 +107,7 @@ impl Application {
         Err(last_error)
     }
 
-    /// Deregisters the application. Destroy all its connections before, including those of programs on other hosts.
+    /// Deregisters the application. Destroy all its connections first, including those of programs on other hosts.
     ///
     /// # Errors
     /// If the coordinator cannot be reached, or refuses the request. The application stays registered.
@@ -130,8 +131,8 @@ impl Connection {
         &self.stream
     }
 
-    /// Why the connection is not registered at the coordinator, if it is not. It has the application's class, but does not count for the
-    /// weights of queues.
+    /// Why the connection is not registered at the coordinator; none if it is. A connection without registration has the
+    /// application's class, but does not count for the weights of queues.
     pub fn registration_error(&self) -> Option<&CoordinatorError> {
         self.registration_error.as_ref()
     }
@@ -179,7 +180,7 @@ fn set_dscp(socket: &SockRef<'_>, peer: SocketAddr, dscp: u8) -> io::Result<()> 
     }
 }
 
-/// A random number: `RandomState` has random keys of the system.
+/// A random number, from the random keys of `RandomState`.
 fn random_u64() -> u64 {
     RandomState::new().hash_one(())
 }

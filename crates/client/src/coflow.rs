@@ -25,11 +25,11 @@ pub struct Flow {
 /// The registration of a coflow.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Registration {
-    /// The service of the coflow. If none is given, it is the service of the framework, or `default`.
+    /// The service of the coflow. Default: the service of the framework, or `default`.
     pub service: Option<String>,
-    /// The application of the service; `default` if none is given.
+    /// The application of the service. Default: `default`.
     pub application: Option<String>,
-    /// The weight for weighted policies, above 0; 1 if none is given.
+    /// The weight for weighted policies, above 0. Default: 1.
     pub weight: Option<f64>,
     /// The time from the registration by which the coflow should complete.
     pub deadline: Option<Duration>,
@@ -45,7 +45,7 @@ pub struct Coflow {
 }
 
 impl Coflow {
-    /// Registers a coflow as `id`: 1 to 128 printable characters without spaces. Repeating a registration has no effect.
+    /// Registers a coflow with the id `id`: 1 to 128 printable characters without spaces. Repeating a registration has no effect.
     ///
     /// # Errors
     /// If the coordinator cannot be reached, or refuses the registration.
@@ -86,15 +86,16 @@ impl Coflow {
 pub struct SentFlow {
     /// The number of data bytes sent.
     pub bytes: u64,
-    /// Why the flow was not paced, if it was not: it was then sent as plain TCP.
+    /// Why the flow was sent as plain TCP without a rate; none if the agent paces it.
     pub unpaced: Option<AgentError>,
 }
 
-/// Sends all of `data` as a flow of a coflow to the [`FlowReceiver`](crate::Inbox) at `to`. The agent paces the flow from the first byte on.
-/// Returns when the kernel has all data; the connection stays open until the data has arrived.
+/// Sends all of `data` as a flow of a coflow to the [`FlowReceiver`](crate::FlowReceiver) at `to`. The agent paces the flow from the
+/// first byte on. Returns when the kernel has all data; the connection stays open until the data has arrived.
 ///
 /// # Errors
-/// If the receiver does not accept the connection or closes it, or `data` cannot be read. The receiver gets the bytes sent until then.
+/// If the receiver does not accept the connection or closes it, or `data` cannot be read. The receiver gets the bytes sent before the
+/// error.
 pub fn send_flow(
     agent: &Agent,
     coflow: &str,

@@ -11,8 +11,10 @@ use serde_json::Value;
 use ureq::Agent;
 use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 
-/// How long a coordinator may take to accept a connection, and to answer.
+/// How long a coordinator may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a request may take, including its answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Why a request failed.
@@ -29,7 +31,7 @@ pub enum CoordinatorError {
     /// The coordinator refused the request.
     #[error("{status} {title}: {detail}")]
     Refused {
-        /// The HTTP status, such as 409 if the id has another body. docs/api.md lists them.
+        /// The HTTP status, such as 409 if the id is registered with another body. docs/api.md lists all statuses.
         status: u16,
         /// The reason phrase of the status.
         title: String,
@@ -37,7 +39,7 @@ pub enum CoordinatorError {
         detail: String,
     },
     /// The answer has an unexpected form.
-    #[error("the coordinator answered `{answer}`: expected {expected}")]
+    #[error("coordinator: unexpected answer `{answer}`; expected {expected}")]
     UnexpectedAnswer {
         /// The answer.
         answer: String,
@@ -45,7 +47,9 @@ pub enum CoordinatorError {
         expected: &'static str,
     },
     /// The coordinator is on another host, and no certificate was given: plain text is for this host only.
-    #[error("{0}: expected a coordinator on this host, or a certificate, its key and an authority")]
+    #[error(
+        "coordinator address `{0}` is not a loopback address; expected one, or a certificate with its key and an authority"
+    )]
     PlaintextToRemoteHost(String),
     /// A file cannot be read, or is not PEM.
     #[error("{}: {cause}", .path.display())]
@@ -118,18 +122,18 @@ impl Coordinator {
         self.parse_json(self.agent.get(format!("{}{path}", self.base_url)).call())
     }
 
-    /// The text at a path, such as `/metrics`.
+    /// Returns the text at a path, such as `/metrics`.
     ///
     /// # Errors
-    /// If the coordinator does not answer, or refuses the request.
+    /// If the coordinator cannot be reached, or refuses the request.
     pub fn get_text(&self, path: &str) -> Result<String, CoordinatorError> {
         self.read_text(self.agent.get(format!("{}{path}", self.base_url)).call())
     }
 
-    /// The body at a path as it arrives, for bodies that are long; it has to end within `limit`.
+    /// Returns a reader of the body at a path, for long bodies. Reads fail if the body does not end within `timeout`.
     ///
     /// # Errors
-    /// If the coordinator does not answer, or refuses the request.
+    /// If the coordinator cannot be reached, or refuses the request.
     pub fn get_stream(&self, path: &str, timeout: Duration) -> Result<impl Read + use<>, CoordinatorError> {
         let request =
             self.agent.get(format!("{}{path}", self.base_url)).config().timeout_global(Some(timeout));
@@ -167,7 +171,7 @@ impl Coordinator {
         self.parse_json(self.agent.delete(format!("{}{path}", self.base_url)).call()).map(drop)
     }
 
-    /// All coflows, page by page: a list of the objects of `GET /v1/coflows`.
+    /// Returns all coflows, a list of the objects of `GET /v1/coflows`. Sends one request for each page of 1,000 coflows.
     ///
     /// # Errors
     /// If the coordinator cannot be reached, or refuses a request.
@@ -182,7 +186,8 @@ impl Coordinator {
         }
     }
 
-    /// The allocation of all flows, page by page: a list of the objects of `GET /v1/allocation`.
+    /// Returns the rates of all flows, a list of the objects of `GET /v1/allocation`. Sends one request for each page of 10,000
+    /// flows.
     ///
     /// # Errors
     /// If the coordinator cannot be reached, or refuses a request.
@@ -233,15 +238,15 @@ impl Coordinator {
 }
 
 fn read_file(path: &Path) -> Result<String, CoordinatorError> {
-    let file_error = |why| CoordinatorError::File { path: path.to_owned(), cause: why };
+    let file_error = |cause| CoordinatorError::File { path: path.to_owned(), cause };
     fs::read_to_string(path).map_err(|error| file_error(format!("cannot be read: {error}")))
 }
 
 fn pem_error(path: &Path, error: &ureq::Error) -> CoordinatorError {
-    CoordinatorError::File { path: path.to_owned(), cause: format!("expected PEM: {error}") }
+    CoordinatorError::File { path: path.to_owned(), cause: format!("not valid PEM: {error}") }
 }
 
-/// Whether an address with a port is certainly this host's: a loopback address, or `localhost`.
+/// Whether an address with a port is a loopback address, or `localhost` with a port.
 pub fn is_loopback(address: &str) -> bool {
     address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback())
         || address.rsplit_once(':').is_some_and(|(host, _)| host == "localhost")

@@ -7,25 +7,29 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// The first word of a connection.
+/// The first word of the first line.
 const PROTOCOL_WORD: &str = "weir-flow";
 
-/// The maximum length of an id, and of a first line: the word, an id, a number of ten digits, and separators.
+/// The maximum length of the id of a coflow, in bytes.
 const MAX_ID_LENGTH: usize = 128;
+
+/// The maximum length of a first line, in bytes: the word, an id, a number of ten digits, and separators.
 const MAX_LINE_LENGTH: usize = PROTOCOL_WORD.len() + MAX_ID_LENGTH + 13;
 
 /// How long a sender may take for the first line.
 const FIRST_LINE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The maximum number of connections that wait for [`FlowReceiver::receive`], including those without a complete first line. Others wait in the
-/// kernel.
+/// The maximum number of connections that wait for [`FlowReceiver::receive`], including those without a complete first line. Further
+/// connections wait in the kernel.
 const MAX_CONNECTIONS: usize = 1024;
 
 /// The first line of a connection.
 pub(crate) fn first_line(coflow: &str, flow: u32) -> io::Result<String> {
     if !is_id(coflow) {
-        let expected = format!("coflow: expected 1 to {MAX_ID_LENGTH} printable characters without spaces");
-        return Err(io::Error::new(ErrorKind::InvalidInput, expected));
+        let message = format!(
+            "coflow id `{coflow}` is invalid; expected 1 to {MAX_ID_LENGTH} printable ASCII characters without spaces"
+        );
+        return Err(io::Error::new(ErrorKind::InvalidInput, message));
     }
     Ok(format!("{PROTOCOL_WORD} {coflow} {flow}\n"))
 }
@@ -42,12 +46,13 @@ fn parse_first_line(line: &[u8]) -> Option<(String, u32)> {
     Some((coflow.to_owned(), flow.parse().ok().filter(|_| is_valid)?))
 }
 
-/// A port at which a program receives flows. Any program that can reach the port can send any flow: it is as safe as its network.
+/// A port at which a program receives flows. The port has no authentication: any program that can reach it can send any flow.
 #[derive(Debug)]
 pub struct FlowReceiver {
     listener: TcpListener,
     /// Connections whose first line is incomplete.
     unidentified: Vec<UnidentifiedConnection>,
+    /// Connections by the coflow and flow of their first line.
     ready: BTreeMap<(String, u32), TcpStream>,
 }
 
@@ -109,13 +114,13 @@ impl FlowReceiver {
         self.listener.local_addr()
     }
 
-    /// Waits for the connection of a flow, whose bytes are the flow's data. Flows can be requested in any order, and others wait. If a
-    /// sender connects twice before, the later connection counts.
+    /// Waits for the connection of a flow, whose bytes are the flow's data. Flows can be received in any order: connections of other
+    /// flows wait. If two connections of the flow wait, the later one replaces the first.
     ///
-    /// The end of the stream means only that the sender has closed it, even by being killed: compare the length if the size is known.
+    /// The stream also ends if the sender is killed: compare the length with the flow's size if the size is known.
     ///
     /// # Errors
-    /// [`ErrorKind::TimedOut`] if the flow does not arrive within `patience`.
+    /// [`ErrorKind::TimedOut`] if the flow does not arrive within `timeout`.
     pub fn receive(&mut self, coflow: &str, flow: u32, timeout: Duration) -> io::Result<TcpStream> {
         let start = Instant::now();
         let key = (coflow.to_owned(), flow);
@@ -125,7 +130,7 @@ impl FlowReceiver {
             }
             let remaining = timeout.saturating_sub(start.elapsed());
             if remaining.is_zero() {
-                let message = format!("flow {flow} of coflow `{coflow}` did not come within {timeout:?}");
+                let message = format!("flow {flow} of coflow `{coflow}` did not arrive within {timeout:?}");
                 return Err(io::Error::new(ErrorKind::TimedOut, message));
             }
             self.wait_readable(remaining)?;
@@ -133,13 +138,13 @@ impl FlowReceiver {
         }
     }
 
-    /// Waits until a socket is readable, or until the next time limit.
+    /// Waits until a socket is readable, or until the next deadline of a first line, at most `max_wait`.
     fn wait_readable(&self, max_wait: Duration) -> io::Result<()> {
         let deadlines =
             self.unidentified.iter().map(|new| new.deadline.saturating_duration_since(Instant::now()));
-        let most = deadlines.fold(max_wait, Duration::min);
+        let wait = deadlines.fold(max_wait, Duration::min);
         // A time that the kernel cannot represent means no limit.
-        let timeout = Timespec::try_from(most).ok();
+        let timeout = Timespec::try_from(wait).ok();
         let mut polled: Vec<PollFd<'_>> =
             self.unidentified.iter().map(|new| PollFd::new(&new.stream, PollFlags::IN)).collect();
         if self.has_capacity() {
@@ -168,7 +173,7 @@ impl FlowReceiver {
                     });
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                // A connection that was closed before it was accepted.
+                // The client closed the connection before it was accepted.
                 Err(error)
                     if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(error) => return Err(error),
@@ -196,48 +201,48 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(10);
 
-    fn connect_and_send(inbox: &FlowReceiver, bytes: &[u8]) -> TcpStream {
-        let mut stream = TcpStream::connect(inbox.address().unwrap()).unwrap();
+    fn connect_and_send(receiver: &FlowReceiver, bytes: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(receiver.address().unwrap()).unwrap();
         stream.write_all(bytes).unwrap();
         stream
     }
 
     #[test]
-    fn flows_come_in_any_order_and_data_begins_after_the_line() {
-        let mut inbox = FlowReceiver::bind("127.0.0.1:0").unwrap();
-        let idle = connect_and_send(&inbox, b"");
-        let mut slow = connect_and_send(&inbox, b"weir-fl");
-        drop(connect_and_send(&inbox, b"weir-flow a 0\nhello\nyou"));
-        drop(connect_and_send(&inbox, b"weir-flow a 4294967295\n"));
+    fn flows_are_received_in_any_order_and_data_begins_after_the_line() {
+        let mut receiver = FlowReceiver::bind("127.0.0.1:0").unwrap();
+        let idle = connect_and_send(&receiver, b"");
+        let mut slow = connect_and_send(&receiver, b"weir-fl");
+        drop(connect_and_send(&receiver, b"weir-flow a 0\nhello\nyou"));
+        drop(connect_and_send(&receiver, b"weir-flow a 4294967295\n"));
         slow.write_all(b"ow b 0\nslow").unwrap();
         drop(slow);
         for (coflow, flow, expected) in [("b", 0, "slow"), ("a", u32::MAX, ""), ("a", 0, "hello\nyou")] {
             let mut text = String::new();
-            inbox.receive(coflow, flow, TIMEOUT).unwrap().read_to_string(&mut text).unwrap();
+            receiver.receive(coflow, flow, TIMEOUT).unwrap().read_to_string(&mut text).unwrap();
             assert_eq!(text, expected);
         }
-        let error = inbox.receive("a", 0, Duration::from_millis(20)).unwrap_err();
+        let error = receiver.receive("a", 0, Duration::from_millis(20)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
-        assert_eq!((inbox.unidentified.len(), inbox.ready.len()), (1, 0));
+        assert_eq!((receiver.unidentified.len(), receiver.ready.len()), (1, 0));
         drop(idle);
     }
 
     #[test]
     fn connections_with_malformed_first_lines_are_closed() {
-        let mut inbox = FlowReceiver::bind("127.0.0.1:0").unwrap();
+        let mut receiver = FlowReceiver::bind("127.0.0.1:0").unwrap();
         let long = format!("weir-flow {} 0\n", "x".repeat(MAX_ID_LENGTH + 1));
         let longest = "x".repeat(MAX_ID_LENGTH);
         let mut sent =
-            vec![connect_and_send(&inbox, long.as_bytes()), connect_and_send(&inbox, &[b'x'; 4096])];
+            vec![connect_and_send(&receiver, long.as_bytes()), connect_and_send(&receiver, &[b'x'; 4096])];
         for line in
             ["weir-flow a\n", "weir-flow a 0 0\n", "weir-flow a -1\n", "weir-flow a 4294967296\n", "\n"]
         {
-            sent.push(connect_and_send(&inbox, line.as_bytes()));
+            sent.push(connect_and_send(&receiver, line.as_bytes()));
         }
-        let last = connect_and_send(&inbox, first_line(&longest, u32::MAX).unwrap().as_bytes());
-        inbox.receive(&longest, u32::MAX, TIMEOUT).unwrap();
+        let last = connect_and_send(&receiver, first_line(&longest, u32::MAX).unwrap().as_bytes());
+        receiver.receive(&longest, u32::MAX, TIMEOUT).unwrap();
         // The earlier connections were processed before this one.
-        assert_eq!((inbox.unidentified.len(), inbox.ready.len()), (0, 0));
+        assert_eq!((receiver.unidentified.len(), receiver.ready.len()), (0, 0));
         drop((sent, last));
         for id in ["", "a b", "a\n", &"x".repeat(MAX_ID_LENGTH + 1)] {
             assert_eq!(first_line(id, 0).unwrap_err().kind(), ErrorKind::InvalidInput, "{id:?}");
@@ -246,11 +251,11 @@ mod tests {
 
     #[test]
     fn second_connection_of_a_flow_replaces_the_first() {
-        let mut inbox = FlowReceiver::bind("127.0.0.1:0").unwrap();
-        let first = connect_and_send(&inbox, b"weir-flow a 0\nfirst");
-        drop(connect_and_send(&inbox, b"weir-flow a 0\nsecond"));
+        let mut receiver = FlowReceiver::bind("127.0.0.1:0").unwrap();
+        let first = connect_and_send(&receiver, b"weir-flow a 0\nfirst");
+        drop(connect_and_send(&receiver, b"weir-flow a 0\nsecond"));
         let mut text = String::new();
-        inbox.receive("a", 0, TIMEOUT).unwrap().read_to_string(&mut text).unwrap();
+        receiver.receive("a", 0, TIMEOUT).unwrap().read_to_string(&mut text).unwrap();
         assert_eq!(text, "second");
         drop(first);
     }

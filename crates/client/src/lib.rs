@@ -1,9 +1,9 @@
-//! Lets programs and frameworks use Weir: classes for their connections, and rates for their coflows.
+//! Client library for programs and frameworks: requests classes for their connections and rates for their coflows.
 //!
 //! # Saba's interface
 //!
-//! Section 6 of the paper defines four calls: register, create connection, destroy connection and deregister. A connection has its
-//! application's class from its first packet on:
+//! Section 6 of the paper defines four calls: register, create connection, destroy connection and deregister. A connection has
+//! its application's class from its first packet on:
 //!
 //! ```no_run
 //! use std::io::Write;
@@ -20,12 +20,12 @@
 //!
 //! # Coflows
 //!
-//! Section 5 of Saath defines register, update and deregister for the framework, and send and receive for its programs: here [`send_flow`] and
-//! [`FlowReceiver::receive`].
+//! Section 5 of Saath defines register, update and deregister for the framework. For the framework's programs it defines send and
+//! receive: [`send_flow`] and [`FlowReceiver::receive`].
 //!
 //! ```no_run
 //! use std::time::Duration;
-//! use weir_client::{Agent, Coflow, Coordinator, Flow, Inbox, Registration, put};
+//! use weir_client::{Agent, Coflow, Coordinator, Flow, FlowReceiver, Registration, send_flow};
 //!
 //! // The framework.
 //! let coordinator = Coordinator::local("127.0.0.1:7701")?;
@@ -34,12 +34,12 @@
 //! let coflow = Coflow::register(&coordinator, "shuffle-7", &shuffle)?;
 //!
 //! // The receiver of flow 0, on node-3.
-//! let mut inbox = Inbox::bind("10.0.0.3:7000")?;
-//! let mut data = inbox.get("shuffle-7", 0, Duration::from_secs(60))?;
+//! let mut receiver = FlowReceiver::bind("10.0.0.3:7000")?;
+//! let mut data = receiver.receive("shuffle-7", 0, Duration::from_secs(60))?;
 //!
 //! // The sender of flow 0, on node-1.
 //! let agent = Agent::connect("/run/weir/agent.sock")?;
-//! put(&agent, "shuffle-7", 0, "10.0.0.3:7000", &mut &b"..."[..])?;
+//! send_flow(&agent, "shuffle-7", 0, "10.0.0.3:7000", &mut &b"..."[..])?;
 //!
 //! // The framework, when the job has completed.
 //! coflow.deregister()?;
@@ -56,19 +56,19 @@
 //!
 //! let agent = weir_client::Agent::connect("/run/weir/agent.sock")?;
 //! let mut stream = TcpStream::connect("10.0.0.2:7000")?;
-//! agent.open("shuffle-7", 3, &stream)?;
+//! agent.hand_over("shuffle-7", 3, &stream)?;
 //! stream.write_all(b"...")?;
 //! stream.shutdown(Shutdown::Write)?;
-//! agent.done("shuffle-7", 3)?;
+//! agent.mark_done("shuffle-7", 3)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! From then on, the agent paces the socket and reports the bytes sent. The agent holds a duplicate of the socket, so closing the socket
-//! does not close the connection: shut it down for writing, or call [`Agent::mark_done`]. When a program exits or drops its [`Agent`], all its
-//! flows are done.
+//! The agent then paces the socket and reports the bytes sent. The agent holds a duplicate of the socket, so closing the socket
+//! does not close the connection: shut the socket down for writing, or call [`Agent::mark_done`]. When a program exits or drops
+//! its [`Agent`], all its flows are done.
 //!
-//! Without a coordinator or an agent, a program can send all the same: only the class and the rate are missing. Do not stop at an error
-//! of this library.
+//! A program can send without a coordinator or an agent: only the class and the rate are missing. After an error of this library,
+//! continue to send.
 
 mod coordinator;
 

@@ -1,5 +1,5 @@
-//! Handles Ctrl-C and SIGTERM. They end the process at once, until [`record_signals`] is called: then they are recorded, and work stops at its next
-//! check, such as the next schedule or the next bytes of a file.
+//! Handles Ctrl-C and SIGTERM. They end the process at once until [`record_signals`] is called. From then on they are recorded,
+//! and work stops at its next check, such as the next schedule or the next bytes of a file.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Once, OnceLock};

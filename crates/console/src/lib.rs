@@ -1,5 +1,5 @@
-//! What the commands of `weir` and the evaluations in `weir-papers` share: failures with exit codes, interruption by
-//! signals, progress bars, tables, records, output files, and replays that several threads run.
+//! Provides the shared code of the commands of `weir` and the evaluations in `weir-papers`: failures with exit codes,
+//! interruption by signals, progress bars, tables, records, output files, and replays that several threads run.
 
 pub mod failure;
 pub mod interrupt;

@@ -158,7 +158,7 @@ impl Write for OutputFile {
 fn create_temporary(target: &Path) -> io::Result<NamedTempFile> {
     let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !folder.is_dir() {
-        let message = format!("there is no directory {}", folder.display());
+        let message = format!("directory {} does not exist", folder.display());
         return Err(io::Error::new(io::ErrorKind::NotFound, message));
     }
     let mut builder = tempfile::Builder::new();
@@ -211,7 +211,7 @@ pub fn print(text: impl AsRef<[u8]>) -> io::Result<()> {
     out.flush()
 }
 
-/// Refuses outputs that would overwrite each other, the input, or a file that the input names.
+/// Refuses outputs that would overwrite each other, the input, or a file that the input refers to.
 ///
 /// # Errors
 /// The first pair of names for one file.
@@ -224,7 +224,7 @@ pub fn check_distinct(input: &Path, outputs: &[(&str, Option<&Path>)]) -> Result
     if input != Path::new("-") {
         used.push(("the input", canonical_path(input)));
         let named = weir_trace::toml_fields::referenced_files(input);
-        used.extend(named.iter().map(|file| ("what the input names", canonical_path(file))));
+        used.extend(named.iter().map(|file| ("a file that the input refers to", canonical_path(file))));
     }
     for (name, path) in outputs {
         // Devices such as /dev/null take any number of outputs.

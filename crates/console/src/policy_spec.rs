@@ -27,7 +27,7 @@ pub fn build_policy(spec: &str, names: Option<&ServiceNames>) -> Result<AnyPolic
         None => policy::build(spec).map_err(|error| match error {
             ParamsError::UnknownPolicy { name, .. } => unknown_policy(&name),
             error @ ParamsError::NotForSwitch { .. } => Failure::input(format_args!(
-                "{error}; `weir sim`, `weir compare` and `weir sweep` take --wide-area FILE"
+                "{error}; `weir sim`, `weir compare` and `weir sweep` support --wide-area FILE"
             )),
             other => Failure::input(other),
         }),
@@ -51,7 +51,9 @@ pub fn build_wide_area_policy(spec: &str, names: &ServiceNames) -> Result<WideAr
 /// The file of a tree. It is read once for the check, and once for each replay.
 fn tree_path(file: &str) -> Result<&Path, Failure> {
     match file {
-        "" | "-" => Err(Failure::input("a policy tree: expected `tree:FILE`, with the name of a file")),
+        "" | "-" => {
+            Err(Failure::input("policy `tree` has no file; expected `tree:FILE`, with the path of a file"))
+        }
         file => Ok(Path::new(file)),
     }
 }
@@ -91,8 +93,8 @@ pub fn unknown_policy(name: &str) -> Failure {
     ))
 }
 
-/// The policies to compare if none are named: all in the table. With only one application, policies that divide bandwidth between
-/// applications are left out, since they equal `fair`.
+/// The default policies to compare: all in the table. With only one application, policies that divide bandwidth between applications are
+/// omitted, since they equal `fair`.
 pub fn default_policies(names: &ServiceNames) -> Vec<String> {
     let divides_bandwidth = |name: &str| matches!(policy::build(name), Ok(AnyPolicy::Tree(_)));
     let listed = POLICIES

@@ -1,4 +1,4 @@
-//! Saba's offline profiler (sections 4 and 7.1) on a real command: runs it at several fractions of the bandwidth.
+//! Profiles a real command as Saba's offline profiler does (sections 4 and 7.1): runs it at several fractions of the bandwidth.
 
 mod command;
 mod estimate;
@@ -47,13 +47,18 @@ impl RepeatedCommand<'_> {
     /// Shows the estimated time of the remaining runs.
     fn show_estimate(&self) {
         let completed: Vec<(f64, f64)> =
-            self.durations.iter().map(|(part, times)| (part.get(), median(times))).collect();
-        let remaining_runs = |part: &&Fraction| {
-            let times = self.durations.iter().find(|(at, _)| at == *part).map_or(0, |(_, times)| times.len());
+            self.durations.iter().map(|(fraction, times)| (fraction.get(), median(times))).collect();
+        let remaining_runs = |fraction: &&Fraction| {
+            let times = self
+                .durations
+                .iter()
+                .find(|(known, _)| known == *fraction)
+                .map_or(0, |(_, times)| times.len());
             self.run_count - times
         };
-        let remaining_fractions =
-            PROFILED_FRACTIONS.iter().flat_map(|part| std::iter::repeat_n(part.get(), remaining_runs(&part)));
+        let remaining_fractions = PROFILED_FRACTIONS
+            .iter()
+            .flat_map(|fraction| std::iter::repeat_n(fraction.get(), remaining_runs(&fraction)));
         if let Some(remaining_secs) =
             estimate::estimate_remaining(&completed, &remaining_fractions.collect::<Vec<f64>>())
         {
@@ -71,10 +76,10 @@ impl Job for RepeatedCommand<'_> {
         self.durations.push((bandwidth, Vec::with_capacity(self.run_count)));
         for _ in 0..self.run_count {
             let duration = self.run_once()?;
-            self.durations.last_mut().expect("`times` got an entry above").1.push(duration);
+            self.durations.last_mut().expect("`durations` got an entry above").1.push(duration);
             self.show_estimate();
         }
-        let times = &self.durations.last().expect("`times` got an entry above").1;
+        let times = &self.durations.last().expect("`durations` got an entry above").1;
         Ok(Time::new(median(times)).expect("a duration is finite and not negative"))
     }
 }
@@ -83,7 +88,7 @@ fn median(times: &[f64]) -> f64 {
     percentile(times, 50.0)
 }
 
-/// Profiles a command at a place: one run to warm up, then `runs` runs at each fraction of the bandwidth. The last limit stays in place.
+/// Profiles a command at a target: one warm-up run, then `run_count` runs at each fraction of the bandwidth. The last limit stays set.
 ///
 /// # Errors
 /// The first run that fails, or durations that give no slowdown.
@@ -102,9 +107,9 @@ pub fn measure(
         durations: Vec::with_capacity(PROFILED_FRACTIONS.len()),
         bar,
     };
-    let to_failure = |why: &str, failure: Failure| Failure {
+    let to_failure = |run: &str, failure: Failure| Failure {
         exit_code: failure.exit_code,
-        message: format!("{name}, {why}: {}", failure.message),
+        message: format!("{name}, {run}: {}", failure.message),
     };
     let warmup = target.limit_bandwidth(Fraction::ALL).and_then(|()| job.run_once());
     let profile = match warmup {
@@ -118,7 +123,7 @@ pub fn measure(
             }
             error => Failure::runtime(format_args!("{name}: {error}")),
         }),
-        Err(failure) => Err(to_failure("the run that warms up", failure)),
+        Err(failure) => Err(to_failure("the warm-up run", failure)),
     };
     job.bar.finish_and_clear();
     let mut times = job.durations;

@@ -1,4 +1,4 @@
-//! Writes results for programs, as JSON or CSV in full precision.
+//! Writes results for other programs, as JSON or CSV in full precision.
 
 use std::borrow::Cow;
 

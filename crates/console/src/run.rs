@@ -1,4 +1,4 @@
-//! Runs replays, one or several concurrently.
+//! Runs replays, one or several concurrently, and scenarios under a mechanism.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -42,8 +42,8 @@ impl ReplayTask<'_> {
     }
 }
 
-/// Runs all tasks, at most `jobs` concurrently, and passes each outcome to `each` when it is available. The results are in the order of the
-/// tasks.
+/// Runs all tasks, at most `jobs` concurrently, and passes each outcome to `on_outcome` when it is available. The results are in the
+/// order of the tasks.
 ///
 /// # Errors
 /// The failure of the first task, in their order, that failed. No further task starts after a failure.
@@ -58,7 +58,7 @@ pub fn run_replays<T: Send>(
     run_concurrently(tasks.len(), jobs, |at| tasks[at].run(progress).map(|outcome| on_outcome(at, outcome)))
 }
 
-/// Calls `each` for 0 to `count` - 1, at most `jobs` concurrently. The results are in the order of the numbers.
+/// Calls `job` for 0 to `count` - 1, at most `jobs` concurrently. The results are in the order of the numbers.
 ///
 /// # Errors
 /// As [`run_replays`].

@@ -1,4 +1,4 @@
-//! Formats tables and numbers for people.
+//! Formats tables and numbers for users.
 
 use std::fmt::{self, Display};
 

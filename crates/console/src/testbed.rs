@@ -1,4 +1,4 @@
-//! Creates testbeds for the time of one command, and runs scenarios on them.
+//! Runs work on an existing testbed, or on one that exists only for this work, and measures scenarios on it.
 
 use weir_core::model::Topology;
 use weir_core::model::scenario::Scenario;
@@ -16,20 +16,20 @@ use crate::progress::Progress;
 /// Whether work on a testbed continues, checked between two steps: false after a signal.
 pub const SHOULD_CONTINUE: ContinueCheck<'static> = &|| !interrupt::is_requested();
 
-/// The failure for an error of a bed, with a list of what this machine lacks.
+/// The failure for an error of a bed, with the unmet requirements of this machine.
 pub fn failure(error: &BedError) -> Failure {
     match error {
         BedError::Command(CommandError::Interrupted) => {
-            Failure::interrupted("interrupted; nothing of the bed is left")
+            Failure::interrupted("interrupted; the bed was removed")
         }
         BedError::Plan(_) => Failure::input(error),
         BedError::Command(_) | BedError::File { .. } => {
             let mut message = error.to_string();
             let missing: Vec<Requirement> =
                 probe::probe().into_iter().filter(|check| check.problem.is_some()).collect();
-            for Requirement { name: what, needed_for, problem: missing } in &missing {
-                let why = missing.as_deref().unwrap_or_default();
-                message.push_str(&format!("\n  missing: {what}: {why}; needed for {needed_for}"));
+            for Requirement { name, needed_for, problem } in &missing {
+                let problem = problem.as_deref().unwrap_or_default();
+                message.push_str(&format!("\n  missing: {name}: {problem}; needed for {needed_for}"));
             }
             if !missing.is_empty() {
                 message.push_str(&format!("\n{}", probe::ALTERNATIVES));
@@ -45,7 +45,7 @@ struct TemporaryBed(Option<Bed>);
 
 impl Drop for TemporaryBed {
     fn drop(&mut self) {
-        // Only after a panic: `on_a_bed` removes the bed where an error can be reported.
+        // Only after a panic: `with_bed` removes the bed where an error can be reported.
         if let Some(bed) = self.0.take() {
             let _ = bed.down();
         }
@@ -64,7 +64,7 @@ pub fn with_bed<T>(
     if let Some(bed) = Bed::open(name).map_err(|error| failure(&error))? {
         if bed.topology() != topology {
             let why = format_args!(
-                "bed `{name}` has another network: expected another --name, or `weir testbed down --name {name}` before"
+                "bed `{name}` has another network; help: use another --name, or run `weir testbed down --name {name}` first"
             );
             return Err(Failure::input(why));
         }
@@ -74,7 +74,7 @@ pub fn with_bed<T>(
     }
     let mut temporary =
         TemporaryBed(Some(Bed::up(name, topology, SHOULD_CONTINUE).map_err(|error| failure(&error))?));
-    let result = work(temporary.0.as_ref().expect("`passing` was built with a bed above"));
+    let result = work(temporary.0.as_ref().expect("`temporary` was built with a bed above"));
     let removal = temporary.0.take().map_or(Ok(()), Bed::down);
     let done = result?;
     removal.map_err(|error| failure(&error))?;

@@ -1,9 +1,9 @@
-//! Admission of connections: how many may be open in all, from one address and of one identity.
+//! Limits the number of open connections: in total, from one address and of one identity.
 //!
-//! A connection counts for its address until it has proven an identity, and for that identity from then on. A connection over a limit is
-//! not made to wait, which would hold up all others: it becomes a *probe*, which may ask for the coordinator's health only. At most
-//! [`Quota::probes`] of them are open; a new one closes the oldest. So a health check that sends its request at once is answered, however
-//! many idle connections there are.
+//! A connection counts for its address until it has proven an identity, and for that identity afterwards. A connection over a
+//! limit becomes a *probe*: it can request only the coordinator's health. At most [`Quota::probes`] probes are open, and a new
+//! probe closes the oldest. A health check that sends its request at once is therefore answered, regardless of the number of idle
+//! connections.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -14,17 +14,17 @@ use tokio::sync::Notify;
 /// The limits of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
-    /// Connections in all, without probes.
+    /// Maximum number of connections in total, without probes.
     pub total: usize,
-    /// Connections from one IPv4 address or one IPv6 network of 64 bits that have not proven an identity.
+    /// Maximum number of connections without a proven identity from one IPv4 address or one IPv6 network of 64 bits.
     pub per_address: usize,
-    /// Connections of one proven identity.
+    /// Maximum number of connections of one proven identity.
     pub per_identity: usize,
-    /// Probes. Without any, connections over a limit are closed at once.
+    /// Maximum number of probes. If it is 0, connections over a limit are closed at once.
     pub probes: usize,
 }
 
-/// The connections of a listener. Each call takes O(1), the end of a probe O(probes).
+/// Counts the connections of a listener. Each call takes O(1), the end of a probe O(probes).
 #[derive(Debug)]
 pub struct Admission {
     quota: Quota,
@@ -33,17 +33,18 @@ pub struct Admission {
 
 #[derive(Debug, Default)]
 struct ConnectionCounts {
-    /// Without probes.
+    /// All connections except probes.
     total: usize,
     addresses: HashMap<IpAddr, usize>,
     identities: HashMap<String, usize>,
-    /// The oldest first.
+    /// Open probes by id, the oldest first, and the signal that closes each.
     probes: VecDeque<(u64, Arc<Notify>)>,
     next_probe: u64,
+    /// Connections over a limit since the start.
     over_limit: u64,
 }
 
-/// The place of a connection among those that are open, until it is dropped.
+/// A counted connection. Dropping the slot ends the count.
 #[derive(Debug)]
 pub struct ConnectionSlot {
     admission: Arc<Admission>,
@@ -63,19 +64,19 @@ impl Admission {
         Arc::new(Admission { quota, counts: Mutex::default() })
     }
 
-    /// A place for a new connection: `None` if a limit is reached and the quota has no probes.
+    /// Counts a new connection. `None` if a limit is reached and the quota has no probes.
     pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionSlot> {
         let address = limit_address(address);
         let mut open = self.lock();
         let address_count = open.addresses.get(&address).copied().unwrap_or(0);
-        let holder = if open.total < self.quota.total && address_count < self.quota.per_address {
+        let counted_as = if open.total < self.quota.total && address_count < self.quota.per_address {
             open.total += 1;
             *open.addresses.entry(address).or_default() += 1;
             CountedAs::Address(address)
         } else {
             open.admit_probe(self.quota.probes)?
         };
-        Some(ConnectionSlot { admission: Arc::clone(self), counted_as: holder })
+        Some(ConnectionSlot { admission: Arc::clone(self), counted_as })
     }
 
     /// Number of connections over a limit since the start.
@@ -89,7 +90,7 @@ impl Admission {
 }
 
 impl ConnectionCounts {
-    /// A new probe instead of the oldest, if there are `most` already.
+    /// Adds a probe. If `max` probes are open, the new one closes the oldest. `None` if `max` is 0.
     fn admit_probe(&mut self, max: usize) -> Option<CountedAs> {
         self.over_limit += 1;
         if max == 0 {
@@ -107,8 +108,8 @@ impl ConnectionCounts {
         Some(CountedAs::Probe(id, close_signal))
     }
 
-    fn release(&mut self, holder: &CountedAs) {
-        match holder {
+    fn release(&mut self, counted_as: &CountedAs) {
+        match counted_as {
             CountedAs::Address(address) => {
                 self.total -= 1;
                 decrement(&mut self.addresses, address);
@@ -117,7 +118,7 @@ impl ConnectionCounts {
                 self.total -= 1;
                 decrement(&mut self.identities, name);
             }
-            CountedAs::Probe(number, _) => self.probes.retain(|(other, _)| other != number),
+            CountedAs::Probe(id, _) => self.probes.retain(|(other, _)| other != id),
         }
     }
 }
@@ -137,7 +138,7 @@ impl ConnectionSlot {
             open.admit_probe(admission.quota.probes)
         };
         let Some(next) = counted_as else {
-            // The lock is not held when the place is dropped.
+            // Dropping the slot takes the lock.
             drop(open);
             return None;
         };
@@ -151,7 +152,7 @@ impl ConnectionSlot {
         Some(self)
     }
 
-    /// Notifies a probe that a newer one replaces it; `None` for other connections.
+    /// The signal that a newer probe replaces this one. `None` if the connection is not a probe.
     pub fn close_signal(&self) -> Option<Arc<Notify>> {
         match &self.counted_as {
             CountedAs::Probe(_, closed) => Some(Arc::clone(closed)),
@@ -175,7 +176,8 @@ fn decrement<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
     }
 }
 
-/// An IPv4 address, or the 64-bit network of an IPv6 address: one host can have all addresses of such a network.
+/// The address that a limit applies to: an IPv4 address, or the 64-bit network of an IPv6 address. One host can have all
+/// addresses of such a network.
 fn limit_address(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !0 << 64)),
@@ -193,8 +195,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn is_probe(place: &ConnectionSlot) -> bool {
-        place.close_signal().is_some()
+    fn is_probe(slot: &ConnectionSlot) -> bool {
+        slot.close_signal().is_some()
     }
 
     #[test]
@@ -212,9 +214,9 @@ mod tests {
     #[test]
     fn connections_over_the_total_become_probes() {
         let admission = Admission::new(QUOTA);
-        let places: Vec<ConnectionSlot> =
+        let slots: Vec<ConnectionSlot> =
             (1..=4).map(|host| admission.admit(ip(&format!("10.0.0.{host}"))).unwrap()).collect();
-        assert_eq!(places.iter().map(is_probe).collect::<Vec<_>>(), [false, false, false, true]);
+        assert_eq!(slots.iter().map(is_probe).collect::<Vec<_>>(), [false, false, false, true]);
     }
 
     #[test]
@@ -226,13 +228,13 @@ mod tests {
     }
 
     #[test]
-    fn proven_identities_free_the_place_of_their_address() {
+    fn proven_identities_do_not_count_for_their_address() {
         let admission = Admission::new(QUOTA);
         let local = ip("10.0.0.1");
         let first = admission.admit(local).unwrap().identify("a".to_owned()).unwrap();
         assert!(!is_probe(&first));
         let second = admission.admit(local).unwrap().identify("a".to_owned()).unwrap();
-        assert!(is_probe(&second), "one connection of an identity");
+        assert!(is_probe(&second), "the quota allows one connection of an identity");
         let unproven = [(); 2].map(|()| admission.admit(local).unwrap());
         assert!(!unproven.iter().any(is_probe));
         drop((first, second, unproven));
@@ -258,8 +260,8 @@ mod tests {
         let admission = Admission::new(Quota { probes: 0, ..QUOTA });
         let _first = [(); 2].map(|()| admission.admit(ip("10.0.0.1")).unwrap());
         assert!(admission.admit(ip("10.0.0.1")).is_none());
-        let place = admission.admit(ip("10.0.0.2")).unwrap().identify("a".to_owned()).unwrap();
-        assert!(!is_probe(&place));
+        let slot = admission.admit(ip("10.0.0.2")).unwrap().identify("a".to_owned()).unwrap();
+        assert!(!is_probe(&slot));
         assert_eq!(admission.lock().total, 3);
     }
 }

@@ -1,11 +1,11 @@
 //! gRPC server for agents: one stream for each host or switch, with reports to the coordinator and orders to the agent.
 //!
-//! A stream is for the host that its connection has proven: the listener puts the proven [`ProvenHost`] into the
-//! request's extensions. Without one, which is for loopback only, the agent's own claim counts.
+//! *Authentication.* The listener adds the [`ProvenHost`] of a connection to the extensions of its requests, and a stream
+//! must be for that host. On loopback, connections have no proven host, and the server accepts the number in the hello.
 //!
-//! A host that is silent or does not take its messages loses its stream, and may connect again. A host that sends too
-//! many reports is read more slowly. At most one report of a host is in memory, and the length of each message is
-//! checked before it is read.
+//! *Limits.* The server ends a stream whose agent sends no message or reads no order for 5 s; the agent can connect again.
+//! It reads at most four reports of a host per interval, and one report of a host is in memory at a time. It checks the
+//! length of each message before it reads the message.
 
 use std::io;
 use std::time::Duration;
@@ -19,20 +19,20 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 use tonic::transport::server::{Connected, TcpIncoming};
 use tonic::{Request, Response, Status, Streaming};
+use weir_proto::wire::agent_message::Body;
 use weir_proto::wire::control_server::{Control, ControlServer};
-use weir_proto::wire::up::What;
-use weir_proto::wire::{Down, Up};
+use weir_proto::wire::{AgentMessage, CoordinatorMessage};
 use weir_proto::{MAX_ORDER_BYTES, MAX_REPORT_BYTES, Order, Report};
 
 use crate::control_thread::{Handle, Stopped};
 
-/// Time after which a silent host, or one that takes no messages, loses its stream.
+/// Time without a message from the agent, or without reading by the agent, after which the server ends the stream.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum number of reports of a host that are read per interval, and maximum burst after a pause.
+/// Maximum number of reports of a host that the server reads per interval, and maximum burst after a pause.
 const MAX_REPORTS_PER_INTERVAL: u32 = 4;
 
-/// The host or switch that a connection has proven to be, by number; an extension of its requests.
+/// The number of the host or switch in the certificate of a connection; an extension of its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProvenHost(pub u32);
 
@@ -41,14 +41,14 @@ pub struct AgentService {
     handle: Handle,
 }
 
-/// The service, with its limits on message lengths.
+/// The service, with limits on the lengths of messages.
 pub fn agent_service(handle: Handle) -> ControlServer<AgentService> {
     ControlServer::new(AgentService { handle })
         .max_decoding_message_size(MAX_REPORT_BYTES)
         .max_encoding_message_size(MAX_ORDER_BYTES)
 }
 
-/// Serves agents without authentication. Runs until an error, or until it is dropped.
+/// Serves agents without authentication. Runs until an error occurs, or the future is dropped.
 ///
 /// # Errors
 /// The server cannot accept connections any more.
@@ -57,8 +57,8 @@ pub async fn serve(listener: TcpListener, handle: Handle) -> Result<(), tonic::t
     serve_connections(incoming, handle, std::future::pending()).await
 }
 
-/// Serves agents on connections whose [`Connected::connect_info`] is an [`ProvenHost`] if they have proven one. Ends with
-/// an error, or once `stop` has completed.
+/// Serves agents on connections. [`Connected::connect_info`] is a [`ProvenHost`] if the connection has proven one. Ends with
+/// an error, or when `stop` completes.
 ///
 /// # Errors
 /// The server cannot accept connections any more.
@@ -79,34 +79,40 @@ where
 
 #[tonic::async_trait]
 impl Control for AgentService {
-    type AttendStream = ReceiverStream<Result<Down, Status>>;
+    type StreamOrdersStream = ReceiverStream<Result<CoordinatorMessage, Status>>;
 
-    async fn attend(&self, request: Request<Streaming<Up>>) -> Result<Response<Self::AttendStream>, Status> {
+    async fn stream_orders(
+        &self,
+        request: Request<Streaming<AgentMessage>>,
+    ) -> Result<Response<Self::StreamOrdersStream>, Status> {
         let proven_host = request.extensions().get::<ProvenHost>().copied();
         let mut reports = request.into_inner();
-        let Some(What::Hello(hello)) = next_message(&mut reports).await? else {
-            return Err(Status::invalid_argument("expected a hello first"));
+        let Some(Body::Hello(hello)) = next_message(&mut reports).await? else {
+            return Err(Status::invalid_argument("the first message is not a hello; expected a hello"));
         };
-        let host = hello.host;
+        let host = hello.node;
         if proven_host.is_some_and(|ProvenHost(proven)| proven != host) {
-            return Err(Status::permission_denied(format!("host {host}: the connection is another host's")));
+            return Err(Status::permission_denied(format!(
+                "host {host}: the certificate of this connection is for another host"
+            )));
         }
         let orders = self.handle.subscribe_to_orders(host).await?.ok_or_else(|| {
             let last = self.handle.agent_count().saturating_sub(1);
-            Status::not_found(format!("host {host}: expected 0 to {last}"))
+            Status::not_found(format!("host {host} is not in the configuration; expected 0 to {last}"))
         })?;
         let (messages, message_receiver) = mpsc::channel(1);
         let handle = self.handle.clone();
-        let welcome = Down::welcome(handle.interval(), handle.has_throttling(), handle.has_allocator());
+        let welcome =
+            CoordinatorMessage::welcome(handle.interval(), handle.has_throttling(), handle.has_allocator());
         tokio::spawn(async move {
             let result = tokio::select! {
                 ended = apply_reports(&handle, host, reports) => ended,
                 ended = send_orders(welcome, orders, &messages) => ended,
             };
-            if let Err(why) = result {
-                // An order may still wait in the channel. If the agent does not take the order either, it gets no
-                // status.
-                let _ = timeout(IDLE_TIMEOUT, messages.send(Err(why))).await;
+            if let Err(status) = result {
+                // An order may still wait in the channel. An agent that does not read the order does not get the status
+                // either.
+                let _ = timeout(IDLE_TIMEOUT, messages.send(Err(status))).await;
             }
         });
         Ok(Response::new(ReceiverStream::new(message_receiver)))
@@ -120,46 +126,56 @@ impl From<Stopped> for Status {
 }
 
 /// The next message of a host; `None` at the end of the stream.
-async fn next_message(reports: &mut Streaming<Up>) -> Result<Option<What>, Status> {
+async fn next_message(reports: &mut Streaming<AgentMessage>) -> Result<Option<Body>, Status> {
     let timed_out =
-        |_| Status::deadline_exceeded(format!("nothing was said for {} s", IDLE_TIMEOUT.as_secs()));
-    Ok(timeout(IDLE_TIMEOUT, reports.message()).await.map_err(timed_out)??.and_then(|up| up.what))
+        |_| Status::deadline_exceeded(format!("agent: no message for {} s", IDLE_TIMEOUT.as_secs()));
+    Ok(timeout(IDLE_TIMEOUT, reports.message()).await.map_err(timed_out)??.and_then(|message| message.body))
 }
 
 /// Applies a host's reports until the end of the stream.
-async fn apply_reports(handle: &Handle, host: u32, mut reports: Streaming<Up>) -> Result<(), Status> {
+async fn apply_reports(
+    handle: &Handle,
+    host: u32,
+    mut reports: Streaming<AgentMessage>,
+) -> Result<(), Status> {
     let report_gap = handle.interval() / MAX_REPORTS_PER_INTERVAL;
     let mut next_read_at = Instant::now();
-    while let Some(what) = next_message(&mut reports).await? {
-        let What::Report(report) = what else {
-            return Err(Status::invalid_argument("expected reports after the hello"));
+    while let Some(body) = next_message(&mut reports).await? {
+        let Body::Report(report) = body else {
+            return Err(Status::invalid_argument(
+                "a message after the hello is not a report; expected reports only",
+            ));
         };
-        let report = Report::try_from(report).map_err(|why| Status::invalid_argument(why.to_string()))?;
+        let report =
+            Report::try_from(report).map_err(|error| Status::invalid_argument(format!("report: {error}")))?;
         handle.report(host, report).await?;
         let now = Instant::now();
-        // After a pause, a host may send a burst of [`MAX_REPORTS_PER_INTERVAL`].
+        // After a pause, a host may send a burst of `MAX_REPORTS_PER_INTERVAL` reports.
         next_read_at = next_read_at.max(now - report_gap * MAX_REPORTS_PER_INTERVAL) + report_gap;
         sleep_until(next_read_at).await;
     }
     Ok(())
 }
 
-/// Sends the welcome message and then the host's orders, until another stream subscribes to them.
+/// Sends the welcome and then the host's orders, until another stream subscribes to them.
 async fn send_orders(
-    welcome: Down,
+    welcome: CoordinatorMessage,
     mut orders: mpsc::Receiver<Order>,
-    messages: &mpsc::Sender<Result<Down, Status>>,
+    messages: &mpsc::Sender<Result<CoordinatorMessage, Status>>,
 ) -> Result<(), Status> {
     let mut message = welcome;
     loop {
         match timeout(IDLE_TIMEOUT, messages.send(Ok(message))).await {
-            Err(_) => return Err(Status::deadline_exceeded("orders were not taken")),
+            Err(_) => {
+                let message = format!("agent: did not read its orders for {} s", IDLE_TIMEOUT.as_secs());
+                return Err(Status::deadline_exceeded(message));
+            }
             Ok(Err(_)) => return Ok(()),
             Ok(Ok(())) => {}
         }
         let Some(order) = orders.recv().await else {
             return Err(Status::aborted("another agent has connected for this host"));
         };
-        message = Down::order(&order);
+        message = CoordinatorMessage::order(&order);
     }
 }

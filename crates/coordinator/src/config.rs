@@ -1,7 +1,7 @@
-//! Configuration of `weir serve`, in TOML; `docs/serve.md` describes it.
+//! Reads the configuration of `weir serve`, a TOML file that `docs/serve.md` describes.
 //!
-//! Unknown keys are errors, and quantities have units. Reading gives a validated [`Config`], or a [`TraceError`] with
-//! the line, the field, the value and the expected value. Paths in the file are relative to its folder.
+//! Unknown keys are errors, and quantities have units. The result is a validated [`Config`], or a [`TraceError`] with the
+//! line, the field, the value and the expected value. Paths in the file are relative to its folder.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,16 +34,16 @@ pub const VERSION: u32 = 1;
 /// Maximum number of hosts.
 pub const MAX_HOSTS: usize = 10_000;
 
-/// Maximum number of switches. The distances between all of them take 32 MiB in [`crate::registry`].
+/// Maximum number of switches. Their pairwise distances take 32 MiB in [`crate::registry`].
 pub const MAX_SWITCHES: usize = 4096;
 
-/// Maximum number of ports of switches towards other switches, in all. A fat tree of 10,000 hosts has 39,304.
+/// Maximum number of ports towards other switches, summed over all switches. A fat tree of 10,000 hosts has 39,304.
 pub const MAX_SWITCH_LINKS: usize = 1 << 16;
 
 /// The key of the version.
 const VERSION_KEY: &str = "weir-serve";
 
-/// Prefix of a policy that is a tree in a file.
+/// Prefix of the file of a policy tree.
 const TREE_PREFIX: &str = "tree:";
 
 /// A validated configuration.
@@ -65,19 +65,19 @@ pub struct Config {
     pub addresses: BTreeMap<IpAddr, u32>,
     /// Services and their applications.
     pub names: ServiceNames,
-    /// Configured weights of services. The policy decides about the other services.
+    /// Configured weights of services. The policy decides the weights of other services.
     pub weights: BTreeMap<String, f64>,
     /// The policy.
     pub policy: ValidatedPolicy,
     /// Parameters of the control plane.
     pub settings: Settings,
-    /// What each queue of a link is for.
+    /// The traffic that shares a queue of a link.
     pub queues: QueueAssignment,
     /// Whether the central allocator limits observed connections.
     pub allocator: bool,
     /// Weights of services for unused bandwidth, if they differ from `weights`. Used with [`Config::allocator`].
     pub excess_weights: BTreeMap<String, f64>,
-    /// Whether hosts throttle UDP to little more than the rate that arrives.
+    /// Whether hosts throttle UDP to slightly above the rate measured at the receiver.
     pub has_throttling: bool,
     /// Limits for clients of the API.
     pub limits: Limits,
@@ -102,8 +102,8 @@ pub struct Saba {
 }
 
 impl Default for Saba {
-    /// Saba, section 5.3: the 8 priority levels of Ethernet, and 8 queues, as many as switches have. Saba's
-    /// applications may use the whole link.
+    /// Saba, section 5.3: the 8 priority levels of Ethernet, and the 8 queues that switches have. Saba's applications may
+    /// use the whole link.
     fn default() -> Saba {
         let levels = NonZeroU16::new(8).expect("8 is not 0");
         Saba {
@@ -135,7 +135,7 @@ pub struct Switch {
     pub ports: Vec<CableEnd>,
 }
 
-/// The other end of a switch's cable.
+/// The other end of a cable of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CableEnd {
     /// A host, by number.
@@ -164,7 +164,7 @@ pub struct Limits {
     pub max_request_duration: Time,
     /// Maximum number of concurrent connections.
     pub max_connections: u32,
-    /// Maximum number of concurrent connections of one address that have not proven an identity.
+    /// Maximum number of concurrent connections of one address without a proven identity.
     pub max_connections_per_address: u32,
     /// Maximum number of concurrent connections of one proven identity.
     pub max_connections_per_identity: u32,
@@ -174,11 +174,9 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        let body = Bytes::new(4e6).expect("4 MB is a valid size");
-        let request = Time::new(10.0).expect("10 s is a valid time");
         Limits {
-            max_body: body,
-            max_request_duration: request,
+            max_body: Bytes::new(4e6).expect("4 MB is a valid size"),
+            max_request_duration: Time::new(10.0).expect("10 s is a valid time"),
             max_connections: 1024,
             max_connections_per_address: 512,
             max_connections_per_identity: 512,
@@ -188,7 +186,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Maximum number of concurrent connections over a limit, which can only request the coordinator's health.
+    /// Maximum number of concurrent connections over a limit. They can request only the coordinator's health.
     const MAX_PROBES: usize = 64;
 
     /// The limits of the API's connections.
@@ -203,7 +201,7 @@ impl Limits {
 }
 
 impl Config {
-    /// IPv4 addresses at which UDP is throttled, with the host's number.
+    /// Configured IPv4 addresses of hosts, with the host's number. Throttling of UDP applies to them.
     pub fn ipv4_addresses(&self) -> impl Iterator<Item = (Ipv4Addr, u32)> {
         self.addresses.iter().filter_map(|(address, &host)| match address {
             IpAddr::V4(address) => Some((*address, host)),
@@ -222,7 +220,7 @@ impl Config {
 /// Reads the configuration at `path`.
 ///
 /// # Errors
-/// [`TraceError`]: the first error in the file, with its place, or the file cannot be read.
+/// [`TraceError`]: the first error in the file, with its line, or the file cannot be read.
 pub fn read(path: &Path) -> Result<Config, TraceError> {
     toml_fields::read_file_in_folder(path, |input, name, folder| {
         let text = toml_fields::read_text(input, name, MAX_FILE_BYTES)?;
@@ -233,9 +231,9 @@ pub fn read(path: &Path) -> Result<Config, TraceError> {
 /// Parses a configuration. `name` is its name in errors, and paths in it are relative to `folder`.
 ///
 /// # Errors
-/// The first error in `text`, with its place, or a file that it names cannot be read.
+/// The first error in `text`, with its line, or a file in `text` cannot be read.
 pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError> {
-    const EXPECTED_STORE: &str = "the file of the durable store";
+    const EXPECTED_STORE: &str = "the path of the store file";
     let source = SourceText { file: name, text };
     let table = toml_fields::parse_toml(source)?;
     let mut fields = toml_fields::versioned_fields(source, table.get_ref(), VERSION_KEY, VERSION)?;
@@ -258,13 +256,14 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
         .transpose()?;
     let addresses = address_of.map(|value| hosts::read_addresses(&fields, &value, &numbers)).transpose()?;
     let (switches, addresses) = (switches.unwrap_or_default(), addresses.unwrap_or_default());
-    let allocates = allocator.as_ref().map(|value| fields.read_bool(value)).transpose()?.unwrap_or_default();
-    let services = service.as_ref().map(|value| read_services(&fields, value, allocates)).transpose()?;
+    let has_allocator =
+        allocator.as_ref().map(|value| fields.read_bool(value)).transpose()?.unwrap_or_default();
+    let services = service.as_ref().map(|value| read_services(&fields, value, has_allocator)).transpose()?;
     let ServiceTables { names, weights, excess } = services.unwrap_or_default();
     let throttling = read_throttling(&fields, throttling, &addresses, settings.interval)?;
     let policy = read_policy(&fields, &policy_value, folder, &names)?;
     let queues = read_queue_assignment(&fields, queues, saba, &names)?;
-    if let Some(value) = allocator.filter(|_| allocates) {
+    if let Some(value) = allocator.filter(|_| has_allocator) {
         check_allocator(&fields, &value, queues, settings.interval)?;
     }
     let tls = tls.map(|value| read_tls(&fields, &value, folder)).transpose()?;
@@ -288,7 +287,7 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
         policy,
         settings,
         queues,
-        allocator: allocates,
+        allocator: has_allocator,
         excess_weights: excess,
         has_throttling: throttling,
         limits,
@@ -302,7 +301,7 @@ const EXPECTED_POLICY: &str = "a policy with its parameters, such as \"saath:d=4
 fn read_settings(fields: &mut TableFields<'_>) -> Result<Settings, TraceError> {
     let default = Settings::default();
     let interval = read_time(fields, "interval", 0.001..=10.0, "a time from 1ms to 10s", default.interval)?;
-    // A host that misses one order must receive the next one within its lease.
+    // A host that misses one order has to receive the next one within its lease.
     let lease = read_time(
         fields,
         "lease",
@@ -317,7 +316,7 @@ fn read_settings(fields: &mut TableFields<'_>) -> Result<Settings, TraceError> {
         Some(value) => {
             let reserve = fields.read_number(&value)?;
             if !(0.001..=0.5).contains(&reserve) {
-                return Err(fields.value_error(&value, "a part of every link, from 0.001 to 0.5"));
+                return Err(fields.value_error(&value, "a fraction of every link, from 0.001 to 0.5"));
             }
             reserve
         }
@@ -325,7 +324,7 @@ fn read_settings(fields: &mut TableFields<'_>) -> Result<Settings, TraceError> {
     Ok(Settings { interval, lease, reserve, keep_completed, ..default })
 }
 
-/// Reads a time, in seconds; errors describe its range as `expected`.
+/// Reads a time, in seconds. `expected` describes `range` in errors.
 fn read_time(
     fields: &mut TableFields<'_>,
     key: &'static str,
@@ -338,7 +337,7 @@ fn read_time(
     if range.contains(&time) { Ok(time) } else { Err(fields.value_error(&value, expected)) }
 }
 
-/// Reads whether UDP is throttled. Throttling needs IPv4 addresses of senders, and orders as frequent as measurements.
+/// Reads whether UDP is throttled. Throttling requires IPv4 addresses of senders, and orders at least as frequent as measurements.
 fn read_throttling(
     fields: &TableFields<'_>,
     value: Option<Value<'_>>,
@@ -359,7 +358,7 @@ fn read_throttling(
     Ok(true)
 }
 
-/// Checks the requirements of the allocator: queues of services, and orders as frequent as measurements of demand.
+/// Checks the requirements of the allocator: queues of services, and orders at least as frequent as measurements of demand.
 fn check_allocator(
     fields: &TableFields<'_>,
     value: &Value<'_>,
@@ -368,7 +367,7 @@ fn check_allocator(
 ) -> Result<(), TraceError> {
     if queues != QueueAssignment::Services {
         return Err(
-            fields.value_error(value, "false, or `queues = \"services\"`, since services share by weight")
+            fields.value_error(value, "false, or `queues = \"services\"`, which the allocator requires")
         );
     }
     if interval > MEASUREMENT_PERIOD.get() {
@@ -396,9 +395,9 @@ struct ServiceTables {
 fn read_services(
     fields: &TableFields<'_>,
     value: &Value<'_>,
-    allocates: bool,
+    has_allocator: bool,
 ) -> Result<ServiceTables, TraceError> {
-    const APPLICATIONS: &str = "a list of names";
+    const EXPECTED_APPLICATIONS: &str = "a list of names";
     let (mut names, mut weights, mut excess) = (ServiceNames::empty(), BTreeMap::new(), BTreeMap::new());
     for (name, mut service) in fields.read_tables(value, |name| format!("service {name} "))? {
         check_name(&service, name)?;
@@ -412,10 +411,11 @@ fn read_services(
         }
         if let Some(value) = service.optional("excess") {
             let excess_weight = service.read_number(&value)?;
-            if !allocates {
-                return Err(
-                    service.value_error(&value, "none, or `allocator = true`, since queues do not go by it")
-                );
+            if !has_allocator {
+                return Err(service.value_error(
+                    &value,
+                    "no excess weight, or `allocator = true`, since queues ignore excess weights",
+                ));
             }
             if excess_weight != 0.0 && !(MIN_WEIGHT..=MAX_WEIGHT).contains(&excess_weight) {
                 let expected = format!("0, or a number from {MIN_WEIGHT:e} to {MAX_WEIGHT:e}");
@@ -425,19 +425,19 @@ fn read_services(
         }
         let applications = match service.optional("applications") {
             None => Vec::new(),
-            Some(value) => service.read_list(&value, APPLICATIONS)?,
+            Some(value) => service.read_list(&value, EXPECTED_APPLICATIONS)?,
         };
         service.finish()?;
         let mut number = |application: &str| {
-            let expected = format!("at most {} applications in all", ServiceNames::MAX_APPLICATIONS);
+            let expected = format!("at most {} applications in total", ServiceNames::MAX_APPLICATIONS);
             names
                 .intern(name, application)
                 .ok_or_else(|| service.key_error("applications", application, &expected))
         };
-        // The default application, for coflows that name none.
+        // The default application, for coflows without an application.
         number(ServiceNames::DEFAULT)?;
         for value in applications {
-            let application = service.read_string(&value, "a name")?;
+            let application = service.read_string(&value, "the name of an application")?;
             if !ServiceNames::is_name(application) {
                 return Err(service.value_error(&value, ServiceNames::NAME_RULE));
             }
@@ -458,9 +458,9 @@ fn read_policy(
 ) -> Result<ValidatedPolicy, TraceError> {
     let spec = fields.read_string(value, EXPECTED_POLICY)?;
     let tables = |file: &str| sensitivity::read(&folder.join(file));
-    let chosen = match spec.strip_prefix(TREE_PREFIX) {
+    let policy = match spec.strip_prefix(TREE_PREFIX) {
         None => ValidatedPolicy::new(PolicySpec::Policy(spec.to_owned()), "policy", &tables, names),
-        Some("" | "-") => return Err(fields.value_error(value, "the name of a file after `tree:`")),
+        Some("" | "-") => return Err(fields.value_error(value, "a file name after `tree:`")),
         Some(file) => {
             let path = folder.join(file);
             let text = toml_fields::read_file(&path, |input, name| {
@@ -472,7 +472,7 @@ fn read_policy(
             ValidatedPolicy::new(PolicySpec::Tree(text), &path.display().to_string(), &tables, names)
         }
     };
-    chosen.map_err(|error| match error {
+    policy.map_err(|error| match error {
         PolicyError::Params(error) => fields.value_error(value, &format!("{EXPECTED_POLICY} ({error})")),
         PolicyError::Tree(error) => error,
     })
@@ -494,10 +494,12 @@ fn read_queue_assignment(
         (Some("services"), None) if names.services() <= MAX_CLASSES => Ok(QueueAssignment::Services),
         (Some("services"), None) => {
             let found = names.services().to_string();
-            let expected = format!("at most {MAX_CLASSES} services, since queues go by them");
+            let expected = format!("at most {MAX_CLASSES} services, since each has a queue");
             Err(fields.key_error("service", &found, &expected))
         }
-        (Some("services"), Some(saba)) => Err(fields.value_error(&saba, "none, since queues go by services")),
+        (Some("services"), Some(saba)) => {
+            Err(fields.value_error(&saba, "no table `[saba]`, since queues are those of services"))
+        }
         (Some(other), _) => Err(fields.key_error("queues", other, EXPECTED)),
     }
 }
@@ -515,26 +517,23 @@ fn read_saba(fields: &TableFields<'_>, value: &Value<'_>) -> Result<Saba, TraceE
             count.and_then(NonZeroU16::new).ok_or_else(|| saba_fields.value_error(&value, EXPECTED))?;
         Ok(Some(count))
     };
-    let levels = count("levels")?.unwrap_or(default.settings.max_levels);
+    let max_levels = count("levels")?.unwrap_or(default.settings.max_levels);
     let queues = count("queues")?.map_or(default.queues, NonZeroU16::get);
     let c_saba = match saba_fields.optional("share") {
         None => default.settings.c_saba,
         Some(value) => Fraction::new(saba_fields.read_number(&value)?)
-            .map_err(|_| saba_fields.value_error(&value, "a part of every link, above 0 and up to 1"))?,
+            .map_err(|_| saba_fields.value_error(&value, "a fraction of every link, above 0 and up to 1"))?,
     };
     saba_fields.finish()?;
-    Ok(Saba {
-        settings: controller::ControllerSettings { c_saba, max_levels: levels, ..default.settings },
-        queues,
-    })
+    Ok(Saba { settings: controller::ControllerSettings { c_saba, max_levels, ..default.settings }, queues })
 }
 
 fn read_tls(fields: &TableFields<'_>, value: &Value<'_>, folder: &Path) -> Result<TlsFiles, TraceError> {
-    const FILE: &str = "a file in PEM";
+    const EXPECTED_FILE: &str = "a file in PEM";
     let mut tls = fields.read_table(value, "tls ".to_owned())?;
     let mut file = |key: &'static str| -> Result<PathBuf, TraceError> {
-        let value = tls.required(key, FILE)?;
-        Ok(folder.join(tls.read_string(&value, FILE)?))
+        let value = tls.required(key, EXPECTED_FILE)?;
+        Ok(folder.join(tls.read_string(&value, EXPECTED_FILE)?))
     };
     let files = TlsFiles { certificate: file("certificate")?, key: file("key")?, clients: file("clients")? };
     tls.finish()?;
@@ -546,12 +545,14 @@ fn read_address(
     key: &'static str,
     tls: &Option<TlsFiles>,
 ) -> Result<SocketAddr, TraceError> {
-    const ADDRESS: &str = "an address and a port, such as \"127.0.0.1:7700\"";
-    let value = fields.required(key, ADDRESS)?;
-    let address: SocketAddr =
-        fields.read_string(&value, ADDRESS)?.parse().map_err(|_| fields.value_error(&value, ADDRESS))?;
+    const EXPECTED_ADDRESS: &str = "an address and a port, such as \"127.0.0.1:7700\"";
+    let value = fields.required(key, EXPECTED_ADDRESS)?;
+    let address: SocketAddr = fields
+        .read_string(&value, EXPECTED_ADDRESS)?
+        .parse()
+        .map_err(|_| fields.value_error(&value, EXPECTED_ADDRESS))?;
     if tls.is_none() && !address.ip().is_loopback() {
-        let expected = "an address of this host only, such as \"127.0.0.1:7700\", or a table `[tls]`";
+        let expected = "a loopback address, such as \"127.0.0.1:7700\", or a table `[tls]`";
         return Err(fields.value_error(&value, expected));
     }
     Ok(address)
@@ -570,15 +571,15 @@ fn read_limits(
         let count = limit_fields.read_u32(&value, &expected)?;
         if (1..=max).contains(&count) { Ok(count) } else { Err(limit_fields.value_error(&value, &expected)) }
     };
-    let most_coflows = count("coflows", settings.max_coflows, 10_000_000)? as usize;
-    let most_flows = count("flows", settings.max_flows, 100_000_000)? as usize;
-    let connections = count("connections", default.max_connections as usize, 1_000_000)?;
-    let per_address =
+    let max_coflows = count("coflows", settings.max_coflows, 10_000_000)? as usize;
+    let max_flows = count("flows", settings.max_flows, 100_000_000)? as usize;
+    let max_connections = count("connections", default.max_connections as usize, 1_000_000)?;
+    let max_connections_per_address =
         count("connections-per-address", default.max_connections_per_address as usize, 1_000_000)?;
-    let per_identity =
+    let max_connections_per_identity =
         count("connections-per-identity", default.max_connections_per_identity as usize, 1_000_000)?;
-    let events = count("events", default.max_queued_events as usize, 1_000_000)?;
-    let body = match limit_fields.optional("body") {
+    let max_queued_events = count("events", default.max_queued_events as usize, 1_000_000)?;
+    let max_body = match limit_fields.optional("body") {
         None => default.max_body,
         Some(value) => {
             let body = limit_fields.read_bytes(&value)?;
@@ -595,17 +596,17 @@ fn read_limits(
         "a time from 100ms to 10min",
         default.max_request_duration.get(),
     )?;
-    let request = Time::new(seconds).expect("a time from 100 ms to 10 min is valid");
+    let max_request_duration = Time::new(seconds).expect("a time from 100 ms to 10 min is valid");
     limit_fields.finish()?;
-    let settings = Settings { max_coflows: most_coflows, max_flows: most_flows, ..settings };
+    let settings = Settings { max_coflows, max_flows, ..settings };
     Ok((
         Limits {
-            max_body: body,
-            max_request_duration: request,
-            max_connections: connections,
-            max_connections_per_address: per_address,
-            max_connections_per_identity: per_identity,
-            max_queued_events: events,
+            max_body,
+            max_request_duration,
+            max_connections,
+            max_connections_per_address,
+            max_connections_per_identity,
+            max_queued_events,
         },
         settings,
     ))
@@ -615,22 +616,14 @@ impl fmt::Display for Config {
     /// A summary of the configuration, for operators.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let to_time = |value: f64| Time::new(value).unwrap_or(Time::ZERO);
-        let Settings {
-            interval,
-            lease,
-            reserve,
-            keep_completed: keep,
-            max_coflows: most_coflows,
-            max_flows: most_flows,
-            ..
-        } = self.settings;
+        let Settings { interval, lease, reserve, keep_completed, max_coflows, max_flows, .. } = self.settings;
         match self.policy.spec() {
             PolicySpec::Policy(spec) => writeln!(f, "policy    {spec}")?,
             PolicySpec::Tree(_) => writeln!(f, "policy    a tree")?,
         }
         writeln!(f, "interval  {}, leases of {}", to_time(interval), to_time(lease))?;
         writeln!(f, "reserve   {reserve} of every link, for flows without a rate")?;
-        writeln!(f, "keep      completed coflows for {}", to_time(keep))?;
+        writeln!(f, "keep      completed coflows for {}", to_time(keep_completed))?;
         writeln!(f, "store     {}", self.store_path.display())?;
         let protection = if self.tls.is_some() { "mutual TLS" } else { "plain text, on this host only" };
         writeln!(f, "agents    {} ({protection})", self.agents_address)?;
@@ -639,35 +632,34 @@ impl fmt::Display for Config {
             let (certificate, key, clients) = (certificate.display(), key.display(), clients.display());
             writeln!(f, "tls       certificate {certificate}, key {key}, clients {clients}")?;
         }
-        let Limits {
-            max_body: body,
-            max_request_duration: request,
-            max_connections: connections,
-            max_connections_per_address: per_address,
-            max_connections_per_identity: per_identity,
-            max_queued_events: events,
-        } = self.limits;
-        writeln!(f, "limits    {most_coflows} coflows, {most_flows} flows")?;
+        let Limits { max_body, max_request_duration, max_queued_events, .. } = self.limits;
+        let Limits { max_connections, max_connections_per_address, max_connections_per_identity, .. } =
+            self.limits;
+        writeln!(f, "limits    {max_coflows} coflows, {max_flows} flows")?;
         writeln!(
             f,
-            "          {connections} connections, {per_address} an address, {per_identity} an identity"
+            "          {max_connections} connections, {max_connections_per_address} an address, \
+             {max_connections_per_identity} an identity"
         )?;
-        writeln!(f, "          {body} and {request} a request, {events} events")?;
+        writeln!(f, "          {max_body} and {max_request_duration} a request, {max_queued_events} events")?;
         match self.queues {
             QueueAssignment::Applications(Saba {
-                settings: controller::ControllerSettings { c_saba, max_levels: levels, .. },
+                settings: controller::ControllerSettings { c_saba, max_levels, .. },
                 queues,
             }) => {
                 let share = c_saba.get();
-                writeln!(f, "saba      {levels} priority levels in {queues} queues, {share} of every link")?;
+                writeln!(
+                    f,
+                    "saba      {max_levels} priority levels in {queues} queues, {share} of every link"
+                )?;
             }
             QueueAssignment::Services => writeln!(f, "queues    one for each service, at every port")?,
         }
         if self.allocator {
-            writeln!(f, "allocator connections that hosts find, by services")?;
+            writeln!(f, "allocator rates of observed connections, by service")?;
         }
         if self.has_throttling {
-            writeln!(f, "throttle  UDP, to little more than what arrives of it")?;
+            writeln!(f, "throttle  UDP, to slightly above the rate measured at the receiver")?;
         }
         for service in 0..self.names.services() as u32 {
             let name = self.names.service(service);
@@ -677,7 +669,7 @@ impl fmt::Display for Config {
                 None => "the policy's weight".to_owned(),
             };
             let excess =
-                self.excess_weights.get(name).map(|part| format!(", excess {part}")).unwrap_or_default();
+                self.excess_weights.get(name).map(|weight| format!(", excess {weight}")).unwrap_or_default();
             let applications = self.names.applications(service).join(", ");
             writeln!(f, "service   {name}: {weight}{excess}; applications {applications}")?;
         }
@@ -697,7 +689,7 @@ impl fmt::Display for Config {
         }
         let uses_weights = self.queues == QueueAssignment::Services || self.policy.uses_service_weights();
         if !self.weights.is_empty() && !uses_weights {
-            writeln!(f, "note      this policy does not go by the weights of services")?;
+            writeln!(f, "note      this policy ignores the weights of services")?;
         }
         Ok(())
     }

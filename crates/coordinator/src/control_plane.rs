@@ -1,24 +1,24 @@
 //! Control-plane state machine: applies requests and reports, and computes orders. Sans-I/O: callers pass the time.
 //!
-//! Saath, section 5: frameworks register, update and deregister coflows. At every interval, hosts report the bytes that
-//! their flows have sent and the flows that have completed. The coordinator computes the next schedule from the reports
-//! of the interval before, and pushes it. The paper leaves these points open:
+//! Saath, section 5: frameworks register, update and deregister coflows. At every interval, hosts report the bytes sent and
+//! the completed flows. The coordinator computes the next schedule from the reports of the last interval, and sends it as
+//! orders. The paper leaves these points open:
 //!
 //! - *Plausibility.* A host's reports about its own flows are accepted up to the rate of its link. Decreasing bytes and
 //!   bytes above that rate are counted in [`RejectedEntries`]; the rest of the report is applied.
 //! - *Estimated progress.* Agents report a flow only when it deviates from its last order, so a flow without a report
 //!   is assumed to send at its ordered rate.
 //! - *Available data* (4.3). A flow has data once its host reports the flow, since a program has then handed over a
-//!   connection. Connections follow registrations shortly, so an unreported flow counts as having data for one lease.
-//!   Then it gives up its port: the program that registered it may have died.
+//!   connection. Programs hand over connections shortly after the registration, so an unreported flow counts as having
+//!   data for one lease. After the lease it frees its ports, since the program that registered it may have died.
 //! - *Payload.* The engine counts payload, as frameworks and hosts do. Links and orders count whole packets, which
 //!   include headers.
 //! - *No zero rate.* A flow without a rate in the schedule gets its share of [`Settings::reserve`] of its two ports.
 //!   The engine does not schedule this reserve, so connections stay alive and no port exceeds its capacity.
-//! - *Leases.* Each order carries the epoch of its coordinator, a sequence number and a lease. A host gets an order
-//!   when one of its flows, queues or limits changes, and at least once every quarter of the lease. A host that
-//!   confirms none of the recent orders gets a complete order. The flows of a silent host count as flows without data
-//!   until it reports again.
+//! - *Leases.* Each order carries the epoch of its coordinator, a sequence number and a lease. A host gets an order when one of
+//!   its flows, queues or limits changes, and at least once every quarter of the lease and every second. A host that confirms
+//!   none of the recent orders gets a full order. The flows of a host without a report for one lease count as flows without data
+//!   until the host reports again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,10 +46,10 @@ pub use request::{Refusal, Registration, Transfer, UnknownName};
 pub use status::{CoflowStatus, CoflowSummary, FlowAllocation, FlowStatus, HostStatus};
 pub use weir_proto::{
     Conflict, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate, Queues,
-    Refusals, Report, Restored, UdpFlow, UdpMeasurement,
+    RefusedOrders, Report, RestoredObjects, UdpFlow, UdpMeasurement,
 };
 
-/// Size of a flow whose size is unknown, in bytes: more than any flow sends, and small enough for sums of sizes.
+/// Size of a flow with an unknown size, in bytes: more than any flow sends, and small enough for sums of sizes.
 const UNKNOWN_SIZE_BYTES: f64 = 1e18;
 
 /// Parameters of the control plane.
@@ -57,11 +57,11 @@ const UNKNOWN_SIZE_BYTES: f64 = 1e18;
 pub struct Settings {
     /// Seconds between two schedules.
     pub interval: f64,
-    /// Duration of an order's lease, in seconds. A host that reported within a lease receives orders.
+    /// Duration of an order's lease, in seconds. A host receives orders if its last report is at most one lease old.
     pub lease: f64,
     /// Fraction of every port that flows without a rate share, 0 to 1.
     pub reserve: f64,
-    /// How long completed coflows are kept if no client deregisters them, in seconds.
+    /// Time after its completion for which a coflow is kept, in seconds. Clients may deregister it earlier.
     pub keep_completed: f64,
     /// Maximum number of coflows, active or completed. A registration above it is refused.
     pub max_coflows: usize,
@@ -71,18 +71,18 @@ pub struct Settings {
     pub max_flows_per_host: usize,
 }
 
-/// The longest time between two orders to a host, in seconds. Agents end a stream after two seconds of silence.
+/// The longest time between two orders to a host, in seconds. Agents end a stream after two seconds without an order.
 const MAX_ORDER_GAP: f64 = 1.0;
 
 impl Settings {
-    /// Time after the last order until its lease is renewed, in seconds. A lease is renewed four times or
-    /// more, so two lost renewals in a row do not end it.
+    /// Time from an order to its renewal, in seconds. An order is renewed at least four times per lease, so two consecutive
+    /// lost renewals do not end the lease.
     fn renewal_interval(&self) -> f64 {
         (self.lease / 4.0).min(MAX_ORDER_GAP)
     }
 
-    /// Time after which an unconfirmed order counts as lost, in seconds. An order, the report after it and the schedule
-    /// after that take three intervals if none of them is late.
+    /// Time after which an unconfirmed order counts as lost, in seconds. An order, the next report and the next schedule take
+    /// three intervals if none of them is late.
     fn confirmation_timeout(&self) -> f64 {
         self.renewal_interval().max(3.0 * self.interval)
     }
@@ -121,43 +121,44 @@ struct Host {
     present: bool,
     /// Whether it receives orders.
     receives_orders: bool,
-    /// Whether the next order has to be complete.
+    /// Whether the next order has to be a full order.
     needs_full_order: bool,
-    /// Sequence numbers of the last order sent to it, and of the last order that it reported as applied.
+    /// Sequence number of the last order sent to it.
     ordered_seq: u64,
+    /// Sequence number of the last order that it reported as applied.
     applied_seq: u64,
-    /// When that last order was sent.
+    /// Time of the last order.
     last_order_at: f64,
-    /// Start of the wait for a confirmation: when the applied sequence number last rose, or when the first order after
-    /// that was sent.
+    /// Start of the wait for a confirmation: the later of the last increase of `applied_seq` and the first order after that
+    /// increase.
     confirmation_wait_start: f64,
-    /// Flows to remove with the next order: the agent knows them from earlier orders.
+    /// Flows that the next order removes: earlier orders gave the agent their rates.
     flows_to_remove: Vec<FlowKey>,
     /// Number of flows that it sends, active or completed.
     flow_count: usize,
-    /// Queues for its links, by link number, and whether an order with them was sent.
+    /// Queues of its links by link number, each with whether an order with the queues was sent.
     queues: BTreeMap<u32, (Queues, bool)>,
     /// Observed connections of the host.
     observed: observed_connections::ObservedOfHost,
     /// Limits of these connections.
     limits: allocator::Limits,
     /// Totals of refused orders in its last report.
-    refused_orders: Refusals,
+    refused_orders: RefusedOrders,
     /// Totals of restored kernel objects in its last report.
-    restored_objects: Restored,
+    restored_objects: RestoredObjects,
     /// The conflicts in its last report.
     conflicts: Vec<Conflict>,
 }
 
 impl Host {
-    /// A host or switch whose first order is complete.
+    /// A host or switch whose next order is a full order.
     fn new() -> Host {
         Host { needs_full_order: true, ..Host::default() }
     }
 
     /// Seconds since the last report; infinite before the first.
     fn time_since_report(&self, now: f64) -> f64 {
-        self.last_report_at.map_or(f64::INFINITY, |heard| now - heard)
+        self.last_report_at.map_or(f64::INFINITY, |reported_at| now - reported_at)
     }
 }
 
@@ -166,21 +167,22 @@ struct Flow {
     transfer: Transfer,
     /// Index of the flow in the engine's coflow.
     engine_index: u32,
-    /// Bytes sent by the last report, and the time of that report; `None` before the first.
+    /// Bytes sent by the last report, and the time of the report; `None` before the first report.
     last_report: Option<(f64, f64)>,
-    /// Bytes sent at the time `by`: the reported bytes, plus the estimated progress since the report.
+    /// Bytes sent at the time `estimated_at`: the reported bytes, plus the estimated progress since the report.
     sent_bytes: f64,
     estimated_at: f64,
-    /// Bytes of `sent` that the engine does not include yet.
+    /// Bytes of `sent_bytes` that the engine does not include yet.
     bytes_ahead_of_engine: f64,
     is_completed: bool,
-    /// Until when the flow counts as having data although its host has not reported it; `None` once it has.
+    /// Time until which the flow counts as having data without a report; `None` after the first report.
     grace_end: Option<f64>,
+    /// The rate in the last order; `None` before the first order with this flow.
     ordered_rate: Option<OrderedRate>,
 }
 
 impl Flow {
-    /// A flow without progress, which counts as having data until `grace`.
+    /// A flow without progress, which counts as having data until `grace_end`.
     fn new(transfer: Transfer, grace_end: f64) -> Flow {
         Flow {
             transfer,
@@ -197,7 +199,7 @@ impl Flow {
 
     /// Whether no connection is known for the flow, and its grace period has ended.
     fn has_no_connection(&self, now: f64) -> bool {
-        self.grace_end.is_some_and(|until| until < now)
+        self.grace_end.is_some_and(|end| end < now)
     }
 }
 
@@ -210,13 +212,13 @@ struct Coflow {
     slot: Option<Slot>,
     completed_at: Option<f64>,
     flows: Vec<Flow>,
-    /// Bytes that all flows have sent.
+    /// Bytes sent, summed over all flows.
     sent_bytes: f64,
 }
 
 impl Coflow {
-    /// Whether a registration equals this coflow's, with the current flows or with the first ones. A client that did
-    /// not receive the answer to its registration repeats it, and an update may have happened in between.
+    /// Whether a registration equals that of this coflow, with the current flows or with the first ones. A client that did
+    /// not receive the answer to its registration repeats the registration, possibly after an update.
     fn matches(&self, other: &Registration) -> bool {
         let Registration { service, application, weight, deadline, flows } = other;
         let own = &self.registration;
@@ -226,7 +228,7 @@ impl Coflow {
     }
 }
 
-/// Engine and coflows for a change of the policy.
+/// Engine and coflows for a new policy.
 struct PreparedPolicy {
     engine: Engine,
     /// See [`ControlPlane::needs_sizes`].
@@ -247,15 +249,16 @@ pub struct ControlPlane {
     links: Vec<Link>,
     hosts: Vec<Host>,
     coflows: BTreeMap<Arc<str>, Coflow>,
+    /// Ids of active coflows by their slot in the engine.
     id_by_slot: Vec<Option<Arc<str>>>,
     /// Number of flows of all coflows.
     flow_count: usize,
     rejected_entries: RejectedEntries,
     /// Sum of the orders refused by all agents.
-    refused_orders: Refusals,
+    refused_orders: RefusedOrders,
     /// Sum of the kernel objects restored by all agents.
-    restored_objects: Restored,
-    /// Number of schedules.
+    restored_objects: RestoredObjects,
+    /// Number of schedules since the start.
     schedule_count: u64,
     /// Coflows that completed since the last call of [`ControlPlane::take_completed`]; at most [`Settings::max_coflows`].
     completed: Vec<Arc<str>>,
@@ -267,8 +270,7 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// A control plane for hosts with these links. Agents refuse orders whose epoch is lower than the highest that they
-    /// have seen.
+    /// A control plane for hosts with these links. Agents refuse orders with a lower epoch than that of their last order.
     ///
     /// # Errors
     /// The policy tree has no leaf for one of the names.
@@ -282,8 +284,6 @@ impl ControlPlane {
         let needs_sizes = matches!(policy, AnyPolicy::SizesKnown(_));
         let engine = build_engine(links, policy, &names, settings.reserve)?;
         let hosts = std::iter::repeat_with(Host::new).take(links.len()).collect();
-        let (coflows, by_slot) = (BTreeMap::new(), Vec::new());
-        let doubts = RejectedEntries::default();
         Ok(ControlPlane {
             settings,
             epoch,
@@ -292,12 +292,12 @@ impl ControlPlane {
             needs_sizes,
             links: links.to_vec(),
             hosts,
-            coflows,
-            id_by_slot: by_slot,
+            coflows: BTreeMap::new(),
+            id_by_slot: Vec::new(),
             flow_count: 0,
-            rejected_entries: doubts,
-            refused_orders: Refusals::default(),
-            restored_objects: Restored::default(),
+            rejected_entries: RejectedEntries::default(),
+            refused_orders: RefusedOrders::default(),
+            restored_objects: RestoredObjects::default(),
             schedule_count: 0,
             completed: Vec::new(),
             udp_measurements: None,
@@ -306,8 +306,8 @@ impl ControlPlane {
         })
     }
 
-    /// Adds this number of switches, numbered after the hosts. Agents of switches report no flows, and receive orders
-    /// with queues.
+    /// Adds this number of switches, numbered after the hosts. Agents of switches report no flows. Their orders contain
+    /// queues only.
     pub fn with_switches(mut self, switch_count: usize) -> ControlPlane {
         self.hosts.extend(std::iter::repeat_with(Host::new).take(switch_count));
         self
@@ -320,8 +320,8 @@ impl ControlPlane {
 
     // Requests of frameworks.
 
-    /// Registers a coflow. Returns `false` if the coflow is registered with the same body, also if it was updated
-    /// since; then nothing changes.
+    /// Registers a coflow. Returns `false` without a change if the coflow is already registered with the same body, even if
+    /// it was updated since.
     ///
     /// # Errors
     /// [`Refusal`]: the id is invalid or used by a coflow with another body, the weight is not a finite number above
@@ -363,7 +363,7 @@ impl ControlPlane {
         Ok(true)
     }
 
-    /// Registers a coflow from the store. `first` are the flows of its first registration, if an update replaced them.
+    /// Registers a coflow from the store. `first_flows` are those of its first registration, if an update replaced them.
     ///
     /// # Errors
     /// Those of [`ControlPlane::register`].
@@ -380,7 +380,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Replaces the flows of a coflow: more flows, or other hosts (Saath, section 5: migrated and restarted tasks).
+    /// Replaces the flows of a coflow, for migrated and restarted tasks (Saath, section 5).
     /// Flows with the same index and hosts continue.
     ///
     /// # Errors
@@ -469,12 +469,12 @@ impl ControlPlane {
     /// Replaces the policy. Active coflows continue with the bytes that they have sent.
     ///
     /// # Errors
-    /// [`Refusal`]: the policy needs sizes and one flow has an unknown size, or a policy tree has no leaf for a service or an
-    /// application. The policy is unchanged.
+    /// [`Refusal`]: the policy needs sizes and one flow has an unknown size, or a policy tree has no leaf for a service or
+    /// an application. The policy is unchanged.
     pub fn set_policy(&mut self, policy: AnyPolicy, now: f64) -> Result<(), Refusal> {
         self.advance_to(now);
-        let PreparedPolicy { engine, needs_sizes: sizes, coflows } = self.prepare_policy(policy)?;
-        (self.engine, self.needs_sizes) = (engine, sizes);
+        let PreparedPolicy { engine, needs_sizes, coflows } = self.prepare_policy(policy)?;
+        (self.engine, self.needs_sizes) = (engine, needs_sizes);
         self.id_by_slot.clear();
         for (id, spec) in &coflows {
             self.add_to_engine(id, spec);
@@ -510,8 +510,8 @@ impl ControlPlane {
         Ok(PreparedPolicy { engine, needs_sizes, coflows })
     }
 
-    /// Sets the queues of a link: link 0 of a host, or any link out of a switch. The next order carries the queues if
-    /// they changed; complete orders always carry them.
+    /// Sets the queues of a link: link 0 of a host, or any link of a switch. The next order contains the queues if they
+    /// changed; full orders contain all queues. Ignores a host that does not exist.
     pub fn set_queues(&mut self, host: u32, link: u32, queues: Queues) {
         let Some(host_entry) = self.hosts.get_mut(host as usize) else { return };
         if host_entry.queues.get(&link).is_none_or(|(last, _)| *last != queues) {
@@ -519,7 +519,7 @@ impl ControlPlane {
         }
     }
 
-    /// Checks the flows of a request that replaces the flows `before`.
+    /// Checks the flows of a request that replaces `old_flows`.
     fn check_flows(&self, flows: &[Transfer], old_flows: &[Flow]) -> Result<(), Refusal> {
         if flows.is_empty() {
             return Err(Refusal::NoFlows);
@@ -552,7 +552,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Adds flows to the counts, or removes them (`come` is false).
+    /// Adds flows to the counts, or removes them if `is_added` is false.
     fn count_flows(&mut self, flows: &[Flow], is_added: bool) {
         let adjust = |count: &mut usize, difference: usize| {
             *count = if is_added { *count + difference } else { *count - difference }
@@ -571,7 +571,7 @@ impl ControlPlane {
         Ok(CoflowSpec { weight: *weight, deadline: *deadline, service, application, ..spec })
     }
 
-    /// Releases a coflow of the map in the engine, with the progress of its flows.
+    /// Releases a coflow of `coflows` in the engine, with the progress of its flows.
     fn add_to_engine(&mut self, id: &Arc<str>, spec: &CoflowSpec) {
         let slot = self.engine.release_coflow(spec, 0, self.now, &mut Vec::new());
         if self.id_by_slot.len() <= slot as usize {
@@ -586,7 +586,7 @@ impl ControlPlane {
             if flow.is_completed {
                 self.engine.close_flow(slot, flow.engine_index, flow.sent_bytes, self.now);
             } else if flow.sent_bytes > 0.0 {
-                self.engine.set_flow_bytes_sent(slot, flow.engine_index, flow.sent_bytes, self.now);
+                self.engine.set_flow_sent_bytes(slot, flow.engine_index, flow.sent_bytes, self.now);
             }
             flow.is_completed |=
                 self.engine.network().coflow(slot).flow_state(flow.engine_index) == FlowState::Completed;
@@ -607,7 +607,7 @@ impl ControlPlane {
         }
     }
 
-    /// Removes a coflow from the engine once all of its flows have completed.
+    /// Removes a coflow from the engine if all of its flows have completed.
     fn remove_if_completed(&mut self, id: &Arc<str>) {
         let coflow = self.coflows.get_mut(id).expect("the caller passes the id of a coflow in the map");
         let Some(slot) = coflow.slot else { return };
@@ -621,6 +621,7 @@ impl ControlPlane {
         }
     }
 
+    /// Adds the flows that agents have a rate of to the next orders, as removed.
     fn queue_removals(&mut self, id: &Arc<str>, flows: &[Flow]) {
         for (index, flow) in flows.iter().enumerate().filter(|(_, flow)| flow.ordered_rate.is_some()) {
             let key = FlowKey { coflow: Arc::clone(id), flow: index as u32 };
@@ -628,7 +629,7 @@ impl ControlPlane {
         }
     }
 
-    /// End of the grace period of a new flow: programs hand over connections shortly after they register.
+    /// End of the grace period of a new flow. Programs hand over connections shortly after the registration.
     fn new_grace_end(&self) -> f64 {
         self.now + self.settings.lease
     }
@@ -658,7 +659,8 @@ fn build_engine(
     let nominal_rate = link_rates.fold(1.0, f64::max) * usable_fraction;
     let fabric = Fabric::big_switch(
         links.len() as u32,
-        Rate::new(nominal_rate).expect("the greatest of some rates times a part is finite and not negative"),
+        Rate::new(nominal_rate)
+            .expect("the highest of some rates times a fraction is finite and not negative"),
     );
     let mut engine = Engine::new(fabric, policy, names)?;
     for (port, link) in links.iter().enumerate() {

@@ -1,10 +1,10 @@
-//! Owner of the [`ControlPlane`]: one thread calls it with the time, and runs the requests of [`Handle`]s.
+//! Runs the [`ControlPlane`] on one thread: schedules at every interval, and runs the requests of [`Handle`]s.
 //!
-//! Saath, section 5: the schedule of an interval is computed from the reports of the interval before, and pushed at
-//! once. The thread therefore applies reports when they arrive, and schedules once an interval, whatever requests wait.
+//! Saath, section 5: the schedule of an interval is computed from the reports of the last interval, and sent at once. The
+//! thread therefore applies reports when they arrive, and schedules once per interval, before queued requests.
 //!
-//! Memory is bounded. Requests wait in one short queue, in which each call of a handle has one entry. A host that does
-//! not take its orders gets no more until it does; the next order is then complete.
+//! Memory is bounded. Requests wait in one short queue, in which each call of a handle has one entry. If the order queue
+//! of a host is full, its orders are dropped; when the queue has room again, the next order is a full order.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
 use weir_core::policy::AnyPolicy;
-use weir_proto::{FlowKey, ObservedConnections, Order, Queues, Refusals, Report, Restored};
+use weir_proto::{FlowKey, ObservedConnections, Order, Queues, RefusedOrders, Report, RestoredObjects};
 
 use crate::control_plane::{
     CoflowStatus, CoflowSummary, ControlPlane, FlowAllocation, HostStatus, Refusal, Registration,
@@ -29,7 +29,7 @@ mod histogram;
 pub use duration_stats::DurationStats;
 pub use histogram::Histogram;
 
-/// Maximum number of queued requests; callers beyond it wait until the queue has room.
+/// Maximum number of queued requests. Further callers wait until the queue has room.
 const MAX_QUEUED_REQUESTS: usize = 256;
 
 /// Maximum number of queued orders to a host.
@@ -43,10 +43,10 @@ type Job = Box<dyn FnOnce(&mut State) + Send>;
 #[error("the coordinator has stopped")]
 pub struct Stopped;
 
-/// Reason for which a request was not applied.
+/// Why a request was not applied.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RequestError {
-    /// The control plane refused it.
+    /// The control plane refused the request.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The coordinator has stopped.
@@ -59,19 +59,19 @@ pub enum RequestError {
 pub struct Overview {
     /// Active coflows.
     pub active_coflows: usize,
-    /// Known coflows, active or completed.
+    /// Coflows, active or completed.
     pub coflows: usize,
-    /// Flows of the known coflows.
+    /// Flows of these coflows.
     pub flows: usize,
-    /// Hosts and switches that are connected to receive orders.
+    /// Hosts and switches whose agents are connected.
     pub connected_agents: usize,
     /// Rejected report entries since the start.
     pub rejected_entries: RejectedEntries,
     /// See [`ControlPlane::refused_orders`].
-    pub refused_orders: Refusals,
+    pub refused_orders: RefusedOrders,
     /// See [`ControlPlane::restored_objects`].
-    pub restored_objects: Restored,
-    /// Orders that were not sent since the start, because the host had not taken the ones before.
+    pub restored_objects: RestoredObjects,
+    /// Orders dropped since the start, because earlier orders were still queued.
     pub dropped_orders: u64,
     /// Durations of the last schedules.
     pub schedule_durations: DurationStats,
@@ -86,7 +86,7 @@ pub struct Overview {
 /// Channel for the orders of a host.
 struct OrderChannel {
     orders: mpsc::Sender<Order>,
-    /// Whether an order was dropped since the last complete order.
+    /// Whether an order was dropped since the last full order.
     has_dropped_order: bool,
 }
 
@@ -108,34 +108,28 @@ struct State {
 pub fn start(plane: ControlPlane) -> io::Result<(Handle, JoinHandle<()>)> {
     let clock = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let schedule_interval = Duration::from_secs_f64(plane.settings().interval);
-    let (work, jobs) = mpsc::channel(MAX_QUEUED_REQUESTS);
-    let (agent_count, throttles, allocates) =
-        (plane.host_statuses().len(), plane.has_throttling(), plane.has_allocator());
-    let lines = std::iter::repeat_with(|| None).take(agent_count).collect();
-    let schedules = duration_stats::DurationWindow::default();
-    let histogram = Histogram::default();
+    let (job_sender, jobs) = mpsc::channel(MAX_QUEUED_REQUESTS);
+    let agent_count = plane.host_statuses().len();
+    let handle = Handle {
+        jobs: job_sender,
+        schedule_interval,
+        agent_count: agent_count as u32,
+        has_throttling: plane.has_throttling(),
+        has_allocator: plane.has_allocator(),
+    };
     let state = State {
         plane,
         started_at: Instant::now(),
-        order_channels: lines,
+        order_channels: std::iter::repeat_with(|| None).take(agent_count).collect(),
         dropped_orders: 0,
-        schedule_durations: schedules,
-        schedule_histogram: histogram,
+        schedule_durations: duration_stats::DurationWindow::default(),
+        schedule_histogram: Histogram::default(),
         received_reports: 0,
     };
     let thread = thread::Builder::new()
-        .name("weir-master".to_owned())
+        .name("weir-control".to_owned())
         .spawn(move || clock.block_on(run(state, jobs, schedule_interval)))?;
-    Ok((
-        Handle {
-            jobs: work,
-            schedule_interval,
-            agent_count: agent_count as u32,
-            has_throttling: throttles,
-            has_allocator: allocates,
-        },
-        thread,
-    ))
+    Ok((handle, thread))
 }
 
 async fn run(mut state: State, mut jobs: mpsc::Receiver<Job>, schedule_interval: Duration) {
@@ -149,12 +143,12 @@ async fn run(mut state: State, mut jobs: mpsc::Receiver<Job>, schedule_interval:
                 state.run_schedule();
                 // Queued requests run before the next schedule, even if this schedule took longer than an interval.
                 for _ in 0..MAX_QUEUED_REQUESTS {
-                    let Ok(work) = jobs.try_recv() else { break };
-                    work(&mut state);
+                    let Ok(job) = jobs.try_recv() else { break };
+                    job(&mut state);
                 }
             }
-            work = jobs.recv() => match work {
-                Some(work) => work(&mut state),
+            job = jobs.recv() => match job {
+                Some(job) => job(&mut state),
                 None => return,
             }
         }
@@ -171,11 +165,11 @@ impl State {
     fn run_schedule(&mut self) {
         let start = Instant::now();
         for (host, channel) in (0u32..).zip(&mut self.order_channels) {
-            if let Some(line) = channel
-                && line.has_dropped_order
-                && line.orders.capacity() > 0
+            if let Some(channel) = channel
+                && channel.has_dropped_order
+                && channel.orders.capacity() > 0
             {
-                line.has_dropped_order = false;
+                channel.has_dropped_order = false;
                 self.plane.require_full_order(host);
             }
         }
@@ -215,7 +209,7 @@ impl State {
                 .order_channels
                 .iter()
                 .flatten()
-                .filter(|line| !line.orders.is_closed())
+                .filter(|channel| !channel.orders.is_closed())
                 .count(),
             rejected_entries: self.plane.rejected_entries(),
             refused_orders: self.plane.refused_orders(),
@@ -278,7 +272,7 @@ impl Handle {
     /// See [`ControlPlane::register`].
     ///
     /// # Errors
-    /// [`RequestError`]: the control plane refused it, or the coordinator has stopped.
+    /// [`RequestError`]: the control plane refused the request, or the coordinator has stopped.
     pub async fn register(&self, id: String, registration: Registration) -> Result<bool, RequestError> {
         Ok(self.call(move |state| state.plane.register(&id, registration, state.now())).await??)
     }
@@ -286,7 +280,7 @@ impl Handle {
     /// See [`ControlPlane::restore`].
     ///
     /// # Errors
-    /// [`RequestError`]: the control plane refused it, or the coordinator has stopped.
+    /// [`RequestError`]: the control plane refused the request, or the coordinator has stopped.
     pub async fn restore(
         &self,
         id: String,
@@ -299,7 +293,7 @@ impl Handle {
     /// See [`ControlPlane::update`].
     ///
     /// # Errors
-    /// [`RequestError`]: the control plane refused it, or the coordinator has stopped. The coflow is unchanged.
+    /// [`RequestError`]: the control plane refused the request, or the coordinator has stopped. The coflow is unchanged.
     pub async fn update(&self, id: String, flows: Vec<Transfer>) -> Result<(), RequestError> {
         Ok(self.call(move |state| state.plane.update(&id, &flows, state.now())).await??)
     }
@@ -323,7 +317,7 @@ impl Handle {
     /// See [`ControlPlane::set_policy`].
     ///
     /// # Errors
-    /// [`RequestError`]: the control plane refused it, or the coordinator has stopped. The policy is unchanged.
+    /// [`RequestError`]: the control plane refused the request, or the coordinator has stopped. The policy is unchanged.
     pub async fn set_policy(&self, policy: AnyPolicy) -> Result<(), RequestError> {
         Ok(self.call(move |state| state.plane.set_policy(policy, state.now())).await??)
     }
@@ -367,7 +361,7 @@ impl Handle {
 
     // Requests of agents.
 
-    /// Applies a host's report, and returns after that. See [`ControlPlane::report`].
+    /// Applies the report of a host or switch. See [`ControlPlane::report`].
     ///
     /// # Errors
     /// [`Stopped`]: the coordinator has stopped.
@@ -379,8 +373,8 @@ impl Handle {
         .await
     }
 
-    /// Subscribes to the orders of a host or switch; the first order is complete. `None` if no host has this number. An
-    /// earlier subscription ends. Orders start after the host's first report.
+    /// Subscribes to the orders of a host or switch. The first order is a full order, and follows the host's next report. An
+    /// earlier subscription ends. `None` if no host or switch has this number.
     ///
     /// # Errors
     /// [`Stopped`]: the coordinator has stopped.

@@ -1,4 +1,4 @@
-//! Events of the coordinator, and their distribution to clients of the API.
+//! Defines events of the coordinator, and sends them to clients of the API.
 
 use serde::Serialize;
 use tokio::sync::broadcast;
@@ -51,14 +51,14 @@ pub struct Event {
 pub struct EventChannel(broadcast::Sender<Event>);
 
 impl EventChannel {
-    /// A channel that keeps at most `most` events for a slow receiver.
+    /// A channel that keeps at most `max_queued` events for a slow receiver.
     pub fn new(max_queued: usize) -> EventChannel {
         EventChannel(broadcast::Sender::new(max_queued))
     }
 
     /// Sends an event to all receivers.
     pub fn send(&self, event: EventKind, subject: &str, service: Option<String>) {
-        // Without receivers, `send` returns an error.
+        // Sending fails only without receivers.
         let _ = self.0.send(Event { event, subject: subject.to_owned(), service });
     }
 

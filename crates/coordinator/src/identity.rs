@@ -1,4 +1,4 @@
-//! Identities of clients, and what each role may see and change.
+//! Defines the identities of clients, and what each role may see and change.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,9 +8,9 @@ use weir_core::model::ServiceNames;
 /// Identity of a client: the URI `weir://ROLE/NAME` of its certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Identity {
-    /// The agent of this host: it reports for the host and receives its orders.
+    /// The agent of this host or switch: it sends reports and receives orders.
     Agent(String),
-    /// A framework of this service: it may change objects of the service.
+    /// A framework of this service: it may see and change objects of the service.
     Framework(String),
     /// A person or program that may change everything.
     Operator(String),
@@ -23,8 +23,8 @@ pub enum Identity {
 /// A URI that is not a valid identity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}`: expected weir://agent/HOST, weir://framework/SERVICE, weir://operator/NAME or weir://reader/NAME, the last \
-     part being {rule}",
+    "identity `{0}` is invalid; expected weir://agent/HOST, weir://framework/SERVICE, weir://operator/NAME or \
+     weir://reader/NAME, with a last part that is {rule}",
     rule = ServiceNames::NAME_RULE
 )]
 pub struct InvalidIdentity(String);

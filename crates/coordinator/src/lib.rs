@@ -1,12 +1,11 @@
 //! The coordinator: frameworks register coflows, agents report progress, and the coordinator sends agents orders.
 //!
-//! - [`ControlPlane`] is the state machine without a clock, thread or socket, so tests can drive it through any loss
-//!   and delay.
-//! - [`control_thread`] runs it on one thread with a clock; servers use it through [`Handle`]s.
+//! - [`ControlPlane`] is the state machine. It has no clock, thread or socket, so tests can simulate any loss and delay.
+//! - [`control_thread`] runs the control plane on one thread with a clock; servers send it calls through [`Handle`]s.
 //! - [`agents`] serves agents over gRPC, [`rest`] serves frameworks and operators over HTTP. [`listener`] and [`tls`]
 //!   authenticate connections, and [`admission`] limits their number.
-//! - [`registry`] applies requests and writes them to the [`store`], which keeps them over restarts. [`config`] reads
-//!   the configuration, and [`server`] runs all of this.
+//! - [`registry`] applies requests and writes them to the [`store`], which is durable. [`config`] reads the
+//!   configuration, and [`server`] starts and stops all parts.
 
 pub mod admission;
 pub mod agents;

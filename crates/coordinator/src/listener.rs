@@ -1,7 +1,7 @@
-//! Incoming connections: accepts them, authenticates the peer and passes the connection to a server.
+//! Accepts connections, authenticates their peers and passes the connections to a server.
 //!
-//! [`Admission`] limits the number of connections, and no connection waits for another. A handshake has to complete
-//! within [`HANDSHAKE_TIMEOUT`]. The kernel closes a connection whose peer does not acknowledge data for [`UNACKED_TIMEOUT`].
+//! [`Admission`] limits the number of connections. Handshakes are concurrent, and each has to complete within
+//! [`HANDSHAKE_TIMEOUT`]. The kernel closes a connection whose peer does not acknowledge data for [`UNACKED_TIMEOUT`].
 
 use std::future::Future;
 use std::io;
@@ -40,11 +40,11 @@ pub struct PeerConnection {
     pub address: SocketAddr,
     /// The connection's bytes.
     pub stream: PeerStream,
-    /// For a [probe](crate::admission): notified when a newer probe replaces it.
+    /// For a [probe](crate::admission): notified when a newer probe replaces this one.
     pub close_signal: Option<Arc<Notify>>,
 }
 
-/// Bytes of a connection, which counts for its limits until the stream is dropped.
+/// Bytes of a connection. The connection counts for the limits until the stream is dropped.
 pub struct PeerStream {
     transport: Transport,
     _slot: ConnectionSlot,
@@ -55,13 +55,13 @@ enum Transport {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// The peers that connect to `listener`, until the receiver is dropped. Without TLS, only peers on this host are accepted.
+/// Accepts peers at `listener` until the receiver is dropped. Without TLS, only peers on this host are accepted.
 pub fn accept_peers(
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
     admission: Arc<Admission>,
 ) -> mpsc::Receiver<PeerConnection> {
-    // Connections that wait for the channel hold a place, so they count for the limits.
+    // Connections that wait for the channel count for the limits, since they keep their slots.
     let (peers, receiver) = mpsc::channel(1);
     tokio::spawn(accept_connections(listener, tls.map(TlsAcceptor::from), admission, peers));
     receiver
@@ -86,8 +86,8 @@ async fn accept_connections(
                 None => debug!(%address, "connection refused: too many connections"),
             },
             Err(error) => {
-                // For example too many open files: open connections have to end first.
-                warn!(%error, "no connection can be taken");
+                // Such as too many open files, until open connections end.
+                warn!(%error, "cannot accept connections");
                 sleep(Duration::from_millis(100)).await;
             }
         }
@@ -105,15 +105,15 @@ async fn handshake(
     let close_signal = slot.close_signal();
     let authenticated = timeout(HANDSHAKE_TIMEOUT, authenticate(socket, address, tls, slot));
     match run_unless_closed(close_signal.as_deref(), authenticated).await {
-        // An error means that the server has ended.
+        // Sending fails only if the server has ended.
         Some(Ok(Ok(peer))) => drop(peers.send(peer).await),
         Some(Ok(Err(error))) => debug!(%address, %error, "connection refused"),
-        Some(Err(_)) => debug!(%address, "connection refused: its handshake took too long"),
+        Some(Err(_)) => debug!(%address, "connection refused: handshake not completed in time"),
         None => debug!(%address, "connection refused: too many connections"),
     }
 }
 
-/// Returns the result of `work`, or `None` once a newer probe replaces this one.
+/// Returns the result of `work`, or `None` if a newer probe replaces this one before.
 pub async fn run_unless_closed<T>(close_signal: Option<&Notify>, work: impl Future<Output = T>) -> Option<T> {
     let Some(closed) = close_signal else { return Some(work.await) };
     tokio::select! {
@@ -135,28 +135,24 @@ async fn authenticate(
     )?;
     #[cfg(target_os = "linux")]
     options.set_tcp_user_timeout(Some(UNACKED_TIMEOUT))?;
-    let (identity, inner, place) = match tls {
+    let (identity, transport, slot) = match tls {
         None if address.ip().to_canonical().is_loopback() => {
             (Identity::Local, Transport::Plain(socket), slot)
         }
-        None => return Err(io::Error::other("plain text from another host")),
+        None => return Err(io::Error::other("plain text from another host; expected TLS")),
         Some(tls) => {
             let stream = tls.accept(socket).await?;
             let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-            let certificate = certificate.ok_or_else(|| io::Error::other("no certificate"))?;
+            let certificate =
+                certificate.ok_or_else(|| io::Error::other("client presented no certificate"))?;
             let identity = tls::certificate_identity(certificate).map_err(io::Error::other)?;
-            let place = slot.identify(identity.to_string());
-            let place = place.ok_or_else(|| io::Error::other("too many connections of this identity"))?;
-            (identity, Transport::Tls(Box::new(stream)), place)
+            let slot = slot.identify(identity.to_string());
+            let slot = slot.ok_or_else(|| io::Error::other("too many connections of this identity"))?;
+            (identity, Transport::Tls(Box::new(stream)), slot)
         }
     };
-    let close_signal = place.close_signal();
-    Ok(PeerConnection {
-        identity,
-        address,
-        stream: PeerStream { transport: inner, _slot: place },
-        close_signal,
-    })
+    let close_signal = slot.close_signal();
+    Ok(PeerConnection { identity, address, stream: PeerStream { transport, _slot: slot }, close_signal })
 }
 
 impl AsyncRead for PeerStream {

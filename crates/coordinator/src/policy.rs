@@ -1,4 +1,4 @@
-//! The policy in force: a policy of the table by name, or a policy tree as text.
+//! Validates and builds the current policy, which is given by its name or as the text of a policy tree.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use weir_core::tree::TreeSpec;
 use weir_trace::TraceError;
 use weir_trace::tree::{self, TableLoader};
 
-/// A policy, as a configuration or a request gives it.
+/// A policy in a configuration or a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase", try_from = "PolicySpecFields")]
 pub enum PolicySpec {
-    /// A policy of the table: `NAME[:KEY=VALUE...]`, as listed by `weir policies`.
+    /// A policy by name, `NAME[:KEY=VALUE...]`; `weir policies` lists all of them.
     Policy(String),
     /// The text of a policy tree.
     Tree(String),
 }
 
-/// Input format of [`PolicySpec`]. Separate fields give different errors for missing or conflicting keys and for invalid
-/// JSON.
+/// Input format of [`PolicySpec`]. With separate fields, errors about missing or conflicting keys differ from errors about
+/// invalid JSON.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PolicySpecFields {
@@ -46,14 +46,14 @@ impl TryFrom<PolicySpecFields> for PolicySpec {
     }
 }
 
-/// A validated policy, which can be built any number of times.
+/// A validated policy. It can be built repeatedly.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValidatedPolicy {
     spec: PolicySpec,
     tree: Option<TreeSpec>,
 }
 
-/// Reason for which a policy is invalid.
+/// Why a policy is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     /// The policy is unknown, or one of its parameters is invalid.
@@ -65,8 +65,8 @@ pub enum PolicyError {
 }
 
 impl ValidatedPolicy {
-    /// Validates a policy for all of `names`. Errors use `file` as the name of a tree; `tables` gives its sensitivity
-    /// tables.
+    /// Validates a policy for all of `names`. `file` is the name of a tree in errors, and `tables` loads the sensitivity tables
+    /// of a tree.
     ///
     /// # Errors
     /// [`PolicyError`]: the policy or the tree is invalid.
@@ -76,19 +76,19 @@ impl ValidatedPolicy {
         tables: &TableLoader<'_>,
         names: &ServiceNames,
     ) -> Result<ValidatedPolicy, PolicyError> {
-        let plan = match &spec {
+        let tree = match &spec {
             PolicySpec::Policy(spec) => match build(spec)? {
-                AnyPolicy::Tree(plan) => Some(plan),
+                AnyPolicy::Tree(tree) => Some(tree),
                 _ => None,
             },
             PolicySpec::Tree(text) => {
                 Some(tree::read_with_tables(text.as_bytes(), file, tables, Some(names))?)
             }
         };
-        Ok(ValidatedPolicy { spec, tree: plan })
+        Ok(ValidatedPolicy { spec, tree })
     }
 
-    /// The policy as it was given.
+    /// The policy in the format of configurations and requests.
     pub fn spec(&self) -> &PolicySpec {
         &self.spec
     }
@@ -98,25 +98,25 @@ impl ValidatedPolicy {
         matches!(self.tree, Some(TreeSpec::Services(..) | TreeSpec::Netshare(_)))
     }
 
-    /// Builds the policy; `weights` replace the weights that it sets itself.
+    /// Builds the policy. `weights` replace the weights in a tree.
     pub fn build(&self, names: &ServiceNames, weights: &BTreeMap<String, f64>) -> AnyPolicy {
         match (&self.tree, &self.spec) {
-            (Some(plan), _) => {
-                let mut plan = plan.clone();
-                set_service_weights(&mut plan, names, weights);
-                AnyPolicy::Tree(plan)
+            (Some(tree), _) => {
+                let mut tree = tree.clone();
+                set_service_weights(&mut tree, names, weights);
+                AnyPolicy::Tree(tree)
             }
             (None, PolicySpec::Policy(spec) | PolicySpec::Tree(spec)) => {
-                build(spec).expect("`Chosen::new` built this specification, and a tree always has a plan")
+                build(spec).expect("`ValidatedPolicy::new` built the same specification")
             }
         }
     }
 }
 
 /// Sets the weights of services in a tree.
-fn set_service_weights(plan: &mut TreeSpec, names: &ServiceNames, weights: &BTreeMap<String, f64>) {
+fn set_service_weights(tree: &mut TreeSpec, names: &ServiceNames, weights: &BTreeMap<String, f64>) {
     for (name, &weight) in weights {
-        match plan {
+        match tree {
             TreeSpec::Services(services, default) => {
                 let listed = services.iter_mut().find(|service| service.name == *name);
                 match (listed, default) {

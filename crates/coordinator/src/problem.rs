@@ -1,4 +1,5 @@
-//! Problem documents (RFC 9457, `application/problem+json`): the reason of a refusal, its place in the request, and the expected value.
+//! Builds problem documents (RFC 9457, `application/problem+json`): why a request was refused, the part of the request, and
+//! the expected value.
 
 use std::fmt;
 
@@ -15,17 +16,17 @@ use crate::control_thread::Stopped;
 use crate::policy::PolicyError;
 use crate::store::StoreError;
 
-/// The longest value that is shown.
+/// Maximum length of a value in a problem, in characters.
 const MAX_VALUE_CHARS: usize = 200;
 
-/// Reason for which a request was refused. A refused request changes nothing.
+/// Why a request was refused. A refused request changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Problem {
     /// The HTTP status.
     pub status: u16,
     /// The name of that status.
     pub title: &'static str,
-    /// The place, the problem and the expected value, in one sentence.
+    /// The part of the request, the problem and the expected value, in one sentence.
     pub detail: String,
     /// The field of a JSON body, as a JSON pointer (RFC 6901); the empty pointer is the whole body.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,7 +49,7 @@ pub struct Problem {
     pub expected: Option<Box<str>>,
 }
 
-/// The part of a request that is wrong.
+/// The part of a request that a problem is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
     /// A JSON pointer into the body.
@@ -60,7 +61,7 @@ pub enum Location {
 }
 
 impl Location {
-    /// A field of the object that is the body.
+    /// A field of the object in the body.
     pub fn field(name: &str) -> Location {
         Location::Body(format!("/{name}"))
     }
@@ -98,7 +99,7 @@ impl Problem {
         }
     }
 
-    /// A problem at one part of a request: `{at}: {wrong}; expected {expected}`.
+    /// A problem at one part of a request: `{location}: {wrong}; expected {expected}`.
     pub fn located(status: StatusCode, location: Location, wrong: &str, expected: &str) -> Problem {
         let mut problem = Problem::new(status, format!("{location}: {wrong}; expected {expected}"));
         problem.expected = Some(expected.into());
@@ -123,7 +124,7 @@ impl Problem {
         }
     }
 
-    /// The path names an object that does not exist.
+    /// The object in the path does not exist.
     pub fn not_found(kind: &str, name: &str, expected: &str) -> Problem {
         let name: String = name.chars().take(MAX_VALUE_CHARS).collect();
         let detail = format!("{kind} `{name}` does not exist; expected {expected}");
@@ -171,7 +172,7 @@ impl From<Stopped> for Problem {
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Problem {
         tracing::error!(%error, "the store failed");
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("not kept: {error}"))
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("not stored: {error}"))
     }
 }
 

@@ -1,13 +1,12 @@
 //! Registry: applies requests of frameworks and operators to the control plane, and writes them to the store before the
 //! answer.
 //!
-//! Requests that name an id are idempotent: repeating one changes nothing. Handlers check permissions before they call
-//! the registry. For the owner of a coflow, application or connection, they query the registry: see
-//! [`Registry::coflow`] and similar methods.
+//! Requests with an id are idempotent: repeating one changes nothing. Handlers check permissions before they call the
+//! registry, and get the owner of an object from [`Registry::service_of`] and similar methods.
 //!
-//! Requests that replace something are checked first, then written to the store, and applied last. A change that was
-//! applied could not be reverted without a trace, and a change that cannot be stored must not be applied. If applying
-//! fails after all, the former value is written to the store again.
+//! A registration is applied and then stored; if it cannot be stored, it is withdrawn. A removal is stored first. A request that
+//! replaces a value is checked, then stored, and applied last, since reverting an applied change would be visible. If a checked
+//! change cannot be applied, the former value is written to the store again.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -45,17 +44,19 @@ use routing::PortMap;
 pub use observed_connections::ObservedState;
 pub use sharing::{Application, ApplicationBody, Connection, ConnectionBody, PortQueues};
 
-/// Keys of the store's [`Table::Settings`].
+/// Key of the policy in the store's [`Table::Settings`].
 const POLICY_KEY: &str = "policy";
+
+/// Key of the sensitivity table in the store's [`Table::Settings`].
 const SENSITIVITY_KEY: &str = "sensitivity";
 
-/// Name by which a tree of the API refers to the table of [`Registry::set_sensitivity_table`].
+/// Name of the table of [`Registry::set_sensitivity_table`] in policy trees of the API.
 pub const REGISTERED_TABLE: &str = "registered";
 
 /// Valid weights of services.
 const WEIGHT_RANGE: std::ops::RangeInclusive<f64> = weir_trace::MIN_WEIGHT..=weir_trace::MAX_WEIGHT;
 
-/// Number of locks for ids: requests about ids with different locks run concurrently.
+/// Number of locks for ids. Requests about ids with different locks run concurrently.
 const ID_LOCK_COUNT: usize = 64;
 
 /// The expected value where a coflow is unknown.
@@ -72,7 +73,7 @@ pub struct CoflowBody {
     pub service: Option<String>,
     /// An application of that service. Default: `default`.
     pub application: Option<String>,
-    /// Its importance to weighted policies, above 0. Default: 1.
+    /// Its weight for weighted policies, above 0. Default: 1.
     pub weight: Option<f64>,
     /// Time after its registration by which it should complete, such as `10s`.
     pub deadline: Option<String>,
@@ -92,7 +93,7 @@ pub struct FlowBody {
     pub bytes: Option<u64>,
 }
 
-/// A value that was set, and the configured value at that time. A changed configuration takes precedence.
+/// A value that a client set, and the configured value at that time. A later change of the configuration takes precedence.
 #[derive(Debug, Serialize, Deserialize)]
 struct Override<T> {
     set: T,
@@ -100,13 +101,13 @@ struct Override<T> {
 }
 
 impl<T: PartialEq> Override<T> {
-    /// The value in force under this configured value.
+    /// The value that applies if `configured` is the configured value now.
     fn value_for(self, configured: T) -> T {
         if self.configured == configured { self.set } else { configured }
     }
 }
 
-/// Policy, weights and sensitivity table, set and configured.
+/// Current and configured policy and weights, and the sensitivity table.
 struct PolicyState {
     policy: ValidatedPolicy,
     /// The policy of the configuration.
@@ -123,7 +124,7 @@ pub struct ServiceState {
     pub name: String,
     /// Its applications.
     pub applications: Vec<String>,
-    /// Its weight; `null` if the policy decides. Then its queues have weight 1.
+    /// Its weight; `null` if the policy decides the weight, and its queues have weight 1.
     pub weight: Option<f64>,
     /// Its weight for unused bandwidth, if the configuration sets one. Default: its weight.
     pub excess: Option<f64>,
@@ -131,7 +132,7 @@ pub struct ServiceState {
     pub weights_used: bool,
 }
 
-/// Everything that clients have registered and set, with the store and the control plane.
+/// The registered objects and settings, with the store and the control plane.
 pub struct Registry {
     handle: Handle,
     store: Store,
@@ -157,7 +158,7 @@ impl Registry {
     /// Loads the store, and applies its contents to the control plane of `handle`.
     ///
     /// # Errors
-    /// The store cannot be read, it contains an invalid record, the control plane refuses the policy, or it has
+    /// The store cannot be read or contains an invalid record, the control plane refuses the policy, or the coordinator has
     /// stopped.
     pub async fn new(config: &Config, store: Store, handle: Handle) -> Result<Registry, String> {
         let stored_table =
@@ -171,11 +172,11 @@ impl Registry {
         let configured = config.policy.spec().clone();
         let stored: Option<Override<PolicySpec>> =
             store.get(Table::Settings, POLICY_KEY).map_err(|error| error.to_string())?;
-        let spec = stored.map_or(configured.clone(), |kept| kept.value_for(configured.clone()));
+        let spec = stored.map_or(configured.clone(), |stored| stored.value_for(configured.clone()));
         let policy = if spec == configured {
             config.policy.clone()
         } else {
-            validate_policy(spec, "the store's policy", &table, &config.names)
+            validate_policy(spec, "policy in the store", &table, &config.names)
                 .map_err(|error| error.to_string())?
         };
         let mut weights = config.weights.clone();
@@ -238,23 +239,23 @@ impl Registry {
             self.store.records(Table::FirstFlows).map_err(|error| error.to_string())?;
         let mut first_flows: BTreeMap<String, Vec<FlowBody>> = first_flows.into_iter().collect();
         for (id, body) in coflows {
-            // The first flows are only compared with a repeated registration, and no client can repeat one with hosts
-            // that do not exist.
+            // The first flows are only compared with repeated registrations, and the registry refuses registrations with
+            // unknown hosts.
             let first_flows =
                 first_flows.remove(&id).and_then(|flows| self.transfers(FLOWS_POINTER, &flows).ok());
-            // A record that does not fit the configuration stays in the store, for a later configuration that it fits.
+            // A record that does not fit the configuration stays in the store, for a later configuration.
             match self.to_registration(&body) {
                 Ok(registration) => match self.handle.restore(id.clone(), registration, first_flows).await {
                     Ok(()) => {}
                     Err(RequestError::Refused(error)) => {
-                        warn!(coflow = id, %error, "not taken from the store")
+                        warn!(coflow = id, %error, "stored record ignored")
                     }
                     Err(RequestError::Stopped(stopped)) => return Err(stopped.to_string()),
                 },
-                Err(problem) => warn!(coflow = id, %problem, "not taken from the store"),
+                Err(problem) => warn!(coflow = id, %problem, "stored record ignored"),
             }
         }
-        // These ids have no coflow any more, and another coflow may use them later.
+        // The coflows with these ids have been removed, and other coflows may use the ids later.
         for id in first_flows.into_keys() {
             self.store.remove(Table::FirstFlows, &id).await.map_err(|error| error.to_string())?;
         }
@@ -295,8 +296,8 @@ impl Registry {
         self.store.epoch()
     }
 
-    /// Handles changes that no request makes, until `stop` is true: removes completed coflows from the store, sends
-    /// events, and applies observed connections.
+    /// Handles changes without a request, until `stop` is true: removes completed coflows from the store, sends events, and
+    /// applies observed connections.
     pub async fn watch(&self, stop: watch::Receiver<bool>) {
         change_watcher::watch_changes(self, stop).await;
     }
@@ -311,7 +312,7 @@ impl Registry {
         number.ok_or_else(|| Problem::invalid(location(), name, "a host of GET /v1/hosts"))
     }
 
-    /// The transfers of a list of flows; `list` is the JSON pointer of that list.
+    /// The transfers of a list of flows; `list_pointer` is the JSON pointer of the list.
     fn transfers(&self, list_pointer: &str, flows: &[FlowBody]) -> Result<Vec<Transfer>, Problem> {
         let to_transfer = |(at, flow): (usize, &FlowBody)| {
             Ok(Transfer {
@@ -368,8 +369,8 @@ impl Registry {
         let registration = self.to_registration(&body)?;
         let service = registration.service.clone();
         let _id_lock = self.lock_id(id).await;
-        // A known coflow is in the store already. If it has completed, storing it again would register it at the next
-        // start.
+        // A registered coflow is already in the store. A completed coflow is not, and storing it again would register it at
+        // the next start.
         if !self.handle.register(id.to_owned(), registration).await? {
             return Ok(());
         }
@@ -388,15 +389,15 @@ impl Registry {
     /// coflow is unchanged.
     pub async fn update(&self, id: &str, flows: Vec<FlowBody>) -> Result<(), Problem> {
         // The body is the list itself, so the JSON pointer of the list is empty.
-        let to_problem = |declined: RequestError| declined_problem(declined, "");
+        let to_problem = |error: RequestError| request_problem(error, "");
         let transfers = self.transfers("", &flows)?;
         let _id_lock = self.lock_id(id).await;
-        let CoflowStatus { registration, first_flows: first, class, .. } = self.coflow(id).await?;
+        let CoflowStatus { registration, first_flows, class, .. } = self.coflow(id).await?;
         self.handle.check_update(id.to_owned(), transfers.clone()).await.map_err(to_problem)?;
-        let first_flows = self.flow_bodies(first.as_ref().unwrap_or(&registration.flows));
+        let first_flows = self.flow_bodies(first_flows.as_ref().unwrap_or(&registration.flows));
         self.store.put(Table::FirstFlows, id, &first_flows).await?;
         self.store.put(Table::Coflows, id, &coflow_body(&registration, flows)).await?;
-        if let Err(declined) = self.handle.update(id.to_owned(), transfers).await {
+        if let Err(error) = self.handle.update(id.to_owned(), transfers).await {
             let was_completed = class.is_none();
             if was_completed {
                 self.store.remove(Table::Coflows, id).await?;
@@ -404,7 +405,7 @@ impl Registry {
                 let old_body = coflow_body(&registration, self.flow_bodies(&registration.flows));
                 self.store.put(Table::Coflows, id, &old_body).await?;
             }
-            return Err(declined.into());
+            return Err(error.into());
         }
         self.events.send(EventKind::CoflowUpdated, id, Some(registration.service));
         Ok(())
@@ -434,7 +435,7 @@ impl Registry {
         Ok(())
     }
 
-    /// The policy in force.
+    /// The current policy.
     pub async fn policy(&self) -> PolicySpec {
         self.policy_state.lock().await.policy.spec().clone()
     }
@@ -454,9 +455,9 @@ impl Registry {
         };
         self.handle.check_policy(build()).await.map_err(policy_problem)?;
         self.store.put(Table::Settings, POLICY_KEY, &stored_override(&spec)).await?;
-        if let Err(declined) = self.handle.set_policy(build()).await {
+        if let Err(error) = self.handle.set_policy(build()).await {
             self.store.put(Table::Settings, POLICY_KEY, &stored_override(policy_state.policy.spec())).await?;
-            return Err(policy_problem(declined));
+            return Err(policy_problem(error));
         }
         policy_state.policy = policy;
         self.events.send(EventKind::PolicyChanged, POLICY_KEY, None);
@@ -496,18 +497,18 @@ impl Registry {
         let configured = policy_state.configured_weights.get(service).copied();
         let stored_override = |weight: Option<f64>| Override { set: weight, configured };
         self.store.put(Table::Weights, service, &stored_override(Some(weight))).await?;
-        if let Err(declined) = self.apply_weights(&policy_state.policy, &weights).await {
+        if let Err(error) = self.apply_weights(&policy_state.policy, &weights).await {
             self.store
                 .put(Table::Weights, service, &stored_override(policy_state.weights.get(service).copied()))
                 .await?;
-            return Err(declined.into());
+            return Err(error.into());
         }
         policy_state.weights = weights;
         self.events.send(EventKind::WeightChanged, service, Some(service.to_owned()));
         Ok(())
     }
 
-    /// Applies weights of services to the policy and to the queues, if they use them.
+    /// Applies weights of services to the policy and to the queues, as far as these use weights of services.
     async fn apply_weights(
         &self,
         policy: &ValidatedPolicy,
@@ -556,13 +557,13 @@ fn coflow_body(registration: &Registration, flows: Vec<FlowBody>) -> CoflowBody 
         service: Some(service.clone()),
         application: Some(application.clone()),
         weight: Some(*weight),
-        // All digits, whereas `Time` prints fifteen: the stored time has to be equal when it is read.
+        // All digits, whereas `Time` prints fifteen: the time has to be equal after it is stored and read.
         deadline: deadline.map(|deadline| format!("{}s", deadline.get())),
         flows,
     }
 }
 
-/// A policy for these names; a tree can refer to `table` by the name [`REGISTERED_TABLE`].
+/// Validates a policy for these names. A tree can refer to `table` by the name [`REGISTERED_TABLE`].
 fn validate_policy(
     spec: PolicySpec,
     file: &str,
@@ -573,27 +574,27 @@ fn validate_policy(
         if name == REGISTERED_TABLE {
             return Ok(table.clone());
         }
-        let expected = format!("expected `{REGISTERED_TABLE}`, which is the table of PUT /v1/sensitivity");
+        let expected = format!("expected `{REGISTERED_TABLE}`, the table of PUT /v1/sensitivity");
         Err(TraceError::Io { file: format!("table `{name}`"), source: std::io::Error::other(expected) })
     };
     ValidatedPolicy::new(spec, file, &find_table, names)
 }
 
 /// The problem of a policy that cannot schedule the registered coflows.
-fn policy_problem(declined: RequestError) -> Problem {
-    match declined {
+fn policy_problem(error: RequestError) -> Problem {
+    match error {
         RequestError::Refused(Refusal::UnknownSize(_)) => {
             let (status, at) = (StatusCode::UNPROCESSABLE_ENTITY, Location::field("policy"));
             let expected = "a policy that does not use sizes, or `bytes` for every flow";
-            Problem::located(status, at, "a registered coflow has flows of unknown size", expected)
+            Problem::located(status, at, "a registered coflow has a flow of unknown size", expected)
         }
         other => other.into(),
     }
 }
 
-/// The problem of a request that was declined; `flows` is the JSON pointer of the list of flows.
-fn declined_problem(declined: RequestError, flows: &str) -> Problem {
-    match declined {
+/// The problem of a request that was not applied; `flows` is the JSON pointer of the list of flows.
+fn request_problem(error: RequestError, flows: &str) -> Problem {
+    match error {
         RequestError::Refused(refusal) => refusal_problem(refusal, flows),
         RequestError::Stopped(stopped) => stopped.into(),
     }
@@ -620,7 +621,7 @@ fn refusal_problem(refusal: Refusal, flows: &str) -> Problem {
 }
 
 impl From<RequestError> for Problem {
-    fn from(declined: RequestError) -> Problem {
-        declined_problem(declined, FLOWS_POINTER)
+    fn from(error: RequestError) -> Problem {
+        request_problem(error, FLOWS_POINTER)
     }
 }

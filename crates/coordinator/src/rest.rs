@@ -1,8 +1,7 @@
 //! HTTP API for frameworks and operators: JSON over HTTP/1.1, described by `/openapi.json`.
 //!
-//! Limits apply before memory is allocated: to connections ([`listen`](crate::listener)), the head of a request, the
-//! length of one body and of all bodies that are read at a time, and the duration of a request. Errors are
-//! [`Problem`]s.
+//! Limits apply before memory is allocated: to connections ([`crate::listener`]), the head of a request, the length of one
+//! body and of all concurrently read bodies, and the duration of a request. Errors are [`Problem`]s.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -45,17 +44,19 @@ mod state;
 pub use coflows::{CoflowList, CoflowState, FlowState, RegisteredCoflow};
 pub use state::{AllocationList, FlowRate, HostState, SwitchState};
 
-/// Maximum length of a request's head in bytes, and maximum number of header lines.
+/// Maximum length of a request's head, in bytes.
 const MAX_HEAD_BYTES: usize = 16 << 10;
+
+/// Maximum number of header lines of a request.
 const MAX_HEADERS: usize = 64;
 
-/// Maximum duration of reading a request's head, which also limits the idle time of a connection.
+/// Maximum duration of reading a request's head, and maximum idle time of a connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The same for a probe's request.
+/// Maximum duration of reading the head of a probe's request.
 const PROBE_HEAD_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Maximum sum of the bodies that are read at a time, in bytes; at least one body of the maximum length.
+/// Maximum sum of the lengths of concurrently read bodies, in bytes. `limits.body` applies if it is higher.
 const MAX_TOTAL_BODY_BYTES: usize = 64 << 20;
 
 /// Time for pending requests to complete after the server is stopped.
@@ -67,7 +68,7 @@ struct Api {
     registry: Arc<Registry>,
     admission: Arc<Admission>,
     limits: Limits,
-    /// A permit for each byte of the bodies that are read.
+    /// A permit for each byte of concurrently read bodies.
     body_permits: Arc<Semaphore>,
     /// A permit for each concurrent backup.
     backup_permits: Arc<Semaphore>,
@@ -78,7 +79,7 @@ struct Api {
 #[derive(OpenApi)]
 #[openapi(info(
     title = "Weir's coordinator",
-    description = "Coflows, policies, services and what they get. docs/api.md of Weir says more."
+    description = "Coflows, policies, services, applications and the rates of flows. See docs/api.md of Weir."
 ))]
 struct ApiDescription;
 
@@ -118,17 +119,15 @@ fn router(
     stop: watch::Receiver<bool>,
 ) -> Router {
     let (router, document) = routes().split_for_parts();
-    let bodies = MAX_TOTAL_BODY_BYTES.max(limits.max_body.get() as usize).min(Semaphore::MAX_PERMITS);
-    let bodies = Arc::new(Semaphore::new(bodies));
-    let (backups, document) = (Arc::new(Semaphore::new(1)), Arc::new(document));
+    let body_bytes = MAX_TOTAL_BODY_BYTES.max(limits.max_body.get() as usize).min(Semaphore::MAX_PERMITS);
     let api = Api {
         registry,
         admission,
         limits,
-        body_permits: bodies,
-        backup_permits: backups,
+        body_permits: Arc::new(Semaphore::new(body_bytes)),
+        backup_permits: Arc::new(Semaphore::new(1)),
         stop,
-        openapi: document,
+        openapi: Arc::new(document),
     };
     router
         .route("/openapi.json", get(serve_openapi))
@@ -168,13 +167,12 @@ async fn limit_duration(State(api): State<Api>, request: Request, next: Next) ->
     }
 }
 
-/// Answers health checks only; other requests get status 503. For probes.
+/// Answers health checks only, for probes. Other requests get status 503.
 async fn health_only(request: Request, next: Next) -> Response {
     if matches!(request.uri().path(), "/livez" | "/readyz") {
         return next.run(request).await;
     }
-    let detail =
-        "too many connections; expected fewer than the limits of the configuration, or /livez or /readyz";
+    let detail = "too many connections; expected fewer than the limits of the configuration, or a request for /livez or /readyz";
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).into_response()
 }
 
@@ -204,17 +202,17 @@ pub async fn serve(
             _ = stop.wait_for(|stop| *stop) => break,
             peer = peers.recv() => peer,
         };
-        let Some(PeerConnection { identity, address, stream, close_signal: closed }) = peer else { break };
+        let Some(PeerConnection { identity, address, stream, close_signal }) = peer else { break };
         let identity = Arc::new(identity);
         let mut router = router.clone().layer(axum::Extension(Arc::clone(&identity)));
-        if closed.is_some() {
+        if close_signal.is_some() {
             router = router.layer(middleware::from_fn(health_only));
         }
-        let http = if closed.is_some() { &probe_http } else { &full_http };
+        let http = if close_signal.is_some() { &probe_http } else { &full_http };
         let service = TowerToHyperService::new(router);
         let connection = connections.watch(http.serve_connection(TokioIo::new(stream), service));
         tokio::spawn(async move {
-            match run_unless_closed(closed.as_deref(), connection).await {
+            match run_unless_closed(close_signal.as_deref(), connection).await {
                 Some(Err(error)) => debug!(%address, %identity, %error, "connection ended"),
                 None => debug!(%address, %identity, "connection closed: too many connections"),
                 Some(Ok(())) => {}
@@ -222,19 +220,19 @@ pub async fn serve(
         });
     }
     drop(peers);
-    // Connections with requests that take longer are closed.
+    // Closes the connections whose requests take longer.
     let _ = timeout(DRAIN_TIMEOUT, connections.shutdown()).await;
 }
 
 /// The client's identity, as an argument of handlers.
 type Client = axum::Extension<Arc<Identity>>;
 
-/// Refuses clients that may not see objects of a service, or with `None`, objects without a service.
+/// Refuses clients that may not see objects of a service. `None` stands for objects without a service.
 fn check_may_see(identity: &Identity, service: Option<&str>) -> Result<(), Problem> {
     if identity.may_see(service) { Ok(()) } else { Err(permission_problem(identity, "see", service)) }
 }
 
-/// Refuses clients that may not change objects of a service, or with `None`, objects that all services share.
+/// Refuses clients that may not change objects of a service. `None` stands for objects that all services share.
 fn check_may_change(identity: &Identity, service: Option<&str>) -> Result<(), Problem> {
     if identity.may_change(service) { Ok(()) } else { Err(permission_problem(identity, "change", service)) }
 }
@@ -249,8 +247,8 @@ fn permission_problem(identity: &Identity, action: &str, service: Option<&str>) 
     Problem::forbidden(format!("{identity} may not {action} {objects}; expected {expected}"))
 }
 
-/// Refuses clients that may not change objects of this service. A client that may see nothing gets the same answer
-/// whether the object exists or not.
+/// Refuses clients that may not change objects of this service. A client without any permission gets the same answer whether
+/// or not the object exists.
 async fn check_may_change_existing(
     identity: &Identity,
     service: impl Future<Output = Result<String, Problem>>,
@@ -259,7 +257,7 @@ async fn check_may_change_existing(
     check_may_change(identity, Some(&service.await?))
 }
 
-/// The service of a new object: the given one, or the framework's own.
+/// The service of a new object: the requested service, or the framework's own.
 fn service_or_own(identity: &Identity, requested: Option<String>) -> String {
     requested.unwrap_or_else(|| match identity {
         Identity::Framework(own) => own.clone(),
@@ -267,14 +265,14 @@ fn service_or_own(identity: &Identity, requested: Option<String>) -> String {
     })
 }
 
-/// [`run_to_completion`] for work without a result: the answer is 204.
+/// [`run_to_completion`] for requests without a result; the answer is 204.
 async fn run_without_content(
     request: impl Future<Output = Result<(), Problem>> + Send + 'static,
 ) -> Result<StatusCode, Problem> {
     run_to_completion(request).await.map(|()| StatusCode::NO_CONTENT)
 }
 
-/// Runs work to its end even if the client closes its connection, so that the control plane and the store get the same
+/// Runs a request to its end even if the client closes its connection, so that the control plane and the store get the same
 /// changes.
 async fn run_to_completion<T: Send + 'static>(
     request: impl Future<Output = Result<T, Problem>> + Send + 'static,
@@ -282,8 +280,11 @@ async fn run_to_completion<T: Send + 'static>(
     match tokio::spawn(request).await {
         Ok(result) => result,
         Err(error) => {
-            tracing::error!(%error, "a request ended by a fault of the coordinator");
-            Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "a fault of the coordinator"))
+            tracing::error!(%error, "request failed: internal error");
+            Err(Problem::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "internal error; help: see the log of the coordinator",
+            ))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A running coordinator: opens the store, starts all servers, and stops them.
+//! Starts and stops a coordinator: its store, control plane, listeners and servers.
 
 use std::io;
 use std::net::SocketAddr;
@@ -34,11 +34,11 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// Opens the store, loads it into a control plane, and opens the listeners. Connections wait until
+    /// Opens the listeners and the store, and loads the store into a control plane. Connections wait in the kernel until
     /// [`Coordinator::run`].
     ///
     /// # Errors
-    /// A certificate, an address, the store or the policy is refused, or the operating system cannot create a thread.
+    /// A certificate, an address, the store or the policy cannot be used, or the operating system cannot create a thread.
     pub async fn new(config: Config) -> Result<Coordinator, String> {
         let tls_config = |protocol: &[u8]| {
             config.tls.as_ref().map(|files| tls::server_config(files, protocol)).transpose()
@@ -46,9 +46,7 @@ impl Coordinator {
         let agents_tls = tls_config(b"h2").map_err(|error| error.to_string())?;
         let api_tls = tls_config(b"http/1.1").map_err(|error| error.to_string())?;
         let listen = async |address: SocketAddr| {
-            TcpListener::bind(address)
-                .await
-                .map_err(|error| format!("{address}: cannot be listened at: {error}"))
+            TcpListener::bind(address).await.map_err(|error| format!("{address}: cannot listen: {error}"))
         };
         let agents = (listen(config.agents_address).await?, agents_tls);
         let api = (listen(config.api_address).await?, api_tls);
@@ -65,9 +63,9 @@ impl Coordinator {
         if config.has_throttling {
             control_plane = control_plane.with_throttling(config.ipv4_addresses().collect());
         }
-        // The thread ends with the last handle; pending requests can hold handles.
-        let (handle, _) =
-            control_thread::start(control_plane).map_err(|error| format!("no thread: {error}"))?;
+        // The thread ends when the last handle is dropped. Pending requests can hold handles, so nothing waits for the thread.
+        let (handle, _) = control_thread::start(control_plane)
+            .map_err(|error| format!("control thread: cannot be created: {error}"))?;
         let registry = Arc::new(Registry::new(&config, store, handle).await?);
         Ok(Coordinator { config, registry, agents, api })
     }
@@ -85,8 +83,8 @@ impl Coordinator {
         Arc::clone(&self.registry)
     }
 
-    /// Serves until `stop` is true. Then new connections are refused, pending requests complete, and agents apply their
-    /// last orders until the end of their lease.
+    /// Serves until `stop` is true. Then the coordinator refuses new connections and completes pending requests. Agents apply
+    /// their last orders until the end of their lease.
     ///
     /// # Errors
     /// The server for agents has failed.
@@ -111,7 +109,7 @@ impl Coordinator {
             } else {
                 agents::serve_connections(local_agents(peers), handle, stopped).await
             };
-            served.map_err(|error| format!("agents cannot be served: {error}"))?;
+            served.map_err(|error| format!("server for agents: {error}"))?;
             std::future::pending().await
         };
         let admission = Admission::new(config.limits.connection_quota());
@@ -131,10 +129,10 @@ impl Coordinator {
     }
 }
 
-/// Waits until `stop` is true, and then somewhat longer than [`rest::DRAIN_TIMEOUT`].
+/// Waits until `stop` is true, and then 1.2 times [`rest::DRAIN_TIMEOUT`].
 async fn wait_for_drain(stop: &mut watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
-        error!("the coordinator can no longer be stopped by a signal");
+        error!("signals cannot stop the coordinator: their handler has ended");
     }
     tokio::time::sleep(rest::DRAIN_TIMEOUT + rest::DRAIN_TIMEOUT / 5).await;
 }
@@ -158,7 +156,7 @@ fn proven_agents(
                 _ => None,
             };
             let Some(number) = number else {
-                debug!(address = %peer.address, identity = %peer.identity, "refused: no agent of a host or switch");
+                debug!(address = %peer.address, identity = %peer.identity, "connection refused: not an agent of the configuration");
                 continue;
             };
             let proven_host = agents::ProvenHost(number as u32);
@@ -167,7 +165,7 @@ fn proven_agents(
     })
 }
 
-/// Connections of agents on this host, which need no proof.
+/// Connections of agents on this host, without a proven identity.
 fn local_agents(
     peers: mpsc::Receiver<PeerConnection>,
 ) -> impl Stream<Item = io::Result<AgentConnection<()>>> {

@@ -1,13 +1,13 @@
-//! Durable state of a coordinator: registrations, weights and tables, in one file.
+//! Durable store of a coordinator: registrations, weights, the policy and the sensitivity table, in one file.
 //!
-//! A room is a table of keys and JSON values. A change is on the disk when [`Store::put`] or [`Store::remove`] returns.
-//! Changes that arrive during a write go into one transaction, so concurrent callers share a wait for the disk. If the
-//! process is killed or the machine loses power, the store has the state after the last transaction. One process at a
-//! time can open a store.
+//! A [`Table`] has keys and JSON values. A change is on the disk when [`Store::put`] or [`Store::remove`] returns. Changes
+//! that arrive during a write go into one transaction, so concurrent callers share a wait for the disk. If the process is
+//! killed or the machine loses power, the store has the state after the last transaction. Only one process can open a
+//! store.
 //!
-//! redb keeps a checksum of each page in use, and [`Store::open`] verifies all of them. Transactions are committed in
-//! two phases: a page of the last transaction that fails verification is then damage and not an unfinished write. redb
-//! therefore does not return to the transaction before it.
+//! redb stores a checksum of each page in use, and [`Store::open`] verifies all pages. Transactions are committed in two
+//! phases, so a page of the last transaction that fails verification is damaged, not an unfinished write. redb therefore
+//! does not return to the previous transaction.
 
 use std::fs::File;
 use std::io;
@@ -39,17 +39,17 @@ pub const VERSION: u64 = 1;
 /// Size of the page cache, in bytes.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// Maximum number of waiting changes, and of changes in one transaction.
-const MAX_WAITING_CHANGES: usize = 1024;
+/// Maximum number of queued changes, and of changes in one transaction.
+const MAX_QUEUED_CHANGES: usize = 1024;
 
 /// Advice in errors about a refused store.
 const RECOVERY_HELP: &str = "restore a backup of `weir ctl backup`, or move the file away to start with an empty store: frameworks then \
                     register again (docs/serve.md, \"Back up and recover\")";
 
-/// The number that a backup has until a coordinator starts with it.
+/// Key of a number that a restored backup contains until a coordinator starts with it.
 const RESTORED_KEY: &str = "restored";
 
-/// Numbers of the store: format version and epoch.
+/// Table of numbers: the version of the format, the epoch, and [`RESTORED_KEY`].
 const NUMBERS_TABLE: TableDefinition<'_, &str, u64> = TableDefinition::new("weir");
 
 /// Tables of the store.
@@ -57,7 +57,7 @@ const NUMBERS_TABLE: TableDefinition<'_, &str, u64> = TableDefinition::new("weir
 pub enum Table {
     /// Coflows by their ids.
     Coflows,
-    /// The first flows of coflows whose flows were replaced. They are removed with their coflow.
+    /// The first flows of coflows whose flows were replaced. Removing a coflow also removes its first flows.
     FirstFlows,
     /// Saba's applications by their ids.
     Applications,
@@ -101,9 +101,9 @@ impl Table {
 pub enum Location {
     /// Bytes of the file.
     Bytes(Range<u64>),
-    /// A record of a room.
+    /// A record of a table.
     Record {
-        /// The room.
+        /// The table.
         table: &'static str,
         /// The key.
         key: String,
@@ -120,16 +120,16 @@ impl fmt::Display for Location {
     }
 }
 
-/// Reason for which the store cannot be read or written.
+/// Why the store cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Another process has the store open.
-    #[error("{}: another coordinator has it open; expected one coordinator for each store", .0.display())]
+    #[error("{}: another coordinator has the store open; expected one coordinator for each store", .0.display())]
     AlreadyOpen(PathBuf),
-    /// Another process changed it during a check.
+    /// Another process changed the store during a check.
     #[error(
-        "{}: another process has it open and changes it; expected a store that is not in use; help: stop the coordinator, or use \
-         `weir ctl backup`, which checks what it writes",
+        "{}: another process has the store open and changes it; expected a store that is not in use; help: stop the coordinator, \
+         or use `weir ctl backup`, which verifies the backup",
         .0.display()
     )]
     InUse(PathBuf),
@@ -155,7 +155,7 @@ pub enum StoreError {
         /// The version in the file.
         found: u64,
     },
-    /// Bytes or a record that something other than a coordinator changed.
+    /// Bytes or a record that no coordinator can have written.
     #[error("{}: damaged at {location} ({reason}); expected the contents that a coordinator wrote; help: {RECOVERY_HELP}", .path.display())]
     Damaged {
         /// The file.
@@ -166,9 +166,9 @@ pub enum StoreError {
         reason: String,
     },
     /// A value that cannot be written as JSON or read from it.
-    #[error("the store's {table} `{key}`: {message}")]
+    #[error("store: table `{table}`, record `{key}`: {message}")]
     InvalidValue {
-        /// The room.
+        /// The table.
         table: &'static str,
         /// The key.
         key: String,
@@ -193,16 +193,16 @@ impl StoreError {
         StoreError::File { path: path.to_owned(), error: Arc::new(redb::Error::Io(error)) }
     }
 
-    fn damaged(path: &Path, place: Location, what: impl Into<String>) -> StoreError {
-        StoreError::Damaged { path: path.to_owned(), location: place, reason: what.into() }
+    fn damaged(path: &Path, location: Location, reason: impl Into<String>) -> StoreError {
+        StoreError::Damaged { path: path.to_owned(), location, reason: reason.into() }
     }
 
-    fn foreign(path: &Path, what: impl Into<String>) -> StoreError {
-        StoreError::NotAStore { path: path.to_owned(), reason: what.into() }
+    fn not_a_store(path: &Path, reason: impl Into<String>) -> StoreError {
+        StoreError::NotAStore { path: path.to_owned(), reason: reason.into() }
     }
 }
 
-/// A waiting change, and the channel for its result.
+/// A queued change, and the channel for its result.
 struct Change {
     table: Table,
     key: String,
@@ -212,15 +212,15 @@ struct Change {
 }
 
 impl Change {
-    /// Whether the change affects a room.
+    /// Whether the change affects a table.
     fn affects(&self, table: Table) -> bool {
-        let is_removed_with =
+        let removes_first_flows =
             (self.table, table) == (Table::Coflows, Table::FirstFlows) && self.value.is_none();
-        self.table == table || is_removed_with
+        self.table == table || removes_first_flows
     }
 }
 
-/// File of a store, with the path and the damaged bytes for errors.
+/// The file of a store, with its path and its first damaged bytes for errors.
 #[derive(Debug, Clone)]
 struct StoreSource {
     path: Arc<Path>,
@@ -237,16 +237,16 @@ impl StoreSource {
             return Err(StoreError::damaged(path, Location::Bytes(0..0), "the file is empty"));
         }
         if !source.file.has_magic().map_err(|error| StoreError::from_io(path, error))? {
-            return Err(StoreError::foreign(path, "bytes 0 to 8 are not those of a file of redb"));
+            return Err(StoreError::not_a_store(path, "bytes 0 to 8 are not those of a redb file"));
         }
         Ok(source)
     }
 
-    /// Opens the database and verifies all of it. The file is not changed before [`StoreFile::apply`].
+    /// Opens the database and verifies all pages. The file is unchanged until [`StoreFile::apply`].
     fn database(&self) -> Result<Database, StoreError> {
         let (file, first_damaged) = (self.file.clone(), Arc::clone(&self.first_damaged));
         let record_damage = move |session: &mut redb::RepairSession| {
-            // redb reports this progress when the latest transaction does not verify, and only then.
+            // redb reports this progress only if the verification of the latest transaction fails.
             if (0.2..0.5).contains(&session.progress())
                 && let Ok(mut first) = first_damaged.lock()
             {
@@ -263,7 +263,7 @@ impl StoreSource {
         })
     }
 
-    /// Runs a function that reads the file. A panic in redb is damage that redb did not check for.
+    /// Runs a function that reads the file. A panic in redb means damage that redb does not check for.
     fn catch_damage<T>(&self, read: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, StoreError> {
         match catch_unwind(AssertUnwindSafe(read)) {
             Ok(result) => result.map_err(|error| self.error(error)),
@@ -278,21 +278,22 @@ impl StoreSource {
     /// The error for damage at the bytes that redb read last.
     fn damaged(&self, reason: String) -> StoreError {
         let first_damaged = self.first_damaged.lock().ok().and_then(|mut first| first.take());
-        let place = match self.file.file_len() {
+        let damaged_bytes = match self.file.file_len() {
             Ok(bytes) if reason.contains("truncated") => bytes..bytes,
             _ => first_damaged.unwrap_or_else(|| self.file.last_read()),
         };
         // Messages of redb about a wrong checksum of the latest transaction.
-        let is_checksum = ["Primary is corrupted", "All roots are corrupted", "commit slots are corrupted"];
-        let is_checksum = is_checksum.iter().any(|words| reason.contains(words));
-        let what = if is_checksum { "a checksum does not match".to_owned() } else { reason };
-        StoreError::damaged(&self.path, Location::Bytes(place), what)
+        let checksum_messages =
+            ["Primary is corrupted", "All roots are corrupted", "commit slots are corrupted"];
+        let is_checksum = checksum_messages.iter().any(|message| reason.contains(message));
+        let reason = if is_checksum { "a checksum does not match".to_owned() } else { reason };
+        StoreError::damaged(&self.path, Location::Bytes(damaged_bytes), reason)
     }
 
-    fn error(&self, to_store_error: redb::Error) -> StoreError {
-        match to_store_error {
+    fn error(&self, error: redb::Error) -> StoreError {
+        match error {
             redb::Error::DatabaseAlreadyOpen => StoreError::AlreadyOpen(self.path.to_path_buf()),
-            redb::Error::Corrupted(what) => self.damaged(what),
+            redb::Error::Corrupted(reason) => self.damaged(reason),
             redb::Error::UpgradeRequired(version) => {
                 self.damaged(format!("version {version} of redb's format"))
             }
@@ -300,7 +301,7 @@ impl StoreSource {
                 self.damaged(error.to_string())
             }
             redb::Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                self.damaged("beyond the end of the file".to_owned())
+                self.damaged("a read beyond the end of the file".to_owned())
             }
             other => StoreError::File { path: self.path.to_path_buf(), error: Arc::new(other) },
         }
@@ -308,7 +309,7 @@ impl StoreSource {
 
     /// The version and the epoch of a database; zeros if it has no tables yet.
     fn version_and_epoch(&self, transaction: &ReadTransaction) -> Result<(u64, u64), StoreError> {
-        let not_a_store = |what: &str| Err(StoreError::foreign(&self.path, what));
+        let not_a_store = |reason: &str| Err(StoreError::not_a_store(&self.path, reason));
         let names: Vec<String> = self.catch_damage(|| {
             let names = transaction.list_tables()?.map(|table| table.name().to_owned());
             Ok(names.collect())
@@ -317,7 +318,7 @@ impl StoreSource {
             return Ok((0, 0));
         }
         if !names.iter().any(|name| name == NUMBERS_TABLE.name()) {
-            return not_a_store("it has other tables");
+            return not_a_store("a redb file without the tables of a store");
         }
         let read_number = |key: &str| {
             let table = match transaction.open_table(NUMBERS_TABLE) {
@@ -328,14 +329,14 @@ impl StoreSource {
             Ok(table.get(key)?.map(|number| number.value()))
         };
         match self.catch_damage(|| read_number("version"))? {
-            None => not_a_store("it has no version"),
+            None => not_a_store("a redb file without a version of Weir"),
             Some(VERSION) => Ok((VERSION, self.catch_damage(|| read_number("epoch"))?.unwrap_or(0))),
             Some(found) => Err(StoreError::Version { path: self.path.to_path_buf(), found }),
         }
     }
 }
 
-/// Handle of the store. Clones share the store.
+/// Client of the store. Clones share the store.
 #[derive(Clone)]
 pub struct Store {
     database: Arc<Database>,
@@ -345,8 +346,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the store at `path`, or creates it. Raises the epoch above the former one. A new or restored store starts at the time of day
-    /// in milliseconds, so it has an epoch above that of all orders that agents have accepted, unless the clock was wrong.
+    /// Opens the store at `path`, or creates it. Raises the epoch. A new or restored store starts at the time of day in
+    /// milliseconds, so its epoch is above that of all accepted orders, unless the clock was wrong.
     ///
     /// # Errors
     /// [`StoreError`]: the store is refused or cannot be read. An existing file is unchanged.
@@ -361,7 +362,7 @@ impl Store {
         source.file.apply().map_err(to_error)?;
         let epoch = source.catch_damage(|| raise_epoch(&database, unix_millis()))?;
         let database = Arc::new(database);
-        let (changes, receiver) = mpsc::channel(MAX_WAITING_CHANGES);
+        let (changes, receiver) = mpsc::channel(MAX_QUEUED_CHANGES);
         let writer_database = Arc::clone(&database);
         thread::Builder::new()
             .name("store".to_owned())
@@ -377,18 +378,18 @@ impl Store {
 
     /// The error for a record that no coordinator can have written.
     pub(crate) fn damaged_record(&self, table: Table, key: &str, reason: impl Into<String>) -> StoreError {
-        let place = Location::Record { table: table.name(), key: key.to_owned() };
-        StoreError::damaged(&self.source.path, place, reason)
+        let location = Location::Record { table: table.name(), key: key.to_owned() };
+        StoreError::damaged(&self.source.path, location, reason)
     }
 
     fn parse<T: DeserializeOwned>(&self, table: Table, key: &str, value: &[u8]) -> Result<T, StoreError> {
         serde_json::from_slice(value).map_err(|error| self.damaged_record(table, key, error.to_string()))
     }
 
-    /// All records of a room, in order of keys.
+    /// All records of a table, in order of keys.
     ///
     /// # Errors
-    /// The file cannot be read, or a value does not decode into `T`.
+    /// The file cannot be read, or a value does not decode to `T`.
     pub fn records<T: DeserializeOwned>(&self, table: Table) -> Result<Vec<(String, T)>, StoreError> {
         let read = || -> Result<Vec<(String, Vec<u8>)>, redb::Error> {
             let table = self.database.begin_read()?.open_table(table.definition())?;
@@ -403,7 +404,7 @@ impl Store {
         self.source.catch_damage(read)?.into_iter().map(to_value).collect()
     }
 
-    /// One record of a room; `None` if it does not exist.
+    /// One record of a table; `None` if it does not exist.
     ///
     /// # Errors
     /// Those of [`Store::records`].
@@ -416,7 +417,7 @@ impl Store {
         value.map(|value| self.parse(table, key, &value)).transpose()
     }
 
-    /// All records at this moment, without later changes.
+    /// The current records, without later changes.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -447,8 +448,8 @@ impl Store {
     }
 
     async fn change(&self, table: Table, key: &str, value: Option<Vec<u8>>) -> Result<(), StoreError> {
-        let (done, result_receiver) = oneshot::channel();
-        let change = Change { table, key: key.to_owned(), value, result: done };
+        let (result, result_receiver) = oneshot::channel();
+        let change = Change { table, key: key.to_owned(), value, result };
         self.changes.send(change).await.map_err(|_| StoreError::Closed)?;
         let written = result_receiver.await.map_err(|_| StoreError::Closed)?;
         let path = || self.source.path.to_path_buf();
@@ -471,7 +472,7 @@ fn build_file(
     fill: impl FnOnce(&WriteTransaction) -> Result<(), StoreError>,
 ) -> Result<NamedTempFile, StoreError> {
     let to_error = |error| StoreError::from_io(path, error);
-    // The mode is 0600: readers of the file can read all registrations.
+    // The mode is 0600, since the file contains all registrations.
     let temporary = tempfile::Builder::new().prefix(".weir-").tempfile_in(folder(path)).map_err(to_error)?;
     let file = StoreFile::open(temporary.path(), true).map_err(to_error)?;
     let source = StoreSource { path: path.into(), file, first_damaged: Arc::default() };
@@ -495,7 +496,7 @@ fn build_file(
     Ok(temporary)
 }
 
-/// Renames a new store to `path`; replaces an existing file only with `replace`.
+/// Renames a new store to `path`. Replaces an existing file only with `replace`.
 fn publish(temporary: NamedTempFile, path: &Path, replace: bool) -> Result<(), StoreError> {
     let named = if replace { temporary.persist(path) } else { temporary.persist_noclobber(path) };
     named.map_err(|error| StoreError::from_io(path, error.error))?;
@@ -509,9 +510,9 @@ fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Raises the epoch by one. A new store, and one that was restored from a backup, starts at the time of day in milliseconds, `clock`, or above:
-/// agents refuse orders of an epoch below that of the last order that they accepted. Other starts do not use the clock, so of two
-/// coordinators the one with the older store stays the older one when it restarts.
+/// Raises the epoch by one. The epoch of a new store, and of a store that was restored from a backup, is at least
+/// `unix_millis`, the time of day in milliseconds, since agents refuse epochs below that of their last accepted order. Other
+/// starts do not use the clock: a coordinator that was replaced by one with a higher epoch stays replaced when it restarts.
 fn raise_epoch(database: &Database, unix_millis: u64) -> Result<u64, redb::Error> {
     let mut transaction = database.begin_write()?;
     transaction.set_two_phase_commit(true);
@@ -532,7 +533,7 @@ fn raise_epoch(database: &Database, unix_millis: u64) -> Result<u64, redb::Error
     Ok(epoch)
 }
 
-/// The time of day in milliseconds; 1 before 1970.
+/// The time of day in milliseconds since 1970; 1 if the clock is before 1970.
 fn unix_millis() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_millis() as u64)
 }
@@ -540,7 +541,7 @@ fn unix_millis() -> u64 {
 /// Writes changes until all handles of the store are dropped.
 fn run_writer(database: &Database, mut receiver: mpsc::Receiver<Change>) {
     let mut changes = Vec::new();
-    while receiver.blocking_recv_many(&mut changes, MAX_WAITING_CHANGES) > 0 {
+    while receiver.blocking_recv_many(&mut changes, MAX_QUEUED_CHANGES) > 0 {
         let result = write_changes(database, &changes).map_err(Arc::new);
         for change in changes.drain(..) {
             // The caller may have been cancelled.
@@ -575,7 +576,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn epochs_rise_for_any_clock_and_reach_it_in_new_and_restored_stores() {
+    fn epochs_rise_for_any_clock_and_are_at_least_the_clock_in_new_and_restored_stores() {
         const HOUR: u64 = 3_600_000;
         const NOW: u64 = 1_000 * HOUR;
         let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();

@@ -1,7 +1,7 @@
-//! Mutual TLS: the coordinator presents its certificate, and requires one of each client.
+//! Configures mutual TLS: the coordinator presents its certificate, and requires one of each client.
 //!
-//! Only TLS 1.3 is accepted. A client's certificate has to come from one of the configured authorities. It has exactly
-//! one name of the form `weir://ROLE/NAME` (a URI among its alternative names); see [`Identity`].
+//! Only TLS 1.3 is accepted. One of the configured authorities must have signed a client's certificate. The certificate has
+//! exactly one name of the form `weir://ROLE/NAME`, a URI in its subject alternative names; see [`Identity`].
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::identity::Identity;
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file has unexpected contents.
-    #[error("{}: expected {expected}: {message}", .path.display())]
+    #[error("{}: cannot be used; expected {expected} ({message})", .path.display())]
     File {
         /// The file.
         path: PathBuf,
@@ -28,7 +28,7 @@ pub enum TlsError {
         message: String,
     },
     /// The certificate and the key do not match, or cannot be used.
-    #[error("{}, with {}: {message}", .certificate.display(), .key.display())]
+    #[error("{} with key {}: cannot be used: {message}", .certificate.display(), .key.display())]
     KeyMismatch {
         /// The certificate's file.
         certificate: PathBuf,
@@ -45,7 +45,7 @@ impl TlsError {
     }
 }
 
-/// TLS configuration of a server with these files, for clients that speak `protocol` (ALPN).
+/// TLS configuration of a server with these files, for clients that use `protocol` (ALPN).
 ///
 /// # Errors
 /// [`TlsError`]: a file cannot be read or parsed, or the certificate and the key do not match.
@@ -81,17 +81,17 @@ pub fn server_config(files: &TlsFiles, protocol: &[u8]) -> Result<Arc<ServerConf
 
 /// The certificates of a file; at least one.
 fn read_certificates(path: &Path, expected: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let wrong = |error: pem::Error| TlsError::file(path, expected, error);
-    let certificates = CertificateDer::pem_file_iter(path).map_err(wrong)?;
-    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(wrong)?;
+    let file_error = |error: pem::Error| TlsError::file(path, expected, error);
+    let certificates = CertificateDer::pem_file_iter(path).map_err(file_error)?;
+    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(file_error)?;
     if certificates.is_empty() {
-        Err(TlsError::file(path, expected, "there are none"))
+        Err(TlsError::file(path, expected, "the file contains no certificate"))
     } else {
         Ok(certificates)
     }
 }
 
-/// The identity in a certificate that has been verified.
+/// The identity in a verified certificate.
 ///
 /// # Errors
 /// The certificate has no identity, more than one, or a malformed one.
@@ -102,7 +102,9 @@ pub fn certificate_identity(certificate: &CertificateDer<'_>) -> Result<Identity
         (Some(name), None) => {
             name.parse().map_err(|error: crate::identity::InvalidIdentity| error.to_string())
         }
-        (None, _) => Err("no name `weir://ROLE/NAME` in the certificate: expected one".to_owned()),
-        (Some(_), Some(_)) => Err("two names `weir://ROLE/NAME` in the certificate: expected one".to_owned()),
+        (None, _) => Err("certificate has no name `weir://ROLE/NAME`; expected one".to_owned()),
+        (Some(_), Some(_)) => {
+            Err("certificate has several names `weir://ROLE/NAME`; expected one".to_owned())
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! Hierarchical max-min for 20 services over a fabric of 16 cores and 128 edges: a full solution, an update
-//! after one flow arrives or ends, and the lower bounds from a reference solver in the same run.
+//! Measures hierarchical max-min for 20 services over a fabric of 16 cores and 128 edges: a full solution, an
+//! update after one flow starts or ends, and the lower bounds from a reference solver in the same run.
 //!
 //! NetShare (3.3) claims "16 cores, 128 edge switches and 128 million flows" in less than 100 ms. Here, flows
 //! of one service over one path are a class: up to 128 x 127 x 16 x 20 = 5.2 million classes.
@@ -32,35 +32,48 @@ const MIN_RATE_CHANGE: f64 = 1e-12;
 /// Rounds that compute the bounds of rates with bottlenecks.
 const ROUNDS: usize = 31;
 
+/// The description of the first table.
 const REPORT_HEAD: &str = "\
-20 services with weights 1, 2, 4 and 8 on a fabric of 16 cores and 128 edges, 4,096 links of 10 Gbit/s. NetShare (3.3) speaks of 128
-million flows in less than 100 ms. Flows of one service over one path are a class.
+20 services with weights 1, 2, 4 and 8 on a fabric of 16 cores and 128 edges, with 4,096 links of 10 Gbit/s. NetShare (3.3) claims 128
+million flows in less than 100 ms. Flows of one service over one path form a class.
 
-Two aims: all 5.2 million classes solved within 100 ms, and one change in less than 1 % of a full solution, with the same rates.
+There are two targets: a full solution of all 5.2 million classes within 100 ms, and an update after one change in less than 1 % of the
+time of a full solution, with equal rates.
 
-- Full: a solution from the start, the median of three and their range; the second one is after the changes, where nothing is even any more.
-- One change: one flow comes or goes, the mean of up to 201.
-- Rates moved: the part of all rates that such a change moves by more than 1e-12 of themselves, the mean of the first ten. 6.25 % is 1/16
-  of the fabric, the links of one core switch: in a row with 6.25 %, an added flow changes every rate on these links, so the solver
-  computes all their levels again. The solver keeps levels of services on links, not rates.
-- Plain solver: what rates are assured, by code that sorts all limits in each of five rounds, and its time over that of the full solution.
-- Differ: the largest difference of a rate after all changes from one solved from the start, as a part of it; over 1e-9 is refused.
+- Full: the time of a solution from scratch, as the median and the range of three.
+- Bounds meet: whether the lower and upper bounds of all rates are equal. Then no other rates are hierarchical max-min.
+- Reference solver: the time to compute the lower bounds with code that sorts all limits in each of five stages. The second number is this
+  time divided by that of the full solution.
+- One change: the time of an update after one flow starts or ends, as the mean of up to 201 changes.
+- Full again: the time of a solution from scratch after all changes, when the numbers of flows per class are no longer regular.
+- Rates changed: the fraction of all rates that a change alters by more than 1e-12 of their value, as the mean of the first ten changes.
+  6.25 % is 1/16 of the fabric, the links of one core switch. In a row with 6.25 %, an added flow changes every rate on these links, so
+  the solver computes all their levels again. The solver stores levels of services on links, not rates.
+- Max difference: the maximum relative difference between a rate after all changes and the same rate of a solution from scratch. The
+  benchmark fails above 1e-9.
 ";
 
+/// The description of the second table.
 const WORK_HEAD: &str = "
 ## Where the time goes
 
-Work is counted in classes, once for each link: what is visited to find bounds, to follow factors that move, and to sweep (all factors of the links
-that flows connect to the change, found anew); what is read to find offers from parts; and what is passed to mark what may move. For a full
-solution by class and link, for a change in percent of all classes at their links. A change first follows factors, and sweeps when that has
-visited 0.5 %.
+Work is counted in classes, once for each link. Numbers of a full solution are per class and link; numbers of a change are percentages of
+all classes at their links.
+
+- Bounds: visits to compute bounds.
+- Followed: visits to follow factors that move. A change starts with these visits, and sweeps if they exceed 0.5 %.
+- Sweep, swept: visits to compute all factors of the connected links from scratch.
+- Limits: limits read to compute offers from shares.
+- Marks: classes examined to mark dependent values.
 ";
 
+/// The description of the third table.
 const BOTTLENECKS_HEAD: &str = "
 ## How far rates are from bottlenecks
 
-Random flows. Rates where every flow has a bottleneck are between bounds, here those of 31 rounds by the plain solver. By class: how far the
-bounds are apart, and how far a rate is from their middle, as parts of it. Total: all rates against all middles.
+Random flows. Rates at which every flow has a bottleneck are between the bounds, here those of the reference solver after 31 rounds. The
+columns have the distance between the bounds of a class, and the distance of its rate from the middle of the bounds, both divided by that
+middle. Total: the sum of all rates compared with the sum of all middles.
 ";
 
 /// SplitMix64: equal instances on every machine.
@@ -84,12 +97,12 @@ fn class(service: u64, from: u64, core: u64, to: u64) -> FlowClass {
 /// Random flows between edges, over random cores, of random services. With `demands`, half of them have a
 /// demand below 2 % of a link.
 fn random_classes(flows: usize, demands: bool) -> Vec<FlowClass> {
-    let mut chance = Rng(7);
+    let mut rng = Rng(7);
     let mut keys: Vec<u64> = (0..flows)
         .map(|_| {
-            let (service, from) = (chance.next_below(SERVICES), chance.next_below(EDGES));
-            let to = (from + 1 + chance.next_below(EDGES - 1)) % EDGES;
-            ((service * EDGES + from) * CORES + chance.next_below(CORES)) * EDGES + to
+            let (service, from) = (rng.next_below(SERVICES), rng.next_below(EDGES));
+            let to = (from + 1 + rng.next_below(EDGES - 1)) % EDGES;
+            ((service * EDGES + from) * CORES + rng.next_below(CORES)) * EDGES + to
         })
         .collect();
     keys.sort_unstable();
@@ -100,8 +113,8 @@ fn random_classes(flows: usize, demands: bool) -> Vec<FlowClass> {
         let (rest, core) = (rest / CORES, rest % CORES);
         let mut class = class(rest / EDGES, rest % EDGES, core, to);
         class.flows = same.len() as u32;
-        if demands && chance.next_below(2) == 0 {
-            class.demand = CAPACITY * chance.next_below(2000) as f64 / 1e5;
+        if demands && rng.next_below(2) == 0 {
+            class.demand = CAPACITY * rng.next_below(2000) as f64 / 1e5;
         }
         classes.push(class);
     }
@@ -128,10 +141,10 @@ fn build_hierarchy(
     weights: &[f64],
     classes: &[FlowClass],
 ) -> (HierarchicalMaxMin, Vec<ClassId>) {
-    let shares = ServiceShares::weighted(weights).expect("the weights are sensible");
-    let mut hierarchy = HierarchicalMaxMin::new(capacities, shares).expect("the capacities are sensible");
+    let shares = ServiceShares::weighted(weights).expect("the weights are valid");
+    let mut hierarchy = HierarchicalMaxMin::new(capacities, shares).expect("the capacities are valid");
     let add = |c: &FlowClass| {
-        hierarchy.add_class(c.service, &c.links, c.flows, c.demand).expect("the class is sensible")
+        hierarchy.add_class(c.service, &c.links, c.flows, c.demand).expect("the class is valid")
     };
     let ids = classes.iter().map(add).collect();
     (hierarchy, ids)
@@ -152,12 +165,12 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
-/// The greatest relative difference.
+/// The maximum relative difference.
 fn max_relative_difference(a: impl Iterator<Item = f64>, b: impl Iterator<Item = f64>) -> f64 {
     a.zip(b).map(|(a, b)| if a == b { 0.0 } else { (a - b).abs() / a.abs().max(b.abs()) }).fold(0.0, f64::max)
 }
 
-/// Capacities and weights.
+/// The capacities of the links and the weights of the services.
 fn fabric_and_weights() -> (Vec<f64>, Vec<f64>) {
     let weights = (0..SERVICES).map(|s| f64::from(1 << (s % 4))).collect();
     (vec![CAPACITY; (2 * CORES * EDGES) as usize], weights)
@@ -204,30 +217,33 @@ fn run_row(name: &str, classes: &[FlowClass]) -> RowCost {
     let mut times: Vec<f64> =
         (0..FULL_SOLUTIONS).map(|_| cpu_milliseconds(|| solved = Some(hierarchy.solve_full()))).collect();
     let full = median(&mut times);
-    let solved = solved.expect("it was solved");
+    let solved = solved.expect("at least one solution ran");
     let reference = if classes.len() <= 10_000 {
         let mut rates = Vec::new();
         let time = cpu_milliseconds(|| rates = reference_lower_bounds(&capacities, &weights, classes));
-        for (assured, &id) in rates.into_iter().zip(&ids) {
+        for (lower_bound, &id) in rates.into_iter().zip(&ids) {
             let rate = hierarchy.rate(id);
-            assert!(rate >= assured * (1.0 - 1e-9), "{name}: {rate} of {assured} assured");
+            assert!(
+                rate >= lower_bound * (1.0 - 1e-9),
+                "{name}: rate {rate} is below the lower bound {lower_bound}"
+            );
         }
         format!("{time:.0} ms, {:.0}x", time / full)
     } else {
         String::from("-")
     };
-    let mut chance = Rng(11);
+    let mut rng = Rng(11);
     let (mut spent, mut changes) = (0.0, 0);
     let mut changed_fractions = Vec::new();
     let (mut work, mut swept) = (WorkCounts::default(), 0);
     while changes < MAX_CHANGES && spent < 2_000.0 {
-        let id = ids[chance.next_below(ids.len() as u64) as usize];
+        let id = ids[rng.next_below(ids.len() as u64) as usize];
         let flows = hierarchy.flow_count(id);
         hierarchy.set_flows(id, if changes % 2 == 0 { flows + 1 } else { flows - flows.min(1) });
         let before = (changes < INSPECTED_CHANGES).then(|| rates(&hierarchy, &ids));
         let mut change_stats = None;
         spent += cpu_milliseconds(|| change_stats = Some(hierarchy.solve()));
-        let one = change_stats.expect("it was solved");
+        let one = change_stats.expect("the solution ran");
         work.add(&one);
         swept += usize::from(one.sweep_visits > 0);
         if let Some(before) = before {
@@ -247,7 +263,7 @@ fn run_row(name: &str, classes: &[FlowClass]) -> RowCost {
     });
     let differ =
         max_relative_difference(incremental_rates.into_iter(), live().map(|&id| from_scratch.rate(id)));
-    assert!(differ < 1e-9, "{name}: after changes rates differ by {differ}");
+    assert!(differ < 1e-9, "{name}: rates after changes differ from those from scratch by {differ}");
     println!(
         "| {name} | {} | {full:.1} ms | {:.0} to {:.0} | {} | {} | {reference} | {change:.3} ms | {again:.1} ms | {:.2} % | {} | {:.2} % | {differ:.0e} |",
         classes.len(),
@@ -271,8 +287,8 @@ fn run_row(name: &str, classes: &[FlowClass]) -> RowCost {
     }
 }
 
-fn format_target(is: bool) -> &'static str {
-    if is { "met" } else { "**missed**" }
+fn format_target(is_met: bool) -> &'static str {
+    if is_met { "met" } else { "**missed**" }
 }
 
 /// Work of solutions, counted in classes visited at a link.
@@ -294,9 +310,10 @@ impl WorkCounts {
         self.marks += solved.classes_marked;
     }
 
-    /// Each counter divided by `of`.
-    fn per_unit(&self, of: f64) -> [f64; 5] {
-        [self.bounds, self.follow_visits, self.sweeps, self.limits, self.marks].map(|count| count as f64 / of)
+    /// Each counter divided by `units`.
+    fn per_unit(&self, units: f64) -> [f64; 5] {
+        [self.bounds, self.follow_visits, self.sweeps, self.limits, self.marks]
+            .map(|count| count as f64 / units)
     }
 }
 
@@ -340,20 +357,20 @@ fn print_cost_breakdown(rows: &[RowCost]) {
     }
     println!();
     let row = |name: &str| rows.iter().find(|row| row.name.starts_with(name));
-    let Some(one) = row("all pairs, 1 a class") else { return };
+    let Some(one) = row("all pairs, 1 per class") else { return };
     let all = |row: &RowCost| row.full_work.iter().sum::<f64>();
-    for other in [row("all pairs, 25 a class"), row("all pairs, 1 to 50 a class")].into_iter().flatten() {
+    for other in [row("all pairs, 25 per class"), row("all pairs, 1 to 50 per class")].into_iter().flatten() {
         println!(
-            "- Full, {}: {:.2} times as long as 1 a class, for {:.2} times as much work. {}",
+            "- Full, {}: {:.2} times the time of 1 per class, for {:.2} times the work. {}",
             other.name,
             other.full_ms / one.full_ms,
             all(other) / all(one),
             if all(other) == all(one) {
-                "It is the same work, so what differs is the machine's."
+                "The work is equal, so the difference is due to the machine."
             } else if other.full_work[2] > 0.0 {
-                "Bounds that do not meet take more rounds, and what is left between them a sweep."
+                "Bounds that do not meet take more rounds, and the residual capacity between them needs a sweep."
             } else {
-                "Its bounds take more visits."
+                "Its bounds need more visits."
             },
         );
     }
@@ -361,7 +378,7 @@ fn print_cost_breakdown(rows: &[RowCost]) {
         let visits: f64 = row.change_work[..3].iter().sum();
         if row.name.starts_with("all pairs") {
             println!(
-                "- One change, {}: of its visits {:.0} % are for bounds, {:.0} % follow factors and {:.0} % are sweeps.",
+                "- One change, {}: {:.0} % of the visits are for bounds, {:.0} % follow factors and {:.0} % are sweeps.",
                 row.name,
                 100.0 * row.change_work[0] / visits,
                 100.0 * row.change_work[1] / visits,
@@ -388,31 +405,36 @@ fn main() {
     };
     println!("{REPORT_HEAD}");
     println!(
-        "| Flows | Classes | Full | Range, ms | Within 100 ms | Bounds meet | Plain solver | One change | Full again | Change of full | Below 1 % | Rates moved | Differ |"
+        "| Flows | Classes | Full | Range, ms | Within 100 ms | Bounds meet | Reference solver | One change | Full again | Change / full again | Below 1 % | Rates changed | Max difference |"
     );
     println!("|---|--:|--:|--:|---|---|--:|--:|--:|--:|---|--:|--:|");
-    row("all pairs, 1 a class", &|| all_pairs_classes(|| 1));
-    row("all pairs, 25 a class (130 million)", &|| all_pairs_classes(|| 25));
+    row("all pairs, 1 per class", &|| all_pairs_classes(|| 1));
+    row("all pairs, 25 per class (130 million)", &|| all_pairs_classes(|| 25));
     row("10^4", &|| random_classes(10_000, false));
-    row("10^4, half want less", &|| random_classes(10_000, true));
+    row("10^4, half with low demand", &|| random_classes(10_000, true));
     row("10^5", &|| random_classes(100_000, false));
-    row("10^5, half want less", &|| random_classes(100_000, true));
+    row("10^5, half with low demand", &|| random_classes(100_000, true));
     row("10^6", &|| random_classes(1_000_000, false));
-    row("10^6, half want less", &|| random_classes(1_000_000, true));
+    row("10^6, half with low demand", &|| random_classes(1_000_000, true));
     row("10^7", &|| random_classes(10_000_000, false));
-    row("10^7, half want less", &|| random_classes(10_000_000, true));
-    row("all pairs, 1 to 50 a class", &|| {
-        let mut chance = Rng(5);
-        all_pairs_classes(|| 1 + chance.next_below(50) as u32)
+    row("10^7, half with low demand", &|| random_classes(10_000_000, true));
+    row("all pairs, 1 to 50 per class", &|| {
+        let mut rng = Rng(5);
+        all_pairs_classes(|| 1 + rng.next_below(50) as u32)
     });
     print_cost_breakdown(&rows);
     if is_wanted("bottlenecks") {
         println!("{BOTTLENECKS_HEAD}");
-        println!("| Flows | Classes | Bounds apart, mean | P99 | From their middle, mean | P99 | Total |");
+        println!(
+            "| Flows | Classes | Distance of the bounds, mean | P99 | Distance from the middle, mean | P99 | Total |"
+        );
         println!("|---|--:|--:|--:|--:|--:|--:|");
         for (name, flows) in [("10^4", 10_000), ("10^5", 100_000)] {
             print_bottleneck_comparison(name, &random_classes(flows, false));
-            print_bottleneck_comparison(&format!("{name}, half want less"), &random_classes(flows, true));
+            print_bottleneck_comparison(
+                &format!("{name}, half with low demand"),
+                &random_classes(flows, true),
+            );
         }
     }
 }

@@ -11,14 +11,14 @@ use weir_core::solve::montecarlo::{Objective, SearchCoflow, SearchParams, search
 #[path = "../tests/all/cases.rs"]
 mod cases;
 
-fn first_coflow(past: &BandwidthHistory, coflows: &[Vec<(u32, f64)>], how: &SearchParams) -> usize {
+fn first_coflow(history: &BandwidthHistory, coflows: &[Vec<(u32, f64)>], params: &SearchParams) -> usize {
     let coflows: Vec<SearchCoflow<'_>> =
         coflows.iter().zip(0..).map(|(left, key)| SearchCoflow { key, remaining_bytes: left }).collect();
-    search_order(past, &coflows, how, |_| false).order[0]
+    search_order(history, &coflows, params, |_| false).order[0]
 }
 
 fn bench_decisions(c: &mut Criterion) {
-    let past = cases::history_of_three_regions(100);
+    let history = cases::history_of_three_regions(100);
     let mut group = c.benchmark_group("siphon_decision");
     for (coflows, depth, samples) in [
         (2, 3, 1000),
@@ -32,7 +32,7 @@ fn bench_decisions(c: &mut Criterion) {
     ] {
         let waiting = cases::random_coflows(1, coflows, 6);
         for (name, confidence) in [("all_rounds", 1.0), ("closing", 0.95)] {
-            let how = SearchParams {
+            let params = SearchParams {
                 depth,
                 breadth: 10,
                 objective: Objective::MostWins,
@@ -42,7 +42,7 @@ fn bench_decisions(c: &mut Criterion) {
                 threads: 1,
             };
             let id = BenchmarkId::new(name, format!("{coflows}_coflows_d={depth}_{samples}_samples"));
-            group.bench_function(id, |b| b.iter(|| first_coflow(black_box(&past), &waiting, &how)));
+            group.bench_function(id, |b| b.iter(|| first_coflow(black_box(&history), &waiting, &params)));
         }
     }
     group.finish();

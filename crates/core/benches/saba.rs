@@ -20,12 +20,12 @@ impl Rng {
 
 /// Model of a profiled job with measurement noise. It computes for 1 and communicates for up to 8, partly
 /// overlapped.
-fn profiled_model(chance: &mut Rng, degree: Degree) -> Polynomial {
-    let (network, overlap) = (0.05 + 8.0 * chance.next_unit(), chance.next_unit());
+fn profiled_model(rng: &mut Rng, degree: Degree) -> Polynomial {
+    let (network, overlap) = (0.05 + 8.0 * rng.next_unit(), rng.next_unit());
     let time = |b: f64| 1f64.max(network * overlap / b) + network * (1.0 - overlap) / b;
     let samples: Vec<_> = [0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0]
         .iter()
-        .map(|&b| (b, (0.97 + 0.06 * chance.next_unit()) * time(b) / time(1.0)))
+        .map(|&b| (b, (0.97 + 0.06 * rng.next_unit()) * time(b) / time(1.0)))
         .collect();
     fit_polynomial(&samples, degree).expect("seven samples determine a cubic").polynomial
 }
@@ -33,8 +33,8 @@ fn profiled_model(chance: &mut Rng, degree: Degree) -> Polynomial {
 fn bench_port(c: &mut Criterion) {
     let mut group = c.benchmark_group("saba_port");
     for apps in [2, 16, 256, 1000] {
-        let mut chance = Rng(1);
-        let costs: Vec<Polynomial> = (0..apps).map(|_| profiled_model(&mut chance, Degree::Cubic)).collect();
+        let mut rng = Rng(1);
+        let costs: Vec<Polynomial> = (0..apps).map(|_| profiled_model(&mut rng, Degree::Cubic)).collect();
         let problem = SeparableProblem { costs: &costs, total: 1.0, lower: 0.1 / apps as f64, upper: 1.0 };
         let mut solver = SeparableSolver::default();
         group.bench_function(BenchmarkId::new("eq2", apps), |b| {

@@ -24,8 +24,8 @@ impl Instance {
         let links = routes.topology().links().len() as u32;
         let queues = (0..links * per_link)
             .map(|queue| {
-                let same = f64::from(queue % per_link + 1);
-                let weight = if weights_per_port { 1.0 + below(16) as f64 } else { same };
+                let weight_of_queue = f64::from(queue % per_link + 1);
+                let weight = if weights_per_port { 1.0 + below(16) as f64 } else { weight_of_queue };
                 Queue { link: queue / per_link, weight }
             })
             .collect();
@@ -51,9 +51,11 @@ fn bench_wfq(c: &mut Criterion) {
     let capacities = routes.capacities();
     let mut group = c.benchmark_group("wfq");
     group.sample_size(10);
-    for (name, per_link, own) in [("one_queue", 1, false), ("netshare", 8, false), ("saba", 8, true)] {
+    for (name, per_link, weights_per_port) in
+        [("one_queue", 1, false), ("netshare", 8, false), ("saba", 8, true)]
+    {
         for classes in [1_000, 10_000, 100_000] {
-            let instance = Instance::new(&mut routes, per_link, own, classes);
+            let instance = Instance::new(&mut routes, per_link, weights_per_port, classes);
             let queued_classes: Vec<QueuedClass<'_>> = instance
                 .classes
                 .iter()

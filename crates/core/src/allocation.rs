@@ -1,7 +1,7 @@
 //! The output of a policy: rates, classes and queues. Drivers enforce an [`Allocation`] without other input from the
 //! policy.
 //!
-//! A rate policy sets one common rate for each coflow, and own rates of single flows on top. A policy that leaves
+//! A rate policy sets one common rate for each coflow, and adds own rates of single flows. A policy that leaves
 //! rates to the transport sets [`QueueDiscipline`] and the class of each coflow instead.
 
 use crate::model::Slot;
@@ -51,7 +51,7 @@ pub enum Rule {
 /// The criterion, next to the class, that orders a coflow; `weir explain` reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OrderCriterion {
-    /// The criterion is constant over schedules, usually the order of arrival.
+    /// The policy's order does not depend on a value that changes over time.
     #[default]
     Constant,
     /// Number of coflows that contend with the coflow; fewer go first (Saath, least contention first).
@@ -124,7 +124,7 @@ struct CoflowDecision {
 pub struct Allocation {
     decisions: Vec<CoflowDecision>,
     flow_rates: Vec<FlowRate>,
-    /// Number of flows at the start of `flows` that are those of the previous decision.
+    /// Number of flows at the start of `flow_rates` that are those of the previous decision.
     kept_flow_count: usize,
     /// Whether no flow was added since the start of this decision.
     no_flow_added: bool,
@@ -132,7 +132,7 @@ pub struct Allocation {
 }
 
 impl Allocation {
-    /// Starts a new decision for `slots` coflow slots.
+    /// Starts a new decision for `slot_count` coflow slots.
     pub fn start_decision(&mut self, slot_count: usize) {
         self.decisions.clear();
         self.decisions.resize(slot_count, CoflowDecision::default());

@@ -1,7 +1,7 @@
-//! Reduces decided rates to what the network carries, if something in addition to ports limits it.
+//! Reduces the rates of a policy to what receiving ports (incast) or links between switches carry.
 //!
-//! Policies decide as if ports carry their full rate and nothing else is a limit. The carried rates are a second allocation,
-//! the one in force. Flows with a reduced rate have individual rates in it.
+//! Policies decide as if ports carry their full rate and are the only limit. The *carried* rates are a second
+//! allocation, the one that applies. Flows with a reduced rate have individual rates in it.
 
 mod receivers;
 mod trunks;
@@ -17,7 +17,8 @@ pub(crate) trait CapacityLimit: Send {
     /// Computes the load of a decision from `now` on; returns whether it exceeds the capacity.
     fn exceeds_capacity(&mut self, decided: &Allocation, network: &Network, now: f64) -> bool;
 
-    /// Stores the carried rates in `carried`. Requires that [`CapacityLimit::exceeds_capacity`] returned true for the same decision.
+    /// Stores the carried rates in `carried`. Requires that [`CapacityLimit::exceeds_capacity`] returned true for the same
+    /// decision.
     fn reduce_rates(
         &mut self,
         decided: &SortedDecision<'_>,
@@ -52,8 +53,8 @@ impl CapacityLimiter {
         self.what.drop_cached_flows(slot);
     }
 
-    /// The allocation in force from `now` on. The cost is that of [`CapacityLimit::exceeds_capacity`]. If the load exceeds the capacity, add n
-    /// log n for n flows with individual rates, and the cost of [`CapacityLimit::reduce_rates`].
+    /// The allocation in force from `now` on. The cost is that of [`CapacityLimit::exceeds_capacity`]. If the load exceeds
+    /// the capacity, add n log n for n flows with individual rates, and the cost of [`CapacityLimit::reduce_rates`].
     pub(crate) fn limit_rates<'a>(
         &'a mut self,
         decided: &'a Allocation,

@@ -102,7 +102,7 @@ impl Engine {
 
     /// Releases a coflow, whose service and application have to be among the engine's names.
     ///
-    /// Flows with data and bytes become live. Flows without bytes complete at once and are added to `ended`. The
+    /// Flows with data and bytes become live. Flows without bytes complete at once and are added to `completed`. The
     /// other flows wait for [`Engine::set_flow_live`].
     pub fn release_coflow(
         &mut self,
@@ -186,7 +186,7 @@ impl Engine {
 
     /// Restarts a flow that has not completed: its progress is lost.
     pub fn restart_flow(&mut self, slot: Slot, flow: u32, now: f64) {
-        self.set_flow_bytes_sent(slot, flow, 0.0, now);
+        self.set_flow_sent_bytes(slot, flow, 0.0, now);
     }
 
     /// Scales the capacity of a port side to `factor` times its nominal rate.
@@ -203,7 +203,7 @@ impl Engine {
 
     /// Corrects flows that should have completed by `now` at the decided rates, but without an observed completion.
     ///
-    /// Such flows get `left` bytes to send, or their whole size if that is smaller. A driver that learns of
+    /// Such flows get `remaining_bytes` bytes to send, or their whole size if that is smaller. A driver that learns of
     /// completions from hosts calls this first whenever time has passed. O(coflows), and O(flows) of the coflows with
     /// such flows.
     pub fn correct_overdue_flows(&mut self, remaining_bytes: f64, now: f64) {
@@ -214,16 +214,16 @@ impl Engine {
     }
 
     /// Sets the observed bytes that a flow has sent by `now`, independent of the decided rates. O(log flows).
-    pub fn set_flow_bytes_sent(&mut self, slot: Slot, flow: u32, bytes: f64, now: f64) {
+    pub fn set_flow_sent_bytes(&mut self, slot: Slot, flow: u32, bytes: f64, now: f64) {
         match self.network.coflow(slot).flow_state(flow) {
             FlowState::Completed => {}
             FlowState::Waiting => {
-                self.network.set_bytes_sent(slot, flow, bytes);
+                self.network.set_sent_bytes(slot, flow, bytes);
                 self.notify_policy(Event::FlowInterrupted(slot, flow), now);
             }
             FlowState::Live => {
                 self.network.set_flow_waiting(slot, flow, now);
-                self.network.set_bytes_sent(slot, flow, bytes);
+                self.network.set_sent_bytes(slot, flow, bytes);
                 self.notify_policy(Event::FlowInterrupted(slot, flow), now);
                 self.network.set_flow_live(slot, flow, now);
                 self.notify_policy(Event::FlowLive(slot, flow), now);
@@ -277,15 +277,15 @@ impl Engine {
     /// Removes a coflow that may be incomplete.
     pub fn withdraw_coflow(&mut self, slot: Slot, now: f64) {
         for flow in 0..self.network.coflow(slot).width() as u32 {
-            self.close_flow(slot, flow, self.network.bytes_sent(slot, flow, now), now);
+            self.close_flow(slot, flow, self.network.sent_bytes(slot, flow, now), now);
         }
         self.remove_coflow(slot, now);
     }
 
     /// Records what all flows of a coflow have sent by `now` in bytes, and their total rate in bytes per second, as
     /// reported by hosts.
-    pub fn record_coflow_report(&mut self, slot: Slot, bytes_sent: f64, rate: f64, now: f64) {
-        self.network.record_report(slot, bytes_sent, rate, now);
+    pub fn record_coflow_report(&mut self, slot: Slot, sent_bytes: f64, rate: f64, now: f64) {
+        self.network.record_report(slot, sent_bytes, rate, now);
     }
 
     /// Removes a coflow whose flows have all completed.
@@ -303,8 +303,8 @@ impl Engine {
         self.network.next_completion()
     }
 
-    /// Completes the flows that the decided rates complete by `limit`, notifies the policy, and adds the flows to
-    /// `ended` in the order of time.
+    /// Completes the flows that the decided rates complete by `until`, notifies the policy, and adds the flows to
+    /// `completed` in the order of time.
     pub fn complete_flows_until(&mut self, until: f64, completed: &mut Vec<CompletedFlow>) {
         let first = completed.len();
         self.network.complete_flows_until(until, completed);

@@ -1,4 +1,4 @@
-//! Data types of the engine: the requested workload, and the current state of the network.
+//! Data types of workloads, networks and scenarios, and the state of the network that the engine schedules.
 
 pub mod bit_set;
 pub mod coflow;

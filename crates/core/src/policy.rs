@@ -50,10 +50,16 @@ fn box_sizes_known(policy: impl Policy<Knowledge = SizesKnown> + 'static) -> Any
 /// Parameters of the policies with queues by bytes at each port.
 const QUEUE_PARAMS: &[(&str, &str)] = &[
     ("start=10MB", "S: upper threshold of the first queue"),
-    ("growth=10", "E: how much larger each next threshold is"),
-    ("queues=10", "K: how many queues there are"),
-    ("sharing=weighted", "ports share among queues by `weighted` turns K..1, or in `strict` priority"),
-    ("at=senders", "queues at `senders` with TCP behind, or at `both` ends as if coordinated"),
+    ("growth=10", "E: factor from each threshold to the next"),
+    ("queues=10", "K: number of queues"),
+    (
+        "sharing=weighted",
+        "sharing between queues of a port: `weighted` with weights K..1, or `strict` priority",
+    ),
+    (
+        "at=senders",
+        "`senders`: queues at senders, receivers share as TCP; `both`: the same queues at both ends",
+    ),
 ];
 
 const TIME_PARAM: (&str, &str) =
@@ -63,13 +69,13 @@ const TIME_PARAM: (&str, &str) =
 pub const POLICIES: &[PolicyEntry<AnyPolicy>] = &[
     PolicyEntry {
         name: "fair",
-        description: "per-flow max-min, as TCP shares (UC-TCP); knows nothing",
+        description: "per-flow max-min, as TCP shares (UC-TCP); sizes unknown",
         params: &[],
         build: |p| fair::Fair::from_params(p).map(box_sizes_unknown),
     },
     PolicyEntry {
         name: "pfp",
-        description: "shortest remaining flow first, whatever its coflow; knows sizes",
+        description: "shortest remaining flow first, independent of coflows; knows sizes",
         params: &[],
         build: |p| pfp::Pfp::from_params(p).map(box_sizes_known),
     },
@@ -82,18 +88,18 @@ pub const POLICIES: &[PolicyEntry<AnyPolicy>] = &[
     PolicyEntry {
         name: "scf",
         description: "shortest coflow first; knows sizes",
-        params: &[("by=size", "short in total `size` or in the `length` of its longest flow")],
+        params: &[("by=size", "shortest by total `size`, or by the `length` of the longest flow")],
         build: |p| scf::Scf::from_params(p).map(box_sizes_known),
     },
     PolicyEntry {
         name: "ncf",
         description: "narrowest coflow first; knows sizes",
-        params: &[("by=flows", "narrow in `flows` or in `endpoints` on the smaller side")],
+        params: &[("by=flows", "width as number of `flows`, or of `endpoints` on the side with fewer")],
         build: |p| ncf::Ncf::from_params(p).map(box_sizes_known),
     },
     PolicyEntry {
         name: "lcf",
-        description: "lightest coflow first, by bytes left; knows sizes",
+        description: "lightest coflow first, by remaining bytes; knows sizes",
         params: &[],
         build: |p| lcf::Lcf::from_params(p).map(box_sizes_known),
     },
@@ -105,41 +111,47 @@ pub const POLICIES: &[PolicyEntry<AnyPolicy>] = &[
     },
     PolicyEntry {
         name: "lwtf",
-        description: "least waiting time of others first (Saath 2.4); knows sizes",
+        description: "least waiting time first, by the delay that a coflow adds to others (Saath 2.4); knows sizes",
         params: &[],
         build: |p| lwtf::Lwtf::from_params(p).map(box_sizes_known),
     },
     PolicyEntry {
         name: "varys",
         description: "smallest effective bottleneck first, MADD, backfilling (SIGCOMM '14); knows sizes",
-        params: &[("deadlines=off", "admit coflows by their deadlines, and keep them")],
+        params: &[(
+            "deadlines=off",
+            "admit the coflows that can meet their deadlines, and complete them in time",
+        )],
         build: |p| varys::Varys::from_params(p).map(box_sizes_known),
     },
     PolicyEntry {
         name: "sincronia",
-        description: "BSSI order, greedy rates (SIGCOMM '18); knows sizes, heeds weights",
+        description: "BSSI order, greedy rates (SIGCOMM '18); knows sizes, uses weights",
         params: &[],
         build: |p| sincronia::Sincronia::from_params(p).map(box_sizes_known),
     },
     PolicyEntry {
         name: "aalo",
-        description: "D-CLAS: queues by total bytes, FIFO inside (SIGCOMM '15); sizes unknown",
+        description: "D-CLAS: queues by total bytes sent, FIFO inside a queue (SIGCOMM '15); sizes unknown",
         params: &[
             QUEUE_PARAMS[0],
             QUEUE_PARAMS[1],
             QUEUE_PARAMS[2],
             (
                 "sharing=weighted",
-                "ports share among queues by `weighted` K..1, in `strict` priority, or they take `turns`",
+                "sharing between queues of a port: `weighted` with weights K..1, `strict` priority, or `turns`",
             ),
-            ("turn=8ms", "with `sharing=turns`: how long the last queue's is; the first has K times that"),
+            (
+                "turn=8ms",
+                "with `sharing=turns`: length of the last queue's turn; the first queue's is K times that",
+            ),
             QUEUE_PARAMS[4],
         ],
         build: |p| aalo::Aalo::from_params(p).map(box_sizes_unknown),
     },
     PolicyEntry {
         name: "aalo+",
-        description: "Aalo's queues, by the sizes that coflows have (Django's rival); knows sizes",
+        description: "Aalo's queues by coflow size (the baseline of Django's evaluation); knows sizes",
         params: QUEUE_PARAMS,
         build: |p| aalo_plus::AaloPlus::from_params(p).map(box_sizes_known),
     },
@@ -147,15 +159,18 @@ pub const POLICIES: &[PolicyEntry<AnyPolicy>] = &[
         name: "django",
         description: "receivers open connections, senders order them (JPDC '21); knows sizes",
         params: &[
-            ("connections=11", "m: how many a host has for all that it receives"),
-            ("alpha=0.1", "part of a downlink that has to be vacant for a connection without priority"),
-            ("beta=0.7", "part of the connections for the prioritized reducer"),
-            ("eta=0.6", "part of the free connections that one without priority may have already"),
+            ("connections=11", "m: number of connections of a receiving host"),
+            ("alpha=0.1", "fraction of the downlink that must be unused for a connection without priority"),
+            ("beta=0.7", "fraction of the connections for the prioritized reducer"),
+            ("eta=0.6", "maximum connections of a reducer without priority, as a fraction of the free ones"),
             (
                 "lambda=0.2",
-                "part of a link by which a sender counts as vacant that has the same coflow first",
+                "fraction of a link that is added to the unused bandwidth of a sender with the same coflow first",
             ),
-            ("theta=0.5", "part of a downlink that has to be vacant for senders to be looked for"),
+            (
+                "theta=0.5",
+                "fraction of the downlink that must be unused before the tracker looks for senders",
+            ),
         ],
         build: |p| django::Django::from_params(p).map(box_sizes_known),
     },
@@ -164,27 +179,33 @@ pub const POLICIES: &[PolicyEntry<AnyPolicy>] = &[
         description: "all-or-none, least contention first (CoNEXT '17); sizes unknown",
         params: &[
             ("start=10MB", "S: upper threshold of the first queue"),
-            ("growth=10", "E: how much larger each next threshold is"),
-            ("queues=10", "K: how many queues there are"),
+            ("growth=10", "E: factor from each threshold to the next"),
+            ("queues=10", "K: number of queues"),
             ("d=2", "deadline factor; `inf` for no deadlines"),
-            ("all-or-none=on", "A/N: all flows of a coflow at once, or none"),
-            ("per-flow=on", "P/F: queues by the furthest flow, or by total bytes"),
-            ("lcof=on", "least contention first inside a queue, or FIFO"),
-            ("work-conservation=on", "D4: coflows that miss all-or-none take what is left (`off`: Fig. 4b)"),
-            ("requeue=on", "estimate what is left by the median of finished flows (4.3)"),
-            ("contention=queue", "count rivals in the same `queue`, or `all`"),
-            ("available=any", "a port is available with `any` bandwidth left, or only `full`"),
-            ("time=total", "t of the deadline: `total` bytes of the queue, or a `flow`'s part"),
+            ("all-or-none=on", "A/N: all flows of a coflow at equal rates, or none"),
+            ("per-flow=on", "P/F: queue by the flow that has sent the most bytes (`off`: by total bytes)"),
+            ("lcof=on", "least contention first inside a queue (`off`: FIFO)"),
+            (
+                "work-conservation=on",
+                "D4: coflows that are not admitted use residual capacity (`off`: Fig. 4b)",
+            ),
+            ("requeue=on", "estimate the remaining bytes by the median of completed flows (4.3)"),
+            ("contention=queue", "contention counts coflows of the same `queue`, or `all`"),
+            (
+                "available=any",
+                "a port is available with `any` residual capacity, or only with `full` capacity",
+            ),
+            (
+                "time=total",
+                "t of the deadline: time of the `total` bytes of the queue, or of one `flow`'s part",
+            ),
         ],
         build: |p| saath::Saath::from_params(p).map(box_sizes_unknown),
     },
     PolicyEntry {
         name: "netshare",
-        description: "services by weight at every port, max-min between flows inside (UCSD 2010); knows nothing",
-        params: &[(
-            "weights=1",
-            "of the trace's services in their order, as in `4/2/1`; 1 where the list ends",
-        )],
+        description: "services by weight at every port, max-min between flows inside (UCSD 2010); sizes unknown",
+        params: &[("weights=1", "weights of the trace's services in order, as in `4/2/1`; others use 1")],
         build: |p| tree_policies::netshare_tree(p).map(AnyPolicy::Tree),
     },
     PolicyEntry {
@@ -192,7 +213,7 @@ pub const POLICIES: &[PolicyEntry<AnyPolicy>] = &[
         description: "applications by sensitivity at every port, max-min between flows inside (EuroSys '23)",
         params: &[(
             "slowdown=2",
-            "of each application with half the bandwidth, in the trace's order, as in `2.3/1.1`; the last holds for the rest",
+            "slowdown of each application at half the bandwidth, in the trace's order, as in `2.3/1.1`; others use the last one",
         )],
         build: |p| tree_policies::saba_tree(p).map(AnyPolicy::Tree),
     },

@@ -1,4 +1,4 @@
-//! Solvers that policies share: pure functions of capacities and demands.
+//! Algorithms that policies, allocators and simulators share: rates, orders, clusters and polynomials.
 
 pub mod cluster;
 pub mod connections;

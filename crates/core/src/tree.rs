@@ -13,21 +13,23 @@
 //! the *slice* of a leaf. The policy of a leaf schedules the leaf's coflows on its own fabric, which has at least the
 //! slice at every side, as it would without a tree.
 //!
-//! - *Turns.* Leaves decide one after the other, service by service, `fair` leaves last. Each leaf gets its slice and
-//!   the bandwidth that earlier leaves did not use.
+//! - *Turns.* Leaves decide one after the other, service by service. In each service `fair` leaves are last, and
+//!   services with only `fair` leaves follow the others. Each leaf gets its slice and the bandwidth that earlier leaves
+//!   did not use.
 //! - *Second turns.* A leaf that could use bandwidth that became free after its turn decides again: once after its
-//!   service, and once after all services. It decides over the bandwidth that it uses and all unused bandwidth.
-//!   Bandwidth that the leaf did not use at first may be taken by then. The leaf keeps its earlier decision if a flow
-//!   now has less than the slices at both of its ends and one of these ends is full.
-//! - *Claims.* A `fair` leaf claims only the bandwidth that its flows can get at their other ends. The rest is
-//!   divided among the other leaves by weight first. Upper and lower bounds of claims converge, as in
-//!   [`crate::solve::hierarchy`].
+//!   service, and once after all services. It decides over the bandwidth that it uses and all unused bandwidth. Other
+//!   leaves may use its unused bandwidth by then. The leaf keeps its earlier decision if it now *lacks* bandwidth: it
+//!   uses less than its slices at both ends of a flow, and one of these ends is full.
+//! - *Claims.* A `fair` leaf claims only the bandwidth that its flows can get at their other ends. Its slice can
+//!   therefore be below its *weighted part*, the division by weight alone. The other leaves share the rest by weight.
+//!   Upper and lower bounds of claims converge, as in [`crate::solve::hierarchy`].
 //! - *Open bounds.* If the bounds do not meet and all leaves are `fair`, the algorithm searches a fixed point of the
-//!   offers between the bounds. Otherwise the upper bounds are the claims. A tree of `fair` leaves therefore gets the
-//!   rates of weighted hierarchical max-min. Several such allocations may exist if the bounds do not meet.
-//! - *Taking back.* Unused bandwidth of leaves with policies comes on top of the claims. A flow of a `fair` leaf that
-//!   uses such bandwidth may reduce another flow at its other end, where the claims cover only one of them. If the
-//!   leaf then has less than its weighted part, it decides over its slices alone.
+//!   offers between the bounds. Otherwise, or without a result, the upper bounds are the claims. A tree of `fair`
+//!   leaves therefore gets the rates of weighted hierarchical max-min. Several such allocations may exist if the bounds
+//!   do not meet.
+//! - *Taking back.* `fair` leaves get unused bandwidth of leaves with policies in addition to their claims. A flow that
+//!   uses it can take more than was claimed for it at its other end, from another flow there. If the leaf then lacks
+//!   bandwidth, measured by its weighted parts, it decides over its slices alone.
 //!
 //! # Guarantees
 //!
@@ -65,7 +67,7 @@ pub use spec::{Application, ApplicationSharing, Service, TreeError, TreeSpec};
 pub(crate) struct PolicyTree {
     services: Vec<ServiceLeaves>,
     leaves: Vec<Leaf>,
-    /// By leaf: its group.
+    /// By leaf: its service.
     service_of_leaf: Vec<u32>,
     leaf_by_application: Vec<Vec<u32>>,
     /// Whether the tree contains both `fair` leaves and leaves with policies.
@@ -130,25 +132,26 @@ impl TreeSpec {
 
 impl PolicyTree {
     pub(crate) fn new(
-        plan: &TreeSpec,
+        spec: &TreeSpec,
         names: &ServiceNames,
         fabric: &Fabric,
     ) -> Result<PolicyTree, TreeError> {
-        let TreeLayout { services: groups, policies, leaf_by_application: leaf_of } = plan.layout(names)?;
+        let TreeLayout { services, policies, leaf_by_application } = spec.layout(names)?;
         let leaves = policies.iter().map(|spec| Leaf::new(spec, fabric));
         let leaves = leaves.collect::<Result<Vec<Leaf>, ParamsError>>()?;
-        let group_of = (0..).zip(&groups).flat_map(|(at, group)| group.leaves.clone().map(move |_| at));
+        let service_of_leaf =
+            (0..).zip(&services).flat_map(|(at, group)| group.leaves.clone().map(move |_| at));
         let fair = |leaf: &u32| leaves[*leaf as usize].is_fair();
-        let mut turns: Vec<Vec<u32>> = groups.iter().map(|group| group.leaves.clone().collect()).collect();
+        let mut turns: Vec<Vec<u32>> = services.iter().map(|group| group.leaves.clone().collect()).collect();
         turns.iter_mut().for_each(|turns| turns.sort_by_key(fair));
         turns.sort_by_key(|turns| turns.iter().all(fair));
         let fair_ones = leaves.iter().filter(|leaf| leaf.is_fair()).count();
         Ok(PolicyTree {
             is_mixed: fair_ones > 0 && fair_ones < leaves.len(),
-            service_of_leaf: group_of.collect(),
-            services: groups,
+            service_of_leaf: service_of_leaf.collect(),
+            services,
             leaves,
-            leaf_by_application: leaf_of,
+            leaf_by_application,
             leaf_by_slot: Vec::new(),
             turn_order: turns,
             unused_capacity: Vec::new(),
@@ -156,7 +159,7 @@ impl PolicyTree {
         })
     }
 
-    /// The sharing of the network: [`Sharing::ProportionalRates`] if any leaf uses it; see [`Network::new`].
+    /// The sharing of the network: [`CommonRateKind::ProportionalRates`] if any leaf uses it; see [`Network::new`].
     pub(crate) fn common_rate_kind(&self) -> CommonRateKind {
         let knows_sizes =
             self.leaves.iter().any(|leaf| leaf.common_rate_kind() == CommonRateKind::ProportionalRates);

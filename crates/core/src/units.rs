@@ -63,7 +63,8 @@ const BYTE_UNITS: &[(&str, f64)] = &[
 const TIME_UNITS: &[(&str, f64)] =
     &[("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)];
 
-/// Splits `text` into a finite, non-negative number and the factor of its unit.
+/// Parses a non-negative number with a unit, and converts it to the base unit. `None` if `text` is malformed, or if the
+/// result is not finite.
 fn parse_quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let text = text.trim();
     // An exponent's `e` is followed by a digit or a sign, which no unit starts with.
@@ -158,7 +159,7 @@ quantity!(
     RATE_UNITS,
     &RATE_UNITS[..5],
     "0bit",
-    "a number of 0 or more with a unit such as 1Gbit, 100Mbit or 125MB/s (per second; `bps` is ambiguous and refused)"
+    "a number of 0 or more with a unit such as 1Gbit, 100Mbit or 125MB/s (per second; `bps` is ambiguous and rejected)"
 );
 quantity!(
     Bytes,

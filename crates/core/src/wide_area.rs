@@ -1,11 +1,12 @@
 //! Policies for a wide area: the order of coflows on the links between regions, and the paths of their bytes.
 //!
-//! A [`Policy`] orders the coflows whenever one arrives or ends. It knows sizes and past measurements of bandwidth ([`BandwidthHistory`]),
-//! but not the present bandwidth. The simulator, or the relays of an overlay, enforce its decision: every link and every
-//! relay serves coflows in that order, and preempts later ones ("fully preemptive per link").
+//! A [`Policy`] orders the coflows whenever one arrives or ends, under a policy tree also when one has no more bytes
+//! for a link. It knows sizes and past measurements of bandwidth ([`BandwidthHistory`]), but not the present bandwidth.
+//! The simulator, or the relays of an overlay, enforce its decision: every link and every relay serves coflows in that
+//! order, and preempts later ones ("fully preemptive per link").
 //!
-//! Two mechanisms work with every policy: [`detour`] chooses paths, and [`flow_groups`] orders the flows of one coflow. [`relays`]
-//! converts a decision, paths and orders to instructions for the relays of an overlay.
+//! Two mechanisms work with every policy: [`detour`] chooses paths, and [`flow_groups`] orders the flows of one coflow.
+//! [`relays`] converts a decision, paths and orders to instructions for the relays of an overlay.
 //!
 //! [`POLICIES`] lists the policies by name, as [`crate::policy::POLICIES`] does for those of one switch.
 
@@ -62,8 +63,8 @@ pub struct LeafShare {
 ///
 /// A policy has no clock and no randomness except its seed: the same calls in the same order return the same results.
 pub trait Policy: Send {
-    /// The order of service from now on. Called when a coflow arrives or ends, and after [`ServiceOrder::Weighted`] also when a coflow
-    /// has no more bytes for a link. `waiting` is in the order of arrival.
+    /// The order of service from now on. Called when a coflow arrives or ends, and after [`ServiceOrder::Weighted`] also
+    /// when a coflow has no more bytes for a link. `waiting` is in the order of arrival.
     fn decide_order(&mut self, waiting: &[WaitingCoflow], past: &BandwidthHistory) -> ServiceOrder;
 }
 
@@ -98,10 +99,10 @@ impl WideAreaPolicy {
     }
 }
 
-const DETOURS: (&str, &str) = ("detours=off", "relieve bottlenecks by ways over a third region (3.3)");
+const DETOURS: (&str, &str) = ("detours=off", "relieve bottlenecks by paths through a third region (3.3)");
 
 const GROUPS: (&str, &str) =
-    ("groups=off", "inside a coflow, the largest flow group first (3.2): all that one port waits for");
+    ("groups=off", "inside a coflow, the largest flow group first (3.2): all flows to one port");
 
 fn scheme(policy: impl Policy + 'static, params: &mut Params) -> Result<WideAreaPolicy, ParamsError> {
     let mut scheme = shared(policy, params)?;
@@ -119,19 +120,25 @@ fn shared(policy: impl Policy + 'static, params: &mut Params) -> Result<WideArea
 pub const POLICIES: &[PolicyEntry<WideAreaPolicy>] = &[
     PolicyEntry {
         name: "siphon",
-        description: "Monte Carlo over orders of coflows under uncertain bandwidth (ATC '18); knows sizes, and bandwidth of the past",
+        description: "Monte Carlo over orders of coflows under uncertain bandwidth (ATC '18); knows sizes and past bandwidth",
         params: &[
-            ("depth=3", "d: how many coflows of an order are searched, 1 to 4; below, MRTF at medians"),
-            ("breadth=10", "how many coflows are chosen from, the first by MRTF, 1 to 16"),
-            ("samples=1000", "the most rounds of a simulation, 1 to 100000"),
-            ("confidence=0.95", "the level at which branches are closed and rounds end; 1 simulates all"),
+            (
+                "depth=3",
+                "d: number of coflows of an order that are searched, 1 to 4; MRTF at median bandwidth orders the others",
+            ),
+            ("breadth=10", "number of candidate coflows, the first by MRTF, 1 to 16"),
+            ("samples=1000", "maximum number of rounds of a simulation, 1 to 100000"),
+            (
+                "confidence=0.95",
+                "confidence level at which branches are closed and rounds end; 1 simulates all",
+            ),
             (
                 "choose=wins",
-                "the order that wins most rounds, or that of the lowest `mean` cost, to compare with",
+                "the chosen order: with the lowest cost in most rounds (`wins`), or with the lowest mean cost (`mean`)",
             ),
-            ("reuse=on", "branches that an arrival or an end leaves as they are stay closed"),
-            ("seed=1", "different seeds draw differently"),
-            ("threads=1", "threads of a simulation, 1 to 64; the result does not depend on them"),
+            ("reuse=on", "keep branches closed that an arrival or a completion does not change"),
+            ("seed=1", "seed of the random bandwidths"),
+            ("threads=1", "number of threads of a simulation, 1 to 64; it does not change the result"),
             DETOURS,
             GROUPS,
         ],
@@ -139,7 +146,7 @@ pub const POLICIES: &[PolicyEntry<WideAreaPolicy>] = &[
     },
     PolicyEntry {
         name: "mrtf",
-        description: "minimum remaining time first, at median bandwidth; knows sizes, and bandwidth of the past",
+        description: "minimum remaining time first, at median bandwidth; knows sizes and past bandwidth",
         params: &[DETOURS, GROUPS],
         build: |p| scheme(mrtf::Mrtf, p),
     },
@@ -151,7 +158,7 @@ pub const POLICIES: &[PolicyEntry<WideAreaPolicy>] = &[
     },
     PolicyEntry {
         name: "fair",
-        description: "per-flow max-min at every link, as TCP shares; knows nothing",
+        description: "per-flow max-min at every link, as TCP shares; sizes unknown",
         params: &[DETOURS],
         build: |p| shared(plain::Fair, p),
     },

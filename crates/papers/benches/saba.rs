@@ -1,5 +1,5 @@
-//! Saba's calculation time (EuroSys '23, section 8.5, Fig. 12): the weights of all ports of 1,944 servers,
-//! from scratch.
+//! Measures Saba's calculation time (EuroSys '23, section 8.5, Fig. 12): the weights of all ports of 1,944
+//! servers, from scratch.
 
 use std::cell::LazyCell;
 use std::hint::black_box;
@@ -13,7 +13,7 @@ use weir_papers::saba::scenario::{self, Network};
 fn bench_update(c: &mut Criterion) {
     let network = LazyCell::new(|| {
         Network::new(
-            &TopologyTemplate::SabaTiers { oversubscription: 1.0 }.build().expect("a plan of the project"),
+            &TopologyTemplate::SabaTiers { oversubscription: 1.0 }.build().expect("the template is valid"),
         )
     });
     let mut group = c.benchmark_group("saba_fabric");
@@ -21,10 +21,11 @@ fn bench_update(c: &mut Criterion) {
     for applications in [250, 1000] {
         for degree in Degree::ALL {
             let controller = LazyCell::new(|| {
-                let mut controller =
-                    scenario::controller(&network, 1, applications, degree).expect("each registers once");
+                let mut controller = scenario::controller(&network, 1, applications, degree)
+                    .expect("each application registers once");
                 let active = scenario::draw(1, 0, network.servers(), applications, applications);
-                scenario::open_connections(&mut controller, &network, &active).expect("each opens once");
+                scenario::open_connections(&mut controller, &network, &active)
+                    .expect("each application opens one connection");
                 controller
             });
             let name =

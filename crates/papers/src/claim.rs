@@ -1,4 +1,4 @@
-//! Published figures next to measured ones.
+//! Builds tables of published figures next to measured ones.
 
 use crate::markdown::{format_cell, format_ratio, table};
 
@@ -13,7 +13,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// A figure. `place` names the section or figure and quotes the paper's words.
+    /// A figure, and the measured value divided by the published one. `citation` names the section or figure and quotes the paper.
     pub fn number(
         subject: impl Into<String>,
         citation: &'static str,
@@ -30,18 +30,18 @@ impl Claim {
         }
     }
 
-    /// A statement without a figure.
+    /// A statement of the paper without a figure, and the measured values that belong to it.
     pub fn statement(subject: &str, citation: &'static str, published: &str, measured: String) -> Claim {
         let ratio = "-".to_owned();
         Claim { subject: subject.to_owned(), citation, published: published.to_owned(), measured, ratio }
     }
 }
 
-/// A table of claims.
+/// The claims as a Markdown table.
 pub fn claims_table(claims: &[Claim]) -> String {
     let row = |claim: &Claim| {
-        let Claim { subject: what, citation: place, published, measured, ratio } = claim;
-        vec![what.clone(), (*place).to_owned(), published.clone(), measured.clone(), ratio.clone()]
+        let Claim { subject, citation, published, measured, ratio } = claim;
+        vec![subject.clone(), (*citation).to_owned(), published.clone(), measured.clone(), ratio.clone()]
     };
     let rows: Vec<Vec<String>> = claims.iter().map(row).collect();
     table(&["", "where in the paper", "published", "measured", "ratio"], 2, &rows)

@@ -1,9 +1,12 @@
-//! `weir reproduce composition`: the gain of each level of a policy tree.
+//! Writes the page of `weir reproduce composition`: the gain of each level of a policy tree.
 //!
 //! No paper has this experiment. NetShare shares bandwidth between services, Saba between applications, Saath between
-//! coflows. A policy tree nests the three. The page replays the same generated workloads with one more level at a time
-//! and measures, for each variant: the CCTs, the slowdowns that Saba's models predict, and how often a service gets less
-//! than its weighted share (`contention`).
+//! coflows. A policy tree nests the three. The page replays the same generated workloads and adds one level at a time. It
+//! measures for each variant:
+//!
+//! - the CCTs;
+//! - the slowdowns that Saba's models predict;
+//! - how often a service gets less than its weighted share (`share_monitor`).
 
 mod share_monitor;
 
@@ -27,10 +30,10 @@ use weir_console::run::run_concurrently;
 /// The default number of workloads.
 pub const DEFAULT_SEEDS: u64 = 10;
 
-/// Services and their weights.
+/// The services and their weights.
 const SERVICES: [(&str, f64); 2] = [("service-1", 3.0), ("service-2", 1.0)];
 
-/// Applications and their slowdowns with half of the bandwidth.
+/// The applications of each service and their slowdowns with half of the bandwidth.
 const APPLICATIONS: [(&str, f64); 3] =
     [("application-1", 2.2), ("application-2", 1.4), ("application-3", 1.1)];
 
@@ -112,11 +115,12 @@ fn owner(workload: &Workload, index: usize) -> (usize, usize) {
     (position_in(&SERVICES, service), position_in(&APPLICATIONS, application))
 }
 
-/// The figures of a replay, or means over several, in the order of [`COLUMNS`].
+/// The figures of a replay, or their means over several replays, in the order of [`COLUMNS`].
 type Metrics = Vec<f64>;
 
 type Format = fn(f64) -> String;
 
+/// The columns of the table of measurements, with the format of their figures.
 const COLUMNS: [(&str, Format); 11] = [
     ("below share: service-1", markdown::format_percent),
     ("service-2", markdown::format_percent),
@@ -165,10 +169,10 @@ fn slowdown(workload: &Workload, coflow: &CoflowOutcome, rate: f64) -> f64 {
     sensitivity(APPLICATIONS[application].1).slowdown(bandwidth)
 }
 
-/// The page: means over workloads that are generated with `seeds` seeds.
+/// The page: means over `seeds` generated workloads, one for each seed from 1 on.
 ///
 /// # Errors
-/// If a replay has no outcome, or a signal stops the work.
+/// If a replay fails, or a signal stops the work.
 pub fn page(seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure> {
     let options = ReplayOptions {
         port_rate: Rate::GBIT,
@@ -199,7 +203,7 @@ pub fn page(seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure>
     Ok(markdown::collapse_blank_lines(out))
 }
 
-/// The generator's small preset, spread over services and applications.
+/// A workload of the generator's small preset, with its coflows spread at random over services and applications.
 fn workload(seed: u64) -> Result<Workload, Failure> {
     let mut workload = generate(&Preset::Small.spec(seed), TraceUnit::MB, &Limits::default())?;
     assign_services(&mut workload, SERVICES.len(), APPLICATIONS.len(), seed)?;
@@ -216,20 +220,20 @@ fn head(seeds: u64, first: &Workload) -> String {
          Made by `weir reproduce composition --out docs/results/composition.md{option}`.\n\n\
          No paper has this experiment. NetShare shares bandwidth between services, Saba between applications, Saath between \
          coflows. A [policy tree](../policy-tree.md) nests the three. The replays below add one level at a time.\n\n\
-         - **Workloads**: {seeds} of the generator's `small` preset (seeds 1 to {seeds}), {} coflows on {} ports of 1 Gbit/s. \
-         Coflows are spread at random over two services with three applications each. The policy runs at every event. Figures \
-         are means over the workloads.\n\
+         - **Workloads**: {seeds} of the generator's `small` preset (seeds 1 to {seeds}), {} coflows on {} ports of 1 \
+         Gbit/s. Coflows are spread at random over two services with three applications each. The policy runs at every \
+         event. Figures are means over the workloads.\n\
          - **Weights** of the services: {}.\n\
-         - **Sensitivity**: slowdown s of the applications with half of the bandwidth: {}. The model is \
-         D(b) = 1 + 4 (s - 1) (1 - b)^2, as for `weir policies saba`.\n\
-         - **Service below its share**: the fraction of contended port sides, over time. A port side is contended if both \
-         services have flows there. The service is below its share if one of its flows passes two port sides where the service \
-         uses less than its weighted share, and one of the two is full. The share of a side that only one service uses is the \
-         whole side.\n\
-         - **Application below its share**: the fraction of these port sides where the application of that flow is also below \
-         its slice at both ends. Without the level of applications, the service is the application.\n\
-         - **Predicted slowdown**: D(b) of the coflow's application, with b = (CCT with the network to itself) / CCT; the mean \
-         over coflows.\n\n",
+         - **Sensitivity**: slowdown s of the applications with half of the bandwidth: {}. The model is D(b) = 1 + 4 (s - 1) \
+         (1 - b)^2, as for `weir policies saba`.\n\
+         - **Service below its share**: the fraction of contended port sides, weighted by time. A port side is contended if \
+         both services have flows there. A service is below its share there if one of its flows meets two conditions. At \
+         both port sides of the flow, the service uses less than its weighted share. At least one of the two sides is full. \
+         If only one service has flows at a side, its share is the whole side.\n\
+         - **Application below its share**: the fraction of contended port sides where, in addition, the application of that \
+         flow is below its slice at both sides. In trees without applications, a service counts as one application.\n\
+         - **Predicted slowdown**: D(b) of the coflow's application, with b = (CCT alone in the network) / CCT. The table \
+         has means over coflows.\n\n",
         first.coflows.len(),
         first.ports,
         join_values(&SERVICES),
@@ -258,10 +262,10 @@ const ADDED_LEVELS: [(&str, usize, usize); 10] = [
     ("`saath` in applications: all-or-none off", 6, 7),
     ("`varys` in applications", 5, 8),
     ("`sincronia` in applications", 5, 9),
-    ("services and applications around `saath`", 10, 6),
+    ("services and applications above `saath`", 10, 6),
 ];
 
-/// The figures that levels are for, as indices into [`COLUMNS`]; the larger of several counts.
+/// The columns of the table of gains, as indices into [`COLUMNS`]. With two indices, a column shows the larger figure.
 const LEVEL_METRICS: [(&str, &[usize]); 6] = [
     ("services below share", &[0, 1]),
     ("applications below share", &[2, 3]),
@@ -282,7 +286,7 @@ fn gains_section(metrics: &[Metrics]) -> String {
     let rows: Vec<Vec<String>> = ADDED_LEVELS.iter().map(row).collect();
     let head: Vec<&str> = ["added level"].into_iter().chain(LEVEL_METRICS.map(|(name, _)| name)).collect();
     format!(
-        "## Gain of each level\n\nThe first two columns have the service with the higher figure.\n{}",
+        "## Gain of each level\n\nThe first two columns show the service with the higher figure.\n{}",
         markdown::table(&head, 1, &rows)
     )
 }

@@ -1,4 +1,4 @@
-//! A mean over seeds, and how sure it is.
+//! Computes the mean over seeds and its confidence interval.
 
 use weir_sim::outcome::mean;
 
@@ -10,19 +10,19 @@ const STUDENT_T: [f64; 30] = [
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 ];
 
-/// The same of a normal distribution.
+/// The 97.5th percentile of the normal distribution, for more than 30 degrees of freedom.
 const NORMAL_QUANTILE: f64 = 1.960;
 
 /// A mean with its 95 % confidence interval.
 #[derive(Clone, Copy)]
 pub struct ConfidenceInterval {
     pub mean: f64,
-    /// How far the interval goes to either side; infinite for one value.
+    /// The distance from the mean to each end of the interval; infinite for one value.
     pub half_width: f64,
 }
 
 impl ConfidenceInterval {
-    /// Of some values, at least one.
+    /// Computes the interval of the mean of `values`, of which there is at least one.
     pub fn from_values(values: &[f64]) -> ConfidenceInterval {
         let (mean, count) = (mean(values), values.len());
         let Some(t_index) = count.checked_sub(2) else {
@@ -35,11 +35,12 @@ impl ConfidenceInterval {
         }
     }
 
+    /// The mean and half of the width, as `1.03 ± 0.0210`.
     pub fn format(&self) -> String {
         format!("{} ± {}", markdown::format_cell(self.mean), markdown::format_cell(self.half_width))
     }
 
-    /// To three digits after the point: for ratios near 1.
+    /// As [`format`](Self::format), with three decimals, for ratios near 1.
     pub fn format_ratio(&self) -> String {
         format!("{:.3} ± {:.3}", self.mean, self.half_width)
     }
@@ -53,7 +54,7 @@ mod tests {
     fn confidence_interval_uses_students_t() {
         let interval = ConfidenceInterval::from_values(&[1.0, 2.0, 3.0]);
         assert_eq!(interval.mean, 2.0);
-        // One over the root of three, times 4.303.
+        // 4.303 times the standard error, 1 / sqrt(3).
         assert!((interval.half_width - 2.4843).abs() < 1e-3, "{}", interval.half_width);
         assert_eq!(ConfidenceInterval::from_values(&[1.0]).half_width, f64::INFINITY);
     }

@@ -1,11 +1,16 @@
-//! `weir reproduce django`: Zheng et al., "Django: Bilateral coflow scheduling with predictive concurrent connections",
-//! JPDC '21.
+//! Writes the page of `weir reproduce django`: Zheng et al., "Django: Bilateral coflow scheduling with predictive concurrent
+//! connections", JPDC '21.
 //!
-//! The paper shows that a coflow has a best number of connections (2.3, Fig. 2), predicts the buffer of a switch by the
-//! loss at it (6.2, Fig. 4), and compares Django with DCTCP on a testbed of seven servers (6.3, Table 2) and with Aalo+ and
-//! DCTCP in ns-3 on the Facebook trace: basic performance (Fig. 5), buffers, reducers, load and hosts (Fig. 6 to 9), running
-//! time (Fig. 10) and parameters (Fig. 11). The page reproduces all of them with the fluid simulator, in which connections
-//! cost what was measured with real TCP.
+//! The paper:
+//!
+//! - shows that a coflow has a best number of connections (2.3, Fig. 2);
+//! - predicts the buffer of a switch from the loss at the switch (6.2, Fig. 4);
+//! - compares Django with DCTCP on a testbed of seven servers (6.3, Table 2);
+//! - compares Django with Aalo+ and DCTCP in ns-3 on the Facebook trace: basic performance (Fig. 5), buffers, reducers, load
+//!   and hosts (Fig. 6 to 9), running time (Fig. 10) and parameters (Fig. 11).
+//!
+//! The page reproduces all of these figures. Those of coflows are from the fluid simulator, in which concurrent connections
+//! reduce the capacity of a receiving port as measured with real TCP. Fig. 4 uses the measured losses.
 
 mod figures;
 mod prediction;
@@ -29,14 +34,14 @@ const PLAIN_CSV: &str = include_str!("../../../examples/incast/cost-512kB.csv");
 const MARKED_CSV: &str = include_str!("../../../examples/incast/cost-512kB-marks.csv");
 const SMALL_CSV: &str = include_str!("../../../examples/incast/cost-64kB-marks.csv");
 
-/// The default number of draws of Fig. 2's coflow.
+/// The default number of draws of the coflow of Fig. 2.
 pub const DEFAULT_SEEDS: u64 = 10;
 
 /// The page: Django's figures, published and measured. `seeds` coflows are drawn for Fig. 2. `timing` adds the section of
 /// processor times, which differ from run to run.
 ///
 /// # Errors
-/// A trace whose coflows all arrive at 0 s, a replay without an outcome, or a signal that stops the work.
+/// If all coflows of the trace arrive at 0 s, a replay fails, or a signal stops the work.
 pub fn page(
     trace: &Trace,
     seeds: u64,
@@ -68,7 +73,7 @@ pub fn page(
         }
         markdown::collapse_blank_lines(out)
     };
-    // The first page is thrown away: it notes the replays.
+    // The first pass only collects the required replays. Its page has placeholders and is discarded.
     write();
     replays.run(run_context.jobs, run_context.progress)?;
     Ok(write())
@@ -86,20 +91,21 @@ fn head(trace: &Trace, seeds: u64, replays: &Replays<'_>) -> String {
     let flows = workload.flow_count();
     format!(
         "# Django, published and measured\n\n\
-         Made by `weir reproduce django {options} --out docs/results/django.md{option}`. The paper is Zheng et al., \"Django: Bilateral \
-         coflow scheduling with predictive concurrent connections\", JPDC '21. The page quotes every published figure with its \
-         place; the command computes every other figure.\n\n\
-         - **Trace**: {} coflows, {flows} flows, {}; a flow has {} on average. Port p of the trace is host p modulo {}. A reducer \
-         fetches the data of all mappers on one host over one connection. At a load ratio of 1, one coflow arrives a second on \
-         average (6.4). Sizes are scaled so that ports have the load that they have in the trace.\n\
-         - **Network**: one switch, ports of {} packets, links of {}, the rate at which costs were measured. Sizes are a tenth of \
-         those for the paper's 1 Gbit/s, so that transfers take as long. A schedule every 8 ms.\n\
-         - **Rivals**: DCTCP is `{DCTCP}`, per-flow max-min. Aalo+ is `{AALO}`.\n\
-         - **Cost of connections**: under every policy, concurrent connections reduce the capacity of a receiving port as \
-         [measured](../incast-format.md) with {} and {} a connection; Linux here has no DCTCP. More than {} connections were not \
-         measured and cost what {} do.\n\
-         - **Connections**: Django has q - k for each host (theorem 4.1), with a buffer of q packets and marks from k = {}: {} by \
-         default.\n\
+         Made by `weir reproduce django {options} --out docs/results/django.md{option}`. The paper is Zheng et al., \
+         \"Django: Bilateral coflow scheduling with predictive concurrent connections\", JPDC '21. The page quotes every \
+         published figure with its place; the command computes every other figure.\n\n\
+         - **Trace**: {} coflows, {flows} flows, {}; a flow has {} on average. Port p of the trace is host p modulo {}. A \
+         reducer fetches the data of all mappers on one host over one connection. At a load ratio of 1, one coflow arrives \
+         per second on average (6.4). Sizes are scaled so that the load of the ports is that of the trace.\n\
+         - **Network**: one switch with a buffer of {} packets per port and links of {}, the rate at which costs were \
+         measured. Sizes are a tenth of those for the paper's 1 Gbit/s, so transfers take equally long. Policies compute a \
+         schedule every 8 ms.\n\
+         - **Rivals**: `{DCTCP}`, per-flow max-min, in place of DCTCP; `{AALO}` for Aalo+.\n\
+         - **Cost of connections**: under every policy, concurrent connections reduce the capacity of a receiving port. The \
+         reduction was [measured](../incast-format.md) with {} and {} per connection. The kernel of the measurements has no \
+         DCTCP. More than {} connections were not measured; they cost as much as {}.\n\
+         - **Connections**: Django uses q - k connections for each host (theorem 4.1). The buffer holds q packets, and the \
+         switch marks from k = {} packets on. The default is {} connections.\n\
          - **Not reproduced**: the testbed and ns-3 (simulated here), and the queue length of Fig. 2(b), 146 packets with 13 \
          connections.\n\n",
         workload.coflows.len(),
@@ -117,7 +123,7 @@ fn head(trace: &Trace, seeds: u64, replays: &Replays<'_>) -> String {
     )
 }
 
-/// The paper's statements, and the figures that they are about.
+/// The table of the paper's statements, and the figures.
 fn figures_with_claims(
     replays: &Replays<'_>,
     seeds: u64,

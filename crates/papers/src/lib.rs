@@ -1,8 +1,8 @@
-//! The evaluations of the papers that Weir implements, run again: published figures beside measured ones.
+//! Reproduces the evaluations of the papers that Weir implements: pages with published figures next to measured ones.
 //!
-//! Each paper has a directory whose module says what the paper measured and what is reproduced. [`composition`] and
-//! [`live`] go across papers. A figure of a paper is written down with its place in the paper; every other figure is
-//! computed by the command that writes the page.
+//! Each paper has a module, whose documentation lists the measurements of the paper and the reproduced ones.
+//! [`composition`] and [`live`] combine papers. Published figures are constants with a citation. The command that writes a
+//! page computes all other figures.
 
 mod claim;
 mod clock;
@@ -25,7 +25,7 @@ use weir_trace::TraceUnit;
 pub struct RunContext<'a> {
     /// The maximum number of concurrent replays.
     pub jobs: usize,
-    /// Where progress is shown.
+    /// The progress bars.
     pub progress: &'a Progress,
 }
 
@@ -35,12 +35,12 @@ pub struct Trace {
     pub name: String,
     /// The coflows.
     pub workload: Workload,
-    /// What a megabyte of the trace is.
+    /// The size of a megabyte in the trace.
     pub unit: TraceUnit,
 }
 
 impl Trace {
-    /// The options of a command that name this trace and its unit.
+    /// The options of `weir reproduce` for this trace and its unit.
     fn options(&self) -> String {
         match self.unit {
             TraceUnit::MB => format!("--trace {}", self.name),

@@ -1,6 +1,6 @@
-//! `weir reproduce live`: the mechanisms on real traffic, next to the papers' figures and the simulator's.
+//! Writes the page of `weir reproduce live`: mechanisms on real traffic, next to figures of the papers and of the simulator.
 //!
-//! A module for each `Experiment`; `cluster` starts the coordinators and agents of three of them.
+//! Each `Experiment` has a module. `cluster` starts coordinators and agents for `slice`, `programs` and `overheads`.
 
 mod cluster;
 mod netshare;
@@ -54,7 +54,7 @@ impl Experiment {
         }
     }
 
-    /// The heading of its section on the page.
+    /// The heading of the section on the page.
     pub const fn heading(self) -> &'static str {
         self.name_and_heading().1
     }
@@ -87,30 +87,30 @@ pub struct Options {
     pub bed: BedName,
 }
 
-/// The number of coflows of the slice.
+/// The default and maximum number of coflows of the slice.
 pub const MAX_COFLOWS: usize = slice::MAX_COFLOWS;
 
 /// The duration of a phase of NetShare's experiment in the paper, in seconds.
 const PAPER_PHASE_SECS: f64 = 30.0;
 
-/// The rate of every link of the experiments but NetShare's, with headers, in bytes per second.
+/// The rate of every link, with headers, in bytes per second. NetShare's experiment has other links.
 const LINK_BYTES_PER_SEC: f64 = 12.5e6;
 
 fn link_rate() -> Rate {
     Rate::new(LINK_BYTES_PER_SEC).expect("the constant is a valid rate")
 }
 
-/// Hosts under one switch.
+/// The topology of `hosts` hosts under one switch.
 fn big_switch(hosts: u32) -> Topology {
     TopologyTemplate::BigSwitch { hosts, rate: link_rate() }.build().expect("the plan is valid")
 }
 
-/// The page: real traffic next to the papers' figures and the simulator's.
+/// The page: measurements of real traffic next to figures of the papers and of the simulator.
 ///
 /// # Errors
 /// If the testbed cannot be created, an experiment fails, or a signal stops the work.
 pub fn page(options: &Options, progress: &Progress) -> Result<String, Failure> {
-    // A signal must not keep the testbed from being removed.
+    // Signals are recorded and do not end the process, so the testbed is always removed.
     interrupt::record_signals();
     let mut out = head(options);
     for experiment in &options.experiments {
@@ -131,10 +131,10 @@ fn head(options: &Options) -> String {
     format!(
         "# Real traffic\n\n\
          Measured by `{}`{commit} on {}.\n\n\
-         The command needs root. It sends traffic between network namespaces of one machine, which veth pairs join; HTB at the end of every \
-         link limits the rate ([the testbed](../testbed.md)). TCP uses `{CONGESTION_CONTROL}`. Measured figures depend on the machine and on its \
-         other load. Published figures are quoted with their place in the paper. Simulated figures are those of the fluid simulator for \
-         the same scenario.\n\n",
+         The command needs root. It sends traffic between network namespaces of one machine. Veth pairs connect the \
+         namespaces, and HTB at the sending end of every link limits the rate ([the testbed](../testbed.md)). TCP uses \
+         `{CONGESTION_CONTROL}`. Measured figures depend on the machine and on its other load. The page quotes published \
+         figures with their place in the paper. Simulated figures are from the fluid simulator with the same scenario.\n\n",
         command(options),
         machine_description(),
     )
@@ -157,7 +157,7 @@ fn command(options: &Options) -> String {
     command
 }
 
-/// The commit that is checked out in the working directory; none outside of a repository.
+/// The commit that is checked out in the working directory; `None` outside of a repository.
 fn commit() -> Option<String> {
     let output = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output().ok()?;
     let commit = String::from_utf8(output.stdout).ok()?.trim().to_owned();

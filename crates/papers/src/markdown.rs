@@ -1,13 +1,13 @@
-//! Markdown, and words that follow from numbers.
+//! Writes Markdown tables, and formats and compares the numbers in them.
 
 use std::fmt::Write;
 
 use weir_console::table::format_number;
 
-/// How far a measured number may be from a published one to be called the same.
+/// The maximum relative difference of a measured number from a published one that counts as the same.
 pub const SAME_TOLERANCE: f64 = 0.10;
 
-/// A table in Markdown. Columns after the first `left` ones are numbers.
+/// A table in Markdown. The first `text_columns` columns are text; the others are numbers, aligned to the right.
 pub fn table(head: &[&str], text_columns: usize, lines: &[Vec<String>]) -> String {
     let mut out = format!("\n| {} |\n|", head.join(" | "));
     for column in 0..head.len() {
@@ -22,7 +22,7 @@ pub fn table(head: &[&str], text_columns: usize, lines: &[Vec<String>]) -> Strin
     out
 }
 
-/// A number in a table.
+/// Formats a number for a table, with about three significant digits.
 pub fn format_cell(value: f64) -> String {
     let size = value.abs();
     match size {
@@ -33,22 +33,22 @@ pub fn format_cell(value: f64) -> String {
     }
 }
 
-/// A share in a table.
+/// Formats a fraction as a percentage.
 pub fn format_percent(value: f64) -> String {
     format!("{:.1} %", value * 100.0)
 }
 
-/// A measured number over a published one.
+/// Formats a measured number divided by the published one; `-` if the published one is 0.
 pub fn format_ratio(measured: f64, published: f64) -> String {
     if published == 0.0 { "-".to_owned() } else { format_cell(measured / published) }
 }
 
-/// Whether a measured number is the published one.
+/// Whether a measured number is within [`SAME_TOLERANCE`] of the published one.
 pub fn is_same(measured: f64, published: f64) -> bool {
     (measured / published - 1.0).abs() <= SAME_TOLERANCE
 }
 
-/// The text of a whole document: no line but the last ends twice.
+/// Replaces two or more successive empty lines by one.
 pub fn collapse_blank_lines(mut text: String) -> String {
     while text.contains("\n\n\n") {
         text = text.replace("\n\n\n", "\n\n");

@@ -1,10 +1,15 @@
-//! `weir reproduce netshare`: Lam, Radhakrishnan, Vahdat and Varghese, "NetShare: Virtualizing Data Center Networks
-//! across Services", UCSD technical report, 2010.
+//! Writes the page of `weir reproduce netshare`: Lam, Radhakrishnan, Vahdat and Varghese, "NetShare: Virtualizing Data Center
+//! Networks across Services", UCSD technical report, 2010.
 //!
-//! The paper computes examples (Fig. 1 to 5), runs two Hadoop sorts on switches with one core and with two (5.1, 5.2), lets
-//! a TCP flow and two UDP flows compete under each mechanism (5.3), and simulates up to eight services on three tiers with
-//! ns-2 (5.4). The page reproduces all of these with the fluid simulator, except the sorting times. The scale of the
-//! central allocator (3.3) has a benchmark of its own.
+//! The paper:
+//!
+//! - computes examples (Fig. 1 to 5);
+//! - runs two Hadoop sorts on switches with one core and with two (5.1, 5.2);
+//! - runs a TCP flow and two UDP flows under each mechanism (5.3);
+//! - simulates up to eight services on three tiers with ns-2 (5.4).
+//!
+//! The page reproduces all of these with the fluid simulator, except the sorting times. A benchmark of `weir-core`,
+//! `hierarchy`, measures the scale of the central allocator (3.3).
 
 mod assumptions;
 mod examples;
@@ -23,18 +28,18 @@ use weir_console::failure::Failure;
 /// The default number of seeds.
 pub const DEFAULT_SEEDS: u64 = 20;
 
-/// How the page is made.
+/// The seeds and the resources of the page.
 struct Context<'a> {
-    /// The number of seeds by which connections are hashed to paths.
+    /// The number of seeds of the hash that selects the paths of connections.
     seeds: u64,
     run_context: &'a RunContext<'a>,
 }
 
-/// The page: NetShare's figures, published and measured. Figures that depend on how connections are hashed to paths are
-/// means over `seeds`.
+/// The page: NetShare's figures, published and measured. Figures that depend on the hash of connections to paths are means
+/// over `seeds` seeds.
 ///
 /// # Errors
-/// If a scenario has no outcome, or a signal stops the work.
+/// If a simulation fails, or a signal stops the work.
 pub fn page(seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure> {
     let context = Context { seeds, run_context };
     let table_2 = throttling::Table2::run(&context)?;
@@ -52,16 +57,17 @@ fn head(seeds: u64) -> String {
     let option = if seeds == DEFAULT_SEEDS { String::new() } else { format!(" --seeds {seeds}") };
     format!(
         "# NetShare, published and measured\n\n\
-         Made by `weir reproduce netshare --out docs/results/netshare.md{option}`. The paper is Lam, Radhakrishnan, Vahdat and \
-         Varghese, \"NetShare: Virtualizing Data Center Networks across Services\", UCSD technical report, 2010. The page quotes \
-         every published figure with its place; the command computes every other figure.\n\n\
-         - **Simulator**: fluid. Queues settle at once, only unresponsive sources lose data, and acknowledgements use no \
-         bandwidth. The paper's figures of sections 5.1 to 5.3 are from switches, those of 5.4 from ns-2.\n\
-         - **Seeds**: figures that depend on how connections are hashed to paths are means over {seeds} seeds.\n\
-         - **Choices** where the paper is silent: see the heads of `crates/sim/src/service.rs`, `crates/core/src/netshare/` and \
-         `crates/core/src/model/topology/plan.rs`.\n\
-         - **Elsewhere**: the central allocator at the paper's 128 million flows in less than 100 ms (3.3) is measured in \
-         [allocator.md](allocator.md).\n\
+         Made by `weir reproduce netshare --out docs/results/netshare.md{option}`. The paper is Lam, Radhakrishnan, Vahdat \
+         and Varghese, \"NetShare: Virtualizing Data Center Networks across Services\", UCSD technical report, 2010. The \
+         page quotes every published figure with its place; the command computes every other figure.\n\n\
+         - **Simulator**: a fluid model. Queues reach their steady state at once, only unresponsive sources lose data, and \
+         acknowledgements use no bandwidth. The paper's figures of sections 5.1 to 5.3 are from switches, those of 5.4 from \
+         ns-2.\n\
+         - **Seeds**: figures that depend on the hash of connections to paths are means over {seeds} seeds.\n\
+         - **Choices** that the paper leaves open: see the module comments of `crates/sim/src/service.rs`, \
+         `crates/core/src/netshare/` and `crates/core/src/model/topology/plan.rs`.\n\
+         - **Central allocator**: [allocator.md](allocator.md) measures the paper's 128 million flows in less than 100 ms \
+         (3.3).\n\
          - **Not reproduced**: the times of the Hadoop sorts, which include disks, and the responsiveness of Table 1.\n\n"
     )
 }

@@ -1,4 +1,4 @@
-//! `weir reproduce saath`: the figures of Saath, published next to measured.
+//! Writes the page of `weir reproduce saath`: the figures of Saath, published next to measured.
 //!
 //! Jajoo, Gandhi, Hu and Koh, "Saath: Speeding up CoFlows by Exploiting the Spatial Dimension", CoNEXT '17. The paper
 //! measures with its own simulator (sections 2 and 6) and on 150 machines (section 7), with the public Facebook trace
@@ -49,11 +49,11 @@ pub struct Options {
 /// The page: Saath's figures, published next to measured.
 ///
 /// # Errors
-/// If the trace has no coflows or is invalid, a replay has no outcome, or a signal stops the work.
+/// If the trace has no coflows or is invalid, a replay fails, or a signal stops the work.
 pub fn page(trace: &Trace, options: &Options, run_context: &RunContext<'_>) -> Result<String, Failure> {
     let name = &trace.name;
     if trace.workload.coflows.is_empty() {
-        return Err(Failure::input(format_args!("{name}: expected a trace with coflows")));
+        return Err(Failure::input(format_args!("{name}: no coflows; expected a trace with coflows")));
     }
     let threshold = describe::bin_threshold(trace.unit);
     let description = WorkloadStatistics::new(&trace.workload, threshold)
@@ -83,7 +83,7 @@ pub fn page(trace: &Trace, options: &Options, run_context: &RunContext<'_>) -> R
     Ok(out)
 }
 
-/// The start of the page: its subject, the command that makes it, and the setting.
+/// The start of the page: its subject, its command, and the conditions of the replays.
 fn head(trace: &Trace, options: &Options, description: &WorkloadStatistics) -> String {
     let mut command = format!("weir reproduce saath {} --out docs/results/saath.md", trace.options());
     for (value, default, option) in [
@@ -96,19 +96,19 @@ fn head(trace: &Trace, options: &Options, description: &WorkloadStatistics) -> S
     }
     format!(
         "# Saath, published and measured\n\n\
-         This page compares the results of the Saath paper with the results of Weir: the published numbers, the \
-         assumptions that change a result most, and the paper's figures.\n\n\
-         - Paper: Jajoo, Gandhi, Hu and Koh, \"Saath: Speeding up CoFlows by Exploiting the Spatial Dimension\", \
-         CoNEXT '17. The page quotes its numbers with their places.\n\
+         This page compares the results of the Saath paper with the results of Weir: the published numbers, the assumptions \
+         that change a result most, and the paper's figures.\n\n\
+         - Paper: Jajoo, Gandhi, Hu and Koh, \"Saath: Speeding up CoFlows by Exploiting the Spatial Dimension\", CoNEXT '17. \
+         The page quotes its numbers with their places.\n\
          - Command: `{command}`. It computes all other numbers.\n\
          - Trace: `{}`, {} coflows, {} flows, {} on {} ports; {}.\n\
-         - Network: ports of {}, a schedule every {}; no packets, losses or message delays.\n\
+         - Network: ports of {}, a schedule every {}. The simulator has no packets, losses or message delays.\n\
          - Parameters (section 6): S = 10 MB, E = 10, K = 10, d = 2. `weir policies saath` and `weir policies aalo` list \
          them.\n\
          - CCT is the coflow completion time, FCT the flow completion time. The speedup of a coflow is its CCT under the \
          other policy divided by its CCT under Saath.\n\
-         - Not reproduced: Fig. 12 and all other numbers of the OSP trace, which is not public; Fig. 16, whose compute \
-         times are not public; CPU and memory of Table 2, which [another page](live.md) measures on real traffic.\n",
+         - Not reproduced: Fig. 12 and all other numbers of the OSP trace, which is not public; Fig. 16, whose compute times \
+         are not public; CPU and memory of Table 2, which [another page](live.md) measures on real traffic.\n",
         trace.name,
         description.coflows,
         description.flows,

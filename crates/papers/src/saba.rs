@@ -1,17 +1,18 @@
-//! The evaluation of Saba: Katebzadeh, Costa and Grot, "Saba: Rethinking Datacenter Network Allocation from Application's
-//! Perspective", EuroSys '23.
+//! Writes the page of `weir reproduce saba`: Katebzadeh, Costa and Grot, "Saba: Rethinking Datacenter Network Allocation from
+//! Application's Perspective", EuroSys '23.
 //!
 //! The paper measured ten HiBench workloads on 32 servers with InfiniBand, and twenty synthetic workloads in a packet
 //! simulator of 1,944 servers. Both are fluid simulations here: jobs compute and transfer in stages (`weir_sim::stage`).
 //!
 //! | Paper | Content | Module |
 //! |---|---|---|
-//! | Fig. 1a, 2, 5, 6 (sections 2 and 4.2) | Slowdowns and sensitivity models of the ten workloads | `workloads` |
-//! | Fig. 1b, 8, 9 (2.2, 8.2, 8.3) | Speedups of jobs on 32 servers: 500 random setups; other data, nodes, degrees | `studies`, run by `testbed` on the setups of `setup` |
-//! | Fig. 10, 11 (8.4) | Saba, ideal max-min, Homa, Sincronia and distributed Saba on 1,944 servers | `rivals`, run by `simulation` on the workloads of [`synthetic`] |
-//! | Fig. 12 (8.5) | Calculation time of the central controller | `controller`, on the applications of [`scenario`] |
+//! | Fig. 1a, 2, 5, 6 (2, 4.2) | Slowdowns and sensitivity models of the ten workloads | `workloads` |
+//! | Fig. 1b, 8, 9 (2.2, 8.2, 8.3) | Speedups on 32 servers: 500 setups; data, nodes, degrees | `studies`, `testbed`, `setup` |
+//! | Fig. 10, 11 (8.4) | Saba, ideal max-min, Homa and Sincronia on 1,944 servers | `rivals`, `simulation`, [`synthetic`] |
+//! | Fig. 12 (8.5) | Calculation time of the central controller | `controller`, [`scenario`] |
 //!
-//! `assumptions` shows the choices that the paper leaves open and that change a result most; one is a model of any shape ([`curve`]).
+//! `assumptions` shows the choices that the paper leaves open and that change a result most. In one of them, curves of any shape
+//! replace the polynomials ([`curve`]).
 
 mod assumptions;
 mod controller;
@@ -47,19 +48,19 @@ pub struct Options {
     pub timing: bool,
 }
 
-/// The default number of setups, the paper's.
+/// The default number of setups, as in the paper.
 pub const DEFAULT_SETUPS: u32 = 500;
 
-/// Priority levels of InfiniBand (section 7.2).
+/// The number of priority levels of InfiniBand (section 7.2).
 const LEVELS: u16 = 16;
 
-/// Queues per port in the testbed and in most simulations (section 8.1).
+/// The number of queues per port in the testbed and in most simulations (section 8.1).
 const QUEUES: u16 = 8;
 
 /// The page: Saba's figures, published and measured.
 ///
 /// # Errors
-/// If a simulation has no outcome, or a signal stops the work.
+/// If a simulation fails, or a signal stops the work.
 pub fn page(options: &Options, run_context: &RunContext<'_>) -> Result<String, Failure> {
     let testbed = Testbed::new(options.setups, options.seed, run_context);
     let simulation = Simulation::new(options.seed, run_context);
@@ -92,15 +93,17 @@ fn head(options: &Options) -> String {
     format!(
         "# Saba, published and measured\n\n\
          Made by `{command}`. The paper is Katebzadeh, Costa and Grot, \"Saba: Rethinking Datacenter Network Allocation from \
-         Application's Perspective\", EuroSys '23. Published figures carry their place in the paper; this command computed every \
-         other figure.\n\n\
-         - Reproduced: the sensitivity models (Fig. 1, 2, 5, 6), the testbed (Fig. 8), other data, nodes and degrees (Fig. 9), the \
-         simulations of 1,944 servers (Fig. 10, 11), and the controller's calculation time (Fig. 12).\n\
-         - Workloads are simulated: stages that compute and then transfer bytes between all servers of the job, partly overlapped. \
-         The simulator is fluid. It has no packets, losses, delays, disks or garbage collections.\n\
-         - The baseline is exact per-flow max-min. The paper's is InfiniBand's congestion control, which approximates max-min.\n\
+         Application's Perspective\", EuroSys '23. The page quotes every published figure with its place; the command \
+         computes every other figure.\n\n\
+         - Reproduced: the sensitivity models (Fig. 1, 2, 5, 6), the testbed (Fig. 8), other data, nodes and degrees (Fig. \
+         9), the simulations of 1,944 servers (Fig. 10, 11), and the controller's calculation time (Fig. 12).\n\
+         - Workloads are simulated as stages. A stage computes and then transfers bytes between all servers of the job; both \
+         can overlap. The simulator is fluid: it has no packets, losses, delays, disks or garbage collections.\n\
+         - The baseline is exact per-flow max-min. The baseline of the paper is InfiniBand's congestion control, which \
+         approximates max-min.\n\
          - Ideal max-min is max-min between applications: a queue per application, all with the same weight (section 8.4).\n\
-         - A speedup is a job's time under the baseline over its time under the policy. Averages are geometric means (section 8.1).\n\n"
+         - A speedup is a job's time under the baseline divided by its time under the policy. Averages are geometric means \
+         (section 8.1).\n\n"
     )
 }
 
@@ -109,15 +112,15 @@ fn summary(main: &studies::MainResults, rivals: &rivals::RivalSpeedups) -> Strin
     format!(
         "## Summary\n\n\
          - Section 8.2, 32 servers: the average speedup of Saba is {}; the paper has {}.\n\
-         - Section 8.4, 1,944 servers: the average speedup of Saba is {}; the paper has {}. Each server runs one job, and links \
-         between switches are not oversubscribed. Jobs take {} times as long under the baseline as with all bandwidth, so no \
-         policy can gain more than that. With links between switches at a quarter of their rate the factor is {}, and Saba's \
-         speedup {}.\n\
-         - The paper publishes slowdowns below 25 % of the bandwidth for LR and SQL only. Eq. 2 assigns such shares, and the cubic \
-         models predict far too small slowdowns there. Simulated slowdowns in place of the cubics, or a limit on them, raise the \
-         speedup (\"Assumptions\").\n\
-         - The paper's baseline is slower than max-min: ideal max-min is 1.14 times as fast in section 8.4. The baseline here \
-         wastes no bandwidth.\n\n",
+         - Section 8.4, 1,944 servers: the average speedup of Saba is {}; the paper has {}. Each server runs one job, and \
+         links between switches are not oversubscribed. Jobs take {} times as long under the baseline as with all bandwidth, \
+         so no policy can gain more than that. With links between switches at a quarter of their rate, the factor is {} and \
+         Saba's speedup is {}.\n\
+         - The paper publishes slowdowns below 25 % of the bandwidth for LR and SQL only. Eq. 2 assigns such shares, and the \
+         cubic models predict far too small slowdowns there. Simulated slowdowns in place of these models, or a limit on the \
+         wait for bytes, raise the speedup (\"Assumptions\").\n\
+         - The paper's baseline is slower than max-min: ideal max-min is 1.14 times as fast in section 8.4. The baseline \
+         here wastes no bandwidth.\n\n",
         markdown::format_cell(main.saba.mean),
         markdown::format_cell(studies::PUBLISHED_MEAN_SPEEDUP),
         markdown::format_cell(paper.policies[0].mean),
@@ -128,8 +131,8 @@ fn summary(main: &studies::MainResults, rivals: &rivals::RivalSpeedups) -> Strin
     )
 }
 
-/// Queues and weights of Saba for so many jobs: `queues` at each port, or a queue and a priority level per job. `floor` is the minimum
-/// weight as a part of an equal share.
+/// Saba's queues and weights for `jobs` jobs: `queues` queues at each port, or a queue and a priority level per job. `floor` is the
+/// minimum weight as a fraction of an equal share.
 fn saba_sharing(
     models: Vec<Sensitivity>,
     queues: Option<u16>,
@@ -150,7 +153,7 @@ fn saba_sharing(
     })
 }
 
-/// The geometric mean of numbers whose logarithms these are; 1 for none.
+/// The geometric mean of numbers, from their logarithms; 1 without numbers.
 fn geometric_mean(logarithms: &[f64]) -> f64 {
     if logarithms.is_empty() { 1.0 } else { mean(logarithms).exp() }
 }

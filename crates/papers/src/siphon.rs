@@ -1,11 +1,11 @@
-//! The evaluation of Siphon: Liu, Chen and Li, "Siphon: Expediting Inter-Datacenter Coflows in Wide-Area Data Analytics",
-//! ATC '18.
+//! Writes the page of `weir reproduce siphon`: Liu, Chen and Li, "Siphon: Expediting Inter-Datacenter Coflows in Wide-Area Data
+//! Analytics", ATC '18.
 //!
-//! | Paper | Measured there | Reproduced |
+//! | Paper | Measured there | Reproduced by |
 //! |---|---|---|
-//! | 5.1: Fig. 8, 9, Table 2 | Six Spark jobs on 40 instances in five regions, with and without Siphon | no: the simulator has no Spark and no TCP |
-//! | 5.2: Fig. 10 to 13 | One sort over five regions: Spark, and Siphon without and with detours and flow groups | `sort`, without Spark; its shuffle is in `shuffle` |
-//! | 5.3: Fig. 15 | The public trace over three regions: Monte Carlo ordering against MRTF | `orders`, with the assumptions that change its result most |
+//! | 5.1: Fig. 8, 9, Table 2 | Six Spark jobs in five regions, with and without Siphon | - (no Spark, no TCP) |
+//! | 5.2: Fig. 10 to 13 | One sort over five regions: Spark; Siphon with and without parts | `sort`, `shuffle`, without Spark |
+//! | 5.3: Fig. 15 | The public trace over three regions: Monte Carlo ordering against MRTF | `orders` |
 
 mod orders;
 mod shuffle;
@@ -16,21 +16,21 @@ use weir_core::model::WideArea;
 
 use crate::{RunContext, Trace, markdown};
 
-/// The links of section 5.3.
+/// The links of section 5.3: the path and the text of the file.
 const PRIVATE_CLOUD: (&str, &str) =
     ("examples/wide-area/private-cloud.toml", include_str!("../../../examples/wide-area/private-cloud.toml"));
 
-/// The links of Table 1.
+/// The links of Table 1: the path and the text of the file.
 const TABLE_1: (&str, &str) =
     ("examples/wide-area/table-1.toml", include_str!("../../../examples/wide-area/table-1.toml"));
 
 /// The default number of seeds.
 pub const DEFAULT_SEEDS: u64 = 5;
 
-/// The page: Siphon's figures, published and measured, as means over at least two `seeds`.
+/// The page: Siphon's figures, published and measured, as means over `seeds` seeds, at least two.
 ///
 /// # Errors
-/// If a replay has no outcome, or a signal stops the work.
+/// If a replay fails, or a signal stops the work.
 pub fn page(trace: &Trace, seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure> {
     let orders = orders::section(&trace.workload, &read_wide_area(PRIVATE_CLOUD)?, seeds, run_context)?;
     let sort = sort::section(&read_wide_area(TABLE_1)?, seeds)?;
@@ -46,12 +46,12 @@ fn head(trace: &Trace, seeds: u64) -> String {
     let option = if seeds == DEFAULT_SEEDS { String::new() } else { format!(" --seeds {seeds}") };
     format!(
         "# Siphon, published and measured\n\n\
-         Made by `weir reproduce siphon {options} --out docs/results/siphon.md{option}`. The paper is Liu, Chen and Li, \"Siphon: \
-         Expediting Inter-Datacenter Coflows in Wide-Area Data Analytics\", ATC '18. Published figures carry their place in the \
-         paper; this command computed every other figure.\n\n\
+         Made by `weir reproduce siphon {options} --out docs/results/siphon.md{option}`. The paper is Liu, Chen and Li, \
+         \"Siphon: Expediting Inter-Datacenter Coflows in Wide-Area Data Analytics\", ATC '18. The page quotes every \
+         published figure with its place; the command computes every other figure.\n\n\
          - Reproduced: orders of coflows (section 5.3, Fig. 15) and one shuffle (5.2, Fig. 10 to 13).\n\
-         - Not reproduced: Spark (5.1, Fig. 8 and 9, Table 2; *Spark* in Fig. 10 to 12). Spark is slower there because of single TCP \
-         connections over long distances. This simulator is fluid and has no TCP.\n\
+         - Not reproduced: Spark (5.1, Fig. 8 and 9, Table 2; *Spark* in Fig. 10 to 12). In the paper, Spark is slower \
+         because of single TCP connections over long distances. The simulator here is fluid and has no TCP.\n\
          - Only links between regions limit rates ([the wide-area format](../wide-area-format.md)).\n\
          - Figures are means over {seeds} seeds with the 95 % confidence interval of the mean (Student's t).\n\n"
     )

@@ -15,7 +15,7 @@ pub struct TrainingSettings {
 
 /// An invalid training parameter.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
-#[error("`{value}`: expected a number above 0 and up to {MAX_PARAMETER:e}")]
+#[error("`{value}` is out of range; expected a number above 0 and up to {MAX_PARAMETER:e}")]
 pub struct TrainingSettingError {
     /// The parameter's value.
     pub value: f64,
@@ -60,7 +60,7 @@ pub struct SupportVector {
     pub coefficient: f64,
 }
 
-/// A machine that separates a smaller class from a larger one.
+/// A support vector machine that separates a smaller class from a larger one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BinaryClassifier {
     pub(crate) vectors: Vec<SupportVector>,

@@ -42,7 +42,7 @@ pub struct LossError {
     pub value: String,
 }
 
-const LOSS: &str = "a part of the packets, from 0 to 1";
+const LOSS: &str = "a fraction of the packets, from 0 to 1";
 
 impl Loss {
     /// Creates a loss.
@@ -166,7 +166,7 @@ pub fn read_from<R: Read>(input: R, name: &str) -> Result<Records, TraceError> {
             return Err(source.error(
                 byte_offset,
                 "file",
-                "more than that",
+                "more records",
                 &format!("at most {MAX_RECORDS} records"),
             ));
         }
@@ -285,7 +285,7 @@ impl Row<'_> {
         self.source.error(self.byte_offset, field, self.cell(column), expected)
     }
 
-    /// An integer from 1 to `most`.
+    /// An integer from 1 to `max`.
     fn parse_integer(&self, column: usize, field: &str, max: u32) -> Result<u32, TraceError> {
         let value = self.cell(column).parse().ok().filter(|value| (1..=max).contains(value));
         value.ok_or_else(|| self.cell_error(column, field, &format!("a whole number from 1 to {max}")))
@@ -322,9 +322,7 @@ impl Row<'_> {
         Err(self.cell_error(
             column,
             field,
-            &format!(
-                "{first}, as in the first line: a loss tells buffers apart only if all else is the same"
-            ),
+            &format!("{first}, as in the first line; runs are comparable only with equal parameters"),
         ))
     }
 }

@@ -54,7 +54,7 @@ pub fn write<W: Write>(model: &Model, mut out: W) -> io::Result<()> {
         "# Made by `weir predict train {} --seed {} --c {c} --gamma {gamma}`.\n\
          {MAGIC} = {VERSION}\n\
          features = [\"{FEATURE}\"]\n\
-         # Losses that are -1 and 1 to the machines.\n\
+         # Losses that are scaled to -1 and 1.\n\
          scale = [{low:?}, {high:?}]\n\
          # Buffers in packets.\n\
          classes = {:?}\n\
@@ -122,12 +122,12 @@ fn from_fields(mut fields: TableFields<'_>) -> Result<Model, TraceError> {
         let found = format!("{} tables", tables.len());
         return Err(fields.key_error("machine", &found, &format!("{count}, one for each pair of classes")));
     }
-    let mut machines = Vec::with_capacity(count);
+    let mut classifiers = Vec::with_capacity(count);
     for ((number, table), (a, b)) in (1..).zip(tables).zip(class_pairs(classes.len())) {
         let table = fields.read_table(&table, format!("machine {number} "))?;
-        machines.push(read_classifier(table, [classes[a], classes[b]], training.settings.c())?);
+        classifiers.push(read_classifier(table, [classes[a], classes[b]], training.settings.c())?);
     }
-    let predictor = Predictor { classes, scale, gamma: training.settings.gamma(), classifiers: machines };
+    let predictor = Predictor { classes, scale, gamma: training.settings.gamma(), classifiers };
     Ok(Model { predictor, training })
 }
 

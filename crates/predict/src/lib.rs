@@ -10,7 +10,7 @@
 //!
 //! [`mod@file`] stores a trained [`Model`] with its origin.
 //!
-//! Choices where the paper is silent:
+//! Choices that the paper leaves open:
 //!
 //! - *Kernel and parameters*: the paper uses LibSVM, so LibSVM's defaults apply: a Gaussian kernel, C = 1, gamma = 1.
 //! - *Scaling*: Algorithm 1 scales all records before it splits them. Here only the training records determine the losses

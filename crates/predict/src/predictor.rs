@@ -36,10 +36,10 @@ impl LossScale {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TrainError {
     /// There are fewer than two classes.
-    #[error("there are records of {0} classes: expected 2 or more")]
+    #[error("records of {0} classes; expected at least 2")]
     TooFewClasses(usize),
     /// All losses are equal.
-    #[error("all records have the same loss: expected losses that differ with the buffer")]
+    #[error("all records have the same loss; expected losses that differ with the buffer")]
     EqualLosses,
 }
 
@@ -136,9 +136,9 @@ impl Predictor {
 
 /// The class with most votes; the smallest if several are equal.
 fn most_voted_class(classes: &[u32], votes: &[usize]) -> Prediction {
-    let most = votes.iter().copied().max().unwrap_or(0);
-    let first = votes.iter().position(|count| *count == most).unwrap_or(0);
-    Prediction { buffer: classes[first], votes: most }
+    let max_votes = votes.iter().copied().max().unwrap_or(0);
+    let first = votes.iter().position(|count| *count == max_votes).unwrap_or(0);
+    Prediction { buffer: classes[first], votes: max_votes }
 }
 
 #[cfg(test)]

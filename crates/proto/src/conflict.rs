@@ -1,4 +1,4 @@
-//! Interfaces that differ from an agent's orders.
+//! Defines conflicts: interfaces that differ from an agent's orders, each with a reason such as a missing interface.
 
 use std::fmt;
 

@@ -1,8 +1,9 @@
 //! Defines the messages between a coordinator and its agents.
 //!
-//! Coordinators and agents use [`Order`] and [`Report`]. [`wire`] is the encoding, generated from `proto/weir/agent.proto`; a decoded
-//! message becomes an [`Order`] or [`Report`] only if it is valid. Lengths are checked before memory is allocated: a message of
-//! [`MAX_REPORT_BYTES`] or [`MAX_ORDER_BYTES`] bytes takes at most about twenty times that while it is read.
+//! Coordinators and agents use [`Order`] and [`Report`]. [`wire`] is the encoding, generated from `proto/weir/agent.proto`; a
+//! decoded message becomes an [`Order`] or [`Report`] only if it is valid. Lengths are checked before memory is allocated: a
+//! message of [`MAX_REPORT_BYTES`] or [`MAX_ORDER_BYTES`] bytes takes at most about twenty times its length in memory while it is
+//! decoded.
 
 mod conflict;
 mod encoding;
@@ -18,7 +19,7 @@ pub use order::{
     UdpFlow, UdpMeasurement, estimate_sent_bytes, is_id,
 };
 pub use totals::CounterTotals;
-pub use wire::{Refusals, Restored};
+pub use wire::{RefusedOrders, RestoredObjects};
 
 /// The bytes of a full packet: 1,500, and the Ethernet header. Link rates count whole packets.
 pub const FRAME_BYTES: u32 = 1514;
@@ -28,8 +29,8 @@ pub const PAYLOAD_BYTES: u32 = 1448;
 
 /// The encoded messages, generated from `proto/weir/agent.proto`.
 pub mod wire {
-    #![allow(missing_docs, reason = "the description has them")]
-    #![allow(clippy::large_enum_variant, reason = "nearly all messages are the large ones")]
+    #![allow(missing_docs, reason = "agent.proto documents the messages")]
+    #![allow(clippy::large_enum_variant, reason = "most messages are of the large variant")]
     include!("generated/weir.agent.rs");
 }
 
@@ -48,14 +49,14 @@ pub const MAX_REPORTED_FLOWS: usize = 1 << 14;
 /// The maximum number of pairs of an application and a peer that a host observes, and of such pairs in a report or with a limit.
 pub const MAX_OBSERVED: usize = 1 << 12;
 
-/// The maximum number of [`UdpFlow`]s that a host measures or limits, and of arrivals in a report or order.
+/// The maximum number of [`UdpFlow`]s that a host measures or limits, and of measurements in a report or order.
 pub const MAX_UDP_FLOWS: usize = 1 << 10;
 
 /// The maximum number of conflicts in a report. An agent leaves out the others.
 pub const MAX_CONFLICTS: usize = 64;
 
-/// The maximum length of an encoded report, in bytes: room for [`MAX_REPORTED_FLOWS`] flows and [`MAX_OBSERVED`] observed pairs, each with the longest
-/// id, and [`MAX_UDP_FLOWS`] arrivals.
+/// The maximum length of an encoded report, in bytes: [`MAX_REPORTED_FLOWS`] flows and [`MAX_OBSERVED`] observed pairs, each with an id
+/// of [`MAX_ID_LENGTH`], and [`MAX_UDP_FLOWS`] measurements.
 pub const MAX_REPORT_BYTES: usize = 4 << 20;
 
 /// The maximum length of an encoded order, in bytes.

@@ -4,7 +4,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Conflict, FRAME_BYTES, MAX_CLASSES, MAX_ID_LENGTH, PAYLOAD_BYTES, Refusals, Restored};
+use crate::{
+    Conflict, FRAME_BYTES, MAX_CLASSES, MAX_ID_LENGTH, PAYLOAD_BYTES, RefusedOrders, RestoredObjects,
+};
 
 /// The identity of a flow: its coflow's id, and its position in the registration.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,18 +33,19 @@ pub fn estimate_sent_bytes(rate: u64, seconds: f64) -> f64 {
     rate as f64 * seconds * f64::from(PAYLOAD_BYTES) / f64::from(FRAME_BYTES)
 }
 
-/// An order to one host or switch.
+/// An order to one host or switch: its changed rates, queues and limits.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Order {
     /// The epoch of the coordinator: agents refuse orders of a lower one.
     pub epoch: u64,
     /// The sequence number, which rises by one with each order to the agent.
     pub seq: u64,
-    /// How long the order holds without another. Then flows are plain TCP.
+    /// How long the order holds without another one. Then flows are plain TCP.
     pub lease: Duration,
-    /// Whether the order is complete: it names all flows and limits. Otherwise those that it does not name stay unchanged.
+    /// Whether this is a full order: it contains all flows and limits. Otherwise the flows and limits that it does not contain stay
+    /// unchanged.
     pub is_full: bool,
-    /// Sorted by key, each once.
+    /// The changed rates of flows. Sorted by key, each once.
     pub flows: Vec<(FlowKey, OrderedRate)>,
     /// The changed queues by interface, sorted. Interfaces have the numbers of the host's links.
     pub queues: Vec<(u32, Queues)>,
@@ -61,7 +64,7 @@ pub struct Queues {
     pub queue_of_class: Vec<u32>,
     /// The class of each application that has one. Sorted by the application's name, which is an id ([`is_id`]).
     pub class_of_application: Vec<(Arc<str>, u32)>,
-    /// Whether the weights are guaranteed, and so hold without a coordinator. Others end some time after the last order.
+    /// Whether the weights are guaranteed: they hold without a coordinator. Other weights end some time after the last order.
     pub guaranteed: bool,
 }
 
@@ -76,7 +79,7 @@ pub struct Limit {
     pub rate: OrderedRate,
 }
 
-/// The demand of connections, as if they had no limit.
+/// The demand of connections: the rate that they would send at without a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Demand {
     /// Not measured.
@@ -97,12 +100,13 @@ pub struct Report {
     pub flows: Vec<FlowProgress>,
     /// Changed counts of observed connections. Sorted by application and peer, each once.
     pub observed: Vec<ObservedConnections>,
-    /// The rates of UDP that arrived since the last report. Sorted by [`UdpFlow`], each once. Sent only if the coordinator asks for it.
+    /// The rates of UDP that arrived since the last report. Sorted by [`UdpFlow`], each once. Sent only if the coordinator asks for
+    /// measurements.
     pub udp_measurements: Vec<UdpMeasurement>,
     /// The orders that the agent refused since it started.
-    pub refused_orders: Refusals,
+    pub refused_orders: RefusedOrders,
     /// The kernel objects that the agent restored since it started.
-    pub restored_objects: Restored,
+    pub restored_objects: RestoredObjects,
     /// The interfaces that differ from the agent's orders now: at most [`MAX_CONFLICTS`].
     ///
     /// [`MAX_CONFLICTS`]: crate::MAX_CONFLICTS
@@ -136,10 +140,10 @@ pub struct UdpFlow {
     pub mark: Mark,
 }
 
-/// The rate at which UDP arrives.
+/// The rate of a UDP flow at its receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UdpMeasurement {
-    /// The packets that count.
+    /// The measured packets.
     pub flow: UdpFlow,
     /// Bytes of packets with headers per second.
     pub rate: u64,
@@ -156,7 +160,7 @@ pub struct ObservedConnections {
     pub open_connections: u32,
     /// The bytes that this host has sent over them, including closed connections.
     pub sent_bytes: u64,
-    /// The predicted demand. Sent only if the coordinator asks for it.
+    /// The predicted demand. Sent only if the coordinator asks for demands.
     pub demand: Demand,
 }
 

@@ -1,8 +1,8 @@
-//! Totals that an agent reports. They only rise while the agent runs, so a lost report loses no count.
+//! Defines counts that rise from the start of an agent until it restarts, so a lost report loses no count.
 
-use crate::wire::{Refusals, Restored};
+use crate::wire::{RefusedOrders, RestoredObjects};
 
-/// Counts by name that an agent sums up from its start.
+/// Counts by name, since the start of an agent.
 pub trait CounterTotals: Copy + Default {
     /// Applies `op` to each count of `self` and `other`.
     fn combine(self, other: Self, op: impl Fn(u64, u64) -> u64) -> Self;
@@ -10,7 +10,8 @@ pub trait CounterTotals: Copy + Default {
     /// Each count with its name.
     fn by_name(&self) -> Vec<(&'static str, u64)>;
 
-    /// The increase since the agent reported `last`. If a count is below that of `last`, the agent has restarted.
+    /// The increase since the agent reported `last`. If a count is below that of `last`, the agent has restarted, and the increase is
+    /// the count itself.
     fn since(self, last: Self) -> Self {
         let restarted = self.by_name().iter().zip(last.by_name()).any(|(now, last)| now.1 < last.1);
         if restarted { self } else { self.combine(last, u64::saturating_sub) }
@@ -22,7 +23,7 @@ pub trait CounterTotals: Copy + Default {
     }
 }
 
-/// Implements [`CounterTotals`] for a message whose fields are all counts, with their names in metrics.
+/// Implements [`CounterTotals`] for a message whose fields are all counts, and the names of the counts in metrics.
 macro_rules! totals {
     ($message:ident: $($field:ident = $name:literal),+) => {
         impl CounterTotals for $message {
@@ -38,10 +39,10 @@ macro_rules! totals {
 }
 
 totals!(
-    Refusals: older = "stale-epoch", repeated = "duplicate", gap = "gap", lease = "lease", unsorted = "unsorted",
+    RefusedOrders: stale_epoch = "stale-epoch", duplicate = "duplicate", gap = "gap", lease = "lease", unsorted = "unsorted",
     flows = "flows", interface = "interface", rate = "rate", weights = "weights", classes = "classes", limits = "limits"
 );
-totals!(Restored: queues = "queues", programs = "programs", maps = "maps");
+totals!(RestoredObjects: queues = "queues", programs = "programs", maps = "maps");
 
 #[cfg(test)]
 mod tests {
@@ -49,7 +50,8 @@ mod tests {
 
     #[test]
     fn totals_rise_across_restarts_of_an_agent() {
-        let refused_orders = |older, rate| Refusals { older, rate, ..Refusals::default() };
+        let refused_orders =
+            |stale_epoch, rate| RefusedOrders { stale_epoch, rate, ..RefusedOrders::default() };
         let reported = [
             refused_orders(2, 1),
             refused_orders(2, 4),
@@ -57,11 +59,11 @@ mod tests {
             refused_orders(0, 1),
             refused_orders(u64::MAX, 1),
         ];
-        let (mut last, mut sum) = (Refusals::default(), Refusals::default());
+        let (mut last, mut sum) = (RefusedOrders::default(), RefusedOrders::default());
         let sums = reported.map(|now| {
             sum = sum.add(now.since(last));
             last = now;
-            (sum.older, sum.rate)
+            (sum.stale_epoch, sum.rate)
         });
         assert_eq!(sums, [(2, 1), (2, 4), (2, 5), (2, 5), (u64::MAX, 5)]);
         let names: Vec<&str> = sum.by_name().iter().map(|(name, _)| *name).collect();

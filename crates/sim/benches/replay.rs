@@ -1,4 +1,4 @@
-//! Replays of the trace that ships with Weir, with per-flow reference code in the same run.
+//! Measures replays of the trace that ships with Weir, with per-flow reference code in the same run.
 
 mod naive;
 
@@ -12,7 +12,7 @@ use weir_trace::{Limits, TraceUnit};
 
 fn read_demo_workload() -> Workload {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/demo.txt");
-    weir_trace::read(&path, TraceUnit::MB, &Limits::default()).expect("the shipped trace is sound").workload
+    weir_trace::read(&path, TraceUnit::MB, &Limits::default()).expect("the shipped trace is valid").workload
 }
 
 fn bench_replays(c: &mut Criterion) {
@@ -23,7 +23,8 @@ fn bench_replays(c: &mut Criterion) {
         group.bench_function(BenchmarkId::new("weir", entry.name), |b| {
             b.iter(|| {
                 let policy = policy::build(entry.name).expect("a name from the table");
-                replay(&workload, policy, &options, &mut NoObserver).expect("the shipped trace ends")
+                replay(&workload, policy, &options, &mut NoObserver)
+                    .expect("all coflows of the shipped trace complete")
             });
         });
     }

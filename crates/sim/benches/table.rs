@@ -1,7 +1,7 @@
 //! Prints the tables of `docs/results/bench.md`; `make bench` runs this program.
 //!
-//! Every replay runs in a separate process, so that peak memory is per replay. On systems without `/proc` the
-//! peak is omitted.
+//! Every replay runs in a separate process, so that peak memory is per replay. Systems without `/proc` have no
+//! peak memory.
 
 #[path = "../../core/benches/two_tier/mod.rs"]
 mod two_tier;
@@ -30,7 +30,7 @@ use weir_trace::{Limits, TraceUnit};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Policies of the growth tables: one per kind of computation.
+/// The policies of the growth tables: one per kind of computation.
 const GROWTH_POLICIES: [&str; 6] = ["saath", "aalo", "fair", "varys", "sincronia", "pfp"];
 
 /// Number of coflows of the replays with growing numbers of hosts.
@@ -84,7 +84,7 @@ fn read_or_generate_workload() -> Result<Workload> {
     }
 }
 
-/// Dimension that grows.
+/// The dimension of the workload that grows.
 #[derive(Debug, Clone, Copy)]
 enum GrowthDimension {
     /// The trace `times` times in sequence.
@@ -111,13 +111,13 @@ impl GrowthDimension {
             GrowthDimension::TraceLength => "coflows, one hour after the other",
             GrowthDimension::Concurrency => "coflows, in the same hour",
             GrowthDimension::FlowsPerCoflow => "flows of every coflow",
-            GrowthDimension::PortCount => "ports, as busy as before",
+            GrowthDimension::PortCount => "ports, with the same load each",
         }
     }
 
     fn parse(text: &str) -> Result<GrowthDimension> {
         let found = GrowthDimension::ALL.into_iter().find(|axis| axis.name() == text);
-        found.ok_or_else(|| format!("no axis is called {text}").into())
+        found.ok_or_else(|| format!("growth dimension {text}: unknown").into())
     }
 
     fn scale_workload(self, workload: Workload, times: u32) -> Workload {
@@ -225,7 +225,7 @@ impl ReplayMeasurement {
                 });
             }
         }
-        let mut best = best.ok_or("nothing was repeated")?;
+        let mut best = best.ok_or("no replay ran; expected at least one repeat")?;
         best.peak_kb = peak_memory_kb();
         Ok(best)
     }
@@ -238,7 +238,7 @@ impl ReplayMeasurement {
     fn parse(text: &str) -> Result<ReplayMeasurement> {
         let [seconds, schedules, mean_us, p99_us, peak] = text.split_whitespace().collect::<Vec<_>>()[..]
         else {
-            return Err(format!("a replay printed `{text}`").into());
+            return Err(format!("a replay printed `{text}`; expected five values").into());
         };
         Ok(ReplayMeasurement {
             seconds: seconds.parse()?,
@@ -392,7 +392,7 @@ fn print_tables(names: &[String]) -> Result<()> {
     ];
     if let Some(name) = names.iter().find(|name| printers.iter().all(|(other, _)| name != other)) {
         return Err(format!(
-            "no table is called {name}: expected policies, reference, growth, hosts, orders or solver"
+            "table {name}: unknown; expected policies, reference, growth, hosts, orders or solver"
         )
         .into());
     }
@@ -409,20 +409,21 @@ fn print_policies() -> Result<()> {
     let workload = read_or_generate_workload()?;
     let reading = started.elapsed().as_secs_f64();
     let (name, verb) = match find_public_trace() {
-        Some(_) => ("The public coflow-benchmark trace".to_owned(), "reading"),
+        Some(_) => ("The public coflow-benchmark trace".to_owned(), "Reading"),
         None => {
-            (format!("The public trace is not here; a trace like it (`facebook`, seed {SEED})"), "making")
+            (format!("A generated trace in place of the public one (`facebook`, seed {SEED})"), "Generating")
         }
     };
     println!("## Replays\n");
     println!(
-        "{name}: {} coflows, {} flows, {} ports of 1 Gbit/s, a schedule every 8 ms. Seconds of one processor, the fastest of three runs (one if it takes over {MAX_REPEATED_SECONDS} s);",
+        "{name}: {} coflows, {} flows, {} ports of 1 Gbit/s, a schedule every 8 ms. \
+         Times are processor seconds of the fastest of three runs (of one run if it takes over {MAX_REPEATED_SECONDS} s).",
         workload.coflows.len(),
         workload.flow_count(),
         workload.ports
     );
     println!(
-        "{verb} the trace takes {} s more. The peak of memory is that of the whole process, with the trace.\n",
+        "{verb} the trace takes {} s more. Peak memory is that of the whole process, with the trace.\n",
         format_significant(reading)
     );
     drop(workload);
@@ -468,26 +469,31 @@ fn print_reference() -> Result<()> {
     let mut spec = Preset::Facebook.spec(SEED);
     spec.coflows = 120;
     let part = generate(&spec, TraceUnit::MB, &Limits::default())?;
-    println!("## Against straightforward code\n");
+    println!("## Comparison with per-flow code\n");
     println!(
-        "The same replay by code that touches every flow at every event (`crates/sim/benches/naive`), in the same"
+        "The same replay by code that updates every flow at every event (`crates/sim/benches/naive`), in the same"
     );
     println!(
-        "run on the same machine. The last column is the largest difference between the two in a coflow's"
+        "run on the same machine. The last column is the maximum difference between the two in a coflow's"
     );
-    println!("completion time, over that time.\n");
+    println!("completion time, relative to that time.\n");
     let mut table =
         Table::new(&["replay", "flows", "straightforward (s)", "Weir (s)", "ratio", "difference"]);
     let options = ReplayOptions::default();
     let traces = [("examples/demo.txt", &demo), ("120 coflows of `facebook`", &part)];
     for (name, workload) in traces {
-        let places = naive::port_positions(workload);
+        let port_positions = naive::port_positions(workload);
         for rule in [naive::ReferencePolicy::Varys, naive::ReferencePolicy::Fair] {
-            eprintln!("straightforward {}: {name}", rule.name());
+            eprintln!("per-flow code {}: {name}", rule.name());
             let (reference_seconds, expected) =
-                fastest(3, || naive::replay(workload, &places, rule, &options));
+                fastest(3, || naive::replay(workload, &port_positions, rule, &options));
             let (weir_seconds, outcome) = fastest(5, || {
-                replay(workload, policy::build(rule.name()).expect("a known name"), &options, &mut NoObserver)
+                replay(
+                    workload,
+                    policy::build(rule.name()).expect("the policy exists"),
+                    &options,
+                    &mut NoObserver,
+                )
             });
             let ccts = outcome?.ccts();
             let differences = ccts.iter().zip(&expected).map(|(a, b)| (a - b).abs() / b.max(1e-9));
@@ -508,18 +514,20 @@ fn print_reference() -> Result<()> {
 fn print_growth() -> Result<()> {
     println!("## Growth\n");
     println!(
-        "Processor seconds of a replay of the first table's trace with once, twice and four times as many of one thing;"
-    );
-    println!("the fastest of two runs; one that takes over {MAX_REPEATED_SECONDS} s is not repeated.\n");
-    println!("- Coflows, one hour after the other: the same load for longer.");
-    println!(
-        "- Coflows, in the same hour: copies on other ports, so twice and four times the load and the backlog."
+        "Processor seconds of replays of the first table's trace. One dimension has one, two and four times its size."
     );
     println!(
-        "- Flows of every coflow: each mapper is two, or four, tasks on its port with a part of the bytes each."
+        "Times are of the fastest of two runs; a run that takes over {MAX_REPEATED_SECONDS} s is not repeated.\n"
+    );
+    println!("- Coflows, one hour after the other: the same load for a longer time.");
+    println!(
+        "- Coflows, in the same hour: copies on other ports, so the load and the backlog are two and four times as high."
     );
     println!(
-        "- Ports, as busy as before: each port is split into two or four, and the arrival rate grows in proportion.\n"
+        "- Flows of every coflow: each mapper is split into two or four tasks on its port, with equal parts of its bytes."
+    );
+    println!(
+        "- Ports, with the same load each: each port is split into two or four, and the arrival rate grows in proportion.\n"
     );
     let cpu_seconds = |axis, times, policy| -> Result<Option<f64>> {
         Ok(ReplayMeasurement::measure_in_subprocess(axis, times, policy, 2)?.map(|measured| measured.seconds))
@@ -546,12 +554,13 @@ fn print_growth() -> Result<()> {
 }
 
 fn print_hosts() -> Result<()> {
-    println!("## A decision of Django's against hosts\n");
+    println!("## A decision of Django by number of hosts\n");
     println!(
         "Replays of {HOSTS_COFLOWS} generated coflows (`facebook`, seed {SEED}) on this number of hosts. The arrival rate is"
     );
     println!(
-        "proportional to the number of hosts; a coflow has at most one port per host. The last column is the mean over the hosts.\n"
+        "proportional to the number of hosts; a coflow has at most one mapper and one reducer per host. \
+         The last column is the mean divided by the number of hosts.\n"
     );
     let mut table = Table::new(&[
         "hosts",
@@ -559,7 +568,7 @@ fn print_hosts() -> Result<()> {
         "schedules",
         "schedule mean (us)",
         "schedule P99 (us)",
-        "a host (ns)",
+        "per host (ns)",
     ]);
     for hosts in [16, 32, 64, 128, 256, 512, 1024] {
         eprintln!("django: {hosts} hosts");
@@ -587,16 +596,17 @@ fn print_hosts() -> Result<()> {
 fn print_solver() -> Result<()> {
     println!("## The max-min solver alone\n");
     println!(
-        "`weir_core::solve::max_min` on a fabric of 16 cores and 128 edges (4,096 links), every flow from its edge"
+        "`weir_core::solve::max_min` on a fabric of 16 cores and 128 edges (4,096 links). Every flow goes from its edge"
     );
     println!(
-        "up to a core and down to another edge; from the start, no state kept. Per flow: every flow is a"
+        "up to a core and down to another edge. Each solution starts from scratch. Per flow: every flow is a"
     );
     println!(
-        "class. Per route: flows over the same links are one class (grouping them is not counted). The textbook's solver, in the same run, looks"
+        "class. Per route: flows over the same links are one class; the time to group them is excluded. \
+         The textbook solver, in the same run, visits"
     );
     println!(
-        "at every flow for each link that it fixes. The last column is the largest difference of a rate.\n"
+        "every flow for each link that it fixes. The last column is the maximum relative difference of a rate.\n"
     );
     let mut table = Table::new(&[
         "flows",
@@ -619,7 +629,9 @@ fn print_solver() -> Result<()> {
         let (per_route, by_route) = fastest(5, || max_min(&instance.capacities, &classes));
         let (textbook, expected) = fastest(1, || instance.textbook_rates());
         let rate_of_route = |route| {
-            let index = routes.binary_search_by(|(other, _)| other.cmp(route)).expect("its flow made it");
+            let index = routes
+                .binary_search_by(|(other, _)| other.cmp(route))
+                .expect("the route of a flow is one of the classes");
             by_route[index]
         };
         let differences = instance.routes.iter().zip(rates.iter().zip(&expected)).map(|(route, (a, b))| {

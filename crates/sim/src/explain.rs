@@ -10,12 +10,15 @@
 //! alone, plus the time lost at a pace below 1, plus the time to repeat lost bytes if flows restarted. A coflow is
 //! *waiting* while none of its flows moves, and *slowed* while its pace is below 1.
 //!
-//! The limiting port is determined as follows:
+//! The limiting port is a port of the coflow without residual capacity that other coflows use, or whose rate is
+//! reduced:
 //!
-//! 1. If other coflows use the capacity that the coflow lacks at its bottleneck, the bottleneck.
-//! 2. Otherwise, the flows there wait for their data, are limited at their other ends, or wait for the rest of the coflow.
-//!    The limiting port is then one of the coflow's ports without residual capacity: the one at which the coflow would take
-//!    longest with the capacity that others leave. Ties go to the port with the most bytes left to move.
+//! 1. The bottleneck, if it is such a port.
+//! 2. Otherwise the one at which the remaining bytes take longest with the capacity that other coflows do not use. Ties
+//!    go to the port with the most bytes left to move.
+//!
+//! No port limits the coflow if all its flows at the bottleneck wait for data, or if the policy does not assign
+//! residual capacity.
 
 mod timeline;
 
@@ -76,7 +79,7 @@ impl ProgressState {
 /// The reason why a coflow is slower than alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SlowdownCause {
-    /// No reason. Time can still be lost, because the bottleneck became another port between two schedules.
+    /// No cause. Time can still be lost, because the bottleneck became another port between two schedules.
     None,
     /// The coflow was released between two schedules.
     NextSchedule,
@@ -198,7 +201,7 @@ impl Explanation {
     }
 
     /// Seconds under each rule, in descending order.
-    pub fn seconds_by_rule(&self) -> Vec<(Rule, f64)> {
+    pub fn seconds_under_each_rule(&self) -> Vec<(Rule, f64)> {
         let mut sums: Vec<(Rule, f64)> = Vec::new();
         for segment in self.segments.iter().filter(|s| s.cause != SlowdownCause::NextSchedule) {
             match sums.iter_mut().find(|(rule, _)| *rule == segment.rule) {
@@ -257,14 +260,14 @@ pub struct Explainer {
     flow_ports: Vec<(u32, u32)>,
     /// Seconds that the remaining bytes take alone.
     alone_remaining_seconds: f64,
-    /// The times and flows of restarts; those from index `restarted` on are yet to come.
+    /// The times and flows of restarts; those from index `next_restart` on are in the future.
     restarts: Vec<(f64, usize)>,
     next_restart: usize,
     port_count: usize,
     alone_seconds: f64,
     slot: Option<Slot>,
     last_time: f64,
-    /// Flows with rates since then: index in the coflow, index in the specification, rate.
+    /// Flows with rates since `last_time`: index in the coflow, index in the specification, rate.
     rates: Vec<(u32, usize, f64)>,
     open_segment: Option<OpenSegment>,
     lost_bytes: f64,
@@ -276,7 +279,7 @@ pub struct Explainer {
     remaining_by_side: Vec<f64>,
 }
 
-/// The explanation since the last schedule.
+/// The open segment: the explanation from the last schedule on, closed at the next one.
 struct OpenSegment {
     state: ProgressState,
     queue: usize,
@@ -342,8 +345,8 @@ impl Explainer {
         })
     }
 
-    /// Moves bytes at the present rates until `now`, and records a segment. `ended` returns whether a flow has completed by
-    /// then.
+    /// Moves bytes at the present rates until `now`, and records a segment. `is_completed` returns whether a flow has
+    /// completed by then.
     fn advance(&mut self, now: f64, is_completed: impl Fn(u32) -> bool) {
         // By rounding, a schedule can be slightly before the release that caused it.
         let now = now.max(self.last_time);
@@ -390,17 +393,16 @@ impl Explainer {
         let start = self.last_time;
         let lost_seconds = (end - start - alone_seconds).max(0.0);
         let total_rate: f64 = open.holders.iter().map(|h| h.rate).sum();
-        let holders =
-            open.holders.iter().map(|&HolderRate { coflow, queue, order_criterion: standing, rate }| {
-                Holder {
-                    coflow,
-                    queue,
-                    order_criterion: standing,
-                    // An integral over time until the segment is closed.
-                    rate_share: rate / self.port_rate * (end - start),
-                    lost_seconds: lost_seconds * rate / total_rate,
-                }
-            });
+        let holders = open.holders.iter().map(|&HolderRate { coflow, queue, order_criterion, rate }| {
+            Holder {
+                coflow,
+                queue,
+                order_criterion,
+                // An integral over time until the segment is closed.
+                rate_share: rate / self.port_rate * (end - start),
+                lost_seconds: lost_seconds * rate / total_rate,
+            }
+        });
         match self.segments.last_mut() {
             Some(last) if is_continuation(last, open) => {
                 last.end = end;
@@ -421,7 +423,7 @@ impl Explainer {
             }
             _ if end <= start && bytes == 0.0 => {}
             _ => {
-                let OpenSegment { state, queue, order_criterion: standing, rule, cause, .. } = *open;
+                let OpenSegment { state, queue, order_criterion, rule, cause, .. } = *open;
                 let holders = holders.collect();
                 self.close_segment();
                 self.segments.push(Segment {
@@ -431,7 +433,7 @@ impl Explainer {
                     alone_seconds,
                     state,
                     queue,
-                    order_criterion: standing,
+                    order_criterion,
                     rule,
                     cause,
                     holders,
@@ -530,8 +532,8 @@ impl Explainer {
         visit_rates(
             snapshot,
             |_, _| true,
-            |_, port, sends, rate| {
-                used[if sends { port as usize } else { self.port_count + port as usize }] += rate;
+            |_, port, is_sending, rate| {
+                used[if is_sending { port as usize } else { self.port_count + port as usize }] += rate;
             },
         );
         let capacities =
@@ -564,21 +566,21 @@ impl Explainer {
         }
         self.used_rates = used;
         let Some((_, _, side, is_contended)) = worst else { return SlowdownCause::Policy };
-        let (port, sends) = (side % self.port_count, side < self.port_count);
-        let directed_port = DirectedPort { port: snapshot.workload_port(port as u32), is_sending: sends };
+        let (port, is_sending) = (side % self.port_count, side < self.port_count);
+        let directed_port = DirectedPort { port: snapshot.workload_port(port as u32), is_sending };
         if !is_contended {
             return SlowdownCause::SlowPort(directed_port);
         }
         let mut rates: BTreeMap<Slot, f64> = BTreeMap::new();
         let uses_port = |other: &Coflow| {
-            let mask = if sends { other.sending_ports() } else { other.receiving_ports() };
+            let mask = if is_sending { other.sending_ports() } else { other.receiving_ports() };
             other.workload_index != coflow.workload_index && mask.contains(port)
         };
         visit_rates(
             snapshot,
             |_, other| uses_port(other),
             |other, at, sending, rate| {
-                if (at as usize, sending) == (port, sends) {
+                if (at as usize, sending) == (port, is_sending) {
                     *rates.entry(other).or_default() += rate;
                 }
             },
@@ -606,8 +608,8 @@ fn is_continuation(segment: &Segment, open: &OpenSegment) -> bool {
         && segment.holders.first().map(|h| h.coflow) == open.holders.first().map(|h| h.coflow)
 }
 
-/// Calls `visit` with slot, port, whether it is the sending side, and rate, for everything that the `wanted` coflows send
-/// and receive. Coflows whose flows all have one rate need no visit of single flows.
+/// Calls `visit` with slot, port, whether it is the sending side, and rate, for everything that the coflows for which
+/// `is_included` returns true send and receive. Coflows whose flows all have one rate need no visit of single flows.
 fn visit_rates(
     snapshot: &Snapshot<'_>,
     is_included: impl Fn(Slot, &Coflow) -> bool,

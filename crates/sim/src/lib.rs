@@ -1,8 +1,8 @@
 //! The simulator: replays a workload under a policy, and returns completion times.
 //!
-//! The simulation is fluid (flows have rates, not packets) and event-driven (rates are constant between two events). The
-//! engine in `weir-core` decides; this crate provides virtual time and the network. Three modules are simulators for other
-//! subjects: [`service`] for services that share a network with paths, [`wide_area`] for coflows between regions, and
+//! The simulation is fluid (flows have rates, not packets) and event-driven (rates are constant between two events).
+//! The engine in `weir-core` decides; this crate provides virtual time and the network. Three modules have their own
+//! simulators: [`service`] for services that share a network with paths, [`wide_area`] for coflows between regions, and
 //! [`stage`] for jobs.
 
 pub mod explain;

@@ -36,7 +36,7 @@ pub struct LowerBounds {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum BoundViolation {
     /// A coflow was faster than alone.
-    #[error("coflow {id} took {cct} s, and no schedule takes less than {min} s")]
+    #[error("coflow {id} took {cct} s; the lower bound is {min} s")]
     CoflowTooFast {
         /// Its id in the trace.
         id: u64,
@@ -46,7 +46,7 @@ pub enum BoundViolation {
         min: f64,
     },
     /// The mean CCT is below its bound.
-    #[error("the mean CCT is {mean} s, and no schedule has one below {min} s")]
+    #[error("the mean CCT is {mean} s; the lower bound is {min} s")]
     MeanTooLow {
         /// The mean CCT.
         mean: f64,
@@ -54,7 +54,7 @@ pub enum BoundViolation {
         min: f64,
     },
     /// A port moved more bytes than its capacity allows.
-    #[error("port {port} {side} {utilisation} times what it can")]
+    #[error("port {port} {side} {utilisation} times its capacity")]
     PortOverCapacity {
         /// The port.
         port: usize,
@@ -86,11 +86,11 @@ impl LowerBounds {
         let ports = workload.ports as usize;
         let mut machines: Vec<Machine> = vec![Machine::default(); 2 * ports];
         let mut loads = SideLoads { bytes: vec![0.0; 2 * ports], used_sides: Vec::new() };
-        let mut ccts = Vec::with_capacity(workload.coflows.len());
+        let mut min_ccts = Vec::with_capacity(workload.coflows.len());
         for coflow in &workload.coflows {
             loads.set_coflow(coflow, ports);
             let bottleneck = loads.max_bytes() / rate;
-            ccts.push(bottleneck);
+            min_ccts.push(bottleneck);
             if !coflow.parents.is_empty() {
                 continue;
             }
@@ -101,12 +101,12 @@ impl LowerBounds {
                 machines[side].bottleneck_seconds += bottleneck;
             }
         }
-        let bottlenecks = ccts.iter().fold(0.0, |sum, cct| sum + cct);
+        let bottlenecks = min_ccts.iter().fold(0.0, |sum, cct| sum + cct);
         let sums = machines
             .into_iter()
             .map(|side| bottlenecks - side.bottleneck_seconds + min_total_seconds(side.jobs));
-        let mean_cct = sums.fold(bottlenecks, f64::max) / ccts.len().max(1) as f64;
-        Some(LowerBounds { min_mean_cct: mean_cct, min_ccts: ccts })
+        let min_mean_cct = sums.fold(bottlenecks, f64::max) / min_ccts.len().max(1) as f64;
+        Some(LowerBounds { min_mean_cct, min_ccts })
     }
 
     /// Checks an outcome of a replay of the same workload on the same ports. O(coflows + ports).
@@ -382,6 +382,6 @@ mod tests {
         let mut forged = found.clone();
         forged.recv_utilisation[2] = 1.0 + 2e-9;
         let message = bounds.check(&forged).unwrap_err().to_string();
-        assert_eq!(message, "port 2 received 1.000000002 times what it can");
+        assert_eq!(message, "port 2 received 1.000000002 times its capacity");
     }
 }

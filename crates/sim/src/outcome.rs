@@ -21,7 +21,7 @@ pub struct CoflowOutcome {
     pub has_equal_flow_sizes: bool,
     /// Whether it met its deadline; `None` without a deadline.
     pub met_deadline: Option<bool>,
-    /// The end of each flow, in the order of the specification; empty unless `Options::keep_flows` is set.
+    /// The end of each flow, in the order of the specification; empty unless [`crate::ReplayOptions::keep_flow_ends`] is set.
     pub flow_ends: Vec<f64>,
 }
 
@@ -55,7 +55,7 @@ pub struct Outcome {
     /// The end of the last flow, in seconds.
     pub makespan: f64,
     /// By port: bytes sent, including those of restarted flows, divided by the bytes that a port of
-    /// `Options::port_rate` can send until the makespan.
+    /// [`crate::ReplayOptions::port_rate`] can send until the makespan.
     pub send_utilisation: Vec<f64>,
     /// By port: the same for receiving.
     pub recv_utilisation: Vec<f64>,
@@ -77,8 +77,8 @@ pub fn mean(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
 
-/// The `p`-th percentile (0 to 100) with linear interpolation between the closest ranks, the default of numpy and R; 0 for
-/// an empty list.
+/// The percentile for a `percentage` from 0 to 100, with linear interpolation between the closest ranks, the default of
+/// numpy and R; 0 for an empty list.
 pub fn percentile(values: &[f64], percentage: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

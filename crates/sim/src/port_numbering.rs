@@ -6,9 +6,9 @@
 //!
 //! - For each coflow, the sending ports of its flows form a list, and so do the receiving ports. A port of a list precedes
 //!   the ports further down that list.
-//! - The next port is the one with the earliest first use among the ports that no remaining port precedes.
-//! - If every remaining port is preceded by another one, because lists contradict each other (those of two coflows, or of
-//!   the two sides of one), the next port is the one with the earliest first use.
+//! - The next port is the one with the earliest first use among the ports that no port without a number precedes.
+//! - If no such port exists, because the lists of two coflows or of the two sides of one contradict each other, the
+//!   next port is the one with the earliest first use.
 //! - First uses are ordered by the arrival of the coflow (ties: by the order of the workload), then by flow, the sending
 //!   port first.
 
@@ -17,7 +17,7 @@ use std::collections::BinaryHeap;
 
 use weir_core::model::{FlowSpec, Workload};
 
-/// A port without a number, or without a first use yet.
+/// In a list of numbers: the port has no number yet. In a list of first uses: no coflow has used the port so far.
 const NONE: u32 = u32::MAX;
 
 /// The ports of a workload in their order.
@@ -41,10 +41,10 @@ impl PortNumbering {
             .filter(|&port| lists.preceding_list_counts[port as usize] == 0)
             .map(by_first_use)
             .collect();
-        let (mut numbers, mut names) = (vec![NONE; ports], Vec::with_capacity(ports));
+        let (mut number_by_port, mut port_by_number) = (vec![NONE; ports], Vec::with_capacity(ports));
         let mut remaining = ports_by_first_use.iter().copied();
-        while names.len() < ports {
-            let has_no_number = |port: u32| numbers[port as usize] == NONE;
+        while port_by_number.len() < ports {
+            let has_no_number = |port: u32| number_by_port[port as usize] == NONE;
             let port = match ready_ports.pop() {
                 Some(Reverse(place)) => ports_by_first_use[place as usize],
                 // Every remaining port is preceded by another one: lists contradict each other.
@@ -52,18 +52,18 @@ impl PortNumbering {
                     .find(|&port| has_no_number(port))
                     .expect("a port without a number is not behind in the order of first uses"),
             };
-            numbers[port as usize] = names.len() as u32;
-            names.push(port);
+            number_by_port[port as usize] = port_by_number.len() as u32;
+            port_by_number.push(port);
             lists.remove_numbered(
                 port,
-                |port| numbers[port as usize] != NONE,
+                |port| number_by_port[port as usize] != NONE,
                 |port| ready_ports.push(by_first_use(port)),
             );
         }
-        PortNumbering { number_by_port: numbers, port_by_number: names }
+        PortNumbering { number_by_port, port_by_number }
     }
 
-    /// The number of the workload's port `name`.
+    /// The number of the workload's port `port`.
     pub fn number_of_port(&self, port: u32) -> u32 {
         self.number_by_port[port as usize]
     }
@@ -145,8 +145,8 @@ impl PortLists {
         }
     }
 
-    /// Removes the `numbered` ports, which now include `port`, from the heads of lists. Calls `free` with the ports that no
-    /// remaining port precedes any more.
+    /// Removes the ports for which `is_numbered` returns true, which now include `port`, from the heads of lists. Calls
+    /// `on_ready` with the ports that no remaining port precedes any more.
     fn remove_numbered(
         &mut self,
         port: u32,

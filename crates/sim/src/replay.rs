@@ -83,7 +83,7 @@ impl Snapshot<'_> {
 
 /// Observes a replay.
 pub trait Observer {
-    /// Called after each schedule. Returning `false` stops the replay.
+    /// Called after each schedule; the rates of `snapshot` apply until the next schedule. Returning `false` stops the replay.
     fn on_schedule(&mut self, snapshot: &Snapshot<'_>) -> bool {
         let _ = snapshot;
         true
@@ -229,7 +229,7 @@ impl Replay<'_> {
         self.event_times.sort_unstable_by(|a, b| b.total_cmp(a));
     }
 
-    /// The first multiple of the interval at or after `at`, up to the slack.
+    /// The first multiple of the interval at or after `time`, up to the slack.
     fn next_schedule_time(&self, time: f64) -> f64 {
         let interval = self.options.interval.get();
         if interval == 0.0 || time.is_infinite() {
@@ -237,7 +237,7 @@ impl Replay<'_> {
         }
         // Adding 0 turns -0 into 0.
         let ticks = ((time - self.options.slack_seconds()) / interval).ceil() + 0.0;
-        // At the boundary, rounding must not make `tick` and `limit` disagree: the event would never become due.
+        // At the boundary, `ticks` and `due_until` must not disagree by rounding: the event would never become due.
         if self.due_until(ticks * interval) < time { (ticks + 1.0) * interval } else { ticks * interval }
     }
 
@@ -287,7 +287,7 @@ impl Replay<'_> {
             elapsed += started.elapsed();
             self.schedule_ns.push(elapsed.as_nanos().min(u32::MAX.into()) as u32);
             if self.next_schedule_time(next_wakeup) <= now {
-                // The wake-up does not advance time: rounding keeps a threshold just out of reach.
+                // The wake-up does not advance time, because rounding puts it at or before now.
                 next_wakeup = now + self.options.interval.get().max(1e-9).max(now * 1e-12);
             }
             let (engine, ports) = (&self.engine, &self.port_numbering);
@@ -309,7 +309,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Ends flows and coflows until `limit` at the present rates. Returns the time of the last end, at least `now`.
+    /// Ends flows and coflows until `until` at the present rates. Returns the time of the last end, at least `now`.
     fn complete_flows_until(&mut self, until: f64, now: f64, observer: &mut dyn Observer) -> f64 {
         self.completed_flows.clear();
         match &mut self.transport {
@@ -386,7 +386,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Records the flows in `ended`.
+    /// Records the flows in `completed_flows`.
     fn record_completions(&mut self, observer: &mut dyn Observer) {
         for i in 0..self.completed_flows.len() {
             let CompletedFlow { slot, flow, completed_at: at } = self.completed_flows[i];
@@ -439,7 +439,7 @@ impl Replay<'_> {
         self.outcomes[index] = Some(outcome);
     }
 
-    /// Executes the agenda until `limit`. Returns the time of the last event, at least `now`.
+    /// Executes the agenda until `until`. Returns the time of the last event, at least `now`.
     fn process_events(&mut self, until: f64, mut now: f64, observer: &mut dyn Observer) -> f64 {
         while let Some(&Reverse((OrderedF64(at), item))) = self.event_queue.peek() {
             if at > until {
@@ -577,7 +577,7 @@ impl Replay<'_> {
         let coflow = network.coflow(slot);
         let (live, (src, dst)) = (coflow.flow_state(flow) == FlowState::Live, coflow.flow_ports(flow));
         let spec_index = coflow.spec_index(flow);
-        let mut sent = network.bytes_sent(slot, flow, now);
+        let mut sent = network.sent_bytes(slot, flow, now);
         if coflow.flow_state(flow) == FlowState::Completed {
             return;
         }

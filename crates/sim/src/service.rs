@@ -1,10 +1,10 @@
 //! Simulates services that share a network over time, with and without NetShare's mechanisms (UCSD 2010, sections 3 and 5).
 //!
-//! [`run_scenario`] runs a [`Scenario`] under a [`Mechanism`]. Between two changes, rates are the steady-state rates of the queues
-//! ([`weir_core::solve::wfq`]). TCP and queues reach them within some round trips (the paper: under 1 ms); here they need no
-//! time. Mechanisms with limits at hosts measure for 50 ms, and then set the limits for the next 50 ms.
+//! [`run_scenario`] runs a [`Scenario`] under a [`Mechanism`]. Between two changes, rates are the steady-state rates of the
+//! queues ([`weir_core::solve::wfq`]). TCP and queues reach them within some round trips (the paper: under 1 ms); here they
+//! need no time. Mechanisms with limits at hosts measure for 50 ms, and then set the limits for the next 50 ms.
 //!
-//! Choices where the paper is silent:
+//! Choices that the paper leaves open:
 //!
 //! - *Queues* of services are at the links out of switches ("for every switch and every outbound link"). A host's own link
 //!   has one queue. A scenario can configure a port differently.
@@ -43,8 +43,8 @@ pub enum ScenarioRunError {
     Scenario(#[from] ScenarioError),
     /// The outcome and the paths would need too much memory.
     #[error(
-        "{values} numbers over time and links of paths: expected at most {max}; fewer demands, a shorter time or shorter \
-         paths have fewer"
+        "the outcome has up to {values} values; expected at most {max}; help: use fewer demands, a shorter scenario or shorter \
+         paths"
     )]
     TooLarge {
         /// An upper bound of their number.
@@ -69,8 +69,8 @@ const SAME_TIME: f64 = 1e-9;
 /// Measuring periods in a second.
 const PERIODS: f64 = 1.0 / netshare::MEASUREMENT_PERIOD.get();
 
-/// Runs a scenario under a mechanism. Calls `go_on` before every step, with the simulated time; if it returns `false`, the run
-/// stops.
+/// Runs a scenario under a mechanism. Calls `should_continue` before every step, with the simulated time; if it returns
+/// `false`, the run stops.
 ///
 /// # Errors
 /// If the scenario is inconsistent or too large, or the caller stops the run.

@@ -1,4 +1,4 @@
-//! Jobs as sequences of stages: each computes, and transfers bytes between all servers of the job.
+//! Simulates jobs as sequences of stages: each stage computes, and transfers bytes between all servers of the job.
 //!
 //! Katebzadeh et al., "Saba: Rethinking Datacenter Network Allocation from Application's Perspective", EuroSys '23, sections
 //! 2.3 and 8.1. Jobs alternate between computation and communication, which partly overlap. The proportion of both determines
@@ -8,7 +8,7 @@
 //! - [`cluster`] runs concurrent jobs on shared links, and [`sharing`] has the rules of sharing.
 //! - [`fabric`] represents a job on a network with paths by its number of flows on each link.
 //!
-//! Choices where the paper is silent:
+//! Choices that the paper leaves open:
 //!
 //! - *The pattern* of a transfer: all servers of the job send to all others, in equal parts, as in a shuffle.
 //! - *Patience.* Logistic regression is 3.4 times slower at 25 % of the bandwidth and 4.5 times at 10 % (section 4.2). A job

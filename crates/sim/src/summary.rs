@@ -9,8 +9,8 @@ pub struct Summary {
     pub mean_cct: Option<f64>,
     /// The 50th, 90th, 95th and 99th percentile of the CCT, in seconds.
     pub cct_percentiles: [Option<f64>; 4],
-    /// The 50th and 90th percentile of [`CoflowOutcome::flow_time_deviation`](crate::CoflowOutcome::flow_time_deviation) over coflows with
-    /// several flows.
+    /// The 50th and 90th percentile of [`CoflowOutcome::flow_time_deviation`](crate::CoflowOutcome::flow_time_deviation)
+    /// over coflows with several flows.
     pub deviation_percentiles: [Option<f64>; 2],
     /// The mean utilisation over both sides of all ports, from 0 to 1.
     pub mean_utilisation: Option<f64>,

@@ -21,9 +21,9 @@ use sender_queues::SenderQueues;
 /// Progress of a coflow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SentProgress {
-    /// Bytes sent by all its flows until `at`.
+    /// Bytes sent by all its flows until `time`.
     pub sent_bytes: f64,
-    /// Their rate from `at` on, in bytes per second.
+    /// Their rate from `time` on, in bytes per second.
     pub rate: f64,
     /// The time, in seconds.
     pub time: f64,
@@ -31,7 +31,7 @@ pub(crate) struct SentProgress {
 
 /// Moves flows whose rates the policy leaves open.
 pub(crate) trait Transport {
-    /// Starts a flow at `now`, with `left` bytes to send.
+    /// Starts a flow at `now`, with `remaining_bytes` bytes to send.
     fn start_flow(&mut self, slot: Slot, flow: u32, remaining_bytes: f64, network: &Network, now: f64);
 
     /// Stops a flow. Returns the bytes that it has left.
@@ -43,7 +43,7 @@ pub(crate) trait Transport {
     /// The end of the next flow; infinite if no flow ends.
     fn next_completion(&mut self) -> f64;
 
-    /// Ends the flows that end until `limit` at the present rates.
+    /// Ends the flows that end until `until` at the present rates.
     fn complete_flows_until(&mut self, until: f64, network: &Network, completed: &mut Vec<CompletedFlow>);
 
     /// The rate of a live flow, in bytes per second.
@@ -56,8 +56,8 @@ pub(crate) trait Transport {
 /// Creates the transport for these queues on a network with an optional limit in addition to ports.
 ///
 /// # Errors
-/// [`ReplayError::Ports`] if max-min does not support so many ports; [`ReplayError::Queues`] for FIFO queues on a network
-/// with links between switches.
+/// [`ReplayError::TooManyPorts`] if max-min does not support so many ports; [`ReplayError::QueuesOverTrunks`] for FIFO
+/// queues on a network with links between switches.
 pub(crate) fn build_transport(
     queues: &QueueDiscipline,
     network: &Network,

@@ -1,10 +1,11 @@
 //! Simulates coflows between regions, over links with random bandwidth (Siphon, ATC '18, sections 3 and 5).
 //!
-//! [`replay`] runs a workload and [`run`] transfers in groups, under a [`WideAreaPolicy`]. The simulation is fluid: a link serves
-//! coflows in the policy's order, and preempts at once. The policy is called at each arrival and end of a coflow, and knows
-//! only past measurements. [`bandwidth`] draws the bandwidth of links.
+//! [`replay`] runs a workload and [`run`] transfers in groups, under a [`WideAreaPolicy`]. The simulation is fluid: a
+//! link serves coflows in the policy's order, and preempts at once. The policy is called at each arrival and end of a
+//! coflow (under a policy tree also when one has no more bytes for a link), and knows only past measurements.
+//! [`bandwidth`] draws the bandwidth of links.
 //!
-//! Choices where the paper is silent:
+//! Choices that the paper leaves open:
 //!
 //! - *Flows* of a coflow between two regions are one ("aggregated flows"). Flows inside a region take no time, since the
 //!   region's network is never a bottleneck.
@@ -94,7 +95,9 @@ pub enum WideAreaReplayError {
     #[error(transparent)]
     Workload(#[from] WorkloadError),
     /// The workload has a feature that a wide area does not support.
-    #[error("coflow {coflow} has {feature}: expected coflows that only arrive, for a wide area")]
+    #[error(
+        "coflow {coflow} has {feature}, which a wide area does not support; expected coflows without parents, computing and late data"
+    )]
     UnsupportedCoflow {
         /// The coflow's id.
         coflow: u64,
@@ -102,11 +105,11 @@ pub enum WideAreaReplayError {
         feature: &'static str,
     },
     /// The workload has events.
-    #[error("the workload has events: expected none, for a wide area has no ports that change")]
+    #[error("events are not supported in a wide area; expected none")]
     UnsupportedEvents,
     /// Bandwidth would change too often.
     #[error(
-        "bandwidth changes more than {max} times until {seconds:.0} s: expected a bandwidth that holds for longer"
+        "bandwidth changes more than {max} times until {seconds:.0} s; expected a longer time between changes"
     )]
     TooManyChanges {
         /// The simulated time, in seconds.
@@ -171,8 +174,8 @@ fn demands_in(
         let late = coflow.flows.iter().any(|flow| flow.data_delay.get() > 0.0);
         let what = match () {
             () if !coflow.parents.is_empty() => "parents",
-            () if computes => "computing around it",
-            () if late => "flows whose data is late",
+            () if computes => "computing time",
+            () if late => "late data",
             () => {
                 let group = |flows: Vec<&FlowSpec>| FlowGroup {
                     bytes: flows.iter().map(|flow| flow.bytes.get()).sum(),
@@ -198,7 +201,8 @@ fn demands_in(
     each.collect()
 }
 
-/// Runs a workload. Calls `go_on` at each step with the number of completed coflows; if it returns `false`, the run stops.
+/// Runs a workload. Calls `should_continue` at each step with the number of completed coflows; if it returns `false`, the
+/// run stops.
 ///
 /// # Errors
 /// If the workload is not supported, bandwidth changes too often, or the caller stops the run.
@@ -257,8 +261,8 @@ pub fn replay(
     })
 }
 
-/// Runs coflows without changes. Calls `go_on` at each step with the number of completed coflows; if it returns `false`, the
-/// run stops.
+/// Runs coflows without changes. Calls `should_continue` at each step with the number of completed coflows; if it returns
+/// `false`, the run stops.
 ///
 /// # Errors
 /// If bandwidth changes too often, or the caller stops the run.

@@ -10,8 +10,8 @@ use weir_core::units::Rate;
 use crate::plan::{Node, Plan, Port, Route};
 use crate::queues::{HtbClass, dscp, max_segments};
 
-/// The TCP congestion control of a bed: the default of Linux, whatever this machine has configured. It is set by the routes of hosts,
-/// since the setting of a namespace accepts only controls that the machine allows for all processes.
+/// The TCP congestion control of a bed: the default of Linux, independent of this machine's setting. The routes of hosts set it, since
+/// the setting of a namespace accepts only controls that the machine allows for all processes.
 pub const CONGESTION_CONTROL: &str = "cubic";
 
 /// A program of iproute2.
@@ -101,7 +101,8 @@ pub fn queue_stage(plan: &Plan, queueing: Option<&NetworkQueues>) -> Stage {
     plan.nodes.iter().map(|node| tc_step(node, node_queue_lines(plan, node, table_at))).collect()
 }
 
-/// Replaces the queues of all ports by one queue each. Its limit is the bytes that its link carries in `hosts` or `switches` seconds.
+/// Replaces the queues of all ports by one queue each. Its limit is the bytes that the link carries in `host_secs` or
+/// `switch_secs` seconds.
 pub fn short_queue_stage(plan: &Plan, host_secs: f64, switch_secs: f64) -> Stage {
     let node_step = |node: &Node| {
         let seconds = if node.is_switch { switch_secs } else { host_secs };
@@ -130,8 +131,8 @@ pub fn throttle_stage(plan: &Plan, nodes: &[usize], fraction: Fraction) -> Stage
         for (node, port) in cable.ends {
             let port = &plan.nodes[node].ports[port];
             let (dev, out) = (&port.interface, &mut lines[node]);
-            let rate = Rate::new(port.rate.get() * fraction.get())
-                .expect("a rate times a part of at most 1 is a rate");
+            let rate =
+                Rate::new(port.rate.get() * fraction.get()).expect("a rate times a fraction is a rate");
             let class = HtbClass::for_link(rate, segments);
             line!(out, "class change dev {dev} parent 1: classid 1:1 htb {class}");
             line!(out, "qdisc change dev {dev} parent 1:1 bfifo limit {}", class.queue_limit);
@@ -236,7 +237,7 @@ impl fmt::Display for RouteLine<'_> {
 /// The class of the whole link, and the default class of packets that match no filter.
 fn root_lines(dev: &str, link_class: HtbClass, default_class: usize) -> String {
     let mut out = String::new();
-    // The first line removes any previous HTB: otherwise `tc` would treat the second line as a change of it.
+    // The first line removes any previous HTB. Without it, `tc` would treat the second line as a change of that HTB.
     line!(out, "qdisc replace dev {dev} root bfifo limit {}", link_class.queue_limit);
     line!(out, "qdisc replace dev {dev} root handle 1: htb default {default_class:x}");
     line!(out, "class add dev {dev} parent 1: classid {LINK_CLASS_ID} htb {link_class}");
@@ -263,7 +264,7 @@ fn node_queue_lines<'a>(
     for port in &node.ports {
         let dev = &port.interface;
         let link_class = HtbClass::for_link(port.rate, segments);
-        let Some(QueueTable { weights, queue_by_service: queue_of }) =
+        let Some(QueueTable { weights, queue_by_service }) =
             table_at(port).filter(|table| table.weights.len() > 1)
         else {
             out.push_str(&single_queue_lines(dev, link_class));
@@ -274,7 +275,9 @@ fn node_queue_lines<'a>(
             let class_id = format!("1:{:x}", 0x10 + queue_index);
             line!(out, "class add dev {dev} parent 1:1 classid {class_id} htb {class}");
             line!(out, "qdisc add dev {dev} parent {class_id} bfifo limit {}", class.queue_limit);
-            for (service, _) in queue_of.iter().enumerate().filter(|&(_, &queue)| queue == queue_index) {
+            for (service, _) in
+                queue_by_service.iter().enumerate().filter(|&(_, &queue)| queue == queue_index)
+            {
                 let mark = dscp(service) << 2;
                 line!(
                     out,
@@ -286,7 +289,7 @@ fn node_queue_lines<'a>(
     out
 }
 
-/// A shell script that does the same as these steps.
+/// A shell script with the commands of these steps.
 pub fn to_shell_script(stages: &[Stage]) -> String {
     let mut out = String::new();
     for step in stages.iter().flatten() {
@@ -297,9 +300,12 @@ pub fn to_shell_script(stages: &[Stage]) -> String {
             }
             Step::Settings { namespace, settings } => {
                 line!(out, "nsenter --net=/run/netns/{namespace} sh <<'END'");
-                for Setting { file, value, is_optional: optional } in settings {
-                    let test =
-                        if *optional { format!("[ ! -e /proc/sys/net/{file} ] || ") } else { String::new() };
+                for Setting { file, value, is_optional } in settings {
+                    let test = if *is_optional {
+                        format!("[ ! -e /proc/sys/net/{file} ] || ")
+                    } else {
+                        String::new()
+                    };
                     line!(out, "{test}echo {value} > /proc/sys/net/{file}");
                 }
                 line!(out, "END");

@@ -1,8 +1,8 @@
 //! Creates, opens and removes beds.
 //!
-//! A bed consists of its namespaces, which are named after it, and a file below `/run/weir` with its topology. The file is written last, so
-//! a bed without it is unfinished. A second file is locked while a process changes the bed. If that process is killed, [`down`] finds
-//! all parts of the bed by its name.
+//! A bed consists of its namespaces, which are named after it, and a file below `/run/weir` with its topology. The file is
+//! written last, so a bed without it is unfinished. A second file is locked while a process changes the bed. If that process is
+//! killed, [`down`] finds all parts of the bed by its name.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,17 +23,19 @@ use crate::plan::{BedName, Plan, PlanError};
 /// The folder of the beds' files. The system empties it when it boots.
 const BED_FOLDER: &str = "/run/weir";
 
-/// How long to wait for another process, such as the programs of a killed one.
+/// How long to wait for another process, such as programs that a killed process started.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Why an operation on a bed failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BedError {
-    /// The topology cannot become a bed.
+    /// The topology cannot be built as a bed.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// The bed exists already.
-    #[error("bed `{0}` is up already: expected it down, or another name")]
+    #[error(
+        "bed `{0}` is up already; help: remove it with `weir testbed down --name {0}`, or use another name"
+    )]
     AlreadyUp(BedName),
     /// Another process is using the bed.
     #[error("bed `{0}` is in use by another process")]
@@ -42,7 +44,7 @@ pub enum BedError {
     #[error(transparent)]
     Command(#[from] CommandError),
     /// Namespaces could not be deleted.
-    #[error("bed `{0}`: {1} namespaces cannot be removed, the first of them {2}")]
+    #[error("bed `{0}`: {1} namespaces cannot be removed, such as {2}")]
     NamespacesLeft(BedName, usize, String),
     /// A file of the bed could not be read or written.
     #[error("{path}: {error}")]
@@ -54,7 +56,7 @@ pub enum BedError {
     },
 }
 
-/// Called between two steps of [`Bed::up`], which stops if it returns false.
+/// [`Bed::up`] calls this before each step, and stops if it returns false.
 pub type ContinueCheck<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// An existing bed, locked for this process. Dropping the value unlocks the bed and does not remove it.
@@ -113,7 +115,7 @@ impl Bed {
         &self.plan
     }
 
-    /// The topology of which it was created.
+    /// The topology from which the bed was created.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
@@ -127,7 +129,8 @@ impl Bed {
         self.run_stage(&batch::queue_stage(&self.plan, queueing))
     }
 
-    /// Replaces the queues of each port by one queue of `hosts` or `switches` seconds of its link, at least one packet.
+    /// Replaces the queues of each port by one queue. Its limit is the bytes that the link carries in `hosts` or `switches` seconds, and at
+    /// least one packet.
     ///
     /// # Errors
     /// If the kernel refuses the queues.
@@ -153,7 +156,7 @@ impl Bed {
     }
 
     fn run_stage(&self, stage: &Stage) -> Result<(), BedError> {
-        // The change is not interruptible: a partial change would be worse than the wait.
+        // The change is not interruptible, since a partial change would leave the bed inconsistent.
         Ok(command::run_stage(stage, self.lock.file(), &|| true)?)
     }
 

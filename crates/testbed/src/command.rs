@@ -1,4 +1,4 @@
-//! Runs the steps of scripts.
+//! Runs the steps that [`crate::batch`] generates: stages one after the other, the steps of a stage concurrently.
 
 use std::fs::File;
 use std::io;
@@ -30,7 +30,7 @@ pub enum CommandError {
         error: io::Error,
     },
     /// A namespace cannot be entered.
-    #[error("{namespace} cannot be entered: {error}")]
+    #[error("namespace {namespace} cannot be entered: {error}")]
     Enter {
         /// The namespace.
         namespace: String,
@@ -42,14 +42,14 @@ pub enum CommandError {
     Interrupted,
 }
 
-/// Why a lock is not poisoned.
+/// The reason why a lock is not poisoned, for `expect`.
 pub(crate) const UNPOISONED: &str = "no thread panics while it holds the lock";
 
 /// The maximum number of concurrent programs. They mostly wait for the kernel, so there may be more of them than processors.
 const MAX_CONCURRENT_STEPS: usize = 4;
 
-/// Runs stages one after the other, and the steps of each stage concurrently. Started programs inherit `held`, so its lock ends with the
-/// last of them even if this process is killed.
+/// Runs stages one after the other, and the steps of each stage concurrently. Started programs inherit `lock_file`, so its lock ends with
+/// the last of them even if this process is killed.
 pub fn run_stages(
     stages: &[Stage],
     lock_file: &File,
@@ -84,7 +84,7 @@ pub fn run_stage(
                 break;
             }
         }
-        // This thread works as well, so all steps are done even if no other thread can be started.
+        // This thread works as well, so all steps run even if no other thread can be started.
         work();
     });
     failure.into_inner().expect(UNPOISONED).map_or(Ok(()), Err)
@@ -125,7 +125,7 @@ fn run_tool_batch(
     if let Some(namespace) = namespace {
         command.args(["-n", namespace]);
     }
-    // The programs print nothing to their standard output, so it can carry the lock. Ctrl-C is for this process, which then cleans up.
+    // The programs print nothing to their standard output, so it can hold the lock. Ctrl-C is for this process, which then cleans up.
     let lock_copy = lock_file.try_clone().map_err(|error| BatchError::Start { tool: tool.name(), error })?;
     command.stdout(lock_copy).process_group(0);
     let in_namespace = || namespace.map(|name| format!(" in {name}")).unwrap_or_default();

@@ -1,13 +1,13 @@
 //! Measures incast: connections that send to one receiver at the same time, through a switch with a small buffer.
 //!
-//! The measurement covers the cost of too many connections (Django, 2.3 and Algorithm 1): for a buffer and a number of connections, the
-//! fraction of packets that the switch drops, and the durations of the connections. One receiver and some senders are on a
-//! [`Plan::BigSwitch`] bed. The queue of the switch's port to the receiver holds `buffer` full packets. Senders emit single packets
-//! (`gso_max_segs 1`): otherwise a queue would drop several at once. The port may send an HTB burst (16 KiB) at once, in addition to its
-//! buffer.
+//! The measurement covers the cost of too many connections (Django, 2.3 and Algorithm 1): for a buffer and a number of
+//! connections, the fraction of packets that the switch drops, and the durations of the connections. One receiver and some
+//! senders are on a [`Plan::BigSwitch`] bed. The queue of the switch's port to the receiver holds `buffer` full packets. Senders
+//! emit single packets (`gso_max_segs 1`): otherwise a queue would drop several at once. The port may send an HTB burst (16 KiB)
+//! at once, in addition to its buffer.
 //!
-//! With [`TcpOptions::ecn_threshold`], the port works like a switch for DCTCP: it marks packets (ECN) while its queue holds this number of packets or
-//! more, and senders that support ECN slow down before packets are dropped.
+//! With [`TcpOptions::ecn_threshold`], the port works like a switch for DCTCP: it marks packets (ECN) while its queue holds this
+//! number of packets or more, and senders that support ECN slow down before packets are dropped.
 //!
 //! [`Plan::BigSwitch`]: weir_core::model::topology::TopologyTemplate::BigSwitch
 
@@ -72,7 +72,7 @@ pub enum IncastError {
     },
     /// The kernel lacks the congestion control, or does not allow it for this process.
     #[error(
-        "`{name}`: expected a congestion control that this kernel has ({available}) and lets this process take: {error}"
+        "congestion control `{name}` cannot be used: {error}; expected one that this kernel has ({available}) and allows this process to use"
     )]
     UnknownCongestionControl {
         /// The name of the congestion control.
@@ -86,7 +86,7 @@ pub enum IncastError {
     #[error(transparent)]
     EcnMarker(#[from] TrafficError),
     /// The run exceeded its maximum duration.
-    #[error("incast of {0} connections: not over after {limit} s", limit = RUN_TIMEOUT.as_secs())]
+    #[error("incast of {0} connections: not completed within {limit} s", limit = RUN_TIMEOUT.as_secs())]
     Timeout(usize),
     /// A signal stopped the measurement.
     #[error("interrupted")]
@@ -171,7 +171,10 @@ impl<'a> IncastBed<'a> {
             .find(|&(node, _)| node != 0)
             .expect("the two ends of a cable are different nodes");
         let switch = &plan.nodes[switch];
-        assert!(switch.is_switch && !senders.is_empty(), "the bed is a big switch with at least two hosts");
+        assert!(
+            switch.is_switch && !senders.is_empty(),
+            "the bed is not a big switch with at least two hosts"
+        );
         let mut incast_bed = IncastBed {
             bed,
             receiver,
@@ -214,8 +217,9 @@ impl<'a> IncastBed<'a> {
         Ok(())
     }
 
-    /// Runs each combination of a buffer and a number of connections `runs` times; each connection sends `bytes`. Samples are in the order
-    /// of buffers, then of numbers of connections. Calls `done` after each run, and `go_on` several times a second.
+    /// Runs each combination of a buffer and a number of connections `runs` times; each connection sends `bytes` bytes. Samples are in the
+    /// order of buffers, then of numbers of connections. Calls `on_run_completed` after each run, and `should_continue` several times a
+    /// second.
     ///
     /// # Errors
     /// As of [`IncastBed::run`].
@@ -239,13 +243,14 @@ impl<'a> IncastBed<'a> {
         Ok(samples)
     }
 
-    /// Runs one incast. Calls `go_on` several times a second, and stops if it returns false.
+    /// Runs one incast. Calls `should_continue` several times a second, and stops if it returns false.
     ///
     /// # Panics
     /// If there are no connections, or more than [`MAX_CONNECTIONS`].
     ///
     /// # Errors
-    /// If a queue cannot be configured or read, a socket or thread fails, the run takes too long, or `go_on` returns false.
+    /// If a queue cannot be configured or read, a socket or thread fails, the run takes too long, or `should_continue` returns
+    /// false.
     pub fn run(
         &self,
         incast: &IncastParameters,
@@ -287,7 +292,9 @@ impl<'a> IncastBed<'a> {
         let queues: Vec<QueueCounters> =
             serde_json::from_slice(&output.stdout).map_err(|error| to_error(&error))?;
         let queue = queues.into_iter().find(|queue| queue.parent == batch::LINK_CLASS_ID);
-        queue.map(|queue| (queue.packets, queue.drops)).ok_or_else(|| to_error(&"it is not there"))
+        queue
+            .map(|queue| (queue.packets, queue.drops))
+            .ok_or_else(|| to_error(&"`tc` lists no queue of the link's class"))
     }
 
     /// Sends over all connections, and returns their durations, sorted.
@@ -341,7 +348,7 @@ impl<'a> IncastBed<'a> {
 
 impl Drop for IncastBed<'_> {
     fn drop(&mut self) {
-        // Restores the bed; its next use replaces the queue. If the kernel refuses, the bed cannot be used anyway.
+        // The next use of the bed replaces the queue. If the kernel refuses these settings, the bed cannot be used anyway.
         let _ = self.set_segments(max_segments(self.bed.plan().min_link_rate));
         for (namespace, before) in &self.previous_ecn {
             let _ = set_ecn(namespace, before);
@@ -449,7 +456,7 @@ fn receive_all(
     let ready =
         setsockopt(listener, TcpCongestion, congestion_control).map_err(|error| to_error(error.into()));
     let accepted = ready.and_then(|()| accept_all(listener, incast, should_continue, &to_error));
-    // Senders wait for the start to end, so it is also called if connections are missing.
+    // Senders wait at the gate, so it is also opened if connections are missing.
     open_gate();
     let (began, mut streams) = (Instant::now(), accepted?);
     let mut completion_secs = Vec::new();

@@ -1,14 +1,14 @@
-//! Builds a network on this machine: the hosts and switches of a [`Topology`](weir_core::model::Topology) as Linux network namespaces,
-//! its cables as veth pairs that are shaped to the rates of the links, and real traffic over them.
+//! Builds a network on this machine from a [`Topology`](weir_core::model::Topology), and sends real traffic over it. Hosts and
+//! switches are Linux network namespaces; cables are veth pairs that are shaped to the rates of the links.
 //!
 //! - [`Plan`] computes names, addresses and routes. It needs no privileges.
-//! - [`queues`] computes the parameters of links: bursts, buffers and rates.
-//! - [`batch`] turns both into scripts for `ip` and `tc`, and into a shell script for people.
+//! - [`queues`], from `weir-agent`, computes the parameters of links: bursts, buffers and rates.
+//! - [`batch`] turns both into scripts for `ip` and `tc`, and into a shell script for users.
 //! - [`bed`] creates, opens and removes beds by these scripts.
-//! - [`run()`] sends the traffic of a scenario over a bed, and measures what arrives.
+//! - [`run()`] sends the traffic of a scenario over a bed, and measures the arriving rates.
 //! - [`incast`] measures the losses of many concurrent connections to one receiver.
 //! - [`namespace`] runs code inside the network namespaces of hosts.
-//! - [`probe`] finds out what this machine lacks for a bed.
+//! - [`probe`] checks the requirements of a bed on this machine.
 //!
 //! Link rates count whole frames, from the Ethernet header on. This crate works on Linux only.
 

@@ -19,7 +19,7 @@ pub struct Lock {
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Lock {
-    /// Locks the file, and creates it if it does not exist. None if another process holds the lock for all of `patience`.
+    /// Locks the file, and creates it if it does not exist. None if another process holds the lock until the timeout.
     pub fn acquire(path: &Path, timeout: Duration) -> io::Result<Option<Lock>> {
         let started = Instant::now();
         loop {

@@ -1,7 +1,8 @@
 //! Computes the nodes, addresses and routes of a bed from a topology, without changing the system.
 //!
-//! Each node has one address, on its loopback interface. Cables need no addresses, since routes name the interface. Both ends of a cable
-//! have the same hardware address, and ARP is off: no ARP request can be lost in a full queue, and the first packet is not delayed.
+//! Each node has one address, on its loopback interface. Cables need no addresses, since routes name the interface. Both ends of
+//! a cable have the same hardware address, and ARP is off: no ARP request can be lost in a full queue, and the first packet is
+//! not delayed.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -23,7 +24,7 @@ impl BedName {
         format!("{NAMESPACE_PREFIX}{}-", self.0)
     }
 
-    /// The name of the bed that a namespace belongs to; none if it belongs to none.
+    /// The name of the bed that a namespace belongs to; none for other namespaces.
     pub fn from_namespace(namespace: &str) -> Option<BedName> {
         namespace.strip_prefix(NAMESPACE_PREFIX)?.split_once('-')?.0.parse().ok()
     }
@@ -41,7 +42,7 @@ impl FromStr for BedName {
             return Ok(BedName(text.to_owned()));
         }
         Err(format!(
-            "`{text}` is no name of a bed: expected 1 to {} letters, digits or `_`",
+            "bed name `{text}` is invalid; expected 1 to {} letters, digits or `_`",
             BedName::MAX_LENGTH
         ))
     }
@@ -53,17 +54,17 @@ impl fmt::Display for BedName {
     }
 }
 
-/// Why a topology cannot become a bed.
+/// Why a topology cannot be built as a bed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanError {
     /// There are more nodes than [`Plan::MAX_NODES`].
-    #[error("{0} hosts and switches: expected at most {most} on one machine", most = Plan::MAX_NODES)]
+    #[error("the topology has {0} hosts and switches; expected at most {max} on one machine", max = Plan::MAX_NODES)]
     TooManyNodes(usize),
     /// The name of a node contains characters that are not allowed in a namespace's name.
-    #[error("a node is named `{0}`: on a bed, expected letters, digits, `.`, `_` and `-` only")]
+    #[error("node name `{0}` is invalid on a bed; expected letters, digits, `.`, `_` and `-` only")]
     NodeName(String),
     /// The rate of a link is outside the range that Linux can shape.
-    #[error("the link from `{from}` to `{to}` has rate {rate}: on a bed, expected {min} to {max}",
+    #[error("the link from `{from}` to `{to}` has the rate {rate}; expected {min} to {max} on a bed",
         min = Plan::rate_limits().0, max = Plan::rate_limits().1)]
     LinkRate {
         /// The start of the link.
@@ -128,7 +129,7 @@ pub struct Plan {
     pub name: BedName,
     /// Hosts, then switches, by their numbers in the topology.
     pub nodes: Vec<Node>,
-    /// By their numbers in the topology.
+    /// Cables, by their numbers in the topology.
     pub cables: Vec<Cable>,
     /// The rate of the slowest link.
     pub min_link_rate: Rate,
@@ -173,7 +174,7 @@ impl Plan {
             let end = |link: LinkId| {
                 let from = topology.link(link).from;
                 let port = topology.outgoing_links(from).iter().position(|&out| out == link);
-                (from.index(), port.expect("the links out of a node have those that begin there"))
+                (from.index(), port.expect("the outgoing links of a node include each link from it"))
             };
             let [.., a, b] = (first / 2).to_be_bytes();
             // Locally administered, by the first byte 02.
@@ -225,7 +226,7 @@ fn node(bed: &BedName, routes: &mut Routes, id: NodeId) -> Result<Node, PlanErro
             outgoing_links
                 .iter()
                 .position(|o| o == link)
-                .expect("`Routes::hops` yields links out of the node")
+                .expect("`Routes::compute_next_hops` yields outgoing links of the node")
         };
         let ports: Vec<usize> = hops.iter().map(port).collect();
         // The list is empty for the host itself, and for a host that the node cannot reach.

@@ -1,4 +1,4 @@
-//! Finds out what this machine lacks for a bed, by trying.
+//! Checks the requirements of a bed on this machine, by trying each of them.
 
 use std::fs;
 use std::process::{Command, Stdio, id};
@@ -10,7 +10,7 @@ use crate::{bed, command};
 /// A requirement of a bed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requirement {
-    /// The requirement, in words.
+    /// The requirement, as a text for the user.
     pub name: &'static str,
     /// What does not work without it.
     pub needed_for: &'static str,
@@ -18,10 +18,10 @@ pub struct Requirement {
     pub problem: Option<String>,
 }
 
-/// The commands that work on any machine.
+/// Help on the commands that work without these requirements.
 pub const ALTERNATIVES: &str = "\
-what still works: `weir testbed up --dry-run` prints what would be done, and `weir share` predicts what services get.
-Without root, where the system lets anybody make namespaces, a bed may be inside one:
+help: `weir testbed up --dry-run` prints the commands, and `weir share` predicts the bandwidth of services.
+Without root, if the system allows unprivileged user namespaces, a bed can be inside one:
   unshare -Urnm sh -c 'mount -t tmpfs none /run && weir testbed run SCENARIO'";
 
 const ANY_BED: &str = "any bed";
@@ -33,7 +33,7 @@ const CAPABILITIES: [(u32, &str); 2] = [(12, "CAP_NET_ADMIN"), (21, "CAP_SYS_ADM
 
 /// Checks all requirements, in a namespace that is deleted afterwards. Checks that depend on an unmet requirement are skipped.
 pub fn probe() -> Vec<Requirement> {
-    let requirement = |what, missing| Requirement { name: what, needed_for: ANY_BED, problem: missing };
+    let requirement = |name, problem| Requirement { name, needed_for: ANY_BED, problem };
     let mut requirements = vec![
         requirement("iproute2 (ip, tc)", [Tool::Ip, Tool::Tc].into_iter().find_map(check_tool)),
         requirement("root, or CAP_NET_ADMIN and CAP_SYS_ADMIN", missing_capabilities()),
@@ -49,7 +49,7 @@ fn check_tool(tool: Tool) -> Option<String> {
     status.err().map(|error| format!("{} cannot be run: {error}", tool.name()))
 }
 
-/// The missing capabilities, in words; none if there are none.
+/// A text with the missing capabilities; none if this process has all of them.
 fn missing_capabilities() -> Option<String> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));

@@ -1,12 +1,12 @@
-//! Sends the traffic of a scenario over a bed by real sockets, and measures what arrives.
+//! Sends the traffic of a scenario over a bed by real sockets, and measures the arriving rates.
 //!
-//! Each connection has a thread at either end, which enters its host's namespace and opens sockets there. Elastic and capped connections
-//! are TCP, with the congestion control of the bed's hosts; unresponsive ones are UDP. A demand opens a new connection in each of its
-//! intervals, and aborts it at the end of the interval: queued data is discarded.
+//! Each connection has a thread at either end, which enters its host's namespace and opens sockets there. Elastic and capped
+//! connections are TCP, with the congestion control of the bed's hosts; unresponsive ones are UDP. A demand opens a new
+//! connection in each of its intervals, and aborts it at the end of the interval: queued data is discarded.
 //!
-//! The measured rate is the payload that receivers read, converted to bytes on the wire ([`wire`]), as the rates of links and of the
-//! simulator count. It does not include acknowledgements and lost packets. Bytes that are in a queue at the end of a phase count in the
-//! next phase.
+//! The measured rate is the payload that receivers read, converted to bytes on the wire ([`wire`]), as the rates of links and of
+//! the simulator count. It does not include acknowledgements and lost packets. Bytes that are in a queue at the end of a phase
+//! count in the next phase.
 
 mod receive;
 mod send;
@@ -32,10 +32,10 @@ use crate::queues::{MAX_SERVICES, dscp, max_segments};
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The scenario has more than 1,000 connections, each of which needs a thread at either end.
-    #[error("{0} connections: expected at most {MAX_CONNECTIONS} over real sockets")]
+    #[error("the scenario has {0} connections; expected at most {MAX_CONNECTIONS} over real sockets")]
     Connections(u64),
     /// A connection failed.
-    #[error("from `{from}` to `{to}`: {error}")]
+    #[error("connection from `{from}` to `{to}`: {error}")]
     Socket {
         /// The source.
         from: String,
@@ -56,10 +56,12 @@ pub enum RunError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unsupported {
     /// There are more services than DSCPs for their queues.
-    #[error("queues: {0} services: expected at most {MAX_SERVICES} (DSCP)")]
+    #[error(
+        "the scenario has {0} services; expected at most {MAX_SERVICES} for queues by service, since each needs its own mark (DSCP)"
+    )]
     Services(usize),
     /// The scenario has events of cables.
-    #[error("event: {0} of them: expected none: the cables of a testbed do not change")]
+    #[error("the scenario has events ({0}); expected none, since the cables of a testbed do not change")]
     Events(usize),
 }
 
@@ -140,16 +142,16 @@ impl RunState {
     }
 }
 
-/// Sends the traffic of `scenario` over the bed of `plan`, in real time, and measures what arrives in each of `phases`.
+/// Sends the traffic of `scenario` over the bed of `plan`, in real time, and measures the arriving rates in each of `phases`.
 ///
-/// Calls `go_on` several times a second with the time in the scenario, and stops if it returns false. With a `throttle`, each unresponsive
-/// connection starts with a copy of it, and its host applies its limits (NetShare, 3.2).
+/// Calls `should_continue` several times a second with the time in the scenario, and stops if it returns false. With a `throttle`, each
+/// unresponsive connection starts with a copy of it, and its host applies the copy's limits (NetShare, 3.2).
 ///
 /// # Panics
 /// If the plan is not of the scenario's topology.
 ///
 /// # Errors
-/// If there are too many connections, a connection fails, or `go_on` returns false.
+/// If there are too many connections, a connection fails, or `should_continue` returns false.
 pub fn run(
     plan: &Plan,
     scenario: &Scenario,
@@ -279,7 +281,7 @@ struct ArrivalSnapshot {
 }
 
 impl ArrivalSnapshot {
-    /// The rates from this mark to `later`, in bytes per second.
+    /// The rates from this snapshot to `later`, in bytes per second.
     fn rates_until(&self, later: &ArrivalSnapshot) -> Vec<f64> {
         let bytes = self.arrived_bytes.iter().zip(&later.arrived_bytes).map(|(before, after)| after - before);
         bytes.map(|bytes| bytes / (later.time - self.time)).collect()

@@ -1,6 +1,6 @@
-//! Bounds of the sizes and times in a trace.
+//! Bounds of the values in a trace, and limits of a reader's memory.
 //!
-//! Readers and writers use the same bounds, so readers accept the output of writers.
+//! Readers and writers use the same bounds, so readers accept the output of writers within [`Limits`].
 
 use weir_core::model::{Workload, WorkloadChange};
 use weir_core::units::Time;
@@ -42,9 +42,9 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The expected value in an error about too many of `what`.
+    /// The expected value in an error about too many of `items`.
     pub(crate) fn expected_at_most(&self, items: &str) -> String {
-        format!("at most {} {items} in all (--max-flows raises this limit)", self.max_flows)
+        format!("at most {} {items} in total (--max-flows raises this limit)", self.max_flows)
     }
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn check_workload(workload: &Workload) -> Result<(), WriteError> {
         let subject = || format!("event {}", position + 1);
         check_time(event.time, subject)?;
         let problem = match event.change {
-            _ if event.time < previous_time => Some("it is before the event that it follows"),
+            _ if event.time < previous_time => Some("it is earlier than the previous event"),
             WorkloadChange::PortRate { factor, .. } if factor > MAX_PORT_RATE_FACTOR => {
                 Some("its rate is above a million")
             }

@@ -132,14 +132,14 @@ pub(crate) fn parse<R: BufRead>(
     }
     while let Some(line) = lines.next()? {
         if !line.text.is_empty() {
-            let expected = format!("no more lines: the first line says how many coflows there are, {count}");
+            let expected = format!("no more lines, because the first line states {count} coflows");
             return Err(line.error("after the last coflow", line.text, expected));
         }
     }
     let workload = Workload { ports, coflows, events: Vec::new(), names: ServiceNames::default() };
     match workload.check() {
         Ok(()) => Ok(workload),
-        Err(error) => Err(lines.error_at(1, "trace", error, "a trace that holds together")),
+        Err(error) => Err(lines.error_at(1, "trace", error, "a consistent trace")),
     }
 }
 
@@ -284,7 +284,9 @@ pub fn write<W: Write>(workload: &Workload, unit: TraceUnit, mut out: W) -> Resu
             Some(coflow) => {
                 inexpressible_error(format!("coflow {}", coflow.id), "it has a service or an application")
             }
-            None => inexpressible_error("the trace", "it has services or applications without coflows"),
+            None => {
+                inexpressible_error("the trace", "it has services or applications, which contain no coflows")
+            }
         });
     }
     writeln!(out, "{} {}", workload.ports, workload.coflows.len())?;
@@ -318,8 +320,9 @@ fn format_coflow(coflow: &CoflowSpec, unit: TraceUnit) -> Result<String, String>
             return Err(reason.to_owned());
         }
     }
-    let arrival = number::total_from_part(coflow.arrival.get(), 1e3, 1.0)
-        .ok_or_else(|| format!("{} s is no exact number of milliseconds", coflow.arrival.get()))?;
+    let arrival = number::total_from_part(coflow.arrival.get(), 1e3, 1.0).ok_or_else(|| {
+        format!("its arrival {} s cannot be written exactly in milliseconds", coflow.arrival.get())
+    })?;
     let mut line = format!("{} {}", coflow.id, number::format_exact(arrival));
     append_flows(&mut line, &coflow.flows, unit)?;
     line.push('\n');
@@ -341,7 +344,10 @@ fn append_flows(line: &mut String, flows: &[FlowSpec], unit: TraceUnit) -> Resul
             })
             .collect();
         match sizes {
-            Err(part) => reason = format!("a flow's {part} bytes are no exact part of a number of {unit}"),
+            Err(part) => {
+                reason =
+                    format!("a flow's {part} bytes cannot be written exactly as a part of a size in {unit}")
+            }
             Ok(sizes) => {
                 *line += &format!(" {}", shuffle.mappers.len());
                 shuffle.mappers.iter().for_each(|port| *line += &format!(" {port}"));

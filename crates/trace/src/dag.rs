@@ -29,7 +29,7 @@ pub(crate) fn topological_order(coflows: &[CoflowSpec]) -> Result<Vec<usize>, Ve
     }
 }
 
-/// Finds a cycle. `stuck` can be downstream of it, so the search follows parents until a coflow repeats.
+/// Finds a cycle. `blocked` can be downstream of it, so the search follows parents until a coflow repeats.
 fn find_cycle(coflows: &[CoflowSpec], pending_parents: &[usize], blocked: usize) -> Vec<usize> {
     let mut path = vec![blocked];
     let mut position_in_path = vec![None; coflows.len()];

@@ -78,7 +78,7 @@ pub fn bin_threshold(unit: TraceUnit) -> Bytes {
     Bytes::new(100.0 * unit.bytes()).unwrap_or(Bytes::ZERO)
 }
 
-/// The bin, from 1 to 4, of a coflow in Table 1 of Saath (CoNEXT '17), with 100 MB as the `threshold`:
+/// The bin, from 1 to 4, of a coflow in Table 1 of Saath (CoNEXT '17), with 100 MB as the `size_threshold`:
 ///
 /// |                | width <= 10 | width > 10 |
 /// |----------------|-------------|------------|
@@ -88,18 +88,18 @@ pub fn bin_threshold(unit: TraceUnit) -> Bytes {
 /// A coflow's width is its number of flows: mappers times reducers. With this definition the public trace's shares are
 /// 46.8, 21.7, 4.8 and 26.8 percent, and 23.4 percent of its coflows have width 1; the paper has 23 (Fig. 2) and 23.5
 /// percent (Fig. 13). Fig. 11 of the paper has shares only in the plot, not in its text.
-pub fn saath_bin(width: usize, bytes: f64, threshold: Bytes) -> u8 {
+pub fn saath_bin(width: usize, bytes: f64, size_threshold: Bytes) -> u8 {
     // Rounding: 100 MB in three parts sum to slightly more than 100 MB.
-    let large = bytes > threshold.get() * (1.0 + ROUNDING_TOLERANCE);
+    let large = bytes > size_threshold.get() * (1.0 + ROUNDING_TOLERANCE);
     1 + u8::from(width > MAX_NARROW_WIDTH) + 2 * u8::from(large)
 }
 
 impl WorkloadStatistics {
-    /// Computes the statistics of `workload`. `threshold` is the size that separates the bins of Table 1 (see [`bin_threshold`]).
+    /// Computes the statistics of `workload`. `bin_threshold` is the size that separates the bins of Table 1 (see [`bin_threshold`]).
     ///
     /// # Errors
     /// If the workload is inconsistent.
-    pub fn new(workload: &Workload, threshold: Bytes) -> Result<WorkloadStatistics, WorkloadError> {
+    pub fn new(workload: &Workload, bin_threshold: Bytes) -> Result<WorkloadStatistics, WorkloadError> {
         workload.check()?;
         let coflows = &workload.coflows;
         let count = coflows.len();
@@ -126,7 +126,7 @@ impl WorkloadStatistics {
         let (mut single, mut equal) = (0, 0);
         for coflow in coflows {
             let width = coflow.flows.len();
-            bins[usize::from(saath_bin(width, coflow.total_bytes(), threshold)) - 1] += 1;
+            bins[usize::from(saath_bin(width, coflow.total_bytes(), bin_threshold)) - 1] += 1;
             let deviation = deviation(coflow);
             single += usize::from(width == 1);
             equal += usize::from(width > 1 && deviation == 0.0);

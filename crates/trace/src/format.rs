@@ -1,4 +1,4 @@
-//! Weir's own trace format: text lines that express every [`Workload`].
+//! Reads and writes Weir's own trace format, which expresses every property of a [`Workload`].
 //!
 //! ```text
 //! weir-trace 1
@@ -9,8 +9,8 @@
 //! event 5s port=3 side=send rate=0.5
 //! ```
 //!
-//! `docs/trace-format.md` is the reference. Sizes and times have units. [`read()`] of the output of [`write()`] gives an
-//! equal workload, to the last bit of every number.
+//! `docs/trace-format.md` is the reference. Sizes and times have units. [`read()`] of the output of [`write()`] gives
+//! an equal workload, to the last bit of every number; [`write()`] refuses values beyond the format's bounds.
 
 mod read;
 mod values;

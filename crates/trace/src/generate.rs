@@ -1,8 +1,8 @@
 //! Generates random workloads, identical on every platform for the same seed.
 //!
-//! A [`WorkloadSpec`] mixes kinds of coflows. Each [`CoflowKind`] has distributions of the numbers of mappers and reducers and of the
-//! sizes of reducers. Sizes are whole megabytes, at least one, as in the public trace. Mappers and reducers are on
-//! uniformly chosen ports; no two mappers of a coflow share a port, nor do two reducers. Each kind gets its share of the
+//! A [`WorkloadSpec`] mixes kinds of coflows. Each [`CoflowKind`] has distributions of the numbers of mappers and reducers
+//! and of the sizes of reducers. Sizes are whole megabytes, at least one, as in the public trace. Mappers and reducers are
+//! on uniformly chosen ports; no two mappers of a coflow share a port, nor do two reducers. Each kind gets its share of the
 //! coflows as exactly as integers allow, in random order, so small workloads have the same fraction of the heavy tail as
 //! large ones.
 //!
@@ -100,7 +100,7 @@ impl WorkloadSpec {
         }
         self.arrival.check()?;
         if self.kinds.is_empty() {
-            return Err(WorkloadSpecError::new("kinds", "none", "one kind of coflow at least"));
+            return Err(WorkloadSpecError::new("kinds", "none", "at least one kind of coflow"));
         }
         for kind in &self.kinds {
             if !(kind.share > 0.0 && kind.share <= 1e9) {
@@ -178,7 +178,7 @@ pub fn generate(
         total_bytes += coflow.total_bytes();
         if coflow.flows.is_empty() || total_bytes >= MAX_BYTES {
             let value = format!("2^53 bytes by coflow {}", position + 1);
-            return Err(WorkloadSpecError::new("size", value, "less than 2^53 bytes in all"));
+            return Err(WorkloadSpecError::new("size", value, "less than 2^53 bytes in total"));
         }
         coflows.push(coflow);
     }
@@ -202,7 +202,7 @@ pub fn assign_services(
             return Err(WorkloadSpecError::new(
                 field,
                 count,
-                format!("at least 1, and at most {max_applications} in all"),
+                format!("at least 1, and at most {max_applications} in total"),
             ));
         }
     }

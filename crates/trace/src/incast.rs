@@ -1,7 +1,7 @@
 //! Reads incast measurements from the CSV of `weir testbed incast`.
 //!
-//! `docs/incast-format.md` is the reference. A reader returns [`IncastMeasurements`], or a [`TraceError`] that names the line, the
-//! field, the value and the expected value.
+//! `docs/incast-format.md` is the reference. A reader returns [`IncastMeasurements`], or a [`TraceError`] that names the
+//! line, the field, the value and the expected value.
 
 use std::fmt;
 use std::io::{BufReader, Read};
@@ -36,7 +36,7 @@ const COLUMNS: [&str; 10] = [
 ];
 
 /// The expected value in errors about names of congestion controls.
-pub const EXPECTED_CONGESTION_CONTROL: &str = "a name of up to 15 letters and digits, such as cubic";
+pub const EXPECTED_CONGESTION_CONTROL: &str = "1 to 15 letters, digits, `-` or `_`, such as cubic";
 
 /// Whether `name` is a valid name of a congestion control for the kernel.
 pub fn is_congestion_control_name(name: &str) -> bool {

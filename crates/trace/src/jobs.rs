@@ -107,7 +107,7 @@ pub enum ModelRef {
 }
 
 /// Reads the jobs at `path`; `-` is the standard input. Names of files in it are relative to its folder. A job's workload
-/// is one that the file defines, or one of `known`.
+/// is one that the file defines, or one of `predefined`.
 ///
 /// # Errors
 /// [`TraceError::Io`] if a file cannot be read; [`TraceError::Field`] for the first invalid field.
@@ -145,7 +145,11 @@ fn from_fields(mut fields: TableFields<'_>, folder: &Path, predefined: &[&str]) 
     if let Some(value) = fields.optional("workload") {
         for (name, mut table) in fields.read_tables(&value, |name| format!("workload `{name}` "))? {
             if names.insert(name.to_owned(), WorkloadRef::InFile(workloads.len())).is_some() {
-                return Err(table.key_error("name", name, "a name that no workload of the paper has"));
+                return Err(table.key_error(
+                    "name",
+                    name,
+                    "a name other than those of the predefined workloads",
+                ));
             }
             workloads.push(read_workload(name, &mut table)?);
         }
@@ -191,7 +195,7 @@ fn read_workload(name: &str, fields: &mut TableFields<'_>) -> Result<Workload, T
     let list = fields.read_list(&value, STAGES)?;
     fields.finish()?;
     if list.is_empty() || list.len().saturating_mul(rounds) > MAX_STAGES {
-        return Err(fields.value_error(&value, &format!("1 to {MAX_STAGES} stages, with each round's")));
+        return Err(fields.value_error(&value, &format!("1 to {MAX_STAGES} stages, counted in every round")));
     }
     let stage = |(number, value): (usize, &Value<'_>)| {
         read_stage(&mut fields.read_table(value, format!("workload `{name}` stage {number} "))?)
@@ -203,7 +207,7 @@ fn read_workload(name: &str, fields: &mut TableFields<'_>) -> Result<Workload, T
         stage.compute.get() > 0.0 || stage.overlapped_compute.get() > 0.0 || transfers_data
     };
     if !stages.iter().any(takes_time) {
-        return Err(fields.value_error(&value, "a stage that computes or moves something"));
+        return Err(fields.value_error(&value, "at least one stage with computation or a transfer"));
     }
     Ok(Workload { name: name.to_owned(), stages: stages.repeat(rounds) })
 }
@@ -247,7 +251,7 @@ impl JobReader<'_> {
             return Err(fields.value_error(&value, EXPECTED_NAME));
         }
         if let Some(other) = self.job_numbers.insert(name.clone(), number) {
-            return Err(fields.key_error("name", &name, &format!("another name than that of job {other}")));
+            return Err(fields.key_error("name", &name, &format!("a name other than that of job {other}")));
         }
         let servers = self.read_servers(fields)?;
         let data = read_data_scale(fields, workload)?;
@@ -255,7 +259,7 @@ impl JobReader<'_> {
             Some(value) => {
                 let start = fields.read_time(&value)?;
                 if start.get() > MAX_START_SECONDS {
-                    return Err(fields.value_error(&value, "a time of a year at most"));
+                    return Err(fields.value_error(&value, "a time of at most one year"));
                 }
                 start
             }
@@ -296,7 +300,7 @@ impl JobReader<'_> {
         let value = fields.optional("model");
         let name = match &value {
             Some(value) if is_compliant => fields.read_string(value, "the name of a model")?,
-            Some(value) => return Err(fields.value_error(value, "no model where `compliant` is false")),
+            Some(value) => return Err(fields.value_error(value, "no model if `compliant` is false")),
             None => workload,
         };
         if !is_compliant {
@@ -319,13 +323,13 @@ impl JobReader<'_> {
     }
 }
 
-const EXPECTED_NAME: &str = "a name of 1 to 64 characters, none of them blank";
+const EXPECTED_NAME: &str = "a name of 1 to 64 characters without blanks";
 
 /// The amount of a job's data.
 fn read_data_scale(fields: &mut TableFields<'_>, workload: WorkloadRef) -> Result<f64, TraceError> {
     let Some(value) = fields.optional("data") else { return Ok(1.0) };
     if let WorkloadRef::InFile(_) = workload {
-        return Err(fields.value_error(&value, "no data where the workload is the file's own"));
+        return Err(fields.value_error(&value, "no `data` for a workload that the file defines"));
     }
     let data = fields.read_number(&value)?;
     if !(1.0 / MAX_DATA_SCALE..=MAX_DATA_SCALE).contains(&data) {

@@ -19,8 +19,8 @@
 //!
 //! All except [`incast`] are TOML, and all except [`incast`] and [`sensitivity`] are parsed with [`toml_fields`].
 //!
-//! For any input, a trace reader returns a consistent [`Workload`], or a [`TraceError`] that names the line, the field, the
-//! value and the expected value. Memory stays within [`Limits`].
+//! For any input, a trace reader returns a consistent [`Workload`], or a [`TraceError`] that names the line, the field,
+//! the value and the expected value. [`Limits`] bound its memory.
 
 pub mod coflow_benchmark;
 pub mod describe;

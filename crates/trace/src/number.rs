@@ -65,14 +65,14 @@ where
     if text.parse().is_ok_and(|parsed: Q| parsed == quantity) { text } else { fallback() }
 }
 
-/// The inverse of splitting: a `whole` for which `whole * unit / parts == part` holds exactly, with the fewest digits; none
+/// The inverse of splitting: a `total` for which `total * unit / parts == part` holds exactly, with the fewest digits; none
 /// if no such number exists.
 pub(crate) fn total_from_part(part: f64, parts: f64, unit: f64) -> Option<f64> {
     const DIGITS: usize = 17;
     let approximation = part * parts / unit;
     let is_exact = |total: &f64| total * unit / parts == part;
     let rounded = |digits| format!("{approximation:.digits$e}").parse().ok();
-    // `whole` differs from `close` by three roundings at most, so it is among the nearest neighbours.
+    // The total differs from `approximation` by three roundings at most, so it is among the nearest neighbours.
     let (mut below, mut above) = (approximation, approximation);
     let neighbours = std::iter::from_fn(|| {
         (below, above) = (below.next_down(), above.next_up());

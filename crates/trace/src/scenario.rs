@@ -91,7 +91,7 @@ fn from_fields(mut fields: TableFields<'_>, folder: &Path) -> Result<Scenario, T
     for mut service in services {
         let read = read_service(&mut service)?;
         if service_indices.insert(read.name.clone(), scenario.services.len()).is_some() {
-            return Err(service.key_error("name", &read.name, "a name of its own"));
+            return Err(service.key_error("name", &read.name, "a distinct name"));
         }
         scenario.services.push(read);
         positions.services.push(service);
@@ -118,7 +118,8 @@ fn from_fields(mut fields: TableFields<'_>, folder: &Path) -> Result<Scenario, T
         links += read.links.len();
         scenario.ports.push(read);
         positions.ports.push((port, queues));
-        // More links than exist: one is configured twice, which `check` below refuses. A few lines of `*` can mean many links.
+        // More links than exist means that one is configured twice, which `check` below rejects. Stop reading here, because
+        // a few lines of `*` can mean many links.
         if links > scenario.topology.links().len() {
             break;
         }

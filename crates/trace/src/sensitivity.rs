@@ -4,9 +4,9 @@
 //! `docs/sensitivity-table.md` is the reference. A reader returns a consistent [`SensitivityTable`], or a [`TraceError`]
 //! that names the line, the field, the value and the expected value.
 //!
-//! A reader accepts models that rise with the bandwidth or are not convex. The cubic of a measured profile often has such
-//! a shape, and weights are feasible for any model. [`SensitivityTable::implausible_models`] lists these models for review. Numbers
-//! that are not finite are refused.
+//! A reader accepts models that rise with the bandwidth or are not convex. The cubic of a measured profile often has such a
+//! shape, and weights are feasible for any model. [`SensitivityTable::implausible_models`] lists these models for review.
+//! Numbers that are not finite are refused.
 
 use std::fmt;
 use std::fs::File;
@@ -75,11 +75,11 @@ pub struct ImplausibleModel {
 impl fmt::Display for ImplausibleModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let problem = match (self.shape.is_decreasing, self.shape.is_convex) {
-            (false, false) => "rises somewhere, and is not convex",
-            (false, true) => "rises somewhere",
+            (false, false) => "rises with the bandwidth somewhere, and is not convex",
+            (false, true) => "rises with the bandwidth somewhere",
             _ => "is not convex",
         };
-        write!(f, "application `{}`: from none to all of the bandwidth the model {problem}", self.name)
+        write!(f, "application `{}`: the model {problem} between no bandwidth and full bandwidth", self.name)
     }
 }
 
@@ -158,7 +158,7 @@ impl SensitivityTable {
         let mut names = std::collections::BTreeSet::new();
         for (index, row) in rows.iter().enumerate() {
             let duplicate =
-                || ("name", row.name.clone(), "a name that no application before it has".to_owned());
+                || ("name", row.name.clone(), "a name that no earlier application has".to_owned());
             let error = row.first_error().or_else(|| (!names.insert(&row.name)).then(duplicate));
             if let Some((field, value, expected)) = error {
                 return Err(RowError { row: index + 1, field: field.to_owned(), value, expected });
@@ -209,7 +209,9 @@ impl SensitivityTable {
     /// # Errors
     /// If `out` fails.
     pub fn write<W: Write>(&self, mut out: W) -> io::Result<()> {
-        out.write_all(b"# Slowdown = c0 + c1 b + c2 b^2 + c3 b^3, where b is the part of the bandwidth that there is.\n")?;
+        out.write_all(
+            b"# Slowdown = c0 + c1 b + c2 b^2 + c3 b^3, where b is the fraction of the full bandwidth.\n",
+        )?;
         out.write_all(b"version = 1\n")?;
         for row in &self.rows {
             let name = to_toml_string(&row.name);
@@ -289,7 +291,7 @@ pub fn read(path: &Path) -> Result<SensitivityTable, TraceError> {
     let source = SourceText { file: &name, text: "" };
     match String::from_utf8(bytes) {
         Ok(text) => parse(&text, &name),
-        Err(_) => Err(source.error(0, "table", "bytes that are no text", "UTF-8")),
+        Err(_) => Err(source.error(0, "table", "bytes that are not UTF-8", "UTF-8")),
     }
 }
 
@@ -341,7 +343,7 @@ impl SourceText<'_> {
         for sample in &row.samples {
             let &(bandwidth, slowdown) = sample.get_ref();
             let fraction = Fraction::new(bandwidth).map_err(|_| {
-                let expected = "a part of the bandwidth above 0 and up to 1, and a slowdown";
+                let expected = "a fraction of the bandwidth above 0 and up to 1, and a slowdown";
                 self.error_at_range(sample.span(), "samples", expected)
             })?;
             samples.push((fraction, slowdown));

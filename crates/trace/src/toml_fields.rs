@@ -24,7 +24,7 @@ pub struct SourceText<'a> {
 }
 
 impl SourceText<'_> {
-    /// An error at byte `at` of the text.
+    /// An error at byte `byte_offset` of the text.
     pub fn error(&self, byte_offset: usize, field: &str, value: &str, expected: &str) -> TraceError {
         let before = self.text.as_bytes().iter().take(byte_offset);
         TraceError::Field {
@@ -62,7 +62,7 @@ pub struct TableFields<'a> {
 }
 
 impl<'a> TableFields<'a> {
-    /// The keys of a table that begins at byte `at` of the source. Errors put `place` before a key.
+    /// The keys of a table that begins at byte `start_byte` of the source. Errors put `key_prefix` before a key.
     pub fn new(
         source: SourceText<'a>,
         key_prefix: String,
@@ -127,7 +127,7 @@ impl<'a> TableFields<'a> {
     /// The value as an integer from 0 to 2^32 - 1.
     ///
     /// # Errors
-    /// If it is not; the error expects `what`.
+    /// If it is not such an integer.
     pub fn read_u32(&self, value: &Value<'_>, expected: &str) -> Result<u32, TraceError> {
         let integer = value.value.get_ref().as_integer();
         let parsed = integer.and_then(|integer| u32::from_str_radix(integer.as_str(), integer.radix()).ok());
@@ -151,7 +151,7 @@ impl<'a> TableFields<'a> {
         Ok(array.iter().map(|item| Value { key: value.key, value: item }).collect())
     }
 
-    /// The value as a table. Errors put `place` before its keys.
+    /// The value as a table. Errors put `key_prefix` before its keys.
     ///
     /// # Errors
     /// If it is not a table.
@@ -160,7 +160,7 @@ impl<'a> TableFields<'a> {
         Ok(TableFields::new(self.source, key_prefix, value.value.span().start, table))
     }
 
-    /// The value as a table inside this one. Errors put this table's place and `place` before its keys.
+    /// The value as a table inside this one. Errors put this table's prefix and `key_prefix` before its keys.
     ///
     /// # Errors
     /// If it is not a table.
@@ -317,7 +317,8 @@ pub fn read_file_in_folder<T>(
 /// The keys of TOML files that name other files.
 const FILE_NAME_KEYS: [&str; 2] = ["fabric", "sensitivity"];
 
-/// The maximum length of a file that is searched for names of others, in bytes: no reader of such files accepts a longer one.
+/// The maximum length of a file that is searched for names of other files, in bytes. No reader of such files accepts a
+/// longer file.
 const MAX_REFERRING_FILE_BYTES: usize = 16 << 20;
 
 /// The files that a TOML file names, in any of the formats; none if it is not TOML.
@@ -346,7 +347,7 @@ fn collect_referenced_files(table: &DeTable<'_>, folder: &Path, found: &mut Vec<
     }
 }
 
-/// Reads a file of at most `most` bytes.
+/// Reads a file of at most `max_bytes` bytes.
 ///
 /// # Errors
 /// If the file is longer, cannot be read, or is not UTF-8.
@@ -356,7 +357,7 @@ pub fn read_text<R: Read>(input: R, file: &str, max_bytes: usize) -> Result<Stri
     read.map_err(|source| TraceError::Io { file: file.to_owned(), source })?;
     if bytes.len() > max_bytes {
         let source = SourceText { file, text: "" };
-        return Err(source.error(0, "file", "more than that", &format!("at most {max_bytes} bytes")));
+        return Err(source.error(0, "file", "longer file", &format!("at most {max_bytes} bytes")));
     }
     String::from_utf8(bytes).map_err(|error| {
         let valid_bytes = error.utf8_error().valid_up_to();

@@ -1,4 +1,4 @@
-//! Reads and writes topologies in TOML, as a list of cables or as the parameters of a plan.
+//! Reads and writes topologies in TOML, as a list of cables or as the parameters of a template.
 //!
 //! ```toml
 //! weir-fabric = 1
@@ -112,7 +112,7 @@ fn read_plan<'a>(
     })
 }
 
-/// The optional oversubscription of a plan; 1 if missing.
+/// The optional oversubscription of a template; 1 if missing.
 fn read_oversubscription(fields: &mut TableFields<'_>) -> Result<f64, TraceError> {
     fields.optional("oversubscription").map_or(Ok(1.0), |value| fields.read_number(&value))
 }
@@ -182,7 +182,7 @@ pub fn write<W: Write>(topology: &Topology, mut out: W) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the parameters of a plan without validating them; [`TopologyTemplate::build`] does that.
+/// Writes the parameters of a template without validating them; [`TopologyTemplate::build`] does that.
 ///
 /// # Errors
 /// If `out` fails.
@@ -209,7 +209,7 @@ pub fn write_plan<W: Write>(plan: &TopologyTemplate, mut out: W) -> io::Result<(
     }
 }
 
-/// Writes the optional oversubscription of a plan, unless it is 1.
+/// Writes the optional oversubscription of a template, unless it is 1.
 fn write_oversubscription<W: Write>(oversubscription: f64, mut out: W) -> io::Result<()> {
     if oversubscription == 1.0 {
         return Ok(());
@@ -219,5 +219,5 @@ fn write_oversubscription<W: Write>(oversubscription: f64, mut out: W) -> io::Re
 
 /// The expected value in errors about topologies.
 fn expected_topology(error: &TopologyError) -> String {
-    format!("a topology that holds together: {error}")
+    format!("a consistent topology: {error}")
 }

@@ -1,4 +1,4 @@
-//! Reads policy trees from TOML: which services and applications share with which, and under which policy.
+//! Reads policy trees from TOML: how services and applications share the network, and their policies.
 //!
 //! `docs/policy-tree.md` is the reference. Unknown keys are refused. A reader returns a [`TreeSpec`] that is valid except for
 //! the names of a workload that it does not know, or a [`TraceError`] that names the line, the field, the value and the
@@ -84,7 +84,7 @@ pub fn read_with_tables<R: Read>(
     read_with_callbacks(input, name, &Callbacks { load_table, check_policy: check_leaf_policy }, names)
 }
 
-/// Functions for the external parts of a tree.
+/// Loads sensitivity tables and checks the policies of leaves.
 struct Callbacks<'a> {
     load_table: &'a TableLoader<'a>,
     /// Checks that a policy can be a leaf's.

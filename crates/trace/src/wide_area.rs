@@ -60,7 +60,7 @@ fn from_fields(mut fields: TableFields<'_>) -> Result<WideArea, TraceError> {
     let measured = links.iter().map(|link| link.measurement.clone()).collect();
     let names = regions.iter().map(|&name| name.to_owned()).collect();
     WideArea::new(names, measured, change_interval, correlation).map_err(|error| {
-        let expected = format!("a wide area that holds together: {error}");
+        let expected = format!("a consistent wide area: {error}");
         match error {
             WideAreaError::ChangeInterval(_) => fields
                 .value_error(&change_interval_value.expect("the default of 10 s is in range"), &expected),

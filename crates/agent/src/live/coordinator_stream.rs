@@ -1,4 +1,4 @@
-//! Keeps a stream to the coordinator open. When the stream ends, it is opened again, with increasing waits between attempts.
+//! Keeps a stream to the coordinator open: when the stream ends, opens it again, with increasing waits between attempts.
 
 use std::time::Duration;
 
@@ -8,14 +8,16 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 use weir_proto::wire::control_client::ControlClient;
-use weir_proto::wire::{Up, down::What};
+use weir_proto::wire::{AgentMessage, coordinator_message::Body};
 use weir_proto::{MAX_ORDER_BYTES, MAX_REPORT_BYTES, Order, Report, wire};
 
 /// The maximum time without a message from the coordinator, which renews a lease at least once a second.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The wait after the first failure, and the maximum wait.
+/// The wait after the first failure.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
+
+/// The maximum wait between two attempts.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// The maximum report interval that an agent accepts.
@@ -31,7 +33,7 @@ pub enum StreamEvent {
         wants_udp_measurements: bool,
         /// Whether to report the demands of applications.
         wants_demands: bool,
-        /// Where to send reports.
+        /// Takes the reports to send.
         report_sender: mpsc::Sender<Report>,
     },
     /// An order arrived.
@@ -40,7 +42,7 @@ pub enum StreamEvent {
     Ended,
 }
 
-/// Keeps a stream open for a host, until the receiver of events is dropped. Logs changes of its state by `say`.
+/// Keeps a stream open for a host, until the receiver of events is dropped. Logs changes of its state by `log`.
 pub async fn keep_open(
     coordinator: Endpoint,
     host: u32,
@@ -69,27 +71,35 @@ pub async fn keep_open(
     }
 }
 
-/// Opens one stream and passes its orders on. Returns why the stream ended.
+/// The coordinator's message. A status of an unknown method is without one: another version names the method otherwise.
+fn status_reason(status: &tonic::Status) -> String {
+    if status.code() == tonic::Code::Unimplemented {
+        return "the coordinator has another protocol; help: install the same version of weir".to_owned();
+    }
+    status.message().to_owned()
+}
+
+/// Opens one stream and forwards its orders as events. Returns why the stream ended.
 async fn run_stream(
     coordinator: &Endpoint,
     host: u32,
     events: &mpsc::Sender<StreamEvent>,
     log: &impl Fn(&str),
 ) -> String {
-    let to_timeout_error = |_| format!("it said nothing for {} s", MESSAGE_TIMEOUT.as_secs());
+    let to_timeout_error = |_| format!("the coordinator sent no message for {} s", MESSAGE_TIMEOUT.as_secs());
     match timeout(MESSAGE_TIMEOUT, open_stream(coordinator, host))
         .await
         .map_err(to_timeout_error)
-        .and_then(|begun| begun)
+        .and_then(|opened| opened)
     {
         Err(reason) => reason,
         Ok((welcome, report_sender, mut orders)) => {
-            let (report_interval, wire::Welcome { arrivals, demands, .. }) = (welcome.interval(), welcome);
+            let report_interval = welcome.interval();
             if events
                 .send(StreamEvent::Started {
                     report_interval,
-                    wants_udp_measurements: arrivals,
-                    wants_demands: demands,
+                    wants_udp_measurements: welcome.wants_udp_measurements,
+                    wants_demands: welcome.wants_demands,
                     report_sender,
                 })
                 .await
@@ -102,18 +112,18 @@ async fn run_stream(
                 report_interval.as_secs_f64() * 1e3
             ));
             loop {
-                // The coordinator sends orders to a host after its first report, so the first order may take longer.
+                // The coordinator sends orders to a host after the host's first report, so the first order may take longer.
                 let order = match timeout(MESSAGE_TIMEOUT, orders.message()).await.map_err(to_timeout_error) {
                     Err(reason) => return reason,
-                    Ok(Err(status)) => return status.message().to_owned(),
-                    Ok(Ok(None)) => return "it ended the stream".to_owned(),
-                    Ok(Ok(Some(down))) => down.what,
+                    Ok(Err(status)) => return status_reason(&status),
+                    Ok(Ok(None)) => return "the coordinator closed the stream".to_owned(),
+                    Ok(Ok(Some(message))) => message.body,
                 };
-                let Some(What::Order(order)) = order else {
-                    return "it sent something that is no order".to_owned();
+                let Some(Body::Order(order)) = order else {
+                    return "the coordinator sent a message that is not an order".to_owned();
                 };
                 let order = match Order::try_from(order) {
-                    Err(reason) => return format!("it sent something that is no order: {reason}"),
+                    Err(reason) => return format!("the coordinator sent an invalid order: {reason}"),
                     Ok(order) => order,
                 };
                 if events.send(StreamEvent::Order(order)).await.is_err() {
@@ -124,7 +134,7 @@ async fn run_stream(
     }
 }
 
-type OpenStream = (wire::Welcome, mpsc::Sender<Report>, tonic::Streaming<wire::Down>);
+type OpenStream = (wire::Welcome, mpsc::Sender<Report>, tonic::Streaming<wire::CoordinatorMessage>);
 
 async fn open_stream(coordinator: &Endpoint, host: u32) -> Result<OpenStream, String> {
     let channel = coordinator.connect().await.map_err(|error| error_chain(&error))?;
@@ -132,18 +142,18 @@ async fn open_stream(coordinator: &Endpoint, host: u32) -> Result<OpenStream, St
         .max_decoding_message_size(MAX_ORDER_BYTES)
         .max_encoding_message_size(MAX_REPORT_BYTES);
     let (report_sender, reports) = mpsc::channel(1);
-    let messages = ReceiverStream::new(reports).map(|report| Up::report(&report));
-    let messages = tokio_stream::once(Up::hello(host)).chain(messages);
-    let answer = control.attend(messages).await.map_err(|status| status.message().to_owned())?;
+    let messages = ReceiverStream::new(reports).map(|report| AgentMessage::report(&report));
+    let messages = tokio_stream::once(AgentMessage::hello(host)).chain(messages);
+    let answer = control.stream_orders(messages).await.map_err(|status| status_reason(&status))?;
     let mut orders = answer.into_inner();
-    let first = orders.message().await.map_err(|status| status.message().to_owned())?;
-    let Some(What::Welcome(welcome)) = first.and_then(|down| down.what) else {
-        return Err("it did not begin with a welcome".to_owned());
+    let first = orders.message().await.map_err(|status| status_reason(&status))?;
+    let Some(Body::Welcome(welcome)) = first.and_then(|message| message.body) else {
+        return Err("the coordinator did not begin the stream with a welcome".to_owned());
     };
     let report_interval = welcome.interval();
     if report_interval.is_zero() || report_interval > MAX_INTERVAL {
         return Err(format!(
-            "it wants reports every {} s: expected more than 0 s and at most {} s",
+            "the coordinator requests a report every {} s; expected more than 0 s, and at most {} s",
             report_interval.as_secs_f64(),
             MAX_INTERVAL.as_secs()
         ));

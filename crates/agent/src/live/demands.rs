@@ -1,36 +1,36 @@
 //! Predicts the demands of connections, and divides the limits of the coordinator between them (NetShare, section 3.3).
 //!
-//! Each period, every connection is measured, and its demand in the next period is predicted ([`Predictor`]). The coordinator limits all
-//! connections of an application with another host together. Where the paper is silent:
+//! Each period, every connection is measured, and its demand in the next period is predicted ([`DemandPredictor`]). The
+//! coordinator limits all connections of an application with another host together. Where the paper is silent:
 //!
-//! - *Offered traffic.* The agent does not see what a program hands to TCP, only what TCP sends. A connection that has sent at its limit
-//!   in all measured periods therefore demands all bandwidth. If it demanded the rate that it sends, no connection would get more than
-//!   the queues of switches let through, whatever the allocator computes (`docs/results/netshare.md`, Fig. 5 in the loop).
-//! - *Which connections are limited.* A connection is not limited before its first measurement. The connections of an application with a
-//!   host share their limit max-min by demand, and each may use as much as the largest share, so that it can grow at once.
-//! - *After a restart* the kernel still paces connections by the limits of the earlier agent. The next agent measures against these
-//!   limits, and keeps them until it has limits from the coordinator or the kernel ends them.
+//! - *Offered traffic.* The agent observes the bytes that TCP sends, not those that a program hands to TCP. A connection that has
+//!   sent at its limit in all measured periods therefore demands all bandwidth. If it demanded the rate that it sends, the queues
+//!   of switches would limit every connection, regardless of the allocator (`docs/results/netshare.md`, Fig. 5 in the loop).
+//! - *Limited connections.* A connection has no limit before its first measurement. The connections of an application with a host
+//!   share their limit max-min by demand. Each connection may use as much as the largest share, so that it can grow at once.
+//! - *After a restart* the kernel still paces connections by the limits of the earlier agent. The next agent measures against
+//!   these limits, and keeps them until it has limits from the coordinator or the kernel ends them.
 //! - *When limits end*: with the lease of the order, and [`LIMIT_LEASE`] after the agent has exited.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_core::netshare::{DemandPredictor as Predictor, MEASUREMENT_PERIOD};
+use weir_core::netshare::{DemandPredictor, MEASUREMENT_PERIOD};
 use weir_core::units::Rate;
 use weir_proto::{Demand, FRAME_BYTES, PAYLOAD_BYTES};
 
 use crate::lease::{ApplicationPeer, MAX_LEASE};
 use crate::traffic::{ApplicationId, Connection, ConnectionEnds, MIN_PACING_RATE};
 
-/// How long the kernel keeps a limit without renewal, so that an agent can be restarted within this time. It is longer if measurements
-/// take longer.
+/// How long the kernel keeps a limit without renewal: an agent that restarts within this time keeps its limits. The time is longer if
+/// measurements take longer ([`Demands::limit_lease`]).
 pub const LIMIT_LEASE: Duration = Duration::from_secs(3);
 
-/// How often limits are renewed: an entry that another process deleted is restored by then.
+/// How often limits are renewed. This also restores an entry that another process has deleted.
 const RENEWAL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The number of periods that count, as for the prediction.
+/// The number of recent periods that are compared with their limits, as many as the prediction uses.
 const HISTORY_PERIODS: usize = 5;
 
 /// A connection that has sent this fraction of its limit has used all of it. The value is above 1 / 1.1: a connection with a lower
@@ -47,7 +47,7 @@ struct MeasuredConnection {
     /// The number (cookie) of its socket: a later connection may have the same ends.
     socket: u64,
     sent_bytes: u64,
-    predictor: Predictor,
+    predictor: DemandPredictor,
     /// The rates sent in the last periods and their limits, in bytes of packets with headers per second.
     recent_rates: VecDeque<[f64; 2]>,
     /// The limit, and the time at which the kernel received it.
@@ -73,8 +73,9 @@ pub struct Demands {
     last_measurement: Option<Instant>,
     /// The time between the last two measurements.
     last_period: Duration,
-    /// Whether measurements or limits changed since limits were divided, and whether there were limits then.
+    /// Whether measurements or limits changed since limits were last divided.
     has_changed: bool,
+    /// Whether there were limits when limits were last divided.
     had_limits: bool,
 }
 
@@ -89,7 +90,7 @@ impl Demands {
         Duration::from_secs_f64(MEASUREMENT_PERIOD.get())
     }
 
-    /// Measures the bytes that connections have sent. Connections that are not among them have closed.
+    /// Measures the bytes that the open connections have sent. Known connections that are not in `connections` have closed.
     pub fn measure(
         &mut self,
         connections: &[(ConnectionEnds, Connection)],
@@ -107,23 +108,22 @@ impl Demands {
                 continue;
             }
             let Some(application) = application_name(connection.application) else { continue };
-            let Connection { socket, sent, pacing_rate: pace, .. } = *connection;
+            let Connection { socket, sent, pacing_rate, .. } = *connection;
             let known = previous.remove(ends).filter(|known| known.socket == socket);
             let Some(mut known) = known else {
                 let peer = (application, ends.remote.ip().to_canonical());
-                let (predicted, recent) = (Predictor::new(), VecDeque::new());
-                let limit = pace.map(|pace| (to_frame_rate(pace), now));
-                let inherited = pace.map(|_| now + LIMIT_LEASE);
+                let limit = pacing_rate.map(|rate| (to_frame_rate(rate), now));
+                let inherited_until = pacing_rate.map(|_| now + LIMIT_LEASE);
                 self.connections.insert(
                     *ends,
                     MeasuredConnection {
                         peer,
                         socket,
                         sent_bytes: sent,
-                        predictor: predicted,
-                        recent_rates: recent,
+                        predictor: DemandPredictor::new(),
+                        recent_rates: VecDeque::new(),
                         limit,
-                        inherited_until: inherited,
+                        inherited_until,
                     },
                 );
                 continue;
@@ -233,7 +233,7 @@ fn max_min_level(limit: f64, mut demands: Vec<f64>) -> f64 {
     limit
 }
 
-/// The payload rate of a rate of full packets, at least [`MIN_PACE`].
+/// The payload rate of a rate of full packets, at least [`MIN_PACING_RATE`].
 fn to_payload_rate(rate: f64) -> Rate {
     let payload_rate = rate * f64::from(PAYLOAD_BYTES) / f64::from(FRAME_BYTES);
     Rate::new(payload_rate.max(f64::from(MIN_PACING_RATE))).expect("a finite rate times a fraction is a rate")
@@ -290,8 +290,8 @@ mod tests {
         /// Simulates a period, and returns the demand of both connections together.
         fn simulate_period(&mut self, send_rates: [f64; 2], limit: Option<u64>) -> Demand {
             self.periods += 1;
-            for ((sent, want), limit) in self.sent_bytes.iter_mut().zip(send_rates).zip(self.limits) {
-                *sent += want.min(limit) * PAYLOAD_RATE * MEASUREMENT_PERIOD.get();
+            for ((sent, send_rate), limit) in self.sent_bytes.iter_mut().zip(send_rates).zip(self.limits) {
+                *sent += send_rate.min(limit) * PAYLOAD_RATE * MEASUREMENT_PERIOD.get();
             }
             let connection = |index: usize| Connection {
                 application: ApplicationId(1),
@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(connections.simulate_period([5.0, 0.0], Some(3_000_000)), Demand::Unknown);
         assert_eq!(connections.limits, [f64::INFINITY; 2]);
         let Demand::Rate(first) = connections.simulate_period([5.0, 0.0], Some(3_000_000)) else {
-            panic!("it was measured")
+            panic!("a measured connection has a rate as demand")
         };
         assert!(first.abs_diff(5_000_000) < 100, "{first}");
         // The other connection demands nothing, and may use the whole limit.
@@ -336,7 +336,7 @@ mod tests {
             connections.simulate_period([1.0, 0.0], Some(3_000_000));
         }
         let Demand::Rate(rate) = connections.simulate_period([1.0, 0.0], Some(3_000_000)) else {
-            panic!("it sends less")
+            panic!("a connection below its limit has a rate as demand")
         };
         assert!(rate.abs_diff(1_000_000) < 100, "{rate}");
     }
@@ -344,11 +344,13 @@ mod tests {
     #[test]
     fn limit_is_divided_max_min_until_its_lease_ends() {
         let mut connections = SimulatedConnections::new();
-        let limits = |world: &SimulatedConnections| world.limits.map(|limit| (limit * 10.0).round() / 10.0);
+        let limits = |connections: &SimulatedConnections| {
+            connections.limits.map(|limit| (limit * 10.0).round() / 10.0)
+        };
         for _ in 0..10 {
             connections.simulate_period([9.0, 1.0], Some(5_000_000));
         }
-        // The first connection gets what the second does not use, and the second may send at the same rate.
+        // The first connection gets the bandwidth that the second does not use, and the second may send at the same rate.
         assert_eq!(limits(&connections), [4.0, 4.0]);
         for _ in 0..10 {
             connections.simulate_period([9.0, 9.0], Some(5_000_000));
@@ -378,9 +380,9 @@ mod tests {
             connections.demands.mark_limits_changed();
             renewed.push((period, connections.demands.connections[&ends(0)].limit.map(|(_, since)| since)));
         }
-        let first = renewed[1].1.expect("it was measured");
+        let first = renewed[1].1.expect("a measured connection has a limit");
         for (period, since) in renewed.into_iter().skip(1) {
-            let since = since.expect("it has a limit");
+            let since = since.expect("the connection has a limit");
             let age = (connections.began + Demands::period() * (period + 1)).duration_since(since);
             assert!(age < LIMIT_LEASE / 2, "{age:?}");
         }

@@ -1,4 +1,4 @@
-//! The address of a coordinator, and how to connect to it.
+//! Builds the endpoint of a coordinator from its address and the agent's TLS files.
 
 use std::error::Error;
 use std::fs;
@@ -21,7 +21,10 @@ pub enum EndpointError {
         source: std::io::Error,
     },
     /// Files that are not a certificate, its key and an authority.
-    #[error("{}, with {} and {}: expected a certificate, its key and the authority's certificate in PEM: {reason}", .files[0].display(), .files[1].display(), .files[2].display())]
+    #[error(
+        "{}, {} and {} are invalid: {reason}; expected a certificate, its key and the authority's certificate in PEM",
+        .files[0].display(), .files[1].display(), .files[2].display()
+    )]
     Tls {
         /// The certificate, its key and the authority.
         files: [PathBuf; 3],

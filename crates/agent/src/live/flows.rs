@@ -1,10 +1,11 @@
 //! Manages the flows of a host: their sockets, pacing rates and bytes sent.
 //!
-//! A socket here is a duplicate of the program's, which keeps the connection open. The agent closes it when the connection ends, or when
-//! the program is done (or has exited) and all its data has been acknowledged.
+//! A socket here is a duplicate of the program's, which keeps the connection open. The agent closes it when the connection ends,
+//! or when the program is done (or has exited) and all its data has been acknowledged.
 //!
-//! The kernel paces TCP, and reports what the peer has acknowledged. It does neither for UDP: the packets of a UDP flow get a separate
-//! class at the interface ([`Flows::limited_flows`]). Their estimated progress is that of the ordered rate, while they have one.
+//! The kernel paces TCP, and counts the bytes that the peer has acknowledged. It does neither for UDP: the packets of a UDP flow
+//! get a separate class at the interface ([`Flows::limited_flows`]). A UDP flow is assumed to send at its ordered rate, and to
+//! send nothing without one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddrV4;
@@ -22,14 +23,14 @@ use crate::report_delta::ReportDelta;
 /// The maximum number of open sockets.
 pub const MAX_SOCKETS: usize = 4096;
 
-/// The maximum part of a link for all UDP flows: a little less than [`crate::read_qdiscs::Desired`] accepts.
+/// The maximum fraction of a link for all UDP flows: slightly less than [`crate::queues::DesiredQueues::new`] accepts.
 const MAX_UDP_FRACTION: f64 = 0.985;
 
 /// Why a socket is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SocketRefusal {
     /// The agent has [`MAX_SOCKETS`] sockets.
-    #[error("{MAX_SOCKETS} sockets are there: expected no more")]
+    #[error("the agent has {MAX_SOCKETS} sockets, which is the maximum")]
     TooManySockets,
     /// The flow has a socket already.
     #[error("the flow has a socket already")]
@@ -41,16 +42,16 @@ pub enum SocketRefusal {
     #[error("UDP needs an agent with --interface")]
     NoInterface,
     /// The socket is not connected, or neither TCP nor UDP over IPv4.
-    #[error("expected a socket of TCP, or of UDP over IPv4, that is connected")]
+    #[error("unsupported socket; expected a connected socket of TCP, or of UDP over IPv4")]
     UnsupportedSocket,
 }
 
 /// The transport of a flow.
 #[derive(Debug, Clone, Copy)]
 enum Transport {
-    /// `base` is the acknowledged bytes when the socket was handed over; `pacing` is the last pacing rate set, if any.
+    /// `initial_acked_bytes` were acknowledged when the socket was handed over; `pacing_rate` is the last pacing rate set, if any.
     Tcp { initial_acked_bytes: u64, pacing_rate: Option<u64> },
-    /// The ends, the number of the class, and the estimated bytes sent over this socket up to the time `by`.
+    /// The ends, the number of the class, and the estimated bytes sent over this socket up to the time `estimated_at`.
     Udp { ends: (SocketAddrV4, SocketAddrV4), class: u16, estimated_bytes: f64, estimated_at: Instant },
 }
 
@@ -98,9 +99,9 @@ impl Flow {
         }
         match &mut self.transport {
             // A socket that refuses a rate has closed; the next measurement finds this.
-            Transport::Tcp { pacing_rate: pacing, .. } => {
-                if let Ok(pacing_rate) = socket::set_pacing_rate(&self.socket, rate) {
-                    (self.rate, *pacing) = (rate, Some(pacing_rate));
+            Transport::Tcp { pacing_rate, .. } => {
+                if let Ok(new_pacing_rate) = socket::set_pacing_rate(&self.socket, rate) {
+                    (self.rate, *pacing_rate) = (rate, Some(new_pacing_rate));
                 }
             }
             Transport::Udp { .. } => {
@@ -112,37 +113,34 @@ impl Flow {
 
     /// Adds the estimated bytes of a UDP flow since the last call. Without a rate there is no estimate.
     fn update_estimate(&mut self, now: Instant) {
-        let Transport::Udp { estimated_bytes: reckoned, estimated_at: by, .. } = &mut self.transport else {
+        let Transport::Udp { estimated_bytes, estimated_at, .. } = &mut self.transport else {
             return;
         };
-        let elapsed_secs = now.saturating_duration_since(std::mem::replace(by, now)).as_secs_f64();
-        *reckoned += self.rate.map_or(0.0, |rate| estimate_sent_bytes(rate, elapsed_secs));
-        self.sent_bytes = self.earlier_bytes + *reckoned as u64;
+        let elapsed_secs = now.saturating_duration_since(std::mem::replace(estimated_at, now)).as_secs_f64();
+        *estimated_bytes += self.rate.map_or(0.0, |rate| estimate_sent_bytes(rate, elapsed_secs));
+        self.sent_bytes = self.earlier_bytes + *estimated_bytes as u64;
     }
 
     /// Reads the bytes sent. Returns whether the flow has ended.
     fn measure(&mut self) -> bool {
-        let Transport::Tcp { initial_acked_bytes: base, pacing_rate: pacing } = self.transport else {
+        let Transport::Tcp { initial_acked_bytes, pacing_rate } = self.transport else {
             self.update_estimate(Instant::now());
             return self.is_done;
         };
         let Ok(info) = socket::read_info(&self.socket) else { return true };
-        let ConnectionInfo {
-            acked_bytes: acked,
-            is_drained: drained,
-            is_write_closed: shut,
-            is_closed: gone,
-            max_pacing_rate: max_pacing,
-            ..
-        } = info;
-        // Another process raised the rate, such as the watchdog of an earlier agent: it is set again. A program may set a lower rate.
-        if self.rate.is_some() && pacing.is_some_and(|pacing| max_pacing > pacing) {
+        let ConnectionInfo { acked_bytes, is_drained, is_write_closed, is_closed, max_pacing_rate, .. } =
+            info;
+        // If another process has raised the rate, such as the watchdog of an earlier agent, the next call of `set_rate` sets it again. A
+        // program may set a lower rate.
+        if self.rate.is_some() && pacing_rate.is_some_and(|rate| max_pacing_rate > rate) {
             self.rate = None;
         }
         // The kernel counts the FIN as a byte.
-        let sent_bytes = self.earlier_bytes + acked.saturating_sub(base).saturating_sub(u64::from(shut));
+        let socket_bytes =
+            acked_bytes.saturating_sub(initial_acked_bytes).saturating_sub(u64::from(is_write_closed));
+        let sent_bytes = self.earlier_bytes + socket_bytes;
         self.sent_bytes = self.sent_bytes.max(sent_bytes);
-        gone || shut || self.is_done && drained
+        is_closed || is_write_closed || self.is_done && is_drained
     }
 }
 
@@ -150,7 +148,7 @@ impl Flows {
     /// Accepts a socket of a flow, and paces it.
     ///
     /// # Errors
-    /// Why the socket is refused, and closed. A UDP socket needs `has_classes`.
+    /// Why the socket is refused; it is closed. A UDP socket needs `has_classes`.
     pub fn open(
         &mut self,
         key: FlowKey,
@@ -215,8 +213,8 @@ impl Flows {
         })
     }
 
-    /// The classes of UDP flows, on a link of this many bytes per second. If the rates add up to more than a part of the link, all of them
-    /// are scaled down.
+    /// The classes of UDP flows, on a link of this many bytes per second. If the sum of the rates exceeds [`MAX_UDP_FRACTION`] of the link,
+    /// all of them are scaled down.
     pub fn limited_flows(&self, link_rate: f64) -> BTreeMap<u16, LimitedFlow> {
         let paced = || self.udp_flows().filter_map(|(class, ends, rate)| Some((class, ends, rate? as f64)));
         let sum: f64 = paced().map(|(.., rate)| rate).sum();

@@ -1,8 +1,8 @@
-//! Keeps the interfaces of a host or switch as ordered: their queues, and the packets of applications in these queues.
+//! Applies orders to the interfaces of a host or switch: their queues, and the classes of applications in these queues.
 //!
 //! The agent compares an interface with its orders when an order changes, when the kernel reports a change of the interface, and
-//! every few seconds in case a notification was lost. It changes only what differs. Queues that another process removed are
-//! restored; a root queueing discipline that another process set up stays, and is reported as a conflict until it is removed.
+//! every few seconds in case a notification was lost. It changes only objects that differ. Queues that another process removed
+//! are restored; a root queueing discipline that another process set up stays, and is reported as a conflict until it is removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
@@ -19,8 +19,10 @@ use super::{DesiredLinks, Link, SharedState, log};
 use crate::notifications::{ChangedInterfaces, Notifications};
 use crate::queues::{DesiredQueues, Device, Interface, LimitedFlow, QueueError, ReplaceableRoots};
 
-/// How long the agent waits before it tries again what failed: doubled after each failure.
+/// The first wait before the agent tries a failed configuration again. The wait doubles after each failure.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
+
+/// The maximum wait before the agent tries again.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// The minimum time between two checks after notifications, and between two changes where UDP flows have rates: each starts processes.
@@ -36,8 +38,10 @@ const MIN_REPAIR_INTERVAL: Duration = Duration::from_millis(500);
 /// The number of interfaces that are checked before the agent reads orders and notifications again.
 const MAX_CHECKS_PER_BATCH: usize = 8;
 
-/// How often interfaces are checked without a notification, and the share of the time that these checks may take: 1 in `CHECK_TIME_DIVISOR`.
+/// How often interfaces are checked without a notification.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Checks without a notification take at most one `CHECK_TIME_DIVISOR`th of the time.
 const CHECK_TIME_DIVISOR: u32 = 20;
 
 /// The desired state of a link: its queues, if an order names some, and the classes of UDP flows.
@@ -59,8 +63,9 @@ pub struct InterfaceStatus {
 struct ManagedInterface {
     /// The number of the link at the coordinator.
     link: u32,
-    /// How many interfaces share the link evenly, and the rate of each.
+    /// How many interfaces share the link evenly.
     interfaces_per_link: f64,
+    /// The rate of the link divided by `interfaces_per_link`.
     max_rate: Rate,
     /// The name in the agent's options.
     name: Interface,
@@ -72,8 +77,9 @@ struct ManagedInterface {
     conflicts: Vec<Conflict>,
     last_check: Option<Instant>,
     next_check: Instant,
-    /// The wait before the next attempt while a conflict prevents the configuration, and the time of that attempt.
+    /// The wait before the next attempt while a conflict prevents the configuration.
     retry_wait: Duration,
+    /// The time of the next attempt.
     retry_at: Option<Instant>,
     /// When queues were restored last, and how long to wait from then to the next repair.
     last_repair: Option<(Instant, Duration)>,
@@ -86,7 +92,7 @@ struct ManagedInterface {
 struct Configuration {
     desired: DesiredLink,
     rate: Rate,
-    /// That rate over the interface's part of the link's rate.
+    /// `rate` divided by the interface's share of the link's rate ([`ManagedInterface::max_rate`]).
     fraction: f64,
     segments: u32,
 }
@@ -110,7 +116,7 @@ pub async fn manage(
         Ok(notifications) => Some(notifications),
         Err(error) => {
             log(&format!(
-                "no notifications about interfaces ({error}); checking every {} s",
+                "notifications about interfaces are unavailable ({error}); checking every {} s",
                 CHECK_INTERVAL.as_secs()
             ));
             None
@@ -147,14 +153,13 @@ pub async fn print_commands(links: &[Link], mut desired_updates: watch::Receiver
             .iter_mut()
             .filter(|managed| managed.configuration.is_some() || managed.desired != DesiredLink::default())
         {
-            let CheckJob { name, max_rate: part, desired: target, configuration: applied, .. } =
-                managed.check_job(BTreeSet::new());
-            if applied.is_some_and(|applied| applied.desired == target) {
+            let CheckJob { name, max_rate, desired, configuration, .. } = managed.check_job(BTreeSet::new());
+            if configuration.is_some_and(|configuration| configuration.desired == desired) {
                 continue;
             }
             let commands = spawn_blocking(move || {
                 let device = Device::read(&name)?;
-                let next = Configuration::new(part, target, &device, None);
+                let next = Configuration::new(max_rate, desired, &device, None);
                 Ok::<_, QueueError>((name.tc_commands(&next.desired_queues()?)?, next))
             });
             match commands.await {
@@ -170,7 +175,7 @@ pub async fn print_commands(links: &[Link], mut desired_updates: watch::Receiver
     }
 }
 
-/// Waits for a notification; for ever if there are none.
+/// Waits for a notification; forever without a subscription.
 async fn next_change(notifications: &mut Option<Notifications>) -> ChangedInterfaces {
     loop {
         let Some(open) = notifications else { return pending().await };
@@ -187,7 +192,7 @@ async fn next_change(notifications: &mut Option<Notifications>) -> ChangedInterf
     }
 }
 
-/// Applies an order to the targets of interfaces. An interface whose target has changed is due for a check.
+/// Sets the desired state of interfaces. An interface whose desired state has changed is due for a check.
 fn set_desired(interfaces: &mut [ManagedInterface], mut desired_links: DesiredLinks) {
     let now = Instant::now();
     let queues = std::mem::take(&mut desired_links.queues);
@@ -222,7 +227,7 @@ fn handle_notification(interfaces: &mut [ManagedInterface], changed: ChangedInte
     }
 }
 
-/// Checks some of the interfaces that are due, those first that are due longest, and updates the status that is reported.
+/// Checks interfaces that are due, at most [`MAX_CHECKS_PER_BATCH`] and the longest overdue first. Updates the status for reports.
 async fn check_due(shared: &SharedState, interfaces: &mut [ManagedInterface], status: &mut InterfaceStatus) {
     let began = Instant::now();
     let mut due: Vec<usize> =
@@ -236,7 +241,7 @@ async fn check_due(shared: &SharedState, interfaces: &mut [ManagedInterface], st
         let others = interfaces.iter().enumerate().filter(|(other, _)| *other != index);
         let other_indexes = others.filter_map(|(_, other)| Some(other.device.as_ref()?.index)).collect();
         let job = interfaces[index].check_job(other_indexes);
-        // It does not panic, and the runtime's end waits for it.
+        // The job does not panic, so an error means that the runtime shuts down.
         let Ok(result) = spawn_blocking(move || job.run()).await else { return };
         status.restored += interfaces[index].record_check(result, shared);
     }
@@ -280,7 +285,7 @@ impl CheckJob {
         };
         let mut device = match Device::read(&name) {
             Ok(device) => device,
-            // It was deleted after its name was looked up.
+            // The interface was deleted after its name was looked up.
             Err(_) if name.index().is_none() => return missing(),
             Err(error) => {
                 return CheckResult {
@@ -319,8 +324,8 @@ impl CheckJob {
 }
 
 impl Configuration {
-    /// What a target means at a device: queues share its speed if that is below its part of the link's rate. The driver of a virtual
-    /// device reports a nominal speed, which counts only if it has changed since it was first read.
+    /// Computes the configuration of a device: queues share its speed if that is below its share of the link's rate. The driver of a
+    /// virtual device reports a nominal speed, which counts only if it has changed since it was first read.
     fn new(
         max_rate: Rate,
         desired: DesiredLink,
@@ -337,10 +342,10 @@ impl Configuration {
         let (queues, limited_flows) = &self.desired;
         let limited_flows = &scale_flows(limited_flows, self.fraction);
         // Without ordered queues all packets share one.
-        let (weights, queue_of) =
+        let (weights, queue_of_class) =
             queues.as_ref().map_or((&[1.0][..], &[0][..]), |q| (&q.weights, &q.queue_of_class));
         Ok(DesiredQueues::new(self.rate, self.segments, weights, limited_flows)
-            .and_then(|desired| desired.with_classes(queue_of))?)
+            .and_then(|desired| desired.with_classes(queue_of_class))?)
     }
 }
 
@@ -373,7 +378,7 @@ impl ManagedInterface {
         })
     }
 
-    /// The time after the minimum pause since the last check.
+    /// When to check after an order.
     fn next_order_check(&self, now: Instant) -> Instant {
         self.last_check.map_or(now, |checked| now.max(checked + MIN_CHECK_INTERVAL))
     }
@@ -386,7 +391,7 @@ impl ManagedInterface {
         (now + NOTIFICATION_DELAY).max(after_check).max(after_repair)
     }
 
-    /// Notes a repair, and how long to wait until the next.
+    /// Records a repair, and how long to wait until the next.
     fn record_repair(&mut self, now: Instant) {
         let recent_repair = self.last_repair.filter(|(at, _)| now - *at < MAX_WAIT);
         let pause = recent_repair.map_or(MIN_REPAIR_INTERVAL, |(_, pause)| (pause * 2).min(MAX_WAIT));
@@ -464,8 +469,8 @@ impl ManagedInterface {
         self.conflicts.iter().any(is_blocked)
     }
 
-    /// Puts the packets of applications into ordered queues. After the queues: packets of a missing class share the queue of packets
-    /// without a class.
+    /// Sets the ordered classes of applications. Call it after the queues are configured: until then, packets of a missing class share the
+    /// queue of packets without a class.
     fn set_classes(&self, shared: &SharedState) -> Result<(), String> {
         let Some(queues) = self.desired.0.as_ref() else { return Ok(()) };
         shared.lock().applications.as_mut().map_or(Ok(()), |known| known.set_classes(queues))
@@ -512,11 +517,11 @@ impl ManagedInterface {
     }
 }
 
-/// What the agent does about a conflict.
+/// The agent's reaction to a conflict, for the log.
 fn agent_action(reason: ConflictReason) -> &'static str {
     match reason {
         ConflictReason::ForeignQdisc => {
-            "it stays; the agent checks again after 1 s to 60 s, and restores its queues when it is removed"
+            "it stays; the agent checks again after 1 s to 60 s, and sets up its queues once it is removed"
         }
         ConflictReason::Missing => "the agent configures the interface when it appears",
         ConflictReason::Down => "its queues stay",
@@ -525,12 +530,12 @@ fn agent_action(reason: ConflictReason) -> &'static str {
     }
 }
 
-/// What happened to an interface between two checks, a line each.
+/// The changes of an interface between two checks, one line each.
 fn describe_changes(before: Option<&Device>, after: Option<&Device>, is_first: bool) -> Vec<String> {
     let (before, after) = match (before, after) {
         (None, Some(device)) if !is_first => return vec![format!("appeared as interface {}", device.index)],
         (Some(before), Some(after)) => (before, after),
-        // A conflict says that the interface is missing.
+        // A missing interface is logged as a conflict.
         _ => return Vec::new(),
     };
     if before.index != after.index {

@@ -1,9 +1,10 @@
 //! Simulates the agents of many hosts in one process, to measure the load that a coordinator can handle.
 //!
-//! The simulated agents use the same streams and messages as agents. They have no sockets, and their reports are invented.
+//! The simulated agents use the same streams and messages as agents. They have no sockets, and their reports are simulated.
 //!
-//! Each host has one flow of each of [`STEADY_COFLOWS`] coflows, and one of each of [`ENDING_COFLOWS`] coflows. The former send at their ordered rates and
-//! never end; the latter end one after another. When a flow ends, its host's order has to change, and the time to that order is measured.
+//! Each host sends one flow of each of [`STEADY_COFLOWS`] coflows, and one of each of [`ENDING_COFLOWS`] coflows. The former send
+//! at their ordered rates and never end; the latter end one after another. The module measures the time from the report of a
+//! flow's end to the order by which the coordinator confirms it.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -26,8 +27,10 @@ pub const STEADY_COFLOWS: u32 = 40;
 /// The number of coflows that end.
 pub const ENDING_COFLOWS: u32 = 32;
 
-/// The time before the first flow of a host ends, and the time between two ends.
+/// The time before the first flow of a host ends.
 const WARMUP: Duration = Duration::from_secs(2);
+
+/// The time between the ends of two flows of a host.
 const END_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The duration of the measurement: the last orders have a second to arrive.
@@ -119,13 +122,13 @@ async fn simulate_agent(
                     (report_sender, report_interval, report_timer) = (Some(reports), interval, ReportTimer::new(host, interval));
                 }
                 Some(StreamEvent::Order(order)) => {
-                    // A complete order does not name flows that have ended.
+                    // A full order does not name flows that have ended.
                     let is_named = |key: &FlowKey| order.flows.binary_search_by(|flow| flow.0.cmp(key)).is_ok();
                     if let Some((_, reported_at)) = awaited_order.take_if(|(key, _)| order.is_full || is_named(key)) {
                         waits.push(reported_at.elapsed());
                     }
                     let (now, changes) = (Instant::now(), order.is_full || !order.flows.is_empty());
-                    let ended = order.flows.iter().filter(|(_, pace)| *pace == OrderedRate::Removed);
+                    let ended = order.flows.iter().filter(|(_, rate)| *rate == OrderedRate::Removed);
                     ended.for_each(|(key, _)| report_delta.confirm_end(key));
                     // The next report counts a refused order.
                     let _ = lease.accept(order, now - began);

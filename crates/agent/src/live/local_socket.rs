@@ -1,12 +1,12 @@
 //! Receives the sockets of flows from programs, over a Unix socket that preserves messages (`SOCK_SEQPACKET`).
 //!
-//! | Message | With it | Meaning |
+//! | Message | Ancillary data (`SCM_RIGHTS`) | Meaning |
 //! |---|---|---|
-//! | `open COFLOW FLOW` | the socket | pace this connection as that flow |
-//! | `done COFLOW FLOW` | | nothing more will be written to it |
+//! | `open COFLOW FLOW` | the socket | Pace this connection as that flow |
+//! | `done COFLOW FLOW` | | The program writes no more data to this flow |
 //!
-//! The answer to each message is `ok`, or `no:` and the reason. When a program closes the connection, all its flows are done. Coflows and
-//! flows have the names of the coflow's registration.
+//! The answer to each message is `ok`, or `no:` and the reason. When a program closes the connection, all its flows are done.
+//! Coflows and flows have the names of the coflow's registration.
 
 use std::fs;
 use std::io::{self, ErrorKind, IoSliceMut};
@@ -59,7 +59,7 @@ impl LocalSocketServer {
     /// If another agent listens there, or the socket cannot be created.
     pub fn open(path: &Path) -> io::Result<LocalSocketServer> {
         let to_error = |error: io::Error| {
-            io::Error::new(error.kind(), format!("{}: cannot be listened at: {error}", path.display()))
+            io::Error::new(error.kind(), format!("{}: cannot listen: {error}", path.display()))
         };
         let address = SocketAddrUnix::new(path).map_err(|error| to_error(error.into()))?;
         let listener = open_seqpacket_socket().map_err(to_error)?;
@@ -67,7 +67,10 @@ impl LocalSocketServer {
             match connect(open_seqpacket_socket().map_err(to_error)?, &address) {
                 Err(rustix::io::Errno::CONNREFUSED) => fs::remove_file(path).map_err(to_error)?,
                 Ok(()) => {
-                    return Err(to_error(io::Error::new(ErrorKind::AddrInUse, "another agent is there")));
+                    return Err(to_error(io::Error::new(
+                        ErrorKind::AddrInUse,
+                        "another agent listens on this socket",
+                    )));
                 }
                 Err(error) => return Err(to_error(error.into())),
             }
@@ -80,7 +83,7 @@ impl LocalSocketServer {
         Ok(LocalSocketServer { listener, path: path.to_owned() })
     }
 
-    /// Accepts programs, without end.
+    /// Accepts programs until the task is cancelled.
     pub(super) async fn serve(&self, shared: SharedState) -> io::Result<()> {
         let permits = Arc::new(Semaphore::new(MAX_PROGRAMS));
         for id in 0.. {
@@ -95,7 +98,7 @@ impl LocalSocketServer {
                 }
                 Err(error) => {
                     // File descriptors may be available again later.
-                    super::log(&format!("a program was not let in: {error}"));
+                    super::log(&format!("connection of a program cannot be accepted: {error}"));
                     sleep(Duration::from_millis(100)).await;
                 }
             }
@@ -136,22 +139,27 @@ impl Program {
     fn handle_message(&self, text: &str, handed_over: Option<OwnedFd>) -> Result<(), String> {
         let words: Vec<&str> = text.split(' ').collect();
         let &[command, coflow, flow] = &words[..] else {
-            return Err("expected a word, a coflow and a flow, with a space between".to_owned());
+            return Err("malformed message; expected `open COFLOW FLOW` or `done COFLOW FLOW`".to_owned());
         };
         if !is_id(coflow) {
-            return Err(format!("coflow: expected 1 to {MAX_ID_LENGTH} printable characters without spaces"));
+            return Err(format!(
+                "coflow id is invalid; expected 1 to {MAX_ID_LENGTH} printable characters without spaces"
+            ));
         }
-        let flow = flow.parse().map_err(|_| format!("flow `{flow}`: expected a whole number"))?;
+        let flow = flow.parse().map_err(|_| format!("flow `{flow}` is invalid; expected a whole number"))?;
         let key = FlowKey { coflow: coflow.into(), flow };
         let mut host = self.shared.lock();
         match (command, handed_over) {
             ("open", Some(socket)) => {
                 host.open_flow(key, self.id, socket).map_err(|reason| reason.to_string())
             }
-            ("open", None) => Err("expected one socket with it".to_owned()),
+            ("open", None) => Err(
+                "`open` has no socket, or more than one; expected one socket as ancillary data (SCM_RIGHTS)"
+                    .to_owned(),
+            ),
             ("done", None) => host.flows.mark_done(&key, self.id).map_err(|reason| reason.to_string()),
-            ("done", Some(_)) => Err("expected no socket with it".to_owned()),
-            _ => Err(format!("`{command}`: expected open or done")),
+            ("done", Some(_)) => Err("`done` has a socket; expected none".to_owned()),
+            _ => Err(format!("unknown command `{command}`; expected open or done")),
         }
     }
 }
@@ -173,7 +181,7 @@ fn receive(socket: &UnixStream) -> io::Result<Option<(String, Option<OwnedFd>)>>
     let mut sockets: Vec<OwnedFd> = ancillary.drain().filter_map(rights).flatten().collect();
     let is_truncated = message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
     let handed_over = if is_truncated || sockets.len() > 1 { None } else { sockets.pop() };
-    // A message that is malformed or truncated becomes an empty one, which is refused.
+    // A malformed or truncated message becomes an empty one, which is refused.
     let text =
         if is_truncated { "" } else { std::str::from_utf8(&text[..message.bytes]).unwrap_or_default() };
     Ok(Some((text.to_owned(), handed_over)))

@@ -1,8 +1,9 @@
-//! Counts the connections of applications with other hosts, reports them, and sets the classes of their packets.
+//! Counts the connections of applications with other hosts, reports them, and sets their pacing rates and the classes of their
+//! packets.
 //!
-//! Connections are counted when one opens or closes, and each second. A program with short, frequent requests must not change queues with
-//! each request, so an application and a peer count as connected until [`LINGER`] after their last connection. If the coordinator wants
-//! demands ([`Demands`]), connections are counted each period.
+//! Connections are counted when one opens or closes, and each second. Short, frequent requests must not change queues, so an
+//! application and a peer count as connected until [`LINGER`] after their last connection. If the coordinator requests demands
+//! ([`Demands`]), connections are counted each period.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_core::units::Rate;
-use weir_proto::{CounterTotals, Demand, MAX_OBSERVED, ObservedConnections, Queues, Restored};
+use weir_proto::{CounterTotals, Demand, MAX_OBSERVED, ObservedConnections, Queues, RestoredObjects};
 
 use super::demands::{Demands, LIMIT_LEASE};
 use super::throttle::UdpThrottling;
@@ -22,11 +23,13 @@ use crate::traffic::{
 /// How often the agent looks for cgroups that were created again, and for programs and maps that another process removed.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The maximum time between two counts, and the minimum time after an event.
+/// The maximum time between two counts.
 const MAX_COUNT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The minimum time between two counts if a connection has opened or closed.
 const MIN_COUNT_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Counting takes at most this part of the time: 1 in `COUNT_TIME_DIVISOR`.
+/// Counting takes at most one `COUNT_TIME_DIVISOR`th of the time.
 const COUNT_TIME_DIVISOR: u32 = 10;
 
 /// How long an application counts as connected to a peer after their last connection.
@@ -42,14 +45,16 @@ const DEMAND_TOLERANCE: f64 = 0.05;
 #[derive(Debug)]
 struct Tally {
     open_connections: u32,
-    /// Bytes of closed connections, and of all connections.
+    /// Bytes that closed connections sent.
     closed_bytes: u64,
+    /// Bytes that all connections sent.
     sent_bytes: u64,
     demand: Demand,
-    /// When there was a connection last.
+    /// When a connection was last seen.
     last_seen: Instant,
-    /// The reported values, and the time of the report.
+    /// The last reported values of the other fields.
     reported: Option<(u32, u64, Demand)>,
+    /// When they were reported.
     reported_at: Instant,
 }
 
@@ -58,18 +63,18 @@ pub struct Applications {
     pub traffic: Traffic,
     /// The measurements and limits of UDP.
     pub udp_throttling: UdpThrottling,
-    /// The rules of the options, with the classes that apply without an order.
+    /// The rules of the agent's options, with the classes that apply without an order.
     rules: Vec<(Arc<str>, Rule)>,
     tallies: BTreeMap<ApplicationPeer, Tally>,
-    /// The demands of connections, if the coordinator wants them.
+    /// The demands of connections, if the coordinator requests them.
     demands: Option<Demands>,
     last_refresh: Instant,
     /// The objects restored so far.
-    restored: Restored,
+    restored: RestoredObjects,
     last_count: Instant,
     /// The time that the last count took.
     count_duration: Duration,
-    /// Whether a connection opened or closed since then.
+    /// Whether a connection opened or closed since the last count.
     has_events: bool,
     /// The last error, which is logged once.
     last_error: Option<String>,
@@ -89,7 +94,7 @@ impl Applications {
             tallies,
             demands: None,
             last_refresh: now,
-            restored: Restored::default(),
+            restored: RestoredObjects::default(),
             last_count: now,
             count_duration: Duration::ZERO,
             // Connections that an earlier agent recorded are counted at once.
@@ -98,7 +103,7 @@ impl Applications {
         }
     }
 
-    /// Starts or stops the measurement of demands, as the coordinator wants. Without it, connections are not paced.
+    /// Starts or stops the measurement of demands, as the coordinator requests. Without it, connections are not paced.
     pub fn begin_stream(&mut self, wants_demands: bool) {
         if wants_demands {
             self.demands.get_or_insert_default();
@@ -153,10 +158,10 @@ impl Applications {
     }
 
     fn update_connections(&mut self, now: Instant) -> Result<(), TrafficError> {
-        while let Some(ConnectionEvent { kind: what, ends, connection, .. }) = self.traffic.next_event() {
+        while let Some(ConnectionEvent { kind, ends, connection, .. }) = self.traffic.next_event() {
             self.has_events = true;
             let application = self.traffic.marking_application(connection.application, &ends);
-            if what == EventKind::Closed
+            if kind == EventKind::Closed
                 && let Some(tally) = self.tally_mut(application, ends.remote.ip(), now)
             {
                 tally.closed_bytes += connection.sent;
@@ -168,7 +173,7 @@ impl Applications {
             self.last_refresh = now;
             self.traffic.refresh()?;
             let maps = self.traffic.restore_classes()?;
-            self.count_restored(Restored { maps, ..Restored::default() });
+            self.count_restored(RestoredObjects { maps, ..RestoredObjects::default() });
         }
         let interval = match &self.demands {
             Some(_) => Demands::period(),
@@ -188,8 +193,8 @@ impl Applications {
         self.log_new_error(result);
     }
 
-    fn count_restored(&mut self, restored: Restored) {
-        if restored != Restored::default() {
+    fn count_restored(&mut self, restored: RestoredObjects) {
+        if restored != RestoredObjects::default() {
             let (programs, maps) = (restored.programs, restored.maps);
             super::log(&format!(
                 "restored {programs} BPF programs and {maps} BPF maps or entries that another process had removed"
@@ -199,7 +204,7 @@ impl Applications {
     }
 
     /// The kernel objects that were restored so far.
-    pub fn restored(&self) -> Restored {
+    pub fn restored(&self) -> RestoredObjects {
         self.restored
     }
 

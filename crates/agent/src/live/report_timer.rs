@@ -1,4 +1,4 @@
-//! Decides when an agent sends its reports.
+//! Computes when in an interval an agent reports: in time for the next schedule, and at a different time for each host.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ pub struct ReportTimer {
     interval: Duration,
     /// The time between a schedule and the report.
     report_offset: Duration,
-    /// The estimated time of a schedule.
+    /// The estimated time of the last schedule; none before the first order.
     schedule_time: Option<Instant>,
 }
 

@@ -1,4 +1,4 @@
-//! Sets pacing rates of TCP sockets, reads their state (`tcp_info`), and identifies UDP sockets.
+//! Sets pacing rates of TCP sockets, reads their state (`tcp_info`), and reads the addresses of connected UDP sockets.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, UdpSocket};
@@ -36,7 +36,7 @@ pub struct ConnectionInfo {
     pub is_drained: bool,
     /// Whether both ends may still write.
     pub is_open: bool,
-    /// Whether this end has closed its direction, and the peer has acknowledged that.
+    /// Whether this end has closed its direction, and the peer has acknowledged its FIN.
     pub is_write_closed: bool,
     /// Whether the connection is closed.
     pub is_closed: bool,
@@ -49,7 +49,7 @@ pub struct ConnectionInfo {
 /// Raises the limit of open files to the maximum: the default is below the number of sockets that an agent accepts.
 pub fn raise_file_limit() {
     if let Ok((_, max)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        // Without it the agent accepts fewer sockets.
+        // If this fails, the agent accepts fewer sockets.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, max, max);
     }
 }
@@ -57,7 +57,7 @@ pub fn raise_file_limit() {
 /// Closes a duplicate of a program's socket. With SO_LINGER, closing the last duplicate blocks, so a thread closes it.
 pub fn close(socket: OwnedFd) {
     if getsockopt(&socket, Linger).is_ok_and(|linger| linger.l_onoff != 0) {
-        // Without a thread, the socket is closed here.
+        // If no thread can be started, the socket is closed here.
         let _ = std::thread::Builder::new().spawn(move || drop(socket));
     }
 }
@@ -103,7 +103,7 @@ pub fn udp_ends(socket: &OwnedFd) -> Option<(SocketAddrV4, SocketAddrV4)> {
 }
 
 /// Sets or removes the maximum rate of a socket, in bytes of packets per second. The kernel counts payload only: returns the pacing rate
-/// that it was given.
+/// of payload that was set.
 ///
 /// # Errors
 /// If `socket` is not a TCP socket, or not a socket.

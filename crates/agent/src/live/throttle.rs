@@ -1,14 +1,14 @@
-//! Throttles UDP between the agents of two hosts (NetShare, section 3.2). The receiver's agent measures the rate at which UDP arrives, and
-//! the sender's agent limits the rate by Algorithm 1 ([`RateThrottle`]). The coordinator forwards the measurements.
+//! Throttles UDP between the agents of two hosts (NetShare, section 3.2). The receiver's agent measures the rate at which UDP
+//! arrives, and the sender's agent limits the rate by Algorithm 1 ([`RateThrottle`]). The coordinator forwards the measurements.
 //!
 //! Where the paper is silent:
 //!
-//! - *What a flow is*: all UDP over IPv4 from one address to another, of one class ([`UdpFlow`]).
-//! - *Only whole periods are reported.* A source that starts or pauses within a period would seem slower than it is, and one that pauses
-//!   for longer sends nothing that could be limited.
+//! - *Definition of a flow*: all UDP over IPv4 from one address to another, of one class ([`UdpFlow`]).
+//! - *Only whole periods are reported.* A source that starts or pauses within a period would seem slower than it is. A source
+//!   that pauses for longer sends no packets to limit.
 //! - *A lost measurement* changes nothing.
-//! - *The end of a flow*: its limit ends [`LIMIT_LEASE`] after the last measurement, even if the agents of both hosts have exited. A later flow
-//!   of the same addresses and class starts without a limit.
+//! - *The end of a flow*: its limit ends [`LIMIT_LEASE`] after the last measurement, even if the agents of both hosts have
+//!   exited. A later flow of the same addresses and class starts without a limit.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ pub struct UdpThrottling {
     measurements: Vec<UdpMeasurement>,
     limits: Limits,
     timer: MeasurementTimer,
-    /// Whether the coordinator wants throttling.
+    /// Whether the coordinator orders throttling.
     is_enabled: bool,
     /// When the kernel last refused the programs; none if it accepted them.
     last_refusal: Option<Instant>,
@@ -64,7 +64,7 @@ impl LastError {
     }
 }
 
-/// Does all steps, and returns the first error.
+/// Runs all steps, and returns the first error.
 fn run_all(results: impl Iterator<Item = Result<(), TrafficError>>) -> Result<(), TrafficError> {
     results.fold(Ok(()), Result::and)
 }
@@ -90,7 +90,7 @@ impl UdpThrottling {
         }
     }
 
-    /// Records whether a new coordinator wants throttling, and loads or removes the programs.
+    /// Records whether a new coordinator orders throttling, and loads or removes the programs.
     pub fn begin_stream(&mut self, traffic: &mut Traffic, is_enabled: bool, now: Instant) {
         self.measurements.clear();
         (self.is_enabled, self.last_refusal) = (is_enabled, None);
@@ -131,7 +131,7 @@ impl UdpThrottling {
         let Some(throttling) = traffic.throttling().filter(|_| !measurements.is_empty()) else { return };
         let limits = self.limits.apply_measurements(measurements, now);
         let result =
-            run_all(limits.into_iter().map(|(way, rate)| throttling.set_limit(way, rate, LIMIT_LEASE)));
+            run_all(limits.into_iter().map(|(flow, rate)| throttling.set_limit(flow, rate, LIMIT_LEASE)));
         self.last_errors[1].log_new(result);
     }
 
@@ -149,10 +149,10 @@ impl UdpThrottling {
         // Measurements that were not reported are out of date.
         self.measurements.clear();
         let result =
-            run_all(self.limits.remove_expired(now).into_iter().map(|way| throttling.remove_limit(way)));
+            run_all(self.limits.remove_expired(now).into_iter().map(|flow| throttling.remove_limit(flow)));
         let (measurements, ended) = self.meter.measure(throttling.byte_counts()?);
         self.measurements = measurements;
-        result.and(run_all(ended.into_iter().map(|way| throttling.remove_count(way))))
+        result.and(run_all(ended.into_iter().map(|flow| throttling.remove_byte_count(flow))))
     }
 
     /// The rates measured since the last call, sorted by [`UdpFlow`].
@@ -199,30 +199,30 @@ impl Meter {
     fn measure(&mut self, counts: Vec<UdpByteCount>) -> (Vec<UdpMeasurement>, Vec<UdpFlow>) {
         let (mut measurements, mut ended, mut previous) =
             (Vec::new(), Vec::new(), std::mem::take(&mut self.0));
-        for UdpByteCount { flow: way, bytes, time: at } in counts {
+        for UdpByteCount { flow, bytes, time } in counts {
             // A count that was removed starts again at zero.
-            let known = previous.remove(&way).filter(|known| known.bytes <= bytes);
-            let new = MeteredFlow { bytes, counted_at: at, is_active: bytes > 0, last_arrival: at };
+            let known = previous.remove(&flow).filter(|known| known.bytes <= bytes);
+            let new = MeteredFlow { bytes, counted_at: time, is_active: bytes > 0, last_arrival: time };
             let Some(known) = known else {
-                self.0.insert(way, new);
+                self.0.insert(flow, new);
                 continue;
             };
             let (arrived_bytes, elapsed_secs) =
-                (bytes - known.bytes, at.saturating_duration_since(known.counted_at).as_secs_f64());
-            if arrived_bytes == 0 && at.saturating_duration_since(known.last_arrival) >= IDLE_TIMEOUT {
-                ended.push(way);
+                (bytes - known.bytes, time.saturating_duration_since(known.counted_at).as_secs_f64());
+            if arrived_bytes == 0 && time.saturating_duration_since(known.last_arrival) >= IDLE_TIMEOUT {
+                ended.push(flow);
                 continue;
             }
             if arrived_bytes > 0 && known.is_active && elapsed_secs > 0.0 {
                 measurements
-                    .push(UdpMeasurement { flow: way, rate: (arrived_bytes as f64 / elapsed_secs) as u64 });
+                    .push(UdpMeasurement { flow, rate: (arrived_bytes as f64 / elapsed_secs) as u64 });
             }
-            let last = if arrived_bytes > 0 { at } else { known.last_arrival };
-            self.0.insert(way, MeteredFlow { is_active: arrived_bytes > 0, last_arrival: last, ..new });
+            let last_arrival = if arrived_bytes > 0 { time } else { known.last_arrival };
+            self.0.insert(flow, MeteredFlow { is_active: arrived_bytes > 0, last_arrival, ..new });
         }
-        measurements.sort_unstable_by_key(|arrival| arrival.flow);
+        measurements.sort_unstable_by_key(|measurement| measurement.flow);
         // The kernel's map changes while it is read, so a key can occur twice.
-        measurements.dedup_by_key(|arrival| arrival.flow);
+        measurements.dedup_by_key(|measurement| measurement.flow);
         measurements.truncate(MAX_UDP_FLOWS);
         (measurements, ended)
     }
@@ -240,22 +240,22 @@ impl Limits {
     /// The limits after these measurements. Beyond [`MAX_UDP_FLOWS`] flows, further flows get no limit.
     fn apply_measurements(&mut self, measurements: &[UdpMeasurement], now: Instant) -> Vec<(UdpFlow, Rate)> {
         let mut limits = Vec::new();
-        for &UdpMeasurement { flow: way, rate } in measurements {
-            if self.throttles.len() == MAX_UDP_FLOWS && !self.throttles.contains_key(&way) {
+        for &UdpMeasurement { flow, rate } in measurements {
+            if self.throttles.len() == MAX_UDP_FLOWS && !self.throttles.contains_key(&flow) {
                 continue;
             }
             let new = || (RateThrottle::new(self.min_limit), now);
-            let (throttle, lease_end) = self.throttles.entry(way).or_insert_with(new);
+            let (throttle, lease_end) = self.throttles.entry(flow).or_insert_with(new);
             *lease_end = now + LIMIT_LEASE;
             let rate = Rate::new(rate as f64).expect("a whole number is a finite rate, not negative");
-            limits.extend(throttle.update_limit(rate).map(|limit| (way, limit)));
+            limits.extend(throttle.update_limit(rate).map(|limit| (flow, limit)));
         }
         limits
     }
 
     /// Removes the limits whose lease has ended, and returns their flows.
     fn remove_expired(&mut self, now: Instant) -> Vec<UdpFlow> {
-        self.throttles.extract_if(.., |_, (_, until)| *until <= now).map(|(way, _)| way).collect()
+        self.throttles.extract_if(.., |_, (_, lease_end)| *lease_end <= now).map(|(flow, _)| flow).collect()
     }
 }
 
@@ -280,9 +280,9 @@ mod tests {
     fn rates_are_of_whole_periods() {
         let (began, mut meter) = (Instant::now(), Meter::default());
         let mut measure = |bytes: u64, ms: u64| {
-            let (arrivals, ended) =
+            let (measurements, ended) =
                 meter.measure(vec![UdpByteCount { flow: udp_flow(1), bytes, time: began + millis(ms) }]);
-            (arrivals.first().map(|arrival| arrival.rate), ended.len())
+            (measurements.first().map(|measurement| measurement.rate), ended.len())
         };
         // The flow started within the first period.
         assert_eq!(measure(1000, 50), (None, 0));
@@ -311,9 +311,9 @@ mod tests {
         let byte_count =
             |number, bytes, ms| UdpByteCount { flow: udp_flow(number), bytes, time: began + millis(ms) };
         meter.measure(vec![byte_count(2, 1, 0), byte_count(1, 1, 0), byte_count(3, 1, 0)]);
-        let (arrivals, ended) =
+        let (measurements, ended) =
             meter.measure(vec![byte_count(2, 2, 50), byte_count(1, 2, 50), byte_count(1, 3, 60)]);
-        let flows: Vec<UdpFlow> = arrivals.iter().map(|arrival| arrival.flow).collect();
+        let flows: Vec<UdpFlow> = measurements.iter().map(|measurement| measurement.flow).collect();
         assert_eq!((flows, ended), (vec![udp_flow(1), udp_flow(2)], vec![]));
         // A flow without a count is forgotten.
         assert_eq!(meter.0.len(), 2);
@@ -374,13 +374,15 @@ mod tests {
         for ms in (0..2500).step_by(100) {
             throttles.load_or_remove_programs(now + millis(ms), false, |is_wanted| {
                 attempts.push((ms, is_wanted));
-                Err(TrafficError::NotBuilt("it is a test"))
+                Err(TrafficError::NotBuilt("for a test"))
             });
         }
         assert_eq!(attempts, [(0, true), (1000, true), (2000, true)]);
         throttles.load_or_remove_programs(now + millis(3000), false, |_| Ok(()));
         assert_eq!(throttles.last_refusal, None);
-        throttles.load_or_remove_programs(now + millis(3100), true, |_| panic!("it is there"));
+        throttles.load_or_remove_programs(now + millis(3100), true, |_| {
+            panic!("loaded programs are not loaded again")
+        });
     }
 
     #[test]

@@ -2,10 +2,11 @@
 //!
 //! A socket keeps its pacing rate until some process changes it, also when the process that set the rate has died. So the agent
 //! starts a watchdog, passes a duplicate of each TCP socket to it, and sends the time until which its orders hold. When that time
-//! passes without a renewal, the watchdog removes the rates. After the agent's death it also removes the filters of UDP flows at
-//! interfaces, and exits.
+//! passes without a renewal, the watchdog removes the rates. If the agent has died, the watchdog then also removes the filters of
+//! UDP flows at interfaces, unless another agent runs, and exits.
 //!
-//! A watchdog may free a socket that the next agent has already paced; that agent notices within its interval and sets the rate again.
+//! A watchdog may remove a rate that the next agent has already set. That agent notices within its interval and sets the rate
+//! again.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -34,19 +35,19 @@ const EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long a watchdog continues at most after a signal, once its agent has died.
 const SIGNAL_GRACE: Duration = Duration::from_secs(1);
 
-/// How often a watchdog without an agent checks for a signal.
+/// How often a watchdog checks for a signal after its agent has died.
 const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A message to the watchdog: a letter and a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Message {
-    /// Keep the socket that comes with this message, under this number.
+    /// Keep the socket that this message passes, under this number.
     Hold(u64),
     /// Close the socket with this number.
     Release(u64),
     /// Orders hold until this time of the monotonic clock, in nanoseconds.
     LeaseEnd(u64),
-    /// The agent has freed all sockets itself: exit.
+    /// The agent has removed all rates itself: exit.
     Stop,
 }
 
@@ -97,7 +98,7 @@ pub struct Watchdog {
     /// The end of the lease that the watchdog received last.
     lease_end: Option<Duration>,
     last_attempt: Option<Instant>,
-    /// Since when the watchdog takes no message.
+    /// Since when the watchdog's socket is full.
     stalled_since: Option<Instant>,
 }
 
@@ -144,7 +145,7 @@ impl Watchdog {
         self.process.is_some()
     }
 
-    /// Hands over a duplicate of a socket. Returns false if the watchdog cannot take it now; the caller tries again.
+    /// Hands over a duplicate of a socket. Returns false if the watchdog's socket is full; the caller tries again.
     pub fn hold_socket(&mut self, socket_id: u64, socket: BorrowedFd<'_>) -> bool {
         self.send(Message::Hold(socket_id), &[socket])
     }
@@ -201,7 +202,7 @@ impl Watchdog {
 }
 
 impl Drop for Watchdog {
-    /// The agent stops, and has freed all sockets itself.
+    /// The agent stops, and has removed all rates itself.
     fn drop(&mut self) {
         if self.send(Message::Stop, &[])
             && let Some((socket, mut child)) = self.process.take()
@@ -247,7 +248,7 @@ pub fn run(
             std::thread::sleep(remaining.unwrap_or(SIGNAL_CHECK_INTERVAL).min(SIGNAL_CHECK_INTERVAL));
             continue;
         };
-        // A renewal that is queued counts, also if the lease has ended meanwhile. Rounded up, so that it has after the timeout.
+        // A queued renewal is read even if the lease has ended meanwhile. The timeout is rounded up, so that the lease has ended after it.
         let remaining =
             remaining.map(|left| if left.is_zero() { left } else { left + Duration::from_millis(1) });
         let timeout = remaining.map_or(PollTimeout::NONE, |left| {
@@ -280,12 +281,12 @@ pub fn run(
     }
 }
 
-/// Removes the rates of sockets. Setting that of a closed connection fails, which does no harm.
+/// Removes the rates of sockets. For a closed connection the call fails, which has no effect.
 fn remove_rates(sockets: &BTreeMap<u64, OwnedFd>) {
     sockets.values().for_each(|held| drop(socket::set_pacing_rate(held, None)));
 }
 
-/// Ends the rates of UDP flows, unless another agent runs, to which the interfaces belong now.
+/// Removes the filters of UDP flows, unless another agent runs: the interfaces then belong to that agent.
 fn remove_udp_limits(local_socket: &Path, interfaces: &[u32]) -> io::Result<()> {
     let has_successor = SocketAddrUnix::new(local_socket).is_ok_and(|address| {
         let socket = net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None);
@@ -299,7 +300,7 @@ fn remove_udp_limits(local_socket: &Path, interfaces: &[u32]) -> io::Result<()> 
     Ok(())
 }
 
-/// The next message, and the socket that came with it; none after the agent's death.
+/// The next message, and the socket passed with it; none after the agent's death.
 fn receive(agent: &OwnedFd) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
     let mut bytes = [0; 16];
     let mut ancillary_buffer = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -320,8 +321,12 @@ fn receive(agent: &OwnedFd) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
     };
     let socket = ancillary.drain().filter_map(rights).flatten().next();
     let message = Message::decode(&bytes[..length]);
-    let invalid_message =
-        || io::Error::new(ErrorKind::InvalidData, "expected messages of an agent on the standard input");
+    let invalid_message = || {
+        io::Error::new(
+            ErrorKind::InvalidData,
+            "invalid message on the standard input; expected messages of an agent",
+        )
+    };
     message.map(|message| Some((message, socket))).ok_or_else(invalid_message)
 }
 

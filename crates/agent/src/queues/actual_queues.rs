@@ -1,7 +1,7 @@
-//! Parses the queues, classes and filters of an interface, as `tc` prints them.
+//! Parses the queues, classes and filters of an interface from the output of `tc`.
 //!
-//! Queues are parsed as JSON, classes and filters as text: many versions of `tc` print no JSON for HTB classes, and their JSON for u32
-//! filters repeats the same key for several matches.
+//! Queues are parsed as JSON, classes and filters as text: many versions of `tc` print no JSON for HTB classes, and their JSON
+//! for u32 filters repeats the same key for several matches.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use serde::Deserialize;
 use super::desired_queues::{Filter, U32Match};
 use super::ids;
 
-/// Output of `tc` that has an unexpected form.
+/// Output of `tc` or `ip` that has an unexpected form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("tc printed `{line}`: expected {expected}")]
+#[error("`{line}` is unexpected output of tc or ip; expected {expected}")]
 pub struct ParseError {
     /// The line.
     pub line: String,
@@ -120,7 +120,7 @@ impl ActualQueues {
     pub fn parse(qdiscs: &str, classes: &str, filters: &str) -> Result<ActualQueues, ParseError> {
         let qdiscs: Vec<Qdisc> =
             serde_json::from_str(qdiscs).map_err(|_| parse_error(qdiscs, "a JSON array of queues"))?;
-        // An interface without a root has the kernel's default, as with the handle 0.
+        // An interface without a root qdisc in the list has the kernel's default, like one whose root has the handle 0.
         let root = qdiscs.iter().find(|q| q.root).map_or(Ok(RootQdisc::KernelDefault), parse_root)?;
         let mut actual = ActualQueues {
             root,
@@ -237,7 +237,8 @@ fn parse_filters(text: &str) -> Result<BTreeMap<FilterHandle, Filter>, ParseErro
                 let class = word_after("flowid")
                     .or_else(|| word_after("*flowid"))
                     .and_then(|text| parse_class_id(text));
-                // A target outside the agent's root becomes 0, which equals no desired filter: an agent's filter of this kind is replaced.
+                // A target outside the agent's root becomes class 0, which no desired filter has. If such a filter has one of the agent's
+                // preferences, it is deleted and replaced.
                 let class =
                     class.filter(|(major, _)| *major == ids::ROOT_HANDLE).map_or(0, |(_, minor)| minor);
                 filters.insert(handle, Filter { matches: Vec::new(), class });

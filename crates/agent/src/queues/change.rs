@@ -56,7 +56,8 @@ pub fn changes(desired: &DesiredQueues, actual: &ActualQueues) -> Vec<Change> {
     };
     // The kernel deletes a class only when no filter points to it, and adds a filter only if its class exists.
     let mut kept_filters = BTreeSet::new();
-    for (&handle, filter) in actual.filters.iter().filter(|(place, _)| ids::is_agent_filter_pref(place.pref))
+    for (&handle, filter) in
+        actual.filters.iter().filter(|(handle, _)| ids::is_agent_filter_pref(handle.pref))
     {
         let id = (handle.pref, handle.node);
         let is_same =
@@ -90,7 +91,8 @@ pub fn changes(desired: &DesiredQueues, actual: &ActualQueues) -> Vec<Change> {
     list
 }
 
-/// Whether a class has its parameters, as far as `tc` prints them. `tc` computes a burst from its time in clock ticks, and rounds it.
+/// Whether a class has the desired parameters, as far as `tc` prints them. `tc` computes a burst from its time in clock ticks, and
+/// rounds it.
 fn has_equal_parameters(desired: &HtbClass, actual: &ActualClass) -> bool {
     let is_near = |bytes: u64| bytes.abs_diff(u64::from(desired.burst)) <= u64::from(desired.burst) / 64;
     (desired.rate, desired.ceil) == (actual.rate, actual.ceil)
@@ -124,13 +126,13 @@ impl fmt::Display for TcLine<'_> {
                     ids::DEFAULT_CLASS
                 )
             }
-            Change::AddClass(minor, want) | Change::SetClass(minor, want) => {
+            Change::AddClass(minor, desired) | Change::SetClass(minor, desired) => {
                 let verb = if matches!(self.change, Change::AddClass(..)) { "add" } else { "change" };
                 write!(f, "class {verb} dev {dev} parent {ROOT:x}:")?;
-                if let Some(parent) = want.parent {
+                if let Some(parent) = desired.parent {
                     write!(f, "{parent:x}")?;
                 }
-                write!(f, " classid {ROOT:x}:{minor:x} htb {}", want.class)
+                write!(f, " classid {ROOT:x}:{minor:x} htb {}", desired.class)
             }
             Change::DeleteClass(minor) => write!(f, "class del dev {dev} classid {ROOT:x}:{minor:x}"),
             Change::SetLeafQueue(minor, bytes) => {

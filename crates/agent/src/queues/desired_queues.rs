@@ -12,14 +12,14 @@ use crate::htb::{HtbClass, MAX_SERVICES, dscp};
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum DesiredError {
     /// The rate of the link is out of range.
-    #[error("a link of {0}: expected 8kbit to 100Gbit")]
+    #[error("link rate {0} is out of range; expected 8kbit to 100Gbit")]
     LinkRate(Rate),
     /// There are too many queues, or none.
-    #[error("{0} queues: expected 1 to {most}, since each has a mark (DSCP) of its own", most = MAX_SERVICES)]
+    #[error("{0} queues; expected 1 to {max}, since each needs its own mark (DSCP)", max = MAX_SERVICES)]
     QueueCount(usize),
     /// A weight is not positive and finite, or is too large relative to the lowest.
     #[error(
-        "weight {value} of queue {queue}: expected a finite number above zero, and at most 1e6 times the least"
+        "weight {value} of queue {queue} is invalid; expected a finite number above zero, and at most 1e6 times the lowest weight"
     )]
     Weight {
         /// The queue, from 0.
@@ -28,10 +28,10 @@ pub enum DesiredError {
         value: f64,
     },
     /// Too many classes, or none.
-    #[error("{0} classes: expected 1 to {most}, since each has a mark (DSCP) of its own", most = MAX_SERVICES)]
+    #[error("{0} classes; expected 1 to {max}, since each needs its own mark (DSCP)", max = MAX_SERVICES)]
     ClassCount(usize),
     /// A class refers to a queue that does not exist.
-    #[error("class {class} has queue {queue}: expected one below {queues}")]
+    #[error("class {class} refers to queue {queue}, which does not exist; expected a number below {queues}")]
     UnknownQueue {
         /// The class, from 1.
         class: usize,
@@ -41,11 +41,11 @@ pub enum DesiredError {
         queues: usize,
     },
     /// The number of a limited flow is out of range.
-    #[error("limited flow {0}: expected numbers below {most}", most = ids::MAX_LIMITED_FLOWS)]
+    #[error("limited flow {0}: the number is out of range; expected less than {max}", max = ids::MAX_LIMITED_FLOWS)]
     FlowNumber(u16),
     /// The rate of a limited flow is too low, or exceeds the rest of the link.
     #[error(
-        "limited flow {flow} has rate {rate}: expected 8bit or more, and at most 99 % of the link ({link}) for all together"
+        "limited flow {flow}: rate {rate} is out of range; expected 8bit or more, and at most 99 % of the link ({link}) in total"
     )]
     FlowRate {
         /// The first limited flow that does not fit.
@@ -161,15 +161,15 @@ impl DesiredQueues {
     ///
     /// # Errors
     /// If there are too many classes or none, or a queue does not exist.
-    pub fn with_classes(mut self, queue_of: &[u32]) -> Result<DesiredQueues, DesiredError> {
-        if !(1..=MAX_SERVICES).contains(&queue_of.len()) {
-            return Err(DesiredError::ClassCount(queue_of.len()));
+    pub fn with_classes(mut self, queue_of_class: &[u32]) -> Result<DesiredQueues, DesiredError> {
+        if !(1..=MAX_SERVICES).contains(&queue_of_class.len()) {
+            return Err(DesiredError::ClassCount(queue_of_class.len()));
         }
         let queue_count = self.classes.range(ids::FIRST_QUEUE_CLASS..ids::DEFAULT_CLASS).count();
-        if let Some(class) = queue_of.iter().position(|&queue| queue as usize >= queue_count) {
+        if let Some(class) = queue_of_class.iter().position(|&queue| queue as usize >= queue_count) {
             return Err(DesiredError::UnknownQueue {
                 class: class + 1,
-                queue: queue_of[class],
+                queue: queue_of_class[class],
                 queues: queue_count,
             });
         }
@@ -177,7 +177,7 @@ impl DesiredQueues {
             !matches!(*preference, ids::IPV4_MARK_FILTER_PREF | ids::IPV6_MARK_FILTER_PREF)
         });
         let filters =
-            queue_of.iter().enumerate().flat_map(|(class, &queue)| mark_filters(class, queue as u16));
+            queue_of_class.iter().enumerate().flat_map(|(class, &queue)| mark_filters(class, queue as u16));
         self.filters.extend(filters);
         Ok(self)
     }

@@ -1,4 +1,4 @@
-//! The state of an interface: what `ip` prints, and the speed.
+//! Reads the state of an interface: the output of `ip`, and the speed.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::htb::PAYLOAD_BYTES;
 /// Headers of IP and TCP with time stamps.
 const IP_AND_TCP_HEADER_BYTES: u32 = 52;
 
-/// An interface that exists, as the kernel reports it.
+/// The state of an existing interface (`ip -d link show`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Device {
     /// The interface's number. A deleted and recreated interface has another one.
@@ -60,7 +60,7 @@ impl Device {
         Ok(device)
     }
 
-    /// From what `ip -d -j link show dev NAME` prints.
+    /// Parses the output of `ip -d -j link show dev NAME`.
     fn parse(text: &str) -> Result<Device, ParseError> {
         let link = parse_link(text)?;
         let name = link.ifname.parse().map_err(|_| parse_error(text))?;

@@ -19,8 +19,8 @@ use super::ids;
 use crate::batch::{BatchError, run_batch, run_tool};
 use crate::namespace;
 
-/// Where previous roots are recorded. The system empties this folder when it boots, which also deletes the agent's queues. No bed of the
-/// testbed can have this name.
+/// Where previous roots are recorded. The system empties this folder when it boots, which also deletes the agent's queues. The testbed has
+/// its files in the same parent folder (`/run/weir/BED.toml`); the name of a bed contains no `-`, so it cannot be `agent-queues`.
 const RECORD_FOLDER: &str = "/run/weir/agent-queues";
 
 /// Why queues could not be read or changed.
@@ -37,7 +37,7 @@ pub enum QueueError {
     Desired(#[from] DesiredError),
     /// A root queueing discipline of another process that the agent could not restore.
     #[error(
-        "{interface} has a root queue `{kind}` of another process, which the agent cannot restore: expected the kernel's default, \
+        "{interface} has a root queue `{kind}` of another process, which the agent cannot restore; expected the kernel's default, \
          pfifo or bfifo; help: `tc qdisc del dev {interface} root` removes it"
     )]
     ForeignRoot {
@@ -71,7 +71,7 @@ impl FromStr for Interface {
             return Ok(Interface(text.to_owned()));
         }
         Err(format!(
-            "`{text}` is no name of an interface: expected 1 to 15 letters, digits, `_`, `-`, `.` or `@`, beginning with one of the first three"
+            "interface name `{text}` is invalid; expected 1 to 15 letters, digits, `_`, `-`, `.` or `@`, beginning with a letter, a digit or `_`"
         ))
     }
 }

@@ -1,4 +1,5 @@
-//! Attaches BPF programs by links that the agent holds open, so that it notices when another process detaches one.
+//! Pins the links of attached BPF programs and holds them open, so that the agent notices when another process detaches a
+//! program.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,8 +21,7 @@ pub(super) struct Attachment {
     fdinfo_path: PathBuf,
 }
 
-/// The files that show whether a program is still attached and pinned. Reading them can wait for a kernel lock, so a separate thread
-/// reads them.
+/// The files that show whether a program is still attached and pinned. A read can wait for a kernel lock, so a separate thread reads them.
 #[derive(Debug, Clone)]
 pub(super) struct AttachmentCheck {
     fdinfo_path: PathBuf,
@@ -91,7 +91,7 @@ fn pin_link(folder: &PinFolder, name: &str, link: FdLink) -> Result<FdLink, Traf
         pinned_link = Some(link.into());
         Ok(())
     })?;
-    Ok(pinned_link.expect("the link was pinned, or an error returned"))
+    Ok(pinned_link.expect("`replace` returns an error unless it has called the closure"))
 }
 
 /// The file that describes the link with this id.
@@ -105,7 +105,7 @@ fn find_fdinfo(id: u32) -> std::io::Result<PathBuf> {
         }
     }
     Err(std::io::Error::other(format!(
-        "link {id} is not described: expected a kernel of version 6.6 or later"
+        "the kernel does not describe BPF link {id}; expected Linux 6.6 or later"
     )))
 }
 

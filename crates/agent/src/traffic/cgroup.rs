@@ -42,7 +42,9 @@ impl FromStr for TrafficClass {
 
     fn from_str(text: &str) -> Result<TrafficClass, String> {
         let mark = text.parse().ok().and_then(TrafficClass::new);
-        mark.ok_or_else(|| format!("class `{text}`: expected a whole number from 1 to {MAX_SERVICES}"))
+        mark.ok_or_else(|| {
+            format!("class `{text}` is invalid; expected a whole number from 1 to {MAX_SERVICES}")
+        })
     }
 }
 
@@ -52,7 +54,7 @@ impl FromStr for TrafficClass {
 pub struct Rule {
     /// The name of the application.
     pub name: String,
-    /// The folder of the cgroup; a relative path starts at the root of the cgroups. For a port, the path is empty and means that root.
+    /// The folder of the cgroup. A relative path starts at the root of the cgroups. For a port, the path is empty: the root.
     pub cgroup: PathBuf,
     /// The TCP or UDP port, at either end, if the application is a port. It applies to packets that no cgroup has a class for.
     pub port: Option<u16>,
@@ -77,17 +79,19 @@ impl FromStr for Rule {
         });
         let (name, cgroup, class) = parts.filter(|(_, cgroup, _)| !cgroup.is_empty()).ok_or_else(|| {
             format!(
-                "`{text}`: expected NAME=CGROUP or NAME=CGROUP:CLASS, as in web=system.slice/web:2, or a port, as in web=port/8080:2"
+                "application `{text}` is invalid; expected NAME=CGROUP[:CLASS], such as web=system.slice/web:2, or NAME=port/PORT[:CLASS], such as web=port/8080:2"
             )
         })?;
         let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
         if name.is_empty() || name.len() > 64 || !name.chars().all(is_allowed) {
-            return Err(format!("name `{name}`: expected 1 to 64 letters, digits, `_`, `-` or `.`"));
+            return Err(format!(
+                "name `{name}` is invalid; expected 1 to 64 letters, digits, `_`, `-` or `.`"
+            ));
         }
         let class = class.map(str::parse).transpose()?;
         let port = cgroup.strip_prefix(PORT_PREFIX).map(|port| {
             let number = port.parse::<u16>().ok().filter(|&number| number > 0);
-            number.ok_or_else(|| format!("port `{port}`: expected a whole number from 1 to 65535"))
+            number.ok_or_else(|| format!("port `{port}` is invalid; expected a whole number from 1 to 65535"))
         });
         let port = port.transpose()?;
         let cgroup = if port.is_some() { PathBuf::new() } else { cgroup.into() };
@@ -110,8 +114,8 @@ impl fmt::Display for Rule {
 pub(super) struct Cgroup {
     /// The path, without symbolic links.
     pub path: PathBuf,
-    /// The kernel's number, which is never reused. For a port, a number that no cgroup has (`bpf/interface.c`): only the root's low part
-    /// is 1.
+    /// The kernel's number, which is never reused. For a port, `port << 48 | 1` (as in `bpf/interface.c`): no cgroup has this number, since
+    /// the root is the only cgroup whose low 32 bits are 1.
     pub id: u64,
     /// The port, if the application is a port.
     pub port: Option<u16>,
@@ -124,7 +128,7 @@ impl Cgroup {
     pub fn open_for(rule: &Rule) -> Result<Cgroup, TrafficError> {
         let cgroup = Cgroup::open(&rule.cgroup)?;
         if rule.port.is_some() && cgroup.id != ROOT_CGROUP_ID {
-            let message = "expected the root of all cgroups, since an application is a port; inside a container it may be another";
+            let message = "not the root of all cgroups, as inside a container; help: use an application by cgroup instead of by port";
             return Err(TrafficError::file(&cgroup.path, io::Error::other(message)));
         }
         let id = rule.port.map_or(cgroup.id, |port| u64::from(port) << 48 | ROOT_CGROUP_ID);
@@ -141,11 +145,13 @@ impl Cgroup {
         let folder = File::open(&full_path).map_err(to_error)?;
         let fs_type = fstatfs(&folder).map_err(|error| to_error(error.into()))?.filesystem_type();
         if fs_type != CGROUP2_SUPER_MAGIC {
-            return Err(to_error(io::Error::other("expected a folder of cgroups, version 2")));
+            return Err(to_error(io::Error::other(
+                "not a cgroup; expected a folder in a file system of cgroups of version 2",
+            )));
         }
         let meta = folder.metadata().map_err(to_error)?;
         if !meta.is_dir() {
-            return Err(to_error(io::Error::other("expected a folder")));
+            return Err(to_error(io::Error::other("not a folder; expected the folder of a cgroup")));
         }
         Ok(Cgroup { path: full_path, id: meta.ino(), port: None, folder })
     }
@@ -203,21 +209,21 @@ mod tests {
         for (text, message) in [
             (
                 "web",
-                "`web`: expected NAME=CGROUP or NAME=CGROUP:CLASS, as in web=system.slice/web:2, or a port, as in web=port/8080:2",
+                "application `web` is invalid; expected NAME=CGROUP[:CLASS], such as web=system.slice/web:2, or NAME=port/PORT[:CLASS], such as web=port/8080:2",
             ),
             (
                 "web=",
-                "`web=`: expected NAME=CGROUP or NAME=CGROUP:CLASS, as in web=system.slice/web:2, or a port, as in web=port/8080:2",
+                "application `web=` is invalid; expected NAME=CGROUP[:CLASS], such as web=system.slice/web:2, or NAME=port/PORT[:CLASS], such as web=port/8080:2",
             ),
             (
                 "web=:1",
-                "`web=:1`: expected NAME=CGROUP or NAME=CGROUP:CLASS, as in web=system.slice/web:2, or a port, as in web=port/8080:2",
+                "application `web=:1` is invalid; expected NAME=CGROUP[:CLASS], such as web=system.slice/web:2, or NAME=port/PORT[:CLASS], such as web=port/8080:2",
             ),
-            ("web=port/0", "port `0`: expected a whole number from 1 to 65535"),
-            ("web=port/65536:1", "port `65536`: expected a whole number from 1 to 65535"),
-            ("=a:1", "name ``: expected 1 to 64 letters, digits, `_`, `-` or `.`"),
-            ("web=a:0", "class `0`: expected a whole number from 1 to 63"),
-            ("web=a:64", "class `64`: expected a whole number from 1 to 63"),
+            ("web=port/0", "port `0` is invalid; expected a whole number from 1 to 65535"),
+            ("web=port/65536:1", "port `65536` is invalid; expected a whole number from 1 to 65535"),
+            ("=a:1", "name `` is invalid; expected 1 to 64 letters, digits, `_`, `-` or `.`"),
+            ("web=a:0", "class `0` is invalid; expected a whole number from 1 to 63"),
+            ("web=a:64", "class `64` is invalid; expected a whole number from 1 to 63"),
         ] {
             assert_eq!(text.parse::<Rule>(), Err(message.to_owned()));
         }

@@ -1,5 +1,5 @@
-//! Manages the folder of the BPF file system that holds programs and maps. They stay when the agent is killed, and the next agent takes
-//! over.
+//! Manages the folder of the BPF file system that holds programs and maps. They stay when the agent is killed, and the next agent
+//! takes over.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -111,7 +111,7 @@ impl PinFolder {
         fs::rename(&temporary, &path).map_err(|error| TrafficError::file(&path, error))
     }
 
-    /// Removes all files whose names are not wanted. A program without a file or an open link is detached.
+    /// Removes all files except those for which `is_kept` is true. A program without a file or an open link is detached.
     pub fn retain(&self, is_kept: impl Fn(&str) -> bool) -> Result<(), TrafficError> {
         for entry in fs::read_dir(&self.path).map_err(|error| TrafficError::file(&self.path, error))? {
             let entry = entry.map_err(|error| TrafficError::file(&self.path, error))?;

@@ -181,7 +181,7 @@ impl Maps {
     /// Removes the classes and pacing rates of all other applications and interfaces. Programs continue for a moment after their files are
     /// removed, and a connection keeps its pacing rate without a program. Returns the number of connections that still have a rate after
     /// a second.
-    pub fn retain_applications(
+    pub fn retain_classes_and_rates(
         &mut self,
         applications: &[u64],
         interfaces: &[u32],

@@ -52,18 +52,18 @@ where
 }
 
 /// The file names of an application's programs in the folder.
-pub(super) fn application_program_names(id: u64) -> [String; 2] {
+pub(super) fn application_pin_names(id: u64) -> [String; 2] {
     ["steer", "follow"].map(|program| format!("{id:x}-{program}"))
 }
 
 /// The file name of an interface's program in the folder.
-pub(super) fn interface_program_name(index: u32) -> String {
+pub(super) fn interface_pin_name(index: u32) -> String {
     format!("{index}-mark")
 }
 
 /// The file names of the programs that an application needs. Packets of a port get their class at the interface.
-pub(super) fn needed_program_names(id: u64, is_port: bool) -> impl Iterator<Item = String> {
-    application_program_names(id).into_iter().skip(usize::from(is_port))
+pub(super) fn needed_pin_names(id: u64, is_port: bool) -> impl Iterator<Item = String> {
+    application_pin_names(id).into_iter().skip(usize::from(is_port))
 }
 
 /// Attaches programs to an application's cgroup, in place of earlier ones.
@@ -73,7 +73,7 @@ pub(super) fn attach_application_programs(
 ) -> Result<Programs, TrafficError> {
     let mut bpf = load_application_object(folder, cgroup.id, cgroup.port)?;
     let to_error = |error: ProgramError| TrafficError::kernel(&cgroup.path.display().to_string(), &error);
-    let [steer_name, follow_name] = application_program_names(cgroup.id);
+    let [steer_name, follow_name] = application_pin_names(cgroup.id);
     // The kernel accepts no flags for links, and always allows several at a cgroup.
     let attach_mode = CgroupAttachMode::Single;
 
@@ -95,7 +95,8 @@ pub(super) fn attach_application_programs(
     Ok(programs)
 }
 
-/// Attaches the program to an interface, in place of an earlier one. With `ports`, it looks up the ports of packets without a class.
+/// Attaches the program to an interface, in place of an earlier one. With `has_ports`, the program looks up the ports of packets without
+/// a class.
 pub(super) fn attach_interface_program(
     folder: &PinFolder,
     interface: &Interface,
@@ -112,7 +113,7 @@ pub(super) fn attach_interface_program(
 
     let (mark, link) = attach_egress(&mut bpf, "mark", interface)?;
     let link = mark.take_link(link).map_err(|error| TrafficError::kernel(&interface_name, &error))?;
-    Attachment::pin(folder, &interface_program_name(index), link)
+    Attachment::pin(folder, &interface_pin_name(index), link)
 }
 
 /// Loads a program for interfaces, without attaching it.

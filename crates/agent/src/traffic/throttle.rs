@@ -1,6 +1,7 @@
 //! Counts UDP that arrives, and limits UDP that is sent, by BPF programs at the interfaces (`bpf/throttle.c`).
 //!
-//! The maps have no files: they exist as long as the programs, and the next agent creates new ones.
+//! The programs stay attached when the agent is killed. Their maps have no files, so the next agent cannot open them: it attaches
+//! new programs with new maps.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -22,10 +23,10 @@ use crate::queues::Interface;
 
 static THROTTLE: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/throttle.o"));
 
-/// The kernel's `struct way`.
+/// `struct udp_flow` of `bpf/throttle.c`.
 type FlowKeyBytes = [u8; 12];
 
-/// The kernel's `struct limit` and `struct bucket`: two numbers each.
+/// `struct limit` or `struct bucket` of `bpf/throttle.c`: two numbers each.
 type PairBytes = [u8; 16];
 
 /// The bytes of a UDP flow ([`UdpFlow`]) that have arrived so far.
@@ -109,7 +110,7 @@ impl ThrottleMaps {
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn remove_count(&mut self, flow: UdpFlow) -> Result<(), TrafficError> {
+    pub fn remove_byte_count(&mut self, flow: UdpFlow) -> Result<(), TrafficError> {
         ignore_missing(self.byte_counts.remove(&encode_flow(flow)), "arrivals")
     }
 

@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use weir_agent::lease::{ApplicationPeer, LeaseState, RefusalReason};
 use weir_core::units::Rate;
-use weir_proto::{CounterTotals, FlowKey, Limit, MAX_OBSERVED, Order, OrderedRate, Queues, Refusals};
+use weir_proto::{CounterTotals, FlowKey, Limit, MAX_OBSERVED, Order, OrderedRate, Queues, RefusedOrders};
 
 const LINKS: [u64; 2] = [1_000_000, 10_000_000];
 
@@ -20,9 +20,9 @@ fn key(flow: u32) -> FlowKey {
     FlowKey { coflow: "a".into(), flow }
 }
 
-fn order(epoch: u64, seq: u64, whole: bool, flows: &[(u32, OrderedRate)]) -> Order {
-    let flows = flows.iter().map(|&(flow, pace)| (key(flow), pace)).collect();
-    Order { epoch, seq, lease: ms(80), is_full: whole, flows, ..Order::default() }
+fn order(epoch: u64, seq: u64, is_full: bool, flows: &[(u32, OrderedRate)]) -> Order {
+    let flows = flows.iter().map(|&(flow, ordered_rate)| (key(flow), ordered_rate)).collect();
+    Order { epoch, seq, lease: ms(80), is_full, flows, ..Order::default() }
 }
 
 fn queues(weights: &[f64], class: u32) -> Queues {
@@ -35,8 +35,8 @@ fn queues(weights: &[f64], class: u32) -> Queues {
     }
 }
 
-fn limit(to: u8, pace: OrderedRate) -> Limit {
-    Limit { application: "web".into(), peer: [10, 0, 0, to].into(), rate: pace }
+fn limit(to: u8, ordered_rate: OrderedRate) -> Limit {
+    Limit { application: "web".into(), peer: [10, 0, 0, to].into(), rate: ordered_rate }
 }
 
 fn ms(ms: u64) -> Duration {
@@ -61,18 +61,18 @@ fn orders_hold_until_their_lease_ends() {
     assert_eq!(paced(&lease, ms(501)), [1, 2]);
     lease.accept(order(1, 3, false, &[(1, OrderedRate::Removed)]), ms(510)).unwrap();
     assert_eq!(paced(&lease, ms(511)), [2]);
-    // Another coordinator starts with a complete order.
+    // Another coordinator starts with a full order.
     lease.accept(order(2, 1, true, &[(3, OrderedRate::Rate(1))]), ms(520)).unwrap();
     assert_eq!(paced(&lease, ms(521)), [3]);
     lease.accept(order(2, 2, false, &[(3, OrderedRate::Unlimited)]), ms(530)).unwrap();
     assert_eq!(lease.rates(ms(531)).count(), 0);
-    assert_eq!(lease.refusals(), Refusals::default());
+    assert_eq!(lease.refusals(), RefusedOrders::default());
 }
 
 #[test]
 fn limits_of_applications_hold_as_rates_of_flows_do() {
     let mut lease = new_lease_state();
-    let limit_order = |seq, whole, limits| Order { limits, ..order(1, seq, whole, &[]) };
+    let limit_order = |seq, is_full, limits| Order { limits, ..order(1, seq, is_full, &[]) };
     let active_limits = |lease: &LeaseState, now| {
         let limits = lease.limits(ms(now)).into_iter().flatten();
         limits.map(|((_, peer), rate)| (peer.to_string(), *rate)).collect::<Vec<_>>()
@@ -196,9 +196,9 @@ fn refused_orders_leave_state_unchanged_and_are_counted() {
         assert_eq!(lease.accept(order.clone(), ms(1)), Err(reason), "{order:?}");
         assert_eq!(snapshot(&lease), before, "{order:?}");
     }
-    let counts = Refusals {
-        older: 1,
-        repeated: 2,
+    let counts = RefusedOrders {
+        stale_epoch: 1,
+        duplicate: 2,
         gap: 2,
         lease: 2,
         unsorted: 4,
@@ -218,14 +218,8 @@ fn flows_per_host_and_in_all_are_limited() {
     let mut lease = new_lease_state();
     let flows_from =
         |from: u32, count: u32| (from..from + count).map(|flow| (key(flow), OrderedRate::Rate(1))).collect();
-    let order = |seq, whole, flows| Order {
-        epoch: 1,
-        seq,
-        lease: ms(1000),
-        is_full: whole,
-        flows,
-        ..Order::default()
-    };
+    let order =
+        |seq, is_full, flows| Order { epoch: 1, seq, lease: ms(1000), is_full, flows, ..Order::default() };
     assert_eq!(lease.accept(order(1, true, flows_from(0, (1 << 20) + 1)), ms(0)), Err(RefusalReason::Flows));
     lease.accept(order(1, true, flows_from(0, 1 << 20)), ms(0)).unwrap();
     assert_eq!(lease.accept(order(2, false, flows_from(1 << 20, 1)), ms(0)), Err(RefusalReason::Flows));
@@ -233,7 +227,7 @@ fn flows_per_host_and_in_all_are_limited() {
     lease.accept(order(2, true, flows_from(1 << 20, 1)), ms(0)).unwrap();
 }
 
-fn pace() -> impl Strategy<Value = OrderedRate> {
+fn ordered_rate() -> impl Strategy<Value = OrderedRate> {
     let rate = prop_oneof![6 => 1..11_000_000u64, 1 => Just(0), 1 => Just(u64::MAX)];
     prop_oneof![4 => rate.prop_map(OrderedRate::Rate), 3 => Just(OrderedRate::Unlimited), 3 => Just(OrderedRate::Removed)]
 }
@@ -249,11 +243,11 @@ struct Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let lease = prop_oneof![8 => 1u64..200, 1 => Just(0), 1 => 0u64..1_000_000].prop_map(ms);
-    let flows = vec(((0u32..8).prop_map(key), pace()), 0..4);
+    let flows = vec(((0u32..8).prop_map(key), ordered_rate()), 0..4);
     let one_queue = (0u32..3, vec(-0.1..5.0, 0..4), 0u32..3);
     let one = one_queue.prop_map(|(interface, weights, class)| (interface, queues(&weights, class)));
     let queues = prop_oneof![5 => Just(vec![]), 1 => vec(one, 0..2)];
-    let limits = vec((0u8..4, pace()).prop_map(|(to, pace)| limit(to, pace)), 0..3);
+    let limits = vec((0u8..4, ordered_rate()).prop_map(|(to, ordered_rate)| limit(to, ordered_rate)), 0..3);
     let numbers = (
         prop_oneof![8 => Just(0i64), 1 => Just(1), 1 => Just(-1)],
         prop_oneof![8 => Just(1i64), 2 => -3i64..5],
@@ -267,7 +261,7 @@ fn step() -> impl Strategy<Value = Step> {
         0u64..150,
         prop::bool::weighted(0.95),
     )
-        .prop_map(|((epoch, seq), lease, whole, mut flows, (queues, mut limits), after, sorted)| {
+        .prop_map(|((epoch, seq), lease, is_full, mut flows, (queues, mut limits), after, sorted)| {
             if sorted {
                 flows.sort_by_key(|(key, _)| key.flow);
                 flows.dedup_by_key(|(key, _)| key.flow);
@@ -277,7 +271,7 @@ fn step() -> impl Strategy<Value = Step> {
             Step {
                 epoch,
                 seq,
-                order: Order { lease, is_full: whole, flows, queues, limits, ..Order::default() },
+                order: Order { lease, is_full, flows, queues, limits, ..Order::default() },
                 after_ms: after,
             }
         })
@@ -307,18 +301,21 @@ fn expected_state(accepted: &[(Order, u64)], now: u64) -> (Rates, Limits, AllQue
     if elapsed >= last.lease {
         return (BTreeMap::new(), BTreeMap::new(), queues);
     }
-    let from = accepted.iter().rposition(|(order, _)| order.is_full).expect("the first of an epoch is whole");
-    let mut last_paces = BTreeMap::new();
-    accepted[from..].iter().for_each(|(order, _)| last_paces.extend(order.flows.iter().cloned()));
-    let rates = last_paces.into_iter().filter_map(|(key, pace)| match pace {
+    let from = accepted
+        .iter()
+        .rposition(|(order, _)| order.is_full)
+        .expect("the first order of an epoch is complete");
+    let mut last_rates = BTreeMap::new();
+    accepted[from..].iter().for_each(|(order, _)| last_rates.extend(order.flows.iter().cloned()));
+    let rates = last_rates.into_iter().filter_map(|(key, ordered_rate)| match ordered_rate {
         OrderedRate::Rate(rate) => Some((key, rate)),
         OrderedRate::Unlimited | OrderedRate::Removed => None,
     });
     let mut limits = BTreeMap::new();
-    for Limit { application, peer, rate: pace } in
+    for Limit { application, peer, rate: ordered_rate } in
         accepted[from..].iter().flat_map(|(order, _)| &order.limits)
     {
-        match pace {
+        match ordered_rate {
             OrderedRate::Rate(rate) => limits.insert((application.clone(), *peer), *rate),
             OrderedRate::Unlimited | OrderedRate::Removed => limits.remove(&(application.clone(), *peer)),
         };

@@ -36,40 +36,40 @@ fn apply_change(kernel: &mut ActualQueues, change: &Change) -> Result<(), String
         return refuse("no such parent");
     }
     match change {
-        Change::AddRoot | Change::ReplaceRoot => unreachable!("done above"),
-        Change::AddClass(minor, want) | Change::SetClass(minor, want) => {
+        Change::AddRoot | Change::ReplaceRoot => unreachable!("handled above"),
+        Change::AddClass(minor, desired_class) | Change::SetClass(minor, desired_class) => {
             let is_new = matches!(change, Change::AddClass(..));
             if kernel.classes.contains_key(minor) == is_new {
-                return refuse("there, or not");
+                return refuse("the class exists already, or does not exist");
             }
-            if want.parent.is_some_and(|parent| !kernel.classes.contains_key(&parent)) {
+            if desired_class.parent.is_some_and(|parent| !kernel.classes.contains_key(&parent)) {
                 return refuse("no such parent");
             }
-            let class = want.class;
+            let class = desired_class.class;
             let found = ActualClass {
-                parent: want.parent,
+                parent: desired_class.parent,
                 rate: class.rate,
                 ceil: class.ceil,
                 // The kernel rounds bursts down to ticks of 64 ns.
                 burst: u64::from(class.burst) - u64::from(class.burst) / 100,
                 cburst: u64::from(class.burst),
                 // `tc` prints no quantum for classes with inner classes.
-                quantum: want.parent.map(|_| u64::from(class.quantum)),
+                quantum: desired_class.parent.map(|_| u64::from(class.quantum)),
             };
-            if !is_new && kernel.classes[minor].parent != want.parent {
+            if !is_new && kernel.classes[minor].parent != desired_class.parent {
                 return refuse("classes do not move");
             }
             kernel.classes.insert(*minor, found);
         }
         Change::DeleteClass(minor) => {
             if kernel.filters.values().any(|filter| filter.class == *minor) {
-                return refuse("in use by a filter");
+                return refuse("a filter refers to the class");
             }
             if kernel.classes.values().any(|class| class.parent == Some(*minor)) {
-                return refuse("has classes inside");
+                return refuse("the class has inner classes");
             }
             if kernel.classes.remove(minor).is_none() {
-                return refuse("is not there");
+                return refuse("does not exist");
             }
             kernel.leaves.remove(minor);
         }
@@ -83,17 +83,17 @@ fn apply_change(kernel: &mut ActualQueues, change: &Change) -> Result<(), String
         }
         Change::AddFilter(pref, node, filter) => {
             let table = 0x800 + (pref % 16);
-            let place = FilterHandle { pref: *pref, table, bucket: 0, node: *node };
+            let handle = FilterHandle { pref: *pref, table, bucket: 0, node: *node };
             if !kernel.classes.contains_key(&filter.class) {
-                return refuse("leads nowhere");
+                return refuse("its class does not exist");
             }
-            if kernel.filters.insert(place, filter.clone()).is_some() {
-                return refuse("is there already");
+            if kernel.filters.insert(handle, filter.clone()).is_some() {
+                return refuse("exists already");
             }
         }
-        Change::DeleteFilter(place) => {
-            if kernel.filters.remove(place).is_none() {
-                return refuse("is not there");
+        Change::DeleteFilter(handle) => {
+            if kernel.filters.remove(handle).is_none() {
+                return refuse("does not exist");
             }
         }
     }
@@ -106,23 +106,26 @@ fn check_queues(kernel: &ActualQueues, desired: &DesiredQueues) -> Result<(), Te
     let classes: Vec<u16> =
         kernel.classes.keys().copied().filter(|&minor| ids::is_agent_class(minor)).collect();
     prop_assert_eq!(&classes, &desired.classes().keys().copied().collect::<Vec<_>>());
-    for (minor, want) in desired.classes() {
+    for (minor, desired_class) in desired.classes() {
         let found = kernel.classes[minor];
         prop_assert_eq!(
             (found.parent, found.rate, found.ceil),
-            (want.parent, want.class.rate, want.class.ceil)
+            (desired_class.parent, desired_class.class.rate, desired_class.class.ceil)
         );
-        prop_assert_eq!(found.quantum, want.parent.map(|_| u64::from(want.class.quantum)));
-        let burst = found.burst as f64 / f64::from(want.class.burst);
+        prop_assert_eq!(found.quantum, desired_class.parent.map(|_| u64::from(desired_class.class.quantum)));
+        let burst = found.burst as f64 / f64::from(desired_class.class.burst);
         prop_assert!((0.98..=1.02).contains(&burst), "burst of {minor:x}: {burst}");
         if *minor != ids::LINK_CLASS {
-            let leaf =
-                LeafQueue { handle: ids::leaf_handle(*minor), limit_bytes: Some(want.class.queue_limit) };
+            let leaf = LeafQueue {
+                handle: ids::leaf_handle(*minor),
+                limit_bytes: Some(desired_class.class.queue_limit),
+            };
             prop_assert_eq!(kernel.leaves.get(minor), Some(&leaf));
         }
     }
-    let agent_filters = kernel.filters.iter().filter(|(place, _)| ids::is_agent_filter_pref(place.pref));
-    let filters: Vec<_> = agent_filters.map(|(place, filter)| ((place.pref, place.node), filter)).collect();
+    let agent_filters = kernel.filters.iter().filter(|(handle, _)| ids::is_agent_filter_pref(handle.pref));
+    let filters: Vec<_> =
+        agent_filters.map(|(handle, filter)| ((handle.pref, handle.node), filter)).collect();
     let desired_filters: Vec<_> = desired.filters().iter().map(|(&name, filter)| (name, filter)).collect();
     let sorted = |list: Vec<((u16, u16), &Filter)>| {
         list.into_iter().map(|(name, f)| (name, f.clone())).collect::<BTreeMap<_, _>>()
@@ -139,7 +142,7 @@ fn foreign_objects(
     let mut all = kernel.clone();
     all.classes.retain(|&minor, _| !ids::is_agent_class(minor));
     all.leaves.retain(|&minor, _| !ids::is_agent_class(minor));
-    all.filters.retain(|place, _| !ids::is_agent_filter_pref(place.pref));
+    all.filters.retain(|handle, _| !ids::is_agent_filter_pref(handle.pref));
     (all.classes, all.leaves, all.filters)
 }
 
@@ -217,8 +220,8 @@ fn apply_foreign_change(kernel: &mut ActualQueues, change: &ForeignChange) {
             drop(kernel.filters.remove(&nth_filter(at, kernel)))
         }
         ForeignChange::RedirectFilter(at) if has_filters => {
-            let place = nth_filter(at, kernel);
-            kernel.filters.get_mut(&place).unwrap().class = ids::DEFAULT_CLASS;
+            let handle = nth_filter(at, kernel);
+            kernel.filters.get_mut(&handle).unwrap().class = ids::DEFAULT_CLASS;
         }
         ForeignChange::DuplicateFilter(at) if has_filters => {
             let old = nth_filter(at, kernel);
@@ -277,13 +280,13 @@ proptest! {
                 // Correct objects are not changed.
                 for change in &list {
                     match change {
-                        Change::AddRoot | Change::ReplaceRoot => prop_assert!(false, "the root was ours"),
+                        Change::AddRoot | Change::ReplaceRoot => prop_assert!(false, "the agent replaces its own root"),
                         Change::SetClass(minor, _) => prop_assert_ne!(previous.classes.get(minor), kernel.classes.get(minor)),
                         Change::SetLeafQueue(minor, _) => prop_assert_ne!(previous.leaves.get(minor), kernel.leaves.get(minor)),
                         Change::AddClass(minor, _) => prop_assert!(!previous.classes.contains_key(minor)),
                         Change::DeleteClass(minor) => prop_assert!(!kernel.classes.contains_key(minor)),
                         Change::AddFilter(..) => {}
-                        Change::DeleteFilter(place) => prop_assert_ne!(previous.filters.get(place), kernel.filters.get(place)),
+                        Change::DeleteFilter(handle) => prop_assert_ne!(previous.filters.get(handle), kernel.filters.get(handle)),
                     }
                 }
                 // One line per object.
@@ -297,20 +300,20 @@ proptest! {
     #[test]
     fn guaranteed_rates_fit_the_link(desired in desired_queues()) {
         let link_class = desired.classes()[&ids::LINK_CLASS].class;
-        let guaranteed: u64 = desired.classes().iter().filter(|(minor, _)| **minor != ids::LINK_CLASS).map(|(_, want)| want.class.rate).sum();
+        let guaranteed: u64 = desired.classes().iter().filter(|(minor, _)| **minor != ids::LINK_CLASS).map(|(_, desired_class)| desired_class.class.rate).sum();
         // Packets without a mark have a guaranteed thousandth in addition.
         prop_assert!(guaranteed as f64 <= link_class.rate as f64 * 1.0021, "{guaranteed} of {}", link_class.rate);
-        for (minor, want) in desired.classes() {
-            prop_assert!(want.class.rate >= 8 && want.class.ceil <= link_class.ceil, "{minor:x}: {want:?}");
-            prop_assert!(want.class.quantum >= link_class.quantum, "{minor:x}: {want:?}");
+        for (minor, desired_class) in desired.classes() {
+            prop_assert!(desired_class.class.rate >= 8 && desired_class.class.ceil <= link_class.ceil, "{minor:x}: {desired_class:?}");
+            prop_assert!(desired_class.class.quantum >= link_class.quantum, "{minor:x}: {desired_class:?}");
         }
     }
 
     #[test]
     fn parser_does_not_panic_on_any_text(text in "[ -~\n]{0,200}", class in "class htb 7765:[0-9a-f]{0,5}( (rate|ceil|quantum|parent) [0-9a-zA-Z:]{0,30}){0,5}") {
-        let ours = r#"[{"kind":"htb","handle":"7765:","root":true,"options":{}}]"#;
+        let agent_root = r#"[{"kind":"htb","handle":"7765:","root":true,"options":{}}]"#;
         let _ = ActualQueues::parse(&text, &text, &text);
-        let _ = ActualQueues::parse(ours, &class, &format!("filter pref {text}\nmatch {text}"));
+        let _ = ActualQueues::parse(agent_root, &class, &format!("filter pref {text}\nmatch {text}"));
     }
 }
 

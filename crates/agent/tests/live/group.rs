@@ -42,6 +42,6 @@ impl Drop for TestCgroup {
             }
             thread::sleep(Duration::from_millis(20));
         }
-        eprintln!("{} is left", self.path.display());
+        eprintln!("{}: the cgroup cannot be removed", self.path.display());
     }
 }

@@ -1,4 +1,4 @@
-//! Reads counters of the kernel. Counters in threads of a test are late on a busy machine, by more than a test can tolerate.
+//! Reads counters of the kernel. Counts that threads of a test keep would be too late on a busy machine.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
@@ -76,7 +76,7 @@ impl CounterReading {
 }
 
 impl RateBounds {
-    /// The rate as a fraction of `whole`.
+    /// The rate as a fraction of `reference`.
     pub fn relative_to(self, reference: f64) -> RateBounds {
         RateBounds { min: self.min / reference, max: self.max / reference }
     }

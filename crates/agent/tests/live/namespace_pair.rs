@@ -31,7 +31,7 @@ pub fn create_pair(test: &str) -> Option<NamespacePair> {
         "netns add {a}\nnetns add {b}\nlink add e0 netns {a} type veth peer name e0 netns {b}\n"
     ));
     if let Err(error) = created {
-        eprintln!("{test} skips, since this machine makes no namespaces: {error}");
+        eprintln!("{test} skips, since this machine cannot create network namespaces: {error}");
         return None;
     }
     for (name, address) in [(b, 2), (a, 1)] {

@@ -42,12 +42,12 @@ pub fn has_program(test: &str, program: &str) -> bool {
     let is_installed =
         Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
     if !is_installed {
-        eprintln!("{test} skips, since {program} is not there");
+        eprintln!("{test} skips, since {program} is not installed");
     }
     is_installed
 }
 
-/// Reads events until `enough` holds, for at most ten seconds.
+/// Reads events until `is_enough` is true, for at most ten seconds.
 pub fn read_events(
     traffic: &mut Traffic,
     is_enough: impl Fn(&[ConnectionEvent]) -> bool,
@@ -63,8 +63,8 @@ pub fn read_events(
     list
 }
 
-/// Starts a listener at the other end, which reads all of each connection and answers with `answer` bytes. Returns its address and the
-/// number of bytes read.
+/// Starts a listener at the other end, which reads all of each connection and answers with `answer_bytes` bytes. Returns its address and
+/// the number of bytes read.
 pub fn start_receiver(pair: &NamespacePair, answer_bytes: usize) -> (SocketAddr, Arc<AtomicU64>) {
     let received_bytes = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&received_bytes);
@@ -85,7 +85,7 @@ pub fn start_receiver(pair: &NamespacePair, answer_bytes: usize) -> (SocketAddr,
     (address, received_bytes)
 }
 
-/// A Python program that waits for a line at each of its steps.
+/// A Python program that waits for a line on its standard input before each step.
 pub struct PythonProgram(Child);
 
 impl PythonProgram {
@@ -115,7 +115,7 @@ impl PythonProgram {
 pub fn measure_mbit(traffic: &Traffic, ends: ConnectionEnds, seconds: f64) -> RateBounds {
     let sent_bytes = || {
         let list = traffic.connections().unwrap();
-        let found = list.iter().find(|(known, _)| *known == ends).expect("it is there");
+        let found = list.iter().find(|(known, _)| *known == ends).expect("the connection is open");
         found.1.sent
     };
     let before = CounterReading::read(sent_bytes);

@@ -202,7 +202,7 @@ fn limited_flow_gets_its_rate_and_queues_share_the_rest() {
     let sender = UdpSocket::bind("10.9.0.1:0").unwrap();
     let to_ipv4 = |address: SocketAddr| match address {
         SocketAddr::V4(address) => address,
-        SocketAddr::V6(_) => unreachable!("it was bound to another"),
+        SocketAddr::V6(_) => unreachable!("the socket is bound to an IPv4 address"),
     };
     setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER_BYTES).unwrap();
     let (from, to) = (to_ipv4(sender.local_addr().unwrap()), to_ipv4(socket.local_addr().unwrap()));
@@ -296,8 +296,8 @@ fn record_prefix() -> String {
 fn foreign_objects_are_not_changed() {
     let Some(_pair) = create_pair("others") else { return };
     let tc = |lines: &str| run_batch(Command::new("tc"), "tc", String::new, lines).unwrap();
-    // A root that could not be restored is not replaced. Its statistics count packets without a class, such as those that the kernel sends
-    // now and then, so all packets get a class.
+    // A root that could not be restored is not replaced. Its statistics count packets without a class, and the kernel sends some of
+    // its own, so all packets get a class.
     tc(
         "qdisc add dev e0 root handle 9: htb default 1\nclass add dev e0 parent 9: classid 9:1 htb rate 1mbit\n",
     );

@@ -56,7 +56,7 @@ fn wait_for_fraction(condition: &str, counter: &mut Traffic, low: f64, high: f64
     };
     wait_for(condition, || {
         let fraction = measure_fraction();
-        eprintln!("{condition}: {fraction:.3?} of what is sent");
+        eprintln!("{condition}: {fraction:.3?} of the sent bytes");
         fraction.is_within(low, high)
     });
 }
@@ -97,8 +97,8 @@ s.connect_ex(('10.9.0.2', port))
     assert_eq!((counts.len(), counts[0].flow, counts[0].bytes), (1, udp_flow(1), expected));
 
     // A removed count starts again at zero. Removing a count that does not exist is no error.
-    throttling.remove_count(udp_flow(1)).unwrap();
-    throttling.remove_count(udp_flow(2)).unwrap();
+    throttling.remove_byte_count(udp_flow(1)).unwrap();
+    throttling.remove_byte_count(udp_flow(2)).unwrap();
     assert_eq!(throttling.byte_counts().unwrap(), []);
     // Packets without a class are not counted.
     let unmarked_socket = UdpSocket::bind("10.9.0.1:0").unwrap();
@@ -135,7 +135,7 @@ while True:
         try:
             s.send(bytes(1400))
         except OSError:
-            pass # nobody is there any more
+            pass # the receiver has closed its socket
     due = max(due + 5 * 1442 / 5e6, time.monotonic() - 0.05)
     time.sleep(max(0, due - time.monotonic()))
 ";
@@ -184,7 +184,7 @@ while True:
     wait_for_fraction("limited by the next agent", &mut counter, 0.38, 0.41);
     traffic.set_throttling(false).unwrap();
     assert!(traffic.throttling().is_none());
-    wait_for_fraction("not wanted", &mut counter, 0.9, 1.05);
+    wait_for_fraction("throttling disabled", &mut counter, 0.9, 1.05);
     counter.stop().unwrap();
     traffic.stop().unwrap();
 }

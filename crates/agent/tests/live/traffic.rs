@@ -176,7 +176,7 @@ fn connections_open_and_close_with_all_their_bytes() {
     let Some((pair, mut traffic)) = start_traffic(test, &[(&group, 1)]) else { return };
     let (address, arrived) = start_receiver(&pair, 70_000);
     let mut total_bytes = 0;
-    // The number of bytes, and how the connection ends.
+    // Arguments: the port, the number of bytes, how the connection ends, and the host.
     let text = "
 import socket, struct, sys
 port, bytes_, end = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
@@ -304,7 +304,7 @@ for _ in range(6000):
 
 /// Waits until a connection sends at its pacing rate. It may be slower while a thread or process is delayed, and never faster.
 fn wait_for_pacing_rate(traffic: &Traffic, ends: ConnectionEnds, mbit: f64) {
-    wait_for("the pace", || {
+    wait_for("the pacing rate", || {
         let measured = measure_mbit(traffic, ends, 2.0);
         eprintln!("paced to {mbit} Mbit: {measured:.2?}");
         assert!(measured.may_be_under(1.1 * mbit), "{measured:?} of {mbit}");
@@ -321,7 +321,7 @@ fn connection_pacing_follows_orders_and_ends_with_its_lease() {
     run_batch(Command::new("ip"), "ip", String::new, "link set dev e0 gso_max_segs 1\n").unwrap();
     let (mut child, ends, arrived) = start_tracked_sender(&pair, &group, &mut traffic);
     let long_lease = Duration::from_secs(30);
-    wait_for("more than any pace", || measure_mbit(&traffic, ends, 0.5).min > 200.0);
+    wait_for("a rate above all pacing rates", || measure_mbit(&traffic, ends, 0.5).min > 200.0);
     for mbit in [20.0, 5.0, 12.0] {
         let rate = format!("{mbit}Mbit").parse().unwrap();
         assert!(traffic.set_pacing_rate(ends, Some(rate), long_lease).unwrap());
@@ -335,31 +335,31 @@ fn connection_pacing_follows_orders_and_ends_with_its_lease() {
         let unreported_bytes = arrived_bytes.saturating_sub(sent) as f64;
         assert!(
             unreported_bytes < mbit * 125e3 * 0.5,
-            "{unreported_bytes} bytes came and are not said to be sent"
+            "{unreported_bytes} bytes arrived, but are not counted as sent"
         );
         let end = Instant::now() + Duration::from_secs(5);
         while arrived.load(Ordering::Relaxed) < sent {
-            assert!(Instant::now() < end, "{sent} bytes are said to be sent, and they do not come");
+            assert!(Instant::now() < end, "{sent} bytes are counted as sent, but have not arrived");
             thread::sleep(Duration::from_millis(1));
         }
     }
     assert_eq!(traffic.connections().unwrap()[0].1.pacing_rate, Some(1_500_000));
     assert!(traffic.set_pacing_rate(ends, None, long_lease).unwrap());
-    wait_for("more than any pace again", || measure_mbit(&traffic, ends, 0.5).min > 200.0);
+    wait_for("a rate above all pacing rates, again", || measure_mbit(&traffic, ends, 0.5).min > 200.0);
 
     // A pacing rate ends with its lease, without a call.
     let (began, lease) = (Instant::now(), Duration::from_secs(3));
     assert!(traffic.set_pacing_rate(ends, Some("5Mbit".parse().unwrap()), lease).unwrap());
     let pacing_rate = || traffic.connections().unwrap()[0].1.pacing_rate;
-    wait_for("a pace", || pacing_rate() == Some(625_000));
+    wait_for("a pacing rate", || pacing_rate() == Some(625_000));
     wait_for("the end of the lease", || pacing_rate().is_none());
     assert!(began.elapsed() >= lease, "{:?}", began.elapsed());
 
     // A rate of zero does not stop the connection.
     assert!(traffic.set_pacing_rate(ends, Some(weir_core::units::Rate::ZERO), long_lease).unwrap());
-    wait_for("the least pace", || measure_mbit(&traffic, ends, 0.2).max < 1.0);
+    wait_for("the minimum pacing rate", || measure_mbit(&traffic, ends, 0.2).max < 1.0);
     let min_rate = measure_mbit(&traffic, ends, 3.0);
-    eprintln!("paced to nothing: {min_rate:.3?} Mbit");
+    eprintln!("paced to the minimum: {min_rate:.3?} Mbit");
     assert!(min_rate.may_be_over(0.05) && min_rate.may_be_under(0.2), "{min_rate:?}");
 
     let other = ConnectionEnds { remote: "10.9.0.2:1".parse().unwrap(), ..ends };
@@ -486,7 +486,7 @@ fn next_agent_takes_over_programs_and_connections() {
     assert!(!std::path::Path::new(&older_folder).exists());
     wait_for_pacing_rate(&traffic, ends, 20.0);
     let read = || CounterReading::read(|| arrived.load(Ordering::Relaxed));
-    wait_for("more than any pace", || {
+    wait_for("a rate above all pacing rates", || {
         let before = read();
         thread::sleep(Duration::from_secs(1));
         read().rate_since(&before).min > 100.0 * 125e3
@@ -525,19 +525,24 @@ fn invalid_rules_are_refused_without_changes() {
     let parent_rule = format!("a={}:1", group.path.display());
     let start_error =
         |rules: &[Rule], interface: &str| match Traffic::start(rules, &[interface.parse().unwrap()]) {
-            Ok(_) => panic!("it was taken"),
+            Ok(_) => panic!("the rules were accepted"),
             Err(error) => error.to_string(),
         };
     let nested = start_error(&[rule(&parent_rule), rule(&nested_rule)], "e0");
-    assert!(nested.ends_with(
-        "expected applications with other names, cgroups that are not inside each other, and other ports"
-    ));
+    assert!(
+        nested.ends_with(
+            "expected different names, different ports, and cgroups that do not contain each other"
+        )
+    );
     std::fs::remove_dir(group.path.join("inside")).unwrap();
     assert!(
         start_error(&[rule("a=no/such:1")], "e0")
             .ends_with("no/such: No such file or directory (os error 2)")
     );
-    assert_eq!(start_error(&[rule("a=/tmp:1")], "e0"), "/tmp: expected a folder of cgroups, version 2");
+    assert_eq!(
+        start_error(&[rule("a=/tmp:1")], "e0"),
+        "/tmp: not a cgroup; expected a folder in a file system of cgroups of version 2"
+    );
     assert!(start_error(&[rule(&parent_rule)], "e7").contains("Device \"e7\" does not exist"));
     run_batch(
         Command::new("ip"),
@@ -547,11 +552,10 @@ fn invalid_rules_are_refused_without_changes() {
     )
     .map(|()| {
         assert!(
-            start_error(&[rule(&parent_rule)], "t0")
-                .contains("expected an interface with Ethernet's headers")
+            start_error(&[rule(&parent_rule)], "t0").contains("expected an interface with Ethernet headers")
         )
     })
-    .unwrap_or_else(|error| eprintln!("no tunnel to refuse here: {error}"));
+    .unwrap_or_else(|error| eprintln!("this machine cannot create a tunnel: {error}"));
     assert!(!cleanup().unwrap());
     drop(pair);
 }
@@ -648,7 +652,7 @@ with socket.create_connection(('10.9.0.2', int(sys.argv[1]))) as s:
         let list = traffic.connections().unwrap();
         list.iter().any(|(_, one)| traffic.application_name(one.application) == Some(&group.name))
     };
-    wait_for("the cgroup's", &mut sends_as_the_cgroup);
+    wait_for("the cgroup's application", &mut sends_as_the_cgroup);
     assert!(sends_as_the_cgroup());
     let kinds = read_events(&mut traffic, |list| list.len() == 2).into_iter().map(|event| event.kind);
     assert_eq!(kinds.collect::<Vec<_>>(), [EventKind::Closed, EventKind::Opened]);

@@ -1,4 +1,4 @@
-//! Waiting for an event, with a bound that no machine reaches unless the event never comes.
+//! Waits for events, with a timeout that is long enough for busy machines.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ pub fn wait_for(event: &str, has_occurred: impl FnMut() -> bool) {
     wait_within(Duration::from_secs(20), event, has_occurred);
 }
 
-/// Waits for an event; panics after `limit`.
+/// Waits for an event; panics after `timeout`.
 pub fn wait_within(timeout: Duration, event: &str, mut has_occurred: impl FnMut() -> bool) {
     let began = Instant::now();
     while !has_occurred() {

@@ -1,4 +1,4 @@
-//! `weir agent`.
+//! Defines the options of `weir agent`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -9,36 +9,37 @@ use weir_agent::queues::Interface;
 use weir_agent::traffic::Rule;
 use weir_core::units::Rate;
 
-use super::coordinator::{Credentials, parse_address};
+use super::coordinator::{CREDENTIALS_HEADING, Credentials, parse_address};
 use super::{OUTPUT_HEADING, parse_port_rate};
 
-/// `weir agent`.
+/// The subcommands of `weir agent`.
 #[derive(Debug, Subcommand)]
 pub enum Agent {
-    /// Connect to a coordinator: pace the sockets of registered flows, report their progress, and queue applications by class
+    /// Connect to a coordinator, and apply its orders: pacing rates of flows, queues, and classes of applications
     Run(AgentRun),
     /// Configure one queue per weight on an interface
     Queues(AgentQueues),
-    /// Mark the traffic of applications, and print the connections that they open and close
+    /// Mark the traffic of applications, and print each connection that opens or closes
     Traffic(AgentTraffic),
     /// Restore all interfaces and cgroups to their state before Weir
     Cleanup,
-    /// Free the sockets of an agent that has died; an agent starts this itself, with a socket as the standard input
+    /// Remove the rates of an agent that was killed. An agent starts this command itself, with a socket as the standard input
     #[command(hide = true)]
     Watchdog {
-        /// The agent's local socket
+        /// The path of the agent's local socket
         socket: PathBuf,
         /// The numbers of the agent's interfaces
         interfaces: Vec<u32>,
     },
 }
 
-/// `weir agent run`.
+/// Arguments of `weir agent run`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Programs pass the sockets of their flows to the agent over the Unix socket; the permissions of its directory decide which \
-programs may. Interfaces get the queues that the coordinator orders, and applications, under the names that they are registered with, get \
-its classes. The agent ends on SIGINT or SIGTERM, removes all limits and restores the interfaces. If it is killed, queues and classes stay.
+programs have access. The agent configures the queues that the coordinator orders at the interfaces. It gives an application the class \
+that the coordinator orders for the registered application of the same name. On SIGINT or SIGTERM the agent removes all limits, \
+restores the interfaces and exits. If the agent is killed, queues and classes stay.
 
 Examples:
   weir agent run --host 3 --rate 1Gbit --coordinator 127.0.0.1:7700
@@ -48,43 +49,44 @@ Examples:
   weir agent run --host 48 --port eth1=10Gbit --port eth2=10Gbit"
 )]
 pub struct AgentRun {
-    /// The number of this host or switch at the coordinator
+    /// The number of this host or switch in the coordinator's configuration, from 0; switches follow hosts
     #[arg(long, value_name = "N")]
     pub host: u32,
 
-    /// The rate of this host's link, with a unit; the agent refuses orders above it
+    /// The rate of this host's link, with a unit such as 1Gbit or 125MB/s; the agent refuses orders above it
     #[arg(long, value_name = "RATE", value_parser = parse_port_rate, required_unless_present = "ports")]
     pub rate: Option<Rate>,
 
-    /// A port of a switch and its rate, in the order in which the coordinator lists the hosts behind the ports; may be repeated. Excludes the options for hosts: --rate, --interface, --application and --socket
+    /// A port of a switch and its rate, such as eth1=10Gbit; repeat the option for all ports in the order of the coordinator's
+    /// configuration. Excludes --rate, --interface, --application and --socket, which are options for hosts
     #[arg(long = "port", value_name = "IF=RATE", conflicts_with_all = ["rate", "interfaces", "applications", "socket"])]
     pub ports: Vec<SwitchPort>,
 
-    /// The coordinator's address for agents
+    /// The address at which the coordinator accepts agents
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7700", value_parser = parse_address)]
     pub coordinator: String,
 
-    /// The Unix socket for programs
+    /// The path of the Unix socket for programs
     #[arg(long, value_name = "PATH", default_value = "/run/weir/agent.sock", value_hint = ValueHint::FilePath)]
     pub socket: PathBuf,
 
     #[command(flatten)]
     pub traffic: ObservedTraffic,
 
-    /// Accept a coordinator on another host over plain text, for test networks: any process at that address can give orders
-    #[arg(long, conflicts_with = "certificate")]
+    /// Accept a coordinator on another host over plain text, for test networks: any process at that address can send orders
+    #[arg(long, conflicts_with = "certificate", help_heading = CREDENTIALS_HEADING)]
     pub insecure: bool,
 
     #[command(flatten)]
     pub credentials: Credentials,
 
-    /// Print the `tc` commands that orders would run, and change nothing: no sockets are accepted, no applications observed.
-    /// Do not run it next to an agent of the same host or switch, which would lose its connection to the coordinator
+    /// Print the `tc` commands of the received orders, and change nothing: the agent accepts no sockets and observes no
+    /// applications. Do not run it while an agent of the same host or switch runs, which would lose its connection
     #[arg(long, conflicts_with = "applications", help_heading = OUTPUT_HEADING)]
     pub dry_run: bool,
 }
 
-/// A port of a switch.
+/// A port of a switch: `eth1=10Gbit`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SwitchPort {
     interface: Interface,
@@ -102,32 +104,33 @@ impl FromStr for SwitchPort {
     type Err = String;
 
     fn from_str(text: &str) -> Result<SwitchPort, String> {
-        let (interface, rate) =
-            text.split_once('=').ok_or_else(|| format!("`{text}`: expected IF=RATE, as in eth1=10Gbit"))?;
+        let (interface, rate) = text
+            .split_once('=')
+            .ok_or_else(|| format!("`{text}` has no rate; expected IF=RATE, such as eth1=10Gbit"))?;
         Ok(SwitchPort { interface: interface.parse()?, rate: parse_port_rate(rate)? })
     }
 }
 
-/// `weir agent queues`.
+/// Arguments of `weir agent queues`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The DSCP of a packet selects its queue: 1 for the first, 2 for the second and so on. Only differences are applied: the same \
-command again changes nothing.
+    after_help = "The DSCP of a packet selects its queue: 1 for the first, 2 for the second and so on. The command applies \
+only differences: a second run changes nothing.
 
 Examples:
   weir agent queues --interface eth0 --rate 1Gbit --weights 1:3:9
   weir agent queues --interface eth0 --rate 1Gbit --weights 1:3:9 --dry-run"
 )]
 pub struct AgentQueues {
-    /// The interface
+    /// The interface whose queues are configured
     #[arg(long, value_name = "IF")]
     pub interface: Interface,
 
-    /// The rate of the link; with a unit, such as 1Gbit, 100Mbit or 125MB/s
+    /// The rate of the interface's link, with a unit such as 1Gbit or 125MB/s
     #[arg(long, value_name = "RATE", value_parser = parse_port_rate)]
     pub rate: Rate,
 
-    /// The weights of the queues, at most 63
+    /// The weights of the queues, separated by colons; at most 63
     #[arg(long, value_name = "W:W...", value_delimiter = ':', value_parser = parse_weight, required = true)]
     pub weights: Vec<f64>,
 
@@ -136,12 +139,12 @@ pub struct AgentQueues {
     pub dry_run: bool,
 }
 
-/// `weir agent traffic`.
+/// Arguments of `weir agent traffic`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "An application is a cgroup (version 2) of unmodified programs, or the traffic of a port outside such cgroups. Its packets leave the \
-interfaces with the DSCP CLASS, and wait in the queue for that class, which `weir agent queues` configures. On SIGINT or SIGTERM the \
-command removes its programs from the kernel; if it is killed, classes stay until its next run or `weir agent cleanup`.
+interfaces with the DSCP CLASS, through the queue of that class, which `weir agent queues` configures. On SIGINT or SIGTERM the \
+command removes its programs from the kernel. If it is killed, classes stay until its next run or `weir agent cleanup`.
 
 Examples:
   weir agent traffic --interface eth0 --application web=system.slice/web.service:1 --application batch=batch:2",
@@ -153,14 +156,14 @@ pub struct AgentTraffic {
     pub traffic: ObservedTraffic,
 }
 
-/// Traffic of unmodified programs.
+/// Options for the traffic of unmodified programs.
 #[derive(Debug, Args)]
 pub struct ObservedTraffic {
-    /// An interface whose packets are marked; may be repeated
+    /// An interface whose outgoing packets are marked; may be repeated
     #[arg(long = "interface", value_name = "IF")]
     pub interfaces: Vec<Interface>,
 
-    /// The name of an application, its cgroup (relative to the root of the cgroups, or a path) or port (`port/8080`), and
+    /// An application: its name, its cgroup (relative to the root of the cgroups, or a path) or port (`port/8080`), and
     /// optionally its initial class, 1 to 63; may be repeated
     #[arg(long = "application", value_name = "NAME=CGROUP|port/PORT[:CLASS]")]
     pub applications: Vec<Rule>,

@@ -1,4 +1,4 @@
-//! `weir serve`, `weir ctl`, and the credentials of connections to a coordinator.
+//! Defines the options of `weir serve` and `weir ctl`, and the credentials for connections to a coordinator.
 
 use std::path::{Path, PathBuf};
 
@@ -8,20 +8,22 @@ use weir_console::failure::Failure;
 
 use super::Output;
 
+pub(super) const CREDENTIALS_HEADING: &str = "Credentials";
+
 /// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people
+    /// Lines of text, for people
     Text,
-    /// For programs, one object a line
+    /// One JSON object a line, for programs
     Json,
 }
 
-/// `weir serve`.
+/// Arguments of `weir serve`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "docs/serve.md describes the configuration, and docs/api.md the HTTP interface. The coordinator ends on SIGINT or SIGTERM; \
-hosts keep their last orders until the lease ends.
+    after_help = "docs/serve.md describes the configuration, and docs/api.md the HTTP interface. The coordinator exits on SIGINT or SIGTERM; \
+agents apply their last orders until the lease ends.
 
 Examples:
   weir serve --check examples/serve.toml
@@ -29,11 +31,11 @@ Examples:
   weir serve --config examples/serve.toml --log json"
 )]
 pub struct Serve {
-    /// The configuration
+    /// The configuration file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, required_unless_present_any = ["check", "check_store"])]
     pub config: Option<PathBuf>,
 
-    /// Print how a configuration is interpreted, and exit
+    /// Check a configuration file, print its interpretation, and exit
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "config")]
     pub check: Option<PathBuf>,
 
@@ -41,14 +43,14 @@ pub struct Serve {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["config", "check"])]
     pub check_store: Option<PathBuf>,
 
-    /// The format of the log, which goes to the standard error
+    /// The format of the log on the standard error
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log: LogFormat,
 }
 
-/// The certificates for a connection to a coordinator on another host.
+/// Options for certificates, which connections to a coordinator on another host need.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Credentials")]
+#[command(next_help_heading = CREDENTIALS_HEADING)]
 pub struct Credentials {
     /// The certificate of this client, in PEM
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires_all = ["key", "authority"], global = true)]
@@ -58,28 +60,28 @@ pub struct Credentials {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "certificate", global = true)]
     pub key: Option<PathBuf>,
 
-    /// The authority that signed the coordinator's certificate, in PEM
+    /// The certificate of the authority that signed the coordinator's certificate, in PEM
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "certificate", global = true)]
     pub authority: Option<PathBuf>,
 }
 
 impl Credentials {
-    /// The certificate, its key and the authority for a connection over TLS; `None` for a connection over plain text.
+    /// The files of the certificate, its key and the authority for a connection over TLS; `None` for plain text.
     ///
     /// # Errors
-    /// If there are no files and the coordinator is on another host, unless `insecure`.
+    /// If the files are missing and the coordinator is on another host, unless `insecure` is set.
     pub fn tls_files(&self, coordinator: &str, insecure: bool) -> Result<Option<[&Path; 3]>, Failure> {
         match (&self.certificate, &self.key, &self.authority) {
             (Some(certificate), Some(key), Some(authority)) => Ok(Some([certificate, key, authority])),
             _ if insecure || is_loopback(coordinator) => Ok(None),
             _ => Err(Failure::input(format_args!(
-                "--coordinator {coordinator}: expected one on this host, or --certificate, --key and --authority"
+                "--coordinator: `{coordinator}` is on another host; expected --certificate, --key and --authority, or a coordinator on this host"
             ))),
         }
     }
 }
 
-/// `weir ctl`.
+/// Arguments of `weir ctl`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   weir ctl hosts
@@ -89,7 +91,7 @@ impl Credentials {
   weir ctl weight ads 3
   weir ctl backup weir-backup.redb")]
 pub struct Ctl {
-    /// The coordinator's address for the HTTP interface
+    /// The address of the coordinator's HTTP interface
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7701", value_parser = parse_address, global = true)]
     pub coordinator: String,
 
@@ -99,7 +101,7 @@ pub struct Ctl {
     #[command(flatten)]
     pub output: Output,
 
-    /// What to do
+    /// The subcommand
     #[command(subcommand)]
     pub command: CtlCommand,
 }
@@ -107,27 +109,27 @@ pub struct Ctl {
 /// The subcommands of `weir ctl`.
 #[derive(Debug, Subcommand)]
 pub enum CtlCommand {
-    /// List the hosts, whether their agents are connected, and interfaces that differ from their orders
+    /// List the hosts, the state of their agents, and interfaces that differ from their orders
     Hosts,
-    /// List the switches, whether their agents are connected, and interfaces that differ from their orders
+    /// List the switches, the state of their agents, and interfaces that differ from their orders
     Switches,
-    /// List the queues that links should have
+    /// List the queues that the coordinator orders for each link
     Queues,
-    /// List all known coflows
+    /// List the registered coflows
     Coflows,
-    /// List the latest allocation of all flows
+    /// List the rate of every flow in the latest allocation
     Allocation,
     /// List the services and their weights
     Services,
     /// List the registered applications
     Applications,
-    /// List the connections that agents observe, and their limits
+    /// List the connections that agents observe, and their rate limits
     Observed,
     /// Set the weight of a service
     Weight {
-        /// The service
+        /// The name of the service
         service: String,
-        /// Its weight, above 0
+        /// The weight, a number above 0
         weight: f64,
     },
     /// Write a verified backup of the coordinator's store to a new file
@@ -150,14 +152,14 @@ pub enum CtlCommand {
 pub enum PolicyCommand {
     /// Print the policy
     Get,
-    /// Set the policy, from the next schedule on
+    /// Set the policy, which applies from the next schedule on
     Set {
-        /// `NAME[:KEY=VALUE...]`, or `tree:FILE`
+        /// The policy and its parameters: NAME[:KEY=VALUE...], or a policy tree: tree:FILE
         policy: String,
     },
 }
 
-/// A host and a port.
+/// Parses the address of a coordinator: a host and a port.
 pub(super) fn parse_address(text: &str) -> Result<String, String> {
     const EXPECTED: &str = "expected a host and a port, such as 127.0.0.1:7701";
     let (host, port) = text.rsplit_once(':').ok_or(EXPECTED)?;

@@ -1,4 +1,4 @@
-//! `weir fabric`.
+//! Defines the options of `weir fabric`.
 
 use std::path::PathBuf;
 
@@ -9,18 +9,18 @@ use weir_core::units::Rate;
 use super::value::parse_port_rate;
 use super::{OUTPUT_HEADING, Output};
 
-/// `weir fabric`.
+/// The subcommands of `weir fabric`.
 #[derive(Debug, Subcommand)]
 pub enum Fabric {
     /// Check that a network can be read, and print its size
     Check(FabricCheck),
     /// Describe a network: tiers, rates, oversubscription, bisection, paths between hosts
     Describe(FabricDescribe),
-    /// Write a network by a plan
+    /// Generate a network from a plan
     Generate(FabricGenerate),
 }
 
-/// `weir fabric check`.
+/// Arguments of `weir fabric check`.
 #[derive(Debug, Args)]
 pub struct FabricCheck {
     /// The network, in TOML; `-` is the standard input
@@ -28,7 +28,7 @@ pub struct FabricCheck {
     pub fabric: PathBuf,
 }
 
-/// `weir fabric describe`.
+/// Arguments of `weir fabric describe`.
 #[derive(Debug, Args)]
 pub struct FabricDescribe {
     /// The network, in TOML; `-` is the standard input
@@ -39,13 +39,13 @@ pub struct FabricDescribe {
     pub output: Output,
 }
 
-/// `weir fabric generate`.
+/// Arguments of `weir fabric generate`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   weir fabric generate leaf-spine --spines 4 --leaves 8 --hosts 16 --rate 10Gbit --oversubscription 2
   weir fabric generate fat-tree --ports 8 --rate 10Gbit --cables --out fabric.toml")]
 pub struct FabricGenerate {
-    /// Write every cable instead of the plan's parameters
+    /// Write a list of all cables instead of the plan and its parameters
     #[arg(long, help_heading = OUTPUT_HEADING, global = true)]
     pub cables: bool,
 
@@ -66,7 +66,7 @@ pub enum FabricPlan {
         /// The number of hosts
         #[arg(long, value_name = "N")]
         hosts: u32,
-        /// The rate of each host's link, each way
+        /// The rate of each host's link in each direction, with a unit such as 1Gbit or 125MB/s
         #[arg(long, value_name = "RATE", value_parser = parse_port_rate)]
         rate: Rate,
     },
@@ -78,25 +78,25 @@ pub enum FabricPlan {
         /// The number of leaf switches
         #[arg(long, value_name = "N")]
         leaves: u32,
-        /// The number of hosts of a leaf
+        /// The number of hosts of each leaf switch
         #[arg(long, value_name = "N")]
         hosts: u32,
-        /// The rate of each host's link, each way
+        /// The rate of each host's link in each direction, with a unit such as 1Gbit or 125MB/s
         #[arg(long, value_name = "RATE", value_parser = parse_port_rate)]
         rate: Rate,
-        /// What the hosts of a leaf can send, divided by the capacity of its uplinks
+        /// The capacity of a leaf's links to hosts, divided by the capacity of its links to spines
         #[arg(long, value_name = "RATIO")]
         oversubscription: f64,
     },
     /// Three tiers of switches with the same number of ports
     FatTree {
-        /// The number of ports of a switch, even
+        /// The number of ports of each switch, an even number
         #[arg(long, value_name = "N")]
         ports: u32,
-        /// The rate of each host's link, each way
+        /// The rate of each host's link in each direction, with a unit such as 1Gbit or 125MB/s
         #[arg(long, value_name = "RATE", value_parser = parse_port_rate)]
         rate: Rate,
-        /// What the hosts of an edge switch can send, divided by the capacity of its uplinks
+        /// The capacity of an edge switch's links to hosts, divided by the capacity of its uplinks
         #[arg(long, value_name = "RATIO", default_value_t = 1.0)]
         oversubscription: f64,
     },

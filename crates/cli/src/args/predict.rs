@@ -1,4 +1,4 @@
-//! `weir predict`.
+//! Defines the options of `weir predict`.
 
 use std::path::PathBuf;
 
@@ -7,16 +7,16 @@ use weir_predict::{Loss, MAX_PARAMETER, TrainingSettings};
 
 use super::{Format, INPUT_HEADING, OUTPUT_HEADING, Output};
 
-/// `weir predict`.
+/// The subcommands of `weir predict`.
 #[derive(Debug, Subcommand)]
 pub enum Predict {
-    /// Train a model on incast measurements: it infers a switch's buffer from packet loss (Django, Algorithm 1)
+    /// Train a model that infers a switch's buffer from packet loss on incast measurements (Django, Algorithm 1)
     Train(PredictTrain),
     /// Compute the best number of connections to a receiver from the loss at its switch (Theorem 4.1)
     Connections(PredictConnections),
 }
 
-/// `weir predict train`.
+/// Arguments of `weir predict train`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "The measurements are the output of `weir testbed incast --format csv`, with one number of connections, one size, and two buffers or
@@ -27,19 +27,19 @@ Examples:
   weir predict train incast.csv --seed 7 --c 100 --gamma 10"
 )]
 pub struct PredictTrain {
-    /// The measurements; `-` is the standard input
+    /// The measurements, in CSV; `-` is the standard input
     #[arg(value_hint = ValueHint::FilePath)]
     pub data: PathBuf,
 
-    /// The seed by which test records are drawn
+    /// The seed of the random selection of test records
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Training")]
     pub seed: u32,
 
-    /// C: the cost of a record on the wrong side
+    /// The penalty for a record on the wrong side of the boundary (C)
     #[arg(long, value_name = "X", default_value = "1", value_parser = parse_parameter, help_heading = "Training")]
     pub c: f64,
 
-    /// How fast the influence of a record decreases with the distance
+    /// The rate at which the influence of a record decreases with the distance (gamma)
     #[arg(long, value_name = "X", default_value = "1", value_parser = parse_parameter, help_heading = "Training")]
     pub gamma: f64,
 
@@ -47,16 +47,16 @@ pub struct PredictTrain {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT_HEADING)]
     pub out: Option<PathBuf>,
 
-    /// How to print the accuracy
+    /// The format of the printed accuracy
     #[arg(long, value_enum, default_value_t = Format::Table, help_heading = OUTPUT_HEADING)]
     pub format: Format,
 }
 
-/// `weir predict connections`.
+/// Arguments of `weir predict connections`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "The loss must be of an incast like those that the model was trained on. If marking starts at the end of the buffer or beyond, any number
-of connections loses packets; the answer is then 1.
+of connections loses packets; the result is then 1.
 
 Examples:
   weir predict connections examples/incast/model.toml --loss 0.46 --threshold 20
@@ -79,7 +79,7 @@ pub struct PredictConnections {
     pub output: Output,
 }
 
-/// C or gamma.
+/// Parses C or gamma.
 fn parse_parameter(text: &str) -> Result<f64, String> {
     let value = text.parse().ok().filter(|value| TrainingSettings::new(*value, *value).is_ok());
     value.ok_or_else(|| format!("`{text}`: expected a number above 0 and up to {MAX_PARAMETER:e}"))

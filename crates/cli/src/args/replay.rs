@@ -1,4 +1,4 @@
-//! `weir sim`, `weir compare`, `weir sweep` and `weir explain`.
+//! Defines the options of `weir sim`, `weir compare`, `weir sweep` and `weir explain`.
 
 use std::path::PathBuf;
 
@@ -8,62 +8,63 @@ use weir_core::units::{Rate, Time};
 use super::value::{
     VariedParameter, integer_in, parse_coflow_id, parse_interval, parse_policy_spec, parse_port_rate,
 };
-use super::{OUTPUT_HEADING, Output, RUNNING_HEADING, RunOptions, TraceInput};
+use super::{EXECUTION_HEADING, INPUT_HEADING, OUTPUT_HEADING, Output, RunOptions, TraceInput};
 
-const POLICY_HEADING: &str = "What to replay";
+const POLICY_HEADING: &str = "Policies";
+const REPLAY_HEADING: &str = "Replay";
 
-/// How to replay.
+/// Options for the ports and the schedules of a replay.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Replay")]
+#[command(next_help_heading = REPLAY_HEADING)]
 pub struct ReplayOptions {
-    /// The rate at which each port sends, and at which it receives; with a unit, such as 1Gbit, 100Mbit or 125MB/s
+    /// The rate of each port in each direction, with a unit such as 1Gbit or 125MB/s
     #[arg(long, value_name = "RATE", default_value = "1Gbit", value_parser = parse_port_rate)]
     pub port_rate: Rate,
 
-    /// The scheduling interval: schedules are computed at its multiples and at the trace's events; a port idles from the end
-    /// of a flow to the next schedule. 0 computes a schedule at every arrival and completion
+    /// The scheduling interval, with a unit such as 8ms: policies decide at its multiples and at events of the trace. A port
+    /// idles from the end of a flow to the next decision. With 0, every arrival and completion triggers a decision
     #[arg(long, value_name = "TIME", default_value = "8ms", value_parser = parse_interval)]
     pub interval: Time,
 
-    /// Merge the coflows of each job, stage and wave into one coflow, if they are of one application (Saath, section 4.3)
+    /// Merge the coflows of each job, stage and wave into one coflow if they belong to one application (Saath, section 4.3)
     #[arg(long)]
     pub per_stage: bool,
 }
 
-/// The network to replay over, if it is more than the ports of one switch.
+/// Options for a network that is more than the ports of one switch.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Replay")]
+#[command(next_help_heading = REPLAY_HEADING)]
 pub struct NetworkOptions {
-    /// Reduce the rate of receiving ports when many flows send to them, as measured in this file: the output of
+    /// Reduce the rate of a receiving port with many senders as measured in this file, the output of
     /// `weir testbed incast --format csv`
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "buffer")]
     pub incast: Option<PathBuf>,
 
-    /// The buffer of a switch port for --incast, in full packets
+    /// The buffer of each switch port for --incast, in packets of full size
     #[arg(long, value_name = "PACKETS", value_parser = integer_in(1..=1_000_000_u32), requires = "incast")]
     pub buffer: Option<u32>,
 
     /// Replay over a network with links between switches: a file in the fabric format. Port 0 is the first host, and the port
-    /// rate is the rate of the hosts' cables. Policies schedule host ports only; capacity that a congested link between
-    /// switches frees at the ports is not reassigned, except by `fair`, which is plain TCP on that network
+    /// rate is the rate of the hosts' cables. Policies schedule host ports only. Capacity that a congested link between
+    /// switches frees at the ports is not reassigned, except by `fair`, which models plain TCP on the network
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["port_rate", "incast"])]
     pub fabric: Option<PathBuf>,
 
-    /// The seed by which flows are hashed to their shortest paths
+    /// The seed of the hash that selects one of the shortest paths for each flow
     #[arg(long, value_name = "N", default_value_t = 0, requires = "fabric")]
     pub path_seed: u64,
 
-    /// Replay over links between regions instead of the ports of one switch: a file in the wide-area format. Such networks
-    /// have their own policies, and no port rate and interval
+    /// Replay over links between regions instead of the ports of one switch: a file in the wide-area format. Wide-area
+    /// networks have their own policies, and neither a port rate nor an interval
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["port_rate", "interval", "incast", "fabric"])]
     pub wide_area: Option<PathBuf>,
 
-    /// The seed by which the bandwidths of the links are drawn; the same for all policies
+    /// The seed of the random bandwidths of the links; all policies are replayed with the same bandwidths
     #[arg(long, value_name = "N", default_value_t = 1, requires = "wide_area")]
     pub bandwidth_seed: u64,
 }
 
-/// What to replay, over which network, and where the result goes.
+/// Options of every command that replays a trace under several policies or parameters.
 #[derive(Debug, Args)]
 pub struct Experiment {
     #[command(flatten)]
@@ -81,32 +82,32 @@ pub struct Experiment {
     #[command(flatten)]
     pub output: Output,
 
-    /// Omit measured times, so that the same input gives the same bytes
+    /// Omit measured times; the same input then gives the same bytes
     #[arg(long, help_heading = OUTPUT_HEADING)]
     pub no_timing: bool,
 }
 
-/// Files with a line for each coflow and flow.
+/// Options for files with one line per coflow or per flow.
 #[derive(Debug, Args)]
 #[command(next_help_heading = OUTPUT_HEADING)]
 pub struct DetailFiles {
-    /// Also write a line for each policy and coflow: policy,coflow,arrival_s,width,bytes,cct_s. `-` is the standard output
+    /// Also write a line for each policy and coflow: policy,coflow,arrival_s,width,bytes,cct_s; `-` is the standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub per_coflow: Option<PathBuf>,
 
-    /// Also write a line for each policy and flow: policy,coflow,flow,src,dst,bytes,fct_s. Flow completion times count from
-    /// the release of the coflow. `-` is the standard output
+    /// Also write a line for each policy and flow: policy,coflow,flow,src,dst,bytes,fct_s; `-` is the standard output. Flow
+    /// completion times (fct_s) count from the release of the coflow
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub per_flow: Option<PathBuf>,
 }
 
-/// `weir sim`.
+/// Arguments of `weir sim`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   weir sim trace.txt --policy saath
   weir sim trace.txt --policy saath:start=1MB:d=4 --interval 0 --format json")]
 pub struct Sim {
-    /// The policy and its parameters: NAME[:KEY=VALUE...], or a policy tree: tree:FILE. `weir policies` lists them
+    /// The policy and its parameters: NAME[:KEY=VALUE...], or a policy tree: tree:FILE. `weir policies` lists all policies
     #[arg(long, help_heading = POLICY_HEADING, value_name = "POLICY", value_parser = parse_policy_spec)]
     pub policy: String,
 
@@ -117,11 +118,14 @@ pub struct Sim {
     pub details: DetailFiles,
 }
 
-/// `weir compare`.
+/// Arguments of `weir compare`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "A speedup is the completion time of one coflow under the baseline divided by its time under the policy: above 1 is \
-better. The speedup of a coflow that takes no time under both is 1; a coflow that takes no time under one of them is left out.
+better. The speedup of a coflow that takes no time under both is 1; a coflow that takes no time under one of them is excluded.
+
+By default, policies that share between applications are compared only if the trace has several applications, and `fair` \
+only up to 4096 ports.
 
 Examples:
   weir compare trace.txt
@@ -130,19 +134,19 @@ Examples:
   weir compare trace.txt --wide-area examples/wide-area/private-cloud.toml --policies mrtf,siphon"
 )]
 pub struct Compare {
-    /// The policies and their parameters: NAME[:KEY=VALUE...] or tree:FILE,... By default all that `weir policies` lists for
-    /// the network; those that share between applications only if the trace has several, and `fair` only up to 4096 ports
+    /// The policies and their parameters, separated by commas: NAME[:KEY=VALUE...] or tree:FILE [default: the policies that
+    /// `weir policies` lists for the network and that fit the trace]
     #[arg(long, help_heading = POLICY_HEADING, value_name = "POLICIES", value_delimiter = ',', value_parser = parse_policy_spec)]
     pub policies: Vec<String>,
 
-    /// The policy that speedups refer to; replayed too if it is not among the policies. By default the first policy
+    /// The policy that speedups refer to, which is replayed too if it is not among the policies [default: the first policy]
     #[arg(long, help_heading = POLICY_HEADING, value_name = "POLICY", value_parser = parse_policy_spec)]
     pub baseline: Option<String>,
 
     #[command(flatten)]
     pub experiment: Experiment,
 
-    /// Print all columns, in two tables. JSON and CSV always contain all of them
+    /// Print all columns, in two tables; JSON and CSV always contain all columns
     #[arg(long, help_heading = OUTPUT_HEADING)]
     pub wide: bool,
 
@@ -150,17 +154,17 @@ pub struct Compare {
     pub details: DetailFiles,
 }
 
-/// `weir sweep`.
+/// Arguments of `weir sweep`.
 #[derive(Debug, Args)]
-#[command(after_help = "What can vary: any parameter of the policies (`weir policies NAME`), and
+#[command(after_help = "Parameters to vary: any parameter of the policies (`weir policies NAME`), and
   interval=TIME,...    the scheduling interval
-  arrival=FACTOR,...   arrivals so many times as fast (Saath, Fig. 14d)
+  arrival=FACTOR,...   the factor by which coflows arrive faster (Saath, Fig. 14d)
   port-rate=RATE,...   the rate of each port
 and over a wide area, which has neither an interval nor a port rate,
-  bandwidth-seed=N,... the seed by which bandwidths are drawn
+  bandwidth-seed=N,... the seed of the random bandwidths
 
 A policy without the parameter is replayed once, for comparison; at least one policy must have it. Speedups refer to the \
-baseline at the same values, or with --fixed-baseline to the baseline with nothing varied.
+baseline at the same values, or with --fixed-baseline to the baseline with unvaried parameters.
 
 Examples:
   weir sweep trace.txt --policies saath --baseline aalo --vary start=1MB,10MB,100MB,1GB
@@ -168,19 +172,19 @@ Examples:
   weir sweep trace.txt --policies saath,aalo --vary interval=0,8ms,80ms --vary arrival=0.5,1,2
   weir sweep trace.txt --wide-area examples/wide-area/private-cloud.toml --policies mrtf,siphon --vary depth=1,2,3 --vary bandwidth-seed=1,2,3")]
 pub struct Sweep {
-    /// The policies and their parameters: NAME[:KEY=VALUE...],...
+    /// The policies and their parameters, separated by commas: NAME[:KEY=VALUE...] or tree:FILE
     #[arg(long, help_heading = POLICY_HEADING, value_name = "POLICIES", value_delimiter = ',', value_parser = parse_policy_spec, required = true)]
     pub policies: Vec<String>,
 
-    /// The policy that speedups refer to; by default the first policy
+    /// The policy that speedups refer to [default: the first policy]
     #[arg(long, help_heading = POLICY_HEADING, value_name = "POLICY", value_parser = parse_policy_spec)]
     pub baseline: Option<String>,
 
-    /// Compute speedups over the baseline with nothing varied, as Fig. 14 of the Saath paper does
+    /// Compute speedups over the baseline with unvaried parameters, as in Fig. 14 of the Saath paper
     #[arg(long, help_heading = POLICY_HEADING)]
     pub fixed_baseline: bool,
 
-    /// The parameter to vary, and its values; given twice, a grid
+    /// A parameter to vary and its values; a second --vary replays all combinations
     #[arg(long, help_heading = POLICY_HEADING, value_name = "KEY=V1,V2,...", required = true)]
     pub vary: Vec<VariedParameter>,
 
@@ -188,11 +192,11 @@ pub struct Sweep {
     pub experiment: Experiment,
 }
 
-/// `weir explain`.
+/// Arguments of `weir explain`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The table's time line counts from the release of the coflow. CSV and JSON have that time as since_release_s; their \
-from_s, to_s, arrival_s and end_s count from the start of the trace, as its events do.
+    after_help = "The table's time line counts from the release of the coflow. CSV and JSON have that time as since_release_s. Their \
+from_s, to_s, arrival_s and end_s count from the start of the trace.
 
 Examples:
   weir explain trace.txt --policy saath --coflow 7
@@ -202,23 +206,23 @@ pub struct Explain {
     #[command(flatten)]
     pub input: TraceInput,
 
-    /// The policy and its parameters: NAME[:KEY=VALUE...]
+    /// The policy and its parameters: NAME[:KEY=VALUE...], or a policy tree: tree:FILE
     #[arg(long, help_heading = POLICY_HEADING, value_name = "POLICY", value_parser = parse_policy_spec)]
     pub policy: String,
 
-    /// The coflow, by its number in the trace
-    #[arg(long, help_heading = POLICY_HEADING, value_name = "ID", value_parser = parse_coflow_id)]
+    /// The number of the coflow in the trace
+    #[arg(long, help_heading = INPUT_HEADING, value_name = "ID", value_parser = parse_coflow_id)]
     pub coflow: u64,
 
-    /// Show every segment of the time line; by default short segments are merged into their neighbours
+    /// Show every segment of the time line [default: merge short segments into their neighbours]
     #[arg(long, help_heading = OUTPUT_HEADING)]
     pub all: bool,
 
     #[command(flatten)]
     pub replay: ReplayOptions,
 
-    /// Show no progress bar; without a terminal, none is shown anyway
-    #[arg(long, short, help_heading = RUNNING_HEADING)]
+    /// Show no progress bar; a bar needs a terminal as standard error
+    #[arg(long, short, help_heading = EXECUTION_HEADING)]
     pub quiet: bool,
 
     #[command(flatten)]

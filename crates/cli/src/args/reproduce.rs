@@ -1,4 +1,4 @@
-//! `weir reproduce`.
+//! Defines the options of `weir reproduce`.
 
 use std::path::PathBuf;
 
@@ -8,11 +8,15 @@ use weir_core::units::{Rate, Time};
 use weir_papers::live::{Experiment, MAX_COFLOWS};
 use weir_papers::{composition, django, netshare, saba, siphon};
 
+#[cfg(all(feature = "live", target_os = "linux"))]
+use super::EXECUTION_HEADING;
 use super::{
     INPUT_HEADING, OUTPUT_HEADING, ReadOptions, RunOptions, parse_interval, parse_port_rate, parse_up_to_1000,
 };
 
-/// `weir reproduce`.
+const EVALUATION_HEADING: &str = "Evaluation";
+
+/// The subcommands of `weir reproduce`.
 #[derive(Debug, Subcommand)]
 pub enum Reproduce {
     /// Saath (CoNEXT '17): simulations on the public trace
@@ -23,27 +27,27 @@ pub enum Reproduce {
     Saba(SabaReproduction),
     /// Siphon (ATC '18): orders of coflows, detours and flow groups
     Siphon(SiphonReproduction),
-    /// Django (JPDC '21): the best number of connections, its prediction, and replays next to Aalo+ and DCTCP
+    /// Django (JPDC '21): the best number of connections, its prediction, and replays compared with Aalo+ and DCTCP
     Django(DjangoReproduction),
     /// The gain of each level of a policy tree: services, applications, coflows
     Composition(CompositionReproduction),
-    /// Real traffic over the testbed, next to the papers and the simulator; needs root
+    /// Real traffic over the testbed, compared with the papers and the simulator; needs root
     #[cfg(all(feature = "live", target_os = "linux"))]
     Live(LiveReproduction),
 }
 
-/// How to make a page, and where it goes.
+/// Options for running an evaluation and writing its page.
 #[derive(Debug, Args)]
 pub struct PageOptions {
     #[command(flatten)]
     pub run_options: RunOptions,
 
-    /// Write the page to this file instead of the standard output; only once it is complete
+    /// Write the page to this file instead of the standard output; the file appears once it is complete
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT_HEADING)]
     pub out: Option<PathBuf>,
 }
 
-/// The trace of an evaluation.
+/// Options for the trace of an evaluation.
 #[derive(Debug, Args)]
 pub struct ReplayInput {
     /// The trace, in the coflow-benchmark format or in Weir's own
@@ -54,20 +58,20 @@ pub struct ReplayInput {
     pub read_options: ReadOptions,
 }
 
-/// `weir reproduce netshare`.
+/// Arguments of `weir reproduce netshare`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   weir reproduce netshare --out docs/results/netshare.md")]
 pub struct NetshareReproduction {
-    /// The number of seeds by which connections are hashed to paths; figures that depend on paths are means over them
-    #[arg(long, value_name = "N", default_value_t = netshare::DEFAULT_SEEDS, value_parser = parse_up_to_1000)]
+    /// The number of seeds of the hash that selects paths; figures that depend on paths are means over them
+    #[arg(long, help_heading = EVALUATION_HEADING, value_name = "N", default_value_t = netshare::DEFAULT_SEEDS, value_parser = parse_up_to_1000)]
     pub seeds: u64,
 
     #[command(flatten)]
     pub page_options: PageOptions,
 }
 
-/// `weir reproduce saba`.
+/// Arguments of `weir reproduce saba`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Workloads are simulated, so no trace is needed. The controller's processor time (Fig. 12) takes three minutes.
@@ -76,23 +80,23 @@ Example:
   weir reproduce saba --out docs/results/saba.md --jobs 2"
 )]
 pub struct SabaReproduction {
-    /// The number of cluster setups to draw (section 8.2)
-    #[arg(long, value_name = "N", default_value_t = saba::DEFAULT_SETUPS, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    /// The number of random cluster setups (section 8.2)
+    #[arg(long, help_heading = EVALUATION_HEADING, value_name = "N", default_value_t = saba::DEFAULT_SETUPS, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub setups: u32,
 
-    /// The seed by which setups are drawn
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    /// The seed of the random setups
+    #[arg(long, help_heading = EVALUATION_HEADING, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
     #[command(flatten)]
     pub page_options: PageOptions,
 
-    /// Leave out processor times, so that the same input gives the same bytes
+    /// Omit processor times; the same input then gives the same bytes
     #[arg(long, help_heading = OUTPUT_HEADING)]
     pub no_timing: bool,
 }
 
-/// `weir reproduce siphon`.
+/// Arguments of `weir reproduce siphon`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   weir reproduce siphon --trace FB2010-1Hr-150-0.txt --out docs/results/siphon.md --jobs 2")]
@@ -100,15 +104,15 @@ pub struct SiphonReproduction {
     #[command(flatten)]
     pub input: ReplayInput,
 
-    /// The number of seeds by which bandwidths, searches and tasks are drawn; a confidence interval needs two
-    #[arg(long, value_name = "N", default_value_t = siphon::DEFAULT_SEEDS, value_parser = clap::value_parser!(u64).range(2..=1000))]
+    /// The number of seeds of bandwidths, searches and tasks; a confidence interval needs at least two
+    #[arg(long, help_heading = EVALUATION_HEADING, value_name = "N", default_value_t = siphon::DEFAULT_SEEDS, value_parser = clap::value_parser!(u64).range(2..=1000))]
     pub seeds: u64,
 
     #[command(flatten)]
     pub page_options: PageOptions,
 }
 
-/// `weir reproduce django`.
+/// Arguments of `weir reproduce django`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   weir reproduce django --trace FB2010-1Hr-150-0.txt --out docs/results/django.md --jobs 2")]
@@ -116,65 +120,67 @@ pub struct DjangoReproduction {
     #[command(flatten)]
     pub input: ReplayInput,
 
-    /// The number of coflows to draw for Fig. 2
-    #[arg(long, value_name = "N", default_value_t = django::DEFAULT_SEEDS, value_parser = parse_up_to_1000)]
+    /// The number of random coflows for Fig. 2
+    #[arg(long, help_heading = EVALUATION_HEADING, value_name = "N", default_value_t = django::DEFAULT_SEEDS, value_parser = parse_up_to_1000)]
     pub seeds: u64,
 
     #[command(flatten)]
     pub page_options: PageOptions,
 
-    /// Leave out processor times, so that the same input gives the same bytes
+    /// Omit processor times; the same input then gives the same bytes
     #[arg(long, help_heading = OUTPUT_HEADING)]
     pub no_timing: bool,
 }
 
-/// `weir reproduce composition`.
+/// Arguments of `weir reproduce composition`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   weir reproduce composition --out docs/results/composition.md")]
 pub struct CompositionReproduction {
     /// The number of generated workloads; figures are means over them
-    #[arg(long, value_name = "N", default_value_t = composition::DEFAULT_SEEDS, value_parser = parse_up_to_1000)]
+    #[arg(long, help_heading = EVALUATION_HEADING, value_name = "N", default_value_t = composition::DEFAULT_SEEDS, value_parser = parse_up_to_1000)]
     pub seeds: u64,
 
     #[command(flatten)]
     pub page_options: PageOptions,
 }
 
-/// `weir reproduce live`.
+/// Arguments of `weir reproduce live`.
 #[cfg(all(feature = "live", target_os = "linux"))]
 #[derive(Debug, Args)]
-#[command(after_help = "It needs what `weir testbed check` lists, and runs in real time: half an hour.
+#[command(
+    after_help = "The command needs the requirements that `weir testbed check` lists. It runs in real time, which takes half an hour.
 
 Example:
-  weir reproduce live --out docs/results/live.md")]
+  weir reproduce live --out docs/results/live.md"
+)]
 pub struct LiveReproduction {
-    /// The experiments to run, by default all: netshare (section 5.3 of NetShare), slice (coflows under plain TCP, Aalo and
-    /// Saath), saba (profiled jobs), programs (unmodified programs in cgroups), overheads (Saath's Table 2)
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    /// The experiments to run: netshare (section 5.3 of NetShare), slice (coflows under plain TCP, Aalo and Saath), saba
+    /// (profiled jobs), programs (unmodified programs in cgroups), overheads (Saath's Table 2) [default: all]
+    #[arg(long, help_heading = EVALUATION_HEADING, value_name = "NAME", value_delimiter = ',')]
     pub only: Vec<Experiment>,
 
-    /// The duration of each phase of NetShare's experiment; the paper's is 30 s
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_phase)]
+    /// The duration of each phase of NetShare's experiment, 1s to 120s; the paper has 30 s
+    #[arg(long, help_heading = EVALUATION_HEADING, value_name = "TIME", default_value = "30s", value_parser = parse_phase)]
     pub phase: Time,
 
     /// The number of coflows of the slice to send
-    #[arg(long, value_name = "N", default_value_t = MAX_COFLOWS as u64, value_parser = clap::value_parser!(u64).range(2..=MAX_COFLOWS as u64))]
+    #[arg(long, help_heading = EVALUATION_HEADING, value_name = "N", default_value_t = MAX_COFLOWS as u64, value_parser = clap::value_parser!(u64).range(2..=MAX_COFLOWS as u64))]
     pub coflows: u64,
 
     #[command(flatten)]
     pub testbed: super::testbed::TestbedName,
 
-    /// No progress on the standard error
-    #[arg(long, short, help_heading = "Running")]
+    /// Show no progress bar; a bar needs a terminal as standard error
+    #[arg(long, short, help_heading = EXECUTION_HEADING)]
     pub quiet: bool,
 
-    /// Write the page to this file instead of the standard output; only once it is complete
+    /// Write the page to this file instead of the standard output; the file appears once it is complete
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT_HEADING)]
     pub out: Option<PathBuf>,
 }
 
-/// `weir reproduce saath`.
+/// Arguments of `weir reproduce saath`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   weir reproduce saath --trace FB2010-1Hr-150-0.txt --out docs/results/saath.md --jobs 2")]
@@ -182,23 +188,23 @@ pub struct SaathReproduction {
     #[command(flatten)]
     pub input: ReplayInput,
 
-    /// What each port sends and what it receives; with a unit, such as 1Gbit, 100Mbit or 125MB/s
+    /// The rate of each port in each direction, with a unit such as 1Gbit or 125MB/s
     #[arg(long, value_name = "RATE", default_value = "1Gbit", value_parser = parse_port_rate, help_heading = "Replay")]
     pub port_rate: Rate,
 
-    /// The scheduling interval where it is not varied
+    /// The scheduling interval, with a unit such as 8ms, except in the sweep over intervals
     #[arg(long, value_name = "TIME", default_value = "8ms", value_parser = parse_interval, help_heading = "Replay")]
     pub interval: Time,
 
     #[command(flatten)]
     pub page_options: PageOptions,
 
-    /// Leave out processor times, so that the same input gives the same bytes
+    /// Omit processor times; the same input then gives the same bytes
     #[arg(long, help_heading = OUTPUT_HEADING)]
     pub no_timing: bool,
 }
 
-/// The length of a phase: TCP needs a second to settle, and 120 s make a page of an hour.
+/// Parses the duration of a phase. TCP needs a second to settle, and with 120 s the page takes an hour.
 #[cfg(all(feature = "live", target_os = "linux"))]
 fn parse_phase(text: &str) -> Result<Time, String> {
     let time: Time = text.parse().map_err(|error| format!("{error}"))?;

@@ -1,4 +1,4 @@
-//! `weir saba`.
+//! Defines the options of `weir saba`.
 
 use std::num::NonZeroU16;
 use std::path::PathBuf;
@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use weir_core::saba::Fraction;
 
-use super::{Format, INPUT_HEADING, OUTPUT_HEADING, Output, RunOptions};
+use super::{Format, INPUT_HEADING, MODEL_HEADING, OUTPUT_HEADING, Output, RunOptions, SHARING_HEADING};
 
-/// `weir saba`.
+/// The subcommands of `weir saba`.
 #[derive(Debug, Subcommand)]
 pub enum Saba {
-    /// Profile simulated workloads and fit their sensitivities (sections 4 and 7.1)
+    /// Profile simulated workloads, and fit models of their sensitivity (sections 4 and 7.1)
     Profile(SabaProfile),
     /// Compute the weights of the applications at one port (Eq. 2)
     Weights(SabaWeights),
@@ -19,7 +19,7 @@ pub enum Saba {
     Run(SabaRun),
 }
 
-/// `weir saba profile`.
+/// Arguments of `weir saba profile`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "The workloads are the ten of the paper's Table 1, as simulated jobs that are calibrated to the published figures.
@@ -29,36 +29,36 @@ Examples:
   weir saba profile --workload LR,SQL --degree 2"
 )]
 pub struct SabaProfile {
-    /// The workloads, by name, or all
+    /// The names of the workloads, separated by commas, or `all`
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "all", help_heading = INPUT_HEADING)]
     pub workload: Vec<String>,
 
-    /// The degree of the models in the table
-    #[arg(long, value_name = "K", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=3))]
+    /// The degree of the models in the sensitivity table, 1 to 3
+    #[arg(long, value_name = "K", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=3), help_heading = MODEL_HEADING)]
     pub degree: u8,
 
     /// Write the sensitivity table to this file; the file appears once it is complete
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT_HEADING)]
     pub out: Option<PathBuf>,
 
-    /// How to print the profiles
+    /// The format of the printed profiles
     #[arg(long, value_enum, default_value_t = Format::Table, help_heading = OUTPUT_HEADING)]
     pub format: Format,
 }
 
-/// Parameters of Saba's weights.
+/// Options for Saba's weights.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct SabaWeightOptions {
-    /// The fraction of each port that Saba divides (C_saba); applications without a model share the rest in one queue
+    /// The fraction of each port that Saba divides (C_saba), above 0 and up to 1; applications without a model share the rest
     #[arg(long, value_name = "FRACTION", default_value = "1", value_parser = parse_fraction)]
     pub c_saba: Fraction,
 
-    /// The smallest weight of an application, as a fraction of an even share
+    /// The minimum weight of an application, as a fraction of an even share, above 0 and up to 1
     #[arg(long, value_name = "FRACTION", default_value = "0.1", value_parser = parse_fraction)]
     pub floor: Fraction,
 }
 
-/// `weir saba weights`.
+/// Arguments of `weir saba weights`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   weir saba weights table.toml --apps LR,PR
@@ -68,7 +68,7 @@ pub struct SabaWeights {
     #[arg(value_hint = ValueHint::FilePath)]
     pub table: PathBuf,
 
-    /// The applications at the port, by their names in the table; a repeated name stands for several applications
+    /// The names of the applications at the port in the table; a repeated name stands for several applications
     #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true, help_heading = INPUT_HEADING)]
     pub apps: Vec<String>,
 
@@ -79,7 +79,7 @@ pub struct SabaWeights {
     pub output: Output,
 }
 
-/// How jobs share links.
+/// How simulated jobs share links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SharingMode {
     /// Max-min between flows: the paper's baseline
@@ -97,20 +97,18 @@ pub enum SharingMode {
 }
 
 impl SharingMode {
-    /// Its name on the command line.
+    /// The name of the mode on the command line.
     pub fn name(self) -> String {
         self.to_possible_value().expect("no variant is marked `#[value(skip)]`").get_name().to_owned()
     }
 
-    /// Whether queues and weights are Saba's.
+    /// Whether Saba configures queues and weights in this mode.
     pub fn is_saba(self) -> bool {
         matches!(self, SharingMode::Saba | SharingMode::SabaDistributed)
     }
 }
 
-const SHARING_HEADING: &str = "How links are shared";
-
-/// `weir saba run`.
+/// Arguments of `weir saba run`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "docs/jobs-format.md describes the file: a network, workloads (the ten of the paper's Table 1, or your own stages), and jobs on
@@ -125,7 +123,7 @@ pub struct SabaRun {
     #[arg(value_name = "JOBS", value_hint = ValueHint::FilePath)]
     pub jobs_file: PathBuf,
 
-    /// The modes of sharing to compare
+    /// The modes of sharing to compare, separated by commas
     #[arg(long, value_name = "MODES", value_enum, value_delimiter = ',', default_values = ["fair", "applications", "homa", "sincronia", "saba", "saba-distributed"], help_heading = SHARING_HEADING)]
     pub sharing: Vec<SharingMode>,
 
@@ -133,23 +131,23 @@ pub struct SabaRun {
     #[arg(long, value_name = "MODE", value_enum, default_value = "fair", help_heading = SHARING_HEADING)]
     pub baseline: SharingMode,
 
-    /// Queues of a port for Saba, priorities for Homa
+    /// The number of queues of each port for Saba, and of priorities for Homa, 1 to 256
     #[arg(long, value_name = "N", default_value = "8", value_parser = parse_up_to_256, help_heading = SHARING_HEADING)]
     pub queues: NonZeroU16,
 
-    /// Saba's priority levels
+    /// The number of Saba's priority levels, 1 to 256
     #[arg(long, value_name = "N", default_value = "16", value_parser = parse_up_to_256, help_heading = SHARING_HEADING)]
     pub levels: NonZeroU16,
 
     #[command(flatten, next_help_heading = SHARING_HEADING)]
     pub weight_options: SabaWeightOptions,
 
-    /// The degree of the models, if the file names no sensitivity table
+    /// The degree of the models, 1 to 3, if the file names no sensitivity table
     #[arg(long, value_name = "K", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=3), help_heading = SHARING_HEADING)]
     pub degree: u8,
 
-    /// Send each flow over one shortest path, by a hash with this seed (ECMP); by default flows are split evenly over all
-    #[arg(long, value_name = "SEED", help_heading = INPUT_HEADING)]
+    /// Send each flow over one shortest path, selected by a hash with this seed (ECMP) [default: split flows evenly over all]
+    #[arg(long, value_name = "SEED", help_heading = SHARING_HEADING)]
     pub hash: Option<u64>,
 
     #[command(flatten)]
@@ -159,13 +157,13 @@ pub struct SabaRun {
     pub output: Output,
 }
 
-/// A number of queues or levels.
+/// Parses a number of queues or levels, 1 to 256.
 fn parse_up_to_256(text: &str) -> Result<NonZeroU16, String> {
     let number = text.parse().ok().filter(|number: &NonZeroU16| number.get() <= 256);
     number.ok_or_else(|| format!("`{text}`: expected a whole number from 1 to 256"))
 }
 
-/// A fraction of the bandwidth.
+/// Parses a fraction of the bandwidth, above 0 and up to 1.
 fn parse_fraction(text: &str) -> Result<Fraction, String> {
     let expected = || format!("`{text}`: expected a number above 0 and up to 1");
     let value: f64 = text.parse().map_err(|_| expected())?;

@@ -1,4 +1,4 @@
-//! `weir testbed`.
+//! Defines the options of `weir testbed`.
 
 use std::path::PathBuf;
 
@@ -8,11 +8,13 @@ use weir_sim::service::Mechanism;
 use weir_testbed::BedName;
 use weir_testbed::incast::MAX_CONNECTIONS;
 
-use super::{OUTPUT_HEADING, Output, RUNNING_HEADING, integer_in, parse_port_rate, parse_up_to_1000};
+use super::{
+    EXECUTION_HEADING, OUTPUT_HEADING, Output, SHARING_HEADING, integer_in, parse_port_rate, parse_up_to_1000,
+};
 
-const TRAFFIC_HEADING: &str = "What to send";
+const TRAFFIC_HEADING: &str = "Traffic";
 
-/// `weir testbed`.
+/// The subcommands of `weir testbed`.
 #[derive(Debug, Subcommand)]
 pub enum Testbed {
     /// Build a network of namespaces
@@ -21,23 +23,23 @@ pub enum Testbed {
     Run(TestbedRun),
     /// Measure incast: loss, goodput and completion times of many connections to one receiver
     Incast(TestbedIncast),
-    /// Remove a testbed, even an incomplete one
+    /// Remove a testbed, also an incomplete one
     Down(TestbedName),
     /// List the testbeds, or the hosts and switches of one
     List(TestbedList),
-    /// Check what this machine lacks for testbeds, and what works without
+    /// List the requirements of testbeds that this machine meets or lacks
     Check,
 }
 
 /// The name of a testbed.
 #[derive(Debug, Clone, Args)]
 pub struct TestbedName {
-    /// The testbed's name: its namespaces are called `weir-NAME-NODE`
+    /// The name of the testbed, whose namespaces are named `weir-NAME-NODE`
     #[arg(long, value_name = "NAME", default_value = "bed")]
     pub name: BedName,
 }
 
-/// `weir testbed up`.
+/// Arguments of `weir testbed up`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   weir testbed up examples/fabrics/leaf-spine-16.toml
@@ -50,15 +52,15 @@ pub struct TestbedUp {
     #[command(flatten)]
     pub testbed: TestbedName,
 
-    /// Print the equivalent shell script, and change nothing. Needs no privileges
+    /// Print the equivalent shell script, and change nothing; needs no privileges
     #[arg(long, help_heading = OUTPUT_HEADING)]
     pub dry_run: bool,
 }
 
-/// `weir testbed run`.
+/// Arguments of `weir testbed run`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The run takes as long as the scenario, once for each mechanism. If no testbed of this name is up, the command builds one and \
+    after_help = "The run takes as long as the scenario, once for each mechanism. If no testbed of this name is up, the command builds one, and \
 removes it afterwards.
 
 Example:
@@ -72,19 +74,20 @@ pub struct TestbedRun {
     #[command(flatten)]
     pub testbed: TestbedName,
 
-    /// The mechanisms: none (one queue at every link), queues (one for each service at every switch), throttling (hosts limit unresponsive connections) or queues+throttling
-    #[arg(long, help_heading = "How to share", value_name = "MECHANISMS", value_delimiter = ',', default_value = "none,queues", value_parser = parse_mechanism)]
+    /// The mechanisms, separated by commas: none (one queue at every link), queues (one queue for each service at every
+    /// switch), throttling (hosts limit unresponsive connections) or queues+throttling
+    #[arg(long, help_heading = SHARING_HEADING, value_name = "MECHANISMS", value_delimiter = ',', default_value = "none,queues", value_parser = parse_mechanism)]
     pub mechanism: Vec<Mechanism>,
 
-    /// Show no progress
-    #[arg(long, short, help_heading = RUNNING_HEADING)]
+    /// Show no progress bar; a bar needs a terminal as standard error
+    #[arg(long, short, help_heading = EXECUTION_HEADING)]
     pub quiet: bool,
 
     #[command(flatten)]
     pub output: Output,
 }
 
-/// `weir testbed incast`.
+/// Arguments of `weir testbed incast`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "If no testbed of this name is up, the command builds one and removes it afterwards: senders and one receiver at a switch.
@@ -94,15 +97,15 @@ Examples:
   weir testbed incast --buffers 25,100,250 --connections 5,50,200 --marks 20 --congestion reno"
 )]
 pub struct TestbedIncast {
-    /// The buffer of the switch's port to the receiver, in full packets
+    /// The buffers of the switch's port to the receiver, in packets of full size
     #[arg(long, help_heading = TRAFFIC_HEADING, value_name = "N,...", value_delimiter = ',', default_value = "25,50,100,250", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub buffers: Vec<u32>,
 
-    /// The number of concurrent connections
+    /// The numbers of concurrent connections
     #[arg(long, help_heading = TRAFFIC_HEADING, value_name = "N,...", value_delimiter = ',', default_value = "5,10,20,50,100,200", value_parser = integer_in(1..=MAX_CONNECTIONS))]
     pub connections: Vec<usize>,
 
-    /// The bytes that each connection sends
+    /// The size that each connection sends, with a unit such as 64kB
     #[arg(long, help_heading = TRAFFIC_HEADING, value_name = "SIZE", default_value = "64kB", value_parser = parse_bytes)]
     pub bytes: Bytes,
 
@@ -110,27 +113,28 @@ pub struct TestbedIncast {
     #[arg(long, help_heading = TRAFFIC_HEADING, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=500))]
     pub senders: u32,
 
-    /// The rate of every link
+    /// The rate of every link in each direction, with a unit such as 1Gbit or 125MB/s
     #[arg(long, help_heading = TRAFFIC_HEADING, value_name = "RATE", default_value = "100Mbit", value_parser = parse_port_rate)]
     pub rate: Rate,
 
     /// The queue length, in packets, from which the switch's port marks packets (ECN); senders react to marks, as with DCTCP
+    /// [default: no marks]
     #[arg(long, help_heading = TRAFFIC_HEADING, value_name = "PACKETS", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub marks: Option<u32>,
 
-    /// The senders' congestion control, by its name in the kernel: reno, cubic, dctcp, ... By default the system's
+    /// The senders' congestion control, by its name in the kernel: reno, cubic, dctcp, ... [default: the system's]
     #[arg(long, help_heading = TRAFFIC_HEADING, value_name = "NAME")]
     pub congestion: Option<String>,
 
-    /// The number of runs of each combination
-    #[arg(long, help_heading = RUNNING_HEADING, value_name = "N", default_value_t = 5, value_parser = parse_up_to_1000)]
+    /// The number of runs of each combination of buffer and connections
+    #[arg(long, help_heading = EXECUTION_HEADING, value_name = "N", default_value_t = 5, value_parser = parse_up_to_1000)]
     pub runs: u64,
 
     #[command(flatten)]
     pub testbed: TestbedName,
 
-    /// Show no progress
-    #[arg(long, short, help_heading = RUNNING_HEADING)]
+    /// Show no progress bar; a bar needs a terminal as standard error
+    #[arg(long, short, help_heading = EXECUTION_HEADING)]
     pub quiet: bool,
 
     #[command(flatten)]
@@ -142,15 +146,15 @@ fn parse_bytes(text: &str) -> Result<Bytes, String> {
     if (1.0..=1e9).contains(&bytes.get()) { Ok(bytes) } else { Err("expected 1B to 1GB".to_owned()) }
 }
 
-/// `weir testbed list`.
+/// Arguments of `weir testbed list`.
 #[derive(Debug, Args)]
 pub struct TestbedList {
-    /// List the namespaces and addresses of this testbed
+    /// List the namespaces and addresses of this testbed [default: list all testbeds]
     #[arg(long, value_name = "NAME")]
     pub name: Option<BedName>,
 }
 
-/// A mechanism without a central allocator.
+/// Parses a mechanism that a testbed can run: all without a central allocator.
 fn parse_mechanism(text: &str) -> Result<Mechanism, String> {
     let mechanism = text.parse::<Mechanism>().ok().filter(|mechanism| !mechanism.has_allocator());
     mechanism.ok_or_else(|| {

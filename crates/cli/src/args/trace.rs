@@ -1,4 +1,4 @@
-//! `weir trace`.
+//! Defines the options of `weir trace`.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use weir_trace::generate::{ArrivalProcess, Distribution, Preset, Skew};
 
 use super::{INPUT_HEADING, OUTPUT_HEADING, Output, ReadOptions, TraceInput};
 
-/// `weir trace`.
+/// The subcommands of `weir trace`.
 #[derive(Debug, Subcommand)]
 pub enum Trace {
     /// Check that a trace can be read, and print its size
@@ -20,7 +20,7 @@ pub enum Trace {
     Convert(Convert),
 }
 
-/// `weir trace describe`.
+/// Arguments of `weir trace describe`.
 #[derive(Debug, Args)]
 pub struct Describe {
     #[command(flatten)]
@@ -34,34 +34,36 @@ pub struct Describe {
     pub output: Output,
 }
 
-/// The formats of traces.
+/// The formats in which traces are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TraceFormat {
-    /// The public format
+    /// The format of the public coflow-benchmark trace
     CoflowBenchmark,
-    /// Weir's own, with more fields
+    /// Weir's own format, with more fields
     Weir,
 }
 
-/// `weir trace generate`.
+/// Arguments of `weir trace generate`.
 #[derive(Debug, Args)]
-#[command(after_help = "Laws: constant:V, uniform:MIN,MAX, exponential:MEAN, pareto:SHAPE,MIN,MAX, \
+#[command(
+    after_help = "Distributions (DIST): constant:V, uniform:MIN,MAX, exponential:MEAN, pareto:SHAPE,MIN,MAX, \
 lognormal:MEDIAN,SIGMA,MIN,MAX
 
 Examples:
   weir trace generate --preset facebook --seed 7 --out trace.txt
-  weir trace generate --ports 20 --coflows 50 --mappers uniform:1,10 --size pareto:1.2,1,1000 --arrival burst")]
+  weir trace generate --ports 20 --coflows 50 --mappers uniform:1,10 --size pareto:1.2,1,1000 --arrival burst"
+)]
 pub struct Generate {
-    /// A predefined specification: `facebook` resembles the public trace, `small` has the same shape on 50 ports.
-    /// The default is small, unless mappers, reducers, size or skew are given
+    /// A predefined specification: `facebook` resembles the public trace, `small` has the same shape on 50 ports
+    /// [default: small, unless --mappers, --reducers, --size or --skew is given]
     #[arg(long, conflicts_with_all = ["mappers", "reducers", "size", "skew"])]
     pub preset: Option<Preset>,
 
-    /// The seed; other seeds give other traces of the same distribution
+    /// The seed of the random trace
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// Ports of the fabric [default: the preset's, or 50]
+    /// The number of ports of the fabric [default: the preset's, or 50]
     #[arg(long, value_name = "N")]
     pub ports: Option<u32>,
 
@@ -69,41 +71,41 @@ pub struct Generate {
     #[arg(long, value_name = "N")]
     pub coflows: Option<usize>,
 
-    /// Mappers of a coflow, rounded and at least 1, at most the ports [default: uniform:1,10]
-    #[arg(long, value_name = "LAW")]
+    /// The number of mappers of a coflow, rounded, from 1 to the number of ports [default: uniform:1,10]
+    #[arg(long, value_name = "DIST")]
     pub mappers: Option<Distribution>,
 
-    /// Reducers of a coflow, in the same way [default: uniform:1,10]
-    #[arg(long, value_name = "LAW")]
+    /// The number of reducers of a coflow, rounded, from 1 to the number of ports [default: uniform:1,10]
+    #[arg(long, value_name = "DIST")]
     pub reducers: Option<Distribution>,
 
-    /// Megabytes of a coflow's average reducer; each reducer gets whole megabytes and at least 1, as in the public trace
-    /// [default: lognormal:10,1.5,1,1000]
-    #[arg(long, value_name = "LAW")]
+    /// The mean size of a coflow's reducers, in megabytes; each reducer gets whole megabytes and at least 1, as in the public
+    /// trace [default: lognormal:10,1.5,1,1000]
+    #[arg(long, value_name = "DIST")]
     pub size: Option<Distribution>,
 
-    /// How the reducers of a coflow differ: none, spread:FRACTION (up to that fraction more or less) or zipf:EXPONENT
-    /// [default: none]
+    /// The difference between sizes of a coflow's reducers: none, spread:FRACTION (up to that fraction more or less) or
+    /// zipf:EXPONENT [default: none]
     #[arg(long, value_name = "SKEW")]
     pub skew: Option<Skew>,
 
-    /// The arrival process of coflows: poisson:MEAN, every:GAP, lognormal:MEDIAN,SIGMA (with units, such as
-    /// poisson:2s) or burst [default: the preset's, or poisson:1s]
+    /// The arrival process of coflows: poisson:MEAN, every:GAP, lognormal:MEDIAN,SIGMA or burst; times have units, such as
+    /// poisson:2s [default: the preset's, or poisson:1s]
     #[arg(long, value_name = "ARRIVAL")]
     pub arrival: Option<ArrivalProcess>,
 
-    /// The number of services among which coflows are distributed evenly at random; needs Weir's own format
+    /// The number of services, among which coflows are distributed evenly at random; more than one needs Weir's own format
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub services: usize,
 
-    /// The number of applications of each service, in the same way
+    /// The number of applications of each service, distributed likewise
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub applications: usize,
 
     #[command(flatten)]
     pub read_options: ReadOptions,
 
-    /// The format to write [default: weir for a file called *.weir, else coflow-benchmark]
+    /// The format of the written trace [default: weir for a file named *.weir, else coflow-benchmark]
     #[arg(long, value_enum, value_name = "FORMAT", help_heading = OUTPUT_HEADING)]
     pub to: Option<TraceFormat>,
 
@@ -112,10 +114,10 @@ pub struct Generate {
     pub out: Option<PathBuf>,
 }
 
-/// `weir trace convert`.
+/// Arguments of `weir trace convert`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A trace with fields that the format cannot express is refused. The trace unit applies to both files.
+    after_help = "The command refuses a trace with fields that the format cannot express. The trace unit applies to both files.
 
 Example:
   weir trace convert trace.txt trace.weir"
@@ -124,11 +126,11 @@ pub struct Convert {
     #[command(flatten)]
     pub input: TraceInput,
 
-    /// The file to write, which appears once it is complete; `-` is the standard output
+    /// The file to write; the file appears once it is complete. `-` is the standard output
     #[arg(value_hint = ValueHint::FilePath, help_heading = None)]
     pub to_file: PathBuf,
 
-    /// The format to write [default: weir for a file called *.weir, else coflow-benchmark]
+    /// The format of the written trace [default: weir for a file named *.weir, else coflow-benchmark]
     #[arg(long, value_enum, value_name = "FORMAT", help_heading = OUTPUT_HEADING)]
     pub to: Option<TraceFormat>,
 

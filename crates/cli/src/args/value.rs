@@ -1,4 +1,4 @@
-//! Parsers of option values.
+//! Parses the values of options.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -7,13 +7,13 @@ use std::str::FromStr;
 use weir_console::policy_spec;
 use weir_core::units::{Rate, Time};
 
-/// A port rate above zero.
+/// Parses the rate of a port: 1 bit/s to 8000 Tbit/s.
 pub fn parse_port_rate(text: &str) -> Result<Rate, String> {
     let rate: Rate = text.parse().map_err(|error| format!("{error}"))?;
     if (0.125..=1e15).contains(&rate.get()) { Ok(rate) } else { Err("expected 1bit to 8000Tbit".to_owned()) }
 }
 
-/// A scheduling interval. Zero needs no unit.
+/// Parses a scheduling interval: 0 to 1e9 s. Zero needs no unit.
 pub fn parse_interval(text: &str) -> Result<Time, String> {
     if text == "0" {
         return Ok(Time::ZERO);
@@ -22,7 +22,7 @@ pub fn parse_interval(text: &str) -> Result<Time, String> {
     if interval.get() <= 1e9 { Ok(interval) } else { Err("expected at most 1e9s".to_owned()) }
 }
 
-/// A parser of the whole numbers in a range.
+/// Returns a parser of the whole numbers in `range`.
 pub fn integer_in<T>(
     range: RangeInclusive<T>,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
@@ -35,44 +35,44 @@ where
     }
 }
 
-/// A whole number from 1 to 1000.
+/// Parses a whole number from 1 to 1000.
 #[cfg(any(feature = "live", feature = "papers"))]
 pub fn parse_up_to_1000(text: &str) -> Result<u64, String> {
     integer_in(1..=1000)(text)
 }
 
-/// The number of a coflow in its trace.
+/// Parses the number of a coflow in its trace.
 pub fn parse_coflow_id(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "expected the coflow's number in the trace, such as 7".to_owned())
 }
 
-/// An existing policy with existing parameters.
+/// Parses a policy with its parameters, and checks that both exist.
 pub fn parse_policy_spec(text: &str) -> Result<String, String> {
     let spec = text.trim();
     policy_spec::check_policy(spec).map(|()| spec.to_owned()).map_err(|failure| failure.message)
 }
 
-/// A parameter and the values to try: `start=1MB,10MB`.
+/// A parameter of a sweep and its values: `start=1MB,10MB`.
 #[derive(Debug, Clone)]
 pub struct VariedParameter {
     /// `interval`, `arrival`, `port-rate`, `bandwidth-seed`, or a parameter of a policy.
     pub key: String,
-    /// At least one value as given, each once, and what it sets.
+    /// The distinct values, at least one: the text as given, and its setting.
     pub values: Vec<(String, VariedSetting)>,
 }
 
-/// What a value of a varied parameter sets.
+/// The setting that a value of a varied parameter changes.
 #[derive(Debug, Clone, Copy)]
 pub enum VariedSetting {
     /// The scheduling interval.
     Interval(Time),
     /// The rate of each port.
     PortRate(Rate),
-    /// The seed by which bandwidths are drawn.
+    /// The seed of the random bandwidths between regions.
     BandwidthSeed(u64),
-    /// Arrivals so many times as fast.
+    /// The factor by which coflows arrive faster than in the trace.
     Arrival(f64),
-    /// A parameter of policies.
+    /// A parameter of the policies, which parse the value themselves.
     Policy,
 }
 
@@ -89,7 +89,7 @@ fn parse_setting(key: &str, value: &str) -> Result<VariedSetting, String> {
     })
 }
 
-/// Keys that would hide another column of a sweep's result.
+/// Keys that no policy parameter can have, since they name other columns of a sweep's result.
 const RESERVED_KEYS: [&str; 5] = ["policy", "baseline", "trace", "coflows", "flows"];
 
 impl FromStr for VariedParameter {
@@ -117,7 +117,7 @@ impl FromStr for VariedParameter {
     }
 }
 
-/// The first text that occurs a second time.
+/// The first text that repeats an earlier one.
 pub fn first_repeated(texts: &[String]) -> Option<&String> {
     (1..).zip(texts).find_map(|(end, text)| texts[..end - 1].contains(text).then_some(text))
 }

@@ -1,4 +1,4 @@
-//! The files that `weir sim` and `weir compare` write: the result, and lines for coflows and flows.
+//! Writes the outputs of `weir sim` and `weir compare`: the result, and files with lines for coflows and flows.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use weir_sim::Outcome;
 use crate::args;
 use crate::source::Source;
 
-/// The outputs of a command, opened before its work.
+/// The outputs of a command, opened before the replays.
 pub struct Outputs {
     result: ResultDestination,
     per_coflow: Option<OutputFile>,
@@ -21,7 +21,7 @@ pub struct Outputs {
 type WriteLines = fn(&mut OutputFile, &Source, &[String], &[Outcome]) -> csv::Result<()>;
 
 impl Outputs {
-    /// Opens the outputs.
+    /// Opens the outputs, which must differ from each other and from all inputs.
     ///
     /// # Errors
     /// If a file cannot be created, or is another output or an input.
@@ -45,7 +45,7 @@ impl Outputs {
     /// Writes all outputs; files appear once all of them are complete.
     ///
     /// # Errors
-    /// If one of them cannot be written.
+    /// If an output cannot be written.
     pub fn write(
         self,
         text: &str,
@@ -54,7 +54,7 @@ impl Outputs {
         outcomes: &[Outcome],
     ) -> Result<(), Failure> {
         let mut complete = Vec::new();
-        // The reader of the standard output may close it early; the files are written all the same.
+        // If the reader closes the standard output early, the files are still written.
         let mut stdout_failure = None;
         let lines = [(self.per_coflow, coflow_lines as WriteLines), (self.per_flow, flow_lines)];
         for (file, write_lines) in lines {
@@ -84,10 +84,10 @@ impl Outputs {
     }
 }
 
-/// Refuses outputs that would overwrite each other, or a file that the replays read.
+/// Checks that the outputs differ from each other, and from each file that the replays read.
 ///
 /// # Errors
-/// The first such pair.
+/// If two of them are the same file.
 pub fn check_distinct(
     experiment: &args::Experiment,
     policies: &[&String],

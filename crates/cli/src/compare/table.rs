@@ -1,9 +1,9 @@
-//! The tables of `weir sim` and `weir compare`.
+//! Prints the tables of `weir sim` and `weir compare`.
 
 use weir_console::record::Record;
 use weir_console::table::{Alignment, Table, format_number, format_optional, format_percent, format_seconds};
 
-/// A column: its title, and its cell for a record.
+/// A column: its title, and the function that prints its cell for a record.
 type Column = (&'static str, fn(&Record) -> String);
 
 fn text_cell(record: &Record, name: &str) -> String {
@@ -26,7 +26,7 @@ fn deadlines_cell(record: &Record) -> String {
     format!("{}/{}", integer_cell(record, "deadlines_met"), integer_cell(record, "deadlines"))
 }
 
-/// Columns of a trace with deadlines or jobs, each with its explanation.
+/// Columns for traces with deadlines or jobs: the key of the record that enables the column, the column, and its caption.
 const OPTIONAL_COLUMNS: [(&str, Column, &str); 2] = [
     ("deadlines", ("in time", deadlines_cell), "in time: coflows that met their deadlines."),
     (
@@ -36,14 +36,14 @@ const OPTIONAL_COLUMNS: [(&str, Column, &str); 2] = [
     ),
 ];
 
-/// The optional columns that these records have.
+/// The optional columns whose keys occur in the records.
 fn optional_columns(
     records: &[Record],
 ) -> impl Iterator<Item = &'static (&'static str, Column, &'static str)> {
     OPTIONAL_COLUMNS.iter().filter(|(name, ..)| records.iter().any(|record| record.get(name).is_some()))
 }
 
-/// A line for each policy.
+/// A table with one line per policy.
 fn policy_table(records: &[Record], columns: &[Column]) -> String {
     let titles = columns.iter().map(|(title, _)| (*title, Alignment::Right));
     let mut table = Table::new(&[("policy", Alignment::Left)].into_iter().chain(titles).collect::<Vec<_>>());
@@ -54,7 +54,7 @@ fn policy_table(records: &[Record], columns: &[Column]) -> String {
     table.to_string()
 }
 
-/// The six columns that answer most questions.
+/// The table with the main columns: five, `/bound` if the lower bound is known, and the optional columns.
 pub fn short_table(records: &[Record], baseline: &str, min_mean_cct: Option<f64>) -> String {
     let mut columns: Vec<Column> = vec![
         ("mean", |r| number_cell(r, "mean_cct_s")),
@@ -119,7 +119,7 @@ pub fn wide_table(records: &[Record], baseline: &str, min_mean_cct: Option<f64>)
     )
 }
 
-/// One policy, line by line.
+/// The metrics of one policy, one per line.
 pub fn single_policy_table(r: &Record) -> String {
     let time = |name| r.number(name).map_or_else(|| "-".to_owned(), format_seconds);
     let us = |name| r.number(name).map_or_else(|| "-".to_owned(), |us| format!("{} us", format_number(us)));

@@ -1,8 +1,10 @@
-//! Words for what an explanation refers to.
+//! Converts the rules and criteria of an explanation to the names and numbers in its output.
 
 use weir_core::allocation::{OrderCriterion, Rule};
 
-/// `work-conservation` for `WorkConservation`.
+/// The name of a rule in kebab case, such as `work-conservation` for `WorkConservation`.
+///
+/// The name is part of the output of `weir explain`: renaming a variant of [`Rule`] renames it there.
 pub fn rule_name(rule: Rule) -> String {
     let mut name = String::new();
     for c in format!("{rule:?}").chars() {
@@ -14,9 +16,9 @@ pub fn rule_name(rule: Rule) -> String {
     name
 }
 
-/// The number of coflows that a coflow contends with, if it is ordered by that.
-pub fn contending_coflows(standing: OrderCriterion) -> Option<u32> {
-    match standing {
+/// The number of coflows that a coflow contends with, if its policy orders coflows by contention.
+pub fn contending_coflows(criterion: OrderCriterion) -> Option<u32> {
+    match criterion {
         OrderCriterion::Contention(others) => Some(others),
         OrderCriterion::Constant | OrderCriterion::DeadlineExpired => None,
     }

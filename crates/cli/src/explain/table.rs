@@ -1,4 +1,4 @@
-//! An explanation for people.
+//! Prints an explanation as text with tables.
 
 use weir_console::table::{
     Alignment, Table, format_bytes, format_count, format_number, format_percent, format_seconds,
@@ -8,15 +8,15 @@ use weir_sim::explain::{DirectedPort, Explanation, ProgressState, Segment, Slowd
 
 use super::names::{contending_coflows, rule_name};
 
-/// The most lines of a summary by cause or by coflow.
+/// The maximum number of lines of a summary by cause or by coflow.
 const MAX_SUMMARY_LINES: usize = 5;
 
-/// The explanation: what became of the coflow, its time line, and sums.
+/// The explanation as text: the outcome of the coflow, its time line, and sums of time by state, rule, cause and coflow.
 pub fn explanation_text(policy: &str, explanation: &Explanation, entries: &[TimelineEntry<'_>]) -> String {
     let outcome = &explanation.outcome;
     let slowdown = match explanation.alone_seconds {
         0.0 => String::new(),
-        alone => format!(", {} times as long", format_number(outcome.cct() / alone)),
+        alone => format!(": a slowdown of {}", format_number(outcome.cct() / alone)),
     };
     let mut out = format!(
         "Coflow {} under {policy}: {}, {}, released at {}, completed at {}.\n\
@@ -39,22 +39,22 @@ pub fn explanation_text(policy: &str, explanation: &Explanation, entries: &[Time
         return out + "It took no time: there is nothing to explain.\n";
     }
     out += &format!(
-        "\nIts time line, in seconds since its release:\n\n{}",
+        "\nTime line, in seconds since the release:\n\n{}",
         timeline_table(entries, outcome.released_at)
     );
     if entries.iter().any(|entry| entry.segment_count > 1) {
         out += "\nShort segments are merged (number of segments) under the name of the longest; --all shows each segment.\n";
     }
-    let occurs = |matches_state: fn(OrderCriterion) -> bool| {
+    let occurs = |matches_criterion: fn(OrderCriterion) -> bool| {
         entries.iter().any(|entry| {
-            matches_state(entry.longest.order_criterion)
-                || entry.longest.holders.iter().any(|holder| matches_state(holder.order_criterion))
+            matches_criterion(entry.longest.order_criterion)
+                || entry.longest.holders.iter().any(|holder| matches_criterion(holder.order_criterion))
         })
     };
-    if occurs(|standing| contending_coflows(standing).is_some()) {
+    if occurs(|criterion| contending_coflows(criterion).is_some()) {
         out += "\nWithin a queue, the coflow that contends with the fewest others goes first.\n";
     }
-    if occurs(|standing| standing == OrderCriterion::DeadlineExpired) {
+    if occurs(|criterion| criterion == OrderCriterion::DeadlineExpired) {
         out += "\nA coflow is overdue after its maximum waiting time in a queue; it then goes before all queues.\n";
     }
     out + &summary(explanation)
@@ -64,13 +64,13 @@ fn timeline_table(entries: &[TimelineEntry<'_>], release: f64) -> String {
     let mut table = Table::new(&[
         ("from", Alignment::Right),
         ("to", Alignment::Right),
-        ("", Alignment::Left),
+        ("state", Alignment::Left),
         ("pace", Alignment::Right),
-        ("moved", Alignment::Right),
-        ("place", Alignment::Left),
+        ("sent", Alignment::Right),
+        ("queue", Alignment::Left),
         ("rule", Alignment::Left),
+        ("cause", Alignment::Left),
         ("held up by", Alignment::Left),
-        ("behind", Alignment::Left),
     ]);
     for entry in entries {
         let main = entry.longest;
@@ -93,7 +93,7 @@ fn timeline_table(entries: &[TimelineEntry<'_>], release: f64) -> String {
     table.to_string()
 }
 
-/// Time by state, by rule, and lost time by cause and by coflow.
+/// Sums: time by state and by rule, and lost time by cause and by coflow.
 fn summary(explanation: &Explanation) -> String {
     let cct = explanation.outcome.cct();
     let row = |name: String, time: f64, note: &str| {
@@ -101,12 +101,12 @@ fn summary(explanation: &Explanation) -> String {
     };
     let states = [
         (ProgressState::Waiting, "nothing moves"),
-        (ProgressState::Slowed, "its bottleneck moves at less than full rate"),
-        (ProgressState::FullPace, "as fast as alone: its bottleneck moves at full rate"),
+        (ProgressState::Slowed, "its bottleneck port is below full rate"),
+        (ProgressState::FullPace, "as fast as alone: its bottleneck port is at full rate"),
     ];
     let states =
         states.map(|(state, note)| row(state.name().to_owned(), explanation.seconds_in_state(state), note));
-    let rules = explanation.seconds_by_rule().into_iter().map(|(rule, time)| {
+    let rules = explanation.seconds_under_each_rule().into_iter().map(|(rule, time)| {
         let name = rule_name(rule);
         let meaning = rule_meaning(&name);
         row(name, time, meaning)
@@ -119,10 +119,10 @@ fn summary(explanation: &Explanation) -> String {
     let coflows = explanation.lost_seconds_by_coflow().into_iter().take(MAX_SUMMARY_LINES);
     let coflows = coflows.map(|(id, time)| row(format!("coflow {id}"), time, ""));
     let sections = [
-        ("Its time", states.into()),
-        ("By rule", rules.collect()),
-        ("Lost against being alone, by cause", causes),
-        ("Lost behind other coflows", coflows.collect()),
+        ("Time by state", states.into()),
+        ("Time by rule", rules.collect()),
+        ("Time lost relative to running alone, by cause", causes),
+        ("Time lost to other coflows", coflows.collect()),
     ];
     sections
         .into_iter()
@@ -138,10 +138,10 @@ fn section(title: &str, rows: Vec<Vec<String>>) -> String {
     format!("\n{title}:\n\n{table}")
 }
 
-/// The meaning of a rule, if its name does not say it.
+/// The meaning of a rule, or an empty text if its name is clear.
 fn rule_meaning(name: &str) -> &'static str {
     match name {
-        "unsaid" => "the policy gives no rule",
+        "unexplained" => "the policy gives no rule",
         "all-or-none" => "all of its flows at once, at equal rates, or none",
         "work-conservation" => "one of its ports was full, or data was missing: residual capacity only",
         "none" => "one of its ports was full, or data was missing: none of its flows",
@@ -171,21 +171,21 @@ fn cause_text(cause: SlowdownCause) -> String {
     }
 }
 
-/// A queue, and the coflow's standing in it.
-fn queue_text(queue: usize, standing: OrderCriterion) -> String {
-    match standing {
+/// A queue, and the criterion by which the coflow is ordered in it.
+fn queue_text(queue: usize, criterion: OrderCriterion) -> String {
+    match criterion {
         OrderCriterion::Constant => format!("queue {queue}"),
         OrderCriterion::Contention(others) => format!("queue {queue}, contention {others}"),
         OrderCriterion::DeadlineExpired => format!("queue {queue}, overdue"),
     }
 }
 
-/// The coflows that use the port.
+/// The coflows that use the port which limits this coflow, with their queues and shares of the port.
 fn holders_text(segment: &Segment) -> String {
     const MAX_SHOWN_HOLDERS: usize = 2;
     let shown = segment.holders.iter().take(MAX_SHOWN_HOLDERS).map(|holder| {
-        let place = queue_text(holder.queue, holder.order_criterion);
-        format!("{} ({place}, {})", holder.coflow, format_percent(holder.rate_share))
+        let queue = queue_text(holder.queue, holder.order_criterion);
+        format!("{} ({queue}, {})", holder.coflow, format_percent(holder.rate_share))
     });
     let shown = shown.collect::<Vec<_>>().join(", ");
     match segment.holders.len() {

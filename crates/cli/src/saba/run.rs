@@ -1,4 +1,4 @@
-//! `weir saba run`: the jobs of a file together on its network, under each mode of sharing links.
+//! Runs `weir saba run`: simulates the jobs of a file on its network under each mode of sharing links.
 
 mod report;
 
@@ -20,7 +20,7 @@ use weir_trace::jobs::{self, Jobs, WorkloadRef};
 use crate::args::{self, SharingMode};
 use crate::render;
 
-/// The most queues of all distinct links, which bounds memory.
+/// The maximum number of queues at all distinct links, which bounds memory.
 const MAX_QUEUES: usize = 50_000_000;
 
 /// Runs `weir saba run`.
@@ -73,7 +73,7 @@ pub fn run(args: &args::SabaRun) -> Result<(), Failure> {
     sink.write_text(render::list(args.output.format, || report.tables(&path), || report.records()))
 }
 
-/// The baseline, then the other requested modes, each once.
+/// The baseline, then the other requested modes without duplicates.
 fn unique_modes(args: &args::SabaRun) -> Vec<SharingMode> {
     let mut modes = vec![args.baseline];
     for &mode in &args.sharing {
@@ -84,20 +84,20 @@ fn unique_modes(args: &args::SabaRun) -> Vec<SharingMode> {
     modes
 }
 
-/// Refuses a C_saba that leaves no queue to jobs that need one.
+/// Checks that jobs that are not compliant have a queue and a share of each port.
 fn check_shares(args: &args::SabaRun, file: &Jobs, needs_models: bool) -> Result<(), Failure> {
     let c_saba = args.weight_options.c_saba;
     let without_model = file.jobs.iter().find(|job| job.model.is_none());
     if let Some(job) = without_model.filter(|_| needs_models && c_saba == Fraction::ALL) {
         return Err(Failure::input(format_args!(
-            "{}: job `{}` does not comply, and --c-saba is 1: expected below 1, which leaves it a queue",
+            "{}: job `{}` is not compliant, and --c-saba is 1; expected --c-saba below 1, which reserves a queue for such jobs",
             args.jobs_file.display(),
             job.name
         )));
     }
     if c_saba < Fraction::ALL && args.queues.get() < 2 {
         return Err(Failure::input(
-            "--queues: `1`: expected at least 2, since --c-saba below 1 reserves the last queue for jobs that do not comply",
+            "--queues: `1` is too few; expected at least 2, since --c-saba below 1 reserves the last queue for jobs that are not compliant",
         ));
     }
     Ok(())
@@ -107,37 +107,39 @@ fn check_queues(args: &args::SabaRun, jobs: &JobSet<'_>) -> Result<(), Failure> 
     let queues = jobs.link_counts().1.saturating_mul(usize::from(args.queues.get()));
     if queues > MAX_QUEUES {
         return Err(Failure::input(format_args!(
-            "--queues: `{}`: {queues} queues on all links: expected at most {MAX_QUEUES}",
+            "--queues: `{}` makes {queues} queues on all links; expected at most {MAX_QUEUES}",
             args.queues
         )));
     }
     Ok(())
 }
 
-/// The works and jobs of the file: works of `known` first, then its own. Without `needs_models`, no work is profiled.
+/// The works and jobs of a file. Works are the built-in workloads, then the file's own. Without `needs_models`, jobs have no
+/// profiled models.
 fn build_jobs<'a>(
     file: &Jobs,
     builtin_workloads: &'a [Workload],
     needs_models: bool,
 ) -> (Vec<JobWork<'a>>, Vec<Job>) {
-    let stage =
-        |&jobs::Stage { compute, overlapped_compute: beside, bytes, max_transfer_time: limit }: &_| Stage {
-            compute,
-            overlapped_compute: beside,
-            bytes,
-            max_transfer_time: limit,
-        };
+    let stage = |&jobs::Stage { compute, overlapped_compute, bytes, max_transfer_time }: &_| Stage {
+        compute,
+        overlapped_compute,
+        bytes,
+        max_transfer_time,
+    };
     let file_works =
         file.workloads.iter().map(|work| JobWork::Stages(work.stages.iter().map(stage).collect()));
     let works = builtin_workloads.iter().map(JobWork::Workload).chain(file_works).collect();
-    let position = |of| match of {
-        WorkloadRef::Predefined(at) => at,
-        WorkloadRef::InFile(at) => builtin_workloads.len() + at,
+    let position = |workload| match workload {
+        WorkloadRef::Predefined(index) => index,
+        WorkloadRef::InFile(index) => builtin_workloads.len() + index,
     };
     let job = |job: &jobs::Job| {
         let model = job.model.and_then(|model| match model {
             jobs::ModelRef::TableRow(row) => Some(ModelRef::FromTable(row)),
-            jobs::ModelRef::Profiled(of) => needs_models.then(|| ModelRef::Profiled(position(of))),
+            jobs::ModelRef::Profiled(workload) => {
+                needs_models.then(|| ModelRef::Profiled(position(workload)))
+            }
         });
         let (work, servers) = (position(job.workload), job.servers.clone());
         Job { work, servers, data_scale: job.data_scale, start: job.start, model }
@@ -145,13 +147,14 @@ fn build_jobs<'a>(
     (works, file.jobs.iter().map(job).collect())
 }
 
+/// The rule of the simulator for a mode.
 fn to_sharing(
     mode: SharingMode,
     jobs: &JobSet<'_>,
     models: &[Sensitivity],
     args: &args::SabaRun,
 ) -> SharingRule {
-    let controllers = match mode {
+    let controller_kind = match mode {
         SharingMode::Fair => return SharingRule::PerFlow,
         SharingMode::Applications => return SharingRule::PerApplication,
         SharingMode::Homa => return SharingRule::SizePriorities(jobs.size_cutoffs(args.queues.get().into())),
@@ -166,11 +169,12 @@ fn to_sharing(
         c_saba: args.weight_options.c_saba,
         min_share: args.weight_options.floor,
         connection_lifetime: ConnectionLifetime::Transfer,
-        controller_kind: controllers,
+        controller_kind,
     })
 }
 
+/// The failure of a simulation, with the name of its run.
 fn cluster_failure(run_name: &str, error: &ClusterError) -> Failure {
-    let Failure { exit_code: code, message } = Failure::from_cluster_error(error);
-    Failure { exit_code: code, message: format!("{run_name}: {message}") }
+    let Failure { exit_code, message } = Failure::from_cluster_error(error);
+    Failure { exit_code, message: format!("{run_name}: {message}") }
 }

@@ -1,4 +1,4 @@
-//! The points of a sweep, and the policies at each of them.
+//! Computes the points of a sweep, and the policies at each point.
 
 use weir_console::failure::Failure;
 use weir_console::policy_spec;
@@ -7,28 +7,33 @@ use weir_core::policy::ParamsError;
 use crate::args::{VariedParameter, VariedSetting};
 use crate::network::Network;
 
-/// A combination of values.
+/// A combination of one value per varied parameter.
 #[derive(Clone)]
 pub struct Point {
     /// The values as given, in the order of their keys.
     pub values: Vec<String>,
-    /// The network with its values set.
+    /// The network with the values of its parameters.
     pub network: Network,
-    /// Arrivals are so many times as fast as in the trace.
+    /// The factor by which coflows arrive faster than in the trace.
     pub arrival_factor: f64,
-    /// Values for the policies that have such parameters.
+    /// The keys and values of varied policy parameters.
     pub params: Vec<(String, String)>,
 }
 
-/// All combinations of values, the last key changing fastest.
+/// All combinations of values. The value of the last key changes fastest.
 ///
 /// # Errors
-/// If there are too many keys, or one does not exist on the network.
+/// If there are more than two keys, a key is repeated, or a parameter does not exist on the network.
 pub fn grid(vary: &[VariedParameter], network: &Network) -> Result<Vec<Point>, Failure> {
     match vary {
         [_] => {}
         [first, second] if first.key != second.key => {}
-        [first, _] => return Err(Failure::input(format_args!("--vary: `{}` is given twice", first.key))),
+        [first, _] => {
+            return Err(Failure::input(format_args!(
+                "--vary: `{}` is given twice; expected two different parameters",
+                first.key
+            )));
+        }
         _ => return Err(Failure::input("--vary: expected one or two parameters")),
     }
     let start =
@@ -43,7 +48,7 @@ pub fn grid(vary: &[VariedParameter], network: &Network) -> Result<Vec<Point>, F
             point.values.push(value.clone());
             match *setting {
                 VariedSetting::Policy => point.params.push((key.clone(), value.clone())),
-                VariedSetting::Arrival(speed) => point.arrival_factor = speed,
+                VariedSetting::Arrival(factor) => point.arrival_factor = factor,
                 setting if point.network.set_parameter(setting) => {}
                 _ => {
                     return Err(Failure::input(format_args!(
@@ -61,16 +66,16 @@ pub fn grid(vary: &[VariedParameter], network: &Network) -> Result<Vec<Point>, F
 
 /// A policy at a point.
 pub struct PolicySpec {
-    /// The policy with its parameters.
+    /// The policy with its own parameters, and those of the point that it supports.
     pub spec_text: String,
-    /// Which of the point's parameters it has.
+    /// For each parameter of the point, whether the policy supports it.
     supports_param: Vec<bool>,
 }
 
-/// A policy with those of the parameters that it has.
+/// Adds to a policy the parameters that it supports. Policy trees support none.
 ///
 /// # Errors
-/// If a value does not fit.
+/// If the policy refuses a value.
 pub fn add_supported_params(
     policy: &str,
     params: &[(String, String)],
@@ -94,10 +99,10 @@ pub fn add_supported_params(
     Ok(spec)
 }
 
-/// Refuses a parameter that no policy has.
+/// Checks that at least one policy supports each parameter.
 ///
 /// # Errors
-/// If there is one.
+/// If no policy supports a parameter.
 pub fn check_params(
     params: &[(String, String)],
     specs: &[PolicySpec],

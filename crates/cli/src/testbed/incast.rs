@@ -1,4 +1,4 @@
-//! `weir testbed incast`: loss and goodput of many connections to one receiver.
+//! Runs `weir testbed incast`: measures loss and goodput of many connections to one receiver.
 
 use weir_console::failure::Failure;
 use weir_console::interrupt;
@@ -14,10 +14,10 @@ use weir_testbed::incast::{IncastBed, IncastError, IncastParameters, IncastSampl
 use crate::args;
 use crate::render;
 
-/// A run, and its number among the runs of its combination.
+/// A run: its parameters, its number among the runs with these parameters, and its measurements.
 type Run = (IncastParameters, u64, IncastSample);
 
-/// Measures incast.
+/// Runs `weir testbed incast`.
 pub fn incast(args: &args::TestbedIncast) -> Result<(), Failure> {
     let sink = ResultDestination::new(args.output.out.as_deref())?;
     let plan = TopologyTemplate::BigSwitch { hosts: args.senders + 1, rate: args.rate };

@@ -1,4 +1,4 @@
-//! `weir agent`. Tests that configure queues skip without the privileges.
+//! Tests `weir agent`. Tests that configure queues or mark traffic skip without the privileges.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ fn agent_queues_adds_and_changes_classes_and_cleanup_removes_them() {
         .output();
     if !probe.as_ref().is_ok_and(|output| output.status.success()) {
         eprintln!(
-            "agent_queues_adds_and_changes_classes_and_cleanup_removes_them skips, since this machine makes no namespaces: {probe:?}"
+            "agent_queues_adds_and_changes_classes_and_cleanup_removes_them skips, since this machine cannot create namespaces: {probe:?}"
         );
         return;
     }
@@ -48,7 +48,7 @@ qdisc noqueue 0: root refcnt 2
 nothing to remove
 weir: ip: `-d -j link show dev e2`: Device \"e2\" does not exist.
 code 1
-weir: weight 0 of queue 1: expected a finite number above zero, and at most 1e6 times the least
+weir: weight 0 of queue 1 is invalid; expected a finite number above zero, and at most 1e6 times the lowest weight
 code 2
 ";
     assert_eq!(stdout, expected, "{}", String::from_utf8_lossy(&output.stderr));
@@ -63,12 +63,12 @@ fn agent_traffic_prints_connections_and_refuses_a_second_agent() {
     let group = format!("{}/weir-test-{}-cli", root.unwrap_or("/"), std::process::id());
     let probe = Command::new("unshare").args(["-n", "mkdir", &group]).output();
     if !probe.as_ref().is_ok_and(|output| output.status.success()) {
-        eprintln!("{test} skips, since this machine makes no namespaces or cgroups: {probe:?}");
+        eprintln!("{test} skips, since this machine cannot create namespaces or cgroups: {probe:?}");
         return;
     }
     let python = Command::new("python3").arg("--version").output();
     if !python.is_ok_and(|output| output.status.success()) {
-        eprintln!("{test} skips, since python3 is not there");
+        eprintln!("{test} skips, since python3 is missing");
         std::fs::remove_dir(&group).unwrap();
         return;
     }

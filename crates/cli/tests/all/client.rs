@@ -1,5 +1,5 @@
-//! The client library, with a coordinator and an agent as processes on loopback. The tests of the Python
-//! module check the packets' marks.
+//! Tests the client library with a coordinator and an agent as processes on loopback. The tests of the Python
+//! module check the marks of packets.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -16,8 +16,8 @@ use weir_client::{
     Agent, Application, Coflow, Coordinator, CoordinatorError, Flow, FlowReceiver, Registration, send_flow,
 };
 
-/// A link of 2 MB/s. When a lease ends, loopback carries the rest at once, so the lease is longer than a busy
-/// machine stalls.
+/// A link of 2 MB/s. When a lease ends, loopback carries the remaining bytes at once, so the lease is longer
+/// than a busy machine stalls.
 const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"saath\"\nlease = \"20s\"\n\
                       [listen]\nagents = \"127.0.0.1:0\"\napi = \"127.0.0.1:0\"\n\
                       [host]\na = \"16Mbit\"\nb = \"16Mbit\"\n[service.default]\n[service.ads]\n";
@@ -118,7 +118,7 @@ fn application_connections_carry_their_class() {
     assert_eq!((accepted.read(&mut received).unwrap(), ports()), (0, 0));
     drop(application.connect("a", "b", ipv4_listener.local_addr().unwrap()).unwrap());
     assert_eq!(ports(), 0);
-    // If the coordinator refuses a host name, the connection opens all the same.
+    // The connection opens even if the coordinator refuses a host name.
     let connection = application.connect("a", "nowhere", ipv4_listener.local_addr().unwrap()).unwrap();
     assert!(connection.registration_error().unwrap().to_string().contains("`nowhere`"));
     connection.destroy().unwrap();
@@ -176,9 +176,9 @@ fn coflow_transfer_is_paced_with_an_agent_and_unpaced_without() {
     let received = receiver.join().unwrap();
     let elapsed_secs = start_time.elapsed().as_secs_f64();
     assert!(received[0] == b"abc" && received[1] == data);
-    // Headers and the kernel's first burst account for much less than 30 % of the time.
+    // The kernel's first burst shortens the transfer by much less than 30 %.
     assert!(elapsed_secs > 0.7 * data.len() as f64 / 2e6, "{elapsed_secs} s");
-    wait_for("the end of the coflow", || state()["over"] == true);
+    wait_for("the end of the coflow", || state()["completed"] == true);
     coflow.deregister().unwrap();
 
     // Without an agent, the transfer succeeds unpaced.

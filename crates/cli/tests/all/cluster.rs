@@ -1,4 +1,4 @@
-//! Runs the commands of docs/cluster.md that work on loopback. The test skips without openssl or Python.
+//! Tests the commands of docs/cluster.md on loopback. The test skips without openssl or Python.
 
 use std::fs;
 use std::io::Read;
@@ -28,7 +28,7 @@ fn indented_commands(text: &str) -> Vec<String> {
 /// Replaces parts of a text, all of which must occur.
 fn replace_parts(text: &str, changes: &[(&str, &str)]) -> String {
     changes.iter().fold(text.to_owned(), |text, (from, to)| {
-        assert!(text.contains(from), "`{from}` is not in: {text}");
+        assert!(text.contains(from), "`{from}` is missing in: {text}");
         text.replace(from, to)
     })
 }
@@ -70,9 +70,9 @@ fn commands_of_the_cluster_page_exist() {
 #[test]
 fn cluster_page_commands_set_up_certificates_and_run_a_coflow() {
     let test = "cluster_page_commands_set_up_certificates_and_run_a_coflow";
-    let new = "import sys; sys.exit(sys.version_info < (3, 10))";
-    if !runs_successfully("openssl", &["version"]) || !runs_successfully("python3", &["-c", new]) {
-        eprintln!("{test} skips, since openssl or Python 3.10 is not there");
+    let version_check = "import sys; sys.exit(sys.version_info < (3, 10))";
+    if !runs_successfully("openssl", &["version"]) || !runs_successfully("python3", &["-c", version_check]) {
+        eprintln!("{test} skips, since openssl or Python 3.10 is missing");
         return;
     }
     let dir = TestDir::new();
@@ -127,7 +127,7 @@ fn cluster_page_commands_set_up_certificates_and_run_a_coflow() {
     let run =
         format!("agent run --host 0 --rate 10Gbit --coordinator {agents} {credentials} --socket agent.sock");
     let _agent = Process(dir.command(&run).stderr(Stdio::null()).spawn().unwrap());
-    wait_for("the host", is_present);
+    wait_for("a connected agent", is_present);
 
     // The coflow: its framework, its receiver and its sender.
     let [register, get, put, deregister] = &code_blocks(&page, "python")[..] else { panic!() };
@@ -153,7 +153,7 @@ fn cluster_page_commands_set_up_certificates_and_run_a_coflow() {
         let table = fs::read_to_string("/proc/net/tcp").unwrap();
         table.contains(&format!(":{:04X} 00000000:0000 0A", port.parse::<u16>().unwrap()))
     };
-    wait_for("the receiver", listens);
+    wait_for("a listening receiver", listens);
     let put = replace_parts(
         put,
         &[

@@ -1,5 +1,5 @@
-//! The files in `deploy/` match the program and this repository, and the agent needs exactly the capabilities
-//! of its unit.
+//! Tests that the files in `deploy/` match the program and this repository, and that the agent needs exactly
+//! the capabilities of its unit.
 
 use std::fs;
 use std::path::PathBuf;
@@ -68,7 +68,7 @@ fn systemd_units_run_existing_commands() {
 fn systemd_analyze_accepts_the_units() {
     let probe = Command::new("systemd-analyze").arg("--version").output();
     if !probe.as_ref().is_ok_and(|output| output.status.success()) {
-        eprintln!("systemd_analyze_accepts_the_units skips, since systemd-analyze is not there: {probe:?}");
+        eprintln!("systemd_analyze_accepts_the_units skips, since systemd-analyze is missing: {probe:?}");
         return;
     }
     // `systemd-analyze` checks that programs exist; use the built program in place of the installed one.
@@ -121,7 +121,7 @@ fn dockerfile_copies_existing_files_and_runs_an_existing_command() {
         assert!(copied.iter().any(|copied| copied == from), "{from} is not copied");
     }
     for from in &copied {
-        assert!(root().join(from).exists(), "{from} is not there");
+        assert!(root().join(from).exists(), "{from} does not exist");
         assert!(
             ignored.lines().any(|line| line.strip_prefix('!') == Some(from)),
             "{from} is not sent to the build"
@@ -155,7 +155,7 @@ fn agent_without_root_needs_exactly_its_units_capabilities() {
         ])
         .output();
     if !probe.as_ref().is_ok_and(|output| output.status.success()) {
-        eprintln!("{test} skips, since this machine makes no namespaces or cgroups: {probe:?}");
+        eprintln!("{test} skips, since this machine cannot create namespaces or cgroups: {probe:?}");
         return;
     }
     // The environment that systemd creates for the service: a folder below /run and a BPF file system, in
@@ -168,7 +168,7 @@ fn agent_without_root_needs_exactly_its_units_capabilities() {
         mkdir -p /run/weir
         mount -t tmpfs -o mode=0750,uid=65534,gid=65534 tmpfs /run/weir
         touch /run/weir/program
-        # Also where its folder is not for everybody.
+        # The program is mounted here, since user 65534 may have no access to the build folder.
         mount --bind \"$BUILT\" /run/weir/program
         mount -t bpf bpf /sys/fs/bpf
         install -d -o 65534 -g 65534 -m 0700 /sys/fs/bpf/weir

@@ -1,4 +1,4 @@
-//! Every document is reachable from `README.md`, and every link leads to an existing file.
+//! Tests that every document is reachable from `README.md`, and that every link leads to an existing file.
 
 use std::collections::BTreeSet;
 use std::fs;

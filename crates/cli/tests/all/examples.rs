@@ -1,4 +1,4 @@
-//! Every file in `examples` is read, and every scenario is run.
+//! Tests that commands accept every file in `examples`, and that scenarios have the rates of their comments.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -46,7 +46,7 @@ fn reading_command(file: &str, trace: &str) -> Option<String> {
         ("incast" | "jobs", _) => return None,
         // The live tests run this script.
         ("bed", "live.sh") => return None,
-        _ => panic!("examples/{file}: expected a file that this test can have read"),
+        _ => panic!("examples/{file}: no command reads the file; help: add it to `reading_command`"),
     };
     Some(words)
 }
@@ -116,7 +116,7 @@ fn example_scenarios_have_the_rates_of_their_comments() {
     collect_files(&examples().join("scenarios"), "", &mut found);
     found.sort();
     let names: Vec<String> = expected.keys().map(|name| format!("{name}.toml")).collect();
-    assert_eq!(found, names, "each scenario has a comment that says what comes of it");
+    assert_eq!(found, names, "this test lists the expected rates of each scenario");
     for (name, lines) in expected {
         let path = examples().join(format!("scenarios/{name}.toml"));
         let out = dir.json_of(&format!("share {} --mechanism central,queues --format json", path.display()));

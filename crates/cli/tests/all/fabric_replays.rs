@@ -1,4 +1,4 @@
-//! Replays over a network with links between switches.
+//! Tests replays over a network with links between switches.
 
 use crate::common::TestDir;
 
@@ -34,7 +34,7 @@ fn links_between_switches_limit_coflows() {
     let all = dir.stdout_of("compare trace.txt --fabric network.toml --quiet --no-timing --format csv");
     assert!(
         all.contains("saath") && !all.contains("aalo"),
-        "what cannot be replayed is not asked for: {all}"
+        "the default policies exclude those without support for fabrics: {all}"
     );
     let swept = dir.json_of(
         "sweep trace.txt --fabric network.toml --policies fair --vary interval=0,8ms --quiet --format json",
@@ -54,12 +54,18 @@ fn invalid_fabric_options_are_exit_2() {
     let cases = [
         ("compare trace.txt --fabric network.toml --port-rate 1Gbit", "cannot be used with"),
         ("compare trace.txt --path-seed 2", "--fabric"),
-        ("sim trace.txt --policy aalo --fabric network.toml", "aalo: it leaves rates to queues of ports"),
+        (
+            "sim trace.txt --policy aalo --fabric network.toml",
+            "aalo: not supported with links between switches (--fabric)",
+        ),
         (
             "sim wide.txt --policy saath --fabric network.toml",
-            "5 ports: expected at most the network's 4 hosts",
+            "5 ports; expected at most the network's 4 hosts",
         ),
-        ("sim trace.txt --policy saath --fabric rates.toml", "host `b` has a cable of 2Gbit: expected 1Gbit"),
+        (
+            "sim trace.txt --policy saath --fabric rates.toml",
+            "host `b`: the cable's rate is 2Gbit; expected 1Gbit",
+        ),
         ("sim trace.txt --policy saath --fabric none.toml", "none.toml"),
         (
             "sweep trace.txt --policies fair --fabric network.toml --vary port-rate=1Gbit,2Gbit",

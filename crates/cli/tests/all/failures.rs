@@ -1,4 +1,4 @@
-//! Failures: exit codes, error messages, and no partial output files.
+//! Tests failures: exit codes, error messages, and no partial output files.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ fn send_signal(signal: &str, process: u32) {
     assert!(Command::new("kill").args([signal, &process.to_string()]).status().unwrap().success());
 }
 
-/// Asserts that a command fails with a code and a message that contains `words`, and writes no file.
+/// Asserts that a command fails with `code` and a message that contains all `words`, and writes no file.
 fn assert_refused(dir: &TestDir, line: &str, code: i32, words: &[&str]) {
     let files = dir.files();
     let ran = dir.run(line);
@@ -122,7 +122,7 @@ fn errors_name_the_expected_value() {
     let ran = dir.run("explain trace.txt --policy saath --coflow 9");
     assert_eq!(
         ran.stderr,
-        "weir: trace.txt: no coflow 9: expected one of the trace's 3 ids, such as 1, 2, 7\n"
+        "weir: trace.txt: coflow 9 is not in the trace; expected one of its 3 ids, such as 1, 2, 7\n"
     );
 }
 
@@ -148,17 +148,23 @@ fn wrong_trace_and_replay_usage_is_exit_2() {
         ("sim trace.txt --policy saath --trace-unit mb", "is not a trace unit"),
         ("compare trace.txt --jobs 0", "1 to 1024"),
         ("sweep trace.txt --policies saath --vary nope=1,2", "has a parameter `nope`"),
-        ("sweep trace.txt --policies saath --vary start=1MB,x", "does not fit"),
+        ("sweep trace.txt --policies saath --vary start=1MB,x", "is invalid"),
         ("sweep trace.txt --policies saath --vary arrival=0", "a factor from"),
         ("sweep trace.txt --policies saath --vary interval=1", "is not a time"),
         ("sweep trace.txt --policies saath --vary d=1 --vary d=2", "given twice"),
         ("sweep trace.txt --policies saath --vary d=1 --vary start=1MB --vary growth=2", "one or two"),
         ("sweep trace.txt --policies saath --vary d", "KEY=V1,V2"),
         ("policies nope", "saba, siphon, mrtf, tree:FILE"),
-        ("compare trace.txt --policies saath,fifo,saath", "--policies: `saath`: expected each policy once"),
-        ("sweep trace.txt --policies fifo,fifo --vary interval=0", "`fifo`: expected each policy once"),
+        (
+            "compare trace.txt --policies saath,fifo,saath",
+            "--policies: `saath` is repeated; expected each policy once",
+        ),
+        (
+            "sweep trace.txt --policies fifo,fifo --vary interval=0",
+            "`fifo` is repeated; expected each policy once",
+        ),
         ("sweep trace.txt --policies saath --vary d=1,2,1", "`1` is given twice; expected each value once"),
-        ("explain trace.txt --policy saath --coflow 3", "no coflow 3"),
+        ("explain trace.txt --policy saath --coflow 3", "coflow 3 is not in the trace"),
         ("trace generate --mappers uniform:3,1", "MIN <= MAX"),
         ("trace generate --preset small --size constant:1", "cannot be used with"),
         ("trace generate --ports 0 --out o.txt", "`ports`: `0`: expected 1 to"),
@@ -193,17 +199,17 @@ fn failed_operations_are_exit_1() {
         &dir,
         stalled,
         1,
-        &["saath: nothing moves after", "coflow 6", "do its ports have capacity?"],
+        &["saath: no flow can send after", "coflow 6", "help: check that its ports recover"],
     );
 }
 
 #[test]
 fn failed_command_keeps_existing_output_files() {
     let dir = TestDir::new();
-    dir.write("o.json", "what was there\n");
+    dir.write("o.json", "earlier contents\n");
     dir.write("bad.txt", "4 3\n");
     assert_eq!(dir.run("compare bad.txt --format json --out o.json").code, Some(2));
-    assert_eq!(dir.read("o.json"), "what was there\n");
+    assert_eq!(dir.read("o.json"), "earlier contents\n");
     assert_eq!(dir.files(), ["bad.txt", "o.json", INPUT_FILES[0], INPUT_FILES[1]]);
     dir.stdout_of("compare trace.txt --policies saath --format json --out o.json");
     assert!(dir.read("o.json").starts_with("[\n"));
@@ -261,7 +267,7 @@ fn commands_reading_standard_input_end_on_signals() {
         "trace convert - o.weir",
         "compare - --out o.txt --per-coflow c.csv",
     ] {
-        // Without SIGINT: a background job of a shell starts with SIGINT ignored.
+        // Not SIGINT: if the tests run as a background job of a shell, their processes ignore it.
         for (signal, number) in [("-TERM", 15), ("-KILL", 9)] {
             let mut child = dir.command(line).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
             // More bytes than a pipe holds: the write returns once the program reads. The program then waits
@@ -274,10 +280,10 @@ fn commands_reading_standard_input_end_on_signals() {
     }
 }
 
-/// Waits until a program that handles signals has used 50 ms of processor time, or has exited.
+/// Waits until a program handles signals and has used 50 ms of processor time, or has exited.
 fn wait_for_processor_time(child: &mut Child) {
     wait_for_sigint_handler(child);
-    // The kernel counts in hundredths of a second.
+    // The kernel counts processor time in hundredths of a second.
     let user_ticks = |child: &Child| -> Option<u64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
         // The name, which may contain spaces, ends at the last parenthesis; user time is the 12th field after
@@ -285,7 +291,7 @@ fn wait_for_processor_time(child: &mut Child) {
         stat.rsplit_once(')')?.1.split_whitespace().nth(11)?.parse().ok()
     };
     let before = user_ticks(child).unwrap_or_default();
-    wait_for("a program that computes", || {
+    wait_for("50 ms of processor time", || {
         child.try_wait().unwrap().is_some() || user_ticks(child).is_none_or(|ticks| ticks >= before + 5)
     });
 }

@@ -1,4 +1,4 @@
-//! Replays with an incast cost, on the command line.
+//! Tests replays with an incast cost, on the command line.
 
 use crate::common::TestDir;
 
@@ -92,7 +92,7 @@ fn invalid_incast_options_are_exit_2() {
     let lines = INCAST_COST_CSV.lines().filter(|line| !line.contains(",2,1000000"));
     dir.write("one.csv", &lines.map(|line| format!("{line}\n")).collect::<String>());
     let error = dir.stderr_of("sim incast.txt --policy fair --incast one.csv --buffer 50", 2);
-    assert!(error.contains("one.csv: field `connections`: `1 in all lines`: expected several"), "{error}");
+    assert!(error.contains("one.csv: field `connections`: `1 in all lines`; expected several"), "{error}");
     let error = dir.stderr_of("sim incast.txt --policy fair --incast none.csv --buffer 50", 2);
     assert!(error.contains("none.csv: cannot be read"), "{error}");
     let error = dir.stderr_of("sim incast.txt --policy fair --incast cost.csv --buffer 50 --out cost.csv", 2);
@@ -122,15 +122,15 @@ fn django_page_differs_between_runs_in_timings_only() {
         "## Table 2",
         "## Assumptions",
     ] {
-        assert!(untimed.contains(heading), "it lacks {heading}");
+        assert!(untimed.contains(heading), "the page lacks {heading}");
     }
     assert!(
         !untimed.contains("NaN") && !untimed.contains("inf ") && !untimed.contains("## Timings"),
         "{untimed}"
     );
     let timed = dir.stdout_of(&line.replace(" --no-timing", ""));
-    let (figures, _) = timed.split_once("## Timings\n").expect("timings are a section");
-    assert_eq!(figures.trim_end(), untimed.trim_end(), "timings are in other sections, too");
+    let (figures, _) = timed.split_once("## Timings\n").expect("the page has a section of timings");
+    assert_eq!(figures.trim_end(), untimed.trim_end(), "other sections contain timings");
     dir.write("still.txt", "2 1\n1 0 1 0 1 1:8.0\n");
     let error = dir.stderr_of("reproduce django --trace still.txt", 2);
     assert!(error.contains("all coflows arrive at 0 s; expected later arrivals"), "{error}");

@@ -1,4 +1,4 @@
-//! `weir predict`.
+//! Tests `weir predict`.
 
 use std::fs;
 
@@ -41,7 +41,7 @@ fn predict_connections_prints_the_connection_count_and_policy() {
     let text = dir.stdout_of("predict connections model.toml --loss 0.204 --threshold 20");
     assert!(text.contains("2 of 2") && text.contains(policy), "{text}");
     assert!(text.contains("(runs.csv); right about 6 of 6 records held out (100.0 %)"), "{text}");
-    assert!(!text.contains("nearest end") && !text.contains("one loses least"), "{text}");
+    assert!(!text.contains("nearest end") && !text.contains("one connection loses the fewest"), "{text}");
 }
 
 #[test]
@@ -49,8 +49,14 @@ fn predict_reports_losses_outside_the_training_range() {
     let dir = test_dir_with_measurements();
     dir.stdout_of("predict train runs.csv --out model.toml");
     let text = dir.stdout_of("predict connections model.toml --loss 0.9 --threshold 65");
-    assert!(text.contains("the nearest end is used") && text.contains("django:connections=1"), "{text}");
-    assert!(text.contains("any number of connections loses packets, one loses least"), "{text}");
+    assert!(
+        text.contains("uses the nearest end of the range") && text.contains("django:connections=1"),
+        "{text}"
+    );
+    assert!(
+        text.contains("any number of connections loses packets; one connection loses the fewest"),
+        "{text}"
+    );
     let csv = dir.stdout_of("predict connections model.toml --loss 0.9 --threshold 65 --format csv");
     assert!(csv.contains("\n0.9,false,50,2,65,1,true,django:connections=1,1.0\n"), "{csv}");
 }
@@ -108,11 +114,11 @@ fn invalid_predict_options_are_exit_2() {
         ),
         (
             "predict connections model.toml --loss 12 --threshold 20",
-            "`12`: expected a part of the packets, from 0 to 1",
+            "`12`: expected a fraction of the packets, from 0 to 1",
         ),
         (
             "predict connections model.toml --loss=-0.1 --threshold 20",
-            "`-0.1`: expected a part of the packets, from 0 to 1",
+            "`-0.1`: expected a fraction of the packets, from 0 to 1",
         ),
         ("predict connections model.toml --loss 0.1", "--threshold"),
         (

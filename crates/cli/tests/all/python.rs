@@ -1,4 +1,4 @@
-//! Runs the Python module's own tests. Without Python, they skip with a message.
+//! Runs the tests of the Python module. They skip with a message without Python.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ fn python_module_passes_its_tests() {
     let version_check = ["-c", "import sys; sys.exit(sys.version_info < (3, 10))"];
     let probe = Command::new("python3").args(version_check).output();
     if !probe.as_ref().is_ok_and(|output| output.status.success()) {
-        eprintln!("python_module_passes_its_tests skips, since Python 3.10 is not there: {probe:?}");
+        eprintln!("python_module_passes_its_tests skips, since Python 3.10 is missing: {probe:?}");
         return;
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python");
@@ -20,6 +20,6 @@ fn python_module_passes_its_tests() {
         .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
-    // Shows the skipped tests.
+    // The output names skipped tests.
     eprintln!("{stderr}");
 }

@@ -1,5 +1,5 @@
-//! `docs/cli.md` matches the definitions of commands and options. `WEIR_WRITE_DOCS=1 cargo test -p weir-cli
-//! --test all reference` writes it.
+//! Tests that `docs/cli.md` matches the definitions of commands and options. `WEIR_WRITE_DOCS=1 cargo test -p
+//! weir-cli --test all reference` writes the page.
 
 use std::fs;
 use std::path::Path;
@@ -16,6 +16,6 @@ fn cli_reference_matches_the_command_definitions() {
     let current = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         current == generated,
-        "docs/cli.md is stale: WEIR_WRITE_DOCS=1 cargo test -p weir-cli --test all reference"
+        "docs/cli.md is stale; help: run `WEIR_WRITE_DOCS=1 cargo test -p weir-cli --test all reference`"
     );
 }

@@ -1,4 +1,4 @@
-//! `weir reproduce`, on a generated trace.
+//! Tests `weir reproduce` on a generated trace.
 
 use crate::common::TestDir;
 

@@ -1,4 +1,4 @@
-//! Results of the commands, and their output formats.
+//! Tests results of commands, and their output formats.
 
 use crate::common::TestDir;
 use serde_json::Value;
@@ -81,7 +81,7 @@ fn compare_without_policies_runs_all_that_apply_to_the_trace() {
     let switch = policy_list.as_array().unwrap().iter().filter(|policy| policy["network"] == "switch");
     let mut expected: Vec<&str> = switch.map(|policy| policy["policy"].as_str().unwrap()).collect();
     expected.dedup();
-    // The trace has one application, so policies that share between applications are left out.
+    // The trace has one application, so policies that share between applications are excluded.
     expected.retain(|policy| !["netshare", "saba"].contains(policy));
     let compared: Vec<&str> =
         results.as_array().unwrap().iter().map(|p| p["policy"].as_str().unwrap()).collect();
@@ -142,7 +142,7 @@ fn table_names_trace_and_settings() {
     );
 }
 
-/// The words of the table's header, and of the first line of a policy.
+/// The words of a table's header, and of the first line of a policy.
 fn header_and_row<'a>(text: &'a str, policy: &str) -> [Vec<&'a str>; 2] {
     let line = |first: &str| {
         let mut lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -240,7 +240,7 @@ fn compare_skips_policies_above_their_port_limit() {
     let names: Vec<&str> =
         results.as_array().unwrap().iter().map(|r| r["policy"].as_str().unwrap()).collect();
     assert!(names.contains(&"saath") && !names.contains(&"fair"), "{names:?}");
-    assert!(dir.run("compare wide.txt --policies fair").stderr.contains("up to 4096 ports"));
+    assert!(dir.run("compare wide.txt --policies fair").stderr.contains("expected at most 4096 for max-min"));
 }
 
 #[test]
@@ -264,7 +264,8 @@ fn sweep_replays_all_combinations_of_values() {
     assert!(ccts[1] > ccts[0] && fixed[1]["speedup_mean"].as_f64().unwrap() < 1.0, "{fixed}");
     let text = dir.stdout_of(&sweep_command("interval=0,8ms"));
     assert!(
-        text.contains("a schedule every `interval`.") && text.contains("over `fifo` with nothing varied"),
+        text.contains("a schedule every `interval`.")
+            && text.contains("over `fifo` with unvaried parameters"),
         "{text}"
     );
     let rates = dir.json_of("sweep trace.txt --policies saath --vary port-rate=1Gbit,10Gbit --format json");
@@ -285,7 +286,7 @@ fn explain_divides_the_cct_into_waiting_and_sending() {
         (&0.into(), &"send".into())
     );
     assert_eq!(results["by_coflow"][0]["coflow"], 1);
-    assert_eq!(results["segments"][0]["behind"], 1);
+    assert_eq!(results["segments"][0]["held_up_by"], 1);
     let text = dir.stdout_of("explain trace.txt --policy fifo --coflow 2 --interval 0");
     assert!(text.contains("port 0 (sending)") && text.contains("coflow 1"), "{text}");
     // The coflow arrives at 100 ms.
@@ -296,12 +297,14 @@ fn explain_divides_the_cct_into_waiting_and_sending() {
     let second = &results["segments"][1];
     let after = second["from_s"].as_f64().unwrap() - second["since_release_s"].as_f64().unwrap();
     assert!((after - 0.1).abs() < 1e-12, "{second}");
-    assert!(text.contains("in seconds since its release:\n\n  from      to  "), "{text}");
+    assert!(text.contains("in seconds since the release:\n\n  from      to  "), "{text}");
     assert!(text.lines().any(|line| line.starts_with("0.0000  0.0200  waiting")), "{text}");
     let csv = dir.stdout_of("explain trace.txt --policy fifo --coflow 2 --format csv --all");
     assert!(csv.lines().next().unwrap().ends_with(",segments,since_release_s"), "{csv}");
     assert!(
-        csv.starts_with("from_s,to_s,state,pace,bytes,queue,contention,overdue,rule,cause,port,side,behind,"),
+        csv.starts_with(
+            "from_s,to_s,state,pace,bytes,queue,contention,overdue,rule,cause,port,side,held_up_by,"
+        ),
         "{csv}"
     );
 }

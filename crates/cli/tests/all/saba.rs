@@ -1,4 +1,4 @@
-//! `weir saba`: profiles, weights and runs.
+//! Tests `weir saba`: profiles, weights and runs.
 
 use crate::common::TestDir;
 
@@ -19,7 +19,7 @@ fn saba_profile_table_gives_weights_with_the_given_sum() {
     };
     let (found, sum, bound) = (column("weight").unwrap(), column("sum").unwrap(), column("bound").unwrap());
     assert!((found.iter().sum::<f64>() - 0.8).abs() < 1e-9, "{weights}");
-    assert!(found[0] > found[1] && found[0] > found[2], "LR is the more sensitive: {weights}");
+    assert!(found[0] > found[1] && found[0] > found[2], "LR is more sensitive than PR: {weights}");
     assert!(bound[0] <= sum[0]);
     let total: f64 = column("slowdown").unwrap().iter().sum();
     assert!((total - sum[0]).abs() < 1e-9, "{weights}");
@@ -39,7 +39,7 @@ fn saba_profile_accepts_workloads_and_degree() {
     assert_eq!(names, ["LR", "SQL"]);
     let json: serde_json::Value =
         serde_json::from_str(&dir.stdout_of("saba profile --workload SQL --degree 1 --format json")).unwrap();
-    assert_eq!((json[0]["c2"].as_f64(), json[0]["falls"].as_bool()), (Some(0.0), Some(true)));
+    assert_eq!((json[0]["c2"].as_f64(), json[0]["is_decreasing"].as_bool()), (Some(0.0), Some(true)));
 }
 
 #[test]
@@ -64,9 +64,9 @@ fn rising_and_nonconvex_models_are_reported() {
     // The note lists each application of the port once.
     let text = dir.stdout_of("saba weights t.toml --apps A,B,C,B");
     let note = |name: &str, problem: &str| {
-        format!("application `{name}`: from none to all of the bandwidth the model {problem}\n")
+        format!("application `{name}`: the model {problem} between no bandwidth and full bandwidth\n")
     };
-    let (b, c) = (note("B", "rises somewhere"), note("C", "is not convex"));
+    let (b, c) = (note("B", "rises with the bandwidth somewhere"), note("C", "is not convex"));
     assert!(text.contains(&(b.clone() + &c)) && text.matches("application `").count() == 2, "{text}");
     let alone = dir.stdout_of("saba weights t.toml --apps A");
     assert!(!alone.contains("application `"), "{alone}");
@@ -81,10 +81,10 @@ fn invalid_saba_options_are_exit_2() {
             "saba weights table.toml --apps LR --out table.toml",
             "expected another file than that of the input",
         ),
-        ("saba profile --workload XX --out other.toml", "`XX`: expected all or some of LR"),
+        ("saba profile --workload XX --out other.toml", "`XX` is unknown; expected all or some of LR"),
         ("saba profile --degree 4", "4"),
         ("saba weights none.toml --apps LR", "none.toml"),
-        ("saba weights table.toml --apps PR", "`PR`: expected names in table.toml: LR"),
+        ("saba weights table.toml --apps PR", "`PR` is not in the table; expected names in table.toml: LR"),
         ("saba weights table.toml --apps LR --c-saba 0", "`0`: expected a number above 0 and up to 1"),
         ("saba weights table.toml --apps LR --floor nan", "`nan`: expected a number above 0 and up to 1"),
         ("reproduce saba --setups 0", "0"),
@@ -117,7 +117,8 @@ fn saba_page_has_every_section_and_published_figure() {
     ];
     let mut from = 0;
     for section in sections {
-        let index = text[from..].find(section).unwrap_or_else(|| panic!("no {section} after byte {from}"));
+        let index =
+            text[from..].find(section).unwrap_or_else(|| panic!("{section} is missing after byte {from}"));
         from += index + 1;
     }
     let mut columns = 0;
@@ -148,14 +149,17 @@ fn saba_run_reports_every_job_for_every_sharing() {
     );
     assert_eq!(lines.len(), 1 + 3 * 5);
     let number_at = |line: &[&str], column: usize| line[column].parse::<f64>().unwrap();
-    for (line, sharing) in lines[1..].iter().zip(["fair", "saba", "homa"].iter().flat_map(|way| [way; 5])) {
-        assert_eq!(&line[0], sharing, "the baseline comes first, then the others as they were asked for");
+    for (line, sharing) in lines[1..].iter().zip(["fair", "saba", "homa"].iter().flat_map(|mode| [mode; 5])) {
+        assert_eq!(
+            &line[0], sharing,
+            "the baseline is first; the other modes follow in the order of --sharing"
+        );
         let (start, end, time, alone) =
             (number_at(line, 4), number_at(line, 5), number_at(line, 6), number_at(line, 7));
         assert!((end - start - time).abs() < 1e-9 && alone > 0.0, "{line:?}");
         assert!((number_at(line, 8) - time / alone).abs() < 1e-9 && time >= alone * (1.0 - 1e-9), "{line:?}");
     }
-    assert!(lines[1..6].iter().all(|line| number_at(line, 9) == 1.0), "the baseline over itself");
+    assert!(lines[1..6].iter().all(|line| number_at(line, 9) == 1.0), "the baseline has a speedup of 1");
     let json: serde_json::Value = serde_json::from_str(
         &dir.stdout_of(&format!("saba run {example} --quiet --format json --sharing saba --baseline saba")),
     )
@@ -178,7 +182,7 @@ fn noncompliant_job_requires_c_saba_below_1() {
     let refused = dir.run("saba run jobs.toml --quiet");
     assert_eq!(refused.code, Some(2));
     let refused = refused.stderr;
-    assert!(refused.contains("job `own-2` does not comply, and --c-saba is 1"), "{refused}");
+    assert!(refused.contains("job `own-2` is not compliant, and --c-saba is 1"), "{refused}");
     assert!(dir.stdout_of("saba run jobs.toml --quiet --sharing fair").contains("own-2"));
     // Saba has 0.8 of 1 GB/s, so the compliant job takes 12.5 s. The other job has sent 2.5 of its 10 GB by
     // then, and needs 7.5 s for the rest.
@@ -207,7 +211,7 @@ fn saba_jobs_on_disjoint_links_have_no_slowdown() {
         assert!(column(8).iter().all(|slowdown| (slowdown - 1.0).abs() < 1e-9), "{csv}");
         differ |= (column(7)[0] - column(7)[1]).abs() > 1e-9;
     }
-    assert!(differ, "some hash sends the flows of the two jobs differently");
+    assert!(differ, "with some seed, the two jobs have different times alone");
 }
 
 #[test]

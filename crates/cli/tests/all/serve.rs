@@ -1,4 +1,4 @@
-//! `weir serve` and `weir ctl`, as processes on loopback.
+//! Tests `weir serve` and `weir ctl` as processes on loopback.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -86,7 +86,7 @@ fn serve_check_accepts_the_example_and_names_wrong_keys() {
 fn wait_for_condition(description: &str, is_met: impl Fn() -> bool) {
     let start_time = Instant::now();
     while !is_met() {
-        assert!(start_time.elapsed() < Duration::from_secs(20), "after 20 s: {description}");
+        assert!(start_time.elapsed() < Duration::from_secs(20), "not within 20 s: {description}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -103,7 +103,7 @@ fn register_coflow(api: &str, id: &str) -> bool {
         && answer.starts_with("HTTP/1.1 200 ")
 }
 
-/// The numbers of the coflows `c0`, `c1` and so on that a coordinator has.
+/// The numbers of the registered coflows `c0`, `c1` and so on, in order.
 fn coflow_numbers(coordinator_process: &CoordinatorProcess) -> Vec<u32> {
     let (_, text) = coordinator_process.ctl(&["coflows", "--format", "json"]);
     let list: Value = serde_json::from_str(&text).unwrap();
@@ -161,7 +161,7 @@ fn backup_under_writes_has_a_prefix_of_the_registrations() {
         assert_eq!(checked.status.code(), Some(0), "{}", String::from_utf8_lossy(&checked.stderr));
         fs::rename(backup, folder.path().join("weir.redb")).unwrap();
         let found = coflow_numbers(&CoordinatorProcess::start(&config));
-        // Each coflow was registered after the answer about the one before.
+        // The test registers each coflow after the answer for the previous one, so a backup contains a prefix.
         assert_eq!(found, (0..found.len() as u32).collect::<Vec<_>>());
         counts.push(found.len());
     }
@@ -178,7 +178,7 @@ fn damaged_store_is_refused_and_its_backup_replaces_it() {
     let free_address = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let agents = free_address();
     let text = CONFIG.replace("agents = \"127.0.0.1:0\"", &format!("agents = \"{agents}\""));
-    // A lease that a busy machine does not exceed.
+    // The lease is longer than a busy machine delays an order.
     fs::write(&config, text.replace("[listen]", "lease = \"20s\"\n[listen]")).unwrap();
     let store = folder.path().join("weir.redb");
     let backup = folder.path().join("backup.redb");
@@ -206,7 +206,7 @@ fn damaged_store_is_refused_and_its_backup_replaces_it() {
             accepts_orders(&coordinator_process)
         });
     }
-    // All but the header: pages that are in use are among them.
+    // Damages all pages except the header; pages in use are among them.
     let mut bytes = fs::read(&store).unwrap();
     bytes.iter_mut().skip(4096).step_by(512).for_each(|byte| *byte ^= 0x20);
     fs::write(&store, &bytes).unwrap();

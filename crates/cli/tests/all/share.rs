@@ -1,4 +1,4 @@
-//! `weir share`, `weir fabric` and `weir reproduce netshare`.
+//! Tests `weir share`, `weir fabric` and `weir reproduce netshare`.
 
 use crate::common::TestDir;
 
@@ -79,12 +79,12 @@ fn reduced_guarantees_are_reported_with_link_time_factor_and_services() {
     assert_eq!(reduced.len(), 2, "{results}");
     for (line, rate) in reduced.into_iter().zip([150e6, 100e6]) {
         assert_eq!((&line["from_s"], &line["to_s"]), (&10.0.into(), &20.0.into()));
-        assert_eq!((&line["guarantee_factor"], &line["reduced_on"]), (&0.25.into(), &"E1 to C1".into()));
+        assert_eq!((&line["guarantee_factor"], &line["reduced_on_link"]), (&0.25.into(), &"E1 to C1".into()));
         assert!((line["end_bit_per_s"].as_f64().unwrap() - rate).abs() < 1.0, "{line}");
     }
-    assert!(lines.iter().any(|line| line["reduced_on"].is_null()));
+    assert!(lines.iter().any(|line| line["reduced_on_link"].is_null()));
     let csv = dir.stdout_of("share s.toml --mechanism central --format csv");
-    assert!(csv.lines().next().unwrap().ends_with(",residual,guarantee_factor,reduced_on"), "{csv}");
+    assert!(csv.lines().next().unwrap().ends_with(",residual,guarantee_factor,reduced_on_link"), "{csv}");
     assert!(csv.contains(",0.25,E1 to C1\n") && csv.contains(",1.0,\n"), "{csv}");
 }
 
@@ -121,7 +121,7 @@ fn bad_scenarios_are_exit_2_and_write_nothing() {
     for (line, message) in [
         ("share bad.toml --out o.txt", "bad.toml:17: field `service 3 weight`: `-9`: expected a number from"),
         ("share none.toml", "none.toml: cannot be read"),
-        ("share s.toml --mechanism drr", "`drr` is no mechanism: expected one of none, queues"),
+        ("share s.toml --mechanism drr", "unknown mechanism `drr`; expected one of none, queues"),
         ("share s.toml --out s.toml", "expected another file than that of the input"),
         ("share s.toml --out o.csv --over-time o.csv", "expected another file than that of --out"),
         ("fabric check none.toml", "none.toml: cannot be read"),
@@ -130,13 +130,13 @@ fn bad_scenarios_are_exit_2_and_write_nothing() {
         ("fabric generate fat-tree --ports 4", "--rate <RATE>"),
         (
             "fabric generate fat-tree --ports 3 --rate 1Gbit",
-            "fat-tree: `ports` is 3: expected an even number",
+            "fat-tree: `ports` is 3; expected an even number",
         ),
         ("fabric generate netshare-fig1 --hosts 4", "unexpected argument '--hosts'"),
         ("fabric generate netshare-fig6 --oversubscription 2", "unexpected argument '--oversubscription'"),
         (
             "fabric generate saba-tiers --oversubscription 0",
-            "`oversubscription` is 0: expected a finite number",
+            "`oversubscription` is 0; expected a finite number",
         ),
         ("fabric generate saba-tiers --rate 1Gbit", "unexpected argument '--rate'"),
         ("fabric generate big-switch --hosts 9 --rate 1Gbit --ports 2", "unexpected argument '--ports'"),
@@ -190,7 +190,7 @@ fn fabric_describe_prints_oversubscription_and_path_counts() {
     assert!(text.lines().any(|line| line.split_whitespace().eq(["tier", "1", "3", "2.000"])), "{text}");
     assert!(text.lines().any(|line| line.split_whitespace().eq(["4", "2", "96"])), "{text}");
     let results = dir.json_of("fabric describe f.toml --format json");
-    assert_eq!((&results["oversubscription_most"], &results["paths_most"]), (&2.0.into(), &2.into()));
+    assert_eq!((&results["max_oversubscription"], &results["max_paths"]), (&2.0.into(), &2.into()));
     assert_eq!(dir.stdout_of("fabric describe f.toml --format csv").lines().count(), 2);
 }
 
@@ -219,7 +219,9 @@ fn netshare_page_matches_the_published_rates() {
     assert_eq!(ratios.filter(|ratio| !(0.9..=1.1).contains(ratio)).count(), 1, "{throttling}");
     assert!(throttling.contains("| queues+throttling | Fig. 12 | 95-125 s | 725"), "{throttling}");
     let shuffles = text.split("\n## ").nth(3).unwrap();
-    for (row, measured) in [("one core: A1 over A2", "2.00"), ("one core, queues: A1 over A2", "1.00")] {
+    for (row, measured) in
+        [("one core: rates of A1 / A2", "2.00"), ("one core, queues: rates of A1 / A2", "1.00")]
+    {
         let line = shuffles.lines().find(|line| line.starts_with(&format!("| {row} |"))).expect(row);
         assert_eq!(cells(line)[4], measured, "{line}");
     }

@@ -1,4 +1,4 @@
-//! Every test in the repository belongs to a test binary.
+//! Tests that every test file in the repository belongs to a test binary.
 
 use std::fs;
 use std::path::{Path, PathBuf};

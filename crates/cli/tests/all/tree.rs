@@ -1,4 +1,4 @@
-//! Policy trees, services and applications on the command line.
+//! Tests policy trees, services and applications on the command line.
 
 use crate::common::TestDir;
 
@@ -81,7 +81,7 @@ fn invalid_tree_policies_name_the_file_and_field() {
         ),
         ("netshare:weights=0", "numbers from 1e-9 to 1e9"),
         ("netshare:weights=1/nan", "numbers from 1e-9 to 1e9"),
-        ("saba:slowdown=0.5", "numbers of 1 to 1e6"),
+        ("saba:slowdown=0.5", "numbers from 1 to 1e6"),
     ] {
         let error = dir.stderr_of(&format!("sim shared.weir --policy {policy} --quiet"), 2);
         assert!(error.contains(part), "{policy}: {error}");
@@ -111,7 +111,7 @@ fn tree_without_the_traces_services_is_refused_before_replay() {
         "dead.weir",
         "weir-trace 1\nports 2\ncoflow 6\nflow 0 1 1MB\nevent 0s port=0 side=send rate=0\n",
     );
-    assert!(dir.stderr_of("compare dead.weir --policies saath -q", 1).contains("nothing moves"));
+    assert!(dir.stderr_of("compare dead.weir --policies saath -q", 1).contains("no flow can send"));
     let error = dir.stderr_of("compare dead.weir --policies saath,tree:some.toml -q", 2);
     assert!(error.contains("some.toml:2: field `service`: `default`: expected"), "{error}");
     let explained = dir.stderr_of("explain dead.weir --policy tree:some.toml --coflow 6 -q", 2);

@@ -1,4 +1,4 @@
-//! Replays over a wide-area network, on the command line.
+//! Tests replays over a wide-area network, on the command line.
 
 use crate::common::TestDir;
 
@@ -33,7 +33,7 @@ fn wide_area_policies_are_compared() {
     assert_eq!((&results[1]["policy"], &results[1]["baseline"]), (&"siphon".into(), &"mrtf".into()));
     assert_eq!((&results[0]["wide_area"], &results[0]["bandwidth_seed"]), (&"area.toml".into(), &1.into()));
     assert!(results[0].get("port_rate").is_none() && results[0]["lower_bound_mean_cct_s"].is_null());
-    // Equal inputs print the same bytes; another seed prints others.
+    // The same input prints the same bytes; another seed changes the results.
     assert_eq!(dir.stdout_of(line), dir.stdout_of(line));
     let other = dir.json_of(&format!("{line} --bandwidth-seed 2 --format json"));
     assert_ne!(other[0]["mean_cct_s"], results[0]["mean_cct_s"]);
@@ -82,7 +82,7 @@ fn policies_and_options_of_another_network_kind_are_refused() {
     let error = dir.stderr_of("compare trace.txt --bandwidth-seed 2", 2);
     assert!(error.contains("--wide-area"), "{error}");
     let error = dir.stderr_of("compare own.weir --wide-area area.toml --policies fifo", 2);
-    assert!(error.contains("the workload has events"), "{error}");
+    assert!(error.contains("events are not supported in a wide area"), "{error}");
     let error = dir.stderr_of("compare trace.txt --wide-area area.toml --policies siphon:depth=9", 2);
     assert!(error.contains("expected a whole number from 1 to 4"), "{error}");
     dir.write("area.toml", &AREA.replace("\"10Mbit\"", "\"-10Mbit\""));
@@ -154,7 +154,7 @@ fn siphon_page_has_every_section_and_does_not_depend_on_jobs() {
         "### Fig. 13",
         "±",
     ] {
-        assert!(first.contains(heading), "it lacks {heading}");
+        assert!(first.contains(heading), "the page lacks {heading}");
     }
     assert!(!first.contains("NaN") && !first.contains("inf"), "{first}");
 }
@@ -177,8 +177,8 @@ fn wide_area_tree_shares_links_by_service_weights() {
                     [[link]]\nfrom = \"b\"\nto = \"a\"\nrate = \"80Mbit\"\n";
     dir.write("constant.toml", constant);
     dir.stdout_of("sim two.weir --wide-area constant.toml --policy tree:tree.toml --per-coflow ccts.csv --out all.txt --quiet");
-    // `ads` sends 10 MB at 7.5 MB/s, which takes 4/3 s. Then `batch` gets the whole link, and completes at 2
-    // s.
+    // `ads` sends 10 MB at 7.5 MB/s, which takes 4/3 s. Then `batch` gets the whole link, and
+    // completes at 2 s.
     let ccts = dir.read("ccts.csv");
     let cct = |id: &str| -> f64 {
         let line = ccts.lines().find(|line| line.split(',').nth(1) == Some(id)).unwrap();

@@ -1,6 +1,6 @@
 //! Helpers that run `weir` on small traces.
 
-#![allow(dead_code, reason = "each test program uses its own part")]
+#![allow(dead_code, reason = "each test program uses some of the helpers")]
 
 pub mod serving;
 #[path = "../../../agent/tests/live/wait.rs"]
@@ -40,7 +40,7 @@ event 200ms port=0 side=send rate=0.5
 
 /// Waits until a process has a handler for SIGINT or has exited.
 pub fn wait_for_sigint_handler(child: &mut Child) {
-    wait_for("a process that heeds signals", || {
+    wait_for("a handler for SIGINT", || {
         if child.try_wait().unwrap().is_some() {
             return true;
         }
@@ -113,7 +113,7 @@ impl TestDir {
     }
 }
 
-/// Counts the bytes of a connection. `accept` runs in a thread of its own.
+/// Counts the bytes of a connection. `accept` runs in a separate thread.
 pub fn count_received_bytes(accept: impl FnOnce() -> TcpStream + Send + 'static) -> Arc<AtomicU64> {
     let received = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&received);
@@ -135,7 +135,7 @@ pub fn assert_known_command(words: &[&str]) {
     assert!(output.status.success(), "{words:?}");
     let known: Vec<&str> = help.split_whitespace().collect();
     for option in words[names.count()..].iter().filter(|word| word.starts_with("--")) {
-        assert!(known.contains(option), "{words:?}: {option} is no option");
+        assert!(known.contains(option), "{words:?}: {option} is not an option of the command");
     }
 }
 

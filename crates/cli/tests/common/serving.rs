@@ -1,6 +1,6 @@
-//! `weir serve` as a process on loopback, for tests.
+//! Runs `weir serve` as a process on loopback, for tests.
 
-#![allow(dead_code, reason = "each test program uses its own part")]
+#![allow(dead_code, reason = "each test program uses some of the helpers")]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -21,7 +21,7 @@ pub struct CoordinatorProcess {
     pub agents_address: String,
     pub api_address: String,
     pub log: BufReader<std::process::ChildStderr>,
-    /// The timestamp of its first log line, by its own clock.
+    /// The timestamp of the first log line, by the clock of the process.
     pub first_timestamp: String,
 }
 
@@ -39,18 +39,17 @@ impl CoordinatorProcess {
             .spawn()
             .unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
-        // From here on, the process is killed when `serving` is dropped.
-        let (agents, api, began) = (String::new(), String::new(), String::new());
+        // From here on, the process is killed when `coordinator_process` is dropped.
         let mut coordinator_process = CoordinatorProcess {
             child,
-            agents_address: agents,
-            api_address: api,
+            agents_address: String::new(),
+            api_address: String::new(),
             log,
-            first_timestamp: began,
+            first_timestamp: String::new(),
         };
         while coordinator_process.api_address.is_empty() {
             let mut line = String::new();
-            assert!(coordinator_process.log.read_line(&mut line).unwrap() > 0, "it ended");
+            assert!(coordinator_process.log.read_line(&mut line).unwrap() > 0, "the coordinator exited");
             let line: Value = serde_json::from_str(&line).unwrap();
             if coordinator_process.first_timestamp.is_empty() {
                 coordinator_process.first_timestamp =
@@ -76,7 +75,7 @@ impl CoordinatorProcess {
         write!(socket, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
         let mut response = String::new();
         socket.read_to_string(&mut response).unwrap();
-        let (head, body) = response.split_once("\r\n\r\n").expect("an answer has a head");
+        let (head, body) = response.split_once("\r\n\r\n").expect("an HTTP response has a head");
         assert!(head.starts_with("HTTP/1.1 200 "), "GET {path}: {response}");
         body.to_owned()
     }
@@ -89,7 +88,10 @@ impl CoordinatorProcess {
     /// The process's peak memory, in bytes.
     pub fn peak_memory_bytes(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a process has memory");
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .expect("the kernel reports the peak memory of each process");
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 }

@@ -1,4 +1,4 @@
-//! `weir serve` and `weir agent run` under malformed input, floods, idle connections, a coordinator with a
+//! Tests `weir serve` and `weir agent run` under malformed input, floods, idle connections, a coordinator with a
 //! stale epoch, and wrong clocks.
 //! Each test runs on the loopback interface of its own network namespace, or of the host without root.
 
@@ -27,7 +27,7 @@ use tempfile::TempDir;
 use tokio_stream::StreamExt;
 use tonic::transport::Endpoint;
 use weir_client::Agent;
-use weir_proto::wire::Up;
+use weir_proto::wire::AgentMessage;
 use weir_proto::wire::control_client::ControlClient;
 use weir_proto::{FlowKey, FlowProgress, MAX_REPORTED_FLOWS, Report};
 
@@ -47,7 +47,7 @@ fn enter_own_namespace() -> ExclusiveLock {
     let lock = test_lock::lock_exclusive();
     match unshare(CloneFlags::CLONE_NEWNET) {
         Ok(()) => assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success()),
-        Err(why) => eprintln!("on this machine's own loopback: {why}"),
+        Err(error) => eprintln!("the test uses the loopback interface of the machine: {error}"),
     }
     lock
 }
@@ -83,14 +83,14 @@ impl AgentProcess {
             .args(["agent", "run", "--rate", "1Gbit", "--coordinator", coordinator])
             .args(["--host", &host.to_string(), "--socket"])
             .arg(folder.path().join("local_socket"))
-            .stderr(File::create(folder.path().join("said")).unwrap())
+            .stderr(File::create(folder.path().join("log")).unwrap())
             .spawn()
             .unwrap();
         AgentProcess { child, folder }
     }
 
     fn log(&self) -> String {
-        fs::read_to_string(self.folder.path().join("said")).unwrap()
+        fs::read_to_string(self.folder.path().join("log")).unwrap()
     }
 
     fn local_socket(&self) -> PathBuf {
@@ -177,10 +177,7 @@ fn assert_agent_undisturbed(coordinator_process: &CoordinatorProcess, agent: usi
         last_ordered = now;
         thread::sleep(Duration::from_millis(20));
     }
-    assert!(
-        late_reports * 20 <= checks,
-        "of {checks} times it was not heard of for a lease {late_reports} times"
-    );
+    assert!(late_reports * 20 <= checks, "{late_reports} of {checks} checks found no report within a lease");
 }
 
 fn connect_seqpacket(local_socket: &Path) -> OwnedFd {
@@ -241,7 +238,7 @@ fn malformed_input_and_idle_connections_do_not_disturb_other_clients() {
     assert!(Agent::connect(agent.local_socket()).unwrap().mark_done("x", 0).is_err());
     drop((attacks, idle_clients, idle_agents, late_agent));
     let growth = coordinator_process.peak_memory_bytes() - before;
-    eprintln!("{} MB more than {} MB", growth >> 20, before >> 20);
+    eprintln!("memory grew by {} MB from {} MB", growth >> 20, before >> 20);
     assert!(growth < MAX_MEMORY_GROWTH, "{growth}");
     coordinator_process.get("/livez");
 }
@@ -267,9 +264,12 @@ fn report_flood_from_one_agent_does_not_delay_others() {
     let flood = runtime.spawn(async move {
         let channel = Endpoint::from_shared(to).unwrap().connect().await.unwrap();
         let mut control = ControlClient::new(channel);
-        let reports = tokio_stream::iter(std::iter::repeat_with(move || Up::report(&report)));
-        let mut orders =
-            control.attend(tokio_stream::once(Up::hello(1)).chain(reports)).await.unwrap().into_inner();
+        let reports = tokio_stream::iter(std::iter::repeat_with(move || AgentMessage::report(&report)));
+        let mut orders = control
+            .stream_orders(tokio_stream::once(AgentMessage::hello(1)).chain(reports))
+            .await
+            .unwrap()
+            .into_inner();
         while orders.message().await.is_ok_and(|order| order.is_some()) {}
     });
     assert_agent_undisturbed(&coordinator_process, 0, ATTACK_DURATION);
@@ -282,7 +282,7 @@ fn report_flood_from_one_agent_does_not_delay_others() {
     let unknown: f64 = unknown.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default();
     let growth = coordinator_process.peak_memory_bytes() - before;
     eprintln!(
-        "{} reports were read; {} MB more than {} MB",
+        "the coordinator read {} reports; memory grew by {} MB from {} MB",
         unknown / MAX_REPORTED_FLOWS as f64,
         growth >> 20,
         before >> 20
@@ -305,18 +305,18 @@ fn agent_refuses_orders_with_a_stale_epoch() {
     };
     let first = CoordinatorProcess::start(&older);
     let agent = AgentProcess::start(&first.agents_address, 0);
-    wait_for("the first", || has_applied_orders(&first));
+    wait_for("orders of the first coordinator", || has_applied_orders(&first));
     drop(first);
     let second = CoordinatorProcess::start(&newer);
-    wait_for("the second", || has_applied_orders(&second));
+    wait_for("orders of the second coordinator", || has_applied_orders(&second));
     drop(second);
     // The older coordinator receives reports and sends orders.
     let first = CoordinatorProcess::start(&older);
-    wait_for("orders of the older one", || first.hosts()[0]["ordered"].as_u64().unwrap() > 10);
+    wait_for("orders of the older coordinator", || first.hosts()[0]["ordered"].as_u64().unwrap() > 10);
     assert_eq!(first.hosts()[0]["applied"], 0);
-    assert!(agent.log().contains("an order was refused: an older epoch"), "{}", agent.log());
+    assert!(agent.log().contains("is refused: its epoch is stale"), "{}", agent.log());
     // The agent reports its refusals, and the coordinator counts them.
-    wait_for("the count of orders that were refused", || {
+    wait_for("a count of refused orders", || {
         let metrics = first.get("/metrics");
         let refused = metrics
             .lines()
@@ -325,7 +325,7 @@ fn agent_refuses_orders_with_a_stale_epoch() {
     });
     drop(first);
     let second = CoordinatorProcess::start(&newer);
-    wait_for("the newer one", || has_applied_orders(&second));
+    wait_for("orders of the newer coordinator", || has_applied_orders(&second));
 }
 
 /// Both coordinators run at the same time, and a proxy connects the agent to either.
@@ -342,18 +342,18 @@ fn agent_refuses_the_older_of_two_running_coordinators() {
     let state = |coordinator_process: &CoordinatorProcess, key: &str| {
         coordinator_process.hosts()[0][key].as_u64().unwrap()
     };
-    wait_for("the newer", || state(&newer, "applied") > 2);
+    wait_for("orders of the newer coordinator", || state(&newer, "applied") > 2);
     proxy.redirect(&older.agents_address);
-    wait_for("orders of the older", || state(&older, "ordered") > 10);
+    wait_for("orders of the older coordinator", || state(&older, "ordered") > 10);
     assert_eq!(state(&older, "applied"), 0);
-    assert!(agent.log().contains("an order was refused: an older epoch"), "{}", agent.log());
+    assert!(agent.log().contains("is refused: its epoch is stale"), "{}", agent.log());
     let before = state(&newer, "applied");
     proxy.redirect(&newer.agents_address);
-    wait_for("the newer again", || state(&newer, "applied") > before + 2);
+    wait_for("orders of the newer coordinator again", || state(&newer, "applied") > before + 2);
     assert_eq!(state(&older, "applied"), 0);
 }
 
-/// A TCP proxy to a coordinator. `turn_to` closes its connections and selects another coordinator.
+/// A TCP proxy to a coordinator. `redirect` closes its connections, and selects another coordinator.
 struct TcpProxy {
     address: String,
     target: Arc<Mutex<(String, Vec<TcpStream>)>>,
@@ -435,12 +435,12 @@ fn agent_applies_orders_from_coordinators_with_wrong_clocks() {
     let (source, library) = (folder.path().join("clock.c"), folder.path().join("clock.so"));
     fs::write(&source, CLOCK_LIBRARY).unwrap();
     let compiler = ["cc", "clang"].into_iter().find(|name| {
-        let made = Command::new(name).args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status();
-        made.is_ok_and(|status| status.success())
+        let compiled = Command::new(name).args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status();
+        compiled.is_ok_and(|status| status.success())
     });
     if compiler.is_none() {
         eprintln!(
-            "agent_applies_orders_from_coordinators_with_wrong_clocks skips, since there is no C compiler"
+            "agent_applies_orders_from_coordinators_with_wrong_clocks skips, since a C compiler is missing"
         );
         return;
     }
@@ -459,11 +459,11 @@ fn agent_applies_orders_from_coordinators_with_wrong_clocks() {
     drop(first);
     let second = CoordinatorProcess::start_with_env(&config, &clock("-3600"));
     proxy.redirect(&second.agents_address);
-    wait_for("orders of the next one", || state(&second, "applied") > 20);
+    wait_for("orders of the next coordinator", || state(&second, "applied") > 20);
     assert!(!agent.log().contains("refused"), "{}", agent.log());
     assert!(
         second.first_timestamp < first_timestamp,
-        "{} and {first_timestamp}: the clocks were the same",
+        "{} is not before {first_timestamp}: the clocks do not differ",
         second.first_timestamp
     );
 }

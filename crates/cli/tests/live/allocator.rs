@@ -1,5 +1,5 @@
-//! NetShare's central allocator with real programs: two services share a link as in Fig. 5, which queues
-//! alone do not do.
+//! Tests NetShare's central allocator with real programs: two services share a link as in Fig. 5, which queues
+//! alone do not achieve.
 //! `weir serve`, `weir agent run` and unmodified programs in cgroups run in network namespaces. The test
 //! skips without the privileges or the BPF programs.
 
@@ -16,10 +16,10 @@ use serde_json::Value;
 /// The timeout of each step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Each of three services has a third of the link. The third is idle, and the first gets two thirds of the
-/// bandwidth that it leaves unused.
-/// Host `a` runs the coordinator and the agent; programs send to `b`. A lease is longer than a busy machine
-/// delays an order.
+/// Each of three services has a third of the link. The third service is idle, and the first gets two thirds of
+/// its unused bandwidth.
+/// Host `a` runs the coordinator and the agent; programs send to `b`. The lease is longer than a busy
+/// machine delays an order.
 const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\nlease = \"1s\"\n\
                       queues = \"services\"\nallocator = true\n\
                       [listen]\nagents = \"127.0.0.1:7700\"\napi = \"127.0.0.1:7701\"\n\
@@ -30,7 +30,7 @@ const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\n
 const FIG_5_SHARE: f64 = 5.0 / 9.0;
 const QUEUES_SHARE: f64 = 0.5;
 
-/// Bits of payload per second that arrive of each service.
+/// The rates at which payload of each service arrives, in bits per second.
 fn payload_rates(received: &[Arc<AtomicU64>; 2]) -> [f64; 2] {
     let read = || received.each_ref().map(|count| count.load(Ordering::Relaxed));
     let before = read();
@@ -41,7 +41,7 @@ fn payload_rates(received: &[Arc<AtomicU64>; 2]) -> [f64; 2] {
     rates
 }
 
-/// How long the test observes a restart. The kernel ends rates that no agent renews after 3 s.
+/// The time for which the test observes a restart. Rates that no agent renews end after 3 s.
 const OBSERVATION: Duration = Duration::from_secs(5);
 
 /// Measurements after an agent was killed.
@@ -89,7 +89,7 @@ impl Restart {
 fn allocator_rates_equal_fig_5_and_survive_agent_restarts() {
     let test = "allocator";
     let Some(hosts) = HostPair::up() else {
-        eprintln!("{test} skips, since this machine makes no namespaces");
+        eprintln!("{test} skips, since this machine cannot create namespaces");
         return;
     };
     let groups = ["a1", "a2"].map(|name| TestCgroup::new(&format!("allocator-{name}")));
@@ -132,8 +132,8 @@ fn allocator_rates_equal_fig_5_and_survive_agent_restarts() {
     for group in &groups {
         let observed =
             found.as_array().unwrap().iter().find(|found| found["application"] == group.name).unwrap();
-        // The service's rate, and up to a tenth more.
-        let limit = observed["limit_bytes_per_second"].as_u64().expect("it has one");
+        // The limit is the service's rate plus up to a tenth.
+        let limit = observed["limit_bytes_per_second"].as_u64().expect("the allocator limits the connection");
         assert!((2_000_000..3_200_000).contains(&limit), "{found}");
     }
 

@@ -1,4 +1,4 @@
-//! A testbed of network namespaces with real processes and flows, for tests.
+//! Provides a testbed of network namespaces with real processes and flows, for tests.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -28,8 +28,8 @@ pub const PAYLOAD_FRACTION: f64 = 1448.0 / 1514.0;
 /// A flow: its coflow, its number in the coflow, its source and destination hosts, and its bytes.
 pub type Flow = (&'static str, u32, u32, u32, f64);
 
-/// The size of socket buffers, in bytes: the bytes that a link carries while a reader or writer thread is not
-/// scheduled.
+/// The size of socket buffers, in bytes. A buffer has to hold the bytes that a link carries while a reader or
+/// writer thread is not scheduled.
 const SOCKET_BUFFER_BYTES: usize = 2 << 20;
 
 /// The coordinator's port for agents.
@@ -204,7 +204,7 @@ impl FlowConnection {
         self.end().is_some()
     }
 
-    /// The time at which the receiver had read all bytes; none before.
+    /// The time at which the receiver had read all bytes; `None` before.
     pub fn end(&self) -> Option<Instant> {
         self.end.get().copied()
     }
@@ -215,7 +215,7 @@ pub fn payload_utilisation(connections: &[FlowConnection], time: Duration) -> Ve
     let read = || {
         connections
             .iter()
-            .map(|wire| CounterReading::read(|| crate::kernel::acked_bytes(&wire.stream)))
+            .map(|connection| CounterReading::read(|| crate::kernel::acked_bytes(&connection.stream)))
             .collect::<Vec<_>>()
     };
     let before = read();

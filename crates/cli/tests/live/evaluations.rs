@@ -1,4 +1,4 @@
-//! `weir reproduce live`: the papers' evaluations with real traffic.
+//! Tests `weir reproduce live`: the papers' evaluations with real traffic.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn live_netshare_page_has_all_measured_rates() {
     for part in
         ["# Real traffic", "--phase 1s", "| queues+throttling | Fig. 12 | 4 |", "**Phases are shorter"]
     {
-        assert!(text.contains(part), "{part} in {text}");
+        assert!(text.contains(part), "{part} is missing in {text}");
     }
     let header = "| published | simulated | measured | points apart |";
     let rates = text.lines().skip_while(|line| !line.ends_with(header)).skip(2);
@@ -26,10 +26,15 @@ fn live_netshare_page_has_all_measured_rates() {
 
 /// The mean CCTs of a policy, measured and simulated.
 fn mean_ccts(text: &str, policy: &str) -> [f64; 2] {
-    ["measured", "simulated"].map(|what| {
-        let begin = format!("| {policy} | {what} | ");
-        let line = text.lines().find_map(|line| line.strip_prefix(&begin));
-        line.unwrap_or_else(|| panic!("{begin} in {text}")).split(' ').next().unwrap().parse().unwrap()
+    ["measured", "simulated"].map(|kind| {
+        let prefix = format!("| {policy} | {kind} | ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
+        line.unwrap_or_else(|| panic!("{prefix} is missing in {text}"))
+            .split(' ')
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap()
     })
 }
 
@@ -44,11 +49,11 @@ fn live_slice_ccts_are_near_simulated_ccts() {
     let (expected_options, expected_count) =
         (format!("--coflows {coflows} --only slice"), format!("\n{coflows} coflow"));
     for part in ["# Real traffic", expected_options.as_str(), expected_count.as_str(), "| median error |"] {
-        assert!(text.contains(part), "{part} in {text}");
+        assert!(text.contains(part), "{part} is missing in {text}");
     }
     for policy in ["fair", "aalo", "saath"] {
         let [measured, simulated] = mean_ccts(&text, policy);
-        // A link limits the measured time from below; a busy machine adds to it.
+        // The rate of a link is a lower bound on the measured time; a busy machine increases it.
         assert!((0.95 * simulated..1.5 * simulated).contains(&measured), "{policy}: {measured}, {simulated}");
     }
     assert_eq!(testbed_files(&name), Vec::<String>::new());

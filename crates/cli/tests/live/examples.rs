@@ -1,11 +1,11 @@
-//! The examples that need a network.
+//! Tests the example that needs a network.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::test_lock;
 
-/// Skips without the privileges, the BPF programs or the tools that the script needs.
+/// The test skips without the privileges, the BPF programs or the tools that the script needs.
 #[test]
 fn example_script_gives_web_more_bandwidth_than_batch() {
     let _lock = test_lock::lock_shared();
@@ -14,7 +14,7 @@ fn example_script_gives_web_more_bandwidth_than_batch() {
     let ip =
         |words: &[&str]| Command::new("ip").args(words).output().is_ok_and(|output| output.status.success());
     if !ip(&["netns", "add", &namespace]) {
-        eprintln!("bed/live.sh skips, since this machine makes no namespaces");
+        eprintln!("bed/live.sh skips, since this machine cannot create namespaces");
         return;
     }
     ip(&["netns", "del", &namespace]);
@@ -24,7 +24,7 @@ fn example_script_gives_web_more_bandwidth_than_batch() {
     if String::from_utf8_lossy(&stderr).contains("built without")
         || !["openssl", "curl", "python3"].iter().all(|p| is_available(p))
     {
-        eprintln!("bed/live.sh skips, since the programs that it needs are not there");
+        eprintln!("bed/live.sh skips, since programs that it needs are missing");
         return;
     }
     let mut script = Command::new("timeout");
@@ -42,12 +42,12 @@ fn example_script_gives_web_more_bandwidth_than_batch() {
     };
     assert_eq!(line("h0    true")[1], "true");
     // Queues alone would give each service half.
-    let [web, batch] =
-        [5, 8].map(|word| line("Of 100 Mbit/s, web has")[word].trim_end_matches('.').parse::<f64>().unwrap());
+    let [web, batch] = [5, 8]
+        .map(|word| line("Of 100 Mbit/s, web gets")[word].trim_end_matches('.').parse::<f64>().unwrap());
     assert!(web > 1.15 * batch && web + batch > 85.0, "{stdout}");
     for application in ["batch", "web"] {
         let found = line(&format!("h0    {application} "));
-        let limit: u64 = found.last().unwrap().parse().expect("it has a limit");
+        let limit: u64 = found.last().unwrap().parse().expect("the allocator limits the application");
         assert!((1_000_000..12_500_000).contains(&limit), "{stdout}");
     }
 }

@@ -1,4 +1,4 @@
-//! Killed processes and network partitions, with `weir serve`, `weir agent run` and real flows on a testbed.
+//! Tests killed processes and network partitions, with `weir serve`, `weir agent run` and real flows on a testbed.
 //! All connections use TLS.
 //! The tests skip without the privileges for a testbed.
 
@@ -30,10 +30,10 @@ use tokio_stream::StreamExt;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use weir_client::Agent;
 use weir_proto::wire::control_client::ControlClient;
-use weir_proto::wire::{Down, Up, down::What};
+use weir_proto::wire::{AgentMessage, CoordinatorMessage, coordinator_message::Body};
 use weir_proto::{
-    Demand, FlowKey, FlowProgress, Mark, ObservedConnections, Order, OrderedRate, Refusals, Report, UdpFlow,
-    UdpMeasurement,
+    Demand, FlowKey, FlowProgress, Mark, ObservedConnections, Order, OrderedRate, RefusedOrders, Report,
+    UdpFlow, UdpMeasurement,
 };
 
 /// The last host runs the coordinator.
@@ -86,7 +86,7 @@ impl SecureTestbed {
         process
     }
 
-    /// The answer to an operator's request; none without a coordinator.
+    /// The answer to an operator's request; `None` without a coordinator.
     fn request(&self, method: &str, path: &str, body: &str) -> Option<String> {
         let config = client_config(
             &self.authority,
@@ -130,16 +130,16 @@ impl SecureTestbed {
         command.arg("--certificate").arg(file(format!("{host}.pem")));
         command.arg("--key").arg(file(format!("{host}.key")));
         command.arg("--authority").arg(file("authority.pem".to_owned()));
-        command.stderr(fs::File::create(file(format!("said{host}"))).unwrap());
+        command.stderr(fs::File::create(file(format!("log{host}"))).unwrap());
         let process = Process(command.spawn().unwrap());
-        // An agent that was killed leaves its local socket behind, without a listener.
+        // A killed agent does not remove its local socket, so the file alone does not show a listener.
         wait_for("the agent's local socket", || Agent::connect(self.bed.local_socket(host)).is_ok());
         process
     }
 
     /// The log of a host's agent.
     fn agent_log(&self, host: u32) -> String {
-        self.bed.dir.read(&format!("said{host}"))
+        self.bed.dir.read(&format!("log{host}"))
     }
 
     /// Starts two agents and all flows, and waits until rates match the orders.
@@ -156,7 +156,7 @@ impl SecureTestbed {
         [self.block(0, COORDINATOR), self.block(COORDINATOR, 1)]
     }
 
-    /// Drops all packets from one host to another until the cut is dropped.
+    /// Drops all packets from one host to another until the returned route is dropped.
     fn block(&self, from: u32, to: u32) -> BlackholeRoute {
         let cut = BlackholeRoute { namespace: self.bed.namespace(from), destination: address(to) };
         cut.change_rule("add");
@@ -189,8 +189,8 @@ fn one_uses_the_link(shares: &[RateBounds]) -> bool {
     shares.iter().any(|share| share.max < 0.05) && shares.iter().any(|share| share.min > 0.85)
 }
 
-/// Whether the measurement is consistent with `ordered`, given the uncertainty of its readings. For
-/// measurements that the test cannot repeat.
+/// Like `one_uses_the_link`, for measurements that the test cannot repeat: allows for the uncertainty of the
+/// readings.
 fn one_may_use_the_link(shares: &[RateBounds]) -> bool {
     shares.iter().any(|share| share.may_be_under(0.05)) && shares.iter().any(|share| share.may_be_over(0.85))
 }
@@ -209,7 +209,7 @@ fn short_partition_keeps_rates_and_a_long_one_ends_in_plain_tcp() {
     let during = payload_utilisation(&connections, Duration::from_secs(1));
     drop(cuts);
     let after = payload_utilisation(&connections, Duration::from_secs(1));
-    eprintln!("parts of a link while cut off for a second: {during:.3?}, and then: {after:.3?}");
+    eprintln!("utilisation in a partition of a second: {during:.3?}; after it: {after:.3?}");
     assert!(during.chunks(2).all(one_may_use_the_link), "{during:?}");
     assert!(after.chunks(2).all(one_may_use_the_link), "{after:?}");
     // The next order arrives before the lease of the last order ends.
@@ -220,7 +220,7 @@ fn short_partition_keeps_rates_and_a_long_one_ends_in_plain_tcp() {
         vec![payload_utilisation(&connections, LEASE + Duration::from_millis(500))];
     utilisation_over_time
         .extend((0..5).map(|_| payload_utilisation(&connections, Duration::from_millis(300))));
-    eprintln!("parts of a link while cut off for longer: {utilisation_over_time:.3?}");
+    eprintln!("utilisation in a longer partition: {utilisation_over_time:.3?}");
     for both in [0..2, 2..4] {
         // No flow stops, and both share the link as TCP does.
         assert!(
@@ -238,8 +238,10 @@ fn short_partition_keeps_rates_and_a_long_one_ends_in_plain_tcp() {
         }
     }
     drop(cuts);
-    wait_for("orders after all", || both_links_are_ordered(&connections, Duration::from_millis(400)));
-    assert!(connections.iter().all(|wire| !wire.has_ended()));
+    wait_for("orders after the partition", || {
+        both_links_are_ordered(&connections, Duration::from_millis(400))
+    });
+    assert!(connections.iter().all(|connection| !connection.has_ended()));
 }
 
 /// The paths between agents and coordinator fail repeatedly for 20 to 50 ms.
@@ -256,26 +258,23 @@ fn flows_keep_ordered_rates_while_routes_flap() {
                     return number;
                 }
                 let cuts = testbed.partition_both_agents();
-                // 20 to 50 ms, varying from cut to cut.
+                // 20 to 50 ms, different for each failure.
                 thread::sleep(Duration::from_millis(20 + number * 7 % 31));
                 drop(cuts);
                 thread::sleep(Duration::from_millis(20 + number * 11 % 31));
             }
-            unreachable!("there is no end to numbers");
+            unreachable!("the loop returns after 5 s");
         });
         let during: Vec<Vec<RateBounds>> =
             (0..4).map(|_| payload_utilisation(&connections, Duration::from_secs(1))).collect();
-        eprintln!(
-            "parts of a link while its way was cut {} times: {during:.3?}",
-            route_flaps.join().unwrap()
-        );
+        eprintln!("utilisation while routes failed {} times: {during:.3?}", route_flaps.join().unwrap());
         during
     });
     assert!(during.iter().all(|all| all.chunks(2).all(one_may_use_the_link)), "{during:?}");
     wait_for("orders again", || both_links_are_ordered(&connections, Duration::from_millis(400)));
     // The coordinator reassigns the link when a flow ends.
     connections[0].stream.shutdown(Shutdown::Both).unwrap();
-    wait_for("the second flow", || {
+    wait_for("the second flow with the link", || {
         payload_utilisation(&connections[1..2], Duration::from_millis(300))[0].min > 0.85
     });
 }
@@ -289,19 +288,19 @@ fn restarted_coordinator_reads_coflows_from_its_store() {
     let (_agents, connections) = testbed.start_agents_and_flows();
     drop(coordinator_process);
     let without_coordinator = payload_utilisation(&connections, Duration::from_secs(1));
-    eprintln!("parts of a link without a coordinator: {without_coordinator:.3?}");
+    eprintln!("utilisation without a coordinator: {without_coordinator:.3?}");
     assert!(without_coordinator.chunks(2).all(one_may_use_the_link), "{without_coordinator:?}");
     // No program registers a coflow again.
     let _coordinator_process = testbed.start_coordinator(&[]);
-    wait_for("orders of the next", || testbed.have_applied_orders([0, 1]));
+    wait_for("orders of the next coordinator", || testbed.have_applied_orders([0, 1]));
     wait_for("the rates of these orders", || {
         both_links_are_ordered(&connections, Duration::from_millis(400))
     });
     connections[0].stream.shutdown(Shutdown::Both).unwrap();
-    wait_for("the second flow", || {
+    wait_for("the second flow with the link", || {
         payload_utilisation(&connections[1..2], Duration::from_millis(300))[0].min > 0.85
     });
-    assert!(connections[1..].iter().all(|wire| !wire.has_ended()));
+    assert!(connections[1..].iter().all(|connection| !connection.has_ended()));
 }
 
 /// The next agent uses the socket path of the killed agent, and programs hand their sockets over again.
@@ -315,15 +314,15 @@ fn rates_hold_for_their_lease_after_an_agent_is_killed_and_the_next_agent_contin
     wait_for("orders", || both_links_are_ordered(&connections, Duration::from_millis(400)));
     drop(first);
     let without_agent = payload_utilisation(&connections, Duration::from_secs(1));
-    eprintln!("parts of a link without an agent: {without_agent:.3?}");
+    eprintln!("utilisation without an agent: {without_agent:.3?}");
     assert!(one_may_use_the_link(&without_agent), "{without_agent:?}");
     assert!(connections[0].agent.mark_done("a", 0).is_err());
 
     let start_time = Instant::now();
     let _second = testbed.start_agent(0, 0);
-    for (wire, (coflow, flow, ..)) in connections.iter_mut().zip(FLOWS) {
-        wire.agent = Agent::connect(testbed.bed.local_socket(0)).unwrap();
-        wire.agent.hand_over(coflow, flow, &wire.stream).unwrap();
+    for (connection, (coflow, flow, ..)) in connections.iter_mut().zip(FLOWS) {
+        connection.agent = Agent::connect(testbed.bed.local_socket(0)).unwrap();
+        connection.agent.hand_over(coflow, flow, &connection.stream).unwrap();
     }
     wait_for("a coordinator", || testbed.agent_log(0).contains("has a coordinator"));
     // Printed, not asserted: the time includes key generation and process starts, and depends on the machine.
@@ -337,7 +336,7 @@ fn rates_hold_for_their_lease_after_an_agent_is_killed_and_the_next_agent_contin
     // The second agent reports that the first flow has ended, and receives the order that gives the second
     // flow the link.
     connections[0].stream.shutdown(Shutdown::Both).unwrap();
-    wait_for("the second flow", || {
+    wait_for("the second flow with the link", || {
         payload_utilisation(&connections[1..], Duration::from_millis(300))[0].min > 0.85
     });
 }
@@ -357,16 +356,17 @@ fn flows_are_plain_tcp_a_lease_after_an_agent_is_killed_without_a_successor() {
     drop(agent);
     let killed = Instant::now();
     let within_lease = payload_utilisation(&connections, Duration::from_secs(1));
-    eprintln!("parts of a link within the lease: {within_lease:.3?}");
+    eprintln!("utilisation within the lease: {within_lease:.3?}");
     assert!(one_may_use_the_link(&within_lease), "{within_lease:?}");
     thread::sleep((LEASE + Duration::from_millis(200)).saturating_sub(killed.elapsed()));
-    let paced: Vec<Option<u64>> = connections.iter().map(|wire| pacing_rate(&wire.stream)).collect();
+    let paced: Vec<Option<u64>> =
+        connections.iter().map(|connection| pacing_rate(&connection.stream)).collect();
     assert_eq!(paced, [None; 2], "rates {:?} after the agent was killed", killed.elapsed());
     wait_for("plain TCP", || {
         payload_utilisation(&connections, Duration::from_secs(1)).iter().all(|share| share.min > 0.15)
     });
     eprintln!("both flows share the link {:?} after the agent was killed", killed.elapsed());
-    assert!(connections.iter().all(|wire| !wire.has_ended()));
+    assert!(connections.iter().all(|connection| !connection.has_ended()));
 }
 
 /// A stopped process keeps its sockets open, but renews no lease.
@@ -383,7 +383,8 @@ fn rates_end_with_their_lease_while_an_agent_hangs() {
     };
     signal("-STOP");
     thread::sleep(LEASE + Duration::from_millis(200));
-    let paced: Vec<Option<u64>> = connections.iter().map(|wire| pacing_rate(&wire.stream)).collect();
+    let paced: Vec<Option<u64>> =
+        connections.iter().map(|connection| pacing_rate(&connection.stream)).collect();
     signal("-CONT");
     assert_eq!(paced, [None; 2]);
     wait_for("orders again", || both_links_are_ordered(&connections, Duration::from_millis(400)));
@@ -420,7 +421,7 @@ fn hand_over_without_library(
 #[test]
 fn misreporting_agent_on_a_bed_does_not_stop_other_flows() {
     const MISREPORTING_HOST: u32 = 5;
-    let Some(testbed) = SecureTestbed::up("liar") else { return };
+    let Some(testbed) = SecureTestbed::up("misreport") else { return };
     // The flow to the misreporting host comes from host 0; no other flow has that destination.
     let flows: Vec<Flow> = FLOWS.into_iter().chain([("e", 0, MISREPORTING_HOST, 1, 1e12)]).collect();
     let _coordinator_process = testbed.start_coordinator(&flows);
@@ -446,14 +447,14 @@ fn misreporting_agent_on_a_bed_does_not_stop_other_flows() {
     stop.store(true, Ordering::Relaxed);
     let (order_count, max_rate) = misreporting.join().unwrap();
     eprintln!(
-        "parts of a link beside a liar: {during:.3?}; it had {order_count} orders, of at most {max_rate} bytes per second"
+        "utilisation next to a misreporting agent: {during:.3?}; the agent received {order_count} orders, of at most {max_rate} bytes per second"
     );
     assert!(during.chunks(2).all(one_may_use_the_link), "{during:?}");
     assert!(
         order_count > 0 && max_rate as f64 <= LINK_FRAME_BYTES_PER_SEC,
         "{order_count} orders, {max_rate}"
     );
-    assert!(connections.iter().all(|wire| !wire.has_ended()));
+    assert!(connections.iter().all(|connection| !connection.has_ended()));
 }
 
 /// Sends false reports until `stop`. Returns the number of received orders, and the highest rate in them.
@@ -479,28 +480,33 @@ async fn send_false_reports(endpoint: Endpoint, stop: Arc<AtomicBool>) -> (u32, 
             flows: ["a", "b", "c", "d", "e"].map(flow_progress).to_vec(),
             observed: (1..7).map(observed_connections).collect(),
             udp_measurements: vec![UdpMeasurement { flow, rate: u64::MAX }],
-            refused_orders: Refusals { rate: round, ..Refusals::default() },
+            refused_orders: RefusedOrders { rate: round, ..RefusedOrders::default() },
             ..Report::default()
         }
     };
     let (report_sender, reports) = tokio::sync::mpsc::channel(1);
     tokio::spawn(async move {
         for round in 0.. {
-            if report_sender.send(Up::report(&report(round))).await.is_err() {
+            if report_sender.send(AgentMessage::report(&report(round))).await.is_err() {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(4)).await;
         }
     });
     let reports = tokio_stream::wrappers::ReceiverStream::new(reports);
-    let mut orders =
-        control.attend(tokio_stream::once(Up::hello(5)).chain(reports)).await.unwrap().into_inner();
+    let mut orders = control
+        .stream_orders(tokio_stream::once(AgentMessage::hello(5)).chain(reports))
+        .await
+        .unwrap()
+        .into_inner();
     let (mut order_count, mut max_rate) = (0, 0);
     while !stop.load(Ordering::Relaxed) {
-        let Ok(Some(Down { what: Some(What::Order(order)) })) = orders.message().await else { continue };
+        let Ok(Some(CoordinatorMessage { body: Some(Body::Order(order)) })) = orders.message().await else {
+            continue;
+        };
         let order = Order::try_from(order).unwrap();
         order_count += 1;
-        let rates = order.flows.iter().filter_map(|(_, pace)| match pace {
+        let rates = order.flows.iter().filter_map(|(_, rate)| match rate {
             OrderedRate::Rate(rate) => Some(*rate),
             _ => None,
         });
@@ -514,7 +520,9 @@ fn agent_reports_for_its_own_host_only() {
     let Some(testbed) = SecureTestbed::up("own") else { return };
     let _coordinator_process = testbed.start_coordinator(&[]);
     let _foreign_agent = testbed.start_agent(4, 3);
-    wait_for("a refusal", || testbed.agent_log(4).contains("host 4: the connection is another host's"));
+    wait_for("a refusal", || {
+        testbed.agent_log(4).contains("host 4: the certificate of this connection is for another host")
+    });
     let _agent = testbed.start_agent(3, 3);
     wait_for("a coordinator", || testbed.agent_log(3).contains("host 3 has a coordinator"));
     assert!(!testbed.agent_log(4).contains("has a coordinator"), "{}", testbed.agent_log(4));
@@ -575,7 +583,7 @@ fn cleanup_removes_queues_of_killed_queue_configurations() {
     let (median, slowest) =
         (reconcile_times[reconcile_times.len() / 2], reconcile_times[reconcile_times.len() - 1]);
     eprintln!(
-        "{cycles} cycles in {:?}, {killed_early} killed before they were done; reconciled in {median:?}, and within {slowest:?}",
+        "{cycles} cycles in {:?}, {killed_early} killed before their last change; reconciled in {median:?} (median) and at most {slowest:?}",
         start_time.elapsed()
     );
     assert!(u64::from(killed_early) > cycles / 10, "{killed_early}");

@@ -1,5 +1,5 @@
-//! `weir serve`, `weir agent run` and unmodified programs in cgroups: registered applications get the shares
-//! that the coordinator computes.
+//! Tests `weir serve` and `weir agent run` with unmodified programs in cgroups: registered applications get the
+//! shares that the coordinator computes.
 //! The tests skip without the privileges or the BPF programs.
 
 use std::fs::{self, File};
@@ -87,7 +87,7 @@ fn first_share(received: &[Arc<AtomicU64>; 2]) -> f64 {
     let after = read();
     let [first, second] = [0, 1].map(|index| (after[index] - before[index]) as f64);
     eprintln!(
-        "{:.1} Mbit/s of payload, the first has {:.3}",
+        "{:.1} Mbit/s of payload, of which the first application has {:.3}",
         (first + second) * 8e-6 / 1.5,
         first / (first + second)
     );
@@ -98,7 +98,7 @@ fn first_share(received: &[Arc<AtomicU64>; 2]) -> f64 {
 fn registered_applications_keep_their_shares_without_an_agent() {
     let test = "host";
     let Some(hosts) = HostPair::up() else {
-        eprintln!("{test} skips, since this machine makes no namespaces");
+        eprintln!("{test} skips, since this machine cannot create namespaces");
         return;
     };
     let groups = [TestCgroup::new("light"), TestCgroup::new("heavy")];
@@ -134,7 +134,7 @@ fn registered_applications_keep_their_shares_without_an_agent() {
         "{{\"host\":\"a\",\"application\":\"{}\",\"peer\":\"10.9.0.2\",\"connections\":1,",
         group_refs[1].name
     );
-    wait_within(Duration::from_secs(20), "what was found", || {
+    wait_within(Duration::from_secs(20), "the observed connection", || {
         hosts.request("GET", "/v1/observed", "").contains(&expected_connection)
     });
     // Waits until queued packets have drained and the measurement is accurate.
@@ -156,7 +156,9 @@ fn registered_applications_keep_their_shares_without_an_agent() {
     assert_eq!((hosts.tc("qdisc"), class_rates(&hosts)), (queues.clone(), before.clone()));
     // The next agent applies the weights that the coordinator computed meanwhile, and keeps the queues.
     let mut second = start_agent(&hosts, &dir.path(""), &group_refs);
-    wait_within(Duration::from_secs(20), "other rates", || class_rates(&hosts) != before);
+    wait_within(Duration::from_secs(20), "the class rates of the next order", || {
+        class_rates(&hosts) != before
+    });
     assert_eq!(hosts.tc("qdisc"), queues);
     wait_for_share(0.25);
     coordinator_process.kill();
@@ -179,7 +181,7 @@ fn registered_applications_keep_their_shares_without_an_agent() {
 fn cleanup_removes_everything_after_repeatedly_killed_agents() {
     let test = "kills";
     let Some(hosts) = HostPair::up() else {
-        eprintln!("{test} skips, since this machine makes no namespaces");
+        eprintln!("{test} skips, since this machine cannot create namespaces");
         return;
     };
     let groups = [TestCgroup::new("kills-light"), TestCgroup::new("kills-heavy")];

@@ -1,4 +1,4 @@
-//! Two hosts in network namespaces, connected by a cable. The first runs the coordinator.
+//! Provides two hosts in network namespaces, connected by a cable, for tests. The first runs the coordinator.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -74,11 +74,11 @@ impl HostPair {
         let mut traffic = self.command_on_host(env!("CARGO_BIN_EXE_weir"));
         traffic.args(["agent", "traffic", "--interface", "nowhere", "--application"]);
         let stderr = traffic.arg(format!("x={}", cgroup.display())).output().unwrap().stderr;
-        let built = !String::from_utf8_lossy(&stderr).contains("built without");
-        if !built {
-            eprintln!("{test} skips, since the programs were not built");
+        let is_built = !String::from_utf8_lossy(&stderr).contains("built without");
+        if !is_built {
+            eprintln!("{test} skips, since the BPF programs are not built");
         }
-        built
+        is_built
     }
 
     /// Starts a coordinator on the host, and waits until it answers.

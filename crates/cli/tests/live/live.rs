@@ -1,4 +1,4 @@
-//! `weir serve`, `weir agent run` and real flows on a testbed. The test skips without the privileges for one.
+//! Tests a coordinator, `weir agent run` and real flows on a testbed. The test skips without the privileges for one.
 
 use std::env;
 use std::process::Stdio;
@@ -23,8 +23,8 @@ use weir_core::units::{Bytes, Rate};
 const RESERVE: f64 = 0.01;
 
 /// The time in which a flow reaches its ordered rate, in seconds. The kernel schedules the next packet at the
-/// rate at which the last was sent: a waiting flow sends two full packets at the reserve's rate, which takes
-/// 60 ms. A report and an order follow. The rest is for a busy machine.
+/// rate of the last: a waiting flow sends two full packets at the rate of the reserve, which takes 60 ms. A
+/// report and an order follow. The remaining time allows for a busy machine.
 const RATE_CHANGE_SECS: f64 = 0.15;
 
 /// `wide` shares a port with `short` and with `middle`; `short` and `middle` share none.
@@ -39,9 +39,12 @@ const LONG_FLOWS: [Flow; 2] = [("x", 0, 0, 2, 1e12), ("y", 0, 0, 3, 1e12)];
 
 /// The coordinator's process. It registers the coflows when it starts, as frameworks do after a restart.
 #[test]
-#[ignore = "a process of another test"]
-fn coordinator() {
-    let epoch = env::var("WEIR_TEST_EPOCH").expect("the test that needs it says so").parse().unwrap();
+#[ignore = "runs as a process of another test"]
+fn run_coordinator_process() {
+    let epoch = env::var("WEIR_TEST_EPOCH")
+        .expect("the test that starts this process sets WEIR_TEST_EPOCH")
+        .parse()
+        .unwrap();
     let rate = Rate::new(LINK_FRAME_BYTES_PER_SEC).unwrap();
     let links = [Link { send: rate, recv: rate }; 4];
     let mut settings = Settings::default();
@@ -97,7 +100,7 @@ fn simulated_ccts(dir: &TestDir, policy: &str) -> Vec<(String, f64)> {
 
 fn start_coordinator(bed: &Bed, epoch: u64) -> Process {
     let mut command = bed.command_on_host(4, &env::current_exe().unwrap());
-    command.args(["--exact", "live::coordinator", "--ignored", "--nocapture"]);
+    command.args(["--exact", "live::run_coordinator_process", "--ignored", "--nocapture"]);
     command.env("WEIR_TEST_EPOCH", epoch.to_string()).stdout(Stdio::null());
     Process(command.spawn().unwrap())
 }
@@ -109,37 +112,46 @@ fn start_coordinator(bed: &Bed, epoch: u64) -> Process {
 fn coflows_complete_in_saaths_order_and_continue_without_a_coordinator() {
     let Some(bed) = Bed::up("live", 5) else { return };
     let first = start_coordinator(&bed, 1);
-    let agent = |host| Process(bed.agent_command(host).arg("--insecure").spawn().unwrap());
-    let _agents: Vec<Process> = (0..4).map(agent).collect();
-    wait_for("the agents' doors", || (0..4).all(|host| Agent::connect(bed.local_socket(host)).is_ok()));
+    let start_agent = |host| Process(bed.agent_command(host).arg("--insecure").spawn().unwrap());
+    let _agents: Vec<Process> = (0..4).map(start_agent).collect();
+    wait_for("the agents' local sockets", || {
+        (0..4).all(|host| Agent::connect(bed.local_socket(host)).is_ok())
+    });
     let connections = bed.connect_flow(&COFLOWS);
     // All agents are connected and have reported their flows. The flows of `wide` wait.
-    let rate_fraction = |wire: &FlowConnection| {
-        pacing_rate(&wire.stream)
+    let rate_fraction = |connection: &FlowConnection| {
+        pacing_rate(&connection.stream)
             .map(|pacing_rate| pacing_rate as f64 / (LINK_FRAME_BYTES_PER_SEC * PAYLOAD_FRACTION))
     };
     wait_for("orders", || {
-        let rate_fractions =
-            connections.iter().map(|wire| rate_fraction(wire).unwrap_or(f64::MAX)).collect::<Vec<_>>();
-        rate_fractions[..2].iter().all(|part| *part < 0.03)
-            && rate_fractions[2..].iter().all(|part| (0.9..1.0).contains(part))
+        let rate_fractions = connections
+            .iter()
+            .map(|connection| rate_fraction(connection).unwrap_or(f64::MAX))
+            .collect::<Vec<_>>();
+        rate_fractions[..2].iter().all(|fraction| *fraction < 0.03)
+            && rate_fractions[2..].iter().all(|fraction| (0.9..1.0).contains(fraction))
     });
     let start_time = Instant::now();
     connections.iter().for_each(FlowConnection::send);
     thread::sleep(Duration::from_millis(200));
     let utilisation = payload_utilisation(&connections, Duration::from_millis(300));
-    eprintln!("parts of a link at first: {utilisation:.3?}");
-    wait_for("the end of all", || connections.iter().all(FlowConnection::has_ended));
+    eprintln!("utilisation at first: {utilisation:.3?}");
+    wait_for("the end of all flows", || connections.iter().all(FlowConnection::has_ended));
     // A coflow completes with its last flow.
     let end = |name: &str| {
         let own_flows = COFLOWS.iter().zip(&connections).filter(|(flow, _)| flow.0 == name);
-        own_flows.filter_map(|(_, wire)| wire.end()).max().unwrap().duration_since(start_time).as_secs_f64()
+        own_flows
+            .filter_map(|(_, connection)| connection.end())
+            .max()
+            .unwrap()
+            .duration_since(start_time)
+            .as_secs_f64()
     };
     let mut ends = COFLOW_NAMES.map(|name| (name.to_owned(), end(name)));
     ends.sort_by(|a, b| a.1.total_cmp(&b.1));
     let [saath, fair] = ["saath", "fair"].map(|policy| simulated_ccts(&bed.dir, policy));
     eprintln!("ends: {ends:.3?}\nsimulated: {saath:.3?}\nsimulated, fair: {fair:.3?}");
-    // A flow that goes first gets the port without the reserve; a waiting flow gets the reserve.
+    // A flow of the first coflow gets the port without the reserve; a waiting flow gets the reserve.
     let [wide, wide_second, short, middle] = utilisation[..] else { panic!() };
     for sending in [short, middle] {
         assert!(sending.may_be_over(0.9) && sending.may_be_under(1.0), "{utilisation:?}");
@@ -150,7 +162,7 @@ fn coflows_complete_in_saaths_order_and_continue_without_a_coordinator() {
     let order = |ends: &[(String, f64)]| ends.iter().map(|end| end.0.clone()).collect::<Vec<_>>();
     assert_eq!(order(&ends), order(&saath));
     assert_ne!(order(&ends), order(&fair));
-    // `short` starts at once; the other coflows wait and start again, up to three switches late.
+    // `short` starts at once. The other coflows wait and start again, up to three rate changes late.
     for (end, (name, expected)) in ends.iter().map(|end| end.1).zip(&saath) {
         let max_delay = if name == "short" { RATE_CHANGE_SECS } else { 3.0 * RATE_CHANGE_SECS };
         assert!(
@@ -158,8 +170,8 @@ fn coflows_complete_in_saaths_order_and_continue_without_a_coordinator() {
             "{name}: {end} s, expected {expected} s"
         );
     }
-    for (wire, flow) in connections.iter().zip(COFLOWS) {
-        assert_eq!(wire.received_bytes(), flow.4);
+    for (connection, flow) in connections.iter().zip(COFLOWS) {
+        assert_eq!(connection.received_bytes(), flow.4);
     }
 
     // A second coordinator orders two flows on the same link: one sends, the other waits.
@@ -171,23 +183,23 @@ fn coflows_complete_in_saaths_order_and_continue_without_a_coordinator() {
         let shares = payload_utilisation(connections, Duration::from_millis(400));
         shares.iter().any(|share| share.max < 0.05) && shares.iter().any(|share| share.min > 0.85)
     };
-    wait_for("one flow first", || one_flow_first(&connections));
+    wait_for("one flow with the link", || one_flow_first(&connections));
     second.0.kill().unwrap();
     second.0.wait().unwrap();
     // No flow stops during the lease or after it. After the lease both flows share the link as TCP does.
     // Each window is longer than TCP takes to recover from a loss.
     let without_coordinator: Vec<Vec<RateBounds>> =
         (0..5).map(|_| payload_utilisation(&connections, Duration::from_millis(400))).collect();
-    eprintln!("parts of a link without a coordinator: {without_coordinator:.3?}");
+    eprintln!("utilisation without a coordinator: {without_coordinator:.3?}");
     assert!(
         without_coordinator.iter().all(|both| both.iter().map(|share| share.max).sum::<f64>() > 0.6),
         "{without_coordinator:?}"
     );
     let mean_utilisations: Vec<f64> = (0..2)
-        .map(|wire| without_coordinator[1..].iter().map(|both| both[wire].max).sum::<f64>() / 4.0)
+        .map(|connection| without_coordinator[1..].iter().map(|both| both[connection].max).sum::<f64>() / 4.0)
         .collect();
     assert!(mean_utilisations.iter().all(|share| *share > 0.15), "{mean_utilisations:?}");
     let _third = start_coordinator(&bed, 3);
-    wait_for("one flow first again", || one_flow_first(&connections));
-    assert!(connections.iter().all(|wire| !wire.has_ended()));
+    wait_for("one flow with the link under the next coordinator", || one_flow_first(&connections));
+    assert!(connections.iter().all(|connection| !connection.has_ended()));
 }

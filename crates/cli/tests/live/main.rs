@@ -1,4 +1,4 @@
-//! Tests that create networks or measure rates. `turn` decides which of them run concurrently.
+//! Runs tests that create networks or measure rates. `test_lock` decides which of them run concurrently.
 
 #![cfg(target_os = "linux")]
 

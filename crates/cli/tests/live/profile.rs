@@ -1,4 +1,4 @@
-//! `weir profile`. Tests that need a testbed skip without the privileges for one.
+//! Tests `weir profile`. Tests that need a testbed skip without the privileges for one.
 
 use std::ops::Deref;
 use std::process::{Command, Stdio};
@@ -61,13 +61,13 @@ fn wrong_profile_usage_is_exit_2() {
     for (line, message) in [
         ("profile -- true", "--bed <NAME>"),
         ("profile --bed b", "<COMMAND>"),
-        ("profile --bed a-b -- true", "`a-b` is no name of a bed"),
+        ("profile --bed a-b -- true", "bed name `a-b` is invalid"),
         ("profile --bed b --interface eth0 --rate 1Gbit -- true", "cannot be used with"),
         ("profile --interface eth0 -- true", "--rate <RATE>"),
         ("profile --interface eth0 --rate 100 -- true", "invalid value '100' for '--rate <RATE>'"),
         (
             "profile --interface lo --rate 100kbit -- true",
-            "--rate: 5 % of it: a link of 5kbit: expected 8kbit",
+            "--rate: 5 % of the rate: link rate 5kbit is out of range; expected 8kbit",
         ),
         ("profile --interface nowhere0 --rate 1Gbit --hosts h0 -- true", "cannot be used with"),
         ("profile --bed b --runs 0 -- true", "0 is not in 1..=100"),
@@ -104,7 +104,10 @@ fn profile_runs_its_command_at_decreasing_rates() {
     let ran = bed
         .run_profile("--hosts h1,h2 --runs 3 --name job --out t.toml --samples s.csv --log log -- sh job.sh");
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
-    assert!(start_time.elapsed() < Duration::from_secs(100), "what is left behind is not waited for");
+    assert!(
+        start_time.elapsed() < Duration::from_secs(100),
+        "the profile does not wait for background processes of the job"
+    );
     let log = [90, 75, 50, 25, 10, 5].map(|rate| format!("{rate}\n").repeat(3)).concat();
     assert_eq!(dir.read("log"), "100\n".repeat(4) + &log);
     assert_eq!(bed.port_rates(), before);
@@ -118,7 +121,7 @@ fn profile_runs_its_command_at_decreasing_rates() {
     // allows for slow process starts; times are medians of three runs.
     assert!(samples[0].1 > samples[2].1 && samples[0].1 > 1.2, "{samples:?}");
     let points = dir.read("s.csv");
-    assert!(points.starts_with("application,what,bandwidth,time_s,slowdown\njob,run,0.05,"), "{points}");
+    assert!(points.starts_with("application,kind,bandwidth,time_s,slowdown\njob,run,0.05,"), "{points}");
     let count_lines =
         |kind: &str| points.lines().filter(|line| line.starts_with(&format!("job,{kind},"))).count();
     assert_eq!(["run", "median", "k1", "k2", "k3"].map(count_lines), [21, 7, 96, 96, 96]);
@@ -138,22 +141,18 @@ fn failed_profile_leaves_files_and_rates_unchanged() {
     // The job fails below the full bandwidth.
     let failing_below_full = "--runs 1 --out t.toml --samples s.csv -- sh -c tc${IFS}class${IFS}show${IFS}dev${IFS}eth0|grep${IFS}-q${IFS}100Mbit";
     for (line, code, message) in [
-        (
-            "-- /nonexistent/job",
-            2,
-            "job, the run that warms up: `/nonexistent/job` cannot be run: No such file",
-        ),
-        ("--hosts h0,h7 -- true", 2, "--hosts: `h7`: expected hosts of bed"),
-        ("--hosts h0,h0 -- true", 2, "--hosts: `h0`: expected hosts of bed"),
+        ("-- /nonexistent/job", 2, "job, the warm-up run: `/nonexistent/job` cannot be run: No such file"),
+        ("--hosts h0,h7 -- true", 2, "--hosts: `h7` is unknown or repeated; expected hosts of bed"),
+        ("--hosts h0,h0 -- true", 2, "--hosts: `h0` is unknown or repeated; expected hosts of bed"),
         (
             failing_below_full,
             1,
-            "sh, run 1 at 90 % of the bandwidth: exit status: 1; --log FILE keeps what it says",
+            "sh, run 1 at 90 % of the bandwidth: exit status: 1; help: --log FILE keeps its output",
         ),
         (
             "--out t.toml --timeout 200ms -- sleep 60",
             1,
-            "sleep, the run that warms up: not done within 0.2 s (--timeout)",
+            "sleep, the warm-up run: not completed within 0.2 s (--timeout)",
         ),
     ] {
         let ran = bed.run_profile(line);
@@ -161,8 +160,8 @@ fn failed_profile_leaves_files_and_rates_unchanged() {
         assert!(ran.stderr.contains(message), "{line}: {}", ran.stderr);
         assert_eq!((bed.port_rates(), dir.files()), (before.clone(), files.clone()), "{line}");
     }
-    let no_bed = dir.run("profile --bed nobodys -- true");
-    assert_eq!((no_bed.code, no_bed.stderr.as_str()), (Some(1), "weir: no bed `nobodys` is up\n"));
+    let no_bed = dir.run("profile --bed absent -- true");
+    assert_eq!((no_bed.code, no_bed.stderr.as_str()), (Some(1), "weir: no bed `absent` is up\n"));
 }
 
 #[test]
@@ -187,7 +186,7 @@ fn profile_of_an_interface_restores_its_queues() {
     assert_eq!(dir.read("log"), rates.concat());
     assert_eq!(queues(), before);
     for (line, message) in [
-        ("--interface lo --rate 100Mbit -- false", "the run that warms up: exit status: 1"),
+        ("--interface lo --rate 100Mbit -- false", "the warm-up run: exit status: 1"),
         ("--interface eth0 --rate 100Mbit -- true", "eth0 has a root queue `htb` of another process"),
         ("--interface nowhere0 --rate 100Mbit -- true", "nowhere0"),
     ] {
@@ -225,7 +224,7 @@ fn interrupted_profile_restores_port_rates() {
 fn example_jobs_complete_on_testbed_hosts() {
     let Some(bed) = profile_testbed("jobs") else { return };
     if Command::new("python3").arg("--version").stdout(Stdio::null()).status().is_err() {
-        eprintln!("jobs skip, since there is no python3");
+        eprintln!("example_jobs_complete_on_testbed_hosts skips, since python3 is missing");
         return;
     }
     let namespaces = [0, 1, 2].map(|host| bed.namespace(host));
@@ -241,9 +240,12 @@ fn example_jobs_complete_on_testbed_hosts() {
     let mut unreachable = Command::new("ip");
     unreachable
         .args(["netns", "exec", &namespaces[0], "python3", &script])
-        .args([&namespaces[0], "weir-nobody-has-this"]);
+        .args([&namespaces[0], "weir-no-such-namespace"]);
     let ran = CommandOutput::new(unreachable.output().unwrap());
-    assert!(ran.code == Some(1) && ran.stderr.contains("another host could not begin"), "{ran:?}");
+    assert!(
+        ran.code == Some(1) && ran.stderr.contains("a process on another host exited before it connected"),
+        "{ran:?}"
+    );
     let without_hosts = Command::new("python3")
         .arg(format!("{}/../../examples/jobs/shuffle.py", env!("CARGO_MANIFEST_DIR")))
         .output()

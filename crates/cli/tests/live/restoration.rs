@@ -1,5 +1,5 @@
-//! An agent restores the objects that other processes remove from its interfaces and from the kernel. Each
-//! test covers a row of the table "What the agent restores" of `docs/agent.md`. The tests skip without the
+//! Tests that an agent restores the objects that other processes remove from its interfaces and from the kernel.
+//! Each test covers a row of the table "What the agent restores" of `docs/agent.md`. The tests skip without the
 //! privileges.
 
 use std::fs::{self, File};
@@ -34,12 +34,12 @@ struct AgentSetup {
 }
 
 impl AgentSetup {
-    /// None if this machine cannot run the test, with a message.
+    /// Starts the coordinator and the agent. Returns `None`, and prints a message, if this machine cannot run the test.
     fn up(test: &str) -> Option<AgentSetup> {
         AgentSetup::up_prepared(test, |_| ())
     }
 
-    /// Like `up`, with a function that prepares the pair before the agent starts.
+    /// Like `up`; calls `prepare` before the agent starts.
     fn up_prepared(test: &str, prepare: impl FnOnce(&HostPair)) -> Option<AgentSetup> {
         AgentSetup::up_with_interfaces(test, &["e0"], prepare)
     }
@@ -50,7 +50,7 @@ impl AgentSetup {
         prepare: impl FnOnce(&HostPair),
     ) -> Option<AgentSetup> {
         let Some(hosts) = HostPair::up() else {
-            eprintln!("{test} skips, since this machine makes no namespaces");
+            eprintln!("{test} skips, since this machine cannot create namespaces");
             return None;
         };
         let (dir, group) = (TestDir::new(), TestCgroup::new(test));
@@ -113,7 +113,7 @@ impl AgentSetup {
     fn assert_restored(&self, object: &str, is_done: impl Fn() -> bool) {
         let start_time = Instant::now();
         wait_within(RESTORE_TIMEOUT, object, is_done);
-        eprintln!("{object}: after {:.0} ms", start_time.elapsed().as_secs_f64() * 1e3);
+        eprintln!("{object}: restored after {:.0} ms", start_time.elapsed().as_secs_f64() * 1e3);
     }
 
     fn wait_for_log(&self, text: &str) {
@@ -139,7 +139,7 @@ impl AgentSetup {
     fn metric(&self, name: &str) -> u64 {
         let text = self.hosts.request("GET", "/metrics", "");
         let line = text.lines().find_map(|line| line.strip_prefix(name));
-        line.unwrap_or_else(|| panic!("no {name} in {text}")).trim().parse().unwrap()
+        line.unwrap_or_else(|| panic!("{name} is missing in {text}")).trim().parse().unwrap()
     }
 
     fn wait_for_restored_count(&self, kind: &str) {
@@ -178,7 +178,7 @@ impl AgentSetup {
         received_tos(&capture) == Some(1 << 2)
     }
 
-    /// Stops the agent, and asserts that nothing of it is left.
+    /// Stops the agent, and asserts that it has removed its classes and BPF files.
     fn stop(mut self, interface: &str) {
         self.agent.terminate();
         assert_eq!(self.classes(interface), Vec::<String>::new());
@@ -221,7 +221,7 @@ path = ctypes.create_string_buffer(sys.argv[1].encode())
 fd = bpf(7, u64(ctypes.addressof(path)), u32(0, 0))
 "#;
     let Ok(output) = Command::new("python3").args(["-c", &format!("{HEAD}{script}"), path]).output() else {
-        eprintln!("this part skips, since there is no python3");
+        eprintln!("a part of the test skips, since python3 is missing");
         return false;
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -464,7 +464,7 @@ fn recreated_interface_gets_queues_and_programs() {
 fn queues_share_the_speed_of_an_interface_that_becomes_slower_than_its_link() {
     let test = "speed";
     let Some(hosts) = HostPair::up() else {
-        eprintln!("{test} skips, since this machine makes no namespaces");
+        eprintln!("{test} skips, since this machine cannot create namespaces");
         return;
     };
     let dir = TestDir::new();
@@ -476,7 +476,7 @@ fn queues_share_the_speed_of_an_interface_that_becomes_slower_than_its_link() {
         .unwrap()
         .success()
     {
-        eprintln!("{test} skips, since this machine makes no TAP devices");
+        eprintln!("{test} skips, since this machine cannot create TAP devices");
         return;
     }
     assert!(hosts.command_on_host("ip").args(["link", "set", "t0", "up"]).status().unwrap().success());
@@ -489,7 +489,7 @@ time.sleep(600)
 ";
     let holder = hosts.command_on_host("python3").args(["-c", hold_script]).spawn();
     let Ok(_holder) = holder.map(Process) else {
-        eprintln!("{test} skips, since there is no python3");
+        eprintln!("{test} skips, since python3 is missing");
         return;
     };
     let set_speed = |megabits: u32| {
@@ -508,7 +508,7 @@ ethtool()
         status.is_ok_and(|status| status.success())
     };
     if !set_speed(10_000) {
-        eprintln!("{test} skips, since there is no python3 that sets the speed of a TAP device");
+        eprintln!("{test} skips, since python3 cannot set the speed of a TAP device");
         return;
     }
     let _coordinator = hosts.start_coordinator(&dir.path("serve.toml"));

@@ -1,5 +1,5 @@
-//! `weir agent run` at switches: all ports have a queue for each service, and an operator changes the
-//! services' weights.
+//! Tests `weir agent run` at switches: each port has a queue for each service, and an operator changes the
+//! weights of services.
 //! The tests run on a testbed of namespaces, and skip without the privileges for one.
 
 use std::io::Write;
@@ -68,8 +68,8 @@ impl<'a> Coordinator<'a> {
     }
 
     /// Waits until a switch is connected, or until it is disconnected.
-    fn wait_for_presence(&self, switch: &str, present: bool) {
-        let line = format!("{switch},{present},");
+    fn wait_for_presence(&self, switch: &str, is_connected: bool) {
+        let line = format!("{switch},{is_connected},");
         wait_for(&line, || {
             self.ctl("switches --format csv")
                 .1
@@ -147,7 +147,7 @@ fn wait_for_share(expected: f64, read_bytes: impl Fn() -> [u64; 2]) {
         let after = read_bytes();
         let [first, second] = [0, 1].map(|index| after[index].saturating_sub(before[index]) as f64);
         eprintln!(
-            "{:.3} of the line, the first has {:.3}",
+            "services use {:.3} of the link, of which the first has {:.3}",
             (first + second) / 1.5 / LINK_FRAME_BYTES_PER_SEC,
             first / (first + second)
         );
@@ -228,7 +228,7 @@ fn ports_between_switches_share_bandwidth_by_service_weights() {
         let mut command = Command::new("ip");
         command.args(["-n", &bed.namespace(4), "route", "add", switch, "src", &address(4).to_string()]);
         command.args(["via", "169.254.0.1", "dev", interface, "onlink"]);
-        assert!(command.status().unwrap().success(), "a route to {switch}");
+        assert!(command.status().unwrap().success(), "the route to {switch} was not added");
     }
     let switches = [("left", "[\"h0\", \"h1\", \"right\"]"), ("right", "[\"left\", \"h2\", \"h3\"]")];
     let coordinator = Coordinator::start(&bed, HOSTS, &switches);

@@ -1,4 +1,4 @@
-//! `weir testbed`. Tests that need a testbed skip without the privileges for one.
+//! Tests `weir testbed`. Tests that need a testbed skip without the privileges for one.
 
 use std::fmt;
 use std::fs;
@@ -38,8 +38,8 @@ pub fn test_dir_with_testbed() -> TestDir {
     dir
 }
 
-/// The name of a testbed, and the turn of its test.
-pub struct TestbedName(String, #[allow(dead_code, reason = "it is kept until the test ends")] SharedLock);
+/// The name of a testbed, and the lock of its test.
+pub struct TestbedName(String, #[allow(dead_code, reason = "held until the test ends")] SharedLock);
 
 impl Deref for TestbedName {
     type Target = str;
@@ -55,7 +55,7 @@ impl fmt::Display for TestbedName {
     }
 }
 
-/// A name for a testbed; none if this machine cannot run one.
+/// A name for a testbed; `None` if this machine cannot run testbeds.
 pub fn testbed_name(dir: &TestDir, test: &str) -> Option<TestbedName> {
     let lock = test_lock::lock_shared();
     let check = dir.run("testbed check");
@@ -148,11 +148,11 @@ fn wrong_testbed_usage_is_exit_2() {
     dir.write("event.toml", &format!("{SCENARIO}{event}"));
     for (line, message) in [
         ("testbed up none.toml", "none.toml: cannot be read"),
-        ("testbed up slow.toml --dry-run", "on a bed, expected 8kbit to 100Gbit"),
-        ("testbed up f.toml --name a-b", "`a-b` is no name of a bed"),
+        ("testbed up slow.toml --dry-run", "expected 8kbit to 100Gbit on a bed"),
+        ("testbed up f.toml --name a-b", "bed name `a-b` is invalid"),
         ("testbed run s.toml --mechanism central", "`central` is not a mechanism of the testbed"),
-        ("testbed run event.toml", "event: 1 of them: expected none"),
-        ("testbed run many.toml", "queues: 66 services: expected at most 63"),
+        ("testbed run event.toml", "the scenario has events (1); expected none"),
+        ("testbed run many.toml", "the scenario has 66 services; expected at most 63"),
         ("testbed run s.toml --out s.toml", "expected another file than that of the input"),
     ] {
         let ran = dir.run(line);
@@ -164,19 +164,19 @@ fn wrong_testbed_usage_is_exit_2() {
 #[test]
 fn testbed_without_privileges_names_the_missing_ones() {
     let dir = test_dir_with_testbed();
-    let Some(_turn) = testbed_name(&dir, "nobody") else { return };
+    let Some(_lock) = testbed_name(&dir, "unprivileged") else { return };
     // User 65534 needs permission to run the program: copy it to a shared folder.
     let weir = std::env::temp_dir().join(format!("weir-{}", std::process::id()));
     fs::copy(env!("CARGO_BIN_EXE_weir"), &weir).unwrap();
-    let as_nobody = |words: &[&str]| {
+    let run_unprivileged = |words: &[&str]| {
         let mut command = Command::new(&weir);
         command.args(words).uid(65534).gid(65534).current_dir("/");
         command.stdin(fs::File::open(dir.path("f.toml")).unwrap());
         CommandOutput::new(command.output().unwrap())
     };
-    let up = as_nobody(&["testbed", "up", "-"]);
-    let check = as_nobody(&["testbed", "check"]);
-    let dry_run = as_nobody(&["testbed", "up", "-", "--dry-run"]);
+    let up = run_unprivileged(&["testbed", "up", "-"]);
+    let check = run_unprivileged(&["testbed", "check"]);
+    let dry_run = run_unprivileged(&["testbed", "up", "-", "--dry-run"]);
     let without_tools = dir.command("testbed check").env("PATH", dir.path("")).output().unwrap();
     // On most systems, an unprivileged user can be root in a user namespace.
     let script = "mount -t tmpfs none /run && $0 testbed up - --name user && $0 testbed down --name user";
@@ -191,13 +191,11 @@ fn testbed_without_privileges_names_the_missing_ones() {
         assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
         assert_eq!(ran.stdout, "up: user: 50 hosts, 7 switches, 60 cables\ndown: user\n");
     } else {
-        eprintln!("no user namespaces here: not tried");
+        eprintln!("a part of the test skips, since this machine has no user namespaces");
     }
     fs::remove_file(&weir).unwrap();
     assert_eq!(up.code, Some(1), "{up:?}");
-    for part in
-        ["missing: root, or CAP_NET_ADMIN and CAP_SYS_ADMIN", "still works: `weir testbed up --dry-run`"]
-    {
+    for part in ["missing: root, or CAP_NET_ADMIN and CAP_SYS_ADMIN", "help: `weir testbed up --dry-run`"] {
         assert!(up.stderr.contains(part), "{}", up.stderr);
     }
     assert_eq!(check.code, Some(1));
@@ -236,7 +234,7 @@ fn testbed_run_measures_the_simulated_rates() {
     };
     // The measurement lasts half a second, and a busy machine may disturb it, so the test tries three times.
     // Wrong weights fail all three.
-    assert!((0..3).any(|_| run_matches()), "three times it was not as expected");
+    assert!((0..3).any(|_| run_matches()), "none of three runs had the simulated rates");
     // `testbed run` refuses an existing testbed of another network, and leaves it unchanged.
     assert!(dir.stdout_of(&format!("testbed up f.toml --name {name}")).starts_with("up: "));
     let other_network = dir.run(&format!("testbed run s.toml --name {name}"));
@@ -354,7 +352,7 @@ fn example_fabrics_connect_their_first_and_last_hosts() {
             };
             files.iter().filter(|space| space.starts_with("weir-")).find(has_address)
         };
-        let first = namespace_of_host(1).expect("there is a first host");
+        let first = namespace_of_host(1).expect("the testbed has a first host");
         assert!(
             namespace_of_host(count).is_some() && namespace_of_host(count + 1).is_none(),
             "{file}: {files:?}"

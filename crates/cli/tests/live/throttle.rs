@@ -1,5 +1,5 @@
-//! Rate throttling between agents: a host sends slightly more UDP than arrives, and the rest of its link is
-//! free for other traffic.
+//! Tests rate throttling between agents: a host sends slightly more UDP than arrives, and other traffic uses the
+//! rest of its link.
 //! Processes run in namespaces, with certificates. The tests skip without the privileges or the BPF programs.
 //!
 //! Host `a` sends UDP to `b` and TCP to `c`. The link of `a` has 100 Mbit/s, the link of `b` 20 Mbit/s. The
@@ -42,7 +42,7 @@ const TCP_RECEIVER: &str = "10.8.3.2:9000";
 /// The timeout of each step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A lease is longer than a busy machine delays a report. Each service has half of the first link while both
+/// The lease is longer than a busy machine delays a report. Each service has half of the first link while both
 /// send.
 const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\nlease = \"2s\"\nqueues = \"services\"\n\
                       [listen]\nagents = \"10.8.1.1:7700\"\napi = \"127.0.0.1:7701\"\n\
@@ -207,8 +207,8 @@ impl Drop for ThrottleNetwork {
 
 /// The process that sends UDP at a constant rate.
 #[test]
-#[ignore = "a process of another test"]
-fn source() {
+#[ignore = "runs as a process of another test"]
+fn run_constant_rate_sender() {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     socket.connect(UDP_RECEIVER).unwrap();
     let (mut due, packet_interval) =
@@ -216,7 +216,7 @@ fn source() {
     loop {
         // The interface drops packets beyond its queue.
         let _ = socket.send(&[0; DATAGRAM_BYTES]);
-        // After a stall, the source makes up for at most 50 ms.
+        // After a stall, the source catches up on at most 50 ms.
         due = (due + packet_interval).max(Instant::now() - Duration::from_millis(50));
         thread::sleep(due.saturating_duration_since(Instant::now()));
     }
@@ -224,8 +224,8 @@ fn source() {
 
 /// The process that sends UDP in bursts.
 #[test]
-#[ignore = "a process of another test"]
-fn bursts() {
+#[ignore = "runs as a process of another test"]
+fn run_burst_sender() {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     socket.connect(UDP_RECEIVER).unwrap();
     let mut due = Instant::now();
@@ -273,7 +273,7 @@ fn wait_for_rates(network: &ThrottleNetwork, condition: &str, is_met: impl Fn(&M
         let mbit = |speed: RateBounds| (speed.min + speed.max) / 2.0 * 8e-6;
         let [sent, arrived, others] = [rates.udp_sent, rates.udp_received, rates.tcp_sent].map(mbit);
         eprintln!(
-            "{condition}: UDP sends {sent:.1} Mbit/s, of which {arrived:.1} arrive, and TCP {others:.1}"
+            "{condition}: UDP sends {sent:.1} Mbit/s, of which {arrived:.1} Mbit/s arrive; TCP sends {others:.1} Mbit/s"
         );
         is_met(&rates)
     });
@@ -294,16 +294,16 @@ fn is_throttled(rates: &MeasuredRates) -> bool {
         && arrived.min > 0.85 * SECOND_LINK_BYTES_PER_SEC
 }
 
-/// The network with certificates; none if this machine cannot run the test.
+/// The network with certificates; `None` if this machine cannot run the test.
 fn set_up(test: &str, udp: &TestCgroup) -> Option<ThrottleNetwork> {
     let Some(network) = ThrottleNetwork::up(test) else {
-        eprintln!("{test} skips, since this machine makes no namespaces");
+        eprintln!("{test} skips, since this machine cannot create namespaces");
         return None;
     };
     let mut traffic = network.weir_command("a", "agent traffic --interface nowhere --application");
     let stderr = traffic.arg(format!("x={}", udp.path.display())).output().unwrap().stderr;
     if String::from_utf8_lossy(&stderr).contains("built without") {
-        eprintln!("{test} skips, since the programs were not built");
+        eprintln!("{test} skips, since the BPF programs are not built");
         return None;
     }
     let authority = Authority::new();
@@ -329,7 +329,7 @@ fn hosts_send_at_most_slightly_more_than_arrives() {
     let _udp_receiver = network.run_in_namespace("b", || UdpSocket::bind(UDP_RECEIVER).unwrap());
     let listener = network.run_in_namespace("c", || TcpListener::bind(TCP_RECEIVER).unwrap());
     let received: Arc<AtomicU64> = count_received_bytes(move || listener.accept().unwrap().0);
-    let _source = network.run_test_process(udp, "throttle::source");
+    let _source = network.run_test_process(udp, "throttle::run_constant_rate_sender");
     let mut command = network.command("a", Some(tcp));
     command.args([
         "bash",
@@ -352,24 +352,24 @@ fn hosts_send_at_most_slightly_more_than_arrives() {
     receiver.kill();
     wait_for_rates(&network, "without the receiver's agent", is_unthrottled);
     receiver = network.start_agent((1, "b"), &[(sink, 1)]);
-    wait_for_rates(&network, "with another", is_throttled);
+    wait_for_rates(&network, "with the receiver's next agent", is_throttled);
 
     // Without a coordinator, no measurements reach the sender.
     coordinator_process.kill();
     wait_for_rates(&network, "without a coordinator", is_unthrottled);
     coordinator_process = network.start_coordinator(true);
-    wait_for_rates(&network, "with another coordinator", is_throttled);
+    wait_for_rates(&network, "with the next coordinator", is_throttled);
 
     // The limits end when the sender's agent is killed.
     sender.kill();
     wait_for_rates(&network, "without the sender's agent", is_unthrottled);
     sender = network.start_agent((0, "a"), &[(udp, 1), (tcp, 2)]);
-    wait_for_rates(&network, "with another agent of the sender", is_throttled);
+    wait_for_rates(&network, "with the sender's next agent", is_throttled);
 
     // The limit ends when throttling is disabled in the configuration.
     coordinator_process.kill();
     let coordinator_process = network.start_coordinator(false);
-    wait_for_rates(&network, "once it is not wanted", is_unthrottled);
+    wait_for_rates(&network, "after throttling is disabled", is_unthrottled);
     drop((sender, receiver, coordinator_process));
 }
 
@@ -384,25 +384,25 @@ fn throttling_passes_udp_bursts_below_link_capacity() {
     let _receiver = network.start_agent((1, "b"), &[(sink, 1)]);
     let _udp_receiver = network.run_in_namespace("b", || UdpSocket::bind(UDP_RECEIVER).unwrap());
     // Throttling limits the constant source first; its limit ends before the bursty source starts.
-    let mut source = network.run_test_process(udp, "throttle::source");
+    let mut source = network.run_test_process(udp, "throttle::run_constant_rate_sender");
     let received = || CounterReading::read(|| network.received_bytes());
     let received_fraction = |sent_rate: f64| {
         let before = received();
         thread::sleep(Duration::from_secs(2));
         let share = received().rate_since(&before).relative_to(sent_rate);
-        eprintln!("{test}: {share:.3?} of what is sent");
+        eprintln!("{test}: {share:.3?} of the sent bytes arrive");
         share
     };
     let _ = received_fraction(UDP_BYTES_PER_SEC);
     source.kill();
-    let _source = network.run_test_process(udp, "throttle::bursts");
+    let _source = network.run_test_process(udp, "throttle::run_burst_sender");
     let sent = f64::from(BURST_PACKETS) * PACKET_BYTES / BURST_INTERVAL.as_secs_f64();
     wait_within(STEP_TIMEOUT, test, || received_fraction(sent).is_within(0.85, 1.1));
 }
 
 #[test]
 fn agent_without_throttling_support_logs_it_once() {
-    let test = "deaf";
+    let test = "unsupported";
     let group = TestCgroup::new(test);
     let Some(network) = set_up(test, &group) else { return };
     let start_agent = |log_file: &str| {
@@ -416,16 +416,18 @@ fn agent_without_throttling_support_logs_it_once() {
     };
     let count = |log_file: &str, text: &str| network.dir.read(log_file).matches(text).count();
     let (connected_message, unsupported_message) =
-        ("has a coordinator", "nothing is measured or limited here");
+        ("has a coordinator", "this agent does not measure or limit UDP");
     let mut coordinator_process = network.start_coordinator(false);
-    let _agent = start_agent("said");
-    wait_within(STEP_TIMEOUT, "a coordinator", || count("said", connected_message) == 1);
+    let _agent = start_agent("log");
+    wait_within(STEP_TIMEOUT, "a coordinator", || count("log", connected_message) == 1);
     coordinator_process.kill();
     for times in 2..4 {
         let mut coordinator_process = network.start_coordinator(true);
-        wait_within(STEP_TIMEOUT, "the next coordinator", || count("said", connected_message) == times);
-        wait_within(STEP_TIMEOUT, "what is not there", || count("said", unsupported_message) == 1);
+        wait_within(STEP_TIMEOUT, "the next coordinator", || count("log", connected_message) == times);
+        wait_within(STEP_TIMEOUT, "the warning about missing support", || {
+            count("log", unsupported_message) == 1
+        });
         coordinator_process.kill();
     }
-    assert_eq!(count("said", unsupported_message), 1);
+    assert_eq!(count("log", unsupported_message), 1);
 }

@@ -1,4 +1,5 @@
-//! UDP flows at ordered rates: programs hand their sockets over, and the agent limits them at the interface.
+//! Tests UDP flows at ordered rates: programs hand their sockets over, and the agent limits the flows at the
+//! interface.
 //! The test skips without the privileges for namespaces.
 
 use std::net::UdpSocket;
@@ -21,7 +22,7 @@ const LINK_BYTES_PER_SEC: f64 = 5e6;
 const DATAGRAM_BYTES: usize = 1400;
 const PACKET_BYTES: u64 = 1442;
 
-/// The receive buffer in bytes: the bytes that arrive while a reader thread is not scheduled.
+/// The receive buffer in bytes. It has to hold the bytes that arrive while a reader thread is not scheduled.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
 /// The timeout of each step.
@@ -89,7 +90,7 @@ fn wait_for_rate(description: &str, low: f64, high: f64, count: impl Fn() -> u64
     };
     wait_within(STEP_TIMEOUT, description, || {
         let share = share();
-        eprintln!("{description}: {share:.4?} of the line");
+        eprintln!("{description}: {share:.4?} of the link");
         share.is_within(low, high)
     });
 }
@@ -97,7 +98,7 @@ fn wait_for_rate(description: &str, low: f64, high: f64, count: impl Fn() -> u64
 #[test]
 fn udp_flows_send_at_ordered_rates_and_are_unlimited_after_the_lease() {
     let Some(hosts) = HostPair::up() else {
-        eprintln!("udp skips, since this machine makes no namespaces");
+        eprintln!("udp skips, since this machine cannot create namespaces");
         return;
     };
     let dir = TestDir::new();
@@ -106,7 +107,7 @@ fn udp_flows_send_at_ordered_rates_and_are_unlimited_after_the_lease() {
     command.args(["serve", "--config"]).arg(dir.path("serve.toml")).stderr(Stdio::null());
     let mut coordinator = Process(command.spawn().unwrap());
     let local_socket = dir.path("local_socket");
-    let agent = |interface: &[&str]| {
+    let start_agent = |interface: &[&str]| {
         let mut agent = hosts.command_on_host(env!("CARGO_BIN_EXE_weir"));
         agent
             .args(["agent", "run", "--host", "0", "--rate", "40Mbit"])
@@ -127,19 +128,19 @@ fn udp_flows_send_at_ordered_rates_and_are_unlimited_after_the_lease() {
     let (first, second) = (UdpFlow::new(&hosts), UdpFlow::new(&hosts));
 
     // An agent without an interface refuses UDP sockets.
-    let mut agent_without_interface = agent(&[]);
+    let mut agent_without_interface = start_agent(&[]);
     let refused =
         Agent::connect(&local_socket).unwrap().hand_over("first", 0, &first.socket).unwrap_err().to_string();
     assert!(refused.contains("UDP needs an agent with --interface"), "{refused}");
     agent_without_interface.terminate();
 
-    let mut agent_process = agent(&["--interface", "e0"]);
+    let mut agent_process = start_agent(&["--interface", "e0"]);
     let program = Agent::connect(&local_socket).unwrap();
     program.hand_over("first", 0, &first.socket).unwrap();
     program.hand_over("second", 0, &second.socket).unwrap();
     let unconnected = hosts.run_in_namespace("a", || UdpSocket::bind("10.9.0.1:0").unwrap());
     let refused = program.hand_over("second", 1, &unconnected).unwrap_err().to_string();
-    assert!(refused.contains("that is connected"), "{refused}");
+    assert!(refused.contains("expected a connected socket"), "{refused}");
     let has_class = |class: &str| hosts.tc("class").contains(&format!("class htb 7765:{class} "));
     wait_within(STEP_TIMEOUT, "classes", || has_class("1000") && has_class("1001"));
     for flow in [&first, &second] {
@@ -148,17 +149,17 @@ fn udp_flows_send_at_ordered_rates_and_are_unlimited_after_the_lease() {
     // The first coflow gets the link without the reserve.
     let sent_bytes = |class: &str| sent_by_class(&hosts.tc_counts("class"), class);
     let received_bytes = |flow: &UdpFlow| flow.received.load(Ordering::Relaxed);
-    wait_for_rate("what the first sends", 0.95, 1.0, || sent_bytes("7765:1000"));
-    wait_for_rate("what the second sends", 0.005, 0.015, || sent_bytes("7765:1001"));
-    wait_for_rate("what comes of the first", 0.95, 1.0, || received_bytes(&first));
-    wait_for_rate("what comes of the second", 0.005, 0.015, || received_bytes(&second));
+    wait_for_rate("the sending rate of the first flow", 0.95, 1.0, || sent_bytes("7765:1000"));
+    wait_for_rate("the sending rate of the second flow", 0.005, 0.015, || sent_bytes("7765:1001"));
+    wait_for_rate("the receiving rate of the first flow", 0.95, 1.0, || received_bytes(&first));
+    wait_for_rate("the receiving rate of the second flow", 0.005, 0.015, || received_bytes(&second));
 
     // When the first flow is done, the second gets the link.
     first.stop.store(true, Ordering::Relaxed);
     program.mark_done("first", 0).unwrap();
-    wait_within(STEP_TIMEOUT, "one class", || !has_class("1000"));
-    wait_for_rate("what the second sends alone", 0.95, 1.0, || sent_bytes("7765:1001"));
-    wait_for_rate("what comes of it", 0.95, 1.0, || received_bytes(&second));
+    wait_within(STEP_TIMEOUT, "the end of the first flow's class", || !has_class("1000"));
+    wait_for_rate("the sending rate of the second flow alone", 0.95, 1.0, || sent_bytes("7765:1001"));
+    wait_for_rate("the receiving rate of the second flow alone", 0.95, 1.0, || received_bytes(&second));
 
     // Kill the agent: its watchdog removes the filters when the lease ends, and the next agent limits the
     // flow again.
@@ -172,19 +173,21 @@ fn udp_flows_send_at_ordered_rates_and_are_unlimited_after_the_lease() {
     };
     assert!(has_filters());
     agent_process.kill();
-    wait_within(STEP_TIMEOUT, "no filters", || !has_filters());
-    agent_process = agent(&["--interface", "e0"]);
+    wait_within(STEP_TIMEOUT, "the end of the filters", || !has_filters());
+    agent_process = start_agent(&["--interface", "e0"]);
     let program = Agent::connect(&local_socket).unwrap();
     program.hand_over("second", 0, &second.socket).unwrap();
-    wait_within(STEP_TIMEOUT, "filters again", has_filters);
-    wait_for_rate("what the second sends again", 0.95, 1.0, || {
+    wait_within(STEP_TIMEOUT, "filters of the next agent", has_filters);
+    wait_for_rate("the sending rate of the second flow under the next agent", 0.95, 1.0, || {
         sent_bytes(if has_class("1000") { "7765:1000" } else { "7765:1001" })
     });
 
     // Without a coordinator, the limit ends with the lease.
     coordinator.kill();
-    wait_within(STEP_TIMEOUT, "no class", || !has_class("1000") && !has_class("1001"));
-    wait_for_rate("what comes of it without a lease", 0.95, 1.05, || received_bytes(&second));
+    wait_within(STEP_TIMEOUT, "the end of the classes", || !has_class("1000") && !has_class("1001"));
+    wait_for_rate("the receiving rate of the second flow without a lease", 0.95, 1.05, || {
+        received_bytes(&second)
+    });
     second.stop.store(true, Ordering::Relaxed);
     agent_process.terminate();
     assert!(!hosts.tc("qdisc").contains("7765:"), "{}", hosts.tc("qdisc"));

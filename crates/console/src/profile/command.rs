@@ -37,7 +37,7 @@ pub struct TimedCommand {
 }
 
 impl TimedCommand {
-    /// Runs the command once, and returns its duration. Calls `glance` repeatedly meanwhile. Kills the processes that the command leaves
+    /// Runs the command once, and returns its duration. Calls `on_wait` repeatedly meanwhile. Kills the processes that the command leaves
     /// in its process group.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ impl TimedCommand {
         let status = child.wait().map_err(Failure::runtime)?;
         let ended = ended?;
         if !status.success() {
-            let hint = if self.output_file.is_some() { "" } else { "; --log FILE keeps what it says" };
+            let hint = if self.output_file.is_some() { "" } else { "; help: --log FILE keeps its output" };
             return Err(Failure::runtime(format_args!("{status}{hint}")));
         }
         Ok(ended - began)
@@ -80,7 +80,7 @@ impl TimedCommand {
     }
 
     fn timeout_failure(&self) -> Failure {
-        Failure::runtime(format_args!("not done within {} s (--timeout)", self.timeout.as_secs_f64()))
+        Failure::runtime(format_args!("not completed within {} s (--timeout)", self.timeout.as_secs_f64()))
     }
 
     /// Waits for the command, and returns the time of its end.
@@ -97,7 +97,9 @@ impl TimedCommand {
                     // The timeout may have passed just before this check.
                     Ok(Ok(ended)) if ended - began > self.timeout => return Err(self.timeout_failure()),
                     Ok(ended) => return ended.map_err(Failure::runtime),
-                    Err(RecvTimeoutError::Disconnected) => unreachable!("it tells before it ends"),
+                    Err(RecvTimeoutError::Disconnected) => {
+                        unreachable!("the thread sends the exit before it ends")
+                    }
                     Err(RecvTimeoutError::Timeout) => on_wait(),
                 }
                 if interrupt::is_requested() {

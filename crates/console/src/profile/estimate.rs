@@ -1,7 +1,7 @@
 //! Estimates the remaining time of a profile from the runs so far.
 
-/// Estimates the total duration of the remaining runs, in seconds; none before the first run has completed. `done` has the fractions of the
-/// bandwidth and durations so far, in descending order of fractions. `ahead` has the fractions of the remaining runs.
+/// Estimates the total duration of the remaining runs, in seconds; none before the first run has completed. `completed` has the
+/// fractions of the bandwidth and the durations so far, in descending order of fractions.
 ///
 /// The model is a constant computing time plus a sending time that is inversely proportional to the bandwidth. The first and the last run
 /// determine both. With one run, all of its time counts as sending.
@@ -14,7 +14,7 @@ pub fn estimate_remaining(completed: &[(f64, f64)], remaining_fractions: &[f64])
     };
     let sending_secs = sending_secs.clamp(0.0, first * first_fraction);
     let computing_secs = first - sending_secs / first_fraction;
-    Some(remaining_fractions.iter().map(|part| computing_secs + sending_secs / part).sum())
+    Some(remaining_fractions.iter().map(|fraction| computing_secs + sending_secs / fraction).sum())
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ struct RestoreGuard<'p, 'a>(&'p ProfileTarget<'a>);
 
 impl Drop for RestoreGuard<'_, '_> {
     fn drop(&mut self) {
-        // `with` restores it where an error can be reported.
+        // `run_and_restore` restores the bandwidth where an error can be reported.
         let _ = self.0.restore();
     }
 }
@@ -56,7 +56,9 @@ impl<'a> ProfileTarget<'a> {
             let index = all.iter().find(|&&at| bed.plan().nodes[at].name == *name);
             let index = *index.filter(|at| !hosts.contains(at)).ok_or_else(|| {
                 let bed = &bed.plan().name;
-                Failure::input(format_args!("--hosts: `{name}`: expected hosts of bed `{bed}`, each once"))
+                Failure::input(format_args!(
+                    "--hosts: `{name}` is unknown or repeated; expected hosts of bed `{bed}`, each once"
+                ))
             })?;
             hosts.push(index);
         }
@@ -69,18 +71,18 @@ impl<'a> ProfileTarget<'a> {
     /// If the interface does not exist or has queues of an agent, or the lowest fraction of the rate cannot be configured.
     pub fn interface(interface: Interface, rate: Rate) -> Result<ProfileTarget<'a>, Failure> {
         let segments = Device::read(&interface).map_err(Failure::runtime)?.segments;
-        for part in [PROFILED_FRACTIONS[0], Fraction::ALL] {
-            desired_queues(rate, segments, part).map_err(|error| {
+        for fraction in [PROFILED_FRACTIONS[0], Fraction::ALL] {
+            desired_queues(rate, segments, fraction).map_err(|error| {
                 Failure::input(format_args!(
-                    "--rate: {} of it: {}",
-                    format_whole_percent(part.get()),
+                    "--rate: {} of the rate: {}",
+                    format_whole_percent(fraction.get()),
                     error.message
                 ))
             })?;
         }
         if interface.read_queues().map_err(Failure::runtime)?.root == RootQdisc::Agent {
             return Err(Failure::runtime(format_args!(
-                "{interface} has queues of Weir's already; `weir agent cleanup` takes them away"
+                "{interface} already has queues of an agent; help: `weir agent cleanup` removes them"
             )));
         }
         Ok(ProfileTarget::Interface { interface, rate, segments })
@@ -140,14 +142,14 @@ impl<'a> ProfileTarget<'a> {
         }
     }
 
-    /// The place in words.
+    /// A text that describes the target.
     pub fn describe(&self) -> String {
         match self {
             ProfileTarget::Hosts { bed, hosts } => {
                 let names: Vec<&str> = hosts.iter().map(|&at| bed.plan().nodes[at].name.as_str()).collect();
                 format!("the cables of {} of bed `{}`", names.join(", "), bed.plan().name)
             }
-            ProfileTarget::Interface { interface, rate, .. } => format!("what leaves {interface}, of {rate}"),
+            ProfileTarget::Interface { interface, rate, .. } => format!("the egress of {interface} ({rate})"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Reads hosts and their addresses.
+//! Reads the hosts and their addresses.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,21 +15,21 @@ use crate::control_plane::Link;
 /// Expected value of a host's name.
 pub(super) const EXPECTED_HOST: &str = "the name of a host";
 
-/// Reads the hosts: those of a topology, which is returned as well, or the listed ones.
+/// Reads the hosts, from a topology or from a table. Also returns the topology.
 pub(super) fn read_hosts(
     fields: &TableFields<'_>,
     topology: Option<Value<'_>>,
     host: Option<Value<'_>>,
     folder: &Path,
 ) -> Result<(Vec<Host>, Option<Topology>), TraceError> {
-    const EXPECTED_FILE: &str = "the file of a topology";
+    const EXPECTED_FILE: &str = "the path of a topology file";
     let (hosts, network) = match (topology, host) {
         (Some(value), None) => {
             let network = topology::read(&folder.join(fields.read_string(&value, EXPECTED_FILE)?))?;
             let hosts: Vec<Host> =
                 (0..network.hosts() as u32).map(|host| host_from_topology(&network, NodeId(host))).collect();
             if let Some(host) = hosts.iter().find(|host| !ServiceNames::is_name(&host.name)) {
-                let expected = format!("hosts whose names are {}", ServiceNames::NAME_RULE);
+                let expected = format!("hosts with names of {}", ServiceNames::NAME_RULE);
                 return Err(fields.key_error("topology", &host.name, &expected));
             }
             (hosts, Some(network))
@@ -37,7 +37,7 @@ pub(super) fn read_hosts(
         (None, Some(value)) => (read_host_table(&fields.read_table(&value, "host ".to_owned())?)?, None),
         (Some(value), Some(_)) => return Err(fields.value_error(&value, "either `topology` or `[host]`")),
         (None, None) => {
-            let expected = "a table `[host]` of names and rates, or `topology = \"FILE\"`";
+            let expected = "a table `[host]` with names and rates, or `topology = \"FILE\"`";
             return Err(fields.key_error("host", "nothing", expected));
         }
     };
@@ -75,7 +75,7 @@ fn read_host_table(fields: &TableFields<'_>) -> Result<Vec<Host>, TraceError> {
     hosts.collect()
 }
 
-/// Reads addresses of hosts.
+/// Reads the addresses of hosts.
 pub(super) fn read_addresses(
     fields: &TableFields<'_>,
     value: &Value<'_>,
@@ -91,7 +91,7 @@ pub(super) fn read_addresses(
             let address =
                 address.ok_or_else(|| table.value_error(&value, EXPECTED_ADDRESSES))?.to_canonical();
             if host_by_address.insert(address, host).is_some() {
-                return Err(table.value_error(&value, "an address that is there once"));
+                return Err(table.value_error(&value, "an address that is listed once"));
             }
         }
     }

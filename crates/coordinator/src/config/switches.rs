@@ -1,4 +1,4 @@
-//! Reads switches and the other ends of their cables.
+//! Reads the switches, and the host or switch at each of their ports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +12,8 @@ use super::{CableEnd, MAX_SWITCH_LINKS, MAX_SWITCHES, Switch, check_name};
 const EXPECTED_PORTS: &str = "a list of the names of hosts and switches, in the order of the switch's ports";
 const EXPECTED_END: &str = "the name of a host, or of another switch of this table";
 
-/// Reads switches with the host or switch at each port. A host is at one port at most, and a cable between switches is
-/// at a port of either. The cables of a switch of the topology have to exist in the topology.
+/// Reads the switches with the host or switch at each port. Each host is at most at one port. Two switches list each other
+/// equally often, once for each cable. A switch of the topology has cables of the topology only.
 pub(super) fn read_switches(
     fields: &TableFields<'_>,
     value: &Value<'_>,
@@ -28,14 +28,14 @@ pub(super) fn read_switches(
     }
     let numbers: BTreeMap<&str, u32> = named.iter().map(|(name, _)| *name).zip(0..).collect();
     let mut connected_hosts = BTreeSet::new();
-    // Number of ports of a switch towards another one by its own list, and the last of these ports.
+    // The number of ports of the first switch towards the second, and the last of these ports.
     let mut port_counts: BTreeMap<(u32, u32), (usize, Value<'_>)> = BTreeMap::new();
     let mut switch_link_count = 0;
     let mut switches = Vec::new();
     for (number, (name, value)) in (0u32..).zip(named) {
         check_name(&table, name)?;
         if hosts.contains_key(name) {
-            return Err(table.key_error(name, name, "another name than that of a host"));
+            return Err(table.key_error(name, name, "a name that no host has"));
         }
         let list = table.read_list(&value, EXPECTED_PORTS)?;
         if list.is_empty() {
@@ -43,23 +43,17 @@ pub(super) fn read_switches(
         }
         if list.len() > MAX_SWITCH_PORTS {
             let found = list.len().to_string();
-            return Err(table.key_error(
-                name,
-                &found,
-                &format!("at most {MAX_SWITCH_PORTS} ports of a switch"),
-            ));
+            return Err(table.key_error(name, &found, &format!("at most {MAX_SWITCH_PORTS} ports")));
         }
         let mut ports = Vec::with_capacity(list.len());
         for value in list {
             let other = table.read_string(&value, EXPECTED_END)?;
             if !is_cable_possible(network, name, other) {
-                return Err(
-                    table.value_error(&value, "a node that the topology has a cable to from this switch")
-                );
+                return Err(table.value_error(&value, "a node with a cable to this switch in the topology"));
             }
             if let Some(&host) = hosts.get(other) {
                 if !connected_hosts.insert(host) {
-                    return Err(table.value_error(&value, "a host that is at no other port"));
+                    return Err(table.value_error(&value, "a host that is not listed at another port"));
                 }
                 ports.push(CableEnd::Host(host));
                 continue;
@@ -70,7 +64,7 @@ pub(super) fn read_switches(
             }
             switch_link_count += 1;
             if switch_link_count > MAX_SWITCH_LINKS {
-                let expected = format!("at most {MAX_SWITCH_LINKS} ports towards other switches, in all");
+                let expected = format!("at most {MAX_SWITCH_LINKS} ports towards other switches in total");
                 return Err(table.value_error(&value, &expected));
             }
             ports.push(CableEnd::Switch(other));
@@ -82,7 +76,7 @@ pub(super) fn read_switches(
     for (&(from, to), (count, value)) in &port_counts {
         let reverse_count = port_counts.get(&(to, from)).map_or(0, |(count, _)| *count);
         if *count > reverse_count {
-            return Err(table.value_error(value, "a switch that has as many ports to this one"));
+            return Err(table.value_error(value, "a switch with equally many ports towards this switch"));
         }
     }
     Ok(switches)
@@ -94,8 +88,7 @@ fn is_cable_possible(network: Option<&Topology>, switch: &str, other: &str) -> b
     let Some(switch) = network.find_node(switch).filter(|&node| !network.is_host(node)) else { return true };
     match network.find_node(other) {
         Some(other) => network.link_between(switch, other).is_some(),
-        // A node outside the topology is either a switch that only the configuration has, or an invalid end, which the
-        // caller refuses.
+        // The node is a switch of the configuration only, or the caller refuses it.
         None => true,
     }
 }

@@ -1,23 +1,23 @@
-//! NetShare's central allocator (section 3.3) for observed connections: computes the rate limits of connections from
-//! services' weights.
+//! NetShare's central allocator (section 3.3): computes the rate limits of observed connections from the weights of
+//! services.
 //!
-//! Services share the links of hosts by weight, and unused bandwidth by excess weight; agents enforce the result.
-//! [`HierarchicalMaxMin`] computes the division; agents predict the demands. The paper leaves these points open, or this
-//! allocator differs from it:
+//! Services share the links of hosts by weight, and unused bandwidth by excess weight. Agents predict the demands,
+//! [`HierarchicalMaxMin`] computes the rates, and agents enforce them. The paper leaves these points open, or this
+//! allocator differs from the paper:
 //!
 //! - *Flow.* A flow is the traffic of one application from one host to another, over any number of connections. More
-//!   connections, or idle ones, do not raise its limit, and the number of connections that a host reports has no effect
-//!   on other hosts.
+//!   connections, or idle ones, do not raise its limit. A host cannot reduce the rates of other hosts by reporting more
+//!   connections.
 //! - *Headroom.* "Each flow must be allocated say 10% higher than its optimal centralized allocation to allow it to
-//!   grow". A flow whose demand is below its rate gets that headroom, and at least its part of the weighted share of
-//!   its service (the lower bound). A flow with unlimited demand gets no headroom: with a tenth more for all of them,
-//!   queues would decide the rates, as `docs/results/netshare.md` shows for Fig. 5.
+//!   grow". A flow with a limited demand gets that headroom, and at least its part of the weighted share of its service
+//!   (the lower bound). A flow with unlimited demand gets no headroom: with 10% more for all of them, queues would decide
+//!   the rates, as `docs/results/netshare.md` shows for Fig. 5.
 //! - *Links.* Only the links of hosts count, as for coflows. TCP adapts to congestion between switches, and the demand
 //!   then falls.
 //! - *Coflows* have their rates from the policy, and the allocator ignores them. On links with both, TCP divides the
 //!   bandwidth.
 //!
-//! If any flow has a demand, each period recomputes all limits: O(n log n) for n flows, whose number is bounded.
+//! Each period recomputes all limits: O(n log n) for n flows with a demand, at most 16,384.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -30,12 +30,14 @@ use weir_proto::{Demand, Limit, ObservedConnections, OrderedRate};
 
 use super::{ControlPlane, Link};
 
-/// Maximum number of flows, in all and of one host; flows beyond it have no limit. Schedules and leases wait for the
-/// computation, so it may take a few intervals at most.
+/// Maximum number of flows in total; flows beyond it have no limit. Schedules and leases wait for the computation, so it
+/// may take a few intervals at most.
 const MAX_FLOWS: usize = 1 << 14;
+
+/// Maximum number of flows of one host; flows beyond it have no limit.
 const MAX_FLOWS_PER_HOST: usize = 1 << 10;
 
-/// Relative difference between two limits below which no new limit is sent.
+/// Relative difference to the last ordered limit up to which no new limit is ordered.
 const LIMIT_TOLERANCE: f64 = 0.01;
 
 /// An application, and the address of the other host.
@@ -52,8 +54,8 @@ pub struct ServiceWeights {
 }
 
 impl ServiceWeights {
-    /// Weights by service number; `excess` are the weights for unused bandwidth, if they differ. `of` maps application
-    /// ids to service numbers.
+    /// Weights by service number. `excess` are the weights for unused bandwidth, if they differ. `service_of_application`
+    /// maps ids of applications to service numbers.
     ///
     /// # Errors
     /// [`HierarchyError`]: a weight is out of range.
@@ -78,7 +80,7 @@ pub(super) struct Allocator {
     services: Option<ServiceWeights>,
     /// Demands by host, application and address of the other host.
     demands: BTreeMap<(u32, Peer), Demand>,
-    /// Number of entries in `asking` of each host.
+    /// Number of entries in `demands` of each host.
     demands_of_host: BTreeMap<u32, usize>,
     /// Time of the next computation, in seconds.
     next_run_at: f64,
@@ -113,7 +115,7 @@ impl Allocator {
     }
 }
 
-/// Limits of a host in bytes per second: computed ones, and those that orders carried.
+/// Limits of a host in bytes per second: the computed limits, and those of the last orders.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     computed: BTreeMap<Peer, u64>,
@@ -142,7 +144,7 @@ impl Limits {
             }
         }
         changes.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        let limit = |((application, peer), pace)| Limit { application, peer, rate: pace };
+        let limit = |((application, peer), rate)| Limit { application, peer, rate };
         changes.into_iter().map(limit).collect()
     }
 }
@@ -151,20 +153,20 @@ impl Limits {
 struct ApplicationFlow {
     host: u32,
     service: usize,
+    /// Port sides of hosts: 2 x host for sending, 2 x host + 1 for receiving.
     links: Vec<u32>,
     demand: Demand,
 }
 
 impl ControlPlane {
-    /// Enables limits for observed connections, once services are set ([`ControlPlane::set_services`]). `addresses`
-    /// maps addresses to host numbers.
+    /// Enables limits for observed connections. Limits are computed after [`ControlPlane::set_services`]. `addresses` maps
+    /// addresses to host numbers.
     pub fn with_allocation(mut self, addresses: BTreeMap<IpAddr, u32>) -> ControlPlane {
-        let (asking, of_host) = (BTreeMap::new(), BTreeMap::new());
         self.allocator = Some(Allocator {
             addresses,
             services: None,
-            demands: asking,
-            demands_of_host: of_host,
+            demands: BTreeMap::new(),
+            demands_of_host: BTreeMap::new(),
             next_run_at: 0.0,
         });
         self
@@ -175,7 +177,7 @@ impl ControlPlane {
         self.allocator.is_some()
     }
 
-    /// Sets the services that share links. Without central allocation, this has no effect.
+    /// Sets the services that share links. No effect without central allocation.
     pub fn set_services(&mut self, services: ServiceWeights) {
         if let Some(allocator) = &mut self.allocator {
             allocator.services = Some(services);
@@ -197,10 +199,10 @@ impl ControlPlane {
     /// Stores the demands of a report; returns the number of demands beyond the maximum.
     pub(super) fn store_demands(&mut self, host: u32, observed: &[ObservedConnections]) -> usize {
         let Some(allocator) = &mut self.allocator else { return 0 };
-        observed.iter().filter(|found| !allocator.store_demand(host, found)).count()
+        observed.iter().filter(|entry| !allocator.store_demand(host, entry)).count()
     }
 
-    /// Computes all limits if the period has passed. Demands of absent hosts are left out.
+    /// Computes all limits if the period has passed. Ignores demands of absent hosts.
     pub(super) fn allocate(&mut self) {
         let Some(allocator) = self.allocator.as_mut().filter(|allocator| self.now >= allocator.next_run_at)
         else {
@@ -211,7 +213,7 @@ impl ControlPlane {
         let to_flow = |((host, peer), &demand): (&(u32, Peer), &Demand)| {
             let service = *services.service_of_application.get(&peer.0)? as usize;
             let dst = allocator.addresses.get(&peer.1).copied();
-            // Traffic inside a host crosses no link.
+            // Traffic inside a host uses no link.
             if !self.hosts[*host as usize].present || dst == Some(*host) {
                 return None;
             }
@@ -249,11 +251,11 @@ fn compute_limits(
         .flat_map(|link| [usable_fraction * link.send.get(), usable_fraction * link.recv.get()])
         .collect();
     let mut hierarchy = HierarchicalMaxMin::new(&capacities, services.shares.clone())
-        .expect("the configuration limits rates to 1e15 B/s a cable, and no rate is guaranteed on a link");
-    // Number of flows of each service on each link; a service with at least one flow is active on the link.
+        .expect("the configuration limits rates to 1e15 B/s per cable, and no rate is guaranteed on a link");
+    // The number of flows of each service on each link. A service with at least one flow is active on the link.
     let service_count = services.weights.len();
     let mut flow_counts = vec![0u32; capacities.len() * service_count];
-    let mut add = |flow: &ApplicationFlow| {
+    let mut add_class = |flow: &ApplicationFlow| {
         let demand = match flow.demand {
             Demand::Rate(rate) => rate as f64,
             Demand::Unlimited | Demand::Unknown => f64::INFINITY,
@@ -264,7 +266,7 @@ fn compute_limits(
         let added = hierarchy.add_class(flow.service, &flow.links, 1, demand);
         added.expect("hosts and services are numbered from 0, and a demand is not negative")
     };
-    let classes: Vec<_> = flows.iter().map(&mut add).collect();
+    let classes: Vec<_> = flows.iter().map(&mut add_class).collect();
     hierarchy.solve();
     let active_weight_sum = |link: usize| -> f64 {
         let is_counted = |&service: &usize| {

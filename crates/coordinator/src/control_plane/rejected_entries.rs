@@ -1,4 +1,4 @@
-//! Counters of rejected report entries.
+//! Counts rejected report entries.
 
 /// Number of rejected report entries, by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -8,12 +8,12 @@ pub struct RejectedEntries {
     /// Flows that another host sends, UDP measurements of another host's addresses, and UDP measurements or observed
     /// connections reported by a switch.
     pub foreign_flow: u64,
-    /// Bytes sent that are lower than in the report before.
+    /// Bytes sent that are lower than in an earlier report.
     pub decreasing: u64,
     /// Bytes and rates above the capacity of the host's link.
     pub above_link_rate: u64,
     /// Entries of a host number that does not exist.
     pub unknown_host: u64,
-    /// Observed connections, demands and UDP measurements beyond the maximum per host or in all.
+    /// Observed connections, demands and UDP measurements beyond the maximum per host or in total.
     pub too_many: u64,
 }

@@ -1,17 +1,18 @@
-//! Reports of agents: checks their entries, updates the progress of flows, and estimates the progress of flows without
-//! a report.
+//! Applies reports of agents: checks their entries, updates the progress of flows, and estimates the progress of flows
+//! without a report.
 
 use weir_core::units::Bytes;
 use weir_proto::{CounterTotals, FlowProgress, Report, estimate_sent_bytes};
 
+use super::udp_measurements::{MAX_PACKET_BYTES, RATE_TOLERANCE};
 use super::{ControlPlane, OrderedRate, UNKNOWN_SIZE_BYTES};
 
-/// Tolerated difference between the engine's bytes of a flow and the sent bytes, as a fraction of what the link sends
-/// in an interval. An update of the engine costs more than this error.
+/// Tolerated difference between the engine's bytes of a flow and the sent bytes, as a fraction of the bytes that the link
+/// sends in an interval. Frequent updates of the engine cost more than this error.
 const SYNC_TOLERANCE: f64 = 0.1;
 
 impl ControlPlane {
-    /// Applies the report of a host or switch. A host reports the flows that it sends.
+    /// Applies the report of a host or switch. Hosts report the flows that they send.
     pub fn report(&mut self, host: u32, report: &Report, now: f64) {
         self.advance_to(now);
         let Some(host_state) = self.hosts.get_mut(host as usize) else {
@@ -20,7 +21,7 @@ impl ControlPlane {
             return;
         };
         host_state.last_report_at = Some(self.now);
-        // Reports carry totals, so a lost report loses no count.
+        // Reports contain totals, so a lost report loses no count.
         self.refused_orders = self.refused_orders.add(report.refused_orders.since(host_state.refused_orders));
         host_state.refused_orders = report.refused_orders;
         self.restored_objects =
@@ -41,7 +42,7 @@ impl ControlPlane {
             self.rejected_entries.foreign_flow += report.observed.len() as u64;
         } else {
             let rejected_observed =
-                report.observed.iter().filter(|found| !host_state.observed.apply(found)).count();
+                report.observed.iter().filter(|entry| !host_state.observed.apply(entry)).count();
             let rejected_demands = self.store_demands(host, &report.observed);
             self.rejected_entries.too_many += (rejected_observed + rejected_demands) as u64;
         }
@@ -56,6 +57,7 @@ impl ControlPlane {
         self.store_udp_measurements(host, &report.udp_measurements);
     }
 
+    /// Checks the progress of one flow, and applies it to the coflow and the engine.
     fn apply_progress(&mut self, host: u32, progress: &FlowProgress) {
         let Some(coflow) = self.coflows.get_mut(&progress.key.coflow) else {
             self.rejected_entries.unknown_flow += 1;
@@ -75,11 +77,12 @@ impl ControlPlane {
         }
         let link_rate = self.links[host as usize].send.get();
         let mut sent = progress.sent as f64;
-        // The first report may include bytes sent under an earlier coordinator, so it has no upper limit.
+        // The first report may include bytes sent under an earlier coordinator, so it has no upper limit. Later reports may be
+        // late by two intervals.
         if let Some((last_sent, reported_at)) = flow.last_report {
             let max_sent = last_sent
-                + link_rate * (1.05 * (self.now - reported_at) + 2.0 * self.settings.interval)
-                + 65536.0;
+                + link_rate * (RATE_TOLERANCE * (self.now - reported_at) + 2.0 * self.settings.interval)
+                + MAX_PACKET_BYTES;
             if sent > max_sent {
                 self.rejected_entries.above_link_rate += 1;
                 sent = max_sent;
@@ -102,15 +105,15 @@ impl ControlPlane {
             return;
         }
         flow.bytes_ahead_of_engine =
-            sent - self.engine.network().bytes_sent(slot, flow.engine_index, self.now);
+            sent - self.engine.network().sent_bytes(slot, flow.engine_index, self.now);
         if flow.bytes_ahead_of_engine.abs() > SYNC_TOLERANCE * link_rate * self.settings.interval {
             flow.bytes_ahead_of_engine = 0.0;
-            self.engine.set_flow_bytes_sent(slot, flow.engine_index, sent, self.now);
+            self.engine.set_flow_sent_bytes(slot, flow.engine_index, sent, self.now);
         }
     }
 
-    /// Adds the estimated progress of flows at their ordered rates, and gives the engine the bytes of all coflows and
-    /// the flows without data. O(flows).
+    /// Adds the estimated progress of flows at their ordered rates. Updates the bytes of all coflows, and the flows without
+    /// data, in the engine. O(flows).
     pub(super) fn estimate_progress(&mut self) {
         let (now, settings) = (self.now, self.settings);
         for coflow in self.coflows.values_mut() {
@@ -132,7 +135,7 @@ impl ControlPlane {
                     estimate_sent_bytes(rate, now - estimated_at).min(size - flow.sent_bytes);
                 flow.sent_bytes += estimated_bytes;
                 coflow.sent_bytes += estimated_bytes;
-                // The engine estimates flows that it gave a rate itself.
+                // The engine itself estimates the progress of flows with a rate.
                 if self.engine.network().rate(slot, flow.engine_index) >= 1.0 {
                     continue;
                 }
@@ -140,14 +143,14 @@ impl ControlPlane {
                 let link_rate = self.links[flow.transfer.src as usize].send.get();
                 if flow.bytes_ahead_of_engine > SYNC_TOLERANCE * link_rate * settings.interval {
                     flow.bytes_ahead_of_engine = 0.0;
-                    self.engine.set_flow_bytes_sent(slot, flow.engine_index, flow.sent_bytes, now);
+                    self.engine.set_flow_sent_bytes(slot, flow.engine_index, flow.sent_bytes, now);
                 }
             }
             self.engine.record_coflow_report(slot, coflow.sent_bytes, 0.0, now);
         }
     }
 
-    /// Marks the flows of a host as with or without data in the engine.
+    /// Sets in the engine whether the flows of a host have data.
     pub(super) fn set_has_data(&mut self, host: u32, has_data: bool) {
         for coflow in self.coflows.values() {
             let Some(slot) = coflow.slot else { continue };
@@ -161,20 +164,21 @@ impl ControlPlane {
         }
     }
 
-    /// An agent connects, and reports all of its flows again. A flow that it does not report within a lease has no connection any more:
-    /// a restarted agent knows only the sockets that programs hand over again. O(flows).
+    /// Starts a grace period of one lease for the flows of a host. Call this when its agent connects, since an agent then
+    /// reports all of its flows again. A flow without a report in that time counts as a flow without data: a restarted agent
+    /// has only the sockets that programs hand over again. O(flows).
     pub fn start_grace_periods(&mut self, host: u32) {
-        let grace = self.new_grace_end();
+        let grace_end = self.new_grace_end();
         for coflow in self.coflows.values_mut() {
             let flows =
                 coflow.flows.iter_mut().filter(|flow| flow.transfer.src == host && !flow.is_completed);
             flows.for_each(|flow| {
-                flow.grace_end.get_or_insert(grace);
+                flow.grace_end.get_or_insert(grace_end);
             });
         }
     }
 
-    /// Makes the next order to a host complete, since earlier orders may be lost.
+    /// Makes the next order to a host a full order. Call this if earlier orders may be lost.
     pub fn require_full_order(&mut self, host: u32) {
         if let Some(host_state) = self.hosts.get_mut(host as usize) {
             host_state.needs_full_order = true;
@@ -228,11 +232,11 @@ mod tests {
         }
         control_plane.estimate_progress();
         let flow = &control_plane.coflows["a"].flows[0];
-        let attained = control_plane.engine.network().bytes_sent(0, flow.engine_index, now);
+        let attained = control_plane.engine.network().sent_bytes(0, flow.engine_index, now);
         assert!(flow.sent_bytes > 7e6, "{} bytes", flow.sent_bytes);
         assert!(
             (attained - flow.sent_bytes).abs() < 1e4,
-            "the engine has {attained}, and hosts say {}",
+            "the engine has {attained} bytes, and the control plane has {}",
             flow.sent_bytes
         );
     }

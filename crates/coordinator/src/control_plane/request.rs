@@ -1,4 +1,4 @@
-//! Requests of frameworks, and the reasons for which the control plane refuses them.
+//! Defines the requests of frameworks, and the reasons for which the control plane refuses them.
 
 use weir_core::model::ServiceNames;
 use weir_core::tree::TreeError;
@@ -11,11 +11,11 @@ pub struct Registration {
     pub service: String,
     /// An application of that service.
     pub application: String,
-    /// Its importance to weighted policies; finite and above zero.
+    /// Its weight for weighted policies; finite and above zero.
     pub weight: f64,
     /// Time after its registration by which it has to complete; `None` without a deadline.
     pub deadline: Option<Time>,
-    /// At least one.
+    /// Its flows, at least one.
     pub flows: Vec<Transfer>,
 }
 
@@ -33,7 +33,7 @@ pub struct Transfer {
 /// The maximum number of names that an error lists.
 const MAX_LISTED_NAMES: usize = 20;
 
-/// A service or application that the configuration does not have.
+/// A service or application that is not in the configuration.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{field} `{name}` is unknown; expected {expected}")]
 pub struct UnknownName {
@@ -46,10 +46,10 @@ pub struct UnknownName {
 }
 
 impl UnknownName {
-    /// The number of a service.
+    /// Returns the number of a service.
     ///
     /// # Errors
-    /// If the configuration does not have it.
+    /// If the service is not in the configuration.
     pub fn check_service(names: &ServiceNames, service: &str) -> Result<u32, UnknownName> {
         names.service_number(service).ok_or_else(|| {
             let services = (0..names.services() as u32).map(|number| names.service(number));
@@ -58,10 +58,10 @@ impl UnknownName {
         })
     }
 
-    /// The numbers of a service and of an application of it.
+    /// Returns the numbers of a service and of one of its applications.
     ///
     /// # Errors
-    /// If the configuration does not have one of them.
+    /// If one of them is not in the configuration.
     pub fn check(names: &ServiceNames, service: &str, application: &str) -> Result<(u32, u32), UnknownName> {
         let number = UnknownName::check_service(names, service)?;
         names.find(service, application).ok_or_else(|| {
@@ -82,7 +82,7 @@ fn join_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     if more == 0 { list } else { format!("{list} and {more} more") }
 }
 
-/// Reason for which a request was refused. A refused request changes nothing.
+/// Why a request was refused. A refused request changes nothing.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Refusal {
     /// The id belongs to a coflow with another body.

@@ -1,4 +1,4 @@
-//! Schedules: lets the policy decide and turns its allocation into orders for hosts.
+//! Computes schedules: runs the policy and converts its allocation to orders.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +11,12 @@ use weir_proto::{FlowKey, Order, OrderedRate};
 use super::{Coflow, ControlPlane, Flow, Host, PAYLOAD_FRACTION, observed_connections};
 
 impl ControlPlane {
-    /// Computes the next schedule. Returns an order for every host with a recent report for which something changed, or
-    /// whose lease is due for renewal; orders that only renew a lease come last. O(flows), plus the cost of the policy.
+    /// Computes the next schedule. Returns an order for each host with a recent report, if its rates, queues or limits changed
+    /// or its lease is due for renewal. Orders that only renew a lease come last. O(flows), plus the cost of the policy.
     pub fn tick(&mut self, now: f64) -> Vec<(u32, Order)> {
         self.advance_to(now);
         for host in 0..self.hosts.len() {
-            // The last order holds for a lease after the host receives it. The host keeps its share of links until
-            // then.
+            // An agent applies its last order until the end of the lease, so schedules include its flows until then.
             let max_silence = 2.0 * (self.settings.lease + self.settings.interval);
             let host_state = &mut self.hosts[host];
             if host_state.present && host_state.time_since_report(self.now) > max_silence {
@@ -29,10 +28,10 @@ impl ControlPlane {
                 self.clear_observed(host as u32);
             }
         }
-        let (keep, now) = (self.settings.keep_completed, self.now);
-        let expired = self
-            .coflows
-            .extract_if(.., |_, coflow| coflow.completed_at.is_some_and(|over| now - over > keep));
+        let (keep_completed, now) = (self.settings.keep_completed, self.now);
+        let expired = self.coflows.extract_if(.., |_, coflow| {
+            coflow.completed_at.is_some_and(|completed| now - completed > keep_completed)
+        });
         let expired: Vec<Coflow> = expired.map(|(_, coflow)| coflow).collect();
         expired.iter().for_each(|coflow| self.count_flows(&coflow.flows, false));
         self.estimate_progress();
@@ -42,11 +41,12 @@ impl ControlPlane {
         self.build_orders()
     }
 
+    /// Builds the orders of all hosts, and returns those that are due.
     fn build_orders(&mut self) -> Vec<(u32, Order)> {
-        let paces = self.ordered_rates();
+        let rates = self.ordered_rates();
         let mut orders: Vec<Order> = Vec::with_capacity(self.hosts.len());
         for (number, host) in (0u32..).zip(&mut self.hosts) {
-            // A silent host gets no order, and a complete one after its next report.
+            // A host without a recent report gets no order, and a full order after its next report.
             host.receives_orders = host.present && host.time_since_report(self.now) <= self.settings.lease;
             let is_full = std::mem::replace(&mut host.needs_full_order, !host.receives_orders);
             let removed_keys = std::mem::take(&mut host.flows_to_remove);
@@ -56,13 +56,13 @@ impl ControlPlane {
                 removed_keys.into_iter().map(|key| (key, OrderedRate::Removed)).collect()
             };
             let receives_orders = host.receives_orders;
-            let unsent_queues = host.queues.iter_mut().filter(|(_, (_, told))| is_full || !told);
+            let unsent_queues = host.queues.iter_mut().filter(|(_, (_, is_sent))| is_full || !is_sent);
             let queues = unsent_queues.map(|(&link, (queues, is_sent))| {
                 *is_sent = receives_orders;
                 (link, queues.clone())
             });
             let queues = queues.collect();
-            let arrivals = self
+            let udp_measurements = self
                 .udp_measurements
                 .as_mut()
                 .map(|measurements| measurements.take(number, receives_orders))
@@ -74,16 +74,16 @@ impl ControlPlane {
                 is_full,
                 flows,
                 queues,
-                udp_measurements: arrivals,
+                udp_measurements,
                 limits: host.limits.take_changes(is_full),
             });
         }
-        let mut paces = paces.into_iter();
+        let mut rates = rates.into_iter();
         for (id, coflow) in &mut self.coflows {
             let is_active = coflow.slot.is_some();
             for (index, flow) in coflow.flows.iter_mut().enumerate() {
                 let order = &mut orders[flow.transfer.src as usize];
-                let rate = if is_active && !flow.is_completed { paces.next() } else { None };
+                let rate = if is_active && !flow.is_completed { rates.next() } else { None };
                 if order.is_full {
                     flow.ordered_rate = None;
                 }
@@ -95,12 +95,13 @@ impl ControlPlane {
                 order.flows.push((key, rate.unwrap_or(OrderedRate::Removed)));
             }
         }
-        // Each host has a turn, so that not all leases are renewed at once. If schedules are late, turns are late too.
+        // Hosts take turns, so that not all leases are renewed in the same schedule. Late schedules delay turns, so a renewal is
+        // also due after the time of a round.
         let (now, interval, renewal) = (self.now, self.settings.interval, self.settings.renewal_interval());
         let turns = (renewal / interval).ceil().max(1.0);
         self.schedule_count += 1;
         let turn = self.schedule_count % turns as u64;
-        let needed = |at: usize, host: &Host, order: &Order| {
+        let is_due = |at: usize, host: &Host, order: &Order| {
             let has_changes = order.is_full || !only_renews_lease(order);
             let is_renewal_due =
                 at as u64 % turns as u64 == turn || now - host.last_order_at >= turns * interval;
@@ -108,14 +109,14 @@ impl ControlPlane {
         };
         let orders = self.hosts.iter_mut().zip(orders).enumerate();
         let mut orders: Vec<(u32, Order)> = orders
-            .filter(|(at, (host, order))| needed(*at, host, order))
+            .filter(|(at, (host, order))| is_due(*at, host, order))
             .map(|(at, (host, mut order))| {
                 if order.is_full || host.applied_seq == host.ordered_seq {
                     host.confirmation_wait_start = now;
                 }
                 (host.ordered_seq, host.last_order_at) = (order.seq, now);
                 // A flow that was removed and added again within an interval appears once in the order, with its last
-                // pace.
+                // rate.
                 order.flows.sort_by(|a, b| a.0.cmp(&b.0));
                 order.flows.dedup_by(|later, earlier| {
                     let same = later.0 == earlier.0;
@@ -125,12 +126,12 @@ impl ControlPlane {
                 (at as u32, order)
             })
             .collect();
-        // Sending takes time, and renewals of leases are not urgent.
+        // Sending takes time, and renewals are less urgent than changes.
         orders.sort_by_key(|(_, order)| only_renews_lease(order));
         orders
     }
 
-    /// The pace of every active flow, in the order of coflow ids and flow indexes.
+    /// The ordered rate of each active flow, in the order of coflow ids and flow indices.
     fn ordered_rates(&self) -> Vec<OrderedRate> {
         let network = self.engine.network();
         let rates = match self.engine.allocation().queue_discipline() {
@@ -170,7 +171,7 @@ impl ControlPlane {
             self.settings.reserve * send.min(recv)
         };
         let to_ordered_rate = |((_, flow), &rate): ((Slot, &Flow), &f64)| {
-            // 1e-6: the truncation to an integer below must not turn a rounding error into one byte per second less.
+            // 1e-6 B/s: without it, a rounding error could reduce the truncated rate by 1 B/s.
             let rate = if rate < 1.0 { reserve_rate(flow) } else { rate / PAYLOAD_FRACTION + 1e-6 };
             OrderedRate::Rate((rate as u64).max(1))
         };
@@ -180,12 +181,12 @@ impl ControlPlane {
 
 /// Whether an order only renews the lease.
 fn only_renews_lease(order: &Order) -> bool {
-    let Order { flows, queues, udp_measurements: arrivals, limits, .. } = order;
-    flows.is_empty() && queues.is_empty() && arrivals.is_empty() && limits.is_empty()
+    let Order { flows, queues, udp_measurements, limits, .. } = order;
+    flows.is_empty() && queues.is_empty() && udp_measurements.is_empty() && limits.is_empty()
 }
 
-/// The next power of two, or three quarters of it if that is enough. With exact numbers, each new or completed flow
-/// would change the orders of all flows that share the reserve of a port.
+/// The next power of two, or three quarters of it if that is not below `count`. With exact counts, each new or completed
+/// flow would change the ordered rates of all flows that share the reserve of a port.
 fn round_up_coarsely(count: u32) -> u32 {
     let power_of_two = count.next_power_of_two();
     if count <= power_of_two - power_of_two / 4 { power_of_two - power_of_two / 4 } else { power_of_two }
@@ -196,7 +197,7 @@ mod tests {
     use super::round_up_coarsely;
 
     #[test]
-    fn numbers_are_rounded_up_by_less_than_a_half() {
+    fn counts_are_rounded_up_by_less_than_a_half() {
         let rounded: Vec<u32> = (1..=13).map(round_up_coarsely).collect();
         assert_eq!(rounded, [1, 2, 3, 4, 6, 6, 8, 8, 12, 12, 12, 12, 16]);
         for count in 1..100_000 {

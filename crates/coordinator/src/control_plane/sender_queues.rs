@@ -1,13 +1,13 @@
-//! Rates for policies that assign queues at senders and leave rates to the transport, as Aalo does.
+//! Computes rates for policies that assign coflows to queues at senders and no rates to flows, as Aalo does.
 //!
-//! The algorithm is that of `weir-sim`'s local transport:
+//! The algorithm is that of the transport `sender_queues` of `weir-sim`:
 //!
-//! 1. Each queue of a sender gives its share to its first coflow, divided equally among that coflow's flows at the
+//! 1. Each queue of a sender gives its share to its first coflow, divided equally among the flows of that coflow at the
 //!    sender.
-//! 2. Rates above the capacity of a receiver are reduced to max-min shares.
-//! 3. Senders give the capacity that busy receivers leave unused to coflows in the order of queues.
+//! 2. At a receiver whose rates exceed its capacity, rates are reduced to max-min shares.
+//! 3. The capacity of senders that step 2 frees goes to coflows in the order of queues.
 //!
-//! The coordinator computes step 3 because a socket's pacing rate is an upper bound: a sender cannot raise it.
+//! The coordinator computes step 3 because a pacing rate is an upper bound, which a sender cannot exceed.
 
 use std::collections::BTreeMap;
 
@@ -18,24 +18,24 @@ use weir_core::solve::ResidualCapacity;
 use super::{ControlPlane, Flow};
 
 impl ControlPlane {
-    /// Rates of all flows that get one, by coflow and flow index. O(flows log flows).
+    /// Rates of all flows that get one, by slot and engine index. O(flows log flows).
     pub(super) fn sender_queue_rates(&self, queues: &QueueDiscipline) -> BTreeMap<(Slot, u32), f64> {
         let network = self.engine.network();
         let fabric = network.fabric();
-        let first = self.head_coflow_rates(queues);
+        let head_rates = self.head_coflow_rates(queues);
         let active = self.coflows.values().filter_map(|coflow| Some((coflow.slot?, &coflow.flows)));
         let live = active.flat_map(|(slot, flows)| flows.iter().map(move |flow| (slot, flow)));
         let live = live
             .filter(|(slot, flow)| network.coflow(*slot).flow_state(flow.engine_index) == FlowState::Live);
         let served: Vec<(Slot, &Flow, f64)> = live
-            .filter_map(|(slot, flow)| Some((slot, flow, *first.get(&(flow.transfer.src, slot))?)))
+            .filter_map(|(slot, flow)| Some((slot, flow, *head_rates.get(&(flow.transfer.src, slot))?)))
             .collect();
         let mut rates_by_receiver = vec![Vec::new(); self.links.len()];
         served.iter().for_each(|(_, flow, rate)| rates_by_receiver[flow.transfer.dst as usize].push(*rate));
         let receiver_limits: Vec<f64> = rates_by_receiver
             .into_iter()
             .zip(fabric.recv_capacities())
-            .map(|(w, &recv)| max_min_limit(w, recv))
+            .map(|(rates, &recv)| max_min_limit(rates, recv))
             .collect();
         let (mut send, mut recv) = (fabric.send_capacities().to_vec(), fabric.recv_capacities().to_vec());
         let mut rates = BTreeMap::new();
@@ -90,7 +90,7 @@ impl ControlPlane {
     }
 }
 
-/// Max-min fair limit at a receiver with this capacity; infinite if all wanted rates fit.
+/// The max-min limit of rates at a receiver with this capacity; infinite if their sum is not above the capacity.
 fn max_min_limit(mut rates: Vec<f64>, capacity: f64) -> f64 {
     rates.sort_unstable_by(f64::total_cmp);
     let mut remaining = capacity;

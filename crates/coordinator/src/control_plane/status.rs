@@ -1,10 +1,10 @@
-//! Read access to the control plane: coflows, rates, hosts and counters.
+//! Reads the state of the control plane: coflows, rates, hosts and counters.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
 use weir_core::allocation::Allocation;
-use weir_proto::{Conflict, FlowKey, OrderedRate, Refusals, Restored};
+use weir_proto::{Conflict, FlowKey, OrderedRate, RefusedOrders, RestoredObjects};
 
 use super::{Coflow, ControlPlane, Registration, RejectedEntries, Transfer};
 
@@ -47,18 +47,18 @@ pub struct FlowStatus {
     pub sent_bytes: f64,
     /// Whether the flow has completed.
     pub is_completed: bool,
-    /// The last ordered pace; `None` after completion, or if the host receives no orders.
+    /// The last ordered rate; `None` after completion, or if the host receives no orders.
     pub ordered_rate: Option<OrderedRate>,
 }
 
-/// The ordered pace of a flow.
+/// The ordered rate of a flow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FlowAllocation {
     /// Coflow id and flow index.
     pub key: FlowKey,
     /// Hosts and size of the flow.
     pub transfer: Transfer,
-    /// The last ordered pace.
+    /// The last ordered rate.
     pub ordered_rate: OrderedRate,
 }
 
@@ -71,26 +71,26 @@ pub struct HostStatus {
     pub present: bool,
     /// Sequence number of the last order sent to it.
     pub ordered_seq: u64,
-    /// Sequence number of the last order that it reported as applied; 0 if that order was another coordinator's.
+    /// Sequence number of the last order that it reported as applied; 0 if that order was of another coordinator.
     pub applied_seq: u64,
     /// The interfaces that differ from the orders, by the last report.
     pub conflicts: Vec<Conflict>,
 }
 
 impl ControlPlane {
-    /// Rejected report entries.
+    /// Number of rejected report entries since the start.
     pub fn rejected_entries(&self) -> RejectedEntries {
         self.rejected_entries
     }
 
-    /// Orders that agents of hosts and switches have refused, by their reports. Refusals before the start of this
-    /// coordinator are included.
-    pub fn refused_orders(&self) -> Refusals {
+    /// Number of orders that agents have refused, by their reports. Includes orders that they refused before the start of
+    /// this coordinator.
+    pub fn refused_orders(&self) -> RefusedOrders {
         self.refused_orders
     }
 
-    /// The kernel objects that agents have restored, by their reports.
-    pub fn restored_objects(&self) -> Restored {
+    /// Number of kernel objects that agents have restored, by their reports.
+    pub fn restored_objects(&self) -> RestoredObjects {
         self.restored_objects
     }
 
@@ -117,12 +117,12 @@ impl ControlPlane {
     /// Ids of the coflows that completed since the last call, in order of completion. Completed coflows are kept for
     /// [`Settings::keep_completed`].
     ///
-    /// [`Settings::keep_completed`]: super::Settings::keep
+    /// [`Settings::keep_completed`]: super::Settings::keep_completed
     pub fn take_completed(&mut self) -> Vec<Arc<str>> {
         std::mem::take(&mut self.completed)
     }
 
-    /// At most `most` coflows in order of ids, after an id or from the first one.
+    /// At most `max` coflows in order of ids, after the id `after` or from the first one.
     pub fn coflow_summaries(&self, after: Option<&str>, max: usize) -> Vec<CoflowSummary> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let coflows = self.coflows.range::<str, _>((from, Bound::Unbounded));
@@ -150,7 +150,7 @@ impl ControlPlane {
         coflow.slot.map(|slot| self.engine.allocation().class(slot))
     }
 
-    /// The last ordered pace of a flow; `None` if its host receives no orders.
+    /// The last ordered rate of a flow; `None` if its host receives no orders.
     fn ordered_rate_of(&self, flow: &super::Flow) -> Option<OrderedRate> {
         flow.ordered_rate.filter(|_| self.hosts[flow.transfer.src as usize].receives_orders)
     }
@@ -171,7 +171,7 @@ impl ControlPlane {
         })
     }
 
-    /// At most `most` ordered paces in order of keys, after a key or from the first one.
+    /// At most `max` ordered rates in order of keys, after the key `after` or from the first one.
     pub fn flow_allocations(&self, after: Option<&FlowKey>, max: usize) -> Vec<FlowAllocation> {
         let from = after.map_or(Bound::Unbounded, |key| Bound::Included(&*key.coflow));
         let coflows = self.coflows.range::<str, _>((from, Bound::Unbounded));
@@ -185,13 +185,13 @@ impl ControlPlane {
                 })
             })
         });
-        allocations.filter(|share| after.is_none_or(|after| share.key > *after)).take(max).collect()
+        allocations.filter(|flow| after.is_none_or(|after| flow.key > *after)).take(max).collect()
     }
 
     /// State of all hosts and then of all switches, by number.
     pub fn host_statuses(&self) -> Vec<HostStatus> {
         let to_status = |host: &super::Host| HostStatus {
-            seconds_since_report: host.last_report_at.map(|heard| self.now - heard),
+            seconds_since_report: host.last_report_at.map(|reported_at| self.now - reported_at),
             present: host.present,
             ordered_seq: host.ordered_seq,
             applied_seq: host.applied_seq,

@@ -1,12 +1,12 @@
-//! Statistics of the durations of the last schedules.
+//! Computes the mean and percentiles of the durations of the last 4,096 schedules.
 
 use std::time::Duration;
 
-/// Number of durations that are kept.
+/// Number of stored durations.
 const WINDOW_LEN: usize = 4096;
 
-/// Duration of schedules, from the start of the decision until its orders are queued. All fields but [`DurationStats::count`]
-/// cover the last 4,096 schedules, and are zero before the first.
+/// Durations of schedules, from the start of the decision until its orders are queued. All fields except
+/// [`DurationStats::count`] cover the last 4,096 schedules, and are zero before the first schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DurationStats {
     /// Number of schedules since the start.
@@ -43,7 +43,7 @@ impl DurationWindow {
         let mut sorted = self.durations.clone();
         sorted.sort_unstable();
         let Some(&max) = sorted.last() else { return DurationStats::default() };
-        // Nearest rank: the smallest duration that at least this percentage of durations do not exceed.
+        // Nearest rank: the smallest duration such that at least this percentage of durations do not exceed it.
         let percentile = |percent: usize| sorted[(sorted.len() * percent).div_ceil(100) - 1];
         let mean = sorted.iter().sum::<Duration>() / sorted.len() as u32;
         DurationStats { count: self.count, mean, p90: percentile(90), p99: percentile(99), max }

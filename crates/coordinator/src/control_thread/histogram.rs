@@ -1,4 +1,4 @@
-//! Histogram of the durations of schedules.
+//! Counts the durations of all schedules since the start in a histogram.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl Histogram {
         self.sum
     }
 
-    /// Upper bound of each bucket in seconds (the last one is infinite), and the count of that bucket alone.
+    /// Upper bound of each bucket in seconds (the last one is infinite), and the count of this bucket only.
     pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         let bounds = BUCKET_BOUNDS_US.iter().map(|&end| end as f64 / 1e6).chain([f64::INFINITY]);
         bounds.zip(self.counts)

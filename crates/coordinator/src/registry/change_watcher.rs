@@ -1,4 +1,4 @@
-//! Changes that no request makes: completed coflows, connected and disconnected hosts, observed connections.
+//! Handles changes without a request: completed coflows, connected and disconnected agents, observed connections.
 
 use std::time::Duration;
 
@@ -32,12 +32,12 @@ pub(super) async fn watch_changes(registry: &Registry, mut stop: watch::Receiver
 async fn handle_changes(registry: &Registry, was_present: &mut [bool]) -> Result<(), Stopped> {
     for id in registry.handle().take_completed().await? {
         let _id_lock = registry.lock_id(&id).await;
-        // The coflow may have been updated or registered again in the meantime.
+        // The coflow may have been updated or registered again since its completion.
         let Some((service, true)) = registry.handle().service_and_completion(id.to_string()).await? else {
             continue;
         };
         if let Err(error) = registry.store.remove(Table::Coflows, &id).await {
-            warn!(coflow = &*id, %error, "over, but still in the store");
+            warn!(coflow = &*id, %error, "completed coflow cannot be removed from the store");
         }
         registry.events.send(EventKind::CoflowCompleted, &id, Some(service));
     }
@@ -47,7 +47,7 @@ async fn handle_changes(registry: &Registry, was_present: &mut [bool]) -> Result
         if *was != state.present {
             *was = state.present;
             let event = if state.present { EventKind::HostConnected } else { EventKind::HostDisconnected };
-            info!(host = name, present = state.present, "a host or switch came or went");
+            info!(host = name, present = state.present, "presence of a host or switch changed");
             registry.events.send(event, name, None);
         }
     }

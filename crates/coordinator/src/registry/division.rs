@@ -1,6 +1,4 @@
-//! Division of links: by Saba's applications or by NetShare's services.
-//!
-//! [`super::routing`] numbers the ports.
+//! Divides links among queues: by application (Saba) or by service (NetShare). [`super::routing`] numbers the ports.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +11,7 @@ use weir_trace::sensitivity::SensitivityTable;
 pub(super) struct PortPlan<'a> {
     /// Weight of each queue as a fraction of the link; the sum is 1.
     pub weights: &'a [f64],
-    /// The queue of each class, from 0.
+    /// The queue of each priority level, from 0.
     pub queue_of: &'a [u16],
 }
 
@@ -28,12 +26,13 @@ pub(super) enum LinkDivision {
     /// Each service has a queue with its weight at every port (NetShare, section 4.1). Other services use its unused
     /// bandwidth, so the queues do not depend on connections.
     Services {
-        /// Weights by service number: as they were set, and as fractions of a link.
+        /// Weights by service number.
         weights: Vec<f64>,
+        /// Weights as fractions of a link, by service number.
         fractions: Vec<f64>,
-        /// Each service has its own queue.
+        /// The queue of each service: its number.
         queue_of: Vec<u16>,
-        /// The service of each application.
+        /// The number of the service of each application.
         service_of: BTreeMap<AppId, u16>,
     },
 }
@@ -71,20 +70,20 @@ impl LinkDivision {
 
     /// Sets the weights of services. Returns whether the division uses them.
     pub fn set_weights(&mut self, new_weights: Vec<f64>) -> bool {
-        let LinkDivision::Services { weights, fractions: parts, .. } = self else { return false };
-        (*parts, *weights) = (self::normalized_weights(&new_weights), new_weights);
+        let LinkDivision::Services { weights, fractions, .. } = self else { return false };
+        (*fractions, *weights) = (normalized_weights(&new_weights), new_weights);
         true
     }
 
-    /// Removes an application. Returns the applications whose class changed.
+    /// Removes an application. Returns the applications whose priority level changed.
     pub fn deregister(&mut self, app: AppId) -> Result<Vec<AppId>, ControllerError> {
         match self {
             LinkDivision::Applications { controller, .. } => {
                 let changes = controller.deregister(app)?;
                 Ok(changes.changed_levels.into_iter().map(|(app, _)| app).collect())
             }
-            LinkDivision::Services { service_of: of, .. } => {
-                of.remove(&app);
+            LinkDivision::Services { service_of, .. } => {
+                service_of.remove(&app);
                 Ok(Vec::new())
             }
         }
@@ -128,17 +127,17 @@ impl LinkDivision {
                 let plan = controller.queue_plan(port)?;
                 Some(PortPlan { weights: &plan.weights, queue_of: &plan.queue_by_level })
             }
-            LinkDivision::Services { fractions: parts, queue_of, .. } => {
-                Some(PortPlan { weights: parts, queue_of })
+            LinkDivision::Services { fractions, queue_of, .. } => {
+                Some(PortPlan { weights: fractions, queue_of })
             }
         }
     }
 
-    /// The class of an application, from 0.
+    /// The priority level of an application, from 0; the number of its service if queues belong to services.
     pub fn level(&self, app: AppId) -> Option<u16> {
         match self {
             LinkDivision::Applications { controller, .. } => controller.app_level(app),
-            LinkDivision::Services { service_of: of, .. } => of.get(&app).copied(),
+            LinkDivision::Services { service_of, .. } => service_of.get(&app).copied(),
         }
     }
 }

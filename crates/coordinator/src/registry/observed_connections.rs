@@ -1,7 +1,7 @@
-//! Observed connections in the division of links: each counts as if its application had opened a connection.
+//! Applies observed connections to the division of links: each counts as if its application had opened a connection.
 //!
-//! An observed connection crosses the link out of its host. If the configuration has the address of the other end, it
-//! also crosses the link into that host and the links between the two.
+//! An observed connection crosses the link out of its host. If the configuration has the address of the other end, the
+//! connection also crosses the link into that host and the links between the two hosts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,25 +37,25 @@ impl SharingState {
     /// Updates the division: opens the observed connections of registered applications and closes all others.
     pub(super) fn sync_observed_connections(&mut self) -> Result<(), ControllerError> {
         let observed =
-            self.observed.iter().flat_map(|(&host, found)| found.iter().map(move |found| (host, found)));
-        let registered = observed.filter(|(_, found)| self.applications.contains_key(&*found.application));
+            self.observed.iter().flat_map(|(&host, entries)| entries.iter().map(move |entry| (host, entry)));
+        let registered = observed.filter(|(_, entry)| self.applications.contains_key(&*entry.application));
         let to_key = |(host, observed): (u32, &weir_proto::ObservedConnections)| {
             let dst = self.addresses.get(&observed.peer.to_canonical()).copied().filter(|&to| to != host);
             (host, Arc::clone(&observed.application), dst)
         };
         let wanted_keys: BTreeSet<ObservedKey> = registered.map(to_key).collect();
-        for (_, number) in self.observed_numbers.extract_if(.., |way, _| !wanted_keys.contains(way)) {
+        for (_, number) in self.observed_numbers.extract_if(.., |key, _| !wanted_keys.contains(key)) {
             self.division.close(ConnectionId(number))?;
         }
-        for way in wanted_keys {
-            if self.observed_numbers.contains_key(&way) {
+        for key in wanted_keys {
+            if self.observed_numbers.contains_key(&key) {
                 continue;
             }
-            let (host, application, to) = &way;
+            let (host, application, to) = &key;
             let app = AppId(self.applications[application].number);
             let path = self.port_map.path(*host, *to);
             self.division.open(ConnectionId(self.next_number), app, &path)?;
-            self.observed_numbers.insert(way, self.next_number);
+            self.observed_numbers.insert(key, self.next_number);
             self.next_number += 1;
         }
         Ok(())
@@ -72,7 +72,7 @@ impl Registry {
         let mut sharing = self.sharing.lock().await;
         sharing.observed.extend(changes);
         if let Err(error) = sharing.sync_observed_connections() {
-            tracing::error!(%error, "observed connections cannot be updated");
+            tracing::error!(%error, "observed connections cannot be applied to the queues");
         }
         let changed_ports = sharing.division.update();
         self.send_queues(&sharing, changed_ports).await
@@ -86,15 +86,15 @@ impl Registry {
         let limits = self.handle.limits().await?;
         let sharing = self.sharing.lock().await;
         let states_of_host = |(&host, observed): (&u32, &Vec<weir_proto::ObservedConnections>)| {
-            let to_state = |found: &weir_proto::ObservedConnections| ObservedState {
+            let to_state = |entry: &weir_proto::ObservedConnections| ObservedState {
                 host: self.hosts[host as usize].name.clone(),
-                application: found.application.to_string(),
-                registered: sharing.applications.contains_key(&*found.application),
-                peer: found.peer.to_string(),
-                connections: found.open_connections,
-                sent_bytes: found.sent_bytes,
+                application: entry.application.to_string(),
+                registered: sharing.applications.contains_key(&*entry.application),
+                peer: entry.peer.to_string(),
+                connections: entry.open_connections,
+                sent_bytes: entry.sent_bytes,
                 limit_bytes_per_second: limits
-                    .get(&(host, Arc::clone(&found.application), found.peer))
+                    .get(&(host, Arc::clone(&entry.application), entry.peer))
                     .copied(),
             };
             observed.iter().map(to_state).collect::<Vec<_>>()

@@ -1,4 +1,4 @@
-//! Validation of the store's records.
+//! Validates records of the store.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +12,11 @@ use super::{
 use crate::policy::PolicySpec;
 use crate::store::Table;
 
-/// Checks that a record has a valid key, decodes into the type of its room, and refers to records that exist; `applications` are the ids of
-/// all registered applications.
+/// Checks that a record has a valid key, decodes to the type of its table, and refers to existing records. `applications`
+/// are the ids of all registered applications.
 ///
 /// # Errors
-/// The key is not valid, the value does not decode or is out of range, or the record refers to one that does not exist.
+/// The key is invalid, the value does not decode or is out of range, or a referenced record does not exist.
 pub fn check_record(
     table: Table,
     key: &str,

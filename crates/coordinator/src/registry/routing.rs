@@ -1,14 +1,14 @@
-//! Ports of the network that `[switch]` describes, and the ports that a connection can cross.
+//! Numbers the ports of the network in `[switch]`, and finds the ports that a connection can cross.
 //!
-//! Port numbers are those of the controller: 2h is the link out of host h, and 2h + 1 the link into it. Trunks follow
-//! after the ports of all hosts. A trunk is a set of ports towards other switches that the same connections can cross,
-//! and that therefore have the same queues.
+//! Port numbers are those of the controller: 2h is the link out of host h, and 2h + 1 the link into host h. The numbers of
+//! link groups follow those of hosts. A link group is a set of ports towards other switches that the same connections can cross, and
+//! that therefore have the same queues.
 //!
 //! ECMP may select any shortest path between the switches of two hosts, so a connection can cross all links on these
 //! paths. From s to t, these are the links from u to v with d(s, u) + 1 + d(v, t) = d(s, t). The condition depends only
-//! on the distances of u and v to switches with hosts. Switches with equal distances to all of these are of one kind,
-//! and the links from one kind to another are one trunk. In a fat tree, for example, the links from a pod to the core
-//! are one trunk, so a path has few ports for any number of links.
+//! on the distances of u and v to switches with hosts. Switches with equal distances to all switches with hosts are of one
+//! kind, and the links from one kind to another are one link group. In a fat tree, for example, the links from a pod to the core
+//! are one link group, so a path has few ports for any number of links.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -16,17 +16,17 @@ use weir_core::saba::controller::Port;
 
 use crate::config::{CableEnd, Switch};
 
-/// Distance of an unreachable switch. The number of switches is below it.
+/// Distance of an unreachable switch: more than the maximum number of switches.
 const UNREACHABLE: u16 = u16::MAX;
 
-/// Maximum number of trunks on a connection's path: the controller stores the path for each of 100,000 connections. A
-/// path has four trunks in a fat tree, and some hundred in a random network of 4,096 switches with hosts. On longer
-/// paths, only the links of the hosts count.
-pub const MAX_TRUNKS: usize = 1 << 10;
+/// Maximum number of link groups on a path; on longer paths, only the links of the hosts count. The limit bounds memory, since the
+/// controller stores the paths of up to 100,000 connections. A path has four link groups in a fat tree, and a few hundred in a
+/// random network of 4,096 switches with hosts.
+pub const MAX_LINK_GROUPS: usize = 1 << 10;
 
-/// Ports and the paths between hosts. For S switches, R of them with hosts, L ports between switches and K kinds, the
-/// construction takes R (S + L) + S R log S steps and R K + L memory. A path takes as many steps as the kinds on it
-/// have ports.
+/// Ports, and the paths between hosts. For S switches, R of them with hosts, L ports between switches and K kinds, the
+/// construction takes O(R (S + L) + S R log S) time and O(R K + L) memory. A path takes O(p) time for p ports of the kinds on
+/// the path.
 #[derive(Debug)]
 pub struct PortMap {
     host_count: u32,
@@ -34,14 +34,14 @@ pub struct PortMap {
     switch_of_host: BTreeMap<u32, (u32, u32)>,
     /// Kind of each switch.
     kind_of_switch: Vec<u32>,
-    /// Row of each switch in `far`; `None` for switches without hosts.
+    /// Row of each switch in `distances`; `None` for switches without hosts.
     distance_row: Vec<Option<u32>>,
-    /// Distance of each kind from each switch with hosts.
+    /// Distance of each kind from each switch with hosts, by row and kind.
     distances: Vec<Vec<u16>>,
-    /// Trunks out of each kind: the kind at the other end, and the index of the trunk.
-    trunks_of_kind: Vec<Vec<(u32, u32)>>,
-    /// Switch and port of each link of a trunk.
-    trunk_links: Vec<Vec<(u32, u32)>>,
+    /// Link groups out of each kind: the kind at the other end, and the index of the link group.
+    groups_of_kind: Vec<Vec<(u32, u32)>>,
+    /// Switch and port of each link of a link group.
+    group_links: Vec<Vec<(u32, u32)>>,
 }
 
 impl PortMap {
@@ -86,19 +86,19 @@ impl PortMap {
         };
         let kinds: Vec<u32> = (0..switches.len()).map(assign_kind).collect();
         let distances_of_kinds =
-            distance_rows.iter().map(|row| first_of_kind.iter().map(|&place| row[place]).collect()).collect();
-        let (mut out, mut trunks) = (vec![Vec::new(); first_of_kind.len()], Vec::<Vec<(u32, u32)>>::new());
-        let mut trunk_by_kinds = BTreeMap::new();
+            distance_rows.iter().map(|row| first_of_kind.iter().map(|&index| row[index]).collect()).collect();
+        let (mut out, mut groups) = (vec![Vec::new(); first_of_kind.len()], Vec::<Vec<(u32, u32)>>::new());
+        let mut group_by_kinds = BTreeMap::new();
         for (index, switch) in switches.iter().enumerate() {
             for (port, end) in (0u32..).zip(&switch.ports) {
                 let &CableEnd::Switch(other) = end else { continue };
                 let kind_pair = (kinds[index], kinds[other as usize]);
-                let trunk = *trunk_by_kinds.entry(kind_pair).or_insert_with(|| {
-                    out[kind_pair.0 as usize].push((kind_pair.1, trunks.len() as u32));
-                    trunks.push(Vec::new());
-                    trunks.len() - 1
+                let group = *group_by_kinds.entry(kind_pair).or_insert_with(|| {
+                    out[kind_pair.0 as usize].push((kind_pair.1, groups.len() as u32));
+                    groups.push(Vec::new());
+                    groups.len() - 1
                 });
-                trunks[trunk].push((index as u32, port));
+                groups[group].push((index as u32, port));
             }
         }
         PortMap {
@@ -107,14 +107,14 @@ impl PortMap {
             kind_of_switch: kinds,
             distance_row: rows,
             distances: distances_of_kinds,
-            trunks_of_kind: out,
-            trunk_links: trunks,
+            groups_of_kind: out,
+            group_links: groups,
         }
     }
 
     /// Number of ports.
     pub fn port_count(&self) -> usize {
-        2 * self.host_count as usize + self.trunk_links.len()
+        2 * self.host_count as usize + self.group_links.len()
     }
 
     /// Whether the port is a host's link out, where packets enter the network.
@@ -127,26 +127,26 @@ impl PortMap {
         port < 2 * self.host_count
     }
 
-    /// Links of a trunk, each by the switch's index and its port.
-    pub fn trunk_links(&self, port: Port) -> &[(u32, u32)] {
-        let trunk = port.checked_sub(2 * self.host_count);
-        trunk.and_then(|trunk| self.trunk_links.get(trunk as usize)).map_or(&[], Vec::as_slice)
+    /// Links of a link group, each by the switch's index and its port.
+    pub fn group_links(&self, port: Port) -> &[(u32, u32)] {
+        let group = port.checked_sub(2 * self.host_count);
+        group.and_then(|group| self.group_links.get(group as usize)).map_or(&[], Vec::as_slice)
     }
 
-    /// Receivers of orders about a port: number of the host or switch (switches follow hosts), and number of its link.
-    /// The link out of a host belongs to the host. The link into a host belongs to the switch, if the configuration
-    /// lists it.
+    /// Receivers of orders about a port: the number of the host or switch, and the number of its link. Switch numbers follow
+    /// those of hosts. The link out of a host is a link of the host. The link into a host is a link of its switch, if the
+    /// configuration lists the switch.
     pub fn order_targets(&self, port: Port) -> impl Iterator<Item = (u32, u32)> + '_ {
         let host = port / 2;
         let host_target = self.is_host_egress(port).then_some((host, 0));
         let is_host_ingress = self.is_host_link(port) && !self.is_host_egress(port);
         let host_switch = self.switch_of_host.get(&host).filter(|_| is_host_ingress);
-        let switch_targets = host_switch.into_iter().chain(self.trunk_links(port));
-        host_target.into_iter().chain(switch_targets.map(|&(place, link)| (self.host_count + place, link)))
+        let switch_targets = host_switch.into_iter().chain(self.group_links(port));
+        host_target.into_iter().chain(switch_targets.map(|&(switch, link)| (self.host_count + switch, link)))
     }
 
-    /// Ports that a connection from a host can cross, without duplicates. `to` is `None` if the address of the other
-    /// end is unknown.
+    /// Ports that a connection from host `src` to host `dst` can cross, without duplicates. `dst` is `None` if the address of
+    /// the other end is unknown.
     pub fn path(&self, src: u32, dst: Option<u32>) -> Vec<Port> {
         let mut path = vec![2 * src];
         let Some(to) = dst else { return path };
@@ -167,14 +167,14 @@ impl PortMap {
         for remaining in (0..distance_to_target[start as usize]).rev() {
             let mut next_frontier = BTreeSet::new();
             for &kind in &frontier {
-                for &(other, trunk) in &self.trunks_of_kind[kind as usize] {
+                for &(other, group) in &self.groups_of_kind[kind as usize] {
                     if distance_to_target[other as usize] == remaining {
-                        if path.len() == 2 + MAX_TRUNKS {
+                        if path.len() == 2 + MAX_LINK_GROUPS {
                             path.truncate(2);
                             return path;
                         }
                         next_frontier.insert(other);
-                        path.push(2 * self.host_count + trunk);
+                        path.push(2 * self.host_count + group);
                     }
                 }
             }

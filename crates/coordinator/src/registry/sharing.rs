@@ -1,8 +1,9 @@
-//! Applications and their connections (Saba, section 6): assigns priority levels to applications and queues to ports.
+//! Registers applications and their connections (Saba, section 6), and assigns priority levels to applications and queues to
+//! ports.
 //!
-//! Every host has two ports, one out and one in; a connection crosses its sender's and its receiver's. The port into a
-//! host is a port of a switch; its queues are sent to that switch if the configuration lists it. The same holds for the
-//! ports between switches that a connection can cross ([`PortMap`]).
+//! Each host has two ports, one out and one in. A connection crosses the port out of its sender, the port into its receiver,
+//! and ports between switches ([`PortMap`]). The ports into hosts and between switches are ports of switches: if the
+//! configuration lists the switch, the registry sends it the queues of these ports.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -94,6 +95,7 @@ pub struct PortQueues {
     pub queue_of: Vec<u16>,
 }
 
+/// An object of the API, and its number in the division.
 pub(super) struct Numbered<T> {
     pub(super) number: u64,
     body: T,
@@ -107,22 +109,22 @@ pub(super) struct SharingState {
     pub(super) division: LinkDivision,
     pub(super) port_map: Arc<PortMap>,
     sensitivity_table: SensitivityTable,
-    /// Services by number.
     names: ServiceNames,
     /// Addresses of hosts, with the host's number.
     pub(super) addresses: BTreeMap<IpAddr, u32>,
     pub(super) applications: BTreeMap<Arc<str>, Numbered<ApplicationBody>>,
     /// Open connections, with the numbers of both hosts.
     connections: BTreeMap<String, Numbered<(ConnectionBody, [u32; 2])>>,
-    /// Observed connections by host, and the number of the connection in the division that represents each key.
+    /// Observed connections by host.
     pub(super) observed: BTreeMap<u32, Vec<ObservedConnections>>,
+    /// The number of the connection in the division that represents all observed connections of a key.
     pub(super) observed_numbers: BTreeMap<ObservedKey, u64>,
     /// The next number for an application or connection.
     pub(super) next_number: u64,
 }
 
 impl SharingState {
-    /// Loads applications and connections from the store; records that do not fit the configuration are skipped.
+    /// Loads applications and connections from the store. Ignores records that do not fit the configuration.
     pub(super) fn new(
         config: &Config,
         port_map: &Arc<PortMap>,
@@ -150,18 +152,18 @@ impl SharingState {
             store.records::<ApplicationBody>(Table::Applications).map_err(|e| e.to_string())?;
         for (id, body) in applications {
             if let Err(problem) = sharing.register(&id, body) {
-                tracing::warn!(application = id, %problem, "not taken from the store");
+                tracing::warn!(application = id, %problem, "stored record ignored");
             }
         }
         let connections = store.records::<ConnectionBody>(Table::Connections).map_err(|e| e.to_string())?;
         for (id, body) in connections {
             let host_number = |name: &str| config.hosts.iter().position(|host| host.name == name);
             let (Some(from), Some(to)) = (host_number(&body.from), host_number(&body.to)) else {
-                tracing::warn!(connection = id, "not taken from the store: its hosts are not there");
+                tracing::warn!(connection = id, "stored record ignored: unknown host");
                 continue;
             };
             if let Err(problem) = sharing.open(&id, body, from as u32, to as u32) {
-                tracing::warn!(connection = id, %problem, "not taken from the store");
+                tracing::warn!(connection = id, %problem, "stored record ignored");
             }
         }
         sharing.division.update();
@@ -192,9 +194,10 @@ impl SharingState {
     /// The same applications and connections under another table.
     pub(super) fn with_table(&self, table: &SensitivityTable) -> Result<SharingState, Problem> {
         let division = self.division.with_table(table)?;
-        let (ways, names, addresses) =
+        let (port_map, names, addresses) =
             (Arc::clone(&self.port_map), self.names.clone(), self.addresses.clone());
-        let mut updated = SharingState::without_applications(division, ways, table.clone(), names, addresses);
+        let mut updated =
+            SharingState::without_applications(division, port_map, table.clone(), names, addresses);
         for (id, application) in &self.applications {
             updated.register(id, application.body.clone()).map_err(|_| {
                 let model = application.body.model.as_deref().unwrap_or_default();
@@ -240,9 +243,9 @@ impl SharingState {
                 })?;
                 controller.register(app, model)?.changed_levels.into_iter().map(|(app, _)| app).collect()
             }
-            LinkDivision::Services { service_of: of, .. } => {
+            LinkDivision::Services { service_of: service_of_app, .. } => {
                 let service = UnknownName::check_service(&self.names, &service_of(&body))?;
-                of.insert(app, service as u16);
+                service_of_app.insert(app, service as u16);
                 Vec::new()
             }
         };
@@ -307,18 +310,19 @@ impl SharingState {
     /// Services with their weights for the allocator; `None` if queues do not belong to services. The default weight
     /// for unused bandwidth is the service's weight.
     fn service_weights(&self, excess: &BTreeMap<String, f64>) -> Option<ServiceWeights> {
-        let LinkDivision::Services { weights, service_of: of, .. } = &self.division else { return None };
+        let LinkDivision::Services { weights, service_of, .. } = &self.division else { return None };
         let excess_weight = |(service, &weight): (u32, &f64)| {
             excess.get(self.names.service(service)).copied().unwrap_or(weight)
         };
         let excess_weights: Option<Vec<f64>> =
             (!excess.is_empty()).then(|| (0..).zip(weights).map(excess_weight).collect());
         let to_service = |(id, known): (&Arc<str>, &Numbered<ApplicationBody>)| {
-            Some((Arc::clone(id), u32::from(*of.get(&AppId(known.number))?)))
+            Some((Arc::clone(id), u32::from(*service_of.get(&AppId(known.number))?)))
         };
-        let of = self.applications.iter().filter_map(to_service).collect();
-        let services = ServiceWeights::new(weights.clone(), excess_weights.as_deref(), of);
-        Some(services.expect("the configuration, the API and the store have weights in range"))
+        let service_of_application = self.applications.iter().filter_map(to_service).collect();
+        let services =
+            ServiceWeights::new(weights.clone(), excess_weights.as_deref(), service_of_application);
+        Some(services.expect("the configuration, the API and the store accept only weights in range"))
     }
 
     /// Ids and services of the applications with these numbers.
@@ -332,8 +336,8 @@ impl SharingState {
     /// include the classes of all applications.
     fn queues_for_order(&self, port: Port) -> Option<Queues> {
         let plan = self.division.plan(port)?;
-        // An empty queue gets the smallest weight: packets of a new application must not wait until its connections are
-        // known. A weight takes nothing from other queues while its queue is empty.
+        // A queue without known connections gets the smallest weight, so that packets of a new application do not wait until its
+        // connections are known. The weight of an empty queue does not reduce the rates of other queues.
         let used_weights = || plan.weights.iter().copied().filter(|&weight| weight > 0.0);
         let min_weight = used_weights().fold(f64::INFINITY, f64::min);
         let weights =
@@ -344,12 +348,12 @@ impl SharingState {
         // Hosts mark only the packets that they send.
         let marked_applications =
             if self.port_map.is_host_egress(port) { self.applications.iter() } else { Default::default() };
-        let queue_of = plan.queue_of.iter().map(|&queue| queue.into()).collect();
-        // The weights of services are guarantees; those of applications depend on the connections known so far.
+        let queue_of_class = plan.queue_of.iter().map(|&queue| queue.into()).collect();
+        // The weights of services are configured. Those of applications depend on the known connections.
         let guaranteed = matches!(self.division, LinkDivision::Services { .. });
         Some(Queues {
             weights,
-            queue_of_class: queue_of,
+            queue_of_class,
             class_of_application: marked_applications.filter_map(to_class).collect(),
             guaranteed,
         })
@@ -437,12 +441,12 @@ impl Registry {
         let mut queues_by_link: Vec<((u32, u32), Queues)> = Vec::new();
         for port in ports {
             let Some(queues) = sharing.queues_for_order(port) else { continue };
-            queues_by_link.extend(self.port_map.order_targets(port).map(|place| (place, queues.clone())));
+            queues_by_link.extend(self.port_map.order_targets(port).map(|target| (target, queues.clone())));
         }
         if queues_by_link.is_empty() { Ok(()) } else { self.handle.set_queues(queues_by_link).await }
     }
 
-    /// Sends all queues, and the services to the allocator: the set of applications or their parameters changed.
+    /// Sends all queues, and the services to the allocator. Call this after a change of applications or weights.
     pub(super) async fn send_all_queues(&self, sharing: &SharingState) -> Result<(), Stopped> {
         if self.handle.has_allocator()
             && let Some(services) = sharing.service_weights(&self.excess_weights)
@@ -479,8 +483,9 @@ impl Registry {
         let mut sharing = self.sharing.lock().await;
         let service = sharing.application(id)?.service;
         if sharing.connections.values().any(|known| known.body.0.application == id) {
-            let detail =
-                format!("application `{id}` has open connections; expected that all of them are closed");
+            let detail = format!(
+                "application `{id}` has open connections; expected none; help: close its connections first"
+            );
             return Err(Problem::conflict(&detail));
         }
         self.store.remove(Table::Applications, id).await?;
@@ -540,33 +545,33 @@ impl Registry {
         Ok(())
     }
 
-    /// Queues of all ports. Ports without a known connection are left out.
+    /// Queues of all ports, except ports without a known connection.
     pub async fn queues(&self) -> Vec<PortQueues> {
         let sharing = self.sharing.lock().await;
-        let port_queues = |port: Port, host: &str, way: String| {
+        let port_queues = |port: Port, host: &str, direction: String| {
             let plan = sharing.division.plan(port)?;
             let (weights, queue_of) = (plan.weights.to_vec(), plan.queue_of.to_vec());
-            Some(PortQueues { host: host.to_owned(), direction: way, weights, queue_of })
+            Some(PortQueues { host: host.to_owned(), direction, weights, queue_of })
         };
         let host_port_queues = |port: Port| {
-            let way = if self.port_map.is_host_egress(port) { "out" } else { "in" };
-            port_queues(port, &self.hosts[port as usize / 2].name, way.to_owned())
+            let direction = if self.port_map.is_host_egress(port) { "out" } else { "in" };
+            port_queues(port, &self.hosts[port as usize / 2].name, direction.to_owned())
         };
-        let (host_ports, trunks): (Vec<Port>, Vec<Port>) =
+        let (host_ports, groups): (Vec<Port>, Vec<Port>) =
             self.ports().partition(|&port| self.port_map.is_host_link(port));
-        // Parallel cables belong to one trunk, so they have the same queues.
-        let mut trunk_by_switches: BTreeMap<(u32, u32), Port> = BTreeMap::new();
-        for trunk in trunks {
-            for &(from, port) in self.port_map.trunk_links(trunk) {
+        // Parallel cables belong to one link group, so they have the same queues.
+        let mut group_by_switches: BTreeMap<(u32, u32), Port> = BTreeMap::new();
+        for group in groups {
+            for &(from, port) in self.port_map.group_links(group) {
                 if let CableEnd::Switch(to) = self.switches[from as usize].ports[port as usize] {
-                    trunk_by_switches.insert((from, to), trunk);
+                    group_by_switches.insert((from, to), group);
                 }
             }
         }
-        let name = |place: u32| &*self.switches[place as usize].name;
+        let name = |index: u32| &*self.switches[index as usize].name;
         let switch_port_queues =
             |((from, to), port)| port_queues(port, name(from), format!("to {}", name(to)));
         let host_queues = host_ports.into_iter().filter_map(host_port_queues);
-        host_queues.chain(trunk_by_switches.into_iter().filter_map(switch_port_queues)).collect()
+        host_queues.chain(group_by_switches.into_iter().filter_map(switch_port_queues)).collect()
     }
 }

@@ -55,8 +55,8 @@ fn coflow_body(bytes: Option<u64>) -> CoflowBody {
 
 /// The state that clients see, without the progress of flows.
 async fn visible_state(registry: &Registry) -> impl PartialEq + std::fmt::Debug + use<> {
-    let CoflowStatus { registration, first_flows: first, .. } = registry.coflow("c1").await.unwrap();
-    (registration, first, registry.policy().await, registry.services().await, registry.queues().await)
+    let CoflowStatus { registration, first_flows, .. } = registry.coflow("c1").await.unwrap();
+    (registration, first_flows, registry.policy().await, registry.services().await, registry.queues().await)
 }
 
 #[tokio::test]
@@ -81,7 +81,7 @@ async fn failed_writes_leave_state_unchanged() {
         assert_eq!(visible_state(&registry).await, before, "{request}");
     }
     registry.store = writable_store;
-    // Under a policy that uses sizes, this registration would be refused.
+    // A policy that uses sizes would refuse this registration.
     registry.register("c2", coflow_body(None)).await.unwrap();
     // Refused requests are not stored.
     assert_eq!(registry.set_policy(PolicySpec::Policy("varys".to_owned())).await.unwrap_err().status, 422);

@@ -1,4 +1,4 @@
-//! Backups of the store: `/v1/backup`.
+//! Serves backups of the store: `/v1/backup`.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -18,12 +18,13 @@ use crate::store::{Snapshot, StoreError};
 /// Maximum duration of a backup. Until it ends, the store keeps the pages that the backup reads.
 const MAX_BACKUP_DURATION: Duration = Duration::from_secs(600);
 
-/// Size of a chunk in bytes, and maximum number of chunks that wait for the client.
+/// Size of a chunk of the body, in bytes.
 const CHUNK_BYTES: usize = 64 << 10;
+
+/// Maximum number of chunks that wait for the client.
 const MAX_WAITING_CHUNKS: usize = 4;
 
-/// A consistent backup of the store, as lines of JSON (docs/api.md). Operators only; a second concurrent backup is
-/// refused.
+/// A consistent backup of the store, as lines of JSON (docs/api.md). Operators only. A second concurrent backup is refused.
 #[utoipa::path(get, path = "/v1/backup",
     responses((status = 200, body = String, content_type = "application/x-ndjson"), (status = "4XX", body = Problem)))]
 pub async fn backup(State(api): State<Api>, client: Client) -> Result<Response, Problem> {
@@ -34,15 +35,17 @@ pub async fn backup(State(api): State<Api>, client: Client) -> Result<Response, 
         )));
     }
     let Ok(permit) = api.backup_permits.clone().try_acquire_owned() else {
-        return Err(Problem::limit_reached("backup: another backup is in progress; expected one at a time"));
+        return Err(Problem::limit_reached(
+            "backup: another backup is in progress; expected at most one concurrent backup",
+        ));
     };
     let snapshot = api.registry.snapshot()?;
     let (chunks, body) = mpsc::channel(MAX_WAITING_CHUNKS);
-    // Reading blocks on the disk and on the client, so it runs on a thread of the pool for blocking work.
+    // Reading waits for the disk and for the client, so it runs on a thread of the pool for blocking work.
     spawn_blocking(move || {
         let _permit = permit;
         if let Err(error) = send_chunks(&snapshot, &chunks) {
-            tracing::warn!(%error, "the backup is incomplete");
+            tracing::warn!(%error, "backup incomplete");
             // The connection ends before the end of the body, so the client detects the failure.
             let _ = chunks.blocking_send(Err(io::Error::other(error.to_string())));
         }
@@ -58,8 +61,8 @@ fn send_chunks(snapshot: &Snapshot, chunks: &mpsc::Sender<io::Result<Vec<u8>>>) 
         if chunk.len() < CHUNK_BYTES {
             return true;
         }
-        let full = std::mem::replace(&mut chunk, Vec::with_capacity(CHUNK_BYTES));
-        start.elapsed() < MAX_BACKUP_DURATION && chunks.blocking_send(Ok(full)).is_ok()
+        let full_chunk = std::mem::replace(&mut chunk, Vec::with_capacity(CHUNK_BYTES));
+        start.elapsed() < MAX_BACKUP_DURATION && chunks.blocking_send(Ok(full_chunk)).is_ok()
     })?;
     chunks.blocking_send(Ok(chunk)).map_err(|_| StoreError::Closed)
 }

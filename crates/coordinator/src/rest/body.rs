@@ -1,4 +1,4 @@
-//! Bodies and parameters of requests. Malformed ones are [`Problem`]s that name the field or parameter.
+//! Reads bodies and parameters of requests. Errors are [`Problem`]s that name the field or parameter.
 
 use axum::body::Body;
 use axum::extract::path::ErrorKind as PathError;
@@ -12,7 +12,7 @@ use serde_path_to_error::Segment;
 use super::Api;
 use crate::problem::{Location, Problem};
 
-/// A body that is a JSON object. Unknown fields are errors if `T` says so, and nesting is limited.
+/// A body that is a JSON object. Unknown fields are errors if `T` denies them, and nesting is limited.
 pub struct JsonObject<T>(pub T);
 
 /// A body that is a JSON array.
@@ -55,7 +55,7 @@ impl FromRequest<Api> for TextBody {
         let text = String::from_utf8(read_body(request, api).await?);
         text.map(TextBody).map_err(|_| {
             let (status, at) = (StatusCode::UNPROCESSABLE_ENTITY, Location::Body(String::new()));
-            Problem::located(status, at, "it is not valid text", "UTF-8")
+            Problem::located(status, at, "not valid text", "UTF-8")
         })
     }
 }
@@ -65,16 +65,16 @@ impl<T: DeserializeOwned> FromRequestParts<Api> for QueryParams<T> {
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<QueryParams<T>, Problem> {
         let query = Query::from_request_parts(parts, api).await;
-        query.map(|Query(asked)| QueryParams(asked)).map_err(|error| {
+        query.map(|Query(params)| QueryParams(params)).map_err(|error| {
             let text = error.body_text();
-            // The text begins with the step that failed.
-            let reason = text.rsplit_once("query string: ").map_or(text.as_str(), |(_, why)| why);
+            // The text starts with the step that failed.
+            let reason = text.rsplit_once("query string: ").map_or(text.as_str(), |(_, reason)| reason);
             query_problem(parts.uri.query().unwrap_or_default(), reason)
         })
     }
 }
 
-/// A problem of the query; `why` is what serde says.
+/// The problem of an invalid query; `reason` is the message of serde.
 fn query_problem(query: &str, reason: &str) -> Problem {
     let status = StatusCode::UNPROCESSABLE_ENTITY;
     if let Some((name, "invalid digit found in string")) = reason.split_once(": ") {
@@ -120,7 +120,7 @@ pub fn page_size(limit: Option<usize>, default: usize, max: usize) -> Result<usi
     Err(Problem::invalid(Location::parameter("limit"), &size.to_string(), &expected))
 }
 
-/// Reads a whole body, once there are permits for its bytes.
+/// Reads a whole body. Waits for a permit for each of its bytes.
 async fn read_body(request: Request, api: &Api) -> Result<Vec<u8>, Problem> {
     let max_bytes = api.limits.max_body.get() as usize;
     let length = request.headers().get(header::CONTENT_LENGTH);
@@ -170,7 +170,7 @@ fn json_pointer(path: &serde_path_to_error::Path) -> String {
             Segment::Seq { index } => pointer += &index.to_string(),
             Segment::Map { key } => pointer += &escape_pointer(key),
             Segment::Enum { variant } => pointer += &escape_pointer(variant),
-            // Serde does not know the place, so the pointer is that of the enclosing value.
+            // Serde does not report the field, so the pointer is that of the enclosing value.
             Segment::Unknown => {
                 pointer.pop();
                 break;
@@ -180,27 +180,27 @@ fn json_pointer(path: &serde_path_to_error::Path) -> String {
     pointer
 }
 
-/// A key in a JSON pointer.
+/// Escapes a key for a JSON pointer.
 fn escape_pointer(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }
 
-/// The text after `before`, up to the next backtick.
+/// The text after `prefix`, up to the next backtick.
 fn quoted_after<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
     text.split_once(prefix)?.1.split('`').next()
 }
 
-/// The problem of JSON that does not fit `T`; `error` is serde's message.
+/// The problem of JSON that has another structure than the expected type; `error` is the error of serde.
 fn field_problem(pointer: String, error: &serde_json::Error) -> Problem {
     let text = error.to_string();
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
     let status = StatusCode::UNPROCESSABLE_ENTITY;
     let field = |name: &str| Location::Body(format!("{pointer}/{}", escape_pointer(name)));
     if let Some(name) = quoted_after(text, "missing field `") {
-        return Problem::located(status, field(name), "the field is missing", "a value");
+        return Problem::located(status, field(name), "missing field", "a value");
     }
     if let Some(name) = quoted_after(text, "duplicate field `") {
-        return Problem::located(status, field(name), "the field is there more than once", "one value");
+        return Problem::located(status, field(name), "duplicate field", "one value");
     }
     let Some((found, expected)) = text.rsplit_once("expected ") else {
         return Problem::invalid(Location::Body(pointer), text, "another value");
@@ -219,7 +219,7 @@ fn field_problem(pointer: String, error: &serde_json::Error) -> Problem {
     let found = found.trim_end_matches([',', ' ']);
     let value = found.strip_prefix("invalid type: ").or_else(|| found.strip_prefix("invalid value: "));
     let value = value.unwrap_or(found);
-    // Serde puts numbers in backticks.
+    // Serde writes numbers in backticks.
     let value = quoted_after(value, "`").unwrap_or(value);
     Problem::invalid(Location::Body(pointer), value, expected)
 }

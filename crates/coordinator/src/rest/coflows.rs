@@ -1,4 +1,4 @@
-//! Coflows: `/v1/coflows`.
+//! Serves coflows: `/v1/coflows`.
 
 use axum::Json;
 use axum::extract::State;
@@ -27,7 +27,7 @@ const MAX_PAGE_SIZE: usize = 1000;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct CoflowPage {
-    /// The last id of the page before.
+    /// The last id of the previous page.
     after: Option<String>,
     /// Maximum number of coflows: 100 by default, at most 1000.
     limit: Option<usize>,
@@ -69,8 +69,8 @@ pub struct CoflowSummary {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct CoflowList {
     coflows: Vec<CoflowSummary>,
-    /// The value of `after` for the next page; `null` after the last page. A framework sees its own coflows only, so
-    /// its pages may be shorter than `limit`.
+    /// The value of `after` for the next page; `null` after the last page. A framework sees only its own coflows, so its
+    /// pages may be shorter than `limit`.
     next: Option<String>,
 }
 
@@ -108,7 +108,7 @@ pub struct FlowState {
     sent_bytes: f64,
     /// Whether it has completed.
     done: bool,
-    /// The last ordered rate; `null` without one.
+    /// The last ordered rate; `null` if no rate is ordered.
     rate: Option<FlowRate>,
 }
 
@@ -122,7 +122,7 @@ impl CoflowState {
             bytes: transfer.bytes.map(weir_core::units::Bytes::get),
             sent_bytes: progress.sent_bytes,
             done: progress.is_completed,
-            rate: progress.ordered_rate.filter(|pace| *pace != OrderedRate::Removed).map(FlowRate::from),
+            rate: progress.ordered_rate.filter(|rate| *rate != OrderedRate::Removed).map(FlowRate::from),
         });
         CoflowState {
             id,
@@ -137,7 +137,7 @@ impl CoflowState {
     }
 }
 
-/// All known coflows; for a framework, its own.
+/// All coflows, active or completed; for a framework, those of its service.
 #[utoipa::path(get, path = "/v1/coflows", params(CoflowPage),
     responses((status = 200, body = CoflowList), (status = "4XX", body = Problem)))]
 pub async fn list(

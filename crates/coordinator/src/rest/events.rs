@@ -1,4 +1,4 @@
-//! Event stream: `/v1/events`.
+//! Serves the event stream: `/v1/events`.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::problem::Problem;
 /// Interval of keepalive comments on an idle stream, which detect closed connections.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Events from now on, as server-sent events; for a framework, those of its service and those without a service. A
-/// client that reads too slowly misses the oldest events, and gets an event `missed` whose data is their number.
+/// Events from now on, as server-sent events; for a framework, those of its service and those without a service. A client
+/// that reads too slowly misses the oldest events, and receives an event `missed` with their number.
 #[utoipa::path(get, path = "/v1/events",
     responses((status = 200, body = Event, content_type = "text/event-stream"), (status = "4XX", body = Problem)))]
 pub async fn events(
@@ -34,9 +34,9 @@ pub async fn events(
 
 type Subscription = (Receiver<Event>, watch::Receiver<bool>, Arc<Identity>);
 
-/// The next event for a client; `None` once the server ends.
+/// The next event for a client; `None` when the server stops.
 async fn next_event(
-    (mut events, mut stop, who): Subscription,
+    (mut events, mut stop, client): Subscription,
 ) -> Option<(Result<Line, Infallible>, Subscription)> {
     loop {
         let event = tokio::select! {
@@ -44,12 +44,12 @@ async fn next_event(
             event = events.recv() => event,
         };
         let line = match event {
-            Ok(event) if !who.may_see(event.service.as_deref()) => continue,
+            Ok(event) if !client.may_see(event.service.as_deref()) => continue,
             // Serialization of these types cannot fail.
             Ok(event) => Line::default().json_data(&event).ok()?,
             Err(RecvError::Lagged(count)) => Line::default().event("missed").data(count.to_string()),
             Err(RecvError::Closed) => return None,
         };
-        return Some((Ok(line), (events, stop, who)));
+        return Some((Ok(line), (events, stop, client)));
     }
 }

@@ -1,4 +1,4 @@
-//! Health checks and metrics: `/livez`, `/readyz` and `/metrics`.
+//! Serves health checks and metrics: `/livez`, `/readyz` and `/metrics`.
 
 use std::fmt::Error;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::problem::Problem;
 /// Maximum time for the control plane to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Whether the control plane answers. If not, restart the coordinator. Any client may use this path.
+/// Whether the control plane answers. If it does not, restart the coordinator. Any client may use this path.
 #[utoipa::path(get, path = "/livez", responses((status = 200), (status = 503, body = Problem)))]
 pub async fn livez(State(api): State<Api>) -> Result<&'static str, Problem> {
     overview(&api).await?;
@@ -37,14 +37,14 @@ pub async fn livez(State(api): State<Api>) -> Result<&'static str, Problem> {
 #[utoipa::path(get, path = "/readyz", responses((status = 200), (status = 503, body = Problem)))]
 pub async fn readyz(State(api): State<Api>) -> Result<&'static str, Problem> {
     if *api.stop.borrow() {
-        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the coordinator ends"));
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the coordinator is shutting down"));
     }
     overview(&api).await?;
     Ok("ready\n")
 }
 
 async fn overview(api: &Api) -> Result<Overview, Problem> {
-    let late = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the plane does not answer");
+    let late = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the control plane does not answer");
     Ok(timeout(ANSWER_TIMEOUT, api.registry.handle().overview()).await.map_err(late)??)
 }
 
@@ -81,8 +81,9 @@ pub async fn metrics(State(api): State<Api>, client: Client) -> Result<Response,
 #[derive(Debug)]
 struct MetricValues {
     overview: Overview,
-    /// Number of configured hosts (switches), and of present ones.
+    /// Number of configured hosts, and of present hosts.
     hosts: (usize, usize),
+    /// Number of configured switches, and of present switches.
     switches: (usize, usize),
     epoch: u64,
     connections_over_limit: u64,
@@ -92,65 +93,58 @@ struct MetricValues {
 
 impl Collector for MetricValues {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let Overview {
-            active_coflows: under_way,
-            coflows,
-            flows,
-            connected_agents: attending,
-            rejected_entries: doubts,
-            dropped_orders: dropped,
-            schedule_histogram: histogram,
-            ..
-        } = &self.overview;
-        let Overview {
-            received_reports: reports,
-            forwarded_udp_measurements: passed_on,
-            refused_orders: refusals,
-            restored_objects: restored,
-            ..
-        } = &self.overview;
+        let overview = &self.overview;
         let gauges: [(&str, &str, u64); 9] = [
-            ("weir_epoch", "The epoch of this coordinator's orders", self.epoch),
-            ("weir_coflows", "Known coflows", *coflows as u64),
-            ("weir_coflows_active", "Coflows that have not completed", *under_way as u64),
-            ("weir_flows", "Flows of known coflows", *flows as u64),
+            ("weir_epoch", "Epoch of the orders of this coordinator", self.epoch),
+            ("weir_coflows", "Coflows, active or completed", overview.coflows as u64),
+            ("weir_coflows_active", "Coflows that have not completed", overview.active_coflows as u64),
+            ("weir_flows", "Flows of all coflows, active or completed", overview.flows as u64),
             ("weir_hosts", "Hosts of the configuration", self.hosts.0 as u64),
             ("weir_hosts_present", "Hosts that schedules include", self.hosts.1 as u64),
-            ("weir_agents_connected", "Hosts and switches whose agents receive orders", *attending as u64),
+            (
+                "weir_agents_connected",
+                "Hosts and switches whose agents receive orders",
+                overview.connected_agents as u64,
+            ),
             ("weir_switches", "Switches of the configuration", self.switches.0 as u64),
-            ("weir_switches_present", "Switches whose agents report", self.switches.1 as u64),
+            ("weir_switches_present", "Switches whose agents send reports", self.switches.1 as u64),
         ];
         for (name, help, value) in gauges {
             let gauge = ConstGauge::new(value as i64);
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
         }
         let over_limit_help =
-            "Connections to the API over a limit, which can only query the coordinator's health";
+            "Connections to the API over a limit, which can request only the coordinator's health";
         let counters = [
             ("weir_connections_over_limit", over_limit_help, self.connections_over_limit),
-            ("weir_reports", "Reports received", *reports),
-            ("weir_udp_measurements_forwarded", "UDP measurements forwarded to senders", *passed_on),
+            ("weir_reports", "Reports received", overview.received_reports),
+            (
+                "weir_udp_measurements_forwarded",
+                "UDP measurements forwarded to senders",
+                overview.forwarded_udp_measurements,
+            ),
             (
                 "weir_orders_dropped",
-                "Orders not sent because the host had not taken the ones before",
-                *dropped,
+                "Orders dropped because earlier orders to the agent were still queued",
+                overview.dropped_orders,
             ),
         ];
         for (name, help, value) in counters {
             let counter = ConstCounter::new(value);
             counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
         }
+        let rejected = &overview.rejected_entries;
         let rejected_entries = [
-            ("unknown-flow", doubts.unknown_flow),
-            ("foreign-flow", doubts.foreign_flow),
-            ("decreasing", doubts.decreasing),
-            ("above-link-rate", doubts.above_link_rate),
-            ("unknown-host", doubts.unknown_host),
-            ("too-many", doubts.too_many),
+            ("unknown-flow", rejected.unknown_flow),
+            ("foreign-flow", rejected.foreign_flow),
+            ("decreasing", rejected.decreasing),
+            ("above-link-rate", rejected.above_link_rate),
+            ("unknown-host", rejected.unknown_host),
+            ("too-many", rejected.too_many),
         ];
         let by_reason = [
             ("weir_report_entries_rejected", "Report entries rejected as implausible", &rejected_entries[..]),
-            ("weir_orders_refused", "Orders that agents refused", &refusals.by_name()),
+            ("weir_orders_refused", "Orders that agents refused", &overview.refused_orders.by_name()),
         ];
         for (name, help, counts) in by_reason {
             let mut all = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
@@ -158,9 +152,9 @@ impl Collector for MetricValues {
                 ConstCounter::new(count).encode(all.encode_family(&[("reason", reason)])?)?;
             }
         }
-        let help = "Kernel objects that agents restored after another process had removed or changed them";
+        let help = "Kernel objects that agents restored after another process removed or changed them";
         let mut all = encoder.encode_descriptor("weir_restored_objects", help, None, MetricType::Counter)?;
-        for (kind, count) in restored.by_name() {
+        for (kind, count) in overview.restored_objects.by_name() {
             ConstCounter::new(count).encode(all.encode_family(&[("kind", kind)])?)?;
         }
         let help = "Interfaces of hosts and switches that differ from their orders";
@@ -168,9 +162,10 @@ impl Collector for MetricValues {
         for (reason, count) in self.conflicts {
             ConstGauge::new(count as i64).encode(all.encode_family(&[("reason", reason)])?)?;
         }
-        let help = "Duration of a schedule, until its orders are sent";
+        let help = "Duration of a schedule, until its orders are queued";
         let mut schedules =
             encoder.encode_descriptor("weir_schedule", help, Some(&Unit::Seconds), MetricType::Histogram)?;
+        let histogram = &overview.schedule_histogram;
         let buckets: Vec<(f64, u64)> = histogram.buckets().collect();
         schedules.encode_histogram::<NoLabelSet>(
             histogram.sum().as_secs_f64(),

@@ -1,4 +1,4 @@
-//! Policy and weights of services: `/v1/policy` and `/v1/services`.
+//! Serves the policy and the weights of services: `/v1/policy` and `/v1/services`.
 
 use axum::Json;
 use axum::extract::State;
@@ -20,7 +20,7 @@ pub struct ServiceParameters {
     weight: f64,
 }
 
-/// The policy in force.
+/// The current policy.
 #[utoipa::path(get, path = "/v1/policy",
     responses((status = 200, body = PolicySpec), (status = "4XX", body = Problem)))]
 pub async fn show(State(api): State<Api>, client: Client) -> Result<Json<PolicySpec>, Problem> {

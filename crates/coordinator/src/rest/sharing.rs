@@ -1,5 +1,5 @@
-//! Saba's applications, connections and queues: `/v1/sensitivity`, `/v1/applications`, `/v1/connections`, `/v1/queues`
-//! and `/v1/observed`.
+//! Serves the sensitivity table, applications, connections and queues: `/v1/sensitivity`, `/v1/applications`,
+//! `/v1/connections`, `/v1/queues` and `/v1/observed`.
 
 use axum::Json;
 use axum::extract::State;
@@ -25,7 +25,7 @@ pub async fn sensitivity_table(State(api): State<Api>, client: Client) -> Result
     Ok(([(header::CONTENT_TYPE, "application/toml")], text).into_response())
 }
 
-/// Replaces the sensitivity table, which must have the models of all registered applications. Operators only.
+/// Replaces the sensitivity table. It must contain the models of all registered applications. Operators only.
 #[utoipa::path(put, path = "/v1/sensitivity", request_body(content = String, content_type = "application/toml"),
     responses((status = 204), (status = "4XX", body = Problem)))]
 pub async fn set_sensitivity_table(
@@ -129,8 +129,8 @@ pub async fn close(
     run_without_content(async move { api.registry.close(&id).await }).await
 }
 
-/// Queues that links should have for the open connections. Orders to hosts carry those of their links out, orders to
-/// switches those of their ports.
+/// Computed queues of all links with a known connection, or of all links if queues belong to services. Orders to a host
+/// contain the queues of its link out, orders to a switch those of its ports.
 #[utoipa::path(get, path = "/v1/queues",
     responses((status = 200, body = Vec<PortQueues>), (status = "4XX", body = Problem)))]
 pub async fn queues(State(api): State<Api>, client: Client) -> Result<Json<Vec<PortQueues>>, Problem> {

@@ -1,4 +1,4 @@
-//! Hosts, switches and the allocation: `/v1/hosts`, `/v1/switches` and `/v1/allocation`.
+//! Serves hosts, switches and the allocation: `/v1/hosts`, `/v1/switches` and `/v1/allocation`.
 
 use axum::Json;
 use axum::extract::State;
@@ -21,13 +21,13 @@ const MAX_PAGE_SIZE: usize = 10_000;
 pub enum FlowRate {
     /// At most this number of bytes per second.
     BytesPerSecond(u64),
-    /// No limit: the transport decides.
+    /// Without a rate limit.
     Unlimited,
 }
 
 impl From<OrderedRate> for FlowRate {
-    fn from(pace: OrderedRate) -> FlowRate {
-        match pace {
+    fn from(rate: OrderedRate) -> FlowRate {
+        match rate {
             OrderedRate::Rate(rate) => FlowRate::BytesPerSecond(rate),
             OrderedRate::Unlimited | OrderedRate::Removed => FlowRate::Unlimited,
         }
@@ -79,9 +79,9 @@ pub struct SwitchState {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct AllocationPage {
-    /// The coflow of the last flow of the page before.
+    /// The coflow of the last flow of the previous page.
     coflow: Option<String>,
-    /// The index of the last flow of the page before.
+    /// The index of the last flow of the previous page.
     flow: Option<u32>,
     /// Maximum number of flows: 1000 by default, at most 10000.
     limit: Option<usize>,
@@ -98,7 +98,7 @@ pub struct FlowAllocation {
     from: String,
     /// The host that receives.
     to: String,
-    /// The last rate ordered from the sender.
+    /// The last ordered rate.
     rate: FlowRate,
 }
 
@@ -129,7 +129,7 @@ pub async fn hosts(State(api): State<Api>, client: Client) -> Result<Json<Vec<Ho
     Ok(Json(hosts.collect()))
 }
 
-/// All switches of the configuration, which run agents.
+/// All switches of the configuration.
 #[utoipa::path(get, path = "/v1/switches",
     responses((status = 200, body = Vec<SwitchState>), (status = "4XX", body = Problem)))]
 pub async fn switches(State(api): State<Api>, client: Client) -> Result<Json<Vec<SwitchState>>, Problem> {
@@ -153,7 +153,7 @@ pub async fn switches(State(api): State<Api>, client: Client) -> Result<Json<Vec
     Ok(Json(switches.collect()))
 }
 
-/// The last ordered rates of all flows. A framework finds the rates of its flows in its coflows.
+/// The last ordered rates of all flows. Frameworks get the rates of their flows from `/v1/coflows/{id}`.
 #[utoipa::path(get, path = "/v1/allocation", params(AllocationPage),
     responses((status = 200, body = AllocationList), (status = "4XX", body = Problem)))]
 pub async fn allocation(
@@ -170,12 +170,12 @@ pub async fn allocation(
     let allocations = api.registry.handle().flow_allocations(after, page_size).await?;
     let more = allocations.len() == page_size;
     let name = |host: u32| api.registry.hosts()[host as usize].name.clone();
-    let flows = allocations.into_iter().map(|share| FlowAllocation {
-        coflow: share.key.coflow.to_string(),
-        flow: share.key.flow,
-        from: name(share.transfer.src),
-        to: name(share.transfer.dst),
-        rate: share.ordered_rate.into(),
+    let flows = allocations.into_iter().map(|flow| FlowAllocation {
+        coflow: flow.key.coflow.to_string(),
+        flow: flow.key.flow,
+        from: name(flow.transfer.src),
+        to: name(flow.transfer.dst),
+        rate: flow.ordered_rate.into(),
     });
     Ok(Json(AllocationList { flows: flows.collect(), more }))
 }

@@ -1,8 +1,7 @@
-//! File of a store, as redb reads and writes it.
+//! Storage backend of redb that leaves a file unchanged until it has been verified.
 //!
-//! redb repairs and commits while it opens a file, and reports damage without its place. Writes are therefore staged in
-//! memory until the file has been verified: a refused file is unchanged. The last read shows where verification
-//! stopped.
+//! redb repairs and commits while it opens a file, and reports damage without the damaged bytes. This backend therefore
+//! stages writes in memory until the file has been verified, and records the last read, at which verification stopped.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,17 +15,21 @@ use redb::{BackendError, StorageBackend};
 /// The first bytes of each file of redb.
 const REDB_MAGIC: &[u8] = b"redb\x1a\x0a\xa9\x0d\x0a";
 
-/// The length of the header, and where it has its flags and the numbers of the two latest transactions (redb's docs/design.md).
+/// The length of the header, in bytes (docs/design.md of redb).
 const HEADER_BYTES: usize = 320;
+
+/// The offset of the flags in the header, and two flags.
 const FLAGS_OFFSET: usize = 9;
 const PRIMARY_SLOT_FLAG: u8 = 1;
 const TWO_PHASE_FLAG: u8 = 4;
+
+/// The offsets of the numbers of the two latest transactions in the header.
 const TRANSACTION_OFFSETS: [usize; 2] = [168, 296];
 
-/// The maximum number of bytes that are staged: a repair writes the header, and only a damaged file can ask for more.
+/// The maximum number of staged bytes. A repair writes only the header; more writes mean that the file is damaged.
 const MAX_STAGED_BYTES: usize = 64 << 20;
 
-/// A change of the file that is not applied yet.
+/// A staged change of the file.
 #[derive(Debug)]
 enum Change {
     Write(u64, Vec<u8>),
@@ -34,7 +37,7 @@ enum Change {
     Sync,
 }
 
-/// Changes that are not applied, in order.
+/// The staged changes, in order.
 #[derive(Debug, Default)]
 struct StagedChanges {
     changes: Vec<Change>,
@@ -44,10 +47,11 @@ struct StagedChanges {
 #[derive(Debug)]
 struct FileState {
     file: FileBackend,
-    /// Whether other processes are locked out.
+    /// Whether redb locks the file against other processes.
     takes_locks: bool,
-    /// `None` once changes go to the file at once.
+    /// `None` after [`StoreFile::apply`]: changes then go to the file at once.
     staged: Mutex<Option<StagedChanges>>,
+    /// The bytes of the last read.
     last_read: Mutex<Range<u64>>,
 }
 
@@ -60,10 +64,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl StoreFile {
-    /// An existing file. With `writable`, other processes are locked out while redb has the file.
+    /// Opens an existing file. With `writable`, redb locks the file against other processes.
     ///
     /// # Errors
-    /// If it cannot be opened or is not a regular file.
+    /// If the file cannot be opened, or is not a regular file.
     pub fn open(path: &Path, writable: bool) -> io::Result<StoreFile> {
         // Opening a pipe would wait for its other end.
         if !fs::metadata(path)?.is_file() {
@@ -79,10 +83,10 @@ impl StoreFile {
         })))
     }
 
-    /// Whether the file begins as files of redb do.
+    /// Whether the file starts with the magic bytes of redb.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the file cannot be read.
     pub fn has_magic(&self) -> io::Result<bool> {
         let mut start = [0; REDB_MAGIC.len()];
         if self.0.file.len()? < REDB_MAGIC.len() as u64 {
@@ -92,7 +96,7 @@ impl StoreFile {
         Ok(start == *REDB_MAGIC)
     }
 
-    /// The bytes that were read last.
+    /// The bytes of the last read.
     pub fn last_read(&self) -> Range<u64> {
         lock(&self.0.last_read).clone()
     }
@@ -100,12 +104,12 @@ impl StoreFile {
     /// The length of the file, in bytes.
     ///
     /// # Errors
-    /// If it cannot be determined.
+    /// If the length cannot be determined.
     pub fn file_len(&self) -> io::Result<u64> {
         self.0.file.len()
     }
 
-    /// Applies the staged changes in the order in which redb made them, and from now on each change at once.
+    /// Applies the staged changes in order. Later changes go to the file at once.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -121,7 +125,7 @@ impl StoreFile {
         Ok(())
     }
 
-    /// Stages a change, or applies it with `now` if nothing is staged any more.
+    /// Stages a change. After [`StoreFile::apply`], calls `apply` instead.
     fn change(&self, change: Change, apply: impl FnOnce(&FileBackend) -> io::Result<()>) -> io::Result<()> {
         let mut staged = lock(&self.0.staged);
         let Some(staged) = &mut *staged else { return apply(&self.0.file) };
@@ -129,14 +133,14 @@ impl StoreFile {
             staged.bytes += bytes.len();
         }
         if staged.bytes > MAX_STAGED_BYTES {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the repair writes more than 64 MiB"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a repair would write more than 64 MiB"));
         }
         staged.changes.push(change);
         Ok(())
     }
 }
 
-/// The length after changes to a file of `len` bytes.
+/// The length of a file of `len` bytes after the staged changes.
 fn len_after(len: u64, staged: Option<&StagedChanges>) -> u64 {
     let changes = staged.map_or(&[][..], |staged| &staged.changes);
     changes.iter().fold(len, |len, change| match change {
@@ -146,9 +150,9 @@ fn len_after(len: u64, staged: Option<&StagedChanges>) -> u64 {
     })
 }
 
-/// Lets redb consider both of the latest transactions if the one that the header does not name is newer. A crash while a transaction is
-/// written leaves such a header, and so does damage to the flags: without this, redb would open the older transaction.
-fn consider_newer_transaction(header: &mut [u8]) {
+/// Makes redb consider both of the latest transactions if the one that is not primary is newer. A crash during a write leaves
+/// such a header, and so does damage to the flags. Without this change of the header, redb would open the older transaction.
+fn clear_two_phase_flag_if_secondary_is_newer(header: &mut [u8]) {
     let transaction_number = |slot: usize| {
         let offset = TRANSACTION_OFFSETS[slot];
         header[offset..offset + 8].iter().rev().fold(0u64, |number, &byte| number << 8 | u64::from(byte))
@@ -189,7 +193,7 @@ impl StorageBackend for StoreFile {
             }
         }
         if offset == 0 && out.len() >= HEADER_BYTES && !is_changed {
-            consider_newer_transaction(out);
+            clear_two_phase_flag_if_secondary_is_newer(out);
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! Reads a whole store: for verification and for backups.
+//! Reads a whole store for verification and for backups, and writes backups.
 //!
-//! A backup is sent as lines of JSON. The first line has the format's version and the epoch, and each following line
-//! one record. The last line has the number of records and a checksum (SHA-256) of all lines before. The receiver
+//! A backup consists of lines of JSON. The first line has the version of the format and the epoch, and each following line
+//! has one record. The last line has the number of records and a checksum (SHA-256) of all lines before it. The receiver
 //! builds a store from the lines.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,10 +19,10 @@ use super::{
 };
 use crate::registry::records;
 
-/// The version of the lines of a backup.
+/// The version of the format of backups.
 const BACKUP_VERSION: u64 = 1;
 
-/// The maximum length of a line, in bytes: a coflow of the largest body that a coordinator can be configured to accept is shorter.
+/// The maximum length of a line, in bytes: above that of a record of the highest configurable `limits.body`.
 const MAX_LINE_BYTES: u64 = 1 << 30;
 
 /// The contents of a verified store.
@@ -30,15 +30,15 @@ const MAX_LINE_BYTES: u64 = 1 << 30;
 pub struct StoreSummary {
     /// The version of the format.
     pub version: u64,
-    /// The epoch of the coordinator that had the store last, or of the backup.
+    /// The epoch of the last coordinator with the store, or of the backup.
     pub epoch: u64,
     /// The length of the file, in bytes.
     pub bytes: u64,
-    /// The number of records of each room, by its name.
+    /// The number of records of each table, by its name.
     pub records: BTreeMap<&'static str, u64>,
 }
 
-/// All entries of a store at one moment.
+/// The records of a store at one time.
 pub struct Snapshot {
     source: StoreSource,
     transaction: ReadTransaction,
@@ -70,7 +70,7 @@ impl Snapshot {
         Snapshot { source, transaction, epoch }
     }
 
-    /// Calls `each` with the room, the key and the value of each record, in order.
+    /// Calls `visit` with the table, the key and the value of each record, in order.
     fn for_each_record(
         &self,
         mut visit: impl FnMut(Table, &str, &[u8]) -> Result<(), StoreError>,
@@ -94,7 +94,7 @@ impl Snapshot {
     /// Sends the lines of a backup to `send`, which returns whether to continue.
     ///
     /// # Errors
-    /// A record cannot be read, or `send` returns `false`. Then the last line is missing.
+    /// A record cannot be read, or `send` returns `false`. The last line is then missing.
     pub fn send_lines(&self, mut send: impl FnMut(Vec<u8>) -> bool) -> Result<(), StoreError> {
         let (mut digest, mut records) = (Context::new(&SHA256), 0);
         let mut send_line = |line: &BackupLine, digest: Option<&mut Context>| {
@@ -130,7 +130,7 @@ fn hex(digest: &impl AsRef<[u8]>) -> String {
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Verifies a store without a change of the file, and without locking a coordinator out: all pages that are in use, and all records.
+/// Verifies all pages in use and all records of a store. Does not change the file or lock it against a coordinator.
 ///
 /// # Errors
 /// The first damaged part, or why the file cannot be read.
@@ -144,7 +144,7 @@ pub fn verify(path: &Path) -> Result<StoreSummary, StoreError> {
 
 /// Whether another process has locked a file, or has changed it since `before`.
 fn is_changing(path: &Path, before: &fs::Metadata) -> bool {
-    let size_and_time = |found: &fs::Metadata| (found.len(), found.modified().ok());
+    let size_and_time = |metadata: &fs::Metadata| (metadata.len(), metadata.modified().ok());
     let Ok(file) = fs::File::open(path) else { return false };
     let is_locked = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
     is_locked || file.metadata().is_ok_and(|now| size_and_time(&now) != size_and_time(before))
@@ -156,7 +156,7 @@ fn verify_contents(path: &Path) -> Result<StoreSummary, StoreError> {
     let database = source.database()?;
     let transaction = source.catch_damage(|| Ok(database.begin_read()?))?;
     let (version, epoch) = source.version_and_epoch(&transaction)?;
-    let mut records: BTreeMap<&'static str, u64> = Table::ALL.map(|room| (room.name(), 0)).into();
+    let mut records: BTreeMap<&'static str, u64> = Table::ALL.map(|table| (table.name(), 0)).into();
     let mut applications = BTreeSet::new();
     let snapshot = Snapshot::new(source, transaction, epoch);
     snapshot.for_each_record(|table, key, value| {
@@ -165,12 +165,12 @@ fn verify_contents(path: &Path) -> Result<StoreSummary, StoreError> {
             applications.insert(key.to_owned());
         }
         records::check_record(table, key, value, &applications)
-            .map_err(|what| StoreError::damaged(path, record_location(table, key), what))
+            .map_err(|reason| StoreError::damaged(path, record_location(table, key), reason))
     })?;
     Ok(StoreSummary { version, epoch, bytes, records })
 }
 
-/// Reason for which a backup was not written.
+/// Why a backup was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// The lines are not those of a backup.
@@ -183,30 +183,30 @@ pub enum BackupError {
         /// The expected contents.
         expected: &'static str,
     },
-    /// The file cannot be written, or does not verify.
+    /// The file cannot be written, or its verification failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Writes the backup that `lines` has as a store at `path`, with mode 0600: complete and verified, or not at all.
+/// Writes the backup in `lines` as a store at `path`, with mode 0600. The file appears only if it is complete and verified.
 ///
 /// # Errors
-/// [`BackupError`]: the lines are not a complete backup, or the file cannot be written or verified. Without `replace`, an existing file
-/// is an error.
+/// [`BackupError`]: the lines are not a complete backup, or the file cannot be written or verified. Without `replace`, an
+/// existing file is an error.
 pub fn write_backup(lines: impl Read, path: &Path, replace: bool) -> Result<StoreSummary, BackupError> {
     let mut lines =
         LineReader { input: std::io::BufReader::new(lines), line_number: 0, digest: Context::new(&SHA256) };
-    let mut failed = None;
+    let mut line_error = None;
     let built = build_file(path, |transaction| {
         fill_store(&mut lines, path, transaction).map_err(|error| match error {
             BackupError::Store(error) => error,
             other => {
-                failed = Some(other);
+                line_error = Some(other);
                 StoreError::Closed
             }
         })
     });
-    let temporary = match (built, failed) {
+    let temporary = match (built, line_error) {
         (_, Some(error)) => return Err(error),
         (built, None) => built?,
     };
@@ -215,7 +215,7 @@ pub fn write_backup(lines: impl Read, path: &Path, replace: bool) -> Result<Stor
     Ok(contents)
 }
 
-/// The lines of a backup that were read so far.
+/// Reads the lines of a backup, and computes their checksum.
 struct LineReader<R> {
     input: std::io::BufReader<R>,
     line_number: u64,
@@ -227,7 +227,7 @@ impl<R: Read> LineReader<R> {
         BackupError::Line { line: self.line_number, reason: reason.to_string(), expected }
     }
 
-    /// The next line, and the checksum of the lines before.
+    /// The next line, and the checksum of the lines before it.
     fn next_line(&mut self) -> Result<(BackupLine, String), BackupError> {
         const EXPECTED: &str = "a line of a backup, and the number of records as the last line";
         self.line_number += 1;
@@ -235,7 +235,7 @@ impl<R: Read> LineReader<R> {
         let read = (&mut self.input).take(MAX_LINE_BYTES).read_until(b'\n', &mut bytes);
         read.map_err(|error| self.line_error(error, EXPECTED))?;
         if bytes.last() != Some(&b'\n') {
-            return Err(self.line_error("the backup ends early", EXPECTED));
+            return Err(self.line_error("the line is incomplete", EXPECTED));
         }
         let checksum_before = hex(&self.digest.clone().finish());
         self.digest.update(&bytes);
@@ -262,7 +262,7 @@ fn fill_store<R: Read>(
         BackupLine::Header { version, .. } => {
             return Err(lines.line_error(format_args!("version {version}"), "version 1 of the format"));
         }
-        _ => return Err(lines.line_error("no version", "the version of the format first")),
+        _ => return Err(lines.line_error("not a header", "the version of the format in the first line")),
     }
     let mut count = 0;
     loop {
@@ -273,12 +273,13 @@ fn fill_store<R: Read>(
                     return Ok(());
                 }
                 let reason = format_args!("{records} records with the checksum {sha256}").to_string();
-                return Err(lines.line_error(reason, "the number and the checksum of the records before"));
+                return Err(lines
+                    .line_error(reason, "the number of the records and the checksum of the lines before"));
             }
-            (BackupLine::Header { .. }, _) => return Err(lines.line_error("a second version", "a record")),
+            (BackupLine::Header { .. }, _) => return Err(lines.line_error("a second header", "a record")),
         };
         count += 1;
-        let Some(store_table) = Table::ALL.into_iter().find(|room| room.name() == table) else {
+        let Some(store_table) = Table::ALL.into_iter().find(|known| known.name() == table) else {
             return Err(
                 lines.line_error(format_args!("unknown table `{table}`"), "a table of this version of Weir")
             );

@@ -17,11 +17,10 @@ use weir_core::model::ServiceNames;
 use weir_core::policy::build;
 use weir_core::units::Rate;
 use weir_proto::wire::control_client::ControlClient;
-use weir_proto::wire::{self, Down, Up, down};
+use weir_proto::wire::{self, AgentMessage, CoordinatorMessage, agent_message, coordinator_message};
 use weir_proto::{MAX_REPORT_BYTES, Mark, Order, Report, UdpFlow, UdpMeasurement};
 
-/// Lease of orders in most tests. Under the default lease, a host that reports once would count as silent if a schedule
-/// is late.
+/// Lease of orders in most tests. Under the default lease, a host that reports once would be absent if a schedule is late.
 const LEASE: Duration = Duration::from_secs(20);
 
 fn start_control_thread() -> Handle {
@@ -40,7 +39,9 @@ fn start_control_thread_with(settings: Settings) -> Handle {
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { timeout(Duration::from_secs(30), future).await.expect("it takes no 30 s") })
+    runtime.block_on(async {
+        timeout(Duration::from_secs(30), future).await.expect("the test ends within 30 s")
+    })
 }
 
 async fn start_server(handle: Handle) -> SocketAddr {
@@ -57,33 +58,36 @@ async fn connect_client(address: SocketAddr) -> ControlClient<Channel> {
 
 /// An agent's end of a stream.
 struct AgentStream {
-    sender: mpsc::Sender<Up>,
-    receiver: Streaming<Down>,
+    sender: mpsc::Sender<AgentMessage>,
+    receiver: Streaming<CoordinatorMessage>,
 }
 
 impl AgentStream {
-    async fn open(address: SocketAddr, first_message: Up) -> Result<AgentStream, Status> {
+    async fn open(address: SocketAddr, first_message: AgentMessage) -> Result<AgentStream, Status> {
         AgentStream::open_with(connect_client(address).await, first_message).await
     }
 
-    async fn open_with(mut client: ControlClient<Channel>, first_message: Up) -> Result<AgentStream, Status> {
+    async fn open_with(
+        mut client: ControlClient<Channel>,
+        first_message: AgentMessage,
+    ) -> Result<AgentStream, Status> {
         let (sender, messages) = mpsc::channel(1);
         sender.send(first_message).await.unwrap();
-        let receiver = client.attend(ReceiverStream::new(messages)).await?.into_inner();
+        let receiver = client.stream_orders(ReceiverStream::new(messages)).await?.into_inner();
         Ok(AgentStream { sender, receiver })
     }
 
     async fn send_report(&self, report: &Report) {
-        self.sender.send(Up::report(report)).await.unwrap();
+        self.sender.send(AgentMessage::report(report)).await.unwrap();
     }
 
-    async fn next_message(&mut self) -> Result<Option<down::What>, Status> {
-        Ok(self.receiver.message().await?.and_then(|down| down.what))
+    async fn next_message(&mut self) -> Result<Option<coordinator_message::Body>, Status> {
+        Ok(self.receiver.message().await?.and_then(|message| message.body))
     }
 
     async fn next_order(&mut self) -> Order {
         match self.next_message().await.unwrap().unwrap() {
-            down::What::Order(order) => order.try_into().unwrap(),
+            coordinator_message::Body::Order(order) => order.try_into().unwrap(),
             other => panic!("{other:?}"),
         }
     }
@@ -105,9 +109,11 @@ fn agent_stream_carries_reports_and_orders() {
     block_on(async {
         let handle = start_control_thread();
         let address = start_server(handle.clone()).await;
-        let mut host = AgentStream::open(address, Up::hello(2)).await.unwrap();
-        let Some(down::What::Welcome(welcome)) = host.next_message().await.unwrap() else { panic!() };
-        assert_eq!((welcome.interval(), welcome.arrivals), (Duration::from_millis(8), false));
+        let mut host = AgentStream::open(address, AgentMessage::hello(2)).await.unwrap();
+        let Some(coordinator_message::Body::Welcome(welcome)) = host.next_message().await.unwrap() else {
+            panic!()
+        };
+        assert_eq!((welcome.interval(), welcome.wants_udp_measurements), (Duration::from_millis(8), false));
         host.send_report(&Report::default()).await;
         let order = host.next_order().await;
         assert!(order.is_full && order.epoch == 9 && order.lease == LEASE);
@@ -116,7 +122,7 @@ fn agent_stream_carries_reports_and_orders() {
         let states = handle.host_statuses().await.unwrap();
         assert_eq!(states.iter().map(|state| state.present).collect::<Vec<_>>(), [false, false, true, false]);
         // A second stream for the same host.
-        let mut second = AgentStream::open(address, Up::hello(2)).await.unwrap();
+        let mut second = AgentStream::open(address, AgentMessage::hello(2)).await.unwrap();
         assert_eq!(host.final_status().await, Code::Aborted);
         second.next_message().await.unwrap();
         second.send_report(&Report::default()).await;
@@ -134,9 +140,11 @@ fn udp_measurements_reach_the_sending_host() {
         let address = start_server(handle.clone()).await;
         let mut hosts = Vec::new();
         for host in 0..2 {
-            let mut host = AgentStream::open(address, Up::hello(host)).await.unwrap();
-            let Some(down::What::Welcome(welcome)) = host.next_message().await.unwrap() else { panic!() };
-            assert!(welcome.arrivals);
+            let mut host = AgentStream::open(address, AgentMessage::hello(host)).await.unwrap();
+            let Some(coordinator_message::Body::Welcome(welcome)) = host.next_message().await.unwrap() else {
+                panic!()
+            };
+            assert!(welcome.wants_udp_measurements);
             host.send_report(&Report::default()).await;
             assert!(host.next_order().await.is_full);
             hosts.push(host);
@@ -153,9 +161,9 @@ fn udp_measurements_reach_the_sending_host() {
         };
         assert_eq!((order, handle.overview().await.unwrap().forwarded_udp_measurements), (measurements, 1));
         // A malformed report ends the stream of its sender.
-        let incomplete = wire::Arrivals { rates: vec![1], ..wire::Arrivals::default() };
-        let report = wire::Report { arrivals: Some(incomplete), ..wire::Report::default() };
-        hosts[1].sender.send(Up { what: Some(wire::up::What::Report(report)) }).await.unwrap();
+        let incomplete = wire::UdpMeasurements { rates: vec![1], ..wire::UdpMeasurements::default() };
+        let report = wire::Report { udp_measurements: Some(incomplete), ..wire::Report::default() };
+        hosts[1].sender.send(AgentMessage { body: Some(agent_message::Body::Report(report)) }).await.unwrap();
         assert_eq!(hosts[1].final_status().await, Code::InvalidArgument);
     });
 }
@@ -170,12 +178,12 @@ fn slow_host_receives_the_stream_status() {
         let endpoint =
             Endpoint::from_shared(format!("http://{address}")).unwrap().initial_stream_window_size(64);
         let client = ControlClient::new(endpoint.connect().await.unwrap());
-        let mut host = AgentStream::open_with(client, Up::hello(2)).await.unwrap();
+        let mut host = AgentStream::open_with(client, AgentMessage::hello(2)).await.unwrap();
         while handle.overview().await.unwrap().dropped_orders == 0 {
             host.send_report(&Report::default()).await;
             sleep(Duration::from_millis(8)).await;
         }
-        let _second = AgentStream::open(address, Up::hello(2)).await.unwrap();
+        let _second = AgentStream::open(address, AgentMessage::hello(2)).await.unwrap();
         assert_eq!(host.final_status().await, Code::Aborted);
     });
 }
@@ -187,20 +195,21 @@ fn invalid_hellos_and_reports_end_the_stream() {
         let refusal_code = |first_message| async move {
             AgentStream::open(address, first_message).await.err().unwrap().code()
         };
-        assert_eq!(refusal_code(Up::hello(4)).await, Code::NotFound);
-        assert_eq!(refusal_code(Up::report(&Report::default())).await, Code::InvalidArgument);
-        assert_eq!(refusal_code(Up { what: None }).await, Code::InvalidArgument);
+        assert_eq!(refusal_code(AgentMessage::hello(4)).await, Code::NotFound);
+        assert_eq!(refusal_code(AgentMessage::report(&Report::default())).await, Code::InvalidArgument);
+        assert_eq!(refusal_code(AgentMessage { body: None }).await, Code::InvalidArgument);
         // A malformed report, and one above the maximum length.
-        let malformed = wire::Report { sent: vec![1], ..wire::Report::default() };
-        let too_long = wire::Report { sent: vec![u64::MAX; MAX_REPORT_BYTES / 8], ..wire::Report::default() };
+        let malformed = wire::Report { sent_bytes: vec![1], ..wire::Report::default() };
+        let too_long =
+            wire::Report { sent_bytes: vec![u64::MAX; MAX_REPORT_BYTES / 8], ..wire::Report::default() };
         for (report, code) in [(malformed, Code::InvalidArgument), (too_long, Code::OutOfRange)] {
-            let mut host = AgentStream::open(address, Up::hello(0)).await.unwrap();
-            host.sender.send(Up { what: Some(wire::up::What::Report(report)) }).await.unwrap();
+            let mut host = AgentStream::open(address, AgentMessage::hello(0)).await.unwrap();
+            host.sender.send(AgentMessage { body: Some(agent_message::Body::Report(report)) }).await.unwrap();
             assert_eq!(host.final_status().await, code);
         }
         // A second hello message.
-        let mut host = AgentStream::open(address, Up::hello(0)).await.unwrap();
-        host.sender.send(Up::hello(0)).await.unwrap();
+        let mut host = AgentStream::open(address, AgentMessage::hello(0)).await.unwrap();
+        host.sender.send(AgentMessage::hello(0)).await.unwrap();
         assert_eq!(host.final_status().await, Code::InvalidArgument);
     });
 }
@@ -210,9 +219,10 @@ fn silent_stream_is_closed() {
     block_on(async {
         let address = start_server(start_control_thread()).await;
         let start = Instant::now();
-        let mut host = AgentStream::open(address, Up::hello(0)).await.unwrap();
+        let mut host = AgentStream::open(address, AgentMessage::hello(0)).await.unwrap();
         let (_sender, messages) = mpsc::channel(1);
-        let status = connect_client(address).await.attend(ReceiverStream::new(messages)).await.err().unwrap();
+        let status =
+            connect_client(address).await.stream_orders(ReceiverStream::new(messages)).await.err().unwrap();
         assert_eq!(status.code(), Code::DeadlineExceeded);
         assert_eq!(host.final_status().await, Code::DeadlineExceeded);
         assert!(start.elapsed() >= Duration::from_secs(5));
@@ -225,14 +235,14 @@ fn report_flood_is_read_at_four_reports_per_interval() {
     block_on(async {
         let handle = start_control_thread();
         let address = start_server(handle.clone()).await;
-        let mut host = AgentStream::open(address, Up::hello(0)).await.unwrap();
+        let mut host = AgentStream::open(address, AgentMessage::hello(0)).await.unwrap();
         let (start, up, mut sent) = (Instant::now(), host.sender.clone(), 0u32);
-        tokio::spawn(async move { while host.next_message().await.is_ok_and(|what| what.is_some()) {} });
+        tokio::spawn(async move { while host.next_message().await.is_ok_and(|body| body.is_some()) {} });
         // Reports of 1,000 flows fill the buffers on the path, so that the sender has to wait.
-        let key = |flow| weir_proto::FlowKey { coflow: "nobody's".into(), flow };
+        let key = |flow| weir_proto::FlowKey { coflow: "unregistered".into(), flow };
         let to_progress = |flow| weir_proto::FlowProgress { key: key(flow), sent: 0, closed: false };
         let flows: Vec<_> = (0..1000).map(to_progress).collect();
-        let report = Up::report(&Report { applied: (0, 0), flows, ..Report::default() });
+        let report = AgentMessage::report(&Report { applied: (0, 0), flows, ..Report::default() });
         while start.elapsed() < Duration::from_secs(1) {
             if timeout(Duration::from_millis(100), up.send(report.clone())).await.is_ok() {
                 sent += 1;
@@ -242,7 +252,7 @@ fn report_flood_is_read_at_four_reports_per_interval() {
         let max_reports = (start.elapsed().as_secs_f64() / 0.002) as u64 + 8;
         assert!(
             (1..=max_reports).contains(&applied_reports),
-            "{applied_reports} of {sent} were taken in, expected at most {max_reports}"
+            "{applied_reports} of {sent} reports were applied; expected 1 to {max_reports}"
         );
     });
 }
@@ -260,9 +270,9 @@ fn proven_agent_opens_only_its_own_stream() {
         let service = InterceptedService::new(agents::agent_service(start_control_thread()), add_identity);
         let incoming = tonic::transport::server::TcpIncoming::from(listener);
         tokio::spawn(Server::builder().serve_with_incoming(service, incoming));
-        assert!(AgentStream::open(address, Up::hello(1)).await.is_ok());
+        assert!(AgentStream::open(address, AgentMessage::hello(1)).await.is_ok());
         assert_eq!(
-            AgentStream::open(address, Up::hello(2)).await.err().unwrap().code(),
+            AgentStream::open(address, AgentMessage::hello(2)).await.err().unwrap().code(),
             Code::PermissionDenied
         );
     });

@@ -19,8 +19,8 @@ use weir_coordinator::server::Coordinator;
 /// Timeout that ends a hanging test; longer than any step takes.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The lease is long: hosts in these tests report once and wait. Under the default lease they would count as silent if
-/// a schedule is late.
+/// The lease is long because hosts in these tests report once and wait. Under the default lease they would be absent if a
+/// schedule is late.
 pub const CONFIG: &str = r#"weir-serve = 1
 store = "weir.redb"
 policy = "saath"
@@ -113,8 +113,8 @@ fn start_coordinator(folder: &Path, text: &str) -> (RunningCoordinator, SocketAd
             let coordinator = loop {
                 match Coordinator::new(config.clone()).await {
                     Ok(coordinator) => break coordinator,
-                    // The former coordinator holds its store for a moment longer.
-                    Err(error) if tries < 100 && error.contains("has it open") => tries += 1,
+                    // The former coordinator may not have closed the store yet.
+                    Err(error) if tries < 100 && error.contains("has the store open") => tries += 1,
                     Err(error) => panic!("{error}"),
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -136,8 +136,8 @@ fn open_socket(server: &TestServer) -> TcpStream {
     socket
 }
 
-/// Response to these bytes, up to the end of its head at least. Reading stops there, at a timeout, or when the server
-/// closes the connection; the server may close before it has read everything.
+/// Response to these bytes, at least up to the end of its head. Reading stops after the head, at a timeout, or when the server
+/// closes the connection; the server may close the connection before it has read everything.
 pub fn send_raw(server: &TestServer, bytes: &[u8]) -> String {
     let mut socket = open_socket(server);
     let _ = socket.write_all(bytes);
@@ -203,7 +203,7 @@ pub fn put(server: &TestServer, path: &str, body: &Value) -> (u16, Value) {
 pub struct EventStream(BufReader<TcpStream>);
 
 impl EventStream {
-    /// Opens a stream that gets all events from now on.
+    /// Opens a stream that receives all events from now on.
     pub fn open(server: &TestServer) -> EventStream {
         let mut socket = open_socket(server);
         socket.write_all(b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
@@ -218,7 +218,7 @@ impl EventStream {
         line.trim_end().to_owned()
     }
 
-    /// The rest of the next line that starts with `start`.
+    /// The rest of the next line that starts with `prefix`.
     pub fn next_with_prefix(&mut self, prefix: &str) -> String {
         loop {
             if let Some(rest) = self.read_line().strip_prefix(prefix) {

@@ -70,7 +70,7 @@ fn throttling_needs_addresses_and_a_short_interval() {
     for (key, throttling) in [("", false), ("throttling = false\n", false), ("throttling = true\n", true)] {
         let config = parse_with(key);
         assert_eq!(config.has_throttling, throttling);
-        assert_eq!(config.to_string().contains("throttle  UDP, to little more"), throttling);
+        assert_eq!(config.to_string().contains("throttle  UDP, to slightly above"), throttling);
         let addresses: Vec<_> = config.ipv4_addresses().map(|(ip, host)| (ip.to_string(), host)).collect();
         assert_eq!(addresses, [("10.0.0.1".to_owned(), 0), ("10.0.0.2".to_owned(), 1)]);
     }
@@ -86,7 +86,7 @@ fn excess_weights_are_read_with_the_allocator() {
     assert!(config.allocator);
     assert_eq!(config.excess_weights.into_iter().collect::<Vec<_>>(), [("ads".to_owned(), 0.0)]);
     let shown = parse_with(&format!("allocator = true\nqueues = \"services\"\n{services}")).to_string();
-    assert!(shown.contains("allocator connections that hosts find, by services\n"), "{shown}");
+    assert!(shown.contains("allocator rates of observed connections, by service\n"), "{shown}");
     assert!(shown.contains("service   ads: weight 3, excess 0; applications default\n"), "{shown}");
 }
 
@@ -174,7 +174,7 @@ fn ports_between_switches_are_limited() {
     };
     let error =
         parse(&format!("{SMALL}[switch]\n{}", (0..257).map(switch_line).collect::<String>())).unwrap_err();
-    assert!(error.contains("expected at most 65536 ports towards other switches, in all"), "{error}");
+    assert!(error.contains("expected at most 65536 ports towards other switches in total"), "{error}");
     let many: String = (0..4097).map(|n| format!("s{n} = [\"a\"]\n")).collect();
     let error = parse(&format!("{SMALL}[switch]\n{many}")).unwrap_err();
     assert!(error.contains("field `switch`: `4097`: expected at most 4096 switches"), "{error}");
@@ -207,11 +207,7 @@ fn services_with_queues_are_limited() {
 fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
     let cases = [
         ("weir-serve = 1", "weir-serve = 2", "serve.toml:1: field `weir-serve`: `2`: expected version 1"),
-        (
-            "store =",
-            "stor =",
-            "serve.toml:1: field `store`: `nothing`: expected the file of the durable store",
-        ),
+        ("store =", "stor =", "serve.toml:1: field `store`: `nothing`: expected the path of the store file"),
         (
             "\n\n[listen]",
             "\nintervall = \"8ms\"\n\n[listen]",
@@ -227,18 +223,18 @@ fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
         ),
         ("\n\n[listen]", "\ninterval = \"1us\"\n\n[listen]", "`\"1us\"`: expected a time from 1ms to 10s"),
         ("\n\n[listen]", "\nlease = \"9ms\"\n\n[listen]", "`\"9ms\"`: expected a time from two intervals"),
-        ("\n\n[listen]", "\nreserve = 0\n\n[listen]", "serve.toml:4: field `reserve`: `0`: expected a part"),
-        ("\n\n[listen]", "\nreserve = nan\n\n[listen]", "field `reserve`: `nan`: expected a part"),
+        (
+            "\n\n[listen]",
+            "\nreserve = 0\n\n[listen]",
+            "serve.toml:4: field `reserve`: `0`: expected a fraction",
+        ),
+        ("\n\n[listen]", "\nreserve = nan\n\n[listen]", "field `reserve`: `nan`: expected a fraction"),
         (
             "127.0.0.1:0",
             "localhost:1",
             "serve.toml:6: field `listen agents`: `\"localhost:1\"`: expected an address",
         ),
-        (
-            "127.0.0.1:0",
-            "0.0.0.0:1",
-            "field `listen agents`: `\"0.0.0.0:1\"`: expected an address of this host only",
-        ),
+        ("127.0.0.1:0", "0.0.0.0:1", "field `listen agents`: `\"0.0.0.0:1\"`: expected a loopback address"),
         ("api =", "rest =", "serve.toml:5: field `listen api`: `nothing`: expected an address"),
         ("1Gbit", "1bps", "serve.toml:10: field `host a`: `\"1bps\"`: expected a number"),
         ("1Gbit", "0Gbit", "field `host a`: `\"0Gbit\"`: expected a rate from 8bit to 8000Tbit"),
@@ -275,7 +271,7 @@ fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
         (
             "b = \"10Gbit\"\n",
             "b = \"10Gbit\"\n[switch]\na = [\"b\"]\n",
-            "field `switch a`: `a`: expected another name",
+            "field `switch a`: `a`: expected a name that no host has",
         ),
         ("b = \"10Gbit\"\n", "b = \"10Gbit\"\n[switch]\ns = []\n", "field `switch s`: `[]`: expected a list"),
         (
@@ -286,7 +282,7 @@ fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
         (
             "b = \"10Gbit\"\n",
             "b = \"10Gbit\"\n[switch]\ns = [\"a\"]\nt = [\"b\", \"a\"]\n",
-            "serve.toml:14: field `switch t`: `\"a\"`: expected a host that is at no other port",
+            "serve.toml:14: field `switch t`: `\"a\"`: expected a host that is not listed at another port",
         ),
         (
             "b = \"10Gbit\"\n",
@@ -296,12 +292,12 @@ fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
         (
             "b = \"10Gbit\"\n",
             "b = \"10Gbit\"\n[switch]\ns = [\"a\", \"t\"]\nt = [\"b\"]\n",
-            "serve.toml:13: field `switch s`: `\"t\"`: expected a switch that has as many ports to this one",
+            "serve.toml:13: field `switch s`: `\"t\"`: expected a switch with equally many ports towards this switch",
         ),
         (
             "b = \"10Gbit\"\n",
             "b = \"10Gbit\"\n[switch]\ns = [\"t\"]\nt = [\"b\", \"s\", \"s\"]\n",
-            "serve.toml:14: field `switch t`: `\"s\"`: expected a switch that has as many ports to this one",
+            "serve.toml:14: field `switch t`: `\"s\"`: expected a switch with equally many ports towards this switch",
         ),
         (
             "b = \"10Gbit\"\n",
@@ -316,7 +312,7 @@ fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
         (
             "b = \"10Gbit\"\n",
             "b = \"10Gbit\"\n[address]\na = [\"10.0.0.1\"]\nb = [\"10.0.0.1\"]\n",
-            "field `address b`: `\"10.0.0.1\"`: expected an address that is there once",
+            "field `address b`: `\"10.0.0.1\"`: expected an address that is listed once",
         ),
         (
             "policy =",
@@ -341,7 +337,7 @@ fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
         (
             "policy =",
             "allocator = true\npolicy =",
-            "field `allocator`: `true`: expected false, or `queues = \"services\"`, since services share by weight",
+            "field `allocator`: `true`: expected false, or `queues = \"services\"`, which the allocator requires",
         ),
         (
             "policy =",
@@ -351,7 +347,7 @@ fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
         (
             "policy =",
             "service = { ads = { excess = 2 } }\npolicy =",
-            "field `service ads excess`: `2`: expected none, or `allocator = true`, since queues do not go by it",
+            "field `service ads excess`: `2`: expected no excess weight, or `allocator = true`, since queues ignore excess weights",
         ),
         (
             "policy =",
@@ -366,7 +362,7 @@ fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
         (
             "policy =",
             "queues = \"services\"\nsaba = { queues = 8 }\npolicy =",
-            "field `saba`: `{ queues = 8 }`: expected none, since queues go by services",
+            "field `saba`: `{ queues = 8 }`: expected no table `[saba]`, since queues are those of services",
         ),
     ];
     check_edits(SMALL, &cases, |text| parse(text).unwrap_err());

@@ -9,7 +9,7 @@ use crate::small_cluster::{
 use weir_agent::lease::LeaseState;
 use weir_coordinator::control_plane::{
     ControlPlane, Demand, FlowKey, FlowProgress, Limit, Mark, ObservedConnections, Order, OrderedRate,
-    Queues, Refusal, Refusals, Registration, Report, ServiceWeights, Settings, UdpFlow, UdpMeasurement,
+    Queues, Refusal, RefusedOrders, Registration, Report, ServiceWeights, Settings, UdpFlow, UdpMeasurement,
 };
 use weir_core::model::ServiceNames;
 use weir_core::policy::build;
@@ -73,13 +73,13 @@ fn flows_per_host_and_in_all_are_limited() {
         Settings { max_flows: 5, max_flows_per_host: 3, keep_completed: 1.0, ..Settings::default() };
     let policy = build("saath").unwrap();
     let mut plane = ControlPlane::new(&equal_links(), policy, ServiceNames::default(), settings, 1).unwrap();
-    let limit_reached = |what, most| Err(Refusal::LimitReached { objects: what, max: most });
+    let limit_reached = |objects, max| Err(Refusal::LimitReached { objects, max });
     plane.register("a", registration(&[(0, 1, 1.0), (0, 2, 1.0)]), 0.0).unwrap();
     let two = registration(&[(0, 1, 1.0), (0, 3, 1.0)]);
     assert_eq!(plane.register("b", two.clone(), 0.0), limit_reached("flows of a host", 3));
     let four = registration(&[(1, 0, 1.0), (2, 0, 1.0), (3, 0, 1.0), (3, 1, 1.0)]);
     assert_eq!(plane.register("b", four, 0.0), limit_reached("flows", 5));
-    // An update replaces the flows of a coflow, so the former ones do not count.
+    // An update replaces the flows of a coflow, so the former flows do not count.
     plane.update("a", &registration(&[(0, 1, 1.0), (0, 2, 1.0), (0, 3, 1.0)]).flows, 0.0).unwrap();
     assert_eq!(plane.register("b", registration(&[(0, 1, 1.0)]), 0.0), limit_reached("flows of a host", 3));
     plane.update("a", &registration(&[(0, 1, 1.0)]).flows, 0.0).unwrap();
@@ -173,7 +173,8 @@ fn two_lost_orders_in_a_row_do_not_end_a_lease() {
             }
             assert!(
                 step == 0 || lease_state.rate(&flow_key("a", 0), Duration::from_secs_f64(now)).is_some(),
-                "order {first} and the next were lost: the lease is over at step {step}"
+                "orders {first} and {} were lost, and the lease ended at step {step}",
+                first + 1
             );
             plane.report(0, &Report { applied: lease_state.applied(), ..Report::default() }, now);
             if let Some((_, order)) = plane.tick(now).pop() {
@@ -185,7 +186,7 @@ fn two_lost_orders_in_a_row_do_not_end_a_lease() {
     }
 }
 
-/// A changed queue is in one order, and complete orders have all queues.
+/// A changed queue is in one order, and full orders contain all queues.
 #[test]
 fn orders_carry_changed_queues_once() {
     let mut plane = control_plane("saath", 1).with_switches(1);
@@ -253,7 +254,7 @@ fn flows_reported_by_a_switch_are_rejected() {
 #[test]
 fn refused_orders_are_summed_over_agents_once() {
     let mut plane = control_plane("saath", 1).with_switches(1);
-    let refused_orders = |older, gap| Refusals { older, gap, ..Refusals::default() };
+    let refused_orders = |stale_epoch, gap| RefusedOrders { stale_epoch, gap, ..RefusedOrders::default() };
     let reports = [
         (0, refused_orders(3, 0)),
         (0, refused_orders(3, 0)),
@@ -268,7 +269,7 @@ fn refused_orders_are_summed_over_agents_once() {
     let mut counts = Vec::new();
     for (host, refusals) in reports {
         plane.report(host, &Report { refused_orders: refusals, ..Report::default() }, 0.001);
-        counts.push((plane.refused_orders().older, plane.refused_orders().gap));
+        counts.push((plane.refused_orders().stale_epoch, plane.refused_orders().gap));
     }
     assert_eq!(counts, [(3, 0), (3, 0), (4, 1), (5, 1), (5, 3), (5, 3), (5, 3)]);
 }
@@ -284,11 +285,11 @@ fn observed_connections_are_limited_and_expire() {
         sent_bytes: 1,
         demand: Demand::Unknown,
     };
-    let report_observed = |plane: &mut ControlPlane, found: Vec<ObservedConnections>, now| {
-        plane.report(1, &Report { observed: found, ..Report::default() }, now);
+    let report_observed = |plane: &mut ControlPlane, observed: Vec<ObservedConnections>, now| {
+        plane.report(1, &Report { observed, ..Report::default() }, now);
         let mut all = plane.take_observed_changes();
         assert!(all.len() <= 1 && all.iter().all(|(host, _)| *host == 1));
-        all.pop().map(|(_, found)| found.len())
+        all.pop().map(|(_, observed)| observed.len())
     };
     assert_eq!(
         report_observed(&mut plane, (0..4095).map(|at| observed_entry(at, 1)).collect(), 0.0),
@@ -381,17 +382,17 @@ fn flow_without_a_connection_frees_its_ports_after_a_lease() {
     assert_eq!(ordered_rates(&mut plane, 0.76), [full_rate, reserve_rate]);
 }
 
-/// Section 5: a new coordinator learns everything but registrations from reports. Two intervals after its start, its
-/// orders equal those of the coordinator before.
+/// Section 5: a new coordinator gets its state from reports, except registrations. Two intervals after its start, its orders
+/// equal those of the former coordinator.
 #[test]
 fn restarted_control_plane_sends_equal_orders_within_two_intervals() {
     let ordered_rates = |plane: &ControlPlane| {
         ["long", "short"].map(|id| plane.coflow_status(id).unwrap().flows[0].ordered_rate)
     };
-    let report_flows = |plane: &mut ControlPlane, obeys, now| {
+    let report_flows = |plane: &mut ControlPlane, applied, now| {
         let to_progress = |id, sent| FlowProgress { key: flow_key(id, 0), sent, closed: false };
         let flows = vec![to_progress("long", 20_000_000), to_progress("short", 0)];
-        plane.report(0, &Report { applied: obeys, flows, ..Report::default() }, now);
+        plane.report(0, &Report { applied, flows, ..Report::default() }, now);
     };
     let registered_plane = |epoch, now| {
         let mut plane = control_plane("saath", epoch);
@@ -460,7 +461,7 @@ fn policy_change_keeps_the_progress_of_coflows() {
 }
 
 #[test]
-fn aalo_reassigns_sender_capacity_that_a_busy_receiver_leaves() {
+fn aalo_reassigns_sender_capacity_that_a_busy_receiver_does_not_use() {
     let mut plane = control_plane("aalo", 1);
     plane.register("first", registration(&[(0, 2, 1e6), (1, 2, 1e6)]), 0.0).unwrap();
     plane.register("second", registration(&[(0, 3, 1e6)]), 0.001).unwrap();
@@ -525,8 +526,8 @@ fn flows_without_reports_progress_at_their_ordered_rate() {
             Some(OrderedRate::Rate(rate)) => weir_proto::estimate_sent_bytes(rate, 1.0),
             other => panic!("{other:?}"),
         };
-    // One flow at the port of host 0 gets its rate, the other the reserve. `reckon` counts payload, and orders count
-    // packets.
+    // One flow at the port of host 0 gets its rate, the other the reserve. `estimate_sent_bytes` counts payload, and orders
+    // count packets.
     let (first, second) = (ordered_rate(&plane, "a"), ordered_rate(&plane, "b"));
     assert!(
         (first - 990_000.0 * 1448.0 / 1514.0).abs() < 1.0
@@ -541,7 +542,7 @@ fn flows_without_reports_progress_at_their_ordered_rate() {
     assert!((sent_bytes(&plane, "b") - second * 5.0 * INTERVAL).abs() < 1e-3);
     // A flow that its host has never reported has no estimated progress.
     assert_eq!(sent_bytes(&plane, "c"), 0.0);
-    // A report replaces the estimate, also with fewer bytes.
+    // A report replaces the estimate, even with fewer bytes.
     report_flows(&mut plane, 0, &[("a", 20_000)], 5.5 * INTERVAL);
     assert_eq!(sent_bytes(&plane, "a"), 20_000.0);
     assert_eq!(plane.rejected_entries(), weir_coordinator::control_plane::RejectedEntries::default());
@@ -549,7 +550,7 @@ fn flows_without_reports_progress_at_their_ordered_rate() {
     assert_eq!((sent_bytes(&plane, "a"), plane.rejected_entries().decreasing), (20_000.0, 1));
     plane.tick(6.0 * INTERVAL);
     assert!((sent_bytes(&plane, "a") - 20_000.0 - first * 0.25 * INTERVAL).abs() < 1e-3);
-    // A host that is silent for more than a lease has no estimated progress.
+    // Flows of a host without a report for more than a lease have no estimated progress.
     let after_lease = 6.0 * INTERVAL + 2.0 * Settings::default().lease;
     plane.tick(after_lease);
     let before = sent_bytes(&plane, "a");
@@ -561,8 +562,8 @@ fn measurement(from: Ipv4Addr, to: Ipv4Addr, mark: u8, rate: u64) -> UdpMeasurem
     UdpMeasurement { flow: UdpFlow { src: from, dst: to, mark: Mark::new(mark).unwrap() }, rate }
 }
 
-fn report_of(arrivals: Vec<UdpMeasurement>) -> Report {
-    Report { udp_measurements: arrivals, ..Report::default() }
+fn report_of(udp_measurements: Vec<UdpMeasurement>) -> Report {
+    Report { udp_measurements, ..Report::default() }
 }
 
 fn throttling_plane() -> ControlPlane {
@@ -573,7 +574,7 @@ fn throttling_plane() -> ControlPlane {
 fn forwarded_measurements(plane: &mut ControlPlane, now: f64) -> Vec<(u32, Vec<UdpMeasurement>)> {
     let orders = plane.tick(now).into_iter().map(|(host, order)| (host, order.udp_measurements));
     let mut forwarded: Vec<(u32, Vec<UdpMeasurement>)> =
-        orders.filter(|(_, arrivals)| !arrivals.is_empty()).collect();
+        orders.filter(|(_, measurements)| !measurements.is_empty()).collect();
     forwarded.sort_by_key(|(host, _)| *host);
     forwarded
 }
@@ -594,7 +595,7 @@ fn udp_measurements_are_forwarded_to_senders() {
         ]),
         0.001,
     );
-    // The later of two measurements before an order counts.
+    // Of two measurements before an order, the later one is forwarded.
     plane.report(2, &report_of(vec![measurement_from(0, 1, 1100)]), 0.002);
     plane.report(3, &report_of(vec![measurement(address(0), address(3), 1, 4000)]), 0.003);
     let to_first = vec![
@@ -604,7 +605,7 @@ fn udp_measurements_are_forwarded_to_senders() {
     ];
     let sorted = {
         let mut all = to_first;
-        all.sort_by_key(|arrival| arrival.flow);
+        all.sort_by_key(|measurement| measurement.flow);
         all
     };
     assert_eq!(
@@ -618,7 +619,7 @@ fn udp_measurements_are_forwarded_to_senders() {
     );
     assert_eq!(plane.rejected_entries(), Default::default());
 
-    // A silent host gets no measurements, and those of that time are dropped.
+    // A host without a recent report gets no measurements, and measurements of that time are dropped.
     report_all_hosts(&mut plane, 1.0);
     plane.report(2, &report_of(vec![measurement_from(0, 1, 1000)]), 1.07);
     assert_eq!(forwarded_measurements(&mut plane, 1.1), []);
@@ -632,7 +633,7 @@ fn udp_measurements_count_for_own_addresses_up_to_the_link_rate() {
     report_all_hosts(&mut plane, 0.0);
     plane.tick(0.0);
     let link_rate = LINK_RATE as u64;
-    // Measurements of another host's address, also by a switch, are rejected. Multicast and unknown addresses are
+    // Measurements of another host's address are rejected, also those of a switch. Multicast and unknown addresses are
     // ignored and not counted.
     plane.report(1, &report_of(vec![measurement(address(0), address(2), 1, 1000)]), 0.001);
     plane.report(1, &report_of(vec![measurement(address(0), address(77), 1, 1000)]), 0.001);
@@ -646,7 +647,7 @@ fn udp_measurements_count_for_own_addresses_up_to_the_link_rate() {
         (forwarded_measurements(&mut plane, INTERVAL), plane.rejected_entries().above_link_rate),
         (vec![], 0)
     );
-    // Rates above the capacity of the host's link, one or in sum.
+    // Rates above the capacity of the host's link, alone or in sum.
     let measurement_of = |mark, rate| measurement(address(0), address(1), mark, rate);
     let reported = [
         measurement_of(1, link_rate),
@@ -670,14 +671,14 @@ fn udp_measurements_count_for_own_addresses_up_to_the_link_rate() {
 #[test]
 fn forwarded_measurements_fit_one_order() {
     let max = weir_proto::MAX_UDP_FLOWS as u32;
-    // One host sends to all addresses of another one, and there are more than an order carries.
+    // One host sends to all addresses of another host, which has more addresses than an order can contain.
     let addresses = (0..2 * max).map(|number| (address(1000 + number), 1)).chain([(address(0), 0)]).collect();
     let mut plane = control_plane("fair", 1).with_throttling(addresses);
     report_all_hosts(&mut plane, 0.0);
     plane.tick(0.0);
     let report_part = |from| {
-        let of = |number| measurement(address(0), address(1000 + number), 1, 1);
-        report_of((from..from + max).map(of).collect())
+        let measurement_of = |number| measurement(address(0), address(1000 + number), 1, 1);
+        report_of((from..from + max).map(measurement_of).collect())
     };
     plane.report(1, &report_part(0), 0.001);
     plane.report(1, &report_part(10), 0.001);
@@ -724,9 +725,9 @@ fn observed_with_demand(application: &str, to: u32, open: u32, demand: Demand) -
 }
 
 /// A host confirms its last order and reports observed connections.
-fn report_observed(plane: &mut ControlPlane, host: u32, found: Vec<ObservedConnections>, now: f64) {
+fn report_observed(plane: &mut ControlPlane, host: u32, observed: Vec<ObservedConnections>, now: f64) {
     let applied = (1, plane.host_statuses()[host as usize].ordered_seq);
-    plane.report(host, &Report { applied, observed: found, ..Report::default() }, now);
+    plane.report(host, &Report { applied, observed, ..Report::default() }, now);
 }
 
 /// Limits in the next orders, in kB/s; `None` removes a limit.
@@ -736,9 +737,9 @@ fn ordered_limits(plane: &mut ControlPlane, now: f64) -> Vec<(u32, String, u32, 
     }
     let orders = plane.tick(now).into_iter();
     let limits = orders.flat_map(|(host, order)| order.limits.into_iter().map(move |limit| (host, limit)));
-    let to_entry = |(host, Limit { application, peer, rate: pace }): (u32, Limit)| {
+    let to_entry = |(host, Limit { application, peer, rate }): (u32, Limit)| {
         let to = (0..HOSTS).find(|&to| peer == std::net::IpAddr::from(address(to))).unwrap();
-        let rate = match pace {
+        let rate = match rate {
             OrderedRate::Rate(rate) => Some((rate as f64 / 1e3).round() as u64),
             OrderedRate::Unlimited | OrderedRate::Removed => None,
         };
@@ -753,70 +754,70 @@ fn expected_limits(limits: &[(u32, &str, u32, Option<u64>)]) -> Vec<(u32, String
     limits.iter().map(|&(host, application, to, rate)| (host, application.to_owned(), to, rate)).collect()
 }
 
-/// NetShare, Fig. 5 (3.3): three services with equal weights, of which the last is idle; in the second case, two thirds
-/// of its unused bandwidth go to the first. Links have 1 MB/s and a reserve of a hundredth.
+/// NetShare, Fig. 5 (3.3): three services with equal weights, of which the last is idle. In the second case, two thirds of
+/// the unused bandwidth go to the first service. Links have 1 MB/s and a reserve of 0.01.
 #[test]
 fn service_limits_equal_netshare_fig_5() {
     for (excess, expected) in [(None, [495, 495]), (Some(&[2.0, 1.0, 1.0][..]), [550, 440])] {
         let mut plane = allocating_plane(&[1.0; 3], excess);
-        let found = vec![
+        let observed = vec![
             observed_with_demand("s0", 1, 3, Demand::Unlimited),
             observed_with_demand("s1", 1, 1, Demand::Unlimited),
         ];
-        report_observed(&mut plane, 0, found, 0.0);
+        report_observed(&mut plane, 0, observed, 0.0);
         let expected = [(0, "s0", 1, Some(expected[0])), (0, "s1", 1, Some(expected[1]))];
         assert_eq!(ordered_limits(&mut plane, 0.05), expected_limits(&expected));
-        // Unchanged limits are sent again in complete orders only.
+        // Only full orders contain unchanged limits again.
         assert_eq!(ordered_limits(&mut plane, 0.1), []);
         plane.require_full_order(0);
         assert_eq!(ordered_limits(&mut plane, 0.108), expected_limits(&expected));
         // The third service becomes active.
-        let found = vec![observed_with_demand("s2", 2, 1, Demand::Unlimited)];
-        report_observed(&mut plane, 0, found, 0.11);
+        let observed = vec![observed_with_demand("s2", 2, 1, Demand::Unlimited)];
+        report_observed(&mut plane, 0, observed, 0.11);
         let thirds = [(0, "s0", 1, Some(330)), (0, "s1", 1, Some(330)), (0, "s2", 2, Some(330))];
         assert_eq!(ordered_limits(&mut plane, 0.16), expected_limits(&thirds));
         // The third service becomes idle again; the application `x` is not registered, so it gets no limit.
-        let found = vec![
+        let observed = vec![
             observed_with_demand("s2", 2, 0, Demand::Unknown),
             observed_with_demand("x", 1, 1, Demand::Unlimited),
         ];
-        report_observed(&mut plane, 0, found, 0.17);
+        report_observed(&mut plane, 0, observed, 0.17);
         let mut last = expected_limits(&expected);
         last.push((0, "s2".to_owned(), 2, None));
         assert_eq!(ordered_limits(&mut plane, 0.22), last);
     }
 }
 
-/// A flow with less demand than its rate leaves the rest to others, and may grow to its lower bound, or by a tenth.
-/// Links into hosts count as well, and the number of connections does not.
+/// If the demand of a flow is below its rate, other flows get the residual capacity, and the flow may grow to its lower bound
+/// or by a tenth. Links into hosts limit rates, and the number of connections does not change them.
 #[test]
 fn unused_bandwidth_goes_to_other_services() {
     let mut plane = allocating_plane(&[1.0, 1.0], None);
-    let found = vec![
+    let observed = vec![
         observed_with_demand("s0", 3, 1, Demand::Rate(100_000)),
         observed_with_demand("s1", 3, 1, Demand::Unlimited),
     ];
-    report_observed(&mut plane, 0, found, 0.0);
+    report_observed(&mut plane, 0, observed, 0.0);
     assert_eq!(
         ordered_limits(&mut plane, 0.05),
         expected_limits(&[(0, "s0", 3, Some(495)), (0, "s1", 3, Some(890))])
     );
     // A second host sends to the same link. Its lower bound is half of its service's weighted share, and its demand is
     // below that.
-    let found = vec![observed_with_demand("s1", 3, 200, Demand::Rate(240_000))];
-    report_observed(&mut plane, 1, found, 0.06);
+    let observed = vec![observed_with_demand("s1", 3, 200, Demand::Rate(240_000))];
+    report_observed(&mut plane, 1, observed, 0.06);
     let limits = ordered_limits(&mut plane, 0.11);
     assert_eq!(limits, expected_limits(&[(0, "s1", 3, Some(650)), (1, "s1", 3, Some(264))]));
     // Connections without a measured demand, and those inside a host, get no limit.
-    let found = vec![
+    let observed = vec![
         observed_with_demand("s0", 1, 1, Demand::Unlimited),
         observed_with_demand("s1", 3, 200, Demand::Unknown),
     ];
-    report_observed(&mut plane, 1, found, 0.12);
+    report_observed(&mut plane, 1, observed, 0.12);
     let limits = ordered_limits(&mut plane, 0.17);
     assert_eq!(limits, expected_limits(&[(0, "s1", 3, Some(890)), (1, "s1", 3, None)]));
     assert_eq!(plane.limits().len(), 2);
-    // A silent host gets no share, so only the other host receives limits.
+    // A host without reports gets no share, so only the other host receives limits.
     report_observed(&mut plane, 1, vec![observed_with_demand("s1", 3, 1, Demand::Unlimited)], 0.18);
     assert_eq!(
         ordered_limits(&mut plane, 0.23),
@@ -874,11 +875,11 @@ fn limits_for_unlimited_demands_fit_into_links() {
         let mut plane = allocating_plane(&[1.0, 2.0, 5.0], Some(&excess[..]).filter(|_| round % 2 == 0));
         let mut flow_count = 0;
         for host in 0..HOSTS {
-            let mut found = Vec::new();
+            let mut observed = Vec::new();
             for service in 0..3 {
                 for to in (0..HOSTS).filter(|&to| to != host) {
                     if random(3) == 0 {
-                        found.push(observed_with_demand(
+                        observed.push(observed_with_demand(
                             &format!("s{service}"),
                             to,
                             1 + random(4) as u32,
@@ -888,7 +889,7 @@ fn limits_for_unlimited_demands_fit_into_links() {
                     }
                 }
             }
-            report_observed(&mut plane, host, found, 0.0);
+            report_observed(&mut plane, host, observed, 0.0);
         }
         plane.tick(0.05);
         let (mut out, mut into) = ([0.0; HOSTS as usize], [0.0; HOSTS as usize]);

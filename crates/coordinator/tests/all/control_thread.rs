@@ -1,4 +1,4 @@
-//! Tests of the thread that owns the control plane, in real time.
+//! Tests of the thread that runs the control plane, in real time.
 
 use std::time::{Duration, Instant};
 
@@ -45,11 +45,12 @@ fn key(coflow: &str) -> FlowKey {
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(async { timeout(Duration::from_secs(20), work).await.expect("it takes no 20 s") })
+    runtime
+        .block_on(async { timeout(Duration::from_secs(20), work).await.expect("the test ends within 20 s") })
 }
 
 async fn next_order(orders: &mut tokio::sync::mpsc::Receiver<Order>) -> Order {
-    orders.recv().await.expect("nobody else attends")
+    orders.recv().await.expect("no other agent connects for this host")
 }
 
 /// The next order of a host that confirms its last order, and reports once an interval until an order arrives.
@@ -77,7 +78,7 @@ fn connected_host_receives_changes_and_renewals() {
         );
         assert!(handle.subscribe_to_orders(HOSTS as u32).await.unwrap().is_none());
         let mut orders = handle.subscribe_to_orders(0).await.unwrap().unwrap();
-        let began = Instant::now();
+        let start_time = Instant::now();
         let progress = FlowProgress { key: key("a"), sent: 0, closed: false };
         handle.report(0, Report { flows: vec![progress], ..Report::default() }).await.unwrap();
         let first = report_until_order(&handle, 0, &mut orders).await;
@@ -86,14 +87,14 @@ fn connected_host_receives_changes_and_renewals() {
         let (mut applied_seq, mut renewals) = (first.seq, 0);
         while renewals < 8 {
             let order = report_until_order(&handle, applied_seq, &mut orders).await;
-            // If the machine was suspended, the next order is complete.
+            // If the machine was suspended, the next order is a full order.
             assert!(order.seq > applied_seq && (order.is_full || order.flows.is_empty()), "{order:?}");
             renewals += u32::from(!order.is_full);
             applied_seq = order.seq;
         }
-        let elapsed = began.elapsed();
-        // One renewal every three intervals. A late renewal is followed by the next one in its turn, which comes
-        // earlier; two together take at least three intervals.
+        let elapsed = start_time.elapsed();
+        // One renewal every three intervals. After a late renewal, the next one is sent in its turn, so after less than three
+        // intervals; two renewals take at least three intervals.
         assert!(elapsed >= Duration::from_millis(4 * 24), "{elapsed:?}");
         let progress = FlowProgress { key: key("a"), sent: 1_000_000, closed: true };
         handle
@@ -107,12 +108,12 @@ fn connected_host_receives_changes_and_renewals() {
         while !last.is_full && last.flows.is_empty() {
             last = report_until_order(&handle, last.seq, &mut orders).await;
         }
-        // Complete orders leave out completed flows.
+        // Full orders do not contain completed flows.
         let removed = if last.is_full { Vec::new() } else { vec![(key("a"), OrderedRate::Removed)] };
         assert_eq!(last.flows, removed);
         let overview = handle.overview().await.unwrap();
         assert_eq!((overview.active_coflows, overview.coflows, overview.connected_agents), (0, 1, 1));
-        // At least one schedule for each order that was received.
+        // At least one schedule for each received order.
         assert!(
             overview.schedule_durations.count >= 10
                 && overview.schedule_durations.p99 <= overview.schedule_durations.max
@@ -122,15 +123,15 @@ fn connected_host_receives_changes_and_renewals() {
     thread.join().unwrap();
 }
 
-/// Orders to a slow host do not accumulate: the first order after the host reads again is complete.
+/// Orders to a slow host do not accumulate: the first order after the host reads again is a full order.
 #[test]
-fn slow_host_receives_one_complete_order() {
+fn slow_host_receives_one_full_order() {
     let (handle, _thread) = start_control_thread(Settings::default());
     block_on(async {
         handle.register("a".to_owned(), registration(0, 1)).await.unwrap();
         let mut orders = handle.subscribe_to_orders(0).await.unwrap().unwrap();
         handle.report(0, Report::default()).await.unwrap();
-        // The host reports, but takes no orders.
+        // The host reports, but reads no orders.
         while handle.overview().await.unwrap().dropped_orders < 2 {
             sleep(Duration::from_millis(4)).await;
             handle.report(0, Report { applied: (3, 1), ..Report::default() }).await.unwrap();
@@ -172,11 +173,8 @@ fn allocation_is_listed_in_pages() {
         assert_eq!(ids_of(handle.coflow_summaries(None, 2).await.unwrap()), ["a", "b"]);
         assert_eq!(ids_of(handle.coflow_summaries(Some("b".to_owned()), 2).await.unwrap()), ["c"]);
         let allocations = handle.flow_allocations(Some(key("a")), 9).await.unwrap();
-        assert_eq!(
-            allocations.iter().map(|share| share.key.clone()).collect::<Vec<_>>(),
-            [key("b"), key("c")]
-        );
-        assert!(allocations.iter().all(|share| share.transfer.src == 0));
+        assert_eq!(allocations.iter().map(|flow| flow.key.clone()).collect::<Vec<_>>(), [key("b"), key("c")]);
+        assert!(allocations.iter().all(|flow| flow.transfer.src == 0));
         let status = handle.coflow_status("a".to_owned()).await.unwrap().unwrap();
         assert_eq!(
             (status.flows[0].ordered_rate, status.flows[0].is_completed),

@@ -43,7 +43,10 @@ fn half_open_requests(server: &TestServer) -> Vec<TcpStream> {
 fn half_open_requests_do_not_delay_health_checks() {
     let (files, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     if files < 2 * CONNECTIONS as u64 {
-        eprintln!("half_open_requests skips: fewer than {} open files are allowed", 2 * CONNECTIONS);
+        eprintln!(
+            "half_open_requests_do_not_delay_health_checks skipped: fewer than {} open files are allowed",
+            2 * CONNECTIONS
+        );
         return;
     }
     let server = TestServer::start();
@@ -68,7 +71,7 @@ fn half_open_requests_do_not_delay_health_checks() {
         times.iter().max()
     );
     assert!(late_count * 100 <= times.len(), "{late_count} of {} health checks", times.len());
-    // After the flood's connections are closed, other requests are answered again.
+    // After the connections of the flood are closed, the server answers other requests again.
     let deadline = Instant::now() + Duration::from_secs(20);
     while get(&server, "/v1/coflows").0 != 200 {
         assert!(Instant::now() < deadline, "requests are still refused");

@@ -1,4 +1,4 @@
-//! Tests of the coordinator that measure no rates.
+//! Tests of the coordinator that do not measure rates.
 
 mod agents;
 mod api;

@@ -35,7 +35,7 @@ const CASES: &[Case<'_>] = &[
     ("422: an unknown host", "PUT", "/v1/coflows/c1", r#"{"flows": [{"from": "a", "to": "x"}]}"#),
     ("422: a missing field", "PUT", "/v1/coflows/c1", r#"{"flows": [{"from": "a"}]}"#),
     ("422: an unknown field", "PUT", "/v1/coflows/c1", r#"{"flows": [{"from": "a", "to": "b", "size": 1}]}"#),
-    ("422: a field that is there twice", "PUT", "/v1/coflows/c1", r#"{"flows": [], "flows": []}"#),
+    ("422: a duplicate field", "PUT", "/v1/coflows/c1", r#"{"flows": [], "flows": []}"#),
     ("422: a wrong type", "PUT", "/v1/coflows/c1", r#"{"flows": [{"from": "a", "to": "b", "bytes": "5"}]}"#),
     ("422: an array instead of an object", "PUT", "/v1/coflows/c1", r#"[["a"]]"#),
     ("422: no flows", "PUT", "/v1/coflows/c1", r#"{"flows": []}"#),

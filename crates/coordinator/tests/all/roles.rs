@@ -44,7 +44,7 @@ impl SecureServer {
     /// Status and body of a response; `None` if the server does not answer.
     pub fn request(
         &self,
-        who: &Arc<ClientConfig>,
+        client: &Arc<ClientConfig>,
         method: &str,
         path: &str,
         body: &str,
@@ -52,7 +52,7 @@ impl SecureServer {
         let socket = TcpStream::connect(self.server.address).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let name = ServerName::try_from("localhost").unwrap();
-        let connection = ClientConnection::new(Arc::clone(who), name).unwrap();
+        let connection = ClientConnection::new(Arc::clone(client), name).unwrap();
         let mut stream = StreamOwned::new(connection, socket);
         stream.write_all(&crate::api::request_bytes(method, path, body.as_bytes())).ok()?;
         let mut all = Vec::new();
@@ -125,8 +125,8 @@ fn roles_are_limited_to_their_permissions() {
         (&ads, "PUT", "/v1/coflows/c1/flows", &flows, 204),
         (&operator, "DELETE", "/v1/coflows/c1", "", 204),
     ];
-    for (who, method, path, body, status) in cases {
-        assert_eq!(server.request_status(who, method, path, body), Some(status), "{method} {path} {body}");
+    for (client, method, path, body, status) in cases {
+        assert_eq!(server.request_status(client, method, path, body), Some(status), "{method} {path} {body}");
     }
 }
 

@@ -1,10 +1,10 @@
-//! Tests of the links that a connection can cross, against shortest paths from another algorithm.
+//! Tests of the links that a connection can cross, compared with shortest paths of another algorithm.
 
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use weir_coordinator::config::{CableEnd, Switch};
-use weir_coordinator::registry::routing::{MAX_TRUNKS, PortMap};
+use weir_coordinator::registry::routing::{MAX_LINK_GROUPS, PortMap};
 
 /// Switches with these numbers of hosts, numbered from 0, and cables between the switches.
 fn network(hosts: &[usize], cables: &[(usize, usize)]) -> Vec<Switch> {
@@ -49,7 +49,7 @@ fn switch_of(switches: &[Switch], host: u32) -> Option<usize> {
     switches.iter().position(|switch| switch.ports.contains(&CableEnd::Host(host)))
 }
 
-/// Switches and ports on shortest paths from `from` to `to`: the expected ones, and those of `ways`.
+/// Switches and ports on shortest paths from `from` to `to`: those of `port_map`, and the expected ones.
 fn actual_and_expected_links(
     switches: &[Switch],
     port_map: &PortMap,
@@ -72,9 +72,9 @@ fn actual_and_expected_links(
     }
     let path = port_map.path(from, Some(to));
     assert_eq!(path[..2], [2 * from, 2 * to + 1]);
-    let links: Vec<(u32, u32)> = path.iter().flat_map(|&port| port_map.trunk_links(port)).copied().collect();
+    let links: Vec<(u32, u32)> = path.iter().flat_map(|&port| port_map.group_links(port)).copied().collect();
     let actual: BTreeSet<(u32, u32)> = links.iter().copied().collect();
-    assert_eq!(actual.len(), links.len(), "each once");
+    assert_eq!(actual.len(), links.len(), "a link occurs twice in {path:?}");
     [actual, expected]
 }
 
@@ -93,8 +93,8 @@ proptest! {
         let port_map = PortMap::new(host_count as usize, &switches);
         for from in 0..host_count {
             for to in 0..host_count {
-                let [found, expected] = actual_and_expected_links(&switches, &port_map, from, to);
-                prop_assert_eq!(found, expected, "{} to {} in {:?}", from, to, switches);
+                let [actual, expected] = actual_and_expected_links(&switches, &port_map, from, to);
+                prop_assert_eq!(actual, expected, "{} to {} in {:?}", from, to, switches);
             }
             prop_assert_eq!(port_map.path(from, None), [2 * from]);
         }
@@ -111,7 +111,7 @@ proptest! {
 /// Links that the same connections can cross are one port for the controller, so a path has few ports in a large
 /// network.
 #[test]
-fn fat_tree_path_has_four_trunks() {
+fn fat_tree_path_has_four_link_groups() {
     const HALF: usize = 8;
     let pods = 2 * HALF;
     let (edges, first_core) = (pods * HALF, 2 * pods * HALF);
@@ -127,15 +127,15 @@ fn fat_tree_path_has_four_trunks() {
     }
     let switches = network(&hosts, &cables);
     let port_map = PortMap::new(edges * HALF, &switches);
-    // One trunk up and one down at each edge switch and each pod.
+    // One link group up and one down at each edge switch and each pod.
     assert_eq!(port_map.port_count() - 2 * edges * HALF, 2 * edges + 2 * pods);
     let last = (edges * HALF) as u32 - 1;
     assert_eq!(port_map.path(0, Some(last)).len(), 2 + 4);
     // All ports up of the edge switch and of all aggregation switches of the pod, and the same ports down.
-    let [found, expected] = actual_and_expected_links(&switches, &port_map, 0, last);
-    assert_eq!(found.len(), 2 * (HALF + HALF * HALF));
-    assert_eq!(found, expected);
-    assert_eq!(port_map.path(0, Some(HALF as u32 - 1)).len(), 2, "under one switch");
+    let [actual, expected] = actual_and_expected_links(&switches, &port_map, 0, last);
+    assert_eq!(actual.len(), 2 * (HALF + HALF * HALF));
+    assert_eq!(actual, expected);
+    assert_eq!(port_map.path(0, Some(HALF as u32 - 1)).len(), 2, "hosts of one switch");
 }
 
 /// Layers of switches with all cables between neighbouring layers. Each switch has a host, so no two switches are of
@@ -148,11 +148,11 @@ fn layered_network(width: usize, depth: usize) -> Vec<Switch> {
 #[test]
 fn paths_above_max_trunks_use_host_links_only() {
     // A path from one switch over two layers of this width to one switch.
-    for (wide, trunks) in [(31, 31 + 31 * 31 + 31), (32, 0)] {
+    for (wide, groups) in [(31, 31 + 31 * 31 + 31), (32, 0)] {
         let switches = layered_network(wide, 4);
         let hosts = switches.len();
         let path = PortMap::new(hosts, &switches).path(0, Some(hosts as u32 - 1));
-        assert!(trunks <= MAX_TRUNKS);
-        assert_eq!(path.len(), 2 + trunks, "{wide} wide");
+        assert!(groups <= MAX_LINK_GROUPS);
+        assert_eq!(path.len(), 2 + groups, "{wide} wide");
     }
 }

@@ -1,7 +1,7 @@
 //! Simulation of the control plane, agents and the messages between them, replayable by seed.
 //!
-//! Messages are lost, delayed, duplicated and reordered; hosts and coordinators stop and restart. Agents report all of
-//! their flows each time, or as real agents do: only changes, over streams that lose nothing before they end.
+//! Messages are lost, delayed, duplicated and reordered; hosts and coordinators stop and restart. Agents report all of their
+//! flows each time, or only changes over streams, as real agents do. A stream loses no messages before it ends.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -25,22 +25,21 @@ struct Host {
     lease_state: LeaseState,
     sent_bytes: BTreeMap<FlowKey, f64>,
     is_down: bool,
-    /// The agent's report changes and history, and whether its stream is open (with [`Transport::Streams`]).
+    /// Unreported changes, with [`Transport::Streams`].
     report_delta: ReportDelta,
     report_history: ReportHistory,
+    /// Whether the agent's stream is open, with [`Transport::Streams`].
     is_connected: bool,
 }
 
 impl Host {
     fn new() -> Host {
-        let keeper = LeaseState::new(vec![Rate::new(LINK_RATE).unwrap()]);
-        let (report_delta, voice) = (ReportDelta::default(), ReportHistory::default());
         Host {
-            lease_state: keeper,
+            lease_state: LeaseState::new(vec![Rate::new(LINK_RATE).unwrap()]),
             sent_bytes: BTreeMap::new(),
             is_down: false,
-            report_delta,
-            report_history: voice,
+            report_delta: ReportDelta::default(),
+            report_history: ReportHistory::default(),
             is_connected: false,
         }
     }
@@ -69,15 +68,15 @@ enum Transport {
 const REPEAT_STEPS: u64 = 125;
 
 impl Simulation {
-    /// A simulation at its start.
-    fn new(seed: u64, speech: Transport) -> Simulation {
+    /// A simulation before its first step.
+    fn new(seed: u64, transport: Transport) -> Simulation {
         Simulation {
             random: ChaCha8Rng::seed_from_u64(seed),
             hosts: std::iter::repeat_with(Host::new).take(HOSTS as usize).collect(),
             orders: VecDeque::new(),
             reports: VecDeque::new(),
             coflows: BTreeMap::new(),
-            transport: speech,
+            transport,
         }
     }
 
@@ -117,18 +116,18 @@ impl Simulation {
         self.reports.retain(|message| message.1 != host);
     }
 
-    /// Falsifies a report: too many bytes, too few, or none, and a flow of another host. No own flow is reported as
-    /// completed early: such a flow would continue without a rate, and no part of Weir can detect it.
+    /// Falsifies a report: too many bytes, too few or none, and a flow of another host. Does not report own flows as
+    /// completed early: they would continue without a rate, which no part of Weir can detect.
     fn falsify(&mut self, flows: &mut Vec<FlowProgress>) {
-        for seen in flows.iter_mut().filter(|seen| !seen.closed) {
-            seen.sent = match self.random.next_u32() % 4 {
-                0 => seen.sent,
+        for progress in flows.iter_mut().filter(|progress| !progress.closed) {
+            progress.sent = match self.random.next_u32() % 4 {
+                0 => progress.sent,
                 1 => 0,
-                2 => seen.sent / 2,
+                2 => progress.sent / 2,
                 _ => u64::MAX,
             };
         }
-        let is_own = |key: &FlowKey| flows.iter().any(|seen| seen.key == *key);
+        let is_own = |key: &FlowKey| flows.iter().any(|progress| progress.key == *key);
         let mut all = self.coflows.keys().map(|id| flow_key(id, 0));
         if let Some(key) = all.rfind(|key| !is_own(key)) {
             flows.push(FlowProgress { key, sent: u64::MAX, closed: true });
@@ -181,25 +180,25 @@ fn sum(a: RejectedEntries, b: RejectedEntries) -> RejectedEntries {
 fn take_arrived<T>(queue: &mut VecDeque<(u64, u32, T)>, step: u64) -> Vec<(u32, T)> {
     let (now, later): (Vec<_>, Vec<_>) = queue.drain(..).partition(|message| message.0 <= step);
     *queue = later.into();
-    now.into_iter().map(|(_, host, what)| (host, what)).collect()
+    now.into_iter().map(|(_, host, message)| (host, message)).collect()
 }
 
 /// Runs one simulation, and checks that:
 ///
 /// - rates ordered from present hosts never exceed the capacity of a link;
-/// - no rate holds without a lease, and no lease ends once messages are delivered;
+/// - no rate holds without a lease, and no lease ends while messages are delivered;
 /// - epochs and sequence numbers only rise;
 /// - all coflows complete, and no state remains.
 ///
-/// The host `liar` falsifies its reports about bytes sent, other hosts' flows and UDP measurements. Returns the
+/// `misreporting_host` falsifies its reports about bytes sent, other hosts' flows and UDP measurements. Returns the counts of
 /// rejected report entries.
 fn run_simulation(
     policy: &str,
     seed: u64,
     misreporting_host: Option<u32>,
-    speech: Transport,
+    transport: Transport,
 ) -> RejectedEntries {
-    let mut world = Simulation::new(seed, speech);
+    let mut world = Simulation::new(seed, transport);
     let (mut epoch, mut is_running) = (1, true);
     let mut control_plane = throttling_plane(policy, epoch);
     let mut ordered: Vec<BTreeMap<FlowKey, OrderedRate>> = vec![BTreeMap::new(); HOSTS as usize];
@@ -208,7 +207,7 @@ fn run_simulation(
     let mut lease_end = vec![0.0; HOSTS as usize];
     let lease = Settings::default().lease;
     let mut rejected = RejectedEntries::default();
-    // Number of steps in a row in which the rates in force exceeded the capacity of a link.
+    // Number of consecutive steps in which the applied rates exceeded the capacity of a link.
     let (mut oversubscribed_steps, mut max_oversubscribed_steps) = (0, 0);
     for step in 0..4000u64 {
         let now = step as f64 * INTERVAL;
@@ -224,7 +223,7 @@ fn run_simulation(
             if is_running {
                 control_plane.register(&id, requested.clone(), now).unwrap();
             }
-            // A framework repeats its request until it is answered, and the store keeps the answered ones.
+            // A framework repeats its request until it gets an answer, and the store contains the answered requests.
             world.coflows.insert(id, requested);
         }
         if is_faulty && world.one_in(150) {
@@ -236,14 +235,14 @@ fn run_simulation(
             control_plane = throttling_plane(policy, epoch);
             ordered = vec![BTreeMap::new(); HOSTS as usize];
             last_report_at = vec![f64::NEG_INFINITY; HOSTS as usize];
-            for (id, asked) in &world.coflows {
-                control_plane.register(id, asked.clone(), now).unwrap();
+            for (id, registration) in &world.coflows {
+                control_plane.register(id, registration.clone(), now).unwrap();
             }
         }
         for host in 0..HOSTS as usize {
             world.hosts[host].is_down =
                 is_faulty && if world.hosts[host].is_down { !world.one_in(15) } else { world.one_in(200) };
-            if speech == Transport::Datagrams {
+            if transport == Transport::Datagrams {
                 continue;
             }
             let ends = !is_running || world.hosts[host].is_down || is_faulty && world.one_in(100);
@@ -263,24 +262,27 @@ fn run_simulation(
             if agent.is_down {
                 continue;
             }
-            let removed = order.flows.iter().filter(|(_, pace)| *pace == OrderedRate::Removed);
+            let removed = order.flows.iter().filter(|(_, rate)| *rate == OrderedRate::Removed);
             removed.for_each(|(key, _)| agent.report_delta.confirm_end(key));
             match agent.lease_state.accept(order, Duration::from_secs_f64(now)) {
                 Ok(()) => lease_end[host as usize] = now + lease,
                 Err(RefusalReason::StaleEpoch | RefusalReason::Duplicate | RefusalReason::Gap) => {}
-                Err(why) => panic!("{policy}, seed {seed}, step {step}: {why}"),
+                Err(reason) => panic!("{policy}, seed {seed}, step {step}: order refused: {reason}"),
             }
-            assert!(agent.lease_state.applied() >= last_applied[host as usize], "orders go forward");
+            assert!(
+                agent.lease_state.applied() >= last_applied[host as usize],
+                "the applied sequence number decreased"
+            );
             last_applied[host as usize] = agent.lease_state.applied();
         }
-        for (agent, until) in world.hosts.iter().zip(&lease_end) {
+        for (agent, end) in world.hosts.iter().zip(&lease_end) {
             let has_rates = agent.lease_state.rates(Duration::from_secs_f64(now)).next().is_some();
-            assert!(!has_rates || now < *until, "{policy}, seed {seed}, step {step}: a rate without a lease");
+            assert!(!has_rates || now < *end, "{policy}, seed {seed}, step {step}: a rate without a lease");
             // By step 650, all delayed messages have arrived, and each host has received its current orders.
-            assert!(step < 650 || now < *until, "{policy}, seed {seed}, step {step}: a lease ended");
+            assert!(step < 650 || now < *end, "{policy}, seed {seed}, step {step}: a lease ended");
         }
-        // The rates in force are the ordered ones, except at hosts that have not received a change yet; those rates end
-        // with their lease.
+        // The applied rates are the ordered rates, except at hosts that have not received a change yet. Such rates end with their
+        // lease.
         let applied_rates =
             world.hosts.iter().flat_map(|agent| agent.lease_state.rates(Duration::from_secs_f64(now)));
         let max_applied_rate = world.max_link_rate(applied_rates.map(|(key, rate)| (key, rate as f64)));
@@ -288,13 +290,15 @@ fn run_simulation(
         max_oversubscribed_steps = max_oversubscribed_steps.max(oversubscribed_steps);
         assert!(
             step < 650 || oversubscribed_steps == 0,
-            "{policy}, seed {seed}, step {step}: {max_applied_rate} in force, of {LINK_RATE}"
+            "{policy}, seed {seed}, step {step}: applied rates of {max_applied_rate} on a link of {LINK_RATE}"
         );
         for host in 0..HOSTS {
             let own_flows: Vec<(FlowKey, f64)> = world
                 .coflows
                 .iter()
-                .flat_map(|(id, asked)| (0..asked.flows.len() as u32).map(move |flow| flow_key(id, flow)))
+                .flat_map(|(id, registration)| {
+                    (0..registration.flows.len() as u32).map(move |flow| flow_key(id, flow))
+                })
                 .filter_map(|key| Some((key.clone(), world.sender_and_size(&key).filter(|f| f.0 == host)?.1)))
                 .collect();
             let agent = &mut world.hosts[host as usize];
@@ -320,14 +324,14 @@ fn run_simulation(
                 flows.push(FlowProgress { key, sent: sent.floor() as u64, closed: *sent >= size });
             }
             let (applied, down) = (agent.lease_state.applied(), agent.is_down);
-            let mut arrivals = udp_measurements(host);
+            let mut measurements = udp_measurements(host);
             if is_faulty && misreporting_host == Some(host) {
                 world.falsify(&mut flows);
                 // Measurements of another host's address.
                 let other = address((host + 1) % HOSTS);
-                arrivals.iter_mut().for_each(|arrival| arrival.flow.dst = other);
+                measurements.iter_mut().for_each(|measurement| measurement.flow.dst = other);
             }
-            if speech == Transport::Streams {
+            if transport == Transport::Streams {
                 let agent = &mut world.hosts[host as usize];
                 if !agent.is_connected {
                     continue;
@@ -337,20 +341,20 @@ fn run_simulation(
                     agent.report_delta.report_unconfirmed();
                 }
                 let lease_state = &agent.lease_state;
-                let open = flows.iter().filter(|seen| !seen.closed);
-                let open = open.map(|seen| (&seen.key, seen.sent, lease_state.rate(&seen.key, now)));
+                let open = flows.iter().filter(|progress| !progress.closed);
+                let open =
+                    open.map(|progress| (&progress.key, progress.sent, lease_state.rate(&progress.key, now)));
                 let changes = agent.report_delta.take_changes(open, now);
                 // UDP is measured every six steps.
-                let arrivals = if step % 6 == 0 { arrivals } else { Vec::new() };
-                let report =
-                    Report { applied, flows: changes, udp_measurements: arrivals, ..Report::default() };
+                let udp_measurements = if step % 6 == 0 { measurements } else { Vec::new() };
+                let report = Report { applied, flows: changes, udp_measurements, ..Report::default() };
                 let max_silence_time =
                     max_report_interval(agent.lease_state.lease(), Duration::from_secs_f64(INTERVAL));
                 if agent.report_history.is_due(&report, max_silence_time, now) {
                     world.send_message(|world| &mut world.reports, step, host, report, is_faulty);
                 }
             } else if !down {
-                let report = Report { applied, flows, udp_measurements: arrivals, ..Report::default() };
+                let report = Report { applied, flows, udp_measurements: measurements, ..Report::default() };
                 world.send_message(|world| &mut world.reports, step, host, report, is_faulty);
             }
         }
@@ -365,55 +369,60 @@ fn run_simulation(
             last_report_at[host as usize] = now;
         }
         let orders = control_plane.tick(now);
-        for (told, heard) in ordered.iter_mut().zip(&last_report_at) {
-            if now - heard > lease {
-                // The host is silent: its last orders end with their lease.
-                told.clear();
+        for (rates, reported_at) in ordered.iter_mut().zip(&last_report_at) {
+            if now - reported_at > lease {
+                // The host gets no orders, and its last order ends with its lease.
+                rates.clear();
             }
         }
         for (host, order) in orders {
-            for UdpMeasurement { flow: way, rate } in &order.udp_measurements {
-                let measuring_host = (0..HOSTS).find(|&at| way.dst == address(at)).expect("it is a host's");
+            for UdpMeasurement { flow, rate } in &order.udp_measurements {
+                let measuring_host = (0..HOSTS)
+                    .find(|&at| flow.dst == address(at))
+                    .expect("the destination is the address of a host");
                 assert_eq!(
-                    (way.src, *rate),
+                    (flow.src, *rate),
                     (address(host), measured_rate(measuring_host)),
-                    "what arrives, who is there says"
+                    "a measurement that its receiver did not send"
                 );
             }
-            assert!(order.udp_measurements.len() < HOSTS as usize, "a measure is told once");
+            assert!(order.udp_measurements.len() < HOSTS as usize, "a measurement was forwarded twice");
             if order.is_full {
                 ordered[host as usize].clear();
             }
-            for (key, pace) in &order.flows {
-                match pace {
+            for (key, rate) in &order.flows {
+                match rate {
                     OrderedRate::Removed => ordered[host as usize].remove(key),
-                    pace => ordered[host as usize].insert(key.clone(), *pace),
+                    rate => ordered[host as usize].insert(key.clone(), *rate),
                 };
             }
-            if speech == Transport::Datagrams || world.hosts[host as usize].is_connected {
+            if transport == Transport::Datagrams || world.hosts[host as usize].is_connected {
                 world.send_message(|world| &mut world.orders, step, host, order, is_faulty);
             }
         }
-        let ordered_rates = ordered.iter().flatten().filter_map(|(key, pace)| match pace {
+        let ordered_rates = ordered.iter().flatten().filter_map(|(key, rate)| match rate {
             OrderedRate::Rate(rate) => Some((key, *rate as f64)),
             _ => None,
         });
-        assert!(ordered_rates.clone().all(|(_, rate)| rate > 0.0), "nobody waits at zero");
+        assert!(ordered_rates.clone().all(|(_, rate)| rate > 0.0), "a flow is ordered a rate of zero");
         let max_ordered_rate = world.max_link_rate(ordered_rates);
         assert!(
             max_ordered_rate <= MAX_LINK_RATE,
-            "{policy}, seed {seed}, step {step}: {max_ordered_rate} of {LINK_RATE}"
+            "{policy}, seed {seed}, step {step}: ordered rates of {max_ordered_rate} on a link of {LINK_RATE}"
         );
         if !is_faulty && world.coflows.keys().all(|id| control_plane.is_completed(id) == Some(true)) {
             assert_eq!(control_plane.active_coflow_count(), 0);
             assert!(control_plane.forwarded_udp_measurements() > 0);
             // Consecutive delays at two hosts could extend the overload, but are rare.
             let longest = max_oversubscribed_steps as f64 * INTERVAL;
-            assert!(longest <= 3.0 * lease, "{policy}, seed {seed}: a link is given twice for {longest} s");
+            assert!(
+                longest <= 3.0 * lease,
+                "{policy}, seed {seed}: applied rates exceeded a link for {longest} s"
+            );
             return sum(rejected, control_plane.rejected_entries());
         }
     }
-    panic!("{policy}, seed {seed}: {} coflows never end", control_plane.active_coflow_count());
+    panic!("{policy}, seed {seed}: {} coflows do not complete", control_plane.active_coflow_count());
 }
 
 /// Number of seeds.
@@ -421,10 +430,10 @@ fn seed_count() -> u64 {
     std::env::var("WEIR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(test_scale(6, 60))
 }
 
-fn run_all_policies(speech: Transport) {
+fn run_all_policies(transport: Transport) {
     for policy in ["saath", "aalo", "fair", "varys", "sincronia", "pfp"] {
         for seed in 0..seed_count() {
-            run_simulation(policy, seed, None, speech);
+            run_simulation(policy, seed, None, transport);
         }
     }
 }
@@ -434,14 +443,13 @@ fn all_coflows_complete_under_message_loss() {
     run_all_policies(Transport::Datagrams);
 }
 
-/// The same with reports of changes over streams that end and reopen.
+/// Agents report changes over streams that end and reopen.
 #[test]
 fn all_coflows_complete_with_delta_reports_over_streams() {
     run_all_policies(Transport::Streams);
 }
 
-/// A host that misreports its bytes takes no capacity from others: links carry the decided rates, and all coflows
-/// complete.
+/// A misreporting host does not reduce the capacity of others: no link is oversubscribed, and all coflows complete.
 #[test]
 fn misreporting_agent_is_counted_and_links_are_not_oversubscribed() {
     for policy in ["saath", "aalo", "fair", "varys"] {
@@ -451,7 +459,7 @@ fn misreporting_agent_is_counted_and_links_are_not_oversubscribed() {
                 rejected.above_link_rate > 0 && rejected.decreasing > 0 && rejected.foreign_flow > 0,
                 "{policy}, seed {seed}: {rejected:?}"
             );
-            // The same over a stream, on which the falsified reports contain more than the changes.
+            // Over streams, the falsified reports contain more than the changes.
             let rejected = run_simulation(policy, seed, Some(HOSTS - 1), Transport::Streams);
             assert!(
                 rejected.above_link_rate > 0 && rejected.foreign_flow > 0,
@@ -461,15 +469,15 @@ fn misreporting_agent_is_counted_and_links_are_not_oversubscribed() {
     }
 }
 
-/// Demands of observed connections change at random, streams end and coordinators are replaced. Limits never exceed a
-/// link and hold no longer than their lease. Once messages are delivered, each host has the limits that the coordinator
-/// computed for its demands.
+/// Demands of observed connections change at random, streams end and coordinators are replaced. Limits never exceed a link
+/// and hold no longer than their lease. After messages are delivered, each host has the limits that the coordinator computed
+/// for its demands.
 #[test]
 fn service_limits_hold_for_their_lease_under_stream_failures() {
     (0..seed_count()).for_each(run_limit_simulation);
 }
 
-/// An application (its service has the same number), and the receiving host.
+/// The number of a service and its only application, and the receiving host.
 type ServiceAndHost = (u32, u32);
 
 fn allocating_plane(epoch: u64) -> ControlPlane {
@@ -483,12 +491,12 @@ fn allocating_plane(epoch: u64) -> ControlPlane {
 }
 
 fn observed((service, to): ServiceAndHost, demand: Option<Demand>) -> ObservedConnections {
-    let open = u32::from(demand.is_some());
+    let open_connections = u32::from(demand.is_some());
     let (peer, demand) = (address(to).into(), demand.unwrap_or_default());
     ObservedConnections {
         application: format!("s{service}").into(),
         peer,
-        open_connections: open,
+        open_connections,
         sent_bytes: 1,
         demand,
     }
@@ -502,7 +510,7 @@ fn run_limit_simulation(seed: u64) {
     let mut plane = allocating_plane(epoch);
     let mut lease_end = vec![0.0; HOSTS as usize];
     let lease = Settings::default().lease;
-    let mut limited = 0;
+    let mut applied_limit_count = 0;
     for step in 0..800u64 {
         let (now, is_faulty) = (step as f64 * INTERVAL, step < 600);
         if is_faulty && world.one_in(80) {
@@ -538,14 +546,14 @@ fn run_limit_simulation(seed: u64) {
             match lease_state.accept(order, Duration::from_secs_f64(now)) {
                 Ok(()) => lease_end[host as usize] = now + lease,
                 Err(RefusalReason::StaleEpoch | RefusalReason::Duplicate | RefusalReason::Gap) => {}
-                Err(why) => panic!("seed {seed}, step {step}: {why}"),
+                Err(reason) => panic!("seed {seed}, step {step}: order refused: {reason}"),
             }
         }
         for host in 0..HOSTS {
             let index = host as usize;
             let time = Duration::from_secs_f64(now);
             for &limit in world.hosts[index].lease_state.limits(time).into_iter().flat_map(BTreeMap::values) {
-                limited += 1;
+                applied_limit_count += 1;
                 assert!(limit > 0 && limit as f64 <= LINK_RATE, "seed {seed}, step {step}: {limit}");
                 assert!(now < lease_end[index], "seed {seed}, step {step}: a limit without a lease");
             }
@@ -555,9 +563,9 @@ fn run_limit_simulation(seed: u64) {
             let removed = reported[index].keys().filter(|peer| !demands[index].contains_key(peer));
             let mut report_delta: Vec<ObservedConnections> =
                 removed.map(|&peer| observed(peer, None)).collect();
-            let other =
+            let changed =
                 demands[index].iter().filter(|(peer, demand)| reported[index].get(peer) != Some(demand));
-            report_delta.extend(other.map(|(&peer, &demand)| observed(peer, Some(demand))));
+            report_delta.extend(changed.map(|(&peer, &demand)| observed(peer, Some(demand))));
             reported[index].clone_from(&demands[index]);
             let lease_state = &world.hosts[index].lease_state;
             let report =
@@ -579,24 +587,27 @@ fn run_limit_simulation(seed: u64) {
             }
         }
     }
-    assert!(limited > 1000, "seed {seed}: {limited} limits were in force");
+    assert!(applied_limit_count > 1000, "seed {seed}: {applied_limit_count} limits were applied");
     // The final limits of all traffic that crosses a link.
     let (computed_limits, mut links) = (plane.limits(), [[0.0; HOSTS as usize]; 2]);
     for host in 0..HOSTS {
         let applied_limits =
             world.hosts[host as usize].lease_state.limits(Duration::from_secs_f64(800.0 * INTERVAL));
         let own_demands = demands[host as usize].iter().filter(|((_, to), _)| *to != host);
-        let asks: BTreeMap<ServiceAndHost, Demand> =
+        let crossing_demands: BTreeMap<ServiceAndHost, Demand> =
             own_demands.map(|(&peer, &demand)| (peer, demand)).collect();
-        assert_eq!(applied_limits.unwrap().len(), asks.len(), "seed {seed}, host {host}");
-        for ((service, to), demand) in asks {
+        assert_eq!(applied_limits.unwrap().len(), crossing_demands.len(), "seed {seed}, host {host}");
+        for ((service, to), demand) in crossing_demands {
             let peer = (format!("s{service}").into(), address(to).into());
             let limit = applied_limits.unwrap()[&peer] as f64;
-            let given = computed_limits[&(host, peer.0, peer.1)] as f64;
-            assert!((limit - given).abs() <= 0.011 * given + 1.0, "seed {seed}: {limit}, of {given}");
+            let computed = computed_limits[&(host, peer.0, peer.1)] as f64;
+            assert!(
+                (limit - computed).abs() <= 0.011 * computed + 1.0,
+                "seed {seed}: limit {limit} is applied, {computed} was computed"
+            );
             if demand == Demand::Unlimited {
-                links[0][host as usize] += given;
-                links[1][to as usize] += given;
+                links[0][host as usize] += computed;
+                links[1][to as usize] += computed;
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Tests of the store: answered changes survive any end of the process, epochs rise, and files of other programs are
-//! left unchanged.
+//! Tests of the store: answered changes survive any end of the process, epochs rise, and files of other programs stay
+//! unchanged.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -35,7 +35,7 @@ fn records_persist_until_removed() {
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(values_by_key(&store, Table::Coflows), BTreeMap::new());
     runtime.block_on(async {
-        // Concurrent writes; each returns once its record is on the disk.
+        // Concurrent writes; each returns when its record is on the disk.
         let put = |n: u64| {
             let store = store.clone();
             async move { store.put(Table::Coflows, &format!("c{n}"), &n).await }
@@ -89,7 +89,7 @@ fn files_of_other_programs_are_refused_and_unchanged() {
     fs::remove_file(&path).unwrap();
     let other = Database::create(&path).unwrap();
     let transaction = other.begin_write().unwrap();
-    transaction.open_table(TableDefinition::<u64, u64>::new("of somebody else")).unwrap();
+    transaction.open_table(TableDefinition::<u64, u64>::new("of another program")).unwrap();
     transaction.commit().unwrap();
     drop(other);
     assert!(matches!(Store::open(&path), Err(StoreError::NotAStore { .. })));
@@ -105,7 +105,7 @@ fn files_of_other_programs_are_refused_and_unchanged() {
     assert!(Store::open(&folder.path().join("none/weir.redb")).is_err());
 }
 
-/// Files of a store with two rooms: one closed, one as a killed coordinator leaves it.
+/// Two files of a store with records in two tables: after the store was closed, and as a killed coordinator leaves it.
 struct StoreImages {
     folder: TempDir,
     closed: Vec<u8>,
@@ -136,13 +136,13 @@ fn store_images(coflows: u32) -> StoreImages {
     StoreImages { closed: fs::read(&path).unwrap(), killed, folder, coflows }
 }
 
-/// Asserts that a damaged file is refused with a message that names the file, the place and the remedy, and is
+/// Asserts that a damaged file is refused with a message that names the file, the damaged bytes and the remedy, and stays
 /// unchanged; or that it has the contents of the undamaged file. Returns whether the file is refused.
 fn is_image_refused(images: &StoreImages, bytes: &[u8], case: &str) -> bool {
     refusal_of_image(images, bytes, case).is_some()
 }
 
-/// Asserts the same, and returns the message of a refused file.
+/// Asserts the same as [`is_image_refused`]. Returns the message of a refused file.
 fn refusal_of_image(images: &StoreImages, bytes: &[u8], case: &str) -> Option<String> {
     let path = images.folder.path().join("damaged.redb");
     fs::write(&path, bytes).unwrap();
@@ -163,9 +163,9 @@ fn refusal_of_image(images: &StoreImages, bytes: &[u8], case: &str) -> Option<St
             assert!(fs::read(&path).unwrap() == bytes, "{case}: the refused file was changed");
             let error = error.to_string();
             let name = format!("{}: ", path.display());
-            let place = error.strip_prefix(&name).unwrap_or_else(|| panic!("{case}: {error}"));
+            let reason = error.strip_prefix(&name).unwrap_or_else(|| panic!("{case}: {error}"));
             let is_named =
-                place.starts_with("damaged at byte") || place.starts_with("not a store (bytes 0 to 8");
+                reason.starts_with("damaged at byte") || reason.starts_with("not a store (bytes 0 to 8");
             assert!(
                 is_named && error.contains("; help: ") && error.contains("weir ctl backup"),
                 "{case}: {error}"
@@ -185,7 +185,7 @@ fn damaged_bytes_are_refused_with_their_place_or_have_no_effect() {
         let cases = if std::env::var_os("WEIR_TEST_ALL").is_some() { 5000 } else { 300 };
         for case in 0..cases {
             let mut bytes = image.clone();
-            // One byte, a sector or a page, at random places and more often in the header.
+            // One byte, a sector or a page, at random offsets and more often in the header.
             let len = [1, 1, 512, 4096][rng.next_u32() as usize % 4];
             let end = if case % 4 == 0 { 400 } else { bytes.len() };
             let at = rng.next_u32() as usize % end;
@@ -239,7 +239,7 @@ fn truncated_files_are_refused_with_their_place() {
     }
 }
 
-/// Not a test: the child process of the next test, which kills it. Writes numbers, and prints each number once it is on
+/// Not a test: the child process of the next test, which kills it. Writes numbers, and prints each number when it is on
 /// the disk.
 #[test]
 fn write_until_killed() {
@@ -261,7 +261,7 @@ fn confirmed_writes_survive_sigkill() {
     close_store(first, &path);
     for round in 1..=5u64 {
         let mut child = Command::new(env::current_exe().unwrap())
-            .args(["store::writer", "--exact", "--nocapture"])
+            .args(["store::write_until_killed", "--exact", "--nocapture"])
             .env("WEIR_TEST_STORE", &path)
             .stdout(Stdio::piped())
             .spawn()
@@ -283,7 +283,10 @@ fn confirmed_writes_survive_sigkill() {
         assert!(store.epoch() > epoch);
         epoch = store.epoch();
         let records = values_by_key(&store, Table::Coflows);
-        assert!((0..=last).all(|n| records.get(&format!("c{n}")) == Some(&n)), "{last} answered");
+        assert!(
+            (0..=last).all(|n| records.get(&format!("c{n}")) == Some(&n)),
+            "not all records up to the last confirmed one, {last}, are in the store"
+        );
         close_store(store, &path);
     }
 }
@@ -314,7 +317,7 @@ fn backup_is_complete_or_not_written() {
     assert_eq!((contents.epoch, contents.records["coflows"]), (store.epoch(), 20));
     assert_eq!(contents, verify(&restored_path).unwrap());
     let written = fs::read(&restored_path).unwrap();
-    // Lines truncated or changed at any place: no file is written, and an existing one is unchanged.
+    // Lines truncated or changed at any byte: no file is written, and an existing file stays unchanged.
     let other = folder.path().join("other.redb");
     for at in (0..backup.len()).step_by(backup.len() / 50) {
         assert!(write_backup(&backup[..at], &other, false).is_err(), "the first {at} bytes");
@@ -324,7 +327,7 @@ fn backup_is_complete_or_not_written() {
     }
     assert!(write_backup(&backup[..], &restored_path, false).is_err());
     assert!(!other.exists() && fs::read(&restored_path).unwrap() == written);
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "temporary files stay");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "temporary files remain");
     let restored = Store::open(&restored_path).unwrap();
     assert!(
         restored.records::<CoflowBody>(Table::Coflows).unwrap() == store.records(Table::Coflows).unwrap()
@@ -346,17 +349,20 @@ fn check_names_the_record_that_does_not_decode() {
         (Table::Weights, "ads", serde_json::json!({ "set": 0.0, "configured": null }), "weight 0; expected"),
         (Table::Settings, "colour", serde_json::json!(1), "unknown setting"),
     ];
-    for (n, (table, key, value, what)) in cases.into_iter().enumerate() {
+    for (n, (table, key, value, reason)) in cases.into_iter().enumerate() {
         let path = folder.path().join(format!("{n}.redb"));
         let store = Store::open(&path).unwrap();
         runtime.block_on(store.put(table, key, &value)).unwrap();
-        // A check takes no lock, so it can read a store that is open.
+        // A check takes no lock, so it can read an open store.
         let error = verify(&path).unwrap_err().to_string();
-        let is_in_use = error.contains("another process has it open");
-        assert!(is_in_use || error.contains(what), "{error}");
+        let is_in_use = error.contains("another process has the store open");
+        assert!(is_in_use || error.contains(reason), "{error}");
         close_store(store, &path);
         let error = verify(&path).unwrap_err().to_string();
-        let place = format!("{}: damaged at table `", path.display());
-        assert!(error.starts_with(&place) && error.contains(&format!("record `{key}` ({what}")), "{error}");
+        let location = format!("{}: damaged at table `", path.display());
+        assert!(
+            error.starts_with(&location) && error.contains(&format!("record `{key}` ({reason}")),
+            "{error}"
+        );
     }
 }

@@ -164,10 +164,22 @@ fn errors_name_the_invalid_file() {
         other
     });
     let cases = [
-        (TlsFiles { certificate: bad.clone(), ..good.clone() }, "bad.pem: expected certificates in PEM"),
-        (TlsFiles { key: bad.clone(), ..good.clone() }, "bad.pem: expected a private key in PEM"),
-        (TlsFiles { clients: bad.clone(), ..good.clone() }, "bad.pem: expected certificates of authorities"),
-        (TlsFiles { clients: folder.path().join("none"), ..good.clone() }, "none: expected certificates of"),
+        (
+            TlsFiles { certificate: bad.clone(), ..good.clone() },
+            "bad.pem: cannot be used; expected certificates in PEM",
+        ),
+        (
+            TlsFiles { key: bad.clone(), ..good.clone() },
+            "bad.pem: cannot be used; expected a private key in PEM",
+        ),
+        (
+            TlsFiles { clients: bad.clone(), ..good.clone() },
+            "bad.pem: cannot be used; expected certificates of authorities",
+        ),
+        (
+            TlsFiles { clients: folder.path().join("none"), ..good.clone() },
+            "none: cannot be used; expected certificates of",
+        ),
         (TlsFiles { key: other.key, ..good.clone() }, "server.key: "),
     ];
     for (files, expected) in cases {

@@ -24,10 +24,10 @@ use weir_core::model::ServiceNames;
 use weir_core::policy::build;
 use weir_core::units::{Bytes, Rate};
 
-/// Configured capacity of the hosts' links in bytes per second: far below that of loopback.
+/// Configured capacity of the hosts' links in bytes per second, far below that of loopback.
 const LINK_RATE: f64 = 4e6;
 
-/// Expected payload rate: without the reserve. Packets on loopback are large, so headers hardly count.
+/// Expected payload rate: without the reserve. Packets on loopback are large, so headers are negligible.
 const EXPECTED_PAYLOAD_RATE: f64 = LINK_RATE * 0.99;
 
 /// The tests measure rates, so only one runs at a time.
@@ -89,7 +89,7 @@ impl Coordinator {
         self.runtime.block_on(self.handle.overview()).unwrap().connected_agents
     }
 
-    /// Flows in reports that belong to no registered coflow.
+    /// Number of flows in reports whose coflow is not registered.
     fn unknown_flow_entries(&self) -> u64 {
         self.runtime.block_on(self.handle.overview()).unwrap().rejected_entries.unknown_flow
     }
@@ -108,13 +108,13 @@ struct RunningAgent {
 
 impl RunningAgent {
     fn start(coordinator: SocketAddr, host: u32) -> RunningAgent {
-        let place = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().unwrap();
         let settings = AgentSettings {
             watchdog: None,
             coordinator: Endpoint::from_shared(format!("http://{coordinator}")).unwrap(),
             host,
             links: vec![live::Link { rate: Rate::new(LINK_RATE).unwrap(), interfaces: Vec::new() }],
-            local_socket: Some(place.path().join("local_socket")),
+            local_socket: Some(folder.path().join("local_socket")),
             dry_run: false,
         };
         let (stop, stopped) = oneshot::channel();
@@ -123,7 +123,7 @@ impl RunningAgent {
             let stopped = async { stopped.await.unwrap_or_default() };
             runtime.block_on(live::run(settings, None, stopped)).1.unwrap();
         });
-        let running = RunningAgent { folder: place, stop: Some(stop), thread: Some(thread) };
+        let running = RunningAgent { folder, stop: Some(stop), thread: Some(thread) };
         wait_for("the agent's local socket", || Agent::connect(running.local_socket()).is_ok());
         running
     }
@@ -153,15 +153,18 @@ impl MeasuredConnection {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut other, _) = listener.accept().unwrap();
-        let (got, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let wire =
-            MeasuredConnection { stream, received_bytes: Arc::clone(&got), is_closed: Arc::clone(&ended) };
+        let (received_bytes, is_closed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let wire = MeasuredConnection {
+            stream,
+            received_bytes: Arc::clone(&received_bytes),
+            is_closed: Arc::clone(&is_closed),
+        };
         thread::spawn(move || {
             let mut buffer = vec![0; 1 << 16];
             while let Ok(read @ 1..) = other.read(&mut buffer) {
-                got.fetch_add(read as u64, Ordering::Relaxed);
+                received_bytes.fetch_add(read as u64, Ordering::Relaxed);
             }
-            ended.store(true, Ordering::Relaxed);
+            is_closed.store(true, Ordering::Relaxed);
         });
         wire
     }
@@ -216,7 +219,7 @@ fn sockets_send_at_the_ordered_rate() {
             (first.measure_rate(Duration::from_secs(2)), other.join().unwrap())
         });
         eprintln!(
-            "{paced:.0?} bytes/s, expected {EXPECTED_PAYLOAD_RATE}; {waiting:.0?} of a flow that waits"
+            "{paced:.0?} bytes/s, expected {EXPECTED_PAYLOAD_RATE}; {waiting:.0?} bytes/s of the waiting flow"
         );
         paced.is_within(0.95 * EXPECTED_PAYLOAD_RATE, 1.05 * EXPECTED_PAYLOAD_RATE)
             && waiting.max < 0.03 * LINK_RATE
@@ -224,7 +227,10 @@ fn sockets_send_at_the_ordered_rate() {
     let (reported, _) = coordinator.sent_bytes_and_completion("first");
     let received = first.received_bytes() as f64;
     // Tolerance for bytes in transit, and for bytes sent since the last report.
-    assert!((reported / received - 1.0).abs() < 0.2, "{reported} bytes are reported, {received} came");
+    assert!(
+        (reported / received - 1.0).abs() < 0.2,
+        "{reported} bytes are reported, {received} were received"
+    );
 }
 
 /// The coordinator is killed, and another one with a higher epoch starts. Traffic continues throughout, unpaced after
@@ -247,16 +253,16 @@ fn sockets_are_unpaced_a_lease_after_the_coordinator_is_killed() {
     let held = wire.measure_rate(Duration::from_millis(500));
     let is_ordered_rate = held.may_be_over(0.5 * LINK_RATE) && held.may_be_under(1.2 * LINK_RATE);
     assert!(is_ordered_rate, "{held:?} bytes/s within the lease");
-    wait_for("a free flow", || wire.measure_rate(Duration::from_millis(100)).min > 5.0 * LINK_RATE);
+    wait_for("an unpaced flow", || wire.measure_rate(Duration::from_millis(100)).min > 5.0 * LINK_RATE);
     let (coordinator, _) = Coordinator::start(address, 2);
     coordinator.register("a", &[(0, 1, 1e13)]);
     wait_for("the host", || coordinator.present_host_count() == 1);
     wait_for("a paced flow", || wire.measure_rate(Duration::from_millis(200)).max < 1.1 * LINK_RATE);
-    // Bytes sent before are in the agent's reports.
+    // The agent's reports include bytes sent under the first coordinator.
     wait_for("the report", || coordinator.sent_bytes_and_completion("a").0 > 5.0 * LINK_RATE * 0.1);
     // An agent that stops leaves its sockets unpaced.
     drop(running);
-    wait_for("a free flow", || wire.measure_rate(Duration::from_millis(100)).min > 5.0 * LINK_RATE);
+    wait_for("an unpaced flow", || wire.measure_rate(Duration::from_millis(100)).min > 5.0 * LINK_RATE);
     assert!(!wire.is_closed.load(Ordering::Relaxed));
 }
 
@@ -282,7 +288,7 @@ fn flow_completes_when_all_data_has_arrived() {
         wire.stream.write_all(&vec![0; bytes as usize]).unwrap();
     }
     let refusal = |result: Result<(), AgentError>| match result {
-        Err(AgentError::Refused(why)) => why,
+        Err(AgentError::Refused(reason)) => reason,
         other => panic!("{other:?}"),
     };
     assert!(refusal(other.mark_done("a", 0)).contains("no socket of this program"));
@@ -327,24 +333,24 @@ fn invalid_sockets_and_ids_are_refused() {
     let wire = MeasuredConnection::new();
     let (unix, _other) = UnixDatagram::pair().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let assert_refused = |result: Result<(), AgentError>, why: &str| match result {
-        Err(AgentError::Refused(text)) => assert!(text.contains(why), "{text}"),
+    let assert_refused = |result: Result<(), AgentError>, reason: &str| match result {
+        Err(AgentError::Refused(text)) => assert!(text.contains(reason), "{text}"),
         other => panic!("{other:?}"),
     };
-    assert_refused(
-        agent.hand_over("a", 0, &unix),
-        "expected a socket of TCP, or of UDP over IPv4, that is connected",
-    );
+    assert_refused(agent.hand_over("a", 0, &unix), "expected a connected socket of TCP, or of UDP over IPv4");
     assert_refused(
         agent.hand_over("a", 0, &listener),
-        "expected a socket of TCP, or of UDP over IPv4, that is connected",
+        "expected a connected socket of TCP, or of UDP over IPv4",
     );
-    assert_refused(agent.hand_over("", 0, &wire.stream), "coflow: expected 1 to 128");
-    assert_refused(agent.hand_over("a b", 0, &wire.stream), "expected a word, a coflow and a flow");
-    assert_refused(agent.hand_over(&"x".repeat(129), 0, &wire.stream), "coflow: expected 1 to 128");
+    assert_refused(agent.hand_over("", 0, &wire.stream), "coflow id is invalid; expected 1 to 128");
+    assert_refused(agent.hand_over("a b", 0, &wire.stream), "malformed message; expected `open COFLOW FLOW`");
+    assert_refused(
+        agent.hand_over(&"x".repeat(129), 0, &wire.stream),
+        "coflow id is invalid; expected 1 to 128",
+    );
     assert_refused(
         agent.hand_over(&"x".repeat(1000), 0, &wire.stream),
-        "expected a word, a coflow and a flow",
+        "malformed message; expected `open COFLOW FLOW`",
     );
     assert_refused(agent.mark_done("a", 0), "no socket of this program");
     agent.hand_over("a", 0, &wire.stream).unwrap();
@@ -359,5 +365,5 @@ fn invalid_sockets_and_ids_are_refused() {
     };
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let taken = runtime.block_on(live::run(settings, None, std::future::pending())).1.unwrap_err();
-    assert!(taken.to_string().contains("another agent is there"), "{taken}");
+    assert!(taken.to_string().contains("another agent listens on this socket"), "{taken}");
 }

@@ -21,7 +21,7 @@ struct Routed {
     index: Option<usize>,
     /// By flow.
     paths: Vec<u32>,
-    /// How many flows are live and done where `live` was counted; none if that has to be done anew.
+    /// How many flows are live and done where `live` was counted; `None` if they have to be counted again.
     counted: Option<(usize, usize)>,
     /// The paths of its flows, each once, and how many live ones take it.
     live: Vec<(u32, u32)>,
@@ -143,8 +143,8 @@ impl TrunkLimit {
 }
 
 impl CapacityLimit for TrunkLimit {
-    /// O(links + paths of coflows with a rate + flows with rates of their own), and the flows of coflows whose number of live flows is
-    /// another, or that end together.
+    /// O(links + paths of coflows with a rate + flows with rates of their own), and the flows of coflows whose number of
+    /// live flows is another, or that end together.
     fn exceeds_capacity(&mut self, decided: &Allocation, network: &Network, now: f64) -> bool {
         self.cross(decided, network, now);
         let links = self.given.iter().zip(self.trunks.capacities());
@@ -153,8 +153,8 @@ impl CapacityLimit for TrunkLimit {
         self.short.iter().any(|short| *short)
     }
 
-    /// Finds what is carried of what the flows that cross short links should have. Others are given less or as much as they carry, and
-    /// that only falls. n log n for the n flows over short links.
+    /// Finds what is carried of what the flows that cross short links should have. Others are given less or as much as they
+    /// carry, and that only falls. n log n for the n flows over short links.
     fn reduce_rates(
         &mut self,
         decided: &SortedDecision<'_>,

@@ -15,7 +15,7 @@ impl BitSet {
         BitSet(SmallVec::from_elem(0, len.div_ceil(64)))
     }
 
-    /// Sets the contents to the positions in `values` for which `holds` returns true.
+    /// Sets the contents to the positions in `values` for which `predicate` returns true.
     pub(crate) fn set_where<T>(&mut self, values: &[T], predicate: impl Fn(&T) -> bool) {
         self.0.clear();
         self.0.extend(values.chunks(64).map(|word| {

@@ -41,14 +41,14 @@ pub enum FlowState {
 pub(super) struct Flow {
     /// Size in bytes; infinite if unknown.
     pub size: f64,
-    /// Live with [`CommonRateKind::Equal`]: bytes sent minus the level. Live with [`CommonRateKind::ProportionalRates`]: remaining bytes
-    /// divided by the level. Waiting: bytes sent or remaining bytes.
+    /// Live with [`CommonRateKind::EqualRates`]: bytes sent minus the level. Live with
+    /// [`CommonRateKind::ProportionalRates`]: remaining bytes divided by the level. Waiting: bytes sent or remaining bytes.
     pub base: f64,
     sender_index: u32,
     grid_position: GridPosition,
     /// Position in the specification.
     pub spec_index: u32,
-    /// Position among the network's flows with own rates, or [`NONE`].
+    /// Position among the network's flows with own rates, or [`NO_INDEX`].
     pub own_rate_index: u32,
     pub state: FlowState,
     /// Whether `base` was ever different from the common start.
@@ -99,7 +99,7 @@ pub struct Coflow {
     completed_count: usize,
     pub(super) common_rate_kind: CommonRateKind,
     level: f64,
-    level_per_sec: f64,
+    level_slope: f64,
     level_time: f64,
     /// Flows by the level at which they complete. Entries of flows that changed are stale.
     completions: BinaryHeap<Reverse<(OrderedF64, u32)>>,
@@ -114,13 +114,13 @@ pub struct Coflow {
     unchanged_base_count: usize,
     /// Whether some base was ever below the common start.
     has_base_below_start: bool,
-    /// Sum of the bases of the live flows ([`CommonRateKind::Equal`]).
+    /// Sum of the bases of the live flows ([`CommonRateKind::EqualRates`]).
     base_sum: f64,
     /// Bytes that flows which are not live have sent.
     sent_by_non_live: f64,
     /// Size of the longest completed flow in bytes.
     longest_completed_bytes: f64,
-    /// Number of waiting flows that have sent bytes ([`CommonRateKind::Equal`]).
+    /// Number of waiting flows that have sent bytes ([`CommonRateKind::EqualRates`]).
     waiting_with_progress: usize,
     /// As reported: bytes sent by all flows, their total rate, and the time of the report.
     last_report: (f64, f64, f64),
@@ -213,7 +213,7 @@ impl Coflow {
                 CommonRateKind::EqualRates => 0.0,
                 CommonRateKind::ProportionalRates => 1.0,
             },
-            level_per_sec: 0.0,
+            level_slope: 0.0,
             level_time: now,
             completions: BinaryHeap::new(),
             initial_completions: Vec::new(),
@@ -300,9 +300,9 @@ impl Coflow {
         self.longest_completed_bytes
     }
 
-    /// The maximum number of bytes that a waiting flow has sent ([`CommonRateKind::Equal`]). O(flows) if a waiting flow has
+    /// The maximum number of bytes that a waiting flow has sent ([`CommonRateKind::EqualRates`]). O(flows) if a waiting flow has
     /// sent bytes.
-    pub(super) fn max_waiting_bytes_sent(&self) -> f64 {
+    pub(super) fn max_waiting_sent_bytes(&self) -> f64 {
         if self.waiting_with_progress == 0 {
             return 0.0;
         }
@@ -310,9 +310,9 @@ impl Coflow {
         waiting.map(|f| f.base).fold(0.0, f64::max)
     }
 
-    /// The minimum number of bytes that a waiting flow has sent ([`CommonRateKind::Equal`]); `None` without waiting flows.
+    /// The minimum number of bytes that a waiting flow has sent ([`CommonRateKind::EqualRates`]); `None` without waiting flows.
     /// O(flows) if all waiting flows have sent bytes.
-    pub(super) fn min_waiting_bytes_sent(&self) -> Option<f64> {
+    pub(super) fn min_waiting_sent_bytes(&self) -> Option<f64> {
         match self.flows.len() - self.live_count - self.completed_count {
             0 => None,
             waiting if waiting > self.waiting_with_progress => Some(0.0),
@@ -324,12 +324,12 @@ impl Coflow {
     }
 
     /// Bytes that all flows have sent by `now`, as reported.
-    pub fn reported_bytes_sent(&self, now: f64) -> f64 {
+    pub fn reported_sent_bytes(&self, now: f64) -> f64 {
         let (sent, rate, since) = self.last_report;
         sent + rate * (now - since)
     }
 
-    /// The rate at which [`Coflow::reported_bytes_sent`] grows, in bytes per second.
+    /// The rate at which [`Coflow::reported_sent_bytes`] grows, in bytes per second.
     pub fn reported_rate(&self) -> f64 {
         self.last_report.1
     }
@@ -368,29 +368,29 @@ impl Coflow {
     // The level.
 
     pub(super) fn level(&self, now: f64) -> f64 {
-        self.level + self.level_per_sec * (now - self.level_time)
+        self.level + self.level_slope * (now - self.level_time)
     }
 
     /// Moves the origin of the level to `now`, and changes its slope.
-    pub(super) fn set_level_rate(&mut self, slope: f64, now: f64) {
+    pub(super) fn set_level_slope(&mut self, slope: f64, now: f64) {
         self.level = self.level(now);
         self.level_time = now;
-        self.level_per_sec = slope;
+        self.level_slope = slope;
     }
 
-    pub(super) fn level_rate(&self) -> f64 {
-        self.level_per_sec
+    pub(super) fn level_slope(&self) -> f64 {
+        self.level_slope
     }
 
     /// Time of the next completion by the level alone; infinite if no flow completes.
     pub(super) fn next_completion(&mut self) -> f64 {
-        if self.level_per_sec == 0.0 || self.live_count == 0 {
+        if self.level_slope == 0.0 || self.live_count == 0 {
             return f64::INFINITY;
         }
         match self.common_rate_kind {
-            CommonRateKind::ProportionalRates => self.level_time - self.level / self.level_per_sec,
+            CommonRateKind::ProportionalRates => self.level_time - self.level / self.level_slope,
             CommonRateKind::EqualRates => match self.first_level_completion() {
-                Some((end, _)) => self.level_time + (end - self.level).max(0.0) / self.level_per_sec,
+                Some((end, _)) => self.level_time + (end - self.level).max(0.0) / self.level_slope,
                 None => f64::INFINITY,
             },
         }
@@ -422,7 +422,7 @@ impl Coflow {
         next.map(|&(OrderedF64(end), flow)| (end, flow))
     }
 
-    /// Completes the flows that the level alone completes by `limit`, and calls `ended` with each flow and its time.
+    /// Completes the flows that the level alone completes by `until`, and calls `on_completed` with each flow and its time.
     pub(super) fn complete_flows_until(&mut self, until: f64, mut on_completed: impl FnMut(u32, f64)) {
         while self.live_count > 0 {
             let at = self.next_completion();
@@ -442,7 +442,7 @@ impl Coflow {
                         on_completed(flow, at);
                     }
                     // No live flow depends on this level. The next flow starts a new level.
-                    (self.level, self.level_per_sec, self.level_time) = (1.0, 0.0, at);
+                    (self.level, self.level_slope, self.level_time) = (1.0, 0.0, at);
                 }
             }
         }
@@ -513,7 +513,7 @@ impl Coflow {
     }
 
     /// Bytes that a flow has sent by `now`, without bytes sent at its own rate since the last fold.
-    pub(super) fn bytes_sent(&self, flow: u32, now: f64) -> f64 {
+    pub(super) fn sent_bytes(&self, flow: u32, now: f64) -> f64 {
         let f = &self.flows[flow as usize];
         match (f.state, self.common_rate_kind) {
             (FlowState::Completed, _) => f.size,
@@ -532,12 +532,12 @@ impl Coflow {
         self.flows[flow as usize].base * self.level(now)
     }
 
-    /// Bytes that all flows have sent, without bytes sent at own rates since the last fold ([`CommonRateKind::Equal`]).
-    pub(super) fn total_bytes_sent(&self, now: f64) -> f64 {
+    /// Bytes that all flows have sent, without bytes sent at own rates since the last fold ([`CommonRateKind::EqualRates`]).
+    pub(super) fn total_sent_bytes(&self, now: f64) -> f64 {
         self.sent_by_non_live + self.base_sum + self.live_count as f64 * self.level(now)
     }
 
-    /// The highest base of a live flow ([`CommonRateKind::Equal`]).
+    /// The highest base of a live flow ([`CommonRateKind::EqualRates`]).
     pub(super) fn max_base(&mut self) -> Option<f64> {
         self.push_stale_flows();
         let common = (self.unchanged_base_count > 0).then_some(0.0);
@@ -551,7 +551,7 @@ impl Coflow {
         common
     }
 
-    /// The lowest base of a live flow, and this flow unless it was never touched ([`CommonRateKind::Equal`]).
+    /// The lowest base of a live flow, and this flow unless it was never touched ([`CommonRateKind::EqualRates`]).
     pub(super) fn min_base(&mut self) -> Option<(f64, Option<u32>)> {
         let common = (self.unchanged_base_count > 0).then_some((0.0, None));
         if common.is_some() && !self.has_base_below_start {
@@ -577,7 +577,7 @@ impl Coflow {
     pub(super) fn set_flow_live(&mut self, flow: u32, now: f64) {
         if self.live_count == 0 && self.common_rate_kind == CommonRateKind::ProportionalRates {
             // No live flow depends on the old level, which may have continued after the last completion.
-            (self.level, self.level_per_sec, self.level_time) = (1.0, 0.0, now);
+            (self.level, self.level_slope, self.level_time) = (1.0, 0.0, now);
         }
         let level = self.level(now);
         let f = &mut self.flows[flow as usize];
@@ -614,12 +614,12 @@ impl Coflow {
     }
 
     fn mark_live(&mut self, flow: u32) {
-        let Flow { sender_index: sender, grid_position: place, .. } = self.flows[flow as usize];
+        let Flow { sender_index, grid_position, .. } = self.flows[flow as usize];
         self.live_count += 1;
-        self.grid.insert(place, self.receivers[place.receiver as usize].port);
+        self.grid.insert(grid_position, self.receivers[grid_position.receiver as usize].port);
         for (load, mask) in [
-            (&mut self.senders[sender as usize], &mut self.sending_ports),
-            (&mut self.receivers[place.receiver as usize], &mut self.receiving_ports),
+            (&mut self.senders[sender_index as usize], &mut self.sending_ports),
+            (&mut self.receivers[grid_position.receiver as usize], &mut self.receiving_ports),
         ] {
             if load.live_flow_count == 0 {
                 mask.insert(load.port as usize);
@@ -629,20 +629,19 @@ impl Coflow {
     }
 
     fn mark_not_live(&mut self, flow: u32) {
-        let Flow { sender_index: sender, grid_position: place, base, base_changed: touched, .. } =
-            self.flows[flow as usize];
+        let Flow { sender_index, grid_position, base, base_changed, .. } = self.flows[flow as usize];
         self.live_count -= 1;
         if self.common_rate_kind == CommonRateKind::EqualRates {
             self.base_sum -= base;
-            if !touched {
+            if !base_changed {
                 self.unchanged_base_count -= 1;
             }
         }
-        self.grid.remove(place, self.receivers[place.receiver as usize].port);
+        self.grid.remove(grid_position, self.receivers[grid_position.receiver as usize].port);
         let weighted = self.common_rate_kind == CommonRateKind::ProportionalRates;
         for (load, mask) in [
-            (&mut self.senders[sender as usize], &mut self.sending_ports),
-            (&mut self.receivers[place.receiver as usize], &mut self.receiving_ports),
+            (&mut self.senders[sender_index as usize], &mut self.sending_ports),
+            (&mut self.receivers[grid_position.receiver as usize], &mut self.receiving_ports),
         ] {
             load.live_flow_count -= 1;
             if load.live_flow_count == 0 {
@@ -687,7 +686,7 @@ impl Coflow {
 
     /// Sets the bytes that a waiting flow has sent. If the bytes reach the size, one byte remains until the
     /// completion is observed.
-    pub(super) fn set_bytes_sent(&mut self, flow: u32, bytes: f64) {
+    pub(super) fn set_sent_bytes(&mut self, flow: u32, bytes: f64) {
         self.reset_progress(flow);
         let f = &mut self.flows[flow as usize];
         let bytes = if bytes < f.size { bytes } else { (f.size - 1.0).max(0.0) };
@@ -723,7 +722,7 @@ impl Coflow {
                 self.set_size(flow, other.flows[other_flow as usize].size);
                 self.complete_flow(flow);
             } else {
-                self.set_bytes_sent(flow, other.bytes_sent(other_flow, now));
+                self.set_sent_bytes(flow, other.sent_bytes(other_flow, now));
             }
         }
         (self.last_report, self.longest_completed_bytes) = (other.last_report, other.longest_completed_bytes);
@@ -741,7 +740,7 @@ impl Coflow {
         self.completed_count += 1;
     }
 
-    pub(super) fn set_last_report(&mut self, bytes_sent: f64, rate: f64, now: f64) {
-        self.last_report = (bytes_sent, rate, now);
+    pub(super) fn set_last_report(&mut self, sent_bytes: f64, rate: f64, now: f64) {
+        self.last_report = (sent_bytes, rate, now);
     }
 }

@@ -6,28 +6,29 @@
 //!
 //! - *Reference.* All times are relative to the fastest kind with the fewest connections. The reference contains the
 //!   start-up time of a run, and the burst that the link's shaper admits.
-//! - *Rate of the link.* The additional bytes of a kind divided by its additional time give a rate. The rate of the
-//!   link is the greatest of these rates. Among rates within `EQUALITY_TOLERANCE` of the greatest, the one of the kind with the
-//!   most connections is used, because it is the most accurate.
+//! - *Rate of the link.* The bytes of a kind beyond those of the reference, divided by the time beyond it, are a rate.
+//!   The rate of the link is the greatest of these rates. Among rates within `EQUALITY_TOLERANCE` of the greatest, the
+//!   one of the kind with the most connections is used, because it is the most accurate.
 //! - *Stall.* The stall of a kind is its time beyond the time of its bytes at that rate: senders wait for timeouts,
 //!   and the link idles. A stall below `NOISE_FRACTION` of the total time counts as zero.
-//! - *Part.* On a link of another rate, the bytes take another time, but the stall is the same: buffers and windows
-//!   are in packets, and timeouts in seconds, on any link. The part of a link that is used is the time of the bytes
+//! - *Utilization.* On a link of another rate, the bytes take another time, but the stall is the same: buffers and
+//!   windows are in packets, and timeouts in seconds, on any link. The utilization of a link is the time of the bytes
 //!   divided by that time plus the stall.
-//! - *Fit.* From the number of connections that is best over all data, the part does not rise with more connections.
-//!   It does not fall with a larger buffer. If medians violate this, the fit is the middle between the smallest and
-//!   the greatest value that such a fit may have.
-//! - *Interpolation.* Between measured kinds, the part is linear in connections and in packets. Beyond the maximum of
-//!   connections, it is constant. Buffers outside the measured range give no result.
+//! - *Fit.* Beyond the number of connections with the best mean over all buffers, the utilization does not rise. It
+//!   does not fall with a larger buffer. If medians violate this, the fit is the middle of the smallest and the
+//!   greatest value that satisfy it.
+//! - *Interpolation.* Between measured kinds, the utilization is linear in connections and in packets. Below the
+//!   minimum and above the maximum number of connections, it is constant. Buffers outside the measured range give no
+//!   result.
 
 use std::collections::BTreeMap;
 
 use crate::units::Rate;
 
-/// Rates, or parts of a link, within this relative distance count as equal.
+/// Rates, or utilizations, within this relative distance count as equal.
 const EQUALITY_TOLERANCE: f64 = 0.02;
 
-/// The part of a time that counts as zero.
+/// The fraction of a time that counts as zero.
 const NOISE_FRACTION: f64 = 0.01;
 
 /// One measured run.
@@ -39,7 +40,7 @@ pub struct IncastRun {
     pub connections: u32,
     /// Bytes of each connection: at least 1, the same in all runs.
     pub bytes: f64,
-    /// The part of the packets that the port dropped: 0 or more, and below 1.
+    /// The fraction of packets that the port dropped: 0 or more, and below 1.
     pub loss: f64,
     /// Bytes of all connections divided by the time until the last connection completed, in bytes per second: above
     /// 0.
@@ -50,10 +51,10 @@ pub struct IncastRun {
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum IncastError {
     /// The list of runs is empty.
-    #[error("no runs: expected at least one")]
+    #[error("no runs; expected at least one")]
     NoRuns,
     /// A value of a run is out of bounds.
-    #[error("run {run}: {field} out of bounds")]
+    #[error("run {run}: `{field}` is out of bounds")]
     OutOfBounds {
         /// Position of the run.
         run: usize,
@@ -61,10 +62,12 @@ pub enum IncastError {
         field: &'static str,
     },
     /// The bytes of a connection differ from those of the first run.
-    #[error("run {0} has other bytes for each connection than the first")]
+    #[error("run {0}: bytes of a connection differ from those of the first run")]
     UnequalBytes(usize),
     /// A kind contains no run, although other runs have its buffer, and other runs its number of connections.
-    #[error("no run with a buffer of {buffer} packets and {connections} connections")]
+    #[error(
+        "no run with a buffer of {buffer} packets and {connections} connections; expected every combination"
+    )]
     MissingRuns {
         /// Buffer in packets.
         buffer: u32,
@@ -108,8 +111,8 @@ impl Incast {
                 ("loss", (0.0..1.0).contains(&run.loss)),
                 ("goodput", (1e-6..=1e15).contains(&run.goodput)),
             ];
-            if let Some(&(what, _)) = bounds.iter().find(|(_, fits)| !fits) {
-                return Err(IncastError::OutOfBounds { run: position, field: what });
+            if let Some(&(field, _)) = bounds.iter().find(|(_, fits)| !fits) {
+                return Err(IncastError::OutOfBounds { run: position, field });
             }
             if run.bytes != bytes {
                 return Err(IncastError::UnequalBytes(position));
@@ -195,7 +198,7 @@ impl Incast {
     /// The error of the interpolation between buffers, for a link of this rate.
     ///
     /// Each buffer between two others is left out and computed from the others. The result is the mean absolute
-    /// difference of parts; `None` with fewer than three buffers.
+    /// difference of utilizations; `None` with fewer than three buffers.
     pub fn interpolation_error(&self, rate: Rate) -> Option<f64> {
         let utilizations = self.utilizations(rate);
         let (mut sum, mut count) = (0.0, 0.0);
@@ -211,7 +214,7 @@ impl Incast {
         (count > 0.0).then(|| sum / count)
     }
 
-    /// The used parts of a link of this rate, from the medians.
+    /// The utilizations of a link of this rate, from the medians.
     fn utilizations(&self, rate: Rate) -> Vec<f64> {
         let columns = self.connections.len();
         let utilization = |(at, stall): (usize, &f64)| {
@@ -226,17 +229,17 @@ impl Incast {
         &values[row * self.connections.len()..(row + 1) * self.connections.len()]
     }
 
-    /// The first of the columns with the greatest mean part.
-    fn best_column(&self, parts: &[f64]) -> usize {
+    /// The first of the columns with the greatest mean utilization.
+    fn best_column(&self, utilizations: &[f64]) -> usize {
         let columns = self.connections.len();
-        let sum = |column: usize| parts.iter().skip(column).step_by(columns).sum::<f64>();
+        let sum = |column: usize| utilizations.iter().skip(column).step_by(columns).sum::<f64>();
         let columns = (0..columns).rev();
         columns
             .max_by(|&a, &b| sum(a).total_cmp(&sum(b)))
             .expect("`Incast::new` refuses an empty list of runs")
     }
 
-    /// Parts that do not rise with connections from the best number on, and do not fall with buffers.
+    /// Utilizations that do not rise with connections from the best number on, and do not fall with buffers.
     fn fit_monotonic(&self, utilizations: &[f64]) -> Vec<f64> {
         let (rows, columns) = (self.buffers.len(), self.connections.len());
         let best = self.best_column(utilizations);
@@ -280,29 +283,27 @@ pub struct Goodput {
 }
 
 impl Goodput {
-    /// The part of the port's rate that this number of connections gets: above 0, and at most 1.
+    /// The fraction of the port's rate that this number of connections gets: above 0, and at most 1.
     pub fn utilization(&self, connections: usize) -> f64 {
         Goodput::value_at(&self.utilizations, connections).unwrap_or(1.0)
     }
 
-    /// The part of the packets that the port drops.
+    /// The fraction of packets that the port drops.
     pub fn loss(&self, connections: usize) -> f64 {
         Goodput::value_at(&self.losses, connections).unwrap_or(0.0)
     }
 
-    /// Whether the part is below 1 for any number of connections.
+    /// Whether the utilization is below 1 for any number of connections.
     pub fn has_reduction(&self) -> bool {
         self.utilizations.iter().any(|&part| part < 1.0)
     }
 
-    /// The maximum number of connections whose part is within two hundredths of the best part.
+    /// The maximum number of connections whose utilization is within two hundredths of the best one.
     pub fn best_connections(&self) -> usize {
         let best = self.utilizations.iter().copied().fold(0.0, f64::max);
-        1 + self
-            .utilizations
-            .iter()
-            .rposition(|&part| part >= (1.0 - EQUALITY_TOLERANCE) * best)
-            .expect("parts are numbers from 0 to 1 for one or more connections, so one is the greatest")
+        1 + self.utilizations.iter().rposition(|&part| part >= (1.0 - EQUALITY_TOLERANCE) * best).expect(
+            "utilizations are numbers from 0 to 1 for one or more connections, so a greatest one exists",
+        )
     }
 
     /// Above the maximum number of connections, the value of the maximum holds.

@@ -11,8 +11,8 @@ use super::workload::{CoflowSpec, PortSide};
 use crate::allocation::{Allocation, CommonRate, FlowRate};
 use crate::model::Slot;
 
-/// Why a slot is expected to hold a coflow.
-const SLOT_IN_USE: &str = "slots come from events and from the active coflows, so this one holds a coflow";
+/// Panic message for a vacant slot.
+const SLOT_IN_USE: &str = "slots come from events and from the active coflows, so no slot is vacant here";
 
 /// A completed flow, and the time of its completion.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -86,7 +86,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Creates an idle network. `sharing` is [`Sharing::ProportionalRates`] if any coflow uses it.
+    /// Creates an idle network. `sharing` is [`CommonRateKind::ProportionalRates`] if any coflow uses it.
     pub(crate) fn new(fabric: Fabric, sharing: CommonRateKind) -> Network {
         Network {
             fabric,
@@ -143,9 +143,9 @@ impl Network {
     }
 
     /// Bytes that a flow has sent by `now`.
-    pub fn bytes_sent(&self, slot: Slot, flow: u32, now: f64) -> f64 {
+    pub fn sent_bytes(&self, slot: Slot, flow: u32, now: f64) -> f64 {
         let coflow = self.coflow(slot);
-        let common = coflow.bytes_sent(flow, now);
+        let common = coflow.sent_bytes(flow, now);
         match (coflow.flows[flow as usize].own_rate_index, coflow.flow_state(flow)) {
             (NO_INDEX, _) | (_, FlowState::Completed | FlowState::Waiting) => common,
             (own, FlowState::Live) => {
@@ -165,8 +165,8 @@ impl Network {
         let own =
             if f.own_rate_index == NO_INDEX { 0.0 } else { self.own_rates[f.own_rate_index as usize].rate };
         own + match coflow.common_rate_kind {
-            CommonRateKind::EqualRates => coflow.level_rate(),
-            CommonRateKind::ProportionalRates => -coflow.level_rate() * f.base,
+            CommonRateKind::EqualRates => coflow.level_slope(),
+            CommonRateKind::ProportionalRates => -coflow.level_slope() * f.base,
         }
     }
 
@@ -221,7 +221,7 @@ impl Network {
         self.coflow_mut(slot).set_flow_waiting(flow, now);
     }
 
-    /// Corrects live flows that should have completed by `now`: each has `left` bytes to send.
+    /// Corrects live flows that should have completed by `now`: each has `remaining_bytes` bytes to send.
     ///
     /// Returns all live flows of the affected coflows. These flows lose their rates until the next schedule.
     pub(crate) fn correct_overdue_flows(&mut self, remaining_bytes: f64, now: f64) -> Vec<(Slot, u32)> {
@@ -239,14 +239,14 @@ impl Network {
             let live: Vec<u32> = self.coflow(slot).live_flows().collect();
             // Read the progress before the level restarts: the remaining bytes of the other flows depend on the
             // level.
-            let sent: Vec<f64> = live.iter().map(|&flow| self.bytes_sent(slot, flow, now)).collect();
+            let sent: Vec<f64> = live.iter().map(|&flow| self.sent_bytes(slot, flow, now)).collect();
             for &flow in &live {
                 self.set_flow_waiting(slot, flow, now);
             }
             for (&flow, sent) in live.iter().zip(sent) {
                 let size = self.coflow(slot).flows[flow as usize].size;
                 let is_complete = sent >= size * (1.0 - 1e-12);
-                self.set_bytes_sent(
+                self.set_sent_bytes(
                     slot,
                     flow,
                     if is_complete { (size - remaining_bytes).max(0.0) } else { sent },
@@ -259,8 +259,8 @@ impl Network {
     }
 
     /// Sets the bytes that a waiting flow has sent.
-    pub(crate) fn set_bytes_sent(&mut self, slot: Slot, flow: u32, bytes: f64) {
-        self.coflow_mut(slot).set_bytes_sent(flow, bytes);
+    pub(crate) fn set_sent_bytes(&mut self, slot: Slot, flow: u32, bytes: f64) {
+        self.coflow_mut(slot).set_sent_bytes(flow, bytes);
     }
 
     /// Sets the size of a waiting flow in bytes.
@@ -296,8 +296,8 @@ impl Network {
         self.fabric.scale_port(port, side, factor);
     }
 
-    pub(crate) fn record_report(&mut self, slot: Slot, bytes_sent: f64, rate: f64, now: f64) {
-        self.coflow_mut(slot).set_last_report(bytes_sent, rate, now);
+    pub(crate) fn record_report(&mut self, slot: Slot, sent_bytes: f64, rate: f64, now: f64) {
+        self.coflow_mut(slot).set_last_report(sent_bytes, rate, now);
     }
 
     /// Adds the bytes that a flow sent at its own rate to its base.
@@ -332,10 +332,10 @@ impl Network {
         if self.common_rate_kind == CommonRateKind::EqualRates {
             return;
         }
-        let Network { schedule_order: order, own_rates: own, slots, .. } = self;
+        let Network { schedule_order, own_rates: own, slots, .. } = self;
         // Entries of one coflow are adjacent, so the level is computed once for each coflow.
         let (mut last, mut per_level) = (NO_INDEX, 0.0);
-        for &entry in &*order {
+        for &entry in &*schedule_order {
             let own = &mut own[entry as usize];
             let Some(Some(coflow)) = slots.get_mut(own.slot as usize) else { continue };
             if coflow.common_rate_kind == CommonRateKind::EqualRates {
@@ -385,16 +385,16 @@ impl Network {
         self.next_own_completion = next.into_iter().fold(rest, f64::min);
     }
 
-    /// Predicts the completion of each flow with an own rate. Bases of coflows under [`Sharing::ProportionalRates`] are
+    /// Predicts the completion of each flow with an own rate. Bases of coflows under [`CommonRateKind::ProportionalRates`] are
     /// current at `now`.
     fn predict_completions(&mut self, now: f64) {
-        let Network { schedule_order: order, own_rates: own, own_completions: own_ends, slots, .. } = self;
+        let Network { schedule_order, own_rates, own_completions, slots, .. } = self;
         let (mut last, mut level, mut slope) = (NO_INDEX, 0.0, 0.0);
-        for &entry in &*order {
-            let OwnRate { slot, flow, rate, since, .. } = own[entry as usize];
+        for &entry in &*schedule_order {
+            let OwnRate { slot, flow, rate, since, .. } = own_rates[entry as usize];
             let coflow = slots[slot as usize].as_ref().expect(SLOT_IN_USE);
             if slot != last {
-                (last, level, slope) = (slot, coflow.level(now), coflow.level_rate());
+                (last, level, slope) = (slot, coflow.level(now), coflow.level_slope());
             }
             let f = &coflow.flows[flow as usize];
             let (left, rate) = match coflow.common_rate_kind {
@@ -403,14 +403,14 @@ impl Network {
                 }
                 CommonRateKind::ProportionalRates => (f.base * level, rate - slope * f.base),
             };
-            own_ends[entry as usize] = now + left.max(0.0) / rate;
+            own_completions[entry as usize] = now + left.max(0.0) / rate;
         }
     }
 
     fn predict_completion(&mut self, entry: u32, now: f64) {
         let own = self.own_rates[entry as usize];
         let size = self.coflow(own.slot).flows[own.flow as usize].size;
-        let left = size - self.bytes_sent(own.slot, own.flow, now);
+        let left = size - self.sent_bytes(own.slot, own.flow, now);
         let rate = self.rate(own.slot, own.flow);
         self.own_completions[entry as usize] = now + left.max(0.0) / rate;
     }
@@ -429,12 +429,12 @@ impl Network {
                 (CommonRate::CompleteTogether(_), CommonRateKind::EqualRates)
                 | (CommonRate::Equal(_), CommonRateKind::ProportionalRates) => {
                     unreachable!(
-                        "a policy that knows sizes sets `Common::Together`, one that does not sets `Common::Each`"
+                        "a policy that knows sizes sets `CommonRate::CompleteTogether`, any other policy `CommonRate::Equal`"
                     )
                 }
             };
-            if slope != coflow.level_rate() || slope < 0.0 {
-                coflow.set_level_rate(slope, now);
+            if slope != coflow.level_slope() || slope < 0.0 {
+                coflow.set_level_slope(slope, now);
                 self.common_changed_under_own |= self.own_rate_counts[slot as usize] > 0;
             }
         }
@@ -540,7 +540,7 @@ impl Network {
         next.min(self.next_own_completion)
     }
 
-    /// Completes the flows that the applied rates complete by `limit`, and appends them to `ended` in order of time.
+    /// Completes the flows that the applied rates complete by `until`, and appends them to `completed` in order of time.
     pub(crate) fn complete_flows_until(&mut self, until: f64, completed: &mut Vec<CompletedFlow>) {
         let first = completed.len();
         if self.next_own_completion <= until {
@@ -575,7 +575,7 @@ impl Network {
         completed[first..].sort_by(|a, b| a.completed_at.total_cmp(&b.completed_at));
     }
 
-    // Queries of policies; see `view`.
+    // Queries of policies; see [`super::view::View`].
 
     /// Flows whose own rate the last schedule set or changed.
     pub(crate) fn changed_flows(&self) -> &[(Slot, u32)] {
@@ -584,20 +584,20 @@ impl Network {
 
     /// The maximum number of bytes that a flow has sent by `now`. O(flows with own rates) if the coflow contains
     /// some.
-    pub(super) fn max_bytes_sent(&mut self, slot: Slot, now: f64) -> f64 {
+    pub(super) fn max_sent_bytes(&mut self, slot: Slot, now: f64) -> f64 {
         let own = self.fold_own_rates(slot, 0.0, |furthest, own| {
-            f64::max(furthest, self.bytes_sent(slot, own.flow, now))
+            f64::max(furthest, self.sent_bytes(slot, own.flow, now))
         });
         let coflow = self.coflow_mut(slot);
         let level = coflow.level(now);
         let live = coflow.max_base().map_or(0.0, |base| base + level);
-        live.max(own).max(coflow.longest_completed_bytes()).max(coflow.max_waiting_bytes_sent())
+        live.max(own).max(coflow.longest_completed_bytes()).max(coflow.max_waiting_sent_bytes())
     }
 
     /// The bytes that all flows have sent by `now`. O(flows with own rates) if the coflow contains some.
-    pub(super) fn total_bytes_sent(&self, slot: Slot, now: f64) -> f64 {
+    pub(super) fn total_sent_bytes(&self, slot: Slot, now: f64) -> f64 {
         let own = self.fold_own_rates(slot, 0.0, |sent, own| sent + own.rate * (now - own.since));
-        self.coflow(slot).total_bytes_sent(now) + own
+        self.coflow(slot).total_sent_bytes(now) + own
     }
 
     fn fold_own_rates(&self, slot: Slot, start: f64, fold: impl FnMut(f64, &OwnRate) -> f64) -> f64 {
@@ -608,22 +608,22 @@ impl Network {
     }
 
     /// The minimum number of bytes that an incomplete flow has sent by `now`, and the rate of that flow.
-    pub(super) fn min_bytes_sent(&mut self, slot: Slot, now: f64) -> Option<(f64, f64)> {
-        let waiting = self.coflow(slot).min_waiting_bytes_sent();
-        match (waiting, self.min_live_bytes_sent(slot, now)) {
+    pub(super) fn min_sent_bytes(&mut self, slot: Slot, now: f64) -> Option<(f64, f64)> {
+        let waiting = self.coflow(slot).min_waiting_sent_bytes();
+        match (waiting, self.min_live_sent_bytes(slot, now)) {
             (Some(sent), Some((least, rate))) if least < sent => Some((least, rate)),
             (Some(sent), _) => Some((sent, 0.0)),
             (None, live) => live,
         }
     }
 
-    fn min_live_bytes_sent(&mut self, slot: Slot, now: f64) -> Option<(f64, f64)> {
+    fn min_live_sent_bytes(&mut self, slot: Slot, now: f64) -> Option<(f64, f64)> {
         loop {
             let coflow = self.coflow_mut(slot);
             let (base, flow) = coflow.min_base()?;
             let sent = base + coflow.level(now);
             let Some(flow) = flow else {
-                return Some((sent, coflow.level_rate()));
+                return Some((sent, coflow.level_slope()));
             };
             let own = coflow.flows[flow as usize].own_rate_index;
             if own == NO_INDEX || self.own_rates[own as usize].since == now {

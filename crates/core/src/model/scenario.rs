@@ -172,7 +172,7 @@ impl Scenario {
                     ErrorLocation::Service(at),
                     "name",
                     &service.name,
-                    "a name of its own",
+                    "a distinct name",
                 ));
             }
         }
@@ -181,7 +181,7 @@ impl Scenario {
         for (at, demand) in self.demands.iter().enumerate() {
             connections = connections.saturating_add(demand.connection_count());
             if connections > Scenario::MAX_CONNECTIONS as u64 {
-                let most = format!("at most {} connections in all", Scenario::MAX_CONNECTIONS);
+                let most = format!("at most {} connections in total", Scenario::MAX_CONNECTIONS);
                 return Err(scenario_error(
                     ErrorLocation::Demand(at),
                     "connections",
@@ -191,7 +191,7 @@ impl Scenario {
             }
             intervals += demand.active_intervals.len();
             if intervals > Scenario::MAX_INTERVALS {
-                let most = format!("at most {} intervals in all", Scenario::MAX_INTERVALS);
+                let most = format!("at most {} intervals in total", Scenario::MAX_INTERVALS);
                 return Err(scenario_error(
                     ErrorLocation::Demand(at),
                     "active",
@@ -245,7 +245,7 @@ impl Scenario {
         let place = ErrorLocation::Service(at);
         let long = name.chars().count() > Topology::MAX_NAME_CHARS;
         if name.is_empty() || long || name.chars().any(|c| c.is_whitespace() || c.is_control()) {
-            let expected = format!("1 to {} characters, none of them blank", Topology::MAX_NAME_CHARS);
+            let expected = format!("1 to {} characters without blanks", Topology::MAX_NAME_CHARS);
             return Err(scenario_error(place, "name", name, expected));
         }
         let range = Scenario::WEIGHT_RANGE;
@@ -283,7 +283,12 @@ impl Scenario {
             }
         }
         if demand.host_pairs() == 0 {
-            return Err(scenario_error(place, "to", "nobody else", "a host that another one sends to"));
+            return Err(scenario_error(
+                place,
+                "to",
+                "only its own source",
+                "a destination other than its source",
+            ));
         }
         if demand.connections == 0 {
             return Err(scenario_error(place, "connections", 0, "at least 1"));
@@ -299,14 +304,14 @@ impl Scenario {
                 place,
                 "active",
                 "nothing",
-                "an interval, such as [[\"5s\", \"35s\"]]",
+                "at least one interval, such as [[\"5s\", \"35s\"]]",
             ));
         }
         let mut last = None;
         for &(from, to) in &demand.active_intervals {
             if from >= to || to > self.end || last.is_some_and(|last| from <= last) {
                 let value = format!("{from} to {to}");
-                let expected = format!("intervals in order and apart, until {} at the latest", self.end);
+                let expected = format!("disjoint intervals in order, up to {}", self.end);
                 return Err(scenario_error(place, "active", value, expected));
             }
             last = Some(to);

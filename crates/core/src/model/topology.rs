@@ -66,13 +66,13 @@ pub struct Link {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum TopologyError {
     /// A name of a node cannot be printed in a table, or is too long.
-    #[error("a node is named {0:?}: expected 1 to 64 characters, none of them blank or a control character")]
+    #[error("node name {0:?} is invalid; expected 1 to 64 characters without blanks and control characters")]
     InvalidName(String),
     /// Two nodes have the same name.
-    #[error("two nodes are named `{0}`: expected distinct names")]
+    #[error("two nodes are named `{0}`; expected distinct names")]
     DuplicateName(String),
     /// A cable refers to a node that does not exist.
-    #[error("the cable from `{from}` to `{to}` names `{unknown}`, which is no node")]
+    #[error("cable from `{from}` to `{to}`: node `{unknown}` does not exist")]
     UnknownNode {
         /// First end of the cable.
         from: String,
@@ -82,18 +82,20 @@ pub enum TopologyError {
         unknown: String,
     },
     /// A cable leads from a node to itself.
-    #[error("a cable from `{0}` to itself: expected two nodes")]
+    #[error("cable from `{0}` to itself; expected two different nodes")]
     SelfLink(String),
     /// Two cables connect the same two nodes.
-    #[error("a second cable between `{0}` and `{1}`: expected one, at the sum of their rates")]
+    #[error(
+        "second cable between `{0}` and `{1}`; expected one; help: use one cable with the sum of the rates"
+    )]
     DuplicateCable(String, String),
     /// A cable connects two hosts.
     #[error(
-        "a cable between the hosts `{0}` and `{1}`: expected a switch at one end, since hosts do not forward"
+        "cable between the hosts `{0}` and `{1}`; expected a switch at one end, because hosts do not forward"
     )]
     HostToHost(String, String),
     /// The rate of a cable is out of bounds.
-    #[error("the cable between `{from}` and `{to}` has rate {rate}: expected {min} to {max}",
+    #[error("cable between `{from}` and `{to}`: rate {rate} is out of range; expected {min} to {max}",
         min = Topology::MIN_RATE, max = Topology::MAX_RATE)]
     Rate {
         /// First end of the cable.
@@ -104,15 +106,15 @@ pub enum TopologyError {
         rate: Rate,
     },
     /// A node has no cable.
-    #[error("`{0}` has no cable: expected at least one")]
+    #[error("node `{0}` has no cable; expected at least one")]
     Unconnected(String),
     /// No path over switches connects two hosts.
-    #[error("no switches lead from host `{0}` to host `{1}`: expected a path between all hosts")]
+    #[error("no path over switches from host `{0}` to host `{1}`; expected a path between all hosts")]
     Unreachable(String, String),
     /// A count is out of bounds.
-    #[error("{count} {kind}: expected {min} to {max}")]
+    #[error("{count} {kind}; expected {min} to {max}")]
     Count {
-        /// `hosts`, `switches` or `cables`.
+        /// The counted objects: `hosts`, `switches` or `cables`.
         kind: &'static str,
         /// The count.
         count: u64,
@@ -122,9 +124,9 @@ pub enum TopologyError {
         max: u64,
     },
     /// A parameter of a [`TopologyTemplate`] is invalid.
-    #[error("{template}: `{parameter}` is {value}: expected {expected}")]
+    #[error("{template}: `{parameter}` is {value}; expected {expected}")]
     Parameter {
-        /// Name of the plan.
+        /// Name of the template.
         template: &'static str,
         /// Name of the parameter.
         parameter: &'static str,
@@ -233,7 +235,7 @@ impl Topology {
     }
 }
 
-/// Position of a node in a list of a [`Builder`].
+/// Position of a node in a list of a [`TopologyBuilder`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum NodePosition {
     Host(u32),

@@ -25,7 +25,7 @@ pub struct Trunks {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum TrunksError {
     /// A host does not have exactly one cable.
-    #[error("host `{host}` has {cables} cables: expected one, which is its port")]
+    #[error("host `{host}` has {cables} cables; expected one, which is its port")]
     CableCount {
         /// Name of the host.
         host: String,
@@ -33,14 +33,16 @@ pub enum TrunksError {
         cables: usize,
     },
     /// The cable of a host has another rate than the cable of the first host.
-    #[error("host `{host}` has a cable of {rate}: expected {first}, as the first host has")]
+    #[error(
+        "host `{host}`: the cable's rate is {rate}; expected {first_rate}, the rate of the first host's cable"
+    )]
     UnequalRate {
         /// Name of the host.
         host: String,
         /// Rate of the host's cable.
         rate: Rate,
         /// Rate of the first host's cable.
-        first: Rate,
+        first_rate: Rate,
     },
 }
 
@@ -62,7 +64,7 @@ impl Trunks {
             let rate = topology.link(link).rate;
             let first = *first.get_or_insert(rate);
             if rate != first {
-                return Err(TrunksError::UnequalRate { host: host(), rate, first });
+                return Err(TrunksError::UnequalRate { host: host(), rate, first_rate: first });
             }
         }
         let mut capacities = Vec::new();
@@ -72,11 +74,11 @@ impl Trunks {
                 capacities.len() as u32 - 1
             })
         };
-        let positions = topology.links().iter().map(position).collect();
+        let trunk_by_link = topology.links().iter().map(position).collect();
         let hosts = (0..topology.hosts() as u32).map(NodeId).collect();
         let port_rate = first.unwrap_or(Rate::ZERO);
         let routes = Routes::new(topology, seed);
-        Ok(Trunks { routes, hosts, port_rate, capacities, trunk_by_link: positions, path: Vec::new() })
+        Ok(Trunks { routes, hosts, port_rate, capacities, trunk_by_link, path: Vec::new() })
     }
 
     /// Renumbers the ports: port 0 becomes the former port `ports[0]`, and so on.

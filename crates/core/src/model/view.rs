@@ -76,8 +76,8 @@ impl<'a, K: Knowledge> View<'a, K> {
     }
 
     /// Bytes that a flow has sent.
-    pub fn bytes_sent(&self, slot: Slot, flow: u32) -> f64 {
-        self.network.bytes_sent(slot, flow, self.now)
+    pub fn sent_bytes(&self, slot: Slot, flow: u32) -> f64 {
+        self.network.sent_bytes(slot, flow, self.now)
     }
 
     /// Flows whose own rate the last schedule set or changed; for [`crate::policy::Policy::next_wakeup`].
@@ -91,26 +91,26 @@ impl<'a, K: Knowledge> View<'a, K> {
     }
 
     /// Bytes that all flows of a coflow have sent, if hosts report it.
-    pub fn reported_bytes_sent(&self, slot: Slot) -> f64 {
-        self.network.coflow(slot).reported_bytes_sent(self.now)
+    pub fn reported_sent_bytes(&self, slot: Slot) -> f64 {
+        self.network.coflow(slot).reported_sent_bytes(self.now)
     }
 }
 
 impl View<'_, SizesUnknown> {
     /// Bytes that all flows of a coflow have sent, including completed flows.
-    pub fn total_bytes_sent(&self, slot: Slot) -> f64 {
-        self.network.total_bytes_sent(slot, self.now)
+    pub fn total_sent_bytes(&self, slot: Slot) -> f64 {
+        self.network.total_sent_bytes(slot, self.now)
     }
 
     /// The maximum number of bytes that a flow of a coflow has sent, including completed flows (Saath's m_c).
-    pub fn max_bytes_sent(&mut self, slot: Slot) -> f64 {
-        self.network.max_bytes_sent(slot, self.now)
+    pub fn max_sent_bytes(&mut self, slot: Slot) -> f64 {
+        self.network.max_sent_bytes(slot, self.now)
     }
 
     /// The minimum number of bytes that an incomplete flow of a coflow has sent, and the rate of that flow. The flow
     /// may wait for data.
-    pub fn min_bytes_sent(&mut self, slot: Slot) -> Option<(f64, f64)> {
-        self.network.min_bytes_sent(slot, self.now)
+    pub fn min_sent_bytes(&mut self, slot: Slot) -> Option<(f64, f64)> {
+        self.network.min_sent_bytes(slot, self.now)
     }
 }
 
@@ -118,7 +118,7 @@ impl View<'_, SizesKnown> {
     /// Remaining bytes of a flow.
     pub fn remaining_bytes(&self, slot: Slot, flow: u32) -> f64 {
         let size = self.network.coflow(slot).flows[flow as usize].size;
-        (size - self.network.bytes_sent(slot, flow, self.now)).max(0.0)
+        (size - self.network.sent_bytes(slot, flow, self.now)).max(0.0)
     }
 
     /// The size of a flow in bytes.

@@ -36,28 +36,32 @@ pub struct LinkMeasurement {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum WideAreaError {
     /// The number of regions is out of bounds.
-    #[error("{0} regions: expected 2 to {most}", most = WideArea::MAX_REGIONS)]
+    #[error("{0} regions; expected 2 to {max}", max = WideArea::MAX_REGIONS)]
     RegionCount(usize),
     /// A name is malformed.
-    #[error("region `{0}`: expected a name of 1 to 64 characters, none blank or a control character")]
+    #[error(
+        "region name `{0}` is invalid; expected 1 to 64 characters without blanks and control characters"
+    )]
     InvalidName(String),
     /// Two regions have the same name.
-    #[error("region `{0}` is there twice: expected distinct names")]
+    #[error("two regions are named `{0}`; expected distinct names")]
     DuplicateRegion(String),
     /// A link refers to a region that does not exist.
-    #[error("link {0} names a region that is not there")]
+    #[error("link {0}: region does not exist")]
     UnknownRegion(usize),
     /// A link leads from a region to itself.
-    #[error("link {0} leads from a region to itself: expected two regions, for nothing inside one is short")]
+    #[error(
+        "link {0} leads from a region to itself; expected two different regions, because capacity inside a region is unlimited"
+    )]
     SelfLink(usize),
     /// Two links lead from the same region to the same other region.
-    #[error("link {0} is there twice: expected one from a region to another")]
+    #[error("link {0}: second link from the same region to the same region; expected one")]
     DuplicateLink(usize),
     /// A link has no samples.
-    #[error("link {0} has no samples: expected at least one")]
+    #[error("link {0} has no samples; expected at least one")]
     NoSamples(usize),
     /// A sample is out of bounds.
-    #[error("sample {sample} of link {link} is {rate}: expected 1bit to 8000Tbit")]
+    #[error("link {link}: sample {sample} is {rate}; expected 1bit to 8000Tbit")]
     SampleOutOfBounds {
         /// Position of the link.
         link: usize,
@@ -67,7 +71,7 @@ pub enum WideAreaError {
         rate: Rate,
     },
     /// No link leads from one region to another.
-    #[error("no link leads from `{from}` to `{to}`: expected one from each region to each other")]
+    #[error("no link from `{from}` to `{to}`; expected one from each region to each other region")]
     Disconnected {
         /// The sending region.
         from: String,
@@ -75,10 +79,10 @@ pub enum WideAreaError {
         to: String,
     },
     /// The time between changes of bandwidth is out of bounds.
-    #[error("a bandwidth holds for {0}: expected 1ms to 1e6s")]
+    #[error("time between bandwidth changes is {0}; expected 1ms to 1e6s")]
     ChangeInterval(Time),
     /// The correlation is out of bounds.
-    #[error("a correlation of {0}: expected a number from 0 up to, but not including, 1")]
+    #[error("correlation is {0}; expected a number from 0 up to, but not including, 1")]
     Correlation(f64),
 }
 
@@ -92,7 +96,7 @@ impl WideArea {
 
     /// Creates a wide area of these regions, with a link between each ordered pair.
     ///
-    /// All links change their bandwidth every `holds`. Each new bandwidth is one of the samples of the link, with
+    /// All links change their bandwidth every `change_interval`. Each new bandwidth is one of the samples of the link, with
     /// equal probability. `correlation` is the correlation with the previous bandwidth: 0 is independent.
     ///
     /// # Errors

@@ -154,26 +154,26 @@ impl FlowSpec {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum WorkloadError {
     /// The number of ports is 0 or above [`Workload::MAX_PORTS`].
-    #[error("a fabric of {0} ports: expected 1 to {max}", max = Workload::MAX_PORTS)]
+    #[error("fabric of {0} ports; expected 1 to {max}", max = Workload::MAX_PORTS)]
     PortCount(u32),
     /// Two coflows have the same id.
-    #[error("coflow id {0} is used twice: expected distinct ids")]
+    #[error("coflow id {0} is used twice; expected distinct ids")]
     DuplicateId(u64),
     /// A coflow contains no flows.
-    #[error("coflow {0} has no flows: expected at least one")]
+    #[error("coflow {0} has no flows; expected at least one")]
     NoFlows(u64),
     /// A flow uses a port that the fabric does not have.
-    #[error("coflow {coflow} names port {port}: expected 0 to {last}")]
+    #[error("coflow {coflow}: port {port} is out of range; expected 0 to {last_port}")]
     UnknownPort {
         /// Id of the coflow.
         coflow: u64,
         /// Number of the port.
         port: u32,
         /// The last port of the fabric.
-        last: u32,
+        last_port: u32,
     },
     /// A weight is not finite or not above zero.
-    #[error("coflow {coflow} has weight {weight}: expected a finite number above 0")]
+    #[error("coflow {coflow}: weight {weight} is invalid; expected a finite number above 0")]
     InvalidWeight {
         /// Id of the coflow.
         coflow: u64,
@@ -181,19 +181,19 @@ pub enum WorkloadError {
         weight: f64,
     },
     /// A service or application of a coflow is not in the table of names.
-    #[error("coflow {0} belongs to a service or application without a name")]
+    #[error("coflow {0}: its service or application has no name")]
     UnknownApplication(u64),
     /// A name of a service or application is malformed.
-    #[error("`{0}` names a service or application: expected {rule}", rule = ServiceNames::NAME_RULE)]
+    #[error("`{0}` is not a valid name of a service or application; expected {rule}", rule = ServiceNames::NAME_RULE)]
     InvalidName(String),
     /// A parent does not exist.
-    #[error("coflow {0} has a parent that is not in the workload")]
+    #[error("coflow {0}: a parent is not in the workload")]
     UnknownParent(u64),
-    /// Coflows wait for each other.
-    #[error("coflow {0} waits for itself through its parents: expected no cycle")]
+    /// Coflows depend on each other in a cycle.
+    #[error("coflow {0} depends on itself through its parents; expected no cycle")]
     Cycle(u64),
     /// An event refers to a port, coflow or flow that does not exist, or has an invalid factor.
-    #[error("event {0} names a port, coflow or flow that is not in the workload")]
+    #[error("event {0}: its port, coflow or flow is not in the workload")]
     InvalidEvent(usize),
 }
 
@@ -216,7 +216,7 @@ impl Workload {
     pub fn with_faster_arrivals(&self, factor: f64) -> Workload {
         assert!(
             factor.is_finite() && factor > 0.0,
-            "the factor of arrivals is {factor}: expected a finite number above 0"
+            "arrival factor {factor} is invalid; expected a finite number above 0"
         );
         let mut faster = self.clone();
         for coflow in &mut faster.coflows {
@@ -278,7 +278,7 @@ impl Workload {
         Workload { ports: self.ports, coflows, events, names: self.names.clone() }
     }
 
-    /// Checks that all references are valid, and that no coflow waits for itself.
+    /// Checks that all references are valid, and that no coflow depends on itself.
     ///
     /// # Errors
     /// The first [`WorkloadError`] found.
@@ -307,7 +307,7 @@ impl Workload {
             }
             for port in coflow.flows.iter().flat_map(|f| [f.src, f.dst]) {
                 if port >= self.ports {
-                    return Err(WorkloadError::UnknownPort { coflow: id, port, last: self.ports - 1 });
+                    return Err(WorkloadError::UnknownPort { coflow: id, port, last_port: self.ports - 1 });
                 }
             }
             if coflow.parents.iter().any(|&p| p >= self.coflows.len()) {
@@ -331,7 +331,7 @@ impl Workload {
         self.check_acyclic()
     }
 
-    /// Kahn's algorithm: a coflow whose parents never all complete is in a cycle, or waits for one.
+    /// Kahn's algorithm: a coflow whose parents never all complete is in a cycle, or depends on one.
     fn check_acyclic(&self) -> Result<(), WorkloadError> {
         let mut waiting: Vec<usize> = self.coflows.iter().map(|c| c.parents.len()).collect();
         let mut children = vec![Vec::new(); self.coflows.len()];

@@ -1,7 +1,8 @@
 //! Rate throttling: Algorithm 1 of NetShare (3.2), as written.
 //!
-//! The receiver measures the arriving rate. The sender's limit follows this rate with headroom: 20 % after a rise,
-//! and 10 % otherwise.
+//! The receiver reports the arriving rate. A change by 5 % or more sets the sender's limit: 20 % above the rate after a
+//! rise, 10 % after a fall. The first smaller change after a rise sets the limit to 10 % above the rate; more small
+//! changes do not change the limit. `L` is the last rate, and `f` is set by a rise and cleared by a small change.
 //!
 //! Choices that the paper leaves open, and effects of the algorithm:
 //!
@@ -9,15 +10,14 @@
 //!   limit becomes 20 % above this rate. Until then the flow is not limited.
 //! - The example in the paper, "from 94 to 100 ... goes 20 % higher ... to roughly 114", contradicts Algorithm 1,
 //!   which gives 120: 20 % above the measured 100. The following value of 110 agrees.
-//! - `L` moves with every report, so a rate that changes by less than 5 % at a time does not change the limit. This
-//!   stops a slow rise at the limit. But after a slow fall, the limit is far too high until the rate changes by 5 %
-//!   at once. And a slow rise up to a limit that a fall has set never raises the limit.
-//! - A fall does not clear `f`. At worst, the next small change sets the limit to 10 % above the rate again.
+//! - `L` follows every report. A slow rise therefore stops at the limit. After a slow fall, the limit is far too high
+//!   until the rate changes by 5 % at once. A slow rise up to a limit that a fall has set never raises the limit.
+//! - A fall does not clear `f`. If `f` is set, the next small change sets the limit to 10 % above the rate again.
 
 use super::{HEADROOM_FACTOR, scale_rate};
 use crate::units::Rate;
 
-/// Minimum change that counts, as a part of the last rate.
+/// Minimum change that counts, as a fraction of the last rate.
 const HYSTERESIS: f64 = 0.05;
 /// Factor of the limit for a rising rate.
 const RISE_FACTOR: f64 = 1.2;
@@ -36,10 +36,10 @@ pub struct RateThrottle {
 }
 
 impl RateThrottle {
-    /// Creates the state of a flow without measurements. The limit does not fall below `floor`, because growth from a
+    /// Creates the state of a flow without measurements. The limit does not fall below `min_limit`, because growth from a
     /// lower limit would take too long.
-    pub fn new(floor: Rate) -> RateThrottle {
-        RateThrottle { min_limit: floor, last_rate: Rate::ZERO, has_risen: false, limit: None }
+    pub fn new(min_limit: Rate) -> RateThrottle {
+        RateThrottle { min_limit, last_rate: Rate::ZERO, has_risen: false, limit: None }
     }
 
     /// The limit; `None` before the first rate above zero.

@@ -169,12 +169,12 @@ impl Policy for Aalo {
         if let Some(turns) = &mut self.queue_turns {
             turns.coflow_counts.fill(0);
             for &slot in view.active_coflows() {
-                turns.coflow_counts[self.thresholds.queue_by_bytes_sent(view.reported_bytes_sent(slot))] += 1;
+                turns.coflow_counts[self.thresholds.queue_by_sent_bytes(view.reported_sent_bytes(slot))] += 1;
             }
             turns.advance_turn(view.now());
         }
         for &slot in view.active_coflows() {
-            let queue = self.thresholds.queue_by_bytes_sent(view.reported_bytes_sent(slot));
+            let queue = self.thresholds.queue_by_sent_bytes(view.reported_sent_bytes(slot));
             out.set_class(
                 slot,
                 self.queue_turns.as_ref().map_or(queue, |turns| turns.priority_of_queue(queue)),
@@ -188,7 +188,7 @@ impl Policy for Aalo {
         let reached = view.active_coflows().iter().map(|&slot| {
             let place = allocation.class(slot);
             let queue = self.queue_turns.as_ref().map_or(place, |turns| turns.queue_at_priority(place));
-            let (sent, rate) = (view.reported_bytes_sent(slot), view.coflow(slot).reported_rate());
+            let (sent, rate) = (view.reported_sent_bytes(slot), view.coflow(slot).reported_rate());
             if queue + 1 == self.thresholds.queue_count() || rate <= 0.0 {
                 return f64::INFINITY;
             }

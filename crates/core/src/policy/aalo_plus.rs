@@ -24,8 +24,8 @@ impl AaloPlus {
             "sharing",
             &[("weighted", PortSharing::Weighted), ("strict", PortSharing::Strict)],
         )?;
-        let queues = aalo::queue_discipline(thresholds.queue_count(), sharing, params)?;
-        Ok(AaloPlus { thresholds, queue_discipline: queues })
+        let queue_discipline = aalo::queue_discipline(thresholds.queue_count(), sharing, params)?;
+        Ok(AaloPlus { thresholds, queue_discipline })
     }
 }
 

@@ -11,7 +11,7 @@
 //!
 //! - A coflow with a port without residual capacity gets no MADD rates, only backfilling.
 //! - A later coflow gets MADD rates on the residual capacity of its ports, however small this capacity is.
-//! - Keys are recomputed from the remaining bytes at every schedule. Remaining bytes count only flows whose data
+//! - Sort keys are recomputed from the remaining bytes at every schedule. Remaining bytes count only flows whose data
 //!   exists.
 //! - Ties go to the coflow that was released first. Inside a coflow, backfilling serves flows in the order of ports.
 
@@ -49,7 +49,7 @@ impl<O: CoflowOrder> OrderedPolicy<O> {
     }
 }
 
-/// Gives a coflow the rates at which its flows complete together, after `least` seconds or later.
+/// Gives a coflow the rates at which its flows complete together, after `min_seconds` seconds or later.
 ///
 /// Sets no rates and returns false if a port of the coflow has no residual capacity. O(ports of the coflow).
 pub(super) fn assign_madd(

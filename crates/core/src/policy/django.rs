@@ -5,8 +5,9 @@
 //!
 //! - A *reducer* is the part of a coflow at a receiving host, and a *mapper* the part at a sending host. A flow
 //!   between the two sends while it has a *connection*.
-//! - Each host has m connections for all of its reducers. The local scheduler (Algorithm 2) decides the number of
-//!   connections of each reducer.
+//! - Each host has m connections (`connections`) for all of its reducers. Its *prioritized* reducer is that of the
+//!   coflow with the fewest remaining bytes. The local scheduler (Algorithm 2) decides the number of connections of
+//!   each reducer.
 //! - A micro scheduler for each reducer (Algorithm 3) decides which connections to close and open.
 //! - The tracker (Algorithm 4, `tracker.rs`) decides which mappers to connect to.
 //! - Senders serve connections by strict priority, in the order of the coflows' remaining bytes: section 1 says that
@@ -18,11 +19,11 @@
 //!
 //! | Message | Call or data |
 //! |---|---|
-//! | REQ_CANDIDATE | [`Django::open_connections`] collects the flows of a reducer without a connection, for [`Tracker::choose_mapper`] |
-//! | REPLY_CHOSEN | the result of `choose`, and the bandwidth that the tracker subtracts at once |
-//! | SEND_START | the first [`Open`] of a flow |
+//! | REQ_CANDIDATE | [`Django::open_connections`] collects a reducer's flows without connection for [`Tracker::choose_mapper`] |
+//! | REPLY_CHOSEN | the result of [`Tracker::choose_mapper`], and the bandwidth that the tracker subtracts at once |
+//! | SEND_START | the first [`OpenConnection`] of a flow |
 //! | SEND_PAUSE | [`Django::close_connections`]: the connection of a flow closes before the flow completes |
-//! | SEND_RECOVERY | a later [`Open`] of the same flow |
+//! | SEND_RECOVERY | a later [`OpenConnection`] of the same flow |
 //!
 //! Choices that the paper leaves open, and contradictions in the paper:
 //!
@@ -31,8 +32,8 @@
 //!   taken.
 //! - The prioritized reducer gets connections whenever it has fewer than floor(beta m) (at least 1), not only when it
 //!   becomes prioritized. Its flows complete one by one, so the reducer would run out of connections otherwise.
-//! - If the prioritized reducer needs connections and the previously prioritized one has too few to return, the other
-//!   reducers return theirs, the last in the order first. Line 10 requires beta m free connections.
+//! - If another reducer becomes prioritized and too few connections are free, the previously prioritized reducer closes
+//!   connections, then the others, the last in the order first. Line 10 requires beta m free connections.
 //! - "First non-prioritized reducer whose connection number does not exceed eta rem" is the first of the reducers
 //!   with a flow to connect.
 //! - The paper gives a reducer without priority a "much smaller" number of candidates: here a quarter of m.
@@ -47,7 +48,8 @@
 //! - The m of Algorithm 4, the number of candidates, is the m of Algorithm 2. The choice between candidates uses the
 //!   residual capacity of links (Algorithm 3, line 8), without lambda. So lambda matters only if more than m flows of
 //!   a reducer wait.
-//! - alpha below theta has no effect: the tracker looks for candidates for one more connection only above theta.
+//! - alpha below theta has no effect: another reducer gets one more connection only if the residual fraction of the
+//!   host's downlink exceeds both.
 //! - eta is 0.6 (Fig. 11c) and theta 0.5. Section 6.1 gives "alpha, beta, lambda, m" as 0.1, 0.7, 0.2 and 0.5, but
 //!   0.5 cannot be a number of connections.
 
@@ -68,7 +70,7 @@ struct OpenConnection {
     seq: u64,
     flow: u32,
     src: u32,
-    /// At the last schedule, in bytes per second.
+    /// Rate in bytes per second, as computed for the last schedule.
     rate: f64,
 }
 
@@ -228,7 +230,7 @@ impl Django {
         opened > 0
     }
 
-    /// Algorithm 3, lines 1 to 4: closes up to `wanted` connections and returns the number closed.
+    /// Algorithm 3, lines 1 to 4: closes up to `max_count` connections and returns the number closed.
     ///
     /// The reducer that was prioritized before comes first, then the other reducers, the last in the order first. Of
     /// one reducer, the connections with the highest rates close first.
@@ -261,7 +263,7 @@ impl Django {
         closed
     }
 
-    /// Algorithm 3, lines 5 to 12: opens up to `wanted` connections of a reducer and returns the number opened.
+    /// Algorithm 3, lines 5 to 12: opens up to `max_count` connections of a reducer and returns the number opened.
     ///
     /// O(m) if all of its flows have a connection, otherwise O(m x the coflow's senders).
     fn open_connections(
@@ -300,7 +302,7 @@ impl Django {
         opened
     }
 
-    /// Computes the steady rates of the connections: see [`Connections::rates`].
+    /// Computes the steady rates of the connections: see [`ConnectionSolver::compute_rates`].
     fn compute_rates(&mut self, fabric: &Fabric, reducers: &mut ReducerOrder, out: &mut Allocation) {
         self.solver_connections.clear();
         for (dst, host) in (0..).zip(&self.hosts) {

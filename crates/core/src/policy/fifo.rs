@@ -1,7 +1,7 @@
 //! FIFO: coflows in order of arrival.
 //!
 //! Varys (SIGCOMM '14, section 5) and CoflowSim use this order as a baseline. MADD and backfilling set the rates
-//! ([`super::ordered`]).
+//! ([`super::coflow_order`]).
 
 use super::coflow_order::{CoflowOrder, OrderedPolicy};
 use super::{Params, ParamsError};

@@ -1,6 +1,6 @@
 //! LWTF: least waiting time first (Saath, CoNEXT '17, section 2.4).
 //!
-//! The key of a coflow is t k: the time that the coflow needs, times the number of other coflows that it delays. The
+//! Coflows are ordered by t k: the time that the coflow needs, times the number of other coflows that it delays. The
 //! product is the total waiting time that the coflow adds to the other coflows.
 //!
 //! The paper leaves both factors open:
@@ -10,7 +10,7 @@
 //! - *k* counts all active coflows that share a port. A count of the coflows that wait at that moment would make the
 //!   order depend on the schedule that the order produces.
 //!
-//! A coflow that delays no other coflow has the key 0 and goes first.
+//! A coflow that delays no other coflow has t k = 0 and goes first.
 
 use super::coflow_order::{CoflowOrder, OrderedPolicy};
 use super::{Event, Params, ParamsError};

@@ -26,7 +26,7 @@ pub enum ParamsError {
     },
     /// The policy divides the ports of a switch, and does not exist for links between regions.
     #[error(
-        "policy `{name}` is for ports of one switch, not for the links of a wide area: expected one of {known}"
+        "policy `{name}` is for ports of one switch, not for the links of a wide area; expected one of {known}"
     )]
     NotForWideArea {
         /// Name of the policy.
@@ -35,7 +35,7 @@ pub enum ParamsError {
         known: String,
     },
     /// The policy does not have this parameter.
-    #[error("policy `{policy}` has no parameter `{key}`: expected {known}")]
+    #[error("policy `{policy}` has no parameter `{key}`; expected {known}")]
     UnknownKey {
         /// Name of the policy.
         policy: String,
@@ -45,7 +45,7 @@ pub enum ParamsError {
         known: String,
     },
     /// A part of the specification is not `key=value`.
-    #[error("policy `{policy}`: `{part}` is not a parameter: expected `key=value`")]
+    #[error("policy `{policy}`: `{part}` is not a parameter; expected `key=value`")]
     MissingValue {
         /// Name of the policy.
         policy: String,
@@ -53,15 +53,13 @@ pub enum ParamsError {
         part: String,
     },
     /// The policy cannot be a leaf of a policy tree.
-    #[error(
-        "policy `{name}` cannot be inside a policy tree: expected `fair` or a policy that sets rates itself"
-    )]
+    #[error("policy `{name}` cannot be a leaf of a policy tree; expected `fair` or a policy that sets rates")]
     NotForLeaf {
         /// Name of the policy.
         name: String,
     },
     /// The value is malformed or out of range.
-    #[error("policy `{policy}`: `{key}={value}` does not fit: expected {expected}")]
+    #[error("policy `{policy}`: `{key}={value}` is invalid; expected {expected}")]
     InvalidValue {
         /// Name of the policy.
         policy: String,
@@ -90,14 +88,14 @@ impl Params {
     pub fn parse(spec: &str) -> Result<Params, ParamsError> {
         let mut parts = spec.split(':');
         let name = parts.next().unwrap_or_default().trim().to_owned();
-        let mut given = Vec::new();
+        let mut given_params = Vec::new();
         for part in parts {
             let (key, value) = part
                 .split_once('=')
                 .ok_or_else(|| ParamsError::MissingValue { policy: name.clone(), part: part.to_owned() })?;
-            given.push((key.trim().to_owned(), value.trim().to_owned()));
+            given_params.push((key.trim().to_owned(), value.trim().to_owned()));
         }
-        Ok(Params { name, given_params: given, known_keys: Vec::new() })
+        Ok(Params { name, given_params, known_keys: Vec::new() })
     }
 
     /// Name of the policy.
@@ -123,7 +121,7 @@ impl Params {
     /// Takes the value of `key`, or `default` if the specification does not contain `key`.
     ///
     /// # Errors
-    /// [`ParamsError::InvalidValue`] if the value cannot be parsed or `fits` returns false.
+    /// [`ParamsError::InvalidValue`] if the value cannot be parsed or `is_valid` returns false.
     pub fn take_value<T: FromStr + Display>(
         &mut self,
         key: &'static str,
@@ -143,7 +141,7 @@ impl Params {
     /// Takes a list of numbers separated by `/`, or one `default` if the specification does not contain `key`.
     ///
     /// # Errors
-    /// [`ParamsError::InvalidValue`] if a number cannot be parsed or `fits` returns false.
+    /// [`ParamsError::InvalidValue`] if a number cannot be parsed or `is_valid` returns false.
     pub fn take_list(
         &mut self,
         key: &'static str,

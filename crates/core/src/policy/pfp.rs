@@ -4,10 +4,10 @@
 //! ports. Ties go to the earlier coflow, then to the order of ports. Of the flows between the same two ports, only
 //! the shortest gets a rate, because it exhausts one of the ports.
 //!
-//! The schedule is therefore stable between ports and *pairs* of ports: no pair could get more by taking capacity
-//! from a longer flow. After a change, few ports are unsettled. The policy settles a port by serving its best pair
-//! that could get more, and unsettles the ports of the pairs that lose capacity. If all ports are equal, the schedule
-//! is a stable matching, and a change moves a few pairs.
+//! The schedule is therefore stable between ports and *pairs* of ports: no pair could get more by taking capacity from
+//! a longer flow. A side of a port is *unsettled* if one of its pairs may be able to get more; after a change, few
+//! sides are. The policy serves the best such pair of the side, and the sides of the pairs that lose capacity become
+//! unsettled. If all ports are equal, the schedule is a stable matching, and a change moves a few pairs.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

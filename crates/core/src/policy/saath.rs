@@ -1,10 +1,10 @@
-//! Saath: online coflow scheduling by all-or-none, per-flow queue thresholds and least contention first.
+//! Saath: online coflow scheduling by all-or-none, per-flow queue thresholds and least contention first (LCoF).
 //!
 //! Source: Jajoo et al., "Saath: Speeding up CoFlows by Exploiting the Spatial Dimension", CoNEXT '17.
 //! [`Saath::schedule`] implements section 4.2 (Fig. 7, D1-D5). [`Saath::queue_of`] implements the re-queueing of
-//! section 4.3, by the median of completed flows; the wait for data is from section 4.3 too. The workload models one
-//! coflow per stage ([`crate::profiled_model::Workload::merge_stages`]), waves and DAGs: parents delay the release of their
-//! children.
+//! section 4.3, by the median of completed flows; the wait for data is from section 4.3 too. Waves and DAGs of section
+//! 4.3 are part of the workload: parents delay the release of their children, and
+//! [`crate::model::Workload::merge_stages`] makes one coflow of each stage and wave.
 //!
 //! Choices that the paper leaves open, and the effect of the alternatives:
 //!
@@ -29,10 +29,9 @@
 //!   threshold, as in Fig. 5. Under the estimate of section 4.3, a coflow enters a queue when the estimated remainder
 //!   falls to the threshold. The other choice would differ only for an instant.
 //! - *Ties* in contention go to the coflow that was released first, as in the FIFO that LCoF replaces.
-//! - *Work conservation* runs after each queue, as in Fig. 7, for the coflows of the queue that were not admitted.
-//!   Each flow, in the order of ports, takes the residual capacity of both of its ports. Fig. 7 says "for f in c",
-//!   and the order of flows matters: docs/results/saath.md, "The order of flows", gives the mean and the speedups of
-//!   other orders. The simulator numbers ports in the order in which coflows list them.
+//! - *Work conservation* runs after each queue, as in Fig. 7, for the coflows of the queue that were not admitted. Each
+//!   flow, in the order of ports, takes the residual capacity of both of its ports. Fig. 7 says "for f in c" without an
+//!   order, and the order affects the mean. The simulator numbers ports in the order in which coflows list them.
 //! - *Re-queueing* (4.3) is described for failures, stragglers and skew, but the rule depends only on whether some
 //!   flows have completed. So it applies to every coflow after its first completed flow, as long as some flow has
 //!   sent less than the median. When no flow has sent less, the median was too short. The estimated remainder would
@@ -136,7 +135,7 @@ pub struct Saath {
     residual: ResidualCapacity,
     order: Vec<OrderEntry>,
     not_admitted: Vec<Slot>,
-    /// The steps of the last schedule, and the saved residual capacities before the steps.
+    /// The steps of the last schedule, and the residual capacities that were saved before them.
     steps: Vec<ScheduleStep>,
     saved_residuals: Vec<SavedResidual>,
     /// The next step, and whether all steps so far repeat the last schedule.
@@ -174,7 +173,7 @@ struct ScheduleStep {
     admitted_rate: Option<f64>,
     /// Number of flows with their own rates before the step.
     flows_before: usize,
-    /// Index in `Saath::saved` of the residual capacities before the step; not saved from `Saath::MAX_SAVED` on.
+    /// Index in `Saath::saved_residuals` of the residual capacities before the step; not saved from `Saath::MAX_SAVED` on.
     saved_index: usize,
 }
 
@@ -225,8 +224,8 @@ impl Saath {
         let width = view.coflow(slot).width() as f64;
         match estimate {
             Some((left, _)) => self.thresholds.queue_by_remaining_bytes(left * width),
-            None if self.per_flow => self.thresholds.queue_by_bytes_sent(view.max_bytes_sent(slot) * width),
-            None => self.thresholds.queue_by_bytes_sent(view.total_bytes_sent(slot)),
+            None if self.per_flow => self.thresholds.queue_by_sent_bytes(view.max_sent_bytes(slot) * width),
+            None => self.thresholds.queue_by_sent_bytes(view.total_sent_bytes(slot)),
         }
     }
 
@@ -240,7 +239,7 @@ impl Saath {
             return None;
         }
         let median = self.states[slot as usize].lengths.median()?;
-        let (sent, rate) = view.min_bytes_sent(slot)?;
+        let (sent, rate) = view.min_sent_bytes(slot)?;
         // Under all-or-none, the other flows have often sent exactly as much as the completed flow. The tolerance
         // makes the result (no estimate) independent of rounding.
         (sent < median * (1.0 - 1e-9)).then_some((median - sent, rate))
@@ -272,7 +271,7 @@ impl Saath {
             let estimate = self.estimate(slot, view);
             self.states[slot as usize].estimating = estimate.is_some();
             if before.is_some() && !due && !estimated && estimate.is_none() {
-                // The queue is still based on the bytes sent, and `leaves_at` gives its next change.
+                // The queue is still based on the bytes sent, and `queue_change_at` is the time of its next change.
                 continue;
             }
             let queue = self.queue_of(slot, estimate, view);
@@ -463,7 +462,7 @@ impl Saath {
             let (slot, flow) = view.changed_flows()[i];
             let state = &self.states[slot as usize];
             if !state.estimating && state.queue_change_at != f64::NEG_INFINITY {
-                let (sent, rate) = (view.bytes_sent(slot, flow), view.rate(slot, flow));
+                let (sent, rate) = (view.sent_bytes(slot, flow), view.rate(slot, flow));
                 self.predict_queue_change_by_sent(slot, sent, rate, view);
             }
         }
@@ -477,12 +476,12 @@ impl Saath {
             if self.states[slot as usize].queue_change_at == f64::NEG_INFINITY {
                 self.states[slot as usize].queue_change_at = f64::INFINITY;
                 for rated in out.flow_rates().iter().filter(|rated| rated.slot == slot) {
-                    let sent = view.bytes_sent(slot, rated.flow);
+                    let sent = view.sent_bytes(slot, rated.flow);
                     self.predict_queue_change_by_sent(slot, sent, rated.rate, view);
                 }
             }
             if let CommonRate::Equal(rate) = out.common(slot) {
-                let sent = view.max_bytes_sent(slot);
+                let sent = view.max_sent_bytes(slot);
                 self.predict_queue_change_by_sent(slot, sent, rate, view);
             }
         }
@@ -531,7 +530,7 @@ impl Saath {
             }
             state.queue_change_at = f64::INFINITY;
             if queue + 1 < self.thresholds.queue_count() && rate > 0.0 {
-                let left = self.thresholds.upper_threshold(queue) - view.total_bytes_sent(turn.slot);
+                let left = self.thresholds.upper_threshold(queue) - view.total_sent_bytes(turn.slot);
                 state.queue_change_at = view.now() + left.max(0.0) / rate;
             }
         }
@@ -557,7 +556,7 @@ impl Policy for Saath {
             Event::FlowCompleted(slot, flow) => {
                 self.changed_coflows.insert(slot as usize);
                 if self.requeue {
-                    let length = view.bytes_sent(slot, flow);
+                    let length = view.sent_bytes(slot, flow);
                     let state = &mut self.states[slot as usize];
                     state.estimate_stale = true;
                     // A flow without bytes has no length to learn from, whether it completes at its release or later.

@@ -5,14 +5,13 @@
 //! Algorithm 1. The rates are the greedy ones of section 3: in the order of coflows, each flow takes the residual
 //! capacity of both of its ports.
 //!
-//! - *Online*: the order is recomputed from the remaining bytes when a coflow arrives or completes, when data of a
-//!   flow appears or disappears, and when the capacity of a port changes. (The authors' simulator orders by original
+//! - *Online*: the order is recomputed from the remaining bytes when a coflow is released or completes, when data of a
+//!   flow appears or is lost, and when the capacity of a port changes. (The authors' simulator orders by original
 //!   sizes.)
 //! - *Ties* between bottleneck ports go to the sending side, and on one side to the highest port. Ties between
 //!   coflows go to the one that arrived last: BSSI places it last.
-//! - *Tolerance*: two numbers tie if they differ by less than one part in 10^9. Scaled weights are differences, so
-//!   they also tie within one part in 10^12 of the ratios at their initial weights. In exact arithmetic, such numbers
-//!   would be equal or give the same schedule.
+//! - *Tolerance*: numbers tie if they differ by less than one part in 10^9. The ratios of weight to time also tie
+//!   within 10^-12 of the larger initial ratio, because scaled weights are differences with that rounding error.
 //! - *Flows* of one coflow are served in the order of ports. The paper leaves this order open, although the mean
 //!   depends on it: in Fig. 1 of the paper the mean is 2.6 or 2.8.
 

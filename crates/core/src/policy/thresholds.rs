@@ -45,7 +45,7 @@ impl Thresholds {
     }
 
     /// The queue of a coflow that has sent `bytes`. A coflow leaves a queue when it reaches the threshold.
-    pub(super) fn queue_by_bytes_sent(&self, bytes: f64) -> usize {
+    pub(super) fn queue_by_sent_bytes(&self, bytes: f64) -> usize {
         self.find_queue(|upper| bytes >= upper * (1.0 - 1e-12))
     }
 

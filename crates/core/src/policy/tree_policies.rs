@@ -6,9 +6,9 @@
 //! - `saba`: Saba (EuroSys '23), section 5.1. At every port, the applications with flows there get the weights of Eq.
 //!   2 and a queue each; C_saba is 1.
 //!
-//! The parameter of `saba` is one number for each application: the slowdown s at half of the bandwidth. The
-//! sensitivity model is D(b) = 1 + 4 (s - 1) (1 - b)^2, which decreases, is convex, and has D(1) = 1. For LR at 25,
-//! 50 and 75 % of the bandwidth, the model gives 3.8, 2.26 and 1.3; the paper measures 3.4, 2.26 and 1.3. To use
+//! The parameter of `saba` is one number for each application: the slowdown s at half of the bandwidth. The sensitivity
+//! model is D(b) = 1 + 4 (s - 1) (1 - b)^2, which decreases, is convex, and has D(1) = 1. For logistic regression at
+//! 25, 50 and 75 % of the bandwidth, the model gives 3.8, 2.26 and 1.3; the paper measures 3.4, 2.26 and 1.3. To use
 //! models that are fitted to profiles, write a policy tree with a sensitivity table.
 
 use super::{Params, ParamsError};
@@ -20,7 +20,7 @@ use crate::tree::spec::TreeSpec;
 const MAX_SLOWDOWN: f64 = 1e6;
 
 pub(super) fn netshare_tree(params: &mut Params) -> Result<TreeSpec, ParamsError> {
-    let expected = "numbers from 1e-9 to 1e9, such as 4/2/1";
+    let expected = "numbers from 1e-9 to 1e9, separated by `/`, such as 4/2/1";
     Ok(TreeSpec::Netshare(params.take_list(
         "weights",
         1.0,
@@ -30,7 +30,7 @@ pub(super) fn netshare_tree(params: &mut Params) -> Result<TreeSpec, ParamsError
 }
 
 pub(super) fn saba_tree(params: &mut Params) -> Result<TreeSpec, ParamsError> {
-    let expected = "numbers of 1 to 1e6, such as 2.3/1.1";
+    let expected = "numbers from 1 to 1e6, separated by `/`, such as 2.3/1.1";
     let slowdowns =
         params.take_list("slowdown", 2.0, |slowdown| (1.0..=MAX_SLOWDOWN).contains(&slowdown), expected)?;
     Ok(TreeSpec::Saba(slowdowns.into_iter().map(sensitivity).collect()))

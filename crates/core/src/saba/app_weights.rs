@@ -5,19 +5,20 @@
 //!
 //! Choices that the paper leaves open:
 //!
-//! - *Minimum weight.* Eq. 2 may give an application the weight 0, because its polynomial is finite at 0. Section 5.2
-//!   says that no application starves under WFQ, but a weight of 0 would starve it. Here every application gets at
-//!   least a part of an even share, [`DEFAULT_MIN_SHARE`] by default. Such a minimum is feasible with any number of applications.
-//! - *Accuracy if Eq. 2 is not convex.* The possible loss is known ([`AppWeights::optimality_gap`]). With few applications, where
-//!   the loss can be large, the search continues until it proves the optimum. With many applications the loss is
-//!   negligible.
+//! - *Minimum weight.* Eq. 2 may give an application the weight 0, because its polynomial is finite at 0. Section 5.2 says
+//!   that no application starves under WFQ, but a weight of 0 would starve it. Here every application gets at least a
+//!   fraction of an even share, [`DEFAULT_MIN_SHARE`] by default. Such a minimum is feasible with any number of
+//!   applications.
+//! - *Accuracy if Eq. 2 is not convex.* The possible loss is known ([`AppWeights::optimality_gap`]). With few
+//!   applications, where the loss can be large, the search usually proves the optimum within `MAX_SPLITS`. With many
+//!   applications the loss is negligible.
 
 use super::ids::AppId;
 use super::sensitivity::Fraction;
 use crate::solve::Polynomial;
 use crate::solve::separable::{SeparableProblem, SeparableSolver};
 
-/// The default minimum weight of an application, as a part of an even share.
+/// The default minimum weight of an application, as a fraction of an even share.
 pub const DEFAULT_MIN_SHARE: Fraction = Fraction::from_valid(0.1);
 
 /// Maximum number of splits of the search, times the number of applications at the port. So the maximum cost of the
@@ -27,18 +28,18 @@ const MAX_SPLITS: usize = 4000;
 /// The applications at a port, and their weights.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AppWeights {
-    /// Weight by application, as a part of the port's capacity. The weights add up to C_saba.
+    /// Weight by application, as a fraction of the port's capacity. The weights add up to C_saba.
     pub weights: Vec<(AppId, f64)>,
     /// Sum of the slowdowns that the models predict.
     pub total_slowdown: f64,
-    /// Upper bound of the distance from `slowdown` to the optimum.
+    /// Upper bound of the distance from `total_slowdown` to the optimum.
     pub optimality_gap: f64,
 }
 
 impl AppWeights {
     /// Solves Eq. 2 for one or more applications with these models.
     ///
-    /// Each application gets at least the part `floor` of an even share.
+    /// Each application gets at least the fraction `min_share` of an even share.
     pub fn solve(
         solver: &mut SeparableSolver,
         apps: &[AppId],

@@ -20,8 +20,8 @@
 //! - *An application that leaves* has to close its connections first.
 //! - *Paths* contain all ports that a connection may pass, each once. With several paths, they contain the ports of
 //!   all paths (footnote 2).
-//! - *Weights of queues* are parts of the port's capacity. The weights of Saba's queues add up to C_saba, and the
-//!   reserved queue has the rest.
+//! - *Weights of queues* are fractions of the port's capacity. The weights of Saba's queues add up to C_saba, and the
+//!   reserved queue gets the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
@@ -42,10 +42,10 @@ pub use super::ids::{AppId, ConnectionId, Port};
 /// Settings of the operator.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ControllerSettings {
-    /// The part of each port that is reserved for Saba (C_saba). The last queue of the port gets the rest.
+    /// The fraction of each port that is reserved for Saba (C_saba). The last queue of the port gets the rest.
     pub c_saba: Fraction,
-    /// The minimum weight of an application at a port, as a part of an even share of C_saba. [`super::app_weights::DEFAULT_MIN_SHARE`]
-    /// is the default.
+    /// The minimum weight of an application at a port, as a fraction of an even share of C_saba.
+    /// [`super::app_weights::DEFAULT_MIN_SHARE`] is the default.
     pub min_share: Fraction,
     /// Maximum number of priority levels of the network (S).
     pub max_levels: NonZeroU16,
@@ -73,17 +73,17 @@ pub struct UpdateResult {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ControllerError {
     /// A port has too few queues.
-    #[error("port {port}: `{queues}` queues: expected at least {least}")]
+    #[error("port {port}: too few queues ({queues}); expected at least {min}")]
     TooFewQueues {
         /// Number of the port.
         port: usize,
         /// Number of its queues.
         queues: u16,
         /// Minimum number of queues.
-        least: u16,
+        min: u16,
     },
     /// A model is not in the sensitivity table.
-    #[error("model: `{model}`: expected 0 to {}, a row of the sensitivity table", .rows.saturating_sub(1))]
+    #[error("model {model} is not a row of the sensitivity table; expected 0 to {}", .rows.saturating_sub(1))]
     UnknownModel {
         /// The given row.
         model: usize,
@@ -91,7 +91,7 @@ pub enum ControllerError {
         rows: usize,
     },
     /// A port does not exist.
-    #[error("port: `{port}`: expected 0 to {}", .ports.saturating_sub(1))]
+    #[error("port {port} does not exist; expected 0 to {}", .ports.saturating_sub(1))]
     UnknownPort {
         /// The given port.
         port: Port,
@@ -99,25 +99,25 @@ pub enum ControllerError {
         ports: usize,
     },
     /// A path contains a port twice.
-    #[error("path: port `{port}` comes twice: expected each once")]
+    #[error("path: port {port} occurs twice; expected each port once")]
     RepeatedPort {
         /// Number of the port.
         port: Port,
     },
     /// An application is registered already.
-    #[error("application: `{}` is registered: expected a new one", .app.0)]
+    #[error("application {} is already registered", .app.0)]
     AlreadyRegistered {
         /// The application.
         app: AppId,
     },
     /// An application is not registered.
-    #[error("application: `{}` is not registered: expected one that is", .app.0)]
+    #[error("application {} is not registered", .app.0)]
     NotRegistered {
         /// The application.
         app: AppId,
     },
     /// An application with open connections deregisters.
-    #[error("application: `{}` has {connections} open connections: expected none", .app.0)]
+    #[error("application {} has {connections} open connections; help: close them first", .app.0)]
     HasOpenConnections {
         /// The application.
         app: AppId,
@@ -125,13 +125,13 @@ pub enum ControllerError {
         connections: usize,
     },
     /// A connection is open already.
-    #[error("connection: `{}` is open: expected a new one", .connection.0)]
+    #[error("connection {} is already open", .connection.0)]
     ConnectionOpen {
         /// The connection.
         connection: ConnectionId,
     },
     /// A connection is not open.
-    #[error("connection: `{}` is not open: expected one that is", .connection.0)]
+    #[error("connection {} is not open", .connection.0)]
     ConnectionNotOpen {
         /// The connection.
         connection: ConnectionId,
@@ -188,7 +188,7 @@ impl Controller {
         Controller::new(models, settings, queues, None, mapping)
     }
 
-    /// Creates an instance of the distributed controller, which owns the ports `owned`.
+    /// Creates an instance of the distributed controller, which owns the ports `owned_ports`.
     ///
     /// Its mapping is computed from the whole sensitivity table, so all instances have the same mapping.
     ///
@@ -202,14 +202,14 @@ impl Controller {
         owned: &[Port],
     ) -> Result<Controller, ControllerError> {
         let mapping = LevelMapping::new(&models, &vec![1; models.len()], settings.max_levels);
-        let mut mask = BitSet::empty(queues.len());
+        let mut owned_ports = BitSet::empty(queues.len());
         for &port in owned {
             if port as usize >= queues.len() {
                 return Err(ControllerError::UnknownPort { port, ports: queues.len() });
             }
-            mask.insert(port as usize);
+            owned_ports.insert(port as usize);
         }
-        Controller::new(models, settings, queues, Some(mask), mapping)
+        Controller::new(models, settings, queues, Some(owned_ports), mapping)
     }
 
     fn new(
@@ -219,9 +219,9 @@ impl Controller {
         owned: Option<BitSet>,
         mapping: LevelMapping,
     ) -> Result<Controller, ControllerError> {
-        let least = if settings.c_saba < Fraction::ALL { 2 } else { 1 };
-        if let Some((port, &queues)) = queues.iter().enumerate().find(|(_, queues)| **queues < least) {
-            return Err(ControllerError::TooFewQueues { port, queues, least });
+        let min = if settings.c_saba < Fraction::ALL { 2 } else { 1 };
+        if let Some((port, &queues)) = queues.iter().enumerate().find(|(_, queues)| **queues < min) {
+            return Err(ControllerError::TooFewQueues { port, queues, min });
         }
         Ok(Controller {
             app_counts: vec![0; models.len()],
@@ -267,8 +267,8 @@ impl Controller {
     /// In the distributed controller, every instance has to receive this call. All instances return the same result.
     ///
     /// # Errors
-    /// [`ControllerError::AlreadyRegistered`] if the application is registered, or [`ControllerError::UnknownModel`] if the row does not
-    /// exist.
+    /// [`ControllerError::AlreadyRegistered`] if the application is registered, or [`ControllerError::UnknownModel`] if the
+    /// row does not exist.
     pub fn register(&mut self, app: AppId, model: usize) -> Result<RegistrationResult, ControllerError> {
         if self.slot_by_id.contains_key(&app) {
             return Err(ControllerError::AlreadyRegistered { app });
@@ -276,21 +276,21 @@ impl Controller {
         if model >= self.models.len() {
             return Err(ControllerError::UnknownModel { model, rows: self.models.len() });
         }
-        let moved = self.change_app_count(model, |count| count.saturating_add(1));
+        let changed_levels = self.change_app_count(model, |count| count.saturating_add(1));
         let slot = self.free_slots.pop_first().unwrap_or(self.app_slots.len());
         if slot == self.app_slots.len() {
             self.app_slots.push(None);
         }
         self.app_slots[slot] = Some(AppState { id: app, model, connections: 0 });
         self.slot_by_id.insert(app, slot);
-        Ok(RegistrationResult { level: self.mapping.level_of_model(model), changed_levels: moved })
+        Ok(RegistrationResult { level: self.mapping.level_of_model(model), changed_levels })
     }
 
     /// Removes an application.
     ///
     /// # Errors
-    /// [`ControllerError::NotRegistered`] if the application is not registered, or [`ControllerError::HasOpenConnections`] if it has open
-    /// connections.
+    /// [`ControllerError::NotRegistered`] if the application is not registered, or [`ControllerError::HasOpenConnections`]
+    /// if it has open connections.
     pub fn deregister(&mut self, app: AppId) -> Result<RegistrationResult, ControllerError> {
         let slot = self.find_slot(app)?;
         let (model, connections) =
@@ -303,8 +303,8 @@ impl Controller {
         self.free_slots.insert(slot);
         // Another application may reuse the slot, so cached results by slot are invalid.
         self.solution_cache.clear();
-        let moved = self.change_app_count(model, |count| count.saturating_sub(1));
-        Ok(RegistrationResult { level: None, changed_levels: moved })
+        let changed_levels = self.change_app_count(model, |count| count.saturating_sub(1));
+        Ok(RegistrationResult { level: None, changed_levels })
     }
 
     /// Opens a connection of an application over `path`. Returns the ports of `path` that other instances own, in
@@ -458,9 +458,9 @@ impl Controller {
             levels.push(self.mapping.level_of_model(app.model).unwrap_or(0));
         }
         let unchanged = state.plan.as_ref().filter(|_| state.stale_reason < StaleReason::AppsChanged);
-        let shares =
+        let app_weights =
             known.map(|known| &known.app_weights).or_else(|| unchanged.map(|plan| &plan.app_weights));
-        let shares = shares.map(Arc::clone).unwrap_or_else(|| {
+        let app_weights = app_weights.map(Arc::clone).unwrap_or_else(|| {
             *solved += 1;
             Arc::new(AppWeights::solve(
                 &mut self.solver,
@@ -471,7 +471,7 @@ impl Controller {
             ))
         });
         let plan = QueuePlan::new(
-            Arc::clone(&shares),
+            Arc::clone(&app_weights),
             levels,
             &self.mapping,
             self.settings.c_saba,
@@ -479,8 +479,8 @@ impl Controller {
         );
         let plan = Arc::new(plan);
         let entry = self.solution_cache.entry(state.app_set_hash);
-        let solved = entry
-            .or_insert_with(|| CachedSolution { app_weights: shares, plan_by_queue_count: SmallVec::new() });
+        let solved =
+            entry.or_insert_with(|| CachedSolution { app_weights, plan_by_queue_count: SmallVec::new() });
         solved.plan_by_queue_count.push((state.queue_count, Arc::clone(&plan)));
         Some(plan)
     }

@@ -14,11 +14,11 @@ use crate::model::BitSet;
 pub struct QueuePlan {
     /// Queue by priority level.
     pub queue_by_level: Vec<u16>,
-    /// Weight by queue, as a part of the port's capacity. The weights add up to 1.
+    /// Weight by queue, as a fraction of the port's capacity. The weights add up to 1.
     pub weights: Vec<f64>,
     /// The chosen level of the hierarchy, from 1.
     pub hierarchy_level: usize,
-    /// The shares of applications from which the weights are computed.
+    /// The weights of applications from which the weights of queues are computed.
     pub app_weights: Arc<AppWeights>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct PortState {
     pub(super) app_connections: Vec<(u32, u32)>,
     pub(super) stale_reason: StaleReason,
     pub(super) plan: Option<Arc<QueuePlan>>,
-    /// The mark of the set of slots in `members`.
+    /// The hash of the set of slots in `app_connections`.
     pub(super) app_set_hash: SetHash,
 }
 
@@ -94,9 +94,9 @@ impl PortState {
 }
 
 impl QueuePlan {
-    /// Assigns the applications of `shares`, with the priority levels `levels`, to the queues of a port.
+    /// Assigns the applications of `app_weights`, with the priority levels `levels`, to the queues of a port.
     pub(super) fn new(
-        shares: Arc<AppWeights>,
+        app_weights: Arc<AppWeights>,
         levels: &[u16],
         mapping: &LevelMapping,
         c_saba: Fraction,
@@ -114,18 +114,18 @@ impl QueuePlan {
                 .expect("`Controller::new` refuses ports without a queue for Saba"),
         );
         let mut weights = vec![0.0; usize::from(queues)];
-        for (&(_, weight), &level) in shares.weights.iter().zip(levels) {
+        for (&(_, weight), &level) in app_weights.weights.iter().zip(levels) {
             weights[cut.cluster_by_point[usize::from(level)]] += weight;
         }
         if reserved {
             weights[saba_queue_count] = 1.0 - c_saba.get();
         }
         // The number of clusters is at most the number of queues, a `u16`.
-        let queue_of = cut.cluster_by_point.iter().map(|&queue| queue as u16).collect();
-        QueuePlan { queue_by_level: queue_of, weights, hierarchy_level: cut.level, app_weights: shares }
+        let queue_by_level = cut.cluster_by_point.iter().map(|&queue| queue as u16).collect();
+        QueuePlan { queue_by_level, weights, hierarchy_level: cut.level, app_weights }
     }
 
-    /// Whether both plans are equal. The comparison is cheap if both plans use the same shares.
+    /// Whether both plans are equal. The comparison is cheap if both plans share `app_weights`.
     pub(super) fn are_equal(a: Option<&QueuePlan>, b: Option<&QueuePlan>) -> bool {
         match (a, b) {
             (Some(a), Some(b)) => {

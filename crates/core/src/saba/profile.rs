@@ -1,22 +1,22 @@
 //! The offline profiler (sections 4 and 7.1): runs a job with less and less bandwidth, and fits its sensitivity.
 //!
-//! The profiler works with any [`Job`] that runs with a part of its bandwidth and returns the time: a simulated job,
+//! The profiler works with any [`Job`] that runs with a fraction of its bandwidth and returns the time: a simulated job,
 //! a table of numbers, or a command on hosts with throttled interfaces.
 //!
 //! Choices that the paper leaves open:
 //!
-//! - *Order of runs.* Runs start with all bandwidth. All other runs are compared with this one, and a job that does
-//!   not work fails in its shortest run.
+//! - *Order of runs.* From all bandwidth down. All runs are compared with the first one, and a broken job fails in the
+//!   shortest run.
 //! - *Repetitions.* None, as in the paper. A job may repeat itself and return a combined time.
-//! - *Failed runs* end the profile. A model without the runs in which the job suffers most would show the job as less
-//!   sensitive than it is.
+//! - *A failed run* rejects the whole profile. A model without the runs in which the job suffers most would show the
+//!   job as less sensitive than it is.
 //! - *A job that takes no time* with all bandwidth has no slowdown, and is rejected.
 
 use super::sensitivity::{Fraction, Sensitivity};
 use crate::solve::polynomial::{self, Degree, PolynomialError};
 use crate::units::Time;
 
-/// The parts of the bandwidth that the paper profiles (section 7.1).
+/// The fractions of the bandwidth that the paper profiles (section 7.1).
 pub const PROFILED_FRACTIONS: [Fraction; 7] = [
     Fraction::from_valid(0.05),
     Fraction::from_valid(0.10),
@@ -32,7 +32,7 @@ pub trait Job {
     /// Why a run failed.
     type Error;
 
-    /// Runs once with this part of the bandwidth, and returns the time of the run.
+    /// Runs once with this fraction of the bandwidth, and returns the time of the run.
     ///
     /// # Errors
     /// Any error that prevented the run from completing.
@@ -50,7 +50,7 @@ impl<E, F: FnMut(Fraction) -> Result<Time, E>> Job for F {
 /// One run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProfiledRun {
-    /// Part of the bandwidth that the run used.
+    /// Fraction of the bandwidth that the run used.
     pub bandwidth: Fraction,
     /// Time of the run.
     pub time: Time,
@@ -69,7 +69,7 @@ pub struct Profile {
 pub struct SensitivityFit {
     /// The model.
     pub sensitivity: Sensitivity,
-    /// Coefficient of determination (section 4.2): the part of the slowdowns' variance that the model explains, 1 for
+    /// Coefficient of determination (section 4.2): the fraction of the slowdowns' variance that the model explains, 1 for
     /// all of it.
     pub r2: f64,
 }
@@ -80,21 +80,21 @@ pub enum ProfileError<E> {
     /// A run failed.
     #[error("the run at {} of the bandwidth failed: {source}", .bandwidth.get())]
     RunFailed {
-        /// Part of the bandwidth that the run used.
+        /// Fraction of the bandwidth that the run used.
         bandwidth: Fraction,
         /// The error of the job.
         source: E,
     },
     /// The run with all bandwidth took no time.
-    #[error("the run with all bandwidth took `{time}`: expected more than no time")]
+    #[error("the run with all bandwidth took {time}; expected a time above 0")]
     ZeroTime {
         /// Time of the run.
         time: Time,
     },
     /// The slowdown of a run is too large for the model.
-    #[error("slowdown at {} of the bandwidth: `{slowdown}`: expected {} at most", .bandwidth.get(), polynomial::MAX_COEFFICIENT)]
+    #[error("slowdown at {} of the bandwidth is {slowdown}; expected at most {}", .bandwidth.get(), polynomial::MAX_COEFFICIENT)]
     TooSlow {
-        /// Part of the bandwidth that the run used.
+        /// Fraction of the bandwidth that the run used.
         bandwidth: Fraction,
         /// The slowdown.
         slowdown: f64,

@@ -1,7 +1,7 @@
-//! The sensitivity model: the slowdown of an application as a function of its part of the bandwidth (section 4.1, Eq.
-//! 1).
+//! The sensitivity model: the slowdown of an application as a function of its fraction of the bandwidth (section 4.1,
+//! Eq. 1).
 //!
-//! D(b) is the completion time with the part b of the bandwidth, divided by the completion time with all bandwidth.
+//! D(b) is the completion time with the fraction b of the bandwidth, divided by the completion time with all bandwidth.
 //! The model is a polynomial of b.
 //!
 //! Choices that the paper leaves open:
@@ -11,8 +11,7 @@
 //!   errors.
 //! - *D(1) = 1* holds for the measurements, but not necessarily for a fit, which is not forced to it.
 //! - *Fits that rise or are not convex* are not errors. A cubic fit of a decreasing, convex profile often rises or is
-//!   not convex; by the numbers in the text, this is so in the paper's Fig. 5. [`ModelShape`] reports such fits to the
-//!   operator.
+//!   not convex; the paper's text gives such numbers for its Fig. 5. [`ModelShape`] reports such fits to the operator.
 //! - *A model below 1*, or below 0, is not a speedup: no job is faster with less bandwidth, and a cubic with such
 //!   values misses the profile. Sums of predicted slowdowns can therefore be less than the number of applications.
 //!   Eq. 2 depends only on differences of D, so a cubic that is too low everywhere is harmless. A cubic that dips and
@@ -20,19 +19,19 @@
 
 use crate::solve::Polynomial;
 
-/// A part of the bandwidth, above 0 and up to 1.
+/// A fraction of the bandwidth, above 0 and up to 1.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct Fraction(f64);
 
-/// A number is not a part of the bandwidth.
+/// A number is not a fraction of the bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
-#[error("`{value}` is not a part of the bandwidth: expected a number above 0 and up to 1")]
+#[error("`{value}` is not a fraction of the bandwidth; expected a number above 0 and up to 1")]
 pub struct FractionError {
     /// The rejected number.
     pub value: f64,
 }
 
-/// The slowdown of an application, as a function of its part of the bandwidth.
+/// The slowdown of an application, as a function of its fraction of the bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sensitivity {
     model: Polynomial,
@@ -51,7 +50,7 @@ impl Fraction {
     /// All bandwidth.
     pub const ALL: Fraction = Fraction(1.0);
 
-    /// Creates a part of the bandwidth.
+    /// Creates a fraction of the bandwidth.
     ///
     /// # Errors
     /// [`FractionError`] if the number is not above 0, or is above 1.
@@ -64,7 +63,7 @@ impl Fraction {
         self.0
     }
 
-    /// Creates a part of the bandwidth. The caller ensures that `value` is above 0 and at most 1.
+    /// Creates a fraction of the bandwidth. The caller ensures that `value` is above 0 and at most 1.
     pub(crate) const fn from_valid(value: f64) -> Fraction {
         Fraction(value)
     }

@@ -1,12 +1,12 @@
-//! Marks (hashes) of sets of applications.
+//! Hashes of sets of applications.
 //!
-//! The mark of a set is the sum of 128 pseudo-random bits for each member; the owner of the set adds and removes
-//! members. Two different sets have the same mark with a probability of 2^-128. This case is treated as impossible:
+//! The hash of a set is the sum of 128 pseudo-random bits for each member; the owner of the set adds and removes
+//! members. Two different sets have the same hash with a probability of 2^-128. This case is treated as impossible:
 //! sets are not compared.
 
 use crate::model::topology::route::splitmix64;
 
-/// The mark of a set of slots of applications.
+/// The hash of a set of slots of applications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(super) struct SetHash(u128);
 

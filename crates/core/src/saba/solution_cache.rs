@@ -1,4 +1,4 @@
-//! Cache of solutions of Eq. 2 and of the plans based on them, by the mark of a set of applications.
+//! Cache of solutions of Eq. 2 and of the plans based on them, by the hash of a set of applications.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -31,7 +31,7 @@ impl Hasher for IdentityHasher {
     }
 
     fn write(&mut self, _: &[u8]) {
-        unreachable!("the hash of a SetMark is the hash of one u128")
+        unreachable!("`SetHash` hashes to one u128")
     }
 
     fn write_u128(&mut self, number: u128) {

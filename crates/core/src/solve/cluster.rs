@@ -4,7 +4,7 @@
 //! section 5.3. K-means on the coefficients of their models groups applications into priority levels (5.3.1).
 //! Agglomerative clustering, of which all levels are kept, maps priority levels to queues (5.3.2).
 //!
-//! Choices where the paper is silent:
+//! Choices that the paper leaves open:
 //!
 //! - *Seeds of k-means* are not random: the first is the point nearest to the mean, each next one the point farthest from
 //!   all seeds so far. Points that are far apart are in different clusters, and equal points give equal clusters.
@@ -139,10 +139,11 @@ fn choose_seeds(points: &[(Point, u32)], k: usize) -> Vec<Point> {
 }
 
 /// Moves centres to the means of their points, and centres without points to the points farthest from their centres.
-fn update_centres(points: &[(Point, u32)], of: &[usize], centres: &mut [Point]) {
+fn update_centres(points: &[(Point, u32)], cluster_by_point: &[usize], centres: &mut [Point]) {
     let mut empty = Vec::new();
     for (cluster, centre) in centres.iter_mut().enumerate() {
-        let members = points.iter().zip(of).filter(|(_, own)| **own == cluster).map(|(p, _)| *p);
+        let members =
+            points.iter().zip(cluster_by_point).filter(|(_, own)| **own == cluster).map(|(p, _)| *p);
         if members.clone().next().is_none() {
             empty.push(cluster);
         } else {
@@ -153,7 +154,7 @@ fn update_centres(points: &[(Point, u32)], of: &[usize], centres: &mut [Point]) 
         return;
     }
     let mut centre_distances: Vec<f64> =
-        points.iter().zip(of).map(|((p, _), own)| distance(p, &centres[*own])).collect();
+        points.iter().zip(cluster_by_point).map(|((p, _), own)| distance(p, &centres[*own])).collect();
     for cluster in empty {
         if let Some(farthest) = index_of_min(centre_distances.iter().map(|d| -d)) {
             centres[cluster] = points[farthest].0;
@@ -218,7 +219,7 @@ impl Dendrogram {
         &self.merges
     }
 
-    /// The first level at which the points of `present` are in at most `most` clusters (section 5.3.2). O(points).
+    /// The first level at which the points of `present` are in at most `max_clusters` clusters (section 5.3.2). O(points).
     pub fn cut(&self, present: &BitSet, max_clusters: NonZeroUsize) -> Cut {
         const NONE: usize = usize::MAX;
         let nodes = self.points + self.merges.len();
@@ -252,8 +253,8 @@ impl Dendrogram {
                 _ => node,
             };
         }
-        // From the last merge to the first: a part belongs to the cluster of its whole. A part without a cluster gets the
-        // cluster of its sibling.
+        // From the last merge to the first: a part belongs to the cluster of its parent. A part without a
+        // cluster gets the cluster of its sibling.
         for (merge, node) in self.merges.iter().zip(self.points..nodes).rev() {
             for (part, other) in
                 [(merge.earlier_cluster, merge.later_cluster), (merge.later_cluster, merge.earlier_cluster)]
@@ -267,15 +268,16 @@ impl Dendrogram {
         }
         let mut number: InlineVec<usize> = InlineVec::from_elem(NONE, nodes);
         let number = &mut number[..];
-        let mut numbered = 0;
+        let mut cluster_count = 0;
         for point in present.iter().take_while(|&point| point < self.points) {
             let number = &mut number[owner[point]];
             if *number == NONE {
-                *number = numbered;
-                numbered += 1;
+                *number = cluster_count;
+                cluster_count += 1;
             }
         }
-        let of = owner[..self.points].iter().map(|&own| number.get(own).copied().unwrap_or(0)).collect();
-        Cut { level, cluster_by_point: of, cluster_count: numbered }
+        let cluster_by_point =
+            owner[..self.points].iter().map(|&own| number.get(own).copied().unwrap_or(0)).collect();
+        Cut { level, cluster_by_point, cluster_count }
     }
 }

@@ -10,10 +10,10 @@
 //! minima of level and offer fill its link. Offers only fall while levels rise. Levels therefore never pass the fixed
 //! point, and rates stay within all capacities after any number of passes.
 //!
-//! A pass can raise a level by as little as the difference of two capacities. With a sender of 1 and a receiver of 1.001,
-//! two connections of different rank gain and lose 0.001 a pass. After `LEAP_INTERVAL` passes all levels therefore repeat their
-//! movement of the last `LEAP_WINDOW` passes, as often as the condition for staying below the fixed point holds: at the new
-//! levels, offers still fill each link at its level or above.
+//! A pass can raise a level by as little as the difference of two capacities. With a sender of 1 and a receiver of
+//! 1.001, two connections of different rank gain and lose 0.001 a pass. Every `LEAP_INTERVAL` passes, all levels
+//! therefore repeat their movement of the last `LEAP_WINDOW` passes at once. The number of repetitions is the largest
+//! at which no level passes the fixed point: offers still fill each link at its level or above.
 
 use std::ops::Range;
 
@@ -73,10 +73,10 @@ pub struct ConnectionSolver {
     previous_connections: Vec<SortedConnection>,
     send_capacities: Vec<f64>,
     recv_capacities: Vec<f64>,
-    /// By connection, in the order of `served`.
+    /// By connection, in the order of `connections`.
     rates: Vec<f64>,
     offers: Vec<f64>,
-    /// Indices into `served` by receiver, and the start of each receiver's.
+    /// Indices into `connections` by receiver, and the start of each receiver's.
     by_receiver: Vec<u32>,
     receiver_starts: Vec<u32>,
     levels: Vec<f64>,
@@ -324,7 +324,7 @@ impl ConnectionSolver {
     }
 }
 
-/// Sets `begins` to the index at which each port's entries start if the entries in `of` are sorted by port; the last
+/// Sets `begins` to the index at which each port's entries start if `ports_of_entries` is sorted by port; the last
 /// element is the total.
 fn compute_starts(begins: &mut Vec<u32>, ports: usize, ports_of_entries: impl Iterator<Item = u32>) {
     begins.clear();

@@ -6,10 +6,11 @@
 //! [`super::wfq`]: a queue gets its demand or its weighted share, flows in a queue share max-min, and the demand of a
 //! group at a link is the lowest rate at its other links.
 //!
-//! [`GroupRateSolver::solve_weighted`] visits the links whose demands changed, in rounds, from the lowest level up. A visit costs the
-//! groups at the link. The solver damps rounds that do not settle, and in the end reduces rates to what the links carry,
-//! as in [`super::wfq`]. [`GroupRateSolver::solve_ranked`] serves groups by rank, and groups of one rank max-min. Each step fixes at
-//! least one group, and costs the links of the groups that are not fixed yet.
+//! [`GroupRateSolver::solve_weighted`] visits the links whose demands changed, in rounds, from the lowest level
+//! ([`super::wfq`]) up. A visit costs the groups at the link. The solver damps rounds that do not settle, and in the
+//! end reduces rates to what the links carry, as in [`super::wfq`]. [`GroupRateSolver::solve_ranked`] serves groups by
+//! rank, and groups of one rank max-min. Each step fixes at least one group, and costs the links of the groups that are
+//! not fixed yet.
 
 use super::wfq::queue_filling::{QueueDemand, fill_level, unit_share};
 use super::wfq::{Queue, WfqError};
@@ -117,7 +118,7 @@ impl GroupRateSolver {
                 if std::mem::replace(last, group as u32) == group as u32 {
                     return Err(WfqError::RepeatedLink { class: group, link });
                 }
-                if !(super::wfq::MIN..=super::wfq::MAX).contains(&flows) {
+                if !(super::wfq::MIN_VALUE..=super::wfq::MAX_VALUE).contains(&flows) {
                     return Err(WfqError::InvalidFlowCount { class: group, flows });
                 }
                 link_starts[link as usize + 1] += 1;
@@ -287,27 +288,29 @@ impl GroupRateSolver {
         queue_of: &impl Fn(u32, u32) -> u32,
         visit: &mut VisitBuffers,
     ) -> f64 {
-        let VisitBuffers { member_demands: asks, queue_demands: asked, demand_counts: elastic } = visit;
-        asks.clear();
+        let VisitBuffers { member_demands, queue_demands, demand_counts: elastic } = visit;
+        member_demands.clear();
         let (from, to) = (self.link_starts[link as usize], self.link_starts[link as usize + 1]);
         for member in from..to {
             let group = self.members[member as usize].group;
             if active[group as usize] {
                 let least = self.lowest_levels[group as usize];
-                let ask = if least.lowest_member == member { least.second_lowest } else { least.lowest };
-                asks.push((queue_of(group, link), member, ask));
+                let demand = if least.lowest_member == member { least.second_lowest } else { least.lowest };
+                member_demands.push((queue_of(group, link), member, demand));
             }
         }
-        asks.sort_unstable_by_key(|&(queue, member, _)| (queue, member));
-        asked.clear();
+        member_demands.sort_unstable_by_key(|&(queue, member, _)| (queue, member));
+        queue_demands.clear();
         elastic.clear();
-        for some in asks.chunk_by(|a, b| a.0 == b.0) {
+        for members in member_demands.chunk_by(|a, b| a.0 == b.0) {
             let from = elastic.len() as u32;
-            elastic.extend(some.iter().map(|&(_, member, ask)| (ask, self.members[member as usize].flows)));
-            let total = elastic[from as usize..].iter().map(|(ask, flows)| ask * flows).sum();
+            elastic.extend(
+                members.iter().map(|&(_, member, demand)| (demand, self.members[member as usize].flows)),
+            );
+            let total = elastic[from as usize..].iter().map(|(demand, flows)| demand * flows).sum();
             let to = elastic.len() as u32;
-            asked.push(QueueDemand {
-                queue: some[0].0,
+            queue_demands.push(QueueDemand {
+                queue: members[0].0,
                 start: from,
                 end: to,
                 unresponsive_rate: 0.0,
@@ -315,18 +318,21 @@ impl GroupRateSolver {
                 is_limited: true,
             });
         }
-        let share = unit_share(self.capacities[link as usize], asked, &self.queues);
+        let share = unit_share(self.capacities[link as usize], queue_demands, &self.queues);
         let (mut change, mut lowest) = (0.0f64, f64::INFINITY);
-        for asked in &*asked {
-            let range = asked.start as usize..asked.end as usize;
-            let gets = share * self.queues[asked.queue as usize].weight;
-            let target_level =
-                if asked.is_limited { fill_level(gets, &elastic[range.clone()]) } else { f64::INFINITY };
-            for &(_, member, ask) in &asks[range] {
+        for queue_demands in &*queue_demands {
+            let range = queue_demands.start as usize..queue_demands.end as usize;
+            let queue_rate = share * self.queues[queue_demands.queue as usize].weight;
+            let target_level = if queue_demands.is_limited {
+                fill_level(queue_rate, &elastic[range.clone()])
+            } else {
+                f64::INFINITY
+            };
+            for &(_, member, demand) in &member_demands[range] {
                 let before = self.members[member as usize].level;
                 // Damping is needed only below the demand: a level above it limits no flow.
-                let level = if step_fraction < 1.0 && before.is_finite() && target_level < ask {
-                    before.min(ask) + step_fraction * (target_level - before.min(ask))
+                let level = if step_fraction < 1.0 && before.is_finite() && target_level < demand {
+                    before.min(demand) + step_fraction * (target_level - before.min(demand))
                 } else {
                     target_level
                 };

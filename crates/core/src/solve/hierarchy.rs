@@ -18,9 +18,10 @@
 //!
 //! Higher offers at other links never raise an offer. If demands are the only limits, these rules therefore give lower
 //! bounds of all offers. Limits from those bounds give upper bounds, limits from these give higher lower bounds, and so
-//! on. The solver computes three rounds of lower bounds, with two rounds of upper bounds between them. The lower bound
-//! of a flow is the minimum of the last lower bounds on its path, or its demand if that is less. The first round alone
-//! gives each flow the rate that weights and guarantees ensure if all other demands are infinite, so no flow has less.
+//! on. The solver computes three rounds of lower bounds, with two rounds of upper bounds between them (five *stages*).
+//! The lower bound of a flow is the minimum of the last lower bounds on its path, or its demand if that is less. The
+//! first round alone gives each flow the rate that weights and guarantees ensure if all other demands are infinite, so
+//! no flow has less.
 //!
 //! **Residual capacity.** All rates rise from their lower bounds by the same factor. A flow stops at its demand, when one
 //! of its links is full, or when its service reaches its guarantee on a link where it has no excess weight; the others
@@ -43,9 +44,9 @@
 //! remainder between the bounds in proportion.
 //!
 //! If bounds do not meet, the rates therefore differ from those defined by bottlenecks. `make allocator` measures the
-//! difference on a fabric with random flows (docs/results/allocator.md). It is negligible for most flows if links have
-//! few. With a hundred thousand flows on 4,096 links it is a tenth on average, and half for some; the sum of all rates
-//! differs by a thousandth.
+//! difference on a fabric with random flows (docs/results/allocator.md). It is negligible for most flows if links carry
+//! few flows. With a hundred thousand flows on 4,096 links, a rate differs by a tenth on average, some rates by half,
+//! and the sum of all rates by a thousandth.
 //!
 //! # Differences from the paper
 //!
@@ -61,25 +62,27 @@
 //!
 //! # Cost
 //!
-//! A stage of bounds visits every class at most once at each of its links. From the third stage on it visits a class only
-//! if its limits differ from those of two stages before. Newton's method finds an offer in a few passes over a service's
-//! limits on the link. The factors are found by filling: the link with the lowest factor is fixed first. Other factors
-//! only rise, so a heap of links with old entries is correct, and each class stops once. The total is O(classes x links
-//! of a path + links log links) for a fixed number of stages, for any demands. A class stores no rate: its rate follows
-//! from the levels of its services on its links, so a level can change without a visit to its classes.
+//! A stage of bounds visits every class at most once at each of its links. From the third stage on it visits a class
+//! only if its limits differ from those of two stages before. Newton's method finds an offer in a few passes over a
+//! service's limits on the link. The factors at which flows stop are found by filling: the link with the lowest factor
+//! is fixed first. The factors of other links only rise, so a heap of links with old entries is correct, and each class
+//! stops once. The total is O(classes x links of a path + links log links) for a fixed number of stages, for any
+//! demands. A class stores no rate: its rate follows from the levels of its services on its links, so a level can
+//! change without a visit to its classes.
 //!
-//! After changes, [`HierarchicalMaxMin::solve`] propagates changed offers through the stages, and then updates factors until none
-//! moves; the rates equal those of a solution from scratch. The network determines how far changes propagate. If links
-//! have few flows, a change affects a few links. If all edges send to all others, one additional flow moves every level
-//! among the links that flows connect to its own, if only by millionths: an edge's flow is one of hundreds on its link,
-//! and the change at the next link is divided as often again. Only these connected links are then solved from scratch.
+//! After changes, [`HierarchicalMaxMin::solve`] propagates changed offers through the stages, and then updates factors
+//! until none moves; the rates equal those of a solution from scratch. The network determines how far changes
+//! propagate. If links carry few flows, a change affects a few links. If all edges send to all others, one additional
+//! flow moves every level among the links that flows connect to its own, often by millionths only, because each link
+//! divides the change among hundreds of flows. If updates of factors visit more than 0.5 % of all classes at their
+//! links, the solver computes the factors of these connected links from scratch.
 //!
 //! # Rounding
 //!
 //! A rounding error at a link can affect a single flow, and bounds propagate it. The limits of many flows are therefore
 //! not summed one by one, but as their number times the minimum, plus the sum of the differences to the minimum. With a
-//! plain sum, 1e-13 of a service's share of a link became 2e-9 of a rate if a service has 3,175 flows there. The bench
-//! checks that rates after changes equal those from scratch to 1e-9 of each.
+//! plain sum, 1e-13 of a service's share of a link became 2e-9 of a rate if a service has 3,175 flows there.
+//! `benches/hierarchy.rs` checks that rates after changes equal those from scratch to 1e-9 of each.
 
 mod bounds;
 mod class_network;
@@ -106,7 +109,7 @@ const STAGE_COUNT: usize = 5;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClassId(u32);
 
-/// Effort and result of a solution.
+/// Counters and convergence of a solution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HierarchyStats {
     /// Whether lower and upper bounds of all rates are equal: no other rates are hierarchical max-min. After changes it can
@@ -162,9 +165,10 @@ impl HierarchicalMaxMin {
     /// Creates links without flows. Capacities are in bytes per second.
     ///
     /// # Errors
-    /// [`HierarchyError::InvalidCapacity`] for a capacity that is not from 0 to 1e30; [`HierarchyError::GuaranteesExceedCapacity`] if a link's
-    /// guarantees exceed its capacity; [`HierarchyError::UnknownLink`] for a guarantee on an unknown link;
-    /// [`HierarchyError::TooMany`] if links times services reach 2^31.
+    /// [`HierarchyError::InvalidCapacity`] for a capacity that is not from 0 to 1e30;
+    /// [`HierarchyError::GuaranteesExceedCapacity`] if a link's guarantees exceed its capacity;
+    /// [`HierarchyError::UnknownLink`] for a guarantee on an unknown link; [`HierarchyError::TooMany`] if links times
+    /// services reach 2^31.
     pub fn new(capacities: &[f64], shares: ServiceShares) -> Result<HierarchicalMaxMin, HierarchyError> {
         let network = ClassNetwork::new(capacities.len(), shares.service_count())?;
         let guarantees = shares.guarantee_table(capacities)?;
@@ -217,15 +221,16 @@ impl HierarchicalMaxMin {
     ) -> Result<ClassId, HierarchyError> {
         let class = self.network.find_or_add_class(service, links, demand)?;
         let more = self.flow_count(class).checked_add(1);
-        let more = more.ok_or(HierarchyError::TooMany { what: "flows of a class", most: u32::MAX })?;
+        let more = more.ok_or(HierarchyError::TooMany { counted: "flows of a class", max: u32::MAX })?;
         self.set_flows(class, more);
         Ok(class)
     }
 
     /// Removes one flow of a class; has no effect on a class without flows. O(links of the path).
     ///
-    /// A class from [`HierarchicalMaxMin::add_flow`] ends with its last flow. After the next solution its number can be reused for
-    /// other flows over as many links, which bounds the number of these classes by the maximum that existed at one time.
+    /// A class from [`HierarchicalMaxMin::add_flow`] ends with its last flow. After the next solution its number can be
+    /// reused for other flows over as many links, which bounds the number of these classes by the maximum that existed at
+    /// one time.
     pub fn remove_flow(&mut self, class: ClassId) {
         let flows = self.flow_count(class);
         self.set_flows(class, flows.saturating_sub(1));
@@ -255,8 +260,8 @@ impl HierarchicalMaxMin {
     /// that covers the sum restores them.
     ///
     /// # Errors
-    /// [`HierarchyError::UnknownLink`] for an unknown link; [`HierarchyError::InvalidCapacity`] for a capacity that is not from 0 to
-    /// 1e30. Nothing changes then.
+    /// [`HierarchyError::UnknownLink`] for an unknown link; [`HierarchyError::InvalidCapacity`] for a capacity that is not
+    /// from 0 to 1e30. Nothing changes then.
     pub fn set_capacity(&mut self, link: u32, capacity: f64) -> Result<(), HierarchyError> {
         let (at, links) = (link as usize, self.network.links);
         if at >= links {
@@ -389,7 +394,7 @@ impl HierarchicalMaxMin {
         self.resized_links.clear();
         self.emptied_classes.drain(..).for_each(|class| self.network.release_class(class));
         if self.shares.has_guarantees() {
-            self.share_residual_of_zero_bounds();
+            self.share_residual_among_zero_bound_flows();
         }
         let (bounds, fill) = (self.bounds.counters, self.residual_fill.counters);
         HierarchyStats {

@@ -92,7 +92,7 @@ const NOT_IN_ORDER: u32 = u32::MAX;
 pub struct SwitchMaxMin {
     ports: usize,
     capacities: Vec<f64>,
-    /// Number of flows from port to port: `sent` by sender, `received` by receiver.
+    /// Number of flows from port to port: rows by sender, then the same numbers in rows by receiver.
     flows_by_sender: Vec<f32>,
     flows_by_receiver: Vec<f32>,
     flow_counts: Vec<f64>,
@@ -205,8 +205,9 @@ impl SwitchMaxMin {
         sums.iter().sum::<f64>() + rest
     }
 
-    /// Updates the levels. `moved` receives the pairs of ports whose bottleneck changed to the other port. Returns true if
-    /// the solver started from scratch; any bottleneck may have changed then, and `moved` does not list the changes.
+    /// Updates the levels. `changed_pairs` receives the pairs of ports whose bottleneck changed to the other port. Returns
+    /// true if the solver started from scratch; any bottleneck may have changed then, and `changed_pairs` does not list the
+    /// changes.
     ///
     /// From scratch: O(links^2). After flows ended: O(ports) for each link from the first change on.
     pub fn solve(&mut self, changed_pairs: &mut Vec<(usize, usize)>) -> bool {

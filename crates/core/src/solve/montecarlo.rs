@@ -6,17 +6,17 @@
 //! ends with its last flow, and the cost is the sum of the coflows' ends. The cheapest branch of a round gets a point.
 //! Coflows after the branch follow by minimum remaining time, with durations at the median.
 //!
-//! Choices where the paper is silent:
+//! Choices that the paper leaves open:
 //!
 //! - *A draw* belongs to a flow and a round, not to a node of the tree. All branches of a round see the same bandwidth
 //!   ("the particular instance of available bandwidth"), so their differences contain less noise. A draw is a function of
 //!   the seed, the coflow, the link and the round, so changes of other coflows do not affect it.
-//! - *Ties* in a round go to the branch that agrees longest with the order of minimum remaining time, provided that sums in
-//!   different order are equal to the bit. Ties of points are resolved the same way.
+//! - *Ties* in a round (costs equal to the bit) and ties of points go to the first branch in lexicographic order, where
+//!   coflows are ranked by minimum remaining time.
 //! - *Candidates* for a branch: the first [`SearchParams::breadth`] coflows by minimum remaining time. The paper has all of
 //!   them, n^d branches, which are millions in a busy hour.
-//! - *Early termination* of branches whose "performances are always significantly worse": every [`ROUNDS_PER_CHECK`] rounds, a branch
-//!   without points is closed if the leader is ahead of it at the confidence level.
+//! - *Early termination* of branches whose "performances are always significantly worse": every [`ROUNDS_PER_CHECK`]
+//!   rounds, a branch without points is closed if the leader is ahead of it at the confidence level.
 //! - *Confidence*: rounds end before [`SearchParams::max_rounds`] if the leader is ahead of the second at that level. The test is
 //!   Hoeffding's bound for fair coins: with w and v points, (w - v)^2 >= 2 (w + v) ln(1 / (1 - confidence)). Because the
 //!   test is repeated, errors are somewhat more likely than the level states.
@@ -131,8 +131,8 @@ pub fn order_by_remaining_time(past: &BandwidthHistory, coflows: &[SearchCoflow<
     order
 }
 
-/// Searches for the best order. Leaves out branches for which `closed` returns true, unless that would be all of them;
-/// `closed` receives indices into `coflows`.
+/// Searches for the best order. Leaves out branches for which `is_closed` returns true, unless that would be all of them;
+/// `is_closed` receives indices into `coflows`.
 ///
 /// With n coflows of f flows, O(breadth^depth x f + breadth choose depth x n f) a round while all branches are open.
 pub fn search_order(
@@ -164,9 +164,9 @@ pub fn search_order(
     let instance = SearchInstance::new(past, coflows, &ranks, breadth, depth, params.seed);
     let level = (1.0 / (1.0 - params.confidence)).max(1.0);
     let level = if level.is_finite() { 2.0 * libm::log(level) } else { f64::INFINITY };
-    let is_ahead = |lead: u32, other: u32| {
-        let (by, of) = (f64::from(lead - other), f64::from(lead + other));
-        by * by >= of * level && lead > other
+    let is_ahead = |most_wins: u32, other: u32| {
+        let (difference, sum) = (f64::from(most_wins - other), f64::from(most_wins + other));
+        difference * difference >= sum * level && most_wins > other
     };
     while found.rounds < params.max_rounds && open.len() > 1 {
         let until = (found.rounds + ROUNDS_PER_CHECK).min(params.max_rounds);
@@ -175,8 +175,8 @@ pub fn search_order(
             sum.accumulate(&more);
         }
         found.rounds = until;
-        let lead = scores.iter().map(|score| score.wins).max().unwrap_or(0);
-        if is_ahead(lead, 0) {
+        let most_wins = scores.iter().map(|score| score.wins).max().unwrap_or(0);
+        if is_ahead(most_wins, 0) {
             let mut kept = 0;
             for at in 0..open.len() {
                 if scores[at].wins == 0 {
@@ -189,7 +189,7 @@ pub fn search_order(
             open.truncate(kept);
             scores.truncate(kept);
         }
-        if second_most_wins(&scores).is_none_or(|second| is_ahead(lead, second)) {
+        if second_most_wins(&scores).is_none_or(|second| is_ahead(most_wins, second)) {
             break;
         }
     }

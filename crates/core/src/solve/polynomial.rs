@@ -3,7 +3,7 @@
 //! Katebzadeh et al., "Saba: Rethinking Datacenter Network Allocation from Application's Perspective", EuroSys '23,
 //! Eq. 1 and section 4.2.
 //!
-//! Choices where the paper is silent:
+//! Choices that the paper leaves open:
 //!
 //! - *The fit*: unconstrained least squares with equal weights. The polynomials that are orthogonal on the samples are
 //!   built by their three-term recurrence (Forsythe, 1957). Each coefficient is one division, and no ill-conditioned
@@ -46,7 +46,7 @@ pub struct Fit {
 pub enum PolynomialError {
     /// A coefficient is NaN or out of range.
     #[error(
-        "coefficient c{index}: `{value}`: expected a number from -{MAX_COEFFICIENT:e} to {MAX_COEFFICIENT:e}"
+        "coefficient c{index}: {value} is out of range; expected a number from -{MAX_COEFFICIENT:e} to {MAX_COEFFICIENT:e}"
     )]
     InvalidCoefficient {
         /// The power of x that the coefficient belongs to.
@@ -55,13 +55,13 @@ pub enum PolynomialError {
         value: f64,
     },
     /// Wrong number of coefficients.
-    #[error("coefficients: {count} given: expected 1 to 4")]
+    #[error("coefficients: {count} given; expected 1 to 4")]
     CoefficientCount {
         /// Number of coefficients.
         count: usize,
     },
     /// A sample is not finite.
-    #[error("sample {index}: `({x}, {y})`: expected two finite numbers")]
+    #[error("sample {index}: ({x}, {y}) is not finite; expected two finite numbers")]
     InvalidSample {
         /// Its index, from 0.
         index: usize,
@@ -71,7 +71,7 @@ pub enum PolynomialError {
         y: f64,
     },
     /// The samples do not determine a polynomial of this degree.
-    #[error("samples at {distinct} different places: expected at least {expected} for degree {}", .expected - 1)]
+    #[error("samples at {distinct} distinct x; expected at least {expected} for degree {}", .expected - 1)]
     TooFewSamples {
         /// Number of distinct values of x.
         distinct: usize,
@@ -89,8 +89,8 @@ impl Polynomial {
     /// The polynomial with these coefficients, the constant first; missing ones are 0.
     ///
     /// # Errors
-    /// [`PolynomialError::CoefficientCount`] for no or more than four coefficients; [`PolynomialError::InvalidCoefficient`] for one that is
-    /// NaN or above [`MAX_COEFFICIENT`] in absolute value.
+    /// [`PolynomialError::CoefficientCount`] for no or more than four coefficients; [`PolynomialError::InvalidCoefficient`]
+    /// for one that is NaN or above [`MAX_COEFFICIENT`] in absolute value.
     pub fn new(coefficients: &[f64]) -> Result<Polynomial, PolynomialError> {
         let mut all = [0.0; 4];
         if coefficients.is_empty() || coefficients.len() > all.len() {
@@ -163,8 +163,8 @@ impl Polynomial {
 /// samples).
 ///
 /// # Errors
-/// [`PolynomialError::InvalidSample`] for a sample that is not finite, [`PolynomialError::TooFewSamples`] for too few distinct x, and
-/// [`PolynomialError::InvalidCoefficient`] if a coefficient of the result is out of range.
+/// [`PolynomialError::InvalidSample`] for a sample that is not finite, [`PolynomialError::TooFewSamples`] for too few
+/// distinct x, and [`PolynomialError::InvalidCoefficient`] if a coefficient of the result is out of range.
 pub fn fit_polynomial(samples: &[(f64, f64)], degree: Degree) -> Result<Fit, PolynomialError> {
     for (index, &(x, y)) in samples.iter().enumerate() {
         if !(x.is_finite() && y.is_finite()) {

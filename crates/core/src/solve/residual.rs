@@ -200,7 +200,7 @@ impl ResidualCapacity {
     }
 
     /// Gives each live flow of a coflow, in the order of ports, the smaller residual capacity of its two ports, and calls
-    /// `gave` with each flow that got a rate. Every such flow exhausts a port, so there are at most two a port.
+    /// `on_rate` with each flow that got a rate. Every such flow exhausts a port, so there are at most two a port.
     #[inline]
     pub fn fill_flows(&mut self, coflow: &Coflow, mut on_rate: impl FnMut(u32, f64)) {
         if !self.may_serve(coflow) {

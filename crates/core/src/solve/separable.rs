@@ -18,7 +18,7 @@
 //! exact there, and solves the two halves; the half with the lowest bound is split next. The search ends with a proof of
 //! optimality, or after the caller's maximum number of splits, with the remaining gap.
 //!
-//! Choices where the paper is silent:
+//! Choices that the paper leaves open:
 //!
 //! - *Bounds of a share* are the caller's. SLSQP needs some, because D has no meaning below 0 or above 1.
 //! - *Sign of the multiplier*: any. D need not fall (a fit may rise, [`Polynomial::is_decreasing`]), and the sum is an equation.
@@ -70,10 +70,10 @@ pub struct Solution {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SeparableError {
     /// The problem has no parts.
-    #[error("costs: none given: expected at least one")]
+    #[error("no costs; expected at least one")]
     NoCosts,
     /// The bounds of a part are not a range in 0 to 1.
-    #[error("bounds of a part: `{lower}` to `{upper}`: expected 0 <= lower <= upper <= 1")]
+    #[error("bounds of a part are {lower} and {upper}; expected 0 <= lower <= upper <= 1")]
     InvalidBounds {
         /// The minimum size.
         lower: f64,
@@ -81,14 +81,14 @@ pub enum SeparableError {
         upper: f64,
     },
     /// No parts within the bounds sum to the total.
-    #[error("total: `{total}`: expected {least} to {most}, what {count} parts can sum to")]
+    #[error("total {total} is out of range; expected {min} to {max}, the range of the sum of {count} parts")]
     InfeasibleTotal {
         /// The total.
         total: f64,
         /// The sum of the minimum sizes.
-        least: f64,
+        min: f64,
         /// The sum of the maximum sizes.
-        most: f64,
+        max: f64,
         /// Number of parts.
         count: usize,
     },
@@ -194,9 +194,9 @@ impl SeparableSolver {
                 for &(part, low, high) in &cuts {
                     self.narrowed_envelopes[part] = Envelope::new(&costs[part], low, high);
                 }
-                let least: f64 = self.narrowed_envelopes.iter().map(|e| e.low).sum();
-                let most: f64 = self.narrowed_envelopes.iter().map(|e| e.high).sum();
-                if total < least || most < total {
+                let min_total: f64 = self.narrowed_envelopes.iter().map(|e| e.low).sum();
+                let max_total: f64 = self.narrowed_envelopes.iter().map(|e| e.high).sum();
+                if total < min_total || max_total < total {
                     continue;
                 }
                 let child = solve_relaxation(
@@ -235,9 +235,9 @@ impl SeparableProblem<'_> {
             return Err(SeparableError::InvalidBounds { lower, upper });
         }
         let count = costs.len();
-        let (least, most) = (count as f64 * lower, count as f64 * upper);
-        if !(least * (1.0 - ROUNDING) <= total && total <= most * (1.0 + ROUNDING)) {
-            return Err(SeparableError::InfeasibleTotal { total, least, most, count });
+        let (min, max) = (count as f64 * lower, count as f64 * upper);
+        if !(min * (1.0 - ROUNDING) <= total && total <= max * (1.0 + ROUNDING)) {
+            return Err(SeparableError::InfeasibleTotal { total, min, max, count });
         }
         Ok(())
     }
@@ -251,11 +251,11 @@ pub fn total_cost(costs: &[Polynomial], weights: &[f64]) -> f64 {
 /// The part that is farthest above its envelope, and its size; the first if several are equal.
 fn widest_gap(costs: &[Polynomial], envelopes: &[Envelope], weights: &[f64]) -> (usize, f64) {
     let mut widest = (0, weights[0]);
-    let mut most = f64::NEG_INFINITY;
+    let mut max_gap = f64::NEG_INFINITY;
     for (part, ((cost, envelope), &weight)) in costs.iter().zip(envelopes).zip(weights).enumerate() {
         let gap = cost.evaluate(weight) - envelope.evaluate(cost, weight);
-        if gap > most {
-            (widest, most) = ((part, weight), gap);
+        if gap > max_gap {
+            (widest, max_gap) = ((part, weight), gap);
         }
     }
     widest

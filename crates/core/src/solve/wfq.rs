@@ -23,12 +23,13 @@
 //!
 //! # Algorithm
 //!
-//! The solver visits links and solves each link exactly for its present demands.
+//! The solver visits links and solves each link exactly for its present demands. The *level* of a queue is the rate to
+//! which it limits an elastic flow; the level of a link is the lowest level of its queues.
 //!
 //! 1. *Climb.* Of the links whose demands changed, it visits the one with the lowest level. If bottlenecks have an order
 //!    (with one queue a link they always have), this is progressive filling, and terminates.
 //! 2. *Rounds.* Cyclic dependencies between bottlenecks converge by rounds over all links whose demands changed, and by
-//!    extrapolation from these rounds (`past`).
+//!    extrapolation from these rounds (`extrapolation`).
 //! 3. *Damping.* The solver damps rounds after the first 300.
 //! 4. *Stop.* After [`WfqSolver::MAX_ROUNDS`] the solver stops, reduces rates to what the links carry, and reports the distance
 //!    from steady state in [`WfqStats::residual`].
@@ -54,17 +55,17 @@ use extrapolation::{Extrapolation, ExtrapolationAction};
 use queue_filling::{QueueDemand, fill_level, unit_share};
 
 /// The minimum weight, and the minimum number of flows.
-pub const MIN: f64 = 1e-100;
+pub const MIN_VALUE: f64 = 1e-100;
 
 /// The maximum weight, number of flows, capacity and rate. Products of them are finite.
-pub const MAX: f64 = 1e100;
+pub const MAX_VALUE: f64 = 1e100;
 
 /// A queue at a link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Queue {
     /// The link, as an index into the capacities.
     pub link: u32,
-    /// The weight, from [`MIN`] to [`MAX`].
+    /// The weight, from [`MIN_VALUE`] to [`MAX_VALUE`].
     pub weight: f64,
 }
 
@@ -85,7 +86,7 @@ pub struct QueuedClass<'a> {
     /// The queue at each link of the path, in order, as indices into the queues; no link twice. An elastic flow over no
     /// links has no limit.
     pub queues: &'a [u32],
-    /// Number of flows, from [`MIN`] to [`MAX`].
+    /// Number of flows, from [`MIN_VALUE`] to [`MAX_VALUE`].
     pub flows: f64,
     /// How the flows send.
     pub source: Source,
@@ -103,7 +104,7 @@ pub struct Rates {
     pub limiting_link: Option<u32>,
 }
 
-/// Effort and accuracy of a solution.
+/// Counters and accuracy of a solution.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WfqStats {
     /// Number of rounds.
@@ -170,11 +171,11 @@ impl WfqSolver {
     /// Creates links with these capacities, in bytes per second, and these queues.
     ///
     /// # Errors
-    /// [`WfqError::InvalidCapacity`] or [`WfqError::InvalidWeight`] if a number is out of range; [`WfqError::UnknownLink`] if a queue is at an
-    /// unknown link.
+    /// [`WfqError::InvalidCapacity`] or [`WfqError::InvalidWeight`] if a number is out of range; [`WfqError::UnknownLink`]
+    /// if a queue is at an unknown link.
     pub fn new(capacities: &[f64], queues: &[Queue]) -> Result<WfqSolver, WfqError> {
         let links = capacities.len();
-        if let Some(link) = capacities.iter().position(|c| !(0.0..=MAX).contains(c)) {
+        if let Some(link) = capacities.iter().position(|c| !(0.0..=MAX_VALUE).contains(c)) {
             return Err(WfqError::InvalidCapacity { link, capacity: capacities[link] });
         }
         let mut at_starts = vec![0u32; links + 1];
@@ -220,9 +221,9 @@ impl WfqSolver {
     /// Changes the capacity of a link, in bytes per second.
     ///
     /// # Errors
-    /// [`WfqError::InvalidCapacity`] if the capacity is below 0 or above [`MAX`].
+    /// [`WfqError::InvalidCapacity`] if the capacity is below 0 or above [`MAX_VALUE`].
     pub fn set_capacity(&mut self, link: usize, capacity: f64) -> Result<(), WfqError> {
-        if !(0.0..=MAX).contains(&capacity) {
+        if !(0.0..=MAX_VALUE).contains(&capacity) {
             return Err(WfqError::InvalidCapacity { link, capacity });
         }
         self.capacities[link] = capacity;
@@ -232,7 +233,7 @@ impl WfqSolver {
     /// Changes a queue's weight.
     ///
     /// # Errors
-    /// [`WfqError::InvalidWeight`] if the weight is not between [`MIN`] and [`MAX`].
+    /// [`WfqError::InvalidWeight`] if the weight is not between [`MIN_VALUE`] and [`MAX_VALUE`].
     pub fn set_weight(&mut self, queue: usize, weight: f64) -> Result<(), WfqError> {
         check_weight(queue, weight)?;
         self.queues[queue].weight = weight;
@@ -318,8 +319,8 @@ impl WfqSolver {
             .copied()
     }
 
-    /// Visits links from the lowest level up, as progressive filling does, at most [`CLIMB_VISITS_PER_LINK`] times the number of links.
-    /// If bottlenecks have an order, little work remains after it. Returns the number of visits.
+    /// Visits links from the lowest level up, as progressive filling does, at most [`CLIMB_VISITS_PER_LINK`] times the
+    /// number of links. If bottlenecks have an order, little work remains after it. Returns the number of visits.
     fn climb_levels(&mut self) -> u64 {
         let max_visits: u64 = CLIMB_VISITS_PER_LINK * self.next_round_links.len() as u64;
         let mut visits = 0;
@@ -350,24 +351,26 @@ impl WfqSolver {
         visits
     }
 
-    /// Moves the levels of a link's queues towards the solution for the present demands, by the fraction `part` of the
-    /// way, and marks the links whose demands this changes. Returns the largest relative change of a rate.
+    /// Moves the levels of a link's queues towards the solution for the present demands, by the fraction
+    /// `step_fraction` of the way, and marks the links whose demands this changes. Returns the largest relative change of a rate.
     fn visit_link(&mut self, link: u32, step_fraction: f64) -> f64 {
         let mut visit = std::mem::take(&mut self.visit_buffers);
         self.collect_demands(link, &mut visit);
         let share = unit_share(self.capacities[link as usize], &mut visit.queue_demands, &self.queues);
         let mut lowest = f64::INFINITY;
         let mut change = 0.0f64;
-        for asked in &visit.queue_demands {
-            let elastic = &visit.elastic_demands[asked.start as usize..asked.end as usize];
-            let gets = share * self.queues[asked.queue as usize].weight;
-            let (level, pass) = match asked.is_limited {
+        for demand in &visit.queue_demands {
+            let elastic = &visit.elastic_demands[demand.start as usize..demand.end as usize];
+            let queue_rate = share * self.queues[demand.queue as usize].weight;
+            let (level, pass_fraction) = match demand.is_limited {
                 false => (f64::INFINITY, 1.0),
-                true if asked.unresponsive_rate >= gets => (0.0, gets / asked.unresponsive_rate),
-                true => (fill_level(gets - asked.unresponsive_rate, elastic), 1.0),
+                true if demand.unresponsive_rate >= queue_rate => {
+                    (0.0, queue_rate / demand.unresponsive_rate)
+                }
+                true => (fill_level(queue_rate - demand.unresponsive_rate, elastic), 1.0),
             };
-            change = change.max(self.set_level(asked, elastic, level, pass, step_fraction));
-            lowest = lowest.min(self.levels[asked.queue as usize]);
+            change = change.max(self.set_level(demand, elastic, level, pass_fraction, step_fraction));
+            lowest = lowest.min(self.levels[demand.queue as usize]);
         }
         self.link_min_levels[link as usize] = lowest;
         self.visit_buffers = visit;
@@ -382,14 +385,14 @@ impl WfqSolver {
             let from = visit.elastic_demands.len() as u32;
             let mut total = 0.0;
             for member in self.classes.elastic_members(queue) {
-                let mut ask = member.max_demand;
+                let mut demand = member.max_demand;
                 for &hop in self.classes.member_queues(member) {
-                    if hop != queue && self.levels[hop as usize] < ask {
-                        ask = self.levels[hop as usize];
+                    if hop != queue && self.levels[hop as usize] < demand {
+                        demand = self.levels[hop as usize];
                     }
                 }
-                visit.elastic_demands.push((ask, member.flows));
-                total += ask * member.flows;
+                visit.elastic_demands.push((demand, member.flows));
+                total += demand * member.flows;
             }
             let unresponsive: f64 = self
                 .classes
@@ -421,24 +424,24 @@ impl WfqSolver {
         member.max_demand * member.flows * passes
     }
 
-    /// Moves a queue's level and pass fraction towards `level` and `pass`, by the fraction `part` of the way, and marks
-    /// links.
+    /// Moves a queue's level and pass fraction towards the target level and fraction, by the fraction `step_fraction` of the
+    /// way, and marks links.
     fn set_level(
         &mut self,
-        asked: &QueueDemand,
+        queue_demand: &QueueDemand,
         elastic: &[(f64, f64)],
         level: f64,
-        pass: f64,
+        pass_fraction: f64,
         step_fraction: f64,
     ) -> f64 {
-        let queue = asked.queue as usize;
+        let queue = queue_demand.queue as usize;
         let capacity = self.capacities[self.queues[queue].link as usize];
         let mut change = 0.0f64;
         let before = self.levels[queue];
         let mut after = level;
         if step_fraction < 1.0 && before.is_finite() && before != level {
             // A level at or above the largest demand limits no flow.
-            let largest = elastic.iter().fold(0.0, |largest, &(ask, _)| f64::max(largest, ask));
+            let largest = elastic.iter().fold(0.0, |largest, &(demand, _)| f64::max(largest, demand));
             let towards = before.min(largest) + step_fraction * (level.min(largest) - before.min(largest));
             after = if level.is_infinite() && towards >= largest { level } else { towards };
         }
@@ -447,13 +450,13 @@ impl WfqSolver {
             (a - b).abs() > RATE_TOLERANCE * a.min(b) && (a - b).abs() * flows > LOAD_TOLERANCE * capacity
         };
         self.levels[queue] = after;
-        for (member, &(ask, _)) in self.classes.elastic_members(asked.queue).iter().zip(elastic) {
-            let (old, goal) = (ask.min(before), ask.min(level));
-            if differs(old, goal) {
-                change = change.max(((old - goal).abs() / old.max(goal)).min(1.0));
+        for (member, &(demand, _)) in self.classes.elastic_members(queue_demand.queue).iter().zip(elastic) {
+            let (old, target) = (demand.min(before), demand.min(level));
+            if differs(old, target) {
+                change = change.max(((old - target).abs() / old.max(target)).min(1.0));
                 mark_path(
                     self.classes.member_queues(member),
-                    asked.queue,
+                    queue_demand.queue,
                     &self.queues,
                     &mut self.is_link_dirty,
                     &mut self.next_round_links,
@@ -461,13 +464,13 @@ impl WfqSolver {
             }
         }
         let before = self.pass_fractions[queue];
-        if (before - pass).abs() > RATE_TOLERANCE * before.max(pass) {
-            self.pass_fractions[queue] = before + step_fraction * (pass - before);
-            change = change.max((before - pass).abs());
-            for member in self.classes.unresponsive_members(asked.queue) {
+        if (before - pass_fraction).abs() > RATE_TOLERANCE * before.max(pass_fraction) {
+            self.pass_fractions[queue] = before + step_fraction * (pass_fraction - before);
+            change = change.max((before - pass_fraction).abs());
+            for member in self.classes.unresponsive_members(queue_demand.queue) {
                 mark_path(
                     self.classes.member_queues(member),
-                    asked.queue,
+                    queue_demand.queue,
                     &self.queues,
                     &mut self.is_link_dirty,
                     &mut self.next_round_links,
@@ -503,8 +506,9 @@ impl WfqSolver {
         self.rates.clear();
         self.loads.fill(0.0);
         for class in 0..classes.flows.len() as u32 {
-            let (flows, ask) = (classes.flows[class as usize], classes.max_demands[class as usize]);
-            let mut rates = Rates { sending_rate: ask, delivered_rate: ask, limiting_link: None };
+            let (flows, max_demand) = (classes.flows[class as usize], classes.max_demands[class as usize]);
+            let mut rates =
+                Rates { sending_rate: max_demand, delivered_rate: max_demand, limiting_link: None };
             if classes.unresponsive[class as usize] {
                 let mut min_pass = 1.0;
                 for &hop in classes.class_queues(class) {
@@ -551,7 +555,11 @@ impl WfqSolver {
 }
 
 pub(super) fn check_weight(queue: usize, weight: f64) -> Result<(), WfqError> {
-    if (MIN..=MAX).contains(&weight) { Ok(()) } else { Err(WfqError::InvalidWeight { queue, weight }) }
+    if (MIN_VALUE..=MAX_VALUE).contains(&weight) {
+        Ok(())
+    } else {
+        Err(WfqError::InvalidWeight { queue, weight })
+    }
 }
 
 /// The fraction of a step that a round takes. Half steps are slower, but damp oscillations.

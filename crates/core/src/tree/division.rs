@@ -53,7 +53,7 @@ mod tests {
     fn division_matches_hand_computation() {
         let all = f64::INFINITY;
         assert_eq!(divide_parts(12.0, &[1.0, 2.0], &[all, all]), [4.0, 8.0]);
-        // The first claims less than its 4. The other two divide the rest 1 to 2.
+        // The first claims less than its 4. The other two divide the residual capacity 1 to 2.
         assert_eq!(divide_parts(12.0, &[1.0, 1.0, 2.0], &[0.0, all, all]), [0.0, 4.0, 8.0]);
         assert_eq!(divide_parts(12.0, &[1.0, 1.0, 1.0], &[3.0, 4.0, all]), [3.0, 4.0, 5.0]);
         // The unclaimed 6 are divided too.

@@ -2,7 +2,7 @@
 //!
 //! Outside a tree, `fair` leaves this sharing to the transport. In a tree, other leaves need the bandwidth that the
 //! leaf uses while they decide, and the division of sides needs the bandwidth that the leaf can use
-//! ([`MaxMin::claimed_capacity`]).
+//! ([`MaxMinLeaf::claimed_capacity`]).
 
 use crate::allocation::{Allocation, Rule};
 use crate::model::{Network, Slot};
@@ -32,7 +32,7 @@ pub(super) struct MaxMinLeaf {
     /// By side: upper bound of the rate of a flow there; then the lower bound.
     pub(super) upper_bounds: Vec<f64>,
     pub(super) lower_bounds: Vec<f64>,
-    /// A copy of `above`.
+    /// A copy of `upper_bounds`.
     pub(super) saved_upper_bounds: Vec<f64>,
 }
 

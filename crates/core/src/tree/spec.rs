@@ -64,10 +64,10 @@ pub enum TreeSpec {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TreeError {
     /// The tree contains neither a service of the workload nor a default.
-    #[error("the policy tree has no service `{0}`: expected one for each service of the trace, or a default")]
+    #[error("policy tree: service `{0}` is missing; expected every service of the trace, or a default")]
     UnknownService(String),
     /// The sensitivity table does not contain an application.
-    #[error("the sensitivity table of service `{service}` has no application `{application}`")]
+    #[error("sensitivity table of service `{service}`: application `{application}` is missing")]
     UnknownSensitivity {
         /// Name of the service.
         service: String,
@@ -75,7 +75,7 @@ pub enum TreeError {
         application: String,
     },
     /// A weight is not finite or not above 0.
-    #[error("the weight of {0} is {1}: expected a finite number above 0")]
+    #[error("{0}: weight {1} is invalid; expected a finite number above 0")]
     InvalidWeight(String, String),
     /// A policy cannot be built, or cannot be a leaf.
     #[error(transparent)]
@@ -89,7 +89,7 @@ pub(crate) struct ServiceLeaves {
     pub(crate) leaves: Range<u32>,
 }
 
-/// The groups and leaves of a plan for the names of one workload.
+/// The services and leaves of a tree for the names of one workload.
 pub(crate) struct TreeLayout {
     pub(crate) services: Vec<ServiceLeaves>,
     /// By leaf: specification of its policy.
@@ -99,7 +99,7 @@ pub(crate) struct TreeLayout {
 }
 
 impl TreeLayout {
-    /// Adds a group of leaves with these policies.
+    /// Adds a service with leaves of these policies.
     fn add_service(
         &mut self,
         weight: f64,

@@ -35,7 +35,7 @@ impl ApplicationWeights {
         }))
     }
 
-    /// Writes the weights of the applications `here`, given by position in the service, to `out`. O(applications),
+    /// Writes the weights of `applications`, given by position in the service, to `out`. O(applications),
     /// except for sets for which Eq. 2 has to be solved.
     pub(crate) fn weights(&mut self, applications: &[u32], out: &mut Vec<f64>) {
         out.clear();

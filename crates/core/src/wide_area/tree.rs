@@ -1,7 +1,7 @@
 //! A tree of policies for a wide area. Services share every link by weight, applications share their service's part, and a
 //! policy for each leaf orders the coflows in it.
 //!
-//! The levels are those of [`crate::from_tree`] (NetShare's and Saba's), applied to the links between regions, the only
+//! The levels are those of [`crate::tree`] (NetShare's and Saba's), applied to the links between regions, the only
 //! bottlenecks. A link is divided by weight between the services that have bytes left for it. Each service's part is divided
 //! between its leaves (applications, or the service as a whole) in the same way. Inside its parts, a leaf's coflows take
 //! turns by the leaf's policy. This policy is called when one of the leaf's coflows arrives or ends, decides over the parts

@@ -29,7 +29,9 @@ pub fn check_rates(network: &Network) -> Result<(), String> {
     for (side, rates, capacities) in sides {
         for (port, (&rate, &capacity)) in rates.iter().zip(capacities).enumerate() {
             if rate > capacity + 1e-9 * network.fabric().nominal_rate() {
-                return Err(format!("port {port} ({side}): rates add up to {rate} of {capacity} B/s"));
+                return Err(format!(
+                    "port {port} ({side}): rates sum to {rate} B/s, above the capacity of {capacity} B/s"
+                ));
             }
         }
     }

@@ -166,7 +166,7 @@ proptest! {
     }
 }
 
-/// All partitions of `n` points into at most `most` clusters.
+/// All partitions of `n` points into at most `max_clusters` clusters.
 fn partitions(n: usize, max_clusters: usize) -> Vec<Vec<usize>> {
     (0..n).fold(vec![Vec::new()], |all, _| {
         all.iter()

@@ -79,7 +79,7 @@ fn detours_that_do_not_shorten_completion_are_not_used() {
     assert_eq!(
         relieve_bottlenecks(&two, &[(0, 5.0)]),
         direct_paths(&two, &[(0, 5.0)]),
-        "with two regions there is none"
+        "two regions do not allow a detour"
     );
 }
 

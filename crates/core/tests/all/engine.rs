@@ -60,7 +60,7 @@ fn completed_coflows_leave_no_engine_state() {
                 }
             }
             assert!(engine.network().active_coflows().is_empty(), "{}: round {round}", entry.name);
-            assert!(engine.network().slots() <= 2, "{}: slots are used again", entry.name);
+            assert!(engine.network().slots() <= 2, "{}: slots are reused", entry.name);
         }
     }
 }

@@ -19,7 +19,7 @@ enum Step {
     /// Adds a flow to the n-th active coflow, or changes the ports of one.
     ReplaceFlows(usize, (u32, u32, u32), bool),
     /// The n-th coflow's n-th flow has sent this fraction of its bytes.
-    SetBytesSent(usize, usize, f64),
+    SetSentBytes(usize, usize, f64),
     /// The n-th coflow's n-th flow has completed.
     CloseFlow(usize, usize),
     /// Withdraws the n-th coflow.
@@ -36,7 +36,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         3 => prop::collection::vec(any_flow(), 1..6).prop_map(Step::Register),
         1 => (any::<usize>(), any_flow(), any::<bool>()).prop_map(|(c, f, more)| Step::ReplaceFlows(c, f, more)),
-        4 => (any::<usize>(), any::<usize>(), 0.0..1.3).prop_map(|(c, f, part)| Step::SetBytesSent(c, f, part)),
+        4 => (any::<usize>(), any::<usize>(), 0.0..1.3).prop_map(|(c, f, part)| Step::SetSentBytes(c, f, part)),
         2 => (any::<usize>(), any::<usize>()).prop_map(|(c, f)| Step::CloseFlow(c, f)),
         1 => any::<usize>().prop_map(Step::Withdraw),
         6 => (0.0..1.0).prop_map(Step::Schedule),
@@ -73,7 +73,7 @@ fn run_steps(policy: &str, steps: &[Step]) -> Result<(), TestCaseError> {
                 let (id, seq) = (coflow.id, coflow.seq);
                 let mut before = BTreeMap::new();
                 for flow in 0..coflow.width() as u32 {
-                    let known = (engine.network().bytes_sent(slot, flow, now), coflow.flow_state(flow));
+                    let known = (engine.network().sent_bytes(slot, flow, now), coflow.flow_state(flow));
                     before.insert(coflow.spec_index(flow), known);
                 }
                 let list = flows.get_mut(&slot).unwrap();
@@ -85,7 +85,7 @@ fn run_steps(policy: &str, steps: &[Step]) -> Result<(), TestCaseError> {
                 prop_assert_eq!((coflow.id, coflow.seq), (id, seq));
                 for flow in 0..coflow.width() as u32 {
                     let original = coflow.spec_index(flow);
-                    let sent = engine.network().bytes_sent(slot, flow, now);
+                    let sent = engine.network().sent_bytes(slot, flow, now);
                     if original as usize == place && !same {
                         prop_assert_eq!((sent, coflow.flow_state(flow)), (0.0, FlowState::Live));
                     } else if original as usize != place {
@@ -95,7 +95,7 @@ fn run_steps(policy: &str, steps: &[Step]) -> Result<(), TestCaseError> {
                     }
                 }
             }
-            Step::SetBytesSent(c, f, part) => {
+            Step::SetSentBytes(c, f, part) => {
                 let Some(slot) = slot(*c) else { continue };
                 let flow = flow(slot, *f);
                 let coflow = engine.network().coflow(slot);
@@ -103,8 +103,8 @@ fn run_steps(policy: &str, steps: &[Step]) -> Result<(), TestCaseError> {
                     continue;
                 }
                 let size = f64::from(flows[&slot][coflow.spec_index(flow) as usize].2);
-                engine.set_flow_bytes_sent(slot, flow, size * part, now);
-                let known = engine.network().bytes_sent(slot, flow, now);
+                engine.set_flow_sent_bytes(slot, flow, size * part, now);
+                let known = engine.network().sent_bytes(slot, flow, now);
                 let bytes = if *part < 1.0 { size * part } else { size - 1.0 };
                 prop_assert!((known - bytes).abs() < 1e-9, "{} {}", known, bytes);
                 prop_assert_eq!(engine.network().coflow(slot).flow_state(flow), FlowState::Live);
@@ -116,7 +116,7 @@ fn run_steps(policy: &str, steps: &[Step]) -> Result<(), TestCaseError> {
                 engine.close_flow(slot, flow, 0.75, now);
                 let coflow = engine.network().coflow(slot);
                 prop_assert_eq!(coflow.flow_state(flow), FlowState::Completed);
-                prop_assert!(was_done || engine.network().bytes_sent(slot, flow, now) == 0.75);
+                prop_assert!(was_done || engine.network().sent_bytes(slot, flow, now) == 0.75);
                 if coflow.completed_count() == coflow.width() {
                     engine.remove_coflow(slot, now);
                 }

@@ -33,7 +33,7 @@ fn grid_of_runs() -> Vec<IncastRun> {
 
 #[track_caller]
 fn assert_near(found: f64, expected: f64) {
-    assert!((found - expected).abs() < 1e-12, "{found} is not {expected}");
+    assert!((found - expected).abs() < 1e-12, "{found} instead of {expected}");
 }
 
 #[test]

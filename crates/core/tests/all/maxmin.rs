@@ -161,7 +161,7 @@ fn check_incremental_rates(capacities: &[f64], steps: &[Step]) -> Result<(), Str
             }
             Step::Solve => {
                 moved.clear();
-                let anew = levels.solve(&mut moved);
+                let from_scratch = levels.solve(&mut moved);
                 let links: Vec<[u32; 2]> =
                     flows.iter().map(|&(s, d)| [s as u32, (ports + d) as u32]).collect();
                 let classes: Vec<FlowClass<'_>> =
@@ -180,8 +180,10 @@ fn check_incremental_rates(capacities: &[f64], steps: &[Step]) -> Result<(), Str
                         ));
                     }
                     let before = bottlenecks[src * ports + dst].replace(link);
-                    if !anew && before.is_some_and(|b| b != link) && !moved.contains(&(src, dst)) {
-                        return Err(format!("step {at}: nobody said that {src} to {dst} moved to {link}"));
+                    if !from_scratch && before.is_some_and(|b| b != link) && !moved.contains(&(src, dst)) {
+                        return Err(format!(
+                            "step {at}: pair {src} to {dst}, now limited by {link}, is missing in the list of changes"
+                        ));
                     }
                 }
                 for (pair, bottleneck) in bottlenecks.iter_mut().enumerate() {

@@ -136,7 +136,7 @@ fn search_chooses_the_order_with_the_highest_win_probability() {
             (0..3).map(|coflow| crate::cases::random_coflows(3 * seed + coflow, 1, 2).remove(0)).collect();
         let table = exact_win_probabilities(&uncertain, &coflows, 3);
         let of = |order: &[usize]| {
-            let line = table.iter().find(|line| line.0 == order).expect("all orders are there");
+            let line = table.iter().find(|line| line.0 == order).expect("the table has all orders");
             (line.1, line.2)
         };
         let how = SearchParams { max_rounds: 4000, confidence: 0.999, ..PARAMS };
@@ -175,7 +175,11 @@ fn search_puts_the_flow_that_is_more_often_shorter_first() {
     let coflows = [vec![(0, 100.0), (1, 10.0)], vec![(0, 10.0), (1, 100.0)]];
     let chosen = run_search(&skewed, &coflows, &SearchParams { confidence: 1.0, ..PARAMS });
     assert_eq!((chosen.order, chosen.rounds), (vec![0, 1], 1000));
-    assert!((700..=800).contains(&chosen.wins), "{} of 1000 rounds, and not three of four", chosen.wins);
+    assert!(
+        (700..=800).contains(&chosen.wins),
+        "{} of 1000 rounds, expected about three of four",
+        chosen.wins
+    );
 }
 
 #[test]
@@ -217,7 +221,7 @@ fn closing_branches_that_never_win_rarely_changes_the_order() {
         assert!(all.closed_branches.is_empty() && all.rounds == 1000);
         assert!(
             !closing.closed_branches.contains(&closing.order[..3].to_vec()),
-            "seed {seed}: the chosen one is open"
+            "seed {seed}: the chosen branch is open"
         );
         simulated += (closing.branches - closing.closed_branches.len()) as f64 / closing.branches as f64;
         same += usize::from(all.order == closing.order);
@@ -245,7 +249,7 @@ proptest! {
         let how = SearchParams { depth, breadth: 6, objective, max_rounds, seed, ..PARAMS };
         let one = run_search(&past, &coflows, &how);
         prop_assert_eq!(&run_search(&past, &coflows, &SearchParams { threads, ..how }), &one);
-        prop_assert_eq!(&run_search(&past, &coflows, &how), &one, "asked again");
+        prop_assert_eq!(&run_search(&past, &coflows, &how), &one, "second search");
         let mut all = one.order.clone();
         all.sort_unstable();
         prop_assert_eq!(all, (0..count).collect::<Vec<_>>(), "every coflow once");

@@ -64,7 +64,7 @@ fn throttle_has_no_limit_before_the_first_arrival() {
 }
 
 /// Section 5.3: A1 (TCP, weight 1) and A2 (UDP, weight 3) share E1-C. A2 continues over C to E3, where
-/// `there` is the bandwidth that A3 does not use. Returns the received rates of A2 and A1 under A2's limit
+/// `unused_at_a3` is the bandwidth that A3 does not use. Returns the received rates of A2 and A1 under A2's limit
 /// after each period.
 fn run_two_links(throttle: &mut RateThrottle, unused_at_a3: f64, periods: usize) -> Vec<(f64, f64)> {
     let step = |_| {

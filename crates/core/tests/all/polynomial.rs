@@ -106,19 +106,25 @@ fn r2_can_be_negative_on_other_samples() {
 #[test]
 fn polynomial_rejects_invalid_coefficients() {
     let refused = |c: &[f64]| Polynomial::new(c).unwrap_err().to_string();
-    assert_eq!(refused(&[1.0, f64::NAN]), "coefficient c1: `NaN`: expected a number from -1e12 to 1e12");
-    assert_eq!(refused(&[f64::INFINITY]), "coefficient c0: `inf`: expected a number from -1e12 to 1e12");
+    assert_eq!(
+        refused(&[1.0, f64::NAN]),
+        "coefficient c1: NaN is out of range; expected a number from -1e12 to 1e12"
+    );
+    assert_eq!(
+        refused(&[f64::INFINITY]),
+        "coefficient c0: inf is out of range; expected a number from -1e12 to 1e12"
+    );
     assert!(Polynomial::new(&[MAX_COEFFICIENT; 4]).is_ok());
-    assert_eq!(refused(&[]), "coefficients: 0 given: expected 1 to 4");
-    assert_eq!(refused(&[0.0; 5]), "coefficients: 5 given: expected 1 to 4");
+    assert_eq!(refused(&[]), "coefficients: 0 given; expected 1 to 4");
+    assert_eq!(refused(&[0.0; 5]), "coefficients: 5 given; expected 1 to 4");
 }
 
 #[test]
 fn fit_rejects_underdetermined_samples() {
     let error = fit_polynomial(&[(0.5, 1.0), (0.5, 2.0), (1.0, 1.0)], Degree::Quadratic).unwrap_err();
-    assert_eq!(error.to_string(), "samples at 2 different places: expected at least 3 for degree 2");
+    assert_eq!(error.to_string(), "samples at 2 distinct x; expected at least 3 for degree 2");
     let error = fit_polynomial(&[(0.5, f64::NAN)], Degree::Linear).unwrap_err();
-    assert_eq!(error.to_string(), "sample 0: `(0.5, NaN)`: expected two finite numbers");
+    assert_eq!(error.to_string(), "sample 0: (0.5, NaN) is not finite; expected two finite numbers");
     // Two abscissas that differ in the last bit: the line through them is too steep to use.
     let steep = fit_polynomial(&[(0.5, 0.0), (0.5f64.next_up(), 1.0)], Degree::Linear).unwrap_err();
     assert!(matches!(steep, PolynomialError::InvalidCoefficient { .. }), "{steep}");

@@ -346,32 +346,26 @@ fn rejected_saba_requests_leave_state_unchanged() {
     let open = |controller: &mut Controller, connection, app, path: &[Port]| {
         text(controller.open_connection(ConnectionId(connection), AppId(app), path).unwrap_err())
     };
-    assert_eq!(open(&mut controller, 1, 1, &[1]), "connection: `1` is open: expected a new one");
-    assert_eq!(open(&mut controller, 2, 9, &[1]), "application: `9` is not registered: expected one that is");
-    assert_eq!(open(&mut controller, 2, 1, &[1, 4]), "port: `4`: expected 0 to 3");
-    assert_eq!(open(&mut controller, 2, 1, &[1, 2, 1]), "path: port `1` comes twice: expected each once");
-    assert_eq!(
-        text(controller.close_connection(ConnectionId(7)).unwrap_err()),
-        "connection: `7` is not open: expected one that is"
-    );
-    assert_eq!(
-        text(controller.register(AppId(1), 0).unwrap_err()),
-        "application: `1` is registered: expected a new one"
-    );
+    assert_eq!(open(&mut controller, 1, 1, &[1]), "connection 1 is already open");
+    assert_eq!(open(&mut controller, 2, 9, &[1]), "application 9 is not registered");
+    assert_eq!(open(&mut controller, 2, 1, &[1, 4]), "port 4 does not exist; expected 0 to 3");
+    assert_eq!(open(&mut controller, 2, 1, &[1, 2, 1]), "path: port 1 occurs twice; expected each port once");
+    assert_eq!(text(controller.close_connection(ConnectionId(7)).unwrap_err()), "connection 7 is not open");
+    assert_eq!(text(controller.register(AppId(1), 0).unwrap_err()), "application 1 is already registered");
     assert_eq!(
         text(controller.register(AppId(5), 8).unwrap_err()),
-        "model: `8`: expected 0 to 7, a row of the sensitivity table"
+        "model 8 is not a row of the sensitivity table; expected 0 to 7"
     );
     assert_eq!(
         text(controller.deregister(AppId(1)).unwrap_err()),
-        "application: `1` has 1 open connections: expected none"
+        "application 1 has 1 open connections; help: close them first"
     );
     assert_eq!(controller.update_plans(), UpdateResult::default());
     let refused = |c_saba, queues: &[u16]| {
         text(Controller::new_central(sensitivity_table(), settings(c_saba, 1), queues).unwrap_err())
     };
-    assert_eq!(refused(1.0, &[1, 0]), "port 1: `0` queues: expected at least 1");
-    assert_eq!(refused(0.5, &[1]), "port 0: `1` queues: expected at least 2");
+    assert_eq!(refused(1.0, &[1, 0]), "port 1: too few queues (0); expected at least 1");
+    assert_eq!(refused(0.5, &[1]), "port 0: too few queues (1); expected at least 2");
     let error = Controller::new_instance(sensitivity_table(), settings(1.0, 1), &[1], &[1]).unwrap_err();
-    assert_eq!(text(error), "port: `1`: expected 0 to 0");
+    assert_eq!(text(error), "port 1 does not exist; expected 0 to 0");
 }

@@ -90,7 +90,7 @@ fn profile_stops_at_a_failed_run_and_names_it() {
     let error = Profile::measure(&mut job, &PROFILED_FRACTIONS).unwrap_err();
     assert_eq!(error.to_string(), "the run at 0.1 of the bandwidth failed: timed out");
     let error = Profile::measure(&mut |_: Fraction| seconds_or_error(0.0), &PROFILED_FRACTIONS).unwrap_err();
-    assert_eq!(error.to_string(), "the run with all bandwidth took `0s`: expected more than no time");
+    assert_eq!(error.to_string(), "the run with all bandwidth took 0s; expected a time above 0");
     let mut job = |b: Fraction| seconds_or_error(if b == Fraction::ALL { 1e-300 } else { 1.0 });
     let error = Profile::measure(&mut job, &PROFILED_FRACTIONS).unwrap_err();
     assert!(matches!(error, ProfileError::TooSlow { slowdown, .. } if slowdown > 1e299));
@@ -99,7 +99,7 @@ fn profile_stops_at_a_failed_run_and_names_it() {
 #[test]
 fn model_requires_enough_runs() {
     let error = profile_with_slowdowns(&[(0.5, 2.0)]).fit(Degree::Cubic).unwrap_err();
-    assert_eq!(error.to_string(), "samples at 2 different places: expected at least 4 for degree 3");
+    assert_eq!(error.to_string(), "samples at 2 distinct x; expected at least 4 for degree 3");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn fraction_rejects_values_outside_zero_to_one() {
         let error = Fraction::new(value).unwrap_err().to_string();
         assert_eq!(
             error,
-            format!("`{value}` is not a part of the bandwidth: expected a number above 0 and up to 1")
+            format!("`{value}` is not a fraction of the bandwidth; expected a number above 0 and up to 1")
         );
     }
 }

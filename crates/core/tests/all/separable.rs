@@ -23,7 +23,7 @@ fn polynomial(coefficients: &[f64]) -> Polynomial {
 
 fn check_feasible(solution: &Solution, total: f64, lower: f64, upper: f64) -> Result<(), TestCaseError> {
     let sum: f64 = solution.weights.iter().sum();
-    prop_assert!((sum - total).abs() <= 1e-9, "{} and not {}", sum, total);
+    prop_assert!((sum - total).abs() <= 1e-9, "{} instead of {}", sum, total);
     for weight in &solution.weights {
         prop_assert!((lower..=upper).contains(weight), "{} is outside {}..{}", weight, lower, upper);
     }
@@ -206,11 +206,11 @@ fn shares_of_a_port_are_never_worse_than_slsqp() {
         assert!(own.total_slowdown <= rival + 1e-6, "case {case}: {} but SLSQP {rival}", own.total_slowdown);
         assert!(
             own.total_slowdown - own.optimality_gap <= rival + 1e-6,
-            "case {case}: the bound is above what SLSQP has"
+            "case {case}: the lower bound is above the cost of SLSQP"
         );
         compared += 1;
     }
-    assert!(compared >= 55, "SLSQP gave an answer in only {compared} cases");
+    assert!(compared >= 55, "SLSQP converged in only {compared} cases");
 }
 
 #[test]
@@ -230,8 +230,8 @@ fn separable_solution_is_never_worse_than_slsqp() {
         compared += 1;
         better += usize::from(own.cost < rival - 1e-4 * rival.abs());
     }
-    assert!(compared >= 190, "SLSQP gave an answer in only {compared} cases");
-    assert!(better > 0, "SLSQP always found as good an answer");
+    assert!(compared >= 190, "SLSQP converged in only {compared} cases");
+    assert!(better > 0, "SLSQP never had a higher cost");
 }
 
 #[test]
@@ -282,8 +282,8 @@ fn separable_solver_rejects_invalid_problems() {
     };
     assert_eq!(refused(&[], 1.0, 0.0, 1.0), SeparableError::NoCosts);
     let error = refused(&costs, 0.5, f64::NAN, 1.0).to_string();
-    assert_eq!(error, "bounds of a part: `NaN` to `1`: expected 0 <= lower <= upper <= 1");
+    assert_eq!(error, "bounds of a part are NaN and 1; expected 0 <= lower <= upper <= 1");
     let error = refused(&costs, 1.5, 0.0, 1.0).to_string();
-    assert_eq!(error, "total: `1.5`: expected 0 to 1, what 1 parts can sum to");
+    assert_eq!(error, "total 1.5 is out of range; expected 0 to 1, the range of the sum of 1 parts");
     assert!(matches!(refused(&costs, f64::NAN, 0.0, 1.0), SeparableError::InfeasibleTotal { .. }));
 }

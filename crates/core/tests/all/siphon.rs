@@ -86,7 +86,7 @@ fn branches_closed_behind_a_completed_coflow_stay_closed() {
         waiting.iter().filter(|coflow| coflow.seq != completed as u64).cloned().collect();
     // Closed pairs behind it each become the prefix of four branches.
     let pairs = first.closed_branches.iter().filter(|branch| branch[0] == completed).count();
-    assert!(pairs > 0, "something was closed behind the first");
+    assert!(pairs > 0, "a branch behind the first coflow was closed");
     assert_eq!(siphon.search_order(&left, &past).branches, 6 * 5 * 4 - pairs * 4);
     // If another coflow completes, all state is discarded.
     let mut siphon = Siphon::new(PARAMS, true);
@@ -105,8 +105,8 @@ proptest! {
         let how = SearchParams { confidence: 1.0, max_rounds: 64, ..PARAMS };
         let mut kept = Siphon::new(how, true);
         for waiting in random_history(seed, 20) {
-            let anew = Siphon::new(how, false).search_order(&waiting, &past);
-            prop_assert_eq!(kept.search_order(&waiting, &past), anew);
+            let fresh = Siphon::new(how, false).search_order(&waiting, &past);
+            prop_assert_eq!(kept.search_order(&waiting, &past), fresh);
         }
     }
 
@@ -126,7 +126,7 @@ proptest! {
             let mut scheme = build(spec).unwrap();
             for waiting in random_history(seed, 20) {
                 let ServiceOrder::InOrder(mut order) = scheme.policy.decide_order(&waiting, &history_of_bandwidth()) else {
-                    panic!("{spec} has an order")
+                    panic!("{spec}: expected an order")
                 };
                 order.sort_unstable();
                 prop_assert_eq!(order, (0..waiting.len()).collect::<Vec<_>>(), "{}", spec);
@@ -140,7 +140,7 @@ fn siphon_reuse_agrees_with_a_full_search_as_often() {
     // Compared with a full search of all branches: how often the same coflow goes first, with and without
     // kept state.
     let past = history_of_bandwidth();
-    let (mut with, mut without, mut all, mut branches, mut anew) = (0, 0, 0, 0, 0);
+    let (mut with, mut without, mut all, mut branches, mut all_branches) = (0, 0, 0, 0, 0);
     for seed in 0..30 {
         let mut kept = Siphon::new(PARAMS, true);
         for waiting in random_history(seed, 20) {
@@ -152,14 +152,17 @@ fn siphon_reuse_agrees_with_a_full_search_as_often() {
             without += usize::from(fresh.order.first() == full_search.order.first());
             all += 1;
             branches += found.branches;
-            anew += fresh.branches;
+            all_branches += fresh.branches;
         }
     }
     println!(
-        "of {all}: {with} as with all rounds, {without} without reuse; {branches} branches open, {anew} without reuse"
+        "{with} of {all} decisions equal those of all rounds, {without} without reuse; {branches} open branches, {all_branches} without reuse"
     );
-    assert!(branches < anew, "{branches} branches, {anew} without reuse");
-    assert!(with * 100 >= without * 97, "{with} as with all rounds, {without} without reuse, of {all}");
+    assert!(branches < all_branches, "{branches} branches, {all_branches} without reuse");
+    assert!(
+        with * 100 >= without * 97,
+        "{with} of {all} decisions equal those of all rounds, {without} without reuse"
+    );
 }
 
 #[test]
@@ -175,7 +178,7 @@ fn policies_of_the_other_network_kind_are_rejected() {
     // Each kind of network rejects policies of the other kind.
     assert_eq!(
         error("saath"),
-        "policy `saath` is for ports of one switch, not for the links of a wide area: expected one of siphon, mrtf, fifo, fair"
+        "policy `saath` is for ports of one switch, not for the links of a wide area; expected one of siphon, mrtf, fifo, fair"
     );
     let switch = weir_core::policy::build("siphon").err().expect("refused").to_string();
     assert!(

@@ -197,27 +197,30 @@ fn topology_plans_reject_invalid_parameters() {
         oversubscription,
     };
     for (plan, error) in [
-        (TopologyTemplate::BigSwitch { hosts: 0, rate: Rate::GBIT }, "0 hosts: expected 1 to 65536"),
+        (TopologyTemplate::BigSwitch { hosts: 0, rate: Rate::GBIT }, "0 hosts; expected 1 to 65536"),
         (
             TopologyTemplate::BigSwitch { hosts: u32::MAX, rate: Rate::GBIT },
-            "4294967295 hosts: expected 1 to 65536",
+            "4294967295 hosts; expected 1 to 65536",
         ),
-        (TopologyTemplate::BigSwitch { hosts: 1, rate: Rate::ZERO }, "rate 0bit: expected 1bit to 8000Tbit"),
-        (fat_tree_template(5, 1.0), "fat-tree: `ports` is 5: expected an even number"),
-        (fat_tree_template(u32::MAX - 1, 1.0), "hosts: expected 1 to 65536"),
-        (fat_tree_template(4, 0.0), "fat-tree: `oversubscription` is 0: expected a finite number above 0"),
+        (
+            TopologyTemplate::BigSwitch { hosts: 1, rate: Rate::ZERO },
+            "rate 0bit is out of range; expected 1bit to 8000Tbit",
+        ),
+        (fat_tree_template(5, 1.0), "fat-tree: `ports` is 5; expected an even number"),
+        (fat_tree_template(u32::MAX - 1, 1.0), "hosts; expected 1 to 65536"),
+        (fat_tree_template(4, 0.0), "fat-tree: `oversubscription` is 0; expected a finite number above 0"),
         (fat_tree_template(4, f64::INFINITY), "fat-tree: `oversubscription` is inf"),
-        (fat_tree_template(4, 1e10), "between `agg0.0` and `core0` has rate"),
+        (fat_tree_template(4, 1e10), "between `agg0.0` and `core0`: rate"),
         (TopologyTemplate::SabaTiers { oversubscription: f64::NAN }, "saba-tiers: `oversubscription` is NaN"),
-        (TopologyTemplate::SabaTiers { oversubscription: 1e-300 }, "has rate"),
+        (TopologyTemplate::SabaTiers { oversubscription: 1e-300 }, "is out of range"),
         (TopologyTemplate::NetShareFig16 { services: 0 }, "0 hosts"),
-        (leaf_spine(0, 1, 1, 1.0), "leaf-spine: `spines` is 0: expected at least 1"),
-        (leaf_spine(1, 2, 2, f64::NAN), "`oversubscription` is NaN: expected a finite number above 0"),
+        (leaf_spine(0, 1, 1, 1.0), "leaf-spine: `spines` is 0; expected at least 1"),
+        (leaf_spine(1, 2, 2, f64::NAN), "`oversubscription` is NaN; expected a finite number above 0"),
         (leaf_spine(1, 2, 2, -1.0), "`oversubscription` is -1"),
-        (leaf_spine(1, 2, 2, 1e300), "between `leaf0` and `spine0` has rate"),
-        (leaf_spine(1, 2, 2, 1e-300), "between `leaf0` and `spine0` has rate"),
-        (leaf_spine(u32::MAX, u32::MAX, u32::MAX, 1.0), "hosts: expected 1 to 65536"),
-        (leaf_spine(8000, 180, 300, 1.0), "1494000 cables: expected 1 to 1048576"),
+        (leaf_spine(1, 2, 2, 1e300), "between `leaf0` and `spine0`: rate"),
+        (leaf_spine(1, 2, 2, 1e-300), "between `leaf0` and `spine0`: rate"),
+        (leaf_spine(u32::MAX, u32::MAX, u32::MAX, 1.0), "hosts; expected 1 to 65536"),
+        (leaf_spine(8000, 180, 300, 1.0), "1494000 cables; expected 1 to 1048576"),
     ] {
         let message = plan.build().unwrap_err().to_string();
         assert!(message.contains(error), "{plan:?}: {message}");
@@ -227,7 +230,7 @@ fn topology_plans_reject_invalid_parameters() {
 #[test]
 fn topology_builder_rejects_invalid_nodes_and_links() {
     let mut builder = TopologyBuilder::new();
-    assert_eq!(builder.clone().build().unwrap_err().to_string(), "0 hosts: expected 1 to 65536");
+    assert_eq!(builder.clone().build().unwrap_err().to_string(), "0 hosts; expected 1 to 65536");
     for host in ["a", "b"] {
         builder.add_host(host).unwrap();
     }
@@ -239,11 +242,11 @@ fn topology_builder_rejects_invalid_nodes_and_links() {
     }
     assert_eq!(builder.add_switch("a", 1).unwrap_err(), TopologyError::DuplicateName("a".into()));
     for (from, to, error) in [
-        ("a", "a", "a cable from `a` to itself: expected two nodes"),
-        ("a", "x", "the cable from `a` to `x` names `x`, which is no node"),
-        ("y", "a", "the cable from `y` to `a` names `y`, which is no node"),
-        ("s", "a", "a second cable between `s` and `a`"),
-        ("a", "b", "a cable between the hosts `a` and `b`"),
+        ("a", "a", "cable from `a` to itself; expected two different nodes"),
+        ("a", "x", "cable from `a` to `x`: node `x` does not exist"),
+        ("y", "a", "cable from `y` to `a`: node `y` does not exist"),
+        ("s", "a", "second cable between `s` and `a`"),
+        ("a", "b", "cable between the hosts `a` and `b`"),
     ] {
         let message = builder.add_cable(from, to, Rate::GBIT).unwrap_err().to_string();
         assert!(message.starts_with(error), "{message}");
@@ -453,7 +456,7 @@ fn check_routes(routes: &mut Routes) -> Result<(), TestCaseError> {
             }
             prop_assert!(
                 !split || (incoming - outgoing).abs() < 1e-12,
-                "{} comes to {:?}, {} leaves",
+                "{} arrives at {:?}, but {} leaves it",
                 incoming,
                 node,
                 outgoing
@@ -485,10 +488,10 @@ proptest! {
         for link in (0..links).map(LinkId).filter(|&link| !routes.is_up(link)) {
             fresh.fail_link(link);
         }
-        let (mut kept, mut anew) = (Vec::new(), Vec::new());
+        let (mut cached_path, mut fresh_path) = (Vec::new(), Vec::new());
         for (from, to) in hosts(&topology).flat_map(|from| hosts(&topology).map(move |to| (from, to))) {
-            prop_assert_eq!(routes.compute_path(from, to, 9, &mut kept), fresh.compute_path(from, to, 9, &mut anew));
-            prop_assert_eq!(&kept, &anew);
+            prop_assert_eq!(routes.compute_path(from, to, 9, &mut cached_path), fresh.compute_path(from, to, 9, &mut fresh_path));
+            prop_assert_eq!(&cached_path, &fresh_path);
         }
     }
 }

@@ -388,7 +388,7 @@ fn run_to_completion(
         }
         engine.schedule(now);
     }
-    prop_assert!(engine.network().active_coflows().is_empty(), "coflows are left: nothing moves");
+    prop_assert!(engine.network().active_coflows().is_empty(), "coflows did not complete");
     Ok(())
 }
 
@@ -467,7 +467,7 @@ proptest! {
             if owner != leaf && case.policy(owner) != "fair" {
                 for (slices, policy) in [(before, case.policy(leaf)), (after, policy)] {
                     let enough = slices.iter().zip(part).all(|(slice, part)| *slice >= part - TOLERANCE);
-                    prop_assert!(enough, "{owner:?} beside {policy}: {slices:?} of {part:?}");
+                    prop_assert!(enough, "{owner:?} next to {policy}: slices {slices:?}, weighted part {part:?}");
                 }
             }
         }
@@ -727,21 +727,24 @@ fn saba_policy_divides_by_the_slowdowns_at_half_bandwidth() {
 fn tree_rejects_invalid_plans_and_unknown_names() {
     let refused =
         |plan: TreeSpec, names: &ServiceNames| match Engine::new(fabric(2), AnyPolicy::Tree(plan), names) {
-            Ok(_) => panic!("it fits"),
+            Ok(_) => panic!("expected an error"),
             Err(error) => error.to_string(),
         };
     let plan = TreeSpec::Services(vec![service_with(0, 1.0, vec![])], None);
-    assert!(refused(plan, &names_of(2, 1)).contains("no service `n1`"));
+    assert!(refused(plan, &names_of(2, 1)).contains("service `n1` is missing"));
     let saba =
         Service { application_sharing: ApplicationSharing::Saba(vec![]), ..service_with(0, 1.0, vec![]) };
-    assert!(refused(TreeSpec::Services(vec![saba], None), &names_of(1, 1)).contains("no application `n0`"));
+    assert!(
+        refused(TreeSpec::Services(vec![saba], None), &names_of(1, 1))
+            .contains("application `n0` is missing")
+    );
     for weight in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let plan = TreeSpec::Services(vec![service_with(0, weight, vec![])], None);
         assert!(refused(plan, &names_of(1, 1)).contains("above 0"));
     }
     for policy in ["aalo", "netshare", "saba"] {
         assert!(
-            check_leaf_policy(policy).unwrap_err().to_string().contains("cannot be inside a policy tree")
+            check_leaf_policy(policy).unwrap_err().to_string().contains("cannot be a leaf of a policy tree")
         );
     }
     assert!(check_leaf_policy("saath:nonsense=1").is_err() && check_leaf_policy("nonsense").is_err());

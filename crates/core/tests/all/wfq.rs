@@ -211,12 +211,12 @@ fn queues_accept_zero_capacity_links_and_classes_without_links() {
 fn queue_solver_rejects_invalid_input() {
     let queue = |link, weight| Queue { link, weight };
     for (capacity, link, weight, message) in [
-        (f64::NAN, 0, 1.0, "link 0 has capacity NaN: expected 0 to 1e100"),
-        (-1.0, 0, 1.0, "link 0 has capacity -1"),
-        (1.0, 1, 1.0, "queue 0 is at link 1: expected a link below 1"),
-        (1.0, 0, 0.0, "queue 0 has weight 0: expected 1e-100 to 1e100"),
-        (1.0, 0, f64::NAN, "queue 0 has weight NaN"),
-        (1.0, 0, f64::INFINITY, "queue 0 has weight inf"),
+        (f64::NAN, 0, 1.0, "link 0: capacity NaN B/s is out of range; expected 0 to 1e100"),
+        (-1.0, 0, 1.0, "link 0: capacity -1 B/s"),
+        (1.0, 1, 1.0, "queue 0: link 1 does not exist; expected a number below 1"),
+        (1.0, 0, 0.0, "queue 0: weight 0 is out of range; expected 1e-100 to 1e100"),
+        (1.0, 0, f64::NAN, "queue 0: weight NaN"),
+        (1.0, 0, f64::INFINITY, "queue 0: weight inf"),
     ] {
         let error = WfqSolver::new(&[capacity], &[queue(link, weight)]).unwrap_err().to_string();
         assert!(error.starts_with(message), "{error}");
@@ -332,7 +332,7 @@ fn check_definition(net: &QueueNetwork, rates: &[Rates], tolerance: f64) -> Resu
         let expected = if arrives[c].is_nan() { most[c] } else { arrives[c] };
         let close = (rates.delivered_rate - expected).abs() <= tolerance;
         if !close || rates.delivered_rate > rates.sending_rate {
-            return Err(format!("class {c} has {rates:?}, the links give it {expected}"));
+            return Err(format!("class {c} has {rates:?}, but {expected} by the definition"));
         }
     }
     Ok(())

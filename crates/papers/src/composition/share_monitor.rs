@@ -1,4 +1,4 @@
-//! How often services and applications get less than their share, measured during a replay.
+//! Measures during a replay how often services get less than their weighted share, and leaves less than their slice.
 
 use weir_core::model::{Slot, Workload};
 use weir_sim::{CoflowOutcome, Observer, Snapshot};
@@ -6,15 +6,17 @@ use weir_sim::{CoflowOutcome, Observer, Snapshot};
 use super::{APPLICATIONS, Levels, ROUNDING_TOLERANCE, SERVICES, owner};
 use weir_console::progress::ReplayProgress;
 
-/// The number of places in a tree that decide about coflows.
+/// The number of leaves of a tree with applications.
 const LEAF_COUNT: usize = SERVICES.len() * APPLICATIONS.len();
 
-/// Numbers of port sides, or such numbers multiplied by the seconds for which they hold: contended sides, where both
-/// services have flows; those where service 1 or 2 is below its weighted share; those of these where also the leaf of the
-/// flow is below its slice.
+/// Numbers of port sides, or sums of these numbers multiplied by the seconds for which they hold:
+///
+/// - 0: contended sides, where both services have flows;
+/// - 1 and 2: contended sides where service 1 or service 2 is below its weighted share;
+/// - 3 and 4: the sides of 1 and 2 where, in addition, the leaf of the flow is below its slice.
 type Counts = [f64; 5];
 
-/// Observes a replay.
+/// Counts port sides after every schedule of a replay, and adds the counts up over time.
 pub(super) struct ShareMonitor<'a> {
     watch: ReplayProgress,
     workload: &'a Workload,
@@ -23,18 +25,20 @@ pub(super) struct ShareMonitor<'a> {
     rate: f64,
     /// The time of the last schedule, in seconds.
     last_schedule_secs: f64,
-    /// The counts since then.
+    /// The counts under the rates of the last schedule.
     current_counts: Counts,
+    /// The sum of counts multiplied by seconds, up to the last schedule.
     total_counts: Counts,
 }
 
-/// A flow that has not completed; its rate is in bytes per second.
+/// A flow that has not completed.
 struct ActiveFlow {
     service: usize,
     leaf: usize,
     slot: Slot,
-    /// The sending and the receiving side: sending sides come first.
+    /// The indices of its sending and its receiving side. The sending sides of all ports precede the receiving sides.
     port_sides: [usize; 2],
+    /// In bytes per second.
     rate: f64,
 }
 
@@ -56,8 +60,8 @@ impl<'a> ShareMonitor<'a> {
         }
     }
 
-    /// The fractions of the contended sides, over time, where service 1 and 2 are below their shares, and where their
-    /// leaves are.
+    /// Fractions of the contended sides, weighted by time. The first two are those where service 1 or service 2 is below its
+    /// share. The last two are those where, in addition, the leaf of the flow is below its slice.
     pub(super) fn fractions_below_share(&self) -> [f64; 4] {
         [1, 2, 3, 4].map(|at| self.total_counts[at] / self.total_counts[0])
     }

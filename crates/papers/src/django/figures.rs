@@ -1,5 +1,5 @@
-//! Fig. 2, Fig. 5 to 9 and Table 2: Django next to Aalo+ and DCTCP. Each function returns the figure and adds the paper's
-//! statements about it to the list of claims.
+//! Writes Fig. 2, Fig. 5 to 9, Fig. 11, Table 2 and the assumptions: Django next to Aalo+ and DCTCP. The functions also add the
+//! paper's statements about a figure to a list of claims.
 
 use std::rc::Rc;
 
@@ -14,7 +14,7 @@ use weir_console::table::format_bytes;
 /// Numbers of connections of Fig. 2.
 const CONNECTIONS: [usize; 13] = [1, 2, 3, 4, 6, 8, 11, 13, 16, 24, 32, 48, 64];
 
-/// Fig. 2, over `seeds` draws: the number of connections that is best.
+/// Fig. 2: the best number of connections, over `seeds` draws of the sizes.
 pub fn fig2(replays: &Replays<'_>, seeds: u64, claims: &mut Vec<Claim>) -> String {
     let mean_cct = |cost, policy: &str| {
         let setup = |seed| Setup { source: WorkloadSource::Shuffle(seed), cost, ..DEFAULT };
@@ -48,9 +48,11 @@ pub fn fig2(replays: &Replays<'_>, seeds: u64, claims: &mut Vec<Claim>) -> Strin
     let names = CONNECTIONS.map(|connections| connections.to_string());
     let head: Vec<&str> = ["connections"].into_iter().chain(names.iter().map(String::as_str)).collect();
     format!(
-        "## Fig. 2: number of connections\n\nOne coflow of {TASKS_PER_SIDE} mappers and {TASKS_PER_SIDE} reducers, spread evenly over {} hosts; {} from \
-         each mapper to each reducer on average; means over {seeds} draws of the sizes. Without a limit, Aalo+ takes {} s and \
-         DCTCP {} s.\n{}",
+        "## Fig. 2: number of connections\n\n\
+         One coflow of {TASKS_PER_SIDE} mappers and {TASKS_PER_SIDE} reducers, spread evenly over {} hosts. A mapper sends \
+         {} to each reducer on average. Figures are means over {seeds} draws of the sizes. Without a limit on connections, \
+         Aalo+ takes {} s and DCTCP {} s.\n\
+         {}",
         DEFAULT.hosts,
         format_bytes(MEAN_FLOW_BYTES * DEFAULT.rate_scale),
         markdown::format_cell(mean_cct(ConnectionCost::Marked, AALO)),
@@ -70,10 +72,10 @@ pub fn fig5(replays: &Replays<'_>, claims: &mut Vec<Claim>) -> String {
         percentiles.iter().map(|&p| row(format!("P{p}"), &|summary| summary.percentile(p))).collect();
     rows.push(row("mean".to_owned(), &Summary::mean));
     claims.extend([
-        Claim::number("mean over Aalo+'s", "6.1: \"to 85%\"", 0.85, all[0].mean() / all[1].mean()),
-        Claim::number("mean over DCTCP's", "6.1: \"and 65%\"", 0.65, all[0].mean() / all[2].mean()),
-        Claim::number("P95 over Aalo+'s", "6.1: \"to 60%\"", 0.60, all[0].p95() / all[1].p95()),
-        Claim::number("P95 over DCTCP's", "6.1: \"and 23%\"", 0.23, all[0].p95() / all[2].p95()),
+        Claim::number("mean CCT / Aalo+'s", "6.1: \"to 85%\"", 0.85, all[0].mean() / all[1].mean()),
+        Claim::number("mean CCT / DCTCP's", "6.1: \"and 65%\"", 0.65, all[0].mean() / all[2].mean()),
+        Claim::number("P95 / Aalo+'s", "6.1: \"to 60%\"", 0.60, all[0].p95() / all[1].p95()),
+        Claim::number("P95 / DCTCP's", "6.1: \"and 23%\"", 0.23, all[0].p95() / all[2].p95()),
     ]);
     format!(
         "## Fig. 5: basic performance\n\nCCTs in seconds.\n{}",
@@ -94,7 +96,7 @@ fn reducers_setup(count: u32) -> Setup {
 pub fn fig6_to_9(replays: &Replays<'_>) -> String {
     let mut setups = vec![("default".to_owned(), DEFAULT)];
     let mut add = |name: String, setup: Setup| {
-        // The figures share the default.
+        // The default setup is a point of several figures; the table has it once.
         if setup != DEFAULT {
             setups.push((name, setup));
         }
@@ -117,16 +119,18 @@ pub fn fig6_to_9(replays: &Replays<'_>) -> String {
     let rows: Vec<_> = setups.into_iter().map(row).collect();
     let head = ["setup", "m", "Django mean s", "Aalo+", "DCTCP", "Django P95 s", "Aalo+", "DCTCP"];
     format!(
-        "## Fig. 6 to 9: buffers, reducers, load and hosts\n\nThe default is {} packets, load 1 and {} hosts. m is Django's number of \
-         connections. Fig. 7: so many concurrent coflows have a reducer on each host; 96 coflows of four sizes in all, each of \
-         which starts when an earlier one ends. Fig. 9: the load of a port does not change.\n{}",
+        "## Fig. 6 to 9: buffers, reducers, load and hosts\n\n\
+         The default is {} packets, load 1 and {} hosts. m is Django's number of connections. Fig. 7: n reducers are n \
+         concurrent coflows with one reducer on each host. There are 96 coflows of four sizes; a coflow starts when an \
+         earlier one ends. Fig. 9: the load of a port does not change.\n\
+         {}",
         DEFAULT.buffer_packets,
         DEFAULT.hosts,
         markdown::table(&head, 1, &rows)
     )
 }
 
-/// The speedups of Django over Aalo+ and over DCTCP that the paper states, each with its place.
+/// The speedups of Django over Aalo+ and over DCTCP. `published` has the citation and the value of each.
 fn speedups(
     subject: &str,
     all: &[Rc<Summary>; 3],
@@ -135,13 +139,13 @@ fn speedups(
 ) -> [Claim; 2] {
     let rivals = [(1, "Aalo+"), (2, "DCTCP")];
     [0, 1].map(|index| {
-        let ((rival, name), (place, published)) = (rivals[index], published[index]);
+        let ((rival, name), (citation, published)) = (rivals[index], published[index]);
         let measured = value(&all[rival]) / value(&all[0]);
-        Claim::number(format!("{subject}, speedup over {name}"), place, published, measured)
+        Claim::number(format!("{subject}, speedup over {name}"), citation, published, measured)
     })
 }
 
-/// What the paper says of Fig. 6 to 9.
+/// The paper's statements about Fig. 6 to 9.
 pub fn claims_6_to_9(replays: &Replays<'_>) -> Vec<Claim> {
     let [packets_50, packets_150] =
         [50, 150].map(|buffer| replays.compare_policies(Setup { buffer_packets: buffer, ..DEFAULT }));
@@ -152,7 +156,7 @@ pub fn claims_6_to_9(replays: &Replays<'_>) -> Vec<Claim> {
     claims.extend(speedups("50 packets: P95", &packets_50, Summary::p95, at_50));
     let at_150 = [("6.4: \"1.2x ... larger than 100\"", 1.2), ("6.4: \"and 1.5x\"", 1.5)];
     claims.extend(speedups("150 packets: P95", &packets_150, Summary::p95, at_150));
-    // For Django, Aalo+ and DCTCP: a figure of the means over setups.
+    // Applies `figure` to the mean CCTs of all setups, for Django, Aalo+ and DCTCP.
     let figures_by_policy = |setups: &[Setup], figure: &dyn Fn(&[f64]) -> f64| {
         let means = |index: usize| {
             setups.iter().map(|&setup| replays.compare_policies(setup)[index].mean()).collect::<Vec<f64>>()
@@ -162,7 +166,7 @@ pub fn claims_6_to_9(replays: &Replays<'_>) -> Vec<Claim> {
     };
     let buffers = BUFFERS.map(|buffer| Setup { buffer_packets: buffer, ..DEFAULT });
     claims.push(Claim::statement(
-        "buffers: largest over smallest mean",
+        "buffers: highest / lowest mean CCT",
         "6.4, Fig. 6",
         "\"Aalo+ and DCTCP are more rigid\"",
         figures_by_policy(&buffers, &|means| {
@@ -170,7 +174,7 @@ pub fn claims_6_to_9(replays: &Replays<'_>) -> Vec<Claim> {
         }),
     ));
     claims.push(Claim::statement(
-        "16 over 8 reducers: mean",
+        "mean CCT with 16 reducers / with 8",
         "6.4, Fig. 7",
         "beyond 10, Aalo+ and DCTCP \"increase significantly\"",
         figures_by_policy(&[8, 16].map(reducers_setup), &|means| means[1] / means[0]),
@@ -192,7 +196,7 @@ pub fn claims_6_to_9(replays: &Replays<'_>) -> Vec<Claim> {
     let at_128 = [("6.4, Fig. 9: \"1.4x\"", 1.4), ("6.4: \"1.75x\"", 1.75)];
     claims.extend(speedups("128 hosts: mean", &hosts_128, Summary::mean, at_128));
     claims.push(Claim::statement(
-        "128 over 8 hosts: mean",
+        "mean CCT with 128 hosts / with 8",
         "6.4, Fig. 9",
         "Django \"changes slightly\"",
         figures_by_policy(&[8, 128].map(|hosts| Setup { hosts, ..DEFAULT }), &|means| means[1] / means[0]),
@@ -200,7 +204,7 @@ pub fn claims_6_to_9(replays: &Replays<'_>) -> Vec<Claim> {
     claims
 }
 
-/// Table 2: the testbed of seven servers that send, simulated.
+/// Table 2: the paper's testbed of seven servers, simulated.
 pub fn table2(replays: &Replays<'_>, claims: &mut Vec<Claim>) -> String {
     let setup = Setup { hosts: 7, ..DEFAULT };
     let (django, dctcp) = (replays.django(setup, ""), replays.summary(setup, DCTCP));
@@ -221,8 +225,10 @@ pub fn table2(replays: &Replays<'_>, claims: &mut Vec<Claim>) -> String {
     ));
     let head = ["", "Django, published", "DCTCP", "ratio", "Django, measured", "DCTCP", "ratio"];
     format!(
-        "## Table 2: seven servers\n\nThe paper's testbed, simulated with seven hosts. CCTs; the paper gives no unit, here they are \
-         seconds.\n{}",
+        "## Table 2: seven servers\n\n\
+         The paper's testbed, simulated with seven hosts. Figures are CCTs. The measured ones are in seconds; the paper \
+         gives no unit.\n\
+         {}",
         markdown::table(&head, 1, &rows)
     )
 }
@@ -235,19 +241,21 @@ pub fn fig11(replays: &Replays<'_>, claims: &mut Vec<Claim>) -> String {
         ("eta", [0.2, 0.4, 0.6, 0.8, 1.0], "6.4, Fig. 11(c)", "\"around 0.6\""),
     ];
     let mut rows = Vec::new();
-    for (name, values, place, published) in parameters {
+    for (name, values, citation, published) in parameters {
         let means = values.map(|value| replays.django(DEFAULT, &format!(":{name}={value}")).mean());
         let min_mean = means.iter().copied().fold(f64::INFINITY, f64::min);
         let join = |texts: Vec<String>| texts.join(", ");
         let near_best = values.iter().zip(means).filter(|(_, mean)| *mean <= 1.01 * min_mean);
         let best = join(near_best.map(|(value, _)| value.to_string()).collect());
-        claims.push(Claim::statement(&format!("best {name}"), place, published, best));
+        claims.push(Claim::statement(&format!("best {name}"), citation, published, best));
         let values = join(values.iter().map(ToString::to_string).collect());
         rows.push(vec![name.to_owned(), values, join(means.map(markdown::format_cell).to_vec())]);
     }
     format!(
-        "## Fig. 11: alpha, beta and eta\n\nOne parameter at a time, with {} connections. The others are alpha 0.1, beta 0.7, eta 0.6, \
-         lambda 0.2 and theta 0.5. The best values are those within 1 % of the least mean.\n{}",
+        "## Fig. 11: alpha, beta and eta\n\n\
+         One parameter changes at a time, with {} connections. The other parameters are alpha 0.1, beta 0.7, eta 0.6, lambda \
+         0.2 and theta 0.5. The best values are those within 1 % of the lowest mean.\n\
+         {}",
         replays.django_connections(&DEFAULT),
         markdown::table(&["parameter", "values", "mean CCT s"], 3, &rows)
     )
@@ -277,24 +285,17 @@ pub fn assumptions(replays: &Replays<'_>) -> String {
         setup_row("default", DEFAULT),
         setup_row("connections cost nothing", cost(ConnectionCost::None)),
         setup_row("TCP without marks", cost(ConnectionCost::Plain)),
-        setup_row("64 kB a connection", cost(ConnectionCost::SmallTransfers)),
+        setup_row("64 kB per connection", cost(ConnectionCost::SmallTransfers)),
         setup_row("links of 1 Gbit/s: a stall costs ten times as much", Setup { rate_scale: 1.0, ..DEFAULT }),
         django_row("the paper's best number of connections", PUBLISHED_BEST, ""),
         django_row("theta = 0", replays.django_connections(&DEFAULT), ":theta=0"),
     ];
-    let head = [
-        "assumption",
-        "m",
-        "mean s",
-        "over Aalo+'s",
-        "over DCTCP's",
-        "P95 s",
-        "over Aalo+'s",
-        "over DCTCP's",
-    ];
+    let head = ["assumption", "m", "mean s", "/ Aalo+'s", "/ DCTCP's", "P95 s", "/ Aalo+'s", "/ DCTCP's"];
     format!(
-        "## Assumptions\n\nThe assumptions that change Django's results most, one at a time. Section 6.1 names no theta; its \"m ... 0.5\" \
-         is taken for theta.\n{}",
+        "## Assumptions\n\n\
+         The assumptions that change Django's results most, one at a time. Section 6.1 gives no theta; Weir takes its \"m \
+         ... 0.5\" as theta.\n\
+         {}",
         markdown::table(&head, 1, &rows)
     )
 }

@@ -1,4 +1,4 @@
-//! Section 6.2 (Fig. 4): the accuracy of the predictor; and theorem 4.1: the number of connections that it predicts.
+//! Evaluates the predictor: its accuracy (6.2, Fig. 4), and the number of connections that it predicts (theorem 4.1).
 
 use weir_predict::data::{self, Record, Records};
 use weir_predict::{Loss, Model, Predictor, TrainingSettings, file, max_connections};
@@ -12,23 +12,23 @@ use crate::markdown::{format_cell, format_percent, table};
 use weir_console::failure::Failure;
 use weir_console::progress::Progress;
 
-/// Measured losses by buffer.
+/// The measured losses at known buffers.
 const CLASSES_CSV: &str = include_str!("../../../../examples/incast/classes.csv");
 const CLASSES_NAME: &str = "examples/incast/classes.csv";
 
-/// The model that `weir predict train` makes of them.
+/// The model that `weir predict train` makes of these losses.
 const MODEL_TOML: &str = include_str!("../../../../examples/incast/model.toml");
 
 /// The number of random divisions of the records into training and test.
 pub const SPLITS: u32 = 20;
 
-/// Accuracies by the number of classes (6.2). Up to three classes "perform well", which is the abstract's 98 %.
+/// Accuracies by the number of classes (6.2). Up to three classes "perform well"; their value is the 98 % of the abstract.
 const PUBLISHED_ACCURACIES: [(usize, f64); 4] = [(2, 0.98), (3, 0.98), (4, 0.877), (5, 0.736)];
 
-/// Numbers of training records of Fig. 4.
+/// The numbers of training records in Fig. 4.
 const TRAINING_COUNTS: [usize; 6] = [50, 100, 150, 200, 250, 300];
 
-/// Numbers of connections among which the best is sought for theorem 4.1.
+/// The numbers of connections that are compared with the predicted one for theorem 4.1.
 const CANDIDATE_CONNECTIONS: [usize; 9] = [1, 2, 4, 6, 8, 11, 16, 32, 64];
 
 /// The records that the predictor learns from.
@@ -39,7 +39,7 @@ pub fn records() -> Result<Records, Failure> {
     Ok(data::read_from(CLASSES_CSV.as_bytes(), CLASSES_NAME)?)
 }
 
-/// Records in an order drawn by a seed; the last quarter tests.
+/// Records in an order drawn by a seed. The last quarter are the test records.
 pub struct Split(Vec<Record>);
 
 impl Split {
@@ -74,7 +74,7 @@ fn accuracies(records: &Records, classes: &[u32], training_count: usize) -> Resu
     (1..=SPLITS).map(split_accuracy).collect()
 }
 
-/// Fig. 4, and what the paper says of 100 training records.
+/// Fig. 4, and the paper's statement about 100 training records.
 ///
 /// # Errors
 /// If a signal stops the work.
@@ -131,11 +131,13 @@ pub fn fig4(records: &Records, progress: &Progress) -> Result<(String, Claim), F
         .collect();
     let conditions = records.conditions();
     let section = format!(
-        "## Fig. 4: buffer prediction (6.2)\n\nA record is the loss in one run of {} connections, {} bytes each, at a known buffer: {} \
-         records over {} buffers, measured on the testbed ([how](../testbed.md#incast)). Three quarters train the \
-         [predictor](../predict.md), with LibSVM's default parameters, and one quarter tests it. Accuracies are means over {SPLITS} \
-         random divisions, with the 95 % interval of the mean. Fewer classes are the smallest buffers. The paper does not name \
-         its buffers.\n{}",
+        "## Fig. 4: buffer prediction (6.2)\n\n\
+         A record is the loss in one run of {} connections, {} bytes each, at a known buffer. There are {} records over {} \
+         buffers, measured on the testbed ([how](../testbed.md#incast)). Three quarters train the \
+         [predictor](../predict.md), with LibSVM's default parameters, and one quarter tests it. Accuracies are means over \
+         {SPLITS} random divisions, with the 95 % confidence interval of the mean. A row with n classes has the n smallest \
+         buffers. The paper does not state its buffers.\n\
+         {}",
         conditions.connections,
         conditions.bytes_per_connection,
         records.as_slice().len(),
@@ -145,16 +147,19 @@ pub fn fig4(records: &Records, progress: &Progress) -> Result<(String, Claim), F
     Ok((section, claim))
 }
 
-/// What the predictor says of a buffer.
+/// The prediction for one buffer.
 pub struct Prediction {
+    /// The real buffer, in packets.
     buffer: u32,
+    /// The median loss at this buffer.
     loss: Loss,
-    /// The predicted buffer.
+    /// The predicted buffer, in packets.
     predicted: u32,
+    /// The number of connections for the predicted buffer.
     connections: usize,
 }
 
-/// Predicts every buffer by its median loss.
+/// Predicts every buffer from its median loss. The switch marks from `threshold` packets on.
 ///
 /// # Errors
 /// If the model is malformed.
@@ -171,7 +176,7 @@ pub fn predictions(records: &Records, threshold: u32) -> Result<Vec<Prediction>,
     Ok(records.as_slice().chunk_by(|a, b| a.buffer == b.buffer).map(to_prediction).collect())
 }
 
-/// Theorem 4.1: the predicted number of connections next to the best one, at the buffers at which costs were measured.
+/// Theorem 4.1: the predicted number of connections next to the best one, at the buffers with measured costs.
 pub fn theorem(replays: &Replays<'_>, predictions: &[Prediction], claims: &mut Vec<Claim>) -> String {
     let measured = replays.inputs.marked.incast.buffers();
     let (mut rows, mut max_cct_ratio) = (Vec::new(), 0.0_f64);
@@ -184,7 +189,7 @@ pub fn theorem(replays: &Replays<'_>, predictions: &[Prediction], claims: &mut V
         let candidates =
             CANDIDATE_CONNECTIONS.into_iter().chain([*connections]).map(|count| (count, cct(count)));
         let best =
-            candidates.min_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0))).expect("`TRIED` is not empty");
+            candidates.min_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0))).expect("there are candidates");
         max_cct_ratio = max_cct_ratio.max(cct(*connections) / best.1);
         let counts =
             [buffer.to_string(), format_percent(loss.get()), predicted.to_string(), connections.to_string()];
@@ -194,7 +199,7 @@ pub fn theorem(replays: &Replays<'_>, predictions: &[Prediction], claims: &mut V
         );
     }
     claims.push(Claim::statement(
-        "predicted number of connections: mean CCT over the least",
+        "predicted number of connections: mean CCT / lowest mean CCT",
         "4, theorem 4.1",
         "\"the optimal number\"",
         format!("up to {}", format_cell(max_cct_ratio)),
@@ -202,8 +207,10 @@ pub fn theorem(replays: &Replays<'_>, predictions: &[Prediction], claims: &mut V
     let candidates = CANDIDATE_CONNECTIONS.map(|count| count.to_string()).join(", ");
     let head = ["packets", "loss", "predicted packets", "connections", "mean CCT s", "best", "mean CCT s"];
     format!(
-        "### Theorem 4.1\n\nThe predictor receives the median loss at each buffer; q - k is the number of connections. The best has the \
-         least mean CCT among that number and {candidates}.\n{}",
+        "### Theorem 4.1\n\n\
+         The predictor receives the median loss at each buffer and predicts q; the number of connections is q - k. The best \
+         number has the lowest mean CCT among this number and {candidates}.\n\
+         {}",
         table(&head, 0, &rows)
     )
 }
@@ -214,7 +221,7 @@ mod tests {
     use weir_sim::outcome::mean;
 
     #[test]
-    fn test_records_do_not_train() {
+    fn held_out_records_do_not_train() {
         let records = records().unwrap();
         let split = Split::new(&records, &records.classes(), 1);
         assert_eq!(

@@ -1,7 +1,7 @@
-//! Replays, each of which runs once however many sections of the page use it.
+//! Runs each replay of the page once, although several sections use it.
 //!
-//! The page is written twice. The first time [`Replays::summary`] notes the replays and returns placeholders; then
-//! [`Replays::run`] runs all of them concurrently; the second time the page contains their figures.
+//! The page is written in two passes. In the first, [`Replays::summary`] records the required replays and returns
+//! placeholders. Then [`Replays::run`] runs all of them concurrently. In the second pass, the page contains their figures.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -54,26 +54,31 @@ impl Summary {
 /// The inputs of replays.
 pub struct Inputs<'a> {
     pub trace: &'a Workload,
-    /// Measurements of [`Cost::Plain`].
+    /// Measurements of [`ConnectionCost::Plain`].
     pub plain: IncastMeasurements,
-    /// Measurements of [`Cost::Marked`].
+    /// Measurements of [`ConnectionCost::Marked`].
     pub marked: IncastMeasurements,
-    /// Measurements of [`Cost::Small`].
+    /// Measurements of [`ConnectionCost::SmallTransfers`].
     pub small: IncastMeasurements,
 }
 
 impl Inputs<'_> {
-    /// The queue length in packets from which the switch marks.
+    /// The queue length, in packets, from which the switch marks.
     pub fn threshold(&self) -> u32 {
         self.marked.marking_threshold_packets.expect("the file for marked connections has a threshold")
     }
 
-    /// The maximum number of connections that was measured.
+    /// The maximum measured number of connections.
     pub fn max_connections(&self) -> u32 {
-        *self.marked.incast.connections().last().expect("measurements have at least one kind")
+        *self
+            .marked
+            .incast
+            .connections()
+            .last()
+            .expect("measurements have at least one number of connections")
     }
 
-    /// The capacity of ports in a setup, unless connections cost nothing.
+    /// The goodput of a receiving port by its number of connections. `None` if connections cost nothing.
     pub fn goodput(&self, setup: &Setup) -> Option<Goodput> {
         let measured = match setup.cost {
             ConnectionCost::None => return None,
@@ -90,9 +95,11 @@ impl Inputs<'_> {
     }
 }
 
+/// A replay that the page requires.
 struct Entry {
     setup: Setup,
     policy: String,
+    /// `None` until the replay has run.
     summary: Option<Rc<Summary>>,
 }
 
@@ -107,7 +114,7 @@ impl<'a> Replays<'a> {
         Replays { inputs, entries: RefCell::new(Vec::new()) }
     }
 
-    /// The figures of a policy in a setup.
+    /// The figures of a policy in a setup. Before [`Replays::run`], records the replay and returns placeholders.
     pub fn summary(&self, setup: Setup, policy: &str) -> Rc<Summary> {
         let mut entries = self.entries.borrow_mut();
         match entries.iter().find(|entry| entry.setup == setup && entry.policy == policy) {
@@ -118,7 +125,7 @@ impl<'a> Replays<'a> {
         Rc::new(Summary { ccts: vec![1.0], schedule_ms: vec![1.0] })
     }
 
-    /// Django's number of connections for each host: by theorem 4.1, or the paper's best if connections cost nothing.
+    /// Django's number of connections for each host: that of theorem 4.1, or the paper's best if connections cost nothing.
     pub fn django_connections(&self, setup: &Setup) -> usize {
         match setup.cost {
             ConnectionCost::None => PUBLISHED_BEST,
@@ -129,12 +136,12 @@ impl<'a> Replays<'a> {
         }
     }
 
-    /// Django in a setup. `parameters` are empty or start with a colon.
+    /// Django with its default number of connections. `parameters` is empty or starts with a colon.
     pub fn django(&self, setup: Setup, parameters: &str) -> Rc<Summary> {
         self.django_with(setup, self.django_connections(&setup), parameters)
     }
 
-    /// Django with another number of connections.
+    /// Django with this number of connections.
     pub fn django_with(&self, setup: Setup, connections: usize, parameters: &str) -> Rc<Summary> {
         self.summary(setup, &format!("django:connections={connections}{parameters}"))
     }
@@ -144,10 +151,10 @@ impl<'a> Replays<'a> {
         [self.django(setup, ""), self.summary(setup, AALO), self.summary(setup, DCTCP)]
     }
 
-    /// Runs all replays that were noted.
+    /// Runs all recorded replays, at most `jobs` concurrently.
     ///
     /// # Errors
-    /// The first replay that fails.
+    /// The error of the first replay that fails.
     pub fn run(&self, jobs: usize, progress: &Progress) -> Result<(), Failure> {
         let (mut entries, inputs) = (self.entries.borrow_mut(), &self.inputs);
         let bar = progress.add_step_bar("replays", entries.len());

@@ -1,4 +1,4 @@
-//! What the evaluation replays: the trace on fewer hosts, and two synthetic workloads.
+//! Defines the workloads and networks of the evaluation: the trace on fewer hosts, and two synthetic workloads.
 
 use std::collections::BTreeMap;
 
@@ -7,37 +7,37 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use weir_core::model::{CoflowSpec, FlowSpec, ServiceNames, Workload};
 use weir_core::units::{Bytes, Rate, Time};
 
-/// The number of mappers and of reducers of the coflow of Fig. 2.
+/// The number of mappers, and of reducers, of the coflow of Fig. 2.
 pub const TASKS_PER_SIDE: u32 = 64;
 
-/// The mean number of bytes from a mapper to a reducer in the synthetic workloads, with links of 1 Gbit/s: an idle network
-/// carries the coflow of Fig. 2 in about 2 s, as in the paper.
+/// The mean number of bytes from a mapper to a reducer in the synthetic workloads, with links of 1 Gbit/s. An idle network
+/// then carries the coflow of Fig. 2 in about 2 s, as in the paper.
 pub const MEAN_FLOW_BYTES: f64 = 1e6;
 
 /// The number of coflows of Fig. 7.
 const CHAINED_COFLOWS: u32 = 96;
 
-/// A workload.
+/// The source of a workload.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum WorkloadSource {
     /// The trace.
     Trace,
-    /// So many concurrent coflows with a reducer on each host (Fig. 7).
+    /// This number of concurrent coflows, each with a reducer on each host (Fig. 7).
     Reducers(u32),
     /// One coflow, drawn by a seed (Fig. 2).
     Shuffle(u64),
 }
 
-/// What connections cost: the measurements in `examples/incast`.
+/// The measurements in `examples/incast` that define how concurrent connections reduce the capacity of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionCost {
-    /// Nothing.
+    /// Connections do not reduce the capacity.
     None,
-    /// TCP without marks, 512 kB a connection.
+    /// TCP without marks, 512 kB per connection.
     Plain,
-    /// TCP with marks, 512 kB a connection.
+    /// TCP with marks, 512 kB per connection.
     Marked,
-    /// TCP with marks, 64 kB a connection.
+    /// TCP with marks, 64 kB per connection.
     SmallTransfers,
 }
 
@@ -46,16 +46,16 @@ pub enum ConnectionCost {
 pub struct Setup {
     pub source: WorkloadSource,
     pub hosts: u32,
-    /// Coflows that arrive in a second, on average.
+    /// The mean number of coflows that arrive per second.
     pub coflows_per_sec: f64,
-    /// Packets that a port of the switch holds.
+    /// The buffer of a port of the switch, in packets.
     pub buffer_packets: u32,
     pub cost: ConnectionCost,
-    /// The rate of links over 1 Gbit/s. Sizes are scaled by it, too.
+    /// The rate of links divided by 1 Gbit/s. Sizes are multiplied by the same factor.
     pub rate_scale: f64,
 }
 
-/// The setup unless a figure varies it. The rate of its links is that at which costs were measured.
+/// The setup of every figure, except for the value that the figure varies. Costs were measured at its link rate.
 pub const DEFAULT: Setup = Setup {
     source: WorkloadSource::Trace,
     hosts: 16,
@@ -71,7 +71,7 @@ impl Setup {
         Rate::new(Rate::GBIT.get() * self.rate_scale).expect("the rate is finite and positive")
     }
 
-    /// The workload.
+    /// Builds the workload; `trace` is the source of [`WorkloadSource::Trace`].
     pub fn workload(&self, trace: &Workload) -> Workload {
         match self.source {
             WorkloadSource::Trace => self.scaled_trace(trace),
@@ -81,7 +81,7 @@ impl Setup {
     }
 
     /// The trace, with port p on host p modulo `hosts`. A reducer fetches the data of all mappers on one host over one
-    /// connection. Sizes are scaled so that at a load of 1 ports have the load that they have in the trace.
+    /// connection. Sizes are scaled so that the load of the ports is that of the trace if one coflow arrives per second.
     fn scaled_trace(&self, trace: &Workload) -> Workload {
         let span_secs = trace.coflows.iter().map(|coflow| coflow.arrival.get()).fold(0.0, f64::max);
         let gap_count = (trace.coflows.len().max(2) - 1) as f64;
@@ -108,7 +108,8 @@ impl Setup {
         Workload { ports: self.hosts, coflows, events: Vec::new(), names: trace.names.clone() }
     }
 
-    /// Coflows of four sizes with a reducer on each host, `count` at a time: each waits for the one `count` places before it.
+    /// Coflows of four sizes with a reducer on each host. A coflow waits for the one `count` positions before it, so at most
+    /// `count` are concurrent.
     fn chains(&self, count: u32) -> Workload {
         let mut coflows = Vec::new();
         for number in 0..CHAINED_COFLOWS {
@@ -125,7 +126,7 @@ impl Setup {
     }
 
     /// One coflow with its mappers and reducers spread evenly over the hosts. A reducer fetches the data of all mappers on
-    /// one host over one connection: half to one and a half times the mean, drawn by the seed.
+    /// one host over one connection. The seed draws sizes from half to one and a half times the mean.
     fn shuffle(&self, seed: u64) -> Workload {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut flows = Vec::new();
@@ -150,7 +151,7 @@ fn flow(src: u32, dst: u32, bytes: f64) -> FlowSpec {
 mod tests {
     use super::*;
 
-    /// The bytes that ports send in a second, over their rate.
+    /// The mean load of sending ports: bytes per second divided by the rate.
     fn load(workload: &Workload, span: f64, rate: f64) -> f64 {
         let bytes: f64 = workload.coflows.iter().map(CoflowSpec::total_bytes).sum();
         bytes / (f64::from(workload.ports) * rate * span)
@@ -165,7 +166,7 @@ mod tests {
         let trace = Workload { ports: 8, coflows, events: Vec::new(), names: ServiceNames::default() };
         let setup = Setup { hosts: 4, ..DEFAULT };
         let scaled = setup.workload(&trace);
-        // Ports 0 and 4 are host 0: one connection to the reducer.
+        // Ports 0 and 4 are on host 0, so they share one connection to the reducer.
         assert_eq!(scaled.coflows[0].flows.len(), 2);
         assert_eq!(scaled.coflows[2].arrival.get(), 2.0);
         let [before, after] = [load(&trace, 40.0, Rate::GBIT.get()), load(&scaled, 2.0, setup.rate().get())];

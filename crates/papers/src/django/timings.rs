@@ -1,4 +1,4 @@
-//! Processor times (6.2 and Fig. 10).
+//! Measures the processor times of the predictor (6.2) and of schedules (Fig. 10).
 
 use weir_predict::data::Records;
 use weir_predict::{Predictor, TrainingSettings};
@@ -12,7 +12,7 @@ use crate::clock::thread_cpu_time;
 use crate::markdown;
 use weir_console::failure::Failure;
 
-/// Medians over splits.
+/// The processor times of the predictor, as medians over splits.
 pub struct PredictorTimes {
     /// Training and testing, in milliseconds.
     total_ms: f64,
@@ -21,7 +21,7 @@ pub struct PredictorTimes {
 }
 
 impl PredictorTimes {
-    /// Measures them with all classes.
+    /// Trains and tests predictors with all classes.
     ///
     /// # Errors
     /// If records cannot train a predictor.
@@ -44,7 +44,7 @@ impl PredictorTimes {
     }
 }
 
-/// The last section of the page: it differs from run to run.
+/// The last section of the page. Its figures differ from run to run.
 pub fn section(replays: &Replays<'_>, predictor: &PredictorTimes) -> String {
     let run = |hosts, connections| replays.django_with(Setup { hosts, ..DEFAULT }, connections, "");
     let below_10_ms =
@@ -76,12 +76,14 @@ pub fn section(replays: &Replays<'_>, predictor: &PredictorTimes) -> String {
         Claim::number("schedules below 10 ms, %", "6.4, Fig. 10", 94.1, 100.0 * below_10_ms(times)),
         Claim::number("mean time of a schedule, ms", "6.4, Fig. 10", 4.8, mean(times)),
     ];
-    let head = ["connections", "hosts", "below 10 ms", "mean us", "P50", "P95", "P99", "mean us a host"];
+    let head = ["connections", "hosts", "below 10 ms", "mean us", "P50", "P95", "P99", "mean us per host"];
     format!(
-        "## Timings\n\nThese figures differ from run to run. Fig. 10: a schedule decides for all hosts, which in the paper each do \
-         for themselves, and includes the rates that TCP would find. Other replays ran at the same time, as many as `--jobs` \
-         allows. The published figures are next to {PUBLISHED_BEST} connections and {} hosts. Predictors: processor time of one \
-         thread, median over {SPLITS} divisions.\n{}{}",
+        "## Timings\n\n\
+         These figures differ from run to run. Fig. 10: a schedule here decides for all hosts and computes the rates that \
+         TCP would reach. In the paper, each host decides for itself. Other replays ran concurrently, as many as `--jobs` \
+         allows. The measured figures next to published ones are for {PUBLISHED_BEST} connections and {} hosts. Predictors: \
+         processor time of one thread, median over {SPLITS} divisions.\n\
+         {}{}",
         DEFAULT.hosts,
         claims_table(&list),
         markdown::table(&head, 0, &rows)

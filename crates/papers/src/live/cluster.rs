@@ -1,4 +1,4 @@
-//! A coordinator and agents as processes of this program, on this host or inside hosts of a testbed.
+//! Starts coordinators and agents as processes of this program, on this host or inside hosts of a testbed.
 
 use std::env;
 use std::ffi::OsStr;
@@ -37,7 +37,7 @@ pub struct Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The id of a process that has been waited for may be another process's.
+        // After `wait`, the process id can belong to another process.
         if let Ok(None) = self.child.try_wait() {
             let _ = kill(Pid::from_raw(self.id() as i32), Signal::SIGTERM);
         }
@@ -57,7 +57,7 @@ impl Process {
         Process::spawn(name, command)
     }
 
-    /// Starts a command, and waits for the first line of its output of which `ready` returns a value.
+    /// Starts a command, and waits for the first line of its output for which `parse_ready` returns a value.
     pub fn start_until<T>(
         name: &str,
         mut command: Command,
@@ -67,7 +67,7 @@ impl Process {
         command.stdout(input.try_clone().map_err(Failure::runtime)?).stderr(input);
         let process = Process::spawn(name, command)?;
         let (lines, received) = mpsc::channel();
-        // Reads until the process exits: a process whose pipe is full would stop.
+        // Reads until the process exits, because a full pipe would block the process.
         thread::spawn(move || {
             // Lines after the awaited one have no receiver.
             BufReader::new(output).lines().map_while(Result::ok).for_each(|line| drop(lines.send(line)));
@@ -85,7 +85,8 @@ impl Process {
         }
     }
 
-    /// A separate process group keeps Ctrl-C from the child. Dropping the command closes this program's ends of its pipes.
+    /// Starts a command in a separate process group, so that Ctrl-C does not reach it. Dropping the command closes this
+    /// program's ends of its pipes.
     fn spawn(name: &str, mut command: Command) -> Result<Process, Failure> {
         match command.stdin(Stdio::null()).process_group(0).spawn() {
             Ok(child) => Ok(Process { name: name.to_owned(), child }),
@@ -107,7 +108,7 @@ impl Process {
     }
 }
 
-/// Waits until a condition holds, for what announces its readiness in no other way.
+/// Polls a condition until it holds. For processes and queues that do not announce that they are ready.
 pub fn wait_until(name: &str, mut condition: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
     let deadline = Instant::now() + READY_TIMEOUT;
     while !condition()? {
@@ -123,7 +124,7 @@ pub fn wait_until(name: &str, mut condition: impl FnMut() -> Result<bool, Failur
     Ok(())
 }
 
-/// A command on this host, or inside a host of a testbed. It sees the cgroups, which `ip netns exec` would hide.
+/// A command on this host, or inside a host of a testbed. It sees the cgroups of this host, unlike with `ip netns exec`.
 pub fn command(node: Option<&Node>, program: impl AsRef<OsStr>) -> Command {
     let Some(node) = node else { return Command::new(program) };
     let mut command = Command::new("nsenter");
@@ -159,7 +160,7 @@ pub fn connect_agent(socket: &Path) -> Result<Agent, Failure> {
     Ok(agent.expect("`wait_until` returns Ok only after a connection"))
 }
 
-/// A coordinator that is a process, with its configuration and its store in a temporary directory. It listens on loopback.
+/// A coordinator as a process. It listens on loopback; its configuration and its store are in a temporary directory.
 pub struct Coordinator {
     pub process: Process,
     namespace: Option<String>,
@@ -220,7 +221,7 @@ impl Coordinator {
     }
 }
 
-/// The addresses for agents and for the API, of the line that a coordinator logs once it listens.
+/// The addresses for agents and for the API, from the line that a coordinator logs when it starts to listen.
 fn parse_addresses(line: &str) -> Option<(String, String)> {
     let fields = serde_json::from_str::<Value>(line).ok()?["fields"].take();
     Some((fields["agents"].as_str()?.to_owned(), fields["api"].as_str()?.to_owned()))

@@ -1,4 +1,4 @@
-//! NetShare, section 5.3: TCP and UDP over the testbed's links (Table 2, Fig. 12 to 15).
+//! Measures section 5.3 of NetShare: TCP and UDP over the links of a testbed (Table 2, Fig. 12 to 15).
 
 use weir_console::failure::Failure;
 use weir_console::progress::Progress;
@@ -22,10 +22,10 @@ const MIN_PHASE_SECS: f64 = 10.0;
 /// The services, in the order of the scenario.
 const SERVICES: [&str; 3] = ["A1", "A2", "A3"];
 
-/// A rate in the text of section 5.3: the mechanism, the phase and the service, both from 0, the quote, and the range in Mbit/s.
+/// A rate in the text of section 5.3: mechanism, index of the phase, index of the service, quote, and range in Mbit/s.
 type PublishedRate = (Mechanism, usize, usize, &'static str, (f64, f64));
 
-/// In the order of the text.
+/// The published rates, in the order of the text.
 fn published_rates() -> [PublishedRate; 10] {
     use Mechanism::{None, Queues, QueuesThrottling, Throttling};
     [
@@ -58,7 +58,7 @@ impl Run {
     }
 }
 
-/// Published, simulated and measured.
+/// The section of the page: published, simulated and measured rates.
 pub(super) fn section(bed: &BedName, phase: Time, progress: &Progress) -> Result<String, Failure> {
     let scenario = table_2_scenario(phase.get() / PAPER_PHASE_SECS);
     let mut simulated = Vec::new();
@@ -77,14 +77,15 @@ pub(super) fn section(bed: &BedName, phase: Time, progress: &Progress) -> Result
 
 fn text(scenario: &Scenario, phase: Time, runs: &[Run]) -> String {
     let mut out = format!(
-        "The network of Fig. 6: {} hosts, links of {} Gbit/s. A1 sends by TCP from H1 to H5, A2 by UDP from H2 to H9, and A3 by UDP from H7 to \
-         H10, all up to the rate of their hosts' links; weights 1:3:9. The text has A3 send from H3, but by Table 2 A3 shares a link with \
-         A1's acknowledgements, so A3 sends from H7 here. Four phases of {} s (Table 2): A1 and A2; A2 and A3; A1 and A3; all three.\n\n\
+        "The network of Fig. 6: {} hosts, links of {} Gbit/s. A1 sends TCP from H1 to H5, A2 sends UDP from H2 to H9, and A3 \
+         sends UDP from H7 to H10. All send up to the rate of their hosts' links. The weights are 1:3:9. In the text A3 \
+         sends from H3. In Table 2, however, A3 shares a link with A1's acknowledgements, so A3 sends from H7 here. Four \
+         phases of {} s (Table 2): A1 and A2; A2 and A3; A1 and A3; all three.\n\n\
          - Queues: an HTB class for each service at every port of a switch.\n\
-         - Throttling: receivers report the received rate every 50 ms over the same links, and senders apply Algorithm 1. The sending and \
-         receiving programs do both; no agent runs.\n\
-         - Rates are in Mbit/s with headers, measured over the second half of each phase. The rate that A2 sends under throttling (\"275 \
-         Mbps\", \"a little over 500Mbps\") is not measured, only the rate that arrives.\n\n",
+         - Throttling: receivers report the received rate every 50 ms over the same links, and senders apply Algorithm 1. \
+         The sending and receiving programs do both; no agent runs.\n\
+         - Rates are in Mbit/s with headers, measured over the second half of each phase. Under throttling, only the rate \
+         that arrives is measured, not the rate that A2 sends (\"275 Mbps\", \"a little over 500Mbps\").\n\n",
         scenario.topology.hosts(),
         format_cell(LINK_MBIT / 1000.0),
         format_cell(phase.get()),
@@ -95,13 +96,14 @@ fn text(scenario: &Scenario, phase: Time, runs: &[Run]) -> String {
         ));
     }
     out.push_str(
-        "Rates in the text of section 5.3. A point is 1 % of a link; from a range, the distance is to the nearer end.\n",
+        "Rates in the text of section 5.3. A point is 1 % of a link. If a range is published, the distance is to its nearer \
+         end.\n",
     );
     let lines: Vec<Vec<String>> = published_rates().iter().map(|rate| comparison_row(rate, runs)).collect();
     let head =
         ["mechanism", "phase", "service", "text", "published", "simulated", "measured", "points apart"];
     out.push_str(&table(&head, 4, &lines));
-    out.push_str("All rates: measured, and simulated in brackets.\n");
+    out.push_str("All measured rates, with the simulated ones in brackets.\n");
     out + &rates_table(runs)
 }
 

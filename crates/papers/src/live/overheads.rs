@@ -1,4 +1,5 @@
-//! Saath, Table 2: the processor time and memory of a coordinator and of agents, and the latency of orders by the number of hosts.
+//! Measures Table 2 of Saath: the processor time and memory of a coordinator and of agents. Also measures the latency of orders
+//! by the number of hosts.
 
 mod measure;
 
@@ -11,7 +12,7 @@ use weir_sim::outcome::{mean, percentile};
 use crate::markdown::{format_cell, table};
 use measure::{AGENT_PROCESSES, Overheads, SAMPLE_INTERVAL, Usage};
 
-/// The numbers of hosts, beginning with that of the paper's testbed.
+/// The numbers of hosts. The first one is that of the paper's testbed.
 const HOSTS: [u32; 4] = [150, 200, 250, 300];
 
 /// Table 2: the mean and the 90th percentile under Saath.
@@ -23,7 +24,7 @@ const PUBLISHED: [(&str, &str, f64, f64); 5] = [
     ("agent", "memory, MB", 1.68, 1.7),
 ];
 
-/// Published and measured.
+/// The section of the page: published and measured overheads.
 pub(super) fn section(progress: &Progress) -> Result<String, Failure> {
     let bar = progress.add_step_bar("overheads", HOSTS.len());
     let mut all = Vec::new();
@@ -41,14 +42,17 @@ fn text(all: &[Overheads]) -> String {
         load_generator::STEADY_COFLOWS + load_generator::ENDING_COFLOWS,
     );
     let mut out = format!(
-        "A coordinator under `saath` (`weir serve`) with {} hosts, {coflows} coflows and {} flows computes a schedule every {interval} ms.\n\n\
-         - {AGENT_PROCESSES} hosts have an agent process (`weir agent run`) with {} sockets, each of which sends little. The agents of the other hosts are \
-         tasks of one more process, with the same streams and without sockets.\n\
-         - Each host has {} flows that send at their ordered rates and are reported in full every second, and four flows a second that \
-         end, each of which changes the schedule.\n\
-         - All processes run on this machine and connect over loopback without TLS; the paper has a machine for each.\n\
-         - CPU and memory are sampled every {} s. Memory is the resident set, in MB of 10^6 bytes. The P90 of schedules is the upper bound \
-         of a histogram bucket.\n",
+        "A coordinator under `saath` (`weir serve`) with {} hosts, {coflows} coflows and {} flows computes a schedule every \
+         {interval} ms.\n\n\
+         - {AGENT_PROCESSES} hosts have an agent process (`weir agent run`) with {} sockets, each with little traffic. The \
+         agents of the other hosts are tasks of one further process. They have the same streams to the coordinator, but no \
+         sockets.\n\
+         - Each host has {} flows that send at their ordered rates; agents report them in full every second. In addition, \
+         four flows per second end at each host, and each end changes the schedule.\n\
+         - All processes run on this machine and connect over loopback without TLS. The paper has one machine for each \
+         process.\n\
+         - CPU and memory are sampled every {} s. Memory is the resident set, in MB of 10^6 bytes. The P90 of schedules is \
+         the upper bound of a histogram bucket.\n",
         HOSTS[0],
         coflows * HOSTS[0],
         load_generator::STEADY_COFLOWS,
@@ -57,9 +61,10 @@ fn text(all: &[Overheads]) -> String {
     );
     out.push_str(&usage_table(&all[0]));
     out.push_str(&format!(
-        "The latency of orders: from when an agent writes a report to its stream until it receives the order that answers the report. It contains \
-         the wait for the next schedule, up to {interval} ms; agents report three to eight sixteenths of an interval after the earliest time at which \
-         orders arrive. The coordinator and the tasks that act as agents share the processors, which limits the number of hosts.\n",
+        "The latency of an order is the time from the report of an agent to the receipt of the order that answers it. The \
+         latency includes the wait for the next schedule, up to {interval} ms. Agents report three to eight sixteenths of an \
+         interval after the earliest time at which orders arrive. The coordinator and the agents in tasks share the \
+         processors, which limits the number of hosts.\n",
     ));
     out + &latency_table(all)
 }

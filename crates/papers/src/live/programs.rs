@@ -1,5 +1,6 @@
-//! Unmodified programs in the cgroups of two applications, and their shares of a link: under Saba's weights, after a change of these
-//! weights, and under the rates of NetShare's central allocator.
+//! Measures the shares of a link that unmodified programs get in the cgroups of two applications.
+//!
+//! The shares follow from Saba's weights, from a change of these weights, and from NetShare's central allocator.
 
 mod applications;
 
@@ -19,12 +20,12 @@ use super::{LINK_BYTES_PER_SEC, link_rate};
 use crate::markdown::{format_cell, table};
 use applications::{APPLICATIONS, Cgroup};
 
-/// The sensitivities c of the applications, before and after the change. The slowdown of an application with the part b of the bandwidth
-/// is 1 + c (1 - b)^2, and the sum of both is minimal where the parts are in proportion to c.
+/// The sensitivities c of the applications, before and after the change. An application with a fraction b of the bandwidth has the
+/// slowdown 1 + c (1 - b)^2. The sum of both slowdowns is minimal if the fractions are in proportion to c.
 const SENSITIVITIES: [[f64; 2]; 2] = [[1.0, 3.0], [3.0, 1.0]];
 
 /// Fig. 5 of NetShare: three services with a third of each link. The last sends nothing, and the first gets two thirds of the unused
-/// bandwidth. Each application is one service.
+/// bandwidth. Each application belongs to one of the first two services.
 const SERVICES: [&str; 2] = ["a1", "a2"];
 const ALLOCATOR_CONFIG: &str = "queues = \"services\"\nallocator = true\n\
                          [service.a1]\nexcess = 2\n[service.a2]\nexcess = 1\n[service.a3]\nexcess = 1\n";
@@ -36,7 +37,7 @@ const WARM_UP: Duration = Duration::from_secs(1);
 /// The duration of a measurement.
 const MEASUREMENT_TIME: Duration = Duration::from_secs(10);
 
-/// What divides the link between the applications.
+/// The mechanism that divides the link between the applications.
 #[derive(Clone, Copy, PartialEq)]
 enum Sharing {
     /// Saba's weights.
@@ -45,16 +46,16 @@ enum Sharing {
     Allocator,
 }
 
-/// Shares under some sharing.
+/// The shares of both applications under one mechanism.
 struct MeasuredShares {
     sharing: String,
-    /// The expected parts of what both applications send.
+    /// The expected fractions of the sum of both rates.
     expected_shares: [f64; 2],
     /// The rates at which their receivers receive, in bytes per second with headers.
     rates: [f64; 2],
 }
 
-/// Expected and measured.
+/// The section of the page: expected and measured shares.
 pub(super) fn section(bed: &BedName, progress: &Progress) -> Result<String, Failure> {
     let out = head();
     if let Some(missing) = applications::missing_program() {
@@ -78,13 +79,13 @@ fn measure(
     sharing: Sharing,
     bar: &ProgressBar,
 ) -> Result<Vec<MeasuredShares>, Failure> {
-    // Dropped in reverse order: the programs first.
+    // Drop order is the reverse of declaration order, so the programs end first.
     let directory = tempfile::tempdir().map_err(Failure::runtime)?;
     let [bulk, web] = APPLICATIONS.map(|name| Cgroup::create(&format!("weir-{bed}-{name}")));
     let cgroups = [bulk?, web?];
     let coordinator = start_coordinator(nodes, sharing)?;
     let _agent = start_agent(&nodes[0], &coordinator, &cgroups, directory.path())?;
-    // The agent marks packets right after it has configured the queues, which nothing announces.
+    // The agent starts to mark packets right after it has configured the queues, and does not announce it.
     pause(WARM_UP)?;
     let mut programs = applications::start(&cgroups, nodes, directory.path())?;
     let changes = match sharing {
@@ -125,7 +126,7 @@ fn start_coordinator(nodes: &[Node], sharing: Sharing) -> Result<Coordinator, Fa
             continue;
         }
         put(format!("/v1/applications/{name}"), json!({ "model": name }))?;
-        // With a connection the link has queues before the programs start.
+        // A registered connection makes the agent configure queues before the programs start.
         let connection = json!({ "application": name, "from": nodes[0].name, "to": nodes[1 + index].name });
         put(format!("/v1/connections/{name}"), connection)?;
     }
@@ -152,7 +153,8 @@ fn start_agent(
         let output = cluster::command(Some(node), "tc").args(words).output().map_err(Failure::runtime)?;
         Ok::<String, Failure>(String::from_utf8_lossy(&output.stdout).into_owned())
     };
-    // The agent does not replace the testbed's own queue, which `on_a_bed` restores. After an earlier agent none is left to delete.
+    // The agent does not replace the testbed's queue, so it is deleted here; `with_bed` restores it. The command fails if an earlier
+    // agent has already removed the queue.
     tc(&["qdisc", "del", "dev", interface, "root"])?;
     let socket = directory.join("agent");
     let mut command =
@@ -192,13 +194,16 @@ fn pause(time: Duration) -> Result<(), Failure> {
 
 fn head() -> String {
     format!(
-        "Three hosts under one switch, links of {} Mbit/s. The first host runs a coordinator (`weir serve`), an agent (`weir agent run`) and two \
-         unmodified programs, each in the cgroup of an application: `iperf3 -c -P 2` (`{}`) and `python3 -m http.server`, queried by \
-         `curl` (`{}`). Both send over the link of that host. The receivers' counters are read over {} s, from {} s after each change on.\n\n\
-         - Saba: a sensitivity table has the slowdown 1 + c (1 - b)^2 for an application with the part b of the link. The sum of both is minimal \
-         where the parts are in proportion to c (Eq. 2). A second table replaces the first while the programs send.\n\
-         - Allocator: the applications are two of the three services of NetShare's Fig. 5 (3.3), which have equal queues. The third sends nothing, and \
-         the first gets two thirds of the unused bandwidth. The agent limits the connections of each application.\n\n",
+        "Three hosts under one switch, links of {} Mbit/s. The first host runs a coordinator (`weir serve`), an agent (`weir \
+         agent run`) and two unmodified programs. Each program runs in the cgroup of an application: `iperf3 -c -P 2` in \
+         `{}`, and `python3 -m http.server`, queried by `curl`, in `{}`. Both send over the link of the first host. Rates \
+         are from the receivers' counters over {} s, starting {} s after each change.\n\n\
+         - Saba: the sensitivity table gives an application with a fraction b of the link the slowdown 1 + c (1 - b)^2. The \
+         sum of both slowdowns is minimal if the fractions are in proportion to c (Eq. 2). A second table replaces the first \
+         while the programs send.\n\
+         - Allocator: the applications are two of the three services of NetShare's Fig. 5 (3.3), which have equal weights. \
+         The third sends nothing, and the first gets two thirds of the unused bandwidth. The agent limits the rates of each \
+         application's connections.\n\n",
         format_cell(LINK_BYTES_PER_SEC * 8e-6),
         APPLICATIONS[0],
         APPLICATIONS[1],

@@ -1,4 +1,4 @@
-//! Saba, Fig. 1b: profiled jobs share the links of a testbed, under equal shares and under Saba's weights.
+//! Measures Fig. 1b of Saba: profiled jobs share the links of a testbed with equal shares and with Saba's weights.
 
 use std::fs;
 use std::num::NonZeroU16;
@@ -30,14 +30,14 @@ const HOSTS: u32 = 3;
 const HOSTS_MODULE: (&str, &str) = ("hosts", include_str!("../../../../examples/jobs/hosts.py"));
 
 /// The jobs, from the most to the least sensitive. Their slowdowns at 25 % of the bandwidth are those of LR (3.4), of the average workload
-/// (2.1) and of PR (1.4) in Fig. 1a; the last job takes longer than the first, as PR takes longer than LR.
+/// (2.1) and of PR (1.4) in Fig. 1a. The last job takes longer than the first, as PR takes longer than LR.
 const JOBS: [(&str, &str); 3] = [
     ("shuffle", include_str!("../../../../examples/jobs/shuffle.py")),
     ("rounds", include_str!("../../../../examples/jobs/rounds.py")),
     ("derive", include_str!("../../../../examples/jobs/derive.py")),
 ];
 
-/// The number of runs of each job at each part of the bandwidth, alone, and together under each setup.
+/// The number of runs of each job at each fraction of the bandwidth, alone, and together under each setup.
 const RUNS: usize = 3;
 
 /// The maximum duration of a run: a hundred times the duration on an idle machine.
@@ -46,7 +46,7 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 /// A row of Fig. 1b: its name, the shares of the jobs, and their slowdowns.
 type PublishedRow = (&'static str, [Option<f64>; 3], [Option<f64>; 3]);
 
-/// By the text of section 2.2, with LR in the column of the most sensitive job and PR in that of the least sensitive one.
+/// The rows of Fig. 1b, from the text of section 2.2. LR is in the column of the most sensitive job, PR in that of the least sensitive one.
 const PUBLISHED: [PublishedRow; 2] = [
     ("Fig. 1b: max-min", [None, None, None], [Some(2.26), None, Some(1.21)]),
     ("Fig. 1b: skewed", [Some(0.75), None, Some(0.25)], [Some(1.48), None, Some(1.34)]),
@@ -55,14 +55,14 @@ const PUBLISHED: [PublishedRow; 2] = [
 /// How the jobs share the links, and their times together.
 struct Setup {
     name: String,
-    /// The queue of each job and the weight of each queue; all jobs share one queue if absent.
+    /// The queue of each job and the weight of each queue. If `None`, all jobs share one queue.
     queues: Option<(Vec<u16>, Vec<f64>)>,
     /// By repetition and job, in seconds.
     times_secs: Vec<Vec<f64>>,
 }
 
 impl Setup {
-    /// A percentile of each job's times over its time alone.
+    /// A percentile of each job's times, divided by its time alone.
     fn slowdowns(&self, p: f64, alone: &[f64]) -> Vec<f64> {
         let slowdown = |(job, alone): (usize, &f64)| {
             percentile(&self.times_secs.iter().map(|times| times[job]).collect::<Vec<_>>(), p) / alone
@@ -70,7 +70,7 @@ impl Setup {
         alone.iter().enumerate().map(slowdown).collect()
     }
 
-    /// The weight of a job's queue as a part of all weights.
+    /// The weight of a job's queue as a fraction of the sum of all weights.
     fn weight(&self, job: usize) -> Option<f64> {
         let (queues, weights) = self.queues.as_ref()?;
         Some(weights[usize::from(queues[job])] / weights.iter().sum::<f64>())
@@ -90,16 +90,16 @@ impl Setup {
     }
 }
 
-/// Profiles, and times alone and together.
+/// The profiles of the jobs, and their times alone and together.
 struct Measurements {
     profiles: Vec<(profile::MeasuredRuns, ProfiledApplication)>,
     /// The median time of each job alone, in seconds.
     alone_secs: Vec<f64>,
-    /// One queue, equal weights, and Saba's weights by the degree of the models.
+    /// One queue, equal weights, and Saba's weights for each degree of the models.
     setups: Vec<Setup>,
 }
 
-/// Published and measured.
+/// The section of the page: published and measured slowdowns.
 pub(super) fn section(bed: &BedName, progress: &Progress) -> Result<String, Failure> {
     let measured = testbed::with_bed(bed, &super::big_switch(HOSTS), |bed| measure(bed, progress))?;
     Ok(text(&measured))
@@ -107,11 +107,12 @@ pub(super) fn section(bed: &BedName, progress: &Progress) -> Result<String, Fail
 
 fn measure(bed: &Bed, progress: &Progress) -> Result<Measurements, Failure> {
     let job_files = JobFiles::write(bed)?;
-    let place = ProfileTarget::hosts(bed, &[])?;
+    let target = ProfileTarget::hosts(bed, &[])?;
     let mut profiled = Vec::with_capacity(JOBS.len());
     for (job, (name, _)) in JOBS.iter().enumerate() {
-        let runs = place
-            .run_and_restore(|| profile::measure(name, &job_files.command(job, 0), &place, RUNS, progress))?;
+        let runs = target.run_and_restore(|| {
+            profile::measure(name, &job_files.command(job, 0), &target, RUNS, progress)
+        })?;
         let fitted = ProfiledApplication::new(name, runs.profile.clone()).map_err(Failure::runtime)?;
         profiled.push((runs, fitted));
     }
@@ -124,18 +125,18 @@ fn measure(bed: &Bed, progress: &Progress) -> Result<Measurements, Failure> {
     }
     let bar = progress.add_step_bar("jobs alone and together", RUNS * (JOBS.len() + setups.len()));
     let mut alone = vec![Vec::with_capacity(RUNS); JOBS.len()];
-    // Repetition by repetition, so that other load on the machine affects all setups.
+    // Each repetition runs all setups, so that other load on the machine affects all of them.
     for _ in 0..RUNS {
         setups[0].apply(bed)?;
         for (job, times) in alone.iter_mut().enumerate() {
-            times.extend(run_together(&place, &[job_files.command(job, 0)])?);
+            times.extend(run_together(&target, &[job_files.command(job, 0)])?);
             bar.inc(1);
         }
         for setup in &mut setups {
             setup.apply(bed)?;
             let commands: Vec<TimedCommand> =
                 (0..JOBS.len()).map(|job| job_files.command(job, setup.dscp(job))).collect();
-            setup.times_secs.push(run_together(&place, &commands)?);
+            setup.times_secs.push(run_together(&target, &commands)?);
             bar.inc(1);
         }
     }
@@ -176,10 +177,10 @@ impl JobFiles {
 }
 
 /// Runs commands at the same time, and returns the time of each in seconds.
-fn run_together(place: &ProfileTarget<'_>, commands: &[TimedCommand]) -> Result<Vec<f64>, Failure> {
+fn run_together(target: &ProfileTarget<'_>, commands: &[TimedCommand]) -> Result<Vec<f64>, Failure> {
     thread::scope(|scope| {
         let threads: Vec<_> =
-            commands.iter().map(|command| scope.spawn(move || command.run(place, || ()))).collect();
+            commands.iter().map(|command| scope.spawn(move || command.run(target, || ()))).collect();
         // All commands end before the first failure is returned.
         let results: Vec<Result<Duration, Failure>> =
             threads.into_iter().map(|thread| thread.join().expect("`run` does not panic")).collect();
@@ -187,7 +188,7 @@ fn run_together(place: &ProfileTarget<'_>, commands: &[TimedCommand]) -> Result<
     })
 }
 
-/// The queue of each job and the weight of each queue, by Saba's controller. Every port carries all jobs, so one port stands for all.
+/// The queue of each job and the weight of each queue, by Saba's controller. Every port carries all jobs, so one port suffices.
 fn saba_queues(models: Vec<Sensitivity>) -> Result<(Vec<u16>, Vec<f64>), Failure> {
     const PORT: u32 = 0;
     let levels = NonZeroU16::new(8).expect("8 is not 0");
@@ -215,19 +216,21 @@ fn saba_queues(models: Vec<Sensitivity>) -> Result<(Vec<u16>, Vec<f64>), Failure
 fn text(measured: &Measurements) -> String {
     let Measurements { profiles: profiled, alone_secs: alone, setups } = measured;
     let mut out = format!(
-        "The jobs of `examples/jobs` are programs that only mark their packets: `shuffle` is network-heavy, `rounds` balanced, and `derive` \
-         compute-heavy. Their sizes follow Fig. 1a: at 25 % of the bandwidth LR is 3.4 times slower, the average of all workloads 2.1, and \
-         PR 1.4. {HOSTS} hosts under one switch, links of {} Mbit/s. Each job is profiled first, as by `weir profile`, with {RUNS} runs at \
-         each part of the bandwidth of all hosts. Slowdowns, the fits of the models of degree k, and the median times alone:\n",
+        "The jobs of `examples/jobs` mark their packets and use nothing else of Weir: `shuffle` is network-heavy, `rounds` \
+         balanced, and `derive` compute-heavy. Their sizes follow Fig. 1a: at 25 % of the bandwidth, LR takes 3.4 times as \
+         long, the average workload 2.1 times, and PR 1.4 times. There are {HOSTS} hosts under one switch, with links of {} \
+         Mbit/s. Each job is profiled first, as by `weir profile`, with {RUNS} runs at each fraction of the bandwidth of all \
+         hosts. The table has the slowdowns, the fits of the models of degree k, and the median times alone.\n",
         format_cell(LINK_BYTES_PER_SEC * 8e-6),
     );
     out.push_str(&profiles_table(profiled, alone));
     out.push_str(&format!(
-        "Then all jobs start at the same time on the same hosts: with one queue at each port (plain TCP), with a queue for each job and equal \
-         weights, and with the weights of Saba's controller by Eq. 2 from these profiles. Queues are HTB classes at every port, also at hosts. \
-         The controller is part of the command; no coordinator or agent runs. All hosts share the processors of this machine, so jobs also \
-         wait for those. A slowdown is the median of {RUNS} runs over the median alone; the range is that of the runs. Fig. 1b has LR in \
-         the column of `{}` and PR in that of `{}`.\n",
+        "Then all jobs start at the same time on the same hosts. The setups are: one queue at each port (plain TCP); a queue \
+         for each job, with equal weights; and the weights that Saba's controller computes from these profiles (Eq. 2). \
+         Queues are HTB classes at every port, also at hosts. The controller is part of the command; no coordinator or agent \
+         runs. All hosts share the processors of this machine, so jobs also wait for processors. A slowdown is the median \
+         time of {RUNS} runs divided by the median time alone. Brackets have the minimum and maximum of the runs. In the \
+         rows of Fig. 1b, LR is in the column of `{}` and PR in that of `{}`.\n",
         JOBS[0].0, JOBS[2].0,
     ));
     out + &slowdowns_table(setups, alone)

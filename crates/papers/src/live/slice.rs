@@ -1,4 +1,5 @@
-//! A slice of coflows over TCP: without a scheduler, and under Aalo and Saath by a coordinator and agents, next to the simulator.
+//! Measures the CCTs of a few generated coflows (the slice) over TCP without a scheduler, and under Aalo and Saath with a
+//! coordinator and agents.
 
 mod control_plane;
 mod transfer;
@@ -25,31 +26,31 @@ use super::{LINK_BYTES_PER_SEC, link_rate};
 use crate::markdown::{format_cell, format_percent, table};
 use control_plane::ControlPlane;
 
-/// The length of the queues at hosts and at the switch, as the time in which their links send them, in seconds. The longer a queue is, the
-/// longer TCP takes to share a link evenly; at a host, a full queue also delays the host's flows to other receivers. A queue for
-/// each flow (fq_codel) would be better, but not every kernel has one.
+/// The lengths of the queues at hosts and at the switch, in seconds at the rate of their links. The longer a queue is, the longer TCP
+/// takes to share a link evenly. At a host, a full queue also delays the host's flows to other receivers. A queue per flow
+/// (fq_codel) would be better, but not every kernel has one.
 const QUEUE_SECS: [f64; 2] = [3e-3, 8e-3];
 
-/// The part of a full frame that is payload of TCP with time stamps.
+/// The payload of TCP with time stamps, as a fraction of a full frame.
 const PAYLOAD_FRACTION: f64 = htb::PAYLOAD_BYTES as f64 / htb::FRAME_BYTES as f64;
 
 /// TCP without a scheduler.
 const PLAIN_TCP: &str = "fair";
 
-/// Plain TCP first, and the policies of coordinators.
+/// Plain TCP, and the policies of coordinators.
 const POLICIES: [&str; 3] = [PLAIN_TCP, "aalo", "saath"];
 
-/// The number of runs under each policy: the shares of TCP connections are random.
+/// The number of runs under each policy. Runs differ, because the shares of TCP connections are random.
 const RUNS: usize = 3;
 
-/// The CCTs under a policy, in seconds, by coflow; measured ones are medians of all runs.
+/// The CCT of each coflow under a policy, in seconds. Measured ones are medians of all runs.
 struct PolicyCcts {
     policy: &'static str,
     simulated: Vec<f64>,
     measured: Vec<f64>,
 }
 
-/// Simulated and measured.
+/// The section of the page: simulated and measured CCTs.
 pub(super) fn section(bed: &BedName, coflows: usize, progress: &Progress) -> Result<String, Failure> {
     let workload = workload::generate_slice(coflows)?;
     let mut simulated = Vec::new();
@@ -70,7 +71,8 @@ pub(super) fn section(bed: &BedName, coflows: usize, progress: &Progress) -> Res
     Ok(text(&workload, &ccts))
 }
 
-/// The median CCT of each coflow over all runs, in seconds. Runs that take more than three times the simulated makespan are a failure.
+/// The median CCT of each coflow over all runs, in seconds. Fails if a run takes more than 30 s plus three times the simulated
+/// makespan.
 fn measure(
     bed: &Bed,
     workload: &Workload,
@@ -96,7 +98,8 @@ fn measure(
     Ok((0..workload.coflows.len()).map(median).collect())
 }
 
-/// The simulated ports carry what headers leave to payload, less a coordinator's reserve for waiting flows.
+/// The options of a simulated replay. Ports carry the payload rate of the links. Under a coordinator, its reserve for flows without a
+/// rate is subtracted.
 fn replay_options(policy: &str) -> ReplayOptions {
     let settings = Settings::default();
     let reserve = if policy == PLAIN_TCP { 0.0 } else { settings.reserve };
@@ -115,16 +118,18 @@ fn text(workload: &Workload, all: &[PolicyCcts]) -> String {
     let last = workload.coflows.iter().map(|coflow| coflow.arrival.get()).fold(0.0, f64::max);
     let settings = Settings::default();
     let out = format!(
-        "{} coflows with {flows} flows and {} GB arrive within {} s at {} hosts under one switch: {}. Links have {} Mbit/s; their queues hold {} ms at \
-         hosts and {} ms at the switch.\n\n\
-         - Under `{PLAIN_TCP}`, TCP alone divides the links. Under the other policies, each host runs an agent, which paces the sockets that \
-         senders hand over. A further host has the coordinator, as a library in the measuring process. Coflows are registered when they \
-         arrive. The coordinator computes a schedule every {} ms; reports and orders use the same links.\n\
-         - A measured CCT is the time from the arrival of a coflow until its last byte is read. It contains the time to connect and to hand \
-         over the sockets. It is the median of {RUNS} runs, coflow by coflow.\n\
-         - Simulated links carry the {} Mbit/s that headers leave to payload; under a coordinator, less its reserve of {} for waiting flows.\n\n\
-         CCTs in seconds. The error of a coflow is |measured / simulated - 1|, and its speedup is its CCT under plain TCP over that under \
-         the policy.\n",
+        "{} coflows with {flows} flows and {} GB arrive within {} s at {} hosts under one switch. They are {}. Links carry \
+         {} Mbit/s. Their queues hold {} ms of traffic at hosts and {} ms at the switch.\n\n\
+         - Under `{PLAIN_TCP}`, TCP alone divides the links. Under the other policies, each host runs an agent, which paces \
+         the sockets that senders hand over. A further host has the coordinator, as a library in the measuring process. \
+         Coflows are registered when they arrive. The coordinator computes a schedule every {} ms. Reports and orders use \
+         the same links.\n\
+         - A measured CCT is the time from the arrival of a coflow until its last byte is read. It includes the time to \
+         connect and to hand over the sockets. The CCT of a coflow is the median of {RUNS} runs.\n\
+         - Simulated links carry {} Mbit/s, the rate of payload without headers. Under a coordinator, its reserve of {} for \
+         flows without a rate is subtracted.\n\n\
+         CCTs in seconds. The error of a coflow is |measured / simulated - 1|. Its speedup is its CCT under plain TCP \
+         divided by its CCT under the policy.\n",
         workload.coflows.len(),
         format_cell(bytes / 1e9),
         format_cell(last),

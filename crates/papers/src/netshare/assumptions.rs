@@ -1,4 +1,4 @@
-//! The assumptions that change a result most.
+//! Writes the section with the assumptions that change a result most.
 
 use weir_core::model::TopologyTemplate;
 use weir_core::model::scenario::SendMode;
@@ -12,8 +12,8 @@ use super::throttling::{self, Table2};
 use crate::markdown::{format_cell, table};
 use weir_console::failure::Failure;
 
-/// The share of payload in what links carry with ns-2's defaults: 1,000 bytes of data have 40 bytes of headers, and links
-/// carry an acknowledgement of 40 bytes for them in the other direction.
+/// The payload as a fraction of the bytes that links carry with ns-2's defaults. A packet has 1,000 bytes of data and 40
+/// bytes of headers, and links carry an acknowledgement of 40 bytes in the other direction.
 const PAYLOAD_FRACTION: f64 = 1000.0 / 1080.0;
 
 /// The section of the page.
@@ -60,23 +60,25 @@ pub(super) fn section(context: &Context<'_>, table_2: &Table2, table_3: &Table3)
     let table = table(&["assumption", "result", "published", "default", "changed"], 2, &rows);
     let a2 = format_cell(table_2.sent_mbit(Mechanism::Throttling, 3, 1));
     Ok(format!(
-        "## Assumptions\n\nThe assumptions that change a result most, one at a time.\n{table}\
-         - **Fig. 5 in the loop.** The loop of 3.3 measures rates over 50 ms, predicts by least squares, and lets hosts send 10 % \
-         more than the allocator's answer. A host sees what a TCP flow sends, not what it would send. With the headroom all flows \
-         grow until the queues decide. The allocator then sees demands equal to the queues' shares, so no excess is left to \
-         divide. Excess weights work only with exact demands and limits without headroom.\n\
-         - **Throttling alone.** Algorithm 1 sets different limits for two UDP flows in one queue. The rate of the earlier flow \
-         falls to 500 Mbit/s, and its limit is 10 % above that. The rate of the later flow rises to 500 Mbit/s, and its limit is \
-         20 % above that. The next measurement differs by less than 5 %, so its limit stays 10 % above a rate that was too high: \
-         A2 is the later flow and sends {a2} Mbit/s.\n\
-         - **Central allocation.** A2 may send 10 % more than its share. With one queue, TCP gets the rest; the allocator measures \
-         the rest as A1's demand and allocates no more. Table 1 requires no queues at routers; next to unresponsive sources they \
-         are necessary.\n"
+        "## Assumptions\n\n\
+         The assumptions that change a result most, one at a time.\n\
+         {table}- **Fig. 5 in the loop.** The loop of 3.3 measures rates over 50 ms, predicts by least squares, and lets \
+         hosts send 10 % more than the allocator's rates. A host measures the rate of a TCP flow, not its demand. With the \
+         headroom, the rates of all flows grow until the queues limit them. The allocator then receives demands equal to the \
+         queues' shares, so there is no unused bandwidth to divide. Excess weights work only with exact demands and limits \
+         without headroom.\n\
+         - **Throttling alone.** Algorithm 1 sets different limits for two UDP flows in one queue. The rate of the earlier \
+         flow falls to 500 Mbit/s, and its limit is 10 % above that. The rate of the later flow rises to 500 Mbit/s, and its \
+         limit is 20 % above that. The next measurement of the later flow is higher by less than 5 %. The limit becomes 10 % \
+         above this rate, and stays there although the rate falls again. A2 is the later flow and sends {a2} Mbit/s.\n\
+         - **Central allocation.** A2 may send 10 % more than its share. With one queue, TCP gets only the rest. The \
+         allocator measures this rate as A1's demand and allocates no more. In Table 1, central allocation requires no \
+         queues at routers. With unresponsive sources, queues are necessary.\n"
     ))
 }
 
-/// A1's rate in Gbit/s in Fig. 5 with the excess weights 2:1 while A3 idles, if hosts enforce the allocator's answer, which
-/// is `exact` for demands that are known.
+/// A1's rate in Gbit/s in Fig. 5 with the excess weights 2:1 while A3 idles, if hosts enforce the allocator's rates.
+/// `exact_rates` are the allocator's rates for known demands, in Gbit/s.
 fn fig5_with_enforcement(
     exact_rates: [f64; 3],
     context: &Context<'_>,
@@ -102,7 +104,7 @@ fn fig5_with_enforcement(
     runs.into_iter().map(run).collect()
 }
 
-/// A1's rate in Mbit/s in Table 2's last phase with throttling alone, if no flow is active before it.
+/// A1's rate in Mbit/s in the last phase of Table 2 with throttling alone, if no flow is active before that phase.
 fn rate_if_flows_start_together(context: &Context<'_>) -> Result<f64, Failure> {
     let builder = (0..3)
         .fold(throttling::scenario_builder(1.0), |builder, demand| builder.active(demand, &[(95.0, 125.0)]));

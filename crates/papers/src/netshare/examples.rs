@@ -1,4 +1,4 @@
-//! Fig. 1 to 5: the examples of sections 2 and 3.
+//! Computes the examples of sections 2 and 3 (Fig. 1 to 5).
 
 use weir_core::model::TopologyTemplate;
 use weir_core::model::scenario::SendMode;
@@ -12,7 +12,7 @@ use weir_console::failure::Failure;
 
 pub(super) const TCP: SendMode = SendMode::Elastic;
 
-/// The examples, published and measured.
+/// The section of the page: the examples, published and measured.
 pub(super) fn section(context: &Context<'_>) -> Result<String, Failure> {
     let row = |example: &str, section: &str, published: &str, rates: &[f64]| {
         let measured = rates.iter().map(|&rate| format_cell(rate)).collect::<Vec<_>>().join(", ");
@@ -37,8 +37,10 @@ pub(super) fn section(context: &Context<'_>) -> Result<String, Failure> {
         rows.push(row(example, "3.3", published, &rates));
     }
     Ok(format!(
-        "## Fig. 1 to 5: the examples\n\nFig. 1 to 4 run on their networks with a queue for each service. Fig. 5 is the central \
-         allocator's answer. The paper rounds 6.67, 5.56 and 4.44 down.\n{}",
+        "## Fig. 1 to 5: the examples\n\n\
+         Fig. 1 to 4 run on their networks with a queue for each service. The rates of Fig. 5 are those of the central \
+         allocator. The paper rounds 6.67, 5.56 and 4.44 down.\n\
+         {}",
         table(&["Gbit/s", "section", "published", "measured"], 3, &rows)
     ))
 }
@@ -71,7 +73,7 @@ fn fig1(a1: SendMode) -> ScenarioBuilder {
         .flow(2, "E4-A3", "E3-A3", TCP)
 }
 
-/// The flows of A1, H1, H2 and H3, each in a queue.
+/// Fig. 3: the flows of A1, H1, H2 and H3. `queues` has the service of each, and so its queue.
 fn fig3(weights: &[f64], queues: [usize; 4], h1: SendMode, h2: SendMode) -> ScenarioBuilder {
     ScenarioBuilder::new(TopologyTemplate::NetShareFig3, weights, 1.0)
         .flow(queues[0], "H5", "H6", TCP)
@@ -80,15 +82,15 @@ fn fig3(weights: &[f64], queues: [usize; 4], h1: SendMode, h2: SendMode) -> Scen
         .flow(queues[3], "H3", "H8", TCP)
 }
 
-/// Fig. 4: H1 sends UDP at 10 Gbit/s, and H2 at a rate in Mbit/s. H1 delivers 1 Gbit/s if as much of H2 as of H1 arrives
-/// at C1, which is 5 Gbit/s.
+/// Fig. 4: H1 sends UDP at 10 Gbit/s, and H2 sends UDP at `h2` Mbit/s. H1 delivers 1 Gbit/s if equal rates of H1 and H2
+/// arrive at C1, which holds if `h2` is 5 Gbit/s.
 pub(super) fn fig4(h2: f64) -> ScenarioBuilder {
     let udp = |rate| SendMode::Unresponsive(mbit_rate(rate));
     fig3(&[4.0, 1.0, 1.0], [0, 1, 1, 2], udp(10_000.0), udp(h2))
 }
 
-/// The central allocator's rates in Gbit/s on a link of 10 Gbit/s, with equal weights: A1 and A2 take any rate, A3 up to
-/// `a3` Gbit/s.
+/// Fig. 5: the central allocator's rates in Gbit/s on a link of 10 Gbit/s, with equal weights. A1 and A2 have unlimited
+/// demands, A3 has a demand of `a3_demand_gbit` Gbit/s.
 pub(super) fn fig5(excess: Option<[f64; 3]>, a3_demand_gbit: f64) -> [f64; 3] {
     let weights = [1.0; 3];
     let shares = excess

@@ -1,4 +1,4 @@
-//! Section 5.4: services with different numbers of connections on three tiers (Fig. 16, Table 3).
+//! Simulates section 5.4: services with different numbers of connections on three tiers (Fig. 16, Table 3).
 
 use weir_core::model::TopologyTemplate;
 use weir_sim::outcome::mean;
@@ -13,11 +13,11 @@ use weir_console::run::run_concurrently;
 /// A row of Table 3.
 struct Row {
     services: u32,
-    /// Connections between two hosts, of the first service and of the others.
+    /// The number of connections between two hosts, of the first service and of the others.
     connections: [u32; 2],
-    /// Weights of the first service and of the others, if there are queues.
+    /// The weights of the first service and of the others. `None` without queues.
     weights: Option<[f64; 2]>,
-    /// Mbit/s of the first service, and the maximum and the minimum of the others; 0 if there are none.
+    /// The rate of the first service, and the maximum and minimum rates of the others, in Mbit/s. 0 if there are no others.
     published_mbit: [f64; 3],
 }
 
@@ -86,12 +86,13 @@ impl Row {
 pub(super) struct Table3(Vec<[f64; 3]>);
 
 impl Table3 {
-    /// Simulates it.
+    /// Simulates all rows.
     pub(super) fn run(context: &Context<'_>) -> Result<Table3, Failure> {
         Ok(Table3(TABLE_3.iter().map(|row| row.mean_rates(context)).collect::<Result<_, Failure>>()?))
     }
 
-    /// How many measured figures, multiplied by `factor`, are within 10 % of the published ones, and the number of figures.
+    /// The number of measured figures that, multiplied by `factor`, are within 10 % of the published ones, and the number of
+    /// all figures.
     pub(super) fn count_within_10_percent(&self, factor: f64) -> (usize, usize) {
         let pairs = TABLE_3
             .iter()
@@ -125,10 +126,13 @@ pub(super) fn section(measured: &Table3) -> String {
     let rows: Vec<Vec<String>> = TABLE_3.iter().zip(&measured.0).map(cells).collect();
     let head = "N|C|W|A, published|measured|B max, published|measured|B min, published|measured|A, ratio";
     format!(
-        "## Section 5.4: Table 3\n\nServices on Fig. 16, each with a host at every edge switch, all pairs, in Mbit/s. N: services. \
-         C: connections between two hosts, of A and of the others. W: weights; \"-\" is without queues. The paper's columns \
-         \"B (Max)\" and \"B (Min)\" are swapped; here the maximum comes first. The last row is from the text. The simulator counts \
-         everything that links carry ([assumptions](#assumptions)).\n{}",
+        "## Section 5.4: Table 3\n\n\
+         Rates in Mbit/s of services on the network of Fig. 16. Each service has a host at every edge switch, and \
+         connections between all pairs of its hosts. N: services. C: connections between two hosts, of A and of the others. \
+         W: weights; \"-\" means no queues. The paper's columns \"B (Max)\" and \"B (Min)\" are swapped; here the maximum \
+         comes first. The last row is from the text. The simulator counts all bytes that links carry \
+         ([assumptions](#assumptions)).\n\
+         {}",
         table(&head.split('|').collect::<Vec<_>>(), 3, &rows),
     )
 }

@@ -1,4 +1,4 @@
-//! Scenarios of the paper, built step by step.
+//! Builds and simulates the scenarios of the paper.
 
 use weir_core::model::scenario::{Demand, Scenario, SendMode, Service};
 use weir_core::model::{NodeId, TopologyTemplate};
@@ -49,7 +49,7 @@ impl ScenarioBuilder {
         self.demand(service, hosts, 1, sending)
     }
 
-    /// Adds connections between all pairs of a service's hosts, which `on` selects by name.
+    /// Adds connections between all pairs of a service's hosts. `is_host_of_service` selects the hosts by name.
     pub(super) fn all_pairs(
         self,
         service: usize,
@@ -99,7 +99,7 @@ impl ScenarioBuilder {
 }
 
 /// The rate of each demand at the end, in Mbit/s.
-pub(super) fn final_rates(shared: &ScenarioOutcome) -> Vec<f64> {
-    let last = shared.phases.last().expect("at least one demand is active");
+pub(super) fn final_rates(outcome: &ScenarioOutcome) -> Vec<f64> {
+    let last = outcome.phases.last().expect("at least one demand is active");
     last.final_rates.iter().map(|rate| rate / MBIT).collect()
 }

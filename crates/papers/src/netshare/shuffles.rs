@@ -1,4 +1,4 @@
-//! Sections 5.1 and 5.2: two Hadoop shuffles on one core (Fig. 6, 8, 9) and on two (Fig. 7, 10, 11).
+//! Simulates sections 5.1 and 5.2: two Hadoop shuffles on one core (Fig. 6, 8, 9) and on two (Fig. 7, 10, 11).
 
 use weir_core::model::TopologyTemplate;
 use weir_sim::outcome::{mean, percentile};
@@ -14,26 +14,38 @@ use weir_console::run::run_concurrently;
 /// The rates of the two services on each link from a core switch to an edge switch, in Mbit/s.
 type CorePortRates = Vec<[f64; 2]>;
 
-/// The reducers of A1 and A2 on each server (5.1). Each reducer has a connection to every other server.
+/// The numbers of reducers of A1 and A2 on each server (5.1). Each reducer has a connection to every other server.
 const REDUCERS: [u32; 2] = [8, 4];
 
 /// The paper's statements: rates of A1 over those of A2, and times on one core over times on two.
 const PUBLISHED: [(&str, &str, f64); 7] = [
-    ("one core: A1 over A2", "5.1, Fig. 8a: \"nearly twice as much bandwidth\"", 2.0),
-    ("one core, queues: A1 over A2", "5.1, Fig. 9a: \"almost equally\"", 1.0),
-    ("two cores: A1 over A2", "5.2, Fig. 10: \"twice the bandwidth (summed over all core links ...)\"", 2.0),
-    ("two cores, queues: A1 over A2", "5.2, Fig. 11: \"nearly equally shared\"", 1.0),
-    ("two cores over one: A1", "5.2: \"1558s ... 2586s\"", published_speedup(2586.0, 1558.0)),
-    ("two cores over one, queues: A1", "5.2: \"1633s ... 3070s\"", published_speedup(3070.0, 1633.0)),
-    ("two cores over one, queues: A2", "5.2: \"1810s ... 3212s\"", published_speedup(3212.0, 1810.0)),
+    ("one core: rates of A1 / A2", "5.1, Fig. 8a: \"nearly twice as much bandwidth\"", 2.0),
+    ("one core, queues: rates of A1 / A2", "5.1, Fig. 9a: \"almost equally\"", 1.0),
+    (
+        "two cores: rates of A1 / A2",
+        "5.2, Fig. 10: \"twice the bandwidth (summed over all core links ...)\"",
+        2.0,
+    ),
+    ("two cores, queues: rates of A1 / A2", "5.2, Fig. 11: \"nearly equally shared\"", 1.0),
+    ("speedup of two cores over one: A1", "5.2: \"1558s ... 2586s\"", published_speedup(2586.0, 1558.0)),
+    (
+        "speedup of two cores over one, queues: A1",
+        "5.2: \"1633s ... 3070s\"",
+        published_speedup(3070.0, 1633.0),
+    ),
+    (
+        "speedup of two cores over one, queues: A2",
+        "5.2: \"1810s ... 3212s\"",
+        published_speedup(3212.0, 1810.0),
+    ),
 ];
 
-/// The speedup of a shuffle by completion times in seconds; 5.2: "500s is devoted to the map phase".
+/// The speedup of a shuffle, from completion times of the sort in seconds. 5.2: "500s is devoted to the map phase".
 const fn published_speedup(one_core: f64, two_cores: f64) -> f64 {
     (one_core - 500.0) / (two_cores - 500.0)
 }
 
-/// Simulates the shuffles.
+/// Simulates both shuffles, and returns their rates at the ports of the core switches.
 fn core_port_rates(
     plan: TopologyTemplate,
     seed: u64,
@@ -44,7 +56,7 @@ fn core_port_rates(
     let builder = ScenarioBuilder::new(plan, &[1.0, 1.0], 1.0);
     let mut builder = builder.all_pairs(0, all, REDUCERS[0]).all_pairs(1, all, REDUCERS[1]);
     builder.0.seed = seed;
-    let shared = builder.simulate(mechanism, context)?;
+    let outcome = builder.simulate(mechanism, context)?;
     let topology = &builder.0.topology;
     let mut ports = Vec::new();
     for core in ["C1", "C2"] {
@@ -53,13 +65,14 @@ fn core_port_rates(
                 continue;
             };
             let link = topology.link_between(from, to).expect("every core has a link to every edge");
-            let load = shared.mean_rates_on_link(&shared.phases[0], link);
+            let load = outcome.mean_rates_on_link(&outcome.phases[0], link);
             ports.push([load[0] / MBIT, load[1] / MBIT]);
         }
     }
     Ok(ports)
 }
 
+/// The sum over all ports of the rates of a service, for each run.
 fn totals(runs: &[CorePortRates], service: usize) -> Vec<f64> {
     runs.iter().map(|ports| ports.iter().map(|rates| rates[service]).sum()).collect()
 }
@@ -101,13 +114,14 @@ pub(super) fn section(context: &Context<'_>) -> Result<String, Failure> {
     let range =
         |runs: &[CorePortRates]| [0.0, 100.0].map(|p| format_cell(percentile(&ratios(runs), p))).join(" to ");
     Ok(format!(
-        "## Sections 5.1 and 5.2: two shuffles, one core and two\n\nTwelve servers, all to all; each reducer has a connection to \
-         every other server. A1 has 8 reducers on each server, A2 has 4; equal weights. (The text also says that A2 has twice as \
-         many; it is A1 that \"used nearly twice as much bandwidth\".) With one core the rates are those at a core port, with two \
-         cores the sums over all core ports. The last three rows compare the paper's sorting times, less 500 s for the maps, \
-         with rates. Twice the links can at most double the rates, so a ratio above 2 has a cause outside the network.\n{}\
-         With two cores, A1 over A2 is {} without queues and {} with queues over {seeds} seeds. In the paper, too, links are \
-         \"not shared as uniformly because of hashing effects\".\n\n",
+        "## Sections 5.1 and 5.2: two shuffles, one core and two\n\n\
+         Twelve servers, all to all. Each reducer has a connection to every other server. A1 has 8 reducers on each server \
+         and A2 has 4; their weights are equal. (The text also says that A2 has twice as many, but A1 \"used nearly twice as \
+         much bandwidth\".) With one core, rates are those at one core port; with two cores, they are sums over all core \
+         ports. The last three rows compare rates with the paper's sorting times, less 500 s for the maps. Twice as many \
+         links can at most double the rates, so a ratio above 2 has a cause outside the network.\n\
+         {}With two cores, the ratio of rates A1 / A2 is {} without queues and {} with queues over {seeds} seeds. The paper also reports \
+         that links are \"not shared as uniformly because of hashing effects\".\n\n",
         claims_table(&list),
         range(&two_cores),
         range(&two_cores_queues),

@@ -1,4 +1,4 @@
-//! Section 5.3: a TCP flow and two UDP flows (Table 2, Fig. 12 to 15).
+//! Simulates section 5.3: a TCP flow and two UDP flows (Table 2, Fig. 12 to 15).
 
 use weir_core::model::TopologyTemplate;
 use weir_core::model::scenario::SendMode;
@@ -10,7 +10,7 @@ use crate::claim::{Claim, claims_table};
 use crate::markdown::{format_cell, table};
 use weir_console::failure::Failure;
 
-/// Table 2's phases.
+/// The phases of Table 2.
 const PHASE_NAMES: [&str; 4] = ["5-35 s", "35-65 s", "65-95 s", "95-125 s"];
 
 /// The mechanisms and their figures. The paper has no experiment with central allocation.
@@ -23,14 +23,14 @@ pub(in super::super) const MECHANISMS: [(Mechanism, &str); 6] = [
     (Mechanism::QueuesCentral, "none"),
 ];
 
-/// The scenario of Table 2, with phases that are `times` as long as the paper's.
+/// The scenario of Table 2. The durations of the phases are `time_scale` times those of the paper.
 #[cfg(all(feature = "live", target_os = "linux"))]
 pub(crate) fn table_2_scenario(time_scale: f64) -> weir_core::model::scenario::Scenario {
     scenario_builder(time_scale).0
 }
 
-/// Weights are 1:3:9; the text's "weight 2" of A2 is 3 everywhere else. A1 sends by TCP, A2 and A3 by UDP as fast as their
-/// links. A3's sender is under E2, as Table 2's bottlenecks require.
+/// Builds the scenario of Table 2. Weights are 1:3:9; the "weight 2" of A2 in the text is 3 everywhere else. A1 sends TCP, A2
+/// and A3 send UDP at the rate of their links. A3's sender is under E2, as the bottlenecks in Table 2 require.
 pub(super) fn scenario_builder(time_scale: f64) -> ScenarioBuilder {
     let udp = SendMode::Unresponsive(mbit_rate(1000.0));
     let scaled = |time: f64| time_scale * time;
@@ -47,25 +47,25 @@ pub(super) fn scenario_builder(time_scale: f64) -> ScenarioBuilder {
 pub(super) struct Table2(Vec<(Mechanism, &'static str, ScenarioOutcome)>);
 
 impl Table2 {
-    /// Simulates them.
+    /// Simulates the scenario under each mechanism.
     pub(super) fn run(context: &Context<'_>) -> Result<Table2, Failure> {
         let builder = scenario_builder(1.0);
         let run = |(mechanism, figure)| Ok((mechanism, figure, builder.simulate(mechanism, context)?));
         Ok(Table2(MECHANISMS.into_iter().map(run).collect::<Result<_, Failure>>()?))
     }
 
-    fn shared(&self, mechanism: Mechanism) -> &ScenarioOutcome {
-        &self.0.iter().find(|run| run.0 == mechanism).expect("`VARIANTS` lists every mechanism").2
+    fn outcome(&self, mechanism: Mechanism) -> &ScenarioOutcome {
+        &self.0.iter().find(|run| run.0 == mechanism).expect("`MECHANISMS` lists every mechanism").2
     }
 
     /// The rate at which a service receives at the end of a phase, in Mbit/s.
     pub(super) fn received_mbit(&self, mechanism: Mechanism, phase: usize, service: usize) -> f64 {
-        self.shared(mechanism).phases[phase].final_rates[service] / MBIT
+        self.outcome(mechanism).phases[phase].final_rates[service] / MBIT
     }
 
     /// The rate at which a service sends at the end of a phase, in Mbit/s.
     pub(super) fn sent_mbit(&self, mechanism: Mechanism, phase: usize, service: usize) -> f64 {
-        self.shared(mechanism).phases[phase].final_sent_rates[service] / MBIT
+        self.outcome(mechanism).phases[phase].final_sent_rates[service] / MBIT
     }
 }
 
@@ -108,11 +108,13 @@ pub(super) fn section(runs: &Table2) -> String {
         ),
     ];
     format!(
-        "## Section 5.3: rate throttling (Table 2, Fig. 12 to 15)\n\nA1 sends by TCP, A2 and A3 send UDP at 1 Gbit/s; weights \
-         1:3:9. Rates are in Mbit/s at the end of each phase. The paper explains A1's dips to 750 Mbit/s in the third phase by lost \
-         acknowledgements, which the simulator does not have.\n{}\
-         All phases. The mean over a phase is in brackets where it differs from the rate at the end. The paper has no \
-         experiment with central allocation.\n{}",
+        "## Section 5.3: rate throttling (Table 2, Fig. 12 to 15)\n\n\
+         A1 sends TCP; A2 and A3 send UDP at 1 Gbit/s. The weights are 1:3:9. Rates are in Mbit/s at the end of each phase. \
+         The paper attributes A1's dips to 750 Mbit/s in the third phase to lost acknowledgements, which the simulator does \
+         not model.\n\
+         {}The rates of all phases. The mean over a phase is in brackets if it differs from the rate at the end. The paper \
+         has no experiment with central allocation.\n\
+         {}",
         claims_table(&list),
         phases_table(runs)
     )
@@ -120,8 +122,8 @@ pub(super) fn section(runs: &Table2) -> String {
 
 fn phases_table(runs: &Table2) -> String {
     let mut rows = Vec::new();
-    for (mechanism, figure, shared) in &runs.0 {
-        for (phase, name) in shared.phases.iter().zip(PHASE_NAMES) {
+    for (mechanism, figure, outcome) in &runs.0 {
+        for (phase, name) in outcome.phases.iter().zip(PHASE_NAMES) {
             let cells = phase.final_rates.iter().zip(&phase.mean_rates).map(|(last, mean)| {
                 let (last, mean) = (format_cell(last / MBIT), format_cell(mean / MBIT));
                 if last == mean { last } else { format!("{last} ({mean})") }

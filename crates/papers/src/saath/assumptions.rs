@@ -1,4 +1,4 @@
-//! The choices that the paper leaves open and that change a result most.
+//! Writes the section with the assumptions that change a result most.
 
 use weir_sim::outcome::percentile;
 
@@ -9,10 +9,10 @@ use super::synchrony::{
 };
 use crate::markdown::{format_cell, format_percent, table};
 
-/// A choice: the settings for each of the paper's policies.
+/// Another reading of the paper: its settings for each of the compared policies.
 struct AlternativeReading {
     name: &'static str,
-    /// The option of a replay or a policy that makes the choice.
+    /// The option of a policy that selects this reading; `-` for the defaults.
     option: &'static str,
     saath: ReplaySetting,
     aalo: ReplaySetting,
@@ -41,28 +41,28 @@ fn assumptions() -> Vec<AlternativeReading> {
             ..default("UC-TCP is FIFO by coflow at each sender (6.1)", "aalo:queues=1")
         },
         saath("The deadline of D5 uses the per-flow threshold", "saath:time=flow"),
-        saath("No estimate of flow lengths without failures (4.3)", "saath:requeue=off"),
+        saath("Flow lengths are estimated after failures only (4.3)", "saath:requeue=off"),
         saath("All-or-none needs whole ports (Fig. 7, line 7)", "saath:available=full"),
         saath("No work conservation (D4)", "saath:work-conservation=off"),
     ]
 }
 
+/// The settings of all rows.
 pub fn settings() -> Vec<ReplaySetting> {
     let settings_of = |assumption: AlternativeReading| [assumption.saath, assumption.aalo, assumption.tcp];
     assumptions().into_iter().flat_map(settings_of).collect()
 }
 
-/// What CoflowSim, the simulator that the paper names, does differently.
-const COFLOWSIM_DIFFERENCES: &str = "\
-The paper cites CoflowSim (github.com/coflow/coflowsim) for Aalo and Varys; its own simulator is not public. \
-CoflowSim differs from Weir in these points. \
-Aalo has strict priorities and queues at both ends; queues and rates change only when a coflow arrives or completes. \
-A flow that loses its turn can keep its rate, so a port can exceed its capacity. \
-Fair sharing gives each flow the smaller of its even shares of its two ports, and wastes the rest. \
-Coflows arrive in steps of ten seconds. \
-A megabyte is 2^20 bytes, a gigabit 2^30 bits, a second 1,024 ms. \
-Reducer sizes are rounded up to megabytes, and each flow has at least one. \
-Weir does not reproduce these points, except for the queues: `aalo:at=both:sharing=strict`.\n";
+/// The differences between Weir and CoflowSim, the simulator that the paper cites.
+const COFLOWSIM_DIFFERENCES: &str = "The paper cites CoflowSim (github.com/coflow/coflowsim) for Aalo and Varys; its own \
+                                     simulator is not public. CoflowSim differs from Weir in these points. Aalo has strict \
+                                     priorities and queues at both ends; queues and rates change only when a coflow arrives \
+                                     or completes. A preempted flow can keep its rate, so a port can exceed its capacity. \
+                                     Fair sharing gives each flow the smaller of its equal shares at its two ports, and \
+                                     leaves the rest unused. Coflows arrive in steps of ten seconds. A megabyte is 2^20 \
+                                     bytes, a gigabit 2^30 bits, a second 1,024 ms. Reducer sizes are rounded up to \
+                                     megabytes, and each flow has at least one. Weir does not reproduce these points, except \
+                                     for the queues: `aalo:at=both:sharing=strict`.\n";
 
 /// The section with a row for each assumption.
 pub fn section(replays: &Replays) -> String {
@@ -102,7 +102,11 @@ pub fn section(replays: &Replays) -> String {
         "Mean CCT of Saath, s",
     ];
     format!(
-        "\n## Assumptions that change a result most\n\nEach row changes one choice of Weir to another reading of the paper.\n{}\n{COFLOWSIM_DIFFERENCES}",
+        "\n\
+         ## Assumptions that change a result most\n\n\
+         Each row replaces one choice of Weir by another reading of the paper.\n\
+         {}\n\
+         {COFLOWSIM_DIFFERENCES}",
         table(&head, 2, &lines)
     )
 }

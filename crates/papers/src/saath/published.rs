@@ -1,4 +1,4 @@
-//! The numbers of the paper's text beside the measured ones.
+//! Writes the table of the numbers in the paper's text next to the measured ones.
 
 use crate::markdown;
 
@@ -12,7 +12,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// A plain number, and its place in the paper.
+    /// A number.
     pub fn number(
         quantity: &'static str,
         citation: &'static str,
@@ -22,7 +22,7 @@ impl Comparison {
         Comparison { quantity, citation, published, measured, format: markdown::format_cell }
     }
 
-    /// A fraction, printed as a percentage, and its place in the paper.
+    /// A fraction, which is printed as a percentage.
     pub fn fraction(
         quantity: &'static str,
         citation: &'static str,
@@ -50,8 +50,11 @@ pub fn section(groups: &[Vec<Comparison>]) -> String {
         .collect();
     let head = ["Quantity", "Place in the paper", "Published", "Measured", "Measured / published"];
     format!(
-        "\n## Published numbers\n\nThe policies have their default parameters. The paper does not say which variant of Aalo \
-         it compares with; the next section has the others.\n{}",
+        "\n\
+         ## Published numbers\n\n\
+         The policies have their default parameters. The paper does not say which variant of Aalo it compares with; the next \
+         section has other variants.\n\
+         {}",
         markdown::table(&head, 2, &lines)
     )
 }

@@ -1,4 +1,4 @@
-//! The replays that the figures are computed from. Each figure lists its settings; each setting is replayed once.
+//! Runs the replays of all figures. Each figure lists its settings; each distinct setting is replayed once.
 
 use weir_console::failure::Failure;
 use weir_console::run::{self, ReplayTask};
@@ -10,19 +10,19 @@ use weir_sim::{self, Outcome};
 use super::Options;
 use crate::{RunContext, Trace};
 
-/// How to replay the trace.
+/// The policy and conditions of a replay of the trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReplaySetting {
     /// The policy and its parameters.
     pub policy: String,
-    /// The scheduling interval; `None` for that of the page.
+    /// The scheduling interval; `None` for the interval of the page.
     pub interval: Option<Time>,
     /// The factor by which coflows arrive faster than in the trace (Fig. 14d).
     pub arrival_factor: f64,
 }
 
 impl ReplaySetting {
-    /// The trace, with the interval of the page.
+    /// A replay with the interval of the page and the arrivals of the trace.
     pub fn new(policy: impl Into<String>) -> ReplaySetting {
         ReplaySetting { policy: policy.into(), interval: None, arrival_factor: 1.0 }
     }
@@ -42,7 +42,7 @@ impl Replays {
     /// Replays the trace once for each different setting.
     ///
     /// # Errors
-    /// The first replay that fails.
+    /// The error of the first replay that fails.
     pub fn run(
         trace: &Trace,
         options: &Options,
@@ -57,13 +57,14 @@ impl Replays {
             }
         }
         let mut faster_workloads: Vec<(f64, Workload)> = Vec::new();
-        for &ReplaySetting { arrival_factor: speed, .. } in &distinct {
-            if speed != 1.0 && faster_workloads.iter().all(|(other, _)| *other != speed) {
-                faster_workloads.push((speed, trace.workload.with_faster_arrivals(speed)));
+        for &ReplaySetting { arrival_factor, .. } in &distinct {
+            if arrival_factor != 1.0 && faster_workloads.iter().all(|(factor, _)| *factor != arrival_factor) {
+                faster_workloads.push((arrival_factor, trace.workload.with_faster_arrivals(arrival_factor)));
             }
         }
         let task = |setting: &ReplaySetting| {
-            let faster_workload = faster_workloads.iter().find(|(speed, _)| *speed == setting.arrival_factor);
+            let faster_workload =
+                faster_workloads.iter().find(|(factor, _)| *factor == setting.arrival_factor);
             ReplayTask {
                 policy: setting.policy.clone(),
                 workload: faster_workload.map_or(&trace.workload, |(_, workload)| workload),
@@ -147,7 +148,7 @@ mod tests {
         let replays = Replays::run(&trace, &options, settings, &run_context).unwrap();
 
         assert_eq!(replays.outcomes.len(), 3);
-        // The flow takes one second from the first multiple of 0.2 s after its arrival.
+        // The flow takes one second, starting at the first multiple of 0.2 s after its arrival.
         for (setting, cct) in [(&plain, 1.1), (&explicit_default, 1.1), (&at_events, 1.0), (&faster, 1.15)] {
             let ccts = replays.outcome(setting).ccts();
             assert!((ccts[0] - cct).abs() < 1e-9, "{setting:?}: {ccts:?}");

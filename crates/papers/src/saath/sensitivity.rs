@@ -1,4 +1,4 @@
-//! Figure 14: sweeps of S, E, the interval, the arrival rate and d.
+//! Writes Fig. 14: sweeps of S, E, the interval, the arrival rate and d.
 
 use weir_core::units::Time;
 use weir_sim::outcome::percentile;
@@ -7,10 +7,10 @@ use super::published::Comparison;
 use super::replays::{ReplaySetting, Replays, coflow_speedups, mean_cct};
 use crate::markdown::{format_cell, table};
 
-/// Values other than the default, and policy parameters.
+/// The values of S other than the default, with their policy parameters.
 const START_THRESHOLDS: [(&str, &str); 4] =
     [("1 MB", ":start=1MB"), ("100 MB", ":start=100MB"), ("1 GB", ":start=1GB"), ("10 GB", ":start=10GB")];
-/// K follows E: the queues reach at least the last threshold of E = 10 and K = 10.
+/// The values of E. K follows E, so that the last threshold is at least that of E = 10 and K = 10.
 const GROWTH_FACTORS: [(&str, &str); 3] = [
     ("2 (K = 31)", ":growth=2:queues=31"),
     ("5 (K = 14)", ":growth=5:queues=14"),
@@ -22,7 +22,7 @@ const MAX_ARRIVAL_FACTOR: f64 = 4.0;
 const DEADLINE_FACTORS: [(&str, &str); 3] = [("1", D_1), ("4", ":d=4"), ("16", ":d=16")];
 const D_1: &str = ":d=1";
 
-/// A value of a sweep: the settings of both policies.
+/// A value of a sweep, with the settings of both policies.
 struct SweepPoint {
     figure: &'static str,
     value: String,
@@ -56,11 +56,12 @@ fn points() -> Vec<SweepPoint> {
     points
 }
 
-/// Coflows that arrive `speed` times as fast as in the trace.
+/// A setting in which coflows arrive `arrival_factor` times as fast as in the trace.
 fn with_arrival_factor(policy: &str, arrival_factor: f64) -> ReplaySetting {
     ReplaySetting { arrival_factor, ..ReplaySetting::new(policy) }
 }
 
+/// The settings of all points.
 pub fn settings() -> Vec<ReplaySetting> {
     points().into_iter().flat_map(|point| [point.saath, point.aalo]).collect()
 }
@@ -117,14 +118,17 @@ pub fn section(replays: &Replays) -> String {
         "Mean CCT of Aalo, s",
     ];
     format!(
-        "\n## Fig. 14: sensitivity\n\nThe paper prints curves; its text (6.3) says the following. S = 10 MB, E = 10, A = 1, d = 2 and the \
-         interval of the page are the default.\n\n\
+        "\n\
+         ## Fig. 14: sensitivity\n\n\
+         The paper prints curves; the quotes below are from its text (6.3). The defaults are S = 10 MB, E = 10, A = 1, d = 2 \
+         and the interval of this page.\n\n\
          - (a) Start threshold S: \"Aalo is highly sensitive to S\"; Saath is \"relatively insensitive\".\n\
          - (b) Growth E: both are \"insensitive to E\"; \"as E grows, the number of queues decreases\". K follows E here.\n\
          - (c) Scheduling interval: as it grows, \"the speedup in Aalo and SAATH both diminish\".\n\
          - (d) Arrivals A times as fast: \"the overall speedup in both SAATH and Aalo decreases\", and that of Saath over \
          Aalo grows \"from 1.53x to 1.9x\".\n\
-         - (e) Deadline factor d: Saath is \"insensitive to d\".\n{}",
+         - (e) Deadline factor d: Saath is \"insensitive to d\".\n\
+         {}",
         table(&head, 2, &points().iter().map(line).collect::<Vec<_>>())
     )
 }

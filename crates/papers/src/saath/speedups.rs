@@ -1,4 +1,4 @@
-//! Figures 3, 9, 10, 11 and 15: speedups of coflows.
+//! Writes Fig. 3, 9, 10, 11 and 15: speedups of coflows.
 
 use weir_core::units::Bytes;
 use weir_sim::CoflowOutcome;
@@ -10,14 +10,14 @@ use super::replays::{ReplaySetting, Replays, coflow_speedups, mean_cct};
 use super::synchrony::fraction_below;
 use crate::markdown::{format_cell, format_percent, format_ratio, p10_p50_p90, table};
 
-/// The parts of Saath, each with those before it: all-or-none with FIFO, per-flow thresholds, least contention first.
+/// The parts of Saath, each together with those before it: all-or-none with FIFO, per-flow thresholds, least contention first.
 const MECHANISMS: [(&str, &str); 3] =
     [("A/N", "saath:lcof=off:per-flow=off"), ("A/N + P/F", "saath:lcof=off"), ("Saath", "saath")];
 /// Orders that know the sizes of flows (Fig. 3).
 const CLAIRVOYANT: [&str; 3] = ["scf", "srtf", "lwtf"];
-/// The policies that Saath is compared with. Max-min sharing (`fair`) stands for UC-TCP.
+/// The policies that Saath is compared with. Max-min sharing (`fair`) is in place of UC-TCP.
 const BASELINES: [&str; 3] = ["aalo", "varys", "fair"];
-/// The speedup above which a coflow counts as faster.
+/// The minimum speedup of a coflow that counts as faster, so that rounding errors do not count.
 const MIN_SPEEDUP_OF_FASTER: f64 = 1.001;
 
 /// Saath over Aalo, P50 and P90, as published (6.1).
@@ -25,6 +25,7 @@ pub const PUBLISHED_OVER_AALO: [f64; 2] = [1.53, 4.5];
 /// Saath over UC-TCP, P50, as published (6.1).
 pub const PUBLISHED_OVER_TCP: f64 = 154.0;
 
+/// The settings of all figures.
 pub fn settings() -> Vec<ReplaySetting> {
     let parts = MECHANISMS.iter().map(|(_, policy)| policy);
     parts.chain(&CLAIRVOYANT).chain(&BASELINES).map(|policy| ReplaySetting::new(*policy)).collect()
@@ -93,9 +94,9 @@ fn fraction_faster(speedups: &[f64]) -> f64 {
     1.0 - fraction_below(speedups, MIN_SPEEDUP_OF_FASTER)
 }
 
-/// The sections of all figures; `threshold` is the size that separates the bins of Table 1.
-pub fn section(replays: &Replays, threshold: Bytes) -> String {
-    [fig3(replays), fig9(replays), fig10(replays, threshold)].concat()
+/// The sections of all figures; `bin_threshold` is the size that separates the bins of Table 1.
+pub fn section(replays: &Replays, bin_threshold: Bytes) -> String {
+    [fig3(replays), fig9(replays), fig10(replays, bin_threshold)].concat()
 }
 
 fn fig3(replays: &Replays) -> String {
@@ -126,17 +127,20 @@ fn fig9(replays: &Replays) -> String {
     };
     let head = ["Over", "Min", "P10", "P50", "P90", "Max", "Mean", "Coflows with a lower CCT"];
     format!(
-        "\n## Fig. 9 and 15: speedup of Saath\n\n`fair` is max-min sharing between flows, for UC-TCP. A CCT is lower if it \
-         falls by more than 0.1 %.\n{}",
+        "\n\
+         ## Fig. 9 and 15: speedup of Saath\n\n\
+         `fair` is max-min sharing between flows, in place of UC-TCP. A CCT is lower if it decreases by at least 0.1 %.\n\
+         {}",
         table(&head, 1, &BASELINES.iter().map(line).collect::<Vec<_>>())
     )
 }
 
-fn fig10(replays: &Replays, threshold: Bytes) -> String {
+fn fig10(replays: &Replays, bin_threshold: Bytes) -> String {
     let line = |bin: Option<u8>| {
         let ccts = |policy| -> Vec<f64> {
             let coflows = replays.outcome_of_policy(policy).coflows.iter();
-            let bin_of = |coflow: &CoflowOutcome| describe::saath_bin(coflow.width, coflow.bytes, threshold);
+            let bin_of =
+                |coflow: &CoflowOutcome| describe::saath_bin(coflow.width, coflow.bytes, bin_threshold);
             let coflows_in_bin = coflows.filter(|coflow| bin.is_none_or(|bin| bin_of(coflow) == bin));
             coflows_in_bin.map(CoflowOutcome::cct).collect()
         };
@@ -161,12 +165,15 @@ fn fig10(replays: &Replays, threshold: Bytes) -> String {
     let head: Vec<&str> = head.iter().map(String::as_str).collect();
     let policies = MECHANISMS.map(|(name, policy)| format!("{name} is `{policy}`")).join(", ");
     format!(
-        "\n## Fig. 10 and 11: the parts of Saath\n\nP50 and P90 are speedups over Aalo. {policies}: all-or-none with FIFO; plus \
-         the per-flow threshold; plus least contention first (LCoF). Bins 1 and 2 of Table 1 hold coflows of at most 100 MB, \
-         bins 1 and 3 coflows of at most 10 flows.\n\n\
-         The paper: A/N is \"effective for small, thin CoFlows\"; P/F is \"highly effective for CoFlows in bins 2 and 4\"; LCoF \
-         \"improves the CCT of CoFlows in all bins\". LCoF and FIFO order coflows differently only if at least three meet in a \
-         queue: of two, each blocks one other, and ties are FIFO.\n{}",
+        "\n\
+         ## Fig. 10 and 11: the parts of Saath\n\n\
+         P50 and P90 are speedups over Aalo. {policies}. A/N is all-or-none with FIFO, P/F adds the per-flow threshold, and \
+         Saath adds least contention first (LCoF). Bins 1 and 2 of Table 1 hold coflows of at most 100 MB, bins 1 and 3 \
+         coflows of at most 10 flows.\n\n\
+         The paper: A/N is \"effective for small, thin CoFlows\"; P/F is \"highly effective for CoFlows in bins 2 and 4\"; \
+         LCoF \"improves the CCT of CoFlows in all bins\". LCoF and FIFO order coflows differently only if at least three \
+         share a queue. With two coflows, each has a contention of 1, and FIFO breaks the tie.\n\
+         {}",
         table(&head, 1, &[None, Some(1), Some(2), Some(3), Some(4)].map(line))
     )
 }

@@ -1,4 +1,4 @@
-//! Figures 2 and 13: the spread of the flow completion times of a coflow.
+//! Writes Fig. 2 and 13: the spread of the flow completion times of a coflow.
 
 use weir_core::model::{CoflowSpec, Workload};
 use weir_sim::Outcome;
@@ -9,14 +9,16 @@ use super::published::Comparison;
 use super::replays::{ReplaySetting, Replays};
 use crate::markdown::{format_percent, table};
 
-/// Flows whose normalised deviation is below this complete at the same time: 0, except for rounding.
+/// Flows with a normalised deviation (standard deviation over mean) below this value complete at the same time. Without
+/// rounding errors, the deviation would be 0.
 const MAX_DEVIATION_IN_SYNC: f64 = 1e-6;
 
-/// The share of Saath's coflows with equal flows that complete at once, as published (6.2).
+/// The share of coflows with equal flows under Saath whose flows all complete at once, as published (6.2).
 pub const PUBLISHED_SAATH_IN_SYNC: f64 = 0.4;
-/// The share of Aalo's coflows with equal flows whose deviation is below 10 %, as published (6.2).
+/// The share of coflows with equal flows under Aalo whose deviation is below 10 %, as published (6.2).
 pub const PUBLISHED_AALO_BELOW_TENTH: f64 = 0.47;
 
+/// The settings of both figures.
 pub fn settings() -> Vec<ReplaySetting> {
     vec![ReplaySetting::new("aalo"), ReplaySetting::new("saath")]
 }
@@ -80,8 +82,11 @@ pub fn section(replays: &Replays, workload: &Workload) -> String {
     }
     let head = ["Figure", "Deviation of", "At 0", "Below 10 %", "P50", "P80", "P90", "Max"];
     format!(
-        "\n## Fig. 2 and 13: coflows out of sync\n\nThe normalised deviation of a coflow is the standard deviation of its \
-         flow lengths, or of its FCTs, divided by their mean. The rows about FCTs leave out coflows with one flow.\n{}",
+        "\n\
+         ## Fig. 2 and 13: coflows out of sync\n\n\
+         The normalised deviation of a coflow is the standard deviation of its flow lengths, or of its FCTs, divided by \
+         their mean. The rows about FCTs exclude coflows with one flow.\n\
+         {}",
         table(&head, 2, &lines)
     )
 }
@@ -105,7 +110,7 @@ pub fn fraction_in_sync(deviations: &[f64]) -> f64 {
     fraction_below(deviations, MAX_DEVIATION_IN_SYNC)
 }
 
-/// The share of values below a bound; 0 of no values.
+/// The share of values below a bound; 0 without values.
 pub fn fraction_below(values: &[f64], bound: f64) -> f64 {
     mean(&values.iter().map(|&value| f64::from(value < bound)).collect::<Vec<f64>>())
 }

@@ -1,4 +1,4 @@
-//! Section 7.3: the time that a schedule takes.
+//! Measures the time of a schedule (section 7.3).
 
 use weir_console::failure::Failure;
 use weir_console::run::ReplayTask;
@@ -9,13 +9,13 @@ use super::replays::replay_options;
 use crate::markdown::{format_cell, format_ratio, table};
 use crate::{RunContext, Trace};
 
-/// Policies, and the published mean and P90 of a schedule's time in microseconds (Table 2).
+/// The policies, with the published mean and P90 of the time of a schedule, in microseconds (Table 2).
 const PUBLISHED: [(&str, [f64; 2]); 2] = [("saath", [570.0, 2850.0]), ("aalo", [100.0, 200.0])];
 
-/// The section with the time of a schedule. Its replays run one after the other, after all others.
+/// The section with the time of a schedule. Its replays run one after the other, without concurrent replays.
 ///
 /// # Errors
-/// If a replay has no outcome, or a signal stops the work.
+/// If a replay fails, or a signal stops the work.
 pub fn section(trace: &Trace, options: &Options, run_context: &RunContext<'_>) -> Result<String, Failure> {
     let mut lines = Vec::new();
     for (policy, published) in PUBLISHED {
@@ -45,9 +45,12 @@ pub fn section(trace: &Trace, options: &Options, run_context: &RunContext<'_>) -
         "P99, measured",
     ];
     Ok(format!(
-        "\n## Timings\n\nThe time of a schedule in microseconds (7.3, Table 2). The numbers depend on the machine. The paper's \
-         coordinator is multi-threaded on four cores of 2.4 GHz and handles messages too. Weir's engine uses one thread and \
-         computes a schedule only after an event.\n{}",
+        "\n\
+         ## Timings\n\n\
+         The time of a schedule in microseconds (7.3, Table 2). The numbers depend on the machine. The paper's coordinator \
+         is multi-threaded on four cores of 2.4 GHz and also handles messages. Weir's engine uses one thread and computes a \
+         schedule only after an event.\n\
+         {}",
         table(&head, 1, &lines)
     ))
 }

@@ -1,4 +1,4 @@
-//! The assumptions that change a result most, one at a time.
+//! Writes the section with the assumptions that change a result most, one at a time.
 
 use weir_console::failure::Failure;
 use weir_core::saba::Fraction;
@@ -11,7 +11,7 @@ use super::simulation::{self, Comparison, QUARTER_TRUNKS, Simulation};
 use super::testbed::{self, Speedups, Testbed};
 use crate::markdown::{format_cell, table};
 
-/// The maximum number of setups per row.
+/// The maximum number of setups per row of section 8.2.
 const MAX_SETUPS: usize = 100;
 
 /// The section of the page.
@@ -20,10 +20,12 @@ pub fn section(testbed: &Testbed<'_>, simulation: &Simulation<'_>) -> Result<Str
     lines.extend(on_1944_servers(simulation)?);
     let head = ["section", "change", "Saba", "ideal max-min"];
     Ok(format!(
-        "## Assumptions\n\nAverage speedups over the baseline when one assumption changes. Rows of section 8.2 are of the first {} \
-         setups. The minimum weight is Weir's: Eq. 2 alone can assign a weight of 0.\n{}\
-         - *Limit*: no workload waits longer for its bytes than LR does. The published slowdowns of LR, 3.4 at 25 % and 4.5 at 10 % of the \
-         bandwidth, require such a limit. The paper publishes nothing of the kind for most others.\n\
+        "## Assumptions\n\n\
+         Average speedups over the baseline when one assumption changes. Rows of section 8.2 use the first {} setups. The \
+         minimum weight is a choice of Weir: Eq. 2 alone can assign a weight of 0.\n\
+         {}- *Limit*: no workload waits longer for its bytes than LR does. The published slowdowns of LR, 3.4 at 25 % and \
+         4.5 at 10 % of the bandwidth, require such a limit. For most other workloads, the paper publishes no slowdowns at \
+         such bandwidths.\n\
          - *Simulated slowdowns*: a queue per job, and Eq. 2 minimises the sum of the slowdowns that the simulator uses.\n\n",
         testbed.setups().len().min(MAX_SETUPS),
         table(&head, 2, &lines)
@@ -49,7 +51,7 @@ fn on_testbed(testbed: &Testbed<'_>) -> Result<Vec<Vec<String>>, Failure> {
     let setups = &testbed.setups()[..testbed.setups().len().min(MAX_SETUPS)];
     let limited_wait = Conditions { limited_wait: true, ..PAPER_CONDITIONS };
     let higher_floor = Policy::Saba(Degree::Cubic, half_floor());
-    let pair = |world| [(world, SABA), (world, Policy::IdealMaxMin)];
+    let pair = |conditions| [(conditions, SABA), (conditions, Policy::IdealMaxMin)];
     let variants = [(PAPER_CONDITIONS, higher_floor), (PAPER_CONDITIONS, Policy::SimulatedSlowdowns)];
     let paper = testbed.compare(setups, PAPER_CONDITIONS, &[pair(PAPER_CONDITIONS), variants].concat())?;
     let limited = testbed.compare(setups, limited_wait, &pair(limited_wait))?;
@@ -65,7 +67,7 @@ fn on_testbed(testbed: &Testbed<'_>) -> Result<Vec<Vec<String>>, Failure> {
         line("none (Fig. 8)", &paper[0], Some(&paper[1])),
         line("limit on the wait for bytes, for all workloads", &limited[0], Some(&limited[1])),
         line("minimum weight 0.5 of an equal share, not 0.1", &paper[2], None),
-        line("simulated slowdowns in place of the cubics", &paper[3], None),
+        line("simulated slowdowns in place of the cubic models", &paper[3], None),
         line("the baseline's links carry 50 %", &slower_baseline[0], Some(&slower_baseline[1])),
     ])
 }
@@ -91,7 +93,7 @@ fn on_1944_servers(simulation: &Simulation<'_>) -> Result<Vec<Vec<String>>, Fail
         line("none (Fig. 10)", &paper, 0, Some(1)),
         line("links between switches at 1/4", &quarter, 0, Some(1)),
         line("the same, and minimum weight 0.5 of an equal share", &quarter, 2, None),
-        line("the same, and simulated slowdowns in place of the cubics", &quarter, 3, None),
+        line("the same, and simulated slowdowns in place of the cubic models", &quarter, 3, None),
         line("the baseline's links carry 80 %", &slower_baseline, 0, Some(1)),
     ])
 }

@@ -1,4 +1,4 @@
-//! The central controller's calculation time (section 8.5, Fig. 12).
+//! Measures the calculation time of the central controller (section 8.5, Fig. 12).
 
 use weir_console::failure::Failure;
 use weir_console::progress::Progress;
@@ -11,17 +11,17 @@ use super::scenario::{self, INSTANCES, Network};
 use crate::clock::thread_cpu_time;
 use crate::markdown::{format_cell, table};
 
-/// Applications in all.
+/// The number of registered applications.
 const APPLICATION_COUNT: usize = 1000;
 
-/// Scenarios per row. The paper has 30,000 in all.
+/// The number of scenarios per row. The paper has 30,000 in total.
 const SCENARIOS_PER_ROW: usize = 100;
 
-/// Published P99 in milliseconds for k = 1, 2, 3, by the maximum number of active applications.
+/// The published P99 in milliseconds for k = 1, 2 and 3, by the maximum number of active applications.
 const PUBLISHED: [(usize, [f64; 3]); 2] =
     [(250, [90.0, 160.0, 310.0]), (APPLICATION_COUNT, [430.0, 720.0, 1130.0])];
 
-/// The section of the page: times on one thread.
+/// The section of the page: processor times of one thread.
 pub fn section(seed: u64, progress: &Progress) -> Result<String, Failure> {
     let topology = TopologyTemplate::SabaTiers { oversubscription: 1.0 }.build().map_err(Failure::runtime)?;
     let network = Network::new(&topology);
@@ -50,17 +50,19 @@ pub fn section(seed: u64, progress: &Progress) -> Result<String, Failure> {
     let head =
         ["active applications", "k", "P99, published", "P99", "P50", "mean", "all applications active"];
     Ok(format!(
-        "## Timings\n\nThe controller's calculation time (section 8.5, Fig. 12): processor time of one thread, in milliseconds, for the \
-         weights of all {} ports of {} servers. Each application has {INSTANCES} instances, whose connections may use all shortest paths; \
-         all models differ. A row has {SCENARIOS_PER_ROW} scenarios with random sets of active applications, whose sizes grow in equal steps up \
-         to the maximum (the paper: 30,000 scenarios of random sizes).\n{}",
+        "## Timings\n\n\
+         The controller's calculation time (section 8.5, Fig. 12): processor time of one thread, in milliseconds, for the \
+         weights of all {} ports of {} servers. Each application has {INSTANCES} instances, whose connections may use all \
+         shortest paths. All models differ. A row has {SCENARIOS_PER_ROW} scenarios with random sets of active applications. \
+         The sizes of the sets grow in equal steps up to the maximum. The paper has 30,000 scenarios of random sizes.\n\
+         {}",
         network.ports(),
         network.servers(),
         table(&head, 0, &lines)
     ))
 }
 
-/// The time in milliseconds for each scenario of a row, of ascending size up to `max` active applications.
+/// The calculation time of each scenario of a row, in milliseconds. The number of active applications grows up to `max`.
 fn calculation_times(
     controller: &mut Controller,
     network: &Network,

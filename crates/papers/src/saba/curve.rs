@@ -1,35 +1,35 @@
-//! Eq. 2 with any curve in place of a polynomial.
+//! Solves Eq. 2 with any curve in place of a polynomial.
 //!
-//! Saba's controller takes cubics (`weir_core::saba`). Curves show the effect of better models, up to the simulated slowdown of a
-//! workload. A curve is the lower convex hull of a function at a number of points, so a bisection over prices finds the weights that sum
-//! to 1. For a function that is not convex, the weights are those of its hull; they differ from the best for at most one application
-//! (Shapley, Folkman).
+//! Saba's controller uses cubics (`weir_core::saba`). Curves show the effect of better models, up to the simulated slowdown of a
+//! workload. A curve is the lower convex hull of a function at a number of points. A bisection over prices (slopes of the cost)
+//! therefore finds the weights that sum to 1. For a function that is not convex, the weights are those of its hull. They differ
+//! from the optimum for at most one application (Shapley, Folkman).
 
 use std::sync::Arc;
 
 use weir_core::saba::Fraction;
 use weir_sim::stage::sharing::{PortWeights, SharingRule};
 
-/// The minimum weight of a table, far below equal shares.
+/// The minimum weight of a curve, far below equal shares.
 const MIN_WEIGHT: f64 = 1.0 / 1024.0;
 
-/// Points of a table, evenly on a logarithmic scale from [`MIN_WEIGHT`] to 1.
+/// The number of points of a curve, evenly spaced on a logarithmic scale from [`MIN_WEIGHT`] to 1.
 const POINT_COUNT: u32 = 161;
 
-/// Steps of the bisection over prices, which reach a million.
+/// The number of steps of the bisection over prices. Prices reach about 10^6, so 40 steps resolve about 10^-6.
 const BISECTION_STEPS: u32 = 40;
 
-/// A convex, piecewise linear function of a weight up to 1.
+/// A convex, piecewise linear cost as a function of a weight up to 1.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConvexCurve {
     /// The ends of the pieces, from [`MIN_WEIGHT`] to 1.
     breakpoints: Vec<f64>,
-    /// The slope of each piece, in ascending order; one fewer than ends.
+    /// The slope of each piece, in ascending order; one fewer than breakpoints.
     slopes: Vec<f64>,
 }
 
 impl ConvexCurve {
-    /// The hull of a function that is finite for weights above 0.
+    /// The lower convex hull of a cost function that is finite for weights above 0.
     pub fn lower_hull(cost: impl Fn(f64) -> f64) -> ConvexCurve {
         let breakpoint = |point| libm::pow(MIN_WEIGHT, 1.0 - f64::from(point) / f64::from(POINT_COUNT - 1));
         let mut hull: Vec<(f64, f64)> = Vec::new();
@@ -48,16 +48,17 @@ impl ConvexCurve {
         }
     }
 
-    /// The minimum weight above which a unit costs more than `price`.
+    /// The maximum weight up to which each unit of weight changes the cost by at most `price`. Prices are slopes of the cost, so they
+    /// are negative where weight reduces the cost.
     fn weight_at_price(&self, price: f64) -> f64 {
         self.breakpoints[self.slopes.partition_point(|slope| *slope <= price)]
     }
 }
 
-/// The weights with the minimum sum of costs among those that are at least `least` and sum to 1. O(curves x log(points)) for each of some
-/// tens of prices.
+/// The weights with the minimum sum of costs among those that are at least `min_weight` and sum to 1. Each of at most 40 bisection steps
+/// takes O(curves x log(points)).
 ///
-/// `least` times the number of curves has to be at most 1, and `least` at least the minimum weight of the tables.
+/// `min_weight` times the number of curves has to be at most 1, and `min_weight` at least the minimum weight of the curves.
 pub fn optimal_weights<'a>(
     curves: impl Iterator<Item = &'a ConvexCurve> + Clone,
     min_weight: f64,
@@ -75,7 +76,7 @@ pub fn optimal_weights<'a>(
         }
         if weights_at(middle).sum::<f64>() <= 1.0 { low = middle } else { high = middle }
     }
-    // The pieces between two adjacent prices are equally good.
+    // All weights between those at two adjacent prices have the same cost.
     let mut weights: Vec<f64> = weights_at(low).collect();
     let (sum_below, sum_above) = (weights.iter().sum::<f64>(), weights_at(high).sum::<f64>());
     let fraction = if sum_above > sum_below { (1.0 - sum_below) / (sum_above - sum_below) } else { 0.0 };
@@ -91,7 +92,7 @@ struct CurveWeights {
     floor: Fraction,
 }
 
-/// A queue per job, weighted by Eq. 2 with a curve per job. `floor` is the minimum weight as a part of an equal share.
+/// A queue per job, weighted by Eq. 2 with a curve per job. `floor` is the minimum weight as a fraction of an equal share.
 pub fn curve_sharing(curves: Vec<ConvexCurve>, floor: Fraction) -> SharingRule {
     SharingRule::Weights(Arc::new(CurveWeights { curves, floor }))
 }

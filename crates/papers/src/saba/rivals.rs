@@ -1,4 +1,4 @@
-//! Saba and its rivals on 1,944 servers (Fig. 10 and 11), with links between switches at several rates.
+//! Compares Saba and its rivals on 1,944 servers (Fig. 10 and 11), with several rates of links between switches.
 
 use weir_console::failure::Failure;
 use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
@@ -34,7 +34,7 @@ const fn saba_with_queues(queues: Option<u16>) -> Policy {
     Policy::Saba(queues, DEFAULT_MIN_SHARE, ControllerKind::Central)
 }
 
-/// The paper's world, and worlds with links between switches at a half, a quarter and an eighth of their rate.
+/// The paper's conditions, then links between switches at a half, a quarter and an eighth of their rate.
 const CONDITIONS: [Conditions; 4] = [
     PAPER_CONDITIONS,
     Conditions { trunk_factor: 0.5, ..PAPER_CONDITIONS },
@@ -42,22 +42,22 @@ const CONDITIONS: [Conditions; 4] = [
     Conditions { trunk_factor: 0.125, ..PAPER_CONDITIONS },
 ];
 
-/// The speedups of all rivals in all worlds.
+/// The speedups of all rivals under all conditions.
 pub struct RivalSpeedups {
-    /// By world: the paper's, a half, a quarter, an eighth; policies in the order of the table, Saba first.
+    /// In the order of [`CONDITIONS`]. The policies of each comparison are in the order of [`RIVALS`], so Saba is first.
     pub conditions: [Comparison; 4],
 }
 
-/// Runs all rivals in all worlds.
+/// Runs all rivals under all conditions.
 pub fn measure(simulation: &Simulation<'_>) -> Result<RivalSpeedups, Failure> {
     let policies = RIVALS.map(|(_, policy, ..)| policy);
-    let compare = |world| simulation.compare(world, world, &policies);
+    let compare = |conditions| simulation.compare(conditions, conditions, &policies);
     let [paper, half, quarter, eighth] = CONDITIONS.map(compare);
     Ok(RivalSpeedups { conditions: [paper?, half?, quarter?, eighth?] })
 }
 
 /// The section of the page.
-pub fn section(simulation: &Simulation<'_>, RivalSpeedups { conditions: worlds }: &RivalSpeedups) -> String {
+pub fn section(simulation: &Simulation<'_>, RivalSpeedups { conditions }: &RivalSpeedups) -> String {
     let mut lines = Vec::new();
     let mut line = |name: &str,
                     citation: &str,
@@ -65,15 +65,15 @@ pub fn section(simulation: &Simulation<'_>, RivalSpeedups { conditions: worlds }
                     value: &dyn Fn(&Comparison) -> f64| {
         let mut line =
             vec![name.to_owned(), citation.to_owned(), published.map_or_else(|| "-".to_owned(), format_cell)];
-        line.extend(worlds.iter().map(|world| format_cell(value(world))));
+        line.extend(conditions.iter().map(|comparison| format_cell(value(comparison))));
         lines.push(line);
     };
     for (index, (name, _, published, citation)) in RIVALS.into_iter().enumerate() {
-        line(name, citation, published, &|world| world.policies[index].mean);
+        line(name, citation, published, &|comparison| comparison.policies[index].mean);
     }
-    let saba = |world: &Comparison| world.policies[0].workloads.clone();
-    let max_speedup = |world: &Comparison| saba(world).into_iter().fold(0.0, f64::max);
-    let min_speedup = |world: &Comparison| saba(world).into_iter().fold(f64::INFINITY, f64::min);
+    let saba = |comparison: &Comparison| comparison.policies[0].workloads.clone();
+    let max_speedup = |comparison: &Comparison| saba(comparison).into_iter().fold(0.0, f64::max);
+    let min_speedup = |comparison: &Comparison| saba(comparison).into_iter().fold(f64::INFINITY, f64::min);
     line("Saba, best workload", "8.4, study 4: \"1.79x\"", Some(1.79), &max_speedup);
     line(
         "Saba, worst workload",
@@ -81,7 +81,7 @@ pub fn section(simulation: &Simulation<'_>, RivalSpeedups { conditions: worlds }
         Some(0.97),
         &min_speedup,
     );
-    line("baseline: time over time with all bandwidth", "-", None, &|world| world.slowdown);
+    line("baseline: time / time with all bandwidth", "-", None, &|comparison| comparison.slowdown);
     let head = [
         "policy",
         "place in the paper",
@@ -91,19 +91,21 @@ pub fn section(simulation: &Simulation<'_>, RivalSpeedups { conditions: worlds }
         "at 1/4",
         "at 1/8",
     ];
-    let [solutions, unsettled] =
-        [0, 1].map(|index| worlds.iter().map(|world| world.solution_counts[index]).sum::<u64>());
+    let [solutions, unsettled] = [0, 1]
+        .map(|index| conditions.iter().map(|comparison| comparison.solution_counts[index]).sum::<u64>());
     format!(
         "## 1,944 servers (Fig. 10 and 11)\n\n\
-         Average speedups over the baseline of 20 synthetic workloads, drawn with seed {}, with 97 servers each; every server runs one \
-         workload. The network has the three tiers of section 8.1, and flows are split evenly over all shortest paths. The last three \
-         columns have slower links between switches, so that workloads compete for them.\n\n\
-         - Saba: 8 queues per port and 16 priority levels, if not stated. With a queue per workload there are as many levels.\n\
-         - Homa-like: 8 strict priorities by the size that a flow starts with, with equal bytes in each. By the paper's sizes all flows \
-         here (above 10 KB) have one priority, and Homa equals the baseline.\n\
-         - Sincronia: strict priorities between the active transfers, ordered again whenever a transfer starts or ends.\n{}\
-         The paper does not say whether 1.79 and 0.97 are over the baseline, as here, or over ideal max-min. The simulator computed \
-         rates {solutions} times; {unsettled} of these did not converge.\n\n",
+         Average speedups over the baseline of 20 synthetic workloads, drawn with seed {}, with 97 servers each; every \
+         server runs one workload. The network has the three tiers of section 8.1, and flows are split evenly over all \
+         shortest paths. The last three columns have slower links between switches, so that workloads compete for them.\n\n\
+         - Saba: 8 queues per port and 16 priority levels, unless stated otherwise. With a queue per workload, there is also \
+         a level per workload.\n\
+         - Homa-like: 8 strict priorities by the initial size of a flow, with equal bytes in each. With the size limits of \
+         the paper, all flows here (above 10 KB) have the same priority, and Homa equals the baseline.\n\
+         - Sincronia: strict priorities between the active transfers. The order is computed again whenever a transfer starts \
+         or ends.\n\
+         {}The paper does not say whether 1.79 and 0.97 are relative to the baseline, as here, or to ideal max-min. The \
+         simulator computed rates {solutions} times; {unsettled} of these computations did not converge.\n\n",
         simulation.seed,
         table(&head, 2, &lines),
     )

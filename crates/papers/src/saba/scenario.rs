@@ -1,11 +1,14 @@
-//! The scenarios of section 8.5: applications on a network, for which a central controller computes the weights at all ports.
+//! Builds the scenarios of section 8.5: applications on a network, for which a central controller computes the weights at all
+//! ports.
 //!
-//! The paper has 30,000 scenarios with 1 to 1,000 active applications, each with 32 instances on random servers. Choices that the paper
-//! leaves open:
+//! The paper has 30,000 scenarios with 1 to 1,000 active applications, each with 32 instances on random servers. Choices that the
+//! paper leaves open:
 //!
 //! - *Models*: each application has the model of a workload of [`super::synthetic`]. All models differ.
-//! - *Active applications*: every set of that size is equally likely. All applications are registered; active ones have connections.
-//! - *Connections*: from each instance of an application to all others, over all shortest paths (footnote 2). Instances are on different servers.
+//! - *Active applications*: every set of that size is equally likely. All applications are registered; active ones have
+//!   connections.
+//! - *Connections*: from each instance of an application to all others, over all shortest paths (footnote 2).
+//! - *Instances* of an application are on different servers.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
@@ -22,25 +25,26 @@ use super::random::StreamRng;
 use super::synthetic::SyntheticWorkload;
 use super::{LEVELS, QUEUES};
 
-/// Instances of an application (section 8.5).
+/// The number of instances of an application (section 8.5).
 pub const INSTANCES: usize = 32;
 
 /// A network and the ports between its servers. Ports are the network's links, in order.
 #[derive(Debug, Clone)]
 pub struct Network {
     ports: usize,
-    /// For each server its links, and the position of its switch among those with servers.
+    /// For each server: its links, and the position of its switch among the switches with servers.
     servers: Vec<(Vec<Port>, usize)>,
     switches: usize,
-    /// For each pair of switches with servers the links between them.
+    /// For each pair of switches with servers: the links of the shortest paths between them.
     inner_links: Vec<BitSet>,
 }
 
-/// An active application: its position among all, and its servers.
+/// An active application: its position among all applications, and its servers.
 pub type ActiveApplication = (usize, Vec<u32>);
 
 impl Network {
-    /// Finds the ports between all pairs of switches with servers. O(pairs x links of their paths), and a bit per link and pair.
+    /// Finds the ports between all pairs of switches with servers. Takes O(pairs x links of their paths) time, and a bit of memory per
+    /// link and pair.
     pub fn new(topology: &Topology) -> Network {
         let mut routes = Routes::new(topology.clone(), 0);
         let mut switch_positions: BTreeMap<NodeId, usize> = BTreeMap::new();
@@ -109,7 +113,8 @@ impl Network {
     }
 }
 
-/// Draws scenario number `index` of a seed: `size` of the applications, each on [`INSTANCES`] servers, or on all if there are fewer.
+/// Draws scenario number `index` of a seed: `active_count` of the applications, each on [`INSTANCES`] servers, or on all servers if
+/// there are fewer.
 pub fn draw(
     seed: u64,
     index: u64,
@@ -122,10 +127,10 @@ pub fn draw(
     active.into_iter().map(|application| (application as usize, rng.subset(servers, INSTANCES))).collect()
 }
 
-/// A central controller with registered applications, whose models have this degree. Their workloads are drawn by `seed`.
+/// A central controller with registered applications, whose models have degree `degree`. `seed` draws their workloads.
 ///
 /// # Errors
-/// More applications than there can be.
+/// If there are more applications than the controller supports.
 pub fn controller(
     network: &Network,
     seed: u64,
@@ -149,7 +154,7 @@ pub fn controller(
 /// Opens one connection for each application of a scenario: weights depend on the applications at a port, not on their connections.
 ///
 /// # Errors
-/// Connections that are open.
+/// If a connection of the scenario is already open.
 pub fn open_connections(
     controller: &mut Controller,
     network: &Network,
@@ -165,12 +170,12 @@ pub fn open_connections(
 /// Closes the connections of a scenario.
 ///
 /// # Errors
-/// Connections that are not open.
+/// If a connection of the scenario is not open.
 pub fn close_connections(
     controller: &mut Controller,
     active: &[ActiveApplication],
 ) -> Result<(), ControllerError> {
-    // The application that opened last is the last in a port's list, so no other entry moves.
+    // Closes in reverse order: the application that opened last is the last in a port's list, so no other entry moves.
     active
         .iter()
         .rev()

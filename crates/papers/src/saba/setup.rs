@@ -4,7 +4,8 @@
 //!
 //! - *Distributions*: the workload, its data (0.1, 1 or 10 times the profiler's) and its number of servers (half to four times
 //!   the profiler's 8) are uniform and independent.
-//! - *Servers*: every set of that size is equally likely. The limit of 16 jobs per server always holds, since a setup has 16 jobs.
+//! - *Servers*: every set of that size is equally likely. The limit of 16 jobs per server always holds, since a setup has 16
+//!   jobs.
 //! - *Start*: all jobs start at once.
 
 use weir_core::units::Time;
@@ -13,10 +14,10 @@ use weir_sim::stage::workload::{PROFILER_NODES, Workload};
 
 use super::random::StreamRng;
 
-/// Servers of the testbed (section 8.1).
+/// The number of servers of the testbed (section 8.1).
 pub const SERVERS: u32 = 32;
 
-/// Jobs of a cluster setup (section 8.2).
+/// The number of jobs of a cluster setup (section 8.2).
 const JOBS_PER_SETUP: usize = 16;
 
 /// The data of a job, as multiples of the profiler's.
@@ -34,12 +35,12 @@ pub struct SetupJob {
 }
 
 impl SetupJob {
-    /// The number of its servers over that of the profiler.
+    /// The number of its servers divided by that of the profiler.
     pub fn node_factor(&self) -> f64 {
         self.servers.len() as f64 / f64::from(PROFILER_NODES)
     }
 
-    /// The stages of the job on its servers; its sensitivity model is that of its workload.
+    /// The stages of the job on its servers. The sensitivity model is that of the workload.
     pub fn to_placed(&self, workloads: &[Workload]) -> PlacedJob {
         let stages = workloads[self.workload].stages(self.data_factor, self.node_factor());
         PlacedJob { stages, servers: self.servers.clone(), model: Some(self.workload), start: Time::ZERO }

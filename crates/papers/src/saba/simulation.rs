@@ -1,4 +1,4 @@
-//! Runs the synthetic workloads on the 1,944 servers of section 8.1 under one policy or another.
+//! Runs the synthetic workloads on the 1,944 servers of section 8.1 under a policy.
 
 use weir_console::failure::Failure;
 use weir_console::interrupt;
@@ -17,7 +17,7 @@ use super::synthetic::{INSTANCES, SyntheticWorkload, WORKLOADS, place_jobs};
 use super::{QUEUES, geometric_mean, saba_sharing};
 use crate::RunContext;
 
-/// Priorities of a switch; Homa uses all of them.
+/// The number of priorities of a switch. Homa uses all of them.
 const PRIORITIES: u32 = 8;
 
 /// How jobs share links.
@@ -31,7 +31,7 @@ pub enum Policy {
     Homa,
     /// Strict priorities in Sincronia's order of the transfers.
     Sincronia,
-    /// Saba with this number of queues, or a queue per workload, and this minimum weight, as a part of an equal share.
+    /// Saba with this number of queues, or a queue per workload if `None`. The minimum weight is a fraction of an equal share.
     Saba(Option<u16>, Fraction, ControllerKind),
     /// A queue per workload, weighted by Eq. 2 with the workload's simulated slowdown in place of a polynomial.
     SimulatedSlowdowns,
@@ -46,7 +46,7 @@ pub const DISTRIBUTED: Policy = Policy::Saba(Some(QUEUES), DEFAULT_MIN_SHARE, Co
 /// The conditions of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Conditions {
-    /// The rate of links between switches, as a part of the paper's.
+    /// The rate of links between switches divided by that in the paper.
     pub trunk_factor: f64,
     /// A further factor on the rates of all links.
     pub link_factor: f64,
@@ -55,13 +55,13 @@ pub struct Conditions {
 /// The paper's conditions.
 pub const PAPER_CONDITIONS: Conditions = Conditions { trunk_factor: 1.0, link_factor: 1.0 };
 
-/// Links between switches carry a quarter, so workloads compete for them.
+/// Links between switches at a quarter of their rate, so that workloads compete for them.
 pub const QUARTER_TRUNKS: Conditions = Conditions { trunk_factor: 0.25, ..PAPER_CONDITIONS };
 
 /// The simulated cluster.
 pub struct Simulation<'a> {
     workloads: Vec<SyntheticWorkload>,
-    /// The seed by which workloads and their servers were drawn.
+    /// The seed of the workloads and of their servers.
     pub seed: u64,
     run_context: &'a RunContext<'a>,
 }
@@ -70,7 +70,7 @@ pub struct Simulation<'a> {
 struct RunResult {
     /// The end of each workload, in seconds.
     ends_secs: Vec<f64>,
-    /// The number of times that rates were computed, and of those that did not converge.
+    /// The number of computations of rates, and the number of those that did not converge.
     solution_counts: [u64; 2],
 }
 
@@ -82,13 +82,13 @@ pub struct Speedups {
     pub mean: f64,
 }
 
-/// Some policies over the baseline.
+/// The speedups of policies over the baseline.
 pub struct Comparison {
-    /// The time under the baseline over that with all bandwidth, as a geometric mean over workloads.
+    /// The time under the baseline divided by the time with all bandwidth, as a geometric mean over workloads.
     pub slowdown: f64,
     /// In the order of the policies.
     pub policies: Vec<Speedups>,
-    /// The number of times that rates were computed, and of those that did not converge.
+    /// The number of computations of rates, and the number of those that did not converge.
     pub solution_counts: [u64; 2],
 }
 
@@ -98,7 +98,7 @@ impl<'a> Simulation<'a> {
         Simulation { workloads: SyntheticWorkload::draw(seed, WORKLOADS), seed, run_context }
     }
 
-    /// Runs `policies` in `world` and the baseline in the world `base`.
+    /// Runs `policies` under `conditions`, and the baseline under `baseline_conditions`. The two may differ only in the link factor.
     pub fn compare(
         &self,
         baseline_conditions: Conditions,
@@ -179,7 +179,7 @@ fn run(
     })
 }
 
-/// The topology of section 8.1, with these factors on the rates of servers' links and of links between switches.
+/// The topology of section 8.1, with the rates of servers' links multiplied by `servers` and those between switches by `trunks`.
 fn scaled_topology(servers: f64, trunks: f64) -> Result<Topology, TopologyError> {
     let unscaled = TopologyTemplate::SabaTiers { oversubscription: 1.0 }.build()?;
     let mut builder = TopologyBuilder::new();

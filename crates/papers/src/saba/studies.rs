@@ -1,4 +1,4 @@
-//! Speedups on the testbed: LR next to PR (Fig. 1b), 500 setups (Fig. 8), and other data, nodes and degrees (Fig. 9).
+//! Writes the speedups on the testbed: LR with PR (Fig. 1b), 500 setups (Fig. 8), and other data, nodes and degrees (Fig. 9).
 
 use weir_console::failure::Failure;
 use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
@@ -9,10 +9,10 @@ use super::setup::SetupJob;
 use super::testbed::{Conditions, PAPER_CONDITIONS, Policy, SABA, Speedups, Testbed};
 use crate::markdown::{format_cell, table};
 
-/// The average speedup of section 8.2.
+/// The published average speedup of section 8.2.
 pub const PUBLISHED_MEAN_SPEEDUP: f64 = 1.88;
 
-/// Speedups of workloads in section 8.2.
+/// The published speedups of workloads in section 8.2, with their citations.
 const PUBLISHED_WORKLOADS: [(&str, f64, &str); 4] = [
     ("LR", 3.6, "8.2, Fig. 8a: \"and LR by 3.6x\""),
     ("RF", 3.9, "8.2, Fig. 8a: \"RF is increased by 3.9x\""),
@@ -23,11 +23,11 @@ const PUBLISHED_WORKLOADS: [(&str, f64, &str); 4] = [
 /// A study of section 8.3.
 struct Study {
     name: &'static str,
-    /// Multiples of the profiler's data and nodes.
+    /// The data and the nodes, as multiples of those of the profiler.
     data: f64,
     nodes: f64,
     degree: Degree,
-    /// Published speedups: a workload or all, the place in the paper, and the value.
+    /// The published speedups: the workload (`None` for all), the citation, and the value.
     published: &'static [(Option<&'static str>, &'static str, f64)],
 }
 
@@ -124,9 +124,11 @@ fn lr_and_pr_section(testbed: &Testbed<'_>) -> Result<String, Failure> {
     let head =
         ["workload", "sharing", "place in the paper", "published", "measured", "alone with that share"];
     Ok(format!(
-        "## LR and PR together (Fig. 1b)\n\nSlowdowns on 8 servers. Skewed is 75 % for LR and 25 % for PR in the paper, and Saba in the \
-         measured column. The last column is the slowdown of the workload alone with 50, 75 or 25 % of the bandwidth. Measured \
-         slowdowns are smaller: each workload has all bandwidth while the other computes.\n{}",
+        "## LR and PR together (Fig. 1b)\n\n\
+         Slowdowns on 8 servers. In the paper, skewed sharing gives 75 % to LR and 25 % to PR; the measured column has Saba. \
+         The last column is the slowdown of the workload alone with 50, 75 or 25 % of the bandwidth. Measured slowdowns are \
+         smaller, because each workload has all bandwidth while the other computes.\n\
+         {}",
         table(&head, 3, &lines)
     ))
 }
@@ -213,9 +215,11 @@ fn fig9(testbed: &Testbed<'_>) -> Result<String, Failure> {
         "models of these data and nodes",
     ];
     Ok(format!(
-        "## Data, nodes and degree (Fig. 9)\n\nSpeedups of Saba over the baseline, with one instance of each of the ten workloads on \
-         every server. Models are of the profiler's data and nodes, except in the last column: there the profiler runs with the \
-         data and the nodes of the study.\n{}",
+        "## Data, nodes and degree (Fig. 9)\n\n\
+         Speedups of Saba over the baseline, with one instance of each of the ten workloads on every server. Models are \
+         fitted with the data and the nodes of the profiler. In the last column, the profiler runs with the data and the \
+         nodes of the study.\n\
+         {}",
         table(&head, 3, &lines)
     ))
 }

@@ -1,4 +1,4 @@
-//! Runs jobs on the 32 servers of section 8.1 under one policy or another, and computes speedups over the baseline.
+//! Runs jobs on the 32 servers of section 8.1 under a policy, and computes speedups over the baseline.
 
 use weir_console::failure::Failure;
 use weir_console::run::run_concurrently;
@@ -22,7 +22,7 @@ pub enum Policy {
     Baseline,
     /// Max-min between applications.
     IdealMaxMin,
-    /// Saba with models of this degree and this minimum weight, as a part of an equal share.
+    /// Saba with models of this degree. The minimum weight is a fraction of an equal share.
     Saba(Degree, Fraction),
     /// A queue per job, weighted by Eq. 2 with the job's simulated slowdown in place of a polynomial.
     SimulatedSlowdowns,
@@ -34,11 +34,11 @@ pub const SABA: Policy = Policy::Saba(Degree::Cubic, DEFAULT_MIN_SHARE);
 /// The conditions of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Conditions {
-    /// Whether no workload waits longer for its bytes than LR does ([`limited`]).
+    /// Whether no workload waits longer for its bytes than LR does ([`limit_wait`]).
     pub limited_wait: bool,
-    /// The rate of links, as a part of the paper's.
+    /// The rate of links divided by that in the paper.
     pub link_factor: f64,
-    /// The data and the nodes of the profiler, as multiples of the paper's.
+    /// The data and the nodes of the profiler, as multiples of those in the paper.
     pub profiled_factors: (f64, f64),
 }
 
@@ -51,23 +51,23 @@ pub struct Testbed<'a> {
     workloads: Vec<Workload>,
     limited_workloads: Vec<Workload>,
     setups: Vec<Vec<SetupJob>>,
-    /// The seed by which the setups were drawn.
+    /// The seed of the setups.
     pub seed: u64,
     run_context: &'a RunContext<'a>,
 }
 
 /// Geometric means of speedups.
 pub struct Speedups {
-    /// By workload; none without jobs of it.
+    /// By workload; `None` for a workload without jobs.
     pub workloads: Vec<Option<f64>>,
     /// By setup, in ascending order.
     pub setups: Vec<f64>,
-    /// Of all jobs.
+    /// Over all jobs.
     pub mean: f64,
 }
 
 impl Speedups {
-    /// Of the logarithms of speedups of the jobs of some setups.
+    /// Computes the means from the logarithms of the speedups of all jobs, by setup.
     fn from_logarithms(setups: &[Vec<SetupJob>], workloads: usize, logarithms: &[&[f64]]) -> Speedups {
         let mut by_workload = vec![Vec::new(); workloads];
         for (job, &logarithm) in setups.iter().flatten().zip(logarithms.iter().copied().flatten()) {
@@ -116,7 +116,7 @@ impl<'a> Testbed<'a> {
         &self.setups
     }
 
-    /// The speedups of each of `cases` over the baseline in the world `base`, over all jobs of `setups`.
+    /// The speedups of each of `cases` over the baseline under `baseline_conditions`, for all jobs of `setups`.
     pub fn compare(
         &self,
         setups: &[Vec<SetupJob>],
@@ -126,8 +126,8 @@ impl<'a> Testbed<'a> {
         let bar = self.run_context.progress.add_step_bar("setups", setups.len());
         let logarithms = run_concurrently(setups.len(), self.run_context.jobs, |at| {
             let baseline_ends = self.run(baseline_conditions, Policy::Baseline, &setups[at])?;
-            let log_speedups = |&(world, policy): &(Conditions, Policy)| {
-                let ends = self.run(world, policy, &setups[at])?;
+            let log_speedups = |&(conditions, policy): &(Conditions, Policy)| {
+                let ends = self.run(conditions, policy, &setups[at])?;
                 Ok(baseline_ends.iter().zip(ends).map(|(base, end)| (base / end).ln()).collect())
             };
             let logarithms_of_setup =
@@ -186,11 +186,11 @@ fn fitted_model(workload: &Workload, degree: Degree, (data, nodes): (f64, f64)) 
     Sensitivity::new(fit.expect("a shape has seven finite samples at seven bandwidths").polynomial)
 }
 
-/// LR's slowdown at 10 % of the bandwidth over its slowdown at 25 % (section 4.2).
+/// LR's slowdown at 10 % of the bandwidth divided by its slowdown at 25 % (section 4.2).
 const LR_RATIO: f64 = 4.5 / 3.4;
 
-/// The workload with a limit on the wait for its bytes, unless the shape has one: its slowdown at 10 % of the bandwidth is at most
-/// [`LR_RATIO`] times its slowdown at 25 %.
+/// Adds a limit on the wait for bytes to a workload without such a limit. The slowdown at 10 % of the bandwidth is then at most
+/// [`LR_RATIO`] times the slowdown at 25 %.
 fn limit_wait(workload: &Workload) -> Workload {
     let mut limited = workload.clone();
     if limited.shape.max_transfer_time == f64::INFINITY {
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn limited_workloads_slow_down_at_10_percent_no_more_than_lr() {
-        // Section 4.2: 4.5 at 10 % where 25 % has 3.4.
+        // Section 4.2: LR has 4.5 at 10 % and 3.4 at 25 %.
         for workload in Workload::all() {
             let limited = limit_wait(&workload).shape;
             assert_eq!(limited.slowdown(0.25), workload.shape.slowdown(0.25));

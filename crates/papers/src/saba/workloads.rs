@@ -1,4 +1,4 @@
-//! The ten workloads of Table 1 next to what the paper publishes about them (Fig. 1a, 2, 5 and 6).
+//! Compares the ten workloads of Table 1 with the figures that the paper publishes about them (Fig. 1a, 2, 5 and 6).
 
 use weir_console::failure::Failure;
 use weir_core::saba::profile::{Profile, SensitivityFit};
@@ -20,9 +20,10 @@ const DATA_AND_NODE_FACTORS: [(f64, f64); 6] =
 pub fn section(workloads: &[Workload]) -> Result<String, Failure> {
     Ok(format!(
         "## Workloads (Fig. 1a, 2, 5 and 6)\n\n\
-         Up to four numbers of each workload are fitted to the published figures by least squares. Where the paper publishes \
-         nothing, the target is a choice: equal steps of the slowdown at 25 %, such that the average over the ten is the published \
-         one. The exponents of data and nodes are fitted to the five published R^2 of section 4.2.\n{}{}{}",
+         Up to four parameters of each workload are fitted to the published figures by least squares. Where the paper \
+         publishes no figure, Weir chooses the target: slowdowns at 25 % in equal steps, so that the average over the ten is \
+         the published one. The exponents of data and nodes are fitted to the five published R^2 of section 4.2.\n\
+         {}{}{}",
         published(workloads),
         shapes_section(workloads),
         accuracy_section(workloads)?
@@ -33,7 +34,7 @@ fn quantity_text(quantity: Quantity) -> String {
     match quantity {
         Quantity::Slowdown(b) => format!("slowdown at {:.0} %", 100.0 * b),
         Quantity::SlowdownRatio(a, b) => {
-            format!("time at {:.0} % over time at {:.0} %", 100.0 * a, 100.0 * b)
+            format!("time at {:.0} % / time at {:.0} %", 100.0 * a, 100.0 * b)
         }
         Quantity::ModelR2(degree) => format!("R^2, k = {}", degree as usize),
     }
@@ -109,15 +110,16 @@ fn shapes_section(workloads: &[Workload]) -> String {
         "90 %",
     ];
     format!(
-        "A job has {SHAPE_REPETITIONS} equal rounds (a choice). The parts of a round are fractions of its time with all bandwidth; a stage \
-         does not wait for bytes that arrive after the limit. Bytes grow with a power of the data and shrink with a power of the \
-         nodes. Section 2.3 gives the times of LR and PR; the others are {DEFAULT_SECONDS} s (a choice). The last columns are slowdowns by \
-         bandwidth.\n{}",
+        "A job has {SHAPE_REPETITIONS} equal rounds (a choice). The parts of a round are fractions of its time with all \
+         bandwidth. A stage does not wait for bytes that arrive after the limit. Bytes grow with a power of the data and \
+         shrink with a power of the nodes. Section 2.3 gives the times of LR and PR; the others are {DEFAULT_SECONDS} s (a \
+         choice). The last columns are slowdowns by bandwidth.\n\
+         {}",
         table(&head, 1, &workloads.iter().map(line).collect::<Vec<_>>())
     )
 }
 
-/// Fig. 6: how well the models explain the workloads.
+/// Fig. 6: the R^2 of the models.
 fn accuracy_section(workloads: &[Workload]) -> Result<String, Failure> {
     let mut lines = Vec::new();
     let (mut monotonic, mut convex) = (0, 0);
@@ -150,11 +152,12 @@ fn accuracy_section(workloads: &[Workload]) -> Result<String, Failure> {
         "4 x nodes",
     ];
     Ok(format!(
-        "R^2 of the models that the profiler fits on 8 servers with throttled links (section 7.1), and of the model with k = 3 on other \
-         data or nodes. Section 4.2 has all R^2 above 0.60 at k = 1, above 0.55 with 0.1 and 10 times the data, and above 0.50 with 0.5 \
-         to 3 times the nodes. A workload that transfers little has a lower R^2 here: its slowdown varies little.\n{}\
-         Cubics that decrease monotonically: {monotonic} of {}; convex cubics: {convex}. Where the slowdown of a model rises with the \
-         bandwidth, Eq. 2 can wrongly take bandwidth from the application.\n\n",
+        "The table has R^2 of the models that the profiler fits on 8 servers with throttled links (section 7.1). It also has \
+         R^2 of the model with k = 3 on other data or nodes. In section 4.2, all R^2 are above 0.60 at k = 1, above 0.55 \
+         with 0.1 and 10 times the data, and above 0.50 with 0.5 to 3 times the nodes. Workloads with small transfers have a \
+         lower R^2 here, because their slowdown varies little.\n\
+         {}Cubic models that decrease monotonically: {monotonic} of {}; convex cubic models: {convex}. Where the slowdown of a model \
+         rises with the bandwidth, Eq. 2 can wrongly take bandwidth from the application.\n\n",
         table(&head, 1, &lines),
         workloads.len()
     ))

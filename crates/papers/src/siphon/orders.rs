@@ -1,4 +1,4 @@
-//! Section 5.3: orders of coflows over three regions, against MRTF (minimum remaining time first).
+//! Compares orders of coflows over three regions with MRTF (minimum remaining time first), as in section 5.3.
 
 use weir_console::failure::Failure;
 use weir_console::run::run_concurrently;
@@ -19,9 +19,9 @@ const MRTF: &str = "mrtf";
 /// Bins of coflows by size, with equal numbers of coflows (Fig. 15).
 const BINS: usize = 4;
 
-/// A policy in a world, run against MRTF.
+/// A policy and the conditions of its replays, which are compared with MRTF.
 struct Case {
-    /// The assumption that differs from the first case; none for a policy of Fig. 15.
+    /// The assumption that differs from the first case; `None` for a policy of Fig. 15.
     changed_assumption: Option<&'static str>,
     policy: &'static str,
     /// The load of the busiest link until the last arrival: bytes over mean bandwidth.
@@ -32,7 +32,7 @@ struct Case {
     correlation: f64,
 }
 
-/// The choices of this page where the paper publishes none.
+/// The choices of this page for values that the paper does not publish.
 const DEFAULT_CASE: Case = Case {
     changed_assumption: Some("none (Fig. 15)"),
     policy: "siphon",
@@ -41,7 +41,7 @@ const DEFAULT_CASE: Case = Case {
     correlation: 0.9,
 };
 
-/// The rows of the table of assumptions, of which the first is Siphon in Fig. 15, then further policies for Fig. 15.
+/// The rows of the table of assumptions, then further policies of Fig. 15. The first row is also Siphon in Fig. 15.
 const CASES: [Case; 13] = [
     DEFAULT_CASE,
     Case { changed_assumption: Some("load 0.5"), load: 0.5, ..DEFAULT_CASE },
@@ -65,11 +65,11 @@ const CASES: [Case; 13] = [
 /// The CCT of each coflow of one replay, in seconds.
 type Ccts = Vec<f64>;
 
-/// One case with one seed.
+/// The replays of one case with one seed.
 struct CaseReplays {
     policy_ccts: Ccts,
     mrtf_ccts: Ccts,
-    /// A lower bound of the mean CCT of any order without detours; computed for Siphon's default parameters only.
+    /// A lower bound of the mean CCT of any order without detours, in seconds. Computed only for Siphon's default parameters.
     min_mean_cct: Option<f64>,
 }
 
@@ -110,7 +110,7 @@ impl Coflows {
         let demands: Vec<CoflowDemand> = all.iter().filter(has_inter_region_bytes).cloned().collect();
         if !demands.iter().any(|demand| demand.arrival > 0.0) {
             return Err(Failure::input(
-                "expected a trace with coflows between regions that do not all arrive at 0 s",
+                "trace: no coflow between regions arrives after 0 s; expected later arrivals",
             ));
         }
         Ok(Coflows { area: area.clone(), excluded: all.len() - demands.len(), demands })
@@ -131,12 +131,12 @@ impl Coflows {
         })
     }
 
-    /// The factor on sizes for this load of the busiest link.
+    /// The factor on sizes that gives the busiest link a load of `load`.
     fn size_factor(&self, load: f64) -> f64 {
         load / link_loads(&self.demands, &self.area).into_iter().fold(0.0, f64::max)
     }
 
-    /// The coflows of each bin, in ascending order of size, and the largest size in bytes.
+    /// The coflows of each bin, in ascending order of size, and the largest size of the bin in bytes.
     fn size_bins(&self) -> Vec<(Vec<usize>, f64)> {
         let size = |demand: &CoflowDemand| demand.groups[0].flows.iter().map(|flow| flow.1).sum();
         let sizes: Vec<f64> =
@@ -152,13 +152,15 @@ impl Coflows {
         let loads = link_loads(&scale_demands(&self.demands, factor), &self.area);
         format!(
             "## Orders of coflows (section 5.3)\n\n\
-             The public trace over three regions, as in the paper: workers are spread evenly over the regions, and a coflow has one flow \
-             per link. Choices where the paper publishes no figure:\n\n\
-             - *Bandwidth* (Fig. 14): `{}`, invented. A link's bandwidth changes every {} with a correlation of {}.\n\
-             - *Load*: \"flow sizes are scaled down, with the average load on inter-datacenter links reduced by 30%\". Here sizes are \
-             multiplied by {:.5}, for a load of {} on the busiest link until the last arrival (bytes over mean bandwidth). The links have {}.\n\
-             - *Bins*: a quarter of the coflows each, by bytes between regions.\n\
-             - {} coflows count; the other {} have no bytes between regions.\n\n",
+             The public trace over three regions, as in the paper: workers are spread evenly over the regions, and a coflow \
+             has one flow per link. Choices where the paper publishes no figure:\n\n\
+             - *Bandwidth* (Fig. 14): `{}` has invented bandwidths. The bandwidth of a link changes every {} with a \
+             correlation of {}.\n\
+             - *Load*: \"flow sizes are scaled down, with the average load on inter-datacenter links reduced by 30%\". Here \
+             sizes are multiplied by {:.5}, for a load of {} on the busiest link until the last arrival (bytes over mean \
+             bandwidth). The loads of the links are {}.\n\
+             - *Bins*: each bin has a quarter of the coflows, by bytes between regions.\n\
+             - The figures include {} coflows; the other {} have no bytes between regions.\n\n",
             super::PRIVATE_CLOUD.0,
             self.area.change_interval(),
             self.area.correlation(),
@@ -229,17 +231,19 @@ impl Coflows {
         let head = [
             "change",
             "MRTF: mean CCT (s)",
-            "mean over MRTF's",
-            "P90 over MRTF's",
+            "mean / MRTF's",
+            "P90 / MRTF's",
             "mean of the smallest bin",
             "lower bound of the mean",
         ];
         format!(
-            "### Assumptions\n\n`siphon` over MRTF when one assumption or parameter changes. The last column is a bound for every order without \
-             detours, even one that knows future bandwidths: on one link, no order has a lower mean than shortest remaining time first. \
-             The bound takes the coflows of one link in this order, all others as if alone, and the link with the largest mean.\n{}\
-             `choose=mean` is not the paper's: the search chooses the branch with the lowest mean cost, not the one that is most often the \
-             cheapest.\n\n",
+            "### Assumptions\n\n\
+             `siphon` over MRTF when one assumption or parameter changes. The last column is a lower bound for every order \
+             without detours, even one that knows future bandwidths. On one link, no order has a lower mean than shortest \
+             remaining time first. The bound orders the coflows of one link in this way, runs all others alone, and takes \
+             the link with the largest mean.\n\
+             {}`choose=mean` differs from the paper: the search chooses the branch with the lowest mean cost, not the one \
+             that is most often the cheapest.\n\n",
             markdown::table(&head, 1, &lines),
         )
     }
@@ -249,7 +253,7 @@ fn p90(ccts: &[f64]) -> f64 {
     percentile(ccts, 90.0)
 }
 
-/// A statistic of some coflows' CCTs over that of MRTF, seed by seed.
+/// A statistic of the CCTs of `coflows`, divided by that under MRTF with the same seed.
 fn ratio_to_mrtf(
     replays: &[CaseReplays],
     coflows: &[usize],
@@ -265,7 +269,7 @@ fn ratio_to_mrtf(
     )
 }
 
-/// The same area with other times.
+/// The area with another period and correlation of its bandwidths.
 fn with_bandwidth_process(area: &WideArea, bandwidth_period_secs: f64, correlation: f64) -> WideArea {
     let links = (0..area.links() as u32).map(|link| {
         let (from, to) = area.link_ends(link);
@@ -296,7 +300,7 @@ fn scale_demands(demands: &[CoflowDemand], factor: f64) -> Vec<CoflowDemand> {
     scaled
 }
 
-/// Replays coflows under a policy.
+/// Replays coflows under a policy, and returns the CCT of each.
 fn replay_ccts(demands: &[CoflowDemand], area: &WideArea, policy: &str, seed: u64) -> Result<Ccts, Failure> {
     let options = WideAreaOptions { seed, group_order: GroupOrder::Concurrent, keep_flow_ends: false };
     let scheme = build(policy).map_err(Failure::input)?;
@@ -311,8 +315,8 @@ fn replay_ccts(demands: &[CoflowDemand], area: &WideArea, policy: &str, seed: u6
         .collect())
 }
 
-/// A lower bound of the mean CCT of any order without detours: for one link the coflows on it in the order of MRTF, which is shortest
-/// remaining time first there, and all others alone; the maximum over links.
+/// A lower bound of the mean CCT of any order without detours, in seconds: the maximum of a bound over all links. For the bound of a
+/// link, its coflows run in the order of MRTF, which is shortest remaining time first on one link, and all others run alone.
 fn lower_bound_of_mean(demands: &[CoflowDemand], area: &WideArea, seed: u64) -> Result<f64, Failure> {
     let ccts = |demands: &[CoflowDemand]| replay_ccts(demands, area, MRTF, seed);
     let alone_ccts = demands.iter().map(|demand| Ok(ccts(std::slice::from_ref(demand))?[0]));

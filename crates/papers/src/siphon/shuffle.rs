@@ -1,6 +1,6 @@
-//! A shuffle between regions and the reduce tasks after it (sections 3.2 and 5.2).
+//! Simulates a shuffle between regions and the reduce tasks after it (sections 3.2 and 5.2).
 //!
-//! A task starts when all its data has arrived, and computes for a time proportional to the bytes that it read.
+//! A task starts when all of its data has arrived, and computes for a time proportional to the bytes that it read.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -37,7 +37,7 @@ pub struct JobOutcome {
     pub read_ends_secs: Vec<f64>,
     /// The end of each task.
     pub task_ends_secs: Vec<f64>,
-    /// Links, ways and the rest.
+    /// The replay of the transfers: their ends, paths, and the bytes of each link.
     pub replay: WideAreaRun,
 }
 
@@ -54,8 +54,8 @@ impl JobOutcome {
 }
 
 impl Shuffle {
-    /// A job that reads `bytes` in total: a fraction `from` in each region, by `tasks` reduce tasks in each. The tasks of a region
-    /// together read in proportion to their number, and differ by a random factor of up to three.
+    /// Draws a job that reads `bytes` in total: a fraction from each region (`region_fractions`), by `tasks` reduce tasks in each region.
+    /// The tasks of a region together read in proportion to their number. Single tasks differ by a random factor of up to three.
     pub fn draw(
         seed: u64,
         bytes: f64,
@@ -78,7 +78,7 @@ impl Shuffle {
         Shuffle { tasks: drawn_tasks, compute_secs_per_byte }
     }
 
-    /// The transfers between regions, with a group per task.
+    /// The transfers between regions, with a flow group per task.
     pub fn demand(&self, area: &WideArea) -> CoflowDemand {
         let group = |task: &ReduceTask| {
             let from = task.read_bytes.iter().enumerate();
@@ -96,10 +96,10 @@ impl Shuffle {
         }
     }
 
-    /// Runs it alone.
+    /// Runs the job alone on the links of `area`.
     ///
     /// # Errors
-    /// As [`run`].
+    /// As for [`run`].
     pub fn run(
         &self,
         area: &WideArea,
@@ -147,8 +147,8 @@ mod tests {
         );
     }
 
-    /// Fig. 3: two reduce tasks in datacenter 2 that read from datacenters 1 and 3. A unit of time moves 50 MB over any link, and
-    /// computes as much.
+    /// Fig. 3: two reduce tasks in datacenter 2 that read from datacenters 1 and 3. In a unit of time, a link carries 50 MB, and a task
+    /// computes 50 MB.
     fn figure_3(inside: GroupOrder) -> JobOutcome {
         const MB: f64 = 1e6;
         let task = |first, third| ReduceTask { region: 1, read_bytes: vec![first * MB, 0.0, third * MB] };
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn detours_shorten_the_shuffle_and_flow_groups_the_job() {
-        // One slow link, two groups of unequal size on it.
+        // Two groups of unequal size on one slow link.
         let area = area_of_three_regions(|from, to| if (from, to) == (0, 1) { 1.0 } else { 10.0 });
         let task = |bytes| ReduceTask { region: 1, read_bytes: vec![bytes, 0.0, 0.0] };
         let shuffle = Shuffle { tasks: vec![task(11.0), task(99.0)], compute_secs_per_byte: 0.1 };
@@ -194,7 +194,7 @@ mod tests {
         let detours = job("fair:detours=on", GroupOrder::Concurrent);
         let siphon = job("siphon:detours=on", GroupOrder::LargestFirst);
         assert_near(&[naive.cct(), detours.cct(), siphon.cct()], &[110.0, 10.0, 10.0]);
-        // The larger group ends after nine tenths of the time and computes for 9.9 s; shared, both end later.
+        // With flow groups, the larger group ends after 9 s and computes for 9.9 s. With shared links, it ends after 10 s.
         assert_near(&[siphon.end(), detours.end()], &[18.9, 19.9]);
     }
 }

@@ -1,4 +1,4 @@
-//! Section 5.2: one shuffle between five regions, with each of Siphon's parts.
+//! Simulates section 5.2: one shuffle between five regions, with each of Siphon's parts.
 
 use weir_console::failure::Failure;
 use weir_core::model::WideArea;
@@ -10,27 +10,30 @@ use super::shuffle::{JobOutcome, Shuffle};
 use crate::confidence_interval::ConfidenceInterval;
 use crate::markdown;
 
-/// Bytes that the job reads.
+/// The bytes that the job reads.
 const JOB_BYTES: f64 = 2.73e9;
 
-/// By region of Table 1: the fraction of the data, and the number of reduce tasks, two per worker.
+/// The fraction of the data in each region of Table 1.
 const DATA_FRACTIONS: [f64; 5] = [0.148, 0.250, 0.170, 0.173, 0.259];
+
+/// The number of reduce tasks in each region of Table 1: two per worker.
 const REDUCE_TASKS: [u32; 5] = [8, 16, 4, 6, 4];
 
-/// Seconds that a task computes per byte.
+/// The seconds that a task computes per byte.
 const COMPUTE_SECS_PER_BYTE: f64 = 0.1e-6;
 
-/// The time in seconds of a short read in Fig. 12.
+/// The maximum time of a short read in Fig. 12, in seconds.
 const SHORT_READ_SECS: f64 = 18.0;
 
 /// A scheme of Fig. 10 to 12.
 struct PublishedScheme {
     name: &'static str,
     policy: &'static str,
-    /// The order inside the coflow.
+    /// The order of flow groups inside the coflow.
     flow_order: GroupOrder,
-    /// Published in Fig. 12: the slowest read in seconds, and the reads within 18 s.
+    /// The slowest read in Fig. 12, in seconds.
     published_slowest_read: &'static str,
+    /// The fraction of reads within [`SHORT_READ_SECS`] in Fig. 12.
     published_short_reads: &'static str,
 }
 
@@ -65,7 +68,7 @@ const SCHEMES: [PublishedScheme; 4] = [
     },
 ];
 
-/// Links that section 5.2 names, with the published megabytes of the direct traffic.
+/// The links that section 5.2 names: their regions, and the published megabytes of direct traffic.
 const NAMED_LINKS: [(&str, &str, &str); 3] =
     [("taiwan", "carolina", "the largest"), ("taiwan", "oregon", "149"), ("oregon", "carolina", "170")];
 
@@ -85,14 +88,14 @@ fn introduction(area: &WideArea) -> String {
         .collect();
     format!(
         "## One shuffle (section 5.2)\n\n\
-         A sort reads 2.73 GB over the five regions of Table 1 (`{}`), whose bandwidths are constant. Choices where the paper \
-         publishes no figure:\n\n\
-         - *Data and tasks* (Fig. 13): 19 workers with two tasks each. They are fitted to the text: 149 MB go from Taiwan to Oregon, \
-         170 MB from Oregon to Carolina, most from Taiwan to Carolina, and the slowest read of naive takes over 60 s. These figures \
-         confirm nothing; those of the other schemes are measured. Data and tasks: {}.\n\
+         A sort reads 2.73 GB over the five regions of Table 1 (`{}`), whose bandwidths are constant. Choices where the \
+         paper publishes no figure:\n\n\
+         - *Data and tasks* (Fig. 13): 19 workers with two tasks each. Both are fitted to the text: 149 MB go from Taiwan to \
+         Oregon, 170 MB from Oregon to Carolina, most from Taiwan to Carolina, and the slowest read of naive takes over 60 \
+         s. These figures are inputs and confirm nothing; those of the other schemes are measured. Data and tasks: {}.\n\
          - *Sizes*: the tasks of a region differ by a factor of up to three, by seed. A task computes 0.1 s per megabyte.\n\
-         - *Stages* (Fig. 10 and 11): maps read nothing from other regions, so a job consists of its reads and the computation of its \
-         reduce tasks.\n\
+         - *Stages* (Fig. 10 and 11): maps read nothing from other regions, so a job consists of its reads and the \
+         computation of its reduce tasks.\n\
          - Naive and multi-path share links evenly between flows (\"in a round-robin manner\").\n\n",
         super::TABLE_1.0,
         regions.join(", "),
@@ -138,14 +141,15 @@ fn reads_section(area: &WideArea, seeds: u64) -> Result<String, Failure> {
         "job s",
     ];
     Ok(format!(
-        "### Fig. 10 to 12: reads and jobs\n{}\
-         Published figures are from 5.2, Fig. 12. Siphon has \"a slight reduction in the task execution time\" over multi-path (5.2, \
-         Fig. 11). The capacity of relays and of their hosts is not limited here; the paper has no figure of it.\n\n",
+        "### Fig. 10 to 12: reads and jobs\n\
+         {}Published figures are from 5.2, Fig. 12. Siphon has \"a slight reduction in the task execution time\" over \
+         multi-path (5.2, Fig. 11). The capacity of relays and of their hosts is not limited here; the paper publishes no \
+         figure for it.\n\n",
         markdown::table(&head, 1, &lines)
     ))
 }
 
-/// The traffic of the links that section 5.2 names.
+/// The traffic of [`NAMED_LINKS`], without and with detours.
 fn traffic_section(area: &WideArea) -> String {
     let past = area.bandwidth_history();
     let demand = draw_shuffle(1).demand(area);
@@ -184,8 +188,10 @@ fn traffic_section(area: &WideArea) -> String {
     let relayed_parts: Vec<String> = relayed_parts.collect();
     let head = ["link", "direct MB, published", "direct MB", "s", "with detours MB", "s"];
     format!(
-        "### Fig. 13: traffic\n\nPublished: \"the narrow link from Taiwan to S. Carolina becomes the bottleneck\", and a part of its traffic \
-         goes through Oregon. Measured, of its bytes: {}.\n{}",
+        "### Fig. 13: traffic\n\n\
+         Published: \"the narrow link from Taiwan to S. Carolina becomes the bottleneck\", and a part of its traffic goes \
+         through Oregon. Measured detours of its bytes: {}.\n\
+         {}",
         relayed_parts.join(", "),
         markdown::table(&head, 1, &NAMED_LINKS.iter().map(line).collect::<Vec<_>>()),
     )

@@ -1,4 +1,4 @@
-//! Eq. 2 with any curve (Saba, EuroSys '23, section 5.1), the workloads of section 8.1 and the scenarios of section 8.5.
+//! Tests Eq. 2 with any curve (Saba, EuroSys '23, section 5.1), the workloads of section 8.1 and the scenarios of section 8.5.
 
 use proptest::prelude::*;
 use weir_core::model::topology::route::Routes;
@@ -21,14 +21,14 @@ use weir_sim::stage::{ProfiledJob, Stage};
 
 #[test]
 fn weights_of_inverse_costs_are_proportional_to_square_roots() {
-    // The least a / v + b / w with v + w = 1 has v : w = sqrt(a) : sqrt(b).
+    // The minimum of a / v + b / w with v + w = 1 has v : w = sqrt(a) : sqrt(b).
     let sizes = [1.0, 4.0, 25.0, 0.25];
     let curves: Vec<ConvexCurve> =
         sizes.iter().map(|size| ConvexCurve::lower_hull(|w| 7.0 + size / w)).collect();
     let roots: f64 = sizes.iter().map(|size: &f64| size.sqrt()).sum();
     for (weight, size) in optimal_weights(curves.iter(), 0.01).iter().zip(sizes) {
         let expected = size.sqrt() / roots;
-        // Points of a table are 4.4 % apart.
+        // Adjacent points of a curve are 4.4 % apart.
         assert!((weight / expected - 1.0).abs() < 0.045, "{weight} for {expected}");
     }
 }
@@ -49,7 +49,7 @@ proptest! {
     fn curve_weights_of_convex_cubics_match_the_exact_solver(
         all in prop::collection::vec((0.0..20.0f64, 0.0..20.0f64, 0.0..5.0f64), 2..16),
     ) {
-        // c (1 - w)^3 + b (1 - w)^2 + a (1 - w) falls and is convex up to 1.
+        // c (1 - w)^3 + b (1 - w)^2 + a (1 - w) decreases and is convex up to 1.
         let cubic = |&(a, b, c): &(f64, f64, f64)| {
             Polynomial::new(&[a + b + c, -(a + 2.0 * b + 3.0 * c), b + 3.0 * c, -c]).unwrap()
         };
@@ -63,7 +63,7 @@ proptest! {
         prop_assert!((weights.iter().sum::<f64>() - 1.0).abs() < 1e-9);
         prop_assert!(weights.iter().all(|w| *w >= lower * (1.0 - 1e-12)));
         let value: f64 = costs.iter().zip(&weights).map(|(cost, &w)| cost.evaluate(w)).sum();
-        // A table's lines are above the curve by its curvature times the square of the distance of its points, over 8.
+        // The line between two points is above the cubic by at most its curvature times the squared distance of the points, over 8.
         let max_chord_error: f64 = all.iter().map(|(_, b, c)| (2.0 * b + 6.0 * c) * 0.045f64.powi(2) / 8.0).sum();
         prop_assert!(value >= exact.lower_bound - 1e-9 && value <= exact.cost + max_chord_error + 1e-9, "{value} {}", exact.cost);
     }
@@ -88,11 +88,11 @@ fn job_ends(bytes: &[f64], sharing: &SharingRule) -> Vec<f64> {
 
 #[test]
 fn curve_weights_are_computed_for_active_jobs() {
-    // Square roots: 2 : 1 of 10 until the first has moved its 30, after 4.5 s; then the other has all.
+    // The weights are 2 : 1 (square roots) of a rate of 10. The first job sends its 30 bytes in 4.5 s; then the other has the whole rate.
     let curves: Vec<ConvexCurve> = [4.0, 1.0].map(|size| ConvexCurve::lower_hull(|w| size / w)).to_vec();
     let found = job_ends(&[30.0, 30.0], &curve_sharing(curves, DEFAULT_MIN_SHARE));
     assert!((found[0] / 4.5 - 1.0).abs() < 0.045 && (found[1] - 6.0).abs() < 1e-9, "{found:?}");
-    // What wants nothing gets the least: a tenth of a half.
+    // A job whose cost does not depend on its weight gets the minimum weight: a tenth of a half.
     let curves = vec![ConvexCurve::lower_hull(|w| 1.0 / w), ConvexCurve::lower_hull(|_| 1.0)];
     let found = job_ends(&[95.0, 95.0], &curve_sharing(curves, Fraction::new(0.1).unwrap()));
     assert!((found[0] - 10.0).abs() < 1e-6, "{found:?}");
@@ -171,7 +171,7 @@ fn synthetic_workload_profiles_match_their_formula() {
     }
     assert!(
         workloads.windows(2).all(|pair| pair[0].transfer_fraction < pair[1].transfer_fraction),
-        "from little to much"
+        "workloads are not in the order of their transfers"
     );
     assert!(workloads[WORKLOADS - 1].slowdown(0.05) > 10.0);
 }
@@ -182,7 +182,7 @@ fn placed_instances_use_distinct_servers() {
     let mut all: Vec<u32> = jobs.concat();
     all.sort_unstable();
     all.dedup();
-    assert_eq!(all.len(), 1940, "no server has two");
+    assert_eq!(all.len(), 1940, "a server has two instances");
     assert!(all.iter().all(|server| *server < 1944) && jobs.iter().all(|job| job.len() == 97));
     let twice = place_jobs(1, 1944, 2 * WORKLOADS, 97);
     assert_eq!(twice[..WORKLOADS], jobs);

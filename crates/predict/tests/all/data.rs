@@ -37,7 +37,7 @@ fn predictor_data_requires_one_congestion_control_per_file() {
     assert_eq!((one.congestion_control.as_deref(), one.marking_threshold_packets), (Some("reno"), Some(20)));
     for (line, expected) in [
         ("100,1,1,cubic,20,0.1", "d.csv:3: field `congestion`: `cubic`: expected reno, as in the first line"),
-        ("100,1,1,,20,0.1", "d.csv:3: field `congestion`: ``: expected a name of up to 15 letters"),
+        ("100,1,1,,20,0.1", "d.csv:3: field `congestion`: ``: expected 1 to 15 letters, digits"),
         ("100,1,1,reno,,0.1", "d.csv:3: field `marks_packets`: ``: expected 20, as in the first line"),
         ("100,1,1,reno,0,0.1", "d.csv:3: field `marks_packets`: `0`: expected a whole number from 1"),
     ] {
@@ -52,7 +52,7 @@ fn predictor_data_errors_name_the_line() {
     let loss = |cell: &str| error(&format!("{good}100,200,64000,1,{cell}\n"));
     for cell in ["-0.1", "1.1", "nan", "inf", "", "12 %"] {
         let expected =
-            format!("d.csv:3: field `loss`: `{cell}`: expected a part of the packets, from 0 to 1");
+            format!("d.csv:3: field `loss`: `{cell}`: expected a fraction of the packets, from 0 to 1");
         assert_eq!(loss(cell), expected);
     }
     for buffer in ["0", "-50", "65537", "1.5", ""] {
@@ -114,7 +114,7 @@ fn loss_accepts_fractions_from_zero_to_one() {
         assert!(text.parse::<Loss>().is_ok(), "{text}");
     }
     let error = "12".parse::<Loss>().unwrap_err().to_string();
-    assert_eq!(error, "`12`: expected a part of the packets, from 0 to 1");
+    assert_eq!(error, "`12`: expected a fraction of the packets, from 0 to 1");
 }
 
 #[test]

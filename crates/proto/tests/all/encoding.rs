@@ -10,8 +10,8 @@ use prost::Message;
 use weir_proto::{
     Conflict, ConflictReason, Demand, FlowKey, FlowProgress, Limit, MAX_CONFLICTS, MAX_ID_LENGTH,
     MAX_OBSERVED, MAX_REPORT_BYTES, MAX_REPORTED_FLOWS, MAX_UDP_FLOWS, Mark, MessageError,
-    ObservedConnections, Order, OrderedRate, Queues, Refusals, Report, Restored, UdpFlow, UdpMeasurement,
-    wire,
+    ObservedConnections, Order, OrderedRate, Queues, RefusedOrders, Report, RestoredObjects, UdpFlow,
+    UdpMeasurement, wire,
 };
 
 fn any_flow_key() -> impl Strategy<Value = FlowKey> {
@@ -43,14 +43,14 @@ fn any_queues() -> impl Strategy<Value = Queues> {
 }
 
 fn any_udp_measurements() -> impl Strategy<Value = Vec<UdpMeasurement>> {
-    let to_flow = |(from, to, mark): (u32, u32, u8)| UdpFlow {
-        src: from.into(),
-        dst: to.into(),
+    let to_flow = |(src, dst, mark): (u32, u32, u8)| UdpFlow {
+        src: src.into(),
+        dst: dst.into(),
         mark: Mark::new(mark).unwrap(),
     };
-    let ways = (prop_oneof![0..3u32, any::<u32>()], any::<u32>(), 1..=63u8).prop_map(to_flow);
-    btree_map(ways, any::<u64>(), 0..20).prop_map(|arrivals| {
-        arrivals.into_iter().map(|(way, rate)| UdpMeasurement { flow: way, rate }).collect()
+    let flows = (prop_oneof![0..3u32, any::<u32>()], any::<u32>(), 1..=63u8).prop_map(to_flow);
+    btree_map(flows, any::<u64>(), 0..20).prop_map(|measurements| {
+        measurements.into_iter().map(|(flow, rate)| UdpMeasurement { flow, rate }).collect()
     })
 }
 
@@ -62,10 +62,10 @@ fn any_peer() -> impl Strategy<Value = IpAddr> {
 }
 
 fn any_limits() -> impl Strategy<Value = Vec<Limit>> {
-    let limit = |((application, peer), pace): ((String, IpAddr), OrderedRate)| Limit {
+    let limit = |((application, peer), rate): ((String, IpAddr), OrderedRate)| Limit {
         application: application.into(),
         peer,
-        rate: pace,
+        rate,
     };
     btree_map(("[!-~]{1,3}", any_peer()), any_ordered_rate(), 0..20)
         .prop_map(move |limits| limits.into_iter().map(limit).collect())
@@ -85,14 +85,14 @@ fn any_order() -> impl Strategy<Value = Order> {
         any_udp_measurements(),
         any_limits(),
     )
-        .prop_map(|((epoch, seq, lease, whole), flows, queues, arrivals, limits)| Order {
+        .prop_map(|((epoch, seq, lease, is_full), flows, queues, udp_measurements, limits)| Order {
             epoch,
             seq,
             lease: Duration::from_micros(u64::from(lease)),
-            is_full: whole,
+            is_full,
             flows: flows.into_iter().collect(),
             queues: queues.into_iter().collect(),
-            udp_measurements: arrivals,
+            udp_measurements,
             limits,
         })
 }
@@ -100,40 +100,39 @@ fn any_order() -> impl Strategy<Value = Order> {
 fn any_report() -> impl Strategy<Value = Report> {
     let to_progress = |(key, (sent, closed)): (FlowKey, (u64, bool))| FlowProgress { key, sent, closed };
     let flows = btree_map(any_flow_key(), any::<(u64, bool)>(), 0..20);
-    let found = btree_map(("[!-~]{1,3}", any_peer()), (any::<(u32, u64)>(), any_demand()), 0..20);
-    let to_observed =
-        |((application, peer), ((open, sent), demand)): ((String, IpAddr), ((u32, u64), Demand))| {
-            ObservedConnections {
-                application: application.into(),
-                peer,
-                open_connections: open,
-                sent_bytes: sent,
-                demand,
-            }
-        };
-    let refusals = prop_oneof![Just([0; 4]), any::<[u64; 4]>()].prop_map(|[older, gap, flows, classes]| {
-        Refusals { older, gap, flows, classes, ..Refusals::default() }
-    });
-    let restored = any::<[u64; 3]>().prop_map(|[queues, programs, maps]| Restored { queues, programs, maps });
+    let observed = btree_map(("[!-~]{1,3}", any_peer()), (any::<(u32, u64)>(), any_demand()), 0..20);
+    let to_observed = |((application, peer), (counts, demand)): ((String, IpAddr), ((u32, u64), Demand))| {
+        let (application, (open_connections, sent_bytes)) = (application.into(), counts);
+        ObservedConnections { application, peer, open_connections, sent_bytes, demand }
+    };
+    let refused_orders =
+        prop_oneof![Just([0; 4]), any::<[u64; 4]>()].prop_map(|[stale_epoch, gap, flows, classes]| {
+            RefusedOrders { stale_epoch, gap, flows, classes, ..RefusedOrders::default() }
+        });
+    let restored_objects =
+        any::<[u64; 3]>().prop_map(|[queues, programs, maps]| RestoredObjects { queues, programs, maps });
     let reason = (0..ConflictReason::ALL.len()).prop_map(|at| ConflictReason::ALL[at]);
     let conflict = ("[a-z]{1,15}", reason, ".{0,60}")
         .prop_map(|(name, reason, text)| Conflict::new(&name, reason, &text));
-    let agent = (refusals, restored, prop::collection::vec(conflict, 0..4));
-    (any::<(u64, u64)>(), flows, found, any_udp_measurements(), agent).prop_map(
-        move |(obeys, flows, found, arrivals, (refusals, restored, conflicts)): (
+    let agent = (refused_orders, restored_objects, prop::collection::vec(conflict, 0..4));
+    (any::<(u64, u64)>(), flows, observed, any_udp_measurements(), agent).prop_map(
+        move |(applied, flows, observed, udp_measurements, agent): (
             _,
+            BTreeMap<_, _>,
             BTreeMap<_, _>,
             _,
             _,
-            _,
-        )| Report {
-            applied: obeys,
-            flows: flows.into_iter().map(to_progress).collect(),
-            observed: found.into_iter().map(to_observed).collect(),
-            udp_measurements: arrivals,
-            refused_orders: refusals,
-            restored_objects: restored,
-            conflicts,
+        )| {
+            let (refused_orders, restored_objects, conflicts) = agent;
+            Report {
+                applied,
+                flows: flows.into_iter().map(to_progress).collect(),
+                observed: observed.into_iter().map(to_observed).collect(),
+                udp_measurements,
+                refused_orders,
+                restored_objects,
+                conflicts,
+            }
         },
     )
 }
@@ -162,179 +161,191 @@ proptest! {
         let Ok(damaged) = wire::Report::decode(&bytes[..]) else { return Ok(()) };
         let Ok(report) = Report::try_from(damaged) else { return Ok(()) };
         prop_assert!(report.flows.windows(2).all(|pair| pair[0].key < pair[1].key));
-        let key = |found: &ObservedConnections| (found.application.clone(), found.peer);
+        let key = |entry: &ObservedConnections| (entry.application.clone(), entry.peer);
         prop_assert!(report.observed.windows(2).all(|pair| key(&pair[0]) < key(&pair[1])));
         prop_assert!(report.udp_measurements.windows(2).all(|pair| pair[0].flow < pair[1].flow));
     }
 }
 
-fn encoded_flow_keys(coflows: &str, counts: &[u32], flow_indices: &[u32]) -> Option<wire::Flows> {
-    Some(wire::Flows { coflows: coflows.to_owned(), counts: counts.to_vec(), places: flow_indices.to_vec() })
+fn encoded_flow_keys(coflows: &str, counts: &[u32], flow_indices: &[u32]) -> Option<wire::FlowKeys> {
+    Some(wire::FlowKeys {
+        coflows: coflows.to_owned(),
+        flow_counts: counts.to_vec(),
+        flow_indices: flow_indices.to_vec(),
+    })
 }
 
 #[test]
 fn malformed_reports_are_refused() {
     let report = |coflows, counts: &[u32], flow_indices: &[u32]| {
-        let sent = vec![0; flow_indices.len()];
+        let sent_bytes = vec![0; flow_indices.len()];
         wire::Report {
             flows: encoded_flow_keys(coflows, counts, flow_indices),
-            sent,
+            sent_bytes,
             ..wire::Report::default()
         }
     };
     let observed_report = |applications: &str, peers: &[u32], addresses: usize, open: &[u32]| wire::Report {
-        applications: applications.to_owned(),
-        peers: peers.to_vec(),
-        addresses: vec![1; 16 * addresses],
-        open: open.to_vec(),
-        carried: vec![0; open.len()],
+        observed_applications: applications.to_owned(),
+        observed_peer_counts: peers.to_vec(),
+        observed_addresses: vec![1; 16 * addresses],
+        observed_connections: open.to_vec(),
+        observed_sent_bytes: vec![0; open.len()],
         ..wire::Report::default()
     };
     let long = "x".repeat(MAX_ID_LENGTH + 1);
     let too_many = MAX_REPORTED_FLOWS + 1;
     let all: Vec<u32> = (0..too_many as u32).collect();
-    let length_mismatch =
-        |what, found, expected| MessageError::LengthMismatch { list: what, count: found, expected };
+    let length_mismatch = |list, count, expected| MessageError::LengthMismatch { list, count, expected };
     let cases = [
-        (report("a b", &[1], &[0]), length_mismatch("counts of flows", 1, 2)),
-        (report("", &[1], &[0]), length_mismatch("counts of flows", 1, 0)),
-        (report("a", &[2], &[0]), length_mismatch("places of flows", 1, 2)),
-        (report("a", &[u32::MAX], &[0]), length_mismatch("places of flows", 1, u32::MAX as usize)),
-        (wire::Report { sent: vec![], ..report("a", &[1], &[0]) }, length_mismatch("counts of bytes", 0, 1)),
+        (report("a b", &[1], &[0]), length_mismatch("flow counts", 1, 2)),
+        (report("", &[1], &[0]), length_mismatch("flow counts", 1, 0)),
+        (report("a", &[2], &[0]), length_mismatch("flow indices", 1, 2)),
+        (report("a", &[u32::MAX], &[0]), length_mismatch("flow indices", 1, u32::MAX as usize)),
+        (wire::Report { sent_bytes: vec![], ..report("a", &[1], &[0]) }, length_mismatch("sent bytes", 0, 1)),
         (report("a ", &[1, 1], &[0, 0]), MessageError::Id),
         (report("a\u{7}", &[1], &[0]), MessageError::Id),
         (report(&long, &[1], &[0]), MessageError::Id),
         (report("b a", &[1, 1], &[0, 0]), MessageError::Unsorted("coflows")),
         (report("a a", &[1, 1], &[0, 1]), MessageError::Unsorted("coflows")),
         (report("a b", &[0, 1], &[0]), MessageError::Unsorted("coflows")),
-        (report("a", &[2], &[1, 1]), MessageError::Unsorted("places of flows")),
+        (report("a", &[2], &[1, 1]), MessageError::Unsorted("flow indices")),
         (
-            wire::Report { closed: vec![1, 0], ..report("a", &[2], &[0, 1]) },
+            wire::Report { closed_flows: vec![1, 0], ..report("a", &[2], &[0, 1]) },
             MessageError::Unsorted("closed flows"),
         ),
         (
-            wire::Report { closed: vec![1], ..report("a", &[1], &[0]) },
-            MessageError::TooMany { list: "as the index of a closed flow", count: 2, max: 1 },
+            wire::Report { closed_flows: vec![1], ..report("a", &[1], &[0]) },
+            MessageError::IndexOutOfRange { list: "closed flows", index: 1, count: 1 },
         ),
-        (observed_report("a", &[1], 1, &[]), length_mismatch("hosts", 0, 1)),
+        (observed_report("a", &[1], 1, &[]), length_mismatch("observed connections", 0, 1)),
         (observed_report("a", &[1], 0, &[1]), length_mismatch("bytes of addresses", 0, 16)),
-        (observed_report("a", &[], 0, &[]), length_mismatch("counts of hosts", 0, 1)),
+        (observed_report("a", &[], 0, &[]), length_mismatch("peer counts", 0, 1)),
         (observed_report("\u{7}", &[1], 1, &[1]), MessageError::Id),
-        (observed_report("a", &[2], 2, &[1, 1]), MessageError::Unsorted("connections found")),
-        (observed_report("b a", &[1, 1], 2, &[1, 1]), MessageError::Unsorted("connections found")),
+        (observed_report("a", &[2], 2, &[1, 1]), MessageError::Unsorted("observed connections")),
+        (observed_report("b a", &[1, 1], 2, &[1, 1]), MessageError::Unsorted("observed connections")),
         (
             observed_report("a", &[MAX_OBSERVED as u32 + 1], MAX_OBSERVED + 1, &vec![1; MAX_OBSERVED + 1]),
-            MessageError::TooMany { list: "connections found", count: MAX_OBSERVED + 1, max: MAX_OBSERVED },
+            MessageError::TooMany {
+                list: "observed connections",
+                count: MAX_OBSERVED + 1,
+                max: MAX_OBSERVED,
+            },
         ),
         (
             report("a", &[too_many as u32], &all),
             MessageError::TooMany { list: "flows", count: too_many, max: MAX_REPORTED_FLOWS },
         ),
         (
-            wire::Report { demands: vec![1, 1], ..observed_report("a", &[1], 1, &[1]) },
+            wire::Report { observed_demands: vec![1, 1], ..observed_report("a", &[1], 1, &[1]) },
             length_mismatch("demands", 2, 1),
         ),
     ];
-    for (report, why) in cases {
-        assert_eq!(Report::try_from(report.clone()), Err(why), "{:?}", report.flows.map(|f| f.coflows));
+    for (report, error) in cases {
+        assert_eq!(Report::try_from(report.clone()), Err(error), "{:?}", report.flows.map(|f| f.coflows));
     }
 }
 
 #[test]
 fn malformed_udp_measurements_are_refused() {
-    let encoded_measurements = |addresses: &[u8], marks: &[u8], rates: &[u64]| wire::Arrivals {
-        ends: addresses.iter().flat_map(|&byte| [byte; 8]).collect(),
+    let encoded_measurements = |addresses: &[u8], marks: &[u8], rates: &[u64]| wire::UdpMeasurements {
+        addresses: addresses.iter().flat_map(|&byte| [byte; 8]).collect(),
         marks: marks.to_vec(),
         rates: rates.to_vec(),
     };
-    let length_mismatch =
-        |what, found, expected| MessageError::LengthMismatch { list: what, count: found, expected };
+    let length_mismatch = |list, count, expected| MessageError::LengthMismatch { list, count, expected };
     let too_many = MAX_UDP_FLOWS + 1;
     let cases = [
-        (encoded_measurements(&[1], &[1], &[]), length_mismatch("bytes of their ends", 8, 0)),
+        (encoded_measurements(&[1], &[1], &[]), length_mismatch("bytes of addresses", 8, 0)),
         (
-            wire::Arrivals { ends: vec![1; 7], ..encoded_measurements(&[], &[1], &[1]) },
-            length_mismatch("bytes of their ends", 7, 8),
+            wire::UdpMeasurements { addresses: vec![1; 7], ..encoded_measurements(&[], &[1], &[1]) },
+            length_mismatch("bytes of addresses", 7, 8),
         ),
-        (encoded_measurements(&[1], &[], &[1]), length_mismatch("classes of what arrives", 0, 1)),
+        (encoded_measurements(&[1], &[], &[1]), length_mismatch("marks", 0, 1)),
         (encoded_measurements(&[1], &[0], &[1]), MessageError::Mark(0)),
         (encoded_measurements(&[1], &[64], &[1]), MessageError::Mark(64)),
-        (encoded_measurements(&[1, 1], &[1, 1], &[1, 2]), MessageError::Unsorted("arrivals")),
-        (encoded_measurements(&[2, 1], &[1, 1], &[1, 2]), MessageError::Unsorted("arrivals")),
+        (encoded_measurements(&[1, 1], &[1, 1], &[1, 2]), MessageError::Unsorted("UDP measurements")),
+        (encoded_measurements(&[2, 1], &[1, 1], &[1, 2]), MessageError::Unsorted("UDP measurements")),
         (
             encoded_measurements(&vec![1; too_many], &vec![1; too_many], &vec![1; too_many]),
-            MessageError::TooMany { list: "arrivals", count: too_many, max: MAX_UDP_FLOWS },
+            MessageError::TooMany { list: "UDP measurements", count: too_many, max: MAX_UDP_FLOWS },
         ),
     ];
-    for (arrivals, why) in cases {
-        let report = wire::Report { arrivals: Some(arrivals.clone()), ..wire::Report::default() };
-        assert_eq!(Report::try_from(report), Err(why), "{arrivals:?}");
-        let order = wire::Order { arrivals: Some(arrivals.clone()), ..wire::Order::default() };
-        assert_eq!(Order::try_from(order), Err(why), "{arrivals:?}");
+    for (measurements, error) in cases {
+        let udp_measurements = Some(measurements.clone());
+        let report = wire::Report { udp_measurements, ..wire::Report::default() };
+        assert_eq!(Report::try_from(report), Err(error), "{measurements:?}");
+        let udp_measurements = Some(measurements.clone());
+        let order = wire::Order { udp_measurements, ..wire::Order::default() };
+        assert_eq!(Order::try_from(order), Err(error), "{measurements:?}");
     }
 }
 
 #[test]
 fn malformed_orders_are_refused() {
-    let order_with_queues = |interfaces: &[u32], queues: &[u32], weights: &[f64]| wire::Order {
+    let order_with_queues = |interfaces: &[u32], queue_counts: &[u32], weights: &[f64]| wire::Order {
         interfaces: interfaces.to_vec(),
-        queues: queues.to_vec(),
+        queue_counts: queue_counts.to_vec(),
         weights: weights.to_vec(),
-        classed: vec![0; interfaces.len()],
-        known: vec![0; interfaces.len()],
+        application_counts: vec![0; interfaces.len()],
+        class_counts: vec![0; interfaces.len()],
         ..wire::Order::default()
     };
     let order_with_applications =
         |application_counts: &[u32], applications: &str, classes: &[u32]| wire::Order {
-            classed: application_counts.to_vec(),
+            application_counts: application_counts.to_vec(),
             applications: applications.to_owned(),
-            classes: classes.to_vec(),
-            known: vec![3],
-            queue_of: vec![0, 1, 1],
+            application_classes: classes.to_vec(),
+            class_counts: vec![3],
+            queue_of_class: vec![0, 1, 1],
             ..order_with_queues(&[0], &[2], &[1.0, 3.0])
         };
-    let order_with_classes = |class_counts: &[u32], queue_of: &[u32]| wire::Order {
-        known: class_counts.to_vec(),
-        queue_of: queue_of.to_vec(),
+    let order_with_classes = |class_counts: &[u32], queue_of_class: &[u32]| wire::Order {
+        class_counts: class_counts.to_vec(),
+        queue_of_class: queue_of_class.to_vec(),
         ..order_with_applications(&[0], "", &[])
     };
     let order_with_limits = |names: &str, peers: &[u32], addresses: usize, limits: usize| wire::Order {
-        limited: names.to_owned(),
-        limited_peers: peers.to_vec(),
+        limited_applications: names.to_owned(),
+        limited_peer_counts: peers.to_vec(),
         limited_addresses: vec![1; 16 * addresses],
-        limits: vec![1; limits],
+        limit_rates: vec![1; limits],
         ..wire::Order::default()
     };
     let too_many = MAX_OBSERVED + 1;
-    let order_with_guarantees =
-        |at: &[u32]| wire::Order { guaranteed: at.to_vec(), ..order_with_queues(&[0], &[1], &[1.0]) };
-    let length_mismatch =
-        |what, found, expected| MessageError::LengthMismatch { list: what, count: found, expected };
-    let paces = wire::Order { paces: vec![1], ..wire::Order::default() };
+    let order_with_guarantees = |indices: &[u32]| wire::Order {
+        guaranteed_interfaces: indices.to_vec(),
+        ..order_with_queues(&[0], &[1], &[1.0])
+    };
+    let length_mismatch = |list, count, expected| MessageError::LengthMismatch { list, count, expected };
+    let surplus_rate = wire::Order { rates: vec![1], ..wire::Order::default() };
     let cases = [
-        (paces, length_mismatch("paces", 1, 0)),
-        (order_with_queues(&[0, 1], &[1], &[1.0]), length_mismatch("counts of queues", 1, 2)),
+        (surplus_rate, length_mismatch("rates", 1, 0)),
+        (order_with_queues(&[0, 1], &[1], &[1.0]), length_mismatch("queue counts", 1, 2)),
         (order_with_queues(&[0], &[2], &[1.0]), length_mismatch("weights", 1, 2)),
         (order_with_queues(&[1, 0], &[1, 1], &[1.0, 1.0]), MessageError::Unsorted("interfaces")),
         (order_with_queues(&[0], &[1], &[f64::NAN]), MessageError::Weight),
         (order_with_queues(&[0], &[1], &[0.0]), MessageError::Weight),
         (order_with_queues(&[0], &[1], &[f64::INFINITY]), MessageError::Weight),
-        (order_with_applications(&[], "", &[]), length_mismatch("counts of applications", 0, 1)),
-        (order_with_applications(&[2], "a b", &[1]), length_mismatch("classes", 1, 2)),
-        (order_with_applications(&[u32::MAX], "a", &[1]), length_mismatch("classes", 1, u32::MAX as usize)),
-        (order_with_applications(&[2], "a", &[1, 1]), length_mismatch("names of applications", 1, 2)),
-        (order_with_applications(&[1], "", &[1]), length_mismatch("names of applications", 0, 1)),
+        (order_with_applications(&[], "", &[]), length_mismatch("application counts", 0, 1)),
+        (order_with_applications(&[2], "a b", &[1]), length_mismatch("application classes", 1, 2)),
+        (
+            order_with_applications(&[u32::MAX], "a", &[1]),
+            length_mismatch("application classes", 1, u32::MAX as usize),
+        ),
+        (order_with_applications(&[2], "a", &[1, 1]), length_mismatch("application names", 1, 2)),
+        (order_with_applications(&[1], "", &[1]), length_mismatch("application names", 0, 1)),
         (order_with_applications(&[2], "b a", &[1, 1]), MessageError::Unsorted("applications")),
         (order_with_applications(&[2], "a a", &[1, 1]), MessageError::Unsorted("applications")),
         (order_with_applications(&[1], "\u{7}", &[1]), MessageError::Id),
         (order_with_applications(&[1], "a", &[0]), MessageError::Class { class: 0, class_count: 3 }),
         (order_with_applications(&[1], "a", &[4]), MessageError::Class { class: 4, class_count: 3 }),
-        (order_with_classes(&[], &[]), length_mismatch("counts of classes", 0, 1)),
+        (order_with_classes(&[], &[]), length_mismatch("class counts", 0, 1)),
         (order_with_classes(&[2], &[0]), length_mismatch("queues of classes", 1, 2)),
         (order_with_classes(&[u32::MAX], &[0]), length_mismatch("queues of classes", 1, u32::MAX as usize)),
         (order_with_classes(&[1], &[2]), MessageError::Queue { queue: 2, queue_count: 2 }),
-        (order_with_limits("a", &[], 1, 1), length_mismatch("counts of hosts", 0, 1)),
-        (order_with_limits("a", &[1], 1, 2), length_mismatch("hosts", 2, 1)),
+        (order_with_limits("a", &[], 1, 1), length_mismatch("peer counts", 0, 1)),
+        (order_with_limits("a", &[1], 1, 2), length_mismatch("limits", 2, 1)),
         (order_with_limits("a", &[1], 0, 1), length_mismatch("bytes of addresses", 0, 16)),
         (order_with_limits("\u{7}", &[1], 1, 1), MessageError::Id),
         (order_with_limits("a", &[2], 2, 2), MessageError::Unsorted("limits")),
@@ -345,24 +356,24 @@ fn malformed_orders_are_refused() {
         (order_with_guarantees(&[0, 0]), MessageError::Unsorted("guaranteed interfaces")),
         (
             order_with_guarantees(&[1]),
-            MessageError::TooMany { list: "as the index of a guaranteed interface", count: 2, max: 1 },
+            MessageError::IndexOutOfRange { list: "guaranteed interfaces", index: 1, count: 1 },
         ),
     ];
-    for (order, why) in cases {
-        assert_eq!(Order::try_from(order.clone()), Err(why), "{order:?}");
+    for (order, error) in cases {
+        assert_eq!(Order::try_from(order.clone()), Err(error), "{order:?}");
     }
 }
 
-/// Reports of older agents have no refusals, and a report without refusals does not encode them.
+/// A report without refused orders does not encode their counts.
 #[test]
-fn reports_without_refusals_are_accepted() {
-    let before = wire::Report { epoch: 3, seq: 5, ..wire::Report::default() };
+fn reports_without_refused_orders_are_accepted() {
+    let encoded = wire::Report { applied_epoch: 3, applied_seq: 5, ..wire::Report::default() };
     let report = Report { applied: (3, 5), ..Report::default() };
-    assert_eq!(Report::try_from(before), Ok(report.clone()));
-    assert_eq!(wire::Report::from(&report).refusals, None);
+    assert_eq!(Report::try_from(encoded), Ok(report.clone()));
+    assert_eq!(wire::Report::from(&report).refused_orders, None);
 }
 
-/// The longest possible report is within the length limit.
+/// The largest report is within the length limit.
 #[test]
 fn largest_report_fits_max_report() {
     let id = |at: usize| format!("{at:0>MAX_ID_LENGTH$}");
@@ -378,17 +389,17 @@ fn largest_report_fits_max_report() {
         sent_bytes: u64::MAX,
         demand: Demand::Rate(u64::MAX - 2),
     };
-    let (flows, found) =
+    let (flows, observed) =
         ((0..MAX_REPORTED_FLOWS).map(to_progress).collect(), (0..MAX_OBSERVED).map(observed_entry).collect());
     let measurement = |at: usize| UdpMeasurement {
         flow: UdpFlow { src: (at as u32).into(), dst: u32::MAX.into(), mark: Mark::new(63).unwrap() },
         rate: u64::MAX,
     };
-    let arrivals = (0..MAX_UDP_FLOWS).map(measurement).collect();
+    let udp_measurements = (0..MAX_UDP_FLOWS).map(measurement).collect();
     let max = u64::MAX;
-    let refusals = Refusals {
-        older: max,
-        repeated: max,
+    let refused_orders = RefusedOrders {
+        stale_epoch: max,
+        duplicate: max,
         gap: max,
         lease: max,
         unsorted: max,
@@ -399,18 +410,18 @@ fn largest_report_fits_max_report() {
         classes: max,
         limits: max,
     };
-    let restored = Restored { queues: max, programs: max, maps: max };
+    let restored_objects = RestoredObjects { queues: max, programs: max, maps: max };
     let long = "x".repeat(200);
     let conflicts = vec![Conflict::new(&long, ConflictReason::Refused, &long); MAX_CONFLICTS];
     let report = Report {
         applied: (max, max),
         flows,
-        observed: found,
-        udp_measurements: arrivals,
-        refused_orders: refusals,
-        restored_objects: restored,
+        observed,
+        udp_measurements,
+        refused_orders,
+        restored_objects,
         conflicts,
     };
-    let length = wire::Up::report(&report).encoded_len();
+    let length = wire::AgentMessage::report(&report).encoded_len();
     assert!(length <= MAX_REPORT_BYTES, "{length} bytes");
 }

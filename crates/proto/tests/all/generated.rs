@@ -1,5 +1,5 @@
-//! The generated code in `src/generated` follows from `proto/weir/agent.proto`. It is part of the repository so that builds
-//! need no compiler of protocol descriptions. `WEIR_WRITE_DOCS=1 cargo test -p weir-proto generated` writes it.
+//! Tests that the code in `src/generated` matches `proto/weir/agent.proto`. The code is part of the repository, so that builds need no
+//! protobuf compiler. `WEIR_WRITE_DOCS=1 cargo test -p weir-proto generated` writes it.
 
 use std::fs;
 use std::path::Path;

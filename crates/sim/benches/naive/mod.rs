@@ -1,4 +1,4 @@
-//! Reference replays that update every flow at every event, for comparison only.
+//! Replays workloads with reference code that updates every flow at every event, for comparison only.
 
 mod ports;
 
@@ -15,7 +15,7 @@ struct Flow {
     rate: f64,
 }
 
-/// Rates between two events.
+/// The policy that sets the rates between two events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReferencePolicy {
     /// Per-flow max-min.
@@ -34,8 +34,8 @@ impl ReferencePolicy {
     }
 }
 
-/// The completion time of every coflow of a workload without events, parents and late data. `places` is the
-/// order of its ports.
+/// The completion time of every coflow of a workload without events, parents and late data.
+/// `port_positions` is the order of its ports.
 pub fn replay(
     workload: &Workload,
     port_positions: &[usize],

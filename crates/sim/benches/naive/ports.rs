@@ -1,4 +1,4 @@
-//! The order of ports, by a pairwise comparison.
+//! Computes the order of ports by pairwise comparison.
 
 use weir_core::model::Workload;
 

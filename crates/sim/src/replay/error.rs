@@ -14,15 +14,16 @@ pub enum ReplayError {
     #[error(transparent)]
     Tree(#[from] TreeError),
     /// The policy leaves rates to plain TCP, and the table of flows between ports does not support so many ports.
-    #[error("max-min between flows (`fair`) supports up to {most} ports: the workload has {0}", most = SwitchMaxMin::MAX_PORTS)]
+    #[error("the workload has {0} ports; expected at most {max} for max-min between flows (`fair`)", max = SwitchMaxMin::MAX_PORTS)]
     TooManyPorts(usize),
     /// The policy leaves rates to queues of ports, on a network with links between switches.
     #[error(
-        "it leaves rates to queues of ports, which are not supported over links between switches: expected a policy that sets rates, or `fair`"
+        "not supported with links between switches (--fabric): queues exist at host ports only; expected a policy that sets \
+         rates, or `fair`"
     )]
     QueuesOverTrunks,
     /// The network has fewer hosts than the workload has ports.
-    #[error("the workload has {ports} ports: expected at most the network's {hosts} hosts")]
+    #[error("the workload has {ports} ports; expected at most the network's {hosts} hosts")]
     TooFewHosts {
         /// Number of ports.
         ports: usize,
@@ -31,8 +32,8 @@ pub enum ReplayError {
     },
     /// Some coflows cannot complete, because their ports failed permanently.
     #[error(
-        "nothing moves after {time:.3} s and not all coflows are done, {incomplete} of them left, the first coflow {id}: \
-         do its ports have capacity?"
+        "no flow can send after {time:.3} s; {incomplete} coflows are incomplete, the first is coflow {id}; help: check that \
+         its ports recover"
     )]
     Stalled {
         /// The time, in seconds.

@@ -37,7 +37,7 @@ enum Kind {
 /// the headroom of one service would reduce what another is guaranteed, on this link or on a later one.
 ///
 /// Each stream is a class of its own, made once, and solutions follow the changes. Classes by demand
-/// ([`HierarchicalMaxMin::add_flow`]) would be made anew in every period, since a predicted demand hardly comes twice.
+/// ([`HierarchicalMaxMin::add_flow`]) would be created again in every period, since predicted demands hardly repeat.
 struct Allocator {
     floor: Rate,
     hierarchy: HierarchicalMaxMin,

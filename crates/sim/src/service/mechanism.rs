@@ -76,7 +76,7 @@ impl FromStr for Mechanism {
     fn from_str(text: &str) -> Result<Mechanism, String> {
         Mechanism::ALL.into_iter().find(|mechanism| mechanism.name() == text).ok_or_else(|| {
             let names = Mechanism::ALL.map(Mechanism::name).join(", ");
-            format!("`{text}` is no mechanism: expected one of {names}")
+            format!("unknown mechanism `{text}`; expected one of {names}")
         })
     }
 }

@@ -152,7 +152,7 @@ impl ScenarioOutcome {
         }
     }
 
-    /// It is over: what is left is which links were crossed.
+    /// Completes the outcome. Of the streams, only the crossed links are kept.
     pub(super) fn finish(mut self, streams: Streams) -> ScenarioOutcome {
         self.streams = streams.into_crossed();
         self

@@ -155,7 +155,7 @@ impl Streams {
         }
     }
 
-    /// The stream of a demand over a path, a new one if it has none there yet.
+    /// The stream of a demand over a path, created if it does not exist.
     fn stream(&mut self, at: usize, demand: &Demand, links: Vec<u32>) -> usize {
         if let Some(&stream) = self.known[at].get(&links) {
             return stream;

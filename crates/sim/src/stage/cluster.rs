@@ -66,14 +66,14 @@ pub struct ClusterOutcome {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
-    /// Not there before that.
+    /// Before the job's start, at this time.
     Waiting(f64),
-    /// Computing until then.
+    /// Computing until this time.
     Compute(f64),
-    /// Moving bytes, beside what computes until the first time, and no longer than until the second.
-    Move(f64, f64),
-    /// Computing the rest until then.
-    Beside(f64),
+    /// Sending bytes until the second time at the latest. Overlapped computing ends at the first.
+    Transfer(f64, f64),
+    /// After the transfer: overlapped computing until this time.
+    OverlappedCompute(f64),
     Done(f64),
 }
 
@@ -91,12 +91,12 @@ struct Cluster<'a> {
     coupling: Coupling,
     servers: u32,
     now: f64,
-    /// Whether rates have to be found anew.
+    /// Whether rates have to be computed again.
     stale: bool,
 }
 
-/// Two times closer than this part of them are one.
-const SAME: f64 = 1e-12;
+/// Two times are equal if they differ by at most this fraction.
+const TIME_TOLERANCE: f64 = 1e-12;
 
 /// Runs all jobs and returns the end of each. The same input gives the same result.
 ///
@@ -127,8 +127,9 @@ pub fn run(
     Ok(cluster.start_all(jobs, ports)?.run(|_| true)?.0)
 }
 
-/// Runs jobs on a network with paths; all flows of a transfer have the rate of the slowest. Calls `go_on` before every step,
-/// with the simulated time in seconds; if it returns `false`, the run stops. The same input gives the same result.
+/// Runs jobs on a network with paths; all flows of a transfer have the rate of the slowest. Calls `should_continue` before
+/// every step, with the simulated time in seconds; if it returns `false`, the run stops. The same input gives the same
+/// result.
 ///
 /// # Errors
 /// If the fabric was made for another number of jobs, a job cannot end, the links cannot be shared in this way, or the caller
@@ -137,14 +138,14 @@ pub fn run_on_fabric(
     jobs: &[PlacedJob],
     fabric: &JobLinks,
     sharing: &SharingRule,
-    go_on: impl FnMut(f64) -> bool,
+    should_continue: impl FnMut(f64) -> bool,
 ) -> Result<ClusterOutcome, ClusterError> {
     if jobs.len() != fabric.footprints.len() {
         return Err(ClusterError::WrongJobCount { jobs: jobs.len(), expected: fabric.footprints.len() });
     }
     let links = |footprint: &Vec<(u32, f64)>| footprint.iter().map(|(link, _)| *link).collect();
     let cluster = Cluster {
-        ports: Ports::on(fabric, sharing)?,
+        ports: Ports::for_fabric(fabric, sharing)?,
         running: Vec::new(),
         streams: Vec::new(),
         coupling: Coupling::Lockstep,
@@ -153,12 +154,16 @@ pub fn run_on_fabric(
         stale: true,
     };
     let ports = fabric.footprints.iter().map(links).collect();
-    let (ends, ports) = cluster.start_all(jobs, ports)?.run(go_on)?;
-    Ok(ClusterOutcome { ends, rate_computations: ports.solutions, unsettled_computations: ports.unsettled })
+    let (ends, ports) = cluster.start_all(jobs, ports)?.run(should_continue)?;
+    Ok(ClusterOutcome {
+        ends,
+        rate_computations: ports.rate_computations,
+        unsettled_computations: ports.unsettled_computations,
+    })
 }
 
 impl<'a> Cluster<'a> {
-    /// Lets all jobs wait for their time, whose transfers cross these ports; those whose time is 0 begin.
+    /// Adds all jobs, with the ports that each uses, and starts those with a start time of 0.
     fn start_all(mut self, jobs: &'a [PlacedJob], ports: Vec<Vec<u32>>) -> Result<Cluster<'a>, ClusterError> {
         let running = jobs.iter().zip(ports);
         let waiting = |(job, ports): (&'a PlacedJob, Vec<u32>)| {
@@ -167,27 +172,30 @@ impl<'a> Cluster<'a> {
         };
         self.running = running.map(waiting).collect();
         for number in 0..jobs.len() {
-            self.step(number)?;
+            self.advance_job(number)?;
         }
         Ok(self)
     }
 
-    fn run(mut self, mut go_on: impl FnMut(f64) -> bool) -> Result<(Vec<Time>, Ports), ClusterError> {
+    fn run(
+        mut self,
+        mut should_continue: impl FnMut(f64) -> bool,
+    ) -> Result<(Vec<Time>, Ports), ClusterError> {
         loop {
-            if !go_on(self.now) {
+            if !should_continue(self.now) {
                 return Err(ClusterError::Interrupted { seconds: self.now });
             }
             if self.stale {
-                self.ports.rates(&mut self.streams)?;
+                self.ports.compute_rates(&mut self.streams)?;
                 self.stale = false;
             }
-            let next = self.next();
+            let next = self.next_event_time();
             if next == f64::INFINITY {
                 break;
             }
-            self.advance(next);
+            self.advance_time(next);
             for number in 0..self.running.len() {
-                self.step(number)?;
+                self.advance_job(number)?;
             }
         }
         let mut ends = Vec::with_capacity(self.running.len());
@@ -200,21 +208,21 @@ impl<'a> Cluster<'a> {
         Ok((ends, self.ports))
     }
 
-    /// When something happens next; infinite if nothing does.
-    fn next(&self) -> f64 {
+    /// Time of the next event; infinite without one.
+    fn next_event_time(&self) -> f64 {
         let phases = self.running.iter().map(|running| match running.phase {
-            Phase::Waiting(until) | Phase::Compute(until) | Phase::Beside(until) => until,
-            Phase::Move(_, patience) => patience,
+            Phase::Waiting(until) | Phase::Compute(until) | Phase::OverlappedCompute(until) => until,
+            Phase::Transfer(_, transfer_deadline) => transfer_deadline,
             Phase::Done(_) => f64::INFINITY,
         });
         let ends = self.streams.iter().map(|stream| self.now + stream.left / stream.rate);
         phases.chain(ends).fold(f64::INFINITY, f64::min).max(self.now)
     }
 
-    /// Lets time pass and removes streams that have ended.
-    fn advance(&mut self, next: f64) {
+    /// Sends until `next`, and removes streams that have ended.
+    fn advance_time(&mut self, next: f64) {
         let passed = next - self.now;
-        let limit = next + SAME * next;
+        let limit = next + TIME_TOLERANCE * next;
         let (now, before) = (self.now, self.streams.len());
         self.streams.retain_mut(|stream| {
             let over = now + stream.left / stream.rate <= limit;
@@ -225,66 +233,66 @@ impl<'a> Cluster<'a> {
         self.now = next;
     }
 
-    /// Brings a job to where it should be now, through stages that take no time if there are such.
-    fn step(&mut self, number: usize) -> Result<(), ClusterError> {
-        let limit = self.now + SAME * self.now;
+    /// Moves a job to its phase at the current time. It can pass several stages that take no time.
+    fn advance_job(&mut self, number: usize) -> Result<(), ClusterError> {
+        let limit = self.now + TIME_TOLERANCE * self.now;
         loop {
             match self.running[number].phase {
                 Phase::Waiting(until) if until <= limit => {
                     let Running { job, ports, .. } = &self.running[number];
-                    self.ports.begin(number, job.model, ports)?;
-                    // Who registers may move others to other queues.
+                    self.ports.add_job(number, job.model, ports)?;
+                    // A registration can move other jobs to other queues.
                     self.stale = true;
-                    self.start(number)?;
+                    self.start_stage(number)?;
                 }
-                Phase::Compute(until) if until <= limit => self.transfer(number)?,
-                Phase::Move(beside, patience) => {
-                    if patience > limit && self.streams.iter().any(|stream| stream.job == number) {
+                Phase::Compute(until) if until <= limit => self.start_transfer(number)?,
+                Phase::Transfer(compute_end, transfer_deadline) => {
+                    if transfer_deadline > limit && self.streams.iter().any(|stream| stream.job == number) {
                         return Ok(());
                     }
                     self.streams.retain(|stream| stream.job != number);
-                    self.ports.close(number, &self.running[number].ports)?;
+                    self.ports.end_transfer(number, &self.running[number].ports)?;
                     self.stale = true;
-                    self.running[number].phase = Phase::Beside(beside);
+                    self.running[number].phase = Phase::OverlappedCompute(compute_end);
                 }
-                Phase::Beside(until) if until <= limit => {
+                Phase::OverlappedCompute(until) if until <= limit => {
                     self.running[number].stage += 1;
-                    self.start(number)?;
+                    self.start_stage(number)?;
                 }
                 _ => return Ok(()),
             }
         }
     }
 
-    /// Begins the stage that is next, if there is one.
-    fn start(&mut self, number: usize) -> Result<(), ClusterError> {
+    /// Starts the next stage, or ends the job after its last.
+    fn start_stage(&mut self, number: usize) -> Result<(), ClusterError> {
         let running = &mut self.running[number];
         match running.job.stages.get(running.stage) {
             Some(stage) => running.phase = Phase::Compute(self.now + stage.compute.get()),
             None => {
                 running.phase = Phase::Done(self.now);
                 self.stale = true;
-                self.ports.end(number)?;
+                self.ports.remove_job(number)?;
             }
         }
         Ok(())
     }
 
-    /// Begins to move the bytes of a stage.
-    fn transfer(&mut self, number: usize) -> Result<(), ClusterError> {
+    /// Starts the transfer of a stage.
+    fn start_transfer(&mut self, number: usize) -> Result<(), ClusterError> {
         let running = &mut self.running[number];
         let stage = &running.job.stages[running.stage];
-        let beside = self.now + stage.overlapped_compute.get();
+        let compute_end = self.now + stage.overlapped_compute.get();
         let servers = &running.job.servers;
         if stage.bytes.get() == 0.0 || servers.len() < 2 {
-            running.phase = Phase::Beside(beside);
+            running.phase = Phase::OverlappedCompute(compute_end);
             return Ok(());
         }
-        let patience = stage.max_transfer_time.map_or(f64::INFINITY, |patience| self.now + patience.get());
-        running.phase = Phase::Move(beside, patience);
+        let transfer_deadline = stage.max_transfer_time.map_or(f64::INFINITY, |limit| self.now + limit.get());
+        running.phase = Phase::Transfer(compute_end, transfer_deadline);
         let others = (servers.len() - 1) as f64;
         let left = stage.bytes.get() / others;
-        self.ports.open(number, &running.ports, left)?;
+        self.ports.start_transfer(number, &running.ports, left)?;
         let stream = |ports, flows| Stream { job: number, ports, flows, left, rate: 0.0 };
         match self.coupling {
             Coupling::Lockstep => self.streams.push(stream(running.ports.clone(), others)),

@@ -9,14 +9,18 @@ pub enum SharingError {
     /// Saba's controller returned an error.
     #[error("Saba's controller: {0}")]
     Controller(#[from] ControllerError),
-    /// A job has no model, but Saba has all of each port.
-    #[error("job {job} has no model, and C_saba is 1: expected C_saba below 1, which leaves it a queue")]
+    /// A job has no model, and C_saba of 1 reserves no queue for it.
+    #[error(
+        "job {job} has no model, and a C_saba of 1 reserves no queue for such jobs; expected C_saba below 1"
+    )]
     NoQueueForJob {
         /// The job's index.
         job: usize,
     },
     /// An order of transfers is not supported on a network that gives rates to single flows.
-    #[error("priorities between transfers: expected a network on which their flows go in lockstep")]
+    #[error(
+        "priorities between transfers are not supported; expected a network on which all flows of a transfer have the same rate"
+    )]
     PrioritiesUnsupported,
     /// The solver returned an error.
     #[error("rates: {0}")]
@@ -27,7 +31,7 @@ pub enum SharingError {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ClusterError {
     /// A job has a server that does not exist, or has a server twice.
-    #[error("job {job}: server `{server}`: expected each once, from 0 to {}", .servers.saturating_sub(1))]
+    #[error("job {job}: server {server} does not exist or occurs twice; expected each once, from 0 to {}", .servers.saturating_sub(1))]
     InvalidServer {
         /// The job's index.
         job: usize,
@@ -37,7 +41,7 @@ pub enum ClusterError {
         servers: u32,
     },
     /// A server on a network with paths does not have exactly one link.
-    #[error("job {job}: server `{server}` has {links} links: expected one")]
+    #[error("job {job}: server {server} has {links} links; expected one")]
     WrongLinkCount {
         /// The job's index.
         job: usize,
@@ -47,7 +51,7 @@ pub enum ClusterError {
         links: usize,
     },
     /// The network was made for another number of jobs.
-    #[error("{jobs} jobs on a network laid out for {expected}: expected as many")]
+    #[error("{jobs} jobs on a network for {expected} jobs; expected equal numbers")]
     WrongJobCount {
         /// Number of jobs.
         jobs: usize,
@@ -55,7 +59,7 @@ pub enum ClusterError {
         expected: usize,
     },
     /// There are too many jobs or links.
-    #[error("{kind}: {count}: expected at most {max}")]
+    #[error("too many {kind} ({count}); expected at most {max}")]
     TooMany {
         /// The counted objects.
         kind: &'static str,
@@ -71,7 +75,7 @@ pub enum ClusterError {
         seconds: f64,
     },
     /// No link on the path of the remaining bytes has capacity.
-    #[error("at {seconds} s nothing moves and job {job} is not done: expected links that carry something")]
+    #[error("no flow can send after {seconds} s, and job {job} is incomplete; expected links with capacity")]
     Stalled {
         /// The first incomplete job.
         job: usize,

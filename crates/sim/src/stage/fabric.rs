@@ -23,11 +23,11 @@ pub enum PathSelection {
 /// The links that jobs share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobLinks {
-    /// What each carries, in bytes per second.
+    /// Their capacities, in bytes per second.
     pub(super) capacities: Vec<f64>,
     /// For each job its links, in rising order, and its flows over each.
     pub(super) footprints: Vec<Vec<(u32, f64)>>,
-    /// How many links of the network these stand for: those that some job crosses.
+    /// Number of links of the network, before merging, that some job crosses.
     crossed: usize,
 }
 
@@ -55,7 +55,7 @@ impl JobLinks {
         jobs: &[Vec<u32>],
         paths: PathSelection,
     ) -> Result<JobLinks, ClusterError> {
-        JobLinks::lay(topology, jobs, 0, paths)
+        JobLinks::with_first_number(topology, jobs, 0, paths)
     }
 
     /// The links of one of several jobs, whose flows take the same paths as they do together with the others. `number` is the
@@ -69,11 +69,11 @@ impl JobLinks {
         number: usize,
         paths: PathSelection,
     ) -> Result<JobLinks, ClusterError> {
-        JobLinks::lay(topology, std::slice::from_ref(job), number, paths)
+        JobLinks::with_first_number(topology, std::slice::from_ref(job), number, paths)
     }
 
-    /// The first job has this number.
-    fn lay(
+    /// `first` is the number of the first job; the hashes of paths depend on it.
+    fn with_first_number(
         topology: &Topology,
         jobs: &[Vec<u32>],
         first: usize,
@@ -90,14 +90,14 @@ impl JobLinks {
                 });
             }
         }
-        let crossings = jobs.len() as u64 * topology.links().len() as u64;
-        limit("jobs times links of the network", crossings, MAX_JOB_LINKS)?;
+        let job_links = jobs.len() as u64 * topology.links().len() as u64;
+        check_limit("jobs times links of the network", job_links, MAX_JOB_LINKS)?;
         let mut flows = vec![vec![0.0; topology.links().len()]; jobs.len()];
         match paths {
-            PathSelection::EvenSplit => even(topology, jobs, &mut flows)?,
-            PathSelection::Hashed(seed) => hashed(topology, jobs, first, seed, &mut flows)?,
+            PathSelection::EvenSplit => count_evenly_split_flows(topology, jobs, &mut flows)?,
+            PathSelection::Hashed(seed) => count_hashed_flows(topology, jobs, first, seed, &mut flows)?,
         }
-        Ok(merge(topology, &flows))
+        Ok(merge_links(topology, &flows))
     }
 
     /// The number of links of the network that jobs cross, and the number of links after merging.
@@ -106,10 +106,14 @@ impl JobLinks {
     }
 }
 
-/// Adds up the flows of jobs whose flows are split evenly. Servers at one switch are alike but for their own links.
-fn even(topology: &Topology, jobs: &[Vec<u32>], flows: &mut [Vec<f64>]) -> Result<(), ClusterError> {
+/// Counts the flows of jobs on each link, if switches split flows evenly. Servers at one switch differ in their own links only.
+fn count_evenly_split_flows(
+    topology: &Topology,
+    jobs: &[Vec<u32>],
+    flows: &mut [Vec<f64>],
+) -> Result<(), ClusterError> {
     let mut routes = Routes::new(topology.clone(), 0);
-    // For each switch with servers one of them, and how many each job has there.
+    // For each switch with servers: one of them, and the number of servers of each job.
     let mut switches: BTreeMap<NodeId, (NodeId, Vec<f64>)> = BTreeMap::new();
     for (job, servers) in jobs.iter().enumerate() {
         let others = servers.len().saturating_sub(1) as f64;
@@ -122,9 +126,9 @@ fn even(topology: &Topology, jobs: &[Vec<u32>], flows: &mut [Vec<f64>]) -> Resul
         }
     }
     let pairs = (switches.len() as u64).pow(2).saturating_mul(jobs.len() as u64);
-    limit("pairs of switches with servers, times jobs", pairs, MAX_SERVER_PAIRS)?;
-    let spreads = (switches.len() as u64).pow(2).saturating_mul(topology.links().len() as u64);
-    limit("pairs of switches with servers, times links of the network", spreads, MAX_PAIR_LINKS)?;
+    check_limit("pairs of switches with servers, times jobs", pairs, MAX_SERVER_PAIRS)?;
+    let pair_links = (switches.len() as u64).pow(2).saturating_mul(topology.links().len() as u64);
+    check_limit("pairs of switches with servers, times links of the network", pair_links, MAX_PAIR_LINKS)?;
     let mut spread = Vec::new();
     for (from, (sender, here)) in &switches {
         for (_, (receiver, there)) in switches.iter().filter(|(to, _)| *to != from) {
@@ -143,7 +147,7 @@ fn even(topology: &Topology, jobs: &[Vec<u32>], flows: &mut [Vec<f64>]) -> Resul
     Ok(())
 }
 
-/// Whether a job's servers are there, each once.
+/// Checks that each server of a job exists and occurs once.
 pub(super) fn check_servers(job: usize, of_job: &[u32], servers: u32) -> Result<(), ClusterError> {
     let mut sorted = of_job.to_vec();
     sorted.sort_unstable();
@@ -154,13 +158,13 @@ pub(super) fn check_servers(job: usize, of_job: &[u32], servers: u32) -> Result<
     }
 }
 
-/// Refuses more than there may be.
-fn limit(what: &'static str, count: u64, most: u64) -> Result<(), ClusterError> {
-    if count > most { Err(ClusterError::TooMany { kind: what, count, max: most }) } else { Ok(()) }
+/// Returns an error if `count` is above `max`.
+fn check_limit(kind: &'static str, count: u64, max: u64) -> Result<(), ClusterError> {
+    if count > max { Err(ClusterError::TooMany { kind, count, max }) } else { Ok(()) }
 }
 
-/// Counts the flows of jobs whose flows each take a path by hash.
-fn hashed(
+/// Counts the flows of jobs on each link, if a hash selects the path of each flow.
+fn count_hashed_flows(
     topology: &Topology,
     jobs: &[Vec<u32>],
     first: usize,
@@ -168,7 +172,7 @@ fn hashed(
     flows: &mut [Vec<f64>],
 ) -> Result<(), ClusterError> {
     let pairs = jobs.iter().map(|servers| (servers.len() as u64).pow(2)).sum();
-    limit("pairs of servers that are hashed to paths", pairs, MAX_SERVER_PAIRS)?;
+    check_limit("pairs of servers that are hashed to paths", pairs, MAX_SERVER_PAIRS)?;
     let mut routes = Routes::new(topology.clone(), seed);
     let mut path = Vec::new();
     for (job, servers) in jobs.iter().enumerate() {
@@ -184,8 +188,8 @@ fn hashed(
     Ok(())
 }
 
-/// One link for all that are alike.
-fn merge(topology: &Topology, flows: &[Vec<f64>]) -> JobLinks {
+/// Merges links of equal capacity that all jobs cross with equal numbers of flows.
+fn merge_links(topology: &Topology, flows: &[Vec<f64>]) -> JobLinks {
     let mut fabric =
         JobLinks { capacities: Vec::new(), footprints: vec![Vec::new(); flows.len()], crossed: 0 };
     let mut known: BTreeMap<(u64, Vec<(usize, u64)>), u32> = BTreeMap::new();

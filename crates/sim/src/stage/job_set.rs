@@ -177,9 +177,9 @@ impl<'a> JobSet<'a> {
     pub fn run_together(
         &self,
         sharing: &SharingRule,
-        go_on: impl FnMut(f64) -> bool,
+        should_continue: impl FnMut(f64) -> bool,
     ) -> Result<Durations, ClusterError> {
-        durations(&self.jobs, &self.fabric, sharing, go_on)
+        durations(&self.jobs, &self.fabric, sharing, should_continue)
     }
 }
 
@@ -187,9 +187,9 @@ fn durations(
     jobs: &[PlacedJob],
     fabric: &JobLinks,
     sharing: &SharingRule,
-    go_on: impl FnMut(f64) -> bool,
+    should_continue: impl FnMut(f64) -> bool,
 ) -> Result<Durations, ClusterError> {
-    let ended = cluster::run_on_fabric(jobs, fabric, sharing, go_on)?;
+    let ended = cluster::run_on_fabric(jobs, fabric, sharing, should_continue)?;
     let seconds = ended.ends.iter().zip(jobs).map(|(end, job)| end.get() - job.start.get()).collect();
     Ok(Durations {
         seconds,

@@ -1,17 +1,18 @@
 //! Rules by which jobs share links: the queues of each port and their weights, or an order of transfers.
 //!
-//! - [`SharingRule::PerFlow`], Saba's baseline (section 8.1): one queue a port, so all flows share max-min. The congestion control
-//!   of InfiniBand approximates this sharing; here it is exact.
-//! - [`SharingRule::PerApplication`], the ideal max-min fairness of section 8.4, study 4: each application has a separate queue at
-//!   every port, all of equal weight.
+//! - [`SharingRule::PerFlow`], Saba's baseline (section 8.1): one queue a port, so all flows share max-min. The congestion
+//!   control of InfiniBand approximates this sharing; here it is exact.
+//! - [`SharingRule::PerApplication`], the ideal max-min fairness of section 8.4, study 4: each application has a separate
+//!   queue at every port, all of equal weight.
 //! - [`SharingRule::Saba`]: queues and weights from [`Controller`], which receives the starts and ends of jobs and their
 //!   connections.
-//! - [`SharingRule::SizePriorities`], Homa (study 5) without packets: strict priorities by the size of a flow. Homa uses the remaining bytes
-//!   of a message, and keeps its receivers' links busy. Here a flow keeps its first priority, and links are always kept busy.
-//!   Homa chooses the sizes at which priorities end so that each has the same number of bytes ([`equal_bytes_cutoffs`]). In the
-//!   paper's setup all flows above 10 KB have the same priority. Flows here are megabytes, so that would equal the baseline.
-//! - [`SharingRule::CoflowOrder`], Sincronia (study 6): BSSI orders the active transfers whenever one begins or ends. Each is a coflow
-//!   of weight 1 with its remaining bytes. Strict priorities follow the order, one for each transfer.
+//! - [`SharingRule::SizePriorities`], Homa (study 5) without packets: strict priorities by the size of a flow. Homa uses
+//!   the remaining bytes of a message, and keeps its receivers' links busy. Here a flow keeps its first priority, and links
+//!   are always kept busy. Homa chooses the sizes at which priorities end so that each has the same number of bytes
+//!   ([`equal_bytes_cutoffs`]). In the paper's setup all flows above 10 KB have the same priority. Flows here are
+//!   megabytes, so that would equal the baseline.
+//! - [`SharingRule::CoflowOrder`], Sincronia (study 6): BSSI orders the active transfers whenever one begins or ends. Each
+//!   is a coflow of weight 1 with its remaining bytes. Strict priorities follow the order, one for each transfer.
 //!
 //! Orders apply to whole transfers, so the last two require a network on which all flows of a transfer run in lockstep.
 
@@ -116,15 +117,15 @@ pub fn equal_bytes_cutoffs(jobs: &[(&[Stage], usize)], levels: u32) -> Vec<f64> 
     cutoffs
 }
 
-/// The ports of a cluster and what their queues are now.
+/// The ports of a cluster and their current queues.
 pub(super) struct Ports {
     rates: Rates,
     /// Queues of a port.
     queues: u32,
     kind: Kind,
-    /// How often rates were found, and how often they had not settled.
-    pub(super) solutions: u64,
-    pub(super) unsettled: u64,
+    /// Number of computations of rates, and of those whose rates had not settled.
+    pub(super) rate_computations: u64,
+    pub(super) unsettled_computations: u64,
 }
 
 /// The jobs that use each port, and the ports where they have changed.
@@ -134,7 +135,7 @@ struct Weighted {
     stale: Vec<Port>,
 }
 
-/// Who finds rates.
+/// The solver that computes rates.
 enum Rates {
     Flows(Box<WfqSolver>),
     /// With the capacities of the links.
@@ -148,7 +149,7 @@ enum Kind {
     Saba(Box<Controller>, ConnectionLifetime),
     /// The cutoffs, and the size of the flows of each job.
     Sizes(Vec<f64>, Vec<f64>),
-    /// The place of each job in the order; nothing if that has to be found anew.
+    /// The position of each job in the order; `None` if the order has to be computed again.
     Coflows(Vec<u32>),
 }
 
@@ -158,26 +159,26 @@ impl Ports {
         if matches!(sharing, SharingRule::SizePriorities(_) | SharingRule::CoflowOrder) {
             return Err(SharingError::PrioritiesUnsupported);
         }
-        let (kind, queues, all) = Ports::queues(capacities, jobs, sharing)?;
+        let (kind, queues, all) = Ports::build_queues(capacities, jobs, sharing)?;
         Ok(Ports {
             rates: Rates::Flows(Box::new(WfqSolver::new(capacities, &all)?)),
             queues,
             kind,
-            solutions: 0,
-            unsettled: 0,
+            rate_computations: 0,
+            unsettled_computations: 0,
         })
     }
 
     /// The links of a fabric, for the jobs that it was made for.
-    pub(super) fn on(fabric: &JobLinks, sharing: &SharingRule) -> Result<Ports, SharingError> {
+    pub(super) fn for_fabric(fabric: &JobLinks, sharing: &SharingRule) -> Result<Ports, SharingError> {
         let capacities = &fabric.capacities;
-        let (kind, queues, all) = Ports::queues(capacities, fabric.footprints.len(), sharing)?;
+        let (kind, queues, all) = Ports::build_queues(capacities, fabric.footprints.len(), sharing)?;
         let lockstep = GroupRateSolver::new(capacities, &all, &fabric.footprints)?;
         let rates = Rates::Groups(Box::new(lockstep), capacities.clone());
-        Ok(Ports { rates, queues, kind, solutions: 0, unsettled: 0 })
+        Ok(Ports { rates, queues, kind, rate_computations: 0, unsettled_computations: 0 })
     }
 
-    fn queues(
+    fn build_queues(
         capacities: &[f64],
         jobs: usize,
         sharing: &SharingRule,
@@ -213,8 +214,8 @@ impl Ports {
         Ok((kind, queues, all))
     }
 
-    /// A job begins, whose sensitivity is this row of the table. Without one, Saba is not told.
-    pub(super) fn begin(
+    /// Adds a job at its start. `model` is its row in the sensitivity table; without one, the job is not registered with Saba.
+    pub(super) fn add_job(
         &mut self,
         job: usize,
         model: Option<usize>,
@@ -233,8 +234,8 @@ impl Ports {
         Ok(())
     }
 
-    /// A job ends.
-    pub(super) fn end(&mut self, job: usize) -> Result<(), SharingError> {
+    /// Removes a job at its end.
+    pub(super) fn remove_job(&mut self, job: usize) -> Result<(), SharingError> {
         if let Kind::Saba(controller, connections) = &mut self.kind
             && controller.app_level(AppId(job as u64)).is_some()
         {
@@ -246,41 +247,47 @@ impl Ports {
         Ok(())
     }
 
-    /// A job's transfer begins, of flows of this size. One connection stands for all: weights depend on who is at a port, not how often.
-    pub(super) fn open(&mut self, job: usize, ports: &[Port], size: f64) -> Result<(), SharingError> {
+    /// Starts a job's transfer of flows of `size` bytes. One connection represents all flows: weights depend on the
+    /// applications at a port, not on their numbers of connections.
+    pub(super) fn start_transfer(
+        &mut self,
+        job: usize,
+        ports: &[Port],
+        size: f64,
+    ) -> Result<(), SharingError> {
         match &mut self.kind {
             Kind::Saba(controller, ConnectionLifetime::Transfer)
                 if controller.app_level(AppId(job as u64)).is_some() =>
             {
                 controller.open_connection(ConnectionId(job as u64), AppId(job as u64), ports)?;
             }
-            Kind::Weighted(weighted) => weighted.open(job, ports),
+            Kind::Weighted(weighted) => weighted.add_job(job, ports),
             Kind::Sizes(_, sizes) => sizes[job] = size,
-            Kind::Coflows(places) => places.clear(),
+            Kind::Coflows(positions) => positions.clear(),
             _ => {}
         }
         Ok(())
     }
 
-    /// A job's transfer ends.
-    pub(super) fn close(&mut self, job: usize, ports: &[Port]) -> Result<(), SharingError> {
+    /// Ends a job's transfer.
+    pub(super) fn end_transfer(&mut self, job: usize, ports: &[Port]) -> Result<(), SharingError> {
         match &mut self.kind {
-            Kind::Weighted(weighted) => weighted.close(job, ports),
+            Kind::Weighted(weighted) => weighted.remove_job(job, ports),
             Kind::Saba(controller, ConnectionLifetime::Transfer)
                 if controller.app_level(AppId(job as u64)).is_some() =>
             {
                 controller.close_connection(ConnectionId(job as u64))?;
             }
-            Kind::Coflows(places) => places.clear(),
+            Kind::Coflows(positions) => positions.clear(),
             _ => {}
         }
         Ok(())
     }
 
-    /// Finds the rates of all streams.
-    pub(super) fn rates(&mut self, streams: &mut [Stream]) -> Result<(), SharingError> {
-        self.update()?;
-        self.solutions += 1;
+    /// Computes the rates of all streams.
+    pub(super) fn compute_rates(&mut self, streams: &mut [Stream]) -> Result<(), SharingError> {
+        self.update_weights()?;
+        self.rate_computations += 1;
         let Ports { rates, queues, kind, .. } = self;
         match rates {
             Rates::Flows(wfq) => {
@@ -296,7 +303,7 @@ impl Ports {
                 let classes: Vec<QueuedClass<'_>> =
                     streams.iter().zip(hops.iter().map(Vec::as_slice)).map(class).collect();
                 let settled = wfq.solve(&classes)?;
-                self.unsettled += u64::from(settled.residual > 0.0);
+                self.unsettled_computations += u64::from(settled.residual > 0.0);
                 for (stream, rates) in streams.iter_mut().zip(wfq.rates()) {
                     stream.rate = rates.delivered_rate;
                 }
@@ -308,13 +315,14 @@ impl Ports {
                         let mut active = vec![false; jobs];
                         streams.iter().for_each(|stream| active[stream.job] = true);
                         let queue = |job, link| kind.queue(*queues, job as usize, link);
-                        self.unsettled += u64::from(lockstep.solve_weighted(&active, queue) > 0.0);
+                        self.unsettled_computations +=
+                            u64::from(lockstep.solve_weighted(&active, queue) > 0.0);
                     }
                     Kind::Flows | Kind::Sizes(..) | Kind::Coflows(_) => {
-                        if let Kind::Coflows(places) = kind
-                            && places.is_empty()
+                        if let Kind::Coflows(positions) = kind
+                            && positions.is_empty()
                         {
-                            *places = order(lockstep, capacities, streams);
+                            *positions = sincronia_positions(lockstep, capacities, streams);
                         }
                         let mut ranks = vec![None; jobs];
                         streams.iter().for_each(|stream| ranks[stream.job] = Some(kind.rank(stream.job)));
@@ -329,24 +337,25 @@ impl Ports {
         Ok(())
     }
 
-    /// Brings the weights up to date.
-    fn update(&mut self) -> Result<(), SharingError> {
+    /// Updates the weights of all queues that have changed.
+    fn update_weights(&mut self) -> Result<(), SharingError> {
         let Ports { rates, queues, kind, .. } = self;
-        let mut put = |queue: u32, weight: f64| match rates {
+        let mut set_weight = |queue: u32, weight: f64| match rates {
             Rates::Flows(wfq) => wfq.set_weight(queue as usize, weight),
             Rates::Groups(lockstep, _) => lockstep.set_weight(queue as usize, weight),
         };
         match kind {
             Kind::Weighted(weighted) => {
-                weighted.update(|port, job, weight| put(port * *queues + job as u32, weight))?;
+                weighted
+                    .update_weights(|port, job, weight| set_weight(port * *queues + job as u32, weight))?;
             }
             Kind::Saba(controller, _) => {
                 for port in controller.update_plans().changed_ports {
                     let Some(plan) = controller.queue_plan(port) else { continue };
                     for (queue, &weight) in (port * *queues..).zip(&plan.weights) {
-                        // A queue that nobody uses keeps the weight that it had.
+                        // A queue without applications keeps its weight.
                         if weight > 0.0 {
-                            put(queue, weight)?;
+                            set_weight(queue, weight)?;
                         }
                     }
                 }
@@ -358,22 +367,25 @@ impl Ports {
 }
 
 impl Weighted {
-    fn open(&mut self, job: usize, ports: &[Port]) {
+    fn add_job(&mut self, job: usize, ports: &[Port]) {
         for &port in ports {
             self.ports[port as usize].push(job);
         }
         self.stale.extend(ports);
     }
 
-    fn close(&mut self, job: usize, ports: &[Port]) {
+    fn remove_job(&mut self, job: usize, ports: &[Port]) {
         for &port in ports {
             self.ports[port as usize].retain(|other| *other != job);
         }
         self.stale.extend(ports);
     }
 
-    /// Finds the weights of ports whose jobs have changed, and hands each of a port and a job to `put`.
-    fn update<E>(&mut self, mut put: impl FnMut(Port, usize, f64) -> Result<(), E>) -> Result<(), E> {
+    /// Computes the weights of ports whose jobs have changed, and calls `set_weight` with each port, job and weight.
+    fn update_weights<E>(
+        &mut self,
+        mut set_weight: impl FnMut(Port, usize, f64) -> Result<(), E>,
+    ) -> Result<(), E> {
         self.stale.sort_unstable();
         self.stale.dedup();
         for port in self.stale.drain(..) {
@@ -382,7 +394,7 @@ impl Weighted {
                 continue;
             }
             for (&job, weight) in jobs.iter().zip(self.weights.weights_at_port(jobs)) {
-                put(port, job, weight)?;
+                set_weight(port, job, weight)?;
             }
         }
         Ok(())
@@ -390,12 +402,12 @@ impl Weighted {
 }
 
 impl Kind {
-    /// The queue of a job at a port, if ports have so many.
+    /// The index of a job's queue at a port, among all queues; each port has `queues`.
     fn queue(&self, queues: u32, job: usize, port: Port) -> u32 {
         let queue = match self {
             Kind::Applications | Kind::Weighted(_) => job as u32,
             Kind::Saba(controller, _) => {
-                // Who is not registered has the reserved queue, the last.
+                // Jobs that are not registered use the last queue, which is reserved.
                 let Some(level) = controller.app_level(AppId(job as u64)) else {
                     return port * queues + queues - 1;
                 };
@@ -408,18 +420,18 @@ impl Kind {
         port * queues + queue
     }
 
-    /// When a job is served: the lower, the earlier.
+    /// The priority of a job: 0 is the highest.
     fn rank(&self, job: usize) -> u32 {
         match self {
             Kind::Sizes(cutoffs, sizes) => cutoffs.partition_point(|cutoff| *cutoff < sizes[job]) as u32,
-            Kind::Coflows(places) => places[job],
+            Kind::Coflows(positions) => positions[job],
             _ => 0,
         }
     }
 }
 
-/// The place of each job in Sincronia's order of the transfers under way. O(transfers x (links + transfers)).
-fn order(lockstep: &GroupRateSolver, capacities: &[f64], streams: &[Stream]) -> Vec<u32> {
+/// The position of each job in Sincronia's order of the active transfers. O(transfers x (links + transfers)).
+fn sincronia_positions(lockstep: &GroupRateSolver, capacities: &[f64], streams: &[Stream]) -> Vec<u32> {
     let demand = |stream: &Stream| {
         let seconds =
             |(link, flows): (u32, f64)| (link as usize, flows * stream.left / capacities[link as usize]);
@@ -427,9 +439,9 @@ fn order(lockstep: &GroupRateSolver, capacities: &[f64], streams: &[Stream]) -> 
         CoflowDemand { weight: 1.0, port_seconds: ports.collect() }
     };
     let demands: Vec<CoflowDemand> = streams.iter().map(demand).collect();
-    let mut places = vec![0; lockstep.rates().len()];
-    for (place, at) in bssi(&demands, capacities.len()).into_iter().enumerate() {
-        places[streams[at].job] = place as u32;
+    let mut positions = vec![0; lockstep.rates().len()];
+    for (position, at) in bssi(&demands, capacities.len()).into_iter().enumerate() {
+        positions[streams[at].job] = position as u32;
     }
-    places
+    positions
 }

@@ -8,8 +8,8 @@
 //!   that the average is 2.1. RF is next to LR, since both gain most (Fig. 8a).
 //! - *Slowdowns below 25 %*, except those of LR and SQL: nothing is published, so bytes are fixed and have no maximum time.
 //! - *Durations*: LR takes 172 s and PR 310 s at 75 % (section 2.3). The others take [`DEFAULT_SECONDS`] with full bandwidth.
-//! - *Number of stages*: [`SHAPE_REPETITIONS`] equal ones. If a shape has transfers with and without a maximum time, each round is two
-//!   stages.
+//! - *Number of stages*: [`SHAPE_REPETITIONS`] equal ones. If a shape has transfers with and without a maximum time, each
+//!   round is two stages.
 //! - *Other amounts of data and numbers of nodes* (section 4.2): with d times the data on n times the nodes, the computing of
 //!   each server is multiplied by d / n, and its bytes by d^g / n^h. With g = h = 1 the shape would not change. g is fitted
 //!   to the published R^2 of SVM and NI, h to that of NW. Other workloads have the mean of the two g, and the same h. LR, RF
@@ -132,8 +132,8 @@ impl Workload {
         round.repeat(SHAPE_REPETITIONS as usize)
     }
 
-    /// Its stages on hosts whose slowest link has the rate `rate` instead of [`testbed_link_rate`]. Bytes are scaled by the rate, so that
-    /// the job alone takes as long as in the testbed.
+    /// Its stages on hosts whose slowest link has the rate `rate` instead of [`testbed_link_rate`]. Bytes are scaled by the
+    /// rate, so that the job alone takes as long as in the testbed.
     pub fn stages_at_rate(&self, data: f64, nodes: f64, rate: Rate) -> Vec<Stage> {
         let mut stages = self.stages(data, nodes);
         for stage in &mut stages {

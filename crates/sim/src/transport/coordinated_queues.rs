@@ -1,7 +1,8 @@
 //! Queues at both ends of every flow, FIFO by coflow inside: Aalo with full coordination of senders and receivers.
 //!
-//! Coflow by coflow, each flow gets the smaller of its even shares of both ports. Each queue first divides the share of
-//! every port that its weight gives, and then, in the order of coflows, the residual capacity of all ports.
+//! Coflow by coflow, each flow gets the smaller of its even shares of both ports. Each queue first divides its weighted
+//! share of every port; then all coflows, in the order of queues, divide the residual capacity. Under strict priority,
+//! only the second step applies.
 
 use std::sync::Arc;
 
@@ -17,12 +18,12 @@ struct CoflowFlows {
     seq: Option<u64>,
     remaining_bytes: Vec<f64>,
     rates: Vec<f64>,
-    /// Bytes sent by all flows until `since`, and their rate since.
+    /// Bytes sent by all flows until the last update, and their rate since.
     sent_bytes: f64,
     total_rate: f64,
 }
 
-/// A sender's offer to a flow.
+/// The rate that a sender offers to a flow.
 #[derive(Debug, Clone, Copy)]
 struct Offer {
     flow: u32,

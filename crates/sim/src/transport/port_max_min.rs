@@ -31,7 +31,7 @@ struct PortPair {
 /// One side of a port.
 #[derive(Debug, Default)]
 struct PortSideState {
-    /// Bytes that a flow limited here has sent until `since`.
+    /// Bytes that a flow limited here has sent until the last update.
     sent_bytes: f64,
     /// Pairs by the count at which their first flow ends; entries of pairs that moved are stale.
     pairs: BinaryHeap<Reverse<(OrderedF64, u32)>>,

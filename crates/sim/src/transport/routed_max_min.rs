@@ -1,7 +1,7 @@
 //! Max-min rates between flows over ports and links between switches: plain TCP on a network with paths.
 //!
 //! Flows over the same links have the same rate. They form a class with one count of the bytes that such a flow has sent.
-//! Whenever a flow starts or ends, the next `settle` computes the rates of all classes again: O(classes x links of a path).
+//! Whenever a flow starts or ends, the next update computes the rates of all classes again: O(classes x links of a path).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -17,7 +17,7 @@ use super::{SentProgress, Transport};
 struct PathClass {
     /// Links: sending sides of ports, then receiving sides, then links between switches.
     links: Box<[u32]>,
-    /// Bytes that a flow of the class has sent until `since`, and its rate from then on.
+    /// Bytes that a flow of the class has sent until `last_time`, and its rate from then on.
     sent_bytes: f64,
     rate: f64,
     /// Flows by the count at which they end.

@@ -1,4 +1,4 @@
-//! Queues at the senders, FIFO by coflow inside, and max-min at the receivers: the ports that Aalo's agents control, and TCP.
+//! Computes rates for queues at the senders (FIFO by coflow, as Aalo's agents enforce) and max-min at the receivers (TCP).
 //!
 //! - Every sending port shares its rate among its queues with data. A queue's share goes to its first coflow, evenly over
 //!   that coflow's flows at the port.
@@ -6,10 +6,11 @@
 //! - Senders reassign the capacity that overloaded receivers do not accept, in the order of their queues: in the order of
 //!   coflows and ports, each flow gets the smaller residual capacity of its two ports.
 //!
-//! Before the reassignment, a flow's rate is the smaller of two levels: that of its *row* (the flows of one coflow that one
-//! queue of one sender serves) and that of its receiver. As in [`super::port_max_min`], rows and receivers count the bytes that a
-//! flow limited by them has sent, and a flow uses the count of the one that limits it. A schedule visits only the flows
-//! whose limit changes, those of rows that begin or end, and those with reassigned capacity, at most two a port.
+//! Before the reassignment, a flow's rate is the smaller of two levels: that of its *sender queue* (the flows of one coflow
+//! that one queue of one sender serves) and that of its receiver. As in [`super::port_max_min`], queues and receivers count
+//! the bytes that a flow limited by them has sent, and a flow uses the count of the one that limits it. A schedule visits
+//! only the flows whose limit changes, those of queues that begin or end, and those with reassigned capacity, at most two a
+//! port.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -24,7 +25,7 @@ use super::{SentProgress, Transport};
 mod level;
 mod reassignment;
 
-use level::{lane_sums, max_min_level, terms_below};
+use level::{count_and_rate_below, lane_sums, max_min_level};
 use reassignment::Reassignment;
 
 /// No group, or no entry.
@@ -33,7 +34,7 @@ const NONE: u32 = u32::MAX;
 /// One flow.
 #[derive(Debug, Clone, Copy)]
 struct Flow {
-    /// The group that limits it: a row or, numbered after all rows, a receiver; or [`NONE`].
+    /// The group that limits it: a sender queue or, numbered after all queues, a receiver; or [`NONE`].
     group: u32,
     /// The count of its group at which it ends; without a group, its remaining bytes.
     end_count: f64,
@@ -50,19 +51,19 @@ struct CoflowFlows {
     seq: Option<u64>,
     flows: Vec<Flow>,
     class: usize,
-    /// Bytes sent by all flows until the last `settle`, and their rate since.
+    /// Bytes sent by all flows until the last update, and their rate since.
     sent_bytes: f64,
     total_rate: f64,
 }
 
-/// A *group* of flows with one rate: a row or a receiver.
+/// A *group* of flows with one rate: a sender queue or a receiver.
 #[derive(Debug)]
 struct RateGroup {
     /// Flows by the count at which they end; entries of flows that left are stale.
     end_counts: BinaryHeap<Reverse<(OrderedF64, Slot, u32)>>,
     /// The count at which the first of them ends, or a lower one if a flow has left since; infinite without flows.
     first_end_count: f64,
-    /// Whether `first` may be too low.
+    /// Whether `first_end_count` may be too low.
     is_first_stale: bool,
 }
 
@@ -141,14 +142,14 @@ pub(super) struct SenderQueues {
     weights: InterQueueSharing,
     class_count: usize,
     port_count: usize,
-    /// The version of the fabric at the last `settle`.
+    /// The version of the fabric at the last update.
     fabric_version: Option<u64>,
     coflows: Vec<CoflowFlows>,
     /// By sender and class.
     queues: Vec<SenderQueue>,
-    /// Rows, then receivers.
+    /// Sender queues, then receivers.
     groups: Vec<RateGroup>,
-    /// By group: bytes that one of its flows has sent until the last `settle`, and the rate since.
+    /// By group: bytes that one of its flows has sent until the last update, and the rate since.
     sent_counts: Vec<f64>,
     rates: Vec<f64>,
     /// Groups whose rate is above 0.
@@ -254,7 +255,7 @@ impl SenderQueues {
         }
     }
 
-    /// A flow's remaining bytes at `now`, which is not before the last `settle`.
+    /// A flow's remaining bytes at `now`, which is not before the last update.
     fn remaining_bytes(&self, slot: Slot, flow: u32, now: f64) -> f64 {
         let f = &self.coflows[slot as usize].flows[flow as usize];
         let group = f.group as usize;
@@ -303,7 +304,7 @@ impl SenderQueues {
         self.last_time = now;
     }
 
-    /// Computes the first coflow and the rate of each queue of a sender. O(coflows + flows of rows that begin or end).
+    /// Computes the first coflow and the rate of each queue of a sender. O(coflows + flows of queues that begin or end).
     fn update_sender(&mut self, src: usize, capacity: f64, network: &Network) {
         let queue_range = src * self.class_count..(src + 1) * self.class_count;
         let mut queue_heads = std::mem::take(&mut self.queue_heads);
@@ -315,9 +316,8 @@ impl SenderQueues {
             }
             let coflow = network.coflow(slot);
             if coflow.sending_ports().contains(src) {
-                let index = coflow.senders().partition_point(|load| (load.port as usize) < src);
-                queue_heads[class] =
-                    Some(QueueHead { slot, seq: coflow.seq, sender_index: index, rate: 0.0 });
+                let sender_index = coflow.senders().partition_point(|load| (load.port as usize) < src);
+                queue_heads[class] = Some(QueueHead { slot, seq: coflow.seq, sender_index, rate: 0.0 });
             }
         }
         match &self.weights {
@@ -336,28 +336,28 @@ impl SenderQueues {
                 }
             }
         }
-        // All ends come before all beginnings, because a coflow can move from one row to another.
+        // All ends come before all beginnings, because a coflow can move from one queue to another.
         for (class, queue) in queue_range.clone().enumerate() {
             if self.queues[queue].coflow != queue_heads[class].map(|head| (head.slot, head.seq)) {
                 self.end_queue(queue, src, network);
             }
         }
         for (class, queue) in queue_range.enumerate() {
-            let Some(QueueHead { slot, seq, sender_index: index, rate: share }) = queue_heads[class] else {
+            let Some(QueueHead { slot, seq, sender_index, rate: queue_rate }) = queue_heads[class] else {
                 self.set_rate(queue, 0.0);
                 continue;
             };
             if self.queues[queue].coflow.is_none() {
-                self.begin_queue(queue, (slot, seq), index, network);
+                self.begin_queue(queue, (slot, seq), sender_index, network);
             }
             let coflow = network.coflow(slot);
-            let flows = coflow.senders()[index].live_flow_count;
+            let flows = coflow.senders()[sender_index].live_flow_count;
             self.queues[queue].flow_count = flows;
-            let rate = share / f64::from(flows.max(1));
+            let rate = queue_rate / f64::from(flows.max(1));
             if self.rates[queue] != rate {
                 let increase = rate - self.rates[queue];
                 self.set_rate(queue, rate);
-                coflow.visit_flows_of_sender(index, coflow.receiving_ports(), |flow, dst| {
+                coflow.visit_flows_of_sender(sender_index, coflow.receiving_ports(), |flow, dst| {
                     self.change_offer(queue as u32, slot, flow, dst as usize, increase, network);
                 });
             }
@@ -365,7 +365,7 @@ impl SenderQueues {
         self.queue_heads = queue_heads;
     }
 
-    /// Changes the rate that a flow offers to its receiver by `more`. If no flow's limit changes, the receiver's other flows
+    /// Changes the rate that a flow offers to its receiver by `increase`. If no flow's limit changes, the receiver's other flows
     /// need no visit.
     fn change_offer(
         &mut self,
@@ -419,7 +419,7 @@ impl SenderQueues {
         self.flow_buffer = flows;
     }
 
-    /// Ends a row, and removes its live flows; ended flows have been removed already.
+    /// Ends the service of a queue's coflow, and removes its live flows; ended flows have been removed already.
     fn end_queue(&mut self, queue: usize, src: usize, network: &Network) {
         let Some((slot, seq)) = self.queues[queue].coflow.take() else { return };
         self.queues[queue] = SenderQueue::default();
@@ -452,7 +452,7 @@ impl SenderQueues {
         Some(offer)
     }
 
-    /// The number of flows that send to a receiver at a rate above 0 from their rows. O(offers).
+    /// The number of flows that send to a receiver at a rate above 0 from their queues. O(offers).
     fn connection_count(&self, dst: usize) -> usize {
         self.offers_by_receiver[dst].iter().filter(|offer| self.rates[offer.queue as usize] > 0.0).count()
     }
@@ -470,7 +470,7 @@ impl SenderQueues {
         let previous_level = self.rates[group];
         // One pass computes the offered rate and, from the last level, the start of the search for the new one.
         let [offered, below_count, below_sum] = lane_sums(&wanted, |rate| {
-            let [one, taken] = terms_below(rate, previous_level);
+            let [one, taken] = count_and_rate_below(rate, previous_level);
             [rate, one, taken]
         });
         // Rounding must not mark a receiver as overloaded if it is offered exactly its capacity.
@@ -504,7 +504,7 @@ impl SenderQueues {
         self.residual_recv[dst] = if is_overloaded { 0.0 } else { (capacity - offered).max(0.0) };
     }
 
-    /// Computes the senders' residual capacity, and the rate of each coflow before the reassignment. O(rows).
+    /// Computes the senders' residual capacity, and the rate of each coflow before the reassignment. O(queues).
     fn compute_residuals(&mut self, network: &Network) {
         for flows in &mut self.coflows {
             flows.total_rate = 0.0;
@@ -527,18 +527,17 @@ impl SenderQueues {
 
     /// The flow of a group that ends first, and the count at which it ends.
     fn find_first_flow(&mut self, group: usize) -> Option<(f64, Slot, u32)> {
-        let RateGroup { end_counts: ends, first_end_count: first, is_first_stale: left, .. } =
-            &mut self.groups[group];
-        *left = false;
-        while let Some(&Reverse((OrderedF64(end), slot, flow))) = ends.peek() {
+        let RateGroup { end_counts, first_end_count, is_first_stale, .. } = &mut self.groups[group];
+        *is_first_stale = false;
+        while let Some(&Reverse((OrderedF64(end), slot, flow))) = end_counts.peek() {
             let f = self.coflows[slot as usize].flows.get(flow as usize);
             if f.is_some_and(|f| f.group == group as u32 && f.end_count == end) {
-                *first = end;
+                *first_end_count = end;
                 return Some((end, slot, flow));
             }
-            ends.pop();
+            end_counts.pop();
         }
-        *first = f64::INFINITY;
+        *first_end_count = f64::INFINITY;
         None
     }
 
@@ -559,9 +558,9 @@ impl SenderQueues {
         let group = self.coflows[slot as usize].flows[flow as usize].group as usize;
         let offer = self.remove_offer(slot, flow, dst as usize);
         if group == self.receiver_group(dst as usize)
-            && let Some(Offer { queue: row, .. }) = offer
+            && let Some(Offer { queue, .. }) = offer
         {
-            self.queues[row as usize].remove_limited(self.rates[group]);
+            self.queues[queue as usize].remove_limited(self.rates[group]);
         }
         if group < self.queues.len() {
             let decrease = -self.rates[group];
@@ -586,7 +585,7 @@ impl Transport for SenderQueues {
         self.prepare_coflow(slot, network);
         let flows = &mut self.coflows[slot as usize];
         flows.flows[flow as usize].end_count = remaining_bytes;
-        // `settle` rebuilds the sender's rows with this flow.
+        // The next update rebuilds the sender's queues with this flow.
         flows.class = usize::MAX;
     }
 

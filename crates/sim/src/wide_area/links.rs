@@ -277,7 +277,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Relays that do as they are told give flows the rates that the simulator gives them.
+        /// Relays that follow their instructions give flows the rates of the simulator.
         #[test]
         fn relay_hops_reproduce_simulated_rates(mut active in arb_active(), way in 0..3, parts in prop::collection::vec(1..9u32, 2)) {
             let past = past();

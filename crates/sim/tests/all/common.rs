@@ -100,7 +100,7 @@ pub fn integrated_bytes(workload: &Workload, schedules: &[Schedule], outcome: &O
 }
 
 /// Checks that the integrated rates equal the bytes of every flow.
-pub fn check_all_bytes_sent(
+pub fn check_all_sent_bytes(
     workload: &Workload,
     schedules: &[Schedule],
     outcome: &Outcome,
@@ -198,7 +198,7 @@ impl WorkloadFeatures {
     }
 }
 
-/// A number up to `most`. With `generic`, some have many digits.
+/// A number up to `max`. With `generic`, some have many digits.
 fn positive_number(generic: bool, max: u32) -> BoxedStrategy<f64> {
     if generic {
         (0.05..f64::from(max)).boxed()

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::common::{
-    POLICIES, Schedule, WorkloadFeatures, any_workload, assert_near, cases, check_all_bytes_sent, coflow,
+    POLICIES, Schedule, WorkloadFeatures, any_workload, assert_near, cases, check_all_sent_bytes, coflow,
     is_near, options, workload,
 };
 use proptest::prelude::*;
@@ -104,7 +104,8 @@ impl Observer for Recorder<'_> {
         for (&(count, sum), capacity) in ports.iter().zip(snapshot.fabric().recv_capacities()) {
             let most = capacity * self.goodput.utilization(count);
             if sum > most + 1e-9 {
-                self.violation = Some(format!("at {}: {count} flows get {sum} of {most}", snapshot.now()));
+                self.violation =
+                    Some(format!("at {}: {count} flows get {sum}, above the goodput {most}", snapshot.now()));
                 return false;
             }
         }
@@ -127,7 +128,7 @@ proptest! {
             let outcome = outcome.map_err(|error| TestCaseError::fail(format!("{policy}: {error}")))?;
             // Flows whose data became unavailable may have sent some bytes before.
             if all.events.is_empty() {
-                check_all_bytes_sent(&all, &recorder.schedules, &outcome)?;
+                check_all_sent_bytes(&all, &recorder.schedules, &outcome)?;
             }
         }
     }

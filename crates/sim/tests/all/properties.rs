@@ -63,7 +63,7 @@ impl<'a> InvariantChecker<'a> {
         for (used, carries) in [(&send, fabric.send_capacities()), (&recv, fabric.recv_capacities())] {
             if let Some(port) = (0..used.len()).find(|&p| used[p] > carries[p] + 1e-9 * nominal) {
                 return Err(format!(
-                    "at {now} port {port} sends or gets {} of {}",
+                    "at {now}: the load of port {port} is {}, above its capacity {}",
                     used[port], carries[port]
                 ));
             }
@@ -75,7 +75,7 @@ impl<'a> InvariantChecker<'a> {
                 && has_residual(recv[f.dst], fabric.recv_capacities()[f.dst])
         });
         if let Some(flow) = idle {
-            return Err(format!("at {now} both ports of {flow:?} have something left"));
+            return Err(format!("at {now}: both ports of {flow:?} have residual capacity"));
         }
         Ok(())
     }
@@ -109,7 +109,7 @@ impl Observer for InvariantChecker<'_> {
         }
         self.schedules.push((snapshot.now(), rated));
         if self.schedules.len() > 20_000 {
-            self.violation = Some(format!("it gets nowhere after {}", snapshot.now()));
+            self.violation = Some(format!("no progress after {}", snapshot.now()));
             return false;
         }
         true
@@ -199,7 +199,7 @@ fn check_invariants(w: &Workload, policy: &str, rate: f64, interval: f64) -> Res
     if let Some(bound) = lower_bound::min_mean_cct(w, options(rate, 0.0).port_rate) {
         let mean = crate::common::mean(&outcome.ccts());
         if mean < bound * (1.0 - 1e-9) - 1e-9 {
-            return fail(format!("a mean of {mean} beats the bound {bound}"));
+            return fail(format!("the mean CCT {mean} is below the lower bound {bound}"));
         }
     }
     let again = replay_with(w, policy, rate, interval, &mut NoObserver).map_err(|e| e.to_string())?;
@@ -300,7 +300,7 @@ fn with_new_ids(w: &Workload) -> Workload {
     other
 }
 
-/// `w` with port `p` renamed to `names[p]`.
+/// `w` with port `p` renamed to `new_ports[p]`.
 fn with_renamed_ports(w: &Workload, new_ports: &[u32]) -> Workload {
     let port = |p: u32| new_ports[p as usize];
     let mut other = w.clone();

@@ -188,12 +188,12 @@ impl AaloParameters {
         (self.queues - queue) as f64
     }
 
-    fn bytes_sent(c: &Coflow) -> f64 {
+    fn sent_bytes(c: &Coflow) -> f64 {
         c.lost_bytes + c.flows.iter().map(|f| f.sent_bytes).sum::<f64>()
     }
 
     fn queue_of(&self, c: &Coflow) -> usize {
-        let below = |q: &usize| Self::bytes_sent(c) < self.upper_threshold(*q) * (1.0 - 1e-12);
+        let below = |q: &usize| Self::sent_bytes(c) < self.upper_threshold(*q) * (1.0 - 1e-12);
         (0..self.queues - 1).find(below).unwrap_or(self.queues - 1)
     }
 
@@ -201,7 +201,7 @@ impl AaloParameters {
     fn next_queue_change(&self, c: &Coflow, now: f64) -> f64 {
         let rate: f64 = c.live_flows().map(|f| f.rate).sum();
         (0..self.queues - 1)
-            .map(|q| self.upper_threshold(q) - Self::bytes_sent(c))
+            .map(|q| self.upper_threshold(q) - Self::sent_bytes(c))
             .filter(|left| *left > RATE_TOLERANCE && rate > 0.0)
             .fold(f64::INFINITY, |next, left| next.min(now + left / rate))
     }
@@ -346,12 +346,12 @@ impl ReferenceSimulator<'_> {
             let soon = soon.min(wake);
             let event = self.workload.events.get(self.next_event).map_or(f64::INFINITY, |e| e.time.get());
             let next = self.next_schedule_time(soon).min(event).max(self.now);
-            assert!(next.is_finite(), "nothing happens after {}", self.now);
+            assert!(next.is_finite(), "no event after {}", self.now);
             self.advance(next);
             self.process_events();
             self.schedule();
         }
-        panic!("the naive simulator gets nowhere after {}", self.now);
+        panic!("the reference simulator makes no progress after {}", self.now);
     }
 
     fn next_wakeup(&self, c: &Coflow) -> f64 {
@@ -739,8 +739,15 @@ fn compare_with_replay(w: &Workload, name: &str, policy: &Policy) -> Result<(), 
         let engine = replay_with(w, name, 1.0, interval, &mut NoObserver).unwrap().ccts();
         let (naive, tied) = ReferenceSimulator::new(w, policy.clone(), interval).run();
         let equal = engine.iter().zip(&naive).all(|(&a, &b)| is_near(a, b, 1e-6));
-        prop_assume!(equal || !tied, "rounding decides who goes first");
-        prop_assert!(equal, "{}, interval {}: {:?}, and naively {:?}", name, interval, engine, naive);
+        prop_assume!(equal || !tied, "rounding decides the order");
+        prop_assert!(
+            equal,
+            "{}, interval {}: {:?}, but {:?} by the reference simulator",
+            name,
+            interval,
+            engine,
+            naive
+        );
     }
     Ok(())
 }

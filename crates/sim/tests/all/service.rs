@@ -112,7 +112,7 @@ fn throttling_limits_of_the_first_periods_follow_algorithm_1() {
     assert_close(&a1, &[250.0, 700.0, 725.0], "A1 gets");
     let until: Vec<f64> = first.iter().map(|segment| segment.end.get()).collect();
     assert_close(&until, &[95.05, 95.1, 125.0], "until");
-    // The mean is over two periods and the rest of the phase.
+    // The mean covers two periods and the rest of the phase.
     let mean = (250.0 * 0.05 + 700.0 * 0.05 + 725.0 * 29.9) / 30.0;
     assert_close(&[shared.phases[3].mean_rates[0] / MBIT], &[mean], "A1's mean");
 }
@@ -206,7 +206,7 @@ fn fig_4_throttling_limits_udp_to_its_received_rate() {
     let throttled = last_phase_rates(&shared);
     let sent: Vec<f64> = shared.phases[0].final_sent_rates.iter().map(|rate| rate / 125e6).collect();
     assert_close(&[throttled[0], throttled[1] + throttled[2]], &[8.0, 2.0], "throttled");
-    assert_close(&[throttled[3]], &[10.0 - sent[1]], "A3 gets what H1 leaves");
+    assert_close(&[throttled[3]], &[10.0 - sent[1]], "A3 gets the residual capacity");
     assert!(sent[1] <= 1.1 * throttled[1] * (1.0 + 1e-9) && throttled[3] > 8.5, "{sent:?} {throttled:?}");
 }
 
@@ -283,7 +283,7 @@ fn skipping_steady_periods_keeps_results() {
 
 #[test]
 fn long_paths_count_towards_the_size_of_an_outcome() {
-    // Over an hour, 694 demands alone are 60,000 numbers below the limit.
+    // Over an hour, 694 demands alone are 60,000 values below the limit.
     let of_chain = |switches: usize| {
         let mut chain = TopologyBuilder::new();
         ["a", "b"].iter().for_each(|host| chain.add_host(host).unwrap());
@@ -329,5 +329,5 @@ fn service_simulation_rejects_invalid_scenarios() {
         run_scenario(&long, Mechanism::Queues, |_| false),
         Err(ScenarioRunError::Interrupted { .. })
     ));
-    assert_eq!("drr".parse::<Mechanism>().unwrap_err().split(':').next(), Some("`drr` is no mechanism"));
+    assert_eq!("drr".parse::<Mechanism>().unwrap_err().split(';').next(), Some("unknown mechanism `drr`"));
 }

@@ -132,7 +132,10 @@ fn service_rates_follow_cable_failure_slowdown_and_recovery() {
         assert_close(&rates_on_link(first)[1..5], &[0.0, 0.0, 0.0, 1.0], "first spine");
         assert_close(&rates_on_link(second)[1..5], &[1.0, 0.5, 0.0, 0.0], "second spine");
     }
-    assert_eq!(met, [true; 2], "no seed sends both over one spine, or none over two");
+    assert_eq!(
+        met, [true; 2],
+        "expected a seed for which both use one spine, and one for which they use two"
+    );
 }
 
 #[test]

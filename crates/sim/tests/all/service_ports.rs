@@ -30,7 +30,7 @@ service = [ { name = "A", weight = 4 }, { name = "B", weight = 1 }, { name = "C"
 
 const ELASTIC_SENDING: &str = "sending = \"elastic\"";
 
-/// The row with these demands (service, from, to, remaining fields), ports (from, to, queues) and further
+/// The chain with these demands (service, from, to, remaining fields), ports (from, to, queues) and further
 /// text.
 fn chain_scenario(
     demands: &[(&str, &str, &str, &str)],
@@ -104,8 +104,8 @@ fn services_in_one_queue_share_it_by_connections() {
 fn udp_is_confined_to_the_rate_of_its_queue() {
     let udp = "sending = \"unresponsive\", rate = \"10Gbit\"";
     let demands = [("A", "a", "x", ELASTIC_SENDING), ("B", "b", "y", udp), ("C", "c", "z", ELASTIC_SENDING)];
-    let beside = chain_scenario(&demands, &[("L", "M", TWO_QUEUES)], "");
-    assert_final_rates(&beside, Mechanism::Queues, &[&[7.5, 2.5, 0.0]]);
+    let with_queues = chain_scenario(&demands, &[("L", "M", TWO_QUEUES)], "");
+    assert_final_rates(&with_queues, Mechanism::Queues, &[&[7.5, 2.5, 0.0]]);
 }
 
 #[test]
@@ -448,6 +448,6 @@ proptest! {
         }
         let total: f64 = shared.phases[0].final_rates.iter().sum();
         let most = GBIT.min(asked.iter().sum());
-        prop_assert!((total - most).abs() <= 1e-6 * GBIT, "what anybody wants is carried: {total} of {most}");
+        prop_assert!((total - most).abs() <= 1e-6 * GBIT, "expected all demand up to the capacity: {total} of {most}");
     }
 }

@@ -13,11 +13,11 @@ use weir_sim::stage::sharing::{ConnectionLifetime, ControllerKind, SabaParameter
 use weir_sim::stage::workload::{PUBLISHED_FITS, Workload, testbed_link_rate};
 use weir_sim::stage::{ProfiledJob, Stage};
 
-fn stage(compute: f64, beside: f64, bytes: f64, patience: Option<f64>) -> Stage {
+fn stage(compute: f64, overlapped: f64, bytes: f64, patience: Option<f64>) -> Stage {
     let time = |value| Time::new(value).unwrap();
     Stage {
         compute: time(compute),
-        overlapped_compute: time(beside),
+        overlapped_compute: time(overlapped),
         bytes: Bytes::new(bytes).unwrap(),
         max_transfer_time: patience.map(time),
     }
@@ -84,7 +84,7 @@ fn simulated_slowdowns_match_the_paper_within_a_few_percent() {
             };
             assert!(
                 miss < most,
-                "{}: {:?}: {measured}, not {}",
+                "{}: {:?}: {measured} instead of {}",
                 workload.name,
                 target.quantity,
                 target.value
@@ -123,7 +123,7 @@ fn calibration_ends_at_a_local_optimum() {
             assert!(other.squared_error(&lr.targets) > least, "{other:?}");
         }
     }
-    assert_eq!(fit_shape(lr.shape, &[], &lr.targets), lr.shape, "nothing is free");
+    assert_eq!(fit_shape(lr.shape, &[], &lr.targets), lr.shape, "no free parameters");
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn stage_simulation_rejects_invalid_jobs() {
     assert!(matches!(error, ClusterError::Stalled { job: 0, .. }), "{error}");
     let error =
         run(&[job(&stages, &[0, 1], 5)], &flat, &saba_rule(Vec::new(), ConnectionLifetime::Job)).unwrap_err();
-    assert!(error.to_string().contains("model: `5`"), "{error}");
+    assert!(error.to_string().contains("model 5 is not a row"), "{error}");
     assert_eq!(job_ends(&[], &flat, &SharingRule::PerFlow), Vec::<f64>::new());
     // Empty stages take no time, however many there are, and cannot be profiled.
     let empty = vec![stage(0.0, 0.0, 0.0, None); 100_000];

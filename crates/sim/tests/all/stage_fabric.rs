@@ -137,7 +137,10 @@ fn even_cutoffs_divide_bytes_evenly_over_priorities() {
 fn fabric_rejects_unknown_servers_and_mismatched_jobs() {
     let topology = TopologyTemplate::BigSwitch { hosts: 3, rate: testbed_link_rate() }.build().unwrap();
     let refused = JobLinks::new(&topology, &[vec![0, 3]], PathSelection::EvenSplit).unwrap_err();
-    assert_eq!(refused.to_string(), "job 0: server `3`: expected each once, from 0 to 2");
+    assert_eq!(
+        refused.to_string(),
+        "job 0: server 3 does not exist or occurs twice; expected each once, from 0 to 2"
+    );
     let fabric = JobLinks::new(&topology, &[vec![0, 1]], PathSelection::EvenSplit).unwrap();
     let refused = run_on_fabric(&[], &fabric, &SharingRule::PerFlow, |_| true).unwrap_err();
     assert_eq!(refused, ClusterError::WrongJobCount { jobs: 0, expected: 1 });
@@ -200,7 +203,7 @@ fn job_without_saba_uses_the_reserved_queue() {
     let one =
         SharingRule::Saba(SabaParameters { queues_per_port: 1, ..with(0.5, ConnectionLifetime::Transfer) });
     let refused = run_on_fabric(&jobs, &fabric, &one, |_| true).unwrap_err().to_string();
-    assert!(refused.contains("`1` queues: expected at least 2"), "{refused}");
+    assert!(refused.contains("too few queues (1); expected at least 2"), "{refused}");
 }
 
 #[test]
@@ -209,9 +212,12 @@ fn oversized_fabric_is_rejected_before_allocation() {
     let all: Vec<u32> = (0..10_001).collect();
     let refused = |jobs: &[Vec<u32>], paths| JobLinks::new(&topology, jobs, paths).unwrap_err().to_string();
     let pairs = refused(std::slice::from_ref(&all), PathSelection::Hashed(1));
-    assert_eq!(pairs, "pairs of servers that are hashed to paths: 100020001: expected at most 100000000");
+    assert_eq!(
+        pairs,
+        "too many pairs of servers that are hashed to paths (100020001); expected at most 100000000"
+    );
     let links = refused(&vec![vec![0]; 2_500], PathSelection::EvenSplit);
-    assert_eq!(links, "jobs times links of the network: 50005000: expected at most 50000000");
+    assert_eq!(links, "too many jobs times links of the network (50005000); expected at most 50000000");
 }
 
 /// Section 5.3.1: a registration may move other applications to other levels, and with that to other queues,

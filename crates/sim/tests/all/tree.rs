@@ -69,7 +69,7 @@ impl Observer for CapacityChecker {
             }
         }
         if let Some(side) = left.iter().position(|&left| left < -1e-7) {
-            self.0 = Err(format!("side {side} at {}: {} too much", snapshot.now(), -left[side]));
+            self.0 = Err(format!("side {side} at {}: {} above its capacity", snapshot.now(), -left[side]));
         }
         self.0.is_ok()
     }
@@ -117,10 +117,10 @@ proptest! {
             for idle in ["fair", "varys"] {
                 let inside = replay_policy(&w, tree_of_two_services(entry.name, idle), &options);
                 if entry.name != "fair" && (entry.name != "saath" || idle == "fair") {
-                    prop_assert_eq!(&inside, &plain, "{} beside {}", entry.name, idle);
+                    prop_assert_eq!(&inside, &plain, "{} next to {}", entry.name, idle);
                 }
                 for (a, b) in inside.ccts().iter().zip(plain.ccts()) {
-                    prop_assert!((a - b).abs() <= 1e-6 * b.max(1.0), "{} beside {}: {a} {b}", entry.name, idle);
+                    prop_assert!((a - b).abs() <= 1e-6 * b.max(1.0), "{} next to {}: {a} {b}", entry.name, idle);
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::common::{
-    POLICIES, Schedule, WorkloadFeatures, any_workload, assert_near, cases, check_all_bytes_sent, coflow,
+    POLICIES, Schedule, WorkloadFeatures, any_workload, assert_near, cases, check_all_sent_bytes, coflow,
     is_near, options, timed_event, workload,
 };
 use proptest::prelude::*;
@@ -74,7 +74,7 @@ fn flow_below_its_uplink_share_keeps_its_rate() {
         &replay_with_options(&all, "fair", &wide).coflows[0].flow_ends,
         &plain.coflows[0].flow_ends,
         1e-9,
-        "a link that carries all",
+        "a link that is not a bottleneck",
     );
 }
 
@@ -125,7 +125,7 @@ struct TrunkChecker {
     /// Sizes of all flows; for each flow, the bytes sent until the last schedule, its time and the rate since
     /// then.
     bytes: Vec<Vec<f64>>,
-    bytes_sent: BTreeMap<(usize, u32), f64>,
+    sent_bytes: BTreeMap<(usize, u32), f64>,
     schedules: Vec<Schedule>,
     violation: Option<String>,
 }
@@ -145,21 +145,21 @@ impl TrunkChecker {
             trunks: trunks.clone(),
             is_fair: policy == "fair",
             bytes: all.coflows.iter().map(sizes).collect(),
-            bytes_sent: BTreeMap::new(),
+            sent_bytes: BTreeMap::new(),
             schedules: Vec::new(),
             violation: None,
         }
     }
 
     fn sent_bytes(&self, coflow: usize, flow: u32) -> f64 {
-        self.bytes_sent.get(&(coflow, flow)).copied().unwrap_or(0.0)
+        self.sent_bytes.get(&(coflow, flow)).copied().unwrap_or(0.0)
     }
 
     /// Adds the bytes sent at the rates of the last schedule.
     fn advance(&mut self, now: f64) {
         if let Some((from, rates)) = self.schedules.last() {
             for &(coflow, flow, rate) in rates {
-                *self.bytes_sent.entry((coflow, flow as u32)).or_default() += rate * (now - from);
+                *self.sent_bytes.entry((coflow, flow as u32)).or_default() += rate * (now - from);
             }
         }
     }
@@ -279,7 +279,7 @@ proptest! {
             let outcome = outcome.map_err(|error| TestCaseError::fail(format!("{policy}: {error}")))?;
             // Flows whose data became unavailable may have sent some bytes before.
             if all.events.is_empty() {
-                check_all_bytes_sent(&all, &recorder.schedules, &outcome)?;
+                check_all_sent_bytes(&all, &recorder.schedules, &outcome)?;
             }
             prop_assert_eq!(replay_with_options(&all, policy, &options_over(&trunks, interval)).coflows, outcome.coflows, "{}", policy);
         }

@@ -20,7 +20,7 @@ const MAX_READ_BYTES: usize = 64 << 10;
 /// The receive buffer of a UDP socket, in bytes. A reader that is late must not cause losses, which would count as those of a link.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
-/// Receives until the run stops. Sends the port to `ready` first.
+/// Receives until the run stops. Sends the port to `port_sender` first.
 pub fn run(connection: &Connection<'_>, state: &RunState, port_sender: &Sender<u16>) -> io::Result<()> {
     namespace::enter(&connection.destination.namespace)?;
     let address = SocketAddrV4::new(connection.destination.address, 0);

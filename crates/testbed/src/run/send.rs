@@ -29,7 +29,7 @@ const MAX_CATCH_UP: Duration = Duration::from_millis(20);
 /// The send buffer of a UDP socket, in bytes: more than the queue of the host's interface holds, so that packets are lost in that queue.
 const SEND_BUFFER_BYTES: usize = 8 << 20;
 
-/// Sends in every interval of the demand. `begin` is the start of the scenario, which may be in the future.
+/// Sends in every interval of the demand. `start` is the start of the scenario, which may be in the future.
 pub fn run(
     connection: &Connection<'_>,
     state: &RunState,
@@ -81,7 +81,7 @@ fn send_tcp(
     let mut remaining_bytes = 0;
     while Instant::now() < end && !state.is_stopped() {
         if remaining_bytes == 0 {
-            if pacer.as_mut().is_some_and(|pace| !pace.wait(packets, state, end)) {
+            if pacer.as_mut().is_some_and(|pacer| !pacer.wait(packets, state, end)) {
                 break;
             }
             remaining_bytes = length;
@@ -141,7 +141,7 @@ fn send_udp(
     // Random sizes: two sources in step would let one of them find the queue full each time.
     let mut rng = ChaCha8Rng::seed_from_u64(u64::from(to.port()));
     loop {
-        // The host drops what the source sends beyond the limit.
+        // The host drops packets that the source sends beyond the limit.
         if let Some(limit) = &mut limit {
             pacer.rate = limit.update(&socket)?.filter(|limit| *limit < rate).unwrap_or(rate);
         }

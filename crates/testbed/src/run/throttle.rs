@@ -1,8 +1,8 @@
-//! Throttles a UDP connection by its receiver (NetShare, section 3.2): the receiver reports the arriving rate every 50 ms, and the sender
-//! applies Algorithm 1 ([`RateThrottle`]).
+//! Throttles a UDP connection by its receiver (NetShare, section 3.2): the receiver reports the arriving rate every 50 ms, and
+//! the sender applies Algorithm 1 ([`RateThrottle`]).
 //!
-//! Reports are datagrams in the reverse direction of the connection, with the mark of its service. They use the same links and may be lost.
-//! Where the paper is silent:
+//! Reports are datagrams in the reverse direction of the connection, with the mark of its service. They use the same links and
+//! may be lost. Where the paper is silent:
 //!
 //! - *A lost report* changes nothing. A late report is ignored, since a later one has been applied.
 //! - *The end of a flow*: a second after the last arrival, the receiver stops reporting.

@@ -1,5 +1,5 @@
-//! Converts payload to bytes on the wire. Nearly all packets are full: 1,500 bytes of IP and the Ethernet header, which include the headers
-//! of IP, and of TCP with timestamps or UDP.
+//! Converts payload to bytes on the wire. Packets count as full: an Ethernet header and 1,500 bytes of IP, which include the
+//! headers of IP, and of TCP with timestamps or UDP.
 
 use weir_core::model::scenario::SendMode;
 

@@ -30,13 +30,13 @@ fn opposite_end(plan: &Plan, node: usize, port: usize) -> (usize, usize) {
 
 /// Follows all routes from a node to an address, and collects the lengths of the paths. Panics at a loop.
 fn follow_routes(plan: &Plan, from: usize, to: Ipv4Addr, lengths: &mut BTreeSet<usize>, length: usize) {
-    assert!(length <= plan.nodes.len(), "a loop on the way to {to}");
+    assert!(length <= plan.nodes.len(), "the routes to {to} have a loop");
     let node = &plan.nodes[from];
     if node.address == to {
         lengths.insert(length);
         return;
     }
-    assert!(length == 0 || node.is_switch, "{} would have to forward", node.name);
+    assert!(length == 0 || node.is_switch, "{} is a host, and hosts do not forward", node.name);
     let route = node.routes.iter().find(|route| route.destination.is_none_or(|other| other == to));
     let route = route.unwrap_or_else(|| panic!("{} has no route to {to}", node.name));
     for &port in &route.ports {
@@ -100,7 +100,11 @@ fn example_topologies_can_be_planned() {
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
         if name == "saba-tiers" {
             let refused = Plan::new("t".parse().unwrap(), &topology);
-            assert_eq!(refused, Err(PlanError::TooManyNodes(2_208)), "no machine's own");
+            assert_eq!(
+                refused,
+                Err(PlanError::TooManyNodes(2_208)),
+                "the example has more nodes than one machine supports"
+            );
         } else {
             check_routes(&topology);
         }
@@ -206,7 +210,7 @@ END
         &plan,
         Some(&NetworkQueues::by_service(&topology, &[1.0, 3.0], &[])),
     )]);
-    assert!(weighted.starts_with(queues), "one queue at a host's own link: {weighted}");
+    assert!(weighted.starts_with(queues), "a host's own link has one queue: {weighted}");
     let to_b = "\
 qdisc replace dev eth1 root bfifo limit 250000
 qdisc replace dev eth1 root handle 1: htb default 12
@@ -224,7 +228,11 @@ END
     assert!(weighted.ends_with(to_b), "{weighted}");
     let everywhere = batch::to_shell_script(&[batch::service_queue_stage(&plan, &[1.0, 3.0])]);
     assert!(everywhere.ends_with(to_b) && !everywhere.starts_with(queues), "{everywhere}");
-    assert_eq!(everywhere.matches("classid 1:11 htb").count(), 4, "both ends of both cables: {everywhere}");
+    assert_eq!(
+        everywhere.matches("classid 1:11 htb").count(),
+        4,
+        "queues are at both ends of both cables: {everywhere}"
+    );
 }
 
 #[test]
@@ -298,7 +306,7 @@ fn invalid_topologies_are_refused() {
     assert_eq!(try_plan("a.b_c-d", "8kbit"), Ok(()));
     assert_eq!(try_plan("../h", "1Gbit"), Err(PlanError::NodeName("../h".to_owned())));
     let slow = try_plan("h", "7kbit").unwrap_err().to_string();
-    assert_eq!(slow, "the link from `h` to `s` has rate 7kbit: on a bed, expected 8kbit to 100Gbit");
+    assert_eq!(slow, "the link from `h` to `s` has the rate 7kbit; expected 8kbit to 100Gbit on a bed");
     assert!(try_plan("h", "101Gbit").is_err());
     let many = Fabric::BigSwitch { hosts: 1_000, rate: rate("1Gbit") }.build().unwrap();
     assert_eq!(Plan::new(name(), &many), Err(PlanError::TooManyNodes(1_001)));

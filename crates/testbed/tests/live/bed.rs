@@ -107,10 +107,10 @@ fn measure_until_it_fits(
         eprintln!("{subject}: {found:.2?} Mbit");
         is_expected(&found)
     };
-    assert!((0..5).any(|_| measure_once()), "{subject}: five times it was something else");
+    assert!((0..5).any(|_| measure_once()), "{subject}: none of five measurements fits");
 }
 
-/// Whether all rates differ from the expected ones by less than `within`, in Mbit/s.
+/// Whether all rates differ from the expected ones by less than `tolerance`, in Mbit/s.
 fn is_near(found: &[f64], expected: &[f64], tolerance: f64) -> bool {
     assert_eq!(found.len(), expected.len());
     found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < tolerance)
@@ -283,7 +283,7 @@ fn ecn_marks_reduce_loss() {
     let loss_without_ecn = measure_loss(None).unwrap();
     let loss_with_ecn = match measure_loss(Some(10)) {
         Err(IncastError::EcnMarker(why @ (TrafficError::NotBuilt(_) | TrafficError::File { .. }))) => {
-            eprintln!("marks are not tried: {why}");
+            eprintln!("ECN marks are not tested: {why}");
             0.0
         }
         other => other.unwrap(),
@@ -297,7 +297,11 @@ fn ecn_marks_reduce_loss() {
 
     let unknown = TcpOptions { congestion_control: Some("nothing".to_owned()), ecn_threshold: None };
     let error = IncastBed::new(&bed, &unknown).err().expect("refused").to_string();
-    assert!(error.starts_with("`nothing`: ") && error.contains("that this kernel has ("), "{error}");
+    assert!(
+        error.starts_with("congestion control `nothing` cannot be used: ")
+            && error.contains("that this kernel has ("),
+        "{error}"
+    );
     bed.down().unwrap();
 }
 

@@ -60,7 +60,7 @@ fn parse_header(line: Line<'_>) -> Result<(), TraceError> {
     }
     let version = fields.required("version", &expected)?;
     if number::parse_integer(version) != Some(VERSION) {
-        return Err(line.error("version", version, format!("{VERSION}, the only version there is so far")));
+        return Err(line.error("version", version, format!("{VERSION}, the only supported version")));
     }
     fields.finish()
 }
@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
             "flow" => self.parse_flow(fields),
             "shuffle" => self.parse_shuffle(fields),
             "event" => self.parse_event(fields),
-            "ports" => Err(fields.line.error("ports", "a second time", EXPECTED_STATEMENT)),
+            "ports" => Err(fields.line.error("ports", "a second `ports` line", EXPECTED_STATEMENT)),
             other => Err(fields.line.error("line", other, EXPECTED_STATEMENT)),
         }
     }
@@ -181,7 +181,7 @@ impl<'a> Reader<'a> {
             }
         }
         let Some(numbers) = self.names.intern(service, application) else {
-            let expected = format!("at most {} applications in all", ServiceNames::MAX_APPLICATIONS);
+            let expected = format!("at most {} applications in total", ServiceNames::MAX_APPLICATIONS);
             return Err(line.error("application", application, expected));
         };
         (coflow.service, coflow.application) = numbers;
@@ -198,7 +198,7 @@ impl<'a> Reader<'a> {
         for (position, text) in value.split(',').enumerate() {
             let parent = parse_integer(line, format_args!("parent {}", position + 1), text)?;
             if parent == id {
-                let expected = "another coflow: none waits for itself";
+                let expected = "another coflow; a coflow cannot be its own parent";
                 return Err(line.error(format_args!("parent {}", position + 1), parent, expected));
             }
             self.parent_count += 1;
@@ -354,8 +354,8 @@ impl<'a> Reader<'a> {
         if let Err(cycle) = dag::topological_order(&self.coflows) {
             let ids: Vec<u64> = cycle.iter().chain(cycle.first()).map(|&c| self.coflows[c].id).collect();
             let start = cycle.first().map_or(1, |&c| self.coflow_lines[c]);
-            let path = ids.iter().map(u64::to_string).collect::<Vec<_>>().join(" waits for ");
-            return Err(lines.error_at(start, "parents", path, "coflows that do not wait for themselves"));
+            let path = ids.iter().map(u64::to_string).collect::<Vec<_>>().join(" depends on ");
+            return Err(lines.error_at(start, "parents", path, "no cycle of parents"));
         }
         self.events.sort_by(|a, b| a.time.get().total_cmp(&b.time.get()));
         let mut events = Vec::with_capacity(self.events.len());
@@ -388,7 +388,7 @@ impl<'a> Reader<'a> {
         let workload = Workload { ports: self.ports, coflows: self.coflows, events, names };
         match workload.check() {
             Ok(()) => Ok(workload),
-            Err(error) => Err(lines.error_at(1, "trace", error, "a trace that holds together")),
+            Err(error) => Err(lines.error_at(1, "trace", error, "a consistent trace")),
         }
     }
 }

@@ -19,8 +19,8 @@ pub(super) struct KeyValueFields<'a> {
 }
 
 impl<'a> KeyValueFields<'a> {
-    pub(super) fn new(fields: LineFields<'a>, known: &'static [&'static str]) -> KeyValueFields<'a> {
-        KeyValueFields { fields, known_keys: known, seen_keys: Vec::new() }
+    pub(super) fn new(fields: LineFields<'a>, known_keys: &'static [&'static str]) -> KeyValueFields<'a> {
+        KeyValueFields { fields, known_keys, seen_keys: Vec::new() }
     }
 
     pub(super) fn next(&mut self) -> Result<Option<(&'a str, &'a str)>, TraceError> {

@@ -114,7 +114,7 @@ impl FromStr for Distribution {
     type Err = WorkloadSpecError;
 
     fn from_str(text: &str) -> Result<Distribution, WorkloadSpecError> {
-        let parse_error = || WorkloadSpecError::new("law", text, EXPECTED_DISTRIBUTION);
+        let parse_error = || WorkloadSpecError::new("distribution", text, EXPECTED_DISTRIBUTION);
         let (name, parameters) = text.split_once(':').ok_or_else(parse_error)?;
         let parameters: Option<Vec<f64>> = parameters.split(',').take(5).map(number::parse_decimal).collect();
         let distribution = match (name, parameters.ok_or_else(parse_error)?.as_slice()) {
@@ -125,7 +125,7 @@ impl FromStr for Distribution {
             ("lognormal", &[median, sigma, min, max]) => Distribution::LogNormal { median, sigma, min, max },
             _ => return Err(parse_error()),
         };
-        distribution.check("law")?;
+        distribution.check("distribution")?;
         Ok(distribution)
     }
 }
@@ -231,7 +231,7 @@ impl Skew {
     pub(super) fn check(&self) -> Result<(), WorkloadSpecError> {
         let (is_valid, expected) = match self {
             Skew::None => (true, ""),
-            Skew::Spread(part) => ((0.0..=1.0).contains(part), "a part from 0 to 1"),
+            Skew::Spread(part) => ((0.0..=1.0).contains(part), "a fraction from 0 to 1"),
             Skew::Zipf(exponent) => ((0.0..=10.0).contains(exponent), "an exponent from 0 to 10"),
         };
         if is_valid { Ok(()) } else { Err(WorkloadSpecError::new("skew", self, expected)) }

@@ -1,4 +1,4 @@
-//! Predefined specifications.
+//! Predefined specifications of random workloads.
 
 use std::fmt;
 use std::str::FromStr;

@@ -94,8 +94,8 @@ impl Graph {
                     }
                     path.truncate(first_saturated);
                 } else if let Some(&edge) = self.edges_of_node[node].get(next_edge[node]) {
-                    let Edge { to, residual: left } = self.edges[edge as usize];
-                    if left > 0.0 && distances[to] == distances[node] + 1 {
+                    let Edge { to, residual } = self.edges[edge as usize];
+                    if residual > 0.0 && distances[to] == distances[node] + 1 {
                         path.push(edge);
                     } else {
                         next_edge[node] += 1;
@@ -119,8 +119,8 @@ impl Graph {
             next += 1;
             *steps += self.edges_of_node[node].len() as u64;
             for &edge in &self.edges_of_node[node] {
-                let Edge { to, residual: left } = self.edges[edge as usize];
-                if left > 0.0 && distances[to] == u32::MAX {
+                let Edge { to, residual } = self.edges[edge as usize];
+                if residual > 0.0 && distances[to] == u32::MAX {
                     distances[to] = distances[node] + 1;
                     queue.push(to);
                 }

@@ -141,7 +141,8 @@ fn cable_statistics(topology: &Topology) -> Vec<CableStatistics> {
     between.into_values().collect()
 }
 
-/// Hosts with the same switches have the same paths, so one search for each set of switches suffices.
+/// Groups the ordered pairs of hosts by distance and number of shortest paths. Hosts with the same switches have the same
+/// paths, so one search for each set of switches suffices.
 fn count_host_pairs(topology: &Topology) -> Option<Vec<HostPairs>> {
     let hosts = topology.hosts();
     let mut groups: BTreeMap<Vec<u32>, u64> = BTreeMap::new();
@@ -172,7 +173,7 @@ fn count_host_pairs(topology: &Topology) -> Option<Vec<HostPairs>> {
     Some(pair_counts.into_iter().map(|((hops, paths), count)| HostPairs { hops, paths, count }).collect())
 }
 
-/// For every switch, the number of links to hosts at the switches `heads`, and the number of shortest paths, at most
+/// For every switch, the number of links to hosts at the switches `edge_switches`, and the number of shortest paths, at most
 /// `u64::MAX`.
 fn count_shortest_paths(topology: &Topology, edge_switches: &[u32]) -> Vec<(u32, u64)> {
     let hosts = topology.hosts();

@@ -58,7 +58,11 @@ fn coflow_benchmark_errors_name_the_line() {
         ("5 18446744073709551615", "t:1: field `coflows`", "--max-flows"),
         ("5 2\n1 0 1 0 1 1:1\n", "t:3: field `coflow 2 of 2`: `end of file`", "<id>"),
         ("5 1\n\n", "t:2: field `id`: `end of line`", "<id>"),
-        ("5 1\n1 0 1 0 1 1:1\n2 0 1 0 1 1:1\n", "t:3: field `after the last coflow`", "coflows there are, 1"),
+        (
+            "5 1\n1 0 1 0 1 1:1\n2 0 1 0 1 1:1\n",
+            "t:3: field `after the last coflow`",
+            "the first line states 1 coflows",
+        ),
         ("5 1\nx 0 1 0 1 1:1\n", "t:2: field `id`: `x`", "whole number"),
         ("5 1\n1\n", "t:2: field `arrival`: `end of line`", "milliseconds"),
         ("5 1\n1 -1 1 0 1 1:1\n", "t:2: field `arrival`: `-1`", "milliseconds"),
@@ -103,7 +107,7 @@ fn own_format_errors_name_the_line() {
     let after_header: &[(&str, &str, &str)] = &[
         ("flow 0 1 5MB", "`line`: `a flow without a coflow`", "`coflow` before"),
         ("banana", "`line`: `banana`", "`coflow`, `flow`"),
-        ("ports 4", "`ports`: `a second time`", ""),
+        ("ports 4", "`ports`: `a second `ports` line`", ""),
         ("coflow", "`id`: `end of line`", "whole number"),
         ("coflow x", "`id`: `x`", "below 2^64"),
         ("coflow 1", "`coflow`: `1`", "`flow` or `shuffle`"),
@@ -118,7 +122,7 @@ fn own_format_errors_name_the_line() {
         ("coflow 1 stage=4294967296", "`stage`: `4294967296`", "below 2^32"),
         ("coflow 1 parents=", "`parent 1`: ``", "whole number"),
         ("coflow 1 parents=2,x", "`parent 2`: `x`", "whole number"),
-        ("coflow 1 parents=1", "`parent 1`: `1`", "waits for itself"),
+        ("coflow 1 parents=1", "`parent 1`: `1`", "its own parent"),
         ("coflow 1 parents=2,3,2", "`parents`: `2`", "each parent once"),
         ("coflow 1 parents=5\nflow 0 0 1B", "`parent 1`: `5`", "id of a coflow"),
         ("event", "`time`: `end of line`", "5s"),
@@ -157,7 +161,7 @@ fn own_format_errors_name_the_line() {
     }
     check_errors(&[
         ("weir-trace", "t:1: field `version`: `end of line`", "weir-trace 1"),
-        ("weir-trace 2\nports 4", "t:1: field `version`: `2`", "only version"),
+        ("weir-trace 2\nports 4", "t:1: field `version`: `2`", "only supported version"),
         ("weir-traces 1\nports 4", "t:1: field `header`: `weir-traces`", "weir-trace 1"),
         ("weir-trace 1 x\nports 4", "t:1: field `after the last field`: `x`", ""),
         ("weir-trace 1\n# only a comment\n", "t:3: field `ports`: `end of file`", "ports <number>"),
@@ -170,8 +174,7 @@ fn own_format_errors_name_the_line() {
 fn cycle_error_lists_only_coflows_of_the_cycle() {
     let text = "weir-trace 1\nports 1\ncoflow 1 parents=2\nflow 0 0 1B\ncoflow 2 parents=3\nflow 0 0 1B\n\
                 coflow 3 parents=2\nflow 0 0 1B\n";
-    let expected = "t:5: field `parents`: `2 waits for 3 waits for 2`: expected coflows that do not wait \
-                    for themselves";
+    let expected = "t:5: field `parents`: `2 depends on 3 depends on 2`: expected no cycle of parents";
     assert_eq!(error_of(text), expected);
 }
 

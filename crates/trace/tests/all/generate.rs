@@ -111,7 +111,10 @@ fn demo_trace_equals_the_example_output() {
     let mut out = Vec::new();
     coflow_benchmark::write(&generate_workload(&Preset::Small.spec(1)), TraceUnit::MB, &mut out).unwrap();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/demo.txt");
-    assert!(out == std::fs::read(path).unwrap(), "examples/demo.txt is not what the generator makes");
+    assert!(
+        out == std::fs::read(path).unwrap(),
+        "examples/demo.txt differs from the output of the generator"
+    );
 }
 
 /// The example of Weir's own format uses every feature.
@@ -212,7 +215,10 @@ fn distributions_are_read_and_printed() {
         assert!(text.parse::<Skew>().unwrap_err().to_string().contains("expected"), "{text}");
     }
     let error = "pareto:1.2,1".parse::<Distribution>().unwrap_err().to_string();
-    assert!(error.starts_with("`law`: `pareto:1.2,1`: expected constant:V, uniform:MIN,MAX"), "{error}");
+    assert!(
+        error.starts_with("`distribution`: `pareto:1.2,1`: expected constant:V, uniform:MIN,MAX"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -271,7 +277,7 @@ proptest! {
         }
     }
 
-    /// Laws survive printing and parsing, and every parsed law is valid.
+    /// Distributions survive printing and parsing, and every parsed distribution is valid.
     #[test]
     fn distributions_survive_printing_and_parsing(law in any_distribution()) {
         if let Ok(read) = law.to_string().parse::<Distribution>() {

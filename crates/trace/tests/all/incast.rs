@@ -99,8 +99,8 @@ fn errors_name_the_place() {
             "50,1,64000,reno,,1,0,96e6,0.1,0.2",
             &["i:3: field `congestion`: `reno`: expected cubic, as in all lines"],
         ),
-        ("50,1,64000,a b,,1,0,96e6,0.1,0.2", &["i:3: field `congestion`: `a b`: expected a name"]),
-        ("50,1,64000,,,1,0,96e6,0.1,0.2", &["i:3: field `congestion`: ``: expected a name"]),
+        ("50,1,64000,a b,,1,0,96e6,0.1,0.2", &["i:3: field `congestion`: `a b`: expected 1 to 15 letters"]),
+        ("50,1,64000,,,1,0,96e6,0.1,0.2", &["i:3: field `congestion`: ``: expected 1 to 15 letters"]),
         (
             "50,1,64000,cubic,20,1,0,96e6,0.1,0.2",
             &["i:3: field `marks_packets`: `20`: expected nothing, as in all"],

@@ -84,7 +84,7 @@ fn errors_name_the_place() {
         (job("compliant = 1\n"), "field `job 1 compliant`: `1`: expected true or false"),
         (
             job("compliant = false\nmodel = \"LR\"\n"),
-            "field `job 1 model`: `\"LR\"`: expected no model where `compliant` is false",
+            "field `job 1 model`: `\"LR\"`: expected no model if `compliant` is false",
         ),
         (job("model = \"none\"\n"), "field `job 1 model`: `none`: expected one of LR, SVM, Sort"),
         (job("name = \"\"\n"), "field `job 1 name`: `\"\"`: expected a name of 1 to 64"),
@@ -93,7 +93,7 @@ fn errors_name_the_place() {
         (job("colour = 1\n"), "field `job 1 key`: `colour`: expected one of workload, name, servers"),
         (
             job("name = \"x\"\n[[job]]\nname = \"x\"\nworkload = \"LR\"\nservers = \"*\"\n"),
-            "jobs.toml:8: field `job 2 name`: `x`: expected another name than that of job 1",
+            "jobs.toml:8: field `job 2 name`: `x`: expected a name other than that of job 1",
         ),
         (error_of_workload(""), "field `workload `own` stages`: `nothing`"),
         (error_of_workload("stages = []"), "field `workload `own` stages`: `[]`: expected 1 to 10000 stages"),
@@ -117,13 +117,13 @@ fn errors_name_the_place() {
             error_of(
                 "[workload.LR]\nstages = [{ compute = \"1s\" }]\n[[job]]\nworkload = \"LR\"\nservers = \"*\"\n",
             ),
-            "field `workload `LR` name`: `LR`: expected a name that no workload of the paper has",
+            "field `workload `LR` name`: `LR`: expected a name other than those of the predefined workloads",
         ),
         (
             error_of(
                 "[workload.own]\nstages = [{ compute = \"1s\" }]\n[[job]]\nworkload = \"own\"\nservers = \"*\"\ndata = 2\n",
             ),
-            "field `job 1 data`: `2`: expected no data where the workload is the file's own",
+            "field `job 1 data`: `2`: expected no `data` for a workload that the file defines",
         ),
         (
             error_of("sensitivity = \"nowhere.toml\"\n[[job]]\nworkload = \"LR\"\nservers = \"*\"\n"),

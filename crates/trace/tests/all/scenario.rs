@@ -107,7 +107,7 @@ fn errors_in_events_name_the_place() {
         (
             vec![down.clone(), event("21s", "\"C1\", \"E1\"", "\"down\"")],
             7,
-            "event 2 change`: `down`: expected a cable that is up by then",
+            "event 2 change`: `down`: expected a cable that is up at that time",
         ),
         (vec![event("20s", cable, "\"rate\"")], 0, "event 1 rate`: `nothing`: expected a rate"),
         (
@@ -272,8 +272,8 @@ fn documented_ports_are_read() {
         (table.weights.clone(), table.queue_by_service.clone())
     };
     assert_eq!(at("E1", "C1"), (vec![3.0, 1.0], vec![0, 0, 1]));
-    assert_eq!(at("C1", "E1"), (vec![1.0, 3.0, 9.0], vec![0, 1, 2]), "a switch as usual");
-    assert_eq!(at("H2", "E1"), (vec![1.0], vec![0, 0, 0]), "a host as usual");
+    assert_eq!(at("C1", "E1"), (vec![1.0, 3.0, 9.0], vec![0, 1, 2]), "default queues of a switch");
+    assert_eq!(at("H2", "E1"), (vec![1.0], vec![0, 0, 0]), "default queue of a host");
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn star_selects_all_ports_of_a_node_or_of_all_switches() {
     };
     // Twelve hosts under three edges and a core.
     assert_eq!(links("E1", "*"), Ok(5));
-    assert_eq!(links("*", "E1"), Ok(1), "hosts are no switches");
+    assert_eq!(links("*", "E1"), Ok(1), "`*` excludes hosts");
     assert_eq!(links("*", "H3"), Ok(1));
     assert_eq!(links("*", "*"), Ok(12 + 2 * 3));
     // A node may be named `*`; the name then refers to that node.
@@ -342,7 +342,7 @@ fn errors_in_ports_name_the_place() {
         (
             vec![good.replace("\"A3\"", "")],
             3,
-            "port 1 queue 2 services`: `nothing`: expected a service at least",
+            "port 1 queue 2 services`: `nothing`: expected at least one service",
         ),
         (
             vec![good.replace("\"A3\"", "\"A3\", \"A1\"")],
@@ -425,7 +425,10 @@ fn too_many_paths_after_events_are_rejected() {
     // Together with the connections of the other two demands, this is the maximum number of connections; 64
     // times as many paths are the limit.
     let error = parse(&text).unwrap_err();
-    assert!(error.contains("field `event 64 change`: `up`: expected at most 67108864 paths"), "{error}");
+    assert!(
+        error.contains("field `event 64 change`: `up`: expected at most 67108864 path computations"),
+        "{error}"
+    );
     let fewer = with_events(&events[..63]).replacen("to = \"H5\"", "to = \"H5\"\nconnections = 1048574", 1);
     assert_eq!(parse(&fewer).unwrap().events.len(), 63);
 }
@@ -451,7 +454,7 @@ fn errors_name_line_field_value_and_what_was_expected() {
         (
             "end = \"125s\"",
             "end = \"100s\"",
-            "t:24: field `demand 1 active`: `65s to 125s`: expected intervals",
+            "t:24: field `demand 1 active`: `65s to 125s`: expected disjoint intervals",
         ),
         ("end =", "ends =", "field `end`: `nothing`: expected a time"),
         ("netshare-fig6", "netshare-fig5", "t:5: field `fabric kind`: `\"netshare-fig5\"`: expected `links`"),
@@ -466,7 +469,7 @@ fn errors_name_line_field_value_and_what_was_expected() {
         ("weight = 1", "weight = 1\nexcess = -1.0", "t:10: field `service 1 excess`: `-1`: expected 0 or a"),
         ("weight = 1", "wait = 1", "t:7: field `service 1 weight`: `nothing`: expected a number"),
         ("weight = 1", "weight = 1\nwait = 1", "t:10: field `service 1 key`: `wait`: expected one of name"),
-        ("name = \"A2\"", "name = \"A1\"", "t:12: field `service 2 name`: `A1`: expected a name of its own"),
+        ("name = \"A2\"", "name = \"A1\"", "t:12: field `service 2 name`: `A1`: expected a distinct name"),
         (
             "name = \"A1\"",
             "name = \"A 1\"",
@@ -485,13 +488,13 @@ fn errors_name_line_field_value_and_what_was_expected() {
             "from = [\"H1\", \"H1\"]",
             "t:21: field `demand 1 from`: `H1`: expected each host once",
         ),
-        ("to = \"H5\"", "to = \"H1\"", "t:22: field `demand 1 to`: `nobody else`: expected a host that"),
+        ("to = \"H5\"", "to = \"H1\"", "t:22: field `demand 1 to`: `only its own source`: expected a"),
         (
             "to = \"H5\"",
             "to = \"H5\"\nconnections = 0",
             "t:23: field `demand 1 connections`: `0`: expected at",
         ),
-        ("to = \"H5\"", "to = \"H5\"\nconnections = 4294967295", "connections in all"),
+        ("to = \"H5\"", "to = \"H5\"\nconnections = 4294967295", "connections in total"),
         ("\"elastic\"", "\"tcp\"", "t:23: field `demand 1 sending`: `\"tcp\"`: expected `elastic`, `capped`"),
         (
             "\"elastic\"",
@@ -504,17 +507,13 @@ fn errors_name_line_field_value_and_what_was_expected() {
             "t:31: field `demand 2 rate`: `\"1Gbps\"`: expected a number",
         ),
         ("rate = \"1Gbit\"", "rate = \"0Gbit\"", "t:31: field `demand 2 rate`: `0bit`: expected 1bit to"),
-        (
-            "[\"5s\", \"35s\"], ",
-            "[\"5s\", \"65s\"], ",
-            "`65s to 125s`: expected intervals in order and apart",
-        ),
+        ("[\"5s\", \"35s\"], ", "[\"5s\", \"65s\"], ", "`65s to 125s`: expected disjoint intervals in order"),
         (
             "[\"5s\", \"35s\"], ",
             "[\"5s\"], ",
             "t:24: field `demand 1 active`: `[\"5s\"]`: expected a list of",
         ),
-        ("[[\"35s\", \"125s\"]]", "[]", "field `demand 3 active`: `nothing`: expected an interval"),
+        ("[[\"35s\", \"125s\"]]", "[]", "field `demand 3 active`: `nothing`: expected at least one interval"),
     ];
     check_edits(EXAMPLE, &edits, |text| parse(text).unwrap_err());
     assert!(parse("weir-scenario = ").unwrap_err().contains("field `TOML`"));

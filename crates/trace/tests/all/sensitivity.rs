@@ -175,13 +175,15 @@ fn increasing_and_concave_models_are_accepted_and_listed() {
     )
     .unwrap();
     let concerns: Vec<String> = table.implausible_models().iter().map(ToString::to_string).collect();
-    let model = "from none to all of the bandwidth the model";
+    let range = "between no bandwidth and full bandwidth";
     assert_eq!(
         concerns,
         [
-            format!("application `rising`: {model} rises somewhere"),
-            format!("application `bent`: {model} is not convex"),
-            format!("application `both`: {model} rises somewhere, and is not convex"),
+            format!("application `rising`: the model rises with the bandwidth somewhere {range}"),
+            format!("application `bent`: the model is not convex {range}"),
+            format!(
+                "application `both`: the model rises with the bandwidth somewhere, and is not convex {range}"
+            ),
         ]
     );
 }
@@ -204,7 +206,7 @@ fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
     );
     check(&row("coefficients = [1]\nr2 = nan"), "t:6: field `r2`: `NaN`: expected a number of at most 1");
     check(&row("coefficients = [1]\nr2 = 1.5"), "t:6: field `r2`: `1.5`: expected a number of at most 1");
-    let part = "expected a part of the bandwidth above 0 and up to 1, and a slowdown";
+    let part = "expected a fraction of the bandwidth above 0 and up to 1, and a slowdown";
     check(
         &row("coefficients = [1]\nsamples = [[1, 1], [0, 2]]"),
         &format!("t:6: field `samples`: `[0, 2]`: {part}"),
@@ -216,7 +218,7 @@ fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
     );
     check(
         &row("coefficients = [1]\n[[application]]\nname = \"a\"\ncoefficients = [2]"),
-        "t:7: field `name`: `a`: expected a name that no application before it has",
+        "t:7: field `name`: `a`: expected a name that no earlier application has",
     );
     let name = "expected 1 to 100 bytes without control characters";
     check(

@@ -59,8 +59,16 @@ fn errors_name_line_field_value_and_what_was_expected() {
         (service("weight = \"2\""), "t:3: field `service a weight`: `\"2\"`", "a number"),
         (service("wieght = 2"), "t:3: field `service a key`: `wieght`", "weight, policy, applications"),
         (service("policy = \"saat\""), "t:3: field `service a policy`: `\"saat\"`", "unknown policy `saat`"),
-        (service("policy = \"aalo\""), "t:3: field `service a policy`: `\"aalo\"`", "cannot be inside"),
-        (service("policy = \"netshare\""), "t:3: field `service a policy`", "cannot be inside"),
+        (
+            service("policy = \"aalo\""),
+            "t:3: field `service a policy`: `\"aalo\"`",
+            "cannot be a leaf of a policy tree",
+        ),
+        (
+            service("policy = \"netshare\""),
+            "t:3: field `service a policy`",
+            "cannot be a leaf of a policy tree",
+        ),
         (service("applications = \"some\""), "t:3: field `service a applications`: `some`", "`whole`"),
         (service("applications = \"saba\""), "t:2: field `service a sensitivity`: `nothing`", "the file"),
         (

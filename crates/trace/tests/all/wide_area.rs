@@ -103,7 +103,7 @@ fn wide_area_errors_name_the_place() {
     );
     assert_refused(
         &area_with_links(&[("a", "b"), ("a", "b"), ("b", "a")]),
-        &["w:9: field `link 2 to`", "is there twice"],
+        &["w:9: field `link 2 to`", "second link from the same region"],
     );
     assert_refused(&area_with_links(&[("a", "a")]), &["w:5: field `link 1 to`", "from a region to itself"]);
     assert_refused(
@@ -116,9 +116,12 @@ fn wide_area_errors_name_the_place() {
     );
     assert_refused(
         "weir-wide-area = 1\nregions = [\"a\", \"a\"]\nlink = []\n",
-        &["w:2", "region `a` is there twice"],
+        &["w:2", "two regions are named `a`"],
     );
-    assert_refused("weir-wide-area = 1\nregions = [\"a b\", \"c\"]\nlink = []\n", &["w:2", "region `a b`"]);
+    assert_refused(
+        "weir-wide-area = 1\nregions = [\"a b\", \"c\"]\nlink = []\n",
+        &["w:2", "region name `a b`"],
+    );
     assert_refused("weir-wide-area = 2\n", &["w:1: field `weir-wide-area`: `2`", "version 1"]);
     let area_with_key =
         |line: &str| area_with_link("rate = \"1Mbit\"").replace("regions", &format!("{line}\nregions"));

@@ -1,4 +1,4 @@
-//! The result of `weir saba run`.
+//! Prints the result of `weir saba run`: times, slowdowns and speedups of jobs.
 
 use weir_console::record::Record;
 use weir_console::table::{Alignment, Table, format_count, format_number};
@@ -8,19 +8,19 @@ use weir_trace::jobs::{Jobs, WorkloadRef};
 
 use crate::args::SharingMode;
 
-/// How long jobs took alone, and together under each mode.
+/// The durations of jobs alone, and together under each mode.
 pub struct Report<'a> {
     /// The jobs.
     pub jobs_file: &'a Jobs,
-    /// The names of the workloads that are not the file's.
+    /// The names of the built-in workloads.
     pub builtin_names: &'a [&'a str],
-    /// The links that jobs cross, and how many of them are distinct.
+    /// The number of links that jobs cross, and the number of distinct ones.
     pub link_counts: (usize, usize),
     /// The modes; the first is the baseline.
     pub modes: &'a [SharingMode],
-    /// By job, in seconds.
+    /// The durations of the jobs alone, in seconds, by job.
     pub alone_secs: Vec<f64>,
-    /// By mode.
+    /// The durations of the jobs together, by mode.
     pub durations_by_mode: Vec<Durations>,
 }
 
@@ -63,7 +63,7 @@ impl Report<'_> {
         records
     }
 
-    /// The slowdowns of the jobs, and sums over jobs.
+    /// The slowdowns of the jobs, and statistics over all jobs, as tables.
     pub fn tables(&self, path: &str) -> String {
         let mut out = format!(
             "{path}: {} on {}; they cross {}, {} of which differ in rate or in the flows that cross them\n\n\

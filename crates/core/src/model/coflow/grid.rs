@@ -67,34 +67,34 @@ impl LiveFlowGrid {
     pub fn new(flows: &[(u32, u32, u32)], receivers: &[u32]) -> (LiveFlowGrid, Vec<GridPosition>) {
         let ports = flows.last().map_or(0, |&(src, ..)| src as usize + 1);
         let mut senders = vec![SenderWord::default(); ports.div_ceil(64)];
-        let (mut firsts, mut blocks, mut words) = (Vec::new(), Vec::<Block>::new(), Vec::new());
-        let mut places = Vec::with_capacity(flows.len());
+        let (mut first_blocks, mut blocks, mut block_words) = (Vec::new(), Vec::<Block>::new(), Vec::new());
+        let mut positions = Vec::with_capacity(flows.len());
         let (mut sender, mut block) = (None, None);
         for (at, &(src, layer, dst)) in flows.iter().enumerate() {
             if sender != Some(src) {
                 sender = Some(src);
                 let sender_word = &mut senders[src as usize / 64];
                 if sender_word.sender_bits == 0 {
-                    sender_word.earlier_senders = firsts.len() as u32;
+                    sender_word.earlier_senders = first_blocks.len() as u32;
                 }
                 sender_word.sender_bits |= 1 << (src % 64);
-                firsts.push(blocks.len() as u32);
+                first_blocks.push(blocks.len() as u32);
             }
             let word = dst / 64;
             if block != Some((src, layer, word)) {
                 block = Some((src, layer, word));
-                words.push(word);
+                block_words.push(word);
                 blocks.push(Block { first_flow: at as u32, receiver_bits: 0 });
             }
             let block = blocks.len() - 1;
             blocks[block].receiver_bits |= 1 << (dst % 64);
             let receiver =
                 receivers.binary_search(&dst).expect("the caller lists every receiving port") as u32;
-            places.push(GridPosition { block: block as u32, receiver });
+            positions.push(GridPosition { block: block as u32, receiver });
         }
-        firsts.push(blocks.len() as u32);
-        let live = vec![0; blocks.len()];
-        (LiveFlowGrid { senders, first_blocks: firsts, blocks, block_words: words, live_bits: live }, places)
+        first_blocks.push(blocks.len() as u32);
+        let live_bits = vec![0; blocks.len()];
+        (LiveFlowGrid { senders, first_blocks, blocks, block_words, live_bits }, positions)
     }
 
     /// Adds a live flow to `port`.

@@ -84,14 +84,14 @@ impl Scenario {
             };
             if !fits {
                 let other = if event.change == CableChange::Down { "up" } else { "down" };
-                let expected = format!("a cable that is {other} by then");
+                let expected = format!("a cable that is {other} at that time");
                 return Err(scenario_error(place, "change", event.change.name(), expected));
             }
             if event.change.changes_routes() && last_reroute != Some(event.time) {
                 (route_computations, last_reroute) = (route_computations + 1, Some(event.time));
                 if connections.saturating_mul(route_computations) > Scenario::MAX_PATHS {
                     let expected = format!(
-                        "at most {} paths looked for, {connections} each time that cables go down or come up",
+                        "at most {} path computations: {connections} for each time at which cables fail or are repaired",
                         Scenario::MAX_PATHS
                     );
                     return Err(scenario_error(place, "change", event.change.name(), expected));

@@ -82,10 +82,10 @@ impl Scenario {
         reductions
     }
 
-    /// The weights of the queues of services at a port with the guarantees `on_link` and a link of rate `rate`.
+    /// The weights of the queues of services at a port with these guarantees on its link of rate `rate`.
     ///
-    /// A weight is the service's guarantee, reduced by the link's factor, plus the service's part of the rest by
-    /// excess weight. The queue of a service therefore gets at least the reduced guarantee. O(services + guarantees
+    /// A weight is the service's guarantee, reduced by the link's factor, plus the service's part of the residual capacity
+    /// by excess weight. The queue of a service therefore gets at least the reduced guarantee. O(services + guarantees
     /// on the link).
     pub fn guaranteed_weights(&self, guarantees: &[Guarantee], rate: Rate) -> Vec<f64> {
         let link_rate = rate.get();

@@ -81,14 +81,14 @@ impl NetworkQueues {
         let services = weights.len();
         let mut tables = vec![QueueTable::single_queue(services), QueueTable::by_service(weights)];
         let default = |at: usize| u32::from(!topology.is_host(topology.links()[at].from));
-        let mut of_link: Vec<u32> = (0..topology.links().len()).map(default).collect();
+        let mut table_by_link: Vec<u32> = (0..topology.links().len()).map(default).collect();
         for port in ports {
             for link in &port.links {
-                of_link[link.index()] = tables.len() as u32;
+                table_by_link[link.index()] = tables.len() as u32;
             }
             tables.push(QueueTable::from_port(port, services));
         }
-        NetworkQueues { tables, table_by_link: of_link }
+        NetworkQueues { tables, table_by_link }
     }
 
     /// The queues of the port that a link leaves from.
@@ -150,7 +150,7 @@ impl Scenario {
                 return Err(scenario_error(place, "weight", weight, expected));
             }
             if services.is_empty() {
-                return Err(scenario_error(place, "services", "nothing", "a service at least"));
+                return Err(scenario_error(place, "services", "nothing", "at least one service"));
             }
             for &service in services {
                 let Some(seen) = seen.get_mut(service) else {

@@ -25,7 +25,7 @@ pub struct Routes {
     distances: Vec<Option<Box<[u16]>>>,
     /// Switches with a link to the current destination.
     destination_switches: Vec<u32>,
-    /// For [`Routes::spread`]: the share of the flow at each node, and the nodes with a share above zero.
+    /// For [`Routes::compute_ecmp_shares`]: the share of the flow at each node, and the nodes with a share above zero.
     node_shares: Vec<f64>,
     frontier: Vec<NodeId>,
     next_frontier: Vec<NodeId>,
@@ -136,7 +136,7 @@ impl Routes {
         true
     }
 
-    /// Writes the links that a flow between two hosts can take to `spread`, with the share of the flow on each link.
+    /// Writes the links that a flow between two hosts can take to `link_shares`, with the share of the flow on each link.
     ///
     /// Every node divides the flow evenly among the links that lead nearer to the destination. Each link occurs once.
     /// Returns whether a path exists.
@@ -225,7 +225,7 @@ impl Routes {
         rows.map(|row| row[switch].saturating_add(1)).min().unwrap_or(UNREACHABLE)
     }
 
-    /// Calls `way` with the outgoing links of a node that lead nearest to the current destination.
+    /// Calls `visit` with the outgoing links of a node that lead nearest to the current destination.
     fn visit_next_hops(&self, node: NodeId, to: NodeId, mut visit: impl FnMut(LinkId)) {
         let hosts = self.topology.hosts();
         let distance = |link: LinkId| {
@@ -263,7 +263,7 @@ impl Routes {
             for &link in self.topology.outgoing_links(NodeId((hosts + switch) as u32)) {
                 let Some(other) = self.topology.link(link).to.index().checked_sub(hosts) else { continue };
                 if row[other] == UNREACHABLE && self.link_up[link.reverse().index()] {
-                    // Below `UNREACHABLE`: the number of switches is at most `MAX_SWITCHES`.
+                    // Below `UNREACHABLE`: the number of switches is at most `Topology::MAX_SWITCHES`.
                     row[other] = row[switch] + 1;
                     reached.push(other);
                 }

@@ -79,7 +79,7 @@ pub enum TopologyTemplate {
 }
 
 impl TopologyTemplate {
-    /// Name of the plan in a file.
+    /// Name of the template in a file.
     pub const fn name(&self) -> &'static str {
         match self {
             TopologyTemplate::BigSwitch { .. } => "big-switch",
@@ -94,7 +94,7 @@ impl TopologyTemplate {
         }
     }
 
-    /// Builds the topology of this plan.
+    /// Builds the topology of this template.
     ///
     /// # Errors
     /// If a parameter is invalid, or if the topology exceeds the maximum number of nodes or cables. Sizes are checked
@@ -186,10 +186,10 @@ impl TopologyTemplate {
             ("switches", switches, Topology::MAX_SWITCHES),
             ("cables", cables, Topology::MAX_CABLES),
         ];
-        for (what, count, max) in limits {
+        for (kind, count, max) in limits {
             if !(1..=max as u128).contains(&count) {
                 let count = u64::try_from(count).unwrap_or(u64::MAX);
-                return Err(TopologyError::Count { kind: what, count, min: 1, max: max as u64 });
+                return Err(TopologyError::Count { kind, count, min: 1, max: max as u64 });
             }
         }
         Ok(())

@@ -35,9 +35,9 @@ pub(super) struct Tracker {
 }
 
 impl Tracker {
-    pub(super) fn new(most: usize, lambda: f64, theta: f64) -> Tracker {
+    pub(super) fn new(max_candidates: usize, lambda: f64, theta: f64) -> Tracker {
         Tracker {
-            max_candidates: most,
+            max_candidates,
             lambda,
             theta,
             uplink_capacities: Vec::new(),

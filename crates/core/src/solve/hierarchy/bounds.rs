@@ -1,4 +1,5 @@
-//! Lower and upper bounds of the rates of services on links, in stages that each follow from the one before.
+//! Computes lower and upper bounds of the offers of links to services, in stages: the bounds of one limit those of the
+//! next.
 
 use super::class_network::ClassNetwork;
 use super::link_division::{FlowLimits, LinkDivider, ServiceClaim, surplus};
@@ -18,7 +19,7 @@ struct OfferInputs {
 /// Offers of all cells, with limits from the stage before.
 #[derive(Debug, Clone)]
 struct Stage {
-    /// Offers by cell, followed by infinity for [`Network::min_over_other_cells`].
+    /// Offers by cell, followed by infinity for [`ClassNetwork::min_over_other_cells`].
     offers: Vec<f64>,
     offer_inputs: Vec<OfferInputs>,
     /// Whether limits of the cell's flows changed since the cell's last visit.
@@ -307,7 +308,7 @@ fn max_offer_by_service(network: &ClassNetwork, offer: &[f64]) -> Vec<f64> {
 /// Marks the other cells of a cell's flows whose offers in `stage` are above `least`, the lower of the old and new limit: a
 /// limit has an effect only below the offer. Returns the number of classes examined.
 fn mark_other_cells(network: &ClassNetwork, stage: &mut Stage, cell: usize, lower_limit: f64) -> u64 {
-    let Stage { offers: offer, stale_cells: stale, marked_links: queue, is_link_marked: queued, .. } = stage;
+    let Stage { offers, stale_cells, marked_links, is_link_marked, .. } = stage;
     let above = with_tolerance(lower_limit);
     let cells = &network.cells[cell];
     for (place, &member) in cells.members.iter().enumerate() {
@@ -315,12 +316,12 @@ fn mark_other_cells(network: &ClassNetwork, stage: &mut Stage, cell: usize, lowe
             continue;
         }
         network.visit_other_cells(cell, member, |other| {
-            if offer[other] > above && !stale[other] {
-                stale[other] = true;
+            if offers[other] > above && !stale_cells[other] {
+                stale_cells[other] = true;
                 let link = network.link_of_cell(other);
-                if !queued[link] {
-                    queued[link] = true;
-                    queue.push(link as u32);
+                if !is_link_marked[link] {
+                    is_link_marked[link] = true;
+                    marked_links.push(link as u32);
                 }
             }
         });

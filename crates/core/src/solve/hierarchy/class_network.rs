@@ -94,7 +94,7 @@ impl ClassNetwork {
     pub fn new(links: usize, services: usize) -> Result<ClassNetwork, HierarchyError> {
         let cells = links.saturating_mul(services);
         if cells >= LONG_PATH_FLAG as usize {
-            return Err(HierarchyError::TooMany { what: "links times services", most: LONG_PATH_FLAG - 1 });
+            return Err(HierarchyError::TooMany { counted: "links times services", max: LONG_PATH_FLAG - 1 });
         }
         Ok(ClassNetwork {
             links,
@@ -118,7 +118,7 @@ impl ClassNetwork {
         self.check_class(service, links, demand)?;
         let class = self.classes();
         if class >= LONG_PATH_FLAG as usize || self.path_cells.len() + links.len() > u32::MAX as usize {
-            return Err(HierarchyError::TooMany { what: "classes", most: LONG_PATH_FLAG - 1 });
+            return Err(HierarchyError::TooMany { counted: "classes", max: LONG_PATH_FLAG - 1 });
         }
         self.path_cells.resize(self.path_cells.len() + links.len(), (0, 0));
         self.path_starts.push(self.path_cells.len() as u32);

@@ -221,13 +221,15 @@ impl ResidualFill {
             }
             self.counters.visits += cell.members.len() as u64;
             let own = low[index];
-            let beside = if stop >= network.links {
+            let other_stop_factor = if stop >= network.links {
                 self.link_factors[network.link_of_cell(index)]
             } else {
                 self.cap_factors.get(index).copied().unwrap_or(f64::INFINITY)
             };
             let assured = |member| network.min_over_other_cells(index, member, low).min(own);
-            let level = |member| network.min_over_other_cells(index, member, &self.cell_factors).min(beside);
+            let level = |member| {
+                network.min_over_other_cells(index, member, &self.cell_factors).min(other_stop_factor)
+            };
             let gathered = if cell.is_elastic() {
                 let limits = cell
                     .members
@@ -296,7 +298,7 @@ impl ResidualFill {
     }
 
     /// Recomputes marked factors from the present ones until none moves. Max-min rates are the only ones at which every
-    /// flow has a bottleneck, so the result equals that of a sweep. Returns false if it stops after `most` visits.
+    /// flow has a bottleneck, so the result equals that of a sweep. Returns false if it stops after `max_visits` visits.
     pub fn propagate_marks(
         &mut self,
         network: &ClassNetwork,

@@ -4,27 +4,30 @@
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum HierarchyError {
     /// A weight is out of range.
-    #[error("service {service}: weight {weight}: expected a number from 1e-9 to 1e9{}", if *zero { ", or 0" } else { "" })]
+    #[error(
+        "service {service}: weight {weight} is out of range; expected a number from 1e-9 to 1e9{}",
+        if *zero_allowed { ", or 0" } else { "" }
+    )]
     InvalidWeight {
         /// The service's number.
         service: usize,
         /// The weight.
         weight: f64,
         /// Whether 0 is allowed.
-        zero: bool,
+        zero_allowed: bool,
     },
     /// A list does not have one entry for each service.
-    #[error("{what}: {given} entries: expected {expected}, one for each service")]
+    #[error("{list}: {len} entries; expected {expected}, one for each service")]
     WrongLength {
         /// The list.
-        what: &'static str,
+        list: &'static str,
         /// Its length.
-        given: usize,
+        len: usize,
         /// Number of services.
         expected: usize,
     },
     /// A capacity is out of range.
-    #[error("link {link}: capacity {capacity}: expected a number from 0 to 1e30")]
+    #[error("link {link}: capacity {capacity} B/s is out of range; expected a number from 0 to 1e30")]
     InvalidCapacity {
         /// The link's number.
         link: usize,
@@ -32,7 +35,9 @@ pub enum HierarchyError {
         capacity: f64,
     },
     /// A guarantee is negative or not finite.
-    #[error("link {link}, service {service}: guarantee {rate}: expected a finite number, not negative")]
+    #[error(
+        "link {link}, service {service}: guarantee {rate} B/s is invalid; expected a finite number of 0 or more"
+    )]
     InvalidGuarantee {
         /// The link's number.
         link: u32,
@@ -42,7 +47,7 @@ pub enum HierarchyError {
         rate: f64,
     },
     /// A link and service have two guarantees.
-    #[error("link {link}, service {service}: a second guarantee: expected one")]
+    #[error("link {link}, service {service}: second guarantee; expected at most one")]
     DuplicateGuarantee {
         /// The link's number.
         link: u32,
@@ -51,7 +56,7 @@ pub enum HierarchyError {
     },
     /// Guarantees on a link exceed its capacity.
     #[error(
-        "link {link}: guarantees of {guaranteed} B/s together: expected at most its capacity of {capacity} B/s"
+        "link {link}: guarantees sum to {guaranteed} B/s; expected at most the capacity of {capacity} B/s"
     )]
     GuaranteesExceedCapacity {
         /// The link's number.
@@ -62,7 +67,7 @@ pub enum HierarchyError {
         capacity: f64,
     },
     /// Unknown service.
-    #[error("service {service}: expected a number below {services}")]
+    #[error("service {service} does not exist; expected a number below {services}")]
     UnknownService {
         /// The number given.
         service: usize,
@@ -70,7 +75,7 @@ pub enum HierarchyError {
         services: usize,
     },
     /// Unknown link.
-    #[error("link {link}: expected a number below {links}")]
+    #[error("link {link} does not exist; expected a number below {links}")]
     UnknownLink {
         /// The number given.
         link: u32,
@@ -78,27 +83,27 @@ pub enum HierarchyError {
         links: usize,
     },
     /// A path has no links.
-    #[error("path without links: expected one or more")]
+    #[error("path has no links; expected one or more")]
     NoLinks,
     /// A path crosses a link twice.
-    #[error("path with link {link} twice: expected each link once")]
+    #[error("path crosses link {link} twice; expected each link once")]
     RepeatedLink {
         /// The link's number.
         link: u32,
     },
     /// A demand is negative or NaN.
-    #[error("demand {demand}: expected a number that is not negative, or infinity")]
+    #[error("demand {demand} B/s is invalid; expected a number of 0 or more, or infinity")]
     InvalidDemand {
         /// The demand, in bytes per second.
         demand: f64,
     },
     /// A count exceeds the range of the numbers that represent it.
-    #[error("too many {what}: expected at most {most}")]
+    #[error("too many {counted}; expected at most {max}")]
     TooMany {
         /// The counted objects.
-        what: &'static str,
+        counted: &'static str,
         /// The limit.
-        most: u32,
+        max: u32,
     },
 }
 
@@ -150,20 +155,20 @@ impl ServiceShares {
         check_weights(weights, false)?;
         check_weights(excess, true)?;
         if excess.len() != weights.len() {
-            let (given, expected) = (excess.len(), weights.len());
-            return Err(HierarchyError::WrongLength { what: "excess weights", given, expected });
+            let (len, expected) = (excess.len(), weights.len());
+            return Err(HierarchyError::WrongLength { list: "excess weights", len, expected });
         }
         let all: f64 = weights.iter().sum();
-        let parts = weights.iter().map(|weight| weight / all).collect();
+        let guaranteed_fractions = weights.iter().map(|weight| weight / all).collect();
         Ok(ServiceShares {
             excess_weights: excess.to_vec(),
-            guaranteed_fractions: Some(parts),
+            guaranteed_fractions: Some(guaranteed_fractions),
             guarantees: Vec::new(),
         })
     }
 
-    /// Guaranteed rates on single links, 0 elsewhere. Unused bandwidth is divided by excess weights. [`super::HierarchicalMaxMin`]
-    /// checks the rates against the capacities.
+    /// Guaranteed rates on single links, 0 elsewhere. Unused bandwidth is divided by excess weights.
+    /// [`super::HierarchicalMaxMin`] checks the rates against the capacities.
     ///
     /// # Errors
     /// [`HierarchyError::InvalidWeight`] for an excess weight that is neither 0 nor from 1e-9 to 1e9, and the errors of
@@ -180,16 +185,16 @@ impl ServiceShares {
     /// Replaces the guarantees on every link that `guarantees` names; the rates of services without an entry are 0.
     ///
     /// # Errors
-    /// [`HierarchyError::UnknownService`] for an unknown service; [`HierarchyError::InvalidGuarantee`] for a rate that is negative or not
-    /// finite; [`HierarchyError::DuplicateGuarantee`] for two guarantees of one link and service.
+    /// [`HierarchyError::UnknownService`] for an unknown service; [`HierarchyError::InvalidGuarantee`] for a rate that is
+    /// negative or not finite; [`HierarchyError::DuplicateGuarantee`] for two guarantees of one link and service.
     pub fn with_link_guarantees(
         self,
         mut guarantees: Vec<Guarantee>,
     ) -> Result<ServiceShares, HierarchyError> {
-        let ServiceShares { excess_weights: excess, guaranteed_fractions: parts, .. } = self;
+        let ServiceShares { excess_weights, guaranteed_fractions, .. } = self;
         for &Guarantee { link, service, rate } in &guarantees {
-            if service >= excess.len() {
-                return Err(HierarchyError::UnknownService { service, services: excess.len() });
+            if service >= excess_weights.len() {
+                return Err(HierarchyError::UnknownService { service, services: excess_weights.len() });
             }
             if !(rate >= 0.0 && rate.is_finite()) {
                 return Err(HierarchyError::InvalidGuarantee { link, service, rate });
@@ -202,7 +207,7 @@ impl ServiceShares {
                 return Err(HierarchyError::DuplicateGuarantee { link, service });
             }
         }
-        Ok(ServiceShares { excess_weights: excess, guaranteed_fractions: parts, guarantees })
+        Ok(ServiceShares { excess_weights, guaranteed_fractions, guarantees })
     }
 
     /// Number of services.
@@ -230,8 +235,8 @@ impl ServiceShares {
         check_capacity(link, capacity)?;
         let rates = self.guarantees_on(link);
         if rates.is_empty() {
-            let parts = self.guaranteed_fractions.iter().flatten();
-            row.iter_mut().zip(parts).for_each(|(guarantee, part)| *guarantee = part * capacity);
+            let fractions = self.guaranteed_fractions.iter().flatten();
+            row.iter_mut().zip(fractions).for_each(|(guarantee, fraction)| *guarantee = fraction * capacity);
             return Ok(());
         }
         let sum: f64 = rates.iter().map(|guarantee| guarantee.rate).sum();
@@ -247,7 +252,9 @@ impl ServiceShares {
         }
         let services = self.service_count();
         let mut table: Vec<f64> = match &self.guaranteed_fractions {
-            Some(parts) => capacities.iter().flat_map(|c| parts.iter().map(move |part| part * c)).collect(),
+            Some(fractions) => {
+                capacities.iter().flat_map(|c| fractions.iter().map(move |fraction| fraction * c)).collect()
+            }
             None => vec![0.0; capacities.len() * services],
         };
         for link_guarantees in self.guarantees.chunk_by(|a, b| a.link == b.link) {
@@ -292,7 +299,7 @@ fn check_guarantee_sum(link: usize, capacity: f64, guarantees: &[f64]) -> Result
 fn check_weights(weights: &[f64], zero_allowed: bool) -> Result<(), HierarchyError> {
     for (service, &weight) in weights.iter().enumerate() {
         if !((1e-9..=1e9).contains(&weight) || (zero_allowed && weight == 0.0)) {
-            return Err(HierarchyError::InvalidWeight { service, weight, zero: zero_allowed });
+            return Err(HierarchyError::InvalidWeight { service, weight, zero_allowed });
         }
     }
     Ok(())

@@ -9,7 +9,7 @@ const RESIDUAL_TOLERANCE: f64 = 1e-10;
 impl HierarchicalMaxMin {
     /// Where guarantees take all of a link, lower bounds of other services can be 0, and no factor raises them. These flows
     /// share the residual capacity of their links max-min, up to their demands.
-    pub(super) fn share_residual_of_zero_bounds(&mut self) {
+    pub(super) fn share_residual_among_zero_bound_flows(&mut self) {
         self.zero_bound_rates.clear();
         let (network, low) = (&self.network, self.bounds.lower());
         let has_zero_bound = |cell: usize| low[cell] == 0.0 && network.cells[cell].flows > 0;

@@ -3,7 +3,7 @@
 //! A cubic is convex on one side of its inflection and concave on the other. Its envelope is the cubic where the cubic is
 //! convex, up to the point at which a line from the far end of the concave side is a tangent; that line (the chord) is
 //! the rest of the envelope. A cubic minus its tangent at t has a double root at t, and its three roots sum to -c2 / c3.
-//! The tangent through the cubic's point at `end` therefore touches at t = (-c2 / c3 - end) / 2.
+//! The tangent through the cubic's point at e, an end of the range, therefore touches at t = (-c2 / c3 - e) / 2.
 
 use crate::solve::Polynomial;
 
@@ -12,8 +12,9 @@ use crate::solve::Polynomial;
 pub(super) struct Envelope {
     pub(super) low: f64,
     pub(super) high: f64,
-    /// The range in which the cubic is its envelope. A chord leads from `low` to `from`, or from `to` to `high`, if they
-    /// differ. If one chord is the whole envelope, `from` and `to` are `low`, and both slopes are the chord's.
+    /// The range in which the cubic is its envelope. A chord leads from `low` to `cubic_start`, or from `cubic_end`
+    /// to `high`, if they differ. If one chord is the whole envelope, `cubic_start` and `cubic_end` are `low`, and both
+    /// slopes are the chord's.
     cubic_start: f64,
     cubic_end: f64,
     start_slope: f64,
@@ -26,7 +27,7 @@ pub(super) struct Envelope {
     pub(super) is_line: bool,
 }
 
-/// The cheapest parts at a price: all from `least` to `most`, but only these two if the cubic is above its chord.
+/// The cheapest parts at a price: all from `min_part` to `max_part`, but only these two if the cubic is above its chord.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CheapestRange {
     pub(super) min_part: f64,
@@ -102,21 +103,21 @@ impl Envelope {
             let part = if part > self.cubic_end { self.cubic_end } else { part };
             return CheapestRange { min_part: part, max_part: part, price_derivative: 0.5 / root };
         }
-        let least = if price <= self.start_slope {
+        let min_part = if price <= self.start_slope {
             self.low
         } else if price <= self.end_slope {
             self.cubic_end
         } else {
             self.high
         };
-        let most = if price >= self.end_slope {
+        let max_part = if price >= self.end_slope {
             self.high
         } else if price >= self.start_slope {
             self.cubic_start
         } else {
             self.low
         };
-        CheapestRange { min_part: least, max_part: most, price_derivative: 0.0 }
+        CheapestRange { min_part, max_part, price_derivative: 0.0 }
     }
 
     /// The envelope's value at `w`.

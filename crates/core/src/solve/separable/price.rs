@@ -1,9 +1,9 @@
 //! Finds the price at which the cheapest parts sum to the total.
 //!
-//! A price is a reward for each unit, so the sum of the cheapest parts grows with it. Newton's method finds where the sum
-//! crosses the total. If a step does not halve the missing amount, a bisection at least halves the bracket. Parts jump
-//! at the slopes of chords, which are known: the bisection tries the jump nearest to the middle instead of approaching
-//! it.
+//! A price is a reward for each unit, so the sum of the cheapest parts grows with it. Newton's method finds where the
+//! sum crosses the total. If a step does not halve the missing amount, a bisection follows. Parts jump at the slopes of
+//! chords, which are known: if the bracket contains jumps, the bisection tries the one nearest to the middle, otherwise
+//! the middle.
 
 use super::envelope::Envelope;
 use crate::solve::Polynomial;

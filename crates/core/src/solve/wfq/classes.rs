@@ -1,6 +1,6 @@
 //! Indexes the classes of one problem by path and by queue.
 
-use super::{MAX, MIN, Queue, QueuedClass, Source, WfqError};
+use super::{MAX_VALUE, MIN_VALUE, Queue, QueuedClass, Source, WfqError};
 
 /// A class in one of its queues, with the data that a visit of the queue needs in one place.
 #[derive(Debug, Clone, Copy, Default)]
@@ -8,7 +8,7 @@ pub(super) struct QueueMember {
     pub(super) flows: f64,
     /// The maximum demand of a flow.
     pub(super) max_demand: f64,
-    /// Start and end of the class's queues in `hops`.
+    /// Start and end of the class's queues in `ClassIndex::path_queues`.
     start: u32,
     end: u32,
 }
@@ -50,7 +50,7 @@ impl ClassIndex {
         self.last_class_by_link.clear();
         self.last_class_by_link.resize(links, 0);
         for (number, class) in classes.iter().enumerate() {
-            if !(MIN..=MAX).contains(&class.flows) {
+            if !(MIN_VALUE..=MAX_VALUE).contains(&class.flows) {
                 return Err(WfqError::InvalidFlowCount { class: number, flows: class.flows });
             }
             let (ask, unresponsive) = match class.source {
@@ -58,7 +58,7 @@ impl ClassIndex {
                 Source::Capped(rate) => (rate, false),
                 Source::Unresponsive(rate) => (rate, true),
             };
-            if class.source != Source::Elastic && !(0.0..=MAX).contains(&ask) {
+            if class.source != Source::Elastic && !(0.0..=MAX_VALUE).contains(&ask) {
                 return Err(WfqError::InvalidRate { class: number, rate: ask });
             }
             for &queue in class.queues {

@@ -1,12 +1,12 @@
 //! Errors of invalid problems.
 
-use super::{MAX, MIN};
+use super::{MAX_VALUE, MIN_VALUE};
 
 /// An invalid link, queue or class. Numbers are indices into the lists of the problem.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum WfqError {
     /// A capacity is out of range.
-    #[error("link {link} has capacity {capacity}: expected 0 to {MAX:e}")]
+    #[error("link {link}: capacity {capacity} B/s is out of range; expected 0 to {MAX_VALUE:e}")]
     InvalidCapacity {
         /// The link.
         link: usize,
@@ -14,7 +14,7 @@ pub enum WfqError {
         capacity: f64,
     },
     /// A weight is out of range.
-    #[error("queue {queue} has weight {weight}: expected {MIN:e} to {MAX:e}")]
+    #[error("queue {queue}: weight {weight} is out of range; expected {MIN_VALUE:e} to {MAX_VALUE:e}")]
     InvalidWeight {
         /// The queue.
         queue: usize,
@@ -22,7 +22,7 @@ pub enum WfqError {
         weight: f64,
     },
     /// A queue is at an unknown link.
-    #[error("queue {queue} is at link {link}: expected a link below {links}")]
+    #[error("queue {queue}: link {link} does not exist; expected a number below {links}")]
     UnknownLink {
         /// The queue.
         queue: usize,
@@ -32,7 +32,7 @@ pub enum WfqError {
         links: usize,
     },
     /// A class uses an unknown queue.
-    #[error("class {class} uses queue {queue}: expected a queue below {queues}")]
+    #[error("class {class}: queue {queue} does not exist; expected a number below {queues}")]
     UnknownQueue {
         /// The class.
         class: usize,
@@ -42,7 +42,7 @@ pub enum WfqError {
         queues: usize,
     },
     /// A path crosses a link twice.
-    #[error("class {class} crosses link {link} twice: expected once")]
+    #[error("class {class}: path crosses link {link} twice; expected each link once")]
     RepeatedLink {
         /// The class.
         class: usize,
@@ -50,7 +50,7 @@ pub enum WfqError {
         link: u32,
     },
     /// A number of flows is out of range.
-    #[error("class {class} has {flows} flows: expected {MIN:e} to {MAX:e}")]
+    #[error("class {class}: {flows} flows is out of range; expected {MIN_VALUE:e} to {MAX_VALUE:e}")]
     InvalidFlowCount {
         /// The class.
         class: usize,
@@ -58,7 +58,7 @@ pub enum WfqError {
         flows: f64,
     },
     /// A rate is out of range.
-    #[error("class {class} sends at {rate} bytes per second: expected 0 to {MAX:e}")]
+    #[error("class {class}: rate {rate} B/s is out of range; expected 0 to {MAX_VALUE:e}")]
     InvalidRate {
         /// The class.
         class: usize,

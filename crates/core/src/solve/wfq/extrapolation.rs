@@ -1,9 +1,9 @@
 //! Extrapolates the limit of a series of rounds.
 //!
 //! Near its fixed point a round is a linear map, and with cyclic bottlenecks convergence can take hundreds of rounds.
-//! Reduced rank extrapolation (Eddy 1979, Mesina 1977) finds the weighted mean of the last few states that a round would
-//! change least, as a Krylov method would. It needs only the states. If a leap makes the residual much worse, it is
-//! reverted.
+//! Reduced rank extrapolation (Eddy 1979, Mesina 1977) finds the weighted mean of the last few states that a round
+//! would change least, as a Krylov method would. It needs only the states. An extrapolation that makes the residual
+//! much worse is reverted.
 
 /// Number of states that a leap needs: one more than the differences that it combines.
 const STATE_COUNT: usize = 10;
@@ -17,14 +17,14 @@ const TRIAL_ROUNDS: usize = 3;
 /// A leap is reverted if the residual has grown by more than this factor.
 const MAX_RESIDUAL_GROWTH: f64 = 2.0;
 
-/// The action after a round.
+/// The action that the solver takes after a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExtrapolationAction {
-    /// No action yet.
+    /// Continue with the next round: too few states are recorded, or the last leap is not judged yet.
     Wait,
-    /// Extrapolate.
+    /// Extrapolate: enough states are recorded.
     Extrapolate,
-    /// Revert the last leap.
+    /// Revert the last leap: it made the residual much worse.
     Revert,
 }
 

@@ -15,22 +15,22 @@ pub(in crate::solve) struct QueueDemand {
     pub(in crate::solve) is_limited: bool,
 }
 
-/// The share of a queue of weight 1. Marks queues that demand at most their share as not `short`.
-pub(in crate::solve) fn unit_share(capacity: f64, asked: &mut [QueueDemand], queues: &[Queue]) -> f64 {
+/// The share of a queue of weight 1. Clears `is_limited` of the queues that demand at most their share.
+pub(in crate::solve) fn unit_share(capacity: f64, demands: &mut [QueueDemand], queues: &[Queue]) -> f64 {
     loop {
         let (mut left, mut weights) = (capacity, 0.0);
-        for asked in asked.iter() {
-            if asked.is_limited {
-                weights += queues[asked.queue as usize].weight;
+        for demand in demands.iter() {
+            if demand.is_limited {
+                weights += queues[demand.queue as usize].weight;
             } else {
-                left -= asked.total_rate;
+                left -= demand.total_rate;
             }
         }
         let share = left.max(0.0) / weights;
         let mut all = true;
-        for asked in asked.iter_mut().filter(|asked| asked.is_limited) {
-            if asked.total_rate <= share * queues[asked.queue as usize].weight {
-                asked.is_limited = false;
+        for demand in demands.iter_mut().filter(|demand| demand.is_limited) {
+            if demand.total_rate <= share * queues[demand.queue as usize].weight {
+                demand.is_limited = false;
                 all = false;
             }
         }
@@ -40,7 +40,7 @@ pub(in crate::solve) fn unit_share(capacity: f64, asked: &mut [QueueDemand], que
     }
 }
 
-/// The level at which classes share `gets`, which their demands exceed. Each step fixes the classes with demands up to the
+/// The level at which classes share `queue_rate`, which their demands exceed. Each step fixes the classes with demands up to the
 /// level so far, so the level only rises.
 pub(in crate::solve) fn fill_level(queue_rate: f64, elastic: &[(f64, f64)]) -> f64 {
     let mut level = 0.0;

@@ -49,7 +49,10 @@ fn hierarchy_rates_follow_capacity_and_guarantee_changes() {
     hierarchy.solve();
     assert_close(&rates(&hierarchy, &ids[..2]), &[50.0, 40.0]);
     let text = |e: HierarchyError| e.to_string();
-    assert_eq!(text(hierarchy.set_capacity(1, 1.0).unwrap_err()), "link 1: expected a number below 1");
+    assert_eq!(
+        text(hierarchy.set_capacity(1, 1.0).unwrap_err()),
+        "link 1 does not exist; expected a number below 1"
+    );
     assert!(hierarchy.set_capacity(0, f64::NAN).is_err());
     let guaranteed = vec![Guarantee { link: 0, service: 0, rate: 6.0 }];
     let shares = ServiceShares::with_guarantees(guaranteed, &[1.0]).unwrap();
@@ -184,8 +187,12 @@ fn incremental_updates_equal_a_full_solution_on_a_symmetric_fabric() {
         let (mut fresh, fresh_ids) = build_hierarchy(&net, ServiceShares::weighted(&weights).unwrap());
         fresh.solve();
         for (class, f) in net.flows.iter().enumerate().filter(|(_, f)| f.flows > 0) {
-            let (kept, anew) = (hierarchy.rate(ids[class]), fresh.rate(fresh_ids[class]));
-            assert!(is_close(kept, anew), "step {step}, class {class}: {kept} and {anew}, {} flows", f.flows);
+            let (updated, from_scratch) = (hierarchy.rate(ids[class]), fresh.rate(fresh_ids[class]));
+            assert!(
+                is_close(updated, from_scratch),
+                "step {step}, class {class}: {updated}, but {from_scratch} from scratch; {} flows",
+                f.flows
+            );
         }
     }
 }
@@ -214,11 +221,14 @@ fn class_ids_are_reused_after_their_flows_end() {
         hierarchy.solve();
         let (mut fresh, ids) = build_hierarchy(&net(live.iter().map(|(f, _)| f.clone()).collect()), shares());
         fresh.solve();
-        let (kept, anew): (Vec<f64>, _) =
+        let (updated, from_scratch): (Vec<f64>, _) =
             (live.iter().map(|&(_, id)| hierarchy.rate(id)).collect(), rates(&fresh, &ids));
         // Flows of one class have the same rate as flows of two identical classes.
-        for (kept, anew) in kept.into_iter().zip(anew) {
-            assert!(is_close(kept, anew), "step {step}: {kept} and {anew}");
+        for (updated, from_scratch) in updated.into_iter().zip(from_scratch) {
+            assert!(
+                is_close(updated, from_scratch),
+                "step {step}: {updated}, but {from_scratch} from scratch"
+            );
         }
         // At most seven concurrent classes for each path length.
         assert!(hierarchy.class_count() <= 21, "step {step}: {} classes", hierarchy.class_count());

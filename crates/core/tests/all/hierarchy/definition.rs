@@ -16,7 +16,7 @@ fn check_definition(net: &ServiceNetwork) -> Result<(), String> {
     check_feasible(net, &rates)?;
     let DefinedRates { lower_bounds: low, rates: expected, bounds_met: met } = reference_rates(net);
     if met != solved.bounds_met {
-        return Err(format!("settled: {}, but the reference says {met}", solved.bounds_met));
+        return Err(format!("bounds met: {}, but {met} by the reference", solved.bounds_met));
     }
     if met {
         check_bottlenecks(net, &rates)?;
@@ -24,16 +24,16 @@ fn check_definition(net: &ServiceNetwork) -> Result<(), String> {
     for (class, f) in net.flows.iter().enumerate().filter(|(_, f)| f.flows > 0) {
         let (rate, low, expected) = (rates[class], low[class], expected[class]);
         if rate < low * (1.0 - 1e-9) {
-            return Err(format!("class {class}: {rate}, but {low} is assured"));
+            return Err(format!("class {class}: {rate} is below its lower bound {low}"));
         }
         // A service's rate on a link is at least its weighted share, or its whole demand.
         let of = |l: u32| guaranteed_share(net, l as usize, f.service);
         let least = f.links.iter().map(|&l| of(l)).fold(f.demand, f64::min);
         if rate < least * (1.0 - 1e-9) {
-            return Err(format!("class {class}: {rate}, but its weights say {least}"));
+            return Err(format!("class {class}: {rate} is below its weighted share {least}"));
         }
         if !is_close(rate, expected) {
-            return Err(format!("class {class}: {rate} instead of {expected}, met: {met}"));
+            return Err(format!("class {class}: {rate} instead of {expected}; bounds met: {met}"));
         }
     }
     Ok(())
@@ -120,8 +120,8 @@ fn nine_link_network() -> ServiceNetwork {
 #[test]
 fn several_rate_vectors_satisfy_the_bottleneck_condition() {
     let net = nine_link_network();
-    let rates_with = |long: f64, beside: f64, eighth: f64, last: f64| {
-        let mut rates = vec![long, beside];
+    let rates_with = |long: f64, other: f64, eighth: f64, last: f64| {
+        let mut rates = vec![long, other];
         rates.extend((0..8).flat_map(|_| [eighth, last]));
         rates
     };
@@ -191,7 +191,7 @@ fn dense_fabric_is_fully_used_and_respects_lower_bounds() {
     for (f, rate) in net.flows.iter().zip(&rates) {
         let least =
             f.links.iter().map(|&l| guaranteed_share(&net, l as usize, f.service)).fold(INF, f64::min);
-        assert!(*rate >= least * (1.0 - 1e-9), "{rate}, but weights say {least}");
+        assert!(*rate >= least * (1.0 - 1e-9), "{rate} is below the weighted share {least}");
     }
     let used: f64 = (0..net.capacities.len()).map(|link| net.link_load(link, &rates)).sum();
     assert!(used > 0.99 * net.capacities.iter().sum::<f64>(), "{used}");

@@ -40,12 +40,12 @@ impl ServiceNetwork {
     }
 }
 
-/// The largest number up to `most` at which the increasing function `rises` does not exceed `limit`.
-fn max_argument(most: f64, limit: f64, rises: impl Fn(f64) -> f64) -> f64 {
-    let (mut low, mut high) = (0.0, most);
+/// The largest number up to `max` at which the increasing function `increasing` does not exceed `limit`.
+fn max_argument(max: f64, limit: f64, increasing: impl Fn(f64) -> f64) -> f64 {
+    let (mut low, mut high) = (0.0, max);
     for _ in 0..200 {
         let middle = 0.5 * (low + high);
-        if rises(middle) <= limit { low = middle } else { high = middle }
+        if increasing(middle) <= limit { low = middle } else { high = middle }
     }
     low
 }
@@ -197,7 +197,7 @@ pub fn check_feasible(net: &ServiceNetwork, rates: &[f64]) -> Result<(), String>
             stopped || net.link_load(link, rates) >= net.capacities[link] * (1.0 - 1e-9)
         };
         if rate < f.demand * (1.0 - 1e-9) && !f.links.iter().any(full) {
-            return Err(format!("class {class} with {rate} could have more"));
+            return Err(format!("class {class} with {rate} can get a higher rate"));
         }
     }
     Ok(())
@@ -294,7 +294,7 @@ pub fn paper_rates(net: &ServiceNetwork) -> Vec<f64> {
 }
 
 /// The paper's procedure with a lazy heap that orders links by their initial shares. An entry is only checked
-/// when it is popped: if the share has risen the entry is pushed back, else the stale share is used.
+/// when it is popped: if the share has risen, the entry is pushed back; otherwise the stale share is used.
 pub fn paper_rates_with_lazy_heap(net: &ServiceNetwork) -> Vec<f64> {
     let mut fixing = PaperSolver::new(net);
     let mut heap: Vec<(f64, usize)> =

@@ -1,4 +1,5 @@
-//! A coordinator and agents as processes, and their processor time and memory.
+//! Runs a coordinator and the agents of [`AGENT_PROCESSES`] hosts as processes, simulates the other agents, and samples the
+//! processor time and memory of the processes.
 
 use std::fs;
 use std::io::Write;
@@ -26,16 +27,18 @@ pub const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
 /// The rate of each host's link, in bytes per second.
 const LINK_BYTES_PER_SEC: f64 = 125e6;
 
-/// The unit of processor time in `/proc`, in seconds.
+/// The unit of processor time in `/proc`, in seconds: `USER_HZ` is 100.
 const TICK_SECS: f64 = 0.01;
 
-/// What a process used between two samples: processors, and resident bytes.
+/// The use of resources by a process between two samples.
 pub struct Usage {
+    /// The mean number of processors in use.
     pub cpu: f64,
+    /// The resident memory at the later sample.
     pub memory_bytes: f64,
 }
 
-/// The figures of a coordinator with some number of hosts.
+/// The figures of a coordinator with `hosts` hosts.
 pub struct Overheads {
     pub hosts: u32,
     /// The latencies of orders, in seconds.
@@ -43,11 +46,11 @@ pub struct Overheads {
     /// The mean and an upper bound of the 90th percentile of schedules, in seconds.
     pub schedule_secs: (f64, f64),
     pub coordinator: Vec<Usage>,
-    /// Of all agent processes.
+    /// The samples of all agent processes.
     pub agents: Vec<Usage>,
 }
 
-/// Measures for [`load_generator::TIME`].
+/// Measures a coordinator with `hosts` hosts for [`load_generator::DURATION`].
 pub fn measure(hosts: u32) -> Result<Overheads, Failure> {
     let link = Rate::new(LINK_BYTES_PER_SEC).expect("the constant is a valid rate");
     let names = (0..hosts).map(|host| (format!("h{host}"), link));
@@ -86,10 +89,11 @@ pub fn measure(hosts: u32) -> Result<Overheads, Failure> {
     let latencies = runtime.block_on(latencies).map_err(Failure::runtime)?;
     let latencies: Vec<f64> = latencies.iter().map(Duration::as_secs_f64).collect();
     if latencies.is_empty() {
-        return Err(Failure::runtime("the agents that are tasks received no orders"));
+        return Err(Failure::runtime("agents of the load generator: received no orders"));
     }
-    let schedule = mean_and_p90_schedule(&coordinator.get_text("/metrics")?)
-        .ok_or_else(|| Failure::runtime("the metrics of the coordinator have no schedules"))?;
+    let schedule = mean_and_p90_schedule(&coordinator.get_text("/metrics")?).ok_or_else(|| {
+        Failure::runtime("coordinator: no schedules in its metrics; expected weir_schedule_seconds")
+    })?;
     Ok(Overheads {
         hosts,
         latencies_secs: latencies,
@@ -99,7 +103,7 @@ pub fn measure(hosts: u32) -> Result<Overheads, Failure> {
     })
 }
 
-/// A host with an agent process and with connections.
+/// A host with an agent process, and with connections whose sockets the agent paces.
 struct Host {
     process: Process,
     _agent: Agent,
@@ -125,10 +129,10 @@ impl Host {
         Ok(Host { process, _agent: agent, connections })
     }
 
-    /// Sends a little on all connections.
+    /// Sends up to 4 kB on each connection.
     fn send(&self) {
         for mut stream in &self.connections {
-            // A connection whose buffer is full sends nothing now.
+            // If the buffer of the socket is full, the connection sends nothing.
             let _ = stream.write(&[0; 4096]);
         }
     }
@@ -170,7 +174,8 @@ impl Sample {
     }
 }
 
-/// The mean of schedules, and the upper bound of the bucket of the 90th percentile, in seconds, from the metrics of a coordinator.
+/// The mean time of schedules, and the upper bound of the histogram bucket of the 90th percentile, both in seconds. `metrics` is
+/// the text of the coordinator's `/metrics`.
 fn mean_and_p90_schedule(metrics: &str) -> Option<(f64, f64)> {
     let number = |line: &str| line.rsplit(' ').next().and_then(|number| number.parse::<f64>().ok());
     let find = |name: &str| metrics.lines().find(|line| line.starts_with(name)).and_then(number);

@@ -1,4 +1,4 @@
-//! The applications: one program each, in one cgroup each.
+//! Starts the programs of the two applications: one program per application, in one cgroup.
 
 use std::fs;
 use std::io;
@@ -18,13 +18,13 @@ pub const APPLICATIONS: [&str; 2] = ["bulk", "web"];
 const IPERF_PORT: &str = "5201";
 const HTTP_PORT: &str = "8000";
 
-/// The size of the served file, more than is fetched. The file is sparse.
+/// The size of the served file, which is larger than `curl` can fetch during the measurement. The file is sparse.
 const FILE_BYTES: u64 = 64 << 30;
 
 /// The maximum time until a cgroup is empty.
 const EMPTY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A command that is needed and not installed.
+/// The first required command that is not installed.
 pub fn missing_program() -> Option<&'static str> {
     ["iperf3", "python3", "curl"].into_iter().find(|program| {
         let mut command = Command::new(program);
@@ -33,7 +33,7 @@ pub fn missing_program() -> Option<&'static str> {
     })
 }
 
-/// Starts the programs and their other ends. `directory` gets the file that `curl` fetches.
+/// Starts the programs and their receivers. Creates the file that `curl` fetches in `directory`.
 pub fn start(cgroups: &[Cgroup; 2], nodes: &[Node], directory: &Path) -> Result<Vec<Process>, Failure> {
     let [bulk, web] = cgroups;
     let mut iperf_server = cluster::command(Some(&nodes[1]), "iperf3");

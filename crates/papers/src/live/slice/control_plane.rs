@@ -1,4 +1,4 @@
-//! The coordinator of a slice, in this process with its socket in the last host, and an agent process in every other host.
+//! Runs a coordinator in this process, with its socket in the last host, and an agent process in every other host.
 //!
 //! `weir serve` refuses plain text from other hosts, so the coordinator is a library here.
 
@@ -22,7 +22,7 @@ use super::workload::HOSTS;
 /// The port of the coordinator.
 const PORT: u16 = 7470;
 
-/// A coordinator with a connected agent for each host. Dropping it stops all of them, the agents first.
+/// A coordinator with a connected agent for each host. Dropping it stops the agents, then the coordinator.
 pub struct ControlPlane {
     _processes: Vec<Process>,
     /// By host.
@@ -102,7 +102,7 @@ fn serve(
     listener.set_nonblocking(true)?;
     let _context = runtime.enter();
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    // If it fails, agents do not connect, which `start` reports.
+    // If the task fails, agents do not connect, which `start` reports.
     drop(runtime.spawn(agents::serve(listener, coordinator)));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Coflows over TCP: a connection for each flow, opened when the coflow arrives.
+//! Transfers coflows over TCP, with a connection for each flow that opens when the coflow arrives.
 
 use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream};
@@ -22,10 +22,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval at which signals are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The maximum number of bytes that are written or read at once.
+/// The maximum number of bytes per read or write.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// The CCT of each coflow, in seconds. Transfers that take longer than `limit` are a failure.
+/// Transfers all coflows, and returns the CCT of each in seconds. Fails if the transfers take longer than `limit`.
 pub async fn run(
     plan: &Plan,
     workload: &Workload,
@@ -75,7 +75,7 @@ pub async fn run(
     }
 }
 
-/// Sends a flow between two hosts, paced by an agent if there is one, and returns when its last byte was read.
+/// Sends a flow between two hosts, and returns the time at which its last byte was read. `agent`, if any, paces the flow.
 async fn transfer(
     ends: [Node; 2],
     agent: Option<Arc<Agent>>,
@@ -111,7 +111,7 @@ async fn send(stream: TcpStream, bytes: u64) -> io::Result<()> {
     let mut stream = tokio::net::TcpStream::from_std(stream)?;
     let mut zeros = BufReader::with_capacity(CHUNK_BYTES, tokio::io::repeat(0)).take(bytes);
     copy_buf(&mut zeros, &mut stream).await?;
-    // The agent then stops pacing the connection.
+    // The shutdown ends the pacing by the agent.
     stream.shutdown().await
 }
 

@@ -1,4 +1,4 @@
-//! The coflows of the slice.
+//! Generates the coflows of the experiment `slice`.
 
 use weir_console::failure::Failure;
 use weir_core::model::Workload;
@@ -12,14 +12,15 @@ pub const HOSTS: u32 = 16;
 /// The maximum number of coflows.
 pub const MAX_COFLOWS: usize = 48;
 
-/// The origin of the coflows.
-pub const DESCRIPTION: &str = "the first coflows of Weir's generator with the kinds of Saath's Table 1 (narrow and wide, small and large), in sizes \
-     that these links carry in a minute or two, without the flows from a host to itself";
+/// The origin of the coflows, which the page prints after "They are".
+pub const DESCRIPTION: &str = "the first coflows of Weir's generator with the kinds of Saath's Table 1 (narrow and wide, \
+                               small and large). Flows from a host to itself are removed. These links carry the remaining \
+                               bytes in one to two minutes";
 
-/// The number of coflows that are generated: a few have no flow between two hosts.
+/// The number of generated coflows. A few of them have no flow between two hosts and are removed.
 const GENERATED_COFLOWS: usize = MAX_COFLOWS + 8;
 
-/// The first coflows that the generator makes, without the flows from a host to itself.
+/// The first `coflows` coflows that the generator makes, without the flows from a host to itself.
 pub fn generate_slice(coflows: usize) -> Result<Workload, Failure> {
     let mut workload = generate(&spec(), TraceUnit::MB, &Limits::default())?;
     for coflow in &mut workload.coflows {
@@ -46,8 +47,8 @@ fn spec() -> WorkloadSpec {
     }
 }
 
-/// A coflow is wide with more than 5 senders or receivers, and large with more than 100 MB. The shares are those of `Preset::Small`,
-/// rounded.
+/// The kinds of coflows. A coflow is wide with more than 5 senders or receivers, and large with more than 100 MB. The shares are those
+/// of `Preset::Small`, rounded.
 fn kinds() -> Vec<CoflowKind> {
     let one = Distribution::Constant(1.0);
     let uniform = |min, max| Distribution::Uniform { min, max };

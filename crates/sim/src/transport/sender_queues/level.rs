@@ -17,8 +17,8 @@ pub(super) fn lane_sums<const N: usize>(values: &[f64], terms_of: impl Fn(f64) -
     parts.map(|part| (part[0] + part[1]) + (part[2] + part[3]))
 }
 
-/// The terms of a rate in two sums: the number of rates below a level, and their sum.
-pub(super) fn terms_below(rate: f64, level: f64) -> [f64; 2] {
+/// What one rate adds to the number of rates below a level, and to their sum: 1 and the rate, or 0 and 0.
+pub(super) fn count_and_rate_below(rate: f64, level: f64) -> [f64; 2] {
     if rate < level { [1.0, rate] } else { [0.0, 0.0] }
 }
 
@@ -38,7 +38,7 @@ pub(super) fn max_min_level(rates: &[f64], capacity: f64, start: [f64; 2]) -> f6
     };
     // Rates below the share stay at their value, which raises the share of the others.
     for step in 0.. {
-        let [count, taken] = lane_sums(rates, |rate| terms_below(rate, share));
+        let [count, taken] = lane_sums(rates, |rate| count_and_rate_below(rate, share));
         // The same number of rates below the share means the same rates.
         if count == below_count || count == rate_count || (step > 0 && count < below_count) {
             break;
@@ -76,7 +76,7 @@ mod tests {
             from in 0.0f64..12.0,
         ) {
             let capacity = part * rates.iter().sum::<f64>();
-            let start = lane_sums(&rates, |rate| terms_below(rate, from));
+            let start = lane_sums(&rates, |rate| count_and_rate_below(rate, from));
             let level = max_min_level(&rates, capacity, start);
             let expected = level_by_sorting(rates, capacity);
             prop_assert!((level / expected - 1.0).abs() < 1e-9, "{level}, not {expected}");

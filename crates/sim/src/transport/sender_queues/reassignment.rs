@@ -11,11 +11,11 @@ pub(super) struct Reassignment {
     /// Entries by number. Entries of flows that no longer have reassigned capacity are vacant.
     flows: Vec<ReassignedFlow>,
     vacant_entries: Vec<u32>,
-    /// The entries of the last `settle`, in order; entries of flows that have ended since are vacant.
+    /// The entries of the last update, in order; entries of flows that have ended since are vacant.
     ordered_entries: Vec<u32>,
     /// The end of the first of the flows, if none is removed before.
     next_completion: f64,
-    /// Number of calls of `settle`.
+    /// Number of updates.
     update_number: u64,
     residual: ResidualCapacity,
     assigned_rates: Vec<(Slot, u32, f64)>,
@@ -66,19 +66,19 @@ impl Reassignment {
         }
     }
 
-    /// The end of the first flow with reassigned capacity, or an earlier time if flows were removed since the last `settle`.
+    /// The end of the first flow with reassigned capacity, or an earlier time if flows were removed since the last update.
     pub fn next_completion(&self) -> f64 {
         self.next_completion
     }
 
-    /// The `at`-th flow of the last `settle` with reassigned capacity, and its end; `None` if it has been removed since.
+    /// The `index`-th flow of the last update with reassigned capacity, and its end; `None` if it has been removed since.
     pub fn flow_completion(&self, index: usize) -> Option<(Slot, u32, f64)> {
         let ReassignedFlow { slot, flow, completion: end, .. } =
             self.flows[self.ordered_entries[index] as usize];
         (slot != NONE).then_some((slot, flow, end))
     }
 
-    /// The number of flows with reassigned capacity at the last `settle`.
+    /// The number of flows with reassigned capacity at the last update.
     pub fn len(&self) -> usize {
         self.ordered_entries.len()
     }
@@ -192,7 +192,7 @@ impl SenderQueues {
         });
     }
 
-    /// The entry of a flow with reassigned capacity. Usually it is the next entry of the last `settle`, which avoids an access
+    /// The entry of a flow with reassigned capacity. Usually it is the next entry of the last update, which avoids an access
     /// to the flow.
     fn find_or_add_entry(&mut self, slot: Slot, flow: u32, unvisited: &mut std::slice::Iter<'_, u32>) -> u32 {
         let is_outdated = |number: u32| {

@@ -148,7 +148,7 @@ impl Observer for ConnectionChecker {
             (0..coflow.width() as u32).any(|flow| coflow.flow_state(flow) == FlowState::Live)
         };
         if snapshot.active().iter().any(is_live) && open.is_empty() {
-            self.broken = Some(format!("at {}: nothing moves", snapshot.now()));
+            self.broken = Some(format!("at {}: no flow sends", snapshot.now()));
         }
         self.broken.is_none()
     }

@@ -74,7 +74,7 @@ fn figure_1_optimal() {
     }
 }
 
-/// Calls `each` with every permutation of the items from index `from` on.
+/// Calls `visit` with every permutation of the items from index `from` on.
 fn permute(order: &mut Vec<usize>, from: usize, visit: &mut dyn FnMut(&[usize])) {
     if from == order.len() {
         return visit(order);

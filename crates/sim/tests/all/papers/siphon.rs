@@ -47,13 +47,13 @@ fn figure_1_flow_that_is_more_often_shorter_goes_first() {
         let found = figure_1(first, second, "siphon", seed);
         // A's 100 bytes first, then B's 10 on the same link; on the other link A's 10 bytes, then B's 100.
         if found[0] < 1.5 {
-            assert_near(&found, &[1.0, 2.2], 1e-9, "A first, and the first link fast");
+            assert_near(&found, &[1.0, 2.2], 1e-9, "A first, and the first link is fast");
             fast += 1;
         } else {
             assert!(found[0] < found[1], "A still goes first: {found:?}");
         }
     }
-    assert!((10..20).contains(&fast), "fast {fast} times of 20, and not about 16");
+    assert!((10..20).contains(&fast), "fast {fast} times of 20, expected about 16");
     // With the links swapped, B goes first.
     let found = figure_1(second, first, "siphon", 1);
     assert!(found[1] < found[0], "{found:?}");

@@ -1,5 +1,7 @@
-//! Load test: many agents' streams to one coordinator over loopback. Prints the durations of schedules and of the
-//! answers to reports. `cargo run --release -p weir-coordinator --example attend -- [HOSTS]` takes some ten seconds.
+//! Load test: streams of many agents to one coordinator over loopback. Prints the durations of schedules, and the time from
+//! the report of a flow's end to the next order of its host.
+//!
+//! `cargo run --release -p weir-coordinator --example agent_load -- [HOSTS]` takes about ten seconds.
 
 #![cfg(target_os = "linux")]
 
@@ -17,7 +19,7 @@ type ExampleResult<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 fn main() -> ExampleResult<()> {
     let hosts = std::env::args().nth(1).map_or(Ok(150), |text| text.parse::<u32>())?.clamp(2, 10_000);
-    let rate = Rate::new(1.25e8).ok_or("a constant")?;
+    let rate = Rate::new(1.25e8).ok_or("1.25e8 is a valid rate")?;
     let links = vec![Link { send: rate, recv: rate }; hosts as usize];
     let control_plane =
         ControlPlane::new(&links, build("saath")?, ServiceNames::default(), Settings::default(), 1)?;
@@ -45,19 +47,19 @@ fn main() -> ExampleResult<()> {
     let coordinator = Endpoint::from_shared(format!("http://{address}"))?;
     let response_times = agents_runtime.block_on(load_generator::run_agents(coordinator, 0..hosts, rate));
     if response_times.is_empty() {
-        return Err("no report was answered".into());
+        return Err("no order followed the report of a flow's end".into());
     }
     let percentile =
         |percent: usize| response_times[(response_times.len() * percent).div_ceil(100).max(1) - 1];
     let overview = server.block_on(handle.overview())?;
     println!("{hosts} hosts, {} flows, an interval of {:?}", overview.flows, handle.interval());
     println!(
-        "{} schedules, with their orders on their way: {:?}",
+        "{} schedules, until their orders are queued: {:?}",
         overview.schedule_durations.count, overview.schedule_durations
     );
-    println!("{} reports; orders that were dropped: {}", overview.received_reports, overview.dropped_orders);
+    println!("{} reports, {} dropped orders", overview.received_reports, overview.dropped_orders);
     println!(
-        "{} answers; from a report to the order that answers it: median {:?}, P90 {:?}, P99 {:?}",
+        "{} ended flows; from the report of the end to the next order: median {:?}, P90 {:?}, P99 {:?}",
         response_times.len(),
         percentile(50),
         percentile(90),
