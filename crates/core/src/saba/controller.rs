@@ -373,9 +373,9 @@ impl Controller {
         let mut before: Option<Port> = None;
         for port in stale.iter().map(|port| port as Port) {
             // Adjacent links often carry the same applications.
-            let equal_port = before.map(|before| &self.ports[before as usize]).filter(|twin| {
+            let equal_port = before.map(|before| &self.ports[before as usize]).filter(|other_port| {
                 let state = &self.ports[port as usize];
-                twin.queue_count == state.queue_count && twin.app_set_hash == state.app_set_hash
+                other_port.queue_count == state.queue_count && other_port.app_set_hash == state.app_set_hash
             });
             let plan = match equal_port {
                 Some(twin) => twin.plan.clone(),
