@@ -353,7 +353,10 @@ fn rejected_saba_requests_leave_state_unchanged() {
     );
     assert_eq!(open(&mut controller, 2, 1, &[1, 4]), "port 4 does not exist; expected 0 to 3");
     assert_eq!(open(&mut controller, 2, 1, &[1, 2, 1]), "path: port 1 occurs twice; expected each port once");
-    assert_eq!(text(controller.close_connection(ConnectionId(7)).unwrap_err()), "connection 7 is not open");
+    assert_eq!(
+        text(controller.close_connection(ConnectionId(7)).unwrap_err()),
+        "connection 7 is not open; expected an open one"
+    );
     assert_eq!(
         text(controller.register(AppId(1), 0).unwrap_err()),
         "application 1 is already registered; expected a new id"
