@@ -1,4 +1,4 @@
-"""Connections that an receiver accepts, and those that it closes."""
+"""Connections that a receiver accepts, and those that it closes."""
 
 import socket
 import unittest
@@ -6,7 +6,7 @@ import unittest
 from weir.flow_receiver import MAX_ID_LENGTH, FlowReceiver, first_line
 
 
-class InboxTest(unittest.TestCase):
+class FlowReceiverTest(unittest.TestCase):
     def setUp(self) -> None:
         self.receiver = FlowReceiver(("127.0.0.1", 0))
         self.addCleanup(self.receiver.close)

@@ -73,6 +73,6 @@ pub fn run_tool(tool: &'static str, args: &[&str]) -> Result<String, BatchError>
 }
 
 fn refused_error(tool: &'static str, in_namespace: String, line: String, stderr: &str) -> BatchError {
-    let message = stderr.lines().next().unwrap_or("it failed without a message").to_owned();
+    let message = stderr.lines().next().unwrap_or("the command failed without a message").to_owned();
     BatchError::Refused { tool, in_namespace, line, message }
 }

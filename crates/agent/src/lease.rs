@@ -31,26 +31,26 @@ pub const WEIGHT_LEASE: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RefusalReason {
     /// The epoch is older: another coordinator has taken over.
-    #[error("its epoch is stale, since another coordinator has taken over")]
+    #[error("the epoch is stale; another coordinator has taken over")]
     StaleEpoch,
     /// This order, or a later one, has been accepted already.
-    #[error("it, or a later order, has been accepted already")]
+    #[error("this order, or a later one, has been accepted already")]
     Duplicate,
     /// An earlier order is missing.
-    #[error("orders before it are missing; waiting for a full order")]
+    #[error("earlier orders are missing; waiting for a full order")]
     Gap,
     /// The lease is zero, or above [`MAX_LEASE`].
-    #[error("its lease is out of range; expected more than 0 s, and at most {} s", MAX_LEASE.as_secs())]
+    #[error("the lease is out of range; expected more than 0 s, and at most {} s", MAX_LEASE.as_secs())]
     Lease,
     /// Flows or limits are not sorted, or occur twice.
-    #[error("its flows or limits are not sorted; expected each once, in ascending order")]
+    #[error("flows or limits are not sorted; expected each once, in ascending order")]
     Unsorted,
     /// More flows than [`MAX_FLOWS_PER_HOST`].
-    #[error("it has too many flows; expected at most {MAX_FLOWS_PER_HOST} per host")]
+    #[error("too many flows; expected at most {MAX_FLOWS_PER_HOST} per host")]
     Flows,
     /// A link that this host or switch does not have.
     #[error(
-        "it names a link that does not exist; expected as many links in the agent's options as in the coordinator's configuration"
+        "a link does not exist; expected as many links in the agent's options as in the coordinator's configuration"
     )]
     Interface,
     /// A rate is zero, or above that of all links.
@@ -59,13 +59,13 @@ pub enum RefusalReason {
     )]
     Rate,
     /// Weights are not 1 to [`MAX_SERVICES`] positive finite numbers.
-    #[error("its weights are invalid; expected 1 to {MAX_SERVICES} finite numbers above zero")]
+    #[error("the weights are invalid; expected 1 to {MAX_SERVICES} finite numbers above zero")]
     Weights,
     /// More classes than [`MAX_SERVICES`], none, a class without a queue, or an application whose class does not exist.
-    #[error("its classes are invalid; expected 1 to {MAX_SERVICES}, each with an existing queue")]
+    #[error("the classes are invalid; expected 1 to {MAX_SERVICES}, each with an existing queue")]
     Classes,
     /// More limits of applications than [`MAX_OBSERVED`].
-    #[error("it has too many limits; expected at most {MAX_OBSERVED} pairs of an application and a peer")]
+    #[error("too many limits; expected at most {MAX_OBSERVED} pairs of an application and a peer")]
     Limits,
 }
 

@@ -639,7 +639,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn traffic_is_send() {
+    fn traffic_implements_send() {
         fn assert_send<T: Send>() {}
         assert_send::<Traffic>();
     }

@@ -82,15 +82,15 @@ impl<'a> Metrics<'a> {
             r.add("baseline", policy.as_str());
             r.add_all(["speedup_p10", "speedup_p50", "speedup_p90"], speedups.percentiles);
             r.add("speedup_mean", speedups.mean);
-            r.add("speedup_left_out", speedups.undefined_count);
+            r.add("speedups_excluded", speedups.undefined_count);
         }
         let bound = self.min_mean_cct();
         r.add("lower_bound_mean_cct_s", bound);
         let means = summary.mean_cct.zip(bound).filter(|(_, bound)| *bound > 0.0);
         r.add("over_bound", means.map(|(mean, bound)| mean / bound));
         r.add_all(["out_of_sync_p50", "out_of_sync_p90"], summary.deviation_percentiles);
-        r.add("utilisation_mean", summary.mean_utilisation);
-        r.add("utilisation_max", summary.max_utilisation);
+        r.add("utilization_mean", summary.mean_utilization);
+        r.add("utilization_max", summary.max_utilization);
         if self.has_deadlines {
             r.add("deadlines_met", summary.deadlines_met);
             r.add("deadlines", summary.deadlines);

@@ -87,7 +87,7 @@ fn with_limited_links<T>(
     }
     let name = args.bed.as_ref().expect("clap requires --bed if there is no --interface");
     let bed = Bed::open(name).map_err(|error| testbed::failure(&error))?;
-    let bed = bed.ok_or_else(|| Failure::runtime(format_args!("no bed `{name}` is up")))?;
+    let bed = bed.ok_or_else(|| Failure::runtime(format_args!("testbed `{name}` does not exist")))?;
     let place = ProfileTarget::hosts(&bed, &args.hosts)?;
     place.run_and_restore(|| run(&place))
 }

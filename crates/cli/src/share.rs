@@ -97,12 +97,12 @@ fn tables(name: &str, scenario: &Scenario, outcomes: &[(Mechanism, ScenarioOutco
         scenario.end,
     );
     // All mechanisms use the same paths, so the first outcome is sufficient.
-    let mut stranded = service_phases(scenario, &outcomes[..outcomes.len().min(1)]);
-    stranded.retain(|(_, _, service_phase)| service_phase.pathless_connections > 0);
-    if !stranded.is_empty() {
+    let mut without_path = service_phases(scenario, &outcomes[..outcomes.len().min(1)]);
+    without_path.retain(|(_, _, service_phase)| service_phase.pathless_connections > 0);
+    if !without_path.is_empty() {
         out += "\nConnections without a path, which send nothing:\n\n";
     }
-    for (_, phase, ServicePhase { service, pathless_connections: stranded, .. }) in stranded {
+    for (_, phase, ServicePhase { service, pathless_connections: stranded, .. }) in without_path {
         let (from, to) = (format_number(phase.start.get()), format_number(phase.end.get()));
         out += &format!("- from {from} s to {to} s, {stranded} of {}\n", scenario.services[service].name);
     }

@@ -51,7 +51,8 @@ fn up(args: &args::TestbedUp) -> Result<(), Failure> {
 
 fn down(args::TestbedName { name }: &args::TestbedName) -> Result<(), Failure> {
     let existed = bed::down(name).map_err(|error| failure(&error))?;
-    let line = if existed { format!("down: {name}\n") } else { format!("down: {name}: no such testbed\n") };
+    let line =
+        if existed { format!("down: {name}\n") } else { format!("down: testbed `{name}` does not exist\n") };
     Ok(output::print(line)?)
 }
 
@@ -93,7 +94,7 @@ fn beds_table(beds: &[BedEntry]) -> Table {
 
 fn nodes_table(beds: &[BedEntry], name: &BedName) -> Result<Table, Failure> {
     let found = beds.iter().find(|bed| bed.name == *name).and_then(|bed| bed.topology.as_ref());
-    let topology = found.ok_or_else(|| Failure::runtime(format_args!("no bed `{name}` is up")))?;
+    let topology = found.ok_or_else(|| Failure::runtime(format_args!("testbed `{name}` does not exist")))?;
     let plan = Plan::new(name.clone(), topology).map_err(Failure::input)?;
     let columns = ["node", "namespace", "address", "ports"].map(|name| (name, Alignment::Left));
     let mut table = Table::new(&columns);

@@ -63,10 +63,10 @@ pub fn with_bed<T>(
 ) -> Result<T, Failure> {
     if let Some(bed) = Bed::open(name).map_err(|error| failure(&error))? {
         if bed.topology() != topology {
-            let why = format_args!(
+            let message = format_args!(
                 "bed `{name}` has another network; help: use another --name, or run `weir testbed down --name {name}` first"
             );
-            return Err(Failure::input(why));
+            return Err(Failure::input(message));
         }
         let result = work(&bed);
         bed.set_queues(None).map_err(|error| failure(&error))?;

@@ -37,10 +37,10 @@ impl TryFrom<PolicySpecFields> for PolicySpec {
             PolicySpecFields { policy: Some(spec), tree: None } => Ok(PolicySpec::Policy(spec)),
             PolicySpecFields { policy: None, tree: Some(text) } => Ok(PolicySpec::Tree(text)),
             PolicySpecFields { policy: None, tree: None } => {
-                Err("nothing, expected either `policy` or `tree`")
+                Err("neither `policy` nor `tree` is set; expected one of them")
             }
             PolicySpecFields { policy: Some(_), tree: Some(_) } => {
-                Err("both, expected either `policy` or `tree`")
+                Err("both `policy` and `tree` are set; expected one of them")
             }
         }
     }

@@ -38,7 +38,7 @@ fn bench_port(c: &mut Criterion) {
         let problem = SeparableProblem { costs: &costs, total: 1.0, lower: 0.1 / apps as f64, upper: 1.0 };
         let mut solver = SeparableSolver::default();
         group.bench_function(BenchmarkId::new("eq2", apps), |b| {
-            b.iter(|| solver.minimise(black_box(&problem), 200));
+            b.iter(|| solver.minimize(black_box(&problem), 200));
         });
     }
     group.finish();

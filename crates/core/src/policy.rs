@@ -75,49 +75,49 @@ pub const POLICIES: &[PolicyEntry<AnyPolicy>] = &[
     },
     PolicyEntry {
         name: "pfp",
-        description: "shortest remaining flow first, independent of coflows; knows sizes",
+        description: "shortest remaining flow first, independent of coflows; needs flow sizes",
         params: &[],
         build: |p| pfp::Pfp::from_params(p).map(box_sizes_known),
     },
     PolicyEntry {
         name: "fifo",
-        description: "coflows in order of arrival, MADD and backfilling; knows sizes",
+        description: "coflows in order of arrival, MADD and backfilling; needs flow sizes",
         params: &[],
         build: |p| fifo::Fifo::from_params(p).map(box_sizes_known),
     },
     PolicyEntry {
         name: "scf",
-        description: "shortest coflow first; knows sizes",
+        description: "shortest coflow first; needs flow sizes",
         params: &[("by=size", "shortest by total `size`, or by the `length` of the longest flow")],
         build: |p| scf::Scf::from_params(p).map(box_sizes_known),
     },
     PolicyEntry {
         name: "ncf",
-        description: "narrowest coflow first; knows sizes",
+        description: "narrowest coflow first; needs flow sizes",
         params: &[("by=flows", "width as number of `flows`, or of `endpoints` on the side with fewer")],
         build: |p| ncf::Ncf::from_params(p).map(box_sizes_known),
     },
     PolicyEntry {
         name: "lcf",
-        description: "lightest coflow first, by remaining bytes; knows sizes",
+        description: "lightest coflow first, by remaining bytes; needs flow sizes",
         params: &[],
         build: |p| lcf::Lcf::from_params(p).map(box_sizes_known),
     },
     PolicyEntry {
         name: "srtf",
-        description: "shortest remaining time first; knows sizes",
+        description: "shortest remaining time first; needs flow sizes",
         params: &[TIME_PARAM],
         build: |p| srtf::Srtf::from_params(p).map(box_sizes_known),
     },
     PolicyEntry {
         name: "lwtf",
-        description: "least waiting time first, by the delay that a coflow adds to others (Saath 2.4); knows sizes",
+        description: "least waiting time first, by the delay that a coflow adds to others (Saath 2.4); needs flow sizes",
         params: &[],
         build: |p| lwtf::Lwtf::from_params(p).map(box_sizes_known),
     },
     PolicyEntry {
         name: "varys",
-        description: "smallest effective bottleneck first, MADD, backfilling (SIGCOMM '14); knows sizes",
+        description: "smallest effective bottleneck first, MADD, backfilling (SIGCOMM '14); needs flow sizes",
         params: &[(
             "deadlines=off",
             "admit the coflows that can meet their deadlines, and complete them in time",
@@ -126,7 +126,7 @@ pub const POLICIES: &[PolicyEntry<AnyPolicy>] = &[
     },
     PolicyEntry {
         name: "sincronia",
-        description: "BSSI order, greedy rates (SIGCOMM '18); knows sizes, uses weights",
+        description: "BSSI order, greedy rates (SIGCOMM '18); needs flow sizes, uses weights",
         params: &[],
         build: |p| sincronia::Sincronia::from_params(p).map(box_sizes_known),
     },
@@ -151,13 +151,13 @@ pub const POLICIES: &[PolicyEntry<AnyPolicy>] = &[
     },
     PolicyEntry {
         name: "aalo+",
-        description: "Aalo's queues by coflow size (the baseline of Django's evaluation); knows sizes",
+        description: "Aalo's queues by coflow size (the baseline of Django's evaluation); needs flow sizes",
         params: QUEUE_PARAMS,
         build: |p| aalo_plus::AaloPlus::from_params(p).map(box_sizes_known),
     },
     PolicyEntry {
         name: "django",
-        description: "receivers open connections, senders order them (JPDC '21); knows sizes",
+        description: "receivers open connections, senders order them (JPDC '21); needs flow sizes",
         params: &[
             ("connections=11", "m: number of connections of a receiving host"),
             ("alpha=0.1", "fraction of the downlink that must be unused for a connection without priority"),

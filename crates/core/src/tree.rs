@@ -229,17 +229,17 @@ impl PolicyTree {
         self.compute_weighted_parts();
         self.compute_claims(network.fabric().nominal_rate());
         self.divide_sides();
-        let dust = MIN_USEFUL_FRACTION * network.fabric().nominal_rate();
+        let min_useful_capacity = MIN_USEFUL_FRACTION * network.fabric().nominal_rate();
         let turns = std::mem::take(&mut self.turn_order);
         for service in &turns {
             for &leaf in service {
                 self.run_turn(leaf as usize, network, now);
-                self.redo_without_unused(leaf as usize, network, now, dust);
+                self.redo_without_unused(leaf as usize, network, now, min_useful_capacity);
             }
-            self.run_second_turns(service, network, now, dust);
+            self.run_second_turns(service, network, now, min_useful_capacity);
         }
         for service in &turns {
-            self.run_second_turns(service, network, now, dust);
+            self.run_second_turns(service, network, now, min_useful_capacity);
         }
         self.turn_order = turns;
         for leaf in &self.leaves {
@@ -472,9 +472,11 @@ impl PolicyTree {
         let offer = |side: usize| self.unused_capacity[side] + leaf.used_capacity[side];
         let ports = network.fabric().ports();
         let open = |side: usize| self.unused_capacity[side] > dust;
-        let had = leaf.scope.fabric.send_capacities().iter().chain(leaf.scope.fabric.recv_capacities());
-        let more =
-            had.enumerate().any(|(side, had)| leaf.active_sides.contains(side) && offer(side) > had + dust);
+        let capacities_before =
+            leaf.scope.fabric.send_capacities().iter().chain(leaf.scope.fabric.recv_capacities());
+        let more = capacities_before
+            .enumerate()
+            .any(|(side, had)| leaf.active_sides.contains(side) && offer(side) > had + dust);
         more && leaf.scope.active_coflows.iter().any(|&slot| {
             let coflow = network.coflow(slot);
             coflow.sending_ports().iter().any(open)

@@ -120,7 +120,7 @@ fn shared(policy: impl Policy + 'static, params: &mut Params) -> Result<WideArea
 pub const POLICIES: &[PolicyEntry<WideAreaPolicy>] = &[
     PolicyEntry {
         name: "siphon",
-        description: "Monte Carlo over orders of coflows under uncertain bandwidth (ATC '18); knows sizes and past bandwidth",
+        description: "Monte Carlo over orders of coflows under uncertain bandwidth (ATC '18); needs flow sizes and past bandwidth",
         params: &[
             (
                 "depth=3",
@@ -146,7 +146,7 @@ pub const POLICIES: &[PolicyEntry<WideAreaPolicy>] = &[
     },
     PolicyEntry {
         name: "mrtf",
-        description: "minimum remaining time first, at median bandwidth; knows sizes and past bandwidth",
+        description: "minimum remaining time first, at median bandwidth; needs flow sizes and past bandwidth",
         params: &[DETOURS, GROUPS],
         build: |p| scheme(mrtf::Mrtf, p),
     },

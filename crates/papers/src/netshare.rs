@@ -65,7 +65,7 @@ fn head(seeds: u64) -> String {
          ns-2.\n\
          - **Seeds**: figures that depend on the hash of connections to paths are means over {seeds} seeds.\n\
          - **Choices** that the paper leaves open: see the module comments of `crates/sim/src/service.rs`, \
-         `crates/core/src/netshare/` and `crates/core/src/model/topology/plan.rs`.\n\
+         `crates/core/src/netshare/` and `crates/core/src/model/topology/template.rs`.\n\
          - **Central allocator**: [allocator.md](allocator.md) measures the paper's 128 million flows in less than 100 ms \
          (3.3).\n\
          - **Not reproduced**: the times of the Hadoop sorts, which include disks, and the responsiveness of Table 1.\n\n"

@@ -3,7 +3,7 @@
 //! Consider one side of one port, and ignore all other ports. This is a single machine: every coflow with bytes there is a
 //! job of that length, released with the coflow. A coflow completes no earlier than its job. Any schedule of the fabric is
 //! a preemptive schedule of the machine, even if it shares the port between flows. Shortest remaining processing time
-//! first minimises the sum of the jobs' times on such a machine (Schrage, 1968). A coflow without bytes on that side still
+//! first minimizes the sum of the jobs' times on such a machine (Schrage, 1968). A coflow without bytes on that side still
 //! needs its *bottleneck time*: the maximum, over all sides of ports, of its bytes there divided by the full rate. The sum
 //! of both is a lower bound on the sum of all CCTs for each side of each port. The bound is the maximum over all sides.
 //!
@@ -54,14 +54,14 @@ pub enum BoundViolation {
         min: f64,
     },
     /// A port moved more bytes than its capacity allows.
-    #[error("port {port} {side} {utilisation} times its capacity")]
+    #[error("port {port} {side} {utilization} times its capacity")]
     PortOverCapacity {
         /// The port.
         port: usize,
         /// `sent` or `received`.
         side: &'static str,
         /// Bytes moved divided by the bytes that the port could move.
-        utilisation: f64,
+        utilization: f64,
     },
 }
 
@@ -127,9 +127,9 @@ impl LowerBounds {
         if is_below(mean, min, outcome.makespan) {
             return Err(BoundViolation::MeanTooLow { mean, min });
         }
-        for (side, used) in [("sent", &outcome.send_utilisation), ("received", &outcome.recv_utilisation)] {
+        for (side, used) in [("sent", &outcome.send_utilization), ("received", &outcome.recv_utilization)] {
             if let Some(port) = used.iter().position(|&used| used > 1.0 + RELATIVE_TOLERANCE) {
-                return Err(BoundViolation::PortOverCapacity { port, side, utilisation: used[port] });
+                return Err(BoundViolation::PortOverCapacity { port, side, utilization: used[port] });
             }
         }
         Ok(())
@@ -380,7 +380,7 @@ mod tests {
         // Each coflow is as fast as alone, which is impossible on the port that they share.
         assert_eq!(with_end(1, 3.0), Err(BoundViolation::MeanTooLow { mean: 2.0, min: 7.0 / 3.0 }));
         let mut forged = found.clone();
-        forged.recv_utilisation[2] = 1.0 + 2e-9;
+        forged.recv_utilization[2] = 1.0 + 2e-9;
         let message = bounds.check(&forged).unwrap_err().to_string();
         assert_eq!(message, "port 2 received 1.000000002 times its capacity");
     }

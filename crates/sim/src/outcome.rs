@@ -56,9 +56,9 @@ pub struct Outcome {
     pub makespan: f64,
     /// By port: bytes sent, including those of restarted flows, divided by the bytes that a port of
     /// [`crate::ReplayOptions::port_rate`] can send until the makespan.
-    pub send_utilisation: Vec<f64>,
+    pub send_utilization: Vec<f64>,
     /// By port: the same for receiving.
-    pub recv_utilisation: Vec<f64>,
+    pub recv_utilization: Vec<f64>,
     /// The time to compute each schedule, in nanoseconds, in the order of schedules.
     pub schedule_ns: Vec<u32>,
     /// The real time of the replay, in seconds.

@@ -645,8 +645,8 @@ impl Replay<'_> {
             jobs: jobs.into_values().collect(),
             flow_count: self.workload.flow_count(),
             makespan,
-            send_utilisation: send,
-            recv_utilisation: recv,
+            send_utilization: send,
+            recv_utilization: recv,
             schedule_ns: self.schedule_ns,
             wall_seconds: wall,
         }

@@ -12,10 +12,10 @@ pub struct Summary {
     /// The 50th and 90th percentile of [`CoflowOutcome::flow_time_deviation`](crate::CoflowOutcome::flow_time_deviation)
     /// over coflows with several flows.
     pub deviation_percentiles: [Option<f64>; 2],
-    /// The mean utilisation over both sides of all ports, from 0 to 1.
-    pub mean_utilisation: Option<f64>,
-    /// The utilisation of the busiest side of a port, from 0 to 1.
-    pub max_utilisation: Option<f64>,
+    /// The mean utilization over both sides of all ports, from 0 to 1.
+    pub mean_utilization: Option<f64>,
+    /// The utilization of the busiest side of a port, from 0 to 1.
+    pub max_utilization: Option<f64>,
     /// Number of coflows that met their deadlines.
     pub deadlines_met: usize,
     /// Number of coflows with deadlines.
@@ -34,7 +34,7 @@ impl Summary {
         let ccts = outcome.ccts();
         let wide = outcome.coflows.iter().filter(|coflow| coflow.width > 1);
         let deviations: Vec<f64> = wide.map(|coflow| coflow.flow_time_deviation).collect();
-        let utilisations = utilisations(outcome);
+        let utilizations = utilizations(outcome);
         let met: Vec<bool> = outcome.coflows.iter().filter_map(|coflow| coflow.met_deadline).collect();
         let jcts: Vec<f64> = outcome.jobs.iter().map(|job| job.end - job.arrival).collect();
         let schedules: Vec<f64> = outcome.schedule_ns.iter().map(|&ns| f64::from(ns) / 1e3).collect();
@@ -42,8 +42,8 @@ impl Summary {
             mean_cct: mean_of(&ccts),
             cct_percentiles: percentiles_of(&ccts, [50.0, 90.0, 95.0, 99.0]),
             deviation_percentiles: percentiles_of(&deviations, [50.0, 90.0]),
-            mean_utilisation: mean_of(&utilisations),
-            max_utilisation: utilisations.last().copied(),
+            mean_utilization: mean_of(&utilizations),
+            max_utilization: utilizations.last().copied(),
             deadlines_met: met.iter().filter(|&&met| met).count(),
             deadlines: met.len(),
             mean_jct: mean_of(&jcts),
@@ -53,16 +53,16 @@ impl Summary {
     }
 }
 
-/// The utilisations of all sides of ports, sorted, so that sums do not depend on the numbering of ports. Empty if the
+/// The utilizations of all sides of ports, sorted, so that sums do not depend on the numbering of ports. Empty if the
 /// replay took no time.
-fn utilisations(outcome: &Outcome) -> Vec<f64> {
+fn utilizations(outcome: &Outcome) -> Vec<f64> {
     if outcome.makespan <= 0.0 {
         return Vec::new();
     }
-    let sides = outcome.send_utilisation.iter().chain(&outcome.recv_utilisation);
-    let mut utilisations: Vec<f64> = sides.copied().collect();
-    utilisations.sort_by(f64::total_cmp);
-    utilisations
+    let sides = outcome.send_utilization.iter().chain(&outcome.recv_utilization);
+    let mut utilizations: Vec<f64> = sides.copied().collect();
+    utilizations.sort_by(f64::total_cmp);
+    utilizations
 }
 
 /// Statistics of the speedups of a replay over a baseline, coflow by coflow ([`speedups`]). Statistics without any coflows
@@ -119,10 +119,10 @@ mod tests {
 
     #[test]
     fn empty_outcome_has_no_statistics() {
-        let summary = Summary::new(&Outcome { send_utilisation: vec![0.0], ..Outcome::default() });
+        let summary = Summary::new(&Outcome { send_utilization: vec![0.0], ..Outcome::default() });
         assert_eq!((summary.mean_cct, summary.cct_percentiles), (None, [None; 4]));
         assert_eq!(
-            (summary.mean_utilisation, summary.mean_jct, summary.mean_schedule_us),
+            (summary.mean_utilization, summary.mean_jct, summary.mean_schedule_us),
             (None, None, None)
         );
         assert_eq!(SpeedupSummary::new(&[0.0], &[1.0]).undefined_count, 1);
@@ -137,15 +137,15 @@ mod tests {
                 coflow(6.0, 3, 0.7, None),
             ],
             makespan: 7.0,
-            send_utilisation: vec![0.5],
-            recv_utilisation: vec![0.25],
+            send_utilization: vec![0.5],
+            recv_utilization: vec![0.25],
             schedule_ns: vec![1_000, 3_000],
             ..Outcome::default()
         };
         let summary = Summary::new(&outcome);
         assert_eq!((summary.mean_cct, summary.cct_percentiles[0]), (Some(3.0), Some(2.0)));
         assert_eq!(summary.deviation_percentiles[0], Some(0.6));
-        assert_eq!((summary.mean_utilisation, summary.max_utilisation), (Some(0.375), Some(0.5)));
+        assert_eq!((summary.mean_utilization, summary.max_utilization), (Some(0.375), Some(0.5)));
         assert_eq!((summary.deadlines_met, summary.deadlines), (1, 2));
         assert_eq!(summary.mean_schedule_us, Some(2.0));
     }

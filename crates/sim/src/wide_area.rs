@@ -252,10 +252,10 @@ pub fn replay(
         makespan: coflows.iter().map(|coflow| coflow.end).fold(0.0, f64::max),
         coflows,
         jobs: Vec::new(),
-        send_utilisation: used
+        send_utilization: used
             .map(|(carried, could)| if *could > 0.0 { carried / could } else { 0.0 })
             .collect(),
-        recv_utilisation: Vec::new(),
+        recv_utilization: Vec::new(),
         schedule_ns: run.decision_ns,
         wall_seconds: start.elapsed().as_secs_f64(),
     })

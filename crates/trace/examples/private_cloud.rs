@@ -20,7 +20,7 @@ fn main() {
     print!(
         "# Three regions as in section 5.3 of Siphon (ATC '18). The paper's own samples (Fig. 14) are not published as numbers: these are\n\
          # made up, by `cargo run -p weir-trace --example private_cloud`, which says how.\n\
-         weir-wide-area = 1\nregions = [\"victoria\", \"toronto\", \"montreal\"]\nholds = \"10s\"\ncorrelation = 0.9\n"
+         weir-wide-area = 1\nregions = [\"victoria\", \"toronto\", \"montreal\"]\nchange-interval = \"10s\"\ncorrelation = 0.9\n"
     );
     for (from, to, best, missing) in LINKS {
         print!("\n[[link]]\nfrom = \"{from}\"\nto = \"{to}\"\nsamples = [");

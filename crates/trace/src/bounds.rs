@@ -73,11 +73,13 @@ pub(crate) fn check_workload(workload: &Workload) -> Result<(), WriteError> {
         let subject = || format!("event {}", position + 1);
         check_time(event.time, subject)?;
         let problem = match event.change {
-            _ if event.time < previous_time => Some("it is earlier than the previous event"),
+            _ if event.time < previous_time => Some("the time is earlier than that of the previous event"),
             WorkloadChange::PortRate { factor, .. } if factor > MAX_PORT_RATE_FACTOR => {
-                Some("its rate is above a million")
+                Some("the rate factor is above a million")
             }
-            WorkloadChange::DelayFlow { until, .. } if until < event.time => Some("it ends before it begins"),
+            WorkloadChange::DelayFlow { until, .. } if until < event.time => {
+                Some("the end precedes the start")
+            }
             _ => None,
         };
         if let Some(reason) = problem {
@@ -96,6 +98,6 @@ fn check_time(time: Time, subject: impl Fn() -> String) -> Result<(), WriteError
     if time.get() <= MAX_SECONDS {
         return Ok(());
     }
-    let reason = format!("it has a time of {:e} s, beyond {MAX_SECONDS:e} s", time.get());
+    let reason = format!("a time is {:e} s, beyond {MAX_SECONDS:e} s", time.get());
     Err(WriteError::Inexpressible { subject: subject(), reason })
 }

@@ -214,12 +214,12 @@ fn read_workload(name: &str, fields: &mut TableFields<'_>) -> Result<Workload, T
 
 fn read_stage(fields: &mut TableFields<'_>) -> Result<Stage, TraceError> {
     let mut time = |key| fields.optional(key).map(|value| fields.read_time(&value)).transpose();
-    let (compute, beside, limit) = (time("compute")?, time("beside")?, time("limit")?);
+    let (compute, overlapped, limit) = (time("compute")?, time("overlapped-compute")?, time("limit")?);
     let bytes = fields.optional("bytes").map(|value| fields.read_bytes(&value)).transpose()?;
     fields.finish()?;
     Ok(Stage {
         compute: compute.unwrap_or(Time::ZERO),
-        overlapped_compute: beside.unwrap_or(Time::ZERO),
+        overlapped_compute: overlapped.unwrap_or(Time::ZERO),
         bytes: bytes.unwrap_or(Bytes::ZERO),
         max_transfer_time: limit,
     })

@@ -52,7 +52,7 @@ fn from_fields(mut fields: TableFields<'_>, folder: &Path) -> Result<Scenario, T
     let topology = read_fabric(&mut fields, folder)?;
     let end = fields.required("end", "a time with a unit such as \"125s\"")?;
     let end = fields.read_time(&end)?;
-    let floor = match fields.optional("floor") {
+    let min_limit = match fields.optional("min-limit") {
         Some(value) => fields.read_rate(&value)?,
         None => Scenario::DEFAULT_MIN_LIMIT,
     };
@@ -64,7 +64,7 @@ fn from_fields(mut fields: TableFields<'_>, folder: &Path) -> Result<Scenario, T
         topology,
         seed: u64::from(seed),
         end,
-        min_limit: floor,
+        min_limit,
         services: Vec::new(),
         demands: Vec::new(),
         guarantees: Vec::new(),

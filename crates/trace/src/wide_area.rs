@@ -46,7 +46,7 @@ fn from_fields(mut fields: TableFields<'_>) -> Result<WideArea, TraceError> {
     let values = fields.read_list(&regions_value, NAMES)?;
     let regions: Vec<&str> =
         values.iter().map(|value| fields.read_string(value, "a region's name")).collect::<Result<_, _>>()?;
-    let change_interval_value = fields.optional("holds");
+    let change_interval_value = fields.optional("change-interval");
     let change_interval = change_interval_value
         .map_or(Ok(Time::new(10.0).expect("10 s is a valid time")), |value| fields.read_time(&value))?;
     let correlation_value = fields.optional("correlation");

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_stay_are_renewed_before_they_end() {
+    fn unchanged_limits_are_renewed_before_expiry() {
         let mut connections = SimulatedConnections::new();
         let limits = BTreeMap::from([(peer(), 2_000_000)]);
         let mut renewed = Vec::new();

@@ -33,13 +33,13 @@ pub enum SocketRefusal {
     #[error("the agent has {MAX_SOCKETS} sockets, which is the maximum")]
     TooManySockets,
     /// The flow has a socket already.
-    #[error("the flow has a socket already")]
+    #[error("the flow already has a socket; expected one socket per flow")]
     Duplicate,
     /// The program has not handed over a socket of the flow.
     #[error("the flow has no socket of this program")]
     UnknownFlow,
     /// The agent has no interface at which it could limit UDP.
-    #[error("UDP needs an agent with --interface")]
+    #[error("UDP sockets need an agent with an interface; help: start the agent with --interface")]
     NoInterface,
     /// The socket is not connected, or neither TCP nor UDP over IPv4.
     #[error("unsupported socket; expected a connected socket of TCP, or of UDP over IPv4")]

@@ -521,7 +521,7 @@ impl ManagedInterface {
 fn agent_action(reason: ConflictReason) -> &'static str {
     match reason {
         ConflictReason::ForeignQdisc => {
-            "it stays; the agent checks again after 1 s to 60 s, and sets up its queues once it is removed"
+            "the queueing discipline stays; the agent checks again after 1 s to 60 s, and configures its queues after the removal"
         }
         ConflictReason::Missing => "the agent configures the interface when it appears",
         ConflictReason::Down => "its queues stay",

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_in_order_and_each_once() {
+    fn measured_rates_are_sorted_and_unique() {
         let (began, mut meter) = (Instant::now(), Meter::default());
         let byte_count =
             |number, bytes, ms| UdpByteCount { flow: udp_flow(number), bytes, time: began + millis(ms) };

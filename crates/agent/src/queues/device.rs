@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_link_is_an_error() {
+    fn malformed_ip_output_is_refused() {
         for text in ["", "[]", "{}", "[{\"ifindex\":7}]", "Device \"eth0\" does not exist."] {
             assert!(Device::parse(text).is_err(), "{text}");
         }

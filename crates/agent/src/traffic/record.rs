@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_events_are_none() {
+    fn malformed_events_are_not_parsed() {
         assert_eq!(ConnectionEvent::parse(&[]), None);
         assert_eq!(ConnectionEvent::parse(&[0; EVENT_BYTES]), None);
         assert_eq!(ConnectionEvent::parse(&[1; EVENT_BYTES + 8]), None);

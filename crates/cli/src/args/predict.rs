@@ -82,5 +82,7 @@ pub struct PredictConnections {
 /// Parses C or gamma.
 fn parse_parameter(text: &str) -> Result<f64, String> {
     let value = text.parse().ok().filter(|value| TrainingSettings::new(*value, *value).is_ok());
-    value.ok_or_else(|| format!("`{text}`: expected a number above 0 and up to {MAX_PARAMETER:e}"))
+    value.ok_or_else(|| {
+        format!("`{text}` is out of range; expected a number above 0 and up to {MAX_PARAMETER:e}")
+    })
 }

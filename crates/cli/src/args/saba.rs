@@ -165,7 +165,7 @@ fn parse_up_to_256(text: &str) -> Result<NonZeroU16, String> {
 
 /// Parses a fraction of the bandwidth, above 0 and up to 1.
 fn parse_fraction(text: &str) -> Result<Fraction, String> {
-    let expected = || format!("`{text}`: expected a number above 0 and up to 1");
+    let expected = || format!("`{text}` is out of range; expected a number above 0 and up to 1");
     let value: f64 = text.parse().map_err(|_| expected())?;
     Fraction::new(value).map_err(|_| expected())
 }

@@ -97,8 +97,8 @@ pub fn wide_table(records: &[Record], baseline: &str, min_mean_cct: Option<f64>)
     let mut costs: Vec<Column> = vec![
         ("out of sync P50", |r| percent_cell(r, "out_of_sync_p50")),
         ("P90", |r| percent_cell(r, "out_of_sync_p90")),
-        ("ports busy", |r| percent_cell(r, "utilisation_mean")),
-        ("max", |r| percent_cell(r, "utilisation_max")),
+        ("ports busy", |r| percent_cell(r, "utilization_mean")),
+        ("max", |r| percent_cell(r, "utilization_max")),
         ("schedules", |r| integer_cell(r, "schedules")),
         ("mean us", |r| number_cell(r, "schedule_mean_us")),
         ("P90", |r| number_cell(r, "schedule_p90_us")),
@@ -112,7 +112,7 @@ pub fn wide_table(records: &[Record], baseline: &str, min_mean_cct: Option<f64>)
     format!(
         "\nCoflow completion times in seconds | speedups over `{baseline}`, coflow by coflow.\n{}\n{}\n\
          out of sync: standard deviation of a coflow's flow completion times divided by their mean.\n\
-         ports busy: utilisation until the last flow completes. us: time to compute a schedule.\n\n{}",
+         ports busy: utilization until the last flow completes. us: time to compute a schedule.\n\n{}",
         bound.unwrap_or_default(),
         policy_table(records, &times),
         policy_table(records, &costs),
@@ -143,7 +143,7 @@ pub fn single_policy_table(r: &Record) -> String {
     );
     line(
         "ports busy",
-        format!("mean {}, max {}", percent_cell(r, "utilisation_mean"), percent_cell(r, "utilisation_max")),
+        format!("mean {}, max {}", percent_cell(r, "utilization_mean"), percent_cell(r, "utilization_max")),
     );
     if r.get("deadlines").is_some() {
         line(

@@ -104,8 +104,8 @@ fn invalid_predict_options_are_exit_2() {
         ("predict train none.csv --out m.toml", "none.csv: cannot be read"),
         ("predict train one.csv --out m.toml", "one.csv:4: field `buffer_packets`: `1 in all lines`"),
         ("predict train same.csv --out m.toml", "same.csv: all records have the same loss"),
-        ("predict train runs.csv --c 0", "`0`: expected a number above 0 and up to 1e3"),
-        ("predict train runs.csv --gamma nan", "`nan`: expected a number above 0"),
+        ("predict train runs.csv --c 0", "`0` is out of range; expected a number above 0 and up to 1e3"),
+        ("predict train runs.csv --gamma nan", "`nan` is out of range; expected a number above 0"),
         ("predict train runs.csv --seed=-1", "--seed"),
         ("predict connections runs.csv --loss 0.1 --threshold 20", "runs.csv:1: field `TOML`"),
         (

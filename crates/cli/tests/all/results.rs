@@ -38,8 +38,8 @@ fn compare_prints_an_object_for_each_policy() {
         "over_bound",
         "out_of_sync_p50",
         "out_of_sync_p90",
-        "utilisation_mean",
-        "utilisation_max",
+        "utilization_mean",
+        "utilization_max",
         "port_rate",
         "interval_s",
         "trace_unit",
@@ -388,8 +388,8 @@ fn empty_traces_have_no_means() {
         "lower_bound_mean_cct_s",
         "over_bound",
         "out_of_sync_p50",
-        "utilisation_mean",
-        "utilisation_max",
+        "utilization_mean",
+        "utilization_max",
         "schedule_mean_us",
     ] {
         assert_eq!(results[1][name], Value::Null, "{name}");
@@ -401,10 +401,10 @@ fn empty_traces_have_no_means() {
     assert!(dir.stdout_of("sim none.txt --policy saath --no-timing").contains("\nmean CCT     -\n"));
     let csv = dir.stdout_of("sim none.txt --policy saath --format csv");
     assert!(csv.contains("\nsaath,0,0,,,,,,0.0,,,"), "{csv}");
-    // A coflow without bytes has a mean CCT, but no port utilisation and no out-of-sync flows.
+    // A coflow without bytes has a mean CCT, but no port utilization and no out-of-sync flows.
     let results = dir.json_of("sim empty.txt --policy saath --format json");
     assert_eq!((&results["mean_cct_s"], &results["lower_bound_mean_cct_s"]), (&0.0.into(), &0.0.into()));
-    assert_eq!((&results["utilisation_mean"], &results["out_of_sync_p90"]), (&Value::Null, &Value::Null));
+    assert_eq!((&results["utilization_mean"], &results["out_of_sync_p90"]), (&Value::Null, &Value::Null));
 }
 
 #[test]

@@ -85,8 +85,14 @@ fn invalid_saba_options_are_exit_2() {
         ("saba profile --degree 4", "4"),
         ("saba weights none.toml --apps LR", "none.toml"),
         ("saba weights table.toml --apps PR", "`PR` is not in the table; expected names in table.toml: LR"),
-        ("saba weights table.toml --apps LR --c-saba 0", "`0`: expected a number above 0 and up to 1"),
-        ("saba weights table.toml --apps LR --floor nan", "`nan`: expected a number above 0 and up to 1"),
+        (
+            "saba weights table.toml --apps LR --c-saba 0",
+            "`0` is out of range; expected a number above 0 and up to 1",
+        ),
+        (
+            "saba weights table.toml --apps LR --floor nan",
+            "`nan` is out of range; expected a number above 0 and up to 1",
+        ),
         ("reproduce saba --setups 0", "0"),
     ];
     for (command, message) in cases {

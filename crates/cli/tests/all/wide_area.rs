@@ -5,7 +5,7 @@ use crate::common::TestDir;
 const AREA: &str = "\
 weir-wide-area = 1
 regions = [\"east\", \"west\"]
-holds = \"1s\"
+change-interval = \"1s\"
 
 [[link]]
 from = \"east\"

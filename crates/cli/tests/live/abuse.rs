@@ -314,7 +314,7 @@ fn agent_refuses_orders_with_a_stale_epoch() {
     let first = CoordinatorProcess::start(&older);
     wait_for("orders of the older coordinator", || first.hosts()[0]["ordered"].as_u64().unwrap() > 10);
     assert_eq!(first.hosts()[0]["applied"], 0);
-    assert!(agent.log().contains("is refused: its epoch is stale"), "{}", agent.log());
+    assert!(agent.log().contains("is refused: the epoch is stale"), "{}", agent.log());
     // The agent reports its refusals, and the coordinator counts them.
     wait_for("a count of refused orders", || {
         let metrics = first.get("/metrics");
@@ -346,7 +346,7 @@ fn agent_refuses_the_older_of_two_running_coordinators() {
     proxy.redirect(&older.agents_address);
     wait_for("orders of the older coordinator", || state(&older, "ordered") > 10);
     assert_eq!(state(&older, "applied"), 0);
-    assert!(agent.log().contains("is refused: its epoch is stale"), "{}", agent.log());
+    assert!(agent.log().contains("is refused: the epoch is stale"), "{}", agent.log());
     let before = state(&newer, "applied");
     proxy.redirect(&newer.agents_address);
     wait_for("orders of the newer coordinator again", || state(&newer, "applied") > before + 2);

@@ -211,7 +211,7 @@ impl FlowConnection {
 }
 
 /// The fraction of a link's payload capacity that each flow uses during `time`.
-pub fn payload_utilisation(connections: &[FlowConnection], time: Duration) -> Vec<RateBounds> {
+pub fn payload_utilization(connections: &[FlowConnection], time: Duration) -> Vec<RateBounds> {
     let read = || {
         connections
             .iter()

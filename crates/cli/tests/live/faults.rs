@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::bed::{
     Bed, COORDINATOR_PORT, Flow, FlowConnection, LINK_FRAME_BYTES_PER_SEC, Process, address, in_namespace,
-    payload_utilisation,
+    payload_utilization,
 };
 use crate::campaign::test_scale;
 use crate::certificates::{Authority, CertifiedKey, client_config};
@@ -196,7 +196,7 @@ fn one_may_use_the_link(shares: &[RateBounds]) -> bool {
 }
 
 fn both_links_are_ordered(connections: &[FlowConnection], time: Duration) -> bool {
-    payload_utilisation(connections, time).chunks(2).all(one_uses_the_link)
+    payload_utilization(connections, time).chunks(2).all(one_uses_the_link)
 }
 
 /// One host loses the path to the coordinator, another the path from it.
@@ -206,35 +206,35 @@ fn short_partition_keeps_rates_and_a_long_one_ends_in_plain_tcp() {
     let _coordinator_process = testbed.start_coordinator(&FLOWS);
     let (_agents, connections) = testbed.start_agents_and_flows();
     let cuts = testbed.partition_both_agents();
-    let during = payload_utilisation(&connections, Duration::from_secs(1));
+    let during = payload_utilization(&connections, Duration::from_secs(1));
     drop(cuts);
-    let after = payload_utilisation(&connections, Duration::from_secs(1));
-    eprintln!("utilisation in a partition of a second: {during:.3?}; after it: {after:.3?}");
+    let after = payload_utilization(&connections, Duration::from_secs(1));
+    eprintln!("utilization in a partition of a second: {during:.3?}; after it: {after:.3?}");
     assert!(during.chunks(2).all(one_may_use_the_link), "{during:?}");
     assert!(after.chunks(2).all(one_may_use_the_link), "{after:?}");
     // The next order arrives before the lease of the last order ends.
     wait_for("orders again", || both_links_are_ordered(&connections, LEASE));
 
     let cuts = testbed.partition_both_agents();
-    let mut utilisation_over_time =
-        vec![payload_utilisation(&connections, LEASE + Duration::from_millis(500))];
-    utilisation_over_time
-        .extend((0..5).map(|_| payload_utilisation(&connections, Duration::from_millis(300))));
-    eprintln!("utilisation in a longer partition: {utilisation_over_time:.3?}");
+    let mut utilization_over_time =
+        vec![payload_utilization(&connections, LEASE + Duration::from_millis(500))];
+    utilization_over_time
+        .extend((0..5).map(|_| payload_utilization(&connections, Duration::from_millis(300))));
+    eprintln!("utilization in a longer partition: {utilization_over_time:.3?}");
     for both in [0..2, 2..4] {
         // No flow stops, and both share the link as TCP does.
         assert!(
-            utilisation_over_time.iter().all(|all| all[both.clone()]
+            utilization_over_time.iter().all(|all| all[both.clone()]
                 .iter()
                 .map(|share| share.max)
                 .sum::<f64>()
                 > 0.6),
-            "{utilisation_over_time:?}"
+            "{utilization_over_time:?}"
         );
         for one in both {
-            let mean_utilisation =
-                utilisation_over_time[1..].iter().map(|all| all[one].max).sum::<f64>() / 5.0;
-            assert!(mean_utilisation > 0.15, "flow {one}: {utilisation_over_time:?}");
+            let mean_utilization =
+                utilization_over_time[1..].iter().map(|all| all[one].max).sum::<f64>() / 5.0;
+            assert!(mean_utilization > 0.15, "flow {one}: {utilization_over_time:?}");
         }
     }
     drop(cuts);
@@ -266,8 +266,8 @@ fn flows_keep_ordered_rates_while_routes_flap() {
             unreachable!("the loop returns after 5 s");
         });
         let during: Vec<Vec<RateBounds>> =
-            (0..4).map(|_| payload_utilisation(&connections, Duration::from_secs(1))).collect();
-        eprintln!("utilisation while routes failed {} times: {during:.3?}", route_flaps.join().unwrap());
+            (0..4).map(|_| payload_utilization(&connections, Duration::from_secs(1))).collect();
+        eprintln!("utilization while routes failed {} times: {during:.3?}", route_flaps.join().unwrap());
         during
     });
     assert!(during.iter().all(|all| all.chunks(2).all(one_may_use_the_link)), "{during:?}");
@@ -275,7 +275,7 @@ fn flows_keep_ordered_rates_while_routes_flap() {
     // The coordinator reassigns the link when a flow ends.
     connections[0].stream.shutdown(Shutdown::Both).unwrap();
     wait_for("the second flow with the link", || {
-        payload_utilisation(&connections[1..2], Duration::from_millis(300))[0].min > 0.85
+        payload_utilization(&connections[1..2], Duration::from_millis(300))[0].min > 0.85
     });
 }
 
@@ -287,8 +287,8 @@ fn restarted_coordinator_reads_coflows_from_its_store() {
     let coordinator_process = testbed.start_coordinator(&FLOWS);
     let (_agents, connections) = testbed.start_agents_and_flows();
     drop(coordinator_process);
-    let without_coordinator = payload_utilisation(&connections, Duration::from_secs(1));
-    eprintln!("utilisation without a coordinator: {without_coordinator:.3?}");
+    let without_coordinator = payload_utilization(&connections, Duration::from_secs(1));
+    eprintln!("utilization without a coordinator: {without_coordinator:.3?}");
     assert!(without_coordinator.chunks(2).all(one_may_use_the_link), "{without_coordinator:?}");
     // No program registers a coflow again.
     let _coordinator_process = testbed.start_coordinator(&[]);
@@ -298,7 +298,7 @@ fn restarted_coordinator_reads_coflows_from_its_store() {
     });
     connections[0].stream.shutdown(Shutdown::Both).unwrap();
     wait_for("the second flow with the link", || {
-        payload_utilisation(&connections[1..2], Duration::from_millis(300))[0].min > 0.85
+        payload_utilization(&connections[1..2], Duration::from_millis(300))[0].min > 0.85
     });
     assert!(connections[1..].iter().all(|connection| !connection.has_ended()));
 }
@@ -313,8 +313,8 @@ fn rates_hold_for_their_lease_after_an_agent_is_killed_and_the_next_agent_contin
     connections.iter().for_each(FlowConnection::send);
     wait_for("orders", || both_links_are_ordered(&connections, Duration::from_millis(400)));
     drop(first);
-    let without_agent = payload_utilisation(&connections, Duration::from_secs(1));
-    eprintln!("utilisation without an agent: {without_agent:.3?}");
+    let without_agent = payload_utilization(&connections, Duration::from_secs(1));
+    eprintln!("utilization without an agent: {without_agent:.3?}");
     assert!(one_may_use_the_link(&without_agent), "{without_agent:?}");
     assert!(connections[0].agent.mark_done("a", 0).is_err());
 
@@ -337,7 +337,7 @@ fn rates_hold_for_their_lease_after_an_agent_is_killed_and_the_next_agent_contin
     // flow the link.
     connections[0].stream.shutdown(Shutdown::Both).unwrap();
     wait_for("the second flow with the link", || {
-        payload_utilisation(&connections[1..], Duration::from_millis(300))[0].min > 0.85
+        payload_utilization(&connections[1..], Duration::from_millis(300))[0].min > 0.85
     });
 }
 
@@ -355,15 +355,15 @@ fn flows_are_plain_tcp_a_lease_after_an_agent_is_killed_without_a_successor() {
     wait_for("orders", || both_links_are_ordered(&connections, Duration::from_millis(400)));
     drop(agent);
     let killed = Instant::now();
-    let within_lease = payload_utilisation(&connections, Duration::from_secs(1));
-    eprintln!("utilisation within the lease: {within_lease:.3?}");
+    let within_lease = payload_utilization(&connections, Duration::from_secs(1));
+    eprintln!("utilization within the lease: {within_lease:.3?}");
     assert!(one_may_use_the_link(&within_lease), "{within_lease:?}");
     thread::sleep((LEASE + Duration::from_millis(200)).saturating_sub(killed.elapsed()));
     let paced: Vec<Option<u64>> =
         connections.iter().map(|connection| pacing_rate(&connection.stream)).collect();
     assert_eq!(paced, [None; 2], "rates {:?} after the agent was killed", killed.elapsed());
     wait_for("plain TCP", || {
-        payload_utilisation(&connections, Duration::from_secs(1)).iter().all(|share| share.min > 0.15)
+        payload_utilization(&connections, Duration::from_secs(1)).iter().all(|share| share.min > 0.15)
     });
     eprintln!("both flows share the link {:?} after the agent was killed", killed.elapsed());
     assert!(connections.iter().all(|connection| !connection.has_ended()));
@@ -443,11 +443,11 @@ fn misreporting_agent_on_a_bed_does_not_stop_other_flows() {
             ))
         })
     });
-    let during = payload_utilisation(&connections, Duration::from_secs(3));
+    let during = payload_utilization(&connections, Duration::from_secs(3));
     stop.store(true, Ordering::Relaxed);
     let (order_count, max_rate) = misreporting.join().unwrap();
     eprintln!(
-        "utilisation next to a misreporting agent: {during:.3?}; the agent received {order_count} orders, of at most {max_rate} bytes per second"
+        "utilization next to a misreporting agent: {during:.3?}; the agent received {order_count} orders, of at most {max_rate} bytes per second"
     );
     assert!(during.chunks(2).all(one_may_use_the_link), "{during:?}");
     assert!(

@@ -23,7 +23,7 @@ const CONFIG: &str = "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"fair\"\n
                       [listen]\nagents = \"127.0.0.1:7700\"\napi = \"127.0.0.1:7701\"\n\
                       [host]\na = \"40Mbit\"\nb = \"40Mbit\"\n";
 
-/// Slowdown models 1 + c (1 - b)^2. The shares that minimise the sum of two slowdowns have the ratio of their
+/// Slowdown models 1 + c (1 - b)^2. The shares that minimize the sum of two slowdowns have the ratio of their
 /// c.
 fn sensitivity_table(light: f64, heavy: f64) -> String {
     let model = |name: &str, c: f64| {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::bed::{
     Bed, COORDINATOR_PORT, Flow, FlowConnection, LINK_FRAME_BYTES_PER_SEC, PAYLOAD_FRACTION, Process,
-    address, payload_utilisation,
+    address, payload_utilization,
 };
 use crate::common::TestDir;
 use crate::common::wait_for;
@@ -134,8 +134,8 @@ fn coflows_complete_in_saaths_order_and_continue_without_a_coordinator() {
     let start_time = Instant::now();
     connections.iter().for_each(FlowConnection::send);
     thread::sleep(Duration::from_millis(200));
-    let utilisation = payload_utilisation(&connections, Duration::from_millis(300));
-    eprintln!("utilisation at first: {utilisation:.3?}");
+    let utilization = payload_utilization(&connections, Duration::from_millis(300));
+    eprintln!("utilization at first: {utilization:.3?}");
     wait_for("the end of all flows", || connections.iter().all(FlowConnection::has_ended));
     // A coflow completes with its last flow.
     let end = |name: &str| {
@@ -152,12 +152,12 @@ fn coflows_complete_in_saaths_order_and_continue_without_a_coordinator() {
     let [saath, fair] = ["saath", "fair"].map(|policy| simulated_ccts(&bed.dir, policy));
     eprintln!("ends: {ends:.3?}\nsimulated: {saath:.3?}\nsimulated, fair: {fair:.3?}");
     // A flow of the first coflow gets the port without the reserve; a waiting flow gets the reserve.
-    let [wide, wide_second, short, middle] = utilisation[..] else { panic!() };
+    let [wide, wide_second, short, middle] = utilization[..] else { panic!() };
     for sending in [short, middle] {
-        assert!(sending.may_be_over(0.9) && sending.may_be_under(1.0), "{utilisation:?}");
+        assert!(sending.may_be_over(0.9) && sending.may_be_under(1.0), "{utilization:?}");
     }
     for waiting in [wide, wide_second] {
-        assert!(waiting.may_be_under(0.03), "{utilisation:?}");
+        assert!(waiting.may_be_under(0.03), "{utilization:?}");
     }
     let order = |ends: &[(String, f64)]| ends.iter().map(|end| end.0.clone()).collect::<Vec<_>>();
     assert_eq!(order(&ends), order(&saath));
@@ -180,7 +180,7 @@ fn coflows_complete_in_saaths_order_and_continue_without_a_coordinator() {
     let connections = bed.connect_flow(&LONG_FLOWS);
     connections.iter().for_each(FlowConnection::send);
     let one_flow_first = |connections: &[FlowConnection]| {
-        let shares = payload_utilisation(connections, Duration::from_millis(400));
+        let shares = payload_utilization(connections, Duration::from_millis(400));
         shares.iter().any(|share| share.max < 0.05) && shares.iter().any(|share| share.min > 0.85)
     };
     wait_for("one flow with the link", || one_flow_first(&connections));
@@ -189,16 +189,16 @@ fn coflows_complete_in_saaths_order_and_continue_without_a_coordinator() {
     // No flow stops during the lease or after it. After the lease both flows share the link as TCP does.
     // Each window is longer than TCP takes to recover from a loss.
     let without_coordinator: Vec<Vec<RateBounds>> =
-        (0..5).map(|_| payload_utilisation(&connections, Duration::from_millis(400))).collect();
-    eprintln!("utilisation without a coordinator: {without_coordinator:.3?}");
+        (0..5).map(|_| payload_utilization(&connections, Duration::from_millis(400))).collect();
+    eprintln!("utilization without a coordinator: {without_coordinator:.3?}");
     assert!(
         without_coordinator.iter().all(|both| both.iter().map(|share| share.max).sum::<f64>() > 0.6),
         "{without_coordinator:?}"
     );
-    let mean_utilisations: Vec<f64> = (0..2)
+    let mean_utilizations: Vec<f64> = (0..2)
         .map(|connection| without_coordinator[1..].iter().map(|both| both[connection].max).sum::<f64>() / 4.0)
         .collect();
-    assert!(mean_utilisations.iter().all(|share| *share > 0.15), "{mean_utilisations:?}");
+    assert!(mean_utilizations.iter().all(|share| *share > 0.15), "{mean_utilizations:?}");
     let _third = start_coordinator(&bed, 3);
     wait_for("one flow with the link under the next coordinator", || one_flow_first(&connections));
     assert!(connections.iter().all(|connection| !connection.has_ended()));

@@ -161,7 +161,7 @@ fn failed_profile_leaves_files_and_rates_unchanged() {
         assert_eq!((bed.port_rates(), dir.files()), (before.clone(), files.clone()), "{line}");
     }
     let no_bed = dir.run("profile --bed absent -- true");
-    assert_eq!((no_bed.code, no_bed.stderr.as_str()), (Some(1), "weir: no bed `absent` is up\n"));
+    assert_eq!((no_bed.code, no_bed.stderr.as_str()), (Some(1), "weir: testbed `absent` does not exist\n"));
 }
 
 #[test]

@@ -263,7 +263,7 @@ fn foreign_root_qdisc_stays_and_is_a_conflict_until_it_is_deleted() {
     setup.tc("qdisc replace dev e0 root handle 5: pfifo limit 77");
     setup.wait_for_conflicts(&["e0: foreign-qdisc (pfifo)"]);
     assert_eq!(setup.metric("weir_interface_conflicts{reason=\"foreign-qdisc\"}"), 1);
-    setup.wait_for_log("conflict: e0: foreign-qdisc (pfifo); it stays");
+    setup.wait_for_log("conflict: e0: foreign-qdisc (pfifo); the queueing discipline stays");
     // The foreign queue remains over two checks.
     std::thread::sleep(Duration::from_millis(3200));
     assert_eq!(setup.dir.read("log").matches("foreign-qdisc").count(), 1);

@@ -131,7 +131,7 @@ fn udp_flows_send_at_ordered_rates_and_are_unlimited_after_the_lease() {
     let mut agent_without_interface = start_agent(&[]);
     let refused =
         Agent::connect(&local_socket).unwrap().hand_over("first", 0, &first.socket).unwrap_err().to_string();
-    assert!(refused.contains("UDP needs an agent with --interface"), "{refused}");
+    assert!(refused.contains("UDP sockets need an agent with an interface"), "{refused}");
     agent_without_interface.terminate();
 
     let mut agent_process = start_agent(&["--interface", "e0"]);

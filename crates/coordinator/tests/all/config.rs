@@ -27,7 +27,7 @@ fn parse(text: &str) -> Result<Config, String> {
 }
 
 #[test]
-fn example_is_read_as_intended() {
+fn example_configuration_has_the_documented_values() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/serve.toml");
     let config = config::read(&path).unwrap();
     assert_eq!(config.hosts.len(), 6);
@@ -204,7 +204,7 @@ fn services_with_queues_are_limited() {
 }
 
 #[test]
-fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
+fn configuration_errors_name_line_field_value_and_expectation() {
     let cases = [
         ("weir-serve = 1", "weir-serve = 2", "serve.toml:1: field `weir-serve`: `2`: expected version 1"),
         ("store =", "stor =", "serve.toml:1: field `store`: `nothing`: expected the path of the store file"),

@@ -247,7 +247,7 @@ fn oversized_and_slow_requests_are_refused() {
 }
 
 #[test]
-fn policy_changes_and_weights_used_is_reported() {
+fn changed_policy_reports_whether_weights_are_used() {
     let server = TestServer::start();
     assert_eq!(get(&server, "/v1/policy"), (200, json!({ "policy": "saath" })));
     put(&server, "/v1/coflows/c1", &coflow_body("c"));

@@ -146,7 +146,7 @@ fn layered_network(width: usize, depth: usize) -> Vec<Switch> {
 }
 
 #[test]
-fn paths_above_max_trunks_use_host_links_only() {
+fn paths_above_max_link_groups_use_host_links_only() {
     // A path from one switch over two layers of this width to one switch.
     for (wide, groups) in [(31, 31 + 31 * 31 + 31), (32, 0)] {
         let switches = layered_network(wide, 4);

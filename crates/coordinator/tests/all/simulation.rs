@@ -198,7 +198,7 @@ fn run_simulation(
     misreporting_host: Option<u32>,
     transport: Transport,
 ) -> RejectedEntries {
-    let mut world = Simulation::new(seed, transport);
+    let mut simulation = Simulation::new(seed, transport);
     let (mut epoch, mut is_running) = (1, true);
     let mut control_plane = throttling_plane(policy, epoch);
     let mut ordered: Vec<BTreeMap<FlowKey, OrderedRate>> = vec![BTreeMap::new(); HOSTS as usize];
@@ -213,43 +213,47 @@ fn run_simulation(
         let now = step as f64 * INTERVAL;
         let is_faulty = step < 600;
         if is_faulty && step % 20 == 0 {
-            let width = 1 + world.random.next_u32() % 4;
+            let width = 1 + simulation.random.next_u32() % 4;
             let flow = |random: &mut ChaCha8Rng| {
                 let (src, dst) = (random.next_u32() % HOSTS, random.next_u32() % HOSTS);
                 (src, dst, f64::from(1 + random.next_u32() % 200_000))
             };
-            let flows: Vec<_> = (0..width).map(|_| flow(&mut world.random)).collect();
+            let flows: Vec<_> = (0..width).map(|_| flow(&mut simulation.random)).collect();
             let (id, requested) = (format!("c{step}"), registration(&flows));
             if is_running {
                 control_plane.register(&id, requested.clone(), now).unwrap();
             }
             // A framework repeats its request until it gets an answer, and the store contains the answered requests.
-            world.coflows.insert(id, requested);
+            simulation.coflows.insert(id, requested);
         }
-        if is_faulty && world.one_in(150) {
+        if is_faulty && simulation.one_in(150) {
             is_running = false;
-        } else if !is_running && (!is_faulty || world.one_in(20)) {
+        } else if !is_running && (!is_faulty || simulation.one_in(20)) {
             epoch += 1;
             is_running = true;
             rejected = sum(rejected, control_plane.rejected_entries());
             control_plane = throttling_plane(policy, epoch);
             ordered = vec![BTreeMap::new(); HOSTS as usize];
             last_report_at = vec![f64::NEG_INFINITY; HOSTS as usize];
-            for (id, registration) in &world.coflows {
+            for (id, registration) in &simulation.coflows {
                 control_plane.register(id, registration.clone(), now).unwrap();
             }
         }
         for host in 0..HOSTS as usize {
-            world.hosts[host].is_down =
-                is_faulty && if world.hosts[host].is_down { !world.one_in(15) } else { world.one_in(200) };
+            simulation.hosts[host].is_down = is_faulty
+                && if simulation.hosts[host].is_down {
+                    !simulation.one_in(15)
+                } else {
+                    simulation.one_in(200)
+                };
             if transport == Transport::Datagrams {
                 continue;
             }
-            let ends = !is_running || world.hosts[host].is_down || is_faulty && world.one_in(100);
-            if world.hosts[host].is_connected && ends {
-                world.close_stream(host as u32);
-            } else if !world.hosts[host].is_connected && !ends && (!is_faulty || world.one_in(5)) {
-                let agent = &mut world.hosts[host];
+            let ends = !is_running || simulation.hosts[host].is_down || is_faulty && simulation.one_in(100);
+            if simulation.hosts[host].is_connected && ends {
+                simulation.close_stream(host as u32);
+            } else if !simulation.hosts[host].is_connected && !ends && (!is_faulty || simulation.one_in(5)) {
+                let agent = &mut simulation.hosts[host];
                 (agent.is_connected, agent.report_history) = (true, ReportHistory::default());
                 agent.report_delta.report_all();
                 control_plane.require_full_order(host as u32);
@@ -257,8 +261,8 @@ fn run_simulation(
         }
 
         // Agents apply orders, flows send for a step, and agents report.
-        for (host, order) in take_arrived(&mut world.orders, step) {
-            let agent = &mut world.hosts[host as usize];
+        for (host, order) in take_arrived(&mut simulation.orders, step) {
+            let agent = &mut simulation.hosts[host as usize];
             if agent.is_down {
                 continue;
             }
@@ -275,7 +279,7 @@ fn run_simulation(
             );
             last_applied[host as usize] = agent.lease_state.applied();
         }
-        for (agent, end) in world.hosts.iter().zip(&lease_end) {
+        for (agent, end) in simulation.hosts.iter().zip(&lease_end) {
             let has_rates = agent.lease_state.rates(Duration::from_secs_f64(now)).next().is_some();
             assert!(!has_rates || now < *end, "{policy}, seed {seed}, step {step}: a rate without a lease");
             // By step 650, all delayed messages have arrived, and each host has received its current orders.
@@ -284,8 +288,8 @@ fn run_simulation(
         // The applied rates are the ordered rates, except at hosts that have not received a change yet. Such rates end with their
         // lease.
         let applied_rates =
-            world.hosts.iter().flat_map(|agent| agent.lease_state.rates(Duration::from_secs_f64(now)));
-        let max_applied_rate = world.max_link_rate(applied_rates.map(|(key, rate)| (key, rate as f64)));
+            simulation.hosts.iter().flat_map(|agent| agent.lease_state.rates(Duration::from_secs_f64(now)));
+        let max_applied_rate = simulation.max_link_rate(applied_rates.map(|(key, rate)| (key, rate as f64)));
         oversubscribed_steps = if max_applied_rate > MAX_LINK_RATE { oversubscribed_steps + 1 } else { 0 };
         max_oversubscribed_steps = max_oversubscribed_steps.max(oversubscribed_steps);
         assert!(
@@ -293,15 +297,17 @@ fn run_simulation(
             "{policy}, seed {seed}, step {step}: applied rates of {max_applied_rate} on a link of {LINK_RATE}"
         );
         for host in 0..HOSTS {
-            let own_flows: Vec<(FlowKey, f64)> = world
+            let own_flows: Vec<(FlowKey, f64)> = simulation
                 .coflows
                 .iter()
                 .flat_map(|(id, registration)| {
                     (0..registration.flows.len() as u32).map(move |flow| flow_key(id, flow))
                 })
-                .filter_map(|key| Some((key.clone(), world.sender_and_size(&key).filter(|f| f.0 == host)?.1)))
+                .filter_map(|key| {
+                    Some((key.clone(), simulation.sender_and_size(&key).filter(|f| f.0 == host)?.1))
+                })
                 .collect();
-            let agent = &mut world.hosts[host as usize];
+            let agent = &mut simulation.hosts[host as usize];
             let mut flows = Vec::new();
             let incomplete: Vec<_> = own_flows
                 .iter()
@@ -326,13 +332,13 @@ fn run_simulation(
             let (applied, down) = (agent.lease_state.applied(), agent.is_down);
             let mut measurements = udp_measurements(host);
             if is_faulty && misreporting_host == Some(host) {
-                world.falsify(&mut flows);
+                simulation.falsify(&mut flows);
                 // Measurements of another host's address.
                 let other = address((host + 1) % HOSTS);
                 measurements.iter_mut().for_each(|measurement| measurement.flow.dst = other);
             }
             if transport == Transport::Streams {
-                let agent = &mut world.hosts[host as usize];
+                let agent = &mut simulation.hosts[host as usize];
                 if !agent.is_connected {
                     continue;
                 }
@@ -351,16 +357,16 @@ fn run_simulation(
                 let max_silence_time =
                     max_report_interval(agent.lease_state.lease(), Duration::from_secs_f64(INTERVAL));
                 if agent.report_history.is_due(&report, max_silence_time, now) {
-                    world.send_message(|world| &mut world.reports, step, host, report, is_faulty);
+                    simulation.send_message(|world| &mut world.reports, step, host, report, is_faulty);
                 }
             } else if !down {
                 let report = Report { applied, flows, udp_measurements: measurements, ..Report::default() };
-                world.send_message(|world| &mut world.reports, step, host, report, is_faulty);
+                simulation.send_message(|world| &mut world.reports, step, host, report, is_faulty);
             }
         }
 
         // The coordinator applies reports and schedules.
-        let reports = take_arrived(&mut world.reports, step);
+        let reports = take_arrived(&mut simulation.reports, step);
         if !is_running {
             continue;
         }
@@ -396,8 +402,8 @@ fn run_simulation(
                     rate => ordered[host as usize].insert(key.clone(), *rate),
                 };
             }
-            if transport == Transport::Datagrams || world.hosts[host as usize].is_connected {
-                world.send_message(|world| &mut world.orders, step, host, order, is_faulty);
+            if transport == Transport::Datagrams || simulation.hosts[host as usize].is_connected {
+                simulation.send_message(|world| &mut world.orders, step, host, order, is_faulty);
             }
         }
         let ordered_rates = ordered.iter().flatten().filter_map(|(key, rate)| match rate {
@@ -405,12 +411,12 @@ fn run_simulation(
             _ => None,
         });
         assert!(ordered_rates.clone().all(|(_, rate)| rate > 0.0), "a flow is ordered a rate of zero");
-        let max_ordered_rate = world.max_link_rate(ordered_rates);
+        let max_ordered_rate = simulation.max_link_rate(ordered_rates);
         assert!(
             max_ordered_rate <= MAX_LINK_RATE,
             "{policy}, seed {seed}, step {step}: ordered rates of {max_ordered_rate} on a link of {LINK_RATE}"
         );
-        if !is_faulty && world.coflows.keys().all(|id| control_plane.is_completed(id) == Some(true)) {
+        if !is_faulty && simulation.coflows.keys().all(|id| control_plane.is_completed(id) == Some(true)) {
             assert_eq!(control_plane.active_coflow_count(), 0);
             assert!(control_plane.forwarded_udp_measurements() > 0);
             // Consecutive delays at two hosts could extend the overload, but are rare.

@@ -336,7 +336,7 @@ fn backup_is_complete_or_not_written() {
 }
 
 #[test]
-fn check_names_the_record_that_does_not_decode() {
+fn check_names_the_undecodable_record() {
     let folder = tempfile::tempdir().unwrap();
     let runtime = runtime();
     let ads = serde_json::json!({ "service": "ads", "model": null });

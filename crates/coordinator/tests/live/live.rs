@@ -292,7 +292,7 @@ fn flow_completes_when_all_data_has_arrived() {
         other => panic!("{other:?}"),
     };
     assert!(refusal(other.mark_done("a", 0)).contains("no socket of this program"));
-    assert!(refusal(other.hand_over("a", 1, &wires[1].stream)).contains("has a socket already"));
+    assert!(refusal(other.hand_over("a", 1, &wires[1].stream)).contains("already has a socket"));
     // The first flow is shut down, the second is reported as done and closed, and the program of the third disconnects.
     wires[0].stream.shutdown(Shutdown::Write).unwrap();
     agent.mark_done("a", 1).unwrap();

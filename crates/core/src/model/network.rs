@@ -429,7 +429,7 @@ impl Network {
                 (CommonRate::CompleteTogether(_), CommonRateKind::EqualRates)
                 | (CommonRate::Equal(_), CommonRateKind::ProportionalRates) => {
                     unreachable!(
-                        "a policy that knows sizes sets `CommonRate::CompleteTogether`, any other policy `CommonRate::Equal`"
+                        "a policy with known flow sizes sets `CommonRate::CompleteTogether`, any other policy `CommonRate::Equal`"
                     )
                 }
             };

@@ -214,7 +214,7 @@ impl Scenario {
         if self.min_limit > Topology::MAX_RATE {
             return Err(scenario_error(
                 place,
-                "floor",
+                "min-limit",
                 self.min_limit,
                 format!("at most {}", Topology::MAX_RATE),
             ));

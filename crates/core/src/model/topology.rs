@@ -72,7 +72,9 @@ pub enum TopologyError {
     #[error("two nodes are named `{0}`; expected distinct names")]
     DuplicateName(String),
     /// A cable refers to a node that does not exist.
-    #[error("cable from `{from}` to `{to}`: node `{unknown}` does not exist")]
+    #[error(
+        "cable from `{from}` to `{to}`: node `{unknown}` does not exist; expected a host or switch of the file"
+    )]
     UnknownNode {
         /// First end of the cable.
         from: String,

@@ -47,7 +47,7 @@ pub enum WideAreaError {
     #[error("two regions are named `{0}`; expected distinct names")]
     DuplicateRegion(String),
     /// A link refers to a region that does not exist.
-    #[error("link {0}: region does not exist")]
+    #[error("link {0}: region does not exist; expected one of `regions`")]
     UnknownRegion(usize),
     /// A link leads from a region to itself.
     #[error(

@@ -306,9 +306,9 @@ impl Django {
     fn compute_rates(&mut self, fabric: &Fabric, reducers: &mut ReducerOrder, out: &mut Allocation) {
         self.solver_connections.clear();
         for (dst, host) in (0..).zip(&self.hosts) {
-            let asked =
+            let to_connection =
                 |open: &OpenConnection| Connection { src: open.src, dst, rank: reducers.rank(open.slot) };
-            self.solver_connections.extend(host.open_connections.iter().map(asked));
+            self.solver_connections.extend(host.open_connections.iter().map(to_connection));
         }
         self.solver.compute_rates(
             fabric.send_capacities(),

@@ -390,7 +390,7 @@ impl Policy for Pfp {
     ///
     /// Overtaking requires ports of unequal capacity, or a network that reduces the rate of one of the flows.
     fn next_wakeup(&mut self, view: &mut View<'_, SizesKnown>, _: &Allocation) -> f64 {
-        let mut wake = f64::INFINITY;
+        let mut next_wakeup = f64::INFINITY;
         let mut heads = Vec::new();
         for side in self.sides.iter().filter(|side| side.sending_pairs.len() > 1) {
             heads.clear();
@@ -400,11 +400,12 @@ impl Policy for Pfp {
             for (first, slower) in &heads {
                 for (second, faster) in &heads {
                     if first < second && slower < faster {
-                        wake = wake.min(view.now() + (second.0.0 - first.0.0) / (faster - slower));
+                        next_wakeup =
+                            next_wakeup.min(view.now() + (second.0.0 - first.0.0) / (faster - slower));
                     }
                 }
             }
         }
-        wake
+        next_wakeup
     }
 }

@@ -288,10 +288,10 @@ impl Saath {
                 self.queue_members[before].remove(slot as usize);
             }
             self.queue_members[queue].insert(slot as usize);
-            let patience = self.max_queue_time(queue, view.coflow(slot), view.fabric().nominal_rate());
+            let max_wait = self.max_queue_time(queue, view.coflow(slot), view.fabric().nominal_rate());
             let state = &mut self.states[slot as usize];
             state.queue = Some(queue);
-            state.deadline = now + patience;
+            state.deadline = now + max_wait;
             state.expired = false;
             state.queue_change_at = f64::NEG_INFINITY;
             self.order_valid = false;

@@ -31,7 +31,7 @@ pub struct CoflowDemand {
 
 /// Computes the order of BSSI, first to last, as positions in `demands`. O(n (ports + n) + demands) for n coflows.
 pub fn bssi(demands: &[CoflowDemand], ports: usize) -> Vec<usize> {
-    let tie = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs());
+    let is_tie = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs());
     let mut totals = vec![0.0; ports];
     let mut at_port = vec![Vec::new(); ports];
     for (coflow, demand) in demands.iter().enumerate() {
@@ -52,7 +52,7 @@ pub fn bssi(demands: &[CoflowDemand], ports: usize) -> Vec<usize> {
         for port in (0..ports).filter(|&p| unordered_counts[p] > 0) {
             let better = bottleneck.is_none_or(|best| {
                 let side = (port < ports / 2) == (best < ports / 2);
-                if tie(totals[port], totals[best]) { side } else { totals[port] > totals[best] }
+                if is_tie(totals[port], totals[best]) { side } else { totals[port] > totals[best] }
             });
             if better {
                 bottleneck = Some(port);
@@ -72,7 +72,7 @@ pub fn bssi(demands: &[CoflowDemand], ports: usize) -> Vec<usize> {
                 // A scaled weight is a difference: its error is relative to the initial weight.
                 let tolerance =
                     1e-12 * f64::max(demands[coflow].weight / time, demands[best].weight / best_time);
-                tie(ratio, other) || ratio < other + tolerance
+                is_tie(ratio, other) || ratio < other + tolerance
             });
             if better {
                 last = Some((coflow, time));

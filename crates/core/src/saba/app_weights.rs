@@ -56,7 +56,7 @@ impl AppWeights {
             upper: total,
         };
         let found = solver
-            .minimise(&problem, MAX_SPLITS / count)
+            .minimize(&problem, MAX_SPLITS / count)
             .expect("lower bounds of at most an even share add up to at most the total");
         let gap = found.gap();
         AppWeights {

@@ -105,13 +105,13 @@ pub enum ControllerError {
         port: Port,
     },
     /// An application is registered already.
-    #[error("application {} is already registered", .app.0)]
+    #[error("application {} is already registered; expected a new id", .app.0)]
     AlreadyRegistered {
         /// The application.
         app: AppId,
     },
     /// An application is not registered.
-    #[error("application {} is not registered", .app.0)]
+    #[error("application {} is not registered; expected a registered one", .app.0)]
     NotRegistered {
         /// The application.
         app: AppId,
@@ -125,13 +125,13 @@ pub enum ControllerError {
         connections: usize,
     },
     /// A connection is open already.
-    #[error("connection {} is already open", .connection.0)]
+    #[error("connection {} is already open; expected a new id", .connection.0)]
     ConnectionOpen {
         /// The connection.
         connection: ConnectionId,
     },
     /// A connection is not open.
-    #[error("connection {} is not open", .connection.0)]
+    #[error("connection {} is not open; expected an open one", .connection.0)]
     ConnectionNotOpen {
         /// The connection.
         connection: ConnectionId,
@@ -373,9 +373,9 @@ impl Controller {
         let mut before: Option<Port> = None;
         for port in stale.iter().map(|port| port as Port) {
             // Adjacent links often carry the same applications.
-            let equal_port = before.map(|before| &self.ports[before as usize]).filter(|twin| {
+            let equal_port = before.map(|before| &self.ports[before as usize]).filter(|other_port| {
                 let state = &self.ports[port as usize];
-                twin.queue_count == state.queue_count && twin.app_set_hash == state.app_set_hash
+                other_port.queue_count == state.queue_count && other_port.app_set_hash == state.app_set_hash
             });
             let plan = match equal_port {
                 Some(twin) => twin.plan.clone(),

@@ -1,7 +1,7 @@
 //! Divides one link at minimum total cost: Saba's Eq. 2.
 //!
 //! Katebzadeh et al., "Saba: Rethinking Datacenter Network Allocation from Application's Perspective", EuroSys '23,
-//! section 5.1: minimise sum D_i(w_i) subject to sum w_i = C.
+//! section 5.1: minimize sum D_i(w_i) subject to sum w_i = C.
 //!
 //! The paper uses SLSQP (section 7.2), a general solver that takes O(n^3) a step and stops at the first local optimum.
 //! But only the sum couples the applications. Give each unit of bandwidth a reward, the Lagrange multiplier of the sum
@@ -136,7 +136,7 @@ impl SeparableSolver {
     /// # Errors
     /// [`SeparableError::NoCosts`] without costs; [`SeparableError::InvalidBounds`] if the bounds are not a range in 0 to 1;
     /// [`SeparableError::InfeasibleTotal`] if no parts within the bounds sum to the total.
-    pub fn minimise(
+    pub fn minimize(
         &mut self,
         problem: &SeparableProblem<'_>,
         splits: usize,

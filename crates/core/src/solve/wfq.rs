@@ -442,8 +442,8 @@ impl WfqSolver {
         if step_fraction < 1.0 && before.is_finite() && before != level {
             // A level at or above the largest demand limits no flow.
             let largest = elastic.iter().fold(0.0, |largest, &(demand, _)| f64::max(largest, demand));
-            let towards = before.min(largest) + step_fraction * (level.min(largest) - before.min(largest));
-            after = if level.is_infinite() && towards >= largest { level } else { towards };
+            let next_level = before.min(largest) + step_fraction * (level.min(largest) - before.min(largest));
+            after = if level.is_infinite() && next_level >= largest { level } else { next_level };
         }
         let flows: f64 = elastic.iter().map(|&(_, flows)| flows).sum();
         let differs = |a: f64, b: f64| {

@@ -15,8 +15,8 @@ pub(super) fn divide_by_weight(total: f64, weights: &[f64], claims: &[f64], part
     parts.resize(weights.len(), f64::NAN);
     let mut left = total;
     loop {
-        let undecided = parts.iter().zip(weights).filter(|(part, _)| part.is_nan());
-        let open_weight: f64 = undecided.map(|(_, weight)| weight).sum();
+        let open_parts = parts.iter().zip(weights).filter(|(part, _)| part.is_nan());
+        let open_weight: f64 = open_parts.map(|(_, weight)| weight).sum();
         if open_weight == 0.0 {
             let level = left.max(0.0) / weights.iter().sum::<f64>();
             parts.iter_mut().zip(weights).for_each(|(part, weight)| *part += weight * level);

@@ -92,13 +92,13 @@ proptest! {
     fn k_means_finds_well_separated_groups(sizes in proptest::collection::vec(1usize..5, 1..5), shake in proptest::collection::vec(-1.0..1.0f64, 20)) {
         // The groups are optimal: each is far smaller than the distance to the next one. Small instances are
         // checked exhaustively.
-        let truth: Vec<usize> = sizes.iter().enumerate().flat_map(|(g, &n)| (0..n).map(move |_| g)).collect();
-        let points: Vec<_> = truth.iter().zip(&shake).map(|(&g, s)| [100.0 * g as f64, *s, 0.0, 0.0]).collect();
+        let expected_clusters: Vec<usize> = sizes.iter().enumerate().flat_map(|(g, &n)| (0..n).map(move |_| g)).collect();
+        let points: Vec<_> = expected_clusters.iter().zip(&shake).map(|(&g, s)| [100.0 * g as f64, *s, 0.0, 0.0]).collect();
         let weighted: Vec<_> = points.iter().map(|&p| (p, 1)).collect();
-        prop_assert_eq!(&k_means(&weighted, count(sizes.len())).cluster_by_point, &truth);
+        prop_assert_eq!(&k_means(&weighted, count(sizes.len())).cluster_by_point, &expected_clusters);
         if points.len() <= 7 {
             let best = partitions(points.len(), sizes.len()).iter().map(|of| partition_cost(&points, of)).fold(f64::INFINITY, f64::min);
-            prop_assert!(partition_cost(&points, &truth) <= best + 1e-9);
+            prop_assert!(partition_cost(&points, &expected_clusters) <= best + 1e-9);
         }
     }
 
@@ -140,8 +140,8 @@ proptest! {
             }
             let at = |name| names.iter().position(|n| *n == name).unwrap();
             let (a, b) = (at(merge.earlier_cluster), at(merge.later_cluster));
-            let gone = level[b].clone();
-            level[a].extend(gone);
+            let removed_level = level[b].clone();
+            level[a].extend(removed_level);
             names[a] = points.len() + round;
             level.remove(b);
             names.remove(b);

@@ -139,8 +139,8 @@ fn search_chooses_the_order_with_the_highest_win_probability() {
             let line = table.iter().find(|line| line.0 == order).expect("the table has all orders");
             (line.1, line.2)
         };
-        let how = SearchParams { max_rounds: 4000, confidence: 0.999, ..PARAMS };
-        let chosen = of(&run_search(&uncertain, &coflows, &how).order);
+        let params = SearchParams { max_rounds: 4000, confidence: 0.999, ..PARAMS };
+        let chosen = of(&run_search(&uncertain, &coflows, &params).order);
         let keyed: Vec<SearchCoflow<'_>> =
             coflows.iter().zip(10..).map(|(left, key)| SearchCoflow { key, remaining_bytes: left }).collect();
         let rival = of(&order_by_remaining_time(&uncertain, &keyed));

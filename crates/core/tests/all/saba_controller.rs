@@ -144,7 +144,7 @@ fn check_plans(
         prop_assert!((weights.iter().sum::<f64>() - c_saba).abs() < 1e-9);
         prop_assert!(weights.iter().all(|w| *w >= lower));
         let problem = SeparableProblem { costs: &costs, total: c_saba, lower, upper: c_saba };
-        let alone = SeparableSolver::default().minimise(&problem, 1000).unwrap();
+        let alone = SeparableSolver::default().minimize(&problem, 1000).unwrap();
         prop_assert!((total_cost(&costs, &weights) - alone.cost).abs() < 1e-8);
         prop_assert!(
             (plan.app_weights.total_slowdown - alone.cost).abs() < 1e-8
@@ -346,12 +346,21 @@ fn rejected_saba_requests_leave_state_unchanged() {
     let open = |controller: &mut Controller, connection, app, path: &[Port]| {
         text(controller.open_connection(ConnectionId(connection), AppId(app), path).unwrap_err())
     };
-    assert_eq!(open(&mut controller, 1, 1, &[1]), "connection 1 is already open");
-    assert_eq!(open(&mut controller, 2, 9, &[1]), "application 9 is not registered");
+    assert_eq!(open(&mut controller, 1, 1, &[1]), "connection 1 is already open; expected a new id");
+    assert_eq!(
+        open(&mut controller, 2, 9, &[1]),
+        "application 9 is not registered; expected a registered one"
+    );
     assert_eq!(open(&mut controller, 2, 1, &[1, 4]), "port 4 does not exist; expected 0 to 3");
     assert_eq!(open(&mut controller, 2, 1, &[1, 2, 1]), "path: port 1 occurs twice; expected each port once");
-    assert_eq!(text(controller.close_connection(ConnectionId(7)).unwrap_err()), "connection 7 is not open");
-    assert_eq!(text(controller.register(AppId(1), 0).unwrap_err()), "application 1 is already registered");
+    assert_eq!(
+        text(controller.close_connection(ConnectionId(7)).unwrap_err()),
+        "connection 7 is not open; expected an open one"
+    );
+    assert_eq!(
+        text(controller.register(AppId(1), 0).unwrap_err()),
+        "application 1 is already registered; expected a new id"
+    );
     assert_eq!(
         text(controller.register(AppId(5), 8).unwrap_err()),
         "model 8 is not a row of the sensitivity table; expected 0 to 7"

@@ -14,7 +14,7 @@ use weir_core::solve::separable::{SeparableError, SeparableProblem, Solution, to
 const SPLITS: usize = 20_000;
 
 fn solve_separable(costs: &[Polynomial], total: f64, lower: f64, upper: f64) -> Solution {
-    SeparableSolver::default().minimise(&SeparableProblem { costs, total, lower, upper }, SPLITS).unwrap()
+    SeparableSolver::default().minimize(&SeparableProblem { costs, total, lower, upper }, SPLITS).unwrap()
 }
 
 fn polynomial(coefficients: &[f64]) -> Polynomial {
@@ -83,8 +83,8 @@ proptest! {
         // The dual bound alone, without a search: the gap is at most one application's distance to its convex
         // envelope.
         let problem = SeparableProblem { costs: &costs, total, lower: 0.0, upper: 1.0 };
-        let quick = SeparableSolver::default().minimise(&problem, 0).unwrap();
-        let exact = SeparableSolver::default().minimise(&problem, SPLITS).unwrap();
+        let quick = SeparableSolver::default().minimize(&problem, 0).unwrap();
+        let exact = SeparableSolver::default().minimize(&problem, SPLITS).unwrap();
         check_feasible(&quick, total, 0.0, 1.0)?;
         prop_assert!(quick.lower_bound <= exact.cost + 1e-9 && exact.cost <= quick.cost + 1e-9);
         prop_assert!(quick.lower_bound <= exact.lower_bound + 1e-9);
@@ -96,7 +96,7 @@ proptest! {
     fn separable_convex_costs_are_solved_without_splits(c in proptest::collection::vec((-5.0..0.0f64, 0.01..5.0f64, 0.0..5.0f64), 1..60)) {
         let costs: Vec<_> = c.iter().map(|&(c1, c2, c3)| polynomial(&[1.0, c1, c2, c3])).collect();
         let problem = SeparableProblem { costs: &costs, total: 1.0, lower: 0.0, upper: 1.0 };
-        let solution = SeparableSolver::default().minimise(&problem, 0).unwrap();
+        let solution = SeparableSolver::default().minimize(&problem, 0).unwrap();
         prop_assert!(solution.is_proven(), "gap {}", solution.gap());
         // No application gains from bandwidth of another.
         let slopes: Vec<f64> = costs.iter().zip(&solution.weights).map(|(c, &w)| c.slope(w)).collect();
@@ -115,7 +115,7 @@ proptest! {
         let costs: Vec<_> = c.iter().map(|c| polynomial(c)).collect();
         let lower = floor * total / costs.len() as f64;
         let problem = SeparableProblem { costs: &costs, total, lower, upper: total };
-        let solution = SeparableSolver::default().minimise(&problem, 50).unwrap();
+        let solution = SeparableSolver::default().minimize(&problem, 50).unwrap();
         check_feasible(&solution, total, lower, total)?;
         prop_assert!(solution.cost.is_finite() && solution.lower_bound <= solution.cost);
     }
@@ -126,9 +126,9 @@ proptest! {
     ) {
         let problem = |costs| SeparableProblem { costs, total: 1.0, lower: 0.0, upper: 1.0 };
         let mut used = SeparableSolver::default();
-        used.minimise(&problem(&first[..]), 20).unwrap();
-        let again = used.minimise(&problem(&second[..]), 20).unwrap();
-        prop_assert_eq!(again, SeparableSolver::default().minimise(&problem(&second[..]), 20).unwrap());
+        used.minimize(&problem(&first[..]), 20).unwrap();
+        let again = used.minimize(&problem(&second[..]), 20).unwrap();
+        prop_assert_eq!(again, SeparableSolver::default().minimize(&problem(&second[..]), 20).unwrap());
     }
 }
 
@@ -278,7 +278,7 @@ fn shares_sum_to_the_total_even_if_costs_rise() {
 fn separable_solver_rejects_invalid_problems() {
     let costs = [polynomial(&[1.0])];
     let refused = |costs, total, lower, upper| {
-        SeparableSolver::default().minimise(&SeparableProblem { costs, total, lower, upper }, 0).unwrap_err()
+        SeparableSolver::default().minimize(&SeparableProblem { costs, total, lower, upper }, 0).unwrap_err()
     };
     assert_eq!(refused(&[], 1.0, 0.0, 1.0), SeparableError::NoCosts);
     let error = refused(&costs, 0.5, f64::NAN, 1.0).to_string();

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_settings_are_replayed_once_and_others_apart() {
+    fn each_distinct_setting_is_replayed_once() {
         let flow = FlowSpec::new(0, 1, Bytes::new(1e6).unwrap());
         let coflow = CoflowSpec::new(1, Time::new(0.5).unwrap(), vec![flow]);
         let workload =

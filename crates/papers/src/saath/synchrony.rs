@@ -9,7 +9,7 @@ use super::published::Comparison;
 use super::replays::{ReplaySetting, Replays};
 use crate::markdown::{format_percent, table};
 
-/// Flows with a normalised deviation (standard deviation over mean) below this value complete at the same time. Without
+/// Flows with a normalized deviation (standard deviation over mean) below this value complete at the same time. Without
 /// rounding errors, the deviation would be 0.
 const MAX_DEVIATION_IN_SYNC: f64 = 1e-6;
 
@@ -84,7 +84,7 @@ pub fn section(replays: &Replays, workload: &Workload) -> String {
     format!(
         "\n\
          ## Fig. 2 and 13: coflows out of sync\n\n\
-         The normalised deviation of a coflow is the standard deviation of its flow lengths, or of its FCTs, divided by \
+         The normalized deviation of a coflow is the standard deviation of its flow lengths, or of its FCTs, divided by \
          their mean. The rows about FCTs exclude coflows with one flow.\n\
          {}",
         table(&head, 2, &lines)
@@ -98,7 +98,7 @@ fn deviation_row(figure: &str, name: &str, deviations: &[f64]) -> Vec<String> {
     line
 }
 
-/// The normalised FCT deviations of the coflows with several flows, either equal or unequal in length.
+/// The normalized FCT deviations of the coflows with several flows, either equal or unequal in length.
 pub fn fct_deviations(outcome: &Outcome, equal: bool) -> Vec<f64> {
     let multi_flow_coflows =
         outcome.coflows.iter().filter(|coflow| coflow.width > 1 && coflow.has_equal_flow_sizes == equal);

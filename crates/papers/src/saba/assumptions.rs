@@ -26,7 +26,7 @@ pub fn section(testbed: &Testbed<'_>, simulation: &Simulation<'_>) -> Result<Str
          {}- *Limit*: no workload waits longer for its bytes than LR does. The published slowdowns of LR, 3.4 at 25 % and \
          4.5 at 10 % of the bandwidth, require such a limit. For most other workloads, the paper publishes no slowdowns at \
          such bandwidths.\n\
-         - *Simulated slowdowns*: a queue per job, and Eq. 2 minimises the sum of the slowdowns that the simulator uses.\n\n",
+         - *Simulated slowdowns*: a queue per job, and Eq. 2 minimizes the sum of the slowdowns that the simulator uses.\n\n",
         testbed.setups().len().min(MAX_SETUPS),
         table(&head, 2, &lines)
     ))

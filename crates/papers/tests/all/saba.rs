@@ -56,7 +56,7 @@ proptest! {
         let costs: Vec<Polynomial> = all.iter().map(cubic).collect();
         let lower = 0.1 / costs.len() as f64;
         let exact = SeparableSolver::default()
-            .minimise(&SeparableProblem { costs: &costs, total: 1.0, lower, upper: 1.0 }, 0)
+            .minimize(&SeparableProblem { costs: &costs, total: 1.0, lower, upper: 1.0 }, 0)
             .unwrap();
         let curves: Vec<ConvexCurve> = costs.iter().map(|cost| ConvexCurve::lower_hull(|w| cost.evaluate(w))).collect();
         let weights = optimal_weights(curves.iter(), lower);

@@ -2,7 +2,7 @@
 //!
 //! A [`StageShape`] is a stage whose times are fractions of its duration with full bandwidth. Some of its numbers are free. The
 //! search changes each of them, and each pair of them, by a factor, which it halves when no change is an improvement. It
-//! minimises the sum of squared misses in units of [`UNIT_MISS`]. The miss of a slowdown is based on a ratio, that of an R^2 on a
+//! minimizes the sum of squared misses in units of [`UNIT_MISS`]. The miss of a slowdown is based on a ratio, that of an R^2 on a
 //! difference.
 //!
 //! The paper publishes fewer numbers than a shape has. Numbers that are not free keep their start values, and a [`Target`]

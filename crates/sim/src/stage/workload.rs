@@ -152,12 +152,12 @@ impl Workload {
     pub fn scaled_shape(&self, data: f64, nodes: f64) -> StageShape {
         let (compute, moved) = (data / nodes, self.moved(data, nodes));
         let shape = &self.shape;
-        let (moving, beside) = (shape.transfer * moved, shape.overlapped_compute * compute);
+        let (moving, overlapped) = (shape.transfer * moved, shape.overlapped_compute * compute);
         let (patience, after) = (shape.max_transfer_time * moved, shape.second_transfer * moved);
-        let total = shape.compute() * compute + beside.max(moving.min(patience)) + after;
+        let total = shape.compute() * compute + overlapped.max(moving.min(patience)) + after;
         StageShape {
             transfer: moving / total,
-            overlapped_compute: beside / total,
+            overlapped_compute: overlapped / total,
             max_transfer_time: patience / total,
             second_transfer: after / total,
         }
@@ -233,7 +233,7 @@ const fn explained(degree: Degree, value: f64, source: &'static str) -> Target {
     Target { quantity: Quantity::ModelR2(degree), value, source: Some(source) }
 }
 
-/// Bytes that are waited for and nothing beside them: the slowdown is a line over 1 / bandwidth.
+/// Bytes that are waited for without computation: the slowdown is a line over 1 / bandwidth.
 const PLAIN: StageShape = StageShape {
     transfer: 0.1,
     overlapped_compute: 0.0,

@@ -423,7 +423,7 @@ proptest! {
                 let outcome_of = |w: &Workload| replay_with(w, policy, 1.0, interval, &mut NoObserver).unwrap();
                 let (a, b) = (outcome_of(&w), outcome_of(&with_renamed_ports(&w, &names)));
                 prop_assert_eq!(outcome_digest(&a), outcome_digest(&b), "{}", policy);
-                let sides = |o: &Outcome, p: usize| (o.send_utilisation[p], o.recv_utilisation[p]);
+                let sides = |o: &Outcome, p: usize| (o.send_utilization[p], o.recv_utilization[p]);
                 for (port, &name) in names.iter().enumerate() {
                     prop_assert_eq!(sides(&a, port), sides(&b, name as usize), "{}", policy);
                 }

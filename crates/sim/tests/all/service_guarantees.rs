@@ -324,7 +324,7 @@ fn chain_scenario(
     };
     let events: String = events.iter().map(event).collect();
     scenario(&format!(
-        "weir-scenario = 1\nend = \"2s\"\nfloor = \"0bit\"\nfabric = {{ kind = \"links\", hosts = [{hosts}], switch = [
+        "weir-scenario = 1\nend = \"2s\"\nmin-limit = \"0bit\"\nfabric = {{ kind = \"links\", hosts = [{hosts}], switch = [
         {{ name = \"L\", tier = 1 }}, {{ name = \"M\", tier = 2 }}, {{ name = \"R\", tier = 1 }} ], link = [{cables}
         {{ ends = [\"L\", \"M\"], rate = \"1Gbit\" }}, {{ ends = [\"M\", \"R\"], rate = \"1Gbit\" }} ] }}
         service = [{services}]\ndemand = [{demands}]\nguarantee = [{guarantees}]\nevent = [{events}]\n"

@@ -88,8 +88,8 @@ fn services_in_one_queue_share_it_by_connections() {
     assert_queues(&elastic, &[&[7.5, 2.5 / 4.0, 7.5 / 4.0]]);
     assert_final_rates(&elastic, Mechanism::None, &[&[2.0, 2.0, 6.0]]);
     // Default queues per service, without tables: 4:1:1.
-    let usual = chain_scenario(&demands(ELASTIC_SENDING, ELASTIC_SENDING), &[], "");
-    assert_queues(&usual, &[&[40.0 / 6.0, 10.0 / 6.0, 10.0 / 6.0]]);
+    let default_ports = chain_scenario(&demands(ELASTIC_SENDING, ELASTIC_SENDING), &[], "");
+    assert_queues(&default_ports, &[&[40.0 / 6.0, 10.0 / 6.0, 10.0 / 6.0]]);
     // The other queue gets the unused bandwidth of a queue; the other connections of a queue get that of a
     // connection.
     let small = "sending = \"capped\", rate = \"1Gbit\"";

@@ -173,7 +173,7 @@ fn workloads_are_spread_over_regions() {
     assert_eq!(outcome.coflows[0].flow_ends, [7.0, 7.0, 0.0, 1.0]);
     assert_eq!(outcome.ccts(), [7.0, 0.0]);
     assert_eq!((outcome.flow_count, outcome.makespan), (5, 7.0));
-    assert_eq!(outcome.send_utilisation[0], 1.0);
+    assert_eq!(outcome.send_utilization[0], 1.0);
 }
 
 #[test]

@@ -147,7 +147,7 @@ mod tests {
     use crate::plan::Plan;
 
     #[test]
-    fn next_connection_replaces_one_whose_end_was_lost() {
+    fn new_connection_replaces_one_without_an_end_message() {
         let topology = Fabric::BigSwitch { hosts: 2, rate: Rate::GBIT }.build().unwrap();
         let plan = Plan::new("t".parse().unwrap(), &topology).unwrap();
         let connection = Connection {

@@ -66,7 +66,7 @@ fn a_file_without_a_last_end_of_line_is_read() {
 }
 
 #[test]
-fn errors_name_the_place() {
+fn incast_errors_name_line_field_and_value() {
     assert_refused("", &["i:1: field `columns`", "end of file", "buffer_packets,connections"]);
     assert_refused("a,b\n", &["i:1: field `columns`: `a,b`"]);
     assert_refused(HEAD, &["field `run`", "at least one"]);

@@ -52,7 +52,7 @@ fn omitted_job_fields_have_defaults() {
 }
 
 #[test]
-fn errors_name_the_place() {
+fn job_errors_name_line_field_and_value() {
     let job = |rest: &str| error_of(&format!("[[job]]\nworkload = \"LR\"\nservers = \"*\"\n{rest}"));
     let error_of_workload = |rest: &str| {
         error_of(&format!("[workload.own]\n{rest}\n[[job]]\nworkload = \"own\"\nservers = \"*\"\n"))

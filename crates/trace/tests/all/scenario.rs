@@ -446,7 +446,7 @@ fn scenario_reads_a_fabric_from_a_separate_file() {
 }
 
 #[test]
-fn errors_name_line_field_value_and_what_was_expected() {
+fn scenario_errors_name_line_field_value_and_expectation() {
     let edits = [
         ("weir-scenario = 1", "weir-scenario = 2", "t:3: field `weir-scenario`: `2`: expected version 1"),
         ("end = \"125s\"", "end = 125", "t:4: field `end`: `125`: expected a time with a unit"),

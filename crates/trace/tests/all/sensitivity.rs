@@ -189,7 +189,7 @@ fn increasing_and_concave_models_are_accepted_and_listed() {
 }
 
 #[test]
-fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
+fn sensitivity_table_errors_name_line_field_value_and_expectation() {
     let row = |rest: &str| format!("version = 1\n\n[[application]]\nname = \"a\"\n{rest}\n");
     let check = |text: &str, expected: &str| assert_eq!(error_of(text), expected);
     let number = "expected a number from -1e12 to 1e12";

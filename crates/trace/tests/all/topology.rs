@@ -73,7 +73,7 @@ fn the_documents_examples_are_read() {
 }
 
 #[test]
-fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
+fn topology_errors_name_line_field_value_and_expectation() {
     let good = "weir-fabric = 1\nkind = \"links\"\nhosts = [\"a\", \"b\"]\n\n[[switch]]\nname = \"s\"\ntier = 1\n\n\
                 [[link]]\nends = [\"a\", \"s\"]\nrate = \"1Gbit\"\n\n[[link]]\nends = [\"b\", \"s\"]\nrate = \"1Gbit\"\n";
     parse(good).unwrap();
@@ -177,7 +177,7 @@ fn errors_name_the_line_the_field_the_value_and_what_was_expected() {
 }
 
 #[test]
-fn an_oversubscription_may_be_left_out() {
+fn oversubscription_is_optional() {
     let tree = "weir-fabric = 1\nkind = \"fat-tree\"\nports = 4\nrate = \"10Gbit\"\n";
     let saba = "weir-fabric = 1\nkind = \"saba-tiers\"\n";
     for (plan, line) in [(tree, 5), (saba, 3)] {
@@ -199,7 +199,7 @@ fn an_oversubscription_may_be_left_out() {
 }
 
 #[test]
-fn files_that_are_no_text_or_too_long_are_refused() {
+fn binary_and_oversized_topology_files_are_refused() {
     let error = read_from(&b"weir-fabric = 1\nkind = \xff"[..], "t").unwrap_err().to_string();
     assert!(error.starts_with("t:2: field `text`"), "{error}");
     let error = read_from(std::io::repeat(b'#'), "t").unwrap_err().to_string();

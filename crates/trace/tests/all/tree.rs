@@ -44,7 +44,7 @@ fn omitted_tree_keys_have_defaults() {
 }
 
 #[test]
-fn errors_name_line_field_value_and_what_was_expected() {
+fn policy_tree_errors_name_line_field_value_and_expectation() {
     let service = |text: &str| format!("weir-tree = 1\n[service.a]\n{text}\n");
     for (text, start, part) in [
         ("".to_owned(), "t:1: field `weir-tree`: `nothing`", "version"),

@@ -125,7 +125,10 @@ fn wide_area_errors_name_the_place() {
     assert_refused("weir-wide-area = 2\n", &["w:1: field `weir-wide-area`: `2`", "version 1"]);
     let area_with_key =
         |line: &str| area_with_link("rate = \"1Mbit\"").replace("regions", &format!("{line}\nregions"));
-    assert_refused(&area_with_key("holds = \"0s\""), &["w:2: field `holds`", "1ms to 1e6s"]);
+    assert_refused(
+        &area_with_key("change-interval = \"0s\""),
+        &["w:2: field `change-interval`", "1ms to 1e6s"],
+    );
     assert_refused(
         &area_with_key("correlation = 1"),
         &["w:2: field `correlation`: `1`", "from 0 up to, but not including, 1"],

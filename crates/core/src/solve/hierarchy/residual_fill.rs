@@ -190,8 +190,10 @@ impl ResidualFill {
                     continue;
                 }
                 let demand = cell.demand(place);
-                let assured = network.min_over_other_cells(index, member, low).min(low[index]).min(demand);
-                let (weight, rate) = (f64::from(member.flows) * assured, f64::from(member.flows) * demand);
+                let lower_bound =
+                    network.min_over_other_cells(index, member, low).min(low[index]).min(demand);
+                let (weight, rate) =
+                    (f64::from(member.flows) * lower_bound, f64::from(member.flows) * demand);
                 let rate = rate.min(weight * level);
                 network.visit_other_cells(index, member, |other| {
                     open[other].stop_member(weight, rate);

@@ -250,7 +250,7 @@ fn section_4_2_d5_deadline_grows_with_the_coflows_in_the_queue() {
 }
 
 #[test]
-fn section_4_3_queues_by_the_median_of_finished_flows() {
+fn section_4_3_queue_depends_on_the_median_of_finished_flows() {
     // Per-flow thresholds 1, 2, 4. Two flows end at 2; the third began at 1.5. So f_e = 2, m_c = 2 - 0.5,
     // which is between the first two thresholds. At 2.5, m_c reaches the first threshold.
     let mut w = workload(6, vec![coflow(1, 0.0, &[(0, 3, 2.0), (1, 4, 2.0), (2, 5, 3.0)])]);
