@@ -103,7 +103,7 @@ impl Rule {
 pub enum Match {
     /// One flow.
     Flow(FlowId),
-    /// All flows of a coflow that have no rule of their own.
+    /// All flows of a coflow, except those with a rule for the flow.
     Coflow(u32),
 }
 
@@ -122,6 +122,11 @@ impl ForwardingTable {
     /// Removes a rule, if it exists.
     pub fn remove(&mut self, what: Match) {
         self.rules.remove(&what);
+    }
+
+    /// The class of a flow.
+    pub fn class(&self, flow: FlowId) -> Class {
+        self.lookup(flow).map_or(Class::DEFAULT, Rule::class)
     }
 
     /// The rule for a flow.
@@ -164,7 +169,7 @@ impl Splitter {
         self.sent_bytes.contains_key(&hop)
     }
 
-    /// Forgets the bytes sent: after a failure, a path must not carry in a burst what it could not carry before.
+    /// Forgets the sent bytes. Otherwise, a path that returns after a failure would get all messages until it has its fraction.
     pub fn reset(&mut self) {
         self.sent_bytes.clear();
     }

@@ -55,6 +55,13 @@ pub enum Kind {
     Reset,
 }
 
+impl Kind {
+    /// Whether messages of this kind travel to the destination of the flow; others travel to its source.
+    pub fn is_for_destination(self) -> bool {
+        matches!(self, Kind::Data | Kind::End)
+    }
+}
+
 const KINDS: [Kind; 5] = [Kind::Data, Kind::End, Kind::Ack, Kind::Lost, Kind::Reset];
 
 /// The header of a message.

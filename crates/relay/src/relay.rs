@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::forwarding::{Class, ForwardingTable, Path, RelayId, Splitter};
+use crate::forwarding::{Class, ForwardingTable, Match, Path, RelayId, Rule, Splitter};
 use crate::message::{FlowId, Header, Kind, MAX_HOPS};
 use crate::output_queue::OutputQueue;
 use crate::receive_window::ReceiveWindow;
@@ -97,7 +97,7 @@ pub struct Drops {
     pub no_path: u64,
     /// Messages of a flow of which a whole window waits for the same relay.
     pub repeated: u64,
-    /// Messages beyond the window, the end of a flow, or what was sent.
+    /// Messages beyond the window, the end of a flow, or the sent bytes.
     pub invalid: u64,
 }
 
@@ -146,17 +146,17 @@ impl Relay {
         }
     }
 
-    /// The forwarding table. Call [`Relay::update_classes`] after a change.
-    pub fn table_mut(&mut self) -> &mut ForwardingTable {
-        &mut self.table
-    }
-
-    /// Applies changed rules to waiting messages. O(peers x flows).
-    pub fn update_classes(&mut self) {
+    /// Sets rules, or removes them (`None`). New classes apply to waiting messages, too. O(peers x flows).
+    pub fn change_rules(&mut self, changes: impl IntoIterator<Item = (Match, Option<Rule>)>) {
+        for (target, rule) in changes {
+            match rule {
+                Some(rule) => self.table.insert(target, rule),
+                None => self.table.remove(target),
+            }
+        }
         for peer in self.peers.values_mut() {
             for &flow in self.flows.keys() {
-                peer.data
-                    .set_class(flow, self.table.lookup(flow).map_or(Class::DEFAULT, |rule| rule.class()));
+                peer.data.set_class(flow, self.table.class(flow));
             }
         }
     }
@@ -176,9 +176,7 @@ impl Relay {
         self.sources.remove(&flow);
         self.sinks.remove(&flow);
         self.unruled.remove(&flow);
-        for peer in self.peers.values_mut() {
-            drop(peer.data.remove(flow));
-        }
+        self.drop_waiting(flow);
     }
 
     /// A local program opens a flow. False if the controller has not named it, or not with this relay as its source: the
@@ -241,12 +239,12 @@ impl Relay {
         let flow = header.flow;
         let Some(&ends) = self.flows.get(&flow) else {
             self.drops.unknown_flow += 1;
-            if matches!(header.kind, Kind::Data | Kind::End) {
+            if header.kind.is_for_destination() {
                 self.push_control(from, Header { kind: Kind::Reset, hops: MAX_HOPS, length: 0, ..header });
             }
             return;
         };
-        let is_forward = matches!(header.kind, Kind::Data | Kind::End);
+        let is_forward = header.kind.is_for_destination();
         let target = if is_forward { ends.destination } else { ends.source };
         if target != self.id {
             self.forward(target, header, payload);
@@ -284,7 +282,8 @@ impl Relay {
         self.events.pop_first()
     }
 
-    /// Sends again what has not been acknowledged for too long. Call it at least every [`Settings::retry_interval`].
+    /// Sends bytes again whose acknowledgement is overdue, and acknowledges delivered bytes. Call it at least every
+    /// [`Settings::retry_interval`].
     pub fn tick(&mut self, now: Duration) {
         let is_due = |source: &Source| !source.window.is_complete() && source.next_retry <= now;
         let due = self.sources.iter().filter(|(_, source)| is_due(source));
@@ -362,10 +361,15 @@ impl Relay {
         source.next_retry = now + source.timeout(&self.settings);
         source.attempts += 1;
         source.timed = None;
+        self.drop_waiting(flow);
+        self.send(flow, now);
+    }
+
+    /// Drops the messages of a flow that wait for other relays. O(peers x log flows), and their messages.
+    fn drop_waiting(&mut self, flow: FlowId) {
         for peer in self.peers.values_mut() {
             drop(peer.data.remove(flow));
         }
-        self.send(flow, now);
     }
 
     /// Forwards a message of another relay towards its target.
@@ -375,10 +379,10 @@ impl Relay {
             return self.report_loss(header);
         }
         let header = Header { hops: header.hops - 1, ..header };
-        if !matches!(header.kind, Kind::Data | Kind::End) {
+        if !header.kind.is_for_destination() {
             return self.push_towards(target, header);
         }
-        let class = self.table.lookup(header.flow).map_or(Class::DEFAULT, |rule| rule.class());
+        let class = self.table.class(header.flow);
         match self.peers.get_mut(&target) {
             // A source that sends again while its messages still wait here gains nothing from a second copy.
             Some(peer) if peer.data.waiting_bytes(header.flow) >= self.settings.window_bytes => {
@@ -459,7 +463,7 @@ impl Relay {
     fn report_loss(&mut self, header: Header) {
         let Some(ends) = self.flows.get(&header.flow) else { return };
         let lost = Header { kind: Kind::Lost, hops: MAX_HOPS, length: 0, ..header };
-        if matches!(header.kind, Kind::Data | Kind::End) {
+        if header.kind.is_for_destination() {
             self.push_towards(ends.source, lost);
         }
     }

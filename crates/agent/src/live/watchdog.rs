@@ -220,7 +220,7 @@ impl Drop for Watchdog {
 }
 
 /// Runs a watchdog until its agent has died and the last lease has ended, or the agent asks it to stop. After the agent's death the
-/// lease ends within a second once `stop` returns true. `local_socket` is the agent's local socket.
+/// lease ends within a second once `should_stop` returns true. `local_socket` is the agent's local socket.
 ///
 /// # Errors
 /// If the socket receives a message that is not an agent's.

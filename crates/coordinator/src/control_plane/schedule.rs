@@ -44,7 +44,14 @@ impl ControlPlane {
     /// Builds the orders of all hosts, and returns those that are due.
     fn build_orders(&mut self) -> Vec<(u32, Order)> {
         let rates = self.ordered_rates();
-        let mut orders: Vec<Order> = Vec::with_capacity(self.hosts.len());
+        let mut orders = self.orders_without_rates();
+        self.add_changed_rates(&mut orders, rates);
+        self.take_due_orders(orders)
+    }
+
+    /// An order for each host, with all its changes except those of rates.
+    fn orders_without_rates(&mut self) -> Vec<Order> {
+        let mut orders = Vec::with_capacity(self.hosts.len());
         for (number, host) in (0u32..).zip(&mut self.hosts) {
             // A host without a recent report gets no order, and a full order after its next report.
             host.receives_orders = host.present && host.time_since_report(self.now) <= self.settings.lease;
@@ -78,6 +85,11 @@ impl ControlPlane {
                 limits: host.limits.take_changes(is_full),
             });
         }
+        orders
+    }
+
+    /// Adds the rates that differ from those of the last orders. `rates` are those of [`ControlPlane::ordered_rates`].
+    fn add_changed_rates(&mut self, orders: &mut [Order], rates: Vec<OrderedRate>) {
         let mut rates = rates.into_iter();
         for (id, coflow) in &mut self.coflows {
             let is_active = coflow.slot.is_some();
@@ -95,6 +107,10 @@ impl ControlPlane {
                 order.flows.push((key, rate.unwrap_or(OrderedRate::Removed)));
             }
         }
+    }
+
+    /// The orders that are due, with the numbers of their hosts: those with changes first.
+    fn take_due_orders(&mut self, orders: Vec<Order>) -> Vec<(u32, Order)> {
         // Hosts take turns, so that not all leases are renewed in the same schedule. Late schedules delay turns, so a renewal is
         // also due after the time of a round.
         let (now, interval, renewal) = (self.now, self.settings.interval, self.settings.renewal_interval());

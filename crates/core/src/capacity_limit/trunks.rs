@@ -143,8 +143,8 @@ impl TrunkLimit {
 }
 
 impl CapacityLimit for TrunkLimit {
-    /// O(links + paths of coflows with a rate + flows with rates of their own), and the flows of coflows whose number of
-    /// live flows is another, or that end together.
+    /// O(links + paths of coflows with a rate + flows with individual rates), and the flows of coflows whose number of live
+    /// flows has changed, or whose flows end together.
     fn exceeds_capacity(&mut self, decided: &Allocation, network: &Network, now: f64) -> bool {
         self.cross(decided, network, now);
         let links = self.given.iter().zip(self.trunks.capacities());
@@ -153,8 +153,8 @@ impl CapacityLimit for TrunkLimit {
         self.short.iter().any(|short| *short)
     }
 
-    /// Finds what is carried of what the flows that cross short links should have. Others are given less or as much as they
-    /// carry, and that only falls. n log n for the n flows over short links.
+    /// Computes the rates of the flows that cross oversubscribed links: max-min, at most the decided rates. Other links need no
+    /// computation, since their load can only fall. O(n log n) for n flows over oversubscribed links.
     fn reduce_rates(
         &mut self,
         decided: &SortedDecision<'_>,

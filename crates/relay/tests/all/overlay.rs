@@ -107,8 +107,7 @@ impl Overlay {
         let flow = *self.programs.keys().nth(index).unwrap();
         let target = if self.rng.random() { Match::Flow(flow) } else { Match::Coflow(flow.coflow) };
         let relay = self.rng.random_range(0..relays);
-        self.relays[relay].table_mut().insert(target, rule);
-        self.relays[relay].update_classes();
+        self.relays[relay].change_rules([(target, Some(rule))]);
     }
 
     /// A connection accepts a message of its relay, or delivers one.

@@ -163,7 +163,7 @@ impl CoordinatedQueues {
         self.coflow_order = order;
     }
 
-    /// Gives each flow of a coflow the smaller of its even shares of its ports' capacities in `left`. O(flows of the coflow).
+    /// Gives each flow of a coflow the smaller of its even shares of its ports' remaining `capacities`. O(flows of the coflow).
     fn share_evenly(
         &mut self,
         slot: Slot,

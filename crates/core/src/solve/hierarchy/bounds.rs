@@ -143,7 +143,7 @@ impl Bounds {
         }
     }
 
-    /// Propagates marks through all stages. Adds cells whose last lower and upper bounds changed to `low` and `high`.
+    /// Propagates marks through all stages. Adds cells whose last lower and upper bounds changed to `lower` and `upper`.
     pub fn propagate_marks(
         &mut self,
         network: &ClassNetwork,
