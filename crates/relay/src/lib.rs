@@ -3,10 +3,13 @@
 //! [`relay::Relay`] decides and does no I/O, so tests simulate whole overlays over many seeds. [`message`] is the protocol between
 //! relays; `docs/flow-protocol.md` describes the protocol between programs and relays.
 
+pub mod control;
 pub mod forwarding;
 pub mod io;
 pub mod message;
+pub mod orders;
 pub mod overlay;
+pub mod overlay_file;
 pub mod ready_queue;
 pub mod relay;
 pub mod reorder_buffer;
