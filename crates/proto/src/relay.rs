@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::MessageError;
 
 pub use hello::{RelayHello, RelayWelcome};
-pub use network::{InvalidNetwork, Network};
+pub use network::{InvalidNetwork, Network, NetworkTable};
 pub use order::{RelayCoflow, RelayOrder, RelayPeer};
 pub use report::{GroupProgress, PathSample, RelayReport, UnruledFlow};
 pub use rule::{RelayMatch, RelayPath, RelayRule, RuleScope};

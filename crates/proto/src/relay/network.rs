@@ -1,5 +1,6 @@
 //! Defines IP networks: the receivers that a relay serves.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -17,15 +18,34 @@ pub struct Network {
 pub struct InvalidNetwork;
 
 impl Network {
-    /// The length of the prefix, in bits. Of two networks that contain an address, the one with the longer prefix applies.
-    pub fn prefix_length(&self) -> u8 {
-        self.prefix_length
+    /// The network with this prefix length that contains an address. `None` if the prefix is longer than the address. An IPv4-mapped
+    /// IPv6 address counts as IPv4.
+    pub fn of(address: IpAddr, prefix_length: u8) -> Option<Network> {
+        Some(Network { address: mask(address.to_canonical(), prefix_length)?, prefix_length })
+    }
+}
+
+/// The relay of each network.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NetworkTable {
+    relays: BTreeMap<Network, u16>,
+    /// The prefix lengths of the networks, falling.
+    prefix_lengths: Vec<u8>,
+}
+
+impl NetworkTable {
+    /// Assigns a network to a relay. Returns the relay that it was assigned to before.
+    pub fn insert(&mut self, network: Network, relay: u16) -> Option<u16> {
+        if let Err(at) = self.prefix_lengths.binary_search_by(|length| network.prefix_length.cmp(length)) {
+            self.prefix_lengths.insert(at, network.prefix_length);
+        }
+        self.relays.insert(network, relay)
     }
 
-    /// Whether the network contains an address. An IPv4-mapped IPv6 address counts as IPv4.
-    pub fn contains(&self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
-        address.is_ipv4() == self.address.is_ipv4() && mask(address, self.prefix_length) == Some(self.address)
+    /// The relay of an address: that of the network with the longest prefix. O(prefix lengths x log networks).
+    pub fn relay_of(&self, address: IpAddr) -> Option<u16> {
+        let mut networks = self.prefix_lengths.iter().filter_map(|&length| Network::of(address, length));
+        networks.find_map(|network| self.relays.get(&network)).copied()
     }
 }
 
@@ -72,19 +92,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_contain_the_addresses_with_their_prefix() {
-        let contains = |network: &str, address: &str| {
-            network.parse::<Network>().unwrap().contains(address.parse().unwrap())
-        };
-        assert!(contains("10.1.0.0/16", "10.1.255.3"));
-        assert!(!contains("10.1.0.0/16", "10.2.0.0"));
-        assert!(contains("10.1.0.0/16", "::ffff:10.1.0.1"));
-        assert!(contains("0.0.0.0/0", "1.2.3.4"));
-        assert!(!contains("0.0.0.0/0", "fd00::1"));
-        assert!(contains("10.0.0.1/32", "10.0.0.1"));
-        assert!(contains("fd00::/8", "fdff::1"));
-        assert!(contains("::/0", "fd00::1"));
-        assert!(!contains("fd00::1/128", "fd00::2"));
+    fn longest_prefix_decides_the_relay_of_an_address() {
+        let mut table = NetworkTable::default();
+        let networks = ["10.0.0.0/8", "10.1.0.0/16", "10.1.0.3/32", "fd00::/8", "fd00:1::/32"];
+        for (network, relay) in networks.into_iter().zip(0..) {
+            assert_eq!(table.insert(network.parse().unwrap(), relay), None);
+        }
+        let relay_of = |address: &str| table.relay_of(address.parse().unwrap());
+        assert_eq!(relay_of("10.2.0.1"), Some(0));
+        assert_eq!(relay_of("10.1.0.1"), Some(1));
+        assert_eq!(relay_of("::ffff:10.1.0.3"), Some(2));
+        assert_eq!(relay_of("fd00:2::1"), Some(3));
+        assert_eq!(relay_of("fd00:1::1"), Some(4));
+        assert_eq!((relay_of("11.0.0.1"), relay_of("::1")), (None, None));
+        assert_eq!(table.insert("0.0.0.0/0".parse().unwrap(), 9), None);
+        assert_eq!(table.relay_of("11.0.0.1".parse().unwrap()), Some(9));
+        assert_eq!(table.insert("10.0.0.0/8".parse().unwrap(), 9), Some(0));
     }
 
     #[test]
