@@ -42,7 +42,10 @@ fn run(args: &args::RelayRun) -> Result<(), Failure> {
     let own = match (&overlay, &args.overlay) {
         (Some(overlay), Some(path)) => Some(relay_by_name(overlay, &args.name).ok_or_else(|| {
             let path = path.display();
-            Failure::input(format_args!("--name: `{}` is not a relay of {path}; expected one of its names", args.name))
+            Failure::input(format_args!(
+                "--name: `{}` is not a relay of {path}; expected one of its names",
+                args.name
+            ))
         })?),
         _ => None,
     };
@@ -61,7 +64,7 @@ fn run(args: &args::RelayRun) -> Result<(), Failure> {
             let relay = start(args, id, relays)?;
             relay.handle.send(Command::SetOverlay(overlay));
             wait_for_stop_signal().await;
-            relay.stop(args.drain.to_duration()).await
+            relay.stop(Duration::from_secs_f64(args.drain.get())).await
         }),
         _ => runtime.block_on(run_with_coordinator(args, relays)),
     }
@@ -76,7 +79,8 @@ fn read_overlay(path: &Path) -> Result<Overlay, Failure> {
 /// Without certificates, only programs on this host may reach the relay.
 fn check_plain_text(args: &args::RelayRun, relays: SocketAddr) -> Result<(), Failure> {
     let is_local = relays.ip().is_loopback() && args.programs.ip().is_loopback();
-    if args.insecure || args.credentials.certificate.is_some() && args.programs.ip().is_loopback() || is_local {
+    if args.insecure || args.credentials.certificate.is_some() && args.programs.ip().is_loopback() || is_local
+    {
         return Ok(());
     }
     let (option, address) =
@@ -118,7 +122,7 @@ async fn run_with_coordinator(args: &args::RelayRun, relays: SocketAddr) -> Resu
         result = control::run(coordinator, &args.name, session, relay.handle.clone()) => result.map_err(Failure::runtime),
         () = wait_for_stop_signal() => Ok(()),
     };
-    relay.stop(args.drain.to_duration()).await.and(result)
+    relay.stop(Duration::from_secs_f64(args.drain.get())).await.and(result)
 }
 
 /// A relay in a thread of its own.

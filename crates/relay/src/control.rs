@@ -11,8 +11,8 @@ use weir_proto::relay::wire::controller_message::Body;
 use weir_proto::relay::wire::relay_control_client::RelayControlClient;
 use weir_proto::relay::wire::{ControllerMessage, RelayMessage};
 use weir_proto::relay::{
-    GroupProgress, MAX_RELAY_ORDER_BYTES, MAX_RELAY_REPORT_BYTES, MAX_REPORTED_GROUPS, PathSample, RelayHello,
-    RelayOrder, RelayReport, RelayWelcome, UnruledFlow,
+    GroupProgress, MAX_RELAY_ORDER_BYTES, MAX_RELAY_REPORT_BYTES, MAX_REPORTED_GROUPS, PathSample,
+    RelayHello, RelayOrder, RelayReport, RelayWelcome, UnruledFlow,
 };
 
 use crate::io::{Command, Handle, LinkStatus, Status};

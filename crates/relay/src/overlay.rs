@@ -1,10 +1,9 @@
 //! What a relay knows of the overlay: the other relays and the networks that they serve, coflows and rules.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use weir_proto::relay::{RelayCoflow, RelayMatch, RelayOrder, RelayPeer, RelayRule, RuleScope};
+use weir_proto::relay::{NetworkTable, RelayCoflow, RelayMatch, RelayOrder, RelayPeer, RelayRule, RuleScope};
 
 use crate::forwarding::{Class, ForwardingTable, Match, Path, RelayId, Rule};
 use crate::message::FlowId;
@@ -14,6 +13,8 @@ use crate::message::FlowId;
 pub struct Overlay {
     /// All relays, including the own one.
     pub relays: BTreeMap<RelayId, RelayPeer>,
+    /// Their networks.
+    networks: NetworkTable,
     /// The coflows by number.
     pub coflows: BTreeMap<u32, RelayCoflow>,
     /// The rules.
@@ -21,13 +22,9 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// The relay that serves a receiver: the one with the longest matching network. O(networks).
+    /// The relay that serves a receiver: the one with the longest matching network.
     pub fn relay_of(&self, receiver: IpAddr) -> Option<RelayId> {
-        let matches = self.relays.iter().filter_map(|(&id, relay)| {
-            let networks = relay.networks.iter().filter(|network| network.contains(receiver));
-            Some((networks.map(|network| network.prefix_length()).max()?, Reverse(id)))
-        });
-        matches.max().map(|(_, Reverse(id))| id)
+        self.networks.relay_of(receiver).map(RelayId)
     }
 
     /// Applies an order: its changes, or all of it if it is full. O(order).
@@ -37,6 +34,12 @@ impl Overlay {
         }
         if !order.peers.is_empty() {
             self.relays = order.peers.iter().map(|peer| (RelayId(peer.id), peer.clone())).collect();
+            self.networks = NetworkTable::default();
+            for peer in &order.peers {
+                for &network in &peer.networks {
+                    self.networks.insert(network, peer.id);
+                }
+            }
         }
         for number in &order.removed_coflows {
             self.coflows.remove(number);

@@ -217,7 +217,10 @@ mod tests {
             ("".to_owned(), "missing field `relays`"),
             (format!("{RELAYS}[[relay]]\n"), "unknown field `relay`"),
             (rule("coflow = \"other\""), "rules: coflow `other` is unknown; expected a name of the file"),
-            (rule("coflow = \"shuffle\"\nfrom = \"north\"\nto = \"east\""), "rules: relay `north` is unknown"),
+            (
+                rule("coflow = \"shuffle\"\nfrom = \"north\"\nto = \"east\""),
+                "rules: relay `north` is unknown",
+            ),
             (rule("coflow = \"shuffle\"\npaths = { east = 0.5 }"), "fractions of a rule"),
             (rule("coflow = \"shuffle\"\nweight = 0"), "weight"),
             (RELAYS.replace("east", "west"), "relays: `west` occurs twice; expected distinct names"),

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueHint};
 use weir_core::units::{Bytes, Time};
 
-use super::coordinator::{CREDENTIALS_HEADING, Credentials, LogFormat, parse_address};
 use super::OUTPUT_HEADING;
+use super::coordinator::{CREDENTIALS_HEADING, Credentials, LogFormat, parse_address};
 
 /// The subcommands of `weir relay`.
 #[derive(Debug, Subcommand)]
