@@ -29,8 +29,9 @@ use crate::ready_queue::ReadyQueue;
 use crate::sink::Sink;
 use crate::transit::Transits;
 
-/// How many bytes of a flow a source may send before the first acknowledgement.
-pub const INITIAL_CREDIT_BYTES: u64 = 256 << 10;
+/// How many bytes of a flow a source may send before the first acknowledgement: twice what a receiver may leave unacknowledged, so a
+/// flow cannot stop.
+pub const INITIAL_CREDIT_BYTES: u64 = 512 << 10;
 
 /// The maximum credit of a flow: the bandwidth-delay product of 1 Gbit/s and 67 ms.
 pub const MAX_CREDIT_BYTES: u64 = 8 << 20;
@@ -763,9 +764,11 @@ impl Relay {
 
     /// The receiver has acknowledged the bytes before `offset`: grants further credit.
     pub fn acknowledge(&mut self, key: FlowKey, offset: u64) {
-        let share = self.memory_bytes / 2 / (self.sinks.len() as u64).max(1);
+        // A quarter is left for flows that begin: open flows return credit only as their receivers acknowledge.
+        let budget = self.memory_bytes / 8 * 3;
+        let share = budget / (self.sinks.len() as u64).max(1);
         let window = share.clamp(INITIAL_CREDIT_BYTES, MAX_CREDIT_BYTES);
-        let free = (self.memory_bytes / 2).saturating_sub(self.granted_bytes);
+        let free = budget.saturating_sub(self.granted_bytes);
         let Some(sink) = self.sink_mut(key) else { return };
         let before = sink.credit();
         let source = sink.source();

@@ -50,7 +50,7 @@ pub struct RelayRun {
     #[arg(long, value_name = "IP:PORT")]
     pub relays: Option<SocketAddr>,
 
-    /// The memory for data, with a unit. It bounds the number of flows that end at this relay: 256 KiB each, of one half
+    /// The memory for data, with a unit. It bounds the number of flows that end at this relay: 512 KiB each, of one half
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     pub memory: Bytes,
 

@@ -3,3 +3,4 @@
 mod header;
 mod reorder;
 mod server;
+mod simulation;
