@@ -1,15 +1,14 @@
 //! Registers, updates and deregisters coflows for frameworks, and sends their flows for programs (Saath, section 5).
 
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::io::{self, Read};
 use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::json;
 
-use crate::agent::{Agent, AgentError};
+use crate::agent::Agent;
 use crate::coordinator::{Coordinator, CoordinatorError, percent_encode};
-use crate::flow_receiver;
+use crate::flow_sender::{FlowSender, Route, SentFlow};
 
 /// A flow of a coflow. Its number is its position in the registration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -81,35 +80,20 @@ impl Coflow {
     }
 }
 
-/// The result of [`send_flow`].
-#[derive(Debug)]
-pub struct SentFlow {
-    /// The number of data bytes sent.
-    pub bytes: u64,
-    /// Why the flow was sent as plain TCP without a rate; none if the agent paces it.
-    pub unpaced: Option<AgentError>,
-}
-
-/// Sends all of `data` as a flow of a coflow to the [`FlowReceiver`](crate::FlowReceiver) at `to`. The agent paces the flow from the
-/// first byte on. Returns when the kernel has all data; the connection stays open until the data has arrived.
+/// Sends all of `data` as a flow of a coflow to a [`FlowReceiver`](crate::FlowReceiver). Returns when the receiver has read all data.
+///
+/// Relays pace the flow if the route has a relay. The agent paces direct connections, from the first byte on.
 ///
 /// # Errors
-/// If the receiver does not accept the connection or closes it, or `data` cannot be read. The receiver gets the bytes sent before the
-/// error.
+/// If the receiver cannot be reached or refuses the flow, or `data` cannot be read. The receiver then gets an error.
 pub fn send_flow(
     agent: &Agent,
     coflow: &str,
     flow: u32,
-    to: impl ToSocketAddrs,
+    route: Route,
     data: &mut impl Read,
 ) -> io::Result<SentFlow> {
-    let first_line = flow_receiver::first_line(coflow, flow)?;
-    let mut stream = TcpStream::connect(to)?;
-    let unpaced = agent.hand_over(coflow, flow, &stream).err();
-    let copied = stream.write_all(first_line.as_bytes()).and_then(|()| io::copy(data, &mut stream));
-    // The agent holds a duplicate of the socket, so dropping the stream would not close the connection.
-    let shutdown = stream.shutdown(Shutdown::Write);
-    let bytes = copied?;
-    shutdown?;
-    Ok(SentFlow { bytes, unpaced })
+    let mut sender = FlowSender::new(coflow, flow, route)?.with_agent(agent);
+    io::copy(data, &mut sender)?;
+    sender.finish()
 }

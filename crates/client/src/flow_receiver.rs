@@ -1,262 +1,414 @@
-//! Receives the flows of coflows. A connection starts with the line `weir-flow COFLOW FLOW`, which is not part of the data.
+//! Receives the flows of coflows (`docs/flow-protocol.md`).
 
-use std::collections::BTreeMap;
-use std::io::{self, ErrorKind, Read};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::ops::Range;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
+use weir_flow::{BackLine, Chunk, CoflowName, FirstLine, Reason, ReceiveState};
 
-/// The first word of the first line.
-const PROTOCOL_WORD: &str = "weir-flow";
+use crate::flow_listener::FlowListener;
 
-/// The maximum length of the id of a coflow, in bytes.
-const MAX_ID_LENGTH: usize = 128;
+/// How long a flow waits for the next connection when one has failed.
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The maximum length of a first line, in bytes: the word, an id, a number of ten digits, and separators.
-const MAX_LINE_LENGTH: usize = PROTOCOL_WORD.len() + MAX_ID_LENGTH + 13;
+/// How many ended flows a receiver remembers. The sender of such a flow may ask again for the last acknowledgement.
+const MAX_ENDED_FLOWS: usize = 16_384;
 
-/// How long a sender may take for the first line.
-const FIRST_LINE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The number of bytes that are read at a time.
+const READ_BYTES: usize = 64 << 10;
 
-/// The maximum number of connections that wait for [`FlowReceiver::receive`], including those without a complete first line. Further
-/// connections wait in the kernel.
-const MAX_CONNECTIONS: usize = 1024;
+type FlowKey = (CoflowName, u32);
 
-/// The first line of a connection.
-pub(crate) fn first_line(coflow: &str, flow: u32) -> io::Result<String> {
-    if !is_id(coflow) {
-        let message = format!(
-            "coflow id `{coflow}` is invalid; expected 1 to {MAX_ID_LENGTH} printable ASCII characters without spaces"
-        );
-        return Err(io::Error::new(ErrorKind::InvalidInput, message));
+/// The state of the receiver, of its flows, and of its thread. A flow's lock is taken after that of the table.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    table: Mutex<Table>,
+    /// Signals a flow that is ready.
+    arrived: Condvar,
+    /// Wakes the thread.
+    wake: UnixStream,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    flows: BTreeMap<FlowKey, (Arc<Flow>, Stage)>,
+    ready_count: usize,
+    /// Ended flows, the oldest first.
+    ended: VecDeque<FlowKey>,
+    /// Connections that end, for the thread.
+    draining: Vec<Arc<TcpStream>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The flow waits for [`FlowReceiver::receive`].
+    Ready,
+    /// A program reads the flow.
+    Taken,
+    /// The flow has ended, or the program has dropped it.
+    Ended,
+}
+
+#[derive(Debug, Default)]
+struct Flow {
+    progress: Mutex<Progress>,
+    /// Signals a connection.
+    connected: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    state: ReceiveState,
+    connection: Option<Arc<TcpStream>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sends a line if the kernel's buffer has room. A sender that leaves this buffer full does not read acknowledgements.
+fn send_line(mut stream: &TcpStream, line: BackLine) -> io::Result<()> {
+    let text = line.encode();
+    let length = stream.write(text.as_bytes())?;
+    if length < text.len() { Err(ErrorKind::WriteZero.into()) } else { Ok(()) }
+}
+
+/// Sends the last line of a connection. The caller drains the connection.
+pub(crate) fn send_last_line(stream: &TcpStream, line: BackLine) {
+    let _ = send_line(stream, line);
+    let _ = stream.shutdown(Shutdown::Write);
+}
+
+impl Shared {
+    fn wake(&self) {
+        // If the buffer is full, the thread wakes up anyway.
+        let _ = (&self.wake).write(&[0]);
     }
-    Ok(format!("{PROTOCOL_WORD} {coflow} {flow}\n"))
-}
 
-fn is_id(text: &str) -> bool {
-    (1..=MAX_ID_LENGTH).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
-}
+    /// Passes a connection to its flow, which may be new, or refuses it.
+    pub(crate) fn admit(&self, stream: TcpStream, line: &FirstLine) {
+        let mut table = lock(&self.table);
+        let key = (line.coflow.clone(), line.flow);
+        let known = table.flows.get(&key).map(|(flow, _)| Arc::clone(flow));
+        let is_new = known.is_none();
+        let flow = known.unwrap_or_default();
+        let mut progress = lock(&flow.progress);
+        let stream = Arc::new(stream);
+        let answer = match progress.state.accept(line) {
+            Ok(answer) if !progress.state.has_ended() => answer,
+            Ok(answer) => {
+                send_last_line(&stream, answer);
+                return table.draining.push(stream);
+            }
+            Err(reason) => {
+                send_last_line(&stream, BackLine::Reset(reason));
+                return table.draining.push(stream);
+            }
+        };
+        // The program's next read finds a failure.
+        let _ = send_line(&stream, answer);
+        if let Some(earlier) = progress.connection.replace(stream) {
+            send_last_line(&earlier, BackLine::Reset(Reason::Replaced));
+            // The program may wait for this connection.
+            let _ = earlier.shutdown(Shutdown::Both);
+            table.draining.push(earlier);
+        }
+        drop(progress);
+        flow.connected.notify_all();
+        if is_new {
+            table.flows.insert(key, (flow, Stage::Ready));
+            table.ready_count += 1;
+            self.arrived.notify_all();
+        }
+    }
 
-/// Parses a first line, without its line end.
-fn parse_first_line(line: &[u8]) -> Option<(String, u32)> {
-    let mut words = std::str::from_utf8(line).ok()?.split(' ');
-    let (word, coflow, flow) = (words.next()?, words.next()?, words.next()?);
-    let is_valid = word == PROTOCOL_WORD && is_id(coflow) && words.next().is_none();
-    Some((coflow.to_owned(), flow.parse().ok().filter(|_| is_valid)?))
+    /// Sends the last acknowledgement of every flow again.
+    pub(crate) fn repeat_acks(&self) {
+        for (flow, _) in lock(&self.table).flows.values() {
+            let mut progress = lock(&flow.progress);
+            let line = progress.state.ack();
+            if let Some(stream) = &progress.connection
+                && send_line(stream, line).is_err()
+            {
+                // The program's next read finds the failure.
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        }
+    }
+
+    /// Leaves a connection to the thread, which discards what arrives.
+    pub(crate) fn drain(&self, stream: Arc<TcpStream>) {
+        lock(&self.table).draining.push(stream);
+    }
+
+    pub(crate) fn take_draining(&self) -> Vec<Arc<TcpStream>> {
+        std::mem::take(&mut lock(&self.table).draining)
+    }
+
+    pub(crate) fn ready_count(&self) -> usize {
+        lock(&self.table).ready_count
+    }
+
+    /// Takes a flow that is ready.
+    fn take_flow(&self, key: &FlowKey, timeout: Duration) -> Option<Arc<Flow>> {
+        let start = Instant::now();
+        let mut table = lock(&self.table);
+        loop {
+            if let Some((flow, stage @ Stage::Ready)) = table.flows.get_mut(key) {
+                *stage = Stage::Taken;
+                let flow = Arc::clone(flow);
+                table.ready_count -= 1;
+                self.wake();
+                return Some(flow);
+            }
+            let remaining = timeout.saturating_sub(start.elapsed());
+            if remaining.is_zero() {
+                return None;
+            }
+            let waited = self.arrived.wait_timeout(table, remaining);
+            table = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Marks a flow as ended. Its last connection ends with `line`.
+    fn end_flow(&self, key: &FlowKey, flow: &Flow, line: BackLine) {
+        let mut table = lock(&self.table);
+        if let Some((_, stage)) = table.flows.get_mut(key) {
+            *stage = Stage::Ended;
+            table.ended.push_back(key.clone());
+        }
+        if table.ended.len() > MAX_ENDED_FLOWS
+            && let Some(oldest) = table.ended.pop_front()
+        {
+            table.flows.remove(&oldest);
+        }
+        if let Some(stream) = lock(&flow.progress).connection.take() {
+            send_last_line(&stream, line);
+            table.draining.push(stream);
+        }
+        self.wake();
+    }
 }
 
 /// A port at which a program receives flows. The port has no authentication: any program that can reach it can send any flow.
+///
+/// A thread accepts connections. The port closes when the receiver and its flows are dropped.
 #[derive(Debug)]
 pub struct FlowReceiver {
-    listener: TcpListener,
-    /// Connections whose first line is incomplete.
-    unidentified: Vec<UnidentifiedConnection>,
-    /// Connections by the coflow and flow of their first line.
-    ready: BTreeMap<(String, u32), TcpStream>,
-}
-
-#[derive(Debug)]
-struct UnidentifiedConnection {
-    stream: TcpStream,
-    line: Vec<u8>,
-    deadline: Instant,
-}
-
-/// The result of reading a first line.
-enum FirstLine {
-    Incomplete,
-    Complete(String, u32),
-    Invalid,
-}
-
-impl UnidentifiedConnection {
-    /// Reads the available part of the first line, and nothing after it.
-    fn read_first_line(&mut self) -> FirstLine {
-        let mut byte = [0];
-        while self.line.len() < MAX_LINE_LENGTH {
-            match self.stream.read(&mut byte) {
-                Ok(0) => return FirstLine::Invalid,
-                Ok(_) if byte == *b"\n" => {
-                    return match parse_first_line(&self.line) {
-                        Some((coflow, flow)) if self.stream.set_nonblocking(false).is_ok() => {
-                            FirstLine::Complete(coflow, flow)
-                        }
-                        _ => FirstLine::Invalid,
-                    };
-                }
-                Ok(_) => self.line.push(byte[0]),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return FirstLine::Incomplete,
-                Err(_) => return FirstLine::Invalid,
-            }
-        }
-        FirstLine::Invalid
-    }
+    shared: Arc<Shared>,
+    address: SocketAddr,
 }
 
 impl FlowReceiver {
     /// Listens at an address; port 0 selects a free port.
     ///
     /// # Errors
-    /// If the address is not available.
+    /// If the address is not available, or the thread cannot be started.
     pub fn bind(address: impl ToSocketAddrs) -> io::Result<FlowReceiver> {
-        let listener = TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        Ok(FlowReceiver { listener, unidentified: Vec::new(), ready: BTreeMap::new() })
+        let socket = TcpListener::bind(address)?;
+        socket.set_nonblocking(true)?;
+        let address = socket.local_addr()?;
+        let (wake, woken) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        woken.set_nonblocking(true)?;
+        let shared = Arc::new(Shared { table: Mutex::default(), arrived: Condvar::new(), wake });
+        let listener = FlowListener::new(socket, woken, &shared);
+        std::thread::Builder::new().name("flow-receiver".to_owned()).spawn(move || listener.run())?;
+        Ok(FlowReceiver { shared, address })
     }
 
     /// The address for senders.
-    ///
-    /// # Errors
-    /// If the operating system does not return it.
-    pub fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
-    /// Waits for the connection of a flow, whose bytes are the flow's data. Flows can be received in any order: connections of other
-    /// flows wait. If two connections of the flow wait, the later one replaces the first.
-    ///
-    /// The stream also ends if the sender is killed: compare the length with the flow's size if the size is known.
+    /// Waits for a flow. Flows can be received in any order: other flows wait. A flow is received once.
     ///
     /// # Errors
-    /// [`ErrorKind::TimedOut`] if the flow does not arrive within `timeout`.
-    pub fn receive(&mut self, coflow: &str, flow: u32, timeout: Duration) -> io::Result<TcpStream> {
-        let start = Instant::now();
-        let key = (coflow.to_owned(), flow);
-        loop {
-            if let Some(stream) = self.ready.remove(&key) {
-                return Ok(stream);
-            }
-            let remaining = timeout.saturating_sub(start.elapsed());
-            if remaining.is_zero() {
+    /// [`ErrorKind::TimedOut`] if the flow does not arrive within `timeout`; [`ErrorKind::InvalidInput`] if the coflow's name is invalid.
+    pub fn receive(&self, coflow: &str, flow: u32, timeout: Duration) -> io::Result<IncomingFlow> {
+        let name: CoflowName =
+            coflow.parse().map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
+        let key = (name, flow);
+        match self.shared.take_flow(&key, timeout) {
+            Some(flow) => Ok(IncomingFlow::new(Arc::clone(&self.shared), key, flow)),
+            None => {
                 let message = format!("flow {flow} of coflow `{coflow}` did not arrive within {timeout:?}");
+                Err(io::Error::new(ErrorKind::TimedOut, message))
+            }
+        }
+    }
+}
+
+/// A flow that a program reads. Reading continues over the sender's next connection if one fails, and ends after all data.
+///
+/// Dropping the flow before its end makes the sender fail.
+#[derive(Debug)]
+pub struct IncomingFlow {
+    shared: Arc<Shared>,
+    key: FlowKey,
+    flow: Arc<Flow>,
+    reconnect_timeout: Duration,
+    /// The connection that `input` was read from.
+    connection: Option<Arc<TcpStream>>,
+    /// Bytes of the connection, and the range of those that are not decoded.
+    input: Box<[u8]>,
+    undecoded: Range<usize>,
+    /// Data of a chunk, and how much of it the program has read.
+    data: Vec<u8>,
+    read: usize,
+    has_ended: bool,
+}
+
+impl IncomingFlow {
+    fn new(shared: Arc<Shared>, key: FlowKey, flow: Arc<Flow>) -> IncomingFlow {
+        IncomingFlow {
+            shared,
+            key,
+            flow,
+            reconnect_timeout: RECONNECT_TIMEOUT,
+            connection: None,
+            input: vec![0; READ_BYTES].into_boxed_slice(),
+            undecoded: 0..0,
+            data: Vec::new(),
+            read: 0,
+            has_ended: false,
+        }
+    }
+
+    /// Sets how long a read waits for the sender's next connection when one has failed. Default: 120 s.
+    pub fn set_reconnect_timeout(&mut self, timeout: Duration) {
+        self.reconnect_timeout = timeout;
+    }
+
+    /// Waits for a connection, and discards undecoded bytes of an earlier one.
+    fn wait_connected(&mut self) -> io::Result<Arc<TcpStream>> {
+        let start = Instant::now();
+        let mut progress = lock(&self.flow.progress);
+        let connection = loop {
+            if let Some(connection) = &progress.connection {
+                break Arc::clone(connection);
+            }
+            let remaining = self.reconnect_timeout.saturating_sub(start.elapsed());
+            if remaining.is_zero() {
+                let (timeout, (coflow, flow)) = (self.reconnect_timeout, &self.key);
+                let message = format!(
+                    "flow {flow} of coflow `{coflow}` lost its sender, which did not connect again within {timeout:?}"
+                );
                 return Err(io::Error::new(ErrorKind::TimedOut, message));
             }
-            self.wait_readable(remaining)?;
-            self.accept_connections()?;
+            let waited = self.flow.connected.wait_timeout(progress, remaining);
+            progress = waited.unwrap_or_else(PoisonError::into_inner).0;
+        };
+        drop(progress);
+        if !self.connection.as_ref().is_some_and(|current| Arc::ptr_eq(current, &connection)) {
+            self.undecoded = 0..0;
+            self.connection = Some(Arc::clone(&connection));
         }
+        Ok(connection)
     }
 
-    /// Waits until a socket is readable, or until the next deadline of a first line, at most `max_wait`.
-    fn wait_readable(&self, max_wait: Duration) -> io::Result<()> {
-        let deadlines =
-            self.unidentified.iter().map(|new| new.deadline.saturating_duration_since(Instant::now()));
-        let wait = deadlines.fold(max_wait, Duration::min);
-        // A time that the kernel cannot represent means no limit.
-        let timeout = Timespec::try_from(wait).ok();
-        let mut polled: Vec<PollFd<'_>> =
-            self.unidentified.iter().map(|new| PollFd::new(&new.stream, PollFlags::IN)).collect();
-        if self.has_capacity() {
-            polled.push(PollFd::new(&self.listener, PollFlags::IN));
-        }
-        match poll(&mut polled, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn has_capacity(&self) -> bool {
-        self.unidentified.len() + self.ready.len() < MAX_CONNECTIONS
-    }
-
-    /// Accepts connections, and reads their first lines.
-    fn accept_connections(&mut self) -> io::Result<()> {
-        while self.has_capacity() {
-            match self.listener.accept() {
-                Ok((stream, _)) => {
-                    stream.set_nonblocking(true)?;
-                    self.unidentified.push(UnidentifiedConnection {
-                        stream,
-                        line: Vec::new(),
-                        deadline: Instant::now() + FIRST_LINE_TIMEOUT,
-                    });
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                // The client closed the connection before it was accepted.
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
-                Err(error) => return Err(error),
+    /// Reads until a chunk may be complete.
+    fn read_connection(&mut self) -> io::Result<()> {
+        let connection = self.wait_connected()?;
+        if self.undecoded.is_empty() {
+            // An error is found by the read that follows.
+            let _ = poll(&mut [PollFd::new(&*connection, PollFlags::IN)], None);
+            match (&*connection).read(&mut self.input) {
+                Ok(length) if length > 0 => self.undecoded = 0..length,
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                // The sender connects again.
+                Ok(_) | Err(_) => self.lose(&connection),
             }
         }
-        let now = Instant::now();
-        for mut new in std::mem::take(&mut self.unidentified) {
-            match new.read_first_line() {
-                FirstLine::Complete(coflow, flow) => {
-                    self.ready.insert((coflow, flow), new.stream);
+        self.decode(&connection)
+    }
+
+    fn lose(&self, connection: &Arc<TcpStream>) {
+        let mut progress = lock(&self.flow.progress);
+        progress.connection.take_if(|current| Arc::ptr_eq(current, connection));
+    }
+
+    /// Decodes a chunk, unless another connection has replaced this one.
+    fn decode(&mut self, connection: &Arc<TcpStream>) -> io::Result<()> {
+        let mut progress = lock(&self.flow.progress);
+        if !progress.connection.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection)) {
+            return Ok(());
+        }
+        let mut input = &self.input[self.undecoded.clone()];
+        let chunk = progress.state.receive(&mut input);
+        self.undecoded.start = self.undecoded.end - input.len();
+        match chunk {
+            Ok(None) => {}
+            Ok(Some(Chunk::Data(data))) => (self.data, self.read) = (data, 0),
+            Ok(Some(Chunk::End)) => {
+                progress.state.mark_read();
+                let ack = progress.state.ack();
+                drop(progress);
+                self.has_ended = true;
+                self.shared.end_flow(&self.key, &self.flow, ack);
+            }
+            Err(reason) => {
+                progress.connection = None;
+                drop(progress);
+                send_last_line(connection, BackLine::Reset(reason));
+                self.shared.drain(Arc::clone(connection));
+                self.shared.wake();
+                if reason != Reason::Corrupt {
+                    let (coflow, flow) = &self.key;
+                    let message = format!("flow {flow} of coflow `{coflow}` is malformed");
+                    return Err(io::Error::new(ErrorKind::InvalidData, message));
                 }
-                FirstLine::Incomplete if now < new.deadline => self.unidentified.push(new),
-                FirstLine::Incomplete | FirstLine::Invalid => {}
             }
         }
         Ok(())
     }
+
+    /// Notes that the program has read all data of a chunk.
+    fn acknowledge(&self) {
+        let mut progress = lock(&self.flow.progress);
+        if let Some(line) = progress.state.mark_read()
+            && let Some(stream) = &progress.connection
+            && send_line(stream, line).is_err()
+        {
+            // The next read finds the failure.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::io::Write;
-
-    use super::*;
-
-    const TIMEOUT: Duration = Duration::from_secs(10);
-
-    fn connect_and_send(receiver: &FlowReceiver, bytes: &[u8]) -> TcpStream {
-        let mut stream = TcpStream::connect(receiver.address().unwrap()).unwrap();
-        stream.write_all(bytes).unwrap();
-        stream
-    }
-
-    #[test]
-    fn flows_are_received_in_any_order_and_data_begins_after_the_line() {
-        let mut receiver = FlowReceiver::bind("127.0.0.1:0").unwrap();
-        let idle = connect_and_send(&receiver, b"");
-        let mut slow = connect_and_send(&receiver, b"weir-fl");
-        drop(connect_and_send(&receiver, b"weir-flow a 0\nhello\nyou"));
-        drop(connect_and_send(&receiver, b"weir-flow a 4294967295\n"));
-        slow.write_all(b"ow b 0\nslow").unwrap();
-        drop(slow);
-        for (coflow, flow, expected) in [("b", 0, "slow"), ("a", u32::MAX, ""), ("a", 0, "hello\nyou")] {
-            let mut text = String::new();
-            receiver.receive(coflow, flow, TIMEOUT).unwrap().read_to_string(&mut text).unwrap();
-            assert_eq!(text, expected);
+impl Read for IncomingFlow {
+    /// Reads data of the flow; 0 bytes at its end only.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TimedOut`] if the sender does not connect again after a failure; [`ErrorKind::InvalidData`] if the sender does not
+    /// follow the protocol.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.read == self.data.len() {
+            if self.has_ended || buffer.is_empty() {
+                return Ok(0);
+            }
+            self.read_connection()?;
         }
-        let error = receiver.receive("a", 0, Duration::from_millis(20)).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::TimedOut);
-        assert_eq!((receiver.unidentified.len(), receiver.ready.len()), (1, 0));
-        drop(idle);
-    }
-
-    #[test]
-    fn connections_with_malformed_first_lines_are_closed() {
-        let mut receiver = FlowReceiver::bind("127.0.0.1:0").unwrap();
-        let long = format!("weir-flow {} 0\n", "x".repeat(MAX_ID_LENGTH + 1));
-        let longest = "x".repeat(MAX_ID_LENGTH);
-        let mut sent =
-            vec![connect_and_send(&receiver, long.as_bytes()), connect_and_send(&receiver, &[b'x'; 4096])];
-        for line in
-            ["weir-flow a\n", "weir-flow a 0 0\n", "weir-flow a -1\n", "weir-flow a 4294967296\n", "\n"]
-        {
-            sent.push(connect_and_send(&receiver, line.as_bytes()));
+        let length = (&self.data[self.read..]).read(buffer)?;
+        self.read += length;
+        if self.read == self.data.len() {
+            self.acknowledge();
         }
-        let last = connect_and_send(&receiver, first_line(&longest, u32::MAX).unwrap().as_bytes());
-        receiver.receive(&longest, u32::MAX, TIMEOUT).unwrap();
-        // The earlier connections were processed before this one.
-        assert_eq!((receiver.unidentified.len(), receiver.ready.len()), (0, 0));
-        drop((sent, last));
-        for id in ["", "a b", "a\n", &"x".repeat(MAX_ID_LENGTH + 1)] {
-            assert_eq!(first_line(id, 0).unwrap_err().kind(), ErrorKind::InvalidInput, "{id:?}");
-        }
+        Ok(length)
     }
+}
 
-    #[test]
-    fn second_connection_of_a_flow_replaces_the_first() {
-        let mut receiver = FlowReceiver::bind("127.0.0.1:0").unwrap();
-        let first = connect_and_send(&receiver, b"weir-flow a 0\nfirst");
-        drop(connect_and_send(&receiver, b"weir-flow a 0\nsecond"));
-        let mut text = String::new();
-        receiver.receive("a", 0, TIMEOUT).unwrap().read_to_string(&mut text).unwrap();
-        assert_eq!(text, "second");
-        drop(first);
+impl Drop for IncomingFlow {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            lock(&self.flow.progress).state.close();
+            self.shared.end_flow(&self.key, &self.flow, BackLine::Reset(Reason::Replaced));
+        }
     }
 }

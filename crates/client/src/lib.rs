@@ -21,11 +21,12 @@
 //! # Coflows
 //!
 //! Section 5 of Saath defines register, update and deregister for the framework. For the framework's programs it defines send and
-//! receive: [`send_flow`] and [`FlowReceiver::receive`].
+//! receive: [`send_flow`] and [`FlowReceiver::receive`]. A flow goes over the relay in the environment variable `WEIR_RELAY`, or directly
+//! without the variable. All data arrives once and in order, also if a relay fails; [`FlowSender`] sends data piece by piece.
 //!
 //! ```no_run
 //! use std::time::Duration;
-//! use weir_client::{Agent, Coflow, Coordinator, Flow, FlowReceiver, Registration, send_flow};
+//! use weir_client::{Agent, Coflow, Coordinator, Flow, FlowReceiver, Registration, Route, send_flow};
 //!
 //! // The framework.
 //! let coordinator = Coordinator::local("127.0.0.1:7701")?;
@@ -34,12 +35,13 @@
 //! let coflow = Coflow::register(&coordinator, "shuffle-7", &shuffle)?;
 //!
 //! // The receiver of flow 0, on node-3.
-//! let mut receiver = FlowReceiver::bind("10.0.0.3:7000")?;
+//! let receiver = FlowReceiver::bind("10.0.0.3:7000")?;
 //! let mut data = receiver.receive("shuffle-7", 0, Duration::from_secs(60))?;
 //!
 //! // The sender of flow 0, on node-1.
 //! let agent = Agent::connect("/run/weir/agent.sock")?;
-//! send_flow(&agent, "shuffle-7", 0, "10.0.0.3:7000", &mut &b"..."[..])?;
+//! let route = Route::from_environment("10.0.0.3:7000")?;
+//! send_flow(&agent, "shuffle-7", 0, route, &mut &b"..."[..])?;
 //!
 //! // The framework, when the job has completed.
 //! coflow.deregister()?;
@@ -81,13 +83,19 @@ mod application;
 #[cfg(target_os = "linux")]
 mod coflow;
 #[cfg(target_os = "linux")]
+mod flow_listener;
+#[cfg(target_os = "linux")]
 mod flow_receiver;
+#[cfg(target_os = "linux")]
+mod flow_sender;
 
 #[cfg(target_os = "linux")]
 pub use agent::{Agent, AgentError};
 #[cfg(target_os = "linux")]
 pub use application::{Application, Connection};
 #[cfg(target_os = "linux")]
-pub use coflow::{Coflow, Flow, Registration, SentFlow, send_flow};
+pub use coflow::{Coflow, Flow, Registration, send_flow};
 #[cfg(target_os = "linux")]
-pub use flow_receiver::FlowReceiver;
+pub use flow_receiver::{FlowReceiver, IncomingFlow};
+#[cfg(target_os = "linux")]
+pub use flow_sender::{FlowSender, Route, SentFlow};

@@ -150,13 +150,13 @@ pub enum Reason {
     Unreachable,
     /// A relay or a path failed.
     Lost,
-    /// A checksum is wrong.
+    /// A length or a checksum is wrong.
     Corrupt,
     /// The offset is beyond the receiver's position.
     Gap,
     /// The receiver has a later generation.
     Replaced,
-    /// The first line or a header is malformed.
+    /// The first line is malformed, or bytes follow the end of the flow.
     Invalid,
 }
 

@@ -22,7 +22,7 @@ pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// programs usually delay a flow.
 pub const PROGRESS_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// How long a sender tries to establish a direct connection.
+/// How long a sender tries to establish a direct connection. It is established when the receiver has answered.
 pub const DIRECT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The maximum wait between two direct connections.
@@ -30,6 +30,9 @@ const MAX_DIRECT_WAIT: Duration = Duration::from_secs(5);
 
 /// How often a connection over the relay is replaced over the relay without progress.
 const MAX_RELAY_RETRIES: u32 = 3;
+
+/// How often a direct connection is replaced without progress because its data is corrupt.
+const MAX_CORRUPT_RETRIES: u32 = 16;
 
 /// The path of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,13 +74,11 @@ pub struct SendState {
     attempt: Attempt,
     /// The number of connections that were lost on this path since the last progress.
     retries: u32,
-    /// Since when no direct connection was established.
+    /// When the first of the last direct connections failed that the receiver did not answer.
     unreachable_since: Option<Duration>,
     /// The times of the last line and of the last progress on this connection, or of its start; none without a connection.
     last_heard: Option<Duration>,
     last_progress: Duration,
-    /// Whether the receiver has answered the first line.
-    is_answered: bool,
     max_window_bytes: usize,
     /// Encoded chunks that are unacknowledged, or acknowledged on an earlier connection and unsent on this one.
     chunks: VecDeque<Vec<u8>>,
@@ -107,7 +108,6 @@ impl SendState {
             unreachable_since: None,
             last_heard: None,
             last_progress: now,
-            is_answered: false,
             max_window_bytes: DEFAULT_WINDOW_BYTES,
             chunks: VecDeque::new(),
             start: 0,
@@ -236,11 +236,10 @@ impl SendState {
 
     fn on_ack(&mut self, offset: u64, now: Duration) {
         self.last_heard = Some(now);
-        self.is_answered = true;
+        self.unreachable_since = None;
         if offset > self.acked {
             self.acked = offset;
             self.retries = 0;
-            self.unreachable_since = None;
             self.last_progress = now;
             self.drop_chunks(self.acked.min(self.sent));
         } else if self.acked == self.max_sent {
@@ -280,9 +279,8 @@ impl SendState {
 
     /// The wait before the next direct connection.
     fn direct_wait(&mut self, reason: Reason, now: Duration) -> Result<Duration, SendError> {
-        // A path that damages every connection is no established connection.
-        if self.is_answered && reason != Reason::Corrupt {
-            self.unreachable_since = None;
+        if reason == Reason::Corrupt && self.retries >= MAX_CORRUPT_RETRIES {
+            return Err(SendError::Reset(reason));
         }
         let since = *self.unreachable_since.get_or_insert(now);
         if now.saturating_sub(since) >= DIRECT_TIMEOUT {
@@ -300,7 +298,6 @@ impl SendState {
         self.first_line.generation = generation;
         self.first_line.offset = Offset::new(self.start).unwrap_or_default();
         self.last_heard = None;
-        self.is_answered = false;
         Ok(())
     }
 

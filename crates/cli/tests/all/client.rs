@@ -13,7 +13,8 @@ use crate::common::{TestDir, wait_for};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::{Ipv4Tos, Ipv6TClass};
 use weir_client::{
-    Agent, Application, Coflow, Coordinator, CoordinatorError, Flow, FlowReceiver, Registration, send_flow,
+    Agent, Application, Coflow, Coordinator, CoordinatorError, Flow, FlowReceiver, Registration, Route,
+    send_flow,
 };
 
 /// A link of 2 MB/s. When a lease ends, loopback carries the remaining bytes at once, so the lease is longer
@@ -157,8 +158,8 @@ fn coflow_transfer_is_paced_with_an_agent_and_unpaced_without() {
     coflow.update(&[flow(Some(data.len() as u64)), flow(Some(3))]).unwrap();
     assert_eq!(state()["flows"][1]["bytes"], 3.0);
 
-    let mut inbox = FlowReceiver::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let to = inbox.address().unwrap();
+    let inbox = FlowReceiver::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let route = Route::direct(inbox.address()).unwrap();
     let receiver = thread::spawn(move || {
         [1, 0].map(|flow| {
             let mut all = Vec::new();
@@ -167,11 +168,11 @@ fn coflow_transfer_is_paced_with_an_agent_and_unpaced_without() {
         })
     });
     let agent_client = Agent::connect(&agent.local_socket).unwrap();
-    let sent = send_flow(&agent_client, "job/7", 1, to, &mut &b"abc"[..]).unwrap();
+    let sent = send_flow(&agent_client, "job/7", 1, route, &mut &b"abc"[..]).unwrap();
     assert!(sent.bytes == 3 && sent.unpaced.is_none(), "{sent:?}");
     wait_for("a rate", || !state()["flows"][0]["rate"].is_null());
     let start_time = Instant::now();
-    let sent = send_flow(&agent_client, "job/7", 0, to, &mut &data[..]).unwrap();
+    let sent = send_flow(&agent_client, "job/7", 0, route, &mut &data[..]).unwrap();
     assert!(sent.bytes == data.len() as u64 && sent.unpaced.is_none(), "{sent:?}");
     let received = receiver.join().unwrap();
     let elapsed_secs = start_time.elapsed().as_secs_f64();
@@ -182,11 +183,12 @@ fn coflow_transfer_is_paced_with_an_agent_and_unpaced_without() {
     coflow.deregister().unwrap();
 
     // Without an agent, the transfer succeeds unpaced.
-    let mut inbox = FlowReceiver::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let inbox = FlowReceiver::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let route = Route::direct(inbox.address()).unwrap();
     drop(agent);
-    let sent = send_flow(&agent_client, "c", 0, inbox.address().unwrap(), &mut &b"abc"[..]).unwrap();
-    assert!(sent.unpaced.is_some());
+    let sender = thread::spawn(move || send_flow(&agent_client, "c", 0, route, &mut &b"abc"[..]).unwrap());
     let mut text = String::new();
     inbox.receive("c", 0, TIMEOUT).unwrap().read_to_string(&mut text).unwrap();
     assert_eq!(text, "abc");
+    assert!(sender.join().unwrap().unpaced.is_some());
 }

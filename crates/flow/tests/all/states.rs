@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use weir_flow::{
-    ACK_INTERVAL, Attempt, BackLine, Chunk, FirstLine, MIN_WINDOW_BYTES, Offset, PROGRESS_TIMEOUT, Path,
-    Reason, ReceiveState, SILENCE_TIMEOUT, SendError, SendState,
+    ACK_INTERVAL, Attempt, BackLine, Chunk, DIRECT_TIMEOUT, FirstLine, MIN_WINDOW_BYTES, Offset,
+    PROGRESS_TIMEOUT, Path, Reason, ReceiveState, SILENCE_TIMEOUT, SendError, SendState,
 };
 
 const START: Duration = Duration::from_secs(5);
@@ -192,14 +192,20 @@ fn established_direct_connections_are_replaced_without_a_limit_of_time() {
         now = sender.on_lost(now).unwrap().at;
     }
     assert_eq!(sender.on_lost(now), Err(SendError::TooManyConnections));
-    // A path that damages all data has a limit.
-    let (mut sender, mut now, mut count) = (self::sender(false), START, 0);
-    while let Ok(Some(next)) = sender.on_line(BackLine::Reset(Reason::Corrupt), now) {
-        now = next.at;
+}
+
+#[test]
+fn direct_path_that_damages_all_data_fails_the_flow() {
+    let (mut sender, mut now, mut count) = (sender(false), START, 0);
+    let error = loop {
         sender.on_line(ack(0), now).unwrap();
+        match sender.on_line(BackLine::Reset(Reason::Corrupt), now) {
+            Ok(next) => now = next.unwrap().at + 2 * DIRECT_TIMEOUT,
+            Err(error) => break error,
+        }
         count += 1;
-    }
-    assert!(count < 30, "{count}");
+    };
+    assert_eq!((error, count), (SendError::Reset(Reason::Corrupt), 16));
 }
 
 #[test]

@@ -1,0 +1,344 @@
+//! Sends flows over a relay or directly, and over further connections when one fails.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use weir_flow::{Attempt, BackLine, FirstLine, LineReader, Offset, Path, SendError, SendState};
+
+use crate::agent::{Agent, AgentError};
+
+/// The environment variable with the address of the region's relay.
+const RELAY_VARIABLE: &str = "WEIR_RELAY";
+
+/// How long a relay or a receiver may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The maximum number of bytes of lines that are read at a time.
+const READ_BYTES: usize = 16 << 10;
+
+/// Where a flow goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// The relay of this region; none to send directly.
+    pub relay: Option<SocketAddr>,
+    /// The receiver.
+    pub receiver: SocketAddr,
+}
+
+impl Route {
+    /// The direct route to a receiver, at the first address of its name.
+    ///
+    /// # Errors
+    /// If the name has no address.
+    pub fn direct(receiver: impl ToSocketAddrs) -> io::Result<Route> {
+        let first = receiver.to_socket_addrs()?.next();
+        let receiver = first.ok_or_else(|| {
+            io::Error::new(ErrorKind::InvalidInput, "receiver: the name has no address; expected HOST:PORT")
+        })?;
+        Ok(Route { relay: None, receiver })
+    }
+
+    /// The route over the relay in the environment variable `WEIR_RELAY`, for example `10.0.0.1:7710`; direct without the variable.
+    ///
+    /// # Errors
+    /// If the receiver's name has no address, or the variable is no address.
+    pub fn from_environment(receiver: impl ToSocketAddrs) -> io::Result<Route> {
+        let relay = parse_relay(&std::env::var_os(RELAY_VARIABLE).unwrap_or_default().to_string_lossy())?;
+        Ok(Route { relay, ..Route::direct(receiver)? })
+    }
+}
+
+/// Parses the address of a relay; none if the text is empty.
+fn parse_relay(text: &str) -> io::Result<Option<SocketAddr>> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|_| {
+        let message =
+            format!("{RELAY_VARIABLE}: `{text}` is no address; expected IP:PORT, for example 10.0.0.1:7710");
+        io::Error::new(ErrorKind::InvalidInput, message)
+    })
+}
+
+/// The result of a flow that was sent.
+#[derive(Debug)]
+pub struct SentFlow {
+    /// The number of data bytes sent.
+    pub bytes: u64,
+    /// Why the last direct connection was plain TCP without a rate; none if the agent paced it, or if relays forwarded the flow.
+    pub unpaced: Option<AgentError>,
+}
+
+/// The sender of a flow. If a connection fails, the sender sends what the receiver has not acknowledged over another one.
+///
+/// Holds at most 8 MiB of unacknowledged data; [`Write::write`] waits while there is no room. All work occurs in calls of `write`,
+/// `flush` and `finish`. Without `finish`, the flow has no end, and its receiver gets an error.
+#[derive(Debug)]
+pub struct FlowSender<'a> {
+    state: SendState,
+    route: Route,
+    agent: Option<&'a Agent>,
+    sent: SentFlow,
+    connection: Option<Connection>,
+    start: Instant,
+    /// Why the last connection failed.
+    last_error: Option<io::Error>,
+    failure: Option<SendError>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    stream: TcpStream,
+    lines: LineReader,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // The agent may hold a duplicate of the socket, so closing the stream would not close the connection.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+impl<'a> FlowSender<'a> {
+    /// A sender of flow `flow` of a coflow. It connects with the first data.
+    ///
+    /// # Errors
+    /// If the name of the coflow is invalid.
+    pub fn new(coflow: &str, flow: u32, route: Route) -> io::Result<FlowSender<'a>> {
+        let coflow = coflow.parse().map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
+        let first_line =
+            FirstLine { coflow, flow, generation: 0, offset: Offset::default(), receiver: route.receiver };
+        Ok(FlowSender {
+            state: SendState::new(first_line, route.relay.is_some(), Duration::ZERO),
+            route,
+            agent: None,
+            sent: SentFlow { bytes: 0, unpaced: None },
+            connection: None,
+            start: Instant::now(),
+            last_error: None,
+            failure: None,
+        })
+    }
+
+    /// Hands direct connections over to an agent, which paces them.
+    pub fn with_agent(mut self, agent: &'a Agent) -> FlowSender<'a> {
+        self.agent = Some(agent);
+        self
+    }
+
+    /// Ends the flow, and waits until the receiver has read all data.
+    ///
+    /// # Errors
+    /// If the receiver cannot be reached or refuses the flow.
+    pub fn finish(mut self) -> io::Result<SentFlow> {
+        self.state.finish();
+        while !self.state.is_complete() {
+            self.drive(true)?;
+        }
+        Ok(self.sent)
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Connects, sends and receives as far as possible. If `may_wait`, waits until something is possible.
+    fn drive(&mut self, may_wait: bool) -> io::Result<()> {
+        if let Some(failure) = self.failure {
+            return Err(self.failed(failure));
+        }
+        let next = match self.connection.take() {
+            None => self.connect(may_wait),
+            Some(connection) => self.exchange(connection, may_wait),
+        };
+        next.map_err(|failure| {
+            self.failure = Some(failure);
+            self.failed(failure)
+        })
+    }
+
+    fn failed(&self, failure: SendError) -> io::Error {
+        let kind = match failure {
+            SendError::Reset(_) => ErrorKind::ConnectionReset,
+            SendError::Unreachable => ErrorKind::TimedOut,
+            SendError::TooManyConnections => ErrorKind::ConnectionAborted,
+        };
+        let first_line = self.state.first_line();
+        let mut message = format!("flow {} of coflow `{}`: {failure}", first_line.flow, first_line.coflow);
+        if let Some(error) = &self.last_error {
+            message += &format!("; the last connection to {} failed: {error}", self.address());
+        }
+        io::Error::new(kind, message)
+    }
+
+    /// The other end of the current or the next connection.
+    fn address(&self) -> SocketAddr {
+        let relay = self.route.relay.filter(|_| self.state.attempt().path == Path::Relay);
+        relay.unwrap_or(self.route.receiver)
+    }
+
+    fn connect(&mut self, may_wait: bool) -> Result<(), SendError> {
+        let wait = self.state.attempt().at.saturating_sub(self.now());
+        if !wait.is_zero() {
+            if !may_wait {
+                return Ok(());
+            }
+            std::thread::sleep(wait);
+        }
+        match self.open_connection() {
+            Ok(stream) => {
+                self.connection = Some(Connection { stream, lines: LineReader::default() });
+                self.state.on_connected(self.now());
+            }
+            Err(error) => {
+                self.last_error = Some(error);
+                self.state.on_lost(self.now())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn open_connection(&mut self) -> io::Result<TcpStream> {
+        let first_line = self.state.first_line();
+        let mut stream = TcpStream::connect_timeout(&self.address(), CONNECT_TIMEOUT)?;
+        stream.set_nodelay(true)?;
+        if let Some(agent) = self.agent.filter(|_| self.state.attempt().path == Path::Direct) {
+            self.sent.unpaced = agent.hand_over(first_line.coflow.as_str(), first_line.flow, &stream).err();
+        }
+        // The buffer of a new socket has room for a line.
+        stream.write_all(first_line.encode().as_bytes())?;
+        stream.set_nonblocking(true)?;
+        Ok(stream)
+    }
+
+    /// Sends chunks and processes lines. Keeps the connection unless it has ended.
+    fn exchange(&mut self, mut connection: Connection, may_wait: bool) -> Result<(), SendError> {
+        if may_wait {
+            let deadline = self.state.deadline().map(|deadline| deadline.saturating_sub(self.now()));
+            connection.wait(!self.state.unsent().is_empty(), deadline);
+        }
+        // A reset may have arrived before the connection failed.
+        let sent = connection.send_chunks(&mut self.state);
+        let now = self.now();
+        let next = match connection.read_lines(&mut self.state, now)? {
+            Ok(next) => next,
+            Err(error) => {
+                self.last_error = Some(error);
+                Some(self.state.on_lost(now)?)
+            }
+        };
+        if next.is_some() {
+            return Ok(());
+        }
+        if let Err(error) = sent {
+            self.last_error = Some(error);
+            self.state.on_lost(now)?;
+        } else if self.state.deadline().is_some_and(|deadline| deadline <= now) {
+            self.last_error = Some(io::Error::new(ErrorKind::TimedOut, "no acknowledgement arrived"));
+            self.state.on_lost(now)?;
+        } else {
+            self.connection = Some(connection);
+        }
+        Ok(())
+    }
+}
+
+impl Connection {
+    /// Waits until lines arrive, or until chunks can be sent.
+    fn wait(&self, has_unsent: bool, max_wait: Option<Duration>) {
+        let flags = if has_unsent { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        // A time that the kernel cannot represent means no limit.
+        let timeout = max_wait.and_then(|wait| Timespec::try_from(wait).ok());
+        // An error is found by the read that follows.
+        let _ = poll(&mut [PollFd::new(&self.stream, flags)], timeout.as_ref());
+    }
+
+    /// Sends chunks until the kernel's buffer is full.
+    fn send_chunks(&mut self, state: &mut SendState) -> io::Result<()> {
+        while !state.unsent().is_empty() {
+            match self.stream.write(state.unsent()) {
+                Ok(length) => state.on_sent(length),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Processes lines that have arrived. Returns the next connection if this one was reset, or why this one failed.
+    fn read_lines(
+        &mut self,
+        state: &mut SendState,
+        now: Duration,
+    ) -> Result<io::Result<Option<Attempt>>, SendError> {
+        let mut buffer = [0; READ_BYTES];
+        let length = match self.stream.read(&mut buffer) {
+            Ok(0) if state.is_complete() => return Ok(Ok(None)),
+            Ok(0) => return Ok(Err(ErrorKind::UnexpectedEof.into())),
+            Ok(length) => length,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                return Ok(Ok(None));
+            }
+            Err(error) => return Ok(Err(error)),
+        };
+        let mut input = &buffer[..length];
+        loop {
+            let line = match self.lines.read_line(&mut input) {
+                Ok(None) => return Ok(Ok(None)),
+                Ok(Some(line)) => BackLine::parse(&line),
+                Err(error) => Err(error),
+            };
+            let line = match line {
+                Ok(line) => line,
+                Err(error) => return Ok(Err(io::Error::new(ErrorKind::InvalidData, error))),
+            };
+            let next = state.on_line(line, now)?;
+            if next.is_some() {
+                return Ok(Ok(next));
+            }
+        }
+    }
+}
+
+impl Write for FlowSender<'_> {
+    /// Takes data; waits while the window has no room.
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        loop {
+            let taken = self.state.write(data);
+            let is_blocked = taken == 0 && !data.is_empty();
+            if is_blocked || !self.state.unsent().is_empty() {
+                self.drive(is_blocked)?;
+            }
+            if !is_blocked {
+                self.sent.bytes += taken as u64;
+                return Ok(taken);
+            }
+        }
+    }
+
+    /// Waits until the kernel has all data. The receiver may not have it yet.
+    fn flush(&mut self) -> io::Result<()> {
+        self.state.flush();
+        while !self.state.unsent().is_empty() {
+            self.drive(true)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relay_is_an_address_or_absent() {
+        assert_eq!(parse_relay("").unwrap(), None);
+        assert_eq!(parse_relay("[fd00::1]:7710").unwrap(), Some("[fd00::1]:7710".parse().unwrap()));
+        for text in ["10.0.0.1", "relay:7710", ":7710", " "] {
+            assert_eq!(parse_relay(text).unwrap_err().kind(), ErrorKind::InvalidInput, "{text}");
+        }
+    }
+}
