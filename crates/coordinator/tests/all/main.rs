@@ -12,6 +12,7 @@ mod control_thread;
 #[path = "../../../trace/tests/all/edits.rs"]
 mod edits;
 mod flood;
+mod overlay;
 mod problems;
 mod rest;
 mod roles;
