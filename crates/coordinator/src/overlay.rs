@@ -58,6 +58,8 @@ const PRESENCE_TIMEOUT: f64 = 3.0;
 /// Limits of coflows between regions.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
+    /// Maximum number of coflows, active or completed.
+    pub max_coflows: usize,
     /// Maximum number of flows of all coflows.
     pub max_flows: usize,
     /// Time after its completion for which a coflow is kept, in seconds.
@@ -131,7 +133,7 @@ impl Overlay {
             let is_same = self.coflows[number].is_registered_as(&registration);
             return if is_same { Ok(false) } else { Err(Refusal::IdTaken(id.to_owned())) };
         }
-        self.check_limits(registration.flows.len(), 1)?;
+        self.check_new(&registration)?;
         let number = self.free_number();
         let (first_flows, predicted_seconds) = (None, None);
         self.insert(
@@ -149,7 +151,7 @@ impl Overlay {
         if self.numbers.contains_key(id) || self.coflows.contains_key(&restored.number) {
             return Err(Refusal::IdTaken(id.to_owned()));
         }
-        self.check_limits(restored.registration.flows.len(), 1)?;
+        self.check_new(&restored.registration)?;
         self.next_number = self.next_number.max(restored.number.wrapping_add(1));
         self.insert(id, restored);
         Ok(())
@@ -343,9 +345,18 @@ impl Overlay {
         number
     }
 
-    fn check_limits(&self, new_flows: usize, new_coflows: usize) -> Result<(), Refusal> {
+    /// Checks the limits for a new coflow.
+    fn check_new(&self, registration: &Registration) -> Result<(), Refusal> {
+        if self.coflows.len() >= self.limits.max_coflows {
+            return Err(Refusal::LimitReached { objects: "coflows", max: self.limits.max_coflows });
+        }
+        self.check_limits(registration.flows.len(), 1)
+    }
+
+    /// Checks the limits for more flows and active coflows.
+    fn check_limits(&self, new_flows: usize, new_active: usize) -> Result<(), Refusal> {
         let active = self.coflows.values().filter(|coflow| coflow.completed_at.is_none()).count();
-        if active + new_coflows > MAX_RELAY_COFLOWS {
+        if active + new_active > MAX_RELAY_COFLOWS {
             return Err(Refusal::LimitReached {
                 objects: "active coflows between regions",
                 max: MAX_RELAY_COFLOWS,

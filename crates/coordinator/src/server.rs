@@ -149,6 +149,7 @@ async fn wait_for_drain(stop: &mut watch::Receiver<bool>) {
 /// Starts the overlay of a configuration.
 fn start_overlay(config: &Config, overlay: &config::Overlay, epoch: u64) -> Result<overlay::Handle, String> {
     let limits = overlay::Limits {
+        max_coflows: config.settings.max_coflows,
         max_flows: config.settings.max_flows,
         keep_completed: config.settings.keep_completed,
     };

@@ -14,6 +14,7 @@ mod edits;
 mod flood;
 mod overlay;
 mod problems;
+mod relays;
 mod rest;
 mod roles;
 mod routing;

@@ -94,7 +94,7 @@ fn parse(text: &str) -> Arc<config::Overlay> {
 }
 
 fn limits() -> Limits {
-    Limits { max_flows: 1000, keep_completed: 60.0 }
+    Limits { max_coflows: 100, max_flows: 1000, keep_completed: 60.0 }
 }
 
 impl Cluster {
