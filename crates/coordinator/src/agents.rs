@@ -1,19 +1,18 @@
 //! gRPC server for agents: one stream for each host or switch, with reports to the coordinator and orders to the agent.
 //!
-//! *Authentication.* The listener adds the [`ProvenHost`] of a connection to the extensions of its requests, and a stream
-//! must be for that host. On loopback, connections have no proven host, and the server accepts the number in the hello.
+//! *Authentication.* The listener adds the [`ProvenPeer`] of a connection to the extensions of its requests, and a stream
+//! must be for that host. On loopback, connections have no proven peer, and the server accepts the number in the hello.
 //!
 //! *Limits.* The server ends a stream whose agent sends no message or reads no order for 5 s; the agent can connect again.
 //! It reads at most four reports of a host per interval, and one report of a host is in memory at a time. It checks the
 //! length of each message before it reads the message.
 
 use std::io;
-use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
@@ -22,19 +21,13 @@ use tonic::{Request, Response, Status, Streaming};
 use weir_proto::wire::agent_message::Body;
 use weir_proto::wire::control_server::{Control, ControlServer};
 use weir_proto::wire::{AgentMessage, CoordinatorMessage};
-use weir_proto::{MAX_ORDER_BYTES, MAX_REPORT_BYTES, Order, Report};
+use weir_proto::{MAX_ORDER_BYTES, MAX_REPORT_BYTES, Report};
 
 use crate::control_thread::{Handle, Stopped};
-
-/// Time without a message from the agent, or without reading by the agent, after which the server ends the stream.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Maximum number of reports of a host that the server reads per interval, and maximum burst after a pause.
-const MAX_REPORTS_PER_INTERVAL: u32 = 4;
-
-/// The number of the host or switch in the certificate of a connection; an extension of its requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ProvenHost(pub u32);
+use crate::overlay;
+use crate::relays::relay_service;
+pub use crate::streams::ProvenPeer;
+use crate::streams::{IDLE_TIMEOUT, MAX_REPORTS_PER_INTERVAL, next_message, run_stream, send_orders};
 
 /// The gRPC service for agents.
 pub struct AgentService {
@@ -54,10 +47,10 @@ pub fn agent_service(handle: Handle) -> ControlServer<AgentService> {
 /// The server cannot accept connections any more.
 pub async fn serve(listener: TcpListener, handle: Handle) -> Result<(), tonic::transport::Error> {
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    serve_connections(incoming, handle, std::future::pending()).await
+    serve_connections(incoming, handle, None, std::future::pending()).await
 }
 
-/// Serves agents on connections. [`Connected::connect_info`] is a [`ProvenHost`] if the connection has proven one. Ends with
+/// Serves agents, and relays if there is an overlay, on connections. [`Connected::connect_info`] is a [`ProvenPeer`] if the connection has proven one. Ends with
 /// an error, or when `stop` completes.
 ///
 /// # Errors
@@ -65,16 +58,18 @@ pub async fn serve(listener: TcpListener, handle: Handle) -> Result<(), tonic::t
 pub async fn serve_connections<C>(
     incoming: impl Stream<Item = io::Result<C>>,
     handle: Handle,
+    overlay: Option<overlay::Handle>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error>
 where
     C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
 {
-    let server = Server::builder()
+    let mut server = Server::builder()
         .max_concurrent_streams(4)
         .http2_keepalive_interval(Some(IDLE_TIMEOUT))
         .http2_keepalive_timeout(Some(IDLE_TIMEOUT));
-    server.serve_with_incoming_shutdown(agent_service(handle), incoming, stop).await
+    let services = server.add_service(agent_service(handle)).add_optional_service(overlay.map(relay_service));
+    services.serve_with_incoming_shutdown(incoming, stop).await
 }
 
 #[tonic::async_trait]
@@ -85,15 +80,16 @@ impl Control for AgentService {
         &self,
         request: Request<Streaming<AgentMessage>>,
     ) -> Result<Response<Self::StreamOrdersStream>, Status> {
-        let proven_host = request.extensions().get::<ProvenHost>().copied();
+        let proven_peer = request.extensions().get::<ProvenPeer>().copied();
         let mut reports = request.into_inner();
-        let Some(Body::Hello(hello)) = next_message(&mut reports).await? else {
+        let Some(Body::Hello(hello)) = next_message(&mut reports).await?.and_then(|message| message.body)
+        else {
             return Err(Status::invalid_argument("the first message is not a hello; expected a hello"));
         };
         let host = hello.node;
-        if proven_host.is_some_and(|ProvenHost(proven)| proven != host) {
+        if proven_peer.is_some_and(|proven| proven != ProvenPeer::Host(host)) {
             return Err(Status::permission_denied(format!(
-                "host {host}: the certificate of this connection is for another host"
+                "host {host}: the certificate of this connection is for another host or relay"
             )));
         }
         let orders = self.handle.subscribe_to_orders(host).await?.ok_or_else(|| {
@@ -105,15 +101,8 @@ impl Control for AgentService {
         let welcome =
             CoordinatorMessage::welcome(handle.interval(), handle.has_throttling(), handle.has_allocator());
         tokio::spawn(async move {
-            let result = tokio::select! {
-                ended = apply_reports(&handle, host, reports) => ended,
-                ended = send_orders(welcome, orders, &messages) => ended,
-            };
-            if let Err(status) = result {
-                // An order may still wait in the channel. An agent that does not read the order does not get the status
-                // either.
-                let _ = timeout(IDLE_TIMEOUT, messages.send(Err(status))).await;
-            }
+            let orders = send_orders(welcome, orders, CoordinatorMessage::order, &messages);
+            run_stream(apply_reports(&handle, host, reports), orders, &messages).await;
         });
         Ok(Response::new(ReceiverStream::new(message_receiver)))
     }
@@ -125,13 +114,6 @@ impl From<Stopped> for Status {
     }
 }
 
-/// The next message of a host; `None` at the end of the stream.
-async fn next_message(reports: &mut Streaming<AgentMessage>) -> Result<Option<Body>, Status> {
-    let timed_out =
-        |_| Status::deadline_exceeded(format!("agent: no message for {} s", IDLE_TIMEOUT.as_secs()));
-    Ok(timeout(IDLE_TIMEOUT, reports.message()).await.map_err(timed_out)??.and_then(|message| message.body))
-}
-
 /// Applies a host's reports until the end of the stream.
 async fn apply_reports(
     handle: &Handle,
@@ -140,8 +122,8 @@ async fn apply_reports(
 ) -> Result<(), Status> {
     let report_gap = handle.interval() / MAX_REPORTS_PER_INTERVAL;
     let mut next_read_at = Instant::now();
-    while let Some(body) = next_message(&mut reports).await? {
-        let Body::Report(report) = body else {
+    while let Some(message) = next_message(&mut reports).await? {
+        let Some(Body::Report(report)) = message.body else {
             return Err(Status::invalid_argument(
                 "a message after the hello is not a report; expected reports only",
             ));
@@ -155,27 +137,4 @@ async fn apply_reports(
         sleep_until(next_read_at).await;
     }
     Ok(())
-}
-
-/// Sends the welcome and then the host's orders, until another stream subscribes to them.
-async fn send_orders(
-    welcome: CoordinatorMessage,
-    mut orders: mpsc::Receiver<Order>,
-    messages: &mpsc::Sender<Result<CoordinatorMessage, Status>>,
-) -> Result<(), Status> {
-    let mut message = welcome;
-    loop {
-        match timeout(IDLE_TIMEOUT, messages.send(Ok(message))).await {
-            Err(_) => {
-                let message = format!("agent: did not read its orders for {} s", IDLE_TIMEOUT.as_secs());
-                return Err(Status::deadline_exceeded(message));
-            }
-            Ok(Err(_)) => return Ok(()),
-            Ok(Ok(())) => {}
-        }
-        let Some(order) = orders.recv().await else {
-            return Err(Status::aborted("another agent has connected for this host"));
-        };
-        message = CoordinatorMessage::order(&order);
-    }
 }

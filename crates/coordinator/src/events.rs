@@ -32,6 +32,10 @@ pub enum EventKind {
     HostConnected,
     /// A host or switch has stopped sending reports.
     HostDisconnected,
+    /// A relay has connected and sends reports.
+    RelayConnected,
+    /// A relay has stopped sending reports.
+    RelayDisconnected,
 }
 
 /// An event.
@@ -41,7 +45,7 @@ pub struct Event {
     pub event: EventKind,
     /// Id or name of the object.
     pub subject: String,
-    /// The service that the object belongs to; absent for hosts, switches, the policy and the sensitivity table.
+    /// The service that the object belongs to; absent for hosts, switches, relays, the policy and the sensitivity table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
 }

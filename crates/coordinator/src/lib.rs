@@ -2,6 +2,7 @@
 //!
 //! - [`ControlPlane`] is the state machine. It has no clock, thread or socket, so tests can simulate any loss and delay.
 //! - [`control_thread`] runs the control plane on one thread with a clock; servers send it calls through [`Handle`]s.
+//! - [`overlay`] is the state machine of relays between regions, with its threads; [`relays`] serves relays over gRPC.
 //! - [`agents`] serves agents over gRPC, [`rest`] serves frameworks and operators over HTTP. [`listener`] and [`tls`]
 //!   authenticate connections, and [`admission`] limits their number.
 //! - [`registry`] applies requests and writes them to the [`store`], which is durable. [`config`] reads the
@@ -15,12 +16,15 @@ pub mod control_thread;
 pub mod events;
 pub mod identity;
 pub mod listener;
+pub mod overlay;
 pub mod policy;
 pub mod problem;
 pub mod registry;
+pub mod relays;
 pub mod rest;
 pub mod server;
 pub mod store;
+mod streams;
 pub mod tls;
 
 pub use control_plane::ControlPlane;

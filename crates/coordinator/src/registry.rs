@@ -26,6 +26,7 @@ use crate::config::{Config, Host, QueueAssignment, Switch};
 use crate::control_plane::{CoflowStatus, Refusal, Registration, Transfer, UnknownName};
 use crate::control_thread::{Handle, RequestError};
 use crate::events::{EventChannel, EventKind};
+use crate::overlay::Handle as OverlayHandle;
 use crate::policy::{PolicyError, PolicySpec, ValidatedPolicy};
 use crate::problem::{Location, Problem};
 use crate::store::{Snapshot, Store, StoreError, Table};
@@ -33,6 +34,7 @@ use crate::store::{Snapshot, Store, StoreError, Table};
 mod change_watcher;
 mod division;
 mod observed_connections;
+mod overlay;
 pub(crate) mod records;
 pub mod routing;
 mod sharing;
@@ -135,6 +137,7 @@ pub struct ServiceState {
 /// The registered objects and settings, with the store and the control plane.
 pub struct Registry {
     handle: Handle,
+    overlay: Option<OverlayHandle>,
     store: Store,
     names: ServiceNames,
     hosts: Vec<Host>,
@@ -155,12 +158,17 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Loads the store, and applies its contents to the control plane of `handle`.
+    /// Loads the store, and applies its contents to the control plane of `handle` and to the overlay.
     ///
     /// # Errors
     /// The store cannot be read or contains an invalid record, the control plane refuses the policy, or the coordinator has
     /// stopped.
-    pub async fn new(config: &Config, store: Store, handle: Handle) -> Result<Registry, String> {
+    pub async fn new(
+        config: &Config,
+        store: Store,
+        handle: Handle,
+        overlay: Option<OverlayHandle>,
+    ) -> Result<Registry, String> {
         let stored_table =
             store.get::<String>(Table::Settings, SENSITIVITY_KEY).map_err(|error| error.to_string())?;
         let table = match stored_table {
@@ -210,6 +218,7 @@ impl Registry {
         };
         let registry = Registry {
             handle,
+            overlay,
             store,
             names: config.names.clone(),
             hosts: config.hosts.clone(),
@@ -225,6 +234,7 @@ impl Registry {
             events: EventChannel::new(config.limits.max_queued_events as usize),
         };
         registry.restore().await?;
+        registry.restore_overlay().await.map_err(|error| error.to_string())?;
         let sharing = registry.sharing.lock().await;
         registry.send_all_queues(&sharing).await.map_err(|stopped| stopped.to_string())?;
         drop(sharing);
@@ -356,7 +366,12 @@ impl Registry {
     /// # Errors
     /// 404 if no coflow has this id, 503 if the coordinator has stopped.
     pub async fn service_of(&self, id: &str) -> Result<String, Problem> {
-        let entry = self.handle.service_and_completion(id.to_owned()).await?;
+        let in_overlay =
+            self.overlay().and_then(|handle| handle.call(|overlay, _| overlay.service_and_completion(id)));
+        let entry = match in_overlay {
+            Some(entry) => Some(entry),
+            None => self.handle.service_and_completion(id.to_owned()).await?,
+        };
         entry.map(|(service, _)| service).ok_or_else(|| Problem::not_found("coflow", id, EXPECTED_COFLOW_ID))
     }
 
@@ -366,9 +381,16 @@ impl Registry {
     /// [`Problem`]: a field is invalid, another coflow has the id, a limit is reached, or the store cannot be written.
     /// The coflow is not registered.
     pub async fn register(&self, id: &str, body: CoflowBody) -> Result<(), Problem> {
+        if let Some(overlay) = self.overlay_for(&body.flows) {
+            let _id_lock = self.lock_id(id).await;
+            return self.register_in_overlay(overlay, id, &body).await;
+        }
         let registration = self.to_registration(&body)?;
         let service = registration.service.clone();
         let _id_lock = self.lock_id(id).await;
+        if self.overlay_with(id).is_some() {
+            return Err(refusal_problem(Refusal::IdTaken(id.to_owned()), FLOWS_POINTER));
+        }
         // A registered coflow is already in the store. A completed coflow is not, and storing it again would register it at
         // the next start.
         if !self.handle.register(id.to_owned(), registration).await? {
@@ -390,8 +412,11 @@ impl Registry {
     pub async fn update(&self, id: &str, flows: Vec<FlowBody>) -> Result<(), Problem> {
         // The body is the list itself, so the JSON pointer of the list is empty.
         let to_problem = |error: RequestError| request_problem(error, "");
-        let transfers = self.transfers("", &flows)?;
         let _id_lock = self.lock_id(id).await;
+        if let Some(overlay) = self.overlay_with(id) {
+            return self.update_in_overlay(overlay, id, &flows).await;
+        }
+        let transfers = self.transfers("", &flows)?;
         let CoflowStatus { registration, first_flows, class, .. } = self.coflow(id).await?;
         self.handle.check_update(id.to_owned(), transfers.clone()).await.map_err(to_problem)?;
         let first_flows = self.flow_bodies(first_flows.as_ref().unwrap_or(&registration.flows));
@@ -429,8 +454,12 @@ impl Registry {
     pub async fn deregister(&self, id: &str) -> Result<(), Problem> {
         let _id_lock = self.lock_id(id).await;
         let service = self.service_of(id).await?;
-        self.store.remove(Table::Coflows, id).await?;
-        self.handle.deregister(id.to_owned()).await?;
+        if let Some(overlay) = self.overlay_with(id) {
+            self.deregister_from_overlay(overlay, id).await?;
+        } else {
+            self.store.remove(Table::Coflows, id).await?;
+            self.handle.deregister(id.to_owned()).await?;
+        }
         self.events.send(EventKind::CoflowDeregistered, id, Some(service));
         Ok(())
     }

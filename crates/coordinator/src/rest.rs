@@ -37,11 +37,14 @@ mod body;
 mod coflows;
 mod events;
 mod health;
+mod overlay;
+mod overlay_metrics;
 mod policy;
 mod sharing;
 mod state;
 
 pub use coflows::{CoflowList, CoflowState, FlowState, RegisteredCoflow};
+pub use overlay::{PathState, RelayState, RouteList, RouteState};
 pub use state::{AllocationList, FlowRate, HostState, SwitchState};
 
 /// Maximum length of a request's head, in bytes.
@@ -94,6 +97,9 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(state::hosts))
         .routes(routes!(state::switches))
         .routes(routes!(state::allocation))
+        .routes(routes!(overlay::relays))
+        .routes(routes!(overlay::routes))
+        .routes(routes!(overlay::paths))
         .routes(routes!(sharing::sensitivity_table, sharing::set_sensitivity_table))
         .routes(routes!(sharing::list))
         .routes(routes!(sharing::show, sharing::register, sharing::deregister))

@@ -13,14 +13,16 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tonic::transport::server::Connected;
 use tracing::{debug, error, info};
+use weir_core::wide_area;
 
 use crate::admission::{Admission, Quota};
-use crate::agents;
-use crate::config::Config;
+use crate::agents::{self, ProvenPeer};
+use crate::config::{self, Config};
 use crate::control_plane::ControlPlane;
 use crate::control_thread;
 use crate::identity::Identity;
 use crate::listener::{self, PeerConnection};
+use crate::overlay::{self, Overlay};
 use crate::registry::Registry;
 use crate::store::Store;
 use crate::{rest, tls};
@@ -66,7 +68,8 @@ impl Coordinator {
         // The thread ends when the last handle is dropped. Pending requests can hold handles, so nothing waits for the thread.
         let (handle, _) = control_thread::start(control_plane)
             .map_err(|error| format!("control thread: cannot be created: {error}"))?;
-        let registry = Arc::new(Registry::new(&config, store, handle).await?);
+        let overlay = config.overlay.as_ref().map(|overlay| start_overlay(&config, overlay, store.epoch()));
+        let registry = Arc::new(Registry::new(&config, store, handle, overlay.transpose()?).await?);
         Ok(Coordinator { config, registry, agents, api })
     }
 
@@ -90,14 +93,20 @@ impl Coordinator {
     /// The server for agents has failed.
     pub async fn run(self, stop: watch::Receiver<bool>) -> Result<(), String> {
         let Coordinator { config, registry, agents, api } = self;
-        // An agent has one connection, and a second one until it detects that the first has failed.
+        // An agent or relay has one connection, and a second one until it detects that the first has failed.
         let names: Vec<String> = registry.agent_names().map(str::to_owned).collect();
-        let total = 2 * names.len() + 16;
+        let relays: Vec<String> = config
+            .overlay
+            .iter()
+            .flat_map(|overlay| &overlay.relays)
+            .map(|relay| relay.name.clone())
+            .collect();
+        let total = 2 * (names.len() + relays.len()) + 16;
         let per_address =
             if config.tls.is_some() { config.limits.max_connections_per_address as usize } else { total };
         let quota = Quota { total, per_address, per_identity: 4, probes: 0 };
         let peers = listener::accept_peers(agents.0, agents.1, Admission::new(quota));
-        let handle = registry.handle().clone();
+        let (handle, overlay) = (registry.handle().clone(), registry.overlay().cloned());
         let mut stopped = stop.clone();
         let stopped = async move {
             let _ = stopped.wait_for(|stop| *stop).await;
@@ -105,9 +114,9 @@ impl Coordinator {
         let has_tls = config.tls.is_some();
         let serve_agents = async move {
             let served = if has_tls {
-                agents::serve_connections(proven_agents(peers, names), handle, stopped).await
+                agents::serve_connections(proven_peers(peers, names, relays), handle, overlay, stopped).await
             } else {
-                agents::serve_connections(local_agents(peers), handle, stopped).await
+                agents::serve_connections(local_peers(peers), handle, overlay, stopped).await
             };
             served.map_err(|error| format!("server for agents: {error}"))?;
             std::future::pending().await
@@ -137,41 +146,57 @@ async fn wait_for_drain(stop: &mut watch::Receiver<bool>) {
     tokio::time::sleep(rest::DRAIN_TIMEOUT + rest::DRAIN_TIMEOUT / 5).await;
 }
 
-/// A connection of an agent, and its proven identity.
-struct AgentConnection<P> {
-    peer: PeerConnection,
-    proven_host: P,
+/// Starts the overlay of a configuration.
+fn start_overlay(config: &Config, overlay: &config::Overlay, epoch: u64) -> Result<overlay::Handle, String> {
+    let limits = overlay::Limits {
+        max_coflows: config.settings.max_coflows,
+        max_flows: config.settings.max_flows,
+        keep_completed: config.settings.keep_completed,
+    };
+    let policy = wide_area::build(&overlay.policy).map_err(|error| format!("overlay policy: {error}"))?;
+    let overlay = Arc::new(overlay.clone());
+    overlay::Handle::start(Overlay::new(Arc::clone(&overlay), limits, epoch), overlay, policy)
+        .map_err(|error| format!("overlay: a thread cannot be created: {error}"))
 }
 
-/// Connections of agents, with the host or switch of their certificate.
-fn proven_agents(
+/// A connection of an agent or relay, and its proven identity.
+struct AgentConnection<P> {
+    peer: PeerConnection,
+    proven_peer: P,
+}
+
+/// Connections of agents and relays, with the host, switch or relay of their certificate.
+fn proven_peers(
     peers: mpsc::Receiver<PeerConnection>,
-    names: Vec<String>,
-) -> impl Stream<Item = io::Result<AgentConnection<agents::ProvenHost>>> {
-    unfold((peers, names), |(mut peers, names)| async {
+    agents: Vec<String>,
+    relays: Vec<String>,
+) -> impl Stream<Item = io::Result<AgentConnection<ProvenPeer>>> {
+    unfold((peers, agents, relays), |(mut peers, agents, relays)| async {
         loop {
             let peer = peers.recv().await?;
-            let number = match &peer.identity {
-                Identity::Agent(name) => names.iter().position(|known| known == name),
+            let number = |names: &[String], name: &str| names.iter().position(|known| known == name);
+            let proven_peer = match &peer.identity {
+                Identity::Agent(name) => number(&agents, name).map(|at| ProvenPeer::Host(at as u32)),
+                Identity::Relay(name) => number(&relays, name).map(|at| ProvenPeer::Relay(at as u16)),
                 _ => None,
             };
-            let Some(number) = number else {
-                debug!(address = %peer.address, identity = %peer.identity, "connection refused: not an agent of the configuration");
+            let Some(proven_peer) = proven_peer else {
+                debug!(
+                    address = %peer.address, identity = %peer.identity,
+                    "connection refused: not an agent or relay of the configuration"
+                );
                 continue;
             };
-            let proven_host = agents::ProvenHost(number as u32);
-            return Some((Ok(AgentConnection { peer, proven_host }), (peers, names)));
+            return Some((Ok(AgentConnection { peer, proven_peer }), (peers, agents, relays)));
         }
     })
 }
 
-/// Connections of agents on this host, without a proven identity.
-fn local_agents(
-    peers: mpsc::Receiver<PeerConnection>,
-) -> impl Stream<Item = io::Result<AgentConnection<()>>> {
+/// Connections of agents and relays on this host, without a proven identity.
+fn local_peers(peers: mpsc::Receiver<PeerConnection>) -> impl Stream<Item = io::Result<AgentConnection<()>>> {
     unfold(peers, |mut peers| async {
         let peer = peers.recv().await?;
-        Some((Ok(AgentConnection { peer, proven_host: () }), peers))
+        Some((Ok(AgentConnection { peer, proven_peer: () }), peers))
     })
 }
 
@@ -179,7 +204,7 @@ impl<P: Clone + Send + Sync + 'static> Connected for AgentConnection<P> {
     type ConnectInfo = P;
 
     fn connect_info(&self) -> P {
-        self.proven_host.clone()
+        self.proven_peer.clone()
     }
 }
 

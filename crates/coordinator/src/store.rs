@@ -59,6 +59,8 @@ pub enum Table {
     Coflows,
     /// The first flows of coflows whose flows were replaced. Removing a coflow also removes its first flows.
     FirstFlows,
+    /// Coflows between regions by their ids.
+    OverlayCoflows,
     /// Saba's applications by their ids.
     Applications,
     /// Connections of applications, by their ids.
@@ -70,9 +72,10 @@ pub enum Table {
 }
 
 impl Table {
-    const ALL: [Table; 6] = [
+    const ALL: [Table; 7] = [
         Table::Coflows,
         Table::FirstFlows,
+        Table::OverlayCoflows,
         Table::Applications,
         Table::Connections,
         Table::Weights,
@@ -84,6 +87,7 @@ impl Table {
         match self {
             Table::Coflows => "coflows",
             Table::FirstFlows => "first flows",
+            Table::OverlayCoflows => "overlay coflows",
             Table::Applications => "applications",
             Table::Connections => "connections",
             Table::Weights => "weights",

@@ -1,4 +1,5 @@
-//! Handles changes without a request: completed coflows, connected and disconnected agents, observed connections.
+//! Handles changes without a request: completed coflows, connected and disconnected agents and relays, observed
+//! connections.
 
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ pub(super) async fn watch_changes(registry: &Registry, mut stop: watch::Receiver
     let mut clock = interval(CHECK_INTERVAL);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut was_present = vec![false; registry.agent_names().count()];
+    let mut relays_were_present =
+        vec![false; registry.overlay().map_or(0, |handle| handle.config().relays.len())];
     loop {
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => return,
@@ -25,6 +28,21 @@ pub(super) async fn watch_changes(registry: &Registry, mut stop: watch::Receiver
         }
         if handle_changes(registry, &mut was_present).await.is_err() {
             return;
+        }
+        registry.apply_overlay_changes().await;
+        handle_relay_presence(registry, &mut relays_were_present);
+    }
+}
+
+fn handle_relay_presence(registry: &Registry, were_present: &mut [bool]) {
+    let Some(handle) = registry.overlay() else { return };
+    let states = handle.call(|overlay, now| overlay.relay_statuses(now));
+    for ((was, state), relay) in were_present.iter_mut().zip(states).zip(&handle.config().relays) {
+        if *was != state.present {
+            *was = state.present;
+            let event = if state.present { EventKind::RelayConnected } else { EventKind::RelayDisconnected };
+            info!(relay = relay.name, present = state.present, "presence of a relay changed");
+            registry.events.send(event, &relay.name, None);
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::de::DeserializeOwned;
 use weir_trace::sensitivity;
 
+use super::overlay::StoredCoflow;
 use super::{
     ApplicationBody, CoflowBody, ConnectionBody, FlowBody, Override, POLICY_KEY, SENSITIVITY_KEY,
     WEIGHT_RANGE, expected_weight,
@@ -23,14 +24,14 @@ pub fn check_record(
     value: &[u8],
     applications: &BTreeSet<String>,
 ) -> Result<(), String> {
-    let has_id_key =
-        matches!(table, Table::Coflows | Table::FirstFlows | Table::Applications | Table::Connections);
+    let has_id_key = !matches!(table, Table::Weights | Table::Settings);
     if has_id_key && !weir_proto::is_id(key) {
         return Err("the key is not a valid id".to_owned());
     }
     match (table, key) {
         (Table::Coflows, _) => decode::<CoflowBody>(value).map(drop),
         (Table::FirstFlows, _) => decode::<Vec<FlowBody>>(value).map(drop),
+        (Table::OverlayCoflows, _) => decode::<StoredCoflow>(value).map(drop),
         (Table::Applications, _) => decode::<ApplicationBody>(value).map(drop),
         (Table::Connections, _) => {
             let ConnectionBody { application, .. } = decode(value)?;

@@ -35,7 +35,7 @@ async fn open_registry(config: &Config, store: Store) -> Result<Registry, String
     let policy = config.policy.build(&config.names, &config.weights);
     let plane =
         ControlPlane::new(&links, policy, config.names.clone(), config.settings, store.epoch()).unwrap();
-    Registry::new(config, store, control_thread::start(plane).unwrap().0).await
+    Registry::new(config, store, control_thread::start(plane).unwrap().0, None).await
 }
 
 async fn create_registry(folder: &Path) -> Registry {

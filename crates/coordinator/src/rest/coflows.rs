@@ -14,7 +14,8 @@ use super::{
     run_without_content, service_or_own,
 };
 use crate::config::Host;
-use crate::control_plane::CoflowStatus;
+use crate::control_plane::{self, CoflowStatus};
+use crate::overlay;
 use crate::problem::Problem;
 use crate::registry::{CoflowBody, FlowBody};
 use crate::rest::state::FlowRate;
@@ -61,8 +62,21 @@ pub struct CoflowSummary {
     done: usize,
     /// Bytes sent, summed over all flows.
     sent_bytes: f64,
-    /// Its class in the last schedule, from 0; `null` after completion.
+    /// Its class in the last schedule, from 0; `null` after completion, and for a coflow between regions.
     class: Option<usize>,
+    #[serde(flatten)]
+    completion: CompletionTimes,
+}
+
+/// The completion times of a coflow between regions; absent for other coflows.
+#[derive(Debug, Default, Serialize, ToSchema)]
+pub struct CompletionTimes {
+    /// The estimate of the first decision: seconds from the registration, at median bandwidth and without later coflows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    predicted_seconds: Option<f64>,
+    /// The measured seconds from the registration to the completion.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured_seconds: Option<f64>,
 }
 
 /// A page of coflows in order of ids.
@@ -89,8 +103,10 @@ pub struct CoflowState {
     deadline: Option<String>,
     /// Whether all of its flows have completed.
     completed: bool,
-    /// Its class in the last schedule, from 0; `null` after completion.
+    /// Its class in the last schedule, from 0; `null` after completion, and for a coflow between regions.
     class: Option<usize>,
+    #[serde(flatten)]
+    completion: CompletionTimes,
     /// Its flows, by index.
     flows: Vec<FlowState>,
 }
@@ -104,7 +120,7 @@ pub struct FlowState {
     to: String,
     /// Its size in bytes, if it is known.
     bytes: Option<f64>,
-    /// Bytes sent.
+    /// Bytes sent. Between regions: its part of the acknowledged bytes of all flows between the same relays.
     sent_bytes: f64,
     /// Whether it has completed.
     done: bool,
@@ -130,9 +146,74 @@ impl CoflowState {
             deadline: registration.deadline.map(|deadline| deadline.to_string()),
             completed: class.is_none(),
             class,
+            completion: CompletionTimes::default(),
             flows: flows.collect(),
             service: registration.service,
             application: registration.application,
+        }
+    }
+}
+
+impl CoflowState {
+    fn between_regions(id: String, status: overlay::CoflowStatus) -> CoflowState {
+        let overlay::CoflowStatus { registration, summary, flow_progress, .. } = status;
+        let flows = registration.flows.into_iter().zip(flow_progress).map(|(flow, progress)| FlowState {
+            from: flow.from,
+            to: flow.to,
+            bytes: Some(flow.bytes as f64),
+            sent_bytes: flow.bytes as f64 * progress,
+            done: progress >= 1.0,
+            rate: None,
+        });
+        CoflowState {
+            id,
+            weight: 1.0,
+            deadline: None,
+            completed: summary.is_completed,
+            class: None,
+            completion: CompletionTimes::new(&summary),
+            flows: flows.collect(),
+            service: registration.service,
+            application: registration.application,
+        }
+    }
+}
+
+impl CompletionTimes {
+    fn new(summary: &overlay::CoflowSummary) -> CompletionTimes {
+        CompletionTimes {
+            predicted_seconds: summary.predicted_seconds,
+            measured_seconds: summary.measured_seconds,
+        }
+    }
+}
+
+impl From<control_plane::CoflowSummary> for CoflowSummary {
+    fn from(summary: control_plane::CoflowSummary) -> CoflowSummary {
+        CoflowSummary {
+            id: summary.id.to_string(),
+            service: summary.service,
+            application: summary.application,
+            flows: summary.flow_count,
+            done: summary.completed_flow_count,
+            sent_bytes: summary.sent_bytes,
+            class: summary.class,
+            completion: CompletionTimes::default(),
+        }
+    }
+}
+
+impl From<overlay::CoflowSummary> for CoflowSummary {
+    fn from(summary: overlay::CoflowSummary) -> CoflowSummary {
+        CoflowSummary {
+            completion: CompletionTimes::new(&summary),
+            id: summary.id.to_string(),
+            service: summary.service,
+            application: summary.application,
+            flows: summary.flow_count,
+            done: summary.completed_flow_count,
+            sent_bytes: summary.acked_bytes,
+            class: None,
         }
     }
 }
@@ -147,20 +228,19 @@ pub async fn list(
 ) -> Result<Json<CoflowList>, Problem> {
     check_may_see(&client, None)?;
     let page_size = page_size(page.limit, 100, MAX_PAGE_SIZE)?;
-    let summaries = api.registry.handle().coflow_summaries(page.after, page_size).await?;
-    let next =
-        if summaries.len() == page_size { summaries.last().map(|last| last.id.to_string()) } else { None };
-    let visible = summaries.into_iter().filter(|summary| client.may_see(Some(&summary.service)));
-    let coflows = visible.map(|summary| CoflowSummary {
-        id: summary.id.to_string(),
-        service: summary.service,
-        application: summary.application,
-        flows: summary.flow_count,
-        done: summary.completed_flow_count,
-        sent_bytes: summary.sent_bytes,
-        class: summary.class,
-    });
-    Ok(Json(CoflowList { coflows: coflows.collect(), next }))
+    let between_regions = api
+        .registry
+        .overlay()
+        .map(|handle| handle.call(|overlay, _| overlay.coflow_summaries(page.after.as_deref(), page_size)));
+    let in_region = api.registry.handle().coflow_summaries(page.after, page_size).await?;
+    let between_regions = between_regions.into_iter().flatten().map(CoflowSummary::from);
+    let mut coflows: Vec<CoflowSummary> =
+        in_region.into_iter().map(CoflowSummary::from).chain(between_regions).collect();
+    coflows.sort_by(|a, b| a.id.cmp(&b.id));
+    coflows.truncate(page_size);
+    let next = coflows.last().filter(|_| coflows.len() == page_size).map(|last| last.id.clone());
+    coflows.retain(|coflow| client.may_see(Some(&coflow.service)));
+    Ok(Json(CoflowList { coflows, next }))
 }
 
 /// One coflow.
@@ -172,6 +252,10 @@ pub async fn show(
     PathParam(id): PathParam,
 ) -> Result<Json<CoflowState>, Problem> {
     check_may_see(&client, None)?;
+    if let Some(status) = api.registry.overlay_coflow(&id) {
+        check_may_see(&client, Some(&status.registration.service))?;
+        return Ok(Json(CoflowState::between_regions(id, status)));
+    }
     let status = api.registry.coflow(&id).await?;
     check_may_see(&client, Some(&status.registration.service))?;
     Ok(Json(CoflowState::new(id, status, api.registry.hosts())))

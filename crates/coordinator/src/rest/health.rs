@@ -16,6 +16,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry as Metrics, Unit};
 use tokio::time::timeout;
 
+use super::overlay_metrics::OverlayMetrics;
 use super::{Api, Client, check_may_see};
 use weir_proto::{ConflictReason, CounterTotals};
 
@@ -68,8 +69,12 @@ pub async fn metrics(State(api): State<Api>, client: Client) -> Result<Response,
         conflicts: ConflictReason::ALL.map(|reason| (reason.name(), count_conflicts(&states, reason))),
         overview,
     };
+    let overlay = api.registry.overlay().map(OverlayMetrics::new);
     let mut metrics = Metrics::default();
     metrics.register_collector(Box::new(Arc::new(values)));
+    if let Some(overlay) = overlay {
+        metrics.register_collector(Box::new(Arc::new(overlay)));
+    }
     let mut text = String::new();
     encode(&mut text, &metrics)
         .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;

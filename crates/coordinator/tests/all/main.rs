@@ -12,7 +12,9 @@ mod control_thread;
 #[path = "../../../trace/tests/all/edits.rs"]
 mod edits;
 mod flood;
+mod overlay;
 mod problems;
+mod relays;
 mod rest;
 mod roles;
 mod routing;

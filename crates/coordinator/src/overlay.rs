@@ -1,0 +1,374 @@
+//! Overlay state machine: coflows between regions, reports of relays, and orders to relays. Sans-I/O: callers pass the time.
+//!
+//! Siphon (Liu, Chen and Li, ATC '18), section 4.3: frameworks register coflows with the sizes of their flows. The controller decides
+//! the order of coflows, the order of the flow groups inside a coflow, and detours, and sends the decisions to relays as rules.
+//!
+//! - *Decisions* take long, so they run elsewhere: [`Overlay::take_request`] returns the input of [`decision::decide`], and
+//!   [`Overlay::apply`] applies its result. Orders and leases do not wait for a decision. A coflow that waits for its first decision has
+//!   no rules: its flows take the direct path.
+//! - *Rules* of a relay follow from the decision and the connected relays ([`rules`]). An order contains the difference between the rules
+//!   and those of the last order. A relay that has connected, or does not confirm an order in time, receives a full order.
+//! - *Progress* is what receivers have acknowledged. A coflow has completed when all bytes between regions are acknowledged, and no flow
+//!   is open. Flows that did not use the relays are unknown here: the framework deregisters their coflow.
+//! - *Bandwidth* of a link is the sum of the rates that its relays measure while data waits ([`bandwidth`]).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_core::model::BandwidthHistory;
+use weir_proto::is_id;
+use weir_proto::relay::{MAX_RELAY_COFLOWS, RelayOrder, RelayPeer, RelayReport};
+
+use crate::config;
+use crate::control_plane::Refusal;
+
+mod bandwidth;
+mod coflow;
+pub mod decision;
+mod handle;
+mod relay;
+mod rules;
+mod status;
+
+pub use coflow::{Flow, Registration, Restored};
+pub use decision::{Decision, DecisionRequest};
+pub use handle::{Handle, OverlayCounts};
+pub use status::{CoflowStatus, CoflowSummary, LinkBytes, PathStatus, RelayStatus, RouteStatus};
+
+use bandwidth::LinkSamples;
+use coflow::Coflow;
+use relay::Relay;
+
+/// Time between two reports of a relay.
+pub const REPORT_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Duration of an order's lease.
+pub const LEASE: Duration = Duration::from_secs(10);
+
+/// Maximum time between two orders to a relay, in seconds.
+const RENEWAL_INTERVAL: f64 = 1.0;
+
+/// Time for a relay to confirm an order before it receives a full order, in seconds.
+const CONFIRMATION_TIMEOUT: f64 = 3.0;
+
+/// Time without a report after which detours avoid a relay, in seconds.
+const PRESENCE_TIMEOUT: f64 = 3.0;
+
+/// Limits of coflows between regions.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Maximum number of coflows, active or completed.
+    pub max_coflows: usize,
+    /// Maximum number of flows of all coflows.
+    pub max_flows: usize,
+    /// Time after its completion for which a coflow is kept, in seconds.
+    pub keep_completed: f64,
+}
+
+/// The state of an overlay.
+pub struct Overlay {
+    config: Arc<config::Overlay>,
+    limits: Limits,
+    epoch: u64,
+    relays: Vec<Relay>,
+    peers: Vec<RelayPeer>,
+    /// Coflows by their numbers, active or completed.
+    coflows: BTreeMap<u32, Coflow>,
+    numbers: BTreeMap<Arc<str>, u32>,
+    next_number: u32,
+    flow_count: usize,
+    samples: LinkSamples,
+    /// The last applied decision.
+    decision: Decision,
+    needs_decision: bool,
+    /// Whether coflows, the decision or the presence of relays have changed since the rules were computed.
+    are_rules_outdated: bool,
+    /// Coflows that have completed, or got their first estimate, since the last [`Overlay::take_changed`].
+    changed: Vec<Arc<str>>,
+    rejected_entries: u64,
+    link_bytes: Vec<LinkBytes>,
+}
+
+impl Overlay {
+    /// An overlay without coflows. Orders carry `epoch`.
+    pub fn new(config: Arc<config::Overlay>, limits: Limits, epoch: u64) -> Overlay {
+        let peer = |(id, relay): (u16, &config::Relay)| RelayPeer {
+            id,
+            name: relay.name.as_str().into(),
+            address: relay.address,
+            networks: relay.networks.clone(),
+            region: relay.region,
+        };
+        let relays = config.relays.len();
+        Overlay {
+            limits,
+            epoch,
+            relays: std::iter::repeat_with(Relay::default).take(relays).collect(),
+            peers: (0..).zip(&config.relays).map(peer).collect(),
+            coflows: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            next_number: 0,
+            flow_count: 0,
+            samples: LinkSamples::new(&config.area),
+            decision: Decision::default(),
+            needs_decision: false,
+            are_rules_outdated: false,
+            changed: Vec::new(),
+            rejected_entries: 0,
+            link_bytes: vec![LinkBytes::default(); config.area.links()],
+            config,
+        }
+    }
+
+    /// Registers a coflow. Returns whether it is new.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the id is invalid or belongs to another coflow, or a limit is reached.
+    pub fn register(&mut self, id: &str, registration: Registration, now: f64) -> Result<bool, Refusal> {
+        if !is_id(id) {
+            return Err(Refusal::InvalidId(id.to_owned()));
+        }
+        if let Some(number) = self.numbers.get(id) {
+            let is_same = self.coflows[number].is_registered_as(&registration);
+            return if is_same { Ok(false) } else { Err(Refusal::IdTaken(id.to_owned())) };
+        }
+        self.check_new(&registration)?;
+        let number = self.free_number();
+        let (first_flows, predicted_seconds) = (None, None);
+        self.insert(
+            id,
+            Restored { number, registration, first_flows, registered_at: now, predicted_seconds },
+        );
+        Ok(true)
+    }
+
+    /// Registers a coflow of an earlier epoch. Its number stays the same, so relays continue to count its bytes.
+    ///
+    /// # Errors
+    /// [`Refusal`]: a limit is reached, or another coflow has the id or the number.
+    pub fn restore(&mut self, id: &str, restored: Restored) -> Result<(), Refusal> {
+        if self.numbers.contains_key(id) || self.coflows.contains_key(&restored.number) {
+            return Err(Refusal::IdTaken(id.to_owned()));
+        }
+        self.check_new(&restored.registration)?;
+        self.next_number = self.next_number.max(restored.number.wrapping_add(1));
+        self.insert(id, restored);
+        Ok(())
+    }
+
+    /// Replaces the flows of a coflow. A completed coflow continues if bytes remain.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the coflow is unknown, or a limit is reached. The coflow is unchanged.
+    pub fn update(&mut self, id: &str, flows: Vec<Flow>) -> Result<(), Refusal> {
+        self.check_update(id, flows.len())?;
+        let Some(coflow) = self.numbers.get(id).and_then(|number| self.coflows.get_mut(number)) else {
+            return Err(Refusal::UnknownCoflow(id.to_owned()));
+        };
+        self.flow_count = self.flow_count - coflow.registration.flows.len() + flows.len();
+        coflow.replace_flows(flows, &self.config);
+        self.note_change();
+        Ok(())
+    }
+
+    /// Whether an update with this number of flows would be applied.
+    ///
+    /// # Errors
+    /// Those of [`Overlay::update`].
+    pub fn check_update(&self, id: &str, flow_count: usize) -> Result<(), Refusal> {
+        let coflow = self.coflow(id).ok_or_else(|| Refusal::UnknownCoflow(id.to_owned()))?;
+        let is_completed = coflow.completed_at.is_some();
+        self.check_limits(
+            flow_count.saturating_sub(coflow.registration.flows.len()),
+            usize::from(is_completed),
+        )
+    }
+
+    /// Removes a coflow, active or completed.
+    ///
+    /// # Errors
+    /// [`Refusal::UnknownCoflow`]
+    pub fn deregister(&mut self, id: &str) -> Result<(), Refusal> {
+        let number = self.numbers.remove(id).ok_or_else(|| Refusal::UnknownCoflow(id.to_owned()))?;
+        if let Some(coflow) = self.coflows.remove(&number) {
+            self.flow_count -= coflow.registration.flows.len();
+        }
+        self.note_change();
+        Ok(())
+    }
+
+    /// Starts a stream of a relay: its next order is a full order.
+    pub fn connect(&mut self, relay: u16, now: f64) {
+        if let Some(relay) = self.relays.get_mut(usize::from(relay)) {
+            relay.connect(now);
+        }
+    }
+
+    /// Ends the stream of a relay.
+    pub fn disconnect(&mut self, relay: u16) {
+        if let Some(relay) = self.relays.get_mut(usize::from(relay)) {
+            relay.disconnect();
+        }
+    }
+
+    /// Applies the report of a relay. Implausible entries are counted and not applied.
+    pub fn report(&mut self, relay: u16, report: &RelayReport, now: f64) {
+        let Some(state) = self.relays.get_mut(usize::from(relay)) else { return };
+        state.apply_header(report, self.epoch, now);
+        for path in &report.paths {
+            if path.peer == relay || usize::from(path.peer) >= self.config.relays.len() {
+                self.rejected_entries += 1;
+                continue;
+            }
+            let link = self.config.link_between(relay, path.peer);
+            let increase = state.apply_path(path);
+            if let Some(link) = link {
+                self.link_bytes[link as usize].add(increase);
+                self.samples.add(link, (relay, path.peer), path.rate, now);
+            }
+        }
+        for group in &report.groups {
+            let coflow = self.coflows.get_mut(&group.coflow).filter(|_| group.source == relay);
+            let pair = coflow.and_then(|coflow| coflow.pairs.get_mut(&(group.source, group.destination)));
+            match pair {
+                Some(pair) => pair.apply(group.acked_bytes, group.open_flows),
+                None => self.rejected_entries += 1,
+            }
+        }
+        let mut numbers: Vec<u32> = report.groups.iter().map(|group| group.coflow).collect();
+        numbers.dedup();
+        for number in numbers {
+            self.check_completion(number, now);
+        }
+    }
+
+    fn check_completion(&mut self, number: u32, now: f64) {
+        let Some(coflow) = self.coflows.get_mut(&number) else { return };
+        if coflow.completed_at.is_none() && coflow.has_ended() {
+            coflow.completed_at = Some(now);
+            self.changed.push(Arc::clone(&coflow.id));
+            self.note_change();
+        }
+    }
+
+    /// The input of the next decision, if one is due.
+    pub fn take_request(&mut self, now: f64) -> Option<DecisionRequest> {
+        if !std::mem::take(&mut self.needs_decision) {
+            return None;
+        }
+        let active = self.coflows.values().filter(|coflow| coflow.completed_at.is_none());
+        Some(DecisionRequest {
+            requested_at: now,
+            max_detoured: self.config.max_detoured,
+            past: self.history(),
+            coflows: active.map(|coflow| coflow.demand(&self.config)).collect(),
+        })
+    }
+
+    /// Past measurements of the links between regions.
+    pub fn history(&self) -> BandwidthHistory {
+        self.samples.history(&self.config.area)
+    }
+
+    /// Applies a decision. Coflows that changed after the request keep their flows without a rule until the next decision.
+    pub fn apply(&mut self, decision: Decision) {
+        for decided in &decision.coflows {
+            let Some(coflow) = self.coflows.get_mut(&decided.number) else { continue };
+            if coflow.revision != decided.revision {
+                continue;
+            }
+            coflow.paths = Some(decided.paths.clone());
+            if coflow.predicted_seconds.is_none() {
+                let waited = decision.requested_at - coflow.registered_at;
+                coflow.predicted_seconds = Some(waited.max(0.0) + decided.seconds);
+                self.changed.push(Arc::clone(&coflow.id));
+            }
+        }
+        self.decision = decision;
+        self.are_rules_outdated = true;
+    }
+
+    /// Returns the orders that are due, with the numbers of their relays. Orders to a relay wait while `has_room` is false.
+    pub fn tick(&mut self, now: f64, has_room: impl Fn(u16) -> bool) -> Vec<(u16, RelayOrder)> {
+        let keep = self.limits.keep_completed;
+        let is_expired = |coflow: &Coflow| coflow.completed_at.is_some_and(|end| now - end > keep);
+        for (_, coflow) in self.coflows.extract_if(.., |_, coflow| is_expired(coflow)) {
+            self.numbers.remove(&coflow.id);
+            self.flow_count -= coflow.registration.flows.len();
+        }
+        self.samples.advance(now);
+        for relay in &mut self.relays {
+            self.are_rules_outdated |= relay.update_presence(now);
+        }
+        if std::mem::take(&mut self.are_rules_outdated) {
+            self.update_rules();
+        }
+        let (epoch, peers) = (self.epoch, &self.peers);
+        let relays = (0..).zip(&mut self.relays).filter(|(id, _)| has_room(*id));
+        relays.filter_map(|(id, relay)| Some((id, relay.take_order(epoch, peers, now)?))).collect()
+    }
+
+    fn update_rules(&mut self) {
+        let present: Vec<bool> = self.relays.iter().map(|relay| relay.is_present).collect();
+        let tables = rules::relay_tables(&self.config, &present, &self.coflows, &self.decision.hops);
+        for (relay, table) in self.relays.iter_mut().zip(tables) {
+            relay.set_table(table);
+        }
+    }
+
+    /// Coflows that have completed, or got their first estimate, since the last call.
+    pub fn take_changed(&mut self) -> Vec<Arc<str>> {
+        std::mem::take(&mut self.changed)
+    }
+
+    fn insert(&mut self, id: &str, restored: Restored) {
+        let coflow = Coflow::new(id, restored, &self.config);
+        self.flow_count += coflow.registration.flows.len();
+        self.numbers.insert(Arc::clone(&coflow.id), coflow.number);
+        self.coflows.insert(coflow.number, coflow);
+        self.note_change();
+    }
+
+    fn note_change(&mut self) {
+        self.needs_decision = true;
+        self.are_rules_outdated = true;
+    }
+
+    /// A number that no coflow has; numbers rise until they wrap around.
+    fn free_number(&mut self) -> u32 {
+        while self.coflows.contains_key(&self.next_number) {
+            self.next_number = self.next_number.wrapping_add(1);
+        }
+        let number = self.next_number;
+        self.next_number = number.wrapping_add(1);
+        number
+    }
+
+    /// Checks the limits for a new coflow.
+    fn check_new(&self, registration: &Registration) -> Result<(), Refusal> {
+        if self.coflows.len() >= self.limits.max_coflows {
+            return Err(Refusal::LimitReached { objects: "coflows", max: self.limits.max_coflows });
+        }
+        self.check_limits(registration.flows.len(), 1)
+    }
+
+    /// Checks the limits for more flows and active coflows.
+    fn check_limits(&self, new_flows: usize, new_active: usize) -> Result<(), Refusal> {
+        let active = self.coflows.values().filter(|coflow| coflow.completed_at.is_none()).count();
+        if active + new_active > MAX_RELAY_COFLOWS {
+            return Err(Refusal::LimitReached {
+                objects: "active coflows between regions",
+                max: MAX_RELAY_COFLOWS,
+            });
+        }
+        if self.flow_count.saturating_add(new_flows) > self.limits.max_flows {
+            return Err(Refusal::LimitReached { objects: "flows", max: self.limits.max_flows });
+        }
+        Ok(())
+    }
+
+    fn coflow(&self, id: &str) -> Option<&Coflow> {
+        self.numbers.get(id).and_then(|number| self.coflows.get(number))
+    }
+}

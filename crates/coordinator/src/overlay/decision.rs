@@ -1,0 +1,139 @@
+//! Decides the order of coflows, the order of flow groups and the paths, by the policies that the simulator also runs.
+
+use weir_core::model::BandwidthHistory;
+use weir_core::wide_area::detour::{self, CoflowPaths};
+use weir_core::wide_area::relays::{GroupPath, HopSchedule, RelayedCoflow, hop_schedules};
+use weir_core::wide_area::{Mechanisms, WaitingCoflow, WideAreaPolicy, estimate};
+
+/// The input of a decision.
+#[derive(Debug, Clone)]
+pub struct DecisionRequest {
+    /// Time of the request.
+    pub requested_at: f64,
+    /// Maximum fraction of a coflow's bytes that uses detours.
+    pub max_detoured: f64,
+    /// Past measurements of the links.
+    pub past: BandwidthHistory,
+    /// The active coflows in the order of registration.
+    pub coflows: Vec<CoflowDemand>,
+}
+
+/// An active coflow.
+#[derive(Debug, Clone)]
+pub struct CoflowDemand {
+    /// Its number.
+    pub number: u32,
+    /// The number of its updates.
+    pub revision: u32,
+    /// Its bytes by direct link.
+    pub bytes: Vec<(u32, f64)>,
+    /// Its remaining bytes by direct link.
+    pub remaining: Vec<(u32, f64)>,
+    /// Direct links and the flow groups that use them.
+    pub groups: Vec<(u32, usize)>,
+    /// Its flow groups, the largest first.
+    pub group_order: Vec<usize>,
+    /// Its paths, if an earlier decision chose them.
+    pub paths: Option<CoflowPaths>,
+}
+
+/// A decision.
+#[derive(Debug, Clone, Default)]
+pub struct Decision {
+    /// Time of the request.
+    pub requested_at: f64,
+    /// The decided coflows.
+    pub coflows: Vec<DecidedCoflow>,
+    /// Instructions by region and next region.
+    pub hops: Vec<HopSchedule>,
+}
+
+/// The paths and the estimate of a coflow.
+#[derive(Debug, Clone)]
+pub struct DecidedCoflow {
+    /// Its number.
+    pub number: u32,
+    /// The number of its updates at the time of the request.
+    pub revision: u32,
+    /// Its paths.
+    pub paths: CoflowPaths,
+    /// Estimated time from the request to its completion, in seconds.
+    pub seconds: f64,
+}
+
+/// Decides. Paths are chosen once for each coflow, for its own bytes, as in the simulator.
+pub fn decide(policy: &mut WideAreaPolicy, request: DecisionRequest) -> Decision {
+    let DecisionRequest { requested_at, max_detoured, past, coflows } = request;
+    // Without a policy tree, all coflows are in one leaf.
+    let mechanisms = policy.mechanisms(0);
+    let paths: Vec<CoflowPaths> =
+        coflows.iter().map(|coflow| choose_paths(coflow, &past, mechanisms, max_detoured)).collect();
+    let waiting: Vec<WaitingCoflow> =
+        coflows.iter().zip(&paths).map(|(coflow, paths)| to_waiting(coflow, paths, &past)).collect();
+    let relayed: Vec<RelayedCoflow> = coflows
+        .iter()
+        .zip(&paths)
+        .map(|(coflow, paths)| to_relayed(coflow, paths, &past, mechanisms))
+        .collect();
+    let order = policy.policy.decide_order(&waiting, &past);
+    let seconds = estimate::completion_times(&past, &order, &waiting);
+    let hops = hop_schedules(&past, &order, &relayed);
+    let decided = coflows.into_iter().zip(paths).zip(seconds);
+    let coflows = decided.map(|((CoflowDemand { number, revision, .. }, paths), seconds)| DecidedCoflow {
+        number,
+        revision,
+        paths,
+        seconds,
+    });
+    Decision { requested_at, coflows: coflows.collect(), hops }
+}
+
+fn choose_paths(
+    coflow: &CoflowDemand,
+    past: &BandwidthHistory,
+    mechanisms: Mechanisms,
+    max_detoured: f64,
+) -> CoflowPaths {
+    match &coflow.paths {
+        Some(paths) => paths.clone(),
+        None if mechanisms.detours => {
+            detour::relieve_bottlenecks(past, &coflow.bytes).limit_detours(past, &coflow.bytes, max_detoured)
+        }
+        None => detour::direct_paths(past, &coflow.bytes),
+    }
+}
+
+fn to_waiting(coflow: &CoflowDemand, paths: &CoflowPaths, past: &BandwidthHistory) -> WaitingCoflow {
+    let mut remaining = vec![0.0; past.links()];
+    for share in &paths.path_shares {
+        let direct = coflow.remaining.iter().filter(|(link, _)| *link == share.direct_link);
+        let bytes = direct.map(|(_, bytes)| bytes * share.fraction).sum::<f64>();
+        for link in detour::path_links(past, share).into_iter().flatten() {
+            remaining[link as usize] += bytes;
+        }
+    }
+    let remaining_bytes = (0..).zip(remaining).filter(|(_, bytes)| *bytes > 0.0).collect();
+    WaitingCoflow { seq: coflow.number.into(), leaf: 0, remaining_bytes }
+}
+
+fn to_relayed(
+    coflow: &CoflowDemand,
+    paths: &CoflowPaths,
+    past: &BandwidthHistory,
+    mechanisms: Mechanisms,
+) -> RelayedCoflow {
+    let group_paths = coflow.groups.iter().flat_map(|&(link, group)| {
+        let shares = paths.path_shares.iter().filter(move |share| share.direct_link == link);
+        shares.map(move |share| GroupPath {
+            group,
+            direct_link: link,
+            links: detour::path_links(past, share),
+            fraction: share.fraction,
+        })
+    });
+    RelayedCoflow {
+        seq: coflow.number.into(),
+        group_order: mechanisms.largest_group_first.then(|| coflow.group_order.clone()),
+        paths: group_paths.collect(),
+    }
+}

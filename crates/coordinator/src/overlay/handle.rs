@@ -1,0 +1,170 @@
+//! Runs an [`Overlay`]: one thread sends orders, another one computes decisions, and tasks call a [`Handle`].
+//!
+//! Calls lock the overlay for a short time. A decision is computed without the lock, so orders and reports do not wait for it. Both
+//! threads end when all handles are dropped.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use tokio::sync::mpsc;
+use tracing::error;
+use weir_core::wide_area::WideAreaPolicy;
+use weir_proto::relay::{RelayOrder, RelayReport};
+
+use super::decision::{DecisionRequest, decide};
+use super::{LinkBytes, Overlay, RelayStatus};
+use crate::config;
+
+/// Time between two checks for due orders and decisions.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Maximum number of queued orders to a relay.
+const MAX_QUEUED_ORDERS: usize = 4;
+
+/// Counts of an overlay for metrics.
+#[derive(Debug, Clone)]
+pub struct OverlayCounts {
+    /// States of all relays.
+    pub relays: Vec<RelayStatus>,
+    /// Bytes by link since the start.
+    pub link_bytes: Vec<LinkBytes>,
+    /// Rejected entries of reports since the start.
+    pub rejected_entries: u64,
+    /// Number of all coflows, of active coflows, and of flows.
+    pub coflows: [usize; 3],
+}
+
+struct State {
+    overlay: Overlay,
+    orders: Vec<Option<mpsc::Sender<RelayOrder>>>,
+    requests: SyncSender<DecisionRequest>,
+    /// Whether a decision is being computed.
+    is_deciding: bool,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    started_at: Instant,
+    config: Arc<config::Overlay>,
+}
+
+/// Client of a running overlay. Clones use the same overlay.
+#[derive(Clone)]
+pub struct Handle(Arc<Shared>);
+
+impl Handle {
+    /// Starts the threads of an overlay.
+    ///
+    /// # Errors
+    /// The operating system cannot create a thread.
+    pub fn start(
+        overlay: Overlay,
+        config: Arc<config::Overlay>,
+        policy: WideAreaPolicy,
+    ) -> io::Result<Handle> {
+        let (requests, request_receiver) = sync_channel(1);
+        let orders = std::iter::repeat_with(|| None).take(config.relays.len()).collect();
+        let state = Mutex::new(State { overlay, orders, requests, is_deciding: false });
+        let shared = Arc::new(Shared { state, started_at: Instant::now(), config });
+        let (for_orders, for_decisions) = (Arc::downgrade(&shared), Arc::downgrade(&shared));
+        thread::Builder::new().name("weir-overlay".to_owned()).spawn(move || send_orders(&for_orders))?;
+        thread::Builder::new()
+            .name("weir-decisions".to_owned())
+            .spawn(move || compute_decisions(policy, &request_receiver, &for_decisions))?;
+        Ok(Handle(shared))
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &config::Overlay {
+        &self.0.config
+    }
+
+    /// Calls the overlay with the time since the start, in seconds.
+    pub fn call<T>(&self, request: impl FnOnce(&mut Overlay, f64) -> T) -> T {
+        request(&mut self.0.lock().overlay, self.0.now())
+    }
+
+    /// Subscribes to the orders of a relay. The first order is a full order. An earlier subscription ends.
+    pub fn subscribe_to_orders(&self, relay: u16) -> mpsc::Receiver<RelayOrder> {
+        let (orders, receiver) = mpsc::channel(MAX_QUEUED_ORDERS);
+        let mut state = self.0.lock();
+        state.overlay.connect(relay, self.0.now());
+        state.orders[usize::from(relay)] = Some(orders);
+        receiver
+    }
+
+    /// Applies the report of a relay.
+    pub fn report(&self, relay: u16, report: &RelayReport) {
+        self.call(|overlay, now| overlay.report(relay, report, now));
+    }
+
+    /// Counts for metrics.
+    pub fn counts(&self) -> OverlayCounts {
+        self.call(|overlay, now| OverlayCounts {
+            relays: overlay.relay_statuses(now),
+            link_bytes: overlay.link_bytes().to_vec(),
+            rejected_entries: overlay.rejected_entries(),
+            coflows: overlay.counts(),
+        })
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> f64 {
+        self.started_at.elapsed().as_secs_f64()
+    }
+
+    /// Queues the orders that are due, and requests a decision if one is due.
+    fn tick(&self) {
+        let mut state = self.lock();
+        let State { overlay, orders, requests, is_deciding } = &mut *state;
+        for (relay, channel) in (0..).zip(&mut *orders) {
+            if channel.as_ref().is_some_and(mpsc::Sender::is_closed) {
+                *channel = None;
+                overlay.disconnect(relay);
+            }
+        }
+        let channel = |relay: u16| orders[usize::from(relay)].as_ref();
+        let has_room = |relay| channel(relay).is_some_and(|channel| channel.capacity() > 0);
+        for (relay, order) in overlay.tick(self.now(), has_room) {
+            // The channel has room, and only this thread sends. If the receiver has just ended, the next tick disconnects the relay.
+            let _ = channel(relay).map(|channel| channel.try_send(order).is_ok());
+        }
+        if !*is_deciding && let Some(request) = overlay.take_request(self.now()) {
+            *is_deciding = true;
+            if requests.try_send(request).is_err() {
+                error!("decisions are not computed: their thread has ended");
+            }
+        }
+    }
+}
+
+fn send_orders(shared: &Weak<Shared>) {
+    loop {
+        thread::sleep(TICK);
+        match shared.upgrade() {
+            Some(shared) => shared.tick(),
+            None => return,
+        }
+    }
+}
+
+fn compute_decisions(
+    mut policy: WideAreaPolicy,
+    requests: &Receiver<DecisionRequest>,
+    shared: &Weak<Shared>,
+) {
+    while let Ok(request) = requests.recv() {
+        let decision = decide(&mut policy, request);
+        let Some(shared) = shared.upgrade() else { return };
+        let mut state = shared.lock();
+        state.is_deciding = false;
+        state.overlay.apply(decision);
+    }
+}

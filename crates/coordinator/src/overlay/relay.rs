@@ -1,0 +1,144 @@
+//! Tracks one relay: its last report, and the difference between its rules and those of its last order.
+
+use std::collections::BTreeMap;
+
+use weir_proto::relay::{PathSample, RelayCoflow, RelayMatch, RelayOrder, RelayPeer, RelayReport, RelayRule};
+
+use super::status::LinkBytes;
+use super::{CONFIRMATION_TIMEOUT, LEASE, PRESENCE_TIMEOUT, RENEWAL_INTERVAL};
+
+/// The coflows and rules of a relay.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct RelayTable {
+    pub coflows: BTreeMap<u32, RelayCoflow>,
+    pub rules: BTreeMap<RelayMatch, RelayRule>,
+}
+
+impl RelayTable {
+    /// Adds to `order` the difference between this table and a former one.
+    fn add_changes(&self, former: &RelayTable, order: &mut RelayOrder) {
+        let added = self.coflows.iter().filter(|(number, _)| !former.coflows.contains_key(number));
+        order.coflows = added.map(|(_, coflow)| coflow.clone()).collect();
+        let removed = former.coflows.keys().filter(|number| !self.coflows.contains_key(number));
+        order.removed_coflows = removed.copied().collect();
+        let changed = self.rules.iter().filter(|(flows, rule)| former.rules.get(flows) != Some(rule));
+        order.rules = changed.map(|(_, rule)| rule.clone()).collect();
+        // The rules of a removed coflow are removed with it.
+        let removed = former.rules.keys().filter(|flows| !self.rules.contains_key(flows));
+        let removed = removed.filter(|flows| self.coflows.contains_key(&flows.coflow));
+        order.removed_rules = removed.copied().collect();
+    }
+}
+
+/// The state of a relay.
+#[derive(Debug, Default)]
+pub(super) struct Relay {
+    /// Time of the last report, or of the connection before it.
+    pub last_report_at: Option<f64>,
+    is_connected: bool,
+    /// Whether it can carry detours and receives orders.
+    pub is_present: bool,
+    pub needs_full_order: bool,
+    pub ordered_seq: u64,
+    pub applied_seq: u64,
+    last_order_at: f64,
+    /// Since when the last order waits for its confirmation.
+    confirmation_wait_start: f64,
+    pub refused_orders: u64,
+    pub unruled_flows: u64,
+    /// The last measurements, by peer.
+    pub paths: BTreeMap<u16, PathSample>,
+    pub table: RelayTable,
+    ordered_table: RelayTable,
+    is_table_changed: bool,
+}
+
+impl Relay {
+    pub fn connect(&mut self, now: f64) {
+        (self.is_connected, self.needs_full_order) = (true, true);
+        self.last_report_at = Some(now);
+        self.confirmation_wait_start = now;
+    }
+
+    pub fn disconnect(&mut self) {
+        self.is_connected = false;
+    }
+
+    /// Applies the counters of a report, and its confirmation of an order.
+    pub fn apply_header(&mut self, report: &RelayReport, epoch: u64, now: f64) {
+        self.last_report_at = Some(now);
+        self.refused_orders = report.refused_orders;
+        self.unruled_flows = self.unruled_flows.saturating_add(report.unruled_flows.len() as u64);
+        let (applied_epoch, seq) = report.applied;
+        let applied_seq = if applied_epoch == epoch { seq } else { 0 };
+        if applied_seq > self.applied_seq {
+            self.confirmation_wait_start = now;
+        }
+        self.applied_seq = applied_seq;
+        let is_late =
+            applied_seq < self.ordered_seq && now - self.confirmation_wait_start > CONFIRMATION_TIMEOUT;
+        if applied_seq > self.ordered_seq || is_late {
+            self.needs_full_order = true;
+            self.confirmation_wait_start = now;
+        }
+    }
+
+    /// Stores a measurement. Returns the bytes that were sent since the last one.
+    pub fn apply_path(&mut self, path: &PathSample) -> LinkBytes {
+        let former = self.paths.insert(path.peer, *path).unwrap_or_default();
+        let is_restart = path.sent_bytes < former.sent_bytes || path.detoured_bytes < former.detoured_bytes;
+        let former = if is_restart { PathSample::default() } else { former };
+        LinkBytes {
+            sent: path.sent_bytes - former.sent_bytes,
+            detoured: path.detoured_bytes - former.detoured_bytes,
+        }
+    }
+
+    /// Returns whether the presence has changed.
+    pub fn update_presence(&mut self, now: f64) -> bool {
+        let is_recent = self.last_report_at.is_some_and(|at| now - at <= PRESENCE_TIMEOUT);
+        let is_present = self.is_connected && is_recent;
+        std::mem::replace(&mut self.is_present, is_present) != is_present
+    }
+
+    pub fn set_table(&mut self, table: RelayTable) {
+        self.is_table_changed |= table != self.table;
+        self.table = table;
+    }
+
+    /// The next order, if one is due.
+    pub fn take_order(&mut self, epoch: u64, peers: &[RelayPeer], now: f64) -> Option<RelayOrder> {
+        if !self.is_present {
+            self.needs_full_order = true;
+            return None;
+        }
+        let is_full = std::mem::take(&mut self.needs_full_order);
+        let has_changes = is_full || std::mem::take(&mut self.is_table_changed);
+        if !has_changes && now - self.last_order_at < RENEWAL_INTERVAL {
+            return None;
+        }
+        if is_full {
+            self.ordered_table = RelayTable::default();
+        }
+        if is_full || self.applied_seq == self.ordered_seq {
+            self.confirmation_wait_start = now;
+        }
+        self.ordered_seq += 1;
+        self.last_order_at = now;
+        let peers = if is_full { peers.to_vec() } else { Vec::new() };
+        let mut order = RelayOrder {
+            epoch,
+            seq: self.ordered_seq,
+            lease: LEASE,
+            is_full,
+            peers,
+            ..RelayOrder::default()
+        };
+        if has_changes {
+            self.table.add_changes(&self.ordered_table, &mut order);
+            self.ordered_table = self.table.clone();
+            self.is_table_changed = false;
+        }
+        Some(order)
+    }
+}

@@ -1,0 +1,242 @@
+//! Reads the state of an overlay: relays, routes, paths, coflows and counters.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use weir_proto::relay::{PathSample, RelayMatch, RelayPath, RelayRule, RuleScope};
+
+use super::coflow::{Coflow, Pair};
+use super::{Flow, Overlay, Registration, Relay};
+
+/// Bytes that relays sent over a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LinkBytes {
+    /// All bytes.
+    pub sent: u64,
+    /// Bytes on a detour.
+    pub detoured: u64,
+}
+
+impl LinkBytes {
+    pub(super) fn add(&mut self, other: LinkBytes) {
+        self.sent = self.sent.saturating_add(other.sent);
+        self.detoured = self.detoured.saturating_add(other.detoured);
+    }
+}
+
+/// State of a relay.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RelayStatus {
+    /// Whether it receives orders.
+    pub present: bool,
+    /// Seconds since its last report; `None` before its first connection.
+    pub seconds_since_report: Option<f64>,
+    /// The sequence number of its last order.
+    pub ordered_seq: u64,
+    /// The sequence number of the last order that it has applied.
+    pub applied_seq: u64,
+    /// Number of its coflows.
+    pub coflows: usize,
+    /// Number of its rules.
+    pub rules: usize,
+    /// Orders that it refused since it started.
+    pub refused_orders: u64,
+    /// Flows that it forwarded without a rule, since the start of the coordinator.
+    pub unruled_flows: u64,
+}
+
+/// The last measurement of a path.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PathStatus {
+    /// The relay that reported the measurement.
+    pub from: u16,
+    /// The measurement.
+    pub sample: PathSample,
+}
+
+/// The flows of an active coflow between two relays.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RouteStatus {
+    /// Id of the coflow.
+    pub coflow: Arc<str>,
+    /// The service that it belongs to.
+    pub service: Arc<str>,
+    /// The relay of the senders.
+    pub source: u16,
+    /// The relay of the receivers.
+    pub destination: u16,
+    /// Sum of the sizes of the flows.
+    pub bytes: u64,
+    /// Acknowledged bytes.
+    pub acked_bytes: u64,
+    /// Number of open flows.
+    pub open_flows: u32,
+    /// The lowest priority number of the rules at the source; `None` without a rule.
+    pub priority: Option<u16>,
+    /// The next relays of the first rule at the source; empty for the direct path.
+    pub paths: Vec<RelayPath>,
+}
+
+/// A coflow in a list of coflows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CoflowSummary {
+    /// Id of the coflow.
+    pub id: Arc<str>,
+    /// The service that it belongs to.
+    pub service: String,
+    /// An application of that service.
+    pub application: String,
+    /// Number of flows.
+    pub flow_count: usize,
+    /// Number of completed flows.
+    pub completed_flow_count: usize,
+    /// Acknowledged bytes between regions.
+    pub acked_bytes: f64,
+    /// Whether it has completed.
+    pub is_completed: bool,
+    /// Time to its completion that the first decision estimated, in seconds.
+    pub predicted_seconds: Option<f64>,
+    /// Time from its registration to its completion, in seconds.
+    pub measured_seconds: Option<f64>,
+}
+
+/// State of a coflow.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CoflowStatus {
+    /// Its number in orders to relays.
+    pub number: u32,
+    /// The last registration or update.
+    pub registration: Registration,
+    /// The flows of the first registration, if an update replaced them.
+    pub first_flows: Option<Vec<Flow>>,
+    /// Time of the registration.
+    pub registered_at: f64,
+    /// The same facts as in a list of coflows.
+    pub summary: CoflowSummary,
+    /// For each flow, the acknowledged fraction of its bytes: that of all flows between the same relays.
+    pub flow_progress: Vec<f64>,
+}
+
+impl Overlay {
+    /// States of all relays.
+    pub fn relay_statuses(&self, now: f64) -> Vec<RelayStatus> {
+        let status = |relay: &Relay| RelayStatus {
+            present: relay.is_present,
+            seconds_since_report: relay.last_report_at.map(|at| now - at),
+            ordered_seq: relay.ordered_seq,
+            applied_seq: relay.applied_seq,
+            coflows: relay.table.coflows.len(),
+            rules: relay.table.rules.len(),
+            refused_orders: relay.refused_orders,
+            unruled_flows: relay.unruled_flows,
+        };
+        self.relays.iter().map(status).collect()
+    }
+
+    /// The last measurements of all paths, by sending and receiving relay.
+    pub fn path_statuses(&self) -> Vec<PathStatus> {
+        let relays = (0..).zip(&self.relays);
+        let paths = relays
+            .flat_map(|(from, relay)| relay.paths.values().map(move |&sample| PathStatus { from, sample }));
+        paths.collect()
+    }
+
+    /// Routes of the first `max` active coflows after an id, in the order of ids. Also returns the id of the last of these coflows, if
+    /// more may follow.
+    pub fn route_statuses(&self, after: Option<&str>, max: usize) -> (Vec<RouteStatus>, Option<Arc<str>>) {
+        let coflows = self.coflows_after(after).filter(|coflow| coflow.completed_at.is_none());
+        let coflows: Vec<&Coflow> = coflows.take(max).collect();
+        let last = coflows.last().filter(|_| coflows.len() == max).map(|coflow| Arc::clone(&coflow.id));
+        let pairs = coflows.iter().flat_map(|coflow| coflow.pairs.iter().map(move |pair| (coflow, pair)));
+        (pairs.map(|(coflow, (&relays, pair))| self.route_status(coflow, relays, pair)).collect(), last)
+    }
+
+    fn route_status(&self, coflow: &Coflow, (source, destination): (u16, u16), pair: &Pair) -> RouteStatus {
+        let rules = &self.relays[usize::from(source)].table.rules;
+        let rule_of = |scope: RuleScope| -> Option<&RelayRule> {
+            rules.get(&RelayMatch { coflow: coflow.number, scope })
+        };
+        let flow_rules = pair.groups.values().flatten().filter_map(|&flow| rule_of(RuleScope::Flow(flow)));
+        let first = rule_of(RuleScope::Pair { source, destination });
+        let first = first.or_else(|| flow_rules.min_by_key(|rule| rule.priority));
+        RouteStatus {
+            coflow: Arc::clone(&coflow.id),
+            service: Arc::clone(&coflow.service),
+            source,
+            destination,
+            bytes: pair.bytes,
+            acked_bytes: pair.acked,
+            open_flows: pair.open_flows,
+            priority: first.map(|rule| rule.priority),
+            paths: first.map(|rule| rule.paths.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// The first `max` coflows after an id, in the order of ids.
+    pub fn coflow_summaries(&self, after: Option<&str>, max: usize) -> Vec<CoflowSummary> {
+        self.coflows_after(after).take(max).map(|coflow| self.summary(coflow)).collect()
+    }
+
+    /// State of a coflow; `None` if no coflow has the id.
+    pub fn coflow_status(&self, id: &str) -> Option<CoflowStatus> {
+        let coflow = self.coflow(id)?;
+        let is_completed = coflow.completed_at.is_some();
+        let progress = |flow: &Flow| match coflow.pairs.get(&(flow.source, flow.destination)) {
+            _ if is_completed => 1.0,
+            Some(pair) => pair.fraction(),
+            None => 0.0,
+        };
+        Some(CoflowStatus {
+            number: coflow.number,
+            registration: coflow.registration.clone(),
+            first_flows: coflow.first_flows.clone(),
+            registered_at: coflow.registered_at,
+            summary: self.summary(coflow),
+            flow_progress: coflow.registration.flows.iter().map(progress).collect(),
+        })
+    }
+
+    /// The service of a coflow, and whether it has completed.
+    pub fn service_and_completion(&self, id: &str) -> Option<(String, bool)> {
+        self.coflow(id).map(|coflow| (coflow.service.to_string(), coflow.completed_at.is_some()))
+    }
+
+    /// Number of all coflows, of active coflows, and of flows.
+    pub fn counts(&self) -> [usize; 3] {
+        let active = self.coflows.values().filter(|coflow| coflow.completed_at.is_none()).count();
+        [self.coflows.len(), active, self.flow_count]
+    }
+
+    /// Rejected entries of reports since the start.
+    pub fn rejected_entries(&self) -> u64 {
+        self.rejected_entries
+    }
+
+    /// Bytes by link since the start.
+    pub fn link_bytes(&self) -> &[LinkBytes] {
+        &self.link_bytes
+    }
+
+    fn coflows_after(&self, after: Option<&str>) -> impl Iterator<Item = &Coflow> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.numbers.range::<str, _>((start, Bound::Unbounded)).map(|(_, number)| &self.coflows[number])
+    }
+
+    fn summary(&self, coflow: &Coflow) -> CoflowSummary {
+        let Registration { service, application, flows } = &coflow.registration;
+        let is_completed = coflow.completed_at.is_some();
+        let ended = coflow.pairs.values().filter(|pair| pair.has_ended());
+        let ended_flows = ended.flat_map(|pair| pair.groups.values()).map(Vec::len).sum();
+        CoflowSummary {
+            id: Arc::clone(&coflow.id),
+            service: service.clone(),
+            application: application.clone(),
+            flow_count: flows.len(),
+            completed_flow_count: if is_completed { flows.len() } else { ended_flows },
+            acked_bytes: coflow.pairs.values().map(|pair| pair.acked as f64).sum(),
+            is_completed,
+            predicted_seconds: coflow.predicted_seconds,
+            measured_seconds: coflow.completed_at.map(|at| at - coflow.registered_at),
+        }
+    }
+}

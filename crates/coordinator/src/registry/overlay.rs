@@ -1,0 +1,244 @@
+//! Applies requests about coflows between regions to the overlay, and writes them to the store before the answer.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use tracing::{info, warn};
+use weir_core::model::ServiceNames;
+
+use super::{CoflowBody, EXPECTED_COFLOW_ID, FLOWS_POINTER, FlowBody, Registry, refusal_problem};
+use crate::control_plane::{Refusal, UnknownName};
+use crate::events::EventKind;
+use crate::overlay::{CoflowStatus, Flow, Handle, Registration, Restored};
+use crate::problem::{Location, Problem};
+use crate::store::{StoreError, Table};
+
+/// A coflow between regions in the store.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StoredCoflow {
+    /// Its number in orders to relays.
+    number: u32,
+    /// Time of its registration, in milliseconds since 1970.
+    registered_unix_ms: u64,
+    /// The time to its completion that the first decision estimated.
+    predicted_seconds: Option<f64>,
+    /// The last registration or update.
+    body: CoflowBody,
+    /// The flows of the first registration, if an update replaced them.
+    first_flows: Option<Vec<FlowBody>>,
+}
+
+fn unix_time() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+fn flow_bodies(flows: &[Flow]) -> Vec<FlowBody> {
+    let body =
+        |flow: &Flow| FlowBody { from: flow.from.clone(), to: flow.to.clone(), bytes: Some(flow.bytes) };
+    flows.iter().map(body).collect()
+}
+
+impl Registry {
+    /// The running overlay, if the configuration has one.
+    pub fn overlay(&self) -> Option<&Handle> {
+        self.overlay.as_ref()
+    }
+
+    /// The overlay, if these flows are for it: the sender of the first flow is not a host.
+    pub(super) fn overlay_for(&self, flows: &[FlowBody]) -> Option<&Handle> {
+        let is_host = |flow: &FlowBody| self.host_numbers.contains_key(&flow.from);
+        self.overlay().filter(|_| flows.first().is_some_and(|flow| !is_host(flow)))
+    }
+
+    /// The overlay, if it has a coflow with this id.
+    pub(super) fn overlay_with(&self, id: &str) -> Option<&Handle> {
+        let has_coflow =
+            |handle: &&Handle| handle.call(|overlay, _| overlay.service_and_completion(id)).is_some();
+        self.overlay().filter(has_coflow)
+    }
+
+    /// State of a coflow between regions; `None` if the overlay has no coflow with this id.
+    pub fn overlay_coflow(&self, id: &str) -> Option<CoflowStatus> {
+        self.overlay()?.call(|overlay, _| overlay.coflow_status(id))
+    }
+
+    /// Registers a coflow between regions. The caller has locked the id.
+    pub(super) async fn register_in_overlay(
+        &self,
+        handle: &Handle,
+        id: &str,
+        body: &CoflowBody,
+    ) -> Result<(), Problem> {
+        let registration = self.overlay_registration(handle, body)?;
+        let service = registration.service.clone();
+        if self.handle.service_and_completion(id.to_owned()).await?.is_some() {
+            return Err(refusal_problem(Refusal::IdTaken(id.to_owned()), FLOWS_POINTER));
+        }
+        let registered = handle.call(|overlay, now| overlay.register(id, registration, now));
+        if !registered.map_err(|refusal| refusal_problem(refusal, FLOWS_POINTER))? {
+            return Ok(());
+        }
+        if let Err(error) = self.store_overlay_coflow(handle, id).await {
+            let _ = handle.call(|overlay, _| overlay.deregister(id));
+            return Err(error.into());
+        }
+        self.events.send(EventKind::CoflowRegistered, id, Some(service));
+        Ok(())
+    }
+
+    /// Replaces the flows of a coflow between regions. The caller has locked the id.
+    pub(super) async fn update_in_overlay(
+        &self,
+        handle: &Handle,
+        id: &str,
+        flows: &[FlowBody],
+    ) -> Result<(), Problem> {
+        let to_problem = |refusal| refusal_problem(refusal, "");
+        let flows = overlay_flows(handle, "", flows)?;
+        handle.call(|overlay, _| overlay.check_update(id, flows.len())).map_err(to_problem)?;
+        let Some((former, mut stored)) = self.stored_coflow(handle, id) else {
+            return Err(Problem::not_found("coflow", id, EXPECTED_COFLOW_ID));
+        };
+        stored.first_flows.get_or_insert_with(|| flow_bodies(&former.registration.flows));
+        stored.body.flows = flow_bodies(&flows);
+        self.store.put(Table::OverlayCoflows, id, &stored).await?;
+        if let Err(refusal) = handle.call(|overlay, _| overlay.update(id, flows)) {
+            self.store_overlay_coflow(handle, id).await?;
+            return Err(to_problem(refusal));
+        }
+        self.events.send(EventKind::CoflowUpdated, id, Some(former.registration.service));
+        Ok(())
+    }
+
+    /// Removes a coflow between regions. The caller has locked the id.
+    pub(super) async fn deregister_from_overlay(&self, handle: &Handle, id: &str) -> Result<(), Problem> {
+        self.store.remove(Table::OverlayCoflows, id).await?;
+        // A completed coflow can expire during the write.
+        let _ = handle.call(|overlay, _| overlay.deregister(id));
+        Ok(())
+    }
+
+    /// Registers the coflows between regions of the store.
+    pub(super) async fn restore_overlay(&self) -> Result<(), StoreError> {
+        let records: Vec<(String, StoredCoflow)> = self.store.records(Table::OverlayCoflows)?;
+        for (id, record) in records {
+            // A record that does not fit the configuration stays in the store, for a later configuration.
+            let Some(handle) = self.overlay() else {
+                warn!(coflow = id, "stored record ignored: the configuration has no overlay");
+                continue;
+            };
+            let StoredCoflow { number, registered_unix_ms, predicted_seconds, body, first_flows } = record;
+            let first_flows = first_flows.and_then(|flows| overlay_flows(handle, FLOWS_POINTER, &flows).ok());
+            let registration = match self.overlay_registration(handle, &body) {
+                Ok(registration) => registration,
+                Err(problem) => {
+                    warn!(coflow = id, %problem, "stored record ignored");
+                    continue;
+                }
+            };
+            let age = unix_time().saturating_sub(Duration::from_millis(registered_unix_ms)).as_secs_f64();
+            let restored = handle.call(|overlay, now| {
+                let registered_at = now - age;
+                let restored =
+                    Restored { number, registration, first_flows, registered_at, predicted_seconds };
+                overlay.restore(&id, restored)
+            });
+            if let Err(error) = restored {
+                warn!(coflow = id, %error, "stored record ignored");
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores coflows with their first estimate, and removes completed coflows from the store.
+    pub(super) async fn apply_overlay_changes(&self) {
+        let Some(handle) = self.overlay() else { return };
+        for id in handle.call(|overlay, _| overlay.take_changed()) {
+            let _id_lock = self.lock_id(&id).await;
+            let Some(CoflowStatus { summary, .. }) = self.overlay_coflow(&id) else { continue };
+            let written = if summary.is_completed {
+                self.store.remove(Table::OverlayCoflows, &id).await
+            } else {
+                self.store_overlay_coflow(handle, &id).await
+            };
+            if let Err(error) = written {
+                warn!(coflow = &*id, %error, "a change of the coflow cannot be stored");
+            }
+            if summary.is_completed {
+                let (measured, predicted) = (summary.measured_seconds, summary.predicted_seconds);
+                info!(coflow = &*id, measured, predicted, "coflow between regions completed");
+                self.events.send(EventKind::CoflowCompleted, &id, Some(summary.service));
+            }
+        }
+    }
+
+    async fn store_overlay_coflow(&self, handle: &Handle, id: &str) -> Result<(), StoreError> {
+        match self.stored_coflow(handle, id) {
+            Some((_, stored)) => self.store.put(Table::OverlayCoflows, id, &stored).await,
+            None => Ok(()),
+        }
+    }
+
+    fn stored_coflow(&self, handle: &Handle, id: &str) -> Option<(CoflowStatus, StoredCoflow)> {
+        let (status, now) = handle.call(|overlay, now| (overlay.coflow_status(id), now));
+        let status = status?;
+        let age = Duration::try_from_secs_f64(now - status.registered_at).unwrap_or_default();
+        let Registration { service, application, flows } = &status.registration;
+        let body = CoflowBody {
+            service: Some(service.clone()),
+            application: Some(application.clone()),
+            weight: None,
+            deadline: None,
+            flows: flow_bodies(flows),
+        };
+        let stored = StoredCoflow {
+            number: status.number,
+            registered_unix_ms: unix_time().saturating_sub(age).as_millis() as u64,
+            predicted_seconds: status.summary.predicted_seconds,
+            body,
+            first_flows: status.first_flows.as_deref().map(flow_bodies),
+        };
+        Some((status, stored))
+    }
+
+    fn overlay_registration(&self, handle: &Handle, body: &CoflowBody) -> Result<Registration, Problem> {
+        let expected = "no value, which policies for a wide area do not use";
+        if let Some(weight) = body.weight {
+            return Err(Problem::invalid(Location::field("weight"), &weight.to_string(), expected));
+        }
+        if let Some(deadline) = &body.deadline {
+            return Err(Problem::invalid(Location::field("deadline"), deadline, expected));
+        }
+        let name_or_default =
+            |name: &Option<String>| name.clone().unwrap_or_else(|| ServiceNames::DEFAULT.to_owned());
+        let (service, application) = (name_or_default(&body.service), name_or_default(&body.application));
+        UnknownName::check(&self.names, &service, &application)?;
+        let flows = overlay_flows(handle, FLOWS_POINTER, &body.flows)?;
+        Ok(Registration { service, application, flows })
+    }
+}
+
+/// The flows of a list with their relays; `pointer` is the JSON pointer of the list.
+fn overlay_flows(handle: &Handle, pointer: &str, flows: &[FlowBody]) -> Result<Vec<Flow>, Problem> {
+    const EXPECTED_HOST: &str = "a relay of GET /v1/relays, or an address in one of its networks";
+    let config = handle.config();
+    let mut known = Vec::with_capacity(flows.len());
+    for (at, flow) in flows.iter().enumerate() {
+        let location = |field: &str| Location::Body(format!("{pointer}/{at}/{field}"));
+        let relay = |host: &str, field: &str| {
+            config.relay_of(host).ok_or_else(|| Problem::invalid(location(field), host, EXPECTED_HOST))
+        };
+        let (source, destination) = (relay(&flow.from, "from")?, relay(&flow.to, "to")?);
+        let bytes = flow.bytes.ok_or_else(|| refusal_problem(Refusal::UnknownSize(at), pointer))?;
+        let (from, to) = (flow.from.clone(), flow.to.clone());
+        known.push(Flow { from, to, source, destination, bytes });
+    }
+    let is_between_regions = |flow: &Flow| config.link_between(flow.source, flow.destination).is_some();
+    if !known.iter().any(is_between_regions) {
+        let expected = "at least one flow from one region to another one";
+        let found = format!("{} flows", known.len());
+        return Err(Problem::invalid(Location::Body(pointer.to_owned()), &found, expected));
+    }
+    Ok(known)
+}

@@ -1,0 +1,102 @@
+//! gRPC server for relays: one stream for each relay, with reports to the coordinator and orders to the relay.
+//!
+//! *Authentication.* As for agents, a stream must be for the [`ProvenPeer`] of its connection. On loopback, connections have no proven
+//! peer, and the server accepts the name in the hello.
+//!
+//! *Limits.* Those of agents: time without messages, reports per interval, and the length of each message.
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+use weir_proto::relay::wire::relay_control_server::{RelayControl, RelayControlServer};
+use weir_proto::relay::wire::relay_message::Body;
+use weir_proto::relay::wire::{ControllerMessage, RelayMessage};
+use weir_proto::relay::{
+    MAX_RELAY_ORDER_BYTES, MAX_RELAY_REPORT_BYTES, MAX_RELAY_VERSION, MIN_RELAY_VERSION, RelayHello,
+    RelayOrder, RelayReport, RelayWelcome,
+};
+
+use crate::overlay::{Handle, REPORT_INTERVAL};
+use crate::streams::{MAX_REPORTS_PER_INTERVAL, ProvenPeer, next_message, run_stream, send_orders};
+
+/// The gRPC service for relays.
+pub struct RelayService {
+    handle: Handle,
+}
+
+/// The service, with limits on the lengths of messages.
+pub fn relay_service(handle: Handle) -> RelayControlServer<RelayService> {
+    RelayControlServer::new(RelayService { handle })
+        .max_decoding_message_size(MAX_RELAY_REPORT_BYTES)
+        .max_encoding_message_size(MAX_RELAY_ORDER_BYTES)
+}
+
+#[tonic::async_trait]
+impl RelayControl for RelayService {
+    type StreamRelayOrdersStream = ReceiverStream<Result<ControllerMessage, Status>>;
+
+    async fn stream_relay_orders(
+        &self,
+        request: Request<Streaming<RelayMessage>>,
+    ) -> Result<Response<Self::StreamRelayOrdersStream>, Status> {
+        let proven_peer = request.extensions().get::<ProvenPeer>().copied();
+        let mut reports = request.into_inner();
+        let Some(Body::Hello(hello)) = next_message(&mut reports).await?.and_then(|message| message.body)
+        else {
+            return Err(Status::invalid_argument("the first message is not a hello; expected a hello"));
+        };
+        let hello = RelayHello::try_from(hello)
+            .map_err(|error| Status::invalid_argument(format!("hello: {error}")))?;
+        let name = &hello.name;
+        let id = self.handle.config().numbers.get(name).copied().ok_or_else(|| {
+            Status::not_found(format!(
+                "relay `{name}` is not in the configuration; expected a name of `[overlay.relay]`"
+            ))
+        })?;
+        if proven_peer.is_some_and(|proven| proven != ProvenPeer::Relay(id)) {
+            return Err(Status::permission_denied(format!(
+                "relay `{name}`: the certificate of this connection is for another relay or host"
+            )));
+        }
+        let version = hello.common_version().ok_or_else(|| {
+            let (min, max) = (hello.min_version, hello.max_version);
+            Status::failed_precondition(format!(
+                "relay `{name}` speaks versions {min} to {max} of the protocol; expected {MIN_RELAY_VERSION} to {MAX_RELAY_VERSION}"
+            ))
+        })?;
+        let orders = self.handle.subscribe_to_orders(id);
+        let welcome =
+            ControllerMessage::from(&RelayWelcome { id, report_interval: REPORT_INTERVAL, version });
+        let (messages, message_receiver) = mpsc::channel(1);
+        let handle = self.handle.clone();
+        tokio::spawn(async move {
+            let orders = send_orders(welcome, orders, |order: &RelayOrder| order.into(), &messages);
+            run_stream(apply_reports(&handle, id, reports), orders, &messages).await;
+        });
+        Ok(Response::new(ReceiverStream::new(message_receiver)))
+    }
+}
+
+/// Applies a relay's reports until the end of the stream.
+async fn apply_reports(
+    handle: &Handle,
+    relay: u16,
+    mut reports: Streaming<RelayMessage>,
+) -> Result<(), Status> {
+    let report_gap = REPORT_INTERVAL / MAX_REPORTS_PER_INTERVAL;
+    let mut next_read_at = Instant::now();
+    while let Some(message) = next_message(&mut reports).await? {
+        let Some(Body::Report(report)) = message.body else {
+            let expected = "a message after the hello is not a report; expected reports only";
+            return Err(Status::invalid_argument(expected));
+        };
+        let report = RelayReport::try_from(report)
+            .map_err(|error| Status::invalid_argument(format!("report: {error}")))?;
+        handle.report(relay, &report);
+        let now = Instant::now();
+        next_read_at = next_read_at.max(now - report_gap * MAX_REPORTS_PER_INTERVAL) + report_gap;
+        sleep_until(next_read_at).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! Metrics of the overlay: relays, and bytes by link.
+
+use std::fmt::Error;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Unit;
+
+use crate::overlay::{Handle, LinkBytes, OverlayCounts, RelayStatus};
+
+/// Values of the metrics.
+#[derive(Debug)]
+pub(super) struct OverlayMetrics {
+    counts: OverlayCounts,
+    /// Names of relays, in order of their numbers.
+    relays: Vec<String>,
+    /// Names of the regions at both ends of each link.
+    links: Vec<(String, String)>,
+}
+
+impl OverlayMetrics {
+    pub fn new(handle: &Handle) -> OverlayMetrics {
+        let config = handle.config();
+        let link = |link| {
+            let (from, to) = config.area.link_ends(link);
+            (config.area.regions()[from].clone(), config.area.regions()[to].clone())
+        };
+        OverlayMetrics {
+            counts: handle.counts(),
+            relays: config.relays.iter().map(|relay| relay.name.clone()).collect(),
+            links: (0..config.area.links() as u32).map(link).collect(),
+        }
+    }
+
+    fn encode_relays(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let relays = || self.relays.iter().zip(&self.counts.relays);
+        let help = "Time since the last report of a relay";
+        let mut ages = encoder.encode_descriptor(
+            "weir_relay_report_age",
+            help,
+            Some(&Unit::Seconds),
+            MetricType::Gauge,
+        )?;
+        for (name, status) in relays() {
+            let Some(age) = status.seconds_since_report else { continue };
+            ConstGauge::new(age).encode(ages.encode_family(&[("relay", name.as_str())])?)?;
+        }
+        type Value = fn(&RelayStatus) -> u64;
+        let gauges: [(&str, &str, Value); 2] = [
+            ("weir_relay_coflows", "Active coflows that a relay forwards", |status| status.coflows as u64),
+            ("weir_relay_rules", "Rules of a relay", |status| status.rules as u64),
+        ];
+        for (name, help, value) in gauges {
+            let mut all = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (relay, status) in relays() {
+                let gauge = ConstGauge::new(value(status) as i64);
+                gauge.encode(all.encode_family(&[("relay", relay.as_str())])?)?;
+            }
+        }
+        let help = "Flows that a relay forwarded without a rule";
+        let mut all =
+            encoder.encode_descriptor("weir_relay_unruled_flows", help, None, MetricType::Counter)?;
+        for (relay, status) in relays() {
+            let counter = ConstCounter::new(status.unruled_flows);
+            counter.encode(all.encode_family(&[("relay", relay.as_str())])?)?;
+        }
+        Ok(())
+    }
+
+    fn encode_links(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        type Value = fn(&LinkBytes) -> u64;
+        let counters: [(&str, &str, Value); 2] = [
+            ("weir_wan_sent", "Bytes that relays sent from one region to another", |bytes| bytes.sent),
+            ("weir_wan_detoured", "Bytes of these that belong to flows on a detour", |bytes| bytes.detoured),
+        ];
+        for (name, help, value) in counters {
+            let mut all = encoder.encode_descriptor(name, help, Some(&Unit::Bytes), MetricType::Counter)?;
+            for ((from, to), bytes) in self.links.iter().zip(&self.counts.link_bytes) {
+                let labels = [("from", from.as_str()), ("to", to.as_str())];
+                ConstCounter::new(value(bytes)).encode(all.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Collector for OverlayMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let [coflows, active, flows] = self.counts.coflows;
+        let present = self.counts.relays.iter().filter(|status| status.present).count();
+        let gauges: [(&str, &str, usize); 5] = [
+            ("weir_relays", "Relays of the configuration", self.relays.len()),
+            ("weir_relays_connected", "Relays that receive orders", present),
+            ("weir_wan_coflows", "Coflows between regions, active or completed", coflows),
+            ("weir_wan_coflows_active", "Coflows between regions that have not completed", active),
+            ("weir_wan_flows", "Flows of coflows between regions", flows),
+        ];
+        for (name, help, value) in gauges {
+            let gauge = ConstGauge::new(value as i64);
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+        }
+        let (name, help) =
+            ("weir_relay_report_entries_rejected", "Entries of relays' reports rejected as implausible");
+        let counter = ConstCounter::new(self.counts.rejected_entries);
+        counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+        self.encode_relays(&mut encoder)?;
+        self.encode_links(&mut encoder)
+    }
+}

@@ -1,0 +1,69 @@
+//! Shared parts of the gRPC streams of agents and relays.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tonic::{Status, Streaming};
+
+/// Time without a message from the peer, or without reading by the peer, after which the server ends the stream.
+pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Maximum number of reports of a peer that the server reads per interval, and maximum burst after a pause.
+pub(crate) const MAX_REPORTS_PER_INTERVAL: u32 = 4;
+
+/// What the connection of a request has proven about the peer; an extension of its requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProvenPeer {
+    /// The agent of this host or switch.
+    Host(u32),
+    /// This relay.
+    Relay(u16),
+}
+
+/// The next message of a peer; `None` at the end of the stream.
+pub(crate) async fn next_message<T>(messages: &mut Streaming<T>) -> Result<Option<T>, Status> {
+    let timed_out =
+        |_| Status::deadline_exceeded(format!("peer: no message for {} s", IDLE_TIMEOUT.as_secs()));
+    timeout(IDLE_TIMEOUT, messages.message()).await.map_err(timed_out)?
+}
+
+/// Sends the welcome and then the peer's orders, until another stream subscribes to them.
+pub(crate) async fn send_orders<M, O>(
+    welcome: M,
+    mut orders: mpsc::Receiver<O>,
+    encode: impl Fn(&O) -> M,
+    messages: &mpsc::Sender<Result<M, Status>>,
+) -> Result<(), Status> {
+    let mut message = welcome;
+    loop {
+        match timeout(IDLE_TIMEOUT, messages.send(Ok(message))).await {
+            Err(_) => {
+                let message = format!("peer: did not read its orders for {} s", IDLE_TIMEOUT.as_secs());
+                return Err(Status::deadline_exceeded(message));
+            }
+            Ok(Err(_)) => return Ok(()),
+            Ok(Ok(())) => {}
+        }
+        let Some(order) = orders.recv().await else {
+            return Err(Status::aborted("another stream has begun for this peer"));
+        };
+        message = encode(&order);
+    }
+}
+
+/// Runs the two directions of a stream until one ends, and sends its status.
+pub(crate) async fn run_stream<M>(
+    reports: impl Future<Output = Result<(), Status>>,
+    orders: impl Future<Output = Result<(), Status>>,
+    messages: &mpsc::Sender<Result<M, Status>>,
+) {
+    let result = tokio::select! {
+        ended = reports => ended,
+        ended = orders => ended,
+    };
+    if let Err(status) = result {
+        // An order may still wait in the channel. A peer that does not read the order does not get the status either.
+        let _ = timeout(IDLE_TIMEOUT, messages.send(Err(status))).await;
+    }
+}

@@ -1,0 +1,550 @@
+//! Tests of the overlay's state machine with relays that apply orders, without clock, threads and sockets.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use weir_coordinator::config;
+use weir_coordinator::control_plane::Refusal;
+use weir_coordinator::overlay::decision::decide;
+use weir_coordinator::overlay::{Flow, Limits, Overlay, Registration, Restored};
+use weir_core::wide_area::{WideAreaPolicy, build};
+use weir_proto::relay::wire::{self, controller_message};
+use weir_proto::relay::{
+    GroupProgress, PathSample, RelayCoflow, RelayMatch, RelayOrder, RelayReport, RelayRule, RuleScope,
+    UnruledFlow,
+};
+
+const MB: u64 = 1_000_000;
+
+/// Regions 1, 2 and 3 with one relay each; 50 MB take one second on each link.
+const THREE_REGIONS: &str = r#"weir-serve = 1
+store = "weir.redb"
+listen = { agents = "127.0.0.1:0", api = "127.0.0.1:0" }
+
+[overlay]
+policy = "POLICY"
+max-detoured = 1
+
+[overlay.relay]
+r1 = { region = "dc1", address = "10.1.0.1:7710", networks = ["10.1.0.0/16"] }
+r2 = { region = "dc2", address = "10.2.0.1:7710", networks = ["10.2.0.0/16"] }
+r3 = { region = "dc3", address = "10.3.0.1:7710", networks = ["10.3.0.0/16"] }
+
+[overlay.link]
+dc1 = { dc2 = "400Mbit", dc3 = "400Mbit" }
+dc2 = { dc1 = "400Mbit", dc3 = "400Mbit" }
+dc3 = { dc1 = "400Mbit", dc2 = "400Mbit" }
+"#;
+
+/// What a relay knows after its orders.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct FakeRelay {
+    applied: (u64, u64),
+    coflows: BTreeMap<u32, RelayCoflow>,
+    rules: BTreeMap<RelayMatch, RelayRule>,
+    peer_count: usize,
+}
+
+impl FakeRelay {
+    fn apply(&mut self, order: RelayOrder) {
+        if order.is_full {
+            self.coflows.clear();
+            self.rules.clear();
+            self.peer_count = order.peers.len();
+        } else {
+            assert_eq!((order.epoch, order.seq), (self.applied.0, self.applied.1 + 1));
+        }
+        for number in &order.removed_coflows {
+            assert!(self.coflows.remove(number).is_some(), "coflow {number} is unknown");
+            self.rules.retain(|flows, _| flows.coflow != *number);
+        }
+        for flows in &order.removed_rules {
+            assert!(self.rules.remove(flows).is_some(), "rule {flows:?} is unknown");
+        }
+        self.coflows.extend(order.coflows.into_iter().map(|coflow| (coflow.number, coflow)));
+        for rule in order.rules {
+            assert!(self.coflows.contains_key(&rule.flows.coflow));
+            self.rules.insert(rule.flows, rule);
+        }
+        self.applied = (order.epoch, order.seq);
+    }
+
+    /// Priority and next relays of a match.
+    fn rule(&self, coflow: u32, scope: RuleScope) -> Option<(u16, Vec<(u16, f64)>)> {
+        let rule = self.rules.get(&RelayMatch { coflow, scope })?;
+        Some((rule.priority, rule.paths.iter().map(|path| (path.next, path.fraction)).collect()))
+    }
+}
+
+/// An overlay, its decisions and its relays.
+struct Cluster {
+    config: Arc<config::Overlay>,
+    overlay: Overlay,
+    policy: WideAreaPolicy,
+    relays: Vec<FakeRelay>,
+    is_connected: Vec<bool>,
+    now: f64,
+}
+
+fn parse(text: &str) -> Arc<config::Overlay> {
+    let config = config::parse(text, "serve.toml", Path::new("")).unwrap();
+    Arc::new(config.overlay.unwrap())
+}
+
+fn limits() -> Limits {
+    Limits { max_coflows: 100, max_flows: 1000, keep_completed: 60.0 }
+}
+
+impl Cluster {
+    fn new(policy: &str) -> Cluster {
+        Cluster::with_config(&THREE_REGIONS.replace("POLICY", policy))
+    }
+
+    fn with_config(text: &str) -> Cluster {
+        let config = parse(text);
+        let relays = config.relays.len();
+        let mut cluster = Cluster {
+            overlay: Overlay::new(Arc::clone(&config), limits(), 5),
+            policy: build(&config.policy).unwrap(),
+            relays: vec![FakeRelay::default(); relays],
+            is_connected: vec![true; relays],
+            now: 0.0,
+            config,
+        };
+        (0..relays as u16).for_each(|relay| cluster.overlay.connect(relay, 0.0));
+        cluster.step();
+        cluster
+    }
+
+    /// Sends orders, reports them as applied, and decides.
+    fn step(&mut self) -> Vec<(u16, RelayOrder)> {
+        self.now += 0.02;
+        let orders = self.overlay.tick(self.now, |_| true);
+        for (relay, order) in &orders {
+            assert!(self.is_connected[usize::from(*relay)]);
+            // Orders are valid messages.
+            let encoded = wire::ControllerMessage::from(order).body;
+            let Some(controller_message::Body::Order(encoded)) = encoded else { panic!("{encoded:?}") };
+            assert_eq!(RelayOrder::try_from(encoded).as_ref(), Ok(order));
+            self.relays[usize::from(*relay)].apply(order.clone());
+        }
+        for relay in 0..self.relays.len() as u16 {
+            if self.is_connected[usize::from(relay)] {
+                self.report(relay, RelayReport::default());
+            }
+        }
+        if let Some(request) = self.overlay.take_request(self.now) {
+            self.overlay.apply(decide(&mut self.policy, request));
+        }
+        orders
+    }
+
+    fn report(&mut self, relay: u16, report: RelayReport) {
+        let applied = self.relays[usize::from(relay)].applied;
+        self.overlay.report(relay, &RelayReport { applied, ..report }, self.now);
+    }
+
+    /// Reports acknowledged bytes of a coflow between two relays, without open flows.
+    fn progress(&mut self, coflow: u32, source: u16, destination: u16, acked_bytes: u64) {
+        let group = GroupProgress { coflow, source, destination, acked_bytes, open_flows: 0 };
+        self.report(source, RelayReport { groups: vec![group], ..RelayReport::default() });
+    }
+
+    fn registration(&self, flows: &[(&str, &str, u64)]) -> Registration {
+        let flow = |&(from, to, bytes): &(&str, &str, u64)| Flow {
+            from: from.to_owned(),
+            to: to.to_owned(),
+            source: self.config.relay_of(from).unwrap(),
+            destination: self.config.relay_of(to).unwrap(),
+            bytes,
+        };
+        Registration {
+            service: "ads".to_owned(),
+            application: "default".to_owned(),
+            flows: flows.iter().map(flow).collect(),
+        }
+    }
+
+    fn register(&mut self, id: &str, flows: &[(&str, &str, u64)]) {
+        let registration = self.registration(flows);
+        assert_eq!(self.overlay.register(id, registration, self.now), Ok(true));
+    }
+}
+
+const DIRECT: Vec<(u16, f64)> = Vec::new();
+
+/// Siphon, Fig. 3-5: R1 receives 150 MB from datacenter 1 and 50 MB from 3, R2 receives 100 and 50 MB. The largest group is first.
+#[test]
+fn largest_flow_group_of_siphon_fig_3_is_served_first() {
+    let mut cluster = Cluster::new("siphon:groups=on");
+    let [first, second] = ["10.2.0.11", "10.2.0.12"];
+    cluster.register(
+        "shuffle",
+        &[("r1", second, 100 * MB), ("r1", first, 150 * MB), ("r3", second, 50 * MB), ("r3", first, 50 * MB)],
+    );
+    cluster.step();
+    // Before the decision, the relays know the coflow and have no rules.
+    assert_eq!(cluster.relays[0].coflows[&0].name.as_ref(), "shuffle");
+    assert_eq!(cluster.relays[0].coflows[&0].service.as_ref(), "ads");
+    assert!(cluster.relays[0].rules.is_empty());
+    cluster.step();
+    for (relay, flows) in [(0, [0, 1]), (2, [2, 3])] {
+        let rules = flows.map(|flow| cluster.relays[relay].rule(0, RuleScope::Flow(flow)));
+        assert_eq!(rules, [Some((1, DIRECT)), Some((0, DIRECT))]);
+        assert_eq!(cluster.relays[relay].rules.len(), 2);
+    }
+    assert!(cluster.relays[1].rules.is_empty());
+    // The link from datacenter 1 is the bottleneck: 250 MB at 50 MB/s.
+    let status = cluster.overlay.coflow_status("shuffle").unwrap();
+    assert!((status.summary.predicted_seconds.unwrap() - 5.0).abs() < 0.1, "{status:?}");
+    let (routes, _) = cluster.overlay.route_statuses(None, 10);
+    let routes: Vec<_> =
+        routes.iter().map(|route| (route.source, route.destination, route.priority)).collect();
+    assert_eq!(routes, [(0, 1, Some(0)), (2, 1, Some(0))]);
+}
+
+#[test]
+fn short_coflow_precedes_an_earlier_long_one() {
+    for policy in ["siphon", "mrtf"] {
+        let mut cluster = Cluster::new(policy);
+        cluster.register("long", &[("r1", "r2", 500 * MB)]);
+        cluster.step();
+        cluster.step();
+        let pair = RuleScope::Pair { source: 0, destination: 1 };
+        assert_eq!(cluster.relays[0].rule(0, pair), Some((0, DIRECT)));
+        cluster.register("short", &[("r1", "10.2.0.9", 50 * MB), ("r2", "r3", MB)]);
+        cluster.step();
+        cluster.step();
+        assert_eq!(cluster.relays[0].rule(1, pair), Some((0, DIRECT)), "{policy}");
+        assert_eq!(cluster.relays[0].rule(0, pair), Some((1, DIRECT)), "{policy}");
+        let seconds =
+            |id: &str| cluster.overlay.coflow_status(id).unwrap().summary.predicted_seconds.unwrap();
+        // The estimate of the long coflow is that of its registration.
+        assert!((seconds("long") - 10.0).abs() < 0.1 && (seconds("short") - 1.0).abs() < 0.1);
+    }
+}
+
+#[test]
+fn orders_contain_only_changes_and_renew_leases() {
+    let mut cluster = Cluster::new("fifo");
+    assert!(cluster.relays.iter().all(|relay| relay.peer_count == 3));
+    cluster.register("a", &[("r1", "r2", 50 * MB)]);
+    cluster.step();
+    cluster.step();
+    cluster.register("b", &[("r1", "r2", 50 * MB)]);
+    let orders = cluster.step();
+    assert_eq!(orders.iter().map(|(relay, _)| *relay).collect::<Vec<_>>(), [0, 1]);
+    let RelayOrder { is_full, peers, coflows, rules, removed_coflows, removed_rules, .. } = &orders[0].1;
+    assert!(!is_full && peers.is_empty() && rules.is_empty() && removed_coflows.is_empty());
+    assert!(removed_rules.is_empty());
+    assert_eq!(coflows.iter().map(|coflow| coflow.number).collect::<Vec<_>>(), [1]);
+    let orders = cluster.step();
+    assert_eq!((orders.len(), orders[0].1.rules.len(), orders[0].1.coflows.len()), (1, 1, 0));
+    // The first coflow completes.
+    cluster.progress(0, 0, 1, 50 * MB);
+    let orders = cluster.step();
+    assert_eq!(orders[0].1.removed_coflows, [0]);
+    let summary = cluster.overlay.coflow_status("a").unwrap().summary;
+    assert!((summary.measured_seconds.unwrap() - 0.08).abs() < 0.021, "{summary:?}");
+    assert_eq!((summary.is_completed, summary.completed_flow_count), (true, 1));
+    // The second coflow moves up.
+    let orders = cluster.step();
+    assert_eq!((orders.len(), orders[0].1.rules[0].priority), (1, 0));
+    // Without changes, an order a second renews the lease of each relay.
+    let orders: Vec<_> = (0..101).flat_map(|_| cluster.step()).collect();
+    assert!((6..=9).contains(&orders.len()), "{}", orders.len());
+    assert!(orders.iter().all(|(_, order)| order.rules.is_empty() && !order.is_full));
+}
+
+#[test]
+fn reconnected_and_unconfirming_relays_receive_full_orders() {
+    let mut cluster = Cluster::new("fifo");
+    cluster.register("a", &[("r1", "r2", 50 * MB)]);
+    cluster.step();
+    cluster.step();
+    let before = cluster.relays[0].clone();
+    cluster.overlay.connect(0, cluster.now);
+    let orders = cluster.step();
+    assert!(orders.iter().any(|(relay, order)| *relay == 0 && order.is_full));
+    let FakeRelay { coflows, rules, .. } = &cluster.relays[0];
+    assert_eq!((coflows, rules), (&before.coflows, &before.rules));
+    // An order that is not confirmed within 3 s is followed by a full one.
+    let applied = cluster.relays[0].applied;
+    let mut full_after = None;
+    for _ in 0..250 {
+        cluster.now += 0.02;
+        for (relay, order) in cluster.overlay.tick(cluster.now, |_| true) {
+            if relay == 0 && order.is_full {
+                full_after.get_or_insert(cluster.now);
+            }
+        }
+        cluster.overlay.report(0, &RelayReport { applied, ..RelayReport::default() }, cluster.now);
+    }
+    let seconds = full_after.expect("a full order follows") - 0.06;
+    assert!((2.9..4.5).contains(&seconds), "{seconds}");
+    // A relay of an earlier epoch, and one that claims an order of the future.
+    for applied in [(4, 1), (5, 1_000_000)] {
+        cluster.overlay.report(0, &RelayReport { applied, ..RelayReport::default() }, cluster.now);
+        cluster.now += 3.1;
+        cluster.overlay.report(0, &RelayReport { applied, ..RelayReport::default() }, cluster.now);
+        let orders = cluster.overlay.tick(cluster.now, |_| true);
+        assert!(orders.iter().any(|(relay, order)| *relay == 0 && order.is_full), "{applied:?}");
+    }
+    // Orders wait while a relay does not read them.
+    cluster.overlay.connect(0, cluster.now);
+    assert!(cluster.overlay.tick(cluster.now, |relay| relay != 0).iter().all(|(relay, _)| *relay != 0));
+}
+
+/// Link 1-2 has a seventh of the bandwidth of the links over datacenter 3.
+fn detour_config(max_detoured: &str) -> String {
+    let slow = THREE_REGIONS.replace("dc1 = { dc2 = \"400Mbit\"", "dc1 = { dc2 = \"100Mbit\"");
+    let faster = slow.replace("dc3 = \"400Mbit\" }\ndc2", "dc3 = \"700Mbit\" }\ndc2");
+    let faster =
+        faster.replace("dc1 = \"400Mbit\", dc2 = \"400Mbit\" }", "dc1 = \"400Mbit\", dc2 = \"700Mbit\" }");
+    faster.replace("POLICY", "siphon:detours=on").replace("max-detoured = 1", max_detoured)
+}
+
+#[test]
+fn detours_become_fractions_and_avoid_absent_relays() {
+    let mut cluster = Cluster::with_config(&detour_config("max-detoured = 1"));
+    cluster.register("a", &[("r1", "r2", 800 * MB)]);
+    cluster.step();
+    cluster.step();
+    let pair = RuleScope::Pair { source: 0, destination: 1 };
+    let (priority, paths) = cluster.relays[0].rule(0, pair).unwrap();
+    assert_eq!((priority, paths.len(), paths[0].0, paths[1].0), (0, 2, 1, 2));
+    assert!((paths[0].1 - 0.125).abs() < 1e-3 && (paths[1].1 - 0.875).abs() < 1e-3, "{paths:?}");
+    assert_eq!(cluster.relays[2].rule(0, pair), Some((0, DIRECT)));
+    assert_eq!(cluster.relays[2].coflows.len(), 1);
+    let seconds = cluster.overlay.coflow_status("a").unwrap().summary.predicted_seconds.unwrap();
+    assert!((seconds - 8.0).abs() < 0.1, "{seconds}");
+    // Without the relay of the detour, all bytes take the direct path.
+    cluster.overlay.disconnect(2);
+    cluster.is_connected[2] = false;
+    cluster.step();
+    assert_eq!(cluster.relays[0].rule(0, pair), Some((0, DIRECT)));
+    cluster.overlay.connect(2, cluster.now);
+    cluster.is_connected[2] = true;
+    cluster.step();
+    assert_eq!(cluster.relays[0].rule(0, pair), Some((0, paths)));
+}
+
+#[test]
+fn detoured_bytes_stay_below_the_limit() {
+    for (key, detoured) in [("max-detoured = 0.25", Some(0.25)), ("max-detoured = 0", None)] {
+        let mut cluster = Cluster::with_config(&detour_config(key));
+        cluster.register("a", &[("r1", "r2", 800 * MB)]);
+        cluster.step();
+        cluster.step();
+        let (_, paths) = cluster.relays[0].rule(0, RuleScope::Pair { source: 0, destination: 1 }).unwrap();
+        let fraction = paths.iter().find(|(next, _)| *next == 2).map(|(_, fraction)| *fraction);
+        assert_eq!(fraction.is_some(), detoured.is_some(), "{paths:?}");
+        assert!((fraction.unwrap_or(0.0) - detoured.unwrap_or(0.0)).abs() < 1e-9, "{paths:?}");
+    }
+}
+
+#[test]
+fn implausible_report_entries_are_counted_and_change_nothing() {
+    let mut cluster = Cluster::new("fifo");
+    cluster.register("a", &[("r1", "r2", 50 * MB)]);
+    cluster.step();
+    let group = |coflow, source, destination| GroupProgress {
+        coflow,
+        source,
+        destination,
+        acked_bytes: u64::MAX,
+        open_flows: 0,
+    };
+    // Another relay's group, unknown coflows and relays, a pair without flows.
+    let groups = [group(0, 0, 1), group(0, 1, 0), group(0, 1, 9), group(7, 1, 0)];
+    cluster.report(1, RelayReport { groups: groups.to_vec(), ..RelayReport::default() });
+    let path =
+        |peer| PathSample { peer, rate: Some(u64::MAX), sent_bytes: u64::MAX, ..PathSample::default() };
+    cluster.report(1, RelayReport { paths: vec![path(1), path(3), path(65_535)], ..RelayReport::default() });
+    assert_eq!(cluster.overlay.rejected_entries(), 7);
+    assert!(!cluster.overlay.coflow_status("a").unwrap().summary.is_completed);
+    assert!(cluster.overlay.path_statuses().is_empty());
+    // A relay that does not exist.
+    cluster.overlay.report(9, &RelayReport::default(), cluster.now);
+    // Extreme but valid numbers.
+    cluster.report(1, RelayReport { paths: vec![path(0), path(2)], ..RelayReport::default() });
+    let flow = UnruledFlow { coflow: 7, flow: 0, destination: 65_535 };
+    cluster.report(
+        1,
+        RelayReport { unruled_flows: vec![flow], refused_orders: u64::MAX, ..RelayReport::default() },
+    );
+    cluster.report(1, RelayReport { paths: vec![path(0), path(2)], ..RelayReport::default() });
+    cluster.now += 2.0;
+    cluster.step();
+    assert_eq!(cluster.overlay.relay_statuses(cluster.now)[1].unruled_flows, 1);
+    cluster.register("b", &[("r2", "r1", 50 * MB)]);
+    cluster.step();
+    cluster.step();
+    cluster.progress(0, 0, 1, u64::MAX);
+    assert!(cluster.overlay.coflow_status("a").unwrap().summary.is_completed);
+}
+
+#[test]
+fn measured_rates_become_samples_of_the_link() {
+    let text = THREE_REGIONS.replace("POLICY", "mrtf").replace(
+        "[overlay.link]",
+        "r4 = { region = \"dc1\", address = \"10.1.9.1:7710\", networks = [\"10.1.9.0/24\"] }\n[overlay.link]",
+    );
+    let mut cluster = Cluster::with_config(&text);
+    let link = cluster.config.link_between(0, 1).unwrap();
+    for _ in 0..3 {
+        for (relay, rate) in [(0, 10 * MB), (3, 20 * MB)] {
+            let path = PathSample { peer: 1, rate: Some(rate), ..PathSample::default() };
+            cluster.report(relay, RelayReport { paths: vec![path], ..RelayReport::default() });
+        }
+        cluster.now += 1.0;
+        cluster.step();
+    }
+    let history = cluster.overlay.history();
+    let rates: Vec<f64> =
+        history.seconds_per_byte(link).iter().map(|seconds| (1.0 / seconds).round()).collect();
+    assert_eq!(rates, [30e6, 30e6, 30e6, 50e6]);
+    assert_eq!(history.seconds_per_byte(cluster.config.link_between(1, 0).unwrap()).len(), 1);
+}
+
+#[test]
+fn progress_continues_over_restarts_of_coordinator_and_relay() {
+    let mut cluster = Cluster::new("fifo");
+    cluster.register("a", &[("r1", "r2", 50 * MB)]);
+    cluster.register("b", &[("r1", "r2", 50 * MB)]);
+    cluster.overlay.deregister("a").unwrap();
+    cluster.step();
+    cluster.progress(1, 0, 1, 20 * MB);
+    let status = cluster.overlay.coflow_status("b").unwrap();
+    // The coordinator restarts with the stored coflow, and the relay has its counts.
+    cluster.overlay = Overlay::new(Arc::clone(&cluster.config), limits(), 6);
+    let restored = Restored {
+        number: status.number,
+        registration: status.registration.clone(),
+        first_flows: None,
+        registered_at: -3.0,
+        predicted_seconds: Some(2.5),
+    };
+    cluster.overlay.restore("b", restored.clone()).unwrap();
+    assert!(matches!(cluster.overlay.restore("c", restored), Err(Refusal::IdTaken(_))));
+    cluster.now = 0.0;
+    (0..3).for_each(|relay| cluster.overlay.connect(relay, 0.0));
+    let orders = cluster.step();
+    assert!(orders.iter().all(|(_, order)| order.is_full && order.epoch == 6));
+    assert_eq!(cluster.relays[0].coflows.keys().copied().collect::<Vec<_>>(), [1]);
+    cluster.progress(1, 0, 1, 30 * MB);
+    // The relay restarts, and counts from 0.
+    cluster.progress(1, 0, 1, 5 * MB);
+    assert_eq!(cluster.overlay.coflow_status("b").unwrap().summary.acked_bytes, 35e6);
+    cluster.progress(1, 0, 1, 20 * MB);
+    let summary = cluster.overlay.coflow_status("b").unwrap().summary;
+    assert_eq!((summary.is_completed, summary.predicted_seconds), (true, Some(2.5)));
+    assert!((summary.measured_seconds.unwrap() - 3.02).abs() < 1e-9);
+    // Numbers of restored coflows are not reused.
+    cluster.register("d", &[("r1", "r2", 1)]);
+    assert_eq!(cluster.overlay.coflow_status("d").unwrap().number, 2);
+}
+
+#[test]
+fn updates_replace_flows_and_keep_progress() {
+    let mut cluster = Cluster::new("siphon");
+    let first = [("r1", "r2", 50 * MB)];
+    cluster.register("a", &first);
+    cluster.step();
+    cluster.step();
+    cluster.progress(0, 0, 1, 50 * MB);
+    assert!(cluster.overlay.coflow_status("a").unwrap().summary.is_completed);
+    let flows = cluster.registration(&[("r1", "r2", 60 * MB), ("r3", "r2", 5 * MB)]).flows;
+    cluster.overlay.update("a", flows.clone()).unwrap();
+    let status = cluster.overlay.coflow_status("a").unwrap();
+    assert!(!status.summary.is_completed);
+    assert_eq!(status.flow_progress, [50.0 / 60.0, 0.0]);
+    cluster.step();
+    cluster.step();
+    assert!(cluster.relays[2].rule(0, RuleScope::Pair { source: 2, destination: 1 }).is_some());
+    // A repeated registration is compared with the first one.
+    let (repeated, other) = (cluster.registration(&first), cluster.registration(&[("r1", "r3", MB)]));
+    assert_eq!(cluster.overlay.register("a", repeated, cluster.now), Ok(false));
+    assert_eq!(cluster.overlay.register("a", other, cluster.now), Err(Refusal::IdTaken("a".to_owned())));
+    assert!(matches!(cluster.overlay.update("b", flows.clone()), Err(Refusal::UnknownCoflow(_))));
+    let too_many = vec![flows[0].clone(); 1001];
+    assert!(matches!(cluster.overlay.update("a", too_many), Err(Refusal::LimitReached { .. })));
+    // An empty coflow completes with its last report; expired coflows are removed.
+    cluster.progress(0, 0, 1, 60 * MB);
+    cluster.progress(0, 2, 1, 5 * MB);
+    cluster.now += 61.0;
+    (0..3).for_each(|relay| cluster.report(relay, RelayReport::default()));
+    cluster.step();
+    assert_eq!(cluster.overlay.counts(), [0, 0, 0]);
+}
+
+/// Something that happens to an overlay.
+#[derive(Debug, Clone)]
+enum Event {
+    Register(u8, Vec<(u16, u16, u64)>),
+    Update(u8, Vec<(u16, u16, u64)>),
+    Deregister(u8),
+    Progress(u8, u16, u16, u64),
+    Reconnect(u16),
+    Step(u8),
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let flows = || prop::collection::vec((0..3u16, 0..3u16, 0..100 * MB), 1..6);
+    prop_oneof![
+        (0..5u8, flows()).prop_map(|(id, flows)| Event::Register(id, flows)),
+        (0..5u8, flows()).prop_map(|(id, flows)| Event::Update(id, flows)),
+        (0..5u8).prop_map(Event::Deregister),
+        (0..8u8, 0..3u16, 0..3u16, 0..200 * MB)
+            .prop_map(|(n, from, to, bytes)| Event::Progress(n, from, to, bytes)),
+        (0..3u16).prop_map(Event::Reconnect),
+        (1..4u8).prop_map(Event::Step),
+    ]
+}
+
+fn apply(cluster: &mut Cluster, event: Event) {
+    let names = ["r1", "r2", "r3"];
+    let to_names = |flows: Vec<(u16, u16, u64)>| -> Vec<(&str, &str, u64)> {
+        flows.into_iter().map(|(from, to, bytes)| (names[from as usize], names[to as usize], bytes)).collect()
+    };
+    match event {
+        Event::Register(id, flows) => {
+            let registration = cluster.registration(&to_names(flows));
+            let _ = cluster.overlay.register(&format!("c{id}"), registration, cluster.now);
+        }
+        Event::Update(id, flows) => {
+            let flows = cluster.registration(&to_names(flows)).flows;
+            let _ = cluster.overlay.update(&format!("c{id}"), flows);
+        }
+        Event::Deregister(id) => drop(cluster.overlay.deregister(&format!("c{id}"))),
+        Event::Progress(number, from, to, bytes) => cluster.progress(number.into(), from, to, bytes),
+        Event::Reconnect(relay) => cluster.overlay.connect(relay, cluster.now),
+        Event::Step(count) => (0..count).for_each(|_| drop(cluster.step())),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A relay with all orders has the same coflows and rules as a relay that connects.
+    #[test]
+    fn changes_add_up_to_the_full_order(
+        policy in prop::sample::select(vec!["siphon:samples=64:detours=on:groups=on", "mrtf:groups=on", "fifo", "fair:detours=on"]),
+        events in prop::collection::vec(any_event(), 1..30),
+    ) {
+        let text = detour_config("max-detoured = 0.5").replace("siphon:detours=on", policy);
+        let mut cluster = Cluster::with_config(&text);
+        for event in events {
+            apply(&mut cluster, event);
+        }
+        (0..3).for_each(|_| drop(cluster.step()));
+        let before = cluster.relays.clone();
+        (0..3).for_each(|relay| cluster.overlay.connect(relay, cluster.now));
+        cluster.step();
+        for (former, relay) in before.iter().zip(&cluster.relays) {
+            prop_assert_eq!((&former.coflows, &former.rules), (&relay.coflows, &relay.rules));
+        }
+    }
+}

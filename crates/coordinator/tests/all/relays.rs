@@ -1,0 +1,319 @@
+//! Tests of relays' streams and of the overlay in the API, over loopback.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Channel, Endpoint, Server};
+use tonic::{Code, Request, Status, Streaming};
+use weir_coordinator::agents::ProvenPeer;
+use weir_coordinator::relays::relay_service;
+use weir_proto::relay::wire::relay_control_client::RelayControlClient;
+use weir_proto::relay::wire::{self, ControllerMessage, RelayMessage, controller_message, relay_message};
+use weir_proto::relay::{
+    GroupProgress, MAX_RELAY_REPORT_BYTES, PathSample, RelayHello, RelayOrder, RelayReport, RelayWelcome,
+};
+
+use crate::api::{EventStream, TestServer, get, get_text, put, send_json_request};
+
+/// A coordinator without hosts, with one relay in each of two regions.
+const CONFIG: &str = r#"weir-serve = 1
+store = "weir.redb"
+
+[listen]
+agents = "127.0.0.1:0"
+api = "127.0.0.1:0"
+
+[overlay]
+policy = "siphon:detours=on:groups=on"
+
+[overlay.relay]
+eu-1 = { region = "eu", address = "10.1.0.2:7710", networks = ["10.1.0.0/16"] }
+us-1 = { region = "us", address = "10.2.0.2:7710", networks = ["10.2.0.0/16"] }
+
+[overlay.link]
+eu = { us = "80Mbit" }
+us = { eu = "80Mbit" }
+"#;
+
+fn start_server() -> TestServer {
+    TestServer::start_with(tempfile::tempdir().unwrap(), CONFIG.to_owned())
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        timeout(Duration::from_secs(30), future).await.expect("the test ends within 30 s")
+    })
+}
+
+/// A relay's end of a stream.
+struct RelayStream {
+    sender: mpsc::Sender<RelayMessage>,
+    receiver: Streaming<ControllerMessage>,
+}
+
+impl RelayStream {
+    async fn open(address: std::net::SocketAddr, first: RelayMessage) -> Result<RelayStream, Status> {
+        let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+        RelayStream::open_with(RelayControlClient::new(channel), first).await
+    }
+
+    async fn open_with(
+        mut client: RelayControlClient<Channel>,
+        first: RelayMessage,
+    ) -> Result<RelayStream, Status> {
+        let (sender, messages) = mpsc::channel(1);
+        sender.send(first).await.unwrap();
+        let receiver = client.stream_relay_orders(ReceiverStream::new(messages)).await?.into_inner();
+        Ok(RelayStream { sender, receiver })
+    }
+
+    /// Opens the stream of a relay, and reads the welcome.
+    async fn connect(server: &TestServer, name: &str, id: u16) -> RelayStream {
+        let hello = RelayMessage::from(&RelayHello::new(name));
+        let mut stream = RelayStream::open(server.agents, hello).await.unwrap();
+        let Some(controller_message::Body::Welcome(welcome)) = stream.next_message().await.unwrap() else {
+            panic!("the first message is a welcome")
+        };
+        let report_interval = Duration::from_millis(100);
+        assert_eq!(RelayWelcome::try_from(welcome), Ok(RelayWelcome { id, report_interval, version: 1 }));
+        stream
+    }
+
+    async fn next_message(&mut self) -> Result<Option<controller_message::Body>, Status> {
+        Ok(self.receiver.message().await?.and_then(|message| message.body))
+    }
+
+    async fn next_order(&mut self) -> RelayOrder {
+        match self.next_message().await.unwrap().unwrap() {
+            controller_message::Body::Order(order) => order.try_into().unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn send(&self, report: &RelayReport) {
+        self.sender.send(report.into()).await.unwrap();
+    }
+
+    async fn final_code(&mut self) -> Code {
+        loop {
+            match self.next_message().await {
+                Ok(Some(_)) => {}
+                Ok(None) => return Code::Ok,
+                Err(status) => return status.code(),
+            }
+        }
+    }
+}
+
+/// Bytes from eu-1 to us-1 that receivers have acknowledged.
+fn progress(coflow: u32, acked_bytes: u64) -> RelayReport {
+    let group = GroupProgress { coflow, source: 0, destination: 1, acked_bytes, open_flows: 0 };
+    RelayReport { groups: vec![group], ..RelayReport::default() }
+}
+
+fn coflow() -> Value {
+    let flow = |to: &str| json!({ "from": "10.1.0.7", "to": to, "bytes": 5_000_000 });
+    json!({ "flows": [flow("10.2.0.8"), flow("us-1")] })
+}
+
+#[test]
+fn coflow_between_regions_is_ordered_measured_and_kept_over_a_restart() {
+    let mut server = start_server();
+    let mut events = EventStream::open(&server);
+    let answer = json!({ "id": "c1", "service": "default", "application": "default", "flows": 2 });
+    assert_eq!(put(&server, "/v1/coflows/c1", &coflow()), (200, answer.clone()));
+    let order = block_on(async {
+        let mut relay = RelayStream::connect(&server, "eu-1", 0).await;
+        let mut order = relay.next_order().await;
+        assert!(order.is_full && order.peers.len() == 2 && order.coflows[0].name.as_ref() == "c1");
+        // The decision may follow in the next order.
+        if order.rules.is_empty() {
+            order = relay.next_order().await;
+        }
+        // Two receivers are two flow groups, and flows of equal groups are served in the order of the registration.
+        assert_eq!(order.rules.iter().map(|rule| rule.priority).collect::<Vec<_>>(), [0, 1]);
+        let path = PathSample {
+            peer: 1,
+            is_connected: true,
+            rate: Some(9_000_000),
+            sent_bytes: 7,
+            ..PathSample::default()
+        };
+        let applied = (order.epoch, order.seq);
+        let paths = vec![PathSample {
+            min_rtt: Some(Duration::from_millis(40)),
+            segments: 4,
+            retransmitted_segments: 1,
+            ..path
+        }];
+        relay.send(&RelayReport { applied, paths, ..progress(0, 4_000_000) }).await;
+        relay.next_order().await
+    });
+    let (_, state) = get(&server, "/v1/coflows/c1");
+    assert_eq!(
+        (&state["flows"][0]["sent_bytes"], &state["flows"][1]["from"]),
+        (&json!(2e6), &json!("10.1.0.7"))
+    );
+    assert!((state["predicted_seconds"].as_f64().unwrap() - 1.0).abs() < 0.9, "{state}");
+    let (_, relays) = get(&server, "/v1/relays");
+    assert_eq!((&relays[0]["name"], &relays[0]["rules"]), (&json!("eu-1"), &json!(2)));
+    assert_eq!(relays[1]["present"], false);
+    let (_, routes) = get(&server, "/v1/routes?limit=1");
+    let route = json!({ "coflow": "c1", "from": "eu-1", "to": "us-1", "priority": 0, "via": [], "bytes": 10_000_000,
+        "acked_bytes": 4_000_000, "open_flows": 0 });
+    assert_eq!(routes, json!({ "routes": [route], "next": "c1" }));
+    let (_, paths) = get(&server, "/v1/paths");
+    let path = &paths[0];
+    assert_eq!((&path["to_region"], &path["retransmitted"]), (&json!("us"), &json!(0.25)));
+    assert_eq!((&path["bytes_per_second"], &path["min_rtt_seconds"]), (&json!(9_000_000), &json!(0.04)));
+    let (_, metrics) = get_text(&server, "/metrics");
+    for line in [
+        "weir_relays 2",
+        "weir_wan_sent_bytes_total{from=\"eu\",to=\"us\"} 7",
+        "weir_relay_rules{relay=\"eu-1\"} 2",
+        "weir_relay_report_age_seconds{relay=\"eu-1\"}",
+    ] {
+        assert!(metrics.contains(line), "`{line}` in\n{metrics}");
+    }
+    while !events.next_with_prefix("data: ").contains("relay-connected") {}
+    drop(events);
+    let predicted = state["predicted_seconds"].clone();
+    // The estimate is written to the store after the event.
+    std::thread::sleep(Duration::from_millis(300));
+    server.restart(|text| text);
+    assert_eq!(put(&server, "/v1/coflows/c1", &coflow()), (200, answer));
+    let mut events = EventStream::open(&server);
+    block_on(async {
+        let mut relay = RelayStream::connect(&server, "eu-1", 0).await;
+        let next = relay.next_order().await;
+        assert!(next.is_full && next.epoch > order.epoch && next.coflows[0].number == 0);
+        relay.send(&progress(0, 10_000_000)).await;
+        relay.next_order().await
+    });
+    while !events.next_with_prefix("data: ").contains("coflow-completed") {}
+    drop(events);
+    let (_, list) = get(&server, "/v1/coflows");
+    let [summary] = &list["coflows"].as_array().unwrap()[..] else { panic!("{list}") };
+    assert_eq!((&summary["done"], &summary["predicted_seconds"]), (&json!(2), &predicted));
+    assert!(summary["measured_seconds"].as_f64().unwrap() > 0.3, "{summary}");
+    server.restart(|text| text);
+    assert_eq!(get(&server, "/v1/coflows").1["coflows"], json!([]));
+}
+
+#[test]
+fn coflows_of_hosts_and_of_regions_share_one_list_of_ids() {
+    let text = format!("policy = \"saath\"\n{CONFIG}[host]\na = \"1Gbit\"\nb = \"1Gbit\"\n");
+    let server = TestServer::start_with(tempfile::tempdir().unwrap(), text);
+    let local = json!({ "flows": [{ "from": "a", "to": "b", "bytes": 1 }] });
+    for (id, body) in [("a", &local), ("b", &coflow()), ("c", &local), ("d", &coflow())] {
+        assert_eq!(put(&server, &format!("/v1/coflows/{id}"), body).0, 200);
+    }
+    assert_eq!(put(&server, "/v1/coflows/a", &coflow()).0, 409);
+    assert_eq!(put(&server, "/v1/coflows/b", &local).0, 409);
+    let (mut path, mut ids) = ("/v1/coflows?limit=3".to_owned(), Vec::new());
+    loop {
+        let (_, page) = get(&server, &path);
+        ids.extend(page["coflows"].as_array().unwrap().iter().map(|coflow| coflow["id"].clone()));
+        let Some(next) = page["next"].as_str() else { break };
+        path = format!("/v1/coflows?limit=3&after={next}");
+    }
+    assert_eq!(ids, ["a", "b", "c", "d"]);
+    assert_eq!(put(&server, "/v1/coflows/b/flows", &coflow()["flows"]).0, 204);
+    for id in ["a", "b"] {
+        assert_eq!(send_json_request(&server, "DELETE", &format!("/v1/coflows/{id}"), b"").0, 204);
+        assert_eq!(get(&server, &format!("/v1/coflows/{id}")).0, 404);
+    }
+}
+
+#[test]
+fn invalid_coflows_between_regions_name_the_field() {
+    let server = start_server();
+    let body = |key: &str, value: Value| {
+        let mut body = coflow();
+        match key {
+            "from" | "to" | "bytes" => body["flows"][1][key] = value,
+            _ => body[key] = value,
+        }
+        body
+    };
+    let local = json!([{ "from": "eu-1", "to": "10.1.0.9", "bytes": 1 }]);
+    for (body, pointer) in [
+        (body("from", json!("10.3.0.1")), "/flows/1/from"),
+        (body("to", json!("us")), "/flows/1/to"),
+        (body("bytes", Value::Null), "/flows/1/bytes"),
+        (body("weight", json!(2)), "/weight"),
+        (body("deadline", json!("1s")), "/deadline"),
+        (body("service", json!("ads")), "/service"),
+        (body("flows", local), "/flows"),
+        (body("flows", json!([])), "/flows"),
+    ] {
+        let (status, problem) = put(&server, "/v1/coflows/c1", &body);
+        assert_eq!((status, &problem["pointer"]), (422, &json!(pointer)), "{problem}");
+    }
+    assert_eq!(get(&server, "/v1/coflows").1["coflows"], json!([]));
+}
+
+#[test]
+fn invalid_hellos_and_reports_end_the_stream_of_a_relay() {
+    let server = start_server();
+    block_on(async {
+        let address = server.agents;
+        let code = |first: RelayMessage| async move {
+            RelayStream::open(address, first).await.err().unwrap().code()
+        };
+        assert_eq!(code((&RelayHello::new("eu-2")).into()).await, Code::NotFound);
+        assert_eq!(code((&RelayHello::new("")).into()).await, Code::InvalidArgument);
+        assert_eq!(code((&RelayReport::default()).into()).await, Code::InvalidArgument);
+        assert_eq!(code(RelayMessage { body: None }).await, Code::InvalidArgument);
+        let newer = RelayHello { min_version: 2, max_version: 3, ..RelayHello::new("eu-1") };
+        assert_eq!(code((&newer).into()).await, Code::FailedPrecondition);
+        let group = wire::GroupProgress { source: 65_536, ..wire::GroupProgress::default() };
+        let malformed = wire::RelayReport { groups: vec![group], ..wire::RelayReport::default() };
+        let long = wire::RelayReport {
+            groups: vec![wire::GroupProgress { acked_bytes: u64::MAX, ..group }; MAX_RELAY_REPORT_BYTES / 8],
+            ..wire::RelayReport::default()
+        };
+        for (report, code) in [(malformed, Code::InvalidArgument), (long, Code::OutOfRange)] {
+            let mut relay = RelayStream::connect(&server, "eu-1", 0).await;
+            let body = Some(relay_message::Body::Report(report));
+            relay.sender.send(RelayMessage { body }).await.unwrap();
+            assert_eq!(relay.final_code().await, code);
+        }
+        // A second stream of the relay ends the first.
+        let mut first = RelayStream::connect(&server, "eu-1", 0).await;
+        let mut second = RelayStream::connect(&server, "eu-1", 0).await;
+        assert_eq!(first.final_code().await, Code::Aborted);
+        assert!(second.next_order().await.is_full);
+    });
+}
+
+/// A relay or agent with a proven identity can open the stream of its own relay only.
+#[test]
+fn proven_relay_opens_only_its_own_stream() {
+    let server = start_server();
+    block_on(async {
+        for (proven, allowed) in
+            [(ProvenPeer::Relay(0), true), (ProvenPeer::Relay(1), false), (ProvenPeer::Host(0), false)]
+        {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let add_identity = move |mut request: Request<()>| {
+                request.extensions_mut().insert(proven);
+                Ok(request)
+            };
+            let handle = server.registry().overlay().unwrap().clone();
+            let service = InterceptedService::new(relay_service(handle), add_identity);
+            let incoming = tonic::transport::server::TcpIncoming::from(listener);
+            tokio::spawn(Server::builder().serve_with_incoming(service, incoming));
+            let opened = RelayStream::open(address, (&RelayHello::new("eu-1")).into()).await;
+            let code = opened.err().map(|status| status.code());
+            assert_eq!(code, (!allowed).then_some(Code::PermissionDenied), "{proven:?}");
+        }
+    });
+}
