@@ -25,11 +25,12 @@ missing_tools() {
     done
 }
 
-# Builds the jars. Maven downloads Spark unless SPARK_HOME has it.
-build_jars() { # GOALS...
-    (cd "$spark_dir" && mvn -q -B "$@")
-    weir_jar=$spark_dir/target/weir-spark.jar
-    test_jar=$spark_dir/target/weir-spark-tests.jar
+# Builds and tests the jars. Copies them: the next build must not change what a cluster runs.
+build_jars() {
+    (cd "$spark_dir" && mvn -q -B package)
+    cp "$spark_dir/target/weir-spark.jar" "$spark_dir/target/weir-spark-tests.jar" "$scratch/"
+    weir_jar=$scratch/weir-spark.jar
+    test_jar=$scratch/weir-spark-tests.jar
 }
 
 # Makes a SPARK_HOME of a version's jars.
@@ -39,7 +40,7 @@ use_spark() { # VERSION
     spark_home=$spark_dir/target/spark-$1
     [ -d "$spark_home/jars" ] && return
     (cd "$spark_dir" && mvn -q -B dependency:build-classpath -DincludeScope=provided -Dmdep.outputFile="$scratch/classpath" \
-        -Dspark.version="$1" -Dscala.binary.version="$scala")
+        -Dspark.version="$1" -Dscala.binary.version="$scala") || return
     mkdir -p "$spark_home/jars.new"
     tr ':' '\n' < "$scratch/classpath" | xargs -I{} ln -sf {} "$spark_home/jars.new/"
     mv "$spark_home/jars.new" "$spark_home/jars"

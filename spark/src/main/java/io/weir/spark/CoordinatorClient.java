@@ -6,6 +6,7 @@ import java.io.OutputStream;
 import java.net.HttpURLConnection;
 import java.net.URL;
 import java.nio.charset.StandardCharsets;
+import java.util.StringJoiner;
 
 /** Registers coflows over the coordinator's API: docs/api.md. Certificates are those of the JVM's properties {@code javax.net.ssl}. */
 final class CoordinatorClient {
@@ -41,12 +42,11 @@ final class CoordinatorClient {
     }
 
     static String encode(Iterable<ShuffleSizes.Flow> flows) {
-        StringBuilder list = new StringBuilder();
+        StringJoiner list = new StringJoiner(",", "[", "]");
         for (ShuffleSizes.Flow flow : flows) {
-            list.append(list.length() == 0 ? "[" : ",").append("{\"from\":").append(quote(flow.from)).append(",\"to\":")
-                    .append(quote(flow.to)).append(",\"bytes\":").append(Math.max(1, flow.bytes)).append("}");
+            list.add("{\"from\":" + quote(flow.from) + ",\"to\":" + quote(flow.to) + ",\"bytes\":" + Math.max(1, flow.bytes) + "}");
         }
-        return list.append("]").toString();
+        return list.toString();
     }
 
     private static String quote(String text) {

@@ -19,7 +19,7 @@ import org.slf4j.LoggerFactory;
 
 /** The part in the driver: knows the executors and the sizes of shuffles, and registers coflows. */
 public final class WeirDriver implements DriverPlugin, Messages.Handler {
-    /** The key of the secret among the settings that the driver gives to executors. */
+    /** The key of the secret among the settings that the driver gives to executors. Spark hides values of keys with this word. */
     static final String SECRET = "secret";
 
     private static final Logger LOG = LoggerFactory.getLogger(WeirDriver.class);

@@ -35,8 +35,18 @@ public final class TestRelay implements Closeable {
     }
 
     public TestRelay(InetAddress address) throws IOException {
-        server = new ServerSocket(0, 128, address);
+        this(address, 0);
+    }
+
+    private TestRelay(InetAddress address, int port) throws IOException {
+        server = new ServerSocket(port, 128, address);
         start(this::accept);
+    }
+
+    /** Runs until it is killed. Arguments: the address and the port. */
+    public static void main(String[] args) throws Exception {
+        new TestRelay(InetAddress.getByName(args[0]), Integer.parseInt(args[1]));
+        Thread.currentThread().join();
     }
 
     public HostPort address() {

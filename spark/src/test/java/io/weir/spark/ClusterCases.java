@@ -236,9 +236,6 @@ public final class ClusterCases {
             case "encryption":
                 runClean(group, weirConf(group)
                         .set("spark.io.encryption.enabled", "true")
-                        .set("spark.authenticate", "true")
-                        .set("spark.authenticate.secret", "test")
-                        .set("spark.network.crypto.enabled", "true")
                         .set("spark.speculation", "true")
                         .set("spark.speculation.multiplier", "1.1")
                         .set("spark.speculation.quantile", "0.5"));
