@@ -7,10 +7,12 @@ import java.io.InputStream;
 import java.net.Socket;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
 
 /** Receives flows: gives the bytes of each, once and in order, to its sink. */
 public final class FlowReceiver {
     private static final long MAX_UNACKED = 256 * 1024;
+    private static final int DRAIN_MILLIS = 1_000;
 
     /** The program that reads a flow. An exception ends the flow. */
     public interface Sink {
@@ -61,10 +63,11 @@ public final class FlowReceiver {
             Wire.writeLine(socket.getOutputStream(), "reset " + reset);
             // Closing with unread bytes would discard the line on its way.
             socket.shutdownOutput();
-            socket.setSoTimeout(1_000);
+            socket.setSoTimeout(DRAIN_MILLIS);
             InputStream in = socket.getInputStream();
             byte[] unread = new byte[Wire.MAX_CHUNK];
-            for (int reads = 0; reads < 64 && in.read(unread) >= 0; reads++) {}
+            long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(DRAIN_MILLIS);
+            while (in.read(unread) >= 0 && System.nanoTime() - deadline < 0) {}
         } catch (IOException e) {
             // The sender treats a closed connection as a lost one.
         } finally {
