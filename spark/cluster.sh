@@ -27,7 +27,7 @@ missing_tools() {
 
 # Builds and tests the jars. Copies them: the next build must not change what a cluster runs.
 build_jars() {
-    (cd "$spark_dir" && mvn -q -B package)
+    (cd "$spark_dir" && mvn -q -B -Dstyle.color=never package)
     cp "$spark_dir/target/weir-spark.jar" "$spark_dir/target/weir-spark-tests.jar" "$scratch/"
     weir_jar=$scratch/weir-spark.jar
     test_jar=$scratch/weir-spark-tests.jar
@@ -39,7 +39,7 @@ use_spark() { # VERSION
     case $1 in 4.*) scala=2.13 ;; esac
     spark_home=$spark_dir/target/spark-$1
     [ -d "$spark_home/jars" ] && return
-    (cd "$spark_dir" && mvn -q -B dependency:build-classpath -DincludeScope=provided -Dmdep.outputFile="$scratch/classpath" \
+    (cd "$spark_dir" && mvn -q -B -Dstyle.color=never dependency:build-classpath -DincludeScope=provided -Dmdep.outputFile="$scratch/classpath" \
         -Dspark.version="$1" -Dscala.binary.version="$scala") || return
     mkdir -p "$spark_home/jars.new"
     tr ':' '\n' < "$scratch/classpath" | xargs -I{} ln -sf {} "$spark_home/jars.new/"

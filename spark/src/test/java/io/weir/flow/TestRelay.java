@@ -17,11 +17,11 @@ public final class TestRelay implements Closeable {
         CORRUPT,
         /** Closes both connections after `after` bytes. */
         KILL,
-        /** Forwards nothing after `after` bytes, and keeps the connections open. */
-        STALL,
         /** Refuses flows. */
         UNKNOWN_COFLOW,
-        BUSY
+        BUSY,
+        /** Forwards nothing after `after` bytes, and keeps the connections open. */
+        STALL
     }
 
     public final AtomicInteger connections = new AtomicInteger();

@@ -1,5 +1,7 @@
 package io.weir.spark;
 
+import static org.apache.spark.sql.functions.expr;
+
 import com.sun.net.httpserver.HttpServer;
 import io.weir.flow.TestRelay;
 import java.io.ByteArrayOutputStream;
@@ -26,9 +28,12 @@ import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
 import org.apache.spark.SparkConf;
+import org.apache.spark.SparkContext;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.api.java.JavaPairRDD;
 import org.apache.spark.api.java.JavaSparkContext;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.Row;
 import org.apache.spark.sql.SparkSession;
 import scala.Tuple2;
 
@@ -60,7 +65,7 @@ public final class ClusterCases {
     }
 
     /** What the executors have counted. */
-    private static final class Counts {
+    static final class Counts {
         long flowBlocks;
         long flowBytes;
         long fallbackBlocks;
@@ -104,8 +109,8 @@ public final class ClusterCases {
         });
         jobs.put("sql-coalesce", spark -> {
             spark.conf().set("spark.sql.shuffle.partitions", "50");
-            return hash(spark.range(0, 300_000, 1, 6).selectExpr("id % 7919 as k", "id * 31 as v").groupBy("k").sum("v").orderBy("k")
-                    .collectAsList());
+            return collect("coalesced", spark.range(0, 300_000, 1, 6).selectExpr("id % 7919 as k", "id * 31 as v").groupBy("k").sum("v")
+                    .orderBy("k"));
         });
         jobs.put("sql-skew", spark -> {
             spark.conf().set("spark.sql.shuffle.partitions", "8");
@@ -113,9 +118,9 @@ public final class ClusterCases {
             spark.conf().set("spark.sql.adaptive.advisoryPartitionSizeInBytes", "64k");
             spark.conf().set("spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes", "64k");
             spark.conf().set("spark.sql.adaptive.skewJoin.skewedPartitionFactor", "2");
-            return hash(spark.range(0, 200_000, 1, 6).selectExpr("if(id % 4 < 3, 1, id % 1000) as k", "uuid() is null as n", "id as v")
-                    .join(spark.range(0, 1000, 1, 3).selectExpr("id as j", "id * 7 as w"), org.apache.spark.sql.functions.expr("k = j"))
-                    .groupBy("k").agg(org.apache.spark.sql.functions.expr("sum(v + w)")).orderBy("k").collectAsList());
+            return collect("skew=true", spark.range(0, 200_000, 1, 6).selectExpr("if(id % 4 < 3, 1, id % 1000) as k", "id as v")
+                    .join(spark.range(0, 1000, 1, 3).selectExpr("id as j", "id * 7 as w"), expr("k = j"))
+                    .groupBy("k").agg(expr("sum(v + w)")).orderBy("k"));
         });
         return jobs;
     }
@@ -131,6 +136,15 @@ public final class ClusterCases {
             }
             return records.iterator();
         });
+    }
+
+    /** Collects the rows of a query whose plan has a property. */
+    private static long collect(String property, Dataset<Row> query) throws ReflectiveOperationException {
+        long hash = hash(query.collectAsList());
+        // In Spark 4 the method is one of a subclass.
+        Object execution = query.getClass().getMethod("queryExecution").invoke(query);
+        check(execution.toString().contains(property), "the plan has no " + property + ": " + execution);
+        return hash;
     }
 
     private static long hash(List<?> records) {
@@ -205,10 +219,10 @@ public final class ClusterCases {
         }
     }
 
-    private static Counts counts(SparkSession spark) {
+    static Counts counts(SparkContext spark) {
         List<Integer> tasks = IntStream.range(0, 24).boxed().collect(Collectors.toList());
         Map<String, long[]> byExecutor = new HashMap<>();
-        new JavaSparkContext(spark.sparkContext()).parallelize(tasks, 24).mapToPair(task -> {
+        new JavaSparkContext(spark).parallelize(tasks, 24).mapToPair(task -> {
             Thread.sleep(50);
             WeirExecutor weir = WeirExecutor.active();
             return new Tuple2<>(SparkEnv.get().executorId(), weir == null ? null : weir.counts());
@@ -254,7 +268,7 @@ public final class ClusterCases {
             case "external":
                 withSession(weirConf(group).set("spark.shuffle.service.enabled", "true").set("spark.weir.timeout", "5s"), spark -> {
                     runJobs(group, spark);
-                    Counts counts = counts(spark);
+                    Counts counts = counts(spark.sparkContext());
                     System.out.println("    " + counts);
                     check(counts.flowBlocks > 0, "no block arrived as a flow");
                     runFailures(group, spark);
@@ -268,7 +282,7 @@ public final class ClusterCases {
     private void runClean(String group, SparkConf conf) throws Exception {
         withSession(conf, spark -> {
             runJobs(group, spark);
-            checkClean(counts(spark));
+            checkClean(counts(spark.sparkContext()));
         });
     }
 
@@ -292,7 +306,7 @@ public final class ClusterCases {
                     .set("spark.weir.timeout", "4s");
             withSession(conf, spark -> {
                 runJobs(group, spark);
-                checkClean(counts(spark));
+                checkClean(counts(spark.sparkContext()));
                 check(relay.connections.get() > 0, "the relay got no flow");
                 System.out.println("    " + relay.connections + " flows over the relay, " + deregistered.size() + " coflows have completed");
                 Map<String, Job> jobs = jobs();
@@ -300,7 +314,7 @@ public final class ClusterCases {
                     relay.inject(mode, 20_000, 12);
                     runJob(group + ", " + mode, spark, "sort", jobs.get("sort"));
                     runJob(group + ", " + mode, spark, "sql-skew", jobs.get("sql-skew"));
-                    System.out.println("    " + counts(spark));
+                    System.out.println("    " + counts(spark.sparkContext()));
                 }
             });
             check(coflows.isEmpty(), "coflows are still registered: " + coflows);

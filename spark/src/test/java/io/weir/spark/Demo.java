@@ -70,6 +70,9 @@ public final class Demo {
             }).reduce((a, b) -> a + b);
             System.out.printf("%-20s sort of %d MB: %.1f s%n", conf.get("spark.app.name"), (long) cores * records * RECORD / 1_000_000,
                     (System.nanoTime() - started) / 1e9);
+            if (conf.contains("spark.plugins")) {
+                System.out.println("    " + ClusterCases.counts(spark.sc()));
+            }
             return hash;
         }
     }
