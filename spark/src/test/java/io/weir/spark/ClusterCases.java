@@ -118,9 +118,9 @@ public final class ClusterCases {
             spark.conf().set("spark.sql.adaptive.advisoryPartitionSizeInBytes", "64k");
             spark.conf().set("spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes", "64k");
             spark.conf().set("spark.sql.adaptive.skewJoin.skewedPartitionFactor", "2");
-            return collect("skew=true", spark.range(0, 200_000, 1, 6).selectExpr("if(id % 4 < 3, 1, id % 1000) as k", "id as v")
+            return collect("skew=true", spark.range(0, 200_000, 1, 6).selectExpr("if(id % 4 < 3, 1, id % 1000) as k", "hash(id) as v")
                     .join(spark.range(0, 1000, 1, 3).selectExpr("id as j", "id * 7 as w"), expr("k = j"))
-                    .groupBy("k").agg(expr("sum(v + w)")).orderBy("k"));
+                    .groupBy(expr("(v + w) % 97 as g")).agg(expr("sum(v + w)")).orderBy("g"));
         });
         return jobs;
     }
