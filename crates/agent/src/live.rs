@@ -55,6 +55,8 @@ use observed_connections::Applications;
 use report_timer::ReportTimer;
 use watchdog::Watchdog;
 
+pub use socket::raise_file_limit;
+
 /// How often the agent measures and sets rates before a coordinator has sent its interval.
 const DEFAULT_INTERVAL: Duration = Duration::from_millis(8);
 

@@ -8,6 +8,8 @@ mod fabric;
 mod predict;
 #[cfg(all(feature = "live", target_os = "linux"))]
 mod profile;
+#[cfg(all(feature = "live", target_os = "linux"))]
+mod relay;
 mod replay;
 #[cfg(feature = "papers")]
 mod reproduce;
@@ -32,11 +34,13 @@ use value::{parse_port_rate, parse_up_to_1000};
 #[cfg(all(feature = "live", target_os = "linux"))]
 pub use agent::{Agent, AgentQueues, AgentRun, AgentTraffic, ObservedTraffic, SwitchPort};
 #[cfg(feature = "live")]
-pub use coordinator::{Ctl, CtlCommand, LogFormat, PolicyCommand, Serve};
+pub use coordinator::{Credentials, Ctl, CtlCommand, LogFormat, PolicyCommand, Serve};
 pub use fabric::{Fabric, FabricCheck, FabricDescribe, FabricGenerate};
 pub use predict::{Predict, PredictConnections, PredictTrain};
 #[cfg(all(feature = "live", target_os = "linux"))]
 pub use profile::{LimitedLinks, Profile, parse_application_name};
+#[cfg(all(feature = "live", target_os = "linux"))]
+pub use relay::{Relay, RelayRun};
 pub use replay::{Compare, DetailFiles, Experiment, Explain, NetworkOptions, ReplayOptions, Sim, Sweep};
 #[cfg(all(feature = "papers", feature = "live", target_os = "linux"))]
 pub use reproduce::LiveReproduction;
@@ -60,7 +64,7 @@ pub const MISSING_COMMANDS: &[(&str, &[&str])] = &[
     #[cfg(not(feature = "docs"))]
     ("docs", &["completions", "man", "reference"]),
     #[cfg(not(feature = "live"))]
-    ("live", &["agent", "ctl", "profile", "reproduce live", "serve", "testbed"]),
+    ("live", &["agent", "ctl", "profile", "relay", "reproduce live", "serve", "testbed"]),
     #[cfg(not(feature = "papers"))]
     ("papers", &["reproduce"]),
 ];
@@ -155,6 +159,10 @@ pub enum Command {
     #[cfg(all(feature = "live", target_os = "linux"))]
     #[command(subcommand, arg_required_else_help = true)]
     Agent(Agent),
+    /// Run a relay of the overlay between datacenters: forward flows in the coordinator's order
+    #[cfg(all(feature = "live", target_os = "linux"))]
+    #[command(subcommand, arg_required_else_help = true)]
+    Relay(Relay),
     /// Print completions for a shell
     #[cfg(feature = "docs")]
     Completions(Completions),

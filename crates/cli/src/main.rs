@@ -17,6 +17,8 @@ mod predict;
 mod profile;
 #[cfg(feature = "docs")]
 mod reference;
+#[cfg(all(feature = "live", target_os = "linux"))]
+mod relay;
 mod render;
 #[cfg(feature = "papers")]
 mod reproduce;
@@ -86,6 +88,8 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
         Command::Ctl(args) => ctl::ctl(args),
         #[cfg(all(feature = "live", target_os = "linux"))]
         Command::Agent(args) => agent::agent(args),
+        #[cfg(all(feature = "live", target_os = "linux"))]
+        Command::Relay(args) => relay::relay(args),
         #[cfg(feature = "docs")]
         Command::Completions(args) => reference::completions(args),
         #[cfg(feature = "docs")]

@@ -61,7 +61,7 @@ fn check_store(path: &Path) -> Result<(), Failure> {
 }
 
 /// Starts logging: one line per event, on the standard error.
-fn init_log(log: LogFormat) {
+pub fn init_log(log: LogFormat) {
     let subscriber =
         tracing_subscriber::fmt().with_max_level(Level::INFO).with_writer(io::stderr).with_ansi(false);
     match log {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::config::TlsFiles;
 use crate::identity::Identity;
@@ -50,25 +50,13 @@ impl TlsError {
 /// # Errors
 /// [`TlsError`]: a file cannot be read or parsed, or the certificate and the key do not match.
 pub fn server_config(files: &TlsFiles, protocol: &[u8]) -> Result<Arc<ServerConfig>, TlsError> {
-    const EXPECTED_AUTHORITIES: &str = "certificates of authorities in PEM";
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut authorities = RootCertStore::empty();
-    for certificate in read_certificates(&files.clients, EXPECTED_AUTHORITIES)? {
-        authorities
-            .add(certificate)
-            .map_err(|error| TlsError::file(&files.clients, EXPECTED_AUTHORITIES, error))?;
-    }
-    let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), Arc::clone(&provider))
+    let authorities = Arc::new(read_authorities(files)?);
+    let clients = WebPkiClientVerifier::builder_with_provider(authorities, Arc::clone(&provider))
         .build()
         .map_err(|error| TlsError::file(&files.clients, EXPECTED_AUTHORITIES, error))?;
-    let chain = read_certificates(&files.certificate, "certificates in PEM")?;
-    let key = PrivateKeyDer::from_pem_file(&files.key)
-        .map_err(|error| TlsError::file(&files.key, "a private key in PEM", error))?;
-    let key_mismatch = |error: rustls::Error| TlsError::KeyMismatch {
-        certificate: files.certificate.clone(),
-        key: files.key.clone(),
-        message: error.to_string(),
-    };
+    let (chain, key) = read_identity(files)?;
+    let key_mismatch = |error| key_mismatch(files, &error);
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(key_mismatch)?
@@ -77,6 +65,54 @@ pub fn server_config(files: &TlsFiles, protocol: &[u8]) -> Result<Arc<ServerConf
         .map_err(key_mismatch)?;
     config.alpn_protocols = vec![protocol.to_vec()];
     Ok(Arc::new(config))
+}
+
+/// TLS configuration of a client with these files, for servers that use `protocol` (ALPN) and whose certificates the same authorities
+/// have signed.
+///
+/// # Errors
+/// As for [`server_config`].
+pub fn client_config(files: &TlsFiles, protocol: &[u8]) -> Result<Arc<ClientConfig>, TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let (chain, key) = read_identity(files)?;
+    let key_mismatch = |error| key_mismatch(files, &error);
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(key_mismatch)?
+        .with_root_certificates(read_authorities(files)?)
+        .with_client_auth_cert(chain, key)
+        .map_err(key_mismatch)?;
+    config.alpn_protocols = vec![protocol.to_vec()];
+    Ok(Arc::new(config))
+}
+
+const EXPECTED_AUTHORITIES: &str = "certificates of authorities in PEM";
+
+fn read_authorities(files: &TlsFiles) -> Result<RootCertStore, TlsError> {
+    let mut authorities = RootCertStore::empty();
+    for certificate in read_certificates(&files.clients, EXPECTED_AUTHORITIES)? {
+        authorities
+            .add(certificate)
+            .map_err(|error| TlsError::file(&files.clients, EXPECTED_AUTHORITIES, error))?;
+    }
+    Ok(authorities)
+}
+
+type CertifiedKey = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+fn read_identity(files: &TlsFiles) -> Result<CertifiedKey, TlsError> {
+    let chain = read_certificates(&files.certificate, "certificates in PEM")?;
+    let key = PrivateKeyDer::from_pem_file(&files.key)
+        .map_err(|error| TlsError::file(&files.key, "a private key in PEM", error))?;
+    Ok((chain, key))
+}
+
+fn key_mismatch(files: &TlsFiles, error: &rustls::Error) -> TlsError {
+    TlsError::KeyMismatch {
+        certificate: files.certificate.clone(),
+        key: files.key.clone(),
+        message: error.to_string(),
+    }
 }
 
 /// The certificates of a file; at least one.
