@@ -15,7 +15,7 @@ SLOW = saath saba django
 MEASURED = live bench allocator
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint fmt bench bench-page criterion docs docs-check results results-check build-check allocator live install clean
+.PHONY: help demo test test-all lint fmt bench bench-page criterion docs docs-check results results-check build-check allocator live test-spark test-spark-short spark-demo install clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):[^#]*## */  make \1#/' | column -t -s '#' 2>/dev/null || \
@@ -102,6 +102,15 @@ allocator: ## Make docs/results/allocator.md again: the central allocator's time
 live: ## Make docs/results/live.md again: real traffic over a testbed of namespaces; needs root, and takes half an hour
 	$(WEIR) reproduce live --out docs/results/live.md
 
+test-spark: ## Run Spark jobs on clusters of two regions with and without the plugin; needs Java and Maven, and takes half an hour
+	spark/test-cluster
+
+test-spark-short: ## The same on one version of Spark, without faults, in at most 3 minutes
+	spark/test-cluster --short
+
+spark-demo: ## Sort on a Spark cluster of five regions, with and without Weir; needs root, Java and Maven; ARGS="megabytes"
+	spark/demo $(ARGS)
+
 install: ## Install weir, its man pages and completions under PREFIX (default ~/.local)
 	$(CARGO) install --locked --path crates/cli --root $(PREFIX)
 	$(PREFIX)/bin/weir man --out $(PREFIX)/share/man/man1
@@ -110,3 +119,4 @@ install: ## Install weir, its man pages and completions under PREFIX (default ~/
 
 clean: ## Remove what was built
 	$(CARGO) clean
+	rm -rf spark/target

@@ -1,0 +1,357 @@
+package io.weir.flow;
+
+import java.io.BufferedInputStream;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.net.Socket;
+import java.net.SocketTimeoutException;
+import java.util.ArrayDeque;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * Sends a flow through a relay, or directly to its receiver.
+ *
+ * Unacknowledged chunks stay in memory and are sent again over the next connection when one fails. One thread writes; another thread
+ * of each connection reads acknowledgements.
+ */
+public final class FlowSender extends OutputStream {
+    private static final int CONNECT_MILLIS = 5_000;
+    private static final int RELAY_RETRIES = 3;
+    private static final long RELAY_RETRY_MILLIS = 100;
+    private static final long MAX_RETRY_MILLIS = 5_000;
+    private static final long GIVE_UP_NANOS = TimeUnit.SECONDS.toNanos(60);
+    private static final int STALL_MILLIS = 30_000;
+
+    private final String coflow;
+    private final long flow;
+    private final HostPort receiver;
+    private final HostPort relay;
+    private final long window;
+
+    private final byte[] partial = new byte[Wire.MAX_CHUNK];
+    private int partialLength;
+
+    // Guarded by this: the chunks from position `acked` to position `end`.
+    private final ArrayDeque<byte[]> unacked = new ArrayDeque<>();
+    private long acked;
+    private long end;
+    private long progressNanos = System.nanoTime();
+    private Connection current;
+    private boolean isClosed;
+
+    // Used by the writing thread only.
+    private int nextGeneration;
+    private boolean isDirect;
+    private int failures;
+    private long ackedAtFailure;
+    private long directSinceNanos;
+
+    /** Creates a flow. The relay may be null; the window is the most unacknowledged bytes. */
+    public FlowSender(String coflow, long flow, HostPort receiver, HostPort relay, long window) {
+        this.coflow = coflow;
+        this.flow = flow;
+        this.receiver = receiver;
+        this.relay = relay;
+        this.window = window;
+        goDirectIf(relay == null);
+    }
+
+    @Override
+    public void write(int b) throws IOException {
+        write(new byte[] {(byte) b}, 0, 1);
+    }
+
+    @Override
+    public void write(byte[] data, int from, int length) throws IOException {
+        while (length > 0) {
+            int n = Math.min(length, partial.length - partialLength);
+            System.arraycopy(data, from, partial, partialLength, n);
+            partialLength += n;
+            from += n;
+            length -= n;
+            if (partialLength == partial.length) {
+                flush();
+            }
+        }
+    }
+
+    @Override
+    public void flush() throws IOException {
+        if (partialLength > 0) {
+            send(Wire.encodeChunk(partial, partialLength));
+            partialLength = 0;
+        }
+    }
+
+    /** Ends the flow, and waits until the receiver has acknowledged all of it. */
+    public void finish() throws IOException {
+        flush();
+        send(Wire.encodeChunk(partial, 0));
+        awaitUnacked(0);
+        close();
+    }
+
+    /** Ends the connection. Unless the flow is finished, the receiver gets no more of it. */
+    @Override
+    public synchronized void close() {
+        isClosed = true;
+        if (current != null) {
+            current.fail(Reset.LOST);
+        }
+        notifyAll();
+    }
+
+    /** Whether the relay was given up. */
+    public boolean isDirect() {
+        return isDirect;
+    }
+
+    private void send(byte[] chunk) throws IOException {
+        awaitUnacked(Math.max(0, window - chunk.length));
+        Connection connection;
+        synchronized (this) {
+            if (unacked.isEmpty()) {
+                progressNanos = System.nanoTime();
+            }
+            unacked.add(chunk);
+            end += chunk.length;
+            connection = current;
+        }
+        if (connection == null || !connection.write(chunk)) {
+            reconnect();
+        }
+    }
+
+    /** Waits until at most this many bytes are unacknowledged. */
+    private void awaitUnacked(long max) throws IOException {
+        while (true) {
+            synchronized (this) {
+                while (end - acked > max && current != null && current.failure == null) {
+                    try {
+                        wait();
+                    } catch (InterruptedException e) {
+                        Thread.currentThread().interrupt();
+                        throw new IOException("interrupted");
+                    }
+                }
+                if (end - acked <= max) {
+                    return;
+                }
+            }
+            reconnect();
+        }
+    }
+
+    /** Opens the next connection and sends all unacknowledged chunks over it. */
+    private void reconnect() throws IOException {
+        Reset failure;
+        do {
+            synchronized (this) {
+                if (isClosed) {
+                    throw new IOException("flow " + flow + " of " + coflow + " was closed");
+                }
+                failure = current == null ? null : current.failure;
+            }
+            if (failure != null) {
+                prepareRetry(failure);
+            }
+        } while (!connect());
+    }
+
+    private void prepareRetry(Reset failure) throws IOException {
+        boolean hasProgressed;
+        synchronized (this) {
+            hasProgressed = acked > ackedAtFailure;
+            ackedAtFailure = acked;
+        }
+        if (failure.isFatal() || nextGeneration > FirstLine.MAX_GENERATION) {
+            throw new IOException("flow " + flow + " of " + coflow + " failed: " + failure);
+        }
+        if (hasProgressed) {
+            failures = 0;
+            directSinceNanos = System.nanoTime();
+        }
+        failures++;
+        if (!isDirect) {
+            goDirectIf(failure.requiresDirect() || failures > RELAY_RETRIES);
+            if (!isDirect) {
+                sleep(RELAY_RETRY_MILLIS);
+            }
+        } else if (System.nanoTime() - directSinceNanos > GIVE_UP_NANOS) {
+            throw new IOException("flow " + flow + " of " + coflow + " made no progress for 60 s: " + failure);
+        } else {
+            sleep(Math.min(MAX_RETRY_MILLIS, RELAY_RETRY_MILLIS << Math.min(failures, 10)));
+        }
+    }
+
+    private void goDirectIf(boolean condition) {
+        if (condition) {
+            isDirect = true;
+            failures = 0;
+            directSinceNanos = System.nanoTime();
+        }
+    }
+
+    private static void sleep(long millis) throws IOException {
+        try {
+            Thread.sleep(millis);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new IOException("interrupted");
+        }
+    }
+
+    private boolean connect() {
+        Connection connection = new Connection();
+        byte[][] chunks;
+        long offset;
+        synchronized (this) {
+            if (isClosed) {
+                connection.fail(Reset.LOST);
+            }
+            current = connection;
+            chunks = unacked.toArray(new byte[0][]);
+            offset = acked;
+            progressNanos = System.nanoTime();
+        }
+        if (!connection.open(isDirect ? receiver : relay, offset)) {
+            return false;
+        }
+        for (byte[] chunk : chunks) {
+            if (!connection.write(chunk)) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    private final class Connection {
+        private final Socket socket = new Socket();
+        // Guarded by the sender.
+        private Reset failure;
+
+        boolean open(HostPort to, long offset) {
+            try {
+                socket.setTcpNoDelay(true);
+                socket.connect(to.resolve(), CONNECT_MILLIS);
+                FirstLine line = new FirstLine(coflow, flow, nextGeneration, offset, receiver);
+                nextGeneration++;
+                Wire.writeLine(socket.getOutputStream(), line.toString());
+            } catch (IOException e) {
+                fail(Reset.LOST);
+                return false;
+            }
+            Thread thread = new Thread(this::readLines, "weir-acks-" + flow);
+            thread.setDaemon(true);
+            thread.start();
+            return true;
+        }
+
+        boolean write(byte[] bytes) {
+            try {
+                socket.getOutputStream().write(bytes);
+                return true;
+            } catch (IOException e) {
+                awaitReason();
+                fail(Reset.LOST);
+                return false;
+            }
+        }
+
+        /** The peer may have sent a reason before it closed: gives the reading thread time to find it. */
+        private void awaitReason() {
+            synchronized (FlowSender.this) {
+                long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(RELAY_RETRY_MILLIS);
+                long left;
+                while (failure == null && (left = (deadline - System.nanoTime()) / 1_000_000) > 0) {
+                    try {
+                        FlowSender.this.wait(left);
+                    } catch (InterruptedException e) {
+                        Thread.currentThread().interrupt();
+                        return;
+                    }
+                }
+            }
+        }
+
+        void fail(Reset reason) {
+            synchronized (FlowSender.this) {
+                if (failure == null) {
+                    failure = reason;
+                }
+                FlowSender.this.notifyAll();
+            }
+            Wire.close(socket);
+        }
+
+        private void readLines() {
+            Reset reason = Reset.LOST;
+            try {
+                socket.setSoTimeout(1_000);
+                InputStream in = new BufferedInputStream(socket.getInputStream(), Wire.MAX_LINE);
+                StringBuilder line = new StringBuilder();
+                while (true) {
+                    int next;
+                    try {
+                        next = in.read();
+                    } catch (SocketTimeoutException e) {
+                        if (isStalled()) {
+                            break;
+                        }
+                        continue;
+                    }
+                    if (next < 0) {
+                        break;
+                    }
+                    if (next != '\n') {
+                        line.append((char) next);
+                        if (line.length() == Wire.MAX_LINE) {
+                            reason = Reset.INVALID;
+                            break;
+                        }
+                        continue;
+                    }
+                    if (line.indexOf("reset ") == 0) {
+                        reason = Reset.parse(line.substring("reset ".length()));
+                        break;
+                    }
+                    if (line.indexOf("ack ") != 0 || !acknowledge(line.substring("ack ".length()))) {
+                        reason = Reset.INVALID;
+                        break;
+                    }
+                    line.setLength(0);
+                }
+            } catch (IOException e) {
+                // The connection is lost.
+            } finally {
+                fail(reason);
+            }
+        }
+
+        private boolean isStalled() {
+            synchronized (FlowSender.this) {
+                return end > acked && System.nanoTime() - progressNanos > TimeUnit.MILLISECONDS.toNanos(STALL_MILLIS);
+            }
+        }
+
+        /** Drops acknowledged chunks. Returns whether the acknowledgement is the end of a chunk that was sent. */
+        private boolean acknowledge(String text) {
+            long offset;
+            try {
+                offset = FirstLine.parseNumber("ack", text, FirstLine.MAX_OFFSET);
+            } catch (IllegalArgumentException e) {
+                return false;
+            }
+            synchronized (FlowSender.this) {
+                // An earlier connection must not remove chunks that the current one is about to send.
+                while (current == this && !unacked.isEmpty() && acked + unacked.peek().length <= offset) {
+                    acked += unacked.remove().length;
+                    progressNanos = System.nanoTime();
+                }
+                FlowSender.this.notifyAll();
+                return current != this || offset <= acked;
+            }
+        }
+    }
+}

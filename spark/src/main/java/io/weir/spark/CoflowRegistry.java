@@ -1,0 +1,199 @@
+package io.weir.spark;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
+import java.util.function.IntFunction;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Keeps the coflows of the application registered, one for each shuffle: from its first map output until the stages that read it have
+ * ended. Sizes follow with a short delay. Without a coordinator nothing waits for it.
+ */
+final class CoflowRegistry {
+    private static final Logger LOG = LoggerFactory.getLogger(CoflowRegistry.class);
+    private static final long INTERVAL_MILLIS = 200;
+    private static final long RETRY_NANOS = TimeUnit.SECONDS.toNanos(10);
+
+    private final CoordinatorClient coordinator;
+    private final IntFunction<String> coflowName;
+    private final ScheduledExecutorService timer = Executors.newSingleThreadScheduledExecutor(BlockServer.daemons("weir-coflows"));
+
+    // Guarded by this.
+    private final Map<Integer, Shuffle> shuffles = new HashMap<>();
+    private final Map<String, String> executorRegions = new HashMap<>();
+    private final Map<String, Integer> executorCores = new HashMap<>();
+
+    // Used by the timer only.
+    private long retryNanos = System.nanoTime();
+    private boolean isFailing;
+
+    private static final class Shuffle {
+        final ShuffleSizes sizes = new ShuffleSizes();
+        boolean hasChanged;
+        boolean isActive = true;
+        boolean isRegistered;
+        /** What the coordinator has. */
+        String flows = "[]";
+    }
+
+    /** The coordinator may be null: then nothing is registered. */
+    CoflowRegistry(CoordinatorClient coordinator, IntFunction<String> coflowName) {
+        this.coordinator = coordinator;
+        this.coflowName = coflowName;
+        if (coordinator != null) {
+            timer.scheduleWithFixedDelay(this::synchronize, INTERVAL_MILLIS, INTERVAL_MILLIS, TimeUnit.MILLISECONDS);
+        }
+    }
+
+    synchronized void addExecutor(String executor, String region) {
+        executorRegions.put(executor, region);
+    }
+
+    synchronized void setCores(String executor, int cores) {
+        executorCores.put(executor, cores);
+    }
+
+    synchronized void removeExecutor(String executor) {
+        executorRegions.remove(executor);
+        executorCores.remove(executor);
+    }
+
+    synchronized void addMapOutput(int shuffle, int map, String region, long[] lengths) {
+        change(shuffle).sizes.addMapOutput(map, region, lengths);
+    }
+
+    synchronized void addReader(int shuffle, int stage, int task, String region, int startMap, int endMap, int startPartition,
+            int endPartition) {
+        change(shuffle).sizes.addReader(stage, task, region, startMap, endMap, startPartition, endPartition);
+    }
+
+    private Shuffle change(int shuffle) {
+        Shuffle changed = shuffles.computeIfAbsent(shuffle, s -> new Shuffle());
+        changed.hasChanged = true;
+        changed.isActive = true;
+        return changed;
+    }
+
+    synchronized void endStage(int stage) {
+        for (Shuffle shuffle : shuffles.values()) {
+            if (shuffle.sizes.endStage(stage)) {
+                shuffle.isActive = false;
+                shuffle.hasChanged = true;
+            }
+        }
+    }
+
+    void removeShuffle(int shuffle) {
+        Shuffle removed;
+        synchronized (this) {
+            removed = shuffles.remove(shuffle);
+        }
+        if (coordinator != null && removed != null && !timer.isShutdown()) {
+            timer.execute(() -> deregister(shuffle, removed));
+        }
+    }
+
+    /** Deregisters all coflows. */
+    void close() {
+        List<Integer> all;
+        synchronized (this) {
+            all = new ArrayList<>(shuffles.keySet());
+        }
+        all.forEach(this::removeShuffle);
+        timer.shutdown();
+        try {
+            timer.awaitTermination(5, TimeUnit.SECONDS);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+        timer.shutdownNow();
+    }
+
+    private void synchronize() {
+        try {
+            Map<Integer, Shuffle> changed = new HashMap<>();
+            synchronized (this) {
+                shuffles.forEach((number, shuffle) -> {
+                    if (shuffle.hasChanged) {
+                        changed.put(number, shuffle);
+                    }
+                });
+            }
+            for (Map.Entry<Integer, Shuffle> entry : changed.entrySet()) {
+                if (System.nanoTime() - retryNanos < 0) {
+                    return;
+                }
+                synchronize(entry.getKey(), entry.getValue());
+            }
+        } catch (Throwable e) {
+            // The timer would stop after an exception.
+            LOG.warn("coflows were not registered", e);
+        }
+    }
+
+    private void synchronize(int number, Shuffle shuffle) {
+        List<ShuffleSizes.Flow> flows = new ArrayList<>();
+        String encoded;
+        boolean isActive;
+        synchronized (this) {
+            shuffle.hasChanged = false;
+            isActive = shuffle.isActive;
+            shuffle.sizes.flows(regionShares()).forEach(flows::add);
+            encoded = CoordinatorClient.encode(flows);
+        }
+        if (!isActive) {
+            deregister(number, shuffle);
+        } else if (!flows.isEmpty() && !(shuffle.isRegistered && encoded.equals(shuffle.flows))) {
+            try {
+                coordinator.put(coflowName.apply(number), flows, shuffle.isRegistered);
+                shuffle.isRegistered = true;
+                shuffle.flows = encoded;
+                isFailing = false;
+            } catch (Exception e) {
+                synchronized (this) {
+                    shuffle.hasChanged = true;
+                }
+                fail(e);
+            }
+        }
+    }
+
+    private void deregister(int number, Shuffle shuffle) {
+        if (shuffle.isRegistered) {
+            shuffle.isRegistered = false;
+            try {
+                coordinator.delete(coflowName.apply(number));
+            } catch (Exception e) {
+                fail(e);
+            }
+        }
+    }
+
+    private void fail(Exception e) {
+        retryNanos = System.nanoTime() + RETRY_NANOS;
+        if (!isFailing) {
+            isFailing = true;
+            LOG.warn("coflows are not registered, so flows have no order: {}", e.toString());
+        }
+    }
+
+    /** The share of each region in the cores of the application. */
+    private Map<String, Double> regionShares() {
+        Map<String, Double> shares = new HashMap<>();
+        double total = 0;
+        for (Map.Entry<String, String> executor : executorRegions.entrySet()) {
+            double cores = executorCores.getOrDefault(executor.getKey(), 1);
+            shares.merge(executor.getValue(), cores, Double::sum);
+            total += cores;
+        }
+        double sum = total;
+        shares.replaceAll((region, cores) -> cores / sum);
+        return shares;
+    }
+}

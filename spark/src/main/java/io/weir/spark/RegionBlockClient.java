@@ -1,0 +1,108 @@
+package io.weir.spark;
+
+import com.codahale.metrics.MetricSet;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import org.apache.spark.TaskContext;
+import org.apache.spark.network.buffer.ManagedBuffer;
+import org.apache.spark.network.shuffle.BlockFetchingListener;
+import org.apache.spark.network.shuffle.BlockPushingListener;
+import org.apache.spark.network.shuffle.BlockStoreClient;
+import org.apache.spark.network.shuffle.DownloadFileManager;
+import org.apache.spark.network.shuffle.MergeFinalizerListener;
+import org.apache.spark.network.shuffle.MergedBlocksMetaListener;
+import org.apache.spark.network.shuffle.checksum.Cause;
+
+/** Fetches blocks of executors in other regions as flows. Everything else is Spark's own client. */
+final class RegionBlockClient extends BlockStoreClient {
+    private final BlockStoreClient spark;
+    private final WeirExecutor weir;
+    private final int shuffle;
+    private final TaskContext context;
+
+    RegionBlockClient(BlockStoreClient spark, WeirExecutor weir, int shuffle, TaskContext context) {
+        this.spark = spark;
+        this.weir = weir;
+        this.shuffle = shuffle;
+        this.context = context;
+    }
+
+    @Override
+    public void fetchBlocks(String host, int port, String executor, String[] blocks, BlockFetchingListener listener,
+            DownloadFileManager files) {
+        BlockFetch fetch = null;
+        try {
+            Peers.Peer peer = weir.peers().find(executor);
+            if (peer != null && !peer.region.equals(weir.region()) && areShuffleBlocks(blocks)) {
+                BlockFetch.Fallback fallback = rest -> spark.fetchBlocks(host, port, executor, rest, listener, files);
+                BlockRequest request = weir.newRequest(executor, shuffle, blocks);
+                fetch = new BlockFetch(weir, peer, request, listener, files, fallback, context::isCompleted);
+                weir.execute(fetch);
+                return;
+            }
+        } catch (Throwable e) {
+            weir.warn("blocks of executor " + executor + " cannot be requested", e);
+        }
+        spark.fetchBlocks(host, port, executor, blocks, listener, files);
+    }
+
+    /** Merged blocks and their chunks have other names. */
+    private static boolean areShuffleBlocks(String[] blocks) {
+        for (String block : blocks) {
+            if (!block.startsWith("shuffle_")) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    @Override
+    public Cause diagnoseCorruption(String host, int port, String executor, int shuffle, long map, int reduce, long checksum,
+            String algorithm) {
+        return spark.diagnoseCorruption(host, port, executor, shuffle, map, reduce, checksum, algorithm);
+    }
+
+    @Override
+    public MetricSet shuffleMetrics() {
+        return spark.shuffleMetrics();
+    }
+
+    @Override
+    public void setAppAttemptId(String attempt) {
+        spark.setAppAttemptId(attempt);
+    }
+
+    @Override
+    public String getAppAttemptId() {
+        return spark.getAppAttemptId();
+    }
+
+    @Override
+    public void getHostLocalDirs(String host, int port, String[] executors, CompletableFuture<Map<String, String[]>> directories) {
+        spark.getHostLocalDirs(host, port, executors, directories);
+    }
+
+    @Override
+    public void pushBlocks(String host, int port, String[] blocks, ManagedBuffer[] buffers, BlockPushingListener listener) {
+        spark.pushBlocks(host, port, blocks, buffers, listener);
+    }
+
+    @Override
+    public void finalizeShuffleMerge(String host, int port, int shuffle, int merge, MergeFinalizerListener listener) {
+        spark.finalizeShuffleMerge(host, port, shuffle, merge, listener);
+    }
+
+    @Override
+    public void getMergedBlockMeta(String host, int port, int shuffle, int merge, int reduce, MergedBlocksMetaListener listener) {
+        spark.getMergedBlockMeta(host, port, shuffle, merge, reduce, listener);
+    }
+
+    @Override
+    public boolean removeShuffleMerge(String host, int port, int shuffle, int merge) {
+        return spark.removeShuffleMerge(host, port, shuffle, merge);
+    }
+
+    /** Spark's client outlives the task. */
+    @Override
+    public void close() {}
+}

@@ -1,0 +1,158 @@
+package io.weir.spark;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.weir.flow.HostPort;
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.List;
+import java.util.Random;
+import org.apache.spark.SparkConf;
+import org.junit.jupiter.api.Test;
+
+class CodecTest {
+    private static final byte[] KEY = "0123456789abcdef".getBytes();
+    private static final String[] IDS = {"shuffle_0_1_2", "shuffle_0_3_4", "shuffle_0_5_6_8"};
+
+    /** Collects blocks in the form `index:data`. */
+    private static final class Collector implements BlockFrames.Targets {
+        final List<String> complete = new ArrayList<>();
+        int discarded;
+
+        @Override
+        public BlockFrames.Target open(int index, long length) {
+            ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+            return new BlockFrames.Target() {
+                @Override
+                public void write(byte[] data, int from, int n) {
+                    bytes.write(data, from, n);
+                }
+
+                @Override
+                public void complete() {
+                    complete.add(index + ":" + bytes);
+                }
+
+                @Override
+                public void discard() {
+                    discarded++;
+                }
+            };
+        }
+    }
+
+    private static byte[] encode(String... blocks) throws IOException {
+        ByteArrayOutputStream out = new ByteArrayOutputStream();
+        out.write(KEY);
+        for (int index = 0; index < blocks.length; index++) {
+            BlockFrames.write(out, index, IDS[index], blocks[index].length(), new ByteArrayInputStream(blocks[index].getBytes()));
+        }
+        return out.toByteArray();
+    }
+
+    @Test
+    void blocks_arrive_whatever_the_slices() throws IOException {
+        byte[] flow = encode("first", "", "the third block");
+        for (int seed = 0; seed < 100; seed++) {
+            Random random = new Random(seed);
+            Collector collector = new Collector();
+            BlockFrames.Reader reader = new BlockFrames.Reader(KEY, IDS, collector);
+            for (int at = 0; at < flow.length; ) {
+                int n = Math.min(flow.length - at, 1 + random.nextInt(20));
+                reader.receive(Arrays.copyOfRange(flow, at, at + n), n);
+                at += n;
+            }
+            reader.end();
+            assertEquals(Arrays.asList("0:first", "1:", "2:the third block"), collector.complete);
+        }
+    }
+
+    @Test
+    void no_flipped_bit_reaches_a_complete_block() throws IOException {
+        byte[] flow = encode("first");
+        for (int bit = 0; bit < flow.length * 8; bit++) {
+            byte[] corrupt = flow.clone();
+            corrupt[bit / 8] ^= 1 << bit % 8;
+            Collector collector = new Collector();
+            BlockFrames.Reader reader = new BlockFrames.Reader(KEY, IDS, collector);
+            assertThrows(IOException.class, () -> {
+                reader.receive(corrupt, corrupt.length);
+                reader.end();
+            }, "bit " + bit);
+            assertEquals(Collections.emptyList(), collector.complete);
+        }
+    }
+
+    @Test
+    void incomplete_block_is_discarded() throws IOException {
+        byte[] flow = encode("first");
+        Collector collector = new Collector();
+        BlockFrames.Reader reader = new BlockFrames.Reader(KEY, IDS, collector);
+        reader.receive(flow, flow.length - 1);
+        assertThrows(IOException.class, reader::end);
+        reader.discard();
+        assertEquals(1, collector.discarded);
+        assertThrows(IOException.class, () -> reader.receive(new byte[1], 1));
+    }
+
+    @Test
+    void source_that_is_too_short_fails() {
+        ByteArrayInputStream data = new ByteArrayInputStream(new byte[3]);
+        assertThrows(IOException.class, () -> BlockFrames.write(new ByteArrayOutputStream(), 0, IDS[0], 4, data));
+    }
+
+    @Test
+    void requests_round_trip_and_forged_ones_are_refused() throws IOException {
+        byte[] secret = "secret".getBytes();
+        BlockRequest request =
+                new BlockRequest("7", "spark-app-shuffle1", 1 << 18, HostPort.parse("10.0.0.3:7000"), KEY, IDS);
+        ByteArrayOutputStream out = new ByteArrayOutputStream();
+        request.write(out, secret);
+        int line = BlockRequest.PROTOCOL.length() + 1;
+        byte[] body = Arrays.copyOfRange(out.toByteArray(), line, out.size());
+        BlockRequest read = BlockRequest.read(new ByteArrayInputStream(body), secret);
+        assertEquals("7 spark-app-shuffle1 262144 10.0.0.3:7000", read.executor + " " + read.coflow + " " + read.flow + " " + read.receiver);
+        assertArrayEquals(KEY, read.key);
+        assertArrayEquals(IDS, read.blocks);
+
+        assertThrows(IOException.class, () -> BlockRequest.read(new ByteArrayInputStream(body), "other".getBytes()));
+        for (int at = 0; at < body.length; at++) {
+            byte[] forged = body.clone();
+            forged[at] ^= 1;
+            assertThrows(IOException.class, () -> BlockRequest.read(new ByteArrayInputStream(forged), secret));
+            byte[] truncated = Arrays.copyOf(body, at);
+            assertThrows(IOException.class, () -> BlockRequest.read(new ByteArrayInputStream(truncated), secret));
+        }
+    }
+
+    @Test
+    void encrypted_transfers_require_encrypted_blocks() {
+        SparkConf conf = new SparkConf(false);
+        assertFalse(Settings.wouldExposeBlocks(conf));
+        assertTrue(Settings.wouldExposeBlocks(conf.set("spark.network.crypto.enabled", "true")));
+        assertFalse(Settings.wouldExposeBlocks(conf.set("spark.io.encryption.enabled", "true")));
+    }
+
+    @Test
+    void coflow_names_have_no_spaces_and_a_bounded_length() {
+        assertEquals("spark-app-1-shuffle3", Settings.coflow("app-1", 3));
+        assertEquals("spark-my_app_-shuffle3", Settings.coflow("my app\u00e9", 3));
+        assertTrue(Settings.coflow(new String(new char[500]).replace('\0', 'a'), Integer.MAX_VALUE).length() <= 128);
+    }
+
+    @Test
+    void flow_numbers_of_executors_differ_and_exceed_those_of_registered_flows() {
+        assertEquals(2L << 18, WeirExecutor.flowNumber(1, 0));
+        assertEquals((2L << 18) + 5, WeirExecutor.flowNumber(1, (1 << 18) + 5));
+        assertEquals(0xffff_ffffL, WeirExecutor.flowNumber(16382, -1));
+        assertEquals(1L << 18, WeirExecutor.flowNumber(16383, 0));
+    }
+}
