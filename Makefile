@@ -15,7 +15,7 @@ SLOW = saath saba django
 MEASURED = live bench allocator
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint fmt bench bench-page criterion docs docs-check results results-check build-check allocator live install clean
+.PHONY: help demo test test-all lint fmt bench bench-page criterion docs docs-check results results-check build-check allocator live relay-cost install clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):[^#]*## */  make \1#/' | column -t -s '#' 2>/dev/null || \
@@ -101,6 +101,10 @@ allocator: ## Make docs/results/allocator.md again: the central allocator's time
 
 live: ## Make docs/results/live.md again: real traffic over a testbed of namespaces; needs root, and takes half an hour
 	$(WEIR) reproduce live --out docs/results/live.md
+
+relay-cost: ## Measure relays in namespaces; needs root. ARGS="--cases saturated --rounds 5" and the like
+	@$(CARGO) build --locked --profile $(PROFILE) --quiet -p weir-cli
+	@$(CARGO) run --locked --profile $(PROFILE) --quiet -p weir-lab -- relay-cost $(ARGS)
 
 install: ## Install weir, its man pages and completions under PREFIX (default ~/.local)
 	$(CARGO) install --locked --path crates/cli --root $(PREFIX)

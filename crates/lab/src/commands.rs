@@ -1,6 +1,7 @@
 //! The commands of `weir-lab`.
 
 mod delay_line;
+mod relay_cost;
 
 use std::process::ExitCode;
 
@@ -13,6 +14,8 @@ use weir_console::interrupt;
 enum Command {
     /// Join two network namespaces by a link with delay, loss and a rate, until Ctrl-C
     DelayLine(delay_line::Args),
+    /// Measure Weir's relay next to other relays: bytes per CPU-second, latency and rates
+    RelayCost(relay_cost::Args),
 }
 
 /// Runs the command line.
@@ -26,6 +29,7 @@ pub fn run() -> ExitCode {
     interrupt::record_signals();
     let result = match command {
         Command::DelayLine(args) => delay_line::run(&args),
+        Command::RelayCost(args) => relay_cost::run(&args),
     };
     match result {
         _ if interrupt::is_requested() => ExitCode::from(interrupt::exit_code()),

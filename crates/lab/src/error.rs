@@ -21,6 +21,9 @@ pub enum LabError {
         /// The error of the operating system.
         error: io::Error,
     },
+    /// A signal asked to stop.
+    #[error("interrupted")]
+    Interrupted,
     /// An input is invalid, or a program behaved unexpectedly.
     #[error("{0}")]
     Other(String),

@@ -61,11 +61,9 @@ impl Network {
         run_batch(Command::new("ip"), "ip", String::new, &lines)?;
         for node in nodes {
             network.run_ip(node, "link set lo up\n")?;
-            // Connections must not depend on earlier ones. Buffers must cover the bandwidth-delay product of long paths.
+            // Connections must not depend on earlier ones.
             network.set(node, "ipv4/tcp_no_metrics_save", "1")?;
             network.set(node, "ipv4/ip_forward", "1")?;
-            network.set(node, "ipv4/tcp_wmem", "4096 65536 33554432")?;
-            network.set(node, "ipv4/tcp_rmem", "4096 131072 33554432")?;
         }
         Ok(network)
     }
@@ -109,6 +107,15 @@ impl Network {
     pub fn set(&self, node: &str, file: &str, value: &str) -> Result<(), LabError> {
         let write = || fs::write(format!("/proc/sys/net/{file}"), value);
         self.run_inside(node, write)?.map_err(LabError::system(format!("/proc/sys/net/{file} at {node}")))
+    }
+
+    /// Lets buffers of sockets grow to the bandwidth-delay product of long paths: to 32 MiB.
+    ///
+    /// # Errors
+    /// If the kernel refuses the sizes.
+    pub fn set_long_path_buffers(&self, node: &str) -> Result<(), LabError> {
+        self.set(node, "ipv4/tcp_wmem", "4096 65536 33554432")?;
+        self.set(node, "ipv4/tcp_rmem", "4096 131072 33554432")
     }
 
     /// Connects two nodes by a veth pair.

@@ -4,6 +4,7 @@
 
 mod delay_line;
 mod network;
+mod relays;
 
 use weir_lab::Network;
 use weir_testbed::probe;
