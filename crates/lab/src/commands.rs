@@ -1,6 +1,7 @@
 //! The commands of `weir-lab`.
 
 mod delay_line;
+mod regions;
 mod relay_cost;
 
 use std::process::ExitCode;
@@ -14,6 +15,8 @@ use weir_console::interrupt;
 enum Command {
     /// Join two network namespaces by a link with delay, loss and a rate, until Ctrl-C
     DelayLine(delay_line::Args),
+    /// Create regions of namespaces with delay, loss and changing bandwidth between them, until Ctrl-C
+    Regions(regions::Args),
     /// Measure Weir's relay next to other relays: bytes per CPU-second, latency and rates
     RelayCost(relay_cost::Args),
 }
@@ -29,6 +32,7 @@ pub fn run() -> ExitCode {
     interrupt::record_signals();
     let result = match command {
         Command::DelayLine(args) => delay_line::run(&args),
+        Command::Regions(args) => regions::run(&args),
         Command::RelayCost(args) => relay_cost::run(&args),
     };
     match result {

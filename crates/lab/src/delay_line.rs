@@ -39,6 +39,9 @@ const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The queue of a device: packets wait there until the thread reads them.
 const DEVICE_QUEUE_PACKETS: u32 = 4_000;
 
+/// The segments that a packet may always consist of, since single segments would take too much processor time.
+const MIN_PACKET_SEGMENTS: u32 = 8;
+
 /// The real-time priority of the thread: above programs of the default policy.
 const PRIORITY: &str = "10";
 
@@ -120,10 +123,11 @@ impl Drop for DelayLine {
     }
 }
 
-/// The maximum number of segments of a packet, at which the packet takes at most a millisecond.
+/// The maximum number of segments of a packet, at which the packet takes at most a millisecond. The kernel splits larger packets.
 fn max_segments(path: &PathSettings) -> u32 {
     let rates = path.rate.values().iter().copied();
-    rates.min_by(|a, b| a.get().total_cmp(&b.get())).map_or(1, weir_agent::htb::max_segments)
+    let slowest = rates.min_by(|a, b| a.get().total_cmp(&b.get())).expect("a schedule has a value");
+    weir_agent::htb::max_segments(slowest).max(MIN_PACKET_SEGMENTS)
 }
 
 /// Creates and configures a TUN device in a namespace.

@@ -4,6 +4,7 @@
 //! - [`DelayLine`] joins two namespaces by a link with delay, loss and a rate.
 //! - [`chain`] is the network in which [`relays`] are measured: Weir's and the programs that it is compared with.
 //! - [`traffic`] sends and receives flows, and [`experiment`] measures a relay under a load.
+//! - [`regions`] is a network of regions, for experiments with programs such as Spark.
 //!
 //! All of this needs root. This crate works on Linux only.
 
@@ -14,6 +15,7 @@ pub mod delay_line;
 mod error;
 pub mod experiment;
 mod network;
+pub mod regions;
 pub mod relays;
 pub mod traffic;
 

@@ -147,15 +147,12 @@ impl Network {
             .map_err(LabError::system(format!("namespace {}", self.namespace(node))))
     }
 
-    /// Starts a program inside a node. The program is not part of this process's group, so Ctrl-C does not reach it.
+    /// Starts a program inside a node.
     ///
     /// # Errors
     /// If the program cannot be started.
-    pub fn spawn(&self, node: &str, mut command: Command) -> Result<Process, LabError> {
-        let program = command.get_program().to_string_lossy().into_owned();
-        command.stdin(Stdio::null()).process_group(0);
-        let child = self.run_inside(node, || command.spawn())?.map_err(LabError::system(program))?;
-        Ok(Process { child })
+    pub fn spawn(&self, node: &str, command: Command) -> Result<Process, LabError> {
+        self.run_inside(node, || Process::spawn(command))?
     }
 
     /// Ends all processes inside the namespaces of this network's name, and removes the namespaces.
@@ -195,6 +192,17 @@ pub struct Process {
 }
 
 impl Process {
+    /// Starts a program without standard input. It is not part of this process's group, so Ctrl-C does not reach it.
+    ///
+    /// # Errors
+    /// If the program cannot be started.
+    pub fn spawn(mut command: Command) -> Result<Process, LabError> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let child =
+            command.stdin(Stdio::null()).process_group(0).spawn().map_err(LabError::system(program))?;
+        Ok(Process { child })
+    }
+
     /// The processor time of the process and its living descendants.
     pub fn cpu_time(&self) -> Duration {
         descendants(self.child.id()).into_iter().filter_map(cpu_time).sum()

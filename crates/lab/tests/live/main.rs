@@ -4,6 +4,7 @@
 
 mod delay_line;
 mod network;
+mod regions;
 mod relays;
 
 use weir_lab::Network;
