@@ -62,8 +62,8 @@ fn delay_line_delays_and_limits_the_rate() {
     let (arrived, connected, duration) = transfer(&network, &vec![1; 5_000_000]);
     assert_eq!(arrived.len(), 5_000_000);
     assert!(connected >= 2 * DELAY, "connecting took {connected:?}");
-    // 5 MB take 1 s at 40 Mbit/s. Other tests run at the same time, so only the lower bound is exact.
-    assert!((1.0..4.0).contains(&duration.as_secs_f64()), "the transfer took {duration:?}");
+    // 5 MB take 1 s at 40 Mbit/s. Other tests run at the same time, so the upper bound is no measurement.
+    assert!((0.9..30.0).contains(&duration.as_secs_f64()), "the transfer took {duration:?}");
     let report = line.stop().unwrap();
     assert_eq!(report.paths.map(|path| path.lost), [0, 0]);
     // The segments of 5 MB, and no packet of many segments counted as one.
@@ -79,9 +79,17 @@ fn lost_segments_leave_the_rest_of_their_packet_intact() {
     assert!(arrived == data, "{} of {} bytes arrived unmodified", arrived.len(), data.len());
     let [forward, _] = line.stop().unwrap().paths;
     assert!(forward.lost > 50, "{forward:?}");
-    // Segments that are neither lost nor dropped arrive: TCP repeats about as many as are missing.
-    let repeated = forward.forwarded + forward.lost + forward.dropped - data.len().div_ceil(1_448) as u64;
-    assert!(repeated < 4 * (forward.lost + forward.dropped) + 200, "{forward:?}, {repeated} repeated");
+    // TCP would repair wrong checksums as it repairs losses.
+    assert_eq!(network.run_inside("b", checksum_errors).unwrap(), 0);
+}
+
+/// The segments with a wrong checksum that arrived in the thread's namespace.
+fn checksum_errors() -> u64 {
+    let statistics = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+    let mut lines = statistics.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let column = names.split(' ').position(|name| name == "InCsumErrors").unwrap();
+    values.split(' ').nth(column).unwrap().parse().unwrap()
 }
 
 #[test]
