@@ -23,7 +23,10 @@ use crate::control_plane::{Link, Settings};
 use crate::policy::{PolicyError, PolicySpec, ValidatedPolicy};
 
 mod hosts;
+mod overlay;
 mod switches;
+
+pub use overlay::{Overlay, Relay};
 
 /// Maximum length of the file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
@@ -79,6 +82,8 @@ pub struct Config {
     pub excess_weights: BTreeMap<String, f64>,
     /// Whether hosts throttle UDP to slightly above the rate measured at the receiver.
     pub has_throttling: bool,
+    /// The overlay of relays between regions.
+    pub overlay: Option<Overlay>,
     /// Limits for clients of the API.
     pub limits: Limits,
 }
@@ -240,7 +245,8 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
     let store = fields.required("store", EXPECTED_STORE)?;
     let store = folder.join(fields.read_string(&store, EXPECTED_STORE)?);
     let settings = read_settings(&mut fields)?;
-    let policy_value = fields.required("policy", EXPECTED_POLICY)?;
+    let overlay = fields.optional("overlay");
+    let policy_value = fields.optional("policy");
     let (listen, tls, limits) =
         (fields.required("listen", EXPECTED_LISTEN)?, fields.optional("tls"), fields.optional("limits"));
     let (queues, saba) = (fields.optional("queues"), fields.optional("saba"));
@@ -249,8 +255,17 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
         (fields.optional("topology"), fields.optional("host"), fields.optional("service"));
     let (switch, address_of) = (fields.optional("switch"), fields.optional("address"));
     fields.finish()?;
-    let (hosts, network) = hosts::read_hosts(&fields, topology, host, folder)?;
-    let numbers = (0u32..).zip(&hosts).map(|(number, host)| (&*host.name, number)).collect();
+    let overlay = overlay.map(|value| overlay::read_overlay(&fields, &value)).transpose()?;
+    let (hosts, network) = match (&overlay, &topology, &host) {
+        (Some(_), None, None) => (Vec::new(), None),
+        _ => hosts::read_hosts(&fields, topology, host, folder)?,
+    };
+    let numbers: BTreeMap<&str, u32> =
+        (0u32..).zip(&hosts).map(|(number, host)| (&*host.name, number)).collect();
+    let mut relay_names = overlay.iter().flat_map(|overlay| &overlay.relays).map(|relay| &*relay.name);
+    if let Some(name) = relay_names.find(|name| numbers.contains_key(name)) {
+        return Err(fields.key_error("overlay", name, "names of relays that no host has"));
+    }
     let switches = switch
         .map(|value| switches::read_switches(&fields, &value, &numbers, network.as_ref()))
         .transpose()?;
@@ -261,7 +276,12 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
     let services = service.as_ref().map(|value| read_services(&fields, value, has_allocator)).transpose()?;
     let ServiceTables { names, weights, excess } = services.unwrap_or_default();
     let throttling = read_throttling(&fields, throttling, &addresses, settings.interval)?;
-    let policy = read_policy(&fields, &policy_value, folder, &names)?;
+    let policy = match policy_value {
+        Some(value) => read_policy(&fields, &value, folder, &names)?,
+        // The policy of an overlay does not need another one for hosts.
+        None if hosts.is_empty() => ValidatedPolicy::without_hosts(),
+        None => return Err(fields.key_error("policy", "nothing", EXPECTED_POLICY)),
+    };
     let queues = read_queue_assignment(&fields, queues, saba, &names)?;
     if let Some(value) = allocator.filter(|_| has_allocator) {
         check_allocator(&fields, &value, queues, settings.interval)?;
@@ -290,6 +310,7 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
         allocator: has_allocator,
         excess_weights: excess,
         has_throttling: throttling,
+        overlay,
         limits,
     })
 }
@@ -618,6 +639,7 @@ impl fmt::Display for Config {
         let to_time = |value: f64| Time::new(value).unwrap_or(Time::ZERO);
         let Settings { interval, lease, reserve, keep_completed, max_coflows, max_flows, .. } = self.settings;
         match self.policy.spec() {
+            _ if self.hosts.is_empty() => {}
             PolicySpec::Policy(spec) => writeln!(f, "policy    {spec}")?,
             PolicySpec::Tree(_) => writeln!(f, "policy    a tree")?,
         }
@@ -686,6 +708,9 @@ impl fmt::Display for Config {
         }
         for (address, &host) in &self.addresses {
             writeln!(f, "address   {address}: {}", self.hosts[host as usize].name)?;
+        }
+        if let Some(overlay) = &self.overlay {
+            write!(f, "{overlay}")?;
         }
         let uses_weights = self.queues == QueueAssignment::Services || self.policy.uses_service_weights();
         if !self.weights.is_empty() && !uses_weights {

@@ -10,6 +10,8 @@ use weir_core::model::ServiceNames;
 pub enum Identity {
     /// The agent of this host or switch: it sends reports and receives orders.
     Agent(String),
+    /// The relay of this name: it sends reports and receives orders.
+    Relay(String),
     /// A framework of this service: it may see and change objects of the service.
     Framework(String),
     /// A person or program that may change everything.
@@ -23,8 +25,8 @@ pub enum Identity {
 /// A URI that is not a valid identity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "identity `{0}` is invalid; expected weir://agent/HOST, weir://framework/SERVICE, weir://operator/NAME or \
-     weir://reader/NAME, with a last part that is {rule}",
+    "identity `{0}` is invalid; expected weir://agent/HOST, weir://relay/NAME, weir://framework/SERVICE, \
+     weir://operator/NAME or weir://reader/NAME, with a last part that is {rule}",
     rule = ServiceNames::NAME_RULE
 )]
 pub struct InvalidIdentity(String);
@@ -38,7 +40,7 @@ impl Identity {
         match self {
             Identity::Operator(_) | Identity::Reader(_) | Identity::Local => true,
             Identity::Framework(own) => service.is_none_or(|service| service == own),
-            Identity::Agent(_) => false,
+            Identity::Agent(_) | Identity::Relay(_) => false,
         }
     }
 
@@ -47,7 +49,7 @@ impl Identity {
         match self {
             Identity::Operator(_) | Identity::Local => true,
             Identity::Framework(own) => service == Some(own),
-            Identity::Reader(_) | Identity::Agent(_) => false,
+            Identity::Reader(_) | Identity::Agent(_) | Identity::Relay(_) => false,
         }
     }
 }
@@ -65,6 +67,7 @@ impl FromStr for Identity {
         let name = name.to_owned();
         match role {
             "agent" => Ok(Identity::Agent(name)),
+            "relay" => Ok(Identity::Relay(name)),
             "framework" => Ok(Identity::Framework(name)),
             "operator" => Ok(Identity::Operator(name)),
             "reader" => Ok(Identity::Reader(name)),
@@ -77,6 +80,7 @@ impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (role, name) = match self {
             Identity::Agent(name) => ("agent", name),
+            Identity::Relay(name) => ("relay", name),
             Identity::Framework(name) => ("framework", name),
             Identity::Operator(name) => ("operator", name),
             Identity::Reader(name) => ("reader", name),
@@ -92,9 +96,13 @@ mod tests {
 
     #[test]
     fn identities_round_trip_through_text() {
-        for text in
-            ["weir://agent/node-1", "weir://framework/ads", "weir://operator/ann", "weir://reader/b.c"]
-        {
+        for text in [
+            "weir://agent/node-1",
+            "weir://relay/eu-1",
+            "weir://framework/ads",
+            "weir://operator/ann",
+            "weir://reader/b.c",
+        ] {
             assert_eq!(text.parse::<Identity>().unwrap().to_string(), text);
         }
         let long = format!("weir://agent/{}", "x".repeat(101));
@@ -121,11 +129,13 @@ mod tests {
     fn each_role_has_its_own_permissions() {
         let identity = |text: &str| text.parse::<Identity>().unwrap();
         let (agent, framework) = (identity("weir://agent/ads"), identity("weir://framework/ads"));
+        let relay = identity("weir://relay/ads");
         let (operator, reader) = (identity("weir://operator/ads"), identity("weir://reader/ads"));
         let permissions =
             |identity: &Identity, service| (identity.may_see(service), identity.may_change(service));
         for service in [None, Some("ads"), Some("search")] {
             assert_eq!(permissions(&agent, service), (false, false));
+            assert_eq!(permissions(&relay, service), (false, false));
             assert_eq!(permissions(&operator, service), (true, true));
             assert_eq!(permissions(&Identity::Local, service), (true, true));
             assert_eq!(permissions(&reader, service), (true, false));

@@ -88,6 +88,11 @@ impl ValidatedPolicy {
         Ok(ValidatedPolicy { spec, tree })
     }
 
+    /// The policy of a coordinator without hosts, which it never applies.
+    pub fn without_hosts() -> ValidatedPolicy {
+        ValidatedPolicy { spec: PolicySpec::Policy("fair".to_owned()), tree: None }
+    }
+
     /// The policy in the format of configurations and requests.
     pub fn spec(&self) -> &PolicySpec {
         &self.spec

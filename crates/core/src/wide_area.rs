@@ -11,6 +11,7 @@
 //! [`POLICIES`] lists the policies by name, as [`crate::policy::POLICIES`] does for those of one switch.
 
 pub mod detour;
+pub mod estimate;
 pub mod flow_groups;
 mod mrtf;
 mod plain;

@@ -72,6 +72,14 @@ pub enum MessageError {
         /// The number of classes.
         class_count: usize,
     },
+    /// A field of a message of a relay or to a relay is invalid.
+    #[error("{field} is invalid; expected {expected}")]
+    Invalid {
+        /// The field.
+        field: &'static str,
+        /// The expected value.
+        expected: &'static str,
+    },
     /// The mark of a UDP measurement is out of range.
     #[error("mark {0} of a UDP measurement is out of range; expected 1 to 63")]
     Mark(u8),
@@ -91,7 +99,7 @@ fn check_equal_lengths(list: &'static str, count: usize, expected: usize) -> Res
     if count == expected { Ok(()) } else { Err(MessageError::LengthMismatch { list, count, expected }) }
 }
 
-fn check_max_length(list: &'static str, count: usize, max: usize) -> Result<(), MessageError> {
+pub(crate) fn check_max_length(list: &'static str, count: usize, max: usize) -> Result<(), MessageError> {
     if count <= max { Ok(()) } else { Err(MessageError::TooMany { list, count, max }) }
 }
 
@@ -110,7 +118,7 @@ fn check_indices(list: &'static str, indices: &[u32], count: usize) -> Result<()
 }
 
 /// Checks that numbers are strictly increasing.
-fn check_increasing(list: &'static str, numbers: &[u32]) -> Result<(), MessageError> {
+pub(crate) fn check_increasing(list: &'static str, numbers: &[u32]) -> Result<(), MessageError> {
     let is_increasing = numbers.windows(2).all(|pair| pair[0] < pair[1]);
     if is_increasing { Ok(()) } else { Err(MessageError::Unsorted(list)) }
 }
@@ -263,7 +271,7 @@ fn decode_udp_measurements(
 }
 
 /// Microseconds, rounded up, and at most `u32::MAX`.
-fn to_micros_rounding_up(time: Duration) -> u32 {
+pub(crate) fn to_micros_rounding_up(time: Duration) -> u32 {
     u32::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(u32::MAX)
 }
 

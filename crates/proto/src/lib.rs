@@ -1,4 +1,4 @@
-//! Defines the messages between a coordinator and its agents.
+//! Defines the messages between a coordinator and its agents, and those between a coordinator and its [relays](relay).
 //!
 //! Coordinators and agents use [`Order`] and [`Report`]. [`wire`] is the encoding, generated from `proto/weir/agent.proto`; a
 //! decoded message becomes an [`Order`] or [`Report`] only if it is valid. Lengths are checked before memory is allocated: a
@@ -8,6 +8,7 @@
 mod conflict;
 mod encoding;
 mod order;
+pub mod relay;
 mod totals;
 
 use std::time::Duration;

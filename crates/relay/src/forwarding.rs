@@ -1,8 +1,8 @@
 //! The forwarding table: the next hops and the class of each flow (Siphon, ATC '18, section 4.2.1).
 //!
-//! A rule applies to one flow, or to all flows of a coflow; the rule of the flow has precedence. A flow without a rule uses the
-//! direct path to its destination in [`Class::DEFAULT`]. In the paper, a relay then consults the controller; here it
-//! forwards at once, and reports the flow.
+//! A rule applies to one flow, to all flows of a coflow between two relays, or to all flows of a coflow; the most specific rule
+//! decides. A flow without a rule uses the direct path to its destination in [`Class::DEFAULT`]. In the paper, a relay then consults
+//! the controller; here it forwards at once, and reports the flow.
 
 use std::collections::BTreeMap;
 
@@ -38,64 +38,10 @@ pub struct Path {
 /// A rule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
-    class: Class,
-    paths: Vec<Path>,
-}
-
-/// Why a rule is invalid.
-#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
-pub enum RuleError {
-    /// The weight is not finite and above 0.
-    #[error("weight {0}; expected a finite number above 0")]
-    Weight(f64),
-    /// There are no paths, or more than [`Rule::MAX_PATHS`].
-    #[error("{0} paths; expected 1 to {max}", max = Rule::MAX_PATHS)]
-    PathCount(usize),
-    /// Two paths have the same next hop.
-    #[error("relay {} is the next hop of two paths; expected distinct ones", .0.0)]
-    DuplicateHop(RelayId),
-    /// A fraction is not above 0, or the fractions do not sum to 1.
-    #[error("fractions of paths sum to {0}, or one is not above 0; expected a sum of 1")]
-    Fractions(f64),
-}
-
-impl Rule {
-    /// The maximum number of paths of a flow.
-    pub const MAX_PATHS: usize = 64;
-
-    /// Checks a rule. The fractions sum to 1 within 1e-6.
-    ///
-    /// # Errors
-    /// [`RuleError`], in the order of its variants.
-    pub fn new(class: Class, paths: Vec<Path>) -> Result<Rule, RuleError> {
-        if !(class.weight.is_finite() && class.weight > 0.0) {
-            return Err(RuleError::Weight(class.weight));
-        }
-        if !(1..=Rule::MAX_PATHS).contains(&paths.len()) {
-            return Err(RuleError::PathCount(paths.len()));
-        }
-        let mut hops: Vec<RelayId> = paths.iter().map(|path| path.next).collect();
-        hops.sort_unstable();
-        if let Some(pair) = hops.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(RuleError::DuplicateHop(pair[0]));
-        }
-        let sum: f64 = paths.iter().map(|path| path.fraction).sum();
-        let are_valid = paths.iter().all(|path| path.fraction > 0.0) && (sum - 1.0).abs() <= 1e-6;
-        if !are_valid {
-            return Err(RuleError::Fractions(sum));
-        }
-        Ok(Rule { class, paths })
-    }
-
     /// The class at every next hop.
-    pub fn class(&self) -> Class {
-        self.class
-    }
-
-    /// The paths; their fractions sum to 1.
-    pub fn paths(&self) -> &[Path] {
-        &self.paths
-    }
+    pub class: Class,
+    /// The next hops, each once; their fractions sum to 1. None: the direct path.
+    pub paths: Vec<Path>,
 }
 
 /// What a rule applies to.
@@ -103,12 +49,32 @@ impl Rule {
 pub enum Match {
     /// One flow.
     Flow(FlowId),
-    /// All flows of a coflow, except those with a rule for the flow.
+    /// All flows of a coflow from the programs of one relay to those of another one: a flow group of the paper.
+    Group {
+        /// The number of the coflow.
+        coflow: u32,
+        /// The relay of the senders.
+        source: RelayId,
+        /// The relay of the receivers.
+        destination: RelayId,
+    },
+    /// All flows of a coflow.
     Coflow(u32),
 }
 
+impl Match {
+    /// The number of the coflow.
+    pub fn coflow(&self) -> u32 {
+        match *self {
+            Match::Flow(FlowId { coflow, .. }) | Match::Group { coflow, .. } | Match::Coflow(coflow) => {
+                coflow
+            }
+        }
+    }
+}
+
 /// The rules of a relay. A lookup is O(log rules).
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ForwardingTable {
     rules: BTreeMap<Match, Rule>,
 }
@@ -124,14 +90,26 @@ impl ForwardingTable {
         self.rules.remove(&what);
     }
 
-    /// The class of a flow.
-    pub fn class(&self, flow: FlowId) -> Class {
-        self.lookup(flow).map_or(Class::DEFAULT, Rule::class)
+    /// Removes the rules of coflows for which `is_known` is false.
+    pub fn retain_coflows(&mut self, is_known: impl Fn(u32) -> bool) {
+        self.rules.retain(|what, _| is_known(what.coflow()));
     }
 
-    /// The rule for a flow.
-    pub fn lookup(&self, flow: FlowId) -> Option<&Rule> {
-        self.rules.get(&Match::Flow(flow)).or_else(|| self.rules.get(&Match::Coflow(flow.coflow)))
+    /// The number of rules.
+    pub fn len(&self) -> usize {
+        self.rules.len()
+    }
+
+    /// Whether there are no rules.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// The rule for a flow between two relays.
+    pub fn lookup(&self, flow: FlowId, source: RelayId, destination: RelayId) -> Option<&Rule> {
+        let group = Match::Group { coflow: flow.coflow, source, destination };
+        let matches = [Match::Flow(flow), group, Match::Coflow(flow.coflow)];
+        matches.iter().find_map(|what| self.rules.get(what))
     }
 }
 
@@ -143,34 +121,72 @@ pub struct Splitter {
 }
 
 impl Splitter {
-    /// The next hop of a message of `length` bytes, among the usable ones; none if none is usable.
+    /// The next hop of the next message, among the usable ones; none if none is usable.
     ///
-    /// Chooses the path that is furthest behind its fraction after the message. The bytes of a path deviate from its
-    /// fraction by less than the largest message times the number of paths.
-    pub fn choose(
-        &mut self,
-        paths: &[Path],
-        length: u32,
-        is_usable: impl Fn(RelayId) -> bool,
-    ) -> Option<RelayId> {
-        self.sent_bytes.retain(|hop, _| paths.iter().any(|path| path.next == *hop));
+    /// Chooses the path that is furthest behind its fraction. The bytes of a path deviate from its fraction by less than the largest
+    /// message times the number of paths.
+    pub fn choose(&self, paths: &[Path], is_usable: impl Fn(RelayId) -> bool) -> Option<RelayId> {
         let progress = |path: &Path| {
-            let sent = self.sent_bytes.get(&path.next).copied().unwrap_or(0) + u64::from(length);
-            sent as f64 / path.fraction
+            // The constant orders paths without bytes: the largest fraction is first.
+            (self.sent_bytes.get(&path.next).copied().unwrap_or(0) as f64 + 1.0) / path.fraction
         };
         let usable = paths.iter().filter(|path| is_usable(path.next));
-        let next = usable.min_by(|a, b| progress(a).total_cmp(&progress(b)))?.next;
-        *self.sent_bytes.entry(next).or_default() += u64::from(length);
-        Some(next)
+        usable.min_by(|a, b| progress(a).total_cmp(&progress(b))).map(|path| path.next)
     }
 
-    /// Whether messages have been sent to this next hop.
-    pub fn has_used(&self, hop: RelayId) -> bool {
-        self.sent_bytes.contains_key(&hop)
+    /// Charges a message to a path.
+    pub fn charge(&mut self, next: RelayId, bytes: u32) {
+        *self.sent_bytes.entry(next).or_default() += u64::from(bytes);
     }
 
-    /// Forgets the sent bytes. Otherwise, a path that returns after a failure would get all messages until it has its fraction.
+    /// Forgets the sent bytes: after a change of paths, or of those that are usable. Otherwise, a path that returns after a failure
+    /// would get all messages until it has its fraction.
     pub fn reset(&mut self) {
         self.sent_bytes.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIRECT: Path = Path { next: RelayId(1), fraction: 0.75 };
+    const DETOUR: Path = Path { next: RelayId(2), fraction: 0.25 };
+
+    #[test]
+    fn bytes_of_paths_follow_their_fractions() {
+        let mut splitter = Splitter::default();
+        let mut sent = BTreeMap::from([(RelayId(1), 0), (RelayId(2), 0)]);
+        for _ in 0..100 {
+            let next = splitter.choose(&[DIRECT, DETOUR], |_| true).unwrap();
+            splitter.charge(next, 1000);
+            *sent.get_mut(&next).unwrap() += 1;
+        }
+        assert_eq!(sent, BTreeMap::from([(RelayId(1), 75), (RelayId(2), 25)]));
+        assert_eq!(splitter.choose(&[DIRECT, DETOUR], |next| next == RelayId(2)), Some(RelayId(2)));
+        assert_eq!(splitter.choose(&[DIRECT, DETOUR], |_| false), None);
+    }
+
+    #[test]
+    fn most_specific_rule_decides() {
+        let flow = FlowId { coflow: 7, flow: 3 };
+        let (source, destination) = (RelayId(1), RelayId(2));
+        let rule = |priority| {
+            let class = Class { priority, weight: 1.0 };
+            Rule { class, paths: vec![] }
+        };
+        let mut table = ForwardingTable::default();
+        let priority =
+            |table: &ForwardingTable| table.lookup(flow, source, destination).map(|rule| rule.class.priority);
+        assert_eq!(priority(&table), None);
+        table.insert(Match::Coflow(7), rule(3));
+        assert_eq!(priority(&table), Some(3));
+        table.insert(Match::Group { coflow: 7, source, destination }, rule(2));
+        assert_eq!(priority(&table), Some(2));
+        table.insert(Match::Flow(flow), rule(1));
+        assert_eq!(priority(&table), Some(1));
+        assert_eq!(table.lookup(flow, destination, source).unwrap().class.priority, 1);
+        table.retain_coflows(|coflow| coflow != 7);
+        assert_eq!(priority(&table), None);
     }
 }

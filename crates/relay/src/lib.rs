@@ -1,13 +1,17 @@
-//! The overlay between datacenters (Siphon, ATC '18, section 4.2): relays that cut flows into messages, forward them by rules, and deliver
-//! them in order.
+//! Relays that forward the flows of coflows between datacenters (Siphon, ATC '18, sections 4.1 and 4.2).
 //!
-//! [`Relay`] is the protocol, without clock, thread or socket.
+//! [`relay::Relay`] decides and does no I/O, so tests simulate whole overlays over many seeds. [`message`] is the protocol between
+//! relays; `docs/flow-protocol.md` describes the protocol between programs and relays.
 
+pub mod control;
 pub mod forwarding;
+pub mod io;
 pub mod message;
-pub mod output_queue;
-pub mod receive_window;
+pub mod orders;
+pub mod overlay;
+pub mod overlay_file;
+pub mod ready_queue;
 pub mod relay;
-pub mod send_window;
-
-pub use relay::Relay;
+pub mod reorder_buffer;
+mod sink;
+mod transit;

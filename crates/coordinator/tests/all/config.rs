@@ -367,3 +367,91 @@ fn configuration_errors_name_line_field_value_and_expectation() {
     ];
     check_edits(SMALL, &cases, |text| parse(text).unwrap_err());
 }
+
+/// Two regions with two relays in the first one, and no hosts.
+const OVERLAY: &str = r#"weir-serve = 1
+store = "weir.redb"
+
+[listen]
+agents = "127.0.0.1:0"
+api = "[::1]:0"
+
+[overlay]
+policy = "siphon:detours=on"
+max-detoured = 0.25
+
+[overlay.relay.eu-1]
+region = "eu"
+address = "10.1.0.2:7710"
+networks = ["10.1.0.0/16", "fd00:1::/32"]
+
+[overlay.relay.us-1]
+region = "us"
+address = "10.2.0.2:7710"
+networks = ["10.2.0.0/16"]
+
+[overlay.relay.eu-2]
+region = "eu"
+address = "10.1.9.2:7710"
+networks = ["10.1.9.0/24"]
+
+[overlay.link.eu]
+us = "1Gbit"
+
+[overlay.link.us]
+eu = "500Mbit"
+"#;
+
+#[test]
+fn overlay_has_relays_regions_and_links() {
+    let config = parse(OVERLAY).unwrap();
+    assert!(config.hosts.is_empty());
+    let overlay = config.overlay.as_ref().unwrap();
+    assert_eq!((&*overlay.policy, overlay.max_detoured), ("siphon:detours=on", 0.25));
+    assert_eq!(overlay.area.regions(), ["eu", "us"]);
+    assert_eq!([0, 1, 2].map(|relay| overlay.region_of(relay)), ["eu", "us", "eu"]);
+    let links = [(0, 1), (2, 1), (1, 0), (0, 2)].map(|(from, to)| overlay.link_between(from, to));
+    assert_eq!(links, [Some(0), Some(0), Some(1), None]);
+    assert_eq!([0, 1].map(|link| overlay.area.mean_bandwidth(link)), [125e6, 62.5e6]);
+    let hosts = ["10.1.0.9", "10.1.9.9", "fd00:1::5", "us-1", "10.3.0.1", "us"];
+    let relays = [Some(0), Some(2), Some(0), Some(1), None, None];
+    assert_eq!(hosts.map(|host| overlay.relay_of(host)), relays);
+    let text = config.to_string();
+    for line in [
+        "overlay   siphon:detours=on, at most 0.25 of a coflow's bytes on detours",
+        "relay     eu-2 in eu: 10.1.9.2:7710, serves 10.1.9.0/24",
+        "link      us to eu: 500Mbit",
+    ] {
+        assert!(text.contains(line), "`{line}` in\n{text}");
+    }
+    let with_hosts = OVERLAY.replace("[overlay]", "[host]\na = \"1Gbit\"\n\n[overlay]");
+    let error = parse(&with_hosts).unwrap_err();
+    assert!(error.contains("field `policy`: `nothing`"), "{error}");
+    assert_eq!(parse(&with_hosts.replace("[listen]", "policy = \"fair\"\n[listen]")).unwrap().hosts.len(), 1);
+}
+
+#[test]
+fn invalid_overlays_name_the_key() {
+    let edits = [
+        ("siphon:detours=on", "saath", "overlay policy"),
+        ("siphon:detours=on", "siphon:depth=9", "overlay policy"),
+        ("max-detoured = 0.25", "max-detoured = 1.5", "overlay max-detoured"),
+        ("max-detoured", "max-detour", "field `overlay key`: `max-detour`"),
+        ("[overlay.relay.eu-1]", "[overlay.relay.\"eu 1\"]", "overlay relay eu 1"),
+        ("region = \"eu\"", "region = \"e u\"", "overlay relay eu-1"),
+        ("region = \"eu\"\n", "", "overlay relay eu-1 region"),
+        ("10.1.0.2:7710", "10.1.0.2", "overlay relay eu-1 address"),
+        ("10.1.0.0/16", "10.1.0.1/16", "overlay relay eu-1 networks"),
+        ("\"10.1.9.0/24\"", "\"10.2.0.0/16\"", "overlay relay eu-2 networks"),
+        ("[\"10.1.9.0/24\"]", "[]", "overlay relay eu-2 networks"),
+        ("us = \"1Gbit\"", "asia = \"1Gbit\"", "overlay link eu asia"),
+        ("us = \"1Gbit\"", "eu = \"1Gbit\"", "overlay link eu eu"),
+        ("us = \"1Gbit\"", "us = \"1\"", "overlay link eu us"),
+        ("us = \"1Gbit\"", "", "`us = \"RATE\"` in `[overlay.link.eu]`"),
+        ("region = \"us\"", "region = \"eu\"", "relays in at least two regions"),
+    ];
+    check_edits(OVERLAY, &edits, |text| parse(text).expect_err(text));
+    let named_like_a_host = format!("policy = \"fair\"\n{OVERLAY}[host]\neu-1 = \"1Gbit\"\n");
+    let error = parse(&named_like_a_host).unwrap_err();
+    assert!(error.contains("expected names of relays that no host has"), "{error}");
+}

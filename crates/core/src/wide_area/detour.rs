@@ -56,6 +56,47 @@ impl CoflowPaths {
             self.link_bytes.iter().zip(0..).map(|(bytes, link)| bytes * past.median_seconds_per_byte(link));
         times.fold(0.0, f64::max)
     }
+
+    /// Moves bytes from detours back to direct paths, in equal proportion, until detours carry at most this fraction of the bytes.
+    /// `bytes` is by pair of regions, as for [`relieve_bottlenecks`].
+    pub fn limit_detours(
+        mut self,
+        past: &BandwidthHistory,
+        bytes: &[(u32, f64)],
+        max_fraction: f64,
+    ) -> CoflowPaths {
+        let direct = direct_paths(past, bytes);
+        let whole: f64 = direct.link_bytes.iter().sum();
+        let detours = || self.path_shares.iter().filter(|share| share.relay.is_some());
+        let detoured: f64 =
+            detours().map(|share| share.fraction * direct.link_bytes[share.direct_link as usize]).sum();
+        if detoured <= max_fraction * whole {
+            return self;
+        }
+        let kept = max_fraction * whole / detoured;
+        let mut shares = Vec::new();
+        for direct_share in direct.path_shares {
+            let pair = direct_share.direct_link;
+            let own = detours().filter(|share| share.direct_link == pair && kept > 0.0);
+            let own: Vec<PathShare> =
+                own.map(|share| PathShare { fraction: share.fraction * kept, ..*share }).collect();
+            let fraction = 1.0 - own.iter().map(|share| share.fraction).sum::<f64>();
+            if fraction > 0.0 {
+                shares.push(PathShare { fraction, ..direct_share });
+            }
+            shares.extend(own);
+        }
+        self.link_bytes = vec![0.0; past.links()];
+        for share in &shares {
+            let bytes = share.fraction * direct.link_bytes[share.direct_link as usize];
+            path_links(past, share)
+                .into_iter()
+                .flatten()
+                .for_each(|link| self.link_bytes[link as usize] += bytes);
+        }
+        self.path_shares = shares;
+        self
+    }
 }
 
 /// The links of a path: one, or two with a relay, which is neither end.

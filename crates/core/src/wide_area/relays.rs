@@ -40,9 +40,18 @@ pub type HopFlow = (u64, GroupPath);
 pub struct HopClass {
     /// Their fraction of the hop; the fractions of a hop sum to 1.
     pub weight: f64,
-    /// Flows of the first turn are served first, and share evenly; those of the second turn share the residual capacity, and
-    /// so on. No turn is empty.
-    pub priority_levels: Vec<Vec<HopFlow>>,
+    /// Rising by turn. Flows of the first level are served first, and share evenly; those of the second level share the residual
+    /// capacity, and so on.
+    pub priority_levels: Vec<PriorityLevel>,
+}
+
+/// Flows that share a hop.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PriorityLevel {
+    /// The turn of these flows in the decision, from 0: the same number at all hops.
+    pub turn: usize,
+    /// At least one flow.
+    pub flows: Vec<HopFlow>,
 }
 
 /// The traffic from a region to the next one.
@@ -68,34 +77,35 @@ pub fn hop_schedules(
         let all = || (0..carried.len()).collect::<Vec<_>>();
         let classes: Vec<HopClass> = match turns {
             ServiceOrder::MaxMin => {
-                vec![HopClass { weight: 1.0, priority_levels: vec![at_once(link, &all(), carried)] }]
+                vec![HopClass { weight: 1.0, priority_levels: levels(vec![at_once(link, &all(), carried)]) }]
             }
             ServiceOrder::InOrder(order) => {
-                vec![HopClass { weight: 1.0, priority_levels: in_turn(link, order, carried) }]
+                vec![HopClass { weight: 1.0, priority_levels: levels(in_turn(link, order, carried)) }]
             }
             ServiceOrder::Weighted(shares) => shares
                 .iter()
                 .map(|share| HopClass {
                     weight: share.link_fractions[link as usize],
-                    priority_levels: match &share.order {
+                    priority_levels: levels(match &share.order {
                         Some(order) => in_turn(link, order, carried),
                         None => vec![at_once(link, &share.coflows, carried)],
-                    },
+                    }),
                 })
                 .collect(),
         };
         HopSchedule {
             region: from,
             next_region: to,
-            classes: classes.into_iter().filter_map(without_empty_turns).collect(),
+            classes: classes.into_iter().filter(|class| !class.priority_levels.is_empty()).collect(),
         }
     });
     each.filter(|hop| !hop.classes.is_empty()).collect()
 }
 
-fn without_empty_turns(mut class: HopClass) -> Option<HopClass> {
-    class.priority_levels.retain(|turn| !turn.is_empty());
-    (!class.priority_levels.is_empty()).then_some(class)
+/// The turns with flows.
+fn levels(turns: Vec<Vec<HopFlow>>) -> Vec<PriorityLevel> {
+    let levels = turns.into_iter().enumerate().map(|(turn, flows)| PriorityLevel { turn, flows });
+    levels.filter(|level| !level.flows.is_empty()).collect()
 }
 
 /// A turn for each coflow, or for each of its groups.

@@ -120,15 +120,21 @@ proptest! {
     #![proptest_config(crate::common::config_with_cases(300))]
 
     #[test]
-    fn detours_are_never_slower_than_direct_and_never_loop(
+    fn detours_are_never_slower_than_direct_never_loop_and_can_be_limited(
         regions in 2..7usize,
         rates in prop::collection::vec(0.125..100.0f64, 49),
         some in prop::collection::vec((0..42u32, 0.1..1000.0f64), 0..20),
+        max_detoured in prop_oneof![Just(1.0), 0.0..1.0f64],
     ) {
         let past = history_with_rates(regions, |from, to| rates[7 * from + to]);
         let bytes: Vec<(u32, f64)> =
             some.into_iter().map(|(pair, bytes)| (pair % past.links() as u32, bytes)).collect();
         let (before, after) = (direct_paths(&past, &bytes), relieve_bottlenecks(&past, &bytes));
+        let after = after.limit_detours(&past, &bytes, max_detoured);
+        let whole: f64 = before.link_bytes.iter().sum();
+        let detours = after.path_shares.iter().filter(|part| part.relay.is_some());
+        let detoured: f64 = detours.map(|part| part.fraction * before.link_bytes[part.direct_link as usize]).sum();
+        prop_assert!(detoured <= max_detoured * whole * (1.0 + 1e-9), "{} of {} bytes", detoured, whole);
         prop_assert!(after.max_link_seconds(&past) <= before.max_link_seconds(&past) * (1.0 + 1e-12));
         let mut loads = vec![0.0; past.links()];
         for pair in 0..past.links() as u32 {

@@ -1,4 +1,5 @@
-//! Tests of the messages between coordinator and agents.
+//! Tests of the messages between a coordinator and its agents and relays.
 
 mod encoding;
 mod generated;
+mod relay;

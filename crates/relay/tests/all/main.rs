@@ -1,5 +1,5 @@
-//! Tests of the relay protocol.
+//! Tests of relays.
 
 mod header;
-mod overlay;
-mod windows;
+mod reorder;
+mod server;

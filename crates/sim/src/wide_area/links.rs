@@ -267,7 +267,7 @@ mod tests {
     /// What a relay gives the flows of a hop that all want as much as they can get: its first turn has everything.
     fn served(hop: &HopSchedule) -> Vec<(HopFlow, f64)> {
         let of_class = |class: &HopClass| {
-            let first = &class.priority_levels[0];
+            let first = &class.priority_levels[0].flows;
             let each = RATE * class.weight / first.len() as f64;
             first.iter().map(|flow| (*flow, each)).collect::<Vec<_>>()
         };
@@ -344,11 +344,14 @@ mod tests {
         let told = hop_schedules(&past, &ServiceOrder::InOrder(vec![1, 0]), &[first.clone(), second.clone()]);
         let flows = |from, to| -> Vec<Vec<HopFlow>> {
             let hop = told.iter().find(|hop| (hop.region, hop.next_region) == (from, to)).unwrap();
-            hop.classes[0].priority_levels.clone()
+            hop.classes[0].priority_levels.iter().map(|level| level.flows.clone()).collect()
         };
         assert_eq!(told.len(), 3);
         assert_eq!(flows(0, 2), [vec![(8, second.paths[0])], vec![(7, first.paths[0])]]);
         assert_eq!(flows(0, 1), [vec![(7, first.paths[1])]]);
         assert_eq!(flows(1, 2), flows(0, 1));
+        let turns =
+            told.iter().map(|hop| hop.classes[0].priority_levels.iter().map(|level| level.turn).collect());
+        assert_eq!(turns.collect::<Vec<Vec<usize>>>(), [vec![1], vec![0, 1], vec![1]]);
     }
 }

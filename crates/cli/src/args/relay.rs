@@ -1,0 +1,79 @@
+//! Defines the options of `weir relay`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueHint};
+use weir_core::units::{Bytes, Time};
+
+use super::coordinator::{CREDENTIALS_HEADING, Credentials, LogFormat, parse_address};
+use super::OUTPUT_HEADING;
+
+/// The subcommands of `weir relay`.
+#[derive(Debug, Subcommand)]
+pub enum Relay {
+    /// Forward the flows of local programs to other relays, and deliver the flows of other relays to local programs
+    Run(RelayRun),
+}
+
+/// Arguments of `weir relay run`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Programs reach the relay through the client library or the Spark plugin, which send directly if there is no relay. On SIGINT or \
+SIGTERM the relay refuses new flows, waits for open flows, and exits; programs continue the remaining flows directly. The relay keeps \
+no files and changes no settings of the host.
+
+Examples:
+  weir relay run --name west --overlay overlay.toml --insecure
+  weir relay run --name west --coordinator weir.example:7700 \\
+    --certificate west.pem --key west.key --authority authority.pem
+  weir relay run --name west --overlay overlay.toml --dry-run"
+)]
+pub struct RelayRun {
+    /// The name of this relay in the coordinator's configuration, or in the overlay file
+    #[arg(long, value_name = "NAME")]
+    pub name: String,
+
+    /// The address at which the coordinator accepts relays
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7700", value_parser = parse_address)]
+    pub coordinator: String,
+
+    /// A file with relays, coflows and rules, in place of a coordinator
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "coordinator")]
+    pub overlay: Option<PathBuf>,
+
+    /// The address for local programs. They send plain text
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7711")]
+    pub programs: SocketAddr,
+
+    /// The address for other relays. Default: port 7710 at all addresses, or the relay's address in the overlay file
+    #[arg(long, value_name = "IP:PORT")]
+    pub relays: Option<SocketAddr>,
+
+    /// The memory for data, with a unit. It bounds the number of flows that end at this relay: 256 KiB each, of one half
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    pub memory: Bytes,
+
+    /// The congestion control of connections with other relays. If the kernel lacks it, the system's is used
+    #[arg(long, value_name = "NAME", default_value = "bbr")]
+    pub congestion_control: String,
+
+    /// How long to wait for open flows before the exit, with a unit
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    pub drain: Time,
+
+    /// Use plain text with other hosts, for test networks and private links: anyone who can reach the relay can send flows
+    #[arg(long, conflicts_with = "certificate", help_heading = CREDENTIALS_HEADING)]
+    pub insecure: bool,
+
+    #[command(flatten)]
+    pub credentials: Credentials,
+
+    /// The format of the log on the standard error
+    #[arg(long, value_enum, default_value_t = LogFormat::Text, help_heading = OUTPUT_HEADING)]
+    pub log: LogFormat,
+
+    /// Check the options and the overlay file, print what the relay would do, and exit
+    #[arg(long, help_heading = OUTPUT_HEADING)]
+    pub dry_run: bool,
+}

@@ -1,0 +1,180 @@
+//! Runs `weir relay`: a relay of the overlay between datacenters.
+
+use std::fmt::Write;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
+use weir_agent::live::endpoint::endpoint;
+use weir_console::failure::Failure;
+use weir_console::{interrupt, output};
+use weir_coordinator::config::TlsFiles;
+use weir_coordinator::identity::Identity;
+use weir_coordinator::tls;
+use weir_relay::control;
+use weir_relay::forwarding::RelayId;
+use weir_relay::io::{Command, Handle, PeerTls, Server, ServerSettings};
+use weir_relay::overlay::Overlay;
+use weir_relay::overlay_file::{self, relay_by_name};
+
+use crate::args;
+use crate::serve::{init_log, wait_for_stop_signal};
+
+/// The port for other relays.
+const RELAY_PORT: u16 = 7710;
+
+/// How often a relay that drains counts its flows.
+const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Runs `weir relay`.
+pub fn relay(args: &args::Relay) -> Result<(), Failure> {
+    let args::Relay::Run(args) = args;
+    run(args)
+}
+
+fn run(args: &args::RelayRun) -> Result<(), Failure> {
+    let overlay = args.overlay.as_deref().map(read_overlay).transpose()?;
+    let own = match (&overlay, &args.overlay) {
+        (Some(overlay), Some(path)) => Some(relay_by_name(overlay, &args.name).ok_or_else(|| {
+            let path = path.display();
+            Failure::input(format_args!("--name: `{}` is not a relay of {path}; expected one of its names", args.name))
+        })?),
+        _ => None,
+    };
+    let any = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), RELAY_PORT);
+    let relays = args.relays.or(own.map(|(_, address)| address)).unwrap_or(any);
+    check_plain_text(args, relays)?;
+    if args.dry_run {
+        return print_plan(args, overlay.as_ref(), relays);
+    }
+    init_log(args.log);
+    interrupt::record_signals();
+    weir_agent::live::raise_file_limit();
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::runtime)?;
+    match (overlay, own) {
+        (Some(overlay), Some((id, _))) => runtime.block_on(async {
+            let relay = start(args, id, relays)?;
+            relay.handle.send(Command::SetOverlay(overlay));
+            wait_for_stop_signal().await;
+            relay.stop(args.drain.to_duration()).await
+        }),
+        _ => runtime.block_on(run_with_coordinator(args, relays)),
+    }
+}
+
+fn read_overlay(path: &Path) -> Result<Overlay, Failure> {
+    let text = fs::read_to_string(path)
+        .map_err(|error| Failure::input(format_args!("{}: cannot be read: {error}", path.display())))?;
+    overlay_file::parse(&text).map_err(|error| Failure::input(format_args!("{}: {error}", path.display())))
+}
+
+/// Without certificates, only programs on this host may reach the relay.
+fn check_plain_text(args: &args::RelayRun, relays: SocketAddr) -> Result<(), Failure> {
+    let is_local = relays.ip().is_loopback() && args.programs.ip().is_loopback();
+    if args.insecure || args.credentials.certificate.is_some() && args.programs.ip().is_loopback() || is_local {
+        return Ok(());
+    }
+    let (option, address) =
+        if args.programs.ip().is_loopback() { ("--relays", relays) } else { ("--programs", args.programs) };
+    Err(Failure::input(format_args!(
+        "{option}: {address} can be reached from other hosts over plain text; expected a loopback address, \
+         --certificate with --key and --authority for relays, or --insecure"
+    )))
+}
+
+fn print_plan(args: &args::RelayRun, overlay: Option<&Overlay>, relays: SocketAddr) -> Result<(), Failure> {
+    let encryption = if args.credentials.certificate.is_some() { "TLS" } else { "plain text" };
+    let mut text = format!(
+        "relay               {}\nlocal programs      {}\nother relays        {relays}, {encryption}\nmemory              {}\n",
+        args.name, args.programs, args.memory
+    );
+    let _ = match overlay {
+        None => writeln!(text, "coordinator         {}", args.coordinator),
+        Some(overlay) => writeln!(
+            text,
+            "overlay             {} relays, {} coflows, {} rules",
+            overlay.relays.len(),
+            overlay.coflows.len(),
+            overlay.rules.len()
+        ),
+    };
+    Ok(output::print(text)?)
+}
+
+async fn run_with_coordinator(args: &args::RelayRun, relays: SocketAddr) -> Result<(), Failure> {
+    let files = args.credentials.tls_files(&args.coordinator, args.insecure)?;
+    let coordinator = endpoint(&args.coordinator, files).map_err(Failure::input)?;
+    let session = tokio::select! {
+        session = control::connect(&coordinator, &args.name) => session,
+        () = wait_for_stop_signal() => return Ok(()),
+    };
+    let relay = start(args, RelayId(session.id()), relays)?;
+    let result = tokio::select! {
+        result = control::run(coordinator, &args.name, session, relay.handle.clone()) => result.map_err(Failure::runtime),
+        () = wait_for_stop_signal() => Ok(()),
+    };
+    relay.stop(args.drain.to_duration()).await.and(result)
+}
+
+/// A relay in a thread of its own.
+struct RunningRelay {
+    handle: Handle,
+    thread: thread::JoinHandle<Result<(), weir_relay::io::ServerError>>,
+}
+
+fn start(args: &args::RelayRun, id: RelayId, relays: SocketAddr) -> Result<RunningRelay, Failure> {
+    let settings = ServerSettings {
+        id,
+        memory_bytes: args.memory.get() as u64,
+        congestion_control: Some(args.congestion_control.clone()),
+        tls: peer_tls(&args.credentials)?.map(Arc::new),
+    };
+    let (server, handle) = Server::bind(settings, args.programs, relays).map_err(Failure::runtime)?;
+    let (programs, relays) = server.addresses().map_err(Failure::runtime)?;
+    tracing::info!(name = %args.name, %programs, %relays, "listening");
+    let thread = thread::Builder::new().name("relay".to_owned()).spawn(move || server.run());
+    Ok(RunningRelay { handle, thread: thread.map_err(Failure::runtime)? })
+}
+
+impl RunningRelay {
+    /// Refuses new flows, waits for open ones for at most `drain`, and ends the thread.
+    async fn stop(self, drain: Duration) -> Result<(), Failure> {
+        let start = Instant::now();
+        self.handle.send(Command::Drain);
+        while start.elapsed() < drain && !self.thread.is_finished() {
+            let (sender, status) = oneshot::channel();
+            self.handle.send(Command::Report(Box::new(move |status| drop(sender.send(status)))));
+            if status.await.is_ok_and(|status| status.flow_counts == (0, 0, 0)) {
+                break;
+            }
+            tokio::time::sleep(DRAIN_POLL_INTERVAL).await;
+        }
+        self.handle.send(Command::Stop);
+        match self.thread.join() {
+            Ok(result) => result.map_err(Failure::runtime),
+            Err(_) => Err(Failure::runtime("the thread of the relay has panicked")),
+        }
+    }
+}
+
+fn peer_tls(credentials: &args::Credentials) -> Result<Option<PeerTls>, Failure> {
+    let (Some(certificate), Some(key), Some(authority)) =
+        (&credentials.certificate, &credentials.key, &credentials.authority)
+    else {
+        return Ok(None);
+    };
+    let files = TlsFiles { certificate: certificate.clone(), key: key.clone(), clients: authority.clone() };
+    Ok(Some(PeerTls {
+        server: tls::server_config(&files, b"weir-relay").map_err(Failure::input)?,
+        client: tls::client_config(&files, b"weir-relay").map_err(Failure::input)?,
+        relay_name: |certificate| match tls::certificate_identity(certificate) {
+            Ok(Identity::Relay(name)) => Some(name),
+            _ => None,
+        },
+    }))
+}

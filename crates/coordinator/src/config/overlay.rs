@@ -1,0 +1,220 @@
+//! Reads the overlay: relays, the links between their regions, and the policy for coflows between regions.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use weir_core::model::WideArea;
+use weir_core::model::wide_area::LinkMeasurement;
+use weir_core::units::{Rate, Time};
+use weir_core::wide_area;
+use weir_proto::relay::{MAX_RELAY_NETWORKS, MAX_RELAYS, Network, NetworkTable};
+use weir_trace::TraceError;
+use weir_trace::toml_fields::{TableFields, Value};
+
+use super::check_name;
+
+/// An overlay of relays between regions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Overlay {
+    /// The policy, with its parameters: `weir_core::wide_area::build` accepts it.
+    pub policy: String,
+    /// Maximum fraction of a coflow's bytes that uses detours.
+    pub max_detoured: f64,
+    /// Relays in order of their numbers.
+    pub relays: Vec<Relay>,
+    /// Numbers of the relays by name.
+    pub numbers: BTreeMap<String, u16>,
+    /// Networks of the hosts that relays serve.
+    pub networks: NetworkTable,
+    /// Regions, and the configured bandwidth of each link.
+    pub area: WideArea,
+}
+
+/// A relay.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Relay {
+    /// Name in the certificate and in the configuration of the relay.
+    pub name: String,
+    /// Number of its region.
+    pub region: u16,
+    /// Where it accepts other relays.
+    pub address: SocketAddr,
+    /// Networks of the hosts that it serves.
+    pub networks: Vec<Network>,
+}
+
+impl Overlay {
+    /// Name of a relay's region.
+    pub fn region_of(&self, relay: u16) -> &str {
+        &self.area.regions()[usize::from(self.relays[usize::from(relay)].region)]
+    }
+
+    /// The link between the regions of two relays; `None` in one region.
+    pub fn link_between(&self, source: u16, destination: u16) -> Option<u32> {
+        let region = |relay: u16| usize::from(self.relays[usize::from(relay)].region);
+        self.area.link_between(region(source), region(destination))
+    }
+
+    /// The relay of a host, which is given by its address or by the name of its relay.
+    pub fn relay_of(&self, host: &str) -> Option<u16> {
+        match host.parse::<IpAddr>() {
+            Ok(address) => self.networks.relay_of(address),
+            Err(_) => self.numbers.get(host).copied(),
+        }
+    }
+}
+
+impl fmt::Display for Overlay {
+    /// A summary of the overlay, for operators.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "overlay   {}, at most {} of a coflow's bytes on detours",
+            self.policy, self.max_detoured
+        )?;
+        for (number, Relay { name, address, networks, .. }) in (0..).zip(&self.relays) {
+            let networks: Vec<String> = networks.iter().map(Network::to_string).collect();
+            writeln!(
+                f,
+                "relay     {name} in {}: {address}, serves {}",
+                self.region_of(number),
+                networks.join(", ")
+            )?;
+        }
+        for link in 0..self.area.links() as u32 {
+            let (from, to) = self.area.link_ends(link);
+            let (regions, samples) = (self.area.regions(), self.area.samples(link));
+            writeln!(f, "link      {} to {}: {}", regions[from], regions[to], samples[0])?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads the table `[overlay]`.
+pub(super) fn read_overlay(fields: &TableFields<'_>, value: &Value<'_>) -> Result<Overlay, TraceError> {
+    const EXPECTED_POLICY: &str = "a policy for a wide area, such as \"siphon:detours=on:groups=on\"";
+    let mut overlay = fields.read_table(value, "overlay ".to_owned())?;
+    let policy_value = overlay.required("policy", EXPECTED_POLICY)?;
+    let policy = overlay.read_string(&policy_value, EXPECTED_POLICY)?;
+    wide_area::build(policy)
+        .map_err(|error| overlay.value_error(&policy_value, &format!("{EXPECTED_POLICY} ({error})")))?;
+    let max_detoured = match overlay.optional("max-detoured") {
+        None => 1.0,
+        Some(value) => {
+            let fraction = overlay.read_number(&value)?;
+            if !(0.0..=1.0).contains(&fraction) {
+                return Err(overlay.value_error(&value, "a fraction of a coflow's bytes, from 0 to 1"));
+            }
+            fraction
+        }
+    };
+    let relay_value = overlay.required("relay", "a table `[overlay.relay.NAME]` for each relay")?;
+    let link_value = overlay.required("link", "a table `[overlay.link.REGION]` for each region")?;
+    overlay.finish()?;
+    let (relays, regions, networks) = read_relays(&overlay, &relay_value)?;
+    let measurements = read_links(&overlay, &link_value, &regions)?;
+    // The controller does not simulate, so the interval between changes of bandwidth is not used.
+    let area = WideArea::new(regions, measurements, Time::new(1.0).expect("1 s is a valid time"), 0.0)
+        .map_err(|error| overlay.key_error("link", "invalid", &error.to_string()))?;
+    let numbers = (0..).zip(&relays).map(|(number, relay)| (relay.name.clone(), number)).collect();
+    Ok(Overlay { policy: policy.to_owned(), max_detoured, relays, numbers, networks, area })
+}
+
+/// Reads relays, the names of their regions in the order in which relays name them, and their networks.
+fn read_relays(
+    fields: &TableFields<'_>,
+    value: &Value<'_>,
+) -> Result<(Vec<Relay>, Vec<String>, NetworkTable), TraceError> {
+    const EXPECTED_ADDRESS: &str =
+        "the address and port at which the relay accepts other relays, such as \"10.1.0.2:7710\"";
+    let (mut relays, mut regions) = (Vec::new(), Vec::<String>::new());
+    let mut relay_by_network = NetworkTable::default();
+    let tables = fields.read_tables(value, |name| format!("overlay relay {name} "))?;
+    if tables.len() > MAX_RELAYS {
+        let expected = format!("at most {MAX_RELAYS} relays");
+        return Err(fields.key_error("relay", &tables.len().to_string(), &expected));
+    }
+    for (name, mut relay) in tables {
+        check_name(&relay, name)?;
+        let region_value = relay.required("region", "the name of a region")?;
+        let region = relay.read_string(&region_value, "the name of a region")?;
+        check_name(&relay, region)?;
+        let address_value = relay.required("address", EXPECTED_ADDRESS)?;
+        let address = relay.read_string(&address_value, EXPECTED_ADDRESS)?.parse();
+        let address = address.map_err(|_| relay.value_error(&address_value, EXPECTED_ADDRESS))?;
+        let networks = read_networks(&mut relay)?;
+        relay.finish()?;
+        for network in &networks {
+            if relay_by_network.insert(*network, relays.len() as u16).is_some() {
+                let expected = "a network that is listed once";
+                return Err(relay.key_error("networks", &network.to_string(), expected));
+            }
+        }
+        let number = regions.iter().position(|known| known == region).unwrap_or_else(|| {
+            regions.push(region.to_owned());
+            regions.len() - 1
+        });
+        if regions.len() > WideArea::MAX_REGIONS {
+            let expected = format!("at most {} regions", WideArea::MAX_REGIONS);
+            return Err(relay.value_error(&region_value, &expected));
+        }
+        relays.push(Relay { name: name.to_owned(), region: number as u16, address, networks });
+    }
+    if regions.len() < 2 {
+        return Err(fields.value_error(value, "relays in at least two regions"));
+    }
+    Ok((relays, regions, relay_by_network))
+}
+
+fn read_networks(relay: &mut TableFields<'_>) -> Result<Vec<Network>, TraceError> {
+    const EXPECTED: &str = "a list of networks without host bits, such as [\"10.1.0.0/16\"]";
+    let value = relay.required("networks", EXPECTED)?;
+    let list = relay.read_list(&value, EXPECTED)?;
+    if list.is_empty() || list.len() > MAX_RELAY_NETWORKS {
+        let expected = format!("1 to {MAX_RELAY_NETWORKS} networks");
+        return Err(relay.key_error("networks", &list.len().to_string(), &expected));
+    }
+    let network = |value: &Value<'_>| {
+        relay.read_string(value, EXPECTED)?.parse().map_err(|_| relay.value_error(value, EXPECTED))
+    };
+    list.iter().map(network).collect()
+}
+
+/// Reads the configured bandwidth from each region to each other region.
+fn read_links(
+    fields: &TableFields<'_>,
+    value: &Value<'_>,
+    regions: &[String],
+) -> Result<Vec<LinkMeasurement>, TraceError> {
+    let expected_region = format!("a region of a relay: {}", regions.join(", "));
+    let number = |table: &TableFields<'_>, name: &str| {
+        let number = regions.iter().position(|region| region == name);
+        number.ok_or_else(|| table.key_error(name, name, &expected_region))
+    };
+    let mut bandwidth: BTreeMap<(usize, usize), Rate> = BTreeMap::new();
+    for (from_name, links) in fields.read_tables(value, |name| format!("overlay link {name} "))? {
+        let from = number(&links, from_name)?;
+        for (to_name, value) in links.entries() {
+            let to = number(&links, to_name)?;
+            if from == to {
+                return Err(links.key_error(to_name, to_name, "another region"));
+            }
+            let rate = links.read_rate(&value)?;
+            if !(WideArea::MIN_BANDWIDTH.get()..=WideArea::MAX_BANDWIDTH.get()).contains(&rate.get()) {
+                let (min, max) = (WideArea::MIN_BANDWIDTH, WideArea::MAX_BANDWIDTH);
+                return Err(links.value_error(&value, &format!("a rate from {min} to {max}")));
+            }
+            bandwidth.insert((from, to), rate);
+        }
+    }
+    let pairs = (0..regions.len()).flat_map(|from| (0..regions.len()).map(move |to| (from, to)));
+    let measurement = |(from, to): (usize, usize)| match bandwidth.get(&(from, to)) {
+        Some(&rate) => Ok(LinkMeasurement { from, to, samples: vec![rate] }),
+        None => {
+            let expected = format!("`{} = \"RATE\"` in `[overlay.link.{}]`", regions[to], regions[from]);
+            Err(fields.key_error("link", "nothing", &expected))
+        }
+    };
+    pairs.filter(|(from, to)| from != to).map(measurement).collect()
+}

@@ -1,0 +1,4 @@
+//! Tests of the flow protocol.
+
+mod codecs;
+mod states;

@@ -1,0 +1,129 @@
+//! Defines IP networks: the receivers that a relay serves.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+/// An IP network: an address without host bits, and the length of its prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Network {
+    address: IpAddr,
+    prefix_length: u8,
+}
+
+/// A text that is not a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a network; expected an address and a prefix length, without host bits, such as \"10.1.0.0/16\"")]
+pub struct InvalidNetwork;
+
+impl Network {
+    /// The network with this prefix length that contains an address. `None` if the prefix is longer than the address. An IPv4-mapped
+    /// IPv6 address counts as IPv4.
+    pub fn of(address: IpAddr, prefix_length: u8) -> Option<Network> {
+        Some(Network { address: mask(address.to_canonical(), prefix_length)?, prefix_length })
+    }
+}
+
+/// The relay of each network.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NetworkTable {
+    relays: BTreeMap<Network, u16>,
+    /// The prefix lengths of the networks, falling.
+    prefix_lengths: Vec<u8>,
+}
+
+impl NetworkTable {
+    /// Assigns a network to a relay. Returns the relay that it was assigned to before.
+    pub fn insert(&mut self, network: Network, relay: u16) -> Option<u16> {
+        if let Err(at) = self.prefix_lengths.binary_search_by(|length| network.prefix_length.cmp(length)) {
+            self.prefix_lengths.insert(at, network.prefix_length);
+        }
+        self.relays.insert(network, relay)
+    }
+
+    /// The relay of an address: that of the network with the longest prefix. O(prefix lengths x log networks).
+    pub fn relay_of(&self, address: IpAddr) -> Option<u16> {
+        let mut networks = self.prefix_lengths.iter().filter_map(|&length| Network::of(address, length));
+        networks.find_map(|network| self.relays.get(&network)).copied()
+    }
+}
+
+/// The address without its host bits. `None` if the prefix is longer than the address.
+fn mask(address: IpAddr, prefix_length: u8) -> Option<IpAddr> {
+    let prefix_length = u32::from(prefix_length);
+    match address {
+        IpAddr::V4(address) => {
+            let host_bits = 32u32.checked_sub(prefix_length)?;
+            let mask = u32::MAX.checked_shl(host_bits).unwrap_or(0);
+            Some(Ipv4Addr::from_bits(address.to_bits() & mask).into())
+        }
+        IpAddr::V6(address) => {
+            let host_bits = 128u32.checked_sub(prefix_length)?;
+            let mask = u128::MAX.checked_shl(host_bits).unwrap_or(0);
+            Some(Ipv6Addr::from_bits(address.to_bits() & mask).into())
+        }
+    }
+}
+
+impl FromStr for Network {
+    type Err = InvalidNetwork;
+
+    fn from_str(text: &str) -> Result<Network, InvalidNetwork> {
+        let (address, length) = text.split_once('/').ok_or(InvalidNetwork)?;
+        let address: IpAddr = address.parse().map_err(|_| InvalidNetwork)?;
+        let is_decimal = !length.starts_with('+') && (length == "0" || !length.starts_with('0'));
+        let prefix_length: u8 = length.parse().ok().filter(|_| is_decimal).ok_or(InvalidNetwork)?;
+        if address.to_canonical() != address || mask(address, prefix_length) != Some(address) {
+            return Err(InvalidNetwork);
+        }
+        Ok(Network { address, prefix_length })
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix_length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn longest_prefix_decides_the_relay_of_an_address() {
+        let mut table = NetworkTable::default();
+        let networks = ["10.0.0.0/8", "10.1.0.0/16", "10.1.0.3/32", "fd00::/8", "fd00:1::/32"];
+        for (network, relay) in networks.into_iter().zip(0..) {
+            assert_eq!(table.insert(network.parse().unwrap(), relay), None);
+        }
+        let relay_of = |address: &str| table.relay_of(address.parse().unwrap());
+        assert_eq!(relay_of("10.2.0.1"), Some(0));
+        assert_eq!(relay_of("10.1.0.1"), Some(1));
+        assert_eq!(relay_of("::ffff:10.1.0.3"), Some(2));
+        assert_eq!(relay_of("fd00:2::1"), Some(3));
+        assert_eq!(relay_of("fd00:1::1"), Some(4));
+        assert_eq!((relay_of("11.0.0.1"), relay_of("::1")), (None, None));
+        assert_eq!(table.insert("0.0.0.0/0".parse().unwrap(), 9), None);
+        assert_eq!(table.relay_of("11.0.0.1".parse().unwrap()), Some(9));
+        assert_eq!(table.insert("10.0.0.0/8".parse().unwrap(), 9), Some(0));
+    }
+
+    #[test]
+    fn malformed_networks_are_refused() {
+        for text in [
+            "",
+            "10.0.0.0",
+            "10.0.0.1/8",
+            "10.0.0.0/33",
+            "10.0.0.0/08",
+            "10.0.0.0/+8",
+            "fd00::/129",
+            "::ffff:10.0.0.0/104",
+        ] {
+            assert_eq!(text.parse::<Network>(), Err(InvalidNetwork), "{text}");
+        }
+        assert_eq!("fd00::/8".parse::<Network>().unwrap().to_string(), "fd00::/8");
+    }
+}

@@ -1,0 +1,253 @@
+//! The stream to the coordinator: reports what the relay measures, and applies orders.
+
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Endpoint;
+use weir_proto::relay::wire::controller_message::Body;
+use weir_proto::relay::wire::relay_control_client::RelayControlClient;
+use weir_proto::relay::wire::{ControllerMessage, RelayMessage};
+use weir_proto::relay::{
+    GroupProgress, MAX_RELAY_ORDER_BYTES, MAX_RELAY_REPORT_BYTES, MAX_REPORTED_GROUPS, PathSample, RelayHello,
+    RelayOrder, RelayReport, RelayWelcome, UnruledFlow,
+};
+
+use crate::io::{Command, Handle, LinkStatus, Status};
+use crate::orders::Orders;
+
+/// The maximum time without a message from the coordinator, which renews a lease at least once a second.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The wait after the first failure, and the maximum wait.
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+const MAX_WAIT: Duration = Duration::from_secs(1);
+
+/// The maximum report interval that a relay accepts.
+const MAX_INTERVAL: Duration = Duration::from_secs(10);
+
+/// An accepted stream.
+pub struct Session {
+    welcome: RelayWelcome,
+    reports: mpsc::Sender<RelayMessage>,
+    messages: tonic::Streaming<ControllerMessage>,
+}
+
+impl Session {
+    /// The number of this relay.
+    pub fn id(&self) -> u16 {
+        self.welcome.id
+    }
+}
+
+/// Opens a stream for the relay `name`. Tries again until the coordinator accepts it, and logs why it does not.
+pub async fn connect(coordinator: &Endpoint, name: &str) -> Session {
+    let mut wait = FIRST_WAIT;
+    let mut last_reason = String::new();
+    loop {
+        let reason = match timeout(MESSAGE_TIMEOUT, open(coordinator, name)).await {
+            Ok(Ok(session)) => {
+                tracing::info!(relay = name, id = session.id(), "connected with the coordinator");
+                return session;
+            }
+            Ok(Err(reason)) => reason,
+            Err(_) => format!("the coordinator sent no message for {} s", MESSAGE_TIMEOUT.as_secs()),
+        };
+        if reason != last_reason {
+            tracing::warn!(%reason, "no coordinator");
+            last_reason = reason;
+        }
+        sleep(wait).await;
+        wait = (wait * 2).min(MAX_WAIT);
+    }
+}
+
+async fn open(coordinator: &Endpoint, name: &str) -> Result<Session, String> {
+    let channel = coordinator.connect().await.map_err(|error| error_chain(&error))?;
+    let mut client = RelayControlClient::new(channel)
+        .max_decoding_message_size(MAX_RELAY_ORDER_BYTES)
+        .max_encoding_message_size(MAX_RELAY_REPORT_BYTES);
+    let (reports, receiver) = mpsc::channel(1);
+    let hello = RelayMessage::from(&RelayHello::new(name));
+    let outgoing = tokio_stream::once(hello).chain(ReceiverStream::new(receiver));
+    let answer = client.stream_relay_orders(outgoing).await.map_err(|status| status_reason(&status))?;
+    let mut messages = answer.into_inner();
+    let first = messages.message().await.map_err(|status| status_reason(&status))?;
+    let Some(Body::Welcome(welcome)) = first.and_then(|message| message.body) else {
+        return Err("the coordinator did not begin the stream with a welcome".to_owned());
+    };
+    let welcome = RelayWelcome::try_from(welcome).map_err(|error| error.to_string())?;
+    if welcome.report_interval > MAX_INTERVAL {
+        return Err(format!("the coordinator requests a report every {:?}", welcome.report_interval));
+    }
+    Ok(Session { welcome, reports, messages })
+}
+
+fn status_reason(status: &tonic::Status) -> String {
+    if status.code() == tonic::Code::Unimplemented {
+        return "the coordinator has no overlay, or another version; help: add [overlay] to its configuration"
+            .to_owned();
+    }
+    status.message().to_owned()
+}
+
+/// An error with its causes.
+fn error_chain(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", error_chain(source)),
+        None => error.to_string(),
+    }
+}
+
+/// Why [`run`] has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the coordinator now calls this relay number {found} instead of {expected}; start it again")]
+pub struct Renumbered {
+    /// The number at the start.
+    pub expected: u16,
+    /// The number now.
+    pub found: u16,
+}
+
+/// Applies orders to the relay and reports its state, over as many streams as it takes.
+///
+/// # Errors
+/// [`Renumbered`].
+pub async fn run(coordinator: Endpoint, name: &str, first: Session, relay: Handle) -> Result<(), Renumbered> {
+    let (start, id) = (Instant::now(), first.id());
+    let mut orders = Orders::default();
+    let mut session = first;
+    loop {
+        let reason = serve(&mut session, &mut orders, &relay, start).await;
+        tracing::warn!(%reason, "the stream to the coordinator has ended");
+        session = tokio::select! {
+            session = connect(&coordinator, name) => session,
+            () = expire_forever(&mut orders, &relay, start) => continue,
+        };
+        if session.id() != id {
+            return Err(Renumbered { expected: id, found: session.id() });
+        }
+    }
+}
+
+/// Ends the lease when it is over, and then waits forever.
+async fn expire_forever(orders: &mut Orders, relay: &Handle, start: Instant) {
+    wait_for_lease_end(orders, start).await;
+    expire(orders, relay, start);
+    std::future::pending::<()>().await;
+}
+
+async fn wait_for_lease_end(orders: &Orders, start: Instant) {
+    match orders.lease_end() {
+        Some(end) => sleep_until(start + end).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn expire(orders: &mut Orders, relay: &Handle, start: Instant) {
+    if orders.expire(start.elapsed()) {
+        tracing::warn!("no order within the lease; flows take the direct path");
+        relay.send(Command::SetOverlay(orders.overlay().clone()));
+    }
+}
+
+/// Serves one stream. Returns why it ended.
+async fn serve(session: &mut Session, orders: &mut Orders, relay: &Handle, start: Instant) -> String {
+    let id = session.id();
+    let mut next_report = Instant::now();
+    let mut deadline = next_report + MESSAGE_TIMEOUT;
+    loop {
+        tokio::select! {
+            message = session.messages.message() => {
+                deadline = Instant::now() + MESSAGE_TIMEOUT;
+                let order = match message {
+                    Err(status) => return status_reason(&status),
+                    Ok(None) => return "the coordinator closed the stream".to_owned(),
+                    Ok(Some(message)) => message.body,
+                };
+                let Some(Body::Order(order)) = order else {
+                    return "the coordinator sent a message that is not an order".to_owned();
+                };
+                let order = match RelayOrder::try_from(order) {
+                    Err(error) => return format!("the coordinator sent an invalid order: {error}"),
+                    Ok(order) => order,
+                };
+                apply(&order, id, orders, relay, start);
+            }
+            () = sleep_until(next_report) => {
+                next_report = Instant::now() + session.welcome.report_interval;
+                let Some(status) = status(relay).await else { return "the relay has ended".to_owned() };
+                let report = RelayMessage::from(&report(id, status, orders));
+                if session.reports.try_send(report).is_err() && session.reports.is_closed() {
+                    return "the coordinator closed the stream".to_owned();
+                }
+            }
+            () = wait_for_lease_end(orders, start) => expire(orders, relay, start),
+            () = sleep_until(deadline) => {
+                return format!("the coordinator sent no message for {} s", MESSAGE_TIMEOUT.as_secs());
+            }
+        }
+    }
+}
+
+fn apply(order: &RelayOrder, id: u16, orders: &mut Orders, relay: &Handle, start: Instant) {
+    let is_renewal = !order.is_full
+        && order.peers.is_empty()
+        && order.coflows.is_empty()
+        && order.removed_coflows.is_empty()
+        && order.rules.is_empty()
+        && order.removed_rules.is_empty();
+    match orders.apply(order, id, start.elapsed()) {
+        Ok(()) if is_renewal => {}
+        Ok(()) => relay.send(Command::SetOverlay(orders.overlay().clone())),
+        Err(reason) => tracing::warn!(epoch = order.epoch, seq = order.seq, %reason, "order is refused"),
+    }
+}
+
+async fn status(relay: &Handle) -> Option<Status> {
+    let (sender, answer) = oneshot::channel();
+    // The stream may have ended before the answer.
+    relay.send(Command::Report(Box::new(move |status| drop(sender.send(status)))));
+    answer.await.ok()
+}
+
+fn report(id: u16, status: Status, orders: &Orders) -> RelayReport {
+    let known = |micros: Duration| (!micros.is_zero()).then_some(micros);
+    let path = |(relay, link): (&crate::forwarding::RelayId, &LinkStatus)| PathSample {
+        peer: relay.0,
+        is_connected: link.is_up,
+        rate: (link.rate > 0).then_some(link.rate),
+        min_rtt: known(link.min_round_trip),
+        rtt: known(link.round_trip),
+        segments: link.segments,
+        retransmitted_segments: link.retransmitted_segments,
+        sent_bytes: link.counters.sent_bytes,
+        detoured_bytes: link.counters.detoured_bytes,
+    };
+    let groups = status.groups.iter().take(MAX_REPORTED_GROUPS);
+    RelayReport {
+        applied: orders.applied(),
+        paths: status.links.iter().map(path).collect(),
+        groups: groups
+            .map(|(&(coflow, destination), progress)| GroupProgress {
+                coflow,
+                source: id,
+                destination: destination.0,
+                acked_bytes: progress.acked_bytes,
+                open_flows: progress.open_flows,
+            })
+            .collect(),
+        unruled_flows: status
+            .unruled_flows
+            .iter()
+            .map(|(flow, destination)| UnruledFlow {
+                coflow: flow.coflow,
+                flow: flow.flow,
+                destination: destination.0,
+            })
+            .collect(),
+        refused_orders: orders.refused(),
+    }
+}

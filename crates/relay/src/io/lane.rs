@@ -1,0 +1,288 @@
+//! One connection with another relay: cuts what arrives into messages, and buffers what the connection does not accept.
+
+use std::io;
+use std::net::TcpStream;
+
+use bytes::Bytes;
+use rustls::Connection as TlsConnection;
+
+use super::pipe::{Filled, Pipe};
+use super::socket::ready;
+use crate::message::{HEADER_BYTES, Header};
+use crate::relay::Incoming;
+
+/// The bytes that one call reads where a message begins. Long messages are spliced from there on.
+pub(crate) const COPY_BYTES: usize = 16 << 10;
+
+/// What TLS encrypts before it is sent.
+const TLS_BATCH_BYTES: usize = 256 << 10;
+
+/// The bytes of a connection: plain, or encrypted.
+pub(crate) struct Transport {
+    pub(crate) stream: TcpStream,
+    pub(crate) tls: Option<Box<TlsConnection>>,
+}
+
+impl Transport {
+    /// Reads bytes; none if there are no bytes at the moment, 0 at the end.
+    pub(crate) fn read(&mut self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+        loop {
+            let Some(tls) = &mut self.tls else { return ready(rustix::io::read(&self.stream, bytes)) };
+            match io::Read::read(&mut tls.reader(), bytes) {
+                Ok(read) => return Ok(Some(read)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+            match tls.read_tls(&mut self.stream) {
+                Ok(0) => return Ok(Some(0)),
+                Ok(_) => {
+                    tls.process_new_packets().map_err(io::Error::other)?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => return Err(error),
+            }
+            // A handshake needs answers.
+            self.flush()?;
+        }
+    }
+
+    /// Writes bytes; none if the connection accepts none at the moment.
+    fn write(&mut self, bytes: &[u8], has_more: bool) -> io::Result<Option<usize>> {
+        if self.tls.is_none() {
+            let more = rustix::net::SendFlags::MORE;
+            let flags = rustix::net::SendFlags::NOSIGNAL;
+            return ready(rustix::net::send(
+                &self.stream,
+                bytes,
+                if has_more { flags | more } else { flags },
+            ));
+        }
+        if !self.flush()? {
+            return Ok(None);
+        }
+        let Some(tls) = self.tls.as_mut().filter(|tls| !tls.is_handshaking()) else { return Ok(None) };
+        let written = io::Write::write(&mut tls.writer(), &bytes[..bytes.len().min(TLS_BATCH_BYTES)])?;
+        self.flush()?;
+        Ok(Some(written))
+    }
+
+    /// Writes encrypted bytes; returns whether all are written.
+    pub(crate) fn flush(&mut self) -> io::Result<bool> {
+        let Some(tls) = &mut self.tls else { return Ok(true) };
+        while tls.wants_write() {
+            match tls.write_tls(&mut self.stream) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn is_plain(&self) -> bool {
+        self.tls.is_none()
+    }
+}
+
+/// A message whose payload is being read.
+#[derive(Debug)]
+pub(crate) struct PartialMessage {
+    pub(crate) header: Header,
+    pub(crate) incoming: Incoming,
+    /// Bytes of the payload that have not been read.
+    pub(crate) remaining: usize,
+    /// Bytes that have been read and not written to the receiver.
+    pub(crate) kept: Vec<u8>,
+}
+
+/// A connection with another relay.
+pub(crate) struct Lane {
+    pub(crate) transport: Transport,
+    input: Vec<u8>,
+    input_start: usize,
+    pub(crate) message: Option<PartialMessage>,
+    output: Vec<u8>,
+    output_start: usize,
+    /// Bytes that follow `output`.
+    pipe: Pipe,
+    /// Whether the connection has accepted all bytes so far.
+    pub(crate) is_writable: bool,
+}
+
+/// The end of reading from a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The program may have more bytes.
+    HasMore,
+    /// The program has no bytes at the moment.
+    Drained,
+    /// The program has closed its connection.
+    Ended,
+}
+
+impl Lane {
+    pub(crate) fn new(transport: Transport) -> io::Result<Lane> {
+        let pipe = Pipe::new()?;
+        let (input, output) = (Vec::with_capacity(HEADER_BYTES + COPY_BYTES), Vec::new());
+        Ok(Lane {
+            transport,
+            input,
+            input_start: 0,
+            message: None,
+            output,
+            output_start: 0,
+            pipe,
+            is_writable: true,
+        })
+    }
+
+    // Output.
+
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.output.len() - self.output_start + self.pipe.len
+    }
+
+    /// Appends bytes. Call only if no bytes wait in the pipe: when [`Lane::flush`] has returned true.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.output.extend_from_slice(bytes);
+    }
+
+    pub(crate) fn push_message(&mut self, header: &Header, payload: &[u8]) {
+        self.push(&header.encode());
+        self.push(payload);
+    }
+
+    /// Writes what waits. Returns whether nothing waits any more.
+    pub(crate) fn flush(&mut self) -> io::Result<bool> {
+        while self.output_start < self.output.len() {
+            let has_more = self.pipe.len > 0;
+            match self.transport.write(&self.output[self.output_start..], has_more)? {
+                Some(bytes) => self.output_start += bytes,
+                None => {
+                    self.is_writable = false;
+                    return Ok(false);
+                }
+            }
+        }
+        self.output.clear();
+        self.output_start = 0;
+        let is_flushed = self.pipe.drain(&self.transport.stream)? && self.transport.flush()?;
+        self.is_writable = is_flushed;
+        Ok(is_flushed)
+    }
+
+    /// Reads at most `max` bytes of a program, with space for a header before them. Returns their number.
+    ///
+    /// `is_bulk`: the program has written much recently, so its bytes are spliced from the first one on.
+    pub(crate) fn fill(
+        &mut self,
+        program: &TcpStream,
+        max: u32,
+        is_bulk: bool,
+    ) -> io::Result<(usize, Source)> {
+        let start = self.output.len();
+        self.output.resize(start + HEADER_BYTES, 0);
+        let result = self.fill_payload(program, max as usize, is_bulk);
+        if !matches!(result, Ok((1.., _))) {
+            self.output.truncate(start);
+        }
+        result
+    }
+
+    fn fill_payload(
+        &mut self,
+        program: &TcpStream,
+        max: usize,
+        is_bulk: bool,
+    ) -> io::Result<(usize, Source)> {
+        let mut copied = 0;
+        if !is_bulk || !self.transport.is_plain() {
+            let start = self.output.len();
+            let limit = max.min(if self.transport.is_plain() { COPY_BYTES } else { TLS_BATCH_BYTES });
+            self.output.resize(start + limit, 0);
+            let result = ready(rustix::io::read(program, &mut self.output[start..]));
+            copied = *result.as_ref().ok().and_then(Option::as_ref).unwrap_or(&0);
+            self.output.truncate(start + copied);
+            match result? {
+                None => return Ok((0, Source::Drained)),
+                Some(0) => return Ok((0, Source::Ended)),
+                Some(_) if copied < limit => return Ok((copied, Source::Drained)),
+                Some(_) if copied == max || !self.transport.is_plain() => {
+                    return Ok((copied, Source::HasMore));
+                }
+                Some(_) => {}
+            }
+        }
+        let source = match self.pipe.fill(program, max - copied) {
+            Ok(Filled::Ended) => Source::Ended,
+            Ok(Filled::Blocked) if self.pipe.len == 0 => Source::Drained,
+            // The pipe may be full.
+            Ok(Filled::Blocked | Filled::Complete) => Source::HasMore,
+            Err(error) if copied + self.pipe.len == 0 => return Err(error),
+            // The next call returns the error.
+            Err(_) => Source::HasMore,
+        };
+        Ok((copied + self.pipe.len, source))
+    }
+
+    /// Writes the header into the space before the bytes that [`Lane::fill`] has read. `bytes`: their number.
+    pub(crate) fn set_header(&mut self, header: &Header, bytes: usize) {
+        let start = self.output.len() - (bytes - self.pipe.len) - HEADER_BYTES;
+        self.output[start..start + HEADER_BYTES].copy_from_slice(&header.encode());
+    }
+
+    // Input.
+
+    /// The bytes that have been read and not used.
+    pub(crate) fn buffered(&self) -> &[u8] {
+        &self.input[self.input_start..]
+    }
+
+    pub(crate) fn consume(&mut self, bytes: usize) {
+        self.input_start += bytes;
+        if self.input_start == self.input.len() {
+            self.input.clear();
+            self.input_start = 0;
+        }
+    }
+
+    /// Reads further bytes into the buffer. None: there are no bytes at the moment; 0: the connection has ended.
+    pub(crate) fn read_more(&mut self) -> io::Result<Option<usize>> {
+        self.input.drain(..self.input_start);
+        self.input_start = 0;
+        let start = self.input.len();
+        self.input.resize(HEADER_BYTES + COPY_BYTES, 0);
+        let result = self.transport.read(&mut self.input[start..]);
+        let read = *result.as_ref().ok().and_then(Option::as_ref).unwrap_or(&0);
+        self.input.truncate(start + read);
+        result
+    }
+
+    /// Appends at most `max` bytes of the connection to `bytes`. Call only if no bytes are buffered.
+    pub(crate) fn read_to(&mut self, bytes: &mut Vec<u8>, max: usize) -> io::Result<Option<usize>> {
+        let start = bytes.len();
+        bytes.resize(start + max.min(TLS_BATCH_BYTES), 0);
+        let result = self.transport.read(&mut bytes[start..]);
+        let read = *result.as_ref().ok().and_then(Option::as_ref).unwrap_or(&0);
+        bytes.truncate(start + read);
+        result
+    }
+
+    /// The next header, if all of it has been read.
+    pub(crate) fn next_header(&mut self) -> Result<Option<Header>, crate::message::HeaderError> {
+        let Some(bytes) = self.buffered().first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+        let header = Header::decode(bytes)?;
+        self.consume(HEADER_BYTES);
+        Ok(Some(header))
+    }
+}
+
+impl PartialMessage {
+    pub(crate) fn new(header: Header, incoming: Incoming) -> PartialMessage {
+        PartialMessage { header, incoming, remaining: header.length as usize, kept: Vec::new() }
+    }
+
+    pub(crate) fn into_kept(self) -> Bytes {
+        Bytes::from(self.kept)
+    }
+}

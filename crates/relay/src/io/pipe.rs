@@ -1,0 +1,80 @@
+//! A pipe, through which bytes move between two sockets without being copied.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
+
+use super::socket::ready;
+
+/// The requested capacity. An unprivileged process may get less: `fs.pipe-max-size`, and a limit per user.
+const CAPACITY: usize = 1 << 20;
+
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    read: OwnedFd,
+    write: OwnedFd,
+    /// Bytes inside.
+    pub(crate) len: usize,
+}
+
+/// The result of filling a pipe.
+pub(crate) enum Filled {
+    /// The source has no bytes at the moment, or the pipe is full.
+    Blocked,
+    /// The source has ended.
+    Ended,
+    /// All requested bytes are in the pipe.
+    Complete,
+}
+
+impl Pipe {
+    pub(crate) fn new() -> io::Result<Pipe> {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        // A smaller pipe is slower and works.
+        let _ = fcntl_setpipe_size(&write, CAPACITY);
+        Ok(Pipe { read, write, len: 0 })
+    }
+
+    /// Moves up to `max` bytes from a socket into the pipe.
+    pub(crate) fn fill(&mut self, from: impl AsFd, max: usize) -> io::Result<Filled> {
+        let end = self.len + max;
+        while self.len < end {
+            let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
+            match ready(splice(&from, None, &self.write, None, end - self.len, flags))? {
+                None => return Ok(Filled::Blocked),
+                Some(0) => return Ok(Filled::Ended),
+                Some(bytes) => self.len += bytes,
+            }
+        }
+        Ok(Filled::Complete)
+    }
+
+    /// Moves bytes from the pipe into a socket, until the pipe is empty (true) or the socket accepts no more (false).
+    pub(crate) fn drain(&mut self, to: impl AsFd) -> io::Result<bool> {
+        while self.len > 0 {
+            let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
+            match ready(splice(&self.read, None, &to, None, self.len, flags))? {
+                None => return Ok(false),
+                Some(bytes) => self.len -= bytes,
+            }
+        }
+        Ok(true)
+    }
+
+    /// Copies the bytes out of the pipe.
+    pub(crate) fn read_to(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
+        while self.len > 0 {
+            let start = bytes.len();
+            bytes.resize(start + self.len, 0);
+            let result = rustix::io::read(&self.read, &mut bytes[start..]);
+            let read = *result.as_ref().unwrap_or(&0);
+            bytes.truncate(start + read);
+            if result? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.len -= read;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,514 @@
+//! The loop of a relay's thread, and the connections of programs.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver as Commands, Sender as CommandSender, channel};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use weir_flow::Reason;
+
+use super::lane::Lane;
+use super::links::{Link, LinkStatus, PeerTls, Unidentified};
+use super::pipe::Pipe;
+use super::program::{Receiver, Sender, Stage};
+use super::socket::start_connect;
+use crate::forwarding::RelayId;
+use crate::message::FlowId;
+use crate::overlay::Overlay;
+use crate::relay::{Event, FlowKey, GroupProgress, Relay};
+
+/// How long a program may take for its first line, a receiver to accept a connection, and a program to read a reset.
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The maximum number of connections of sending programs. Further ones are closed.
+const MAX_SENDERS: usize = 16_384;
+
+/// The time between two steps of [`Server::step_time`].
+const STEP: Duration = Duration::from_millis(100);
+
+/// The maximum number of flows without a rule between two reports.
+const MAX_UNRULED_FLOWS: usize = 1024;
+
+/// The settings of a relay.
+#[derive(Clone)]
+pub struct ServerSettings {
+    /// The number of the relay.
+    pub id: RelayId,
+    /// The memory for data, in bytes.
+    pub memory_bytes: u64,
+    /// The congestion control of connections with relays; none selects the system's.
+    pub congestion_control: Option<String>,
+    /// TLS between relays; none for plain text.
+    pub tls: Option<Arc<PeerTls>>,
+}
+
+/// A relay cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// An address is not available.
+    #[error("{address}: cannot listen: {error}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The cause.
+        error: io::Error,
+    },
+    /// The kernel refused a call.
+    #[error("relay: the kernel refused a call: {0}")]
+    Kernel(#[from] io::Error),
+}
+
+/// A change of a running relay.
+pub enum Command {
+    /// Replaces relays, coflows and rules.
+    SetOverlay(Overlay),
+    /// Refuses new flows. Open flows continue.
+    Drain,
+    /// Asks for the state.
+    Report(Box<dyn FnOnce(Status) + Send>),
+    /// Ends the thread.
+    Stop,
+}
+
+/// The state of a relay.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Status {
+    /// The paths to other relays.
+    pub links: BTreeMap<RelayId, LinkStatus>,
+    /// Bytes by coflow and relay of the receivers, for flows that begin here.
+    pub groups: BTreeMap<(u32, RelayId), GroupProgress>,
+    /// Flows that began without a rule since the last report.
+    pub unruled_flows: BTreeMap<FlowId, RelayId>,
+    /// The number of flows that begin here, that end here, and that pass through.
+    pub flow_counts: (usize, usize, usize),
+    /// Bytes in memory for detours, and credit that was granted.
+    pub used_bytes: (u64, u64),
+}
+
+/// Passes commands to a relay's thread.
+#[derive(Clone)]
+pub struct Handle {
+    commands: CommandSender<Command>,
+    wake: Arc<OwnedFd>,
+}
+
+impl Handle {
+    /// Passes a command. Commands to a relay that has ended are dropped.
+    pub fn send(&self, command: Command) {
+        if self.commands.send(command).is_ok() {
+            // If the counter is full, the thread wakes up anyway.
+            let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+/// What an event of epoll is about. The last bits of a token; the others are a serial number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Kind {
+    Wake,
+    Programs,
+    Relays,
+    Sender,
+    Receiver,
+    Unidentified,
+    Lane,
+}
+
+const KINDS: [Kind; 7] =
+    [Kind::Wake, Kind::Programs, Kind::Relays, Kind::Sender, Kind::Receiver, Kind::Unidentified, Kind::Lane];
+
+/// The token of a connection, unique while the relay runs.
+pub(super) type Token = u64;
+
+/// A relay with its connections.
+pub struct Server {
+    pub(super) settings: ServerSettings,
+    pub(super) relay: Relay,
+    epoll: OwnedFd,
+    wake: Arc<OwnedFd>,
+    commands: Commands<Command>,
+    pub(super) start: Instant,
+    pub(super) now: Duration,
+    programs: TcpListener,
+    pub(super) relays: TcpListener,
+    next_serial: u64,
+    pub(super) senders: HashMap<Token, Sender>,
+    pub(super) sender_of: HashMap<FlowKey, Token>,
+    pub(super) receivers: HashMap<Token, Receiver>,
+    pub(super) receiver_of: HashMap<FlowKey, Token>,
+    pub(super) unidentified: HashMap<Token, Unidentified>,
+    pub(super) lanes: HashMap<Token, Lane>,
+    pub(super) lane_owners: HashMap<Token, RelayId>,
+    pub(super) links: BTreeMap<RelayId, Link>,
+    /// Lanes that may have further input.
+    pub(super) unread: VecDeque<Token>,
+    pub(super) pipe: Pipe,
+    unruled_flows: BTreeMap<FlowId, RelayId>,
+    is_draining: bool,
+    is_stopped: bool,
+    next_step: Duration,
+}
+
+impl Server {
+    /// Listens for programs and for relays.
+    ///
+    /// # Errors
+    /// [`ServerError`].
+    pub fn bind(
+        settings: ServerSettings,
+        programs: SocketAddr,
+        relays: SocketAddr,
+    ) -> Result<(Server, Handle), ServerError> {
+        let listen = |address: SocketAddr| {
+            let listener = TcpListener::bind(address).and_then(|listener| {
+                listener.set_nonblocking(true)?;
+                Ok(listener)
+            });
+            listener.map_err(|error| ServerError::Listen { address, error })
+        };
+        let (programs, relays) = (listen(programs)?, listen(relays)?);
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
+        let wake = Arc::new(wake);
+        let (sender, commands) = channel();
+        let server = Server {
+            relay: Relay::new(settings.id, settings.memory_bytes),
+            settings,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from)?,
+            wake: Arc::clone(&wake),
+            commands,
+            start: Instant::now(),
+            now: Duration::ZERO,
+            programs,
+            relays,
+            next_serial: 1,
+            senders: HashMap::new(),
+            sender_of: HashMap::new(),
+            receivers: HashMap::new(),
+            receiver_of: HashMap::new(),
+            unidentified: HashMap::new(),
+            lanes: HashMap::new(),
+            lane_owners: HashMap::new(),
+            links: BTreeMap::new(),
+            unread: VecDeque::new(),
+            pipe: Pipe::new()?,
+            unruled_flows: BTreeMap::new(),
+            is_draining: false,
+            is_stopped: false,
+            next_step: Duration::ZERO,
+        };
+        let level = epoll::EventFlags::IN;
+        let token = |kind| epoll::EventData::new_u64(kind as u64);
+        for (fd, kind) in [
+            (server.wake.as_fd(), Kind::Wake),
+            (server.programs.as_fd(), Kind::Programs),
+            (server.relays.as_fd(), Kind::Relays),
+        ] {
+            epoll::add(&server.epoll, fd, token(kind), level).map_err(io::Error::from)?;
+        }
+        Ok((server, Handle { commands: sender, wake }))
+    }
+
+    /// The addresses for programs and for relays.
+    ///
+    /// # Errors
+    /// If the operating system does not return them.
+    pub fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        Ok((self.programs.local_addr()?, self.relays.local_addr()?))
+    }
+
+    /// Serves until [`Command::Stop`].
+    ///
+    /// # Errors
+    /// The kernel refused to wait for events.
+    pub fn run(mut self) -> Result<(), ServerError> {
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(256);
+        while !self.is_stopped {
+            let wait =
+                if self.unread.is_empty() { self.next_step.saturating_sub(self.now) } else { Duration::ZERO };
+            let timeout = Timespec::try_from(wait).ok();
+            events.clear();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(io::Error::from(error).into()),
+            }
+            self.now = self.start.elapsed();
+            self.relay.set_time(self.now);
+            for event in &events {
+                self.handle(event.data.u64(), event.flags);
+            }
+            self.read_unread();
+            if self.now >= self.next_step {
+                self.next_step = self.now + STEP;
+                self.step_time();
+            }
+            self.pump_all();
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, token: Token, flags: epoll::EventFlags) {
+        let is_readable =
+            flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
+        let is_writable =
+            flags.intersects(epoll::EventFlags::OUT | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
+        match KINDS[(token % 8) as usize % KINDS.len()] {
+            Kind::Wake => self.handle_commands(),
+            Kind::Programs => self.accept_programs(),
+            Kind::Relays => self.accept_relays(),
+            Kind::Sender => self.handle_sender(token, is_readable, is_writable),
+            Kind::Receiver => self.handle_receiver(token, is_readable, is_writable),
+            Kind::Unidentified => self.handle_unidentified(token),
+            Kind::Lane => {
+                if let Some(lane) = self.lanes.get_mut(&token) {
+                    lane.is_writable |= is_writable;
+                    if is_readable {
+                        self.unread.push_back(token);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Registers a connection, for each change of its state.
+    pub(super) fn register(&mut self, stream: impl AsFd, kind: Kind) -> io::Result<Token> {
+        let token = self.next_serial * 8 + kind as u64;
+        self.next_serial += 1;
+        let flags =
+            epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        epoll::add(&self.epoll, stream, epoll::EventData::new_u64(token), flags)?;
+        Ok(token)
+    }
+
+    /// Gives a registered connection a token of another kind.
+    pub(super) fn register_again(&mut self, stream: impl AsFd, kind: Kind) -> io::Result<Token> {
+        epoll::delete(&self.epoll, &stream)?;
+        self.register(stream, kind)
+    }
+
+    fn handle_commands(&mut self) {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&*self.wake, &mut count);
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::SetOverlay(overlay) => {
+                    self.set_links(&overlay);
+                    self.relay.set_overlay(overlay);
+                    self.handle_events();
+                }
+                Command::Drain => self.is_draining = true,
+                Command::Report(answer) => answer(self.status()),
+                Command::Stop => self.is_stopped = true,
+            }
+        }
+    }
+
+    fn status(&mut self) -> Status {
+        Status {
+            links: self.link_statuses(),
+            groups: self
+                .relay
+                .groups()
+                .map(|(coflow, relay, progress)| ((coflow, relay), progress))
+                .collect(),
+            unruled_flows: std::mem::take(&mut self.unruled_flows),
+            flow_counts: self.relay.flow_counts(),
+            used_bytes: self.relay.used_bytes(),
+        }
+    }
+
+    fn step_time(&mut self) {
+        let now = self.now;
+        let is_late = |stage: &Stage| match stage {
+            Stage::FirstLine(deadline) | Stage::Reset(deadline) => now >= *deadline,
+            Stage::Flow(_) => false,
+        };
+        self.senders.retain(|_, sender| !is_late(&sender.stage));
+        let late: Vec<FlowKey> = self
+            .receivers
+            .values()
+            .filter(|receiver| receiver.deadline.is_some_and(|deadline| now >= deadline))
+            .map(|receiver| receiver.key)
+            .collect();
+        late.into_iter().for_each(|key| self.relay.close_receiver(key, Reason::Unreachable));
+        self.step_links();
+        self.relay.expire();
+        self.handle_events();
+    }
+
+    // Programs that send.
+
+    fn accept_programs(&mut self) {
+        while let Some(stream) = accept(&self.programs) {
+            if self.senders.len() >= MAX_SENDERS {
+                continue;
+            }
+            if let Ok(token) = self.register(&stream, Kind::Sender) {
+                self.senders.insert(token, Sender::new(stream, self.now + PROGRAM_TIMEOUT));
+            }
+        }
+    }
+
+    fn handle_sender(&mut self, token: Token, is_readable: bool, is_writable: bool) {
+        let Some(sender) = self.senders.get_mut(&token) else { return };
+        if is_writable {
+            sender.flush();
+        }
+        if !is_readable {
+            return;
+        }
+        match sender.stage {
+            Stage::Flow(key) => self.relay.set_readable(key),
+            Stage::Reset(_) => {
+                if sender.skip() {
+                    self.senders.remove(&token);
+                }
+            }
+            Stage::FirstLine(_) => self.open_flow(token),
+        }
+    }
+
+    fn open_flow(&mut self, token: Token) {
+        let Some(sender) = self.senders.get(&token) else { return };
+        let opened = match sender.read_first_line() {
+            Ok(None) => return,
+            Ok(Some(_)) if self.is_draining => Err(Reason::Busy),
+            Ok(Some(line)) => self.relay.open(&line),
+            Err(reason) => Err(reason),
+        };
+        // The events close an earlier generation of the flow.
+        self.handle_events();
+        let deadline = self.now + PROGRAM_TIMEOUT;
+        let Some(sender) = self.senders.get_mut(&token) else { return };
+        match opened {
+            Ok(key) => {
+                sender.stage = Stage::Flow(key);
+                self.sender_of.insert(key, token);
+                self.relay.set_readable(key);
+            }
+            Err(reason) => sender.reset(reason, deadline),
+        }
+    }
+
+    // Programs that receive.
+
+    fn connect_receiver(&mut self, key: FlowKey, line: &weir_flow::FirstLine) {
+        let connected = start_connect(line.receiver).and_then(|stream| {
+            // Short messages must not wait for the acknowledgement of earlier ones.
+            stream.set_nodelay(true)?;
+            Ok((self.register(&stream, Kind::Receiver)?, stream))
+        });
+        match connected {
+            Ok((token, stream)) => {
+                let deadline = self.now + PROGRAM_TIMEOUT;
+                self.receivers.insert(token, Receiver::new(stream, key, line, deadline));
+                self.receiver_of.insert(key, token);
+            }
+            Err(_) => self.relay.close_receiver(key, Reason::Unreachable),
+        }
+    }
+
+    fn handle_receiver(&mut self, token: Token, is_readable: bool, is_writable: bool) {
+        let Some(receiver) = self.receivers.get_mut(&token) else { return };
+        let key = receiver.key;
+        if is_writable && !receiver.is_open() && receiver.establish().is_err() {
+            self.relay.close_receiver(key, Reason::Unreachable);
+            return self.handle_events();
+        }
+        if is_readable && receiver.deadline.is_none() {
+            let (acked, closed) = receiver.read_lines();
+            if let Some(offset) = acked {
+                self.relay.acknowledge(key, offset);
+            }
+            if let Some(reason) = closed {
+                self.relay.close_receiver(key, reason);
+            }
+        }
+        if is_writable {
+            self.deliver(key);
+        }
+        self.handle_events();
+    }
+
+    /// Writes waiting data to the receiver of a flow, as much as it accepts.
+    pub(super) fn deliver(&mut self, key: FlowKey) {
+        let receiver = self.receiver_of.get(&key).and_then(|token| self.receivers.get(token));
+        let Some(receiver) = receiver.filter(|receiver| receiver.is_open()) else { return };
+        while let Some(mut data) = self.relay.next_delivery(key) {
+            let accepted = match receiver.write(&data) {
+                Ok(accepted) => accepted,
+                Err(_) => return self.relay.close_receiver(key, Reason::Lost),
+            };
+            let rest = data.split_off(accepted);
+            if !rest.is_empty() {
+                return self.relay.receive_rest(key, rest);
+            }
+        }
+        self.relay.finish_delivery(key);
+    }
+
+    /// Does what the relay decided.
+    pub(super) fn handle_events(&mut self) {
+        while let Some(event) = self.relay.next_event() {
+            match event {
+                Event::Acked(key, offset) => {
+                    let sender = self.sender_of.get(&key).and_then(|token| self.senders.get_mut(token));
+                    if let Some(sender) = sender {
+                        sender.acknowledge(offset);
+                    }
+                }
+                Event::CloseSender(key, reason) => {
+                    let deadline = self.now + PROGRAM_TIMEOUT;
+                    let token = self.sender_of.remove(&key);
+                    if let Some(sender) = token.and_then(|token| self.senders.get_mut(&token)) {
+                        sender.reset(reason, deadline);
+                    }
+                }
+                Event::ConnectReceiver(key, line) => self.connect_receiver(key, &line),
+                Event::Deliverable(key) => self.deliver(key),
+                Event::FinishReceiver(key) => {
+                    let token = self.receiver_of.get(&key);
+                    let receiver = token.and_then(|token| self.receivers.get_mut(token));
+                    if let Some(receiver) = receiver.filter(|receiver| !receiver.is_finished) {
+                        receiver.is_finished = true;
+                        // The receiver may have closed the connection already.
+                        let _ = receiver.stream.shutdown(std::net::Shutdown::Write);
+                    }
+                }
+                Event::CloseReceiver(key) => {
+                    if let Some(token) = self.receiver_of.remove(&key) {
+                        self.receivers.remove(&token);
+                    }
+                }
+                Event::Unruled(flow, relay) => {
+                    if self.unruled_flows.len() < MAX_UNRULED_FLOWS {
+                        self.unruled_flows.insert(flow, relay);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The program of a flow has closed its connection.
+    pub(super) fn remove_sender(&mut self, key: FlowKey) {
+        if let Some(token) = self.sender_of.remove(&key) {
+            self.senders.remove(&token);
+        }
+    }
+}
+
+/// The next connection that waits, if it can be used.
+pub(super) fn accept(listener: &TcpListener) -> Option<TcpStream> {
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) if stream.set_nonblocking(true).is_ok() => return Some(stream),
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+            // No connection waits, or no file descriptor is free.
+            Err(_) => return None,
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Moves messages between programs and the connections with relays.
+
+use std::io;
+
+use weir_flow::Reason;
+
+use super::lane::{Lane, PartialMessage, Source};
+use super::pipe::Filled;
+use super::program::Receiver;
+use super::server::{Server, Token};
+use crate::forwarding::RelayId;
+use crate::message::Kind;
+use crate::relay::{FlowKey, Incoming, Lane as LaneKind, Outgoing};
+
+/// The bytes that are read from one connection before the others get their turn.
+const READ_BUDGET_BYTES: usize = 4 << 20;
+
+/// The number of messages that are written to one connection before the others get their turn.
+const WRITE_BUDGET: usize = 32;
+
+/// Control messages are written in batches of about this length.
+const CONTROL_BATCH_BYTES: usize = 64 << 10;
+
+/// A message of this length counts as long.
+const BULK_BYTES: usize = 64 << 10;
+
+/// The result of reading a part of a message.
+enum Progress {
+    /// Bytes were read.
+    Some(usize),
+    /// There are no bytes at the moment.
+    Blocked,
+}
+
+impl Server {
+    // Output.
+
+    /// Writes to all relays what they accept.
+    pub(super) fn pump_all(&mut self) {
+        let up: Vec<RelayId> =
+            self.links.iter().filter(|(_, link)| link.is_up()).map(|(&id, _)| id).collect();
+        for relay in up {
+            if self.pump(relay).is_err() {
+                self.fail_link(relay);
+            }
+        }
+    }
+
+    fn pump(&mut self, relay: RelayId) -> io::Result<()> {
+        let Some((bulk, express)) = self.links.get(&relay).and_then(|link| link.lanes()) else {
+            return Ok(());
+        };
+        self.pump_control(relay, express)?;
+        self.pump_data(relay, bulk, LaneKind::Bulk)?;
+        if self.lanes.get(&bulk).is_some_and(|lane| !lane.is_writable) {
+            self.pump_data(relay, express, LaneKind::Express)?;
+        }
+        // Reading from programs may have ended flows.
+        self.pump_control(relay, express)
+    }
+
+    fn pump_control(&mut self, relay: RelayId, token: Token) -> io::Result<()> {
+        let Some(lane) = self.lanes.get_mut(&token) else { return Ok(()) };
+        while lane.is_writable && lane.flush()? {
+            while lane.waiting_bytes() < CONTROL_BATCH_BYTES {
+                let Some((header, payload)) = self.relay.next_control(relay) else { break };
+                lane.push_message(&header, &payload);
+            }
+            if lane.waiting_bytes() == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn pump_data(&mut self, relay: RelayId, token: Token, kind: LaneKind) -> io::Result<()> {
+        for _ in 0..WRITE_BUDGET {
+            let Some(lane) = self.lanes.get_mut(&token) else { return Ok(()) };
+            if !(lane.is_writable && lane.flush()?) {
+                return Ok(());
+            }
+            match self.relay.next_data(relay, kind) {
+                None => return Ok(()),
+                Some(Outgoing::Stored(header, payload)) => lane.push_message(&header, &payload),
+                Some(Outgoing::Local { key, max }) => self.send_local(relay, token, kind, key, max),
+            }
+        }
+        // The next round continues at once.
+        self.unread.push_back(token);
+        Ok(())
+    }
+
+    /// Moves a message from a program to a connection with a relay.
+    fn send_local(&mut self, relay: RelayId, token: Token, kind: LaneKind, key: FlowKey, max: u32) {
+        let sender = self.sender_of.get(&key).and_then(|token| self.senders.get_mut(token));
+        let (Some(lane), Some(sender)) = (self.lanes.get_mut(&token), sender) else {
+            return self.relay.abort(key);
+        };
+        let (bytes, source) = match lane.fill(&sender.stream, max, sender.is_bulk) {
+            Ok(filled) => filled,
+            Err(_) => {
+                self.relay.abort(key);
+                return self.remove_sender(key);
+            }
+        };
+        sender.is_bulk = bytes >= BULK_BYTES;
+        let header = self.relay.take_local(relay, kind, key, bytes as u32, source != Source::HasMore);
+        if bytes > 0 {
+            lane.set_header(&header, bytes);
+        }
+        if source == Source::Ended {
+            self.relay.end(key);
+            self.remove_sender(key);
+        }
+        self.handle_events();
+    }
+
+    // Input.
+
+    /// Reads from the connections with relays that have input.
+    pub(super) fn read_unread(&mut self) {
+        for token in std::mem::take(&mut self.unread) {
+            let Some(&relay) = self.lane_owners.get(&token) else { continue };
+            // Relays send messages once all connections are established.
+            if !self.links.get(&relay).is_some_and(|link| link.is_up()) {
+                continue;
+            }
+            match self.read_lane(relay, token) {
+                Ok(()) => {}
+                Err(error) => {
+                    tracing::warn!(relay = relay.0, %error, "connection with a relay failed");
+                    self.fail_link(relay);
+                }
+            }
+            self.handle_events();
+        }
+    }
+
+    fn read_lane(&mut self, relay: RelayId, token: Token) -> io::Result<()> {
+        let mut read = 0;
+        if let Some(link) = self.links.get_mut(&relay) {
+            link.last_heard = self.now;
+        }
+        while read < READ_BUDGET_BYTES {
+            let Some(lane) = self.lanes.get_mut(&token) else { return Ok(()) };
+            if let Some(message) = lane.message.take() {
+                match self.read_payload(token, message)? {
+                    (Progress::Some(bytes), None) => read += bytes,
+                    (progress, Some(message)) => {
+                        if let Some(lane) = self.lanes.get_mut(&token) {
+                            lane.message = Some(message);
+                        }
+                        match progress {
+                            Progress::Some(bytes) => read += bytes,
+                            Progress::Blocked => return Ok(()),
+                        }
+                    }
+                    (Progress::Blocked, None) => {}
+                }
+                continue;
+            }
+            match lane.next_header().map_err(io::Error::other)? {
+                Some(header) => {
+                    if header.kind == Kind::Pong {
+                        self.receive_pong(relay, header.offset);
+                    }
+                    let incoming = self.relay.receive(relay, &header);
+                    let message = PartialMessage::new(header, incoming);
+                    if header.length > 0
+                        && let Some(lane) = self.lanes.get_mut(&token)
+                    {
+                        lane.message = Some(message);
+                    }
+                    self.handle_events();
+                }
+                None => match lane.read_more()? {
+                    None => return Ok(()),
+                    Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    Some(bytes) => read += bytes,
+                },
+            }
+        }
+        self.unread.push_back(token);
+        Ok(())
+    }
+
+    /// Reads a part of a payload. Returns the message unless it is complete.
+    fn read_payload(
+        &mut self,
+        token: Token,
+        mut message: PartialMessage,
+    ) -> io::Result<(Progress, Option<PartialMessage>)> {
+        let Some(lane) = self.lanes.get_mut(&token) else { return Ok((Progress::Blocked, None)) };
+        let receiver = match message.incoming {
+            Incoming::Deliver(key) => self
+                .receiver_of
+                .get(&key)
+                .and_then(|token| self.receivers.get(token))
+                .filter(|open| open.is_open()),
+            _ => None,
+        };
+        let buffered = lane.buffered().len().min(message.remaining);
+        let progress = if buffered > 0 {
+            take_buffered(lane, &mut message, receiver, buffered);
+            Progress::Some(buffered)
+        } else if lane.transport.is_plain()
+            && message.kept.is_empty()
+            && let Some(receiver) = receiver
+        {
+            match self.pipe.fill(&lane.transport.stream, message.remaining)? {
+                Filled::Ended if self.pipe.len == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                _ if self.pipe.len == 0 => Progress::Blocked,
+                _ => {
+                    let bytes = self.pipe.len;
+                    message.remaining -= bytes;
+                    // After an error, the rest is kept, and the receiver's end is reported when it is read.
+                    let _ = self.pipe.drain(&receiver.stream);
+                    self.pipe.read_to(&mut message.kept)?;
+                    Progress::Some(bytes)
+                }
+            }
+        } else {
+            match lane.read_to(&mut message.kept, message.remaining)? {
+                None => Progress::Blocked,
+                Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Some(bytes) => {
+                    message.remaining -= bytes;
+                    if message.incoming == Incoming::Discard {
+                        message.kept.clear();
+                    }
+                    Progress::Some(bytes)
+                }
+            }
+        };
+        if message.remaining > 0 {
+            return Ok((progress, Some(message)));
+        }
+        self.finish_message(message);
+        Ok((progress, None))
+    }
+
+    fn finish_message(&mut self, message: PartialMessage) {
+        let (header, incoming) = (message.header, message.incoming);
+        match incoming {
+            Incoming::Discard => {}
+            Incoming::Store => self.relay.receive_payload(&header, message.into_kept()),
+            Incoming::Deliver(key) => {
+                self.relay.receive_rest(key, message.into_kept());
+                self.deliver(key);
+            }
+        }
+        self.handle_events();
+    }
+
+    /// A connection with a relay failed in the middle of a message: what follows the delivered part is lost.
+    pub(super) fn abandon_message(&mut self, lane: Lane) {
+        if let Some(PartialMessage { incoming: Incoming::Deliver(key), .. }) = lane.message {
+            self.relay.close_receiver(key, Reason::Lost);
+        }
+    }
+}
+
+/// Uses bytes of a payload that have been read with its header.
+fn take_buffered(lane: &mut Lane, message: &mut PartialMessage, receiver: Option<&Receiver>, bytes: usize) {
+    let part = &lane.buffered()[..bytes];
+    match (message.incoming, receiver) {
+        (Incoming::Discard, _) => {}
+        (Incoming::Deliver(_), Some(receiver)) if message.kept.is_empty() => {
+            // The receiver's end is reported when it is read.
+            let accepted = receiver.write(part).unwrap_or(0);
+            message.kept.extend_from_slice(&part[accepted..]);
+        }
+        _ => message.kept.extend_from_slice(part),
+    }
+    message.remaining -= bytes;
+    lane.consume(bytes);
+}
