@@ -15,7 +15,7 @@ SLOW = saath saba django
 MEASURED = live bench allocator
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint fmt bench bench-page criterion docs docs-check results results-check build-check allocator live test-spark test-spark-short spark-demo install clean
+.PHONY: help demo test test-all lint fmt bench bench-page criterion docs docs-check results results-check build-check allocator live relay-cost test-spark test-spark-short spark-demo install clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):[^#]*## */  make \1#/' | column -t -s '#' 2>/dev/null || \
@@ -110,6 +110,10 @@ test-spark-short: ## The same on one version of Spark, without faults, in at mos
 
 spark-demo: ## Sort on a Spark cluster of five regions, with and without Weir; needs root, Java and Maven; ARGS="megabytes"
 	spark/demo $(ARGS)
+
+relay-cost: ## Measure relays in namespaces; needs root. ARGS="--cases saturated --rounds 5" and the like
+	@$(CARGO) build --locked --profile $(PROFILE) --quiet -p weir-cli
+	@$(CARGO) run --locked --profile $(PROFILE) --quiet -p weir-lab -- relay-cost $(ARGS)
 
 install: ## Install weir, its man pages and completions under PREFIX (default ~/.local)
 	$(CARGO) install --locked --path crates/cli --root $(PREFIX)

@@ -1,0 +1,160 @@
+//! `weir-lab relay-cost`.
+
+mod cases;
+mod summary;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use weir_console::interrupt;
+use weir_console::table::{Alignment, Table};
+use weir_core::units::Time;
+use weir_lab::LabError;
+use weir_lab::chain::Chain;
+use weir_lab::experiment::{Measurement, Times, Variant, measure};
+use weir_lab::relays::{Programs, Relay};
+
+use cases::{Case, NamedLoad};
+use summary::Cells;
+
+/// Open files for 1,000 flows, at either end and at relays.
+const OPEN_FILES: u64 = 65_536;
+
+/// Arguments of `weir-lab relay-cost`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  weir-lab relay-cost
+  weir-lab relay-cost --cases saturated --relays weir,haproxy-splice --rounds 5")]
+pub struct Args {
+    /// The cases to measure; all by default
+    #[arg(long, value_name = "CASE", value_delimiter = ',')]
+    cases: Vec<Case>,
+
+    /// The relays to measure; all by default
+    #[arg(long, value_name = "RELAY", value_delimiter = ',')]
+    relays: Vec<Relay>,
+
+    /// The number of rounds, each of which measures every relay once
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+
+    /// The duration of a measurement, without its warm-up
+    #[arg(long, value_name = "TIME", default_value = "3s")]
+    duration: Time,
+
+    /// The `weir` command that runs Weir's relay; by default the one next to this program
+    #[arg(long, value_name = "PATH")]
+    weir: Option<PathBuf>,
+}
+
+/// Measures all cases, and prints a table for each.
+pub fn run(args: &Args) -> Result<(), LabError> {
+    raise_open_files();
+    let programs = Programs { weir: weir_path(args)? };
+    let relays = installed(args, &programs);
+    let cases = if args.cases.is_empty() { Case::value_variants() } else { &args.cases };
+    for &case in cases {
+        println!("## {}\n\n{}\n", case.title(), case.explanation());
+        let mut table = Table::new(&header(case));
+        for (peers, loads) in case.networks() {
+            let rounds = measure_rounds(case, peers, &loads, &relays, args, &programs)?;
+            add_rows(&mut table, case, &loads, &rounds);
+        }
+        println!("{table}");
+    }
+    Ok(())
+}
+
+/// Raises the limit of open files as far as this process may. Relays inherit the limit.
+fn raise_open_files() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let current = Some(maximum.map_or(OPEN_FILES, |maximum| maximum.min(OPEN_FILES)));
+    // A flow that exceeds the limit fails with a message of its own.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current, maximum });
+}
+
+fn weir_path(args: &Args) -> Result<PathBuf, LabError> {
+    if let Some(path) = &args.weir {
+        return Ok(path.clone());
+    }
+    let this = std::env::current_exe().map_err(LabError::system("the path of this program"))?;
+    Ok(this.with_file_name("weir"))
+}
+
+/// The requested relays whose programs are installed. The others are named on the standard error.
+fn installed(args: &Args, programs: &Programs) -> Vec<Relay> {
+    let requested = if args.relays.is_empty() { Relay::value_variants() } else { &args.relays };
+    let is_installed = |relay: &Relay| match relay.missing(programs) {
+        None => true,
+        Some(reason) => {
+            eprintln!("{relay}: skipped: {reason}");
+            false
+        }
+    };
+    requested.iter().copied().filter(is_installed).collect()
+}
+
+/// The measurements of a variant: for each load, one for each round that succeeded.
+struct VariantRounds {
+    variant: Variant,
+    loads: Vec<Vec<Option<Measurement>>>,
+}
+
+/// Measures a case on one network. Variants take turns in each round, so that slow changes of the machine affect all of them.
+fn measure_rounds(
+    case: Case,
+    peers: u8,
+    loads: &[NamedLoad],
+    relays: &[Relay],
+    args: &Args,
+    programs: &Programs,
+) -> Result<Vec<VariantRounds>, LabError> {
+    let chain = Chain::create("relays", &case.link(), peers)?;
+    let times = Times { warm_up: case.warm_up(), duration: Duration::from_secs_f64(args.duration.get()) };
+    let variants = case.variants(relays).into_iter();
+    let mut rounds: Vec<_> =
+        variants.map(|variant| VariantRounds { variant, loads: vec![Vec::new(); loads.len()] }).collect();
+    for round in 1..=args.rounds {
+        for (index, named) in loads.iter().enumerate() {
+            for VariantRounds { variant, loads } in &mut rounds {
+                if named.load.bulk_flows > variant.relay.max_flows() {
+                    loads[index].push(None);
+                    continue;
+                }
+                eprintln!("round {round}: {}: {}, {}", named.label, variant.relay, variant.congestion);
+                let result = measure(&chain, *variant, named.load, times, programs);
+                if interrupt::is_requested() {
+                    return Err(LabError::Interrupted);
+                }
+                let failed = |error: &LabError| eprintln!("  failed: {error}");
+                loads[index].push(result.inspect_err(failed).ok());
+            }
+        }
+    }
+    Ok(rounds)
+}
+
+fn header(case: Case) -> Vec<(&'static str, Alignment)> {
+    let text = [case.load_name(), "relay", "TCP"].map(|name| (name, Alignment::Left));
+    let figures = case.cells().names().map(|name| (name, Alignment::Right));
+    text.into_iter().chain(figures).collect()
+}
+
+/// Adds a line for each load and variant.
+fn add_rows(table: &mut Table, case: Case, loads: &[NamedLoad], rounds: &[VariantRounds]) {
+    let weir_rounds = |congestion, index: usize| {
+        let weir = Variant { relay: Relay::Weir, congestion };
+        let rounds = rounds.iter().find(|rounds| rounds.variant == weir);
+        rounds.map(|rounds| &rounds.loads[index][..]).unwrap_or_default()
+    };
+    for (index, named) in loads.iter().enumerate() {
+        for VariantRounds { variant, loads } in rounds {
+            let mut line =
+                vec![named.label.clone(), variant.relay.to_string(), variant.congestion.to_owned()];
+            line.extend(case.cells().values(&loads[index], weir_rounds(variant.congestion, index)));
+            table.add_row(line);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use weir_core::units::Rate;
+use weir_lab::delay_line::{End, PathSettings, Schedule};
+use weir_lab::{DelayLine, Network};
+
+use crate::test_network;
+
+const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 1, 0, 1), Ipv4Addr::new(10, 1, 0, 2)];
+const DELAY: Duration = Duration::from_millis(10);
+
+fn path(rate: Rate, loss: f64) -> PathSettings {
+    let (delay, rate) = (Schedule::constant(DELAY), Schedule::constant(rate));
+    PathSettings { delay, rate, queue: Duration::from_millis(50), loss, seed: 7 }
+}
+
+/// Joins nodes `a` and `b`.
+fn join(network: &Network, path: &PathSettings) -> DelayLine {
+    let end = |node, address| End {
+        namespace: network.namespace(node),
+        device: "wan0".to_owned(),
+        address,
+        prefix: 24,
+    };
+    let [a, b] = [end("a", ADDRESSES[0]), end("b", ADDRESSES[1])];
+    DelayLine::start([&a, &b], [path.clone(), path.clone()]).unwrap()
+}
+
+/// Sends `data` from `a` to `b`, and returns what arrived, how long connecting took, and how long the transfer took.
+fn transfer(network: &Network, data: &[u8]) -> (Vec<u8>, Duration, Duration) {
+    let listen = || TcpListener::bind((ADDRESSES[1], 0)).unwrap();
+    let listener = network.run_inside("b", listen).unwrap();
+    let address = listener.local_addr().unwrap();
+    let send = || {
+        let started = Instant::now();
+        let mut stream = TcpStream::connect(address).unwrap();
+        let connected = started.elapsed();
+        stream.write_all(data).unwrap();
+        connected
+    };
+    thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            let mut arrived = Vec::new();
+            let mut stream = listener.accept().unwrap().0;
+            let started = Instant::now();
+            stream.read_to_end(&mut arrived).unwrap();
+            (arrived, started.elapsed())
+        });
+        let connected = network.run_inside("a", send).unwrap();
+        let (arrived, duration) = receiver.join().unwrap();
+        (arrived, connected, duration)
+    })
+}
+
+#[test]
+fn delay_line_delays_and_limits_the_rate() {
+    let Some(network) = test_network("rate", &["a", "b"]) else { return };
+    let line = join(&network, &path("40Mbit".parse().unwrap(), 0.0));
+    let (arrived, connected, duration) = transfer(&network, &vec![1; 5_000_000]);
+    assert_eq!(arrived.len(), 5_000_000);
+    assert!(connected >= 2 * DELAY, "connecting took {connected:?}");
+    // 5 MB take 1 s at 40 Mbit/s. Other tests run at the same time, so the upper bound is no measurement.
+    assert!((0.9..30.0).contains(&duration.as_secs_f64()), "the transfer took {duration:?}");
+    let report = line.stop().unwrap();
+    assert_eq!(report.paths.map(|path| path.lost), [0, 0]);
+    // The segments of 5 MB, and no packet of many segments counted as one.
+    assert!(report.paths[0].forwarded >= 3_400, "{report:?}");
+}
+
+#[test]
+fn lost_segments_leave_the_rest_of_their_packet_intact() {
+    let Some(network) = test_network("loss", &["a", "b"]) else { return };
+    let line = join(&network, &path("400Mbit".parse().unwrap(), 0.01));
+    let data: Vec<u8> = (0..4_000_000u32).flat_map(u32::to_le_bytes).collect();
+    let (arrived, ..) = transfer(&network, &data);
+    assert!(arrived == data, "{} of {} bytes arrived unmodified", arrived.len(), data.len());
+    let [forward, _] = line.stop().unwrap().paths;
+    assert!(forward.lost > 50, "{forward:?}");
+    // TCP would repair wrong checksums as it repairs losses.
+    assert_eq!(network.run_inside("b", checksum_errors).unwrap(), 0);
+}
+
+/// The segments with a wrong checksum that arrived in the thread's namespace.
+fn checksum_errors() -> u64 {
+    let statistics = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+    let mut lines = statistics.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let column = names.split(' ').position(|name| name == "InCsumErrors").unwrap();
+    values.split(' ').nth(column).unwrap().parse().unwrap()
+}
+
+#[test]
+fn delay_line_ends_when_a_device_is_removed() {
+    let Some(network) = test_network("gone", &["a", "b"]) else { return };
+    let line = join(&network, &path(Rate::GBIT, 0.0));
+    assert!(line.is_running());
+    network.run_ip("a", "link del wan0\n").unwrap();
+    let started = Instant::now();
+    while line.is_running() && started.elapsed() < Duration::from_secs(20) {
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(line.stop().is_err());
+}
