@@ -69,6 +69,8 @@ impl fmt::Display for Relay {
 pub struct Programs {
     /// Weir's command line.
     pub weir: PathBuf,
+    /// Further arguments of `weir relay run`.
+    pub weir_args: Vec<String>,
 }
 
 /// Running relays. Dropping the value ends them.
@@ -188,8 +190,22 @@ impl Relay {
             }
             Relay::Socat => hop.pairs.iter().map(|&pair| socat(pair)).collect(),
             Relay::Weir => {
-                let path = write(weir_configuration(hop, chain.peers()))?;
-                command(&programs.weir, &["relay", "run"], &path)
+                let path = write(weir_overlay(chain.peers()))?;
+                let programs_address = hop.listens(Relay::Weir)[0].to_string();
+                let name = weir_name(hop.peer);
+                let args = [
+                    "relay",
+                    "run",
+                    "--insecure",
+                    "--name",
+                    &name,
+                    "--programs",
+                    &programs_address,
+                    "--overlay",
+                ];
+                let mut commands = command(&programs.weir, &args, &path);
+                commands[0].args(&programs.weir_args);
+                commands
             }
         })
     }
@@ -301,28 +317,29 @@ fn socat((listen, to): (SocketAddrV4, SocketAddrV4)) -> Command {
     command
 }
 
-/// Files of an overlay without a coordinator. All flows have one priority, except the probe's.
-fn weir_configuration(hop: &Hop, peers: u8) -> String {
-    let name = |peer: Option<u8>| peer.map_or("ingress".to_owned(), |peer| format!("egress-{peer}"));
-    let listen = hop.listens(Relay::Weir)[0];
-    let mut out = format!("name = \"{}\"\nlisten = \"{listen}\"\n", name(hop.peer));
-    let mut relay = |id: u8, name: String, address: SocketAddrV4, network: Ipv4Addr, bits: u8| {
+/// An overlay without a coordinator. All flows have one priority, except the probe's.
+fn weir_overlay(peers: u8) -> String {
+    let mut out = String::new();
+    let mut relay = |name: String, address: SocketAddrV4, network: Ipv4Addr, bits: u8| {
         let _ = write!(
             out,
-            "[[relays]]\nid = {id}\nname = \"{name}\"\naddress = \"{address}\"\nnetworks = [\"{network}/{bits}\"]\n"
+            "[[relays]]\nname = \"{name}\"\naddress = \"{address}\"\nnetworks = [\"{network}/{bits}\"]\n"
         );
     };
-    let source_network = Ipv4Addr::new(10, 9, 0, 0);
-    relay(1, name(None), SocketAddrV4::new(INGRESS_WAN, WEIR_PEER_PORT), source_network, 24);
+    relay(weir_name(None), SocketAddrV4::new(INGRESS_WAN, WEIR_PEER_PORT), Ipv4Addr::new(10, 9, 0, 0), 24);
     for peer in 0..peers {
         let address = SocketAddrV4::new(EGRESS_WAN, WEIR_PEER_PORT + u16::from(peer));
-        relay(peer + 2, name(Some(peer)), address, sink_address(peer), 32);
+        relay(weir_name(Some(peer)), address, sink_address(peer), 32);
     }
     let _ = write!(
         out,
-        "[[coflows]]\nnumber = 1\nname = \"{COFLOW}\"\n\
-         [[rules]]\ncoflow = 1\nflow = {PROBE_FLOW}\npriority = 0\nweight = 1.0\n\
-         [[rules]]\ncoflow = 1\npriority = 1\nweight = 1.0\n"
+        "[[coflows]]\nname = \"{COFLOW}\"\n\
+         [[rules]]\ncoflow = \"{COFLOW}\"\nflow = {PROBE_FLOW}\npriority = 0\n\
+         [[rules]]\ncoflow = \"{COFLOW}\"\npriority = 1\n"
     );
     out
+}
+
+fn weir_name(peer: Option<u8>) -> String {
+    peer.map_or("ingress".to_owned(), |peer| format!("egress-{peer}"))
 }

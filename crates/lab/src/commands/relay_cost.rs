@@ -47,12 +47,23 @@ pub struct Args {
     /// The `weir` command that runs Weir's relay; by default the one next to this program
     #[arg(long, value_name = "PATH")]
     weir: Option<PathBuf>,
+
+    /// Further arguments of `weir relay run`, such as "--congestion-control cubic"
+    #[arg(
+        long,
+        value_name = "ARGUMENTS",
+        default_value = "",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    weir_args: String,
 }
 
 /// Measures all cases, and prints a table for each.
 pub fn run(args: &Args) -> Result<(), LabError> {
     raise_open_files();
-    let programs = Programs { weir: weir_path(args)? };
+    let weir_args = args.weir_args.split_whitespace().map(str::to_owned).collect();
+    let programs = Programs { weir: weir_path(args)?, weir_args };
     let relays = installed(args, &programs);
     let cases = if args.cases.is_empty() { Case::value_variants() } else { &args.cases };
     for &case in cases {
