@@ -27,6 +27,9 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
         CtlCommand::Queues => print_list(args, QUEUES, coordinator.get("/v1/queues")?),
         CtlCommand::Coflows => print_list(args, COFLOWS, coordinator.coflows()?),
         CtlCommand::Allocation => print_list(args, FLOWS, coordinator.allocation()?),
+        CtlCommand::Relays => print_list(args, RELAYS, coordinator.get("/v1/relays")?),
+        CtlCommand::Routes => print_list(args, ROUTES, coordinator.routes()?),
+        CtlCommand::Paths => print_list(args, PATHS, coordinator.get("/v1/paths")?),
         CtlCommand::Services => print_list(args, SERVICES, coordinator.get("/v1/services")?),
         CtlCommand::Applications => print_list(args, APPLICATIONS, coordinator.get("/v1/applications")?),
         CtlCommand::Observed => print_list(args, OBSERVED, coordinator.get("/v1/observed")?),
@@ -72,8 +75,46 @@ const HOSTS: &[&str] = &[
 const SWITCHES: &[&str] =
     &["name", "present", "seconds_since_report", "ordered", "applied", "ports", "conflicts"];
 const QUEUES: &[&str] = &["host", "direction", "weights", "queue_of"];
-const COFLOWS: &[&str] = &["id", "service", "application", "flows", "done", "sent_bytes", "class"];
+const COFLOWS: &[&str] = &[
+    "id",
+    "service",
+    "application",
+    "flows",
+    "done",
+    "sent_bytes",
+    "class",
+    "predicted_seconds",
+    "measured_seconds",
+];
 const FLOWS: &[&str] = &["coflow", "flow", "from", "to", "rate"];
+const RELAYS: &[&str] = &[
+    "name",
+    "region",
+    "present",
+    "seconds_since_report",
+    "ordered",
+    "applied",
+    "coflows",
+    "rules",
+    "refused_orders",
+    "unruled_flows",
+    "address",
+    "networks",
+];
+const ROUTES: &[&str] = &["coflow", "from", "to", "priority", "via", "bytes", "acked_bytes", "open_flows"];
+const PATHS: &[&str] = &[
+    "from",
+    "to",
+    "from_region",
+    "to_region",
+    "connected",
+    "bytes_per_second",
+    "min_rtt_seconds",
+    "rtt_seconds",
+    "retransmitted",
+    "sent_bytes",
+    "detoured_bytes",
+];
 const SERVICES: &[&str] = &["name", "weight", "excess", "weights_used", "applications"];
 const APPLICATIONS: &[&str] = &["id", "service", "model", "level"];
 const OBSERVED: &[&str] =
@@ -86,6 +127,7 @@ const BACKUP: &[&str] = &[
     "epoch",
     "coflows",
     "first_flows",
+    "overlay_coflows",
     "applications",
     "connections",
     "weights",

@@ -176,13 +176,26 @@ impl Coordinator {
     /// # Errors
     /// If the coordinator cannot be reached, or refuses a request.
     pub fn coflows(&self) -> Result<Value, CoordinatorError> {
-        const PATH: &str = "/v1/coflows?limit=1000";
-        let (mut coflows, mut path) = (Vec::new(), PATH.to_owned());
+        self.pages("/v1/coflows?limit=1000", "coflows")
+    }
+
+    /// Returns the routes of all coflows between regions, a list of the objects of `GET /v1/routes`. Sends one request for each page
+    /// of 1,000 coflows.
+    ///
+    /// # Errors
+    /// If the coordinator cannot be reached, or refuses a request.
+    pub fn routes(&self) -> Result<Value, CoordinatorError> {
+        self.pages("/v1/routes?limit=1000", "routes")
+    }
+
+    /// Returns the lists `key` of all pages, which refer to the next page by `next`.
+    fn pages(&self, first_path: &str, key: &str) -> Result<Value, CoordinatorError> {
+        let (mut entries, mut path) = (Vec::new(), first_path.to_owned());
         loop {
             let page = self.get(&path)?;
-            coflows.extend(page["coflows"].as_array().cloned().unwrap_or_default());
-            let Some(next) = page["next"].as_str() else { return Ok(Value::from(coflows)) };
-            path = format!("{PATH}&after={}", percent_encode(next));
+            entries.extend(page[key].as_array().cloned().unwrap_or_default());
+            let Some(next) = page["next"].as_str() else { return Ok(Value::from(entries)) };
+            path = format!("{first_path}&after={}", percent_encode(next));
         }
     }
 

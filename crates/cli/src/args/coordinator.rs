@@ -119,6 +119,12 @@ pub enum CtlCommand {
     Coflows,
     /// List the rate of every flow in the latest allocation
     Allocation,
+    /// List the relays of the overlay, and the state of their orders
+    Relays,
+    /// List the active coflows between regions by pair of relays: priority, paths and progress
+    Routes,
+    /// List the measured paths between relays: rate, round-trip time, retransmissions and bytes
+    Paths,
     /// List the services and their weights
     Services,
     /// List the registered applications

@@ -63,6 +63,44 @@ fn coordinator_answers_ctl_stops_on_sigterm_and_keeps_its_state() {
 }
 
 #[test]
+fn ctl_lists_relays_routes_and_paths_of_an_overlay() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("serve.toml");
+    let relay = |name: &str, n: u8| {
+        format!(
+            "{name}-1 = {{ region = \"{name}\", address = \"10.{n}.0.2:7710\", networks = [\"10.{n}.0.0/16\"] }}\n"
+        )
+    };
+    let hosts = CONFIG.find("[host]").unwrap();
+    let overlay = format!(
+        "[overlay]\npolicy = \"siphon\"\n[overlay.relay]\n{}{}[overlay.link]\neu.us = \"1Gbit\"\nus.eu = \"1Gbit\"\n",
+        relay("eu", 1),
+        relay("us", 2)
+    );
+    fs::write(&config, format!("{}{overlay}", &CONFIG[..hosts])).unwrap();
+    let coordinator_process = CoordinatorProcess::start(&config);
+    let body = r#"{"flows": [{"from": "10.1.0.9", "to": "us-1", "bytes": 1000}]}"#;
+    let head = format!("PUT /v1/coflows/c1 HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    let mut socket = TcpStream::connect(&coordinator_process.api_address).unwrap();
+    socket.write_all(format!("{head}{body}").as_bytes()).unwrap();
+    let mut line = String::new();
+    BufReader::new(socket).read_line(&mut line).unwrap();
+    assert_eq!(line.trim(), "HTTP/1.1 200 OK");
+    let (_, text) = coordinator_process.ctl(&["relays", "--format", "csv"]);
+    let row = "eu-1,eu,false,,0,0,1,";
+    assert!(
+        text.starts_with("name,region,present,") && text.lines().nth(1).unwrap().starts_with(row),
+        "{text}"
+    );
+    let (_, text) = coordinator_process.ctl(&["routes", "--format", "json"]);
+    let routes: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&routes[0]["coflow"], &routes[0]["bytes"]), (&"c1".into(), &1000.into()));
+    let (code, text) = coordinator_process.ctl(&["paths"]);
+    assert!(code == Some(0) && text.starts_with("from  to  from_region"), "{text}");
+    assert!(coordinator_process.ctl(&["coflows"]).1.contains("measured_seconds"));
+}
+
+#[test]
 fn serve_check_accepts_the_example_and_names_wrong_keys() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/serve.toml");
     let output = run_weir(&["serve", "--check", example.to_str().unwrap()]);

@@ -78,7 +78,8 @@ pub struct RelayPeer {
 /// A coflow whose flows the relay forwards.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RelayCoflow {
-    /// Its number, unique in the epoch.
+    /// Its number, unique in the epoch. In a later epoch a coflow has the same number, or the number has a coflow of another name: then
+    /// the relay removes the coflow that it knows by this number first.
     #[prost(uint32, tag = "1")]
     pub number: u32,
     /// Its name.

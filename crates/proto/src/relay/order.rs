@@ -52,7 +52,7 @@ pub struct RelayPeer {
 /// A coflow whose flows the relay forwards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayCoflow {
-    /// Its number, unique in the epoch.
+    /// Its number, unique in the epoch. A later epoch may give the number to a coflow of another name.
     pub number: u32,
     /// Its name; an id ([`is_id`]).
     pub name: Arc<str>,
