@@ -132,7 +132,7 @@ pub async fn run(coordinator: Endpoint, name: &str, first: Session, relay: Handl
     }
 }
 
-/// Ends the lease when it is over, and then waits forever.
+/// Ends the lease when its time has passed, and then waits forever.
 async fn expire_forever(orders: &mut Orders, relay: &Handle, start: Instant) {
     wait_for_lease_end(orders, start).await;
     expire(orders, relay, start);

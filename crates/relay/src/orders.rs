@@ -69,7 +69,7 @@ impl Orders {
         Ok(())
     }
 
-    /// Ends the lease if it is over. Returns whether the overlay changed: it has no rules any more.
+    /// Ends the lease if its time has passed. Returns whether the overlay changed: it has no rules any more.
     pub fn expire(&mut self, now: Duration) -> bool {
         if self.lease_end.is_none_or(|end| now < end) {
             return false;

@@ -40,7 +40,7 @@ impl LinkSamples {
         }
     }
 
-    /// Ends the interval if it is over: the sample of a link is the sum of the rates that its relays measured.
+    /// Ends the interval when its time has passed: the sample of a link is the sum of the rates that its relays measured.
     pub fn advance(&mut self, now: f64) {
         if now - self.last_sample_at < SAMPLE_INTERVAL {
             return;
