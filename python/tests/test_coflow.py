@@ -4,7 +4,7 @@ import io
 import threading
 import time
 
-from weir import Agent, AgentError, Coflow, Coordinator, CoordinatorError, Flow, FlowReceiver, send_flow
+from weir import Agent, AgentError, Coflow, Coordinator, CoordinatorError, Flow, FlowReceiver, Route, send_flow
 
 from .beds import Bed
 
@@ -43,16 +43,17 @@ class CoflowTest(Bed):
 
             def receive() -> None:
                 for flow in (1, 0):
-                    with receiver.receive("shuffle", flow, timeout=20) as sock, sock.makefile("rb") as data:
+                    with receiver.receive("shuffle", flow, timeout=20) as data:
                         received[flow] = data.read()
 
             thread = threading.Thread(target=receive)
             thread.start()
-            small = send_flow(agent, "shuffle", 1, receiver.address, b"abc")
+            route = Route(receiver.address)
+            small = send_flow(agent, "shuffle", 1, route, b"abc")
             # Wait for the host's order, so that the first byte is paced.
             self.wait_for("a rate", lambda: coordinator.get("/v1/coflows/shuffle")["flows"][0]["rate"] is not None)
             began = time.monotonic()
-            large = send_flow(agent, "shuffle", 0, receiver.address, io.BytesIO(DATA))
+            large = send_flow(agent, "shuffle", 0, route, io.BytesIO(DATA))
             thread.join(30)
             elapsed = time.monotonic() - began
             self.assertEqual((small.bytes, small.unpaced, large.bytes, large.unpaced), (3, None, len(DATA), None))
@@ -69,11 +70,13 @@ class CoflowTest(Bed):
         agent = Agent(self.start_agent())
         # The connection to the agent is closed.
         agent.close()
+        received = []
         with FlowReceiver(("127.0.0.1", 0)) as receiver:
-            sent = send_flow(agent, "c", 0, receiver.address, b"abc")
-            self.assertEqual(sent.bytes, 3)
+            thread = threading.Thread(target=lambda: received.append(receiver.receive("c", 0, timeout=10).read()))
+            thread.start()
+            sent = send_flow(agent, "c", 0, Route(receiver.address), b"abc")
+            thread.join(10)
+            self.assertEqual((sent.bytes, received), (3, [b"abc"]))
             self.assertIsInstance(sent.unpaced, AgentError)
-            with receiver.receive("c", 0, timeout=10) as sock, sock.makefile("rb") as data:
-                self.assertEqual(data.read(), b"abc")
         with self.assertRaises(AgentError):
             Agent(f"{self.folder}/missing.sock")

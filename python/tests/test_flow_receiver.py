@@ -1,9 +1,15 @@
-"""Connections that a receiver accepts, and those that it closes."""
+"""Connections that a receiver accepts, and its answers."""
 
 import socket
+import threading
+import time
 import unittest
+from typing import BinaryIO
 
-from weir.flow_receiver import MAX_ID_LENGTH, FlowReceiver, first_line
+from weir.flow_protocol import MAX_NAME_BYTES, FirstLine, check_flow, encode_chunk
+from weir.flow_receiver import FlowReceiver
+
+TIMEOUT = 20.0
 
 
 class FlowReceiverTest(unittest.TestCase):
@@ -11,51 +17,93 @@ class FlowReceiverTest(unittest.TestCase):
         self.receiver = FlowReceiver(("127.0.0.1", 0))
         self.addCleanup(self.receiver.close)
 
-    def send(self, data: bytes) -> socket.socket:
-        sock = socket.create_connection(self.receiver.address)
-        self.addCleanup(sock.close)
-        sock.sendall(data)
-        return sock
+    def send(self, data: bytes) -> BinaryIO:
+        """Connects and sends bytes. Returns a file of the answers, to which more can be written."""
+        sock = socket.create_connection(self.receiver.address, TIMEOUT)
+        file = sock.makefile("rwb", buffering=0)
+        sock.close()
+        self.addCleanup(file.close)
+        file.write(data)
+        return file
 
-    def read(self, coflow: str, flow: int) -> bytes:
-        with self.receiver.receive(coflow, flow, timeout=10) as sock, sock.makefile("rb") as data:
-            return data.read()
+    def connect(self, generation: int, offset: int, chunks: bytes = b"") -> BinaryIO:
+        return self.send(FirstLine("c", 0, generation, offset, "127.0.0.1:1").encode() + chunks)
 
-    def test_flows_arrive_in_any_order_and_data_begins_after_the_line(self) -> None:
+    def test_later_generation_replaces_the_connection_and_continues(self) -> None:
+        first = self.connect(1, 0, encode_chunk(b"hello"))
+        flow = self.receiver.receive("c", 0, TIMEOUT)
+        self.assertEqual(flow.read(5), b"hello")
+        self.assertEqual([first.readline(), first.readline()], [b"ack 0\n", b"ack 13\n"])
+        for generation in (0, 1):
+            self.assertEqual(self.connect(generation, 0).read(), b"reset replaced\n")
+        self.assertEqual(self.connect(2, 14).read(), b"reset gap\n")
+        received = []
+        # The program waits for data of the first connection.
+        thread = threading.Thread(target=lambda: received.append(flow.read()))
+        thread.start()
+        second = self.connect(2, 0)
+        self.assertEqual((second.readline(), first.read()), (b"ack 13\n", b"reset replaced\n"))
+        for data in (b"hello", b"world", b""):
+            second.write(encode_chunk(data))
+        thread.join(TIMEOUT)
+        self.assertEqual((received, second.read()), ([b"world"], b"ack 26\nack 34\n"))
+        # The sender did not get the last acknowledgement.
+        self.assertEqual(self.connect(3, 26, encode_chunk(b"")).read(), b"ack 34\n")
+        flow.close()
+
+    def test_malformed_first_lines_are_invalid_and_other_flows_continue(self) -> None:
         self.send(b"")
-        slow = self.send(b"weir-fl")
-        self.send(b"weir-flow a 0\nhello\nyou").close()
-        self.send(b"weir-flow a 4294967295\n").close()
-        slow.sendall(b"ow b 0\nslow")
-        slow.close()
-        self.assertEqual(self.read("b", 0), b"slow")
-        self.assertEqual(self.read("a", 4294967295), b"")
-        self.assertEqual(self.read("a", 0), b"hello\nyou")
+        slow = self.send(b"weir-flow/2 " + b"x" * MAX_NAME_BYTES)
+        rests = ["c", "c 0 0 0 1.2.3.4:1 x", "c -1 0 0 1.2.3.4:1", "c 4294967296 0 0 1.2.3.4:1", "c 0 65536 0 1.2.3.4:1"]
+        rests += ["c 0 0 4611686018427387905 1.2.3.4:1", "c 0 0 0 host:1", "c 0 0 0 1.2.3.4:01", "c \N{SUPERSCRIPT TWO} 0 0 1.2.3.4:1"]
+        rests += ["x" * 129 + " 0 0 0 1.2.3.4:1", "x" * 4096]
+        for line in ["weir-flow c 0"] + [f"weir-flow/2 {rest}" for rest in rests]:
+            self.assertEqual(self.send(line.encode() + b"\n").read(), b"reset invalid\n", line)
+        slow.write(b" 4294967295 0 0 [fd00::3]:7000\n" + encode_chunk(b"hello") + encode_chunk(b""))
+        with self.receiver.receive("x" * MAX_NAME_BYTES, 4294967295, TIMEOUT) as flow:
+            self.assertEqual(flow.read(), b"hello")
         with self.assertRaises(TimeoutError):
-            self.receiver.receive("a", 0, timeout=0.02)
+            self.receiver.receive("c", 0, timeout=0.02)
 
-    def test_connections_with_a_malformed_line_are_closed(self) -> None:
-        lines = ["weir-flow a", "weir-flow a 0 0", "weir-flow a -1", "weir-flow a 4294967296", "", "weir-flow a ²"]
-        malformed = [self.send(line.encode() + b"\n") for line in lines]
-        malformed += [self.send(b"x" * 4096), self.send(f"weir-flow {'x' * (MAX_ID_LENGTH + 1)} 0\n".encode())]
-        longest = "x" * MAX_ID_LENGTH
-        last = self.send(first_line(longest, 4294967295))
-        last.close()
-        self.assertEqual(self.read(longest, 4294967295), b"")
-        for sock in malformed:
-            sock.settimeout(10)
-            # The kernel resets a connection with unread bytes.
-            try:
-                self.assertEqual(sock.recv(1), b"")
-            except ConnectionResetError:
-                pass
+    def test_wrong_checksum_is_corrupt_and_a_lost_sender_is_an_error(self) -> None:
+        chunk = bytearray(encode_chunk(b"hello"))
+        chunk[-1] ^= 1
+        first = self.connect(0, 0, bytes(chunk))
+        with self.receiver.receive("c", 0, TIMEOUT) as flow:
+            flow.reconnect_timeout = 0.05
+            with self.assertRaises(TimeoutError):
+                flow.read()
+            self.assertEqual(first.read(), b"ack 0\nreset corrupt\n")
+            self.connect(1, 0, encode_chunk(b"hello")).close()
+            self.assertEqual(flow.read(5), b"hello")
+            with self.assertRaises(TimeoutError):
+                flow.read()
+            self.connect(2, 13, encode_chunk(b""))
+            self.assertEqual(flow.read(), b"")
 
-    def test_later_connection_of_a_flow_replaces_the_earlier(self) -> None:
-        self.send(b"weir-flow a 0\nfirst")
-        self.send(b"weir-flow a 0\nsecond").close()
-        self.assertEqual(self.read("a", 0), b"second")
+    def test_dropped_flow_is_replaced(self) -> None:
+        first = self.connect(0, 0)
+        self.receiver.receive("c", 0, TIMEOUT).close()
+        self.assertEqual(first.read(), b"ack 0\nreset replaced\n")
+        self.assertEqual(self.connect(1, 0).read(), b"reset replaced\n")
 
-    def test_invalid_ids_are_refused(self) -> None:
+    def test_port_closes_with_the_receiver(self) -> None:
+        address = self.receiver.address
+        waiting = self.connect(0, 0)
+        self.assertEqual(waiting.readline(), b"ack 0\n")
+        self.receiver.close()
+        with self.assertRaises(OSError):
+            socket.create_connection(address)
+        self.assertEqual(waiting.read(), b"")
+        other = FlowReceiver(("127.0.0.1", 0))
+        address = other.address
+        del other
+        deadline = time.monotonic() + TIMEOUT
+        with self.assertRaises(OSError):
+            while time.monotonic() < deadline:
+                socket.create_connection(address).close()
+
+    def test_invalid_names_and_numbers_are_refused(self) -> None:
         for coflow, flow in [("", 0), ("a b", 0), ("a\n", 0), ("ü", 0), ("x" * 129, 0), ("a", -1), ("a", 1 << 32)]:
             with self.assertRaises(ValueError):
-                first_line(coflow, flow)
+                check_flow(coflow, flow)

@@ -12,16 +12,20 @@ Saba's interface (section 6 of the paper): register, create connection, destroy 
 
 Coflows (Saath, section 5): a framework registers, updates and deregisters them; its programs send and receive their flows.
 
-    from weir import Agent, Coflow, Flow, FlowReceiver, send_flow
+    from weir import Agent, Coflow, Flow, FlowReceiver, Route, send_flow
 
     coflow = Coflow.register(coordinator, "shuffle-7", [Flow("node-1", "node-3", 3)])
 
     receiver = FlowReceiver(("10.0.0.3", 7000))                    # the receiver of flow 0, on node-3
-    data = receiver.receive("shuffle-7", 0, timeout=60)            # a socket
+    data = receiver.receive("shuffle-7", 0, timeout=60).read()
 
-    send_flow(Agent(), "shuffle-7", 0, ("10.0.0.3", 7000), b"...")      # its sender, on node-1
+    route = Route.from_environment(("10.0.0.3", 7000))             # its sender, on node-1
+    send_flow(Agent(), "shuffle-7", 0, route, b"...")
 
     coflow.deregister()
+
+A flow goes over the relay in the environment variable ``WEIR_RELAY``, or directly without the variable. All data arrives once and in order,
+also if a relay fails; :class:`FlowSender` sends data piece by piece.
 
 Without a coordinator or an agent, data is sent without class or rate: their errors do not prevent sending. The crate ``weir-client``
 has the same interface for Rust, and the two exchange flows. Times are in seconds, sizes in bytes. The module needs Linux, and no
@@ -30,9 +34,10 @@ package outside Python's standard library.
 
 from .agent import Agent, AgentError
 from .application import Application, Connection
-from .coflow import Coflow, Flow, SentFlow, send_flow
+from .coflow import Coflow, Flow, send_flow
 from .coordinator import Coordinator, CoordinatorError
-from .flow_receiver import FlowReceiver
+from .flow_receiver import FlowReceiver, IncomingFlow
+from .flow_sender import FlowSender, Route, SentFlow
 
 __all__ = [
     "Agent",
@@ -44,6 +49,9 @@ __all__ = [
     "CoordinatorError",
     "Flow",
     "FlowReceiver",
+    "FlowSender",
+    "IncomingFlow",
+    "Route",
     "SentFlow",
     "send_flow",
 ]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import io
-import socket
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, BinaryIO, Dict, List, Optional, Sequence, Union
 
-from .agent import Agent, AgentError
+from .agent import Agent
 from .coordinator import Coordinator, path
-from .flow_receiver import first_line
+from .flow_sender import FlowSender, Route, SentFlow
 
-# Size of a read and a write, in bytes.
+# Size of a read, in bytes.
 CHUNK_BYTES = 1 << 16
 
 
@@ -75,38 +74,16 @@ def _bodies(flows: Sequence[Flow]) -> List[Dict[str, Any]]:
     return [{"from": flow.from_host, "to": flow.to_host, "bytes": flow.bytes} for flow in flows]
 
 
-@dataclass(frozen=True)
-class SentFlow:
-    """The number of sent bytes. ``unpaced`` is the error if the bytes were sent as plain TCP, without a pacing rate; else None."""
-
-    bytes: int
-    unpaced: Optional[AgentError]
-
-
 def send_flow(
-    agent: Agent, coflow: str, flow: int, address: Tuple[str, int], data: Union[bytes, bytearray, memoryview, BinaryIO]
+    agent: Agent, coflow: str, flow: int, route: Route, data: Union[bytes, bytearray, memoryview, BinaryIO]
 ) -> SentFlow:
-    """Sends all of ``data`` as a flow of a coflow to the :class:`FlowReceiver <weir.FlowReceiver>` at ``address``.
+    """Sends all of ``data`` as a flow of a coflow to a :class:`FlowReceiver <weir.FlowReceiver>`. Returns when the receiver has read it.
 
-    The agent paces it from the first byte on. The call returns when the kernel has all data; the connection stays open until the data has
-    arrived. Raises :class:`OSError` if the other end refuses the connection or closes it, and the exceptions of reading ``data``; the other
-    end then gets the data sent so far.
+    Relays pace the flow if the route has a relay. The agent paces direct connections, from the first byte on. Raises :class:`OSError` if
+    the receiver cannot be reached or refuses the flow, and the exceptions of reading ``data``; the receiver then gets an error.
     """
-    first = first_line(coflow, flow)
     source = io.BytesIO(data) if isinstance(data, (bytes, bytearray, memoryview)) else data
-    unpaced: Optional[AgentError] = None
-    sent = 0
-    with socket.create_connection(address) as sock:
-        try:
-            agent.hand_over(coflow, flow, sock)
-        except AgentError as error:
-            unpaced = error
-        try:
-            sock.sendall(first)
-            while chunk := source.read(CHUNK_BYTES):
-                sock.sendall(chunk)
-                sent += len(chunk)
-        finally:
-            # The agent has a duplicate, so closing the socket would not end the connection.
-            sock.shutdown(socket.SHUT_WR)
-    return SentFlow(sent, unpaced)
+    with FlowSender(coflow, flow, route, agent) as sender:
+        while chunk := source.read(CHUNK_BYTES):
+            sender.write(chunk)
+    return sender.finish()

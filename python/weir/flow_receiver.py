@@ -1,50 +1,62 @@
-"""Receives flows. A connection starts with a line ``weir-flow COFLOW FLOW``, which is not part of the data."""
+"""Receives flows (docs/flow-protocol.md)."""
 
 from __future__ import annotations
 
+import io
 import select
 import socket
+import threading
 import time
-from typing import Dict, List, Optional, Tuple
+from collections import deque
+from typing import Any, Deque, Dict, List, Optional, Tuple
 
-# The first word of a connection.
-PREFIX = b"weir-flow"
+from .flow_protocol import ACK_INTERVAL, MAX_LINE_BYTES, FirstLine, ReceiveState, Reset, check_flow
 
-# Maximum length of an id, and of a first line: the word, an id, a number of ten digits, two spaces and a newline.
-MAX_ID_LENGTH = 128
-MAX_LINE_LENGTH = len(PREFIX) + MAX_ID_LENGTH + 13
-
-# Maximum time for a first line.
+# All times are in seconds. Maximum time for a first line, and for the sender to close a connection after the last line to it.
 FIRST_LINE_TIMEOUT = 5.0
+DRAIN_TIMEOUT = 5.0
+
+# How long the kernel sends an acknowledgement again before the connection fails.
+UNACKED_TIMEOUT = 60.0
+
+# How long a flow waits for the next connection when one has failed.
+RECONNECT_TIMEOUT = 120.0
+
+# The pause after a failure to accept a connection, such as too many open files.
+ACCEPT_PAUSE = 0.1
 
 # Maximum number of connections that wait for `FlowReceiver.receive`, with or without a first line. Others stay in the kernel's backlog.
 MAX_WAITING = 1024
 
-# Indexes of flows are below this number.
-FLOW_END = 1 << 32
+# How many ended flows a receiver remembers. The sender of such a flow may ask again for the last acknowledgement.
+MAX_ENDED = 16384
+
+# Size of a read, in bytes.
+READ_BYTES = 1 << 16
+
+FlowKey = Tuple[str, int]
 
 
-def _is_id(text: bytes) -> bool:
-    return 1 <= len(text) <= MAX_ID_LENGTH and all(0x21 <= byte <= 0x7E for byte in text)
+def _send_line(sock: socket.socket, line: bytes) -> bool:
+    """Sends a line if the kernel's buffer has room. A sender that leaves this buffer full does not read acknowledgements."""
+    try:
+        return sock.send(line) == len(line)
+    except OSError:
+        return False
 
 
-def first_line(coflow: str, flow: int) -> bytes:
-    """The first line of a connection."""
-    name = coflow.encode()
-    if not _is_id(name):
-        raise ValueError(f"coflow {coflow!r:.200} is invalid; expected 1 to {MAX_ID_LENGTH} printable characters without spaces")
-    if not 0 <= flow < FLOW_END:
-        raise ValueError(f"flow {flow} is out of range; expected a number from 0 to {FLOW_END - 1}")
-    return b"%s %s %d\n" % (PREFIX, name, flow)
+def _shut_down(sock: socket.socket, how: int) -> None:
+    try:
+        sock.shutdown(how)
+    except OSError:
+        pass
 
 
-def _parse_first_line(line: bytes) -> Optional[Tuple[str, int]]:
-    """Parses a first line without its newline into its flow; None if the line is malformed."""
-    words = line.split(b" ")
-    if len(words) != 3 or words[0] != PREFIX or not _is_id(words[1]) or not words[2].isdigit():
-        return None
-    flow = int(words[2])
-    return (words[1].decode(), flow) if flow < FLOW_END else None
+class _Flow:
+    def __init__(self) -> None:
+        self.state = ReceiveState()
+        self.connection: Optional[socket.socket] = None
+        self.is_taken = False
 
 
 class _PendingConnection:
@@ -52,14 +64,16 @@ class _PendingConnection:
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNACKED_TIMEOUT * 1000))
         self.socket = sock
         self.line = b""
         self.deadline = time.monotonic() + FIRST_LINE_TIMEOUT
 
-    def read_line(self) -> Optional[Tuple[str, int]]:
-        """Reads the received part of the first line, and no data after it. Returns the flow once the line is complete, else None. Raises
-        OSError if the line is malformed or late."""
-        while len(self.line) < MAX_LINE_LENGTH:
+    def read_line(self) -> Optional[FirstLine]:
+        """Reads the received part of the first line, and no data after it. Returns the line once it is complete, else None. Raises
+        OSError if the connection has ended or the line is late, and Reset if the line is malformed."""
+        while len(self.line) < MAX_LINE_BYTES:
             try:
                 byte = self.socket.recv(1)
             except BlockingIOError:
@@ -67,58 +81,363 @@ class _PendingConnection:
                     return None
                 raise OSError("the first line did not arrive in time") from None
             if byte == b"\n":
-                flow = _parse_first_line(self.line)
-                if flow is None:
+                first_line = FirstLine.parse(self.line)
+                if first_line is None:
                     break
-                self.socket.setblocking(True)
-                return flow
+                return first_line
             if not byte:
-                break
+                raise OSError("the connection was closed")
             self.line += byte
-        raise OSError("the first line is malformed")
+        raise Reset("invalid")
+
+
+class _Listener:
+    """The thread of a receiver: accepts connections, reads their first lines, repeats acknowledgements, and drains connections that end.
+
+    All fields are protected by the condition, except those of the thread."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        # Signals new flows and new connections.
+        self.changed = threading.Condition()
+        self.is_closed = False
+        self._flows: Dict[FlowKey, _Flow] = {}
+        self._ready = 0
+        self._ended: Deque[FlowKey] = deque()
+        # Connections whose bytes are discarded, so that the kernel does not reset them before the last line has arrived.
+        self._draining: List[Tuple[socket.socket, float]] = []
+        self._wake, self._woken = socket.socketpair()
+        self._wake.setblocking(False)
+        self._woken.setblocking(False)
+        # Fields of the thread.
+        self._listener = listener
+        self._pending: List[_PendingConnection] = []
+        self._next_accept = 0.0
+        self._thread = threading.Thread(target=self._run, name="flow-receiver", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Makes the thread close the port and all waiting connections."""
+        self.is_closed = True
+        self.wake()
+
+    def close(self) -> None:
+        """Stops the thread, and waits for its end."""
+        self.stop()
+        self._thread.join()
+
+    def wake(self) -> None:
+        try:
+            self._wake.send(b"\0")
+        except OSError:
+            # The thread wakes up anyway, or has ended.
+            pass
+
+    def take(self, key: FlowKey, timeout: float) -> Optional[_Flow]:
+        """Waits for a flow that no program has taken."""
+
+        def is_ready() -> bool:
+            return key in self._flows and not self._flows[key].is_taken
+
+        with self.changed:
+            if not self.changed.wait_for(is_ready, timeout):
+                return None
+            flow = self._flows[key]
+            flow.is_taken = True
+            self._ready -= 1
+        self.wake()
+        return flow
+
+    def end(self, key: FlowKey, flow: _Flow, line: bytes) -> None:
+        """Remembers a flow as ended. Its last connection ends with `line`. The caller holds the condition."""
+        self._ended.append(key)
+        if len(self._ended) > MAX_ENDED:
+            self._flows.pop(self._ended.popleft(), None)
+        sock, flow.connection = flow.connection, None
+        if sock is not None:
+            self.end_connection(sock, line)
+
+    def end_connection(self, sock: socket.socket, line: bytes) -> None:
+        """Sends the last line of a connection. The caller holds the condition."""
+        _send_line(sock, line)
+        _shut_down(sock, socket.SHUT_WR)
+        if self.is_closed or len(self._draining) >= MAX_WAITING:
+            sock.close()
+        else:
+            self._draining.append((sock, time.monotonic() + DRAIN_TIMEOUT))
+            self.wake()
+
+    def _run(self) -> None:
+        next_ack = time.monotonic() + ACK_INTERVAL
+        while True:
+            self._wait(next_ack)
+            self._accept()
+            with self.changed:
+                if self.is_closed:
+                    break
+                self._read_first_lines()
+                self._drain()
+                if time.monotonic() >= next_ack:
+                    self._repeat_acks()
+                    next_ack = time.monotonic() + ACK_INTERVAL
+        self._close_sockets()
+
+    def _close_sockets(self) -> None:
+        with self.changed:
+            for sock, _ in self._draining:
+                sock.close()
+            for flow in self._flows.values():
+                if not flow.is_taken and flow.connection is not None:
+                    flow.connection.close()
+            self._draining, self._flows = [], {}
+        for pending in self._pending:
+            pending.socket.close()
+        for sock in (self._listener, self._wake, self._woken):
+            sock.close()
+
+    def _has_room(self) -> bool:
+        return len(self._pending) + self._ready < MAX_WAITING and time.monotonic() >= self._next_accept
+
+    def _wait(self, deadline: float) -> None:
+        """Waits for data or a connection, at most until the next deadline."""
+        now = time.monotonic()
+        polled = select.poll()
+        polled.register(self._woken, select.POLLIN)
+        with self.changed:
+            for sock, drained in self._draining:
+                polled.register(sock, select.POLLIN)
+                deadline = min(deadline, drained)
+        for pending in self._pending:
+            polled.register(pending.socket, select.POLLIN)
+            deadline = min(deadline, pending.deadline)
+        if self._has_room():
+            polled.register(self._listener, select.POLLIN)
+        elif self._next_accept > now:
+            deadline = min(deadline, self._next_accept)
+        # `poll` rounds down to milliseconds: without + 1 it would return at once, again and again.
+        polled.poll(max(deadline - now, 0.0) * 1000 + 1)
+        try:
+            while self._woken.recv(64):
+                pass
+        except BlockingIOError:
+            pass
+
+    def _accept(self) -> None:
+        while self._has_room():
+            try:
+                sock, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except ConnectionAbortedError:
+                # The client closed the connection before it was accepted.
+                continue
+            except OSError:
+                self._next_accept = time.monotonic() + ACCEPT_PAUSE
+                return
+            try:
+                self._pending.append(_PendingConnection(sock))
+            except OSError:
+                sock.close()
+
+    def _read_first_lines(self) -> None:
+        for pending in self._pending[:]:
+            try:
+                line = pending.read_line()
+                if line is None:
+                    continue
+                self._admit(pending.socket, line)
+            except OSError:
+                pending.socket.close()
+            except Reset as reset:
+                self.end_connection(pending.socket, f"reset {reset}\n".encode())
+            self._pending.remove(pending)
+
+    def _admit(self, sock: socket.socket, line: FirstLine) -> None:
+        """Passes a connection to its flow, which may be new. Raises :class:`Reset` if the connection is refused."""
+        key = (line.coflow, line.flow)
+        flow = self._flows.get(key) or _Flow()
+        answer = flow.state.accept(line)
+        if flow.state.has_ended:
+            self.end_connection(sock, answer)
+            return
+        # The program's next read finds a failure.
+        _send_line(sock, answer)
+        earlier, flow.connection = flow.connection, sock
+        if earlier is not None:
+            self.end_connection(earlier, b"reset replaced\n")
+            # The program may wait for this connection.
+            _shut_down(earlier, socket.SHUT_RDWR)
+        if key not in self._flows:
+            self._flows[key] = flow
+            self._ready += 1
+        self.changed.notify_all()
+
+    def _drain(self) -> None:
+        now = time.monotonic()
+        kept = []
+        for sock, deadline in self._draining:
+            try:
+                is_open = bool(sock.recv(READ_BYTES))
+            except BlockingIOError:
+                is_open = True
+            except OSError:
+                is_open = False
+            if is_open and now < deadline:
+                kept.append((sock, deadline))
+            else:
+                sock.close()
+        self._draining = kept
+
+    def _repeat_acks(self) -> None:
+        for flow in self._flows.values():
+            if flow.connection is not None and not _send_line(flow.connection, flow.state.ack()):
+                # The program's next read finds the failure.
+                _shut_down(flow.connection, socket.SHUT_RDWR)
+
+
+class IncomingFlow(io.RawIOBase):
+    """A flow that a program reads, as a binary file. Reading continues over the sender's next connection if one fails, and ends after all
+    data.
+
+    Raises :class:`TimeoutError` if the sender does not connect again within ``reconnect_timeout`` seconds (default: 120), and
+    :class:`OSError` if it does not follow the protocol. Closing the flow before its end makes the sender fail.
+    """
+
+    def __init__(self, receiver: FlowReceiver, key: FlowKey, flow: _Flow) -> None:
+        super().__init__()
+        self.reconnect_timeout = RECONNECT_TIMEOUT
+        # Keeps the port open.
+        self._receiver = receiver
+        self._listener = receiver._listener
+        self._key = key
+        self._flow = flow
+        self._has_ended = False
+        # Data of a chunk that the program has not read.
+        self._data = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if self.closed:
+            raise ValueError("the flow is closed")
+        view = memoryview(buffer).cast("B")
+        while not self._data:
+            if self._has_ended or not view:
+                return 0
+            self._read_connection()
+        length = min(len(view), len(self._data))
+        view[:length] = self._data[:length]
+        self._data = self._data[length:]
+        if not self._data:
+            self._acknowledge()
+        return length
+
+    def close(self) -> None:
+        """Closes the flow."""
+        if not self.closed and not self._has_ended:
+            self._has_ended = True
+            with self._listener.changed:
+                self._flow.state.close()
+                self._listener.end(self._key, self._flow, b"reset replaced\n")
+        super().close()
+
+    def _read_connection(self) -> None:
+        """Reads until a chunk may be complete."""
+        changed = self._listener.changed
+        with changed:
+            if self._decode():
+                return
+            if not changed.wait_for(lambda: self._flow.connection is not None, self.reconnect_timeout):
+                coflow, flow = self._key
+                waited = f"which did not connect again within {self.reconnect_timeout} s"
+                raise TimeoutError(f"flow {flow} of coflow {coflow!r} lost its sender, {waited}")
+            sock = self._flow.connection
+            assert sock is not None
+        try:
+            polled = select.poll()
+            polled.register(sock, select.POLLIN)
+            # A later connection may close this one before the call.
+            polled.poll(1000)
+            data = sock.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except (OSError, ValueError):
+            data = b""
+        with changed:
+            if self._flow.connection is not sock:
+                return
+            if data:
+                self._flow.state.add(data)
+            else:
+                # The sender connects again.
+                self._flow.connection = None
+                sock.close()
+
+    def _decode(self) -> bool:
+        """Decodes a chunk. Returns whether there was one. The caller holds the condition."""
+        flow = self._flow
+        try:
+            chunk = flow.state.next_chunk()
+        except Reset as reset:
+            sock, flow.connection = flow.connection, None
+            if sock is not None:
+                self._listener.end_connection(sock, f"reset {reset}\n".encode())
+            if str(reset) == "corrupt":
+                return False
+            raise OSError(f"flow {self._key[1]} of coflow {self._key[0]!r} is malformed") from None
+        if chunk is None:
+            return False
+        self._data = memoryview(chunk)
+        if not chunk:
+            flow.state.mark_read()
+            self._has_ended = True
+            self._listener.end(self._key, flow, flow.state.ack())
+        return True
+
+    def _acknowledge(self) -> None:
+        """Notes that the program has read all data of a chunk."""
+        with self._listener.changed:
+            line = self._flow.state.mark_read()
+            sock = self._flow.connection
+            if line is not None and sock is not None and not _send_line(sock, line):
+                # The next read finds the failure.
+                _shut_down(sock, socket.SHUT_RDWR)
 
 
 class FlowReceiver:
-    """A port at which a program receives flows; port 0 selects a free port. One thread at a time may use it.
+    """A port at which a program receives flows; port 0 selects a free port. Any thread may use it.
 
     Every client that can connect can send any flow, without authentication.
     """
 
     def __init__(self, address: Tuple[str, int]) -> None:
         family = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-        self._listener = socket.create_server(address, family=family)
-        self._listener.setblocking(False)
-        self._pending: List[_PendingConnection] = []
-        self._waiting: Dict[Tuple[str, int], socket.socket] = {}
+        listener = socket.create_server(address, family=family)
+        listener.setblocking(False)
+        host, port = listener.getsockname()[:2]
+        self._address = (str(host), int(port))
+        self._listener = _Listener(listener)
 
     @property
     def address(self) -> Tuple[str, int]:
         """The address and port for senders."""
-        host, port = self._listener.getsockname()[:2]
-        return host, port
+        return self._address
 
-    def receive(self, coflow: str, flow: int, timeout: float) -> socket.socket:
-        """Returns the connection of a flow, from which the caller receives the data.
+    def receive(self, coflow: str, flow: int, timeout: float) -> IncomingFlow:
+        """Returns a flow, from which the caller reads the data.
 
-        If the sender connects twice, the later connection replaces the earlier one. A connection also ends if the sender is killed:
-        compare the size, if you know it. Flows can be requested in any order; connections of other flows wait. Raises
-        :class:`TimeoutError` if no sender connects within ``timeout`` seconds.
+        Flows can be requested in any order; other flows wait. A flow is received once. Raises :class:`TimeoutError` if no sender connects
+        within ``timeout`` seconds.
         """
-        deadline = time.monotonic() + timeout
-        while (coflow, flow) not in self._waiting:
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                raise TimeoutError(f"flow {flow} of coflow {coflow!r} did not arrive within {timeout} s")
-            self._wait_readable(remaining)
-            self._accept_pending()
-        return self._waiting.pop((coflow, flow))
+        check_flow(coflow, flow)
+        taken = self._listener.take((coflow, flow), timeout)
+        if taken is None:
+            raise TimeoutError(f"flow {flow} of coflow {coflow!r} did not arrive within {timeout} s")
+        return IncomingFlow(self, (coflow, flow), taken)
 
     def close(self) -> None:
-        """Closes the port and all waiting connections."""
+        """Closes the port and all waiting connections. Flows that a program reads keep their connection, and get no other one."""
         self._listener.close()
-        for sock in [pending.socket for pending in self._pending] + list(self._waiting.values()):
-            sock.close()
-        self._pending, self._waiting = [], {}
 
     def __enter__(self) -> FlowReceiver:
         return self
@@ -126,42 +445,7 @@ class FlowReceiver:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _has_room(self) -> bool:
-        return len(self._pending) + len(self._waiting) < MAX_WAITING
-
-    def _wait_readable(self, timeout: float) -> None:
-        """Waits for data or a connection, at timeout until the next first line is overdue."""
-        now = time.monotonic()
-        timeout = min([timeout] + [max(pending.deadline - now, 0.0) for pending in self._pending])
-        polled = select.poll()
-        for pending in self._pending:
-            polled.register(pending.socket, select.POLLIN)
-        if self._has_room():
-            polled.register(self._listener, select.POLLIN)
-        # `poll` rounds down to milliseconds: without + 1 it would return at once, again and again.
-        polled.poll(min(timeout * 1000 + 1, 3_600_000))
-
-    def _accept_pending(self) -> None:
-        """Accepts connections and reads first lines."""
-        while self._has_room():
-            try:
-                sock, _ = self._listener.accept()
-            except BlockingIOError:
-                break
-            except ConnectionAbortedError:
-                # The client closed the connection before it was accepted.
-                continue
-            self._pending.append(_PendingConnection(sock))
-        for pending in self._pending[:]:
-            try:
-                flow = pending.read_line()
-            except OSError:
-                self._pending.remove(pending)
-                pending.socket.close()
-                continue
-            if flow is not None:
-                self._pending.remove(pending)
-                before = self._waiting.pop(flow, None)
-                if before is not None:
-                    before.close()
-                self._waiting[flow] = pending.socket
+    def __del__(self) -> None:
+        # Without a wait: when the interpreter exits, the thread does not run.
+        if hasattr(self, "_listener"):
+            self._listener.stop()

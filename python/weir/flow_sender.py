@@ -1,0 +1,396 @@
+"""Sends flows over a relay or directly, and over further connections when one fails (docs/flow-protocol.md)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Deque, Optional, Tuple, Union
+
+from .agent import Agent, AgentError
+from .flow_protocol import (
+    HEADER_BYTES,
+    MAX_CHUNK_BYTES,
+    MAX_GENERATION,
+    MAX_LINE_BYTES,
+    FirstLine,
+    check_flow,
+    encode_chunk,
+    is_address,
+    parse_ack,
+    parse_reset,
+)
+
+# The environment variable with the address of the region's relay.
+RELAY_VARIABLE = "WEIR_RELAY"
+
+# The limit of unacknowledged bytes.
+WINDOW_BYTES = 8 << 20
+
+# All times are in seconds. Time for a connection, and without a line or without progress while bytes wait for an acknowledgement.
+CONNECT_TIMEOUT = 5.0
+SILENCE_TIMEOUT = 30.0
+PROGRESS_TIMEOUT = 300.0
+
+# The wait before a connection is replaced over the same path, and its limit for direct connections.
+RETRY_WAIT = 0.1
+MAX_DIRECT_WAIT = 5.0
+
+# How long the receiver may answer no direct connection.
+DIRECT_TIMEOUT = 60.0
+
+# How often a connection is replaced without progress: over the relay, and directly because of corrupt data.
+MAX_RELAY_RETRIES = 3
+MAX_CORRUPT_RETRIES = 16
+
+
+@dataclass(frozen=True)
+class Route:
+    """Where a flow goes: the receiver, and the relay of this region. Without a relay, the sender connects to the receiver."""
+
+    receiver: Tuple[str, int]
+    relay: Optional[Tuple[str, int]] = None
+
+    @classmethod
+    def from_environment(cls, receiver: Tuple[str, int]) -> Route:
+        """The route over the relay in the environment variable ``WEIR_RELAY``, for example ``10.0.0.1:7710``; direct without it."""
+        text = os.environ.get(RELAY_VARIABLE, "")
+        if not text:
+            return cls(receiver)
+        if not is_address(text):
+            raise ValueError(f"{RELAY_VARIABLE}: {text!r} is no address; expected IP:PORT, for example 10.0.0.1:7710")
+        host, _, port = text.rpartition(":")
+        return cls(receiver, (host.strip("[]"), int(port)))
+
+
+@dataclass(frozen=True)
+class SentFlow:
+    """The number of sent bytes. ``unpaced`` is the error if the last direct connection was plain TCP, without a pacing rate; else None."""
+
+    bytes: int
+    unpaced: Optional[AgentError]
+
+
+def _resolve(address: Tuple[str, int]) -> str:
+    """The first address of a name as IP:PORT."""
+    family, _, _, _, resolved = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
+    host, port = str(resolved[0]), resolved[1]
+    return f"[{host}]:{port}" if family == socket.AF_INET6 else f"{host}:{port}"
+
+
+class _Window:
+    """Chunks that are unacknowledged, or acknowledged on an earlier connection and unsent on this one."""
+
+    def __init__(self) -> None:
+        self.acked = 0
+        # The positions of the first chunk and of the end of the last, and the highest sent position of all connections.
+        self.start = self.end = self.max_sent = 0
+        self._chunks: Deque[bytes] = deque()
+        self._partial = bytearray()
+        # The next bytes to send: a chunk, a place in it, and its position.
+        self._next_chunk = self._next_byte = self._sent = 0
+
+    def write(self, data: memoryview) -> int:
+        """Takes data as far as there is room, and returns the number of taken bytes."""
+        taken = 0
+        while taken < len(data):
+            used = self.end - self.start + HEADER_BYTES + len(self._partial)
+            room = min(WINDOW_BYTES - used, MAX_CHUNK_BYTES - len(self._partial))
+            if room <= 0:
+                self.flush()
+                break
+            part = data[taken : taken + room]
+            self._partial += part
+            taken += len(part)
+            if len(self._partial) == MAX_CHUNK_BYTES:
+                self.flush()
+        return taken
+
+    def flush(self) -> None:
+        """Makes a chunk of the data that does not fill one."""
+        if self._partial:
+            self.push(bytes(self._partial))
+            self._partial.clear()
+
+    def push(self, data: bytes) -> None:
+        chunk = encode_chunk(data)
+        self._chunks.append(chunk)
+        self.end += len(chunk)
+
+    def unsent(self) -> memoryview:
+        if self._next_chunk == len(self._chunks):
+            return memoryview(b"")
+        return memoryview(self._chunks[self._next_chunk])[self._next_byte :]
+
+    def on_sent(self, length: int) -> None:
+        self._sent += length
+        self.max_sent = max(self.max_sent, self._sent)
+        self._next_byte += length
+        if self._next_byte == len(self._chunks[self._next_chunk]):
+            self._next_chunk += 1
+            self._next_byte = 0
+        self._drop(min(self.acked, self._sent))
+
+    def on_ack(self, offset: int) -> None:
+        self.acked = offset
+        self._drop(min(self.acked, self._sent))
+
+    def rewind(self) -> None:
+        """Continues at the first unacknowledged chunk."""
+        self._next_chunk = self._next_byte = 0
+        self._drop(self.acked)
+        self._sent = self.start
+
+    def _drop(self, position: int) -> None:
+        while self._chunks and self.start + len(self._chunks[0]) <= position:
+            self.start += len(self._chunks.popleft())
+            self._next_chunk = max(self._next_chunk - 1, 0)
+
+
+class FlowSender:
+    """The sender of a flow. If a connection fails, the sender sends what the receiver has not acknowledged over another one.
+
+    Holds at most 8 MiB of unacknowledged data; :meth:`write` waits while there is no room. All work occurs in calls of `write`, `flush` and
+    `finish`. Without `finish`, the flow has no end, and its receiver gets an error. An agent paces direct connections.
+
+    A ``with`` block calls `finish`, or :meth:`close` after an exception.
+    """
+
+    def __init__(self, coflow: str, flow: int, route: Route, agent: Optional[Agent] = None) -> None:
+        check_flow(coflow, flow)
+        self._first_line = FirstLine(coflow, flow, 0, 0, _resolve(route.receiver))
+        self._route = route
+        self._agent = agent
+        self._sent = SentFlow(0, None)
+        self._window = _Window()
+        self._is_finished = False
+        self._failure: Optional[OSError] = None
+        self._last_error: Optional[Exception] = None
+        self._socket: Optional[socket.socket] = None
+        self._lines = b""
+        self._is_over_relay = route.relay is not None
+        self._connect_at = self._last_heard = self._last_progress = time.monotonic()
+        # Connections that were lost on this path since the last progress, and since when the receiver answered no direct connection.
+        self._retries = 0
+        self._unreachable_since: Optional[float] = None
+
+    def write(self, data: Union[bytes, bytearray, memoryview]) -> int:
+        """Takes all data; waits while the window has no room. Raises :class:`OSError` if the flow has failed."""
+        if self._is_finished:
+            raise ValueError("the flow is finished or closed")
+        view = memoryview(data).cast("B")
+        taken = 0
+        while taken < len(view):
+            length = self._window.write(view[taken:])
+            taken += length
+            if length == 0 or self._window.unsent():
+                self._drive(may_wait=length == 0)
+        self._sent = SentFlow(self._sent.bytes + taken, self._sent.unpaced)
+        return taken
+
+    def flush(self) -> None:
+        """Waits until the kernel has all data. The receiver may not have it yet."""
+        self._window.flush()
+        while self._window.unsent():
+            self._drive(may_wait=True)
+
+    def finish(self) -> SentFlow:
+        """Ends the flow, and waits until the receiver has read all data. Raises :class:`OSError` if the flow has failed."""
+        if not self._is_finished:
+            self._is_finished = True
+            self._window.flush()
+            self._window.push(b"")
+        while self._window.acked < self._window.end:
+            self._drive(may_wait=True)
+        self._disconnect()
+        return self._sent
+
+    def close(self) -> None:
+        """Closes the connection. The receiver gets an error, unless `finish` has returned."""
+        self._is_finished = True
+        if self._failure is None:
+            self._failure = ConnectionAbortedError(errno.ECONNABORTED, self._message("the sender was closed"))
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            try:
+                # The agent may hold a duplicate of the socket, so closing it would not close the connection.
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            sock.close()
+
+    def __enter__(self) -> FlowSender:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.finish()
+        else:
+            self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_socket"):
+            self._disconnect()
+
+    def _drive(self, may_wait: bool) -> None:
+        """Connects, sends and receives as far as possible. If `may_wait`, waits until something is possible."""
+        if self._failure is not None:
+            raise self._failure
+        if self._socket is None:
+            self._connect(may_wait)
+        else:
+            self._exchange(self._socket, may_wait)
+
+    def _connect(self, may_wait: bool) -> None:
+        wait = self._connect_at - time.monotonic()
+        if wait > 0:
+            if not may_wait:
+                return
+            time.sleep(wait)
+        try:
+            self._socket = self._open_connection()
+        except OSError as error:
+            self._lose("lost", error)
+            return
+        self._lines = b""
+        self._last_heard = self._last_progress = time.monotonic()
+
+    def _open_connection(self) -> socket.socket:
+        host, _, port = self._first_line.receiver.rpartition(":")
+        address = (host.strip("[]"), int(port))
+        if self._is_over_relay and self._route.relay is not None:
+            address = self._route.relay
+        sock = socket.create_connection(address, CONNECT_TIMEOUT)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._agent is not None and not self._is_over_relay:
+                self._sent = SentFlow(self._sent.bytes, self._hand_over(self._agent, sock))
+            # The buffer of a new socket has room for a line.
+            sock.sendall(self._first_line.encode())
+            sock.setblocking(False)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    def _hand_over(self, agent: Agent, sock: socket.socket) -> Optional[AgentError]:
+        try:
+            agent.hand_over(self._first_line.coflow, self._first_line.flow, sock)
+        except AgentError as error:
+            return error
+        return None
+
+    def _exchange(self, sock: socket.socket, may_wait: bool) -> None:
+        """Sends chunks and processes lines."""
+        if may_wait:
+            polled = select.poll()
+            polled.register(sock, select.POLLIN | (select.POLLOUT if self._window.unsent() else 0))
+            # `poll` rounds down to milliseconds.
+            polled.poll(max(self._deadline() - time.monotonic(), 0.0) * 1000 + 1)
+        error: Optional[Exception] = None
+        try:
+            self._send_chunks(sock)
+        except OSError as send_error:
+            error = send_error
+        # A reset may have arrived before the connection failed.
+        try:
+            reason = self._read_lines(sock)
+        except (OSError, ValueError) as read_error:
+            reason, error = "lost", error or read_error
+        if reason is None and self._window.acked < self._window.end and time.monotonic() >= self._deadline():
+            error = error or TimeoutError("no acknowledgement arrived")
+        if reason is not None or error is not None:
+            self._lose(reason or "lost", error)
+
+    def _deadline(self) -> float:
+        return min(self._last_heard + SILENCE_TIMEOUT, self._last_progress + PROGRESS_TIMEOUT)
+
+    def _send_chunks(self, sock: socket.socket) -> None:
+        """Sends chunks until the kernel's buffer is full."""
+        try:
+            while unsent := self._window.unsent():
+                self._window.on_sent(sock.send(unsent))
+        except BlockingIOError:
+            pass
+
+    def _read_lines(self, sock: socket.socket) -> Optional[str]:
+        """Processes lines that have arrived. Returns the reason of a reset."""
+        try:
+            data = sock.recv(16 << 10)
+        except BlockingIOError:
+            return None
+        if not data:
+            if self._is_finished and self._window.acked == self._window.end:
+                return None
+            raise ConnectionResetError(errno.ECONNRESET, "the connection was closed")
+        *lines, self._lines = (self._lines + data).split(b"\n")
+        if len(self._lines) >= MAX_LINE_BYTES:
+            raise ValueError("a line of the receiver is too long")
+        for line in lines:
+            reason = parse_reset(line)
+            if reason is not None:
+                return reason
+            offset = parse_ack(line)
+            if offset is None or offset > self._window.max_sent:
+                raise ValueError(f"line {line!r:.300} of the receiver is malformed; expected `ack OFFSET` or `reset REASON`")
+            self._on_ack(offset)
+        return None
+
+    def _on_ack(self, offset: int) -> None:
+        self._last_heard = time.monotonic()
+        self._unreachable_since = None
+        if offset > self._window.acked:
+            self._retries = 0
+            self._last_progress = self._last_heard
+            self._window.on_ack(offset)
+        elif self._window.acked == self._window.max_sent:
+            # No bytes waited.
+            self._last_progress = self._last_heard
+
+    def _lose(self, reason: str, error: Optional[Exception]) -> None:
+        """Prepares the next connection after one that ended. Raises :class:`OSError` if the flow has failed."""
+        self._disconnect()
+        self._last_error = error or self._last_error
+        now = time.monotonic()
+        wait = 0.0
+        if reason in ("gap", "replaced", "invalid"):
+            self._fail(ConnectionResetError(errno.ECONNRESET, self._message(f"the receiver reset the flow: {reason}")))
+        elif not self._is_over_relay:
+            wait = self._direct_wait(reason, now)
+        elif reason in ("unknown-coflow", "lost") and self._retries < MAX_RELAY_RETRIES:
+            wait = RETRY_WAIT
+        else:
+            self._is_over_relay = False
+        # The first direct connection is not a retry.
+        self._retries = self._retries + 1 if wait else 0
+        self._connect_at = now + wait
+        line = self._first_line
+        if line.generation == MAX_GENERATION:
+            self._fail(ConnectionAbortedError(errno.ECONNABORTED, self._message(f"the flow lost {MAX_GENERATION} connections")))
+        self._window.rewind()
+        self._first_line = FirstLine(line.coflow, line.flow, line.generation + 1, self._window.start, line.receiver)
+
+    def _direct_wait(self, reason: str, now: float) -> float:
+        if reason == "corrupt" and self._retries >= MAX_CORRUPT_RETRIES:
+            self._fail(ConnectionResetError(errno.ECONNRESET, self._message(f"the receiver reset the flow: {reason}")))
+        if self._unreachable_since is None:
+            self._unreachable_since = now
+        if now - self._unreachable_since >= DIRECT_TIMEOUT:
+            message = self._message(f"the receiver cannot be reached for {DIRECT_TIMEOUT:.0f} s")
+            self._fail(TimeoutError(errno.ETIMEDOUT, message))
+        return min(RETRY_WAIT * 2.0 ** min(self._retries, 10), MAX_DIRECT_WAIT)
+
+    def _message(self, text: str) -> str:
+        last = "" if self._last_error is None else f"; the last connection failed: {self._last_error}"
+        return f"flow {self._first_line.flow} of coflow {self._first_line.coflow!r}: {text}{last}"
+
+    def _fail(self, failure: OSError) -> None:
+        self._failure = failure
+        raise failure
