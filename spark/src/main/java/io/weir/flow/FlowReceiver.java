@@ -7,10 +7,12 @@ import java.io.InputStream;
 import java.net.Socket;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 
 /** Receives flows: gives the bytes of each, once and in order, to its sink. */
-public final class FlowReceiver {
+public final class FlowReceiver implements AutoCloseable {
     private static final long MAX_UNACKED = 256 * 1024;
     private static final int DRAIN_MILLIS = 1_000;
 
@@ -22,6 +24,25 @@ public final class FlowReceiver {
     }
 
     private final Map<String, Flow> flows = new ConcurrentHashMap<>();
+    private final ScheduledExecutorService timer = Executors.newSingleThreadScheduledExecutor(task -> {
+        Thread thread = new Thread(task, "weir-keepalive");
+        thread.setDaemon(true);
+        return thread;
+    });
+
+    public FlowReceiver() {
+        this(10_000);
+    }
+
+    /** Senders treat a connection without lines as lost: each gets an acknowledgement at this interval. */
+    FlowReceiver(long keepaliveMillis) {
+        timer.scheduleWithFixedDelay(() -> flows.values().forEach(Flow::keepAlive), keepaliveMillis, keepaliveMillis, TimeUnit.MILLISECONDS);
+    }
+
+    @Override
+    public void close() {
+        timer.shutdownNow();
+    }
 
     /** Begins to accept connections of a flow. */
     public void expect(String coflow, long flow, Sink sink) {
@@ -166,6 +187,16 @@ public final class FlowReceiver {
                 acknowledge(socket);
             }
             return null;
+        }
+
+        synchronized void keepAlive() {
+            if (current != null) {
+                try {
+                    acknowledge(current);
+                } catch (IOException e) {
+                    Wire.close(current);
+                }
+            }
         }
 
         private void acknowledge(Socket socket) throws IOException {

@@ -18,10 +18,11 @@ import java.util.concurrent.TimeUnit;
 public final class FlowSender extends OutputStream {
     private static final int CONNECT_MILLIS = 5_000;
     private static final int RELAY_RETRIES = 3;
-    private static final long RELAY_RETRY_MILLIS = 100;
+    private static final long RETRY_MILLIS = 100;
     private static final long MAX_RETRY_MILLIS = 5_000;
     private static final long GIVE_UP_NANOS = TimeUnit.SECONDS.toNanos(60);
-    private static final int STALL_MILLIS = 30_000;
+    private static final long SILENCE_NANOS = TimeUnit.SECONDS.toNanos(30);
+    private static final long STALL_NANOS = TimeUnit.SECONDS.toNanos(300);
 
     private final String coflow;
     private final long flow;
@@ -37,6 +38,7 @@ public final class FlowSender extends OutputStream {
     private long acked;
     private long end;
     private long progressNanos = System.nanoTime();
+    private long waitingSinceNanos = progressNanos;
     private Connection current;
     private boolean isClosed;
 
@@ -112,7 +114,8 @@ public final class FlowSender extends OutputStream {
         Connection connection;
         synchronized (this) {
             if (unacked.isEmpty()) {
-                progressNanos = System.nanoTime();
+                waitingSinceNanos = System.nanoTime();
+                progressNanos = waitingSinceNanos;
             }
             unacked.add(chunk);
             end += chunk.length;
@@ -164,24 +167,23 @@ public final class FlowSender extends OutputStream {
         synchronized (this) {
             hasProgressed = acked > ackedAtFailure;
             ackedAtFailure = acked;
+            if (current.isEstablished && failure != Reset.CORRUPT) {
+                directSinceNanos = System.nanoTime();
+            }
         }
         if (failure.isFatal() || nextGeneration > FirstLine.MAX_GENERATION) {
             throw new IOException("flow " + flow + " of " + coflow + " failed: " + failure);
         }
-        if (hasProgressed) {
-            failures = 0;
-            directSinceNanos = System.nanoTime();
-        }
-        failures++;
+        failures = hasProgressed ? 1 : failures + 1;
         if (!isDirect) {
             goDirectIf(failure.requiresDirect() || failures > RELAY_RETRIES);
             if (!isDirect) {
-                sleep(RELAY_RETRY_MILLIS);
+                sleep(RETRY_MILLIS);
             }
         } else if (System.nanoTime() - directSinceNanos > GIVE_UP_NANOS) {
-            throw new IOException("flow " + flow + " of " + coflow + " made no progress for 60 s: " + failure);
+            throw new IOException("flow " + flow + " of " + coflow + " has not reached its receiver for 60 s: " + failure);
         } else {
-            sleep(Math.min(MAX_RETRY_MILLIS, RELAY_RETRY_MILLIS << Math.min(failures, 10)));
+            sleep(Math.min(MAX_RETRY_MILLIS, RETRY_MILLIS << Math.min(failures - 1, 10)));
         }
     }
 
@@ -230,6 +232,9 @@ public final class FlowSender extends OutputStream {
         private final Socket socket = new Socket();
         // Guarded by the sender.
         private Reset failure;
+        /** Whether the receiver has answered. */
+        private boolean isEstablished;
+        private long lineNanos = System.nanoTime();
 
         boolean open(HostPort to, long offset) {
             try {
@@ -262,7 +267,7 @@ public final class FlowSender extends OutputStream {
         /** The peer may have sent a reason before it closed: gives the reading thread time to find it. */
         private void awaitReason() {
             synchronized (FlowSender.this) {
-                long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(RELAY_RETRY_MILLIS);
+                long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(RETRY_MILLIS);
                 long left;
                 while (failure == null && (left = (deadline - System.nanoTime()) / 1_000_000) > 0) {
                     try {
@@ -331,7 +336,9 @@ public final class FlowSender extends OutputStream {
 
         private boolean isStalled() {
             synchronized (FlowSender.this) {
-                return end > acked && System.nanoTime() - progressNanos > TimeUnit.MILLISECONDS.toNanos(STALL_MILLIS);
+                long now = System.nanoTime();
+                long silence = Math.min(now - lineNanos, now - waitingSinceNanos);
+                return end > acked && (silence > SILENCE_NANOS || now - progressNanos > STALL_NANOS);
             }
         }
 
@@ -344,6 +351,8 @@ public final class FlowSender extends OutputStream {
                 return false;
             }
             synchronized (FlowSender.this) {
+                isEstablished = true;
+                lineNanos = System.nanoTime();
                 // An earlier connection must not remove chunks that the current one is about to send.
                 while (current == this && !unacked.isEmpty() && acked + unacked.peek().length <= offset) {
                     acked += unacked.remove().length;

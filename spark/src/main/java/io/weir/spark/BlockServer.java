@@ -84,6 +84,7 @@ final class BlockServer implements AutoCloseable {
     @Override
     public void close() throws IOException {
         server.close();
+        receiver.close();
         connections.shutdownNow();
     }
 

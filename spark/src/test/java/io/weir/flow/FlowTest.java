@@ -27,7 +27,7 @@ class FlowTest {
     private static final long FLOW = 1 << 18;
     private static final int WINDOW = 1 << 20;
 
-    private final FlowReceiver receiver = new FlowReceiver();
+    private final FlowReceiver receiver = new FlowReceiver(50);
     private final Collector collector = new Collector();
     private ServerSocket server;
     private TestRelay relay;
@@ -68,6 +68,7 @@ class FlowTest {
     @AfterEach
     void stop() throws IOException {
         server.close();
+        receiver.close();
         relay.close();
     }
 
@@ -232,6 +233,16 @@ class FlowTest {
         assertEquals("abcde", collector.bytes.toString());
         // The acknowledgement of the end was lost: the next connection gets it.
         assertEquals("ack 29", lastLine(2, 21, chunk("")));
+    }
+
+    @Test
+    void receiver_sends_acknowledgements_while_nothing_arrives() throws Exception {
+        try (Socket socket = new Socket("127.0.0.1", server.getLocalPort())) {
+            Wire.writeLine(socket.getOutputStream(), new FirstLine(COFLOW, FLOW, 0, 0, address()).toString());
+            for (int line = 0; line < 3; line++) {
+                assertEquals("ack 0", Wire.readLine(socket.getInputStream()));
+            }
+        }
     }
 
     @Test
