@@ -156,9 +156,10 @@ passed "the agent is connected"
 export PYTHONPATH=/opt/weir/python PYTHONDONTWRITEBYTECODE=1
 useradd -G weir-agent job
 cat >put.py <<'PY'
-from weir import Agent, send_flow
+from weir import Agent, Route, send_flow
 
-sent = send_flow(Agent("/run/weir/agent.sock"), "first", 0, ("node-2", 7800), bytes(1 << 20))
+route = Route.from_environment(("node-2", 7800))
+sent = send_flow(Agent("/run/weir/agent.sock"), "first", 0, route, bytes(1 << 20))
 assert sent.unpaced is None, sent.unpaced
 PY
 cat >first.py <<'PY'
@@ -169,7 +170,7 @@ receiver = """
 from weir import FlowReceiver
 with FlowReceiver(("0.0.0.0", 7800)) as receiver:
     print("waits", flush=True)
-    assert len(receiver.receive("first", 0, timeout=20).makefile("rb").read()) == 1 << 20
+    assert len(receiver.receive("first", 0, timeout=20).read()) == 1 << 20
 """
 files = {"certificate": "certificates/ads.pem", "key": "certificates/ads.key", "authority": "certificates/authority.pem"}
 coordinator = Coordinator("weir.example:7701", **files)

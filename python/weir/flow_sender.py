@@ -169,7 +169,6 @@ class FlowSender:
         self._window = _Window()
         self._is_finished = False
         self._failure: Optional[OSError] = None
-        self._last_error: Optional[Exception] = None
         self._socket: Optional[socket.socket] = None
         self._lines = b""
         self._is_over_relay = route.relay is not None
@@ -357,13 +356,12 @@ class FlowSender:
     def _lose(self, reason: str, error: Optional[Exception]) -> None:
         """Prepares the next connection after one that ended. Raises :class:`OSError` if the flow has failed."""
         self._disconnect()
-        self._last_error = error or self._last_error
         now = time.monotonic()
         wait = 0.0
         if reason in ("gap", "replaced", "invalid"):
             self._fail(ConnectionResetError(errno.ECONNRESET, self._message(f"the receiver reset the flow: {reason}")))
         elif not self._is_over_relay:
-            wait = self._direct_wait(reason, now)
+            wait = self._direct_wait(reason, error, now)
         elif reason in ("unknown-coflow", "lost") and self._retries < MAX_RELAY_RETRIES:
             wait = RETRY_WAIT
         else:
@@ -377,19 +375,18 @@ class FlowSender:
         self._window.rewind()
         self._first_line = FirstLine(line.coflow, line.flow, line.generation + 1, self._window.start, line.receiver)
 
-    def _direct_wait(self, reason: str, now: float) -> float:
+    def _direct_wait(self, reason: str, error: Optional[Exception], now: float) -> float:
         if reason == "corrupt" and self._retries >= MAX_CORRUPT_RETRIES:
             self._fail(ConnectionResetError(errno.ECONNRESET, self._message(f"the receiver reset the flow: {reason}")))
         if self._unreachable_since is None:
             self._unreachable_since = now
         if now - self._unreachable_since >= DIRECT_TIMEOUT:
-            message = self._message(f"the receiver cannot be reached for {DIRECT_TIMEOUT:.0f} s")
-            self._fail(TimeoutError(errno.ETIMEDOUT, message))
+            text = f"the receiver cannot be reached for {DIRECT_TIMEOUT:.0f} s; the last connection failed: {error or reason}"
+            self._fail(TimeoutError(errno.ETIMEDOUT, self._message(text)))
         return min(RETRY_WAIT * 2.0 ** min(self._retries, 10), MAX_DIRECT_WAIT)
 
     def _message(self, text: str) -> str:
-        last = "" if self._last_error is None else f"; the last connection failed: {self._last_error}"
-        return f"flow {self._first_line.flow} of coflow {self._first_line.coflow!r}: {text}{last}"
+        return f"flow {self._first_line.flow} of coflow {self._first_line.coflow!r}: {text}"
 
     def _fail(self, failure: OSError) -> None:
         self._failure = failure

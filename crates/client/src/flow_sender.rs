@@ -167,8 +167,9 @@ impl<'a> FlowSender<'a> {
         };
         let first_line = self.state.first_line();
         let mut message = format!("flow {} of coflow `{}`: {failure}", first_line.flow, first_line.coflow);
-        if let Some(error) = &self.last_error {
-            message += &format!("; the last connection to {} failed: {error}", self.address());
+        // A reset has a reason of its own.
+        if let Some(error) = self.last_error.as_ref().filter(|_| !matches!(failure, SendError::Reset(_))) {
+            message += &format!("; the last connection failed: {error}");
         }
         io::Error::new(kind, message)
     }
