@@ -123,7 +123,7 @@ fn read_distances(path: &Path, area: &WideArea) -> Result<Distances, LabError> {
     Ok(distances)
 }
 
-/// The distance of a line, or what is wrong with the line.
+/// The distance that a line states, or the error in the line.
 fn distance(line: &DistanceLine, area: &WideArea) -> Result<((usize, usize), Distance), String> {
     let region = |name: &str| {
         let expected =
@@ -190,4 +190,40 @@ fn print_reports(reports: &[(String, Report)]) {
         ]);
     }
     println!("{table}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example(name: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/wide-area").join(name)
+    }
+
+    #[test]
+    fn example_lists_the_distance_of_each_pair_of_regions_once() {
+        let area = weir_trace::wide_area::read(&example("table-1.toml")).unwrap();
+        let distances = read_distances(&example("table-1-delays.csv"), &area).unwrap();
+        let mut pairs: Vec<_> = distances.iter().map(|&((a, b), _)| (a.min(b), a.max(b))).collect();
+        pairs.sort_unstable();
+        let regions = area.regions().len();
+        let expected: Vec<_> = (0..regions).flat_map(|a| (a + 1..regions).map(move |b| (a, b))).collect();
+        assert_eq!(pairs, expected);
+    }
+
+    #[test]
+    fn invalid_distances_name_line_and_expectation() {
+        let area = weir_trace::wide_area::read(&example("table-1.toml")).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        for (line, expected) in [
+            ("oregon,mars,1ms,0", ":2: region `mars` does not exist; expected one of "),
+            ("oregon,tokyo,1,0", ":2: delay: "),
+            ("oregon,tokyo,1ms,1.5", ":2: loss 1.5: expected a probability of 0 to 1"),
+        ] {
+            let path = folder.path().join("distances.csv");
+            std::fs::write(&path, format!("from,to,delay,loss\n{line}\n")).unwrap();
+            let error = read_distances(&path, &area).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
 }
