@@ -125,7 +125,7 @@ async fn run_with_coordinator(args: &args::RelayRun, relays: SocketAddr) -> Resu
     relay.stop(Duration::from_secs_f64(args.drain.get())).await.and(result)
 }
 
-/// A relay in a thread of its own.
+/// A relay, and the thread that runs it.
 struct RunningRelay {
     handle: Handle,
     thread: thread::JoinHandle<Result<(), weir_relay::io::ServerError>>,

@@ -167,7 +167,7 @@ impl<'a> FlowSender<'a> {
         };
         let first_line = self.state.first_line();
         let mut message = format!("flow {} of coflow `{}`: {failure}", first_line.flow, first_line.coflow);
-        // A reset has a reason of its own.
+        // A reset already has a reason.
         if let Some(error) = self.last_error.as_ref().filter(|_| !matches!(failure, SendError::Reset(_))) {
             message += &format!("; the last connection failed: {error}");
         }

@@ -224,7 +224,7 @@ impl SendState {
     /// If the flow has failed.
     pub fn on_line(&mut self, line: BackLine, now: Duration) -> Result<Option<Attempt>, SendError> {
         match line {
-            // No receiver acknowledges what it did not get.
+            // No receiver acknowledges bytes that were never sent.
             BackLine::Ack(offset) if offset.get() > self.max_sent => self.on_lost(now).map(Some),
             BackLine::Ack(offset) => {
                 self.on_ack(offset.get(), now);

@@ -16,7 +16,7 @@ pub enum LabError {
     /// A call of the operating system failed.
     #[error("{action}: {error}")]
     System {
-        /// What was attempted.
+        /// The attempted action.
         action: String,
         /// The error of the operating system.
         error: io::Error,

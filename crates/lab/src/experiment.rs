@@ -56,7 +56,7 @@ pub struct Variant {
     pub congestion: &'static str,
 }
 
-/// What was measured.
+/// The result of a measurement.
 #[derive(Debug, Clone)]
 pub struct Measurement {
     /// Bytes of bulk flows that arrived.
@@ -81,7 +81,7 @@ impl Measurement {
     }
 }
 
-/// Measures a variant, with relays and connections of its own.
+/// Measures a variant, with new relays and connections.
 ///
 /// # Errors
 /// If a relay does not start, a flow fails, or a signal asks to stop.

@@ -138,7 +138,7 @@ impl Network {
         Ok(())
     }
 
-    /// Runs `work` inside a node, in a thread of its own.
+    /// Runs `work` inside a node, in a new thread.
     ///
     /// # Errors
     /// If the namespace cannot be entered.

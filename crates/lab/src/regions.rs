@@ -110,7 +110,7 @@ impl Regions {
         &self.nodes
     }
 
-    /// Stops all lines, and returns what they did, by the names of the regions that they join. Removes the regions.
+    /// Stops all lines, and returns their counters by the names of the regions that they join. Removes the regions.
     ///
     /// # Errors
     /// If a line stopped early because a device failed.

@@ -74,7 +74,7 @@ impl Drop for Worker {
 /// Waits for events, at most until the next check whether to stop.
 fn wait_for_events(epoll: &impl rustix::fd::AsFd, events: &mut Vec<epoll::Event>) -> io::Result<()> {
     events.clear();
-    let timeout = Timespec::try_from(STOP_CHECK_INTERVAL).expect("the interval is short");
+    let timeout = Timespec::try_from(STOP_CHECK_INTERVAL).expect("the interval is below a second");
     match epoll::wait(epoll, rustix::buffer::spare_capacity(events), Some(&timeout)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),

@@ -13,5 +13,3 @@ pub mod overlay_file;
 pub mod ready_queue;
 pub mod relay;
 pub mod reorder_buffer;
-mod sink;
-mod transit;

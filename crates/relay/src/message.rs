@@ -78,25 +78,10 @@ pub const ADDRESS_BYTES: usize = 18;
 /// Bytes of a limit in the payload of [`Kind::Ack`].
 pub const LIMIT_BYTES: usize = 8;
 
-/// Where a message travels to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    /// To the relay of the receiver.
-    Destination,
-    /// To the relay of the sender.
-    Source,
-    /// To the next relay.
-    Neighbor,
-}
-
 impl Kind {
-    /// Where messages of this kind travel to.
-    pub fn direction(self) -> Direction {
-        match self {
-            Kind::Open | Kind::Data | Kind::End | Kind::Abort => Direction::Destination,
-            Kind::Ack | Kind::Reset => Direction::Source,
-            Kind::Ping | Kind::Pong => Direction::Neighbor,
-        }
+    /// Whether messages of this kind travel to the source of the flow.
+    pub fn is_answer(self) -> bool {
+        matches!(self, Kind::Ack | Kind::Reset)
     }
 
     fn has_length(self, length: u32) -> bool {
@@ -216,6 +201,15 @@ impl Header {
             source: RelayId(short(24)),
             destination: RelayId(short(26)),
         })
+    }
+
+    /// The relay that the message is for; none if it is for the next relay.
+    pub fn target(&self) -> Option<RelayId> {
+        match self.kind {
+            Kind::Ping | Kind::Pong => None,
+            kind if kind.is_answer() => Some(self.source),
+            _ => Some(self.destination),
+        }
     }
 
     /// The offset after the payload.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
 
-/// The length up to which adjacent payloads are joined: few pieces, so little memory beside the bytes themselves.
+/// The length up to which adjacent payloads are joined: few pieces need little memory in addition to the bytes.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// The maximum number of pieces. A source that sends in order on each path needs few.

@@ -44,6 +44,13 @@ pub fn probe() -> Vec<Requirement> {
     requirements
 }
 
+/// The unmet requirements of a bed, as one text; none if all are met.
+pub fn unmet_requirements() -> Option<String> {
+    let problem = |check: Requirement| Some(format!("{}: {}", check.name, check.problem?));
+    let problems: Vec<String> = probe().into_iter().filter_map(problem).collect();
+    (!problems.is_empty()).then(|| problems.join("; "))
+}
+
 fn check_tool(tool: Tool) -> Option<String> {
     let status = Command::new(tool.name()).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
     status.err().map(|error| format!("{} cannot be run: {error}", tool.name()))

@@ -293,7 +293,7 @@ fn invalid_hellos_and_reports_end_the_stream_of_a_relay() {
     });
 }
 
-/// A relay or agent with a proven identity can open the stream of its own relay only.
+/// A relay or agent with a proven identity can open no stream but its own.
 #[test]
 fn proven_relay_opens_only_its_own_stream() {
     let server = start_server();

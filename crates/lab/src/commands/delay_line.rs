@@ -77,7 +77,7 @@ fn parse_probability(text: &str) -> Result<f64, &'static str> {
     probability.ok_or("expected a probability of 0 to 1")
 }
 
-/// Runs the delay line until a signal arrives, and prints what it did.
+/// Runs the delay line until a signal arrives, and prints its counters.
 pub fn run(args: &Args) -> Result<(), LabError> {
     let [first, second] = [&args.first, &args.second].map(|end| End {
         namespace: end.namespace.clone(),

@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> Result<(), LabError> {
 fn raise_open_files() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let current = Some(maximum.map_or(OPEN_FILES, |maximum| maximum.min(OPEN_FILES)));
-    // A flow that exceeds the limit fails with a message of its own.
+    // A flow that exceeds the limit fails and reports it.
     let _ = setrlimit(Resource::Nofile, Rlimit { current, maximum });
 }
 

@@ -56,7 +56,7 @@ impl Layout {
         self.header + self.segment.min(self.payload - index * self.segment)
     }
 
-    /// Copies a segment into a packet of its own, whose checksum the kernel computes.
+    /// Copies a segment into a separate packet, whose checksum the kernel computes.
     pub fn copy_segment(self, packet: &[u8], index: usize) -> Vec<u8> {
         let (virtio, ip) = packet.split_at(VIRTIO_HEADER_BYTES);
         let data = self.header + index * self.segment;

@@ -10,14 +10,10 @@ mod relays;
 use weir_lab::Network;
 use weir_testbed::probe;
 
-/// A network of its own for a test; none if this machine cannot create it.
+/// A network for one test; none if this machine cannot create it.
 fn test_network(test: &str, nodes: &[&str]) -> Option<Network> {
-    let missing: Vec<String> = probe::probe()
-        .into_iter()
-        .filter_map(|check| Some(format!("{}: {}", check.name, check.problem?)))
-        .collect();
-    if !missing.is_empty() {
-        eprintln!("{test} skips, since this machine lacks {}", missing.join("; "));
+    if let Some(problems) = probe::unmet_requirements() {
+        eprintln!("{test} skips, since this machine lacks {problems}");
         return None;
     }
     Some(Network::create(&format!("{test}{}", std::process::id()), nodes).unwrap())

@@ -140,7 +140,7 @@ pub struct RelayOrder {
     /// How long the rules hold without another order, in microseconds: 1 to 60,000,000. Without a lease, flows take the direct path.
     #[prost(uint32, tag = "3")]
     pub lease_us: u32,
-    /// Whether the order is full: what it does not contain is removed. Otherwise it stays unchanged.
+    /// Whether the order is full: other coflows and rules are removed. Otherwise they stay unchanged.
     #[prost(bool, tag = "4")]
     pub is_full: bool,
     /// All relays, in a full order or when they change; otherwise empty.

@@ -20,7 +20,7 @@ pub struct RelayOrder {
     pub seq: u64,
     /// How long the rules hold without another order, above 0 and at most [`MAX_LEASE`]. Then flows take the direct path.
     pub lease: Duration,
-    /// Whether this is a full order: what it does not contain is removed. Otherwise the rest stays unchanged.
+    /// Whether this is a full order: other coflows and rules are removed. Otherwise they stay unchanged.
     pub is_full: bool,
     /// All relays, sorted by number. Empty if they are unchanged.
     pub peers: Vec<RelayPeer>,

@@ -197,13 +197,10 @@ impl Lane {
     ) -> io::Result<(usize, Source)> {
         let mut copied = 0;
         if !is_bulk || !self.transport.is_plain() {
-            let start = self.output.len();
             let limit = max.min(if self.transport.is_plain() { COPY_BYTES } else { TLS_BATCH_BYTES });
-            self.output.resize(start + limit, 0);
-            let result = ready(rustix::io::read(program, &mut self.output[start..]));
-            copied = *result.as_ref().ok().and_then(Option::as_ref).unwrap_or(&0);
-            self.output.truncate(start + copied);
-            match result? {
+            let read = append(&mut self.output, limit, |bytes| ready(rustix::io::read(program, bytes)))?;
+            copied = read.unwrap_or(0);
+            match read {
                 None => return Ok((0, Source::Drained)),
                 Some(0) => return Ok((0, Source::Ended)),
                 Some(_) if copied < limit => return Ok((copied, Source::Drained)),
@@ -250,22 +247,13 @@ impl Lane {
     pub(crate) fn read_more(&mut self) -> io::Result<Option<usize>> {
         self.input.drain(..self.input_start);
         self.input_start = 0;
-        let start = self.input.len();
-        self.input.resize(HEADER_BYTES + COPY_BYTES, 0);
-        let result = self.transport.read(&mut self.input[start..]);
-        let read = *result.as_ref().ok().and_then(Option::as_ref).unwrap_or(&0);
-        self.input.truncate(start + read);
-        result
+        let max = HEADER_BYTES + COPY_BYTES - self.input.len();
+        append(&mut self.input, max, |bytes| self.transport.read(bytes))
     }
 
     /// Appends at most `max` bytes of the connection to `bytes`. Call only if no bytes are buffered.
     pub(crate) fn read_to(&mut self, bytes: &mut Vec<u8>, max: usize) -> io::Result<Option<usize>> {
-        let start = bytes.len();
-        bytes.resize(start + max.min(TLS_BATCH_BYTES), 0);
-        let result = self.transport.read(&mut bytes[start..]);
-        let read = *result.as_ref().ok().and_then(Option::as_ref).unwrap_or(&0);
-        bytes.truncate(start + read);
-        result
+        append(bytes, max.min(TLS_BATCH_BYTES), |bytes| self.transport.read(bytes))
     }
 
     /// The next header, if all of it has been read.
@@ -275,6 +263,20 @@ impl Lane {
         self.consume(HEADER_BYTES);
         Ok(Some(header))
     }
+}
+
+/// Appends what `read` reads into at most `max` bytes, and returns its result.
+pub(crate) fn append(
+    bytes: &mut Vec<u8>,
+    max: usize,
+    read: impl FnOnce(&mut [u8]) -> io::Result<Option<usize>>,
+) -> io::Result<Option<usize>> {
+    let start = bytes.len();
+    bytes.resize(start + max, 0);
+    let result = read(&mut bytes[start..]);
+    let appended = if let Ok(Some(appended)) = result { appended } else { 0 };
+    bytes.truncate(start + appended);
+    result
 }
 
 impl PartialMessage {

@@ -5,6 +5,7 @@
 //! to. The other one answers with the same line, from its side. A link is up when both connections are established, and fails
 //! with either.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -220,7 +221,7 @@ impl Server {
         self.step_links();
     }
 
-    /// Dials, sends heartbeats, and closes what is too late.
+    /// Dials, sends heartbeats, and closes silent connections.
     pub(super) fn step_links(&mut self) {
         let now = self.now;
         self.unidentified.retain(|_, new| now < new.deadline);
@@ -477,8 +478,8 @@ impl Server {
         }
     }
 
-    pub(super) fn link_statuses(&mut self) -> std::collections::BTreeMap<RelayId, LinkStatus> {
-        let counters: std::collections::BTreeMap<RelayId, PathCounters> =
+    pub(super) fn link_statuses(&mut self) -> BTreeMap<RelayId, LinkStatus> {
+        let counters: BTreeMap<RelayId, PathCounters> =
             self.relay.paths().map(|(id, _, counters)| (id, counters)).collect();
         let lanes = &self.lanes;
         let status = |(&id, link): (&RelayId, &mut Link)| {

@@ -12,7 +12,7 @@ use super::links::RoundTrip;
 /// A queue below this delay is tolerated.
 const MIN_QUEUE: Duration = Duration::from_micros(500);
 
-/// The limit of a path with a queue, relative to what it delivers.
+/// The limit of a path with a queue, relative to its measured rate.
 const DECREASE: f64 = 0.96;
 
 /// The growth of the limit in each step without a queue.

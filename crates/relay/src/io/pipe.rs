@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
+use super::lane::append;
 use super::socket::ready;
 
 /// The requested capacity. An unprivileged process may get less: `fs.pipe-max-size`, and a limit per user.
@@ -65,15 +66,10 @@ impl Pipe {
     /// Copies the bytes out of the pipe.
     pub(crate) fn read_to(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
         while self.len > 0 {
-            let start = bytes.len();
-            bytes.resize(start + self.len, 0);
-            let result = rustix::io::read(&self.read, &mut bytes[start..]);
-            let read = *result.as_ref().unwrap_or(&0);
-            bytes.truncate(start + read);
-            if result? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+            match append(bytes, self.len, |bytes| ready(rustix::io::read(&self.read, bytes)))? {
+                None | Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Some(read) => self.len -= read,
             }
-            self.len -= read;
         }
         Ok(())
     }

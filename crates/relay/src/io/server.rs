@@ -255,7 +255,8 @@ impl Server {
             flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
         let is_writable =
             flags.intersects(epoll::EventFlags::OUT | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
-        match KINDS[(token % 8) as usize % KINDS.len()] {
+        let Some(kind) = KINDS.get((token % 8) as usize) else { return };
+        match kind {
             Kind::Wake => self.handle_commands(),
             Kind::Programs => self.accept_programs(),
             Kind::Relays => self.accept_relays(),

@@ -1,10 +1,12 @@
 //! Moves messages between programs and the connections with relays.
 
 use std::io;
+use std::ops::Bound::{Excluded, Unbounded};
 
 use weir_flow::Reason;
 
 use super::lane::{Lane, PartialMessage, Source};
+use super::links::Link;
 use super::pipe::Filled;
 use super::program::Receiver;
 use super::server::{Server, Token};
@@ -24,25 +26,18 @@ const CONTROL_BATCH_BYTES: usize = 64 << 10;
 /// A message of this length counts as long.
 const BULK_BYTES: usize = 64 << 10;
 
-/// The result of reading a part of a message.
-enum Progress {
-    /// Bytes were read.
-    Some(usize),
-    /// There are no bytes at the moment.
-    Blocked,
-}
-
 impl Server {
     // Output.
 
-    /// Writes to all relays what they accept.
+    /// Writes as much to each relay as it accepts.
     pub(super) fn pump_all(&mut self) {
-        let up: Vec<RelayId> =
-            self.links.iter().filter(|(_, link)| link.is_up()).map(|(&id, _)| id).collect();
-        for relay in up {
-            if self.pump(relay).is_err() {
+        let mut next = self.links.keys().next().copied();
+        while let Some(relay) = next {
+            let is_up = self.links.get(&relay).is_some_and(Link::is_up);
+            if is_up && self.pump(relay).is_err() {
                 self.fail_link(relay);
             }
+            next = self.links.range((Excluded(relay), Unbounded)).next().map(|(&id, _)| id);
         }
     }
 
@@ -119,7 +114,9 @@ impl Server {
 
     /// Reads from the connections with relays that have input.
     pub(super) fn read_unread(&mut self) {
-        for token in std::mem::take(&mut self.unread) {
+        // Connections with further input are appended, for the next turn.
+        for _ in 0..self.unread.len() {
+            let Some(token) = self.unread.pop_front() else { return };
             let Some(&relay) = self.lane_owners.get(&token) else { continue };
             // Relays send messages once all connections are established.
             if !self.links.get(&relay).is_some_and(|link| link.is_up()) {
@@ -144,19 +141,12 @@ impl Server {
         while read < READ_BUDGET_BYTES {
             let Some(lane) = self.lanes.get_mut(&token) else { return Ok(()) };
             if let Some(message) = lane.message.take() {
-                match self.read_payload(token, message)? {
-                    (Progress::Some(bytes), None) => read += bytes,
-                    (progress, Some(message)) => {
-                        if let Some(lane) = self.lanes.get_mut(&token) {
-                            lane.message = Some(message);
-                        }
-                        match progress {
-                            Progress::Some(bytes) => read += bytes,
-                            Progress::Blocked => return Ok(()),
-                        }
-                    }
-                    (Progress::Blocked, None) => {}
+                let (bytes, message) = self.read_payload(token, message)?;
+                if let Some(lane) = self.lanes.get_mut(&token) {
+                    lane.message = message;
                 }
+                let Some(bytes) = bytes else { return Ok(()) };
+                read += bytes;
                 continue;
             }
             match lane.next_header().map_err(io::Error::other)? {
@@ -184,13 +174,14 @@ impl Server {
         Ok(())
     }
 
-    /// Reads a part of a payload. Returns the message unless it is complete.
+    /// Reads a part of a payload. Returns the number of bytes, or none if there are no bytes at the moment, and the message unless it is
+    /// complete.
     fn read_payload(
         &mut self,
         token: Token,
         mut message: PartialMessage,
-    ) -> io::Result<(Progress, Option<PartialMessage>)> {
-        let Some(lane) = self.lanes.get_mut(&token) else { return Ok((Progress::Blocked, None)) };
+    ) -> io::Result<(Option<usize>, Option<PartialMessage>)> {
+        let Some(lane) = self.lanes.get_mut(&token) else { return Ok((None, None)) };
         let receiver = match message.incoming {
             Incoming::Deliver(key) => self
                 .receiver_of
@@ -202,33 +193,33 @@ impl Server {
         let buffered = lane.buffered().len().min(message.remaining);
         let progress = if buffered > 0 {
             take_buffered(lane, &mut message, receiver, buffered);
-            Progress::Some(buffered)
+            Some(buffered)
         } else if lane.transport.is_plain()
             && message.kept.is_empty()
             && let Some(receiver) = receiver
         {
             match self.pipe.fill(&lane.transport.stream, message.remaining)? {
                 Filled::Ended if self.pipe.len == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                _ if self.pipe.len == 0 => Progress::Blocked,
+                _ if self.pipe.len == 0 => None,
                 _ => {
                     let bytes = self.pipe.len;
                     message.remaining -= bytes;
                     // After an error, the rest is kept, and the receiver's end is reported when it is read.
                     let _ = self.pipe.drain(&receiver.stream);
                     self.pipe.read_to(&mut message.kept)?;
-                    Progress::Some(bytes)
+                    Some(bytes)
                 }
             }
         } else {
             match lane.read_to(&mut message.kept, message.remaining)? {
-                None => Progress::Blocked,
+                None => None,
                 Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Some(bytes) => {
                     message.remaining -= bytes;
                     if message.incoming == Incoming::Discard {
                         message.kept.clear();
                     }
-                    Progress::Some(bytes)
+                    Some(bytes)
                 }
             }
         };

@@ -14,7 +14,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The maximum number of flows. Messages of further flows are forwarded, and their loss is not reported.
 const MAX_FLOWS: usize = 65_536;
 
-/// Memory that a waiting message uses beside its payload.
+/// Memory that a waiting message uses in addition to its payload.
 const OVERHEAD_BYTES: u64 = 128;
 
 #[derive(Debug)]

@@ -21,12 +21,8 @@ struct TestBed {
 
 /// None if this machine cannot create a bed.
 fn test_bed(test: &str) -> Option<TestBed> {
-    let missing: Vec<String> = probe::probe()
-        .into_iter()
-        .filter_map(|check| Some(format!("{}: {}", check.name, check.problem?)))
-        .collect();
-    if !missing.is_empty() {
-        eprintln!("{test} skips, since this machine lacks {}", missing.join("; "));
+    if let Some(problems) = probe::unmet_requirements() {
+        eprintln!("{test} skips, since this machine lacks {problems}");
         return None;
     }
     let name = format!("{test}{}", std::process::id()).parse().unwrap();
