@@ -6,11 +6,11 @@
 //! - *Decisions* take long, so they run elsewhere: [`Overlay::take_request`] returns the input of [`decision::decide`], and
 //!   [`Overlay::apply`] applies its result. Orders and leases do not wait for a decision. A coflow that waits for its first decision has
 //!   no rules: its flows take the direct path.
-//! - *Rules* of a relay follow from the decision and the connected relays ([`rules`]). An order contains the difference between the rules
+//! - *Rules* of a relay follow from the decision and the connected relays (`rules`). An order contains the difference between the rules
 //!   and those of the last order. A relay that has connected, or does not confirm an order in time, receives a full order.
 //! - *Progress* is what receivers have acknowledged. A coflow has completed when all bytes between regions are acknowledged, and no flow
 //!   is open. Flows that did not use the relays are unknown here: the framework deregisters their coflow.
-//! - *Bandwidth* of a link is the sum of the rates that its relays measure while data waits ([`bandwidth`]).
+//! - *Bandwidth* of a link is the sum of the rates that its relays measure while data waits (`bandwidth`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
