@@ -80,18 +80,14 @@ fn ctl_lists_relays_routes_and_paths_of_an_overlay() {
     fs::write(&config, format!("{}{overlay}", &CONFIG[..hosts])).unwrap();
     let coordinator_process = CoordinatorProcess::start(&config);
     let body = r#"{"flows": [{"from": "10.1.0.9", "to": "us-1", "bytes": 1000}]}"#;
-    let head = format!("PUT /v1/coflows/c1 HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
-    let mut socket = TcpStream::connect(&coordinator_process.api_address).unwrap();
-    socket.write_all(format!("{head}{body}").as_bytes()).unwrap();
-    let mut line = String::new();
-    BufReader::new(socket).read_line(&mut line).unwrap();
-    assert_eq!(line.trim(), "HTTP/1.1 200 OK");
-    let (_, text) = coordinator_process.ctl(&["relays", "--format", "csv"]);
-    let row = "eu-1,eu,false,,0,0,1,";
-    assert!(
-        text.starts_with("name,region,present,") && text.lines().nth(1).unwrap().starts_with(row),
-        "{text}"
-    );
+    assert!(put_coflow(&coordinator_process.api_address, "c1", body));
+    // The next order to the relays contains the coflow.
+    wait_for_condition("the coflow is in the orders to the relays", || {
+        let (_, text) = coordinator_process.ctl(&["relays", "--format", "csv"]);
+        let mut lines = text.lines();
+        lines.next().is_some_and(|header| header.starts_with("name,region,present,"))
+            && lines.next().is_some_and(|row| row.starts_with("eu-1,eu,false,,0,0,1,"))
+    });
     let (_, text) = coordinator_process.ctl(&["routes", "--format", "json"]);
     let routes: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&routes[0]["coflow"], &routes[0]["bytes"]), (&"c1".into(), &1000.into()));
@@ -131,7 +127,10 @@ fn wait_for_condition(description: &str, is_met: impl Fn() -> bool) {
 
 /// Registers a coflow, and returns whether the coordinator answered 200.
 fn register_coflow(api: &str, id: &str) -> bool {
-    let body = r#"{"service": "ads", "flows": [{"from": "a", "to": "b"}]}"#;
+    put_coflow(api, id, r#"{"service": "ads", "flows": [{"from": "a", "to": "b"}]}"#)
+}
+
+fn put_coflow(api: &str, id: &str, body: &str) -> bool {
     let Ok(mut socket) = TcpStream::connect(api) else { return false };
     let head = format!("PUT /v1/coflows/{id} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n");
     let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
