@@ -135,7 +135,7 @@ fn start(args: &args::RelayRun, id: RelayId, relays: SocketAddr) -> Result<Runni
     let settings = ServerSettings {
         id,
         memory_bytes: args.memory.get() as u64,
-        congestion_control: Some(args.congestion_control.clone()),
+        congestion_control: args.congestion_control.clone(),
         tls: peer_tls(&args.credentials)?.map(Arc::new),
     };
     let (server, handle) = Server::bind(settings, args.programs, relays).map_err(Failure::runtime)?;

@@ -37,16 +37,21 @@ const SINK_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 9, 2, 2);
 /// The maximum number of egress relays.
 pub const MAX_PEERS: u8 = 64;
 
-/// The routes of each node, which carry the congestion control of its connections.
-const ROUTES: [(&str, &[&str]); 4] = [
-    (SOURCE, &["10.9.0.0/24 dev lan", "default via 10.9.0.1"]),
-    (INGRESS, &["10.9.0.0/24 dev lan", "10.9.1.0/24 dev wan", "default via 10.9.1.2"]),
+/// The routes of each node, which carry the congestion control of its connections: those of connections between a program and a relay,
+/// and those of connections across the link.
+const ROUTES: [(&str, &[&str], &[&str]); 4] = [
+    (SOURCE, &["10.9.0.0/24 dev lan"], &["default via 10.9.0.1"]),
+    (INGRESS, &["10.9.0.0/24 dev lan"], &["10.9.1.0/24 dev wan", "default via 10.9.1.2"]),
     (
         EGRESS,
-        &["10.9.1.0/24 dev wan", "10.9.2.0/24 dev lan", "10.9.0.0/24 via 10.9.1.1", "default via 10.9.2.2"],
+        &["10.9.2.0/24 dev lan", "default via 10.9.2.2"],
+        &["10.9.1.0/24 dev wan", "10.9.0.0/24 via 10.9.1.1"],
     ),
-    (SINK, &["10.9.2.0/24 dev lan", "default via 10.9.2.1"]),
+    (SINK, &["10.9.2.0/24 dev lan"], &["default via 10.9.2.1"]),
 ];
+
+/// The congestion control of connections between a program and a relay.
+const LOCAL_CONGESTION_CONTROL: &str = "cubic";
 
 /// The queue of a link with a rate: a link to another region with a buffer of moderate size.
 const QUEUE: &str = "10ms";
@@ -100,15 +105,20 @@ impl Chain {
         self.peers
     }
 
-    /// Sets the congestion control of new connections at all nodes.
+    /// Sets the congestion control of new connections across the link; none leaves it to the programs.
     ///
     /// # Errors
     /// If the kernel does not support it.
-    pub fn set_congestion_control(&self, name: &str) -> Result<(), LabError> {
-        for (node, routes) in ROUTES {
-            let lines: String =
-                routes.iter().map(|route| format!("route replace {route} congctl {name}\n")).collect();
-            self.network.run_ip(node, &lines)?;
+    pub fn set_congestion_control(&self, name: Option<&str>) -> Result<(), LabError> {
+        for (node, local, across) in ROUTES {
+            let local = local
+                .iter()
+                .map(|route| format!("route replace {route} congctl {LOCAL_CONGESTION_CONTROL}\n"));
+            let across = across.iter().map(|route| match name {
+                Some(name) => format!("route replace {route} congctl {name}\n"),
+                None => format!("route replace {route}\n"),
+            });
+            self.network.run_ip(node, &local.chain(across).collect::<String>())?;
         }
         Ok(())
     }

@@ -52,8 +52,8 @@ pub struct Times {
 pub struct Variant {
     /// The relay.
     pub relay: Relay,
-    /// The congestion control of all connections.
-    pub congestion: &'static str,
+    /// The congestion control of connections across the link; none is the relay's choice.
+    pub congestion: Option<&'static str>,
 }
 
 /// The result of a measurement.

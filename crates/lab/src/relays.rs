@@ -156,6 +156,9 @@ impl Relay {
                 wait_until_accepting(chain, from, address, &mut relays)?;
             }
         }
+        if self == Relay::Weir {
+            wait_until_connected(chain.peers(), &relays)?;
+        }
         Ok(relays)
     }
 
@@ -274,6 +277,23 @@ fn wait_until_accepting(
             return Err(LabError::Other(format!(
                 "{address} does not accept connections: {error}: {message}"
             )));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Waits until the ingress relay is connected with all egress relays: before, it refuses flows.
+fn wait_until_connected(peers: u8, relays: &RunningRelays) -> Result<(), LabError> {
+    let started = Instant::now();
+    let ingress = relays.folder.path().join("0.log");
+    loop {
+        let log = fs::read_to_string(&ingress).map_err(LabError::system(ingress.display().to_string()))?;
+        let connected = log.matches("relay is connected").count();
+        if connected >= peers.into() {
+            return Ok(());
+        }
+        if started.elapsed() > START_TIMEOUT {
+            return Err(LabError::Other(format!("{connected} of {peers} relays are connected: {log}")));
         }
         thread::sleep(Duration::from_millis(20));
     }

@@ -1,5 +1,6 @@
 //! Runs a relay: sockets, pipes and one thread with epoll.
 
+mod congestion;
 mod lane;
 mod links;
 mod pacer;

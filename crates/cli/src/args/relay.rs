@@ -54,9 +54,10 @@ pub struct RelayRun {
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     pub memory: Bytes,
 
-    /// The congestion control of connections with other relays. If the kernel lacks it, the system's is used
-    #[arg(long, value_name = "NAME", default_value = "bbr")]
-    pub congestion_control: String,
+    /// The congestion control of connections with other relays. Default: `cubic`, and `bbr` on paths with loss or more than 2 ms.
+    /// If the kernel lacks it, the system's is used
+    #[arg(long, value_name = "NAME")]
+    pub congestion_control: Option<String>,
 
     /// How long to wait for open flows before the exit, with a unit
     #[arg(long, value_name = "TIME", default_value = "10s")]

@@ -32,6 +32,10 @@ pub struct Args {
     #[arg(long, value_name = "CASE", value_delimiter = ',')]
     cases: Vec<Case>,
 
+    /// The loads to measure, by the first column of a table; all by default
+    #[arg(long, value_name = "LOAD", value_delimiter = ',')]
+    loads: Vec<String>,
+
     /// The relays to measure; all by default
     #[arg(long, value_name = "RELAY", value_delimiter = ',')]
     relays: Vec<Relay>,
@@ -69,7 +73,11 @@ pub fn run(args: &Args) -> Result<(), LabError> {
     for &case in cases {
         println!("## {}\n\n{}\n", case.title(), case.explanation());
         let mut table = Table::new(&header(case));
-        for (peers, loads) in case.networks() {
+        for (peers, mut loads) in case.networks() {
+            loads.retain(|named| args.loads.is_empty() || args.loads.contains(&named.label));
+            if loads.is_empty() {
+                continue;
+            }
             let rounds = measure_rounds(case, peers, &loads, &relays, args, &programs)?;
             add_rows(&mut table, case, &loads, &rounds);
         }
@@ -134,7 +142,8 @@ fn measure_rounds(
                     loads[index].push(None);
                     continue;
                 }
-                eprintln!("round {round}: {}: {}, {}", named.label, variant.relay, variant.congestion);
+                let congestion = variant.congestion.unwrap_or("own");
+                eprintln!("round {round}: {}: {}, {congestion}", named.label, variant.relay);
                 let result = measure(&chain, *variant, named.load, times, programs);
                 if interrupt::is_requested() {
                     return Err(LabError::Interrupted);
@@ -155,16 +164,18 @@ fn header(case: Case) -> Vec<(&'static str, Alignment)> {
 
 /// Adds a line for each load and variant.
 fn add_rows(table: &mut Table, case: Case, loads: &[NamedLoad], rounds: &[VariantRounds]) {
-    let weir_rounds = |congestion, index: usize| {
-        let weir = Variant { relay: Relay::Weir, congestion };
-        let rounds = rounds.iter().find(|rounds| rounds.variant == weir);
+    let weir_rounds = |index: usize| {
+        let rounds = rounds.iter().find(|rounds| rounds.variant.relay == Relay::Weir);
         rounds.map(|rounds| &rounds.loads[index][..]).unwrap_or_default()
     };
     for (index, named) in loads.iter().enumerate() {
         for VariantRounds { variant, loads } in rounds {
-            let mut line =
-                vec![named.label.clone(), variant.relay.to_string(), variant.congestion.to_owned()];
-            line.extend(case.cells().values(&loads[index], weir_rounds(variant.congestion, index)));
+            let mut line = vec![
+                named.label.clone(),
+                variant.relay.to_string(),
+                variant.congestion.unwrap_or("own").to_owned(),
+            ];
+            line.extend(case.cells().values(&loads[index], weir_rounds(index)));
             table.add_row(line);
         }
     }

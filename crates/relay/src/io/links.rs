@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 
+use super::congestion;
 use super::lane::{Lane, Transport};
 use super::pacer::Pacer;
 use super::server::{Kind, Server, Token, accept};
@@ -123,6 +124,7 @@ pub(super) struct Link {
     round_trip: RoundTrip,
     pacer: Pacer,
     pacing_rate: Option<u64>,
+    is_long: bool,
 }
 
 impl Link {
@@ -141,6 +143,7 @@ impl Link {
             round_trip: RoundTrip::default(),
             pacer: Pacer::default(),
             pacing_rate: None,
+            is_long: false,
         }
     }
 
@@ -243,7 +246,7 @@ impl Server {
                 link.next_heartbeat = now + HEARTBEAT;
                 self.relay.ping(id, now.as_micros() as u64);
             }
-            self.step_pacer(id);
+            self.adapt_to_path(id);
         } else if self.settings.id < id && now >= link.next_dial {
             link.next_dial = now + CONNECT_TIMEOUT.min(link.wait + MIN_WAIT);
             link.wait = (link.wait * 2).min(MAX_WAIT);
@@ -251,12 +254,21 @@ impl Server {
         }
     }
 
-    fn step_pacer(&mut self, id: RelayId) {
+    /// Adapts congestion control and pacing to what is measured.
+    fn adapt_to_path(&mut self, id: RelayId) {
         let Some(link) = self.links.get_mut(&id) else { return };
         let Some(lane) = link.bulk.and_then(|token| self.lanes.get(&token)) else { return };
         let Some(info) = connection_info(&lane.transport.stream) else { return };
+        if self.settings.congestion_control.is_none() && !link.is_long && congestion::is_long(&info) {
+            link.is_long = true;
+            for lane in
+                [link.bulk, link.express].into_iter().flatten().filter_map(|token| self.lanes.get(&token))
+            {
+                set_congestion_control(&lane.transport.stream, congestion::LONG_PATH);
+            }
+        }
         let is_backlogged = !lane.is_writable;
-        let rate = link.pacer.step(self.now, info.acked_bytes, is_backlogged, &link.round_trip);
+        let rate = link.pacer.step(self.now, &info, is_backlogged, &link.round_trip);
         if rate != link.pacing_rate {
             set_pacing_rate(&lane.transport.stream, rate);
             link.pacing_rate = rate;
@@ -279,7 +291,7 @@ impl Server {
     }
 
     fn dial_lane(&mut self, address: SocketAddr, name: &str, hello: Hello) -> io::Result<()> {
-        let stream = start_connect(address)?;
+        let stream = start_connect(address, self.settings.initial_congestion_control())?;
         let tls = match &self.settings.tls {
             None => None,
             Some(tls) => {
@@ -293,7 +305,7 @@ impl Server {
     }
 
     fn add_unidentified(&mut self, transport: Transport, dialed: Option<Hello>) -> io::Result<()> {
-        self.configure(&transport.stream, dialed.map(|hello| hello.lane));
+        Server::configure(&transport.stream, dialed.map(|hello| hello.lane));
         let mut lane = Lane::new(transport)?;
         if let Some(hello) = &dialed {
             lane.push(hello.encode().as_bytes());
@@ -304,16 +316,11 @@ impl Server {
         Ok(())
     }
 
-    fn configure(&self, stream: &TcpStream, lane: Option<LaneKind>) {
+    fn configure(stream: &TcpStream, lane: Option<LaneKind>) {
         // Messages must not wait for the acknowledgement of earlier ones.
         let _ = stream.set_nodelay(true);
         if lane == Some(LaneKind::Bulk) {
             set_unsent_limit(stream, UNSENT_BYTES);
-        }
-        if let Some(name) = &self.settings.congestion_control
-            && let Err(error) = set_congestion_control(stream, name)
-        {
-            tracing::debug!(%name, %error, "congestion control is not available; using the system's");
         }
     }
 
@@ -409,7 +416,7 @@ impl Server {
                 // The other relay has started again, or noticed a failure first.
                 self.fail_link(relay);
             }
-            self.configure(&lane.transport.stream, Some(hello.lane));
+            Server::configure(&lane.transport.stream, Some(hello.lane));
             lane.push(Hello { from: own, to: relay, ..hello }.encode().as_bytes());
         } else if session != Some(hello.session) {
             return Err(io::Error::other("the connection belongs to an earlier attempt"));
@@ -442,6 +449,7 @@ impl Server {
         link.round_trip = RoundTrip::default();
         link.pacer = Pacer::default();
         link.pacing_rate = None;
+        link.is_long = false;
         tracing::info!(relay = %link.name, "relay is connected");
         self.relay.connect_peer(relay);
         self.unread.extend([bulk, express]);

@@ -1,13 +1,15 @@
 //! Finds the rate of a path that keeps its queues short.
 //!
 //! A queue in the network delays short messages of a high priority, and no relay can reorder it. Congestion control fills such a queue:
-//! CUBIC until it overflows, BBR with up to one bandwidth-delay product. The pacer compares the round-trip time with its minimum. If
-//! the path has a queue, it limits the bulk connection to a little less than the path delivers, so that the queue drains; without
+//! CUBIC until it overflows, BBR with up to one bandwidth-delay product. The pacer compares round-trip times with their minimum: those of
+//! heartbeats, which wait in the network only behind other data, and those of the bulk connection between the kernels, which do not
+//! include the time that busy relays need. If both say that the path has a queue, it limits the bulk connection to a little less than the path delivers, so that the queue drains; without
 //! a queue it raises the limit.
 
 use std::time::Duration;
 
 use super::links::RoundTrip;
+use super::socket::ConnectionInfo;
 
 /// A queue below this delay is tolerated.
 const MIN_QUEUE: Duration = Duration::from_micros(500);
@@ -27,6 +29,10 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// The lowest limit, in bytes per second.
 const MIN_RATE: f64 = 125_000.0;
 
+/// The highest rate that is limited, in bytes per second. The kernel paces with a timer for each 64 KiB; at higher rates its timers cost
+/// more than all else that a relay does, and a megabyte in a queue takes 2 ms at most.
+const MAX_RATE: f64 = 500e6;
+
 /// The pacing of one path.
 #[derive(Debug, Default)]
 pub(crate) struct Pacer {
@@ -36,37 +42,41 @@ pub(crate) struct Pacer {
     initial: f64,
     paused_until: Duration,
     last_acked: u64,
+    was_backlogged: bool,
     last_step: Duration,
     /// The highest rate with data waiting since the last report, in bytes per second.
     max_rate: f64,
 }
 
 impl Pacer {
-    /// Advances by a step. `acked_bytes`: what the path has delivered since its connection began; `is_backlogged`: data waited for it
-    /// during the step. Returns the limit in bytes per second.
+    /// Advances by a step. `info`: the bulk connection; `is_backlogged`: data waits for it now. Returns the limit in bytes per second.
     pub(crate) fn step(
         &mut self,
         now: Duration,
-        acked_bytes: u64,
+        info: &ConnectionInfo,
         is_backlogged: bool,
         round_trip: &RoundTrip,
     ) -> Option<u64> {
         let elapsed = now.saturating_sub(self.last_step).as_secs_f64();
-        let rate = acked_bytes.saturating_sub(self.last_acked) as f64 / elapsed.max(1e-3);
-        (self.last_acked, self.last_step) = (acked_bytes, now);
-        if is_backlogged {
+        let rate = info.acked_bytes.saturating_sub(self.last_acked) as f64 / elapsed.max(1e-3);
+        (self.last_acked, self.last_step) = (info.acked_bytes, now);
+        let was_backlogged = std::mem::replace(&mut self.was_backlogged, is_backlogged);
+        if is_backlogged && was_backlogged {
             self.max_rate = self.max_rate.max(rate);
-            self.adapt(now, rate, round_trip);
+            let has_queue = has_queue(round_trip.min, round_trip.recent)
+                && has_queue(info.min_round_trip, info.round_trip);
+            self.adapt(now, rate, has_queue);
         }
         self.limit.map(|limit| limit as u64)
     }
 
-    fn adapt(&mut self, now: Duration, rate: f64, round_trip: &RoundTrip) {
-        if now < self.paused_until || rate < MIN_RATE {
+    fn adapt(&mut self, now: Duration, rate: f64, has_queue: bool) {
+        if rate > MAX_RATE {
+            self.limit = None;
+        }
+        if now < self.paused_until || !(MIN_RATE..=MAX_RATE).contains(&rate) {
             return;
         }
-        let tolerated = round_trip.min + MIN_QUEUE.max(round_trip.min / 20);
-        let has_queue = round_trip.recent > tolerated;
         match self.limit {
             None if has_queue => {
                 self.initial = rate;
@@ -93,4 +103,8 @@ impl Pacer {
     pub(crate) fn take_rate(&mut self) -> u64 {
         std::mem::take(&mut self.max_rate) as u64
     }
+}
+
+fn has_queue(min: Duration, round_trip: Duration) -> bool {
+    round_trip > min + MIN_QUEUE.max(min / 20)
 }

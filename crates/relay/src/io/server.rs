@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use weir_flow::Reason;
 
+use super::congestion;
 use super::lane::Lane;
 use super::links::{Link, LinkStatus, PeerTls, Unidentified};
 use super::pipe::Pipe;
 use super::program::{Receiver, Sender, Stage};
-use super::socket::start_connect;
+use super::socket::{set_congestion_control, set_receive_buffer, start_connect};
 use crate::forwarding::RelayId;
 use crate::message::FlowId;
 use crate::overlay::Overlay;
@@ -26,6 +27,11 @@ const PROGRAM_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The maximum number of connections of sending programs. Further ones are closed.
 const MAX_SENDERS: usize = 16_384;
+
+/// The limits of the bytes in the kernel that wait for one flow. Without a limit, hundreds of flows use more than the kernel grants to TCP,
+/// which then offers all connections windows of a few segments.
+const MIN_RECEIVE_BUFFER_BYTES: usize = 128 << 10;
+const MAX_RECEIVE_BUFFER_BYTES: usize = 1 << 20;
 
 /// The time between two steps of [`Server::step_time`].
 const STEP: Duration = Duration::from_millis(100);
@@ -40,10 +46,17 @@ pub struct ServerSettings {
     pub id: RelayId,
     /// The memory for data, in bytes.
     pub memory_bytes: u64,
-    /// The congestion control of connections with relays; none selects the system's.
+    /// The congestion control of connections with relays; none selects it by measurements of the path.
     pub congestion_control: Option<String>,
     /// TLS between relays; none for plain text.
     pub tls: Option<Arc<PeerTls>>,
+}
+
+impl ServerSettings {
+    /// The congestion control of connections with relays at their beginning.
+    pub(super) fn initial_congestion_control(&self) -> &str {
+        self.congestion_control.as_deref().unwrap_or(congestion::SHORT_PATH)
+    }
 }
 
 /// A relay cannot run.
@@ -171,6 +184,8 @@ impl Server {
             listener.map_err(|error| ServerError::Listen { address, error })
         };
         let (programs, relays) = (listen(programs)?, listen(relays)?);
+        // Accepted connections have it from their beginning.
+        set_congestion_control(&relays, settings.initial_congestion_control());
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
         let wake = Arc::new(wake);
         let (sender, commands) = channel();
@@ -347,6 +362,8 @@ impl Server {
             if self.senders.len() >= MAX_SENDERS {
                 continue;
             }
+            let share = self.settings.memory_bytes as usize / 4 / (self.senders.len() + 1);
+            set_receive_buffer(&stream, share.clamp(MIN_RECEIVE_BUFFER_BYTES, MAX_RECEIVE_BUFFER_BYTES));
             if let Ok(token) = self.register(&stream, Kind::Sender) {
                 self.senders.insert(token, Sender::new(stream, self.now + PROGRAM_TIMEOUT));
             }
@@ -397,7 +414,7 @@ impl Server {
     // Programs that receive.
 
     fn connect_receiver(&mut self, key: FlowKey, line: &weir_flow::FirstLine) {
-        let connected = start_connect(line.receiver).and_then(|stream| {
+        let connected = start_connect(line.receiver, congestion::SHORT_PATH).and_then(|stream| {
             // Short messages must not wait for the acknowledgement of earlier ones.
             stream.set_nodelay(true)?;
             Ok((self.register(&stream, Kind::Receiver)?, stream))

@@ -2,9 +2,11 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::time::Duration;
 
 use nix::libc;
-use nix::sys::socket::sockopt::{GetStruct, SetStruct};
+use nix::sys::socket::sockopt::{GetStruct, RcvBuf, RcvBufForce, SetStruct};
 use nix::sys::socket::{getsockopt, setsockopt};
 use rustix::io::Errno;
 use socket2::{Domain, Socket, Type};
@@ -36,6 +38,10 @@ pub(crate) struct ConnectionInfo {
     pub retransmitted_segments: u64,
     /// Bytes that the other end has acknowledged.
     pub acked_bytes: u64,
+    /// The smoothed round-trip time between the kernels: it includes queues of the network and none of the relays.
+    pub round_trip: Duration,
+    /// The lowest such time.
+    pub min_round_trip: Duration,
 }
 
 /// The state of a TCP connection; none if the kernel does not return it.
@@ -47,6 +53,8 @@ pub(crate) fn connection_info(stream: &TcpStream) -> Option<ConnectionInfo> {
         segments: u32_at(136).into(),
         retransmitted_segments: u32_at(100).into(),
         acked_bytes: u64_at(120),
+        round_trip: Duration::from_micros(u32_at(68).into()),
+        min_round_trip: Duration::from_micros(u32_at(148).into()),
     })
 }
 
@@ -56,25 +64,31 @@ pub(crate) fn set_pacing_rate(stream: &TcpStream, rate: Option<u64>) {
     let _ = setsockopt(stream, MaxPacing, &rate.unwrap_or(u64::MAX));
 }
 
+/// Limits the received bytes in the kernel to about this number. Without a privilege, the maximum is `net.core.rmem_max`.
+pub(crate) fn set_receive_buffer(stream: &TcpStream, bytes: usize) {
+    // An unlimited buffer works: the kernel takes what its own limits permit.
+    let _ = setsockopt(stream, RcvBufForce, &bytes).or_else(|_| setsockopt(stream, RcvBuf, &bytes));
+}
+
 /// Limits the bytes in the kernel that it has not sent: what a later message of a higher priority has to wait for.
 pub(crate) fn set_unsent_limit(stream: &TcpStream, bytes: u32) {
     let _ = setsockopt(stream, NotSentLowat, &bytes);
 }
 
-/// Selects the congestion control, for example `bbr`.
-///
-/// # Errors
-/// The kernel lacks it, or does not permit it to this process.
-pub(crate) fn set_congestion_control(stream: &TcpStream, name: &str) -> io::Result<()> {
-    Ok(rustix::net::sockopt::set_tcp_congestion(stream, name)?)
+/// Selects the congestion control, for example `bbr`, if the kernel has it and permits it to this process.
+pub(crate) fn set_congestion_control(socket: impl AsFd, name: &str) {
+    if let Err(error) = rustix::net::sockopt::set_tcp_congestion(socket, name) {
+        tracing::debug!(%name, %error, "congestion control is not available; using the system's");
+    }
 }
 
-/// Begins to connect. The socket becomes writable when the connection is established, or has failed.
+/// Begins to connect with this congestion control. The socket becomes writable when the connection is established, or has failed.
 ///
 /// # Errors
 /// If the kernel refuses at once.
-pub(crate) fn start_connect(address: SocketAddr) -> io::Result<TcpStream> {
+pub(crate) fn start_connect(address: SocketAddr, congestion_control: &str) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), None)?;
+    set_congestion_control(&socket, congestion_control);
     match socket.connect(&address.into()) {
         Ok(()) => {}
         Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {}

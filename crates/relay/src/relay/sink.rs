@@ -21,6 +21,8 @@ pub(crate) struct Sink {
     acked: Option<u64>,
     /// The receiver has all bytes before this offset. It may have got them from an earlier generation.
     position: u64,
+    /// The first byte of this generation.
+    start: u64,
     /// The credit before the flow is open.
     initial_credit: u64,
     created: Duration,
@@ -37,6 +39,7 @@ impl Sink {
             buffer,
             acked: None,
             position: 0,
+            start: 0,
             initial_credit,
             created,
             is_delivering: false,
@@ -64,6 +67,7 @@ impl Sink {
         let limit = start.checked_add(credit).filter(|&limit| limit <= MAX_OFFSET).ok_or(Reason::Invalid)?;
         self.buffer.begin(start, limit).map_err(|_| Reason::Invalid)?;
         self.acked = Some(start);
+        self.start = start;
         Ok(())
     }
 
@@ -114,12 +118,14 @@ impl Sink {
     }
 
     /// The receiver has all bytes before `position`. Raises the limit to at most `window` bytes beyond those that were also delivered
-    /// here, by at most `free` bytes more than the newly acknowledged ones.
+    /// here, by at most `free` bytes more than the newly acknowledged ones. Credit grows with what the flow has sent, so that idle and
+    /// short flows keep the initial one.
     pub(crate) fn acknowledge(&mut self, position: u64, window: u64, free: u64) {
         let Some(before) = self.acked else { return };
         self.position = self.position.max(position);
         let acked = self.position.min(self.buffer.delivered()).max(before);
         let max = self.buffer.limit() + (acked - before) + free;
+        let window = window.min(self.initial_credit + 2 * (acked - self.start));
         self.buffer.raise_limit((acked + window).min(max).min(MAX_OFFSET));
         self.acked = Some(acked);
     }

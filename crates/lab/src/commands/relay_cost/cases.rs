@@ -63,8 +63,8 @@ impl Case {
     pub fn explanation(self) -> &'static str {
         match self {
             Case::Saturated | Case::Link | Case::Messages | Case::Peers => {
-                "GB per CPU-second: bytes that arrived, by the processor time of all relays. Weir/this: Weir's figure with the same \
-                 congestion control, divided by this one."
+                "GB per CPU-second: bytes that arrived, by the processor time of all relays. Weir/this: Weir's figure, divided by this \
+                 one."
             }
             Case::Priority => {
                 "Milliseconds of 64-byte requests on a flow of their own, next to 16 bulk flows on a link of 1 Gbit/s. Slow: 4 more bulk \
@@ -128,14 +128,15 @@ impl Case {
         }
     }
 
-    /// The variants of these relays. CUBIC costs the least processor time in namespaces, BBR bears loss.
+    /// The variants of these relays. CUBIC costs the least processor time in namespaces, BBR bears loss; Weir chooses.
     pub fn variants(self, relays: &[Relay]) -> Vec<Variant> {
         // socat has a process for each pair of addresses.
         let measured = |relay: &&Relay| self != Case::Peers || **relay != Relay::Socat;
         let congestion_controls = |relay: &Relay| match (self, relay) {
-            (Case::LongPath, Relay::Nginx | Relay::Socat) => &["bbr"][..],
-            (_, Relay::Nginx | Relay::Socat) => &["cubic"],
-            _ => &["cubic", "bbr"],
+            (_, Relay::Weir) => &[None][..],
+            (Case::LongPath, Relay::Nginx | Relay::Socat) => &[Some("bbr")],
+            (_, Relay::Nginx | Relay::Socat) => &[Some("cubic")],
+            _ => &[Some("cubic"), Some("bbr")],
         };
         let of_relay = |&relay: &Relay| {
             congestion_controls(&relay).iter().map(move |&congestion| Variant { relay, congestion })
