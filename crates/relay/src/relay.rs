@@ -37,8 +37,9 @@ use transit::Transits;
 /// flow cannot stop.
 pub const INITIAL_CREDIT_BYTES: u64 = 512 << 10;
 
-/// The maximum credit of a flow: the bandwidth-delay product of 1 Gbit/s and 67 ms.
-pub const MAX_CREDIT_BYTES: u64 = 8 << 20;
+/// The maximum credit of a flow: while a lost segment is sent again, what follows it waits, so a flow needs two to three
+/// bandwidth-delay products. 1 Gbit/s and 85 ms have 10 MiB.
+pub const MAX_CREDIT_BYTES: u64 = 32 << 20;
 
 /// The maximum length of a message that may overtake others over the express connection.
 pub const MAX_EXPRESS_BYTES: u32 = 16 << 10;
