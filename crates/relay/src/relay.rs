@@ -23,6 +23,7 @@ use crate::message::{FlowId, Header};
 use crate::overlay::Overlay;
 use crate::ready_queue::ReadyQueue;
 
+mod closed_flows;
 mod input;
 mod output;
 mod sink;
@@ -30,6 +31,7 @@ mod sinks;
 mod sources;
 mod transit;
 
+use closed_flows::ClosedFlows;
 use sink::Sink;
 use transit::Transits;
 
@@ -187,12 +189,14 @@ pub struct Relay {
     peers: BTreeMap<RelayId, Peer>,
     sources: BTreeMap<FlowId, Source>,
     sinks: BTreeMap<FlowId, Sink>,
+    closed_sinks: ClosedFlows,
     /// The sum of the credits of all sinks.
     granted_bytes: u64,
     transits: Transits,
     /// Next hops that lost messages to a destination, and until when sources avoid them.
     avoided: BTreeMap<(RelayId, RelayId), Duration>,
     groups: BTreeMap<(u32, RelayId), GroupProgress>,
+    is_draining: bool,
     events: VecDeque<Event>,
     now: Duration,
 }
@@ -208,10 +212,12 @@ impl Relay {
             peers: BTreeMap::new(),
             sources: BTreeMap::new(),
             sinks: BTreeMap::new(),
+            closed_sinks: ClosedFlows::default(),
             granted_bytes: 0,
             transits: Transits::default(),
             avoided: BTreeMap::new(),
             groups: BTreeMap::new(),
+            is_draining: false,
             events: VecDeque::new(),
             now: Duration::ZERO,
         }
@@ -230,6 +236,11 @@ impl Relay {
     /// Sets the time, at least that of the last call. Time starts at 0.
     pub fn set_time(&mut self, now: Duration) {
         self.now = now;
+    }
+
+    /// Refuses new flows from now on, those of other relays included. Open flows continue.
+    pub fn drain(&mut self) {
+        self.is_draining = true;
     }
 
     /// The next change for the connections of programs.
@@ -264,6 +275,7 @@ impl Relay {
         let now = self.now;
         self.avoided.retain(|_, until| now < *until);
         self.transits.expire(now);
+        self.closed_sinks.expire(now);
         let stale: Vec<FlowId> =
             self.sinks.iter().filter(|(_, sink)| sink.is_stale(now)).map(|(&flow, _)| flow).collect();
         stale.into_iter().for_each(|flow| self.reset_sink(flow, Reason::Lost));
@@ -279,9 +291,9 @@ impl Relay {
         self.peers.iter().map(|(&relay, peer)| (relay, peer.is_connected, peer.counters))
     }
 
-    /// The number of flows that begin here, that end here, and that pass through.
+    /// The number of flows that begin here, that end here, and whose messages wait here for another relay. O(flows).
     pub fn flow_counts(&self) -> (usize, usize, usize) {
-        (self.sources.len(), self.sinks.len(), self.transits.len())
+        (self.sources.len(), self.sinks.len(), self.transits.waiting_flows())
     }
 
     /// The bytes in memory, and the credit that receivers have granted.

@@ -9,7 +9,7 @@ use rustls::Connection as TlsConnection;
 use super::pipe::{Filled, Pipe};
 use super::socket::ready;
 use crate::message::{HEADER_BYTES, Header};
-use crate::relay::Incoming;
+use crate::relay::{FlowKey, Incoming};
 
 /// The bytes that one call reads where a message begins. Long messages are spliced from there on.
 pub(crate) const COPY_BYTES: usize = 16 << 10;
@@ -282,6 +282,14 @@ pub(crate) fn append(
 impl PartialMessage {
     pub(crate) fn new(header: Header, incoming: Incoming) -> PartialMessage {
         PartialMessage { header, incoming, remaining: header.length as usize, kept: Vec::new() }
+    }
+
+    /// The flow whose receiver gets the payload at once.
+    pub(crate) fn delivered_flow(&self) -> Option<FlowKey> {
+        match self.incoming {
+            Incoming::Deliver(key) => Some(key),
+            Incoming::Store | Incoming::Discard => None,
+        }
     }
 
     pub(crate) fn into_kept(self) -> Bytes {

@@ -42,10 +42,13 @@ impl Pipe {
         let end = self.len + max;
         while self.len < end {
             let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
-            match ready(splice(&from, None, &self.write, None, end - self.len, flags))? {
-                None => return Ok(Filled::Blocked),
-                Some(0) => return Ok(Filled::Ended),
-                Some(bytes) => self.len += bytes,
+            match ready(splice(&from, None, &self.write, None, end - self.len, flags)) {
+                Ok(Some(0)) => return Ok(Filled::Ended),
+                Ok(Some(bytes)) => self.len += bytes,
+                // The bytes before the error are used; after it, the socket has ended.
+                Ok(None) => return Ok(Filled::Blocked),
+                Err(_) if self.len > 0 => return Ok(Filled::Blocked),
+                Err(error) => return Err(error),
             }
         }
         Ok(Filled::Complete)

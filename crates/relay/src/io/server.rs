@@ -161,7 +161,6 @@ pub struct Server {
     pub(super) unread: VecDeque<Token>,
     pub(super) pipe: Pipe,
     unruled_flows: BTreeMap<FlowId, RelayId>,
-    is_draining: bool,
     is_stopped: bool,
     next_step: Duration,
 }
@@ -211,7 +210,6 @@ impl Server {
             unread: VecDeque::new(),
             pipe: Pipe::new()?,
             unruled_flows: BTreeMap::new(),
-            is_draining: false,
             is_stopped: false,
             next_step: Duration::ZERO,
         };
@@ -315,7 +313,7 @@ impl Server {
                     self.relay.set_overlay(overlay);
                     self.handle_events();
                 }
-                Command::Drain => self.is_draining = true,
+                Command::Drain => self.relay.drain(),
                 Command::Report(answer) => answer(self.status()),
                 Command::Stop => self.is_stopped = true,
             }
@@ -393,7 +391,6 @@ impl Server {
         let Some(sender) = self.senders.get(&token) else { return };
         let opened = match sender.read_first_line() {
             Ok(None) => return,
-            Ok(Some(_)) if self.is_draining => Err(Reason::Busy),
             Ok(Some(line)) => self.relay.open(&line),
             Err(reason) => Err(reason),
         };

@@ -135,17 +135,21 @@ impl Server {
 
     fn read_lane(&mut self, relay: RelayId, token: Token) -> io::Result<()> {
         let mut read = 0;
-        if let Some(link) = self.links.get_mut(&relay) {
-            link.last_heard = self.now;
-        }
         while read < READ_BUDGET_BYTES {
             let Some(lane) = self.lanes.get_mut(&token) else { return Ok(()) };
             if let Some(message) = lane.message.take() {
-                let (bytes, message) = self.read_payload(token, message)?;
+                let key = message.delivered_flow();
+                let result = self.read_payload(token, message);
+                if let (Err(_), Some(key)) = (&result, key) {
+                    // What follows the delivered part is lost.
+                    self.relay.close_receiver(key, Reason::Lost);
+                }
+                let (bytes, message) = result?;
                 if let Some(lane) = self.lanes.get_mut(&token) {
                     lane.message = message;
                 }
                 let Some(bytes) = bytes else { return Ok(()) };
+                self.hear(relay);
                 read += bytes;
                 continue;
             }
@@ -166,12 +170,21 @@ impl Server {
                 None => match lane.read_more()? {
                     None => return Ok(()),
                     Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                    Some(bytes) => read += bytes,
+                    Some(bytes) => {
+                        read += bytes;
+                        self.hear(relay);
+                    }
                 },
             }
         }
         self.unread.push_back(token);
         Ok(())
+    }
+
+    fn hear(&mut self, relay: RelayId) {
+        if let Some(link) = self.links.get_mut(&relay) {
+            link.last_heard = self.now;
+        }
     }
 
     /// Reads a part of a payload. Returns the number of bytes, or none if there are no bytes at the moment, and the message unless it is
@@ -226,15 +239,16 @@ impl Server {
         if message.remaining > 0 {
             return Ok((progress, Some(message)));
         }
-        self.finish_message(message);
+        self.finish_message(token, message);
         Ok((progress, None))
     }
 
-    fn finish_message(&mut self, message: PartialMessage) {
+    fn finish_message(&mut self, token: Token, message: PartialMessage) {
+        let Some(&from) = self.lane_owners.get(&token) else { return };
         let (header, incoming) = (message.header, message.incoming);
         match incoming {
             Incoming::Discard => {}
-            Incoming::Store => self.relay.receive_payload(&header, message.into_kept()),
+            Incoming::Store => self.relay.receive_payload(from, &header, message.into_kept()),
             Incoming::Deliver(key) => {
                 self.relay.receive_rest(key, message.into_kept());
                 self.deliver(key);
@@ -245,7 +259,7 @@ impl Server {
 
     /// A connection with a relay failed in the middle of a message: what follows the delivered part is lost.
     pub(super) fn abandon_message(&mut self, lane: Lane) {
-        if let Some(PartialMessage { incoming: Incoming::Deliver(key), .. }) = lane.message {
+        if let Some(key) = lane.message.as_ref().and_then(PartialMessage::delivered_flow) {
             self.relay.close_receiver(key, Reason::Lost);
         }
     }

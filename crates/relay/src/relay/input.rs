@@ -26,12 +26,20 @@ impl Relay {
         let lost: Vec<FlowId> =
             self.sources.iter().filter(|(_, source)| is_lost(source)).map(|(&flow, _)| flow).collect();
         lost.into_iter().for_each(|flow| self.reset_source(flow, Reason::Lost));
-        let is_orphan = |sink: &&Sink| sink.source() == relay;
+        // What was on its way over this relay is lost. Flows that came over others continue.
+        let is_orphan = |sink: &&Sink| sink.via() == relay;
         let orphans: Vec<FlowId> =
             self.sinks.iter().filter(|(_, sink)| is_orphan(sink)).map(|(&flow, _)| flow).collect();
-        orphans.into_iter().for_each(|flow| self.remove_sink(flow));
+        orphans.into_iter().for_each(|flow| self.reset_sink(flow, Reason::Lost));
         for header in self.transits.remove_hop(relay) {
             self.send_reset(&header, Reason::Lost);
+        }
+        for (header, next) in self.transits.remove_source(relay) {
+            self.push_control(
+                next,
+                Header { kind: Kind::Abort, length: 0, offset: 0, ..header },
+                Bytes::new(),
+            );
         }
         self.requeue_all();
     }
@@ -48,7 +56,7 @@ impl Relay {
             return self.receive_transit(header, target);
         }
         match header.kind {
-            Kind::Data => return self.receive_data(header),
+            Kind::Data => return self.receive_data(from, header),
             Kind::Open | Kind::Ack => return Incoming::Store,
             Kind::End => self.receive_end(header),
             Kind::Abort => {
@@ -63,8 +71,8 @@ impl Relay {
         Incoming::Discard
     }
 
-    /// Processes the payload of a message for which [`Relay::receive`] returned [`Incoming::Store`].
-    pub fn receive_payload(&mut self, header: &Header, payload: Bytes) {
+    /// Processes the payload of a message from a relay for which [`Relay::receive`] returned [`Incoming::Store`].
+    pub fn receive_payload(&mut self, from: RelayId, header: &Header, payload: Bytes) {
         let Some(target) = header.target() else { return };
         if target != self.id {
             return self.forward(header, target, payload);
@@ -72,7 +80,7 @@ impl Relay {
         match header.kind {
             Kind::Open => {
                 if let Ok(address) = <&[u8; ADDRESS_BYTES]>::try_from(&payload[..]) {
-                    self.receive_open(header, decode_address(address));
+                    self.receive_open(from, header, decode_address(address));
                 }
             }
             Kind::Ack => {
@@ -88,9 +96,11 @@ impl Relay {
     fn receive_ack(&mut self, header: &Header, limit: u64) {
         let key = FlowKey::of(header);
         let Some(source) = self.source_mut(key) else { return };
-        if header.offset > source.offset || limit > header.offset + MAX_CREDIT_BYTES {
+        if header.offset > source.offset {
             return self.reset_source(key.flow, Reason::Invalid);
         }
+        // Another version may grant more.
+        let limit = limit.min(header.offset + MAX_CREDIT_BYTES);
         let destination = source.destination;
         let newly = header.offset.saturating_sub(source.acked);
         source.acked += newly;
@@ -105,7 +115,8 @@ impl Relay {
         let key = FlowKey::of(header);
         let Some(source) = self.source_mut(key) else { return };
         let destination = source.destination;
-        if from != destination {
+        // A reset of the destination has passed the relay in between, which is not the cause.
+        if from != destination && header.hops == MAX_HOPS {
             self.avoided.insert((from, destination), self.now + AVOIDANCE);
         }
         self.reset_source(key.flow, decode_reason(header.offset));
@@ -113,35 +124,53 @@ impl Relay {
 
     /// Sends a reset to the source of a message.
     pub(super) fn send_reset(&mut self, header: &Header, reason: Reason) {
+        self.send_reset_over(header.source, header, reason);
+    }
+
+    /// The same, over a certain relay if it is connected.
+    pub(super) fn send_reset_over(&mut self, via: RelayId, header: &Header, reason: Reason) {
         let reset =
             Header { kind: Kind::Reset, hops: MAX_HOPS, length: 0, offset: encode_reason(reason), ..*header };
-        if let Some(hop) = self.hop_to(header.source) {
+        if let Some(hop) = self.hop_for_answers(header.source, via) {
             self.push_control(hop, reset, Bytes::new());
         }
     }
 
-    /// The next hop to a relay: direct, or over any other one.
-    pub(super) fn hop_to(&self, relay: RelayId) -> Option<RelayId> {
-        if self.is_connected(relay) {
-            return Some(relay);
-        }
-        self.peers.iter().find(|(_, peer)| peer.is_connected).map(|(&hop, _)| hop)
+    /// The next hop to a relay: direct, otherwise the way that its messages came, otherwise any.
+    pub(super) fn hop_for_answers(&self, relay: RelayId, via: RelayId) -> Option<RelayId> {
+        let known = [relay, via].into_iter().find(|&hop| self.is_connected(hop));
+        known.or_else(|| self.peers.iter().find(|(_, peer)| peer.is_connected).map(|(&hop, _)| hop))
     }
 
     fn receive_transit(&mut self, header: &Header, target: RelayId) -> Incoming {
         let is_possible = header.hops > 0 && self.is_connected(target);
         let is_known = self.overlay.coflows.contains_key(&header.flow.coflow);
-        let has_memory = self.transits.waiting_bytes() + u64::from(header.length) <= self.memory_bytes / 2;
-        if is_possible && is_known && has_memory {
+        let is_new = header.kind == Kind::Open && self.is_draining;
+        if is_possible
+            && is_known
+            && !is_new
+            && (header.kind != Kind::Data || self.has_memory(header, target))
+        {
             if header.length > 0 {
                 return Incoming::Store;
             }
             self.forward(header, target, Bytes::new());
         } else if !header.kind.is_answer() && header.hops > 0 {
-            self.transits.remove(header.flow);
-            self.send_reset(header, Reason::Lost);
+            self.refuse_transit(header);
         }
         Incoming::Discard
+    }
+
+    /// Whether a message may wait for a relay: a slow one uses its share of the memory only.
+    fn has_memory(&self, header: &Header, target: RelayId) -> bool {
+        let share = self.memory_bytes / 2 / (self.peers.len() as u64).max(1);
+        self.transits.waiting_bytes_to(target) + u64::from(header.length) <= share
+    }
+
+    fn refuse_transit(&mut self, header: &Header) {
+        if self.transits.close(header) {
+            self.send_reset(header, Reason::Lost);
+        }
     }
 
     fn forward(&mut self, header: &Header, target: RelayId, payload: Bytes) {
@@ -150,15 +179,20 @@ impl Relay {
             Kind::Data => {
                 let class = self.overlay.rules.lookup(header.flow, header.source, header.destination);
                 let class = class.map_or(Class::DEFAULT, |rule| rule.class);
-                if self.transits.push(onward, payload, target, self.now)
-                    && let Some(peer) = self.peers.get_mut(&target)
-                {
+                if !self.transits.push(onward, payload, target, self.now) {
+                    self.refuse_transit(header);
+                } else if let Some(peer) = self.peers.get_mut(&target) {
                     peer.ready.insert(header.flow, class);
                 }
             }
             _ => {
-                if header.kind == Kind::Open {
-                    self.transits.open(onward, target, self.now);
+                match header.kind {
+                    Kind::Open if !self.transits.open(onward, target, self.now) => {
+                        return self.refuse_transit(header);
+                    }
+                    Kind::End => self.transits.end(header),
+                    Kind::Abort => drop(self.transits.close(header)),
+                    _ => {}
                 }
                 self.push_control(target, onward, payload);
             }

@@ -28,12 +28,12 @@ impl Relay {
     /// The next control message for a relay.
     pub fn next_control(&mut self, relay: RelayId) -> Option<(Header, Bytes)> {
         let peer = self.peers.get_mut(&relay)?;
-        if let Some(flow) = peer.acks.pop_first()
-            && let Some(message) = self.sinks.get(&flow).map(|sink| sink.ack(flow, self.id))
-        {
-            return Some(message);
+        while let Some(flow) = peer.acks.pop_first() {
+            if let Some(sink) = self.sinks.get(&flow) {
+                return Some(sink.ack(flow, self.id));
+            }
         }
-        self.peers.get_mut(&relay)?.control.pop_front()
+        peer.control.pop_front()
     }
 
     /// The next data for a relay. Ask for the express connection while the bulk connection accepts no data.

@@ -16,6 +16,8 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Sink {
     generation: u16,
     source: RelayId,
+    /// The relay that the last message came from.
+    via: RelayId,
     buffer: ReorderBuffer,
     /// All bytes before this offset are acknowledged; none before the flow is open.
     acked: Option<u64>,
@@ -31,11 +33,13 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    pub(crate) fn new(generation: u16, source: RelayId, initial_credit: u64, created: Duration) -> Sink {
+    /// A flow whose first message came from the relay `via`.
+    pub(crate) fn new(first: &Header, via: RelayId, initial_credit: u64, created: Duration) -> Sink {
         let buffer = ReorderBuffer::new(0, MAX_OFFSET);
         Sink {
-            generation,
-            source,
+            generation: first.generation,
+            source: first.source,
+            via,
             buffer,
             acked: None,
             position: 0,
@@ -54,6 +58,14 @@ impl Sink {
         self.source
     }
 
+    pub(crate) fn via(&self) -> RelayId {
+        self.via
+    }
+
+    pub(crate) fn set_via(&mut self, via: RelayId) {
+        self.via = via;
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         self.acked.is_some()
     }
@@ -64,8 +76,8 @@ impl Sink {
 
     /// The stream begins at `start`.
     pub(crate) fn open(&mut self, start: u64, credit: u64) -> Result<(), Reason> {
-        let limit = start.checked_add(credit).filter(|&limit| limit <= MAX_OFFSET).ok_or(Reason::Invalid)?;
-        self.buffer.begin(start, limit).map_err(|_| Reason::Invalid)?;
+        let limit = start.checked_add(credit).filter(|&limit| limit <= MAX_OFFSET).ok_or(Reason::Lost)?;
+        self.buffer.begin(start, limit).map_err(|_| Reason::Lost)?;
         self.acked = Some(start);
         self.start = start;
         Ok(())
@@ -80,7 +92,7 @@ impl Sink {
         let has_room =
             self.is_open() || self.buffer.waiting_bytes() + u64::from(header.length) <= self.initial_credit;
         if self.buffer.check(header.end()).is_err() || !has_room {
-            return Err(Reason::Invalid);
+            return Err(Reason::Lost);
         }
         Ok(())
     }
@@ -110,7 +122,7 @@ impl Sink {
     }
 
     pub(crate) fn set_end(&mut self, end: u64) -> Result<(), Reason> {
-        self.buffer.set_end(end).map_err(|_| Reason::Invalid)
+        self.buffer.set_end(end).map_err(|_| Reason::Lost)
     }
 
     pub(crate) fn is_complete(&self) -> bool {

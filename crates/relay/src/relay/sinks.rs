@@ -6,10 +6,11 @@ use bytes::Bytes;
 use weir_flow::{FirstLine, Offset, Reason};
 
 use super::{Event, FlowKey, INITIAL_CREDIT_BYTES, Incoming, MAX_CREDIT_BYTES, Relay, Sink};
+use crate::forwarding::RelayId;
 use crate::message::{FlowId, Header, Kind};
 
 impl Relay {
-    pub(super) fn receive_open(&mut self, header: &Header, receiver: SocketAddr) {
+    pub(super) fn receive_open(&mut self, from: RelayId, header: &Header, receiver: SocketAddr) {
         let Some(coflow) = self.overlay.coflows.get(&header.flow.coflow) else {
             return self.send_reset(header, Reason::UnknownCoflow);
         };
@@ -19,6 +20,9 @@ impl Relay {
         if self.overlay.relay_of(receiver.ip()) != Some(self.id) {
             return self.send_reset(header, Reason::Unreachable);
         }
+        if self.is_draining {
+            return self.send_reset(header, Reason::Busy);
+        }
         let request = FirstLine {
             coflow: name,
             flow: header.flow.flow,
@@ -26,20 +30,21 @@ impl Relay {
             offset,
             receiver,
         };
-        if !self.prepare_sink(header) {
+        if !self.prepare_sink(from, header) {
             return;
         }
+        self.closed_sinks.remove(header.flow);
         let Some(sink) = self.sinks.get_mut(&header.flow) else { return };
         if sink.open(header.offset, INITIAL_CREDIT_BYTES).is_err() {
-            return self.reset_sink(header.flow, Reason::Invalid);
+            return self.reset_sink(header.flow, Reason::Lost);
         }
         let key = FlowKey::of(header);
         self.events.push_back(Event::ConnectReceiver(key, request));
     }
 
     /// Makes sure that there is a sink for the generation of a message. If there cannot be one, sends a reset and returns false.
-    fn prepare_sink(&mut self, header: &Header) -> bool {
-        if let Some(sink) = self.sinks.get(&header.flow) {
+    fn prepare_sink(&mut self, from: RelayId, header: &Header) -> bool {
+        if let Some(sink) = self.sinks.get_mut(&header.flow) {
             let (known, found) = (sink.generation(), header.generation);
             let is_second_open = known == found && header.kind == Kind::Open && sink.is_open();
             if found < known || is_second_open || sink.source() != header.source && found == known {
@@ -47,6 +52,7 @@ impl Relay {
                 return false;
             }
             if found == known {
+                sink.set_via(from);
                 return true;
             }
             self.remove_sink(header.flow);
@@ -56,17 +62,20 @@ impl Relay {
             return false;
         }
         self.granted_bytes += INITIAL_CREDIT_BYTES;
-        let sink = Sink::new(header.generation, header.source, INITIAL_CREDIT_BYTES, self.now);
+        let sink = Sink::new(header, from, INITIAL_CREDIT_BYTES, self.now);
         self.sinks.insert(header.flow, sink);
         true
     }
 
-    pub(super) fn receive_data(&mut self, header: &Header) -> Incoming {
+    pub(super) fn receive_data(&mut self, from: RelayId, header: &Header) -> Incoming {
+        if self.closed_sinks.is_late(header.flow, header.generation) {
+            return Incoming::Discard;
+        }
         if !self.overlay.coflows.contains_key(&header.flow.coflow) {
             self.send_reset(header, Reason::UnknownCoflow);
             return Incoming::Discard;
         }
-        if !self.prepare_sink(header) {
+        if !self.prepare_sink(from, header) {
             return Incoming::Discard;
         }
         let Some(sink) = self.sinks.get_mut(&header.flow) else { return Incoming::Discard };
@@ -134,11 +143,11 @@ impl Relay {
         let free = budget.saturating_sub(self.granted_bytes);
         let Some(sink) = self.sink_mut(key) else { return };
         let before = sink.credit();
-        let source = sink.source();
+        let (source, via) = (sink.source(), sink.via());
         sink.acknowledge(offset, window, free);
         let after = sink.credit();
         self.granted_bytes = self.granted_bytes + after - before;
-        if let Some(peer) = self.hop_to(source).and_then(|hop| self.peers.get_mut(&hop)) {
+        if let Some(peer) = self.hop_for_answers(source, via).and_then(|hop| self.peers.get_mut(&hop)) {
             peer.acks.insert(key.flow);
         }
     }
@@ -154,19 +163,21 @@ impl Relay {
     pub(super) fn reset_sink(&mut self, flow: FlowId, reason: Reason) {
         let Some(sink) = self.sinks.get(&flow) else { return };
         let (header, payload) = sink.ack(flow, self.id);
+        let via = sink.via();
         if sink.is_open()
-            && let Some(hop) = self.hop_to(sink.source())
+            && let Some(hop) = self.hop_for_answers(header.source, via)
         {
             // The last acknowledgement may still wait.
             self.push_control(hop, header, payload);
         }
-        self.send_reset(&header, reason);
+        self.send_reset_over(via, &header, reason);
         self.remove_sink(flow);
     }
 
     pub(super) fn remove_sink(&mut self, flow: FlowId) {
         let Some(sink) = self.sinks.remove(&flow) else { return };
         self.granted_bytes -= sink.credit();
+        self.closed_sinks.insert(flow, sink.generation(), self.now);
         self.events.push_back(Event::CloseReceiver(FlowKey { flow, generation: sink.generation() }));
     }
 }

@@ -15,6 +15,9 @@ impl Relay {
     /// # Errors
     /// The reason for the line `reset REASON`.
     pub fn open(&mut self, request: &FirstLine) -> Result<FlowKey, Reason> {
+        if self.is_draining {
+            return Err(Reason::Busy);
+        }
         let coflow = *self.coflow_numbers.get(request.coflow.as_str()).ok_or(Reason::UnknownCoflow)?;
         let flow = FlowId { coflow, flow: request.flow };
         let destination = self.overlay.relay_of(request.receiver.ip()).ok_or(Reason::Unreachable)?;

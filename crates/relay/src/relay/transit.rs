@@ -11,7 +11,7 @@ use crate::message::{FlowId, Header};
 /// How long a relay remembers an idle flow, in order to report that its messages may be lost.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The maximum number of flows. Messages of further flows are forwarded, and their loss is not reported.
+/// The maximum number of flows. Further flows are refused.
 const MAX_FLOWS: usize = 65_536;
 
 /// Memory that a waiting message uses in addition to its payload.
@@ -24,12 +24,14 @@ struct Transit {
     next: RelayId,
     messages: VecDeque<(Header, Bytes)>,
     last_seen: Duration,
+    /// Whether no message follows those that wait.
+    has_ended: bool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Transits {
     flows: BTreeMap<FlowId, Transit>,
-    waiting_bytes: u64,
+    waiting_bytes: BTreeMap<RelayId, u64>,
 }
 
 fn cost(header: &Header) -> u64 {
@@ -37,17 +39,23 @@ fn cost(header: &Header) -> u64 {
 }
 
 impl Transits {
-    pub(crate) fn len(&self) -> usize {
-        self.flows.len()
+    /// The number of flows whose messages wait. O(flows).
+    pub(crate) fn waiting_flows(&self) -> usize {
+        self.flows.values().filter(|transit| !transit.messages.is_empty()).count()
     }
 
     /// The memory of all waiting messages.
     pub(crate) fn waiting_bytes(&self) -> u64 {
-        self.waiting_bytes
+        self.waiting_bytes.values().sum()
+    }
+
+    /// The memory of messages that wait for a relay.
+    pub(crate) fn waiting_bytes_to(&self, next: RelayId) -> u64 {
+        self.waiting_bytes.get(&next).copied().unwrap_or(0)
     }
 
     /// A flow begins or continues. Messages of earlier generations are dropped. Returns whether messages of the header's generation
-    /// are forwarded.
+    /// are forwarded: it is the latest one, and the table has space.
     pub(crate) fn open(&mut self, header: Header, next: RelayId, now: Duration) -> bool {
         if let Some(transit) = self.flows.get(&header.flow) {
             if transit.last.generation > header.generation {
@@ -60,7 +68,8 @@ impl Transits {
         if self.flows.len() >= MAX_FLOWS && !self.flows.contains_key(&header.flow) {
             return false;
         }
-        let new = || Transit { last: header, next, messages: VecDeque::new(), last_seen: now };
+        let new =
+            || Transit { last: header, next, messages: VecDeque::new(), last_seen: now, has_ended: false };
         let transit = self.flows.entry(header.flow).or_insert_with(new);
         (transit.last, transit.last_seen) = (header, now);
         true
@@ -72,7 +81,7 @@ impl Transits {
             return false;
         }
         let Some(transit) = self.flows.get_mut(&header.flow) else { return false };
-        self.waiting_bytes += cost(&header);
+        *self.waiting_bytes.entry(next).or_default() += cost(&header);
         transit.messages.push_back((header, payload));
         true
     }
@@ -85,15 +94,41 @@ impl Transits {
 
     /// Removes a flow's first message.
     pub(crate) fn pop(&mut self, flow: FlowId) -> Option<(Header, Bytes)> {
-        let message = self.flows.get_mut(&flow)?.messages.pop_front()?;
-        self.waiting_bytes -= cost(&message.0);
+        let transit = self.flows.get_mut(&flow)?;
+        let message = transit.messages.pop_front()?;
+        *self.waiting_bytes.entry(transit.next).or_default() -= cost(&message.0);
+        if transit.has_ended && transit.messages.is_empty() {
+            self.flows.remove(&flow);
+        }
         Some(message)
     }
 
+    /// All messages of a generation have been forwarded, or wait.
+    pub(crate) fn end(&mut self, header: &Header) {
+        let Some(transit) = self.flows.get_mut(&header.flow) else { return };
+        if transit.last.generation == header.generation {
+            transit.has_ended = true;
+            if transit.messages.is_empty() {
+                self.flows.remove(&header.flow);
+            }
+        }
+    }
+
+    /// Drops the waiting messages of a generation and of earlier ones. Returns false if a later generation is known.
+    pub(crate) fn close(&mut self, header: &Header) -> bool {
+        let is_stale =
+            self.flows.get(&header.flow).is_some_and(|transit| transit.last.generation > header.generation);
+        if !is_stale {
+            self.remove(header.flow);
+        }
+        !is_stale
+    }
+
     /// Removes a flow and its messages.
-    pub(crate) fn remove(&mut self, flow: FlowId) {
+    fn remove(&mut self, flow: FlowId) {
         if let Some(transit) = self.flows.remove(&flow) {
-            self.waiting_bytes -= transit.messages.iter().map(|(header, _)| cost(header)).sum::<u64>();
+            let bytes = transit.messages.iter().map(|(header, _)| cost(header)).sum::<u64>();
+            *self.waiting_bytes.entry(transit.next).or_default() -= bytes;
         }
     }
 
@@ -102,6 +137,14 @@ impl Transits {
         let lost: Vec<Header> =
             self.flows.values().filter(|transit| transit.next == next).map(|transit| transit.last).collect();
         lost.iter().for_each(|header| self.remove(header.flow));
+        lost
+    }
+
+    /// Removes the flows of this relay's programs, and returns a header of each with its next relay. O(flows).
+    pub(crate) fn remove_source(&mut self, source: RelayId) -> Vec<(Header, RelayId)> {
+        let of_source = self.flows.values().filter(|transit| transit.last.source == source);
+        let lost: Vec<_> = of_source.map(|transit| (transit.last, transit.next)).collect();
+        lost.iter().for_each(|(header, _)| self.remove(header.flow));
         lost
     }
 

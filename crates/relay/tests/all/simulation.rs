@@ -472,7 +472,7 @@ impl World {
             let decoded = Header::decode(&header.encode()).unwrap();
             match self.relay(to).receive(RelayId(from), &decoded) {
                 Incoming::Discard => {}
-                Incoming::Store => self.relay(to).receive_payload(&decoded, payload),
+                Incoming::Store => self.relay(to).receive_payload(RelayId(from), &decoded, payload),
                 Incoming::Deliver(key) => {
                     self.write_to_receiver(key.flow.flow as usize, to, key, payload);
                     self.relay(to).finish_delivery(key);
