@@ -76,18 +76,20 @@ fn read_overlay(path: &Path) -> Result<Overlay, Failure> {
     overlay_file::parse(&text).map_err(|error| Failure::input(format_args!("{}: {error}", path.display())))
 }
 
-/// Without certificates, only programs on this host may reach the relay.
+/// Without `--insecure`, programs on other hosts may not reach the relay, and other relays only with certificates.
 fn check_plain_text(args: &args::RelayRun, relays: SocketAddr) -> Result<(), Failure> {
-    let is_local = relays.ip().is_loopback() && args.programs.ip().is_loopback();
-    if args.insecure || args.credentials.certificate.is_some() && args.programs.ip().is_loopback() || is_local
-    {
+    let is_plain_text = args.credentials.certificate.is_none();
+    let (option, address, expected) = if args.insecure {
         return Ok(());
-    }
-    let (option, address) =
-        if args.programs.ip().is_loopback() { ("--relays", relays) } else { ("--programs", args.programs) };
+    } else if !args.programs.ip().is_loopback() {
+        ("--programs", args.programs, "a loopback address, or --insecure")
+    } else if is_plain_text && !relays.ip().is_loopback() {
+        ("--relays", relays, "a loopback address, --certificate with --key and --authority, or --insecure")
+    } else {
+        return Ok(());
+    };
     Err(Failure::input(format_args!(
-        "{option}: {address} can be reached from other hosts over plain text; expected a loopback address, \
-         --certificate with --key and --authority for relays, or --insecure"
+        "{option}: {address} can be reached from other hosts over plain text; expected {expected}"
     )))
 }
 

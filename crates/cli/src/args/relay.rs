@@ -63,8 +63,9 @@ pub struct RelayRun {
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub drain: Time,
 
-    /// Use plain text with other hosts, for test networks and private links: anyone who can reach the relay can send flows
-    #[arg(long, conflicts_with = "certificate", help_heading = CREDENTIALS_HEADING)]
+    /// Use plain text with other hosts, for test networks and private links: anyone who can reach the relay can send flows. With
+    /// --certificate, only programs on other hosts use plain text
+    #[arg(long, help_heading = CREDENTIALS_HEADING)]
     pub insecure: bool,
 
     #[command(flatten)]

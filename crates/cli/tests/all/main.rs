@@ -19,6 +19,8 @@ mod predict;
 #[cfg(target_os = "linux")]
 mod python;
 mod reference;
+#[cfg(target_os = "linux")]
+mod relay;
 mod reproduce;
 mod results;
 mod saba;

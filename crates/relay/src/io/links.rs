@@ -125,6 +125,8 @@ pub(super) struct Link {
     pacer: Pacer,
     pacing_rate: Option<u64>,
     is_long: bool,
+    /// Whether a failed attempt to connect was logged since the last connection.
+    has_warned: bool,
 }
 
 impl Link {
@@ -144,6 +146,7 @@ impl Link {
             pacer: Pacer::default(),
             pacing_rate: None,
             is_long: false,
+            has_warned: false,
         }
     }
 
@@ -285,7 +288,7 @@ impl Server {
         for lane in [LaneKind::Bulk, LaneKind::Express] {
             let hello = Hello { from: self.settings.id, to: id, lane, session };
             if let Err(error) = self.dial_lane(address, &name, hello) {
-                tracing::debug!(relay = %name, %address, %error, "cannot connect to relay");
+                self.warn_once(id, &error);
             }
         }
     }
@@ -353,7 +356,17 @@ impl Server {
             Err(error) => {
                 let address = new.lane.transport.stream.peer_addr().ok();
                 tracing::debug!(?address, %error, "connection with a relay failed");
+                if let Some(dialed) = new.dialed {
+                    self.warn_once(dialed.to, &error);
+                }
             }
+        }
+    }
+
+    fn warn_once(&mut self, id: RelayId, error: &io::Error) {
+        if let Some(link) = self.links.get_mut(&id).filter(|link| !link.is_up && !link.has_warned) {
+            link.has_warned = true;
+            tracing::warn!(relay = %link.name, address = %link.address, %error, "cannot connect to relay; retrying");
         }
     }
 
@@ -450,6 +463,7 @@ impl Server {
         link.pacer = Pacer::default();
         link.pacing_rate = None;
         link.is_long = false;
+        link.has_warned = false;
         tracing::info!(relay = %link.name, "relay is connected");
         self.relay.connect_peer(relay);
         self.unread.extend([bulk, express]);
