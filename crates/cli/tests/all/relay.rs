@@ -33,6 +33,9 @@ fn relay_serves_other_hosts_over_plain_text_only_with_insecure() {
     ] {
         let (code, text) = run(&arguments);
         assert_eq!(code, Some(2), "{text}");
-        assert!(text.contains(&format!("{option} can be reached from other hosts over plain text")), "{text}");
+        assert!(
+            text.contains(&format!("{option} can be reached from other hosts over plain text")),
+            "{text}"
+        );
     }
 }
