@@ -133,7 +133,7 @@ final class SortMeasurement {
         System.out.printf(Locale.ROOT, "- *Scale*: bandwidths are %s of Table 1's, data %s of the paper's, so that the processors are not the bottleneck. "
                 + "Transfers take %s of the paper's time; published seconds are multiplied by it.%n", lab.get("scale"), DATA_SCALE, factor);
         System.out.println("- *Delay and loss*: `examples/wide-area/table-1-delays.csv`, unscaled.");
-        System.out.println("- *Data and tasks*: as in [the simulation](siphon.md#one-shuffle-section-52). one executor for each region, with two cores "
+        System.out.println("- *Data and tasks*: as in [the simulation](siphon.md#one-shuffle-section-52). One executor for each region, with two cores "
                 + "for each of the paper's 19 workers; every task is pinned to its region. Spark has four connections between two executors, as between two "
                 + "regions of two workers. A reduce task waits in place of computing, since all executors share this machine.");
         System.out.println("- *Read*: from the start of a reduce task until it has read and sorted its records.");
