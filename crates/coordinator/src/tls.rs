@@ -3,7 +3,7 @@
 //! The certificate of a client has exactly one name of the form `weir://ROLE/NAME`; see [`Identity`].
 
 use rustls::pki_types::CertificateDer;
-pub use weir_tls::{TlsError, client_config, server_config};
+pub use weir_tls::{TlsError, server_config};
 
 use crate::identity::Identity;
 

@@ -9,13 +9,15 @@ use std::sync::mpsc::{Receiver as Commands, Sender as CommandSender, channel};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
-use weir_flow::Reason;
+use weir_flow::{FirstLine, Reason};
+use weir_tls::{Tls, framework_name};
 
 use super::lane::Lane;
-use super::links::{Link, LinkStatus, PeerTls, Unidentified};
+use super::links::{Link, LinkStatus, Unidentified};
 use super::pipe::Pipe;
 use super::program::{Receiver, Sender, Stage};
 use super::socket::start_connect;
+use super::transport::Transport;
 use crate::forwarding::RelayId;
 use crate::message::FlowId;
 use crate::overlay::Overlay;
@@ -42,8 +44,17 @@ pub struct ServerSettings {
     pub memory_bytes: u64,
     /// The congestion control of connections with relays; none selects the system's.
     pub congestion_control: Option<String>,
-    /// TLS between relays; none for plain text.
-    pub tls: Option<Arc<PeerTls>>,
+    /// TLS; none for plain text.
+    pub tls: Option<Arc<RelayTls>>,
+}
+
+/// TLS of a relay.
+#[derive(Debug, Clone)]
+pub struct RelayTls {
+    /// For connections with other relays, at all addresses.
+    pub relays: Tls,
+    /// For connections with programs, at the addresses that it applies to.
+    pub programs: Tls,
 }
 
 /// A relay cannot run.
@@ -347,10 +358,26 @@ impl Server {
             if self.senders.len() >= MAX_SENDERS {
                 continue;
             }
+            let Ok(tls) = self.programs_tls(stream.local_addr().ok()).map(Tls::accept).transpose() else {
+                continue;
+            };
             if let Ok(token) = self.register(&stream, Kind::Sender) {
-                self.senders.insert(token, Sender::new(stream, self.now + PROGRAM_TIMEOUT));
+                let transport = Transport::new(stream, tls);
+                self.senders.insert(token, Sender::new(transport, self.now + PROGRAM_TIMEOUT));
             }
         }
+    }
+
+    /// TLS for a connection with a program that is accepted at this address; none for plain text.
+    fn programs_tls(&self, address: Option<SocketAddr>) -> Option<&Tls> {
+        let tls = &self.settings.tls.as_ref()?.programs;
+        address.is_none_or(|address| tls.applies_to(address)).then_some(tls)
+    }
+
+    /// Whether a program may send a flow: the service in its certificate is that of the coflow.
+    fn is_owner(&self, sender: &Sender, line: &FirstLine) -> bool {
+        let service = self.relay.service(line.coflow.as_str());
+        service.is_some_and(|service| sender.transport.check_peer(&framework_name(service)).is_ok())
     }
 
     fn handle_sender(&mut self, token: Token, is_readable: bool, is_writable: bool) {
@@ -373,10 +400,13 @@ impl Server {
     }
 
     fn open_flow(&mut self, token: Token) {
+        let Some(sender) = self.senders.get_mut(&token) else { return };
+        let line = sender.read_first_line();
         let Some(sender) = self.senders.get(&token) else { return };
-        let opened = match sender.read_first_line() {
+        let opened = match line {
             Ok(None) => return,
             Ok(Some(_)) if self.is_draining => Err(Reason::Busy),
+            Ok(Some(line)) if !self.is_owner(sender, &line) => Err(Reason::UnknownCoflow),
             Ok(Some(line)) => self.relay.open(&line),
             Err(reason) => Err(reason),
         };
@@ -396,16 +426,18 @@ impl Server {
 
     // Programs that receive.
 
-    fn connect_receiver(&mut self, key: FlowKey, line: &weir_flow::FirstLine) {
+    fn connect_receiver(&mut self, key: FlowKey, line: &FirstLine) {
         let connected = start_connect(line.receiver).and_then(|stream| {
             // Short messages must not wait for the acknowledgement of earlier ones.
             stream.set_nodelay(true)?;
-            Ok((self.register(&stream, Kind::Receiver)?, stream))
+            let tls = self.programs_tls(Some(line.receiver)).map(Tls::connect).transpose()?;
+            Ok((self.register(&stream, Kind::Receiver)?, Transport::new(stream, tls)))
         });
         match connected {
-            Ok((token, stream)) => {
+            Ok((token, transport)) => {
+                let name = framework_name(self.relay.service(line.coflow.as_str()).unwrap_or_default());
                 let deadline = self.now + PROGRAM_TIMEOUT;
-                self.receivers.insert(token, Receiver::new(stream, key, line, deadline));
+                self.receivers.insert(token, Receiver::new(transport, key, line, name, deadline));
                 self.receiver_of.insert(key, token);
             }
             Err(_) => self.relay.close_receiver(key, Reason::Unreachable),
@@ -415,10 +447,17 @@ impl Server {
     fn handle_receiver(&mut self, token: Token, is_readable: bool, is_writable: bool) {
         let Some(receiver) = self.receivers.get_mut(&token) else { return };
         let key = receiver.key;
-        if is_writable && !receiver.is_open() && receiver.establish().is_err() {
+        let was_open = receiver.is_open();
+        if !was_open && let Err(error) = receiver.establish() {
+            tracing::debug!(address = ?receiver.transport.stream.peer_addr().ok(), %error, "cannot connect to receiver");
             self.relay.close_receiver(key, Reason::Unreachable);
             return self.handle_events();
         }
+        if is_writable {
+            // An error is found by the read or the write that follows.
+            let _ = receiver.transport.flush();
+        }
+        let can_deliver = is_writable || !was_open;
         if is_readable && receiver.deadline.is_none() {
             let (acked, closed) = receiver.read_lines();
             if let Some(offset) = acked {
@@ -428,7 +467,7 @@ impl Server {
                 self.relay.close_receiver(key, reason);
             }
         }
-        if is_writable {
+        if can_deliver {
             self.deliver(key);
         }
         self.handle_events();
@@ -436,7 +475,7 @@ impl Server {
 
     /// Writes waiting data to the receiver of a flow, as much as it accepts.
     pub(super) fn deliver(&mut self, key: FlowKey) {
-        let receiver = self.receiver_of.get(&key).and_then(|token| self.receivers.get(token));
+        let receiver = self.receiver_of.get(&key).and_then(|token| self.receivers.get_mut(token));
         let Some(receiver) = receiver.filter(|receiver| receiver.is_open()) else { return };
         while let Some(mut data) = self.relay.next_delivery(key) {
             let accepted = match receiver.write(&data) {
@@ -473,10 +512,8 @@ impl Server {
                 Event::FinishReceiver(key) => {
                     let token = self.receiver_of.get(&key);
                     let receiver = token.and_then(|token| self.receivers.get_mut(token));
-                    if let Some(receiver) = receiver.filter(|receiver| !receiver.is_finished) {
-                        receiver.is_finished = true;
-                        // The receiver may have closed the connection already.
-                        let _ = receiver.stream.shutdown(std::net::Shutdown::Write);
+                    if let Some(receiver) = receiver {
+                        receiver.finish();
                     }
                 }
                 Event::CloseReceiver(key) => {

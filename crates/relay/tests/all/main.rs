@@ -1,6 +1,10 @@
 //! Tests of relays.
 
+#[path = "../../../tls/tests/all/certificates.rs"]
+mod certificates;
 mod header;
 mod reorder;
 mod server;
 mod simulation;
+mod test_relay;
+mod tls;
