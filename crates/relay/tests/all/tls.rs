@@ -1,13 +1,15 @@
 //! TLS between relays.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::process::{Command as Process, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::spawn;
+use std::time::Duration;
 
-use weir_client::{FlowReceiver, FlowSender, Route};
+use weir_client::{FlowReceiver, FlowSender, FlowTls, Route};
 use weir_proto::relay::{RelayMatch, RelayPath, RelayRule, RuleScope};
 use weir_relay::forwarding::RelayId;
 use weir_relay::io::{Command, RelayTls};
@@ -231,4 +233,135 @@ fn program_sends_flows_of_its_service_only() {
     plain.read_to_end(&mut answer).unwrap();
     // An alert of TLS.
     assert_eq!(answer.first(), Some(&0x15));
+}
+
+/// TLS of a program, also over loopback addresses.
+fn program_tls(files: &TlsFiles) -> FlowTls {
+    FlowTls::new(&files.certificate, &files.key, &files.clients).unwrap().with_loopback()
+}
+
+fn send_over_tls(route: Route, flow: u32, bytes: &[u8], tls: FlowTls) -> std::io::Result<u64> {
+    let mut sender = FlowSender::new("shuffle", flow, route)?.with_tls(tls);
+    sender.write_all(bytes)?;
+    Ok(sender.finish()?.bytes)
+}
+
+/// Relays 1 and 2 that require TLS of programs, and the files of a program of the coflow's service.
+fn start_strict_relays(folder: &Path, authority: &Authority) -> (Vec<TestRelay>, TlsFiles) {
+    let tls = |id| Some(relay_tls(&authority.write_files(folder, &name(id))));
+    let relays = connect_relays(vec![tls(1), tls(2)], vec![]);
+    (relays, authority.write_files(folder, "weir://framework/default"))
+}
+
+#[test]
+fn flows_arrive_over_tls_from_program_to_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let (relays, files) = start_strict_relays(folder.path(), &Authority::new("own"));
+    let tls = program_tls(&files);
+    let receiver = FlowReceiver::bind_with_tls("127.2.0.1:0", Some(tls.clone())).unwrap();
+    let sizes = [0, 1, 1000, 100_000, 1_000_000, 20_000_000];
+    let flows = || (0..).zip(sizes).map(|(flow, size)| (flow, random_bytes(flow.into(), size)));
+    std::thread::scope(|scope| {
+        for (flow, bytes) in flows() {
+            let route = Route { relay: Some(relays[0].programs), receiver: receiver.address() };
+            let tls = tls.clone();
+            scope.spawn(move || send_over_tls(route, flow, &bytes, tls).unwrap());
+        }
+        for (flow, bytes) in flows() {
+            let mut received = Vec::new();
+            receiver.receive("shuffle", flow, TIMEOUT).unwrap().read_to_end(&mut received).unwrap();
+            assert!(received == bytes, "flow {flow}: {} of {} bytes", received.len(), bytes.len());
+        }
+    });
+    let sent = relays[0].status().links[&RelayId(2)].counters.sent_bytes;
+    assert!(sent > 21_101_001, "{sent}");
+}
+
+#[test]
+fn flow_over_tls_goes_directly_without_a_relay() {
+    let folder = tempfile::tempdir().unwrap();
+    let tls = program_tls(&Authority::new("own").write_files(folder.path(), "weir://framework/default"));
+    let receiver = FlowReceiver::bind_with_tls("127.0.0.1:0", Some(tls.clone())).unwrap();
+    let route = Route::direct(receiver.address()).unwrap();
+    let sender = spawn(move || send_over_tls(route, 1, &random_bytes(1, 3_000_000), tls));
+    let mut received = Vec::new();
+    receiver.receive("shuffle", 1, TIMEOUT).unwrap().read_to_end(&mut received).unwrap();
+    assert!(received == random_bytes(1, 3_000_000));
+    assert_eq!(sender.join().unwrap().unwrap(), 3_000_000);
+}
+
+#[test]
+fn program_of_another_service_neither_receives_nor_sends() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new("own");
+    let (relays, files) = start_strict_relays(folder.path(), &authority);
+    let (own, ads) =
+        (program_tls(&files), program_tls(&authority.write_files(folder.path(), "weir://framework/ads")));
+    for (sender_tls, receiver_tls) in
+        [(Some(own.clone()), Some(ads.clone())), (Some(ads), Some(own.clone())), (None, Some(own))]
+    {
+        let receiver = FlowReceiver::bind_with_tls("127.2.0.1:0", receiver_tls).unwrap();
+        let route = Route { relay: Some(relays[0].programs), receiver: receiver.address() };
+        // The sender tries for a minute.
+        spawn(move || {
+            let mut sender = FlowSender::new("shuffle", 1, route).unwrap();
+            if let Some(tls) = sender_tls {
+                sender = sender.with_tls(tls);
+            }
+            sender.write_all(b"secret").and_then(|()| sender.finish().map(drop))
+        });
+        let error = receiver.receive("shuffle", 1, Duration::from_millis(1500)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+    }
+}
+
+/// Receives flow 1, sends it back as flow 2, and prints its port before. The arguments are the files, the relay and the receiver.
+const ECHO: &str = "import sys
+from weir import FlowReceiver, FlowSender, FlowTls, Route
+tls = FlowTls(*sys.argv[1:4], on_loopback=True)
+address = lambda text: (text.rpartition(':')[0], int(text.rpartition(':')[2]))
+with FlowReceiver(('127.2.0.1', 0), tls=tls) as receiver:
+    print(receiver.address[1], flush=True)
+    route = Route(address(sys.argv[5]), address(sys.argv[4]))
+    with FlowSender('shuffle', 2, route, tls=tls) as sender:
+        with receiver.receive('shuffle', 1, timeout=20) as flow:
+            while data := flow.read(50_000):
+                sender.write(data)
+";
+
+#[test]
+fn rust_and_python_exchange_flows_over_relays_with_tls() {
+    let version =
+        Process::new("python3").args(["-c", "import sys; sys.exit(sys.version_info < (3, 10))"]).status();
+    if !version.is_ok_and(|status| status.success()) {
+        eprintln!("test of Python over TLS skips, since Python 3.10 is missing");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (relays, files) = start_strict_relays(folder.path(), &Authority::new("own"));
+    let tls = program_tls(&files);
+    let receiver = FlowReceiver::bind_with_tls("127.1.0.1:0", Some(tls.clone())).unwrap();
+    let mut echo = Process::new("timeout")
+        .args(["60", "python3", "-B", "-W", "error", "-c", ECHO])
+        .args([&files.certificate, &files.key, &files.clients])
+        .args([relays[1].programs.to_string(), receiver.address().to_string()])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(echo.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let target = format!("127.2.0.1:{}", line.trim()).parse().unwrap();
+    let route = Route { relay: Some(relays[0].programs), receiver: target };
+    let bytes = random_bytes(1, 3_000_000);
+    let sent = bytes.clone();
+    let sender = spawn(move || send_over_tls(route, 1, &sent, tls).unwrap());
+    let mut received = Vec::new();
+    receiver.receive("shuffle", 2, TIMEOUT).unwrap().read_to_end(&mut received).unwrap();
+    sender.join().unwrap();
+    assert!(received == bytes && echo.wait().unwrap().success());
+    for (from, to) in [(0, 2), (1, 1)] {
+        let sent = relays[from].status().links[&RelayId(to)].counters.sent_bytes;
+        assert!(sent > 3_000_000, "{sent} bytes to relay {to}");
+    }
 }
