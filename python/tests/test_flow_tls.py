@@ -38,7 +38,7 @@ class FlowTlsTest(unittest.TestCase):
         return f"{self.folder}/{name}.pem", f"{self.folder}/{name}.key", f"{self.folder}/{authority}.pem"
 
     def tls(self, name: str) -> FlowTls:
-        return FlowTls(*self.files(name), on_loopback=True)
+        return FlowTls(*self.files(name), include_local=True)
 
     def test_data_arrives_complete(self) -> None:
         data = random.Random(1).randbytes(3_000_000)
@@ -85,7 +85,7 @@ class FlowTlsTest(unittest.TestCase):
             with FlowReceiver(("127.0.0.1", 0), self.tls(name)) as receiver:
                 with socket.create_connection(receiver.address, TIMEOUT) as sock:
                     with self.assertRaisesRegex(OSError, f"has the name weir://framework/{name}; expected {expected}"):
-                        self.tls("ads").connect(sock, "127.0.0.1", to_relay)
+                        self.tls("ads").connect(sock, to_relay)
 
     def test_unusable_files_are_refused(self) -> None:
         for certificate, key, authority in (
@@ -103,9 +103,18 @@ class FlowTlsTest(unittest.TestCase):
             tls = FlowTls.from_environment()
             assert tls is not None
             self.assertEqual(tls._name, "weir://framework/ads")
-            for address, applies in (("127.0.0.1", False), ("::1", False), ("::ffff:127.0.0.1", False), ("10.0.0.1", True)):
-                self.assertEqual(tls._applies_to(address), applies, address)
+        self.check_addresses(tls)
         with mock.patch.dict(os.environ, {**variables, "WEIR_KEY": ""}), self.assertRaises(ValueError):
             FlowTls.from_environment()
         with mock.patch.dict(os.environ, dict.fromkeys(variables, "")):
             self.assertIsNone(FlowTls.from_environment())
+
+    def check_addresses(self, tls: FlowTls) -> None:
+        """Connections inside a host are exempt."""
+        inside = [("127.0.0.1", "127.1.2.3"), ("10.0.0.1", "127.0.0.1"), ("::1", "::1")]
+        inside += [("10.0.0.1", "10.0.0.1"), ("::ffff:10.0.0.1", "10.0.0.1")]
+        outside = [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")]
+        for addresses in inside + outside:
+            sock = mock.Mock()
+            sock.getsockname.return_value, sock.getpeername.return_value = [(address, 80) for address in addresses]
+            self.assertEqual(tls._applies_to(sock), addresses in outside, addresses)

@@ -414,7 +414,7 @@ class FlowReceiver:
     """A port at which a program receives flows; port 0 selects a free port. Any thread may use it.
 
     Over plain text, every client that can connect can send any flow. With ``tls``, only relays and programs of the same service can, except
-    over loopback addresses by default.
+    inside a host by default.
     """
 
     def __init__(self, address: Tuple[str, int], tls: Optional[FlowTls] = None) -> None:

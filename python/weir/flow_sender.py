@@ -157,7 +157,7 @@ class FlowSender:
 
     Holds at most 8 MiB of unacknowledged data; :meth:`write` waits while there is no room. All work occurs in calls of `write`, `flush` and
     `finish`. Without `finish`, the flow has no end, and its receiver gets an error. An agent paces direct connections. With ``tls``, the
-    flow is encrypted, except over loopback addresses by default.
+    flow is encrypted, except inside a host by default.
 
     A ``with`` block calls `finish`, or :meth:`close` after an exception.
     """
@@ -278,7 +278,7 @@ class FlowSender:
             if self._agent is not None and not self._is_over_relay:
                 self._sent = SentFlow(self._sent.bytes, self._hand_over(self._agent, sock))
             if self._tls is not None:
-                connection = self._tls.connect(sock, sock.getpeername()[0], self._is_over_relay)
+                connection = self._tls.connect(sock, self._is_over_relay)
             # The buffer of a new socket has room for a line.
             connection.send(self._first_line.encode())
             connection.setblocking(False)

@@ -9,9 +9,9 @@ import ssl
 import threading
 from typing import Optional, Tuple, Union
 
-# The environment variables with the files in PEM, and with 1 to apply TLS to loopback addresses, too.
+# The environment variables with the files in PEM, and with 1 to apply TLS inside a host, too.
 FILE_VARIABLES = ("WEIR_CERTIFICATE", "WEIR_KEY", "WEIR_AUTHORITY")
-LOOPBACK_VARIABLE = "WEIR_TLS_LOOPBACK"
+LOCAL_VARIABLE = "WEIR_TLS_LOCAL"
 
 _PROTOCOL = "weir-flow"
 _SCHEME = "weir://"
@@ -71,11 +71,11 @@ class FlowTls:
     """TLS for flows, with files in PEM: the authority of relays and programs, and the program's certificate with its key. The certificate
     has the name ``weir://framework/SERVICE``, with the service of its coflows.
 
-    Connections over loopback addresses use plain text, unless ``on_loopback`` is set; the relays then need ``--tls-loopback``.
+    Connections inside a host use plain text, unless ``include_local`` is set; the relays then need ``--tls-local``.
     """
 
-    def __init__(self, certificate: str, key: str, authority: str, *, on_loopback: bool = False) -> None:
-        self._on_loopback = on_loopback
+    def __init__(self, certificate: str, key: str, authority: str, *, include_local: bool = False) -> None:
+        self._include_local = include_local
         self._client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         # Names in certificates take the place of host names.
         self._client.check_hostname = False
@@ -92,13 +92,13 @@ class FlowTls:
     @classmethod
     def from_environment(cls) -> Optional[FlowTls]:
         """TLS with the files in ``WEIR_CERTIFICATE``, ``WEIR_KEY`` and ``WEIR_AUTHORITY``; None without all of them.
-        ``WEIR_TLS_LOOPBACK=1`` applies it to loopback addresses, too."""
+        ``WEIR_TLS_LOCAL=1`` applies it inside a host, too."""
         files = [os.environ.get(name, "") for name in FILE_VARIABLES]
         if not any(files):
             return None
         if not all(files):
             raise ValueError(f"{', '.join(FILE_VARIABLES)}: some are missing; expected all three, or none")
-        return cls(*files, on_loopback=os.environ.get(LOOPBACK_VARIABLE) == "1")
+        return cls(*files, include_local=os.environ.get(LOCAL_VARIABLE) == "1")
 
     def _own_name(self) -> str:
         """The name in the own certificate, from a handshake in memory: the module `ssl` reads certificates of other ends only."""
@@ -112,9 +112,9 @@ class FlowTls:
                 pass
         return _name(client.getpeercert())
 
-    def connect(self, sock: socket.socket, address: str, to_relay: bool) -> FlowSocket:
-        """The connection of a socket that is connected to an IP address. Blocks until the end of the handshake."""
-        if not self._applies_to(address):
+    def connect(self, sock: socket.socket, to_relay: bool) -> FlowSocket:
+        """The connection of a connected socket. Blocks until the end of the handshake."""
+        if not self._applies_to(sock):
             return sock
         connection = TlsSocket(self._client.wrap_socket(sock))
         try:
@@ -129,7 +129,7 @@ class FlowTls:
 
     def accept(self, sock: socket.socket) -> FlowSocket:
         """The connection of an accepted socket that does not block. Its handshake is part of the first calls of `recv`."""
-        if not self._applies_to(sock.getsockname()[0]):
+        if not self._applies_to(sock):
             return sock
         return TlsSocket(self._server.wrap_socket(sock, server_side=True, do_handshake_on_connect=False))
 
@@ -139,10 +139,16 @@ class FlowTls:
         if not (name.startswith(_RELAY) or name == self._name):
             raise ssl.SSLError(f"the certificate has the name {name}; expected {_RELAY}NAME or {self._name}")
 
-    def _applies_to(self, address: str) -> bool:
-        ip = ipaddress.ip_address(address.partition("%")[0])
-        mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
-        return self._on_loopback or not (mapped or ip).is_loopback
+    def _applies_to(self, sock: socket.socket) -> bool:
+        """Whether a connection uses TLS. Equal addresses are those of one host. Both ends get the same result."""
+        local, remote = _ip(sock.getsockname()[0]), _ip(sock.getpeername()[0])
+        return self._include_local or not (local.is_loopback or remote.is_loopback or local == remote)
+
+
+def _ip(text: str) -> Union[ipaddress.IPv4Address, ipaddress.IPv6Address]:
+    ip = ipaddress.ip_address(text.partition("%")[0])
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    return mapped or ip
 
 
 def _name(certificate: Optional[dict]) -> str:

@@ -90,16 +90,14 @@ fn check_plain_text(args: &args::RelayRun, relays: SocketAddr) -> Result<(), Fai
 }
 
 fn print_plan(args: &args::RelayRun, overlay: Option<&Overlay>, relays: SocketAddr) -> Result<(), Failure> {
-    let tls = relay_tls(args)?;
-    let encryption = |is_on| if is_on { "TLS" } else { "plain text" };
-    let programs_tls = tls.as_ref().is_some_and(|tls| tls.programs.applies_to(args.programs));
+    let (programs, relays_tls) = match relay_tls(args)? {
+        None => ("plain text", "plain text"),
+        Some(_) if args.tls_local => ("TLS", "TLS"),
+        Some(_) => ("TLS, and plain text inside this host", "TLS"),
+    };
     let mut text = format!(
-        "relay               {}\nprograms            {}, {}\nother relays        {relays}, {}\nmemory              {}\n",
-        args.name,
-        args.programs,
-        encryption(programs_tls),
-        encryption(tls.is_some()),
-        args.memory
+        "relay               {}\nprograms            {}, {programs}\nother relays        {relays}, {relays_tls}\nmemory              {}\n",
+        args.name, args.programs, args.memory
     );
     let _ = match overlay {
         None => writeln!(text, "coordinator         {}", args.coordinator),
@@ -177,10 +175,8 @@ fn relay_tls(args: &args::RelayRun) -> Result<Option<RelayTls>, Failure> {
     };
     let files = TlsFiles { certificate: certificate.clone(), key: key.clone(), clients: authority.clone() };
     let read = |protocol: &[u8]| Tls::read(&files, protocol).map_err(Failure::input);
-    let tls = RelayTls {
-        relays: read(b"weir-relay")?,
-        programs: read(b"weir-flow")?.with_loopback(args.tls_loopback),
-    };
+    let tls =
+        RelayTls { relays: read(b"weir-relay")?, programs: read(b"weir-flow")?.with_local(args.tls_local) };
     let (found, expected) = (tls.relays.name(), relay_name(&args.name));
     if found != expected {
         let path = certificate.display();

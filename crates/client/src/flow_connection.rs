@@ -1,13 +1,13 @@
 //! A connection between a program and a relay or another program: plain text or TLS.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir_flow::BackLine;
-use weir_tls::TlsSession;
+use weir_tls::{Tls, TlsSession};
 
 use crate::flow_tls::FlowTls;
 
@@ -23,27 +23,25 @@ fn blocked_unless<T>(value: Option<T>) -> io::Result<T> {
 }
 
 impl FlowConnection {
-    /// A connection to an address.
-    pub(crate) fn connect(
-        stream: TcpStream,
-        address: SocketAddr,
-        tls: Option<&FlowTls>,
-    ) -> io::Result<FlowConnection> {
-        let tls = tls.map(FlowTls::tls).filter(|tls| tls.applies_to(address));
-        FlowConnection::new(stream, tls.map(|tls| tls.connect()).transpose()?)
+    /// A connection to a relay or a program.
+    pub(crate) fn connect(stream: TcpStream, tls: Option<&FlowTls>) -> io::Result<FlowConnection> {
+        FlowConnection::new(stream, tls, Tls::connect)
     }
 
     /// A connection that was accepted.
     pub(crate) fn accept(stream: TcpStream, tls: Option<&FlowTls>) -> io::Result<FlowConnection> {
-        let address = stream.local_addr()?;
-        let tls = tls.map(FlowTls::tls).filter(|tls| tls.applies_to(address));
-        FlowConnection::new(stream, tls.map(|tls| tls.accept()).transpose()?)
+        FlowConnection::new(stream, tls, Tls::accept)
     }
 
-    fn new(stream: TcpStream, tls: Option<TlsSession>) -> io::Result<FlowConnection> {
+    fn new(
+        stream: TcpStream,
+        tls: Option<&FlowTls>,
+        begin: fn(&Tls) -> io::Result<TlsSession>,
+    ) -> io::Result<FlowConnection> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        Ok(FlowConnection { stream, tls: tls.map(Mutex::new) })
+        let tls = tls.map(FlowTls::tls).filter(|tls| tls.applies_to(stream.local_addr(), stream.peer_addr()));
+        Ok(FlowConnection { tls: tls.map(begin).transpose()?.map(Mutex::new), stream })
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {

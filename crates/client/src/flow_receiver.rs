@@ -202,7 +202,7 @@ impl FlowReceiver {
         FlowReceiver::bind_with_tls(address, None)
     }
 
-    /// As [`FlowReceiver::bind`]. Connections use TLS, if there is any, except over loopback addresses by default.
+    /// As [`FlowReceiver::bind`]. With `tls`, connections use it, except inside a host by default.
     ///
     /// # Errors
     /// As for [`FlowReceiver::bind`].

@@ -131,7 +131,7 @@ impl<'a> FlowSender<'a> {
         self
     }
 
-    /// Uses TLS, except over loopback addresses by default.
+    /// Uses TLS, except inside a host by default.
     pub fn with_tls(mut self, tls: FlowTls) -> FlowSender<'a> {
         self.tls = Some(tls);
         self
@@ -211,13 +211,13 @@ impl<'a> FlowSender<'a> {
     }
 
     fn open_connection(&mut self) -> io::Result<FlowConnection> {
-        let (first_line, address) = (self.state.first_line(), self.address());
+        let first_line = self.state.first_line();
         let is_direct = self.state.attempt().path == Path::Direct;
-        let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
+        let stream = TcpStream::connect_timeout(&self.address(), CONNECT_TIMEOUT)?;
         if let Some(agent) = self.agent.filter(|_| is_direct) {
             self.sent.unpaced = agent.hand_over(first_line.coflow.as_str(), first_line.flow, &stream).err();
         }
-        let transport = FlowConnection::connect(stream, address, self.tls.as_ref())?;
+        let transport = FlowConnection::connect(stream, self.tls.as_ref())?;
         transport.finish_handshake(CONNECT_TIMEOUT)?;
         transport.check_peer(|name| match &self.tls {
             Some(tls) if is_direct => tls.check_program(name),

@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 
 use weir_tls::{Tls, TlsFiles, relay_name};
 
-/// The environment variables with the files in PEM, and with `1` to apply TLS to loopback addresses, too.
+/// The environment variables with the files in PEM, and with `1` to apply TLS inside a host, too.
 const FILE_VARIABLES: [&str; 3] = ["WEIR_CERTIFICATE", "WEIR_KEY", "WEIR_AUTHORITY"];
-const LOOPBACK_VARIABLE: &str = "WEIR_TLS_LOOPBACK";
+const LOCAL_VARIABLE: &str = "WEIR_TLS_LOCAL";
 
 /// The protocol of flows (ALPN).
 const PROTOCOL: &[u8] = b"weir-flow";
 
 /// TLS for flows. The certificate of a program has the name `weir://framework/SERVICE`, with the service of its coflows.
 ///
-/// Connections over loopback addresses use plain text, as relays expect by default.
+/// Connections inside a host use plain text, as relays expect by default.
 #[derive(Debug, Clone)]
 pub struct FlowTls(Tls);
 
@@ -31,7 +31,7 @@ impl FlowTls {
     }
 
     /// TLS with the files in the environment variables `WEIR_CERTIFICATE`, `WEIR_KEY` and `WEIR_AUTHORITY`; none without all of them.
-    /// `WEIR_TLS_LOOPBACK=1` applies it to loopback addresses, too.
+    /// `WEIR_TLS_LOCAL=1` applies it inside a host, too.
     ///
     /// # Errors
     /// If some variables are missing, or a file cannot be used.
@@ -46,14 +46,14 @@ impl FlowTls {
                 return Err(io::Error::new(ErrorKind::InvalidInput, message));
             }
         };
-        let on_loopback = env::var_os(LOOPBACK_VARIABLE).is_some_and(|value| value == "1");
-        Ok(Some(if on_loopback { tls.with_loopback() } else { tls }))
+        let is_local_included = env::var_os(LOCAL_VARIABLE).is_some_and(|value| value == "1");
+        Ok(Some(if is_local_included { tls.with_local() } else { tls }))
     }
 
-    /// Applies TLS to loopback addresses, too. The relays need `--tls-loopback`.
+    /// Applies TLS inside a host, too. The relays need `--tls-local`.
     #[must_use]
-    pub fn with_loopback(self) -> FlowTls {
-        FlowTls(self.0.with_loopback(true))
+    pub fn with_local(self) -> FlowTls {
+        FlowTls(self.0.with_local(true))
     }
 
     pub(crate) fn tls(&self) -> &Tls {

@@ -165,7 +165,7 @@ pub struct Tls {
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
     name: String,
-    on_loopback: bool,
+    is_local_included: bool,
 }
 
 impl Tls {
@@ -182,13 +182,13 @@ impl Tls {
         // Connections are long, and a resumed one would outlive the certificate.
         server.send_tls13_tickets = 0;
         let client = client_config(files, protocol)?;
-        Ok(Tls { server: Arc::new(server), client, name, on_loopback: false })
+        Ok(Tls { server: Arc::new(server), client, name, is_local_included: false })
     }
 
-    /// Applies TLS also to loopback addresses. Default: they use plain text.
+    /// Applies TLS also to connections inside a host. Default: they use plain text.
     #[must_use]
-    pub fn with_loopback(self, on_loopback: bool) -> Tls {
-        Tls { on_loopback, ..self }
+    pub fn with_local(self, is_local_included: bool) -> Tls {
+        Tls { is_local_included, ..self }
     }
 
     /// The name in the own certificate.
@@ -196,9 +196,11 @@ impl Tls {
         &self.name
     }
 
-    /// Whether connections that are accepted at this address use TLS.
-    pub fn applies_to(&self, address: SocketAddr) -> bool {
-        self.on_loopback || !address.ip().to_canonical().is_loopback()
+    /// Whether a connection between these addresses uses TLS. Equal addresses are those of one host. Both ends get the same result.
+    pub fn applies_to(&self, local: io::Result<SocketAddr>, remote: io::Result<SocketAddr>) -> bool {
+        let (Ok(local), Ok(remote)) = (local, remote) else { return true };
+        let (local, remote) = (local.ip().to_canonical(), remote.ip().to_canonical());
+        self.is_local_included || !(local.is_loopback() || remote.is_loopback() || local == remote)
     }
 
     /// The session of an accepted connection.

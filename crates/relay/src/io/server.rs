@@ -358,7 +358,7 @@ impl Server {
             if self.senders.len() >= MAX_SENDERS {
                 continue;
             }
-            let Ok(tls) = self.programs_tls(stream.local_addr().ok()).map(Tls::accept).transpose() else {
+            let Ok(tls) = self.programs_tls(&stream, stream.peer_addr()).map(Tls::accept).transpose() else {
                 continue;
             };
             if let Ok(token) = self.register(&stream, Kind::Sender) {
@@ -368,16 +368,20 @@ impl Server {
         }
     }
 
-    /// TLS for a connection with a program that is accepted at this address; none for plain text.
-    fn programs_tls(&self, address: Option<SocketAddr>) -> Option<&Tls> {
+    /// TLS for the connection of a program at this address; none for plain text.
+    fn programs_tls(&self, stream: &TcpStream, program: io::Result<SocketAddr>) -> Option<&Tls> {
         let tls = &self.settings.tls.as_ref()?.programs;
-        address.is_none_or(|address| tls.applies_to(address)).then_some(tls)
+        tls.applies_to(stream.local_addr(), program).then_some(tls)
     }
 
     /// Whether a program may send a flow: the service in its certificate is that of the coflow.
     fn is_owner(&self, sender: &Sender, line: &FirstLine) -> bool {
-        let service = self.relay.service(line.coflow.as_str());
-        service.is_some_and(|service| sender.transport.check_peer(&framework_name(service)).is_ok())
+        let Some(service) = self.relay.service(line.coflow.as_str()) else { return false };
+        let checked = sender.transport.check_peer(&framework_name(service));
+        if let Err(error) = &checked {
+            tracing::debug!(coflow = %line.coflow, %error, "flow of another service is refused");
+        }
+        checked.is_ok()
     }
 
     fn handle_sender(&mut self, token: Token, is_readable: bool, is_writable: bool) {
@@ -430,7 +434,7 @@ impl Server {
         let connected = start_connect(line.receiver).and_then(|stream| {
             // Short messages must not wait for the acknowledgement of earlier ones.
             stream.set_nodelay(true)?;
-            let tls = self.programs_tls(Some(line.receiver)).map(Tls::connect).transpose()?;
+            let tls = self.programs_tls(&stream, Ok(line.receiver)).map(Tls::connect).transpose()?;
             Ok((self.register(&stream, Kind::Receiver)?, Transport::new(stream, tls)))
         });
         match connected {

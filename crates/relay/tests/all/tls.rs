@@ -18,10 +18,10 @@ use weir_tls::{Tls, TlsFiles};
 use crate::certificates::Authority;
 use crate::test_relay::{TIMEOUT, TestRelay, connect_relays, overlay, random_bytes, transfer, wait_until};
 
-/// TLS with relays, and with programs also over loopback addresses.
+/// TLS with relays, and with programs also of this host.
 fn relay_tls(files: &TlsFiles) -> RelayTls {
     let read = |protocol: &[u8]| Tls::read(files, protocol).unwrap();
-    RelayTls { relays: read(b"weir-relay"), programs: read(b"weir-flow").with_loopback(true) }
+    RelayTls { relays: read(b"weir-relay"), programs: read(b"weir-flow").with_local(true) }
 }
 
 fn name(relay: u16) -> String {
@@ -32,7 +32,7 @@ fn name(relay: u16) -> String {
 fn tls_of_relays(count: u16, authority: &Authority, folder: &Path) -> Vec<Option<RelayTls>> {
     let tls = |id| {
         let RelayTls { relays, programs } = relay_tls(&authority.write_files(folder, &name(id)));
-        Some(RelayTls { relays, programs: programs.with_loopback(false) })
+        Some(RelayTls { relays, programs: programs.with_local(false) })
     };
     (1..=count).map(tls).collect()
 }
@@ -177,7 +177,7 @@ fn flow_and_link_recover_from_a_cut_inside_a_record() {
 }
 
 #[test]
-fn programs_on_loopback_may_use_plain_text_and_relays_may_not() {
+fn programs_of_the_host_may_use_plain_text_and_relays_may_not() {
     let folder = tempfile::tempdir().unwrap();
     let relays = connect_relays(tls_of_relays(2, &Authority::new("own"), folder.path()), vec![]);
     transfer(&relays, &[1000]);
@@ -235,9 +235,9 @@ fn program_sends_flows_of_its_service_only() {
     assert_eq!(answer.first(), Some(&0x15));
 }
 
-/// TLS of a program, also over loopback addresses.
+/// TLS of a program, also inside this host.
 fn program_tls(files: &TlsFiles) -> FlowTls {
-    FlowTls::new(&files.certificate, &files.key, &files.clients).unwrap().with_loopback()
+    FlowTls::new(&files.certificate, &files.key, &files.clients).unwrap().with_local()
 }
 
 fn send_over_tls(route: Route, flow: u32, bytes: &[u8], tls: FlowTls) -> std::io::Result<u64> {
@@ -318,7 +318,7 @@ fn program_of_another_service_neither_receives_nor_sends() {
 /// Receives flow 1, sends it back as flow 2, and prints its port before. The arguments are the files, the relay and the receiver.
 const ECHO: &str = "import sys
 from weir import FlowReceiver, FlowSender, FlowTls, Route
-tls = FlowTls(*sys.argv[1:4], on_loopback=True)
+tls = FlowTls(*sys.argv[1:4], include_local=True)
 address = lambda text: (text.rpartition(':')[0], int(text.rpartition(':')[2]))
 with FlowReceiver(('127.2.0.1', 0), tls=tls) as receiver:
     print(receiver.address[1], flush=True)

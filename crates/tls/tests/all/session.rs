@@ -150,16 +150,31 @@ fn data_arrives_complete_through_full_sockets() {
 }
 
 #[test]
-fn loopback_addresses_are_exempt_unless_requested() {
+fn connections_inside_a_host_are_exempt_unless_requested() {
     let folder = tempfile::tempdir().unwrap();
     let tls =
         Tls::read(&Authority::new("own").write_files(folder.path(), "weir://relay/west"), b"test").unwrap();
-    let applies = |tls: &Tls, address: &str| tls.applies_to(address.parse::<SocketAddr>().unwrap());
-    for address in ["127.1.2.3:80", "[::1]:80", "[::ffff:127.0.0.1]:80"] {
-        assert!(!applies(&tls, address), "{address}");
-        assert!(applies(&tls.clone().with_loopback(true), address), "{address}");
+    let applies = |tls: &Tls, local: &str, remote: &str| {
+        let address = |ip: &str| Ok(SocketAddr::new(ip.parse().unwrap(), 80));
+        tls.applies_to(address(local), address(remote))
+    };
+    let inside = [
+        ("127.0.0.1", "127.1.2.3"),
+        ("10.0.0.1", "127.0.0.1"),
+        ("::1", "::1"),
+        ("::ffff:127.0.0.1", "127.0.0.1"),
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+    ];
+    for (local, remote) in inside {
+        assert!(!applies(&tls, local, remote), "{local} {remote}");
+        assert!(applies(&tls.clone().with_local(true), local, remote), "{local} {remote}");
     }
-    assert!(applies(&tls, "10.0.0.1:80") && applies(&tls, "[fd00::1]:80") && applies(&tls, "0.0.0.0:80"));
+    for (local, remote) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
+        assert!(applies(&tls, local, remote), "{local} {remote}");
+    }
+    let unknown = || Err(io::ErrorKind::NotConnected.into());
+    assert!(tls.applies_to(unknown(), Ok(SocketAddr::from(([127, 0, 0, 1], 80)))));
 }
 
 #[test]
