@@ -233,6 +233,12 @@ impl Relay {
         &self.overlay
     }
 
+    /// The service that owns a coflow; none if the coflow is unknown.
+    pub fn service(&self, coflow: &str) -> Option<&str> {
+        let number = self.coflow_numbers.get(coflow)?;
+        Some(&self.overlay.coflows.get(number)?.service)
+    }
+
     /// Sets the time, at least that of the last call. Time starts at 0.
     pub fn set_time(&mut self, now: Duration) {
         self.now = now;

@@ -42,7 +42,7 @@ pub struct RelayRun {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "coordinator")]
     pub overlay: Option<PathBuf>,
 
-    /// The address for local programs. They send plain text
+    /// The address for programs. With a certificate, programs of other hosts use TLS
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7711")]
     pub programs: SocketAddr,
 
@@ -66,6 +66,10 @@ pub struct RelayRun {
     /// Use plain text with other hosts, for test networks and private links: anyone who can reach the relay can send flows
     #[arg(long, conflicts_with = "certificate", help_heading = CREDENTIALS_HEADING)]
     pub insecure: bool,
+
+    /// Use TLS with programs of this host, too, if not all of its users are trusted
+    #[arg(long, requires = "certificate", help_heading = CREDENTIALS_HEADING)]
+    pub tls_local: bool,
 
     #[command(flatten)]
     pub credentials: Credentials,
