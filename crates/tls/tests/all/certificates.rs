@@ -26,11 +26,13 @@ impl Authority {
     }
 
     /// Files with an expired certificate.
+    #[allow(dead_code, reason = "each test has its own copy of this file")]
     pub fn write_expired_files(&self, folder: &Path, name: &str) -> TlsFiles {
         self.write(folder, &[name], 2021, self)
     }
 
     /// Files with a certificate of this authority, of an end that trusts another one.
+    #[allow(dead_code, reason = "each test has its own copy of this file")]
     pub fn write_files_that_trust(&self, other: &Authority, folder: &Path, name: &str) -> TlsFiles {
         self.write(folder, &[name], 4000, other)
     }
