@@ -59,9 +59,12 @@ fn run(args: &args::RelayRun) -> Result<(), Failure> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::runtime)?;
     match (overlay, own) {
         (Some(overlay), Some((id, _))) => runtime.block_on(async {
-            let relay = start(args, id, relays)?;
+            let mut relay = start(args, id, relays)?;
             relay.handle.send(Command::SetOverlay(overlay));
-            wait_for_stop_signal().await;
+            tokio::select! {
+                _ = &mut relay.end => {}
+                () = wait_for_stop_signal() => {}
+            }
             relay.stop(Duration::from_secs_f64(args.drain.get())).await
         }),
         _ => runtime.block_on(run_with_coordinator(args, relays)),
@@ -92,6 +95,7 @@ fn check_plain_text(args: &args::RelayRun, relays: SocketAddr) -> Result<(), Fai
 fn print_plan(args: &args::RelayRun, overlay: Option<&Overlay>, relays: SocketAddr) -> Result<(), Failure> {
     let (programs, relays_tls) = match relay_tls(args)? {
         None => ("plain text", "plain text"),
+        Some(_) if args.insecure => ("plain text", "TLS"),
         Some(_) if args.tls_local => ("TLS", "TLS"),
         Some(_) => ("TLS, and plain text inside this host", "TLS"),
     };
@@ -130,6 +134,8 @@ async fn run_with_coordinator(args: &args::RelayRun, relays: SocketAddr) -> Resu
 /// A relay, and the thread that runs it.
 struct RunningRelay {
     handle: Handle,
+    /// Closed when the thread has ended.
+    end: oneshot::Receiver<()>,
     thread: thread::JoinHandle<Result<(), weir_relay::io::ServerError>>,
 }
 
@@ -143,8 +149,12 @@ fn start(args: &args::RelayRun, id: RelayId, relays: SocketAddr) -> Result<Runni
     let (server, handle) = Server::bind(settings, args.programs, relays).map_err(Failure::runtime)?;
     let (programs, relays) = server.addresses().map_err(Failure::runtime)?;
     tracing::info!(name = %args.name, %programs, %relays, "listening");
-    let thread = thread::Builder::new().name("relay".to_owned()).spawn(move || server.run());
-    Ok(RunningRelay { handle, thread: thread.map_err(Failure::runtime)? })
+    let (ending, end) = oneshot::channel();
+    let thread = thread::Builder::new().name("relay".to_owned()).spawn(move || {
+        let _ending: oneshot::Sender<()> = ending;
+        server.run()
+    });
+    Ok(RunningRelay { handle, end, thread: thread.map_err(Failure::runtime)? })
 }
 
 impl RunningRelay {
@@ -175,8 +185,8 @@ fn relay_tls(args: &args::RelayRun) -> Result<Option<RelayTls>, Failure> {
     };
     let files = TlsFiles { certificate: certificate.clone(), key: key.clone(), clients: authority.clone() };
     let read = |protocol: &[u8]| Tls::read(&files, protocol).map_err(Failure::input);
-    let tls =
-        RelayTls { relays: read(b"weir-relay")?, programs: read(b"weir-flow")?.with_local(args.tls_local) };
+    let programs = if args.insecure { None } else { Some(read(b"weir-flow")?.with_local(args.tls_local)) };
+    let tls = RelayTls { relays: read(b"weir-relay")?, programs };
     let (found, expected) = (tls.relays.name(), relay_name(&args.name));
     if found != expected {
         let path = certificate.display();

@@ -63,12 +63,13 @@ pub struct RelayRun {
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub drain: Time,
 
-    /// Use plain text with other hosts, for test networks and private links: anyone who can reach the relay can send flows
-    #[arg(long, conflicts_with = "certificate", help_heading = CREDENTIALS_HEADING)]
+    /// Use plain text with other hosts, for test networks and private links: anyone who can reach the relay can send flows. With
+    /// --certificate, only programs on other hosts use plain text
+    #[arg(long, help_heading = CREDENTIALS_HEADING)]
     pub insecure: bool,
 
     /// Use TLS with programs of this host, too, if not all of its users are trusted
-    #[arg(long, requires = "certificate", help_heading = CREDENTIALS_HEADING)]
+    #[arg(long, requires = "certificate", conflicts_with = "insecure", help_heading = CREDENTIALS_HEADING)]
     pub tls_local: bool,
 
     #[command(flatten)]

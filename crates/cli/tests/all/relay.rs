@@ -41,6 +41,8 @@ fn certificate_decides_where_a_relay_uses_tls() {
     assert!(text.contains("10.1.0.2:7710, TLS\n"), "{text}");
     let text = run("weir://relay/west", &["--tls-local"]);
     assert!(text.contains("127.0.0.1:7711, TLS\n"), "{text}");
+    let text = run("weir://relay/west", &["--insecure"]);
+    assert!(text.contains("127.0.0.1:7711, plain text\n") && text.contains("10.1.0.2:7710, TLS\n"), "{text}");
     let text = run("weir://relay/east", &[]);
     assert!(text.contains("has the name weir://relay/east; expected weir://relay/west"), "{text}");
 

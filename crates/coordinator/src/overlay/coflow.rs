@@ -46,7 +46,8 @@ pub struct Restored {
     pub first_flows: Option<Vec<Flow>>,
     /// Time of its registration; negative before the start.
     pub registered_at: f64,
-    /// The time to its completion that the first decision estimated, in seconds.
+    /// Estimated time from its registration to its completion, in seconds: that of the first decision after the last update before
+    /// its first byte.
     pub predicted_seconds: Option<f64>,
 }
 
@@ -137,13 +138,17 @@ impl Coflow {
         (service, application, first_flows) == (&other.service, &other.application, &other.flows)
     }
 
-    /// Replaces the flows. The progress of pairs of relays stays the same.
+    /// Replaces the flows. The progress of pairs of relays stays the same. Frameworks update sizes until data moves, so an estimate of
+    /// earlier sizes does not count.
     pub fn replace_flows(&mut self, flows: Vec<Flow>, overlay: &config::Overlay) {
         let former = std::mem::replace(&mut self.registration.flows, flows);
         self.first_flows.get_or_insert(former);
         self.revision = self.revision.wrapping_add(1);
         self.completed_at = None;
         self.paths = None;
+        if self.pairs.values().all(|pair| pair.acked == 0) {
+            self.predicted_seconds = None;
+        }
         self.index_flows(overlay);
     }
 

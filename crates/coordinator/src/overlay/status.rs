@@ -94,7 +94,7 @@ pub struct CoflowSummary {
     pub acked_bytes: f64,
     /// Whether it has completed.
     pub is_completed: bool,
-    /// Time to its completion that the first decision estimated, in seconds.
+    /// See [`Restored::predicted_seconds`](super::Restored::predicted_seconds).
     pub predicted_seconds: Option<f64>,
     /// Time from its registration to its completion, in seconds.
     pub measured_seconds: Option<f64>,

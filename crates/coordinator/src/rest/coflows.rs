@@ -71,7 +71,8 @@ pub struct CoflowSummary {
 /// The completion times of a coflow between regions; absent for other coflows.
 #[derive(Debug, Default, Serialize, ToSchema)]
 pub struct CompletionTimes {
-    /// The estimate of the first decision: seconds from the registration, at median bandwidth and without later coflows.
+    /// The estimate of the first decision after the last update before the first byte: seconds from the registration, at median
+    /// bandwidth and without later coflows.
     #[serde(skip_serializing_if = "Option::is_none")]
     predicted_seconds: Option<f64>,
     /// The measured seconds from the registration to the completion.

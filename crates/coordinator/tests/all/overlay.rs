@@ -448,6 +448,28 @@ fn progress_continues_over_restarts_of_coordinator_and_relay() {
 }
 
 #[test]
+fn estimate_is_that_of_the_sizes_before_the_first_byte() {
+    let mut cluster = Cluster::new("siphon");
+    let predicted = |cluster: &Cluster| cluster.overlay.coflow_status("a").unwrap().summary.predicted_seconds;
+    let update = |cluster: &mut Cluster, bytes| {
+        let flows = cluster.registration(&[("r1", "r2", bytes)]).flows;
+        cluster.overlay.update("a", flows).unwrap();
+        cluster.step();
+        cluster.step();
+    };
+    cluster.register("a", &[("r1", "r2", 50 * MB)]);
+    cluster.step();
+    cluster.step();
+    assert!((predicted(&cluster).unwrap() - 1.0).abs() < 0.1);
+    cluster.now += 3.0;
+    update(&mut cluster, 500 * MB);
+    assert!((predicted(&cluster).unwrap() - 13.0).abs() < 0.2, "{:?}", predicted(&cluster));
+    cluster.progress(0, 0, 1, MB);
+    update(&mut cluster, 50 * MB);
+    assert!((predicted(&cluster).unwrap() - 13.0).abs() < 0.2, "{:?}", predicted(&cluster));
+}
+
+#[test]
 fn updates_replace_flows_and_keep_progress() {
     let mut cluster = Cluster::new("siphon");
     let first = [("r1", "r2", 50 * MB)];

@@ -59,8 +59,8 @@ pub struct ServerSettings {
 pub struct RelayTls {
     /// For connections with other relays, at all addresses.
     pub relays: Tls,
-    /// For connections with programs, at the addresses that it applies to.
-    pub programs: Tls,
+    /// For connections with programs, at the addresses that it applies to; none for plain text.
+    pub programs: Option<Tls>,
 }
 
 impl ServerSettings {
@@ -401,7 +401,7 @@ impl Server {
 
     /// TLS for the connection of a program at this address; none for plain text.
     fn programs_tls(&self, stream: &TcpStream, program: io::Result<SocketAddr>) -> Option<&Tls> {
-        let tls = &self.settings.tls.as_ref()?.programs;
+        let tls = self.settings.tls.as_ref()?.programs.as_ref()?;
         tls.applies_to(stream.local_addr(), program).then_some(tls)
     }
 

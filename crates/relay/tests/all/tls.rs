@@ -21,7 +21,7 @@ use crate::test_relay::{TIMEOUT, TestRelay, connect_relays, overlay, random_byte
 /// TLS with relays, and with programs also of this host.
 fn relay_tls(files: &TlsFiles) -> RelayTls {
     let read = |protocol: &[u8]| Tls::read(files, protocol).unwrap();
-    RelayTls { relays: read(b"weir-relay"), programs: read(b"weir-flow").with_local(true) }
+    RelayTls { relays: read(b"weir-relay"), programs: Some(read(b"weir-flow").with_local(true)) }
 }
 
 fn name(relay: u16) -> String {
@@ -32,7 +32,7 @@ fn name(relay: u16) -> String {
 fn tls_of_relays(count: u16, authority: &Authority, folder: &Path) -> Vec<Option<RelayTls>> {
     let tls = |id| {
         let RelayTls { relays, programs } = relay_tls(&authority.write_files(folder, &name(id)));
-        Some(RelayTls { relays, programs: programs.with_local(false) })
+        Some(RelayTls { relays, programs: programs.map(|tls| tls.with_local(false)) })
     };
     (1..=count).map(tls).collect()
 }
