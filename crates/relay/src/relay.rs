@@ -279,12 +279,21 @@ impl Relay {
     /// Removes state that is no longer used. Call it about each second. O(flows).
     pub fn expire(&mut self) {
         let now = self.now;
+        let avoided = self.avoided.len();
         self.avoided.retain(|_, until| now < *until);
+        if self.avoided.len() < avoided {
+            self.reset_splitters();
+        }
         self.transits.expire(now);
         self.closed_sinks.expire(now);
         let stale: Vec<FlowId> =
             self.sinks.iter().filter(|(_, sink)| sink.is_stale(now)).map(|(&flow, _)| flow).collect();
         stale.into_iter().for_each(|flow| self.reset_sink(flow, Reason::Lost));
+    }
+
+    /// Other paths can be used from now on. O(flows).
+    fn reset_splitters(&mut self) {
+        self.sources.values_mut().for_each(|source| source.splitter.reset());
     }
 
     /// The progress of coflows by the relay of the receivers.
