@@ -13,14 +13,12 @@ use tokio::sync::oneshot;
 use weir_agent::live::endpoint::endpoint;
 use weir_console::failure::Failure;
 use weir_console::{interrupt, output};
-use weir_coordinator::config::TlsFiles;
-use weir_coordinator::identity::Identity;
-use weir_coordinator::tls;
 use weir_relay::control;
 use weir_relay::forwarding::RelayId;
-use weir_relay::io::{Command, Handle, PeerTls, Server, ServerSettings};
+use weir_relay::io::{Command, Handle, RelayTls, Server, ServerSettings};
 use weir_relay::overlay::Overlay;
 use weir_relay::overlay_file::{self, relay_by_name};
+use weir_tls::{Tls, TlsFiles, relay_name};
 
 use crate::args;
 use crate::serve::{init_log, wait_for_stop_signal};
@@ -61,9 +59,12 @@ fn run(args: &args::RelayRun) -> Result<(), Failure> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::runtime)?;
     match (overlay, own) {
         (Some(overlay), Some((id, _))) => runtime.block_on(async {
-            let relay = start(args, id, relays)?;
+            let mut relay = start(args, id, relays)?;
             relay.handle.send(Command::SetOverlay(overlay));
-            wait_for_stop_signal().await;
+            tokio::select! {
+                _ = &mut relay.end => {}
+                () = wait_for_stop_signal() => {}
+            }
             relay.stop(Duration::from_secs_f64(args.drain.get())).await
         }),
         _ => runtime.block_on(run_with_coordinator(args, relays)),
@@ -76,27 +77,30 @@ fn read_overlay(path: &Path) -> Result<Overlay, Failure> {
     overlay_file::parse(&text).map_err(|error| Failure::input(format_args!("{}: {error}", path.display())))
 }
 
-/// Without `--insecure`, programs on other hosts may not reach the relay, and other relays only with certificates.
+/// Without certificates, only programs on this host may reach the relay.
 fn check_plain_text(args: &args::RelayRun, relays: SocketAddr) -> Result<(), Failure> {
-    let is_plain_text = args.credentials.certificate.is_none();
-    let (option, address, expected) = if args.insecure {
-        return Ok(());
-    } else if !args.programs.ip().is_loopback() {
-        ("--programs", args.programs, "a loopback address, or --insecure")
-    } else if is_plain_text && !relays.ip().is_loopback() {
-        ("--relays", relays, "a loopback address, --certificate with --key and --authority, or --insecure")
-    } else {
-        return Ok(());
-    };
-    Err(Failure::input(format_args!(
-        "{option}: {address} can be reached from other hosts over plain text; expected {expected}"
-    )))
+    let addresses = [("--relays", relays), ("--programs", args.programs)];
+    let remote = addresses.into_iter().find(|(_, address)| !address.ip().is_loopback());
+    match remote {
+        Some((option, address)) if args.credentials.certificate.is_none() && !args.insecure => {
+            Err(Failure::input(format_args!(
+                "{option}: {address} can be reached from other hosts over plain text; expected a loopback address, \
+                 --certificate with --key and --authority, or --insecure"
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn print_plan(args: &args::RelayRun, overlay: Option<&Overlay>, relays: SocketAddr) -> Result<(), Failure> {
-    let encryption = if args.credentials.certificate.is_some() { "TLS" } else { "plain text" };
+    let (programs, relays_tls) = match relay_tls(args)? {
+        None => ("plain text", "plain text"),
+        Some(_) if args.insecure => ("plain text", "TLS"),
+        Some(_) if args.tls_local => ("TLS", "TLS"),
+        Some(_) => ("TLS, and plain text inside this host", "TLS"),
+    };
     let mut text = format!(
-        "relay               {}\nlocal programs      {}\nother relays        {relays}, {encryption}\nmemory              {}\n",
+        "relay               {}\nprograms            {}, {programs}\nother relays        {relays}, {relays_tls}\nmemory              {}\n",
         args.name, args.programs, args.memory
     );
     let _ = match overlay {
@@ -130,6 +134,8 @@ async fn run_with_coordinator(args: &args::RelayRun, relays: SocketAddr) -> Resu
 /// A relay, and the thread that runs it.
 struct RunningRelay {
     handle: Handle,
+    /// Closed when the thread has ended.
+    end: oneshot::Receiver<()>,
     thread: thread::JoinHandle<Result<(), weir_relay::io::ServerError>>,
 }
 
@@ -138,13 +144,17 @@ fn start(args: &args::RelayRun, id: RelayId, relays: SocketAddr) -> Result<Runni
         id,
         memory_bytes: args.memory.get() as u64,
         congestion_control: args.congestion_control.clone(),
-        tls: peer_tls(&args.credentials)?.map(Arc::new),
+        tls: relay_tls(args)?.map(Arc::new),
     };
     let (server, handle) = Server::bind(settings, args.programs, relays).map_err(Failure::runtime)?;
     let (programs, relays) = server.addresses().map_err(Failure::runtime)?;
     tracing::info!(name = %args.name, %programs, %relays, "listening");
-    let thread = thread::Builder::new().name("relay".to_owned()).spawn(move || server.run());
-    Ok(RunningRelay { handle, thread: thread.map_err(Failure::runtime)? })
+    let (ending, end) = oneshot::channel();
+    let thread = thread::Builder::new().name("relay".to_owned()).spawn(move || {
+        let _ending: oneshot::Sender<()> = ending;
+        server.run()
+    });
+    Ok(RunningRelay { handle, end, thread: thread.map_err(Failure::runtime)? })
 }
 
 impl RunningRelay {
@@ -168,19 +178,21 @@ impl RunningRelay {
     }
 }
 
-fn peer_tls(credentials: &args::Credentials) -> Result<Option<PeerTls>, Failure> {
-    let (Some(certificate), Some(key), Some(authority)) =
-        (&credentials.certificate, &credentials.key, &credentials.authority)
-    else {
+fn relay_tls(args: &args::RelayRun) -> Result<Option<RelayTls>, Failure> {
+    let args::Credentials { certificate, key, authority } = &args.credentials;
+    let (Some(certificate), Some(key), Some(authority)) = (certificate, key, authority) else {
         return Ok(None);
     };
     let files = TlsFiles { certificate: certificate.clone(), key: key.clone(), clients: authority.clone() };
-    Ok(Some(PeerTls {
-        server: tls::server_config(&files, b"weir-relay").map_err(Failure::input)?,
-        client: tls::client_config(&files, b"weir-relay").map_err(Failure::input)?,
-        relay_name: |certificate| match tls::certificate_identity(certificate) {
-            Ok(Identity::Relay(name)) => Some(name),
-            _ => None,
-        },
-    }))
+    let read = |protocol: &[u8]| Tls::read(&files, protocol).map_err(Failure::input);
+    let programs = if args.insecure { None } else { Some(read(b"weir-flow")?.with_local(args.tls_local)) };
+    let tls = RelayTls { relays: read(b"weir-relay")?, programs };
+    let (found, expected) = (tls.relays.name(), relay_name(&args.name));
+    if found != expected {
+        let path = certificate.display();
+        return Err(Failure::input(format_args!(
+            "--certificate: {path} has the name {found}; expected {expected}"
+        )));
+    }
+    Ok(Some(tls))
 }

@@ -1,13 +1,17 @@
 //! The commands of `weir-lab`.
 
+mod coflows;
 mod delay_line;
 mod regions;
 mod relay_cost;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weir_console::interrupt;
+use weir_lab::LabError;
 
 /// Experiments with relays in network namespaces of this machine; all of them need root
 #[derive(Debug, Parser)]
@@ -17,6 +21,8 @@ enum Command {
     DelayLine(delay_line::Args),
     /// Create regions of namespaces with delay, loss and changing bandwidth between them, until Ctrl-C
     Regions(regions::Args),
+    /// Replay coflows over three regions under policies of the overlay: completion times, simulated and measured
+    Coflows(coflows::Args),
     /// Measure Weir's relay next to other relays: bytes per CPU-second, latency and rates
     RelayCost(relay_cost::Args),
 }
@@ -33,6 +39,7 @@ pub fn run() -> ExitCode {
     let result = match command {
         Command::DelayLine(args) => delay_line::run(&args),
         Command::Regions(args) => regions::run(&args),
+        Command::Coflows(args) => coflows::run(&args),
         Command::RelayCost(args) => relay_cost::run(&args),
     };
     match result {
@@ -47,3 +54,23 @@ pub fn run() -> ExitCode {
 
 /// The exit code of a command that this machine cannot run.
 const SKIPPED: u8 = 77;
+
+/// Open files for 1,000 flows, at either end and at relays.
+const OPEN_FILES: u64 = 65_536;
+
+/// Raises the limit of open files as far as this process may. Relays inherit the limit.
+fn raise_open_files() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let current = Some(maximum.map_or(OPEN_FILES, |maximum| maximum.min(OPEN_FILES)));
+    // A flow that exceeds the limit fails and reports it.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current, maximum });
+}
+
+/// The given `weir` command, or the one next to this program.
+fn weir_path(given: Option<&Path>) -> Result<PathBuf, LabError> {
+    if let Some(path) = given {
+        return Ok(path.to_owned());
+    }
+    let this = std::env::current_exe().map_err(LabError::system("the path of this program"))?;
+    Ok(this.with_file_name("weir"))
+}

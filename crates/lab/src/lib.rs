@@ -5,16 +5,19 @@
 //! - [`chain`] is the network in which [`relays`] are measured: Weir's and the programs that it is compared with.
 //! - [`traffic`] sends and receives flows, and [`experiment`] measures a relay under a load.
 //! - [`regions`] is a network of regions, for experiments with programs such as Spark.
+//! - [`overlay`] runs a coordinator and a relay in each region, and [`coflows`] sends coflows through them.
 //!
 //! All of this needs root. This crate works on Linux only.
 
 #![cfg(target_os = "linux")]
 
 pub mod chain;
+pub mod coflows;
 pub mod delay_line;
 mod error;
 pub mod experiment;
 mod network;
+pub mod overlay;
 pub mod regions;
 pub mod relays;
 pub mod traffic;

@@ -7,7 +7,7 @@
 //! Regions and workers are numbered from 1. A gateway forwards packets, and is the place for its region's relay.
 
 use std::net::Ipv4Addr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_core::model::WideArea;
 use weir_core::units::Rate;
@@ -70,6 +70,7 @@ pub struct Regions {
     lines: Vec<(String, DelayLine)>,
     network: Network,
     nodes: Vec<RegionNode>,
+    bandwidth_start: Instant,
 }
 
 impl Regions {
@@ -95,9 +96,11 @@ impl Regions {
                 add_worker(&network, (region, gateway), worker)?;
             }
         }
+        let before = Instant::now();
         let lines = add_lines(&network, settings, &schedules, distance)?;
+        let bandwidth_start = before + before.elapsed() / 2;
         let nodes = region_nodes(&network, names, settings.workers);
-        Ok(Regions { lines, network, nodes })
+        Ok(Regions { lines, network, nodes, bandwidth_start })
     }
 
     /// The network.
@@ -105,9 +108,19 @@ impl Regions {
         &self.network
     }
 
+    /// The time 0 of the changes of bandwidth. Lines start one after the other; this is the middle of their starts.
+    pub fn bandwidth_start(&self) -> Instant {
+        self.bandwidth_start
+    }
+
     /// All nodes: of each region the gateway, then its workers.
     pub fn nodes(&self) -> &[RegionNode] {
         &self.nodes
+    }
+
+    /// The gateways, in the order of the regions.
+    pub fn gateways(&self) -> impl Iterator<Item = &RegionNode> {
+        self.nodes.iter().filter(|node| node.worker.is_none())
     }
 
     /// Stops all lines, and returns their counters by the names of the regions that they join. Removes the regions.

@@ -233,6 +233,12 @@ impl Relay {
         &self.overlay
     }
 
+    /// The service that owns a coflow; none if the coflow is unknown.
+    pub fn service(&self, coflow: &str) -> Option<&str> {
+        let number = self.coflow_numbers.get(coflow)?;
+        Some(&self.overlay.coflows.get(number)?.service)
+    }
+
     /// Sets the time, at least that of the last call. Time starts at 0.
     pub fn set_time(&mut self, now: Duration) {
         self.now = now;
@@ -273,12 +279,21 @@ impl Relay {
     /// Removes state that is no longer used. Call it about each second. O(flows).
     pub fn expire(&mut self) {
         let now = self.now;
+        let avoided = self.avoided.len();
         self.avoided.retain(|_, until| now < *until);
+        if self.avoided.len() < avoided {
+            self.reset_splitters();
+        }
         self.transits.expire(now);
         self.closed_sinks.expire(now);
         let stale: Vec<FlowId> =
             self.sinks.iter().filter(|(_, sink)| sink.is_stale(now)).map(|(&flow, _)| flow).collect();
         stale.into_iter().for_each(|flow| self.reset_sink(flow, Reason::Lost));
+    }
+
+    /// Other paths can be used from now on. O(flows).
+    fn reset_splitters(&mut self) {
+        self.sources.values_mut().for_each(|source| source.splitter.reset());
     }
 
     /// The progress of coflows by the relay of the receivers.

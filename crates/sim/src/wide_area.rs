@@ -18,6 +18,7 @@
 
 pub mod bandwidth;
 
+mod demand;
 mod links;
 
 use std::collections::BTreeMap;
@@ -28,28 +29,10 @@ use weir_core::wide_area::detour::{self, CoflowPaths};
 use weir_core::wide_area::{Mechanisms, WaitingCoflow, WideAreaPolicy};
 
 use crate::outcome::{CoflowOutcome, Outcome, coefficient_of_variation};
+pub use demand::{CoflowDemand, FlowGroup, link_loads};
+
 use bandwidth::Bandwidth;
 use links::{Active, Transfer};
-
-/// The flows of one coflow.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CoflowDemand {
-    /// Its arrival, in seconds.
-    pub arrival: f64,
-    /// Its service and application, by number.
-    pub service_and_application: (u32, u32),
-    /// Its flows, by group.
-    pub groups: Vec<FlowGroup>,
-}
-
-/// Flows that one task waits for, such as a reduce task.
-#[derive(Debug, Clone, PartialEq)]
-pub struct FlowGroup {
-    /// All bytes that the task waits for, including those from its own region.
-    pub bytes: f64,
-    /// The bytes from one region to another, by the link between them; each link at most once.
-    pub flows: Vec<(u32, f64)>,
-}
 
 /// The order of the groups inside a coflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +69,14 @@ pub struct WideAreaRun {
     pub decision_ns: Vec<u32>,
     /// The paths of each demand.
     pub routes: Vec<CoflowPaths>,
+}
+
+impl WideAreaRun {
+    /// The time of each demand from its arrival to its last end, in seconds. `demands` are those of the run.
+    pub fn ccts(&self, demands: &[CoflowDemand]) -> Vec<f64> {
+        let last_end = |ends: &Vec<Vec<f64>>| ends.iter().flatten().copied().fold(0.0, f64::max);
+        self.transfer_ends.iter().zip(demands).map(|(ends, demand)| last_end(ends) - demand.arrival).collect()
+    }
 }
 
 /// The reason why a replay has no outcome.

@@ -42,7 +42,7 @@ pub struct RelayRun {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "coordinator")]
     pub overlay: Option<PathBuf>,
 
-    /// The address for local programs. They send plain text
+    /// The address for programs. With a certificate, programs of other hosts use TLS
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7711")]
     pub programs: SocketAddr,
 
@@ -67,6 +67,10 @@ pub struct RelayRun {
     /// --certificate, only programs on other hosts use plain text
     #[arg(long, help_heading = CREDENTIALS_HEADING)]
     pub insecure: bool,
+
+    /// Use TLS with programs of this host, too, if not all of its users are trusted
+    #[arg(long, requires = "certificate", conflicts_with = "insecure", help_heading = CREDENTIALS_HEADING)]
+    pub tls_local: bool,
 
     #[command(flatten)]
     pub credentials: Credentials,

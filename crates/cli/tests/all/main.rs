@@ -3,6 +3,9 @@
 #[cfg(target_os = "linux")]
 mod agent;
 #[cfg(target_os = "linux")]
+#[path = "../../../tls/tests/all/certificates.rs"]
+mod certificates;
+#[cfg(target_os = "linux")]
 mod client;
 #[cfg(target_os = "linux")]
 mod cluster;

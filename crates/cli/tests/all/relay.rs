@@ -1,41 +1,58 @@
-//! Tests `weir relay`.
+//! Tests of the options of `weir relay`.
 
+use std::path::Path;
 use std::process::Command;
 
+use crate::certificates::Authority;
+
+const OVERLAY: &str = "
+    [[relays]]
+    name = \"west\"
+    address = \"10.1.0.2:7710\"
+    networks = [\"10.1.0.0/16\"]
+";
+
+/// The output of a dry run, or its error.
+fn dry_run(folder: &Path, options: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["relay", "run", "--dry-run", "--name", "west", "--overlay", "overlay.toml"])
+        .args(options)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    let text = if output.status.success() { output.stdout } else { output.stderr };
+    String::from_utf8(text).unwrap()
+}
+
 #[test]
-fn relay_serves_other_hosts_over_plain_text_only_with_insecure() {
-    let run = |arguments: &str| {
-        let output = Command::new(env!("CARGO_BIN_EXE_weir"))
-            .args("relay run --dry-run --name west --coordinator weir.example:7700".split(' '))
-            .args(arguments.split_whitespace())
-            .output()
-            .unwrap();
-        let text = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
-        (output.status.code(), text)
+fn certificate_decides_where_a_relay_uses_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("overlay.toml"), OVERLAY).unwrap();
+    let authority = Authority::new("own");
+    let run = |name: &str, options: &[&str]| {
+        let files = authority.write_files(folder.path(), name);
+        let files = [&files.certificate, &files.key, &files.clients].map(|path| path.to_str().unwrap());
+        let credentials = ["--certificate", files[0], "--key", files[1], "--authority", files[2]];
+        dry_run(folder.path(), &[&credentials, options].concat())
     };
-    let certificate = "--certificate west.pem --key west.key --authority authority.pem";
-    let programs = "--programs 10.0.0.1:7711";
-    for (arguments, other_relays) in [
-        (certificate.to_owned(), "0.0.0.0:7710, TLS"),
-        ("--relays 127.0.0.1:7710".to_owned(), "127.0.0.1:7710, plain text"),
-        (format!("{programs} --insecure"), "0.0.0.0:7710, plain text"),
-        // A relay that serves the hosts of its region, with TLS to other regions.
-        (format!("{programs} --insecure {certificate}"), "0.0.0.0:7710, TLS"),
-    ] {
-        let (code, text) = run(&arguments);
-        assert_eq!(code, Some(0), "{text}");
-        assert!(text.contains(&format!("other relays        {other_relays}\n")), "{text}");
-    }
-    for (arguments, option) in [
-        (String::new(), "--relays: 0.0.0.0:7710"),
-        (programs.to_owned(), "--programs: 10.0.0.1:7711"),
-        (format!("{programs} {certificate}"), "--programs: 10.0.0.1:7711"),
-    ] {
-        let (code, text) = run(&arguments);
-        assert_eq!(code, Some(2), "{text}");
-        assert!(
-            text.contains(&format!("{option} can be reached from other hosts over plain text")),
-            "{text}"
-        );
-    }
+    let remote = ["--programs", "10.1.0.2:7711"];
+    let text = run("weir://relay/west", &remote);
+    assert!(text.contains("10.1.0.2:7711, TLS, and plain text inside this host\n"), "{text}");
+    assert!(text.contains("10.1.0.2:7710, TLS\n"), "{text}");
+    let text = run("weir://relay/west", &["--tls-local"]);
+    assert!(text.contains("127.0.0.1:7711, TLS\n"), "{text}");
+    let text = run("weir://relay/west", &["--insecure"]);
+    assert!(text.contains("127.0.0.1:7711, plain text\n") && text.contains("10.1.0.2:7710, TLS\n"), "{text}");
+    let text = run("weir://relay/east", &[]);
+    assert!(text.contains("has the name weir://relay/east; expected weir://relay/west"), "{text}");
+
+    let text = dry_run(folder.path(), &remote);
+    assert!(
+        text.contains("--relays: 10.1.0.2:7710 can be reached from other hosts over plain text"),
+        "{text}"
+    );
+    let text = dry_run(folder.path(), &["--relays", "127.0.0.1:7710", "--programs", "10.1.0.2:7711"]);
+    assert!(text.contains("--programs: 10.1.0.2:7711 can be reached"), "{text}");
+    let text = dry_run(folder.path(), &["--insecure"]);
+    assert!(text.contains("127.0.0.1:7711, plain text\n"), "{text}");
 }

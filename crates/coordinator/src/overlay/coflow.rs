@@ -67,11 +67,12 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// Applies reported progress. A count that decreases has restarted from 0.
-    pub fn apply(&mut self, acked_bytes: u64, open_flows: u32) {
+    /// Applies reported progress. A count that decreases has restarted from 0. Returns whether further bytes are acknowledged.
+    pub fn apply(&mut self, acked_bytes: u64, open_flows: u32) -> bool {
         let increase = acked_bytes.checked_sub(self.last_reported).unwrap_or(acked_bytes);
         self.acked = self.acked.saturating_add(increase);
         (self.last_reported, self.open_flows) = (acked_bytes, open_flows);
+        increase > 0
     }
 
     pub fn has_ended(&self) -> bool {
@@ -96,7 +97,10 @@ pub(super) struct Coflow {
     /// Rises with each update.
     pub revision: u32,
     pub registered_at: f64,
+    /// When its last bytes were acknowledged.
     pub completed_at: Option<f64>,
+    /// Whether relays no longer know it.
+    pub is_withdrawn: bool,
     /// See [`Restored::predicted_seconds`].
     pub predicted_seconds: Option<f64>,
     /// By relays of the senders and of the receivers, in different regions.
@@ -120,6 +124,7 @@ impl Coflow {
             revision: 0,
             registered_at,
             completed_at: None,
+            is_withdrawn: false,
             predicted_seconds,
             pairs: BTreeMap::new(),
             pairs_by_group: BTreeMap::new(),
@@ -144,7 +149,7 @@ impl Coflow {
         let former = std::mem::replace(&mut self.registration.flows, flows);
         self.first_flows.get_or_insert(former);
         self.revision = self.revision.wrapping_add(1);
-        self.completed_at = None;
+        (self.completed_at, self.is_withdrawn) = (None, false);
         self.paths = None;
         if self.pairs.values().all(|pair| pair.acked == 0) {
             self.predicted_seconds = None;

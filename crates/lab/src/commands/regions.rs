@@ -59,7 +59,7 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-fn parse_scale(text: &str) -> Result<f64, &'static str> {
+pub(super) fn parse_scale(text: &str) -> Result<f64, &'static str> {
     let scale = text.parse().ok().filter(|scale| (1e-3..=1e3).contains(scale));
     scale.ok_or("expected a factor of 0.001 to 1000")
 }
@@ -78,14 +78,11 @@ pub fn run(args: &Args) -> Result<(), LabError> {
     let wide_area =
         weir_trace::wide_area::read(&args.wide_area).map_err(|error| LabError::Other(error.to_string()))?;
     let distances = match &args.distances {
-        Some(path) => read_distances(path, &wide_area)?,
-        None => Vec::new(),
+        Some(path) => DistanceMap::read(path, &wide_area)?,
+        None => DistanceMap::default(),
     };
     let default = Distance { delay: duration(args.delay), loss: 0.0 };
-    let distance = |from, to| {
-        let listed = distances.iter().find(|(pair, _)| *pair == (from, to) || *pair == (to, from));
-        listed.map_or(default, |&(_, distance)| distance)
-    };
+    let distance = |from, to| distances.get(from, to).unwrap_or(default);
     let settings = RegionsSettings {
         wide_area: &wide_area,
         scale: args.scale,
@@ -100,27 +97,36 @@ pub fn run(args: &Args) -> Result<(), LabError> {
     result
 }
 
-fn duration(time: Time) -> Duration {
+pub(super) fn duration(time: Time) -> Duration {
     Duration::from_secs_f64(time.get())
 }
 
 /// Distances by the positions of their regions.
-type Distances = Vec<((usize, usize), Distance)>;
+#[derive(Debug, Default)]
+pub(super) struct DistanceMap(Vec<((usize, usize), Distance)>);
 
-/// The distances of a file.
-fn read_distances(path: &Path, area: &WideArea) -> Result<Distances, LabError> {
-    let failure = |error: csv::Error| LabError::Other(format!("{}: {error}", path.display()));
-    let mut reader = csv::Reader::from_path(path).map_err(failure)?;
-    let header = reader.headers().map_err(failure)?.clone();
-    let mut distances = Vec::new();
-    for record in reader.records() {
-        let record = record.map_err(failure)?;
-        let line = record.deserialize(Some(&header)).map_err(failure)?;
-        let number = record.position().map_or(0, csv::Position::line);
-        let at_line = |message| LabError::Other(format!("{}:{number}: {message}", path.display()));
-        distances.push(distance(&line, area).map_err(at_line)?);
+impl DistanceMap {
+    /// The distances of a file.
+    pub(super) fn read(path: &Path, area: &WideArea) -> Result<DistanceMap, LabError> {
+        let failure = |error: csv::Error| LabError::Other(format!("{}: {error}", path.display()));
+        let mut reader = csv::Reader::from_path(path).map_err(failure)?;
+        let header = reader.headers().map_err(failure)?.clone();
+        let mut distances = Vec::new();
+        for record in reader.records() {
+            let record = record.map_err(failure)?;
+            let line = record.deserialize(Some(&header)).map_err(failure)?;
+            let number = record.position().map_or(0, csv::Position::line);
+            let at_line = |message| LabError::Other(format!("{}:{number}: {message}", path.display()));
+            distances.push(distance(&line, area).map_err(at_line)?);
+        }
+        Ok(DistanceMap(distances))
     }
-    Ok(distances)
+
+    /// The distance between two regions, if the file lists it.
+    pub(super) fn get(&self, from: usize, to: usize) -> Option<Distance> {
+        let listed = self.0.iter().find(|(pair, _)| *pair == (from, to) || *pair == (to, from));
+        listed.map(|&(_, distance)| distance)
+    }
 }
 
 /// The distance that a line states, or the error in the line.
@@ -201,14 +207,17 @@ mod tests {
     }
 
     #[test]
-    fn example_lists_the_distance_of_each_pair_of_regions_once() {
-        let area = weir_trace::wide_area::read(&example("table-1.toml")).unwrap();
-        let distances = read_distances(&example("table-1-delays.csv"), &area).unwrap();
-        let mut pairs: Vec<_> = distances.iter().map(|&((a, b), _)| (a.min(b), a.max(b))).collect();
-        pairs.sort_unstable();
-        let regions = area.regions().len();
-        let expected: Vec<_> = (0..regions).flat_map(|a| (a + 1..regions).map(move |b| (a, b))).collect();
-        assert_eq!(pairs, expected);
+    fn examples_list_the_distance_of_each_pair_of_regions_once() {
+        for name in ["table-1", "private-cloud"] {
+            let area = weir_trace::wide_area::read(&example(&format!("{name}.toml"))).unwrap();
+            let DistanceMap(distances) =
+                DistanceMap::read(&example(&format!("{name}-delays.csv")), &area).unwrap();
+            let mut pairs: Vec<_> = distances.iter().map(|&((a, b), _)| (a.min(b), a.max(b))).collect();
+            pairs.sort_unstable();
+            let regions = area.regions().len();
+            let expected: Vec<_> = (0..regions).flat_map(|a| (a + 1..regions).map(move |b| (a, b))).collect();
+            assert_eq!(pairs, expected);
+        }
     }
 
     #[test]
@@ -222,7 +231,7 @@ mod tests {
         ] {
             let path = folder.path().join("distances.csv");
             std::fs::write(&path, format!("from,to,delay,loss\n{line}\n")).unwrap();
-            let error = read_distances(&path, &area).unwrap_err().to_string();
+            let error = DistanceMap::read(&path, &area).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
     }

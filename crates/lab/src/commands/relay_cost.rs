@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weir_console::interrupt;
 use weir_console::table::{Alignment, Table};
 use weir_core::units::Time;
@@ -18,9 +17,6 @@ use weir_lab::relays::{Programs, Relay};
 
 use cases::{Case, NamedLoad};
 use summary::Cells;
-
-/// Open files for 1,000 flows, at either end and at relays.
-const OPEN_FILES: u64 = 65_536;
 
 /// Arguments of `weir-lab relay-cost`.
 #[derive(Debug, clap::Args)]
@@ -65,9 +61,9 @@ pub struct Args {
 
 /// Measures all cases, and prints a table for each.
 pub fn run(args: &Args) -> Result<(), LabError> {
-    raise_open_files();
+    super::raise_open_files();
     let weir_args = args.weir_args.split_whitespace().map(str::to_owned).collect();
-    let programs = Programs { weir: weir_path(args)?, weir_args };
+    let programs = Programs { weir: super::weir_path(args.weir.as_deref())?, weir_args };
     let relays = installed(args, &programs);
     let cases = if args.cases.is_empty() { Case::value_variants() } else { &args.cases };
     for &case in cases {
@@ -84,22 +80,6 @@ pub fn run(args: &Args) -> Result<(), LabError> {
         println!("{table}");
     }
     Ok(())
-}
-
-/// Raises the limit of open files as far as this process may. Relays inherit the limit.
-fn raise_open_files() {
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    let current = Some(maximum.map_or(OPEN_FILES, |maximum| maximum.min(OPEN_FILES)));
-    // A flow that exceeds the limit fails and reports it.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current, maximum });
-}
-
-fn weir_path(args: &Args) -> Result<PathBuf, LabError> {
-    if let Some(path) = &args.weir {
-        return Ok(path.clone());
-    }
-    let this = std::env::current_exe().map_err(LabError::system("the path of this program"))?;
-    Ok(this.with_file_name("weir"))
 }
 
 /// The requested relays whose programs are installed. The others are named on the standard error.

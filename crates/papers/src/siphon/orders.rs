@@ -8,7 +8,7 @@ use weir_core::model::{WideArea, Workload};
 use weir_core::units::Time;
 use weir_core::wide_area::build;
 use weir_sim::outcome::{mean, percentile};
-use weir_sim::wide_area::{CoflowDemand, GroupOrder, WideAreaOptions, coflow_demands, run};
+use weir_sim::wide_area::{CoflowDemand, GroupOrder, WideAreaOptions, coflow_demands, link_loads, run};
 
 use crate::confidence_interval::ConfidenceInterval;
 use crate::{RunContext, markdown};
@@ -280,23 +280,9 @@ fn with_bandwidth_process(area: &WideArea, bandwidth_period_secs: f64, correlati
         .expect("the links come from a valid wide area")
 }
 
-/// The load of each link until the last arrival: bytes over mean bandwidth.
-fn link_loads(demands: &[CoflowDemand], area: &WideArea) -> Vec<f64> {
-    let span = demands.iter().map(|demand| demand.arrival).fold(0.0, f64::max);
-    let mut bytes = vec![0.0; area.links()];
-    for &(link, flow_bytes) in demands.iter().flat_map(|demand| &demand.groups).flat_map(|group| &group.flows)
-    {
-        bytes[link as usize] += flow_bytes;
-    }
-    bytes.iter().zip(0..).map(|(bytes, link)| bytes / (area.mean_bandwidth(link) * span)).collect()
-}
-
 fn scale_demands(demands: &[CoflowDemand], factor: f64) -> Vec<CoflowDemand> {
     let mut scaled = demands.to_vec();
-    for group in scaled.iter_mut().flat_map(|demand| &mut demand.groups) {
-        group.bytes *= factor;
-        group.flows.iter_mut().for_each(|(_, bytes)| *bytes *= factor);
-    }
+    scaled.iter_mut().for_each(|demand| demand.scale_bytes(factor));
     scaled
 }
 
@@ -306,13 +292,7 @@ fn replay_ccts(demands: &[CoflowDemand], area: &WideArea, policy: &str, seed: u6
     let scheme = build(policy).map_err(Failure::input)?;
     let outcome = run(demands, area, scheme, &options, |_| Failure::check_interrupt().is_ok());
     let found = outcome.map_err(|error| Failure::from_wide_area_error(policy, &error))?;
-    let last_end = |ends: &Vec<Vec<f64>>| ends.iter().flatten().copied().fold(0.0, f64::max);
-    Ok(found
-        .transfer_ends
-        .iter()
-        .zip(demands)
-        .map(|(ends, demand)| last_end(ends) - demand.arrival)
-        .collect())
+    Ok(found.ccts(demands))
 }
 
 /// A lower bound of the mean CCT of any order without detours, in seconds: the maximum of a bound over all links. For the bound of a

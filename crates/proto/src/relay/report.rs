@@ -16,7 +16,7 @@ pub struct RelayReport {
     pub applied: (u64, u64),
     /// The paths to the other relays, sorted by peer.
     pub paths: Vec<PathSample>,
-    /// The progress of flows that began at this relay and changed since the last report. Sorted by coflow, source and destination.
+    /// The progress of flows that began at this relay, of known coflows. Sorted by coflow, source and destination.
     pub groups: Vec<GroupProgress>,
     /// Flows that the relay forwarded without a rule since the last report. Sorted by coflow and flow.
     pub unruled_flows: Vec<UnruledFlow>,

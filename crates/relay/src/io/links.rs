@@ -11,16 +11,16 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
+use weir_tls::relay_name;
 
 use super::congestion;
-use super::lane::{Lane, Transport};
+use super::lane::Lane;
 use super::pacer::Pacer;
-use super::server::{Kind, Server, Token, accept};
+use super::server::{Kind, Server, Token};
 use super::socket::{
     ConnectionInfo, connection_info, set_congestion_control, set_pacing_rate, set_unsent_limit, start_connect,
 };
+use super::transport::Transport;
 use crate::forwarding::RelayId;
 use crate::overlay::Overlay;
 use crate::relay::{Lane as LaneKind, PathCounters};
@@ -53,18 +53,11 @@ const UNSENT_BYTES: u32 = 256 << 10;
 /// The maximum number of accepted connections that have not sent their first line.
 const MAX_UNIDENTIFIED: usize = 256;
 
+/// The same from one address, so that one host cannot keep others out.
+const MAX_UNIDENTIFIED_OF_HOST: usize = 16;
+
 /// How long a lowest round-trip time counts: a path may change.
 const MIN_ROUND_TRIP_AGE: Duration = Duration::from_secs(30);
-
-/// TLS between relays.
-pub struct PeerTls {
-    /// For connections that this relay accepts. It has to require certificates.
-    pub server: Arc<ServerConfig>,
-    /// For connections that this relay dials.
-    pub client: Arc<ClientConfig>,
-    /// The name of the relay in a verified certificate.
-    pub relay_name: fn(&CertificateDer<'_>) -> Option<String>,
-}
 
 /// Round-trip times of heartbeats.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -89,7 +82,7 @@ impl RoundTrip {
 }
 
 /// The state of the path to another relay.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LinkStatus {
     /// Whether all connections are established.
     pub is_up: bool,
@@ -107,6 +100,8 @@ pub struct LinkStatus {
     pub counters: PathCounters,
     /// The pacing rate of the bulk connection, in bytes per second; none if it is not limited.
     pub pacing_rate: Option<u64>,
+    /// Why the last attempt of this relay to connect failed; none while the link is up.
+    pub failure: Option<String>,
 }
 
 /// The connections with another relay.
@@ -119,14 +114,13 @@ pub(super) struct Link {
     is_up: bool,
     pub(super) last_heard: Duration,
     next_dial: Duration,
+    failure: Option<String>,
     wait: Duration,
     next_heartbeat: Duration,
     round_trip: RoundTrip,
     pacer: Pacer,
     pacing_rate: Option<u64>,
     is_long: bool,
-    /// Whether a failed attempt to connect was logged since the last connection.
-    has_warned: bool,
 }
 
 impl Link {
@@ -140,13 +134,13 @@ impl Link {
             is_up: false,
             last_heard: Duration::ZERO,
             next_dial: Duration::ZERO,
+            failure: None,
             wait: MIN_WAIT,
             next_heartbeat: Duration::ZERO,
             round_trip: RoundTrip::default(),
             pacer: Pacer::default(),
             pacing_rate: None,
             is_long: false,
-            has_warned: false,
         }
     }
 
@@ -251,8 +245,7 @@ impl Server {
             }
             self.adapt_to_path(id);
         } else if self.settings.id < id && now >= link.next_dial {
-            link.next_dial = now + CONNECT_TIMEOUT.min(link.wait + MIN_WAIT);
-            link.wait = (link.wait * 2).min(MAX_WAIT);
+            link.next_dial = now + CONNECT_TIMEOUT;
             self.dial(id);
         }
     }
@@ -280,31 +273,38 @@ impl Server {
 
     fn dial(&mut self, id: RelayId) {
         self.close_lanes(id);
+        self.unidentified.retain(|_, new| new.dialed.is_none_or(|hello| hello.to != id));
         // Only has to differ from those before a restart.
         let session = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
         let Some(link) = self.links.get_mut(&id) else { return };
         link.session = session;
-        let (address, name) = (link.address, Arc::clone(&link.name));
+        let address = link.address;
         for lane in [LaneKind::Bulk, LaneKind::Express] {
             let hello = Hello { from: self.settings.id, to: id, lane, session };
-            if let Err(error) = self.dial_lane(address, &name, hello) {
-                self.warn_once(id, &error);
+            if let Err(error) = self.dial_lane(address, hello) {
+                self.note_failure(hello, &error);
             }
         }
     }
 
-    fn dial_lane(&mut self, address: SocketAddr, name: &str, hello: Hello) -> io::Result<()> {
+    fn dial_lane(&mut self, address: SocketAddr, hello: Hello) -> io::Result<()> {
+        let tls = self.settings.tls.as_ref().map(|tls| tls.relays.connect()).transpose()?;
         let stream = start_connect(address, self.settings.initial_congestion_control())?;
-        let tls = match &self.settings.tls {
-            None => None,
-            Some(tls) => {
-                let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
-                let client =
-                    ClientConnection::new(Arc::clone(&tls.client), name).map_err(io::Error::other)?;
-                Some(Box::new(client.into()))
-            }
-        };
-        self.add_unidentified(Transport { stream, tls }, Some(hello))
+        self.add_unidentified(Transport::new(stream, tls), Some(hello))
+    }
+
+    /// Notes why a dialed connection failed, logs a reason that is new, and dials again after a wait.
+    fn note_failure(&mut self, dialed: Hello, error: &io::Error) {
+        let Some(link) = self.links.get_mut(&dialed.to).filter(|link| !link.is_up) else { return };
+        if self.now + link.wait < link.next_dial {
+            link.next_dial = self.now + link.wait;
+            link.wait = (link.wait * 2).min(MAX_WAIT);
+        }
+        let reason = error.to_string();
+        if link.failure.as_ref() != Some(&reason) {
+            tracing::warn!(relay = %link.name, address = %link.address, %reason, "cannot connect to relay");
+            link.failure = Some(reason);
+        }
     }
 
     fn add_unidentified(&mut self, transport: Transport, dialed: Option<Hello>) -> io::Result<()> {
@@ -328,19 +328,17 @@ impl Server {
     }
 
     pub(super) fn accept_relays(&mut self) {
-        while let Some(stream) = accept(&self.relays) {
-            if self.unidentified.len() >= MAX_UNIDENTIFIED {
+        while let Some(stream) = self.accept_relay() {
+            let Ok(address) = stream.peer_addr() else { continue };
+            let accepted =
+                self.unidentified.values().filter_map(|new| new.lane.transport.stream.peer_addr().ok());
+            let of_host = accepted.filter(|other| other.ip() == address.ip()).count();
+            if self.unidentified.len() >= MAX_UNIDENTIFIED || of_host >= MAX_UNIDENTIFIED_OF_HOST {
                 continue;
             }
-            let tls = match &self.settings.tls {
-                None => None,
-                Some(tls) => match ServerConnection::new(Arc::clone(&tls.server)) {
-                    Ok(server) => Some(Box::new(server.into())),
-                    Err(_) => continue,
-                },
-            };
+            let tls = self.settings.tls.as_ref().map(|tls| tls.relays.accept()).transpose();
             // A connection that cannot be registered is closed.
-            let _ = self.add_unidentified(Transport { stream, tls }, None);
+            let _ = tls.and_then(|tls| self.add_unidentified(Transport::new(stream, tls), None));
         }
     }
 
@@ -357,16 +355,9 @@ impl Server {
                 let address = new.lane.transport.stream.peer_addr().ok();
                 tracing::debug!(?address, %error, "connection with a relay failed");
                 if let Some(dialed) = new.dialed {
-                    self.warn_once(dialed.to, &error);
+                    self.note_failure(dialed, &error);
                 }
             }
-        }
-    }
-
-    fn warn_once(&mut self, id: RelayId, error: &io::Error) {
-        if let Some(link) = self.links.get_mut(&id).filter(|link| !link.is_up && !link.has_warned) {
-            link.has_warned = true;
-            tracing::warn!(relay = %link.name, address = %link.address, %error, "cannot connect to relay; retrying");
         }
     }
 
@@ -394,7 +385,7 @@ impl Server {
                     new.lane.flush()?;
                     return Ok(None);
                 }
-                Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Some(0) => return Err(io::Error::other("the other relay closed the connection")),
                 Some(_) => {}
             }
         };
@@ -405,19 +396,12 @@ impl Server {
             Some(dialed) => hello == Hello { from: dialed.to, to: dialed.from, ..dialed },
             None => hello.to == self.settings.id && hello.from < self.settings.id,
         };
-        let link = self.links.get(&hello.from).filter(|_| is_expected);
-        let Some(link) = link.filter(|link| self.has_name(&new.lane.transport, &link.name)) else {
+        let Some(link) = self.links.get(&hello.from).filter(|_| is_expected) else {
             return Err(io::Error::other(format!("relay {} is not expected here", hello.from.0)));
         };
+        new.lane.transport.check_peer(&relay_name(&link.name))?;
         tracing::debug!(relay = %link.name, lane = ?hello.lane, "connected with relay");
         Ok(Some((hello.from, hello)))
-    }
-
-    /// Whether the certificate of the other end has the name of a relay. The name in a server's certificate was verified before.
-    fn has_name(&self, transport: &Transport, name: &str) -> bool {
-        let (Some(tls), Some(connection)) = (&self.settings.tls, &transport.tls) else { return true };
-        let certificate = connection.peer_certificates().and_then(|chain| chain.first());
-        certificate.and_then(|certificate| (tls.relay_name)(certificate)).is_some_and(|found| found == name)
     }
 
     fn add_lane(&mut self, relay: RelayId, hello: Hello, mut lane: Lane) -> io::Result<()> {
@@ -456,6 +440,7 @@ impl Server {
         let Some(link) = self.links.get_mut(&relay) else { return };
         let Some((bulk, express)) = link.lanes().filter(|_| !link.is_up) else { return };
         link.is_up = true;
+        link.failure = None;
         link.wait = MIN_WAIT;
         link.last_heard = now;
         link.next_heartbeat = now;
@@ -463,7 +448,6 @@ impl Server {
         link.pacer = Pacer::default();
         link.pacing_rate = None;
         link.is_long = false;
-        link.has_warned = false;
         tracing::info!(relay = %link.name, "relay is connected");
         self.relay.connect_peer(relay);
         self.unread.extend([bulk, express]);
@@ -522,6 +506,7 @@ impl Server {
                 retransmitted_segments: total.retransmitted_segments,
                 counters: counters.get(&id).copied().unwrap_or_default(),
                 pacing_rate: link.pacing_rate,
+                failure: link.failure.clone(),
             };
             (id, status)
         };

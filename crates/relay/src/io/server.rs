@@ -9,14 +9,16 @@ use std::sync::mpsc::{Receiver as Commands, Sender as CommandSender, channel};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
-use weir_flow::Reason;
+use weir_flow::{FirstLine, Reason};
+use weir_tls::{Tls, framework_name};
 
 use super::congestion;
 use super::lane::Lane;
-use super::links::{Link, LinkStatus, PeerTls, Unidentified};
+use super::links::{Link, LinkStatus, Unidentified};
 use super::pipe::Pipe;
 use super::program::{Receiver, Sender, Stage};
 use super::socket::{set_congestion_control, set_receive_buffer, start_connect};
+use super::transport::Transport;
 use crate::forwarding::RelayId;
 use crate::message::FlowId;
 use crate::overlay::Overlay;
@@ -48,8 +50,17 @@ pub struct ServerSettings {
     pub memory_bytes: u64,
     /// The congestion control of connections with relays; none selects it by measurements of the path.
     pub congestion_control: Option<String>,
-    /// TLS between relays; none for plain text.
-    pub tls: Option<Arc<PeerTls>>,
+    /// TLS; none for plain text.
+    pub tls: Option<Arc<RelayTls>>,
+}
+
+/// TLS of a relay.
+#[derive(Debug, Clone)]
+pub struct RelayTls {
+    /// For connections with other relays, at all addresses.
+    pub relays: Tls,
+    /// For connections with programs, at the addresses that it applies to; none for plain text.
+    pub programs: Option<Tls>,
 }
 
 impl ServerSettings {
@@ -162,6 +173,8 @@ pub struct Server {
     pub(super) pipe: Pipe,
     unruled_flows: BTreeMap<FlowId, RelayId>,
     is_stopped: bool,
+    /// Whether connections may wait that could not be accepted.
+    accept_again: bool,
     next_step: Duration,
 }
 
@@ -211,16 +224,17 @@ impl Server {
             pipe: Pipe::new()?,
             unruled_flows: BTreeMap::new(),
             is_stopped: false,
+            accept_again: false,
             next_step: Duration::ZERO,
         };
-        let level = epoll::EventFlags::IN;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let token = |kind| epoll::EventData::new_u64(kind as u64);
         for (fd, kind) in [
             (server.wake.as_fd(), Kind::Wake),
             (server.programs.as_fd(), Kind::Programs),
             (server.relays.as_fd(), Kind::Relays),
         ] {
-            epoll::add(&server.epoll, fd, token(kind), level).map_err(io::Error::from)?;
+            epoll::add(&server.epoll, fd, token(kind), flags).map_err(io::Error::from)?;
         }
         Ok((server, Handle { commands: sender, wake }))
     }
@@ -273,7 +287,12 @@ impl Server {
             Kind::Wake => self.handle_commands(),
             Kind::Programs => self.accept_programs(),
             Kind::Relays => self.accept_relays(),
-            Kind::Sender => self.handle_sender(token, is_readable, is_writable),
+            Kind::Sender => {
+                if let Some(sender) = self.senders.get_mut(&token) {
+                    sender.has_ended |= flags.contains(epoll::EventFlags::RDHUP);
+                }
+                self.handle_sender(token, is_readable, is_writable);
+            }
             Kind::Receiver => self.handle_receiver(token, is_readable, is_writable),
             Kind::Unidentified => self.handle_unidentified(token),
             Kind::Lane => {
@@ -348,6 +367,10 @@ impl Server {
             .map(|receiver| receiver.key)
             .collect();
         late.into_iter().for_each(|key| self.relay.close_receiver(key, Reason::Unreachable));
+        if std::mem::take(&mut self.accept_again) {
+            self.accept_programs();
+            self.accept_relays();
+        }
         self.step_links();
         self.relay.expire();
         self.handle_events();
@@ -356,16 +379,40 @@ impl Server {
     // Programs that send.
 
     fn accept_programs(&mut self) {
-        while let Some(stream) = accept(&self.programs) {
+        while let Some(stream) = accept(&self.programs, &mut self.accept_again) {
             if self.senders.len() >= MAX_SENDERS {
                 continue;
             }
+            let Ok(tls) = self.programs_tls(&stream, stream.peer_addr()).map(Tls::accept).transpose() else {
+                continue;
+            };
             let share = self.settings.memory_bytes as usize / 4 / (self.senders.len() + 1);
             set_receive_buffer(&stream, share.clamp(MIN_RECEIVE_BUFFER_BYTES, MAX_RECEIVE_BUFFER_BYTES));
             if let Ok(token) = self.register(&stream, Kind::Sender) {
-                self.senders.insert(token, Sender::new(stream, self.now + PROGRAM_TIMEOUT));
+                let transport = Transport::new(stream, tls);
+                self.senders.insert(token, Sender::new(transport, self.now + PROGRAM_TIMEOUT));
             }
         }
+    }
+
+    pub(super) fn accept_relay(&mut self) -> Option<TcpStream> {
+        accept(&self.relays, &mut self.accept_again)
+    }
+
+    /// TLS for the connection of a program at this address; none for plain text.
+    fn programs_tls(&self, stream: &TcpStream, program: io::Result<SocketAddr>) -> Option<&Tls> {
+        let tls = self.settings.tls.as_ref()?.programs.as_ref()?;
+        tls.applies_to(stream.local_addr(), program).then_some(tls)
+    }
+
+    /// Whether a program may send a flow: the service in its certificate is that of the coflow.
+    fn is_owner(&self, sender: &Sender, line: &FirstLine) -> bool {
+        let Some(service) = self.relay.service(line.coflow.as_str()) else { return false };
+        let checked = sender.transport.check_peer(&framework_name(service));
+        if let Err(error) = &checked {
+            tracing::debug!(coflow = %line.coflow, %error, "flow of another service is refused");
+        }
+        checked.is_ok()
     }
 
     fn handle_sender(&mut self, token: Token, is_readable: bool, is_writable: bool) {
@@ -388,9 +435,12 @@ impl Server {
     }
 
     fn open_flow(&mut self, token: Token) {
+        let Some(sender) = self.senders.get_mut(&token) else { return };
+        let line = sender.read_first_line();
         let Some(sender) = self.senders.get(&token) else { return };
-        let opened = match sender.read_first_line() {
+        let opened = match line {
             Ok(None) => return,
+            Ok(Some(line)) if !self.is_owner(sender, &line) => Err(Reason::UnknownCoflow),
             Ok(Some(line)) => self.relay.open(&line),
             Err(reason) => Err(reason),
         };
@@ -410,16 +460,18 @@ impl Server {
 
     // Programs that receive.
 
-    fn connect_receiver(&mut self, key: FlowKey, line: &weir_flow::FirstLine) {
+    fn connect_receiver(&mut self, key: FlowKey, line: &FirstLine) {
         let connected = start_connect(line.receiver, congestion::SHORT_PATH).and_then(|stream| {
             // Short messages must not wait for the acknowledgement of earlier ones.
             stream.set_nodelay(true)?;
-            Ok((self.register(&stream, Kind::Receiver)?, stream))
+            let tls = self.programs_tls(&stream, Ok(line.receiver)).map(Tls::connect).transpose()?;
+            Ok((self.register(&stream, Kind::Receiver)?, Transport::new(stream, tls)))
         });
         match connected {
-            Ok((token, stream)) => {
+            Ok((token, transport)) => {
+                let name = framework_name(self.relay.service(line.coflow.as_str()).unwrap_or_default());
                 let deadline = self.now + PROGRAM_TIMEOUT;
-                self.receivers.insert(token, Receiver::new(stream, key, line, deadline));
+                self.receivers.insert(token, Receiver::new(transport, key, line, name, deadline));
                 self.receiver_of.insert(key, token);
             }
             Err(_) => self.relay.close_receiver(key, Reason::Unreachable),
@@ -429,10 +481,17 @@ impl Server {
     fn handle_receiver(&mut self, token: Token, is_readable: bool, is_writable: bool) {
         let Some(receiver) = self.receivers.get_mut(&token) else { return };
         let key = receiver.key;
-        if is_writable && !receiver.is_open() && receiver.establish().is_err() {
+        let was_open = receiver.is_open();
+        if !was_open && let Err(error) = receiver.establish() {
+            tracing::debug!(address = ?receiver.transport.stream.peer_addr().ok(), %error, "cannot connect to receiver");
             self.relay.close_receiver(key, Reason::Unreachable);
             return self.handle_events();
         }
+        if is_writable {
+            // An error is found by the read or the write that follows.
+            let _ = receiver.transport.flush();
+        }
+        let can_deliver = is_writable || !was_open;
         if is_readable && receiver.deadline.is_none() {
             let (acked, closed) = receiver.read_lines();
             if let Some(offset) = acked {
@@ -442,7 +501,7 @@ impl Server {
                 self.relay.close_receiver(key, reason);
             }
         }
-        if is_writable {
+        if can_deliver {
             self.deliver(key);
         }
         self.handle_events();
@@ -450,7 +509,7 @@ impl Server {
 
     /// Writes waiting data to the receiver of a flow, as much as it accepts.
     pub(super) fn deliver(&mut self, key: FlowKey) {
-        let receiver = self.receiver_of.get(&key).and_then(|token| self.receivers.get(token));
+        let receiver = self.receiver_of.get(&key).and_then(|token| self.receivers.get_mut(token));
         let Some(receiver) = receiver.filter(|receiver| receiver.is_open()) else { return };
         while let Some(mut data) = self.relay.next_delivery(key) {
             let accepted = match receiver.write(&data) {
@@ -487,10 +546,8 @@ impl Server {
                 Event::FinishReceiver(key) => {
                     let token = self.receiver_of.get(&key);
                     let receiver = token.and_then(|token| self.receivers.get_mut(token));
-                    if let Some(receiver) = receiver.filter(|receiver| !receiver.is_finished) {
-                        receiver.is_finished = true;
-                        // The receiver may have closed the connection already.
-                        let _ = receiver.stream.shutdown(std::net::Shutdown::Write);
+                    if let Some(receiver) = receiver {
+                        receiver.finish();
                     }
                 }
                 Event::CloseReceiver(key) => {
@@ -515,15 +572,17 @@ impl Server {
     }
 }
 
-/// The next connection that waits, if it can be used.
-pub(super) fn accept(listener: &TcpListener) -> Option<TcpStream> {
+/// The next connection that waits, if it can be used. Sets `again` if others may wait and no file descriptor is free.
+fn accept(listener: &TcpListener, again: &mut bool) -> Option<TcpStream> {
     loop {
         match listener.accept() {
             Ok((stream, _)) if stream.set_nonblocking(true).is_ok() => return Some(stream),
             Ok(_) => {}
             Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
-            // No connection waits, or no file descriptor is free.
-            Err(_) => return None,
+            Err(error) => {
+                *again |= error.kind() != ErrorKind::WouldBlock;
+                return None;
+            }
         }
     }
 }

@@ -15,6 +15,7 @@ impl Relay {
         let peer = self.peers.entry(relay).or_default();
         peer.is_connected = true;
         self.avoided.retain(|&(hop, _), _| hop != relay);
+        self.reset_splitters();
         self.requeue_all();
     }
 
@@ -41,6 +42,7 @@ impl Relay {
                 Bytes::new(),
             );
         }
+        self.reset_splitters();
         self.requeue_all();
     }
 

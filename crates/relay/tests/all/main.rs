@@ -1,6 +1,11 @@
 //! Tests of relays.
 
+#[path = "../../../tls/tests/all/certificates.rs"]
+mod certificates;
 mod header;
+mod relay;
 mod reorder;
 mod server;
 mod simulation;
+mod test_relay;
+mod tls;
