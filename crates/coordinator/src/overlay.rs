@@ -237,7 +237,7 @@ impl Overlay {
             let pair = coflow.and_then(|coflow| coflow.pairs.get_mut(&(group.source, group.destination)));
             match pair {
                 Some(pair) => {
-                    if pair.apply(group.acked_bytes, group.open_flows) {
+                    if pair.apply(group) {
                         progressed.insert(group.coflow);
                     }
                 }

@@ -253,6 +253,7 @@ fn report(id: u16, status: Status, orders: &Orders) -> RelayReport {
                 destination: destination.0,
                 acked_bytes: progress.acked_bytes,
                 open_flows: progress.open_flows,
+                detoured_bytes: progress.detoured_bytes,
             })
             .collect(),
         unruled_flows: status

@@ -11,5 +11,6 @@ pub mod orders;
 pub mod overlay;
 pub mod overlay_file;
 pub mod ready_queue;
+pub mod reason_counts;
 pub mod relay;
 pub mod reorder_buffer;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use weir_core::wide_area::detour::CoflowPaths;
 use weir_core::wide_area::flow_groups;
+use weir_proto::relay::GroupProgress;
 
 use super::decision::CoflowDemand;
 use crate::config;
@@ -60,19 +61,24 @@ pub(super) struct Pair {
     pub groups: BTreeMap<usize, Vec<u32>>,
     /// Acknowledged bytes, over restarts of the relay.
     pub acked: u64,
-    /// Acknowledged bytes since the start of the relay.
-    last_reported: u64,
+    /// Bytes that the relay of the senders sent on a detour, over restarts of the relay.
+    pub detoured: u64,
+    /// Acknowledged bytes and bytes on a detour since the start of the relay.
+    last_reported: (u64, u64),
     /// Number of open flows.
     pub open_flows: u32,
 }
 
 impl Pair {
     /// Applies reported progress. A count that decreases has restarted from 0. Returns whether further bytes are acknowledged.
-    pub fn apply(&mut self, acked_bytes: u64, open_flows: u32) -> bool {
-        let increase = acked_bytes.checked_sub(self.last_reported).unwrap_or(acked_bytes);
-        self.acked = self.acked.saturating_add(increase);
-        (self.last_reported, self.open_flows) = (acked_bytes, open_flows);
-        increase > 0
+    pub fn apply(&mut self, progress: &GroupProgress) -> bool {
+        let increase = |count: u64, last: u64| count.checked_sub(last).unwrap_or(count);
+        let (acked, detoured) = (progress.acked_bytes, progress.detoured_bytes);
+        let further = increase(acked, self.last_reported.0);
+        self.acked = self.acked.saturating_add(further);
+        self.detoured = self.detoured.saturating_add(increase(detoured, self.last_reported.1));
+        (self.last_reported, self.open_flows) = ((acked, detoured), progress.open_flows);
+        further > 0
     }
 
     pub fn has_ended(&self) -> bool {
@@ -158,7 +164,7 @@ impl Coflow {
     }
 
     fn index_flows(&mut self, overlay: &config::Overlay) {
-        let former_pairs = std::mem::take(&mut self.pairs);
+        let mut former_pairs = std::mem::take(&mut self.pairs);
         self.pairs_by_group.clear();
         self.group_sizes.clear();
         let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
@@ -180,9 +186,9 @@ impl Coflow {
             flows.push(index);
         }
         for (relays, pair) in &mut self.pairs {
-            if let Some(former) = former_pairs.get(relays) {
-                (pair.acked, pair.last_reported, pair.open_flows) =
-                    (former.acked, former.last_reported, former.open_flows);
+            if let Some(former) = former_pairs.remove(relays) {
+                let (bytes, groups) = (pair.bytes, std::mem::take(&mut pair.groups));
+                *pair = Pair { bytes, groups, ..former };
             }
         }
     }

@@ -148,7 +148,8 @@ impl Cluster {
 
     /// Reports acknowledged bytes of a coflow between two relays, without open flows.
     fn progress(&mut self, coflow: u32, source: u16, destination: u16, acked_bytes: u64) {
-        let group = GroupProgress { coflow, source, destination, acked_bytes, open_flows: 0 };
+        let group =
+            GroupProgress { coflow, source, destination, acked_bytes, open_flows: 0, detoured_bytes: 0 };
         self.report(source, RelayReport { groups: vec![group], ..RelayReport::default() });
     }
 
@@ -362,6 +363,7 @@ fn implausible_report_entries_are_counted_and_change_nothing() {
         destination,
         acked_bytes: u64::MAX,
         open_flows: 0,
+        detoured_bytes: 0,
     };
     // Another relay's group, unknown coflows and relays, a pair without flows.
     let groups = [group(0, 0, 1), group(0, 1, 0), group(0, 1, 9), group(7, 1, 0)];

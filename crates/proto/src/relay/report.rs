@@ -60,6 +60,8 @@ pub struct GroupProgress {
     pub acked_bytes: u64,
     /// The number of open flows.
     pub open_flows: u32,
+    /// Bytes that the relay of the senders sent on a detour since the coflow was added.
+    pub detoured_bytes: u64,
 }
 
 /// A flow without a rule.
@@ -156,6 +158,7 @@ impl From<GroupProgress> for wire::GroupProgress {
             destination: group.destination.into(),
             acked_bytes: group.acked_bytes,
             open_flows: group.open_flows,
+            detoured_bytes: group.detoured_bytes,
         }
     }
 }
@@ -170,6 +173,7 @@ impl TryFrom<wire::GroupProgress> for GroupProgress {
             destination: parse_relay_number("destination", group.destination)?,
             acked_bytes: group.acked_bytes,
             open_flows: group.open_flows,
+            detoured_bytes: group.detoured_bytes,
         })
     }
 }

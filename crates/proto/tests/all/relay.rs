@@ -104,17 +104,13 @@ fn any_path_sample() -> impl Strategy<Value = PathSample> {
 }
 
 fn any_relay_report() -> impl Strategy<Value = RelayReport> {
-    let groups = btree_map((0..3u32, any::<u16>(), any::<u16>()), any::<(u64, u32)>(), 0..9);
+    let groups = btree_map((0..3u32, any::<u16>(), any::<u16>()), any::<(u64, u32, u64)>(), 0..9);
     let unruled = btree_map((0..3u32, any::<u32>()), any::<u16>(), 0..9);
     (any::<(u64, u64)>(), vec(any_path_sample(), 0..9), groups, unruled, any::<u64>()).prop_map(
         |(applied, paths, groups, unruled, refused_orders)| {
             let paths: BTreeMap<u16, PathSample> = paths.into_iter().map(|path| (path.peer, path)).collect();
-            let group = |((coflow, source, destination), (acked_bytes, open_flows))| GroupProgress {
-                coflow,
-                source,
-                destination,
-                acked_bytes,
-                open_flows,
+            let group = |((coflow, source, destination), (acked_bytes, open_flows, detoured_bytes))| {
+                GroupProgress { coflow, source, destination, acked_bytes, open_flows, detoured_bytes }
             };
             let flow = |((coflow, flow), destination)| UnruledFlow { coflow, flow, destination };
             RelayReport {
@@ -361,8 +357,14 @@ fn largest_relay_messages_fit_their_limits() {
         detoured_bytes: u64::MAX,
     };
     let (coflow, destination) = (u32::MAX, u16::MAX);
-    let group =
-        GroupProgress { coflow, source: u16::MAX, destination, acked_bytes: u64::MAX, open_flows: u32::MAX };
+    let group = GroupProgress {
+        coflow,
+        source: u16::MAX,
+        destination,
+        acked_bytes: u64::MAX,
+        open_flows: u32::MAX,
+        detoured_bytes: u64::MAX,
+    };
     let report = RelayReport {
         applied: (u64::MAX, u64::MAX),
         paths: vec![path; MAX_RELAYS],

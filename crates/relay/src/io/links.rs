@@ -84,10 +84,16 @@ impl RoundTrip {
 /// The state of the path to another relay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LinkStatus {
+    /// The name of the other relay.
+    pub name: Arc<str>,
     /// Whether all connections are established.
     pub is_up: bool,
     /// The bytes per second that the path delivered while data waited, since the last report; 0 if data never waited.
     pub rate: u64,
+    /// The smoothed rate while data waited, in bytes per second; 0 if data never waited since the connections began.
+    pub smoothed_rate: u64,
+    /// How often established connections have failed.
+    pub failures: u64,
     /// The lowest round-trip time; 0 if unknown.
     pub min_round_trip: Duration,
     /// The smoothed round-trip time; 0 if unknown.
@@ -121,6 +127,7 @@ pub(super) struct Link {
     pacer: Pacer,
     pacing_rate: Option<u64>,
     is_long: bool,
+    failures: u64,
 }
 
 impl Link {
@@ -141,6 +148,7 @@ impl Link {
             pacer: Pacer::default(),
             pacing_rate: None,
             is_long: false,
+            failures: 0,
         }
     }
 
@@ -460,6 +468,7 @@ impl Server {
         let Some(link) = self.links.get_mut(&relay) else { return };
         if std::mem::take(&mut link.is_up) {
             tracing::warn!(relay = %link.name, "relay is disconnected");
+            link.failures += 1;
             link.next_dial = self.now + MIN_WAIT;
             self.relay.disconnect_peer(relay);
             self.handle_events();
@@ -484,7 +493,8 @@ impl Server {
         }
     }
 
-    pub(super) fn link_statuses(&mut self) -> BTreeMap<RelayId, LinkStatus> {
+    /// The states of all links. `is_report`: rates count from now on.
+    pub(super) fn link_statuses(&mut self, is_report: bool) -> BTreeMap<RelayId, LinkStatus> {
         let counters: BTreeMap<RelayId, PathCounters> =
             self.relay.paths().map(|(id, _, counters)| (id, counters)).collect();
         let lanes = &self.lanes;
@@ -498,8 +508,11 @@ impl Server {
                 ..sum
             });
             let status = LinkStatus {
+                name: Arc::clone(&link.name),
                 is_up: link.is_up,
-                rate: link.pacer.take_rate(),
+                rate: if is_report { link.pacer.take_rate() } else { 0 },
+                smoothed_rate: link.pacer.smoothed_rate(),
+                failures: link.failures,
                 min_round_trip: link.round_trip.min,
                 round_trip: link.round_trip.smoothed,
                 segments: total.segments,

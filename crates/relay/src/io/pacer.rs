@@ -46,6 +46,8 @@ pub(crate) struct Pacer {
     last_step: Duration,
     /// The highest rate with data waiting since the last report, in bytes per second.
     max_rate: f64,
+    /// The smoothed rate with data waiting; 0 if data never waited.
+    smoothed_rate: f64,
 }
 
 impl Pacer {
@@ -63,6 +65,8 @@ impl Pacer {
         let was_backlogged = std::mem::replace(&mut self.was_backlogged, is_backlogged);
         if is_backlogged && was_backlogged {
             self.max_rate = self.max_rate.max(rate);
+            let former = if self.smoothed_rate > 0.0 { self.smoothed_rate } else { rate };
+            self.smoothed_rate = (former * 7.0 + rate) / 8.0;
             let has_queue = has_queue(round_trip.min, round_trip.recent)
                 && has_queue(info.min_round_trip, info.round_trip);
             self.adapt(now, rate, has_queue);
@@ -97,6 +101,11 @@ impl Pacer {
                 self.initial = self.initial.max(limit);
             }
         }
+    }
+
+    /// The smoothed rate, in bytes per second; 0 if data never waited.
+    pub(crate) fn smoothed_rate(&self) -> u64 {
+        self.smoothed_rate as u64
     }
 
     /// The highest rate since the last call, in bytes per second; 0 if data never waited.

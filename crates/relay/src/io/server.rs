@@ -22,7 +22,8 @@ use super::transport::Transport;
 use crate::forwarding::RelayId;
 use crate::message::FlowId;
 use crate::overlay::Overlay;
-use crate::relay::{Event, FlowKey, GroupProgress, Relay};
+use crate::reason_counts::ReasonCounts;
+use crate::relay::{Event, FlowKey, GroupProgress, Relay, ResetCounts};
 
 /// How long a program may take for its first line, a receiver to accept a connection, and a program to read a reset.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(5);
@@ -90,10 +91,12 @@ pub enum ServerError {
 pub enum Command {
     /// Replaces relays, coflows and rules.
     SetOverlay(Overlay),
-    /// Refuses new flows. Open flows continue.
+    /// Refuses new flows, also of other relays. Open flows continue.
     Drain,
-    /// Asks for the state.
+    /// Asks for the state since the last report.
     Report(Box<dyn FnOnce(Status) + Send>),
+    /// Asks for the state. The next report is unchanged.
+    Inspect(Box<dyn FnOnce(Status) + Send>),
     /// Ends the thread.
     Stop,
 }
@@ -111,6 +114,14 @@ pub struct Status {
     pub flow_counts: (usize, usize, usize),
     /// Bytes in memory for detours, and credit that was granted.
     pub used_bytes: (u64, u64),
+    /// The maximum of both sums together.
+    pub memory_bytes: u64,
+    /// Flows of local programs that did not begin, by reason.
+    pub refused_flows: ReasonCounts,
+    /// The counters of resets.
+    pub resets: ResetCounts,
+    /// Bytes that this relay sent on a detour, by coflow. Contains only coflows with a detour.
+    pub detoured_bytes: BTreeMap<Arc<str>, u64>,
 }
 
 /// Passes commands to a relay's thread.
@@ -172,6 +183,7 @@ pub struct Server {
     pub(super) unread: VecDeque<Token>,
     pub(super) pipe: Pipe,
     unruled_flows: BTreeMap<FlowId, RelayId>,
+    refused_flows: ReasonCounts,
     is_stopped: bool,
     /// Whether connections may wait that could not be accepted.
     accept_again: bool,
@@ -223,6 +235,7 @@ impl Server {
             unread: VecDeque::new(),
             pipe: Pipe::new()?,
             unruled_flows: BTreeMap::new(),
+            refused_flows: ReasonCounts::default(),
             is_stopped: false,
             accept_again: false,
             next_step: Duration::ZERO,
@@ -333,24 +346,42 @@ impl Server {
                     self.handle_events();
                 }
                 Command::Drain => self.relay.drain(),
-                Command::Report(answer) => answer(self.status()),
+                Command::Report(answer) => {
+                    answer(self.status(true));
+                    self.unruled_flows.clear();
+                }
+                Command::Inspect(answer) => answer(self.status(false)),
                 Command::Stop => self.is_stopped = true,
             }
         }
     }
 
-    fn status(&mut self) -> Status {
+    fn status(&mut self, is_report: bool) -> Status {
         Status {
-            links: self.link_statuses(),
+            links: self.link_statuses(is_report),
             groups: self
                 .relay
                 .groups()
                 .map(|(coflow, relay, progress)| ((coflow, relay), progress))
                 .collect(),
-            unruled_flows: std::mem::take(&mut self.unruled_flows),
+            unruled_flows: self.unruled_flows.clone(),
             flow_counts: self.relay.flow_counts(),
             used_bytes: self.relay.used_bytes(),
+            memory_bytes: self.settings.memory_bytes,
+            refused_flows: self.refused_flows,
+            resets: self.relay.resets(),
+            detoured_bytes: self.detoured_bytes(),
         }
+    }
+
+    fn detoured_bytes(&self) -> BTreeMap<Arc<str>, u64> {
+        let mut all = BTreeMap::new();
+        for (number, _, progress) in self.relay.groups().filter(|(_, _, group)| group.detoured_bytes > 0) {
+            if let Some(coflow) = self.relay.overlay().coflows.get(&number) {
+                *all.entry(Arc::clone(&coflow.name)).or_default() += progress.detoured_bytes;
+            }
+        }
+        all
     }
 
     fn step_time(&mut self) {
@@ -454,7 +485,10 @@ impl Server {
                 self.sender_of.insert(key, token);
                 self.relay.set_readable(key);
             }
-            Err(reason) => sender.reset(reason, deadline),
+            Err(reason) => {
+                sender.reset(reason, deadline);
+                self.refused_flows.add(reason);
+            }
         }
     }
 

@@ -48,6 +48,12 @@ impl Relay {
 
     /// Decides about a message from a relay, by its header. Messages without payload are processed.
     pub fn receive(&mut self, from: RelayId, header: &Header) -> Incoming {
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.counters.received_messages += 1;
+            if header.kind == Kind::Data {
+                peer.counters.received_bytes += u64::from(header.length);
+            }
+        }
         let Some(target) = header.target() else {
             if header.kind == Kind::Ping {
                 self.push_control(from, self.heartbeat(Kind::Pong, from, header.offset), Bytes::new());
@@ -131,6 +137,7 @@ impl Relay {
 
     /// The same, over a certain relay if it is connected.
     pub(super) fn send_reset_over(&mut self, via: RelayId, header: &Header, reason: Reason) {
+        self.resets.sent.add(reason);
         let reset =
             Header { kind: Kind::Reset, hops: MAX_HOPS, length: 0, offset: encode_reason(reason), ..*header };
         if let Some(hop) = self.hop_for_answers(header.source, via) {
