@@ -8,14 +8,17 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tokio::net::TcpListener;
 use tokio::runtime::Builder;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
 use weir_agent::live::endpoint::endpoint;
 use weir_console::failure::Failure;
 use weir_console::{interrupt, output};
-use weir_relay::control;
+use weir_relay::control::{self, OrderStatus};
 use weir_relay::forwarding::RelayId;
 use weir_relay::io::{Command, Handle, RelayTls, Server, ServerSettings};
+use weir_relay::metrics::{self, MetricsSource};
 use weir_relay::overlay::Overlay;
 use weir_relay::overlay_file::{self, relay_by_name};
 use weir_tls::{Tls, TlsFiles, relay_name};
@@ -50,6 +53,7 @@ fn run(args: &args::RelayRun) -> Result<(), Failure> {
     let any = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), RELAY_PORT);
     let relays = args.relays.or(own.map(|(_, address)| address)).unwrap_or(any);
     check_plain_text(args, relays)?;
+    check_metrics_address(args)?;
     if args.dry_run {
         return print_plan(args, overlay.as_ref(), relays);
     }
@@ -59,7 +63,7 @@ fn run(args: &args::RelayRun) -> Result<(), Failure> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::runtime)?;
     match (overlay, own) {
         (Some(overlay), Some((id, _))) => runtime.block_on(async {
-            let mut relay = start(args, id, relays)?;
+            let mut relay = start(args, id, relays, None).await?;
             relay.handle.send(Command::SetOverlay(overlay));
             tokio::select! {
                 _ = &mut relay.end => {}
@@ -92,6 +96,16 @@ fn check_plain_text(args: &args::RelayRun, relays: SocketAddr) -> Result<(), Fai
     }
 }
 
+/// Metrics name coflows, and no certificate protects them.
+fn check_metrics_address(args: &args::RelayRun) -> Result<(), Failure> {
+    match args.metrics {
+        Some(address) if !address.ip().is_loopback() && !args.insecure => Err(Failure::input(format_args!(
+            "--metrics: {address} can be reached from other hosts over plain text; expected a loopback address, or --insecure"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 fn print_plan(args: &args::RelayRun, overlay: Option<&Overlay>, relays: SocketAddr) -> Result<(), Failure> {
     let (programs, relays_tls) = match relay_tls(args)? {
         None => ("plain text", "plain text"),
@@ -113,6 +127,9 @@ fn print_plan(args: &args::RelayRun, overlay: Option<&Overlay>, relays: SocketAd
             overlay.rules.len()
         ),
     };
+    if let Some(address) = args.metrics {
+        let _ = writeln!(text, "metrics             http://{address}/metrics");
+    }
     Ok(output::print(text)?)
 }
 
@@ -123,9 +140,10 @@ async fn run_with_coordinator(args: &args::RelayRun, relays: SocketAddr) -> Resu
         session = control::connect(&coordinator, &args.name) => session,
         () = wait_for_stop_signal() => return Ok(()),
     };
-    let relay = start(args, RelayId(session.id()), relays)?;
+    let (statuses, status) = watch::channel(OrderStatus::default());
+    let relay = start(args, RelayId(session.id()), relays, Some(status)).await?;
     let result = tokio::select! {
-        result = control::run(coordinator, &args.name, session, relay.handle.clone()) => result.map_err(Failure::runtime),
+        result = control::run(coordinator, &args.name, session, relay.handle.clone(), statuses) => result.map_err(Failure::runtime),
         () = wait_for_stop_signal() => Ok(()),
     };
     relay.stop(Duration::from_secs_f64(args.drain.get())).await.and(result)
@@ -137,9 +155,23 @@ struct RunningRelay {
     /// Closed when the thread has ended.
     end: oneshot::Receiver<()>,
     thread: thread::JoinHandle<Result<(), weir_relay::io::ServerError>>,
+    /// Serves metrics.
+    metrics: Option<JoinHandle<()>>,
 }
 
-fn start(args: &args::RelayRun, id: RelayId, relays: SocketAddr) -> Result<RunningRelay, Failure> {
+/// Starts a relay. `orders`: the state of a coordinator's orders, for metrics.
+async fn start(
+    args: &args::RelayRun,
+    id: RelayId,
+    relays: SocketAddr,
+    orders: Option<watch::Receiver<OrderStatus>>,
+) -> Result<RunningRelay, Failure> {
+    let metrics_listener = match args.metrics {
+        None => None,
+        Some(address) => Some(TcpListener::bind(address).await.map_err(|error| {
+            Failure::runtime(format_args!("--metrics: {address}: cannot listen: {error}"))
+        })?),
+    };
     let settings = ServerSettings {
         id,
         memory_bytes: args.memory.get() as u64,
@@ -154,7 +186,10 @@ fn start(args: &args::RelayRun, id: RelayId, relays: SocketAddr) -> Result<Runni
         let _ending: oneshot::Sender<()> = ending;
         server.run()
     });
-    Ok(RunningRelay { handle, end, thread: thread.map_err(Failure::runtime)? })
+    let thread = thread.map_err(Failure::runtime)?;
+    let source = MetricsSource { relay: handle.clone(), orders };
+    let metrics = metrics_listener.map(|listener| tokio::spawn(metrics::serve(listener, source)));
+    Ok(RunningRelay { handle, thread, end, metrics })
 }
 
 impl RunningRelay {
@@ -164,13 +199,16 @@ impl RunningRelay {
         self.handle.send(Command::Drain);
         while start.elapsed() < drain && !self.thread.is_finished() {
             let (sender, status) = oneshot::channel();
-            self.handle.send(Command::Report(Box::new(move |status| drop(sender.send(status)))));
+            self.handle.send(Command::Inspect(Box::new(move |status| drop(sender.send(status)))));
             if status.await.is_ok_and(|status| status.flow_counts == (0, 0, 0)) {
                 break;
             }
             tokio::time::sleep(DRAIN_POLL_INTERVAL).await;
         }
         self.handle.send(Command::Stop);
+        if let Some(metrics) = &self.metrics {
+            metrics.abort();
+        }
         match self.thread.join() {
             Ok(result) => result.map_err(Failure::runtime),
             Err(_) => Err(Failure::runtime("the thread of the relay has panicked")),

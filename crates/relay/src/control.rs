@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
@@ -117,7 +117,34 @@ pub enum ControlError {
     RelayEnded,
 }
 
-/// Applies orders to the relay and reports its state, over as many streams as it takes.
+/// The state of orders.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OrderStatus {
+    /// Whether the stream to the coordinator is open.
+    pub is_connected: bool,
+    /// The epoch and the sequence number of the last order; zeros before the first.
+    pub applied: (u64, u64),
+    /// When it was applied; none before the first.
+    pub applied_at: Option<Instant>,
+    /// When the lease ends; none without a lease.
+    pub lease_end: Option<Instant>,
+    /// The number of refused orders.
+    pub refused: u64,
+}
+
+impl OrderStatus {
+    fn new(orders: &Orders, start: Instant, is_connected: bool) -> OrderStatus {
+        OrderStatus {
+            is_connected,
+            applied: orders.applied(),
+            applied_at: orders.applied_at().map(|at| start + at),
+            lease_end: orders.lease_end().map(|end| start + end),
+            refused: orders.refused(),
+        }
+    }
+}
+
+/// Applies orders to the relay and reports its state, over as many streams as it takes. Sends the state of orders to `statuses`.
 ///
 /// # Errors
 /// [`ControlError`].
@@ -126,13 +153,15 @@ pub async fn run(
     name: &str,
     first: Session,
     relay: Handle,
+    statuses: watch::Sender<OrderStatus>,
 ) -> Result<(), ControlError> {
     let (start, id) = (Instant::now(), first.id());
     let mut orders = Orders::default();
     let mut session = first;
     loop {
-        let reason = serve(&mut session, &mut orders, &relay, start).await?;
+        let reason = serve(&mut session, &mut orders, &relay, start, &statuses).await?;
         tracing::warn!(%reason, "the stream to the coordinator has ended");
+        statuses.send_replace(OrderStatus::new(&orders, start, false));
         session = tokio::select! {
             session = connect(&coordinator, name) => session,
             () = expire_forever(&mut orders, &relay, start) => continue,
@@ -170,11 +199,13 @@ async fn serve(
     orders: &mut Orders,
     relay: &Handle,
     start: Instant,
+    statuses: &watch::Sender<OrderStatus>,
 ) -> Result<String, ControlError> {
     let id = session.id();
     let mut next_report = Instant::now();
     let mut deadline = next_report + MESSAGE_TIMEOUT;
     loop {
+        statuses.send_replace(OrderStatus::new(orders, start, true));
         tokio::select! {
             message = session.messages.message() => {
                 deadline = Instant::now() + MESSAGE_TIMEOUT;

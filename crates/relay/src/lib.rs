@@ -7,6 +7,7 @@ pub mod control;
 pub mod forwarding;
 pub mod io;
 pub mod message;
+pub mod metrics;
 pub mod orders;
 pub mod overlay;
 pub mod overlay_file;

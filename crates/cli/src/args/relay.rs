@@ -63,6 +63,10 @@ pub struct RelayRun {
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub drain: Time,
 
+    /// Serve metrics for Prometheus at this address, over plain text: a loopback address, or with --insecure any address
+    #[arg(long, value_name = "IP:PORT")]
+    pub metrics: Option<SocketAddr>,
+
     /// Use plain text with other hosts, for test networks and private links: anyone who can reach the relay can send flows. With
     /// --certificate, only programs on other hosts use plain text
     #[arg(long, help_heading = CREDENTIALS_HEADING)]

@@ -1,7 +1,7 @@
 //! Relays on loopback addresses with real sockets.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread::spawn;
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use weir_relay::forwarding::RelayId;
 use weir_relay::io::Command;
 
 use crate::test_relay::{
-    TIMEOUT, TestRelay, accept, accept_flow, open, overlay, random_bytes, start_relays, transfer, wait_until,
+    TIMEOUT, TestRelay, accept, accept_flow, open, overlay, random_bytes, read_flow, refusal, start_relays,
+    transfer, wait_until,
 };
 
 #[test]
@@ -40,14 +41,7 @@ fn split_flow_uses_its_paths_as_the_rule_says_and_arrives_in_order() {
 #[test]
 fn relay_refuses_what_it_cannot_forward() {
     let relays = start_relays(2, vec![]);
-    let refusal = |line: &str| {
-        let mut stream = TcpStream::connect(relays[0].programs).unwrap();
-        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-        stream.write_all(line.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    };
+    let refusal = |line: &str| refusal(&relays[0], line);
     assert_eq!(refusal("weir-flow/2 other 0 0 0 127.2.0.1:9\n"), "reset unknown-coflow\n");
     assert_eq!(refusal("weir-flow/2 shuffle 0 0 0 10.0.0.1:9\n"), "reset unreachable\n");
     // The relay's own receivers get their flows directly.
@@ -125,4 +119,42 @@ fn hostile_bytes_close_the_connection_and_nothing_else() {
     }
     wait_until(|| relays.iter().all(|relay| relay.status().links.values().all(|link| link.is_up)));
     transfer(&relays, &[100_000]);
+}
+
+#[test]
+fn draining_relay_refuses_new_flows_and_completes_open_ones() {
+    // The relay of the senders, then that of the receivers.
+    for draining in [0, 1] {
+        let relays = start_relays(2, vec![]);
+        let listener = TcpListener::bind("127.2.0.1:0").unwrap();
+        let receiver = listener.local_addr().unwrap();
+        let mut stream = open(&relays[0], 1, receiver);
+        let accepted = accept(&listener);
+        relays[draining].handle.send(Command::Drain);
+        let answer = refusal(&relays[0], &format!("weir-flow/2 shuffle 2 0 0 {receiver}\n"));
+        assert_eq!(answer, "reset busy\n");
+        let reader = spawn(move || read_flow(accepted));
+        stream.write_all(b"open").unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut answers = String::new();
+        stream.read_to_string(&mut answers).unwrap();
+        assert!(!answers.contains("reset"), "{answers}");
+        assert_eq!(reader.join().unwrap(), (1, b"open".to_vec()));
+        wait_until(|| relays.iter().all(|relay| relay.status().flow_counts == (0, 0, 0)));
+    }
+}
+
+#[test]
+fn flow_ends_if_its_program_closes_right_after_its_data() {
+    let relays = start_relays(2, vec![]);
+    let listener = TcpListener::bind("127.2.0.1:0").unwrap();
+    let receiver = listener.local_addr().unwrap();
+    for flow in 0..20 {
+        let mut stream = TcpStream::connect(relays[0].programs).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.write_all(format!("weir-flow/2 shuffle {flow} 0 0 {receiver}\ndata").as_bytes()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(accept_flow(&listener), (flow, b"data".to_vec()));
+        wait_until(|| relays.iter().all(|relay| relay.status().flow_counts == (0, 0, 0)));
+    }
 }

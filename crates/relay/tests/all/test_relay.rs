@@ -26,9 +26,18 @@ pub struct TestRelay {
 
 impl TestRelay {
     pub fn start(id: u16, relays: SocketAddr, tls: Option<RelayTls>) -> TestRelay {
+        TestRelay::start_with_memory(id, relays, tls, 64 << 20)
+    }
+
+    pub fn start_with_memory(
+        id: u16,
+        relays: SocketAddr,
+        tls: Option<RelayTls>,
+        memory_bytes: u64,
+    ) -> TestRelay {
         let settings = ServerSettings {
             id: RelayId(id),
-            memory_bytes: 64 << 20,
+            memory_bytes,
             congestion_control: None,
             tls: tls.map(Arc::new),
         };
@@ -101,6 +110,16 @@ pub fn open(relay: &TestRelay, flow: u32, receiver: SocketAddr) -> TcpStream {
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.write_all(format!("weir-flow/2 shuffle {flow} 0 0 {receiver}\n").as_bytes()).unwrap();
     stream
+}
+
+/// Sends bytes to a relay, and returns its answer.
+pub fn refusal(relay: &TestRelay, line: &str) -> String {
+    let mut stream = TcpStream::connect(relay.programs).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    stream.write_all(line.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
 }
 
 /// Accepts a flow, returns its number and its bytes, and acknowledges them.
