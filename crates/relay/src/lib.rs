@@ -5,6 +5,7 @@
 
 pub mod control;
 pub mod forwarding;
+pub mod hello;
 pub mod io;
 pub mod message;
 pub mod metrics;

@@ -1,9 +1,8 @@
 //! The connections with other relays: establishes them, notices failures and measures paths.
 //!
-//! Two relays have a bulk and an express connection. The relay with the lower number dials both, and begins each with a line
-//! `weir-relay MIN MAX FROM TO LANE SESSION`: the versions that it speaks, both relays, and the attempt that both connections belong
-//! to. The other one answers with the same line, from its side. A link is up when both connections are established, and fails
-//! with either.
+//! Two relays have a bulk and an express connection. The relay with the lower number dials both, and begins each with a
+//! [first line](crate::hello). The other one answers with the same line, from its side. A link is up when both connections are
+//! established, and fails with either.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,17 +21,9 @@ use super::socket::{
 };
 use super::transport::Transport;
 use crate::forwarding::RelayId;
+use crate::hello::{Hello, MAX_LINE_BYTES};
 use crate::overlay::Overlay;
 use crate::relay::{Lane as LaneKind, PathCounters};
-
-/// The version of the protocol between relays.
-const VERSION: u32 = 1;
-
-/// The first word of the first line.
-const WORD: &str = "weir-relay";
-
-/// The maximum length of the first line.
-const MAX_LINE_BYTES: usize = 128;
 
 /// How long it may take to establish a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -169,40 +160,6 @@ pub(super) struct Unidentified {
     dialed: Option<Hello>,
     is_connected: bool,
     deadline: Duration,
-}
-
-/// The first line of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Hello {
-    from: RelayId,
-    to: RelayId,
-    lane: LaneKind,
-    session: u64,
-}
-
-impl Hello {
-    fn encode(&self) -> String {
-        let lane = if self.lane == LaneKind::Bulk { "bulk" } else { "express" };
-        format!("{WORD} {VERSION} {VERSION} {} {} {lane} {}\n", self.from.0, self.to.0, self.session)
-    }
-
-    /// Parses a line without its end; none if it is malformed, or no version is common.
-    fn parse(line: &[u8]) -> Option<Hello> {
-        let mut words = std::str::from_utf8(line).ok()?.split(' ');
-        let mut next = || words.next();
-        if next()? != WORD {
-            return None;
-        }
-        let versions = next()?.parse::<u32>().ok()?..=next()?.parse::<u32>().ok()?;
-        let (from, to) = (RelayId(next()?.parse().ok()?), RelayId(next()?.parse().ok()?));
-        let lane = match next()? {
-            "bulk" => LaneKind::Bulk,
-            "express" => LaneKind::Express,
-            _ => return None,
-        };
-        let session = next()?.parse().ok()?;
-        (versions.contains(&VERSION) && next().is_none()).then_some(Hello { from, to, lane, session })
-    }
 }
 
 impl Server {
@@ -397,9 +354,7 @@ impl Server {
                 Some(_) => {}
             }
         };
-        let hello = Hello::parse(&line).ok_or_else(|| {
-            io::Error::other(format!("the first line is malformed; expected `{WORD}` and version {VERSION}"))
-        })?;
+        let hello = Hello::parse(&line).map_err(io::Error::other)?;
         let is_expected = match new.dialed {
             Some(dialed) => hello == Hello { from: dialed.to, to: dialed.from, ..dialed },
             None => hello.to == self.settings.id && hello.from < self.settings.id,
@@ -524,25 +479,5 @@ impl Server {
             (id, status)
         };
         self.links.iter_mut().map(status).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn first_lines_are_parsed_and_bounded() {
-        let hello =
-            Hello { from: RelayId(1), to: RelayId(65535), lane: LaneKind::Express, session: u64::MAX };
-        let line = hello.encode();
-        assert!(line.len() <= MAX_LINE_BYTES);
-        assert_eq!(Hello::parse(line.trim_end().as_bytes()), Some(hello));
-        assert!(Hello::parse(b"weir-relay 1 2 1 2 bulk 7").is_some());
-        for line in
-            ["", "weir-relay 2 3 1 2 bulk 7", "weir-relay 1 1 1 2 slow 7", "weir-relay 1 1 1 2 bulk 7 8"]
-        {
-            assert_eq!(Hello::parse(line.as_bytes()), None, "{line}");
-        }
     }
 }
