@@ -3,6 +3,7 @@
 #[path = "../../../tls/tests/all/certificates.rs"]
 mod certificates;
 mod header;
+mod hostile;
 mod metrics;
 mod relay;
 mod reorder;
