@@ -24,6 +24,8 @@ mod python;
 mod reference;
 #[cfg(target_os = "linux")]
 mod relay;
+#[cfg(target_os = "linux")]
+mod relay_page;
 mod reproduce;
 mod results;
 mod saba;
