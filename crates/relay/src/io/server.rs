@@ -28,6 +28,10 @@ use crate::relay::{Event, FlowKey, GroupProgress, Relay, ResetCounts};
 /// How long a program may take for its first line, a receiver to accept a connection, and a program to read a reset.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long a flow waits for an order that names its coflow. A framework registers a coflow shortly before its programs send, and the
+/// order is on its way.
+const UNKNOWN_COFLOW_TIMEOUT: Duration = Duration::from_millis(100);
+
 /// The maximum number of connections of sending programs. Further ones are closed.
 const MAX_SENDERS: usize = 16_384;
 
@@ -344,6 +348,7 @@ impl Server {
                     self.set_links(&overlay);
                     self.relay.set_overlay(overlay);
                     self.handle_events();
+                    self.open_waiting_flows();
                 }
                 Command::Drain => self.relay.drain(),
                 Command::Report(answer) => {
@@ -388,9 +393,14 @@ impl Server {
         let now = self.now;
         let is_late = |stage: &Stage| match stage {
             Stage::FirstLine(deadline) | Stage::Reset(deadline) => now >= *deadline,
-            Stage::Flow(_) => false,
+            Stage::Flow(_) | Stage::UnknownCoflow(..) => false,
         };
         self.senders.retain(|_, sender| !is_late(&sender.stage));
+        let is_unknown =
+            |sender: &Sender| matches!(sender.stage, Stage::UnknownCoflow(_, until) if now >= until);
+        let unknown: Vec<Token> =
+            self.senders.iter().filter(|(_, sender)| is_unknown(sender)).map(|(&token, _)| token).collect();
+        unknown.into_iter().for_each(|token| self.refuse_flow(token, Reason::UnknownCoflow));
         let late: Vec<FlowKey> = self
             .receivers
             .values()
@@ -436,9 +446,9 @@ impl Server {
         tls.applies_to(stream.local_addr(), program).then_some(tls)
     }
 
-    /// Whether a program may send a flow: the service in its certificate is that of the coflow.
+    /// Whether a program may send a flow: the service in its certificate is that of the coflow, or the coflow is unknown.
     fn is_owner(&self, sender: &Sender, line: &FirstLine) -> bool {
-        let Some(service) = self.relay.service(line.coflow.as_str()) else { return false };
+        let Some(service) = self.relay.service(line.coflow.as_str()) else { return true };
         let checked = sender.transport.check_peer(&framework_name(service));
         if let Err(error) = &checked {
             tracing::debug!(coflow = %line.coflow, %error, "flow of another service is refused");
@@ -455,6 +465,8 @@ impl Server {
             return;
         }
         match sender.stage {
+            // What it has written is read when the flow opens.
+            Stage::UnknownCoflow(..) => {}
             Stage::Flow(key) => self.relay.set_readable(key),
             Stage::Reset(_) => {
                 if sender.skip() {
@@ -467,17 +479,29 @@ impl Server {
 
     fn open_flow(&mut self, token: Token) {
         let Some(sender) = self.senders.get_mut(&token) else { return };
-        let line = sender.read_first_line();
+        match sender.read_first_line() {
+            Ok(None) => {}
+            Ok(Some(line)) => self.open_flow_with(token, line, self.now + UNKNOWN_COFLOW_TIMEOUT),
+            Err(reason) => self.refuse_flow(token, reason),
+        }
+    }
+
+    fn refuse_flow(&mut self, token: Token, reason: Reason) {
+        let Some(sender) = self.senders.get_mut(&token) else { return };
+        sender.reset(reason, self.now + PROGRAM_TIMEOUT);
+        self.refused_flows.add(reason);
+    }
+
+    /// Opens a flow. If its coflow is unknown, the flow waits for an order until `order_deadline`.
+    fn open_flow_with(&mut self, token: Token, line: FirstLine, order_deadline: Duration) {
         let Some(sender) = self.senders.get(&token) else { return };
-        let opened = match line {
-            Ok(None) => return,
-            Ok(Some(line)) if !self.is_owner(sender, &line) => Err(Reason::UnknownCoflow),
-            Ok(Some(line)) => self.relay.open(&line),
-            Err(reason) => Err(reason),
-        };
+        if !self.is_owner(sender, &line) {
+            return self.refuse_flow(token, Reason::UnknownCoflow);
+        }
+        let opened = self.relay.open(&line);
         // The events close an earlier generation of the flow.
         self.handle_events();
-        let deadline = self.now + PROGRAM_TIMEOUT;
+        let now = self.now;
         let Some(sender) = self.senders.get_mut(&token) else { return };
         match opened {
             Ok(key) => {
@@ -485,11 +509,21 @@ impl Server {
                 self.sender_of.insert(key, token);
                 self.relay.set_readable(key);
             }
-            Err(reason) => {
-                sender.reset(reason, deadline);
-                self.refused_flows.add(reason);
+            Err(Reason::UnknownCoflow) if now < order_deadline => {
+                sender.stage = Stage::UnknownCoflow(line, order_deadline);
             }
+            Err(reason) => self.refuse_flow(token, reason),
         }
+    }
+
+    /// Opens the flows whose coflow is known now.
+    fn open_waiting_flows(&mut self) {
+        let waiting = |(&token, sender): (&Token, &Sender)| match &sender.stage {
+            Stage::UnknownCoflow(line, deadline) => Some((token, line.clone(), *deadline)),
+            _ => None,
+        };
+        let flows: Vec<_> = self.senders.iter().filter_map(waiting).collect();
+        flows.into_iter().for_each(|(token, line, deadline)| self.open_flow_with(token, line, deadline));
     }
 
     // Programs that receive.

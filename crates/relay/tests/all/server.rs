@@ -1,11 +1,11 @@
 //! Relays on loopback addresses with real sockets.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread::spawn;
 use std::time::Duration;
 
-use weir_proto::relay::{RelayMatch, RelayPath, RelayRule, RuleScope};
+use weir_proto::relay::{RelayCoflow, RelayMatch, RelayOrder, RelayPath, RelayRule, RuleScope};
 use weir_relay::forwarding::RelayId;
 use weir_relay::io::Command;
 
@@ -50,6 +50,39 @@ fn relay_refuses_what_it_cannot_forward() {
     assert_eq!(refusal("weir-flow/2 shuffle 0 0 0 127.2.0.1:9\n"), "ack 0\nreset unreachable\n");
     assert_eq!(refusal("GET / HTTP/1.1\r\n"), "reset invalid\n");
     assert_eq!(refusal(&"x".repeat(300)), "reset invalid\n");
+}
+
+#[test]
+fn flow_waits_for_the_order_that_names_its_coflow() {
+    let relays = start_relays(2, vec![]);
+    let listener = TcpListener::bind("127.2.0.9:0").unwrap();
+    let receiver = listener.local_addr().unwrap();
+    spawn(move || {
+        let answer = |stream: TcpStream| (&stream).write_all(b"ack 0\n").map(|()| stream);
+        listener.incoming().flatten().map(answer).collect::<Vec<_>>()
+    });
+    // The order follows the request at once. On a busy machine, it may still be too late.
+    let is_opened = |number: u32| {
+        let mut stream = TcpStream::connect(relays[0].programs).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.write_all(format!("weir-flow/2 late-{number} 0 0 0 {receiver}\n").as_bytes()).unwrap();
+        let mut named = overlay(&relays, vec![]);
+        named.apply(&RelayOrder {
+            coflows: vec![RelayCoflow {
+                number,
+                name: format!("late-{number}").into(),
+                service: "default".into(),
+            }],
+            ..RelayOrder::default()
+        });
+        // The first command finds the request, the second one names its coflow.
+        relays[0].status();
+        relays.iter().for_each(|relay| relay.handle.send(Command::SetOverlay(named.clone())));
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line).unwrap();
+        line == "ack 0\n"
+    };
+    assert!((8..18).any(is_opened));
 }
 
 #[test]
