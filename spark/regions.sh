@@ -101,7 +101,7 @@ run_in_regions() { # MODE ARGUMENTS...
     local masters=()
     for name in plain weir; do
         cluster_name=$name- master_port=$((7077 + ${#masters[@]}))
-        start_cluster 0 "" "${regions[@]}"
+        start_cluster 0 "-XX:+UseSerialGC -XX:TieredStopAtLevel=1" "${regions[@]}"
         masters+=("$master")
     done
     cat > "$scratch/lab.properties" <<END

@@ -11,6 +11,8 @@ import java.util.concurrent.CompletionException;
 final class FaultMeasurement {
     private static final long SEED = 1;
     private static final int BASELINE_RUNS = 3;
+    /** The last moment of a fault, as a fraction of the shortest job without one. */
+    private static final double LAST_MOMENT = 0.9;
     private static final double MIN_OUTAGE = 2;
     private static final double MAX_OUTAGE = 8;
 
@@ -53,7 +55,7 @@ final class FaultMeasurement {
                 String kind = new String[] {"relay", "coordinator", "path"}[n % 3];
                 int region = random.nextInt(lab.regions.length);
                 int other = (region + 1 + random.nextInt(lab.regions.length - 1)) % lab.regions.length;
-                double moment = random.nextDouble() * baseline.mean();
+                double moment = random.nextDouble() * LAST_MOMENT * baseline.min();
                 double outage = MIN_OUTAGE + random.nextDouble() * (MAX_OUTAGE - MIN_OUTAGE);
                 String name = kind.equals("coordinator") ? kind
                         : kind.equals("relay") ? "relay of " + lab.regions[region] : "path " + lab.regions[region] + " - " + lab.regions[other];

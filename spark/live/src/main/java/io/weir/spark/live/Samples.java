@@ -19,6 +19,10 @@ final class Samples {
         return Arrays.stream(values).average().orElse(Double.NaN);
     }
 
+    double min() {
+        return Arrays.stream(values).min().orElse(Double.NaN);
+    }
+
     /** Half of the 95 % confidence interval of the mean. */
     double interval() {
         if (values.length < 2) {
