@@ -19,7 +19,7 @@ use bytes::Bytes;
 use weir_flow::{FirstLine, Reason};
 
 use crate::forwarding::{Class, RelayId, Rule, Splitter};
-use crate::message::{FlowId, Header};
+use crate::message::{FlowId, Header, MAX_PAYLOAD_BYTES};
 use crate::overlay::Overlay;
 use crate::ready_queue::ReadyQueue;
 
@@ -132,9 +132,11 @@ pub struct PathCounters {
     pub detoured_bytes: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Peer {
     is_connected: bool,
+    /// The maximum length of a message with new data.
+    max_message: u32,
     ready: ReadyQueue,
     control: VecDeque<(Header, Bytes)>,
     /// Flows of the peer's programs whose acknowledgements wait.
@@ -142,6 +144,20 @@ struct Peer {
     /// The priority of the last message on the bulk connection.
     bulk_priority: u16,
     counters: PathCounters,
+}
+
+impl Default for Peer {
+    fn default() -> Peer {
+        Peer {
+            is_connected: false,
+            max_message: MAX_PAYLOAD_BYTES,
+            ready: ReadyQueue::default(),
+            control: VecDeque::new(),
+            acks: BTreeSet::new(),
+            bulk_priority: 0,
+            counters: PathCounters::default(),
+        }
+    }
 }
 
 /// A flow that starts at this relay.

@@ -22,6 +22,7 @@ use super::socket::{
     ConnectionInfo, connection_info, set_congestion_control, set_pacing_rate, set_unsent_limit, start_connect,
 };
 use crate::forwarding::RelayId;
+use crate::message::MAX_PAYLOAD_BYTES;
 use crate::overlay::Overlay;
 use crate::relay::{Lane as LaneKind, PathCounters};
 
@@ -47,14 +48,24 @@ const SILENCE: Duration = Duration::from_secs(4);
 const MIN_WAIT: Duration = Duration::from_millis(100);
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// The bytes in the kernel that it has not sent, on the bulk connection. Less would need more calls per byte.
+/// The maximum of the bytes in the kernel that it has not sent, on the bulk connection. Less would need more calls per byte.
 const UNSENT_BYTES: u32 = 256 << 10;
+
+/// The same on the express connection: control messages wait behind these bytes.
+const EXPRESS_UNSENT_BYTES: u32 = 16 << 10;
+
+/// On slow paths, messages and unsent bytes of the bulk connection take at most this time, since data of a higher priority waits for them.
+const MAX_MESSAGE_TIME: Duration = Duration::from_millis(20);
+
+/// The lowest limit of messages and unsent bytes.
+const MIN_MESSAGE_BYTES: u32 = 16 << 10;
 
 /// The maximum number of accepted connections that have not sent their first line.
 const MAX_UNIDENTIFIED: usize = 256;
 
-/// How long a lowest round-trip time counts: a path may change.
-const MIN_ROUND_TRIP_AGE: Duration = Duration::from_secs(30);
+/// How long a lowest round-trip time counts: a path may change. As long as the kernel's (`tcp_min_rtt_wlen`), since a path may have a queue
+/// for minutes.
+const MIN_ROUND_TRIP_AGE: Duration = Duration::from_secs(300);
 
 /// TLS between relays.
 pub struct PeerTls {
@@ -85,6 +96,12 @@ impl RoundTrip {
         }
         self.smoothed = if self.smoothed.is_zero() { sample } else { (self.smoothed * 7 + sample) / 8 };
         self.recent = sample;
+    }
+
+    /// The state after a lowest and a recent time.
+    #[cfg(test)]
+    pub(super) fn with_times(min: Duration, recent: Duration) -> RoundTrip {
+        RoundTrip { min, recent, ..RoundTrip::default() }
     }
 }
 
@@ -125,6 +142,8 @@ pub(super) struct Link {
     pacer: Pacer,
     pacing_rate: Option<u64>,
     is_long: bool,
+    /// The maximum length of a message on the bulk connection.
+    message_bytes: u32,
 }
 
 impl Link {
@@ -144,6 +163,7 @@ impl Link {
             pacer: Pacer::default(),
             pacing_rate: None,
             is_long: false,
+            message_bytes: MAX_PAYLOAD_BYTES,
         }
     }
 
@@ -254,7 +274,7 @@ impl Server {
         }
     }
 
-    /// Adapts congestion control and pacing to what is measured.
+    /// Adapts congestion control, pacing and the length of messages to the measurements of the path.
     fn adapt_to_path(&mut self, id: RelayId) {
         let Some(link) = self.links.get_mut(&id) else { return };
         let Some(lane) = link.bulk.and_then(|token| self.lanes.get(&token)) else { return };
@@ -272,6 +292,13 @@ impl Server {
         if rate != link.pacing_rate {
             set_pacing_rate(&lane.transport.stream, rate);
             link.pacing_rate = rate;
+        }
+        let message_bytes = message_bytes(link.pacer.smoothed_rate());
+        // Small changes are not worth a call.
+        if message_bytes < link.message_bytes / 4 * 3 || message_bytes > link.message_bytes / 4 * 5 {
+            link.message_bytes = message_bytes;
+            set_unsent_limit(&lane.transport.stream, message_bytes.min(UNSENT_BYTES));
+            self.relay.set_max_message(id, message_bytes);
         }
     }
 
@@ -319,8 +346,10 @@ impl Server {
     fn configure(stream: &TcpStream, lane: Option<LaneKind>) {
         // Messages must not wait for the acknowledgement of earlier ones.
         let _ = stream.set_nodelay(true);
-        if lane == Some(LaneKind::Bulk) {
-            set_unsent_limit(stream, UNSENT_BYTES);
+        match lane {
+            Some(LaneKind::Bulk) => set_unsent_limit(stream, UNSENT_BYTES),
+            Some(LaneKind::Express) => set_unsent_limit(stream, EXPRESS_UNSENT_BYTES),
+            None => {}
         }
     }
 
@@ -450,6 +479,7 @@ impl Server {
         link.pacer = Pacer::default();
         link.pacing_rate = None;
         link.is_long = false;
+        link.message_bytes = MAX_PAYLOAD_BYTES;
         tracing::info!(relay = %link.name, "relay is connected");
         self.relay.connect_peer(relay);
         self.unread.extend([bulk, express]);
@@ -515,9 +545,26 @@ impl Server {
     }
 }
 
+/// The maximum length of a message on a path with this rate, in bytes per second; 0 if it is unknown.
+fn message_bytes(rate: u64) -> u32 {
+    if rate == 0 {
+        return MAX_PAYLOAD_BYTES;
+    }
+    let bytes = rate as f64 * MAX_MESSAGE_TIME.as_secs_f64();
+    (bytes as u32).clamp(MIN_MESSAGE_BYTES, MAX_PAYLOAD_BYTES)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn messages_are_short_on_slow_paths() {
+        assert_eq!(message_bytes(0), MAX_PAYLOAD_BYTES);
+        assert_eq!(message_bytes(125_000_000), MAX_PAYLOAD_BYTES);
+        assert_eq!(message_bytes(5_000_000), 100_000);
+        assert_eq!(message_bytes(1_000), MIN_MESSAGE_BYTES);
+    }
 
     #[test]
     fn first_lines_are_parsed_and_bounded() {

@@ -3,8 +3,12 @@
 //! A queue in the network delays short messages of a high priority, and no relay can reorder it. Congestion control fills such a queue:
 //! CUBIC until it overflows, BBR with up to one bandwidth-delay product. The pacer compares round-trip times with their minimum: those of
 //! heartbeats, which wait in the network only behind other data, and those of the bulk connection between the kernels, which do not
-//! include the time that busy relays need. If both say that the path has a queue, it limits the bulk connection to a little less than the path delivers, so that the queue drains; without
-//! a queue it raises the limit.
+//! include the time that busy relays need. If both say that the path has a queue, it limits the bulk connection to a little less than
+//! the path delivers, so that the queue drains; without a queue it raises the limit.
+//!
+//! The bandwidth of a path may change. If the path delivers clearly less than the limit, the bandwidth has fallen, and the limit follows
+//! at once. If the limit exceeds the last known bandwidth and no queue appears, the bandwidth has risen, and the limit grows faster with
+//! each step.
 
 use std::time::Duration;
 
@@ -14,14 +18,35 @@ use super::socket::ConnectionInfo;
 /// A queue below this delay is tolerated.
 const MIN_QUEUE: Duration = Duration::from_micros(500);
 
+/// The bytes that the sender passes to the network at once. They wait for each other, which is no queue that a lower rate would drain.
+const BURST_BYTES: f64 = (24 << 10) as f64;
+
 /// The limit of a path with a queue, relative to its measured rate.
 const DECREASE: f64 = 0.96;
 
-/// The growth of the limit in each step without a queue.
-const INCREASE: f64 = 1.01;
+/// The growth of the limit in each step without a queue, from [`DECREASE`] of the last known bandwidth on.
+const INCREASE: f64 = 0.01;
 
-/// If the queue stays although the limit fell by this factor, others cause it: the limit ends for a while.
+/// If no queue appears at this multiple of the last known bandwidth, the bandwidth has risen: the growth doubles with each step.
+const RISEN: f64 = 1.05;
+
+/// The maximum growth in a step.
+const MAX_INCREASE: f64 = 0.25;
+
+/// The maximum limit, relative to the rate of the path.
+const MAX_EXCESS: f64 = 1.5;
+
+/// If the path delivers less than this part of the limit while it has a queue, its bandwidth has fallen.
+const FALLEN: f64 = 0.9;
+
+/// The number of steps over which the highest rate counts.
+const RATE_STEPS: usize = 3;
+
+/// The lowest limit, relative to the last known bandwidth. A queue that was filled before the limit drains at the rest of the bandwidth.
 const MIN_SHARE: f64 = 0.85;
+
+/// If a queue stays for this long, others cause it: the limit ends for a while.
+const MAX_DRAIN: Duration = Duration::from_secs(3);
 
 /// How long there is no limit after that.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -38,14 +63,23 @@ const MAX_RATE: f64 = 500e6;
 pub(crate) struct Pacer {
     /// Bytes per second.
     limit: Option<f64>,
-    /// The rate when the limit began.
-    initial: f64,
+    /// The rate at which the path last had a queue: its bandwidth.
+    bandwidth: f64,
+    /// The rates of the last steps with data waiting: acknowledgements arrive in bursts, so one step may show much less than the path
+    /// delivers.
+    recent_rates: [f64; RATE_STEPS],
+    /// The growth of the limit in the last step.
+    growth: f64,
+    /// Since when the path has had a queue without interruption, with a limit.
+    queue_start: Option<Duration>,
     paused_until: Duration,
     last_acked: u64,
     was_backlogged: bool,
     last_step: Duration,
     /// The highest rate with data waiting since the last report, in bytes per second.
     max_rate: f64,
+    /// The smoothed rate with data waiting; 0 if data never waited.
+    smoothed_rate: f64,
 }
 
 impl Pacer {
@@ -63,8 +97,13 @@ impl Pacer {
         let was_backlogged = std::mem::replace(&mut self.was_backlogged, is_backlogged);
         if is_backlogged && was_backlogged {
             self.max_rate = self.max_rate.max(rate);
-            let has_queue = has_queue(round_trip.min, round_trip.recent)
-                && has_queue(info.min_round_trip, info.round_trip);
+            self.recent_rates.rotate_right(1);
+            self.recent_rates[0] = rate;
+            let former = if self.smoothed_rate > 0.0 { self.smoothed_rate } else { rate };
+            self.smoothed_rate = (former * 7.0 + rate) / 8.0;
+            let rate = self.recent_rates.into_iter().fold(0.0, f64::max);
+            let has_queue = has_queue(round_trip.min, round_trip.recent, rate)
+                && has_queue(info.min_round_trip, info.round_trip, rate);
             self.adapt(now, rate, has_queue);
         }
         self.limit.map(|limit| limit as u64)
@@ -77,26 +116,41 @@ impl Pacer {
         if now < self.paused_until || !(MIN_RATE..=MAX_RATE).contains(&rate) {
             return;
         }
-        match self.limit {
+        self.limit = match self.limit {
             None if has_queue => {
-                self.initial = rate;
-                self.limit = Some(rate * DECREASE);
+                self.bandwidth = rate;
+                Some(rate * DECREASE)
             }
-            None => {}
-            Some(limit) if has_queue => {
-                let lower = limit.min(rate) * DECREASE;
-                if lower < self.initial * MIN_SHARE {
-                    self.limit = None;
-                    self.paused_until = now + PAUSE;
-                } else {
-                    self.limit = Some(lower);
-                }
-            }
+            None => None,
+            Some(limit) if has_queue => self.lower(now, limit, rate),
             Some(limit) => {
-                self.limit = Some(limit * INCREASE);
-                self.initial = self.initial.max(limit);
+                let has_risen = limit > self.bandwidth * RISEN;
+                self.growth = if has_risen { (self.growth * 2.0).min(MAX_INCREASE) } else { INCREASE };
+                self.queue_start = None;
+                let higher = (limit * (1.0 + self.growth)).max(self.bandwidth * DECREASE);
+                // A higher limit would only let a queue grow faster when one begins.
+                Some(higher.min(rate * MAX_EXCESS))
             }
+        };
+    }
+
+    /// The next limit while the path has a queue.
+    fn lower(&mut self, now: Duration, limit: f64, rate: f64) -> Option<f64> {
+        self.growth = INCREASE;
+        if limit > self.bandwidth || rate < limit * FALLEN {
+            self.bandwidth = rate;
         }
+        if now > *self.queue_start.get_or_insert(now) + MAX_DRAIN {
+            self.queue_start = None;
+            self.paused_until = now + PAUSE;
+            return None;
+        }
+        Some((limit.min(rate) * DECREASE).max(self.bandwidth * MIN_SHARE))
+    }
+
+    /// The smoothed rate, in bytes per second; 0 if data never waited.
+    pub(crate) fn smoothed_rate(&self) -> u64 {
+        self.smoothed_rate as u64
     }
 
     /// The highest rate since the last call, in bytes per second; 0 if data never waited.
@@ -105,6 +159,104 @@ impl Pacer {
     }
 }
 
-fn has_queue(min: Duration, round_trip: Duration) -> bool {
-    round_trip > min + MIN_QUEUE.max(min / 20)
+/// Whether a round-trip time on a path with this rate includes the time in a queue.
+fn has_queue(min: Duration, round_trip: Duration, rate: f64) -> bool {
+    let burst = Duration::try_from_secs_f64(BURST_BYTES / rate).unwrap_or(Duration::MAX);
+    round_trip.saturating_sub(min) > MIN_QUEUE.max(min / 10).max(burst)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEP: Duration = Duration::from_millis(100);
+    const ROUND_TRIP: Duration = Duration::from_millis(50);
+    const MBIT: f64 = 125_000.0;
+
+    /// A path with a queue, which a sender without limit keeps full.
+    struct Path {
+        pacer: Pacer,
+        now: Duration,
+        queued_bytes: f64,
+        delivered_bytes: f64,
+    }
+
+    impl Path {
+        fn new() -> Path {
+            Path { pacer: Pacer::default(), now: Duration::ZERO, queued_bytes: 0.0, delivered_bytes: 0.0 }
+        }
+
+        /// Sends for some steps at the limit. Returns the part of the bandwidth that was used, and the mean delay of the queue in seconds.
+        fn send(&mut self, bandwidth: f64, steps: u32) -> (f64, f64) {
+            let (before, mut total_delay) = (self.delivered_bytes, 0.0);
+            for _ in 0..steps {
+                let seconds = STEP.as_secs_f64();
+                let sent = self.pacer.limit.unwrap_or(f64::INFINITY) * seconds;
+                let available = self.queued_bytes + sent.min(2.0 * bandwidth * seconds);
+                let delivered = available.min(bandwidth * seconds);
+                // The queue holds 100 ms.
+                self.queued_bytes = (available - delivered).min(bandwidth * 0.1);
+                self.delivered_bytes += delivered;
+                self.now += STEP;
+                let delay = self.queued_bytes / bandwidth;
+                total_delay += delay;
+                let round_trip = ROUND_TRIP + Duration::from_secs_f64(delay);
+                let info = ConnectionInfo {
+                    acked_bytes: self.delivered_bytes as u64,
+                    min_round_trip: ROUND_TRIP,
+                    round_trip,
+                    ..ConnectionInfo::default()
+                };
+                let heartbeats = RoundTrip::with_times(ROUND_TRIP, round_trip);
+                self.pacer.step(self.now, &info, true, &heartbeats);
+            }
+            let used = (self.delivered_bytes - before) / (bandwidth * STEP.as_secs_f64() * f64::from(steps));
+            (used, total_delay / f64::from(steps))
+        }
+    }
+
+    /// The accepted mean delay in seconds, for a bandwidth in Mbit/s.
+    fn max_delay(bandwidth: f64) -> f64 {
+        0.01 + BURST_BYTES / (bandwidth * MBIT)
+    }
+
+    #[test]
+    fn limit_uses_a_constant_bandwidth_with_a_short_queue() {
+        let mut path = Path::new();
+        path.send(20.0 * MBIT, 50);
+        let (used, delay) = path.send(20.0 * MBIT, 300);
+        assert!(used > 0.95 && delay < max_delay(20.0), "{used} {delay}");
+    }
+
+    #[test]
+    fn limit_follows_a_bandwidth_that_falls_and_rises() {
+        let mut path = Path::new();
+        path.send(20.0 * MBIT, 50);
+        for bandwidth in [5.0, 15.0, 10.0, 12.0, 40.0, 4.0] {
+            let (used, _) = path.send(bandwidth * MBIT, 30);
+            assert!(used > 0.5, "{used} of {bandwidth} Mbit/s in the first 3 s");
+            let (used, delay) = path.send(bandwidth * MBIT, 70);
+            assert!(used > 0.9 && delay < max_delay(bandwidth), "{used} of {bandwidth} Mbit/s, {delay} s");
+        }
+    }
+
+    #[test]
+    fn limit_ends_for_a_while_if_others_keep_the_queue_full() {
+        let mut pacer = Pacer::default();
+        let info = |acked_bytes: f64| ConnectionInfo {
+            acked_bytes: acked_bytes as u64,
+            min_round_trip: ROUND_TRIP,
+            round_trip: 2 * ROUND_TRIP,
+            ..ConnectionInfo::default()
+        };
+        let heartbeats = RoundTrip::with_times(ROUND_TRIP, 2 * ROUND_TRIP);
+        let (mut acked, mut limits) = (0.0, Vec::new());
+        for step in 1..=50 {
+            acked += pacer.limit.unwrap_or(20.0 * MBIT) * STEP.as_secs_f64();
+            limits.push(pacer.step(STEP * step, &info(acked), true, &heartbeats));
+        }
+        let lowest = limits.iter().flatten().min().copied().unwrap_or(0) as f64;
+        assert!(lowest >= 20.0 * MBIT * MIN_SHARE * 0.99, "{lowest}");
+        assert_eq!(limits.last(), Some(&None));
+    }
 }

@@ -4,13 +4,20 @@ use bytes::Bytes;
 
 use super::{FlowKey, Lane, MAX_CONTROL_MESSAGES, MAX_EXPRESS_BYTES, MAX_SPLIT_BYTES, Outgoing, Relay};
 use crate::forwarding::RelayId;
-use crate::message::{FlowId, Header, Kind, MAX_OFFSET, MAX_PAYLOAD_BYTES};
+use crate::message::{FlowId, Header, Kind, MAX_OFFSET};
 
 impl Relay {
     pub(super) fn push_control(&mut self, hop: RelayId, header: Header, payload: Bytes) {
         let Some(peer) = self.peers.get_mut(&hop).filter(|peer| peer.is_connected) else { return };
         if peer.control.len() < MAX_CONTROL_MESSAGES {
             peer.control.push_back((header, payload));
+        }
+    }
+
+    /// Limits the length of messages with new data for a relay, until the connections with it fail.
+    pub fn set_max_message(&mut self, relay: RelayId, bytes: u32) {
+        if let Some(peer) = self.peers.get_mut(&relay) {
+            peer.max_message = bytes;
         }
     }
 
@@ -50,7 +57,7 @@ impl Relay {
             if let Some(source) = local.filter(|source| source.offset < source.limit) {
                 let credit = u32::try_from(source.limit - source.offset).unwrap_or(u32::MAX);
                 let is_split = source.rule.as_ref().is_some_and(|rule| rule.paths.len() > 1);
-                let longest = if is_split { MAX_SPLIT_BYTES } else { MAX_PAYLOAD_BYTES };
+                let longest = if is_split { peer.max_message.min(MAX_SPLIT_BYTES) } else { peer.max_message };
                 let max = credit.min(if lane == Lane::Express { MAX_EXPRESS_BYTES } else { longest });
                 return Some(Outgoing::Local { key: FlowKey { flow, generation: source.generation }, max });
             }
