@@ -15,6 +15,8 @@ use crate::relay::FlowKey;
 pub(crate) enum Stage {
     /// Its first line is incomplete until this time.
     FirstLine(Duration),
+    /// Its coflow is unknown. It waits for an order that names the coflow, until this time.
+    UnknownCoflow(FirstLine, Duration),
     /// It sends a flow.
     Flow(FlowKey),
     /// It was reset, and gets until this time to read the reason.

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver as Commands, Sender as CommandSender, channel};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
-use weir_flow::Reason;
+use weir_flow::{FirstLine, Reason};
 
 use super::congestion;
 use super::lane::Lane;
@@ -24,6 +24,10 @@ use crate::relay::{Event, FlowKey, GroupProgress, Relay};
 
 /// How long a program may take for its first line, a receiver to accept a connection, and a program to read a reset.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a flow waits for an order that names its coflow. A framework registers a coflow shortly before its programs send, and the
+/// order is on its way.
+const UNKNOWN_COFLOW_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The maximum number of connections of sending programs. Further ones are closed.
 const MAX_SENDERS: usize = 16_384;
@@ -312,6 +316,7 @@ impl Server {
                     self.set_links(&overlay);
                     self.relay.set_overlay(overlay);
                     self.handle_events();
+                    self.open_waiting_flows();
                 }
                 Command::Drain => self.relay.drain(),
                 Command::Report(answer) => answer(self.status()),
@@ -338,9 +343,14 @@ impl Server {
         let now = self.now;
         let is_late = |stage: &Stage| match stage {
             Stage::FirstLine(deadline) | Stage::Reset(deadline) => now >= *deadline,
-            Stage::Flow(_) => false,
+            Stage::Flow(_) | Stage::UnknownCoflow(..) => false,
         };
         self.senders.retain(|_, sender| !is_late(&sender.stage));
+        for sender in self.senders.values_mut() {
+            if matches!(sender.stage, Stage::UnknownCoflow(_, deadline) if now >= deadline) {
+                sender.reset(Reason::UnknownCoflow, now + PROGRAM_TIMEOUT);
+            }
+        }
         let late: Vec<FlowKey> = self
             .receivers
             .values()
@@ -377,6 +387,8 @@ impl Server {
             return;
         }
         match sender.stage {
+            // Its data is read when the flow opens.
+            Stage::UnknownCoflow(..) => {}
             Stage::Flow(key) => self.relay.set_readable(key),
             Stage::Reset(_) => {
                 if sender.skip() {
@@ -388,15 +400,20 @@ impl Server {
     }
 
     fn open_flow(&mut self, token: Token) {
-        let Some(sender) = self.senders.get(&token) else { return };
-        let opened = match sender.read_first_line() {
-            Ok(None) => return,
-            Ok(Some(line)) => self.relay.open(&line),
-            Err(reason) => Err(reason),
-        };
+        let Some(sender) = self.senders.get_mut(&token) else { return };
+        match sender.read_first_line() {
+            Ok(None) => {}
+            Ok(Some(line)) => self.open_flow_with(token, line, self.now + UNKNOWN_COFLOW_TIMEOUT),
+            Err(reason) => sender.reset(reason, self.now + PROGRAM_TIMEOUT),
+        }
+    }
+
+    /// Opens a flow. If its coflow is unknown, the flow waits for an order until `order_deadline`.
+    fn open_flow_with(&mut self, token: Token, line: FirstLine, order_deadline: Duration) {
+        let opened = self.relay.open(&line);
         // The events close an earlier generation of the flow.
         self.handle_events();
-        let deadline = self.now + PROGRAM_TIMEOUT;
+        let now = self.now;
         let Some(sender) = self.senders.get_mut(&token) else { return };
         match opened {
             Ok(key) => {
@@ -404,8 +421,21 @@ impl Server {
                 self.sender_of.insert(key, token);
                 self.relay.set_readable(key);
             }
-            Err(reason) => sender.reset(reason, deadline),
+            Err(Reason::UnknownCoflow) if now < order_deadline => {
+                sender.stage = Stage::UnknownCoflow(line, order_deadline);
+            }
+            Err(reason) => sender.reset(reason, now + PROGRAM_TIMEOUT),
         }
+    }
+
+    /// Opens the flows whose coflow is known now.
+    fn open_waiting_flows(&mut self) {
+        let waiting = |(&token, sender): (&Token, &Sender)| match &sender.stage {
+            Stage::UnknownCoflow(line, deadline) => Some((token, line.clone(), *deadline)),
+            _ => None,
+        };
+        let flows: Vec<_> = self.senders.iter().filter_map(waiting).collect();
+        flows.into_iter().for_each(|(token, line, deadline)| self.open_flow_with(token, line, deadline));
     }
 
     // Programs that receive.

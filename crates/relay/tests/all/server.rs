@@ -221,6 +221,35 @@ fn relay_refuses_what_it_cannot_forward() {
 }
 
 #[test]
+fn flow_waits_for_the_order_that_names_its_coflow() {
+    let relays = start_relays(2, vec![]);
+    let listener = TcpListener::bind("127.2.0.9:0").unwrap();
+    let receiver = listener.local_addr().unwrap();
+    // The order follows the request at once. On a busy machine, it may still be too late.
+    let is_opened = |number: u32| {
+        let mut stream = TcpStream::connect(relays[0].programs).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.write_all(format!("weir-flow/2 late-{number} 0 0 0 {receiver}\n").as_bytes()).unwrap();
+        let mut named = overlay(&relays, vec![]);
+        named.apply(&RelayOrder {
+            coflows: vec![RelayCoflow {
+                number,
+                name: format!("late-{number}").into(),
+                service: "default".into(),
+            }],
+            ..RelayOrder::default()
+        });
+        // The first command finds the request, the second one names its coflow.
+        relays[0].status();
+        relays.iter().for_each(|relay| relay.handle.send(Command::SetOverlay(named.clone())));
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line).unwrap();
+        line == "ack 0\n"
+    };
+    assert!((8..18).any(is_opened));
+}
+
+#[test]
 fn slow_receiver_stops_its_own_flow_only() {
     let relays = start_relays(2, vec![]);
     let listener = TcpListener::bind("127.2.0.1:0").unwrap();
