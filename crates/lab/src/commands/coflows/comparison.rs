@@ -144,7 +144,8 @@ impl Comparison<'_> {
         )
     }
 
-    fn times(&self) -> String {
+    /// The table of completion times.
+    pub(super) fn times(&self) -> String {
         let mut out = String::from(
             "| policy | mean CCT simulated (s) | measured (s) | error | P90 simulated (s) | measured (s) | error | error of a coflow, P50 | P90 |\n\
              |---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
