@@ -15,7 +15,7 @@ SLOW = saath saba django
 MEASURED = live bench allocator
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint fmt bench bench-page criterion docs docs-check results results-check build-check allocator live relay-cost test-spark test-spark-short spark-demo install clean
+.PHONY: help demo test test-all lint fmt bench bench-page criterion docs docs-check results results-check build-check allocator live relay-cost test-spark test-spark-short spark-demo spark-measure build-regions install clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):[^#]*## */  make \1#/' | column -t -s '#' 2>/dev/null || \
@@ -108,8 +108,15 @@ test-spark: ## Run Spark jobs on clusters of two regions with and without the pl
 test-spark-short: ## The same on one version of Spark, without faults, in at most 3 minutes
 	spark/test-cluster --short
 
-spark-demo: ## Sort on a Spark cluster of five regions, with and without Weir; needs root, Java and Maven; ARGS="megabytes"
+spark-demo: build-regions ## Sort on Spark clusters of five regions, with and without Weir; needs root, Java and Maven; ARGS="megabytes"
 	spark/demo $(ARGS)
+
+spark-measure: build-regions ## Measure Spark in five regions, and print Markdown; ARGS="sort", "workloads" or "faults", and the runs
+	@spark/measure $(ARGS)
+
+# WEIR_BINARY and WEIR_LAB_BINARY name other binaries.
+build-regions:
+	@[ -n "$$WEIR_BINARY" ] || $(CARGO) build --locked --profile $(PROFILE) --quiet -p weir-cli -p weir-lab
 
 relay-cost: ## Measure relays in namespaces; needs root. ARGS="--cases saturated --rounds 5" and the like
 	@$(CARGO) build --locked --profile $(PROFILE) --quiet -p weir-cli
@@ -123,4 +130,4 @@ install: ## Install weir, its man pages and completions under PREFIX (default ~/
 
 clean: ## Remove what was built
 	$(CARGO) clean
-	rm -rf spark/target
+	rm -rf spark/target spark/live/target

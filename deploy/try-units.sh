@@ -283,6 +283,7 @@ systemctl daemon-reload
 userdel job
 userdel weir
 userdel weir-agent
+userdel weir-relay
 has_no_queues
 left=$(
     systemctl list-units --all --plain --no-legend 'weir*'

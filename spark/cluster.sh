@@ -1,4 +1,4 @@
-# Starts a Spark cluster on this machine, for spark/test-cluster and spark/demo. Source it.
+# Starts a Spark cluster on this machine, for spark/test-cluster and the commands in regions. Source it.
 #
 # With root, each worker is a host of its own: a network namespace behind a router. Without root, workers have loopback addresses.
 
@@ -7,6 +7,7 @@ scratch=$(mktemp -d "${TMPDIR:-/tmp}/weir-spark.XXXXXX")
 prefix=weirspark$$
 hosts=0
 children=()
+declare -A worker_cores=()
 # What Spark needs to run outside its own scripts on Java 17.
 java_options=(-XX:+IgnoreUnrecognizedVMOptions)
 for package in java.lang java.lang.invoke java.lang.reflect java.io java.net java.nio java.util java.util.concurrent \
@@ -26,20 +27,21 @@ missing_tools() {
 }
 
 # Builds and tests the jars. Copies them: the next build must not change what a cluster runs.
-build_jars() {
-    (cd "$spark_dir" && mvn -q -B -Dstyle.color=never package)
+build_jars() { # [OPTION-OF-MAVEN...]
+    (cd "$spark_dir" && mvn -q -B -Dstyle.color=never "$@" package)
     cp "$spark_dir/target/weir-spark.jar" "$spark_dir/target/weir-spark-tests.jar" "$scratch/"
     weir_jar=$scratch/weir-spark.jar
     test_jar=$scratch/weir-spark-tests.jar
 }
 
-# Makes a SPARK_HOME of a version's jars.
-use_spark() { # VERSION
+# Makes a SPARK_HOME of a version's jars, and those of the project in a directory.
+use_spark() { # VERSION [DIRECTORY]
+    local project=${2:-$spark_dir}
     scala=2.12
     case $1 in 4.*) scala=2.13 ;; esac
-    spark_home=$spark_dir/target/spark-$1
+    spark_home=$project/target/spark-$1
     [ -d "$spark_home/jars" ] && return
-    (cd "$spark_dir" && mvn -q -B -Dstyle.color=never dependency:build-classpath -DincludeScope=provided -Dmdep.outputFile="$scratch/classpath" \
+    (cd "$project" && mvn -q -B -Dstyle.color=never dependency:build-classpath -DincludeScope=provided -Dmdep.outputFile="$scratch/classpath" \
         -Dspark.version="$1" -Dscala.binary.version="$scala") || return
     mkdir -p "$spark_home/jars.new"
     tr ':' '\n' < "$scratch/classpath" | xargs -I{} ln -sf {} "$spark_home/jars.new/"
@@ -64,12 +66,6 @@ create_hosts() { # N
         ip -n "$prefix-$host" link set eth0 up
         ip -n "$prefix-$host" route add default via "10.77.$host.1"
     done
-}
-
-# Limits what a host sends and receives.
-limit_host() { # HOST RATE
-    tc -n "$prefix-$1" qdisc replace dev eth0 root tbf rate "$2" burst 64k latency 100ms
-    tc -n "$prefix-r" qdisc replace dev "h$1" root tbf rate "$2" burst 64k latency 100ms
 }
 
 host_address() { # HOST
@@ -104,22 +100,24 @@ wait_for_line() { # NAME PATTERN
     return 1
 }
 
-# Starts the master on host 1, and a worker on each host, each in its region. Sets `master`.
+# Starts a master on host 1, and a worker on each host, each in its region. Sets `master`. With a name, several clusters can run.
+# `worker_cores` overrides the cores of hosts by number, `master_host` the host of the master.
 start_cluster() { # CORES OPTIONS-OF-WORKERS REGION...
-    local cores=$1 options=$2 host=0
+    local cores=$1 options=$2 host=0 name=${cluster_name:-} port=${master_port:-7077}
     shift 2
-    start_on_host master 1 env SPARK_HOME="$spark_home" java "${java_options[@]}" -Xmx256m -cp "$spark_home/jars/*" \
-        org.apache.spark.deploy.master.Master --host "$(host_address 1)" --port 7077 --webui-port 0
-    wait_for_line master 'Starting Spark master at'
-    master=spark://$(host_address 1):7077
+    start_on_host "${name}master" "${master_host:-1}" env SPARK_HOME="$spark_home" java "${java_options[@]}" -Xmx256m -cp "$spark_home/jars/*" \
+        org.apache.spark.deploy.master.Master --host "$(host_address "${master_host:-1}")" --port "$port" --webui-port 0
+    wait_for_line "${name}master" 'Starting Spark master at'
+    master=spark://$(host_address "${master_host:-1}"):$port
     for region; do
         host=$((host + 1))
-        start_on_host "worker-$host" "$host" env SPARK_HOME="$spark_home" SPARK_SCALA_VERSION="$scala" WEIR_REGION="$region" WEIR_RELAY="${relays[$host]:-}" \
+        start_on_host "${name}worker-$host" "$host" env SPARK_HOME="$spark_home" SPARK_SCALA_VERSION="$scala" WEIR_REGION="$region" WEIR_RELAY="${relays[$host]:-}" \
             java "${java_options[@]}" $options -Xmx256m -cp "$spark_home/jars/*" org.apache.spark.deploy.worker.Worker \
-            --host "$(host_address "$host")" --cores "$cores" --memory 1g --work-dir "$scratch/work-$host" --webui-port 0 "$master"
+            --host "$(host_address "$host")" --cores "${worker_cores[$host]:-$cores}" --memory "${worker_memory:-1g}" --work-dir "$scratch/${name}work-$host" \
+            --webui-port 0 "$master"
     done
     for host in $(seq $#); do
-        wait_for_line "worker-$host" 'Successfully registered with master'
+        wait_for_line "${name}worker-$host" 'Successfully registered with master'
     done
 }
 

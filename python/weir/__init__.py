@@ -25,7 +25,7 @@ Coflows (Saath, section 5): a framework registers, updates and deregisters them;
     coflow.deregister()
 
 A flow goes over the relay in the environment variable ``WEIR_RELAY``, or directly without the variable. All data arrives once and in order,
-also if a relay fails; :class:`FlowSender` sends data piece by piece.
+also if a relay fails; :class:`FlowSender` sends data piece by piece. :class:`FlowTls` encrypts flows.
 
 Without a coordinator or an agent, data is sent without class or rate: their errors do not prevent sending. The crate ``weir-client``
 has the same interface for Rust, and the two exchange flows. Times are in seconds, sizes in bytes. The module needs Linux, and no
@@ -38,6 +38,7 @@ from .coflow import Coflow, Flow, send_flow
 from .coordinator import Coordinator, CoordinatorError
 from .flow_receiver import FlowReceiver, IncomingFlow
 from .flow_sender import FlowSender, Route, SentFlow
+from .flow_tls import FlowTls
 
 __all__ = [
     "Agent",
@@ -50,6 +51,7 @@ __all__ = [
     "Flow",
     "FlowReceiver",
     "FlowSender",
+    "FlowTls",
     "IncomingFlow",
     "Route",
     "SentFlow",

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, Dict, List, Optional, Sequence, Union
 from .agent import Agent
 from .coordinator import Coordinator, path
 from .flow_sender import FlowSender, Route, SentFlow
+from .flow_tls import FlowTls
 
 # Size of a read, in bytes.
 CHUNK_BYTES = 1 << 16
@@ -75,7 +76,12 @@ def _bodies(flows: Sequence[Flow]) -> List[Dict[str, Any]]:
 
 
 def send_flow(
-    agent: Agent, coflow: str, flow: int, route: Route, data: Union[bytes, bytearray, memoryview, BinaryIO]
+    agent: Agent,
+    coflow: str,
+    flow: int,
+    route: Route,
+    data: Union[bytes, bytearray, memoryview, BinaryIO],
+    tls: Optional[FlowTls] = None,
 ) -> SentFlow:
     """Sends all of ``data`` as a flow of a coflow to a :class:`FlowReceiver <weir.FlowReceiver>`. Returns when the receiver has read it.
 
@@ -83,7 +89,7 @@ def send_flow(
     the receiver cannot be reached or refuses the flow, and the exceptions of reading ``data``; the receiver then gets an error.
     """
     source = io.BytesIO(data) if isinstance(data, (bytes, bytearray, memoryview)) else data
-    with FlowSender(coflow, flow, route, agent) as sender:
+    with FlowSender(coflow, flow, route, agent, tls) as sender:
         while chunk := source.read(CHUNK_BYTES):
             sender.write(chunk)
     return sender.finish()

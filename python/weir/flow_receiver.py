@@ -11,6 +11,7 @@ from collections import deque
 from typing import Any, Deque, Dict, List, Optional, Tuple
 
 from .flow_protocol import ACK_INTERVAL, MAX_LINE_BYTES, FirstLine, ReceiveState, Reset, check_flow
+from .flow_tls import FlowSocket, FlowTls, TlsSocket
 
 # All times are in seconds. Maximum time for a first line, and for the sender to close a connection after the last line to it.
 FIRST_LINE_TIMEOUT = 5.0
@@ -37,7 +38,7 @@ READ_BYTES = 1 << 16
 FlowKey = Tuple[str, int]
 
 
-def _send_line(sock: socket.socket, line: bytes) -> bool:
+def _send_line(sock: FlowSocket, line: bytes) -> bool:
     """Sends a line if the kernel's buffer has room. A sender that leaves this buffer full does not read acknowledgements."""
     try:
         return sock.send(line) == len(line)
@@ -45,7 +46,7 @@ def _send_line(sock: socket.socket, line: bytes) -> bool:
         return False
 
 
-def _shut_down(sock: socket.socket, how: int) -> None:
+def _shut_down(sock: FlowSocket, how: int) -> None:
     try:
         sock.shutdown(how)
     except OSError:
@@ -55,18 +56,19 @@ def _shut_down(sock: socket.socket, how: int) -> None:
 class _Flow:
     def __init__(self) -> None:
         self.state = ReceiveState()
-        self.connection: Optional[socket.socket] = None
+        self.connection: Optional[FlowSocket] = None
         self.is_taken = False
 
 
 class _PendingConnection:
     """A connection whose first line has not arrived."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, tls: Optional[FlowTls]) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNACKED_TIMEOUT * 1000))
-        self.socket = sock
+        self.socket: FlowSocket = sock if tls is None else tls.accept(sock)
+        self._tls = tls
         self.line = b""
         self.deadline = time.monotonic() + FIRST_LINE_TIMEOUT
 
@@ -84,6 +86,8 @@ class _PendingConnection:
                 first_line = FirstLine.parse(self.line)
                 if first_line is None:
                     break
+                if self._tls is not None and isinstance(self.socket, TlsSocket):
+                    self._tls.check_sender(self.socket)
                 return first_line
             if not byte:
                 raise OSError("the connection was closed")
@@ -96,7 +100,7 @@ class _Listener:
 
     All fields are protected by the condition, except those of the thread."""
 
-    def __init__(self, listener: socket.socket) -> None:
+    def __init__(self, listener: socket.socket, tls: Optional[FlowTls]) -> None:
         # Signals new flows and new connections.
         self.changed = threading.Condition()
         self.is_closed = False
@@ -104,12 +108,13 @@ class _Listener:
         self._ready = 0
         self._ended: Deque[FlowKey] = deque()
         # Connections whose bytes are discarded, so that the kernel does not reset them before the last line has arrived.
-        self._draining: List[Tuple[socket.socket, float]] = []
+        self._draining: List[Tuple[FlowSocket, float]] = []
         self._wake, self._woken = socket.socketpair()
         self._wake.setblocking(False)
         self._woken.setblocking(False)
         # Fields of the thread.
         self._listener = listener
+        self._tls = tls
         self._pending: List[_PendingConnection] = []
         self._next_accept = 0.0
         self._thread = threading.Thread(target=self._run, name="flow-receiver", daemon=True)
@@ -156,7 +161,7 @@ class _Listener:
         if sock is not None:
             self.end_connection(sock, line)
 
-    def end_connection(self, sock: socket.socket, line: bytes) -> None:
+    def end_connection(self, sock: FlowSocket, line: bytes) -> None:
         """Sends the last line of a connection. The caller holds the condition."""
         _send_line(sock, line)
         _shut_down(sock, socket.SHUT_WR)
@@ -234,7 +239,7 @@ class _Listener:
                 self._next_accept = time.monotonic() + ACCEPT_PAUSE
                 return
             try:
-                self._pending.append(_PendingConnection(sock))
+                self._pending.append(_PendingConnection(sock, self._tls))
             except OSError:
                 sock.close()
 
@@ -251,7 +256,7 @@ class _Listener:
                 self.end_connection(pending.socket, f"reset {reset}\n".encode())
             self._pending.remove(pending)
 
-    def _admit(self, sock: socket.socket, line: FirstLine) -> None:
+    def _admit(self, sock: FlowSocket, line: FirstLine) -> None:
         """Passes a connection to its flow, which may be new. Raises :class:`Reset` if the connection is refused."""
         key = (line.coflow, line.flow)
         flow = self._flows.get(key) or _Flow()
@@ -354,10 +359,11 @@ class IncomingFlow(io.RawIOBase):
             sock = self._flow.connection
             assert sock is not None
         try:
-            polled = select.poll()
-            polled.register(sock, select.POLLIN)
-            # A later connection may close this one before the call.
-            polled.poll(1000)
+            if not (isinstance(sock, TlsSocket) and sock.pending()):
+                polled = select.poll()
+                polled.register(sock, select.POLLIN)
+                # A later connection may close this one before the call.
+                polled.poll(1000)
             data = sock.recv(READ_BYTES)
         except BlockingIOError:
             return
@@ -407,16 +413,17 @@ class IncomingFlow(io.RawIOBase):
 class FlowReceiver:
     """A port at which a program receives flows; port 0 selects a free port. Any thread may use it.
 
-    Every client that can connect can send any flow, without authentication.
+    Over plain text, every client that can connect can send any flow. With ``tls``, only relays and programs of the same service can, except
+    inside a host by default.
     """
 
-    def __init__(self, address: Tuple[str, int]) -> None:
+    def __init__(self, address: Tuple[str, int], tls: Optional[FlowTls] = None) -> None:
         family = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
         listener = socket.create_server(address, family=family)
         listener.setblocking(False)
         host, port = listener.getsockname()[:2]
         self._address = (str(host), int(port))
-        self._listener = _Listener(listener)
+        self._listener = _Listener(listener, tls)
 
     @property
     def address(self) -> Tuple[str, int]:

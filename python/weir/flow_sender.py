@@ -24,6 +24,7 @@ from .flow_protocol import (
     parse_ack,
     parse_reset,
 )
+from .flow_tls import FlowSocket, FlowTls
 
 # The environment variable with the address of the region's relay.
 RELAY_VARIABLE = "WEIR_RELAY"
@@ -155,21 +156,25 @@ class FlowSender:
     """The sender of a flow. If a connection fails, the sender sends what the receiver has not acknowledged over another one.
 
     Holds at most 8 MiB of unacknowledged data; :meth:`write` waits while there is no room. All work occurs in calls of `write`, `flush` and
-    `finish`. Without `finish`, the flow has no end, and its receiver gets an error. An agent paces direct connections.
+    `finish`. Without `finish`, the flow has no end, and its receiver gets an error. An agent paces direct connections. With ``tls``, the
+    flow is encrypted, except inside a host by default.
 
     A ``with`` block calls `finish`, or :meth:`close` after an exception.
     """
 
-    def __init__(self, coflow: str, flow: int, route: Route, agent: Optional[Agent] = None) -> None:
+    def __init__(
+        self, coflow: str, flow: int, route: Route, agent: Optional[Agent] = None, tls: Optional[FlowTls] = None
+    ) -> None:
         check_flow(coflow, flow)
         self._first_line = FirstLine(coflow, flow, 0, 0, _resolve(route.receiver))
         self._route = route
         self._agent = agent
+        self._tls = tls
         self._sent = SentFlow(0, None)
         self._window = _Window()
         self._is_finished = False
         self._failure: Optional[OSError] = None
-        self._socket: Optional[socket.socket] = None
+        self._socket: Optional[FlowSocket] = None
         self._lines = b""
         self._is_over_relay = route.relay is not None
         self._connect_at = self._last_heard = self._last_progress = time.monotonic()
@@ -261,23 +266,26 @@ class FlowSender:
         self._lines = b""
         self._last_heard = self._last_progress = time.monotonic()
 
-    def _open_connection(self) -> socket.socket:
+    def _open_connection(self) -> FlowSocket:
         host, _, port = self._first_line.receiver.rpartition(":")
         address = (host.strip("[]"), int(port))
         if self._is_over_relay and self._route.relay is not None:
             address = self._route.relay
         sock = socket.create_connection(address, CONNECT_TIMEOUT)
+        connection: FlowSocket = sock
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._agent is not None and not self._is_over_relay:
                 self._sent = SentFlow(self._sent.bytes, self._hand_over(self._agent, sock))
+            if self._tls is not None:
+                connection = self._tls.connect(sock, self._is_over_relay)
             # The buffer of a new socket has room for a line.
-            sock.sendall(self._first_line.encode())
-            sock.setblocking(False)
+            connection.send(self._first_line.encode())
+            connection.setblocking(False)
         except BaseException:
-            sock.close()
+            connection.close()
             raise
-        return sock
+        return connection
 
     def _hand_over(self, agent: Agent, sock: socket.socket) -> Optional[AgentError]:
         try:
@@ -286,7 +294,7 @@ class FlowSender:
             return error
         return None
 
-    def _exchange(self, sock: socket.socket, may_wait: bool) -> None:
+    def _exchange(self, sock: FlowSocket, may_wait: bool) -> None:
         """Sends chunks and processes lines."""
         if may_wait:
             polled = select.poll()
@@ -311,7 +319,7 @@ class FlowSender:
     def _deadline(self) -> float:
         return min(self._last_heard + SILENCE_TIMEOUT, self._last_progress + PROGRESS_TIMEOUT)
 
-    def _send_chunks(self, sock: socket.socket) -> None:
+    def _send_chunks(self, sock: FlowSocket) -> None:
         """Sends chunks until the kernel's buffer is full."""
         try:
             while unsent := self._window.unsent():
@@ -319,7 +327,7 @@ class FlowSender:
         except BlockingIOError:
             pass
 
-    def _read_lines(self, sock: socket.socket) -> Optional[str]:
+    def _read_lines(self, sock: FlowSocket) -> Optional[str]:
         """Processes lines that have arrived. Returns the reason of a reset."""
         try:
             data = sock.recv(16 << 10)

@@ -85,6 +85,7 @@ const COFLOWS: &[&str] = &[
     "class",
     "predicted_seconds",
     "measured_seconds",
+    "detoured_bytes",
 ];
 const FLOWS: &[&str] = &["coflow", "flow", "from", "to", "rate"];
 const RELAYS: &[&str] = &[
@@ -101,7 +102,8 @@ const RELAYS: &[&str] = &[
     "address",
     "networks",
 ];
-const ROUTES: &[&str] = &["coflow", "from", "to", "priority", "via", "bytes", "acked_bytes", "open_flows"];
+const ROUTES: &[&str] =
+    &["coflow", "from", "to", "priority", "via", "bytes", "acked_bytes", "detoured_bytes", "open_flows"];
 const PATHS: &[&str] = &[
     "from",
     "to",

@@ -8,19 +8,20 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tokio::net::TcpListener;
 use tokio::runtime::Builder;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
 use weir_agent::live::endpoint::endpoint;
 use weir_console::failure::Failure;
 use weir_console::{interrupt, output};
-use weir_coordinator::config::TlsFiles;
-use weir_coordinator::identity::Identity;
-use weir_coordinator::tls;
-use weir_relay::control;
+use weir_relay::control::{self, OrderStatus};
 use weir_relay::forwarding::RelayId;
-use weir_relay::io::{Command, Handle, PeerTls, Server, ServerSettings};
+use weir_relay::io::{Command, Handle, RelayTls, Server, ServerSettings};
+use weir_relay::metrics::{self, MetricsSource};
 use weir_relay::overlay::Overlay;
 use weir_relay::overlay_file::{self, relay_by_name};
+use weir_tls::{Tls, TlsFiles, relay_name};
 
 use crate::args;
 use crate::serve::{init_log, wait_for_stop_signal};
@@ -52,6 +53,7 @@ fn run(args: &args::RelayRun) -> Result<(), Failure> {
     let any = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), RELAY_PORT);
     let relays = args.relays.or(own.map(|(_, address)| address)).unwrap_or(any);
     check_plain_text(args, relays)?;
+    check_metrics_address(args)?;
     if args.dry_run {
         return print_plan(args, overlay.as_ref(), relays);
     }
@@ -61,9 +63,12 @@ fn run(args: &args::RelayRun) -> Result<(), Failure> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::runtime)?;
     match (overlay, own) {
         (Some(overlay), Some((id, _))) => runtime.block_on(async {
-            let relay = start(args, id, relays)?;
+            let mut relay = start(args, id, relays, None).await?;
             relay.handle.send(Command::SetOverlay(overlay));
-            wait_for_stop_signal().await;
+            tokio::select! {
+                _ = &mut relay.end => {}
+                () = wait_for_stop_signal() => {}
+            }
             relay.stop(Duration::from_secs_f64(args.drain.get())).await
         }),
         _ => runtime.block_on(run_with_coordinator(args, relays)),
@@ -78,23 +83,38 @@ fn read_overlay(path: &Path) -> Result<Overlay, Failure> {
 
 /// Without certificates, only programs on this host may reach the relay.
 fn check_plain_text(args: &args::RelayRun, relays: SocketAddr) -> Result<(), Failure> {
-    let is_local = relays.ip().is_loopback() && args.programs.ip().is_loopback();
-    if args.insecure || args.credentials.certificate.is_some() && args.programs.ip().is_loopback() || is_local
-    {
-        return Ok(());
+    let addresses = [("--relays", relays), ("--programs", args.programs)];
+    let remote = addresses.into_iter().find(|(_, address)| !address.ip().is_loopback());
+    match remote {
+        Some((option, address)) if args.credentials.certificate.is_none() && !args.insecure => {
+            Err(Failure::input(format_args!(
+                "{option}: {address} can be reached from other hosts over plain text; expected a loopback address, \
+                 --certificate with --key and --authority, or --insecure"
+            )))
+        }
+        _ => Ok(()),
     }
-    let (option, address) =
-        if args.programs.ip().is_loopback() { ("--relays", relays) } else { ("--programs", args.programs) };
-    Err(Failure::input(format_args!(
-        "{option}: {address} can be reached from other hosts over plain text; expected a loopback address, \
-         --certificate with --key and --authority for relays, or --insecure"
-    )))
+}
+
+/// Metrics name coflows, and no certificate protects them.
+fn check_metrics_address(args: &args::RelayRun) -> Result<(), Failure> {
+    match args.metrics {
+        Some(address) if !address.ip().is_loopback() && !args.insecure => Err(Failure::input(format_args!(
+            "--metrics: {address} can be reached from other hosts over plain text; expected a loopback address, or --insecure"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn print_plan(args: &args::RelayRun, overlay: Option<&Overlay>, relays: SocketAddr) -> Result<(), Failure> {
-    let encryption = if args.credentials.certificate.is_some() { "TLS" } else { "plain text" };
+    let (programs, relays_tls) = match relay_tls(args)? {
+        None => ("plain text", "plain text"),
+        Some(_) if args.insecure => ("plain text", "TLS"),
+        Some(_) if args.tls_local => ("TLS", "TLS"),
+        Some(_) => ("TLS, and plain text inside this host", "TLS"),
+    };
     let mut text = format!(
-        "relay               {}\nlocal programs      {}\nother relays        {relays}, {encryption}\nmemory              {}\n",
+        "relay               {}\nprograms            {}, {programs}\nother relays        {relays}, {relays_tls}\nmemory              {}\n",
         args.name, args.programs, args.memory
     );
     let _ = match overlay {
@@ -107,6 +127,9 @@ fn print_plan(args: &args::RelayRun, overlay: Option<&Overlay>, relays: SocketAd
             overlay.rules.len()
         ),
     };
+    if let Some(address) = args.metrics {
+        let _ = writeln!(text, "metrics             http://{address}/metrics");
+    }
     Ok(output::print(text)?)
 }
 
@@ -117,9 +140,10 @@ async fn run_with_coordinator(args: &args::RelayRun, relays: SocketAddr) -> Resu
         session = control::connect(&coordinator, &args.name) => session,
         () = wait_for_stop_signal() => return Ok(()),
     };
-    let relay = start(args, RelayId(session.id()), relays)?;
+    let (statuses, status) = watch::channel(OrderStatus::default());
+    let relay = start(args, RelayId(session.id()), relays, Some(status)).await?;
     let result = tokio::select! {
-        result = control::run(coordinator, &args.name, session, relay.handle.clone()) => result.map_err(Failure::runtime),
+        result = control::run(coordinator, &args.name, session, relay.handle.clone(), statuses) => result.map_err(Failure::runtime),
         () = wait_for_stop_signal() => Ok(()),
     };
     relay.stop(Duration::from_secs_f64(args.drain.get())).await.and(result)
@@ -128,21 +152,44 @@ async fn run_with_coordinator(args: &args::RelayRun, relays: SocketAddr) -> Resu
 /// A relay, and the thread that runs it.
 struct RunningRelay {
     handle: Handle,
+    /// Closed when the thread has ended.
+    end: oneshot::Receiver<()>,
     thread: thread::JoinHandle<Result<(), weir_relay::io::ServerError>>,
+    /// Serves metrics.
+    metrics: Option<JoinHandle<()>>,
 }
 
-fn start(args: &args::RelayRun, id: RelayId, relays: SocketAddr) -> Result<RunningRelay, Failure> {
+/// Starts a relay. `orders`: the state of a coordinator's orders, for metrics.
+async fn start(
+    args: &args::RelayRun,
+    id: RelayId,
+    relays: SocketAddr,
+    orders: Option<watch::Receiver<OrderStatus>>,
+) -> Result<RunningRelay, Failure> {
+    let metrics_listener = match args.metrics {
+        None => None,
+        Some(address) => Some(TcpListener::bind(address).await.map_err(|error| {
+            Failure::runtime(format_args!("--metrics: {address}: cannot listen: {error}"))
+        })?),
+    };
     let settings = ServerSettings {
         id,
         memory_bytes: args.memory.get() as u64,
         congestion_control: args.congestion_control.clone(),
-        tls: peer_tls(&args.credentials)?.map(Arc::new),
+        tls: relay_tls(args)?.map(Arc::new),
     };
     let (server, handle) = Server::bind(settings, args.programs, relays).map_err(Failure::runtime)?;
     let (programs, relays) = server.addresses().map_err(Failure::runtime)?;
     tracing::info!(name = %args.name, %programs, %relays, "listening");
-    let thread = thread::Builder::new().name("relay".to_owned()).spawn(move || server.run());
-    Ok(RunningRelay { handle, thread: thread.map_err(Failure::runtime)? })
+    let (ending, end) = oneshot::channel();
+    let thread = thread::Builder::new().name("relay".to_owned()).spawn(move || {
+        let _ending: oneshot::Sender<()> = ending;
+        server.run()
+    });
+    let thread = thread.map_err(Failure::runtime)?;
+    let source = MetricsSource { relay: handle.clone(), orders };
+    let metrics = metrics_listener.map(|listener| tokio::spawn(metrics::serve(listener, source)));
+    Ok(RunningRelay { handle, thread, end, metrics })
 }
 
 impl RunningRelay {
@@ -152,13 +199,16 @@ impl RunningRelay {
         self.handle.send(Command::Drain);
         while start.elapsed() < drain && !self.thread.is_finished() {
             let (sender, status) = oneshot::channel();
-            self.handle.send(Command::Report(Box::new(move |status| drop(sender.send(status)))));
+            self.handle.send(Command::Inspect(Box::new(move |status| drop(sender.send(status)))));
             if status.await.is_ok_and(|status| status.flow_counts == (0, 0, 0)) {
                 break;
             }
             tokio::time::sleep(DRAIN_POLL_INTERVAL).await;
         }
         self.handle.send(Command::Stop);
+        if let Some(metrics) = &self.metrics {
+            metrics.abort();
+        }
         match self.thread.join() {
             Ok(result) => result.map_err(Failure::runtime),
             Err(_) => Err(Failure::runtime("the thread of the relay has panicked")),
@@ -166,19 +216,21 @@ impl RunningRelay {
     }
 }
 
-fn peer_tls(credentials: &args::Credentials) -> Result<Option<PeerTls>, Failure> {
-    let (Some(certificate), Some(key), Some(authority)) =
-        (&credentials.certificate, &credentials.key, &credentials.authority)
-    else {
+fn relay_tls(args: &args::RelayRun) -> Result<Option<RelayTls>, Failure> {
+    let args::Credentials { certificate, key, authority } = &args.credentials;
+    let (Some(certificate), Some(key), Some(authority)) = (certificate, key, authority) else {
         return Ok(None);
     };
     let files = TlsFiles { certificate: certificate.clone(), key: key.clone(), clients: authority.clone() };
-    Ok(Some(PeerTls {
-        server: tls::server_config(&files, b"weir-relay").map_err(Failure::input)?,
-        client: tls::client_config(&files, b"weir-relay").map_err(Failure::input)?,
-        relay_name: |certificate| match tls::certificate_identity(certificate) {
-            Ok(Identity::Relay(name)) => Some(name),
-            _ => None,
-        },
-    }))
+    let read = |protocol: &[u8]| Tls::read(&files, protocol).map_err(Failure::input);
+    let programs = if args.insecure { None } else { Some(read(b"weir-flow")?.with_local(args.tls_local)) };
+    let tls = RelayTls { relays: read(b"weir-relay")?, programs };
+    let (found, expected) = (tls.relays.name(), relay_name(&args.name));
+    if found != expected {
+        let path = certificate.display();
+        return Err(Failure::input(format_args!(
+            "--certificate: {path} has the name {found}; expected {expected}"
+        )));
+    }
+    Ok(Some(tls))
 }

@@ -2,7 +2,7 @@
 //! drains connections that end.
 
 use std::io::{self, ErrorKind, Read};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -11,7 +11,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
 use weir_flow::{ACK_INTERVAL, BackLine, FirstLine, LineReader, Reason};
 
-use crate::flow_receiver::{Shared, send_last_line};
+use crate::flow_connection::FlowConnection;
+use crate::flow_receiver::Shared;
+use crate::flow_tls::{FlowTls, check_relay};
 
 /// How long a sender may take for the first line.
 const FIRST_LINE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -33,6 +35,7 @@ pub(crate) const MAX_CONNECTIONS: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct FlowListener {
     socket: TcpListener,
+    tls: Option<FlowTls>,
     /// Becomes readable when `shared` has changed or was dropped.
     wake: UnixStream,
     shared: Weak<Shared>,
@@ -47,7 +50,7 @@ pub(crate) struct FlowListener {
 
 #[derive(Debug)]
 struct Unidentified {
-    stream: TcpStream,
+    connection: FlowConnection,
     line: LineReader,
     deadline: Instant,
 }
@@ -55,7 +58,7 @@ struct Unidentified {
 /// A connection whose bytes are discarded, so that the kernel does not reset it before the last line has arrived.
 #[derive(Debug)]
 struct Draining {
-    stream: Arc<TcpStream>,
+    connection: Arc<FlowConnection>,
     deadline: Instant,
 }
 
@@ -69,10 +72,16 @@ enum Identity {
 
 impl FlowListener {
     /// The listener on a socket that does not block.
-    pub(crate) fn new(socket: TcpListener, wake: UnixStream, shared: &Arc<Shared>) -> FlowListener {
+    pub(crate) fn new(
+        socket: TcpListener,
+        tls: Option<FlowTls>,
+        wake: UnixStream,
+        shared: &Arc<Shared>,
+    ) -> FlowListener {
         let now = Instant::now();
         FlowListener {
             socket,
+            tls,
             wake,
             shared: Arc::downgrade(shared),
             unidentified: Vec::new(),
@@ -113,8 +122,10 @@ impl FlowListener {
         let first = deadlines.fold(self.next_ack, Instant::min);
         let timeout = Timespec::try_from(first.saturating_duration_since(now)).ok();
         let mut polled = vec![PollFd::new(&self.wake, PollFlags::IN)];
-        polled.extend(self.unidentified.iter().map(|new| PollFd::new(&new.stream, PollFlags::IN)));
-        polled.extend(self.draining.iter().map(|draining| PollFd::new(&*draining.stream, PollFlags::IN)));
+        polled
+            .extend(self.unidentified.iter().map(|new| PollFd::new(new.connection.stream(), PollFlags::IN)));
+        let draining = self.draining.iter().map(|draining| draining.connection.stream());
+        polled.extend(draining.map(|stream| PollFd::new(stream, PollFlags::IN)));
         if self.may_accept() {
             polled.push(PollFd::new(&self.socket, PollFlags::IN));
         }
@@ -128,13 +139,10 @@ impl FlowListener {
         while self.may_accept() {
             match self.socket.accept() {
                 Ok((stream, _)) => {
-                    if prepare(&stream).is_ok() {
-                        let deadline = Instant::now() + FIRST_LINE_TIMEOUT;
-                        self.unidentified.push(Unidentified {
-                            stream,
-                            line: LineReader::default(),
-                            deadline,
-                        });
+                    // A connection that cannot be configured is closed.
+                    if let Ok(connection) = self.prepare(stream) {
+                        let (line, deadline) = (LineReader::default(), Instant::now() + FIRST_LINE_TIMEOUT);
+                        self.unidentified.push(Unidentified { connection, line, deadline });
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -146,18 +154,34 @@ impl FlowListener {
         }
     }
 
+    fn prepare(&self, stream: TcpStream) -> io::Result<FlowConnection> {
+        SockRef::from(&stream).set_tcp_user_timeout(Some(UNACKED_TIMEOUT))?;
+        FlowConnection::accept(stream, self.tls.as_ref())
+    }
+
+    /// Whether the other end may send flows.
+    fn is_trusted(&self, connection: &FlowConnection) -> bool {
+        let check = |name: &str| {
+            let check_program = |tls: &FlowTls| tls.check_program(name);
+            check_relay(name).or_else(|error| self.tls.as_ref().map_or(Err(error), check_program))
+        };
+        connection.check_peer(check).is_ok()
+    }
+
     /// Reads first lines, and passes complete ones to the table of flows.
     fn identify_connections(&mut self, shared: &Shared) {
         let now = Instant::now();
         for mut new in std::mem::take(&mut self.unidentified) {
             match new.read_first_line() {
-                Identity::Complete(line) => shared.admit(new.stream, &line),
+                Identity::Complete(line) if self.is_trusted(&new.connection) => {
+                    shared.admit(new.connection, &line);
+                }
                 Identity::Incomplete if now < new.deadline => self.unidentified.push(new),
                 Identity::Invalid => {
-                    send_last_line(&new.stream, BackLine::Reset(Reason::Invalid));
-                    shared.drain(Arc::new(new.stream));
+                    new.connection.send_last_line(BackLine::Reset(Reason::Invalid));
+                    shared.drain(Arc::new(new.connection));
                 }
-                Identity::Incomplete | Identity::Closed => {}
+                Identity::Complete(_) | Identity::Incomplete | Identity::Closed => {}
             }
         }
     }
@@ -165,14 +189,14 @@ impl FlowListener {
     /// Discards bytes of connections that end.
     fn drain_connections(&mut self, shared: &Shared) {
         let now = Instant::now();
-        for stream in shared.take_draining() {
+        for connection in shared.take_draining() {
             if self.draining.len() < MAX_CONNECTIONS {
-                self.draining.push(Draining { stream, deadline: now + DRAIN_TIMEOUT });
+                self.draining.push(Draining { connection, deadline: now + DRAIN_TIMEOUT });
             }
         }
         let mut buffer = [0; 16 << 10];
         self.draining.retain(|draining| {
-            let is_open = match (&*draining.stream).read(&mut buffer) {
+            let is_open = match draining.connection.stream().read(&mut buffer) {
                 Ok(length) => length > 0,
                 Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
             };
@@ -181,19 +205,12 @@ impl FlowListener {
     }
 }
 
-/// Sets the options of an accepted connection.
-fn prepare(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nonblocking(true)?;
-    stream.set_nodelay(true)?;
-    SockRef::from(stream).set_tcp_user_timeout(Some(UNACKED_TIMEOUT))
-}
-
 impl Unidentified {
     /// Reads the available part of the first line, and nothing after it.
     fn read_first_line(&mut self) -> Identity {
         let mut byte = [0];
         loop {
-            match self.stream.read(&mut byte) {
+            match self.connection.read(&mut byte) {
                 Ok(0) => return Identity::Closed,
                 Ok(_) => match self.line.read_line(&mut &byte[..]) {
                     Ok(None) => {}
@@ -214,7 +231,7 @@ impl Drop for FlowListener {
     fn drop(&mut self) {
         for draining in &self.draining {
             // A program may still hold the stream of a flow.
-            let _ = draining.stream.shutdown(Shutdown::Both);
+            draining.connection.shutdown();
         }
     }
 }

@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
 use weir_flow::{BackLine, Chunk, CoflowName, FirstLine, Reason, ReceiveState};
 
+use crate::flow_connection::FlowConnection;
 use crate::flow_listener::FlowListener;
+use crate::flow_tls::FlowTls;
 
 /// How long a flow waits for the next connection when one has failed.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(120);
@@ -41,7 +42,7 @@ struct Table {
     /// Ended flows, the oldest first.
     ended: VecDeque<FlowKey>,
     /// Connections that end, for the thread.
-    draining: Vec<Arc<TcpStream>>,
+    draining: Vec<Arc<FlowConnection>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,24 +65,11 @@ struct Flow {
 #[derive(Debug, Default)]
 struct Progress {
     state: ReceiveState,
-    connection: Option<Arc<TcpStream>>,
+    connection: Option<Arc<FlowConnection>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Sends a line if the kernel's buffer has room. A sender that leaves this buffer full does not read acknowledgements.
-fn send_line(mut stream: &TcpStream, line: BackLine) -> io::Result<()> {
-    let text = line.encode();
-    let length = stream.write(text.as_bytes())?;
-    if length < text.len() { Err(ErrorKind::WriteZero.into()) } else { Ok(()) }
-}
-
-/// Sends the last line of a connection. The caller drains the connection.
-pub(crate) fn send_last_line(stream: &TcpStream, line: BackLine) {
-    let _ = send_line(stream, line);
-    let _ = stream.shutdown(Shutdown::Write);
 }
 
 impl Shared {
@@ -91,31 +79,31 @@ impl Shared {
     }
 
     /// Passes a connection to its flow, which may be new, or refuses it.
-    pub(crate) fn admit(&self, stream: TcpStream, line: &FirstLine) {
+    pub(crate) fn admit(&self, connection: FlowConnection, line: &FirstLine) {
         let mut table = lock(&self.table);
         let key = (line.coflow.clone(), line.flow);
         let known = table.flows.get(&key).map(|(flow, _)| Arc::clone(flow));
         let is_new = known.is_none();
         let flow = known.unwrap_or_default();
         let mut progress = lock(&flow.progress);
-        let stream = Arc::new(stream);
+        let connection = Arc::new(connection);
         let answer = match progress.state.accept(line) {
             Ok(answer) if !progress.state.has_ended() => answer,
             Ok(answer) => {
-                send_last_line(&stream, answer);
-                return table.draining.push(stream);
+                connection.send_last_line(answer);
+                return table.draining.push(connection);
             }
             Err(reason) => {
-                send_last_line(&stream, BackLine::Reset(reason));
-                return table.draining.push(stream);
+                connection.send_last_line(BackLine::Reset(reason));
+                return table.draining.push(connection);
             }
         };
         // The program's next read finds a failure.
-        let _ = send_line(&stream, answer);
-        if let Some(earlier) = progress.connection.replace(stream) {
-            send_last_line(&earlier, BackLine::Reset(Reason::Replaced));
+        let _ = connection.send_line(&answer.encode());
+        if let Some(earlier) = progress.connection.replace(connection) {
+            earlier.send_last_line(BackLine::Reset(Reason::Replaced));
             // The program may wait for this connection.
-            let _ = earlier.shutdown(Shutdown::Both);
+            earlier.shutdown();
             table.draining.push(earlier);
         }
         drop(progress);
@@ -132,21 +120,21 @@ impl Shared {
         for (flow, _) in lock(&self.table).flows.values() {
             let mut progress = lock(&flow.progress);
             let line = progress.state.ack();
-            if let Some(stream) = &progress.connection
-                && send_line(stream, line).is_err()
+            if let Some(connection) = &progress.connection
+                && connection.send_line(&line.encode()).is_err()
             {
                 // The program's next read finds the failure.
-                let _ = stream.shutdown(Shutdown::Both);
+                connection.shutdown();
             }
         }
     }
 
     /// Leaves a connection to the thread, which discards what arrives.
-    pub(crate) fn drain(&self, stream: Arc<TcpStream>) {
-        lock(&self.table).draining.push(stream);
+    pub(crate) fn drain(&self, connection: Arc<FlowConnection>) {
+        lock(&self.table).draining.push(connection);
     }
 
-    pub(crate) fn take_draining(&self) -> Vec<Arc<TcpStream>> {
+    pub(crate) fn take_draining(&self) -> Vec<Arc<FlowConnection>> {
         std::mem::take(&mut lock(&self.table).draining)
     }
 
@@ -187,15 +175,16 @@ impl Shared {
         {
             table.flows.remove(&oldest);
         }
-        if let Some(stream) = lock(&flow.progress).connection.take() {
-            send_last_line(&stream, line);
-            table.draining.push(stream);
+        if let Some(connection) = lock(&flow.progress).connection.take() {
+            connection.send_last_line(line);
+            table.draining.push(connection);
         }
         self.wake();
     }
 }
 
-/// A port at which a program receives flows. The port has no authentication: any program that can reach it can send any flow.
+/// A port at which a program receives flows. Over plain text, any program that can reach the port can send any flow. With TLS, only
+/// relays and programs of the same service can.
 ///
 /// A thread accepts connections. The port closes when the receiver and its flows are dropped.
 #[derive(Debug)]
@@ -210,6 +199,14 @@ impl FlowReceiver {
     /// # Errors
     /// If the address is not available, or the thread cannot be started.
     pub fn bind(address: impl ToSocketAddrs) -> io::Result<FlowReceiver> {
+        FlowReceiver::bind_with_tls(address, None)
+    }
+
+    /// As [`FlowReceiver::bind`]. With `tls`, connections use it, except inside a host by default.
+    ///
+    /// # Errors
+    /// As for [`FlowReceiver::bind`].
+    pub fn bind_with_tls(address: impl ToSocketAddrs, tls: Option<FlowTls>) -> io::Result<FlowReceiver> {
         let socket = TcpListener::bind(address)?;
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
@@ -217,7 +214,7 @@ impl FlowReceiver {
         wake.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
         let shared = Arc::new(Shared { table: Mutex::default(), arrived: Condvar::new(), wake });
-        let listener = FlowListener::new(socket, woken, &shared);
+        let listener = FlowListener::new(socket, tls, woken, &shared);
         std::thread::Builder::new().name("flow-receiver".to_owned()).spawn(move || listener.run())?;
         Ok(FlowReceiver { shared, address })
     }
@@ -255,7 +252,7 @@ pub struct IncomingFlow {
     flow: Arc<Flow>,
     reconnect_timeout: Duration,
     /// The connection that `input` was read from.
-    connection: Option<Arc<TcpStream>>,
+    connection: Option<Arc<FlowConnection>>,
     /// Bytes of the connection, and the range of those that are not decoded.
     input: Box<[u8]>,
     undecoded: Range<usize>,
@@ -287,7 +284,7 @@ impl IncomingFlow {
     }
 
     /// Waits for a connection, and discards undecoded bytes of an earlier one.
-    fn wait_connected(&mut self) -> io::Result<Arc<TcpStream>> {
+    fn wait_connected(&mut self) -> io::Result<Arc<FlowConnection>> {
         let start = Instant::now();
         let mut progress = lock(&self.flow.progress);
         let connection = loop {
@@ -317,9 +314,8 @@ impl IncomingFlow {
     fn read_connection(&mut self) -> io::Result<()> {
         let connection = self.wait_connected()?;
         if self.undecoded.is_empty() {
-            // An error is found by the read that follows.
-            let _ = poll(&mut [PollFd::new(&*connection, PollFlags::IN)], None);
-            match (&*connection).read(&mut self.input) {
+            connection.wait(false, None);
+            match connection.read(&mut self.input) {
                 Ok(length) if length > 0 => self.undecoded = 0..length,
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
                 // The sender connects again.
@@ -329,13 +325,13 @@ impl IncomingFlow {
         self.decode(&connection)
     }
 
-    fn lose(&self, connection: &Arc<TcpStream>) {
+    fn lose(&self, connection: &Arc<FlowConnection>) {
         let mut progress = lock(&self.flow.progress);
         progress.connection.take_if(|current| Arc::ptr_eq(current, connection));
     }
 
     /// Decodes a chunk, unless another connection has replaced this one.
-    fn decode(&mut self, connection: &Arc<TcpStream>) -> io::Result<()> {
+    fn decode(&mut self, connection: &Arc<FlowConnection>) -> io::Result<()> {
         let mut progress = lock(&self.flow.progress);
         if !progress.connection.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection)) {
             return Ok(());
@@ -356,7 +352,7 @@ impl IncomingFlow {
             Err(reason) => {
                 progress.connection = None;
                 drop(progress);
-                send_last_line(connection, BackLine::Reset(reason));
+                connection.send_last_line(BackLine::Reset(reason));
                 self.shared.drain(Arc::clone(connection));
                 self.shared.wake();
                 if reason != Reason::Corrupt {
@@ -373,11 +369,11 @@ impl IncomingFlow {
     fn acknowledge(&self) {
         let mut progress = lock(&self.flow.progress);
         if let Some(line) = progress.state.mark_read()
-            && let Some(stream) = &progress.connection
-            && send_line(stream, line).is_err()
+            && let Some(connection) = &progress.connection
+            && connection.send_line(&line.encode()).is_err()
         {
             // The next read finds the failure.
-            let _ = stream.shutdown(Shutdown::Both);
+            connection.shutdown();
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Sends flows over a relay or directly, and over further connections when one fails.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::io::{self, ErrorKind, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir_flow::{Attempt, BackLine, FirstLine, LineReader, Offset, Path, SendError, SendState};
 
 use crate::agent::{Agent, AgentError};
+use crate::flow_connection::FlowConnection;
+use crate::flow_tls::{FlowTls, check_relay};
 
 /// The environment variable with the address of the region's relay.
 const RELAY_VARIABLE: &str = "WEIR_RELAY";
@@ -80,6 +81,7 @@ pub struct FlowSender<'a> {
     state: SendState,
     route: Route,
     agent: Option<&'a Agent>,
+    tls: Option<FlowTls>,
     sent: SentFlow,
     connection: Option<Connection>,
     start: Instant,
@@ -90,14 +92,14 @@ pub struct FlowSender<'a> {
 
 #[derive(Debug)]
 struct Connection {
-    stream: TcpStream,
+    transport: FlowConnection,
     lines: LineReader,
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
         // The agent may hold a duplicate of the socket, so closing the stream would not close the connection.
-        let _ = self.stream.shutdown(Shutdown::Both);
+        self.transport.shutdown();
     }
 }
 
@@ -114,6 +116,7 @@ impl<'a> FlowSender<'a> {
             state: SendState::new(first_line, route.relay.is_some(), Duration::ZERO),
             route,
             agent: None,
+            tls: None,
             sent: SentFlow { bytes: 0, unpaced: None },
             connection: None,
             start: Instant::now(),
@@ -125,6 +128,12 @@ impl<'a> FlowSender<'a> {
     /// Hands direct connections over to an agent, which paces them.
     pub fn with_agent(mut self, agent: &'a Agent) -> FlowSender<'a> {
         self.agent = Some(agent);
+        self
+    }
+
+    /// Uses TLS, except inside a host by default.
+    pub fn with_tls(mut self, tls: FlowTls) -> FlowSender<'a> {
+        self.tls = Some(tls);
         self
     }
 
@@ -189,8 +198,8 @@ impl<'a> FlowSender<'a> {
             std::thread::sleep(wait);
         }
         match self.open_connection() {
-            Ok(stream) => {
-                self.connection = Some(Connection { stream, lines: LineReader::default() });
+            Ok(transport) => {
+                self.connection = Some(Connection { transport, lines: LineReader::default() });
                 self.state.on_connected(self.now());
             }
             Err(error) => {
@@ -201,24 +210,34 @@ impl<'a> FlowSender<'a> {
         Ok(())
     }
 
-    fn open_connection(&mut self) -> io::Result<TcpStream> {
+    fn open_connection(&mut self) -> io::Result<FlowConnection> {
         let first_line = self.state.first_line();
-        let mut stream = TcpStream::connect_timeout(&self.address(), CONNECT_TIMEOUT)?;
-        stream.set_nodelay(true)?;
-        if let Some(agent) = self.agent.filter(|_| self.state.attempt().path == Path::Direct) {
+        let is_direct = self.state.attempt().path == Path::Direct;
+        let stream = TcpStream::connect_timeout(&self.address(), CONNECT_TIMEOUT)?;
+        if let Some(agent) = self.agent.filter(|_| is_direct) {
             self.sent.unpaced = agent.hand_over(first_line.coflow.as_str(), first_line.flow, &stream).err();
         }
+        let transport = FlowConnection::connect(stream, self.tls.as_ref())?;
+        transport.finish_handshake(CONNECT_TIMEOUT)?;
+        transport.check_peer(|name| match &self.tls {
+            Some(tls) if is_direct => tls.check_program(name),
+            _ => check_relay(name),
+        })?;
         // The buffer of a new socket has room for a line.
-        stream.write_all(first_line.encode().as_bytes())?;
-        stream.set_nonblocking(true)?;
-        Ok(stream)
+        transport.send_line(&first_line.encode())?;
+        Ok(transport)
+    }
+
+    /// Whether the kernel does not have all bytes.
+    fn has_unsent(&self, connection: &Connection) -> bool {
+        !self.state.unsent().is_empty() || connection.transport.has_output()
     }
 
     /// Sends chunks and processes lines. Keeps the connection unless it has ended.
     fn exchange(&mut self, mut connection: Connection, may_wait: bool) -> Result<(), SendError> {
         if may_wait {
             let deadline = self.state.deadline().map(|deadline| deadline.saturating_sub(self.now()));
-            connection.wait(!self.state.unsent().is_empty(), deadline);
+            connection.transport.wait(self.has_unsent(&connection), deadline);
         }
         // A reset may have arrived before the connection failed.
         let sent = connection.send_chunks(&mut self.state);
@@ -247,26 +266,17 @@ impl<'a> FlowSender<'a> {
 }
 
 impl Connection {
-    /// Waits until lines arrive, or until chunks can be sent.
-    fn wait(&self, has_unsent: bool, max_wait: Option<Duration>) {
-        let flags = if has_unsent { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        // A time that the kernel cannot represent means no limit.
-        let timeout = max_wait.and_then(|wait| Timespec::try_from(wait).ok());
-        // An error is found by the read that follows.
-        let _ = poll(&mut [PollFd::new(&self.stream, flags)], timeout.as_ref());
-    }
-
     /// Sends chunks until the kernel's buffer is full.
     fn send_chunks(&mut self, state: &mut SendState) -> io::Result<()> {
         while !state.unsent().is_empty() {
-            match self.stream.write(state.unsent()) {
+            match self.transport.write(state.unsent()) {
                 Ok(length) => state.on_sent(length),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        self.transport.flush().map(drop)
     }
 
     /// Processes lines that have arrived. Returns the next connection if this one was reset, or why this one failed.
@@ -276,7 +286,7 @@ impl Connection {
         now: Duration,
     ) -> Result<io::Result<Option<Attempt>>, SendError> {
         let mut buffer = [0; READ_BYTES];
-        let length = match self.stream.read(&mut buffer) {
+        let length = match self.transport.read(&mut buffer) {
             Ok(0) if state.is_complete() => return Ok(Ok(None)),
             Ok(0) => return Ok(Err(ErrorKind::UnexpectedEof.into())),
             Ok(length) => length,
@@ -323,7 +333,8 @@ impl Write for FlowSender<'_> {
     /// Waits until the kernel has all data. The receiver may not have it yet.
     fn flush(&mut self) -> io::Result<()> {
         self.state.flush();
-        while !self.state.unsent().is_empty() {
+        let has_output = |sender: &Self| sender.connection.as_ref().is_some_and(|c| sender.has_unsent(c));
+        while !self.state.unsent().is_empty() || has_output(self) {
             self.drive(true)?;
         }
         Ok(())

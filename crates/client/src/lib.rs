@@ -22,7 +22,8 @@
 //!
 //! Section 5 of Saath defines register, update and deregister for the framework. For the framework's programs it defines send and
 //! receive: [`send_flow`] and [`FlowReceiver::receive`]. A flow goes over the relay in the environment variable `WEIR_RELAY`, or directly
-//! without the variable. All data arrives once and in order, also if a relay fails; [`FlowSender`] sends data piece by piece.
+//! without the variable. All data arrives once and in order, also if a relay fails; [`FlowSender`] sends data piece by piece. [`FlowTls`]
+//! encrypts flows.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -83,11 +84,15 @@ mod application;
 #[cfg(target_os = "linux")]
 mod coflow;
 #[cfg(target_os = "linux")]
+mod flow_connection;
+#[cfg(target_os = "linux")]
 mod flow_listener;
 #[cfg(target_os = "linux")]
 mod flow_receiver;
 #[cfg(target_os = "linux")]
 mod flow_sender;
+#[cfg(target_os = "linux")]
+mod flow_tls;
 
 #[cfg(target_os = "linux")]
 pub use agent::{Agent, AgentError};
@@ -99,3 +104,5 @@ pub use coflow::{Coflow, Flow, Registration, send_flow};
 pub use flow_receiver::{FlowReceiver, IncomingFlow};
 #[cfg(target_os = "linux")]
 pub use flow_sender::{FlowSender, Route, SentFlow};
+#[cfg(target_os = "linux")]
+pub use flow_tls::FlowTls;

@@ -27,6 +27,7 @@ mod overlay;
 mod switches;
 
 pub use overlay::{Overlay, Relay};
+pub use weir_tls::TlsFiles;
 
 /// Maximum length of the file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
@@ -147,17 +148,6 @@ pub enum CableEnd {
     Host(u32),
     /// Another switch, by its index, from 0.
     Switch(u32),
-}
-
-/// Certificate files, in PEM.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TlsFiles {
-    /// The coordinator's certificate, and the intermediate certificates up to its authority.
-    pub certificate: PathBuf,
-    /// Its private key.
-    pub key: PathBuf,
-    /// The certificates of the authorities that sign clients' certificates.
-    pub clients: PathBuf,
 }
 
 /// Limits for clients of the API.

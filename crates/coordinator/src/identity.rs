@@ -33,7 +33,7 @@ pub struct InvalidIdentity(String);
 
 impl Identity {
     /// Prefix of all identities.
-    pub const SCHEME: &'static str = "weir://";
+    pub const SCHEME: &'static str = weir_tls::SCHEME;
 
     /// Whether this identity may see objects of a service; `None` stands for objects without a service.
     pub fn may_see(&self, service: Option<&str>) -> bool {

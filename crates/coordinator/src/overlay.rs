@@ -9,10 +9,10 @@
 //! - *Rules* of a relay follow from the decision and the connected relays (`rules`). An order contains the difference between the rules
 //!   and those of the last order. A relay that has connected, or does not confirm an order in time, receives a full order.
 //! - *Progress* is what receivers have acknowledged. A coflow has completed when all bytes between regions are acknowledged, and no flow
-//!   is open. Flows that did not use the relays are unknown here: the framework deregisters their coflow.
+//!   is open; a further flow makes it active again. Flows that did not use the relays are unknown here: the framework deregisters their coflow.
 //! - *Bandwidth* of a link is the sum of the rates that its relays measure while data waits (`bandwidth`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,6 +54,9 @@ const CONFIRMATION_TIMEOUT: f64 = 3.0;
 
 /// Time without a report after which detours avoid a relay, in seconds.
 const PRESENCE_TIMEOUT: f64 = 3.0;
+
+/// Time after its completion for which relays accept further flows of a coflow, in seconds.
+const WITHDRAWAL: f64 = 2.0;
 
 /// Limits of coflows between regions.
 #[derive(Debug, Clone, Copy)]
@@ -228,25 +231,36 @@ impl Overlay {
                 self.samples.add(link, (relay, path.peer), path.rate, now);
             }
         }
+        let mut progressed = BTreeSet::new();
         for group in &report.groups {
             let coflow = self.coflows.get_mut(&group.coflow).filter(|_| group.source == relay);
             let pair = coflow.and_then(|coflow| coflow.pairs.get_mut(&(group.source, group.destination)));
             match pair {
-                Some(pair) => pair.apply(group.acked_bytes, group.open_flows),
+                Some(pair) => {
+                    if pair.apply(group) {
+                        progressed.insert(group.coflow);
+                    }
+                }
                 None => self.rejected_entries += 1,
             }
         }
         let mut numbers: Vec<u32> = report.groups.iter().map(|group| group.coflow).collect();
         numbers.dedup();
         for number in numbers {
-            self.check_completion(number, now);
+            self.check_completion(number, progressed.contains(&number), now);
         }
     }
 
-    fn check_completion(&mut self, number: u32, now: f64) {
+    /// Acknowledged bytes include those that libraries add to the data, so a coflow with further flows may seem complete for a moment.
+    fn check_completion(&mut self, number: u32, has_progressed: bool, now: f64) {
         let Some(coflow) = self.coflows.get_mut(&number) else { return };
-        if coflow.completed_at.is_none() && coflow.has_ended() {
+        let was_completed = coflow.completed_at.is_some();
+        if !coflow.has_ended() {
+            coflow.completed_at = None;
+        } else if has_progressed || !was_completed {
             coflow.completed_at = Some(now);
+        }
+        if coflow.completed_at.is_some() != was_completed {
             self.changed.push(Arc::clone(&coflow.id));
             self.note_change();
         }
@@ -296,6 +310,12 @@ impl Overlay {
         for (_, coflow) in self.coflows.extract_if(.., |_, coflow| is_expired(coflow)) {
             self.numbers.remove(&coflow.id);
             self.flow_count -= coflow.registration.flows.len();
+        }
+        for coflow in self.coflows.values_mut().filter(|coflow| !coflow.is_withdrawn) {
+            if coflow.completed_at.is_some_and(|end| now - end > WITHDRAWAL) {
+                coflow.is_withdrawn = true;
+                self.are_rules_outdated = true;
+            }
         }
         self.samples.advance(now);
         for relay in &mut self.relays {

@@ -47,7 +47,7 @@ pub const MAX_RELAY_RULES: usize = 1 << 14;
 /// The maximum number of next hops of a rule.
 pub const MAX_RULE_PATHS: usize = 32;
 
-/// The maximum number of groups in a report. The next report contains further groups.
+/// The maximum number of groups in a report: those of the lowest numbers of coflows.
 pub const MAX_REPORTED_GROUPS: usize = 1 << 14;
 
 /// The maximum number of flows without a rule in a report. A relay leaves out the others.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
@@ -103,31 +103,71 @@ fn error_chain(error: &dyn std::error::Error) -> String {
 
 /// Why [`run`] has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the coordinator now calls this relay number {found} instead of {expected}; start it again")]
-pub struct Renumbered {
-    /// The number at the start.
-    pub expected: u16,
-    /// The number now.
-    pub found: u16,
+pub enum ControlError {
+    /// The relay has another number now, and its connections with other relays carry the old one.
+    #[error("the coordinator now calls this relay number {found} instead of {expected}; start it again")]
+    Renumbered {
+        /// The number at the start.
+        expected: u16,
+        /// The number now.
+        found: u16,
+    },
+    /// The thread of the relay has ended.
+    #[error("the relay has ended")]
+    RelayEnded,
 }
 
-/// Applies orders to the relay and reports its state, over as many streams as it takes.
+/// The state of orders.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OrderStatus {
+    /// Whether the stream to the coordinator is open.
+    pub is_connected: bool,
+    /// The epoch and the sequence number of the last order; zeros before the first.
+    pub applied: (u64, u64),
+    /// When it was applied; none before the first.
+    pub applied_at: Option<Instant>,
+    /// When the lease ends; none without a lease.
+    pub lease_end: Option<Instant>,
+    /// The number of refused orders.
+    pub refused: u64,
+}
+
+impl OrderStatus {
+    fn new(orders: &Orders, start: Instant, is_connected: bool) -> OrderStatus {
+        OrderStatus {
+            is_connected,
+            applied: orders.applied(),
+            applied_at: orders.applied_at().map(|at| start + at),
+            lease_end: orders.lease_end().map(|end| start + end),
+            refused: orders.refused(),
+        }
+    }
+}
+
+/// Applies orders to the relay and reports its state, over as many streams as it takes. Sends the state of orders to `statuses`.
 ///
 /// # Errors
-/// [`Renumbered`].
-pub async fn run(coordinator: Endpoint, name: &str, first: Session, relay: Handle) -> Result<(), Renumbered> {
+/// [`ControlError`].
+pub async fn run(
+    coordinator: Endpoint,
+    name: &str,
+    first: Session,
+    relay: Handle,
+    statuses: watch::Sender<OrderStatus>,
+) -> Result<(), ControlError> {
     let (start, id) = (Instant::now(), first.id());
     let mut orders = Orders::default();
     let mut session = first;
     loop {
-        let reason = serve(&mut session, &mut orders, &relay, start).await;
+        let reason = serve(&mut session, &mut orders, &relay, start, &statuses).await?;
         tracing::warn!(%reason, "the stream to the coordinator has ended");
+        statuses.send_replace(OrderStatus::new(&orders, start, false));
         session = tokio::select! {
             session = connect(&coordinator, name) => session,
             () = expire_forever(&mut orders, &relay, start) => continue,
         };
         if session.id() != id {
-            return Err(Renumbered { expected: id, found: session.id() });
+            return Err(ControlError::Renumbered { expected: id, found: session.id() });
         }
     }
 }
@@ -154,39 +194,46 @@ fn expire(orders: &mut Orders, relay: &Handle, start: Instant) {
 }
 
 /// Serves one stream. Returns why it ended.
-async fn serve(session: &mut Session, orders: &mut Orders, relay: &Handle, start: Instant) -> String {
+async fn serve(
+    session: &mut Session,
+    orders: &mut Orders,
+    relay: &Handle,
+    start: Instant,
+    statuses: &watch::Sender<OrderStatus>,
+) -> Result<String, ControlError> {
     let id = session.id();
     let mut next_report = Instant::now();
     let mut deadline = next_report + MESSAGE_TIMEOUT;
     loop {
+        statuses.send_replace(OrderStatus::new(orders, start, true));
         tokio::select! {
             message = session.messages.message() => {
                 deadline = Instant::now() + MESSAGE_TIMEOUT;
                 let order = match message {
-                    Err(status) => return status_reason(&status),
-                    Ok(None) => return "the coordinator closed the stream".to_owned(),
+                    Err(status) => return Ok(status_reason(&status)),
+                    Ok(None) => return Ok("the coordinator closed the stream".to_owned()),
                     Ok(Some(message)) => message.body,
                 };
                 let Some(Body::Order(order)) = order else {
-                    return "the coordinator sent a message that is not an order".to_owned();
+                    return Ok("the coordinator sent a message that is not an order".to_owned());
                 };
                 let order = match RelayOrder::try_from(order) {
-                    Err(error) => return format!("the coordinator sent an invalid order: {error}"),
+                    Err(error) => return Ok(format!("the coordinator sent an invalid order: {error}")),
                     Ok(order) => order,
                 };
                 apply(&order, id, orders, relay, start);
             }
             () = sleep_until(next_report) => {
                 next_report = Instant::now() + session.welcome.report_interval;
-                let Some(status) = status(relay).await else { return "the relay has ended".to_owned() };
+                let status = status(relay).await.ok_or(ControlError::RelayEnded)?;
                 let report = RelayMessage::from(&report(id, status, orders));
                 if session.reports.try_send(report).is_err() && session.reports.is_closed() {
-                    return "the coordinator closed the stream".to_owned();
+                    return Ok("the coordinator closed the stream".to_owned());
                 }
             }
             () = wait_for_lease_end(orders, start) => expire(orders, relay, start),
             () = sleep_until(deadline) => {
-                return format!("the coordinator sent no message for {} s", MESSAGE_TIMEOUT.as_secs());
+                return Ok(format!("the coordinator sent no message for {} s", MESSAGE_TIMEOUT.as_secs()));
             }
         }
     }
@@ -237,6 +284,7 @@ fn report(id: u16, status: Status, orders: &Orders) -> RelayReport {
                 destination: destination.0,
                 acked_bytes: progress.acked_bytes,
                 open_flows: progress.open_flows,
+                detoured_bytes: progress.detoured_bytes,
             })
             .collect(),
         unruled_flows: status

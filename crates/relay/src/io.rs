@@ -9,6 +9,7 @@ mod program;
 mod server;
 mod socket;
 mod traffic;
+mod transport;
 
-pub use links::{LinkStatus, PeerTls};
-pub use server::{Command, Handle, Server, ServerError, ServerSettings, Status};
+pub use links::LinkStatus;
+pub use server::{Command, Handle, RelayTls, Server, ServerError, ServerSettings, Status};

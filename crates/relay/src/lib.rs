@@ -5,11 +5,14 @@
 
 pub mod control;
 pub mod forwarding;
+pub mod hello;
 pub mod io;
 pub mod message;
+pub mod metrics;
 pub mod orders;
 pub mod overlay;
 pub mod overlay_file;
 pub mod ready_queue;
+pub mod reason_counts;
 pub mod relay;
 pub mod reorder_buffer;

@@ -34,6 +34,7 @@ pub struct Orders {
     epoch: u64,
     seq: u64,
     lease_end: Option<Duration>,
+    applied_at: Option<Duration>,
     refused: u64,
 }
 
@@ -47,6 +48,7 @@ impl Orders {
         self.overlay.apply(order);
         (self.epoch, self.seq) = (order.epoch, order.seq);
         self.lease_end = Some(now.saturating_add(order.lease));
+        self.applied_at = Some(now);
         Ok(())
     }
 
@@ -93,6 +95,11 @@ impl Orders {
     /// The epoch and the sequence number of the last order; zeros before the first.
     pub fn applied(&self) -> (u64, u64) {
         (self.epoch, self.seq)
+    }
+
+    /// When the last order was applied; none before the first.
+    pub fn applied_at(&self) -> Option<Duration> {
+        self.applied_at
     }
 
     /// The number of refused orders.

@@ -18,9 +18,14 @@ pub enum OverlayError {
     /// A value is invalid.
     #[error("{0}")]
     Value(String),
-    /// Two relays have the same name.
-    #[error("relays: `{0}` occurs twice; expected distinct names")]
-    DuplicateName(String),
+    /// Two relays or two coflows have the same name.
+    #[error("{list}: `{name}` occurs twice; expected distinct names")]
+    DuplicateName {
+        /// `relays` or `coflows`.
+        list: &'static str,
+        /// The name.
+        name: String,
+    },
 }
 
 #[derive(Deserialize)]
@@ -81,11 +86,15 @@ pub fn parse(text: &str) -> Result<Overlay, OverlayError> {
     let mut ids = BTreeMap::new();
     for (relay, id) in file.relays.iter().zip(1..) {
         if ids.insert(relay.name.clone(), id).is_some() {
-            return Err(OverlayError::DuplicateName(relay.name.clone()));
+            return Err(OverlayError::DuplicateName { list: "relays", name: relay.name.clone() });
         }
     }
-    let coflows: BTreeMap<&str, u32> =
-        file.coflows.iter().zip(1..).map(|(coflow, number)| (coflow.name.as_str(), number)).collect();
+    let mut coflows = BTreeMap::new();
+    for (coflow, number) in file.coflows.iter().zip(1..) {
+        if coflows.insert(coflow.name.as_str(), number).is_some() {
+            return Err(OverlayError::DuplicateName { list: "coflows", name: coflow.name.clone() });
+        }
+    }
     let order = wire::RelayOrder {
         lease_us: 1,
         is_full: true,
@@ -210,24 +219,64 @@ mod tests {
         assert_eq!(relay_by_name(&overlay, "east").unwrap().0, RelayId(2));
     }
 
+    /// The error of a file, without the lines that show its place.
+    fn error(text: &str) -> String {
+        let error = parse(text).unwrap_err().to_string();
+        error.lines().last().unwrap().to_owned()
+    }
+
     #[test]
     fn invalid_files_are_refused_with_a_reason() {
-        let rule = |text: &str| format!("{RELAYS}[[rules]]\npriority = 0\n{text}");
+        assert_eq!(error(""), "missing field `relays`");
+        assert_eq!(
+            error(&format!("{RELAYS}[[relay]]\n")),
+            "unknown field `relay`, expected one of `relays`, `coflows`, `rules`"
+        );
+        let twice = "occurs twice; expected distinct names";
+        assert_eq!(error(&RELAYS.replace("east", "west")), format!("relays: `west` {twice}"));
+        assert_eq!(
+            error(&format!("{RELAYS}[[coflows]]\nname = \"shuffle\"")),
+            format!("coflows: `shuffle` {twice}")
+        );
+        assert_eq!(
+            error(&RELAYS.replace("10.1.0.0/16", "10.1.0.1/16")),
+            "network of a relay is invalid; expected a network such as 10.1.0.0/16"
+        );
+        assert_eq!(error(&RELAYS.replace("10.1.0.2:7710", "west:7710")), "invalid socket address syntax");
+    }
+
+    #[test]
+    fn invalid_rules_are_refused_with_a_reason() {
+        let fractions = "fractions of a rule is invalid; expected a sum of 1";
+        let fraction = "fraction of a path is invalid; expected a number above 0 and at most 1";
+        let weight = "weight is invalid; expected a finite number above 0";
         for (text, reason) in [
-            ("".to_owned(), "missing field `relays`"),
-            (format!("{RELAYS}[[relay]]\n"), "unknown field `relay`"),
-            (rule("coflow = \"other\""), "rules: coflow `other` is unknown; expected a name of the file"),
+            ("", "missing field `coflow`"),
+            ("coflow = \"other\"", "rules: coflow `other` is unknown; expected a name of the file"),
             (
-                rule("coflow = \"shuffle\"\nfrom = \"north\"\nto = \"east\""),
-                "rules: relay `north` is unknown",
+                "coflow = \"shuffle\"\nfrom = \"north\"\nto = \"east\"",
+                "rules: relay `north` is unknown; expected a name of the file",
             ),
-            (rule("coflow = \"shuffle\"\npaths = { east = 0.5 }"), "fractions of a rule"),
-            (rule("coflow = \"shuffle\"\nweight = 0"), "weight"),
-            (RELAYS.replace("east", "west"), "relays: `west` occurs twice; expected distinct names"),
-            (RELAYS.replace("10.1.0.0/16", "10.1.0.1/16"), "network of a relay"),
+            (
+                "coflow = \"shuffle\"\npaths = { north = 1.0 }",
+                "rules: relay `north` is unknown; expected a name of the file",
+            ),
+            (
+                "coflow = \"shuffle\"\nfrom = \"west\"",
+                "match is invalid; expected a flow, a source and a destination, or none of them",
+            ),
+            ("coflow = \"shuffle\"\npaths = { east = 0.5 }", fractions),
+            ("coflow = \"shuffle\"\npaths = { east = 0.5, west = 0.6 }", fractions),
+            ("coflow = \"shuffle\"\npaths = { east = 2.0, west = -1.0 }", fraction),
+            ("coflow = \"shuffle\"\npaths = { east = nan }", fraction),
+            ("coflow = \"shuffle\"\nweight = 0", weight),
+            ("coflow = \"shuffle\"\nweight = inf", weight),
+            (
+                "coflow = \"shuffle\"\n[[rules]]\npriority = 1\ncoflow = \"shuffle\"",
+                "rules: not sorted; expected increasing entries, each once",
+            ),
         ] {
-            let error = parse(&text).unwrap_err().to_string();
-            assert!(error.contains(reason), "{error}");
+            assert_eq!(error(&format!("{RELAYS}[[rules]]\npriority = 0\n{text}")), reason, "{text}");
         }
     }
 }

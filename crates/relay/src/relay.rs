@@ -22,6 +22,7 @@ use crate::forwarding::{Class, RelayId, Rule, Splitter};
 use crate::message::{FlowId, Header, MAX_PAYLOAD_BYTES};
 use crate::overlay::Overlay;
 use crate::ready_queue::ReadyQueue;
+use crate::reason_counts::ReasonCounts;
 
 mod closed_flows;
 mod input;
@@ -130,6 +131,21 @@ pub struct PathCounters {
     pub sent_bytes: u64,
     /// Those of flows that end at other relays.
     pub detoured_bytes: u64,
+    /// Messages sent to the relay, control messages included.
+    pub sent_messages: u64,
+    /// Payload bytes received from the relay.
+    pub received_bytes: u64,
+    /// Messages received from the relay, control messages included.
+    pub received_messages: u64,
+}
+
+/// Counters of resets since the relay started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ResetCounts {
+    /// Flows of local programs that were reset after they began.
+    pub flows: ReasonCounts,
+    /// Resets sent to other relays, for flows that pass through or end here.
+    pub sent: ReasonCounts,
 }
 
 #[derive(Debug)]
@@ -190,6 +206,8 @@ impl Source {
 pub struct GroupProgress {
     /// Bytes that receivers have acknowledged.
     pub acked_bytes: u64,
+    /// Bytes that this relay sent on a detour.
+    pub detoured_bytes: u64,
     /// The number of open flows.
     pub open_flows: u32,
 }
@@ -212,6 +230,7 @@ pub struct Relay {
     /// Next hops that lost messages to a destination, and until when sources avoid them.
     avoided: BTreeMap<(RelayId, RelayId), Duration>,
     groups: BTreeMap<(u32, RelayId), GroupProgress>,
+    resets: ResetCounts,
     is_draining: bool,
     events: VecDeque<Event>,
     now: Duration,
@@ -233,6 +252,7 @@ impl Relay {
             transits: Transits::default(),
             avoided: BTreeMap::new(),
             groups: BTreeMap::new(),
+            resets: ResetCounts::default(),
             is_draining: false,
             events: VecDeque::new(),
             now: Duration::ZERO,
@@ -247,6 +267,12 @@ impl Relay {
     /// What the relay knows of the overlay.
     pub fn overlay(&self) -> &Overlay {
         &self.overlay
+    }
+
+    /// The service that owns a coflow; none if the coflow is unknown.
+    pub fn service(&self, coflow: &str) -> Option<&str> {
+        let number = self.coflow_numbers.get(coflow)?;
+        Some(&self.overlay.coflows.get(number)?.service)
     }
 
     /// Sets the time, at least that of the last call. Time starts at 0.
@@ -289,12 +315,21 @@ impl Relay {
     /// Removes state that is no longer used. Call it about each second. O(flows).
     pub fn expire(&mut self) {
         let now = self.now;
+        let avoided = self.avoided.len();
         self.avoided.retain(|_, until| now < *until);
+        if self.avoided.len() < avoided {
+            self.reset_splitters();
+        }
         self.transits.expire(now);
         self.closed_sinks.expire(now);
         let stale: Vec<FlowId> =
             self.sinks.iter().filter(|(_, sink)| sink.is_stale(now)).map(|(&flow, _)| flow).collect();
         stale.into_iter().for_each(|flow| self.reset_sink(flow, Reason::Lost));
+    }
+
+    /// Other paths can be used from now on. O(flows).
+    fn reset_splitters(&mut self) {
+        self.sources.values_mut().for_each(|source| source.splitter.reset());
     }
 
     /// The progress of coflows by the relay of the receivers.
@@ -305,6 +340,11 @@ impl Relay {
     /// The counters of each path.
     pub fn paths(&self) -> impl Iterator<Item = (RelayId, bool, PathCounters)> {
         self.peers.iter().map(|(&relay, peer)| (relay, peer.is_connected, peer.counters))
+    }
+
+    /// The counters of resets.
+    pub fn resets(&self) -> ResetCounts {
+        self.resets
     }
 
     /// The number of flows that begin here, that end here, and whose messages wait here for another relay. O(flows).

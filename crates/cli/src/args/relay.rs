@@ -42,7 +42,7 @@ pub struct RelayRun {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "coordinator")]
     pub overlay: Option<PathBuf>,
 
-    /// The address for local programs. They send plain text
+    /// The address for programs. With a certificate, programs of other hosts use TLS
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7711")]
     pub programs: SocketAddr,
 
@@ -63,9 +63,18 @@ pub struct RelayRun {
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub drain: Time,
 
-    /// Use plain text with other hosts, for test networks and private links: anyone who can reach the relay can send flows
-    #[arg(long, conflicts_with = "certificate", help_heading = CREDENTIALS_HEADING)]
+    /// Serve metrics for Prometheus at this address, over plain text: a loopback address, or with --insecure any address
+    #[arg(long, value_name = "IP:PORT")]
+    pub metrics: Option<SocketAddr>,
+
+    /// Use plain text with other hosts, for test networks and private links: anyone who can reach the relay can send flows. With
+    /// --certificate, only programs on other hosts use plain text
+    #[arg(long, help_heading = CREDENTIALS_HEADING)]
     pub insecure: bool,
+
+    /// Use TLS with programs of this host, too, if not all of its users are trusted
+    #[arg(long, requires = "certificate", conflicts_with = "insecure", help_heading = CREDENTIALS_HEADING)]
+    pub tls_local: bool,
 
     #[command(flatten)]
     pub credentials: Credentials,

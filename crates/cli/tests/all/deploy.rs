@@ -10,7 +10,7 @@ use crate::common::assert_known_command;
 /// The path of the installed program.
 const INSTALLED: &str = "/usr/local/bin/weir";
 
-const UNITS: [&str; 2] = ["weir-coordinator.service", "weir-agent.service"];
+const UNITS: [&str; 3] = ["weir-coordinator.service", "weir-agent.service", "weir-relay.service"];
 
 fn root() -> PathBuf {
     fs::canonicalize(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).unwrap()
@@ -46,8 +46,11 @@ fn systemd_units_run_existing_commands() {
                 }
             }
         }
-        // The shipped environment file defines every variable of the units.
-        let environment = read("systemd/agent.env");
+        // The shipped environment file defines every variable of the unit.
+        let environment = values(&unit, "EnvironmentFile").pop();
+        let environment = environment.map_or(String::new(), |path| {
+            read(&format!("systemd/{}", path.strip_prefix("/etc/weir/").unwrap()))
+        });
         let variables = unit.split('$').skip(1).map(|rest| {
             rest.trim_start_matches('{')
                 .split(|c: char| !(c.is_ascii_uppercase() || c == '_'))
@@ -61,7 +64,7 @@ fn systemd_units_run_existing_commands() {
             );
         }
     }
-    assert_eq!(found, 3);
+    assert_eq!(found, 4);
 }
 
 #[test]

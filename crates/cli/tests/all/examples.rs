@@ -36,8 +36,11 @@ fn reading_command(file: &str, trace: &str) -> Option<String> {
         ("wide-area", "tree.toml") => {
             format!("sim {trace} --wide-area private-cloud.toml --policy tree:{name} --quiet")
         }
+        ("overlay", "overlay.toml") => format!("relay run --name west --overlay {name} --dry-run"),
+        // The test of docs/relay.md runs the programs.
+        ("overlay", "receive.py" | "send.py") => return None,
         // The tests of `weir-lab` read the distances.
-        ("wide-area", "table-1-delays.csv") => return None,
+        ("wide-area", "private-cloud-delays.csv" | "table-1-delays.csv") => return None,
         ("wide-area", _) => format!("sim {trace} --wide-area {name} --policy fair --quiet"),
         ("incast", "model.toml") => format!("predict connections {name} --loss 0.46 --threshold 20"),
         // `tree.toml` refers to this file.

@@ -3,6 +3,9 @@
 #[cfg(target_os = "linux")]
 mod agent;
 #[cfg(target_os = "linux")]
+#[path = "../../../tls/tests/all/certificates.rs"]
+mod certificates;
+#[cfg(target_os = "linux")]
 mod client;
 #[cfg(target_os = "linux")]
 mod cluster;
@@ -19,6 +22,10 @@ mod predict;
 #[cfg(target_os = "linux")]
 mod python;
 mod reference;
+#[cfg(target_os = "linux")]
+mod relay;
+#[cfg(target_os = "linux")]
+mod relay_page;
 mod reproduce;
 mod results;
 mod saba;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use weir_core::wide_area::detour::CoflowPaths;
 use weir_core::wide_area::flow_groups;
+use weir_proto::relay::GroupProgress;
 
 use super::decision::CoflowDemand;
 use crate::config;
@@ -46,7 +47,8 @@ pub struct Restored {
     pub first_flows: Option<Vec<Flow>>,
     /// Time of its registration; negative before the start.
     pub registered_at: f64,
-    /// The time to its completion that the first decision estimated, in seconds.
+    /// Estimated time from its registration to its completion, in seconds: that of the first decision after the last update before
+    /// its first byte.
     pub predicted_seconds: Option<f64>,
 }
 
@@ -59,18 +61,24 @@ pub(super) struct Pair {
     pub groups: BTreeMap<usize, Vec<u32>>,
     /// Acknowledged bytes, over restarts of the relay.
     pub acked: u64,
-    /// Acknowledged bytes since the start of the relay.
-    last_reported: u64,
+    /// Bytes that the relay of the senders sent on a detour, over restarts of the relay.
+    pub detoured: u64,
+    /// Acknowledged bytes and bytes on a detour since the start of the relay.
+    last_reported: (u64, u64),
     /// Number of open flows.
     pub open_flows: u32,
 }
 
 impl Pair {
-    /// Applies reported progress. A count that decreases has restarted from 0.
-    pub fn apply(&mut self, acked_bytes: u64, open_flows: u32) {
-        let increase = acked_bytes.checked_sub(self.last_reported).unwrap_or(acked_bytes);
-        self.acked = self.acked.saturating_add(increase);
-        (self.last_reported, self.open_flows) = (acked_bytes, open_flows);
+    /// Applies reported progress. A count that decreases has restarted from 0. Returns whether further bytes are acknowledged.
+    pub fn apply(&mut self, progress: &GroupProgress) -> bool {
+        let increase = |count: u64, last: u64| count.checked_sub(last).unwrap_or(count);
+        let (acked, detoured) = (progress.acked_bytes, progress.detoured_bytes);
+        let further = increase(acked, self.last_reported.0);
+        self.acked = self.acked.saturating_add(further);
+        self.detoured = self.detoured.saturating_add(increase(detoured, self.last_reported.1));
+        (self.last_reported, self.open_flows) = ((acked, detoured), progress.open_flows);
+        further > 0
     }
 
     pub fn has_ended(&self) -> bool {
@@ -95,7 +103,10 @@ pub(super) struct Coflow {
     /// Rises with each update.
     pub revision: u32,
     pub registered_at: f64,
+    /// When its last bytes were acknowledged.
     pub completed_at: Option<f64>,
+    /// Whether relays no longer know it.
+    pub is_withdrawn: bool,
     /// See [`Restored::predicted_seconds`].
     pub predicted_seconds: Option<f64>,
     /// By relays of the senders and of the receivers, in different regions.
@@ -119,6 +130,7 @@ impl Coflow {
             revision: 0,
             registered_at,
             completed_at: None,
+            is_withdrawn: false,
             predicted_seconds,
             pairs: BTreeMap::new(),
             pairs_by_group: BTreeMap::new(),
@@ -137,18 +149,22 @@ impl Coflow {
         (service, application, first_flows) == (&other.service, &other.application, &other.flows)
     }
 
-    /// Replaces the flows. The progress of pairs of relays stays the same.
+    /// Replaces the flows. The progress of pairs of relays stays the same. Frameworks update sizes until data moves, so an estimate of
+    /// earlier sizes does not count.
     pub fn replace_flows(&mut self, flows: Vec<Flow>, overlay: &config::Overlay) {
         let former = std::mem::replace(&mut self.registration.flows, flows);
         self.first_flows.get_or_insert(former);
         self.revision = self.revision.wrapping_add(1);
-        self.completed_at = None;
+        (self.completed_at, self.is_withdrawn) = (None, false);
         self.paths = None;
+        if self.pairs.values().all(|pair| pair.acked == 0) {
+            self.predicted_seconds = None;
+        }
         self.index_flows(overlay);
     }
 
     fn index_flows(&mut self, overlay: &config::Overlay) {
-        let former_pairs = std::mem::take(&mut self.pairs);
+        let mut former_pairs = std::mem::take(&mut self.pairs);
         self.pairs_by_group.clear();
         self.group_sizes.clear();
         let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
@@ -170,9 +186,9 @@ impl Coflow {
             flows.push(index);
         }
         for (relays, pair) in &mut self.pairs {
-            if let Some(former) = former_pairs.get(relays) {
-                (pair.acked, pair.last_reported, pair.open_flows) =
-                    (former.acked, former.last_reported, former.open_flows);
+            if let Some(former) = former_pairs.remove(relays) {
+                let (bytes, groups) = (pair.bytes, std::mem::take(&mut pair.groups));
+                *pair = Pair { bytes, groups, ..former };
             }
         }
     }

@@ -31,7 +31,7 @@ struct ForwardingKey {
     pair: (u16, u16),
 }
 
-/// The coflows and rules of all relays, for the active coflows.
+/// The coflows of all relays, and rules for the active ones.
 pub(super) fn relay_tables(
     overlay: &config::Overlay,
     present: &[bool],
@@ -39,7 +39,7 @@ pub(super) fn relay_tables(
     hops: &[HopSchedule],
 ) -> Vec<RelayTable> {
     let mut tables = vec![RelayTable::default(); overlay.relays.len()];
-    for coflow in coflows.values().filter(|coflow| coflow.completed_at.is_none()) {
+    for coflow in coflows.values().filter(|coflow| !coflow.is_withdrawn) {
         for &(source, destination) in coflow.pairs.keys() {
             add_coflow(&mut tables[usize::from(source)], coflow);
             add_coflow(&mut tables[usize::from(destination)], coflow);

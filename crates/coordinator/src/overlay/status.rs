@@ -69,6 +69,8 @@ pub struct RouteStatus {
     pub bytes: u64,
     /// Acknowledged bytes.
     pub acked_bytes: u64,
+    /// Bytes sent on a detour.
+    pub detoured_bytes: u64,
     /// Number of open flows.
     pub open_flows: u32,
     /// The lowest priority number of the rules at the source; `None` without a rule.
@@ -92,9 +94,11 @@ pub struct CoflowSummary {
     pub completed_flow_count: usize,
     /// Acknowledged bytes between regions.
     pub acked_bytes: f64,
+    /// Bytes sent on a detour.
+    pub detoured_bytes: u64,
     /// Whether it has completed.
     pub is_completed: bool,
-    /// Time to its completion that the first decision estimated, in seconds.
+    /// See [`Restored::predicted_seconds`](super::Restored::predicted_seconds).
     pub predicted_seconds: Option<f64>,
     /// Time from its registration to its completion, in seconds.
     pub measured_seconds: Option<f64>,
@@ -166,6 +170,7 @@ impl Overlay {
             destination,
             bytes: pair.bytes,
             acked_bytes: pair.acked,
+            detoured_bytes: pair.detoured,
             open_flows: pair.open_flows,
             priority: first.map(|rule| rule.priority),
             paths: first.map(|rule| rule.paths.clone()).unwrap_or_default(),
@@ -234,6 +239,7 @@ impl Overlay {
             flow_count: flows.len(),
             completed_flow_count: if is_completed { flows.len() } else { ended_flows },
             acked_bytes: coflow.pairs.values().map(|pair| pair.acked as f64).sum(),
+            detoured_bytes: coflow.pairs.values().fold(0, |sum, pair| sum.saturating_add(pair.detoured)),
             is_completed,
             predicted_seconds: coflow.predicted_seconds,
             measured_seconds: coflow.completed_at.map(|at| at - coflow.registered_at),

@@ -65,18 +65,22 @@ pub struct CoflowSummary {
     /// Its class in the last schedule, from 0; `null` after completion, and for a coflow between regions.
     class: Option<usize>,
     #[serde(flatten)]
-    completion: CompletionTimes,
+    wide_area: WideAreaFields,
 }
 
-/// The completion times of a coflow between regions; absent for other coflows.
+/// What only a coflow between regions has; absent for other coflows.
 #[derive(Debug, Default, Serialize, ToSchema)]
-pub struct CompletionTimes {
-    /// The estimate of the first decision: seconds from the registration, at median bandwidth and without later coflows.
+pub struct WideAreaFields {
+    /// The estimate of the first decision after the last update before the first byte: seconds from the registration, at median
+    /// bandwidth and without later coflows.
     #[serde(skip_serializing_if = "Option::is_none")]
     predicted_seconds: Option<f64>,
     /// The measured seconds from the registration to the completion.
     #[serde(skip_serializing_if = "Option::is_none")]
     measured_seconds: Option<f64>,
+    /// Bytes that relays sent on a detour, resent ones included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detoured_bytes: Option<u64>,
 }
 
 /// A page of coflows in order of ids.
@@ -106,7 +110,7 @@ pub struct CoflowState {
     /// Its class in the last schedule, from 0; `null` after completion, and for a coflow between regions.
     class: Option<usize>,
     #[serde(flatten)]
-    completion: CompletionTimes,
+    wide_area: WideAreaFields,
     /// Its flows, by index.
     flows: Vec<FlowState>,
 }
@@ -146,7 +150,7 @@ impl CoflowState {
             deadline: registration.deadline.map(|deadline| deadline.to_string()),
             completed: class.is_none(),
             class,
-            completion: CompletionTimes::default(),
+            wide_area: WideAreaFields::default(),
             flows: flows.collect(),
             service: registration.service,
             application: registration.application,
@@ -171,7 +175,7 @@ impl CoflowState {
             deadline: None,
             completed: summary.is_completed,
             class: None,
-            completion: CompletionTimes::new(&summary),
+            wide_area: WideAreaFields::new(&summary),
             flows: flows.collect(),
             service: registration.service,
             application: registration.application,
@@ -179,11 +183,12 @@ impl CoflowState {
     }
 }
 
-impl CompletionTimes {
-    fn new(summary: &overlay::CoflowSummary) -> CompletionTimes {
-        CompletionTimes {
+impl WideAreaFields {
+    fn new(summary: &overlay::CoflowSummary) -> WideAreaFields {
+        WideAreaFields {
             predicted_seconds: summary.predicted_seconds,
             measured_seconds: summary.measured_seconds,
+            detoured_bytes: Some(summary.detoured_bytes),
         }
     }
 }
@@ -198,7 +203,7 @@ impl From<control_plane::CoflowSummary> for CoflowSummary {
             done: summary.completed_flow_count,
             sent_bytes: summary.sent_bytes,
             class: summary.class,
-            completion: CompletionTimes::default(),
+            wide_area: WideAreaFields::default(),
         }
     }
 }
@@ -206,7 +211,7 @@ impl From<control_plane::CoflowSummary> for CoflowSummary {
 impl From<overlay::CoflowSummary> for CoflowSummary {
     fn from(summary: overlay::CoflowSummary) -> CoflowSummary {
         CoflowSummary {
-            completion: CompletionTimes::new(&summary),
+            wide_area: WideAreaFields::new(&summary),
             id: summary.id.to_string(),
             service: summary.service,
             application: summary.application,

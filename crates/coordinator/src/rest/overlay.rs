@@ -72,6 +72,8 @@ pub struct RouteState {
     bytes: u64,
     /// Bytes that the receivers have acknowledged.
     acked_bytes: u64,
+    /// Bytes that the relay of the senders sent on a detour.
+    detoured_bytes: u64,
     /// Number of open flows.
     open_flows: u32,
 }
@@ -123,6 +125,7 @@ impl RouteState {
             via: via.collect(),
             bytes: route.bytes,
             acked_bytes: route.acked_bytes,
+            detoured_bytes: route.detoured_bytes,
             open_flows: route.open_flows,
         }
     }

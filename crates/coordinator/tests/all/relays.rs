@@ -111,9 +111,11 @@ impl RelayStream {
     }
 }
 
-/// Bytes from eu-1 to us-1 that receivers have acknowledged.
+/// Bytes from eu-1 to us-1 that receivers have acknowledged. A quarter took a detour.
 fn progress(coflow: u32, acked_bytes: u64) -> RelayReport {
-    let group = GroupProgress { coflow, source: 0, destination: 1, acked_bytes, open_flows: 0 };
+    let detoured_bytes = acked_bytes / 4;
+    let group =
+        GroupProgress { coflow, source: 0, destination: 1, acked_bytes, open_flows: 0, detoured_bytes };
     RelayReport { groups: vec![group], ..RelayReport::default() }
 }
 
@@ -160,13 +162,14 @@ fn coflow_between_regions_is_ordered_measured_and_kept_over_a_restart() {
         (&state["flows"][0]["sent_bytes"], &state["flows"][1]["from"]),
         (&json!(2e6), &json!("10.1.0.7"))
     );
+    assert_eq!(state["detoured_bytes"], 1_000_000);
     assert!((state["predicted_seconds"].as_f64().unwrap() - 1.0).abs() < 0.9, "{state}");
     let (_, relays) = get(&server, "/v1/relays");
     assert_eq!((&relays[0]["name"], &relays[0]["rules"]), (&json!("eu-1"), &json!(2)));
     assert_eq!(relays[1]["present"], false);
     let (_, routes) = get(&server, "/v1/routes?limit=1");
     let route = json!({ "coflow": "c1", "from": "eu-1", "to": "us-1", "priority": 0, "via": [], "bytes": 10_000_000,
-        "acked_bytes": 4_000_000, "open_flows": 0 });
+        "acked_bytes": 4_000_000, "detoured_bytes": 1_000_000, "open_flows": 0 });
     assert_eq!(routes, json!({ "routes": [route], "next": "c1" }));
     let (_, paths) = get(&server, "/v1/paths");
     let path = &paths[0];

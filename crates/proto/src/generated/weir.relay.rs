@@ -222,6 +222,9 @@ pub struct GroupProgress {
     /// The number of open flows.
     #[prost(uint32, tag = "5")]
     pub open_flows: u32,
+    /// Bytes that the relay of the senders sent on a detour since the coflow was added.
+    #[prost(uint64, tag = "6")]
+    pub detoured_bytes: u64,
 }
 /// A flow without a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -16,7 +16,7 @@ pub struct RelayReport {
     pub applied: (u64, u64),
     /// The paths to the other relays, sorted by peer.
     pub paths: Vec<PathSample>,
-    /// The progress of flows that began at this relay and changed since the last report. Sorted by coflow, source and destination.
+    /// The progress of flows that began at this relay, of known coflows. Sorted by coflow, source and destination.
     pub groups: Vec<GroupProgress>,
     /// Flows that the relay forwarded without a rule since the last report. Sorted by coflow and flow.
     pub unruled_flows: Vec<UnruledFlow>,
@@ -60,6 +60,8 @@ pub struct GroupProgress {
     pub acked_bytes: u64,
     /// The number of open flows.
     pub open_flows: u32,
+    /// Bytes that the relay of the senders sent on a detour since the coflow was added.
+    pub detoured_bytes: u64,
 }
 
 /// A flow without a rule.
@@ -156,6 +158,7 @@ impl From<GroupProgress> for wire::GroupProgress {
             destination: group.destination.into(),
             acked_bytes: group.acked_bytes,
             open_flows: group.open_flows,
+            detoured_bytes: group.detoured_bytes,
         }
     }
 }
@@ -170,6 +173,7 @@ impl TryFrom<wire::GroupProgress> for GroupProgress {
             destination: parse_relay_number("destination", group.destination)?,
             acked_bytes: group.acked_bytes,
             open_flows: group.open_flows,
+            detoured_bytes: group.detoured_bytes,
         })
     }
 }

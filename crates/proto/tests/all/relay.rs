@@ -104,17 +104,13 @@ fn any_path_sample() -> impl Strategy<Value = PathSample> {
 }
 
 fn any_relay_report() -> impl Strategy<Value = RelayReport> {
-    let groups = btree_map((0..3u32, any::<u16>(), any::<u16>()), any::<(u64, u32)>(), 0..9);
+    let groups = btree_map((0..3u32, any::<u16>(), any::<u16>()), any::<(u64, u32, u64)>(), 0..9);
     let unruled = btree_map((0..3u32, any::<u32>()), any::<u16>(), 0..9);
     (any::<(u64, u64)>(), vec(any_path_sample(), 0..9), groups, unruled, any::<u64>()).prop_map(
         |(applied, paths, groups, unruled, refused_orders)| {
             let paths: BTreeMap<u16, PathSample> = paths.into_iter().map(|path| (path.peer, path)).collect();
-            let group = |((coflow, source, destination), (acked_bytes, open_flows))| GroupProgress {
-                coflow,
-                source,
-                destination,
-                acked_bytes,
-                open_flows,
+            let group = |((coflow, source, destination), (acked_bytes, open_flows, detoured_bytes))| {
+                GroupProgress { coflow, source, destination, acked_bytes, open_flows, detoured_bytes }
             };
             let flow = |((coflow, flow), destination)| UnruledFlow { coflow, flow, destination };
             RelayReport {
@@ -206,6 +202,8 @@ fn relay_hello_and_welcome_survive_encoding() {
     ] {
         assert!(RelayWelcome::try_from(invalid).is_err(), "{invalid:?}");
     }
+    let later = RelayWelcome::try_from(wire::RelayWelcome { version: 2, ..encoded });
+    assert_eq!(later.unwrap_err().to_string(), "version is invalid; expected a version of the hello");
 }
 
 #[test]
@@ -291,6 +289,60 @@ fn malformed_relay_orders_are_refused() {
 }
 
 #[test]
+fn invalid_rules_are_refused_with_their_field() {
+    let error = |rule| {
+        let rules = vec![rule];
+        let order = wire::RelayOrder { lease_us: 1, rules, ..wire::RelayOrder::default() };
+        RelayOrder::try_from(order).unwrap_err().to_string()
+    };
+    let fractions = "fractions of a rule is invalid; expected a sum of 1";
+    let fraction = "fraction of a path is invalid; expected a number above 0 and at most 1";
+    assert_eq!(error(rule(&[(1, 0.5), (2, 0.6)])), fractions);
+    assert_eq!(error(rule(&[(1, 0.25), (2, 0.25)])), fractions);
+    assert_eq!(error(rule(&[(1, -1.0), (2, 2.0)])), fraction);
+    assert_eq!(error(rule(&[(1, f64::NAN)])), fraction);
+    let twice = "paths of a rule: not sorted; expected increasing entries, each once";
+    assert_eq!(error(rule(&[(1, 0.5), (1, 0.5)])), twice);
+    let weight = "weight is invalid; expected a finite number above 0";
+    assert_eq!(error(wire::RelayRule { weight: f64::INFINITY, ..rule(&[]) }), weight);
+    let priority = "priority is invalid; expected a number of at most 65535";
+    assert_eq!(error(wire::RelayRule { priority: 65_536, ..rule(&[]) }), priority);
+}
+
+/// Appends fields of a later version to an encoded message: a number, and text.
+fn with_unknown_fields(mut bytes: Vec<u8>) -> Vec<u8> {
+    // Field 100 with the type 0, and field 101 with the type 2.
+    bytes.extend([0xa0, 0x06, 7, 0xaa, 0x06, 3, b'n', b'e', b'w']);
+    bytes
+}
+
+#[test]
+fn fields_of_later_versions_are_ignored() {
+    let peer = wire::RelayPeer {
+        id: 1,
+        name: "a".to_owned(),
+        address: "10.0.0.1:1".to_owned(),
+        networks: vec![],
+        region: 0,
+    };
+    let order = wire::RelayOrder { lease_us: 1, peers: vec![peer], ..wire::RelayOrder::default() };
+    let report = wire::RelayReport { refused_orders: 3, ..wire::RelayReport::default() };
+    let hello = wire::RelayHello { name: "a".to_owned(), min_version: 1, max_version: 2 };
+    let decoded = wire::RelayOrder::decode(&with_unknown_fields(order.encode_to_vec())[..]).unwrap();
+    assert_eq!(RelayOrder::try_from(decoded), RelayOrder::try_from(order));
+    let decoded = wire::RelayReport::decode(&with_unknown_fields(report.encode_to_vec())[..]).unwrap();
+    assert_eq!(RelayReport::try_from(decoded), RelayReport::try_from(report));
+    let decoded = wire::RelayHello::decode(&with_unknown_fields(hello.encode_to_vec())[..]).unwrap();
+    assert_eq!(RelayHello::try_from(decoded).unwrap().common_version(), Some(1));
+    // A report without the fields of this version.
+    let old = wire::GroupProgress { acked_bytes: 5, ..wire::GroupProgress::default() };
+    assert_eq!(old.detoured_bytes, 0);
+    // A message of a kind of a later version has no body.
+    let message = wire::ControllerMessage::decode(&with_unknown_fields(vec![])[..]).unwrap();
+    assert_eq!(message.body, None);
+}
+
+#[test]
 fn malformed_relay_reports_are_refused() {
     let path = wire::PathSample { peer: 1, ..wire::PathSample::default() };
     let group = wire::GroupProgress { coflow: 1, ..wire::GroupProgress::default() };
@@ -361,8 +413,14 @@ fn largest_relay_messages_fit_their_limits() {
         detoured_bytes: u64::MAX,
     };
     let (coflow, destination) = (u32::MAX, u16::MAX);
-    let group =
-        GroupProgress { coflow, source: u16::MAX, destination, acked_bytes: u64::MAX, open_flows: u32::MAX };
+    let group = GroupProgress {
+        coflow,
+        source: u16::MAX,
+        destination,
+        acked_bytes: u64::MAX,
+        open_flows: u32::MAX,
+        detoured_bytes: u64::MAX,
+    };
     let report = RelayReport {
         applied: (u64::MAX, u64::MAX),
         paths: vec![path; MAX_RELAYS],

@@ -1,88 +1,19 @@
 //! One connection with another relay: cuts what arrives into messages, and buffers what the connection does not accept.
 
 use std::io;
-use std::net::TcpStream;
 
 use bytes::Bytes;
-use rustls::Connection as TlsConnection;
 
 use super::pipe::{Filled, Pipe};
-use super::socket::ready;
+use super::transport::Transport;
 use crate::message::{HEADER_BYTES, Header};
 use crate::relay::{FlowKey, Incoming};
 
 /// The bytes that one call reads where a message begins. Long messages are spliced from there on.
 pub(crate) const COPY_BYTES: usize = 16 << 10;
 
-/// What TLS encrypts before it is sent.
+/// The bytes that one call reads or writes if they are copied because of TLS.
 const TLS_BATCH_BYTES: usize = 256 << 10;
-
-/// The bytes of a connection: plain, or encrypted.
-pub(crate) struct Transport {
-    pub(crate) stream: TcpStream,
-    pub(crate) tls: Option<Box<TlsConnection>>,
-}
-
-impl Transport {
-    /// Reads bytes; none if there are no bytes at the moment, 0 at the end.
-    pub(crate) fn read(&mut self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
-        loop {
-            let Some(tls) = &mut self.tls else { return ready(rustix::io::read(&self.stream, bytes)) };
-            match io::Read::read(&mut tls.reader(), bytes) {
-                Ok(read) => return Ok(Some(read)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
-            match tls.read_tls(&mut self.stream) {
-                Ok(0) => return Ok(Some(0)),
-                Ok(_) => {
-                    tls.process_new_packets().map_err(io::Error::other)?;
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) => return Err(error),
-            }
-            // A handshake needs answers.
-            self.flush()?;
-        }
-    }
-
-    /// Writes bytes; none if the connection accepts none at the moment.
-    fn write(&mut self, bytes: &[u8], has_more: bool) -> io::Result<Option<usize>> {
-        if self.tls.is_none() {
-            let more = rustix::net::SendFlags::MORE;
-            let flags = rustix::net::SendFlags::NOSIGNAL;
-            return ready(rustix::net::send(
-                &self.stream,
-                bytes,
-                if has_more { flags | more } else { flags },
-            ));
-        }
-        if !self.flush()? {
-            return Ok(None);
-        }
-        let Some(tls) = self.tls.as_mut().filter(|tls| !tls.is_handshaking()) else { return Ok(None) };
-        let written = io::Write::write(&mut tls.writer(), &bytes[..bytes.len().min(TLS_BATCH_BYTES)])?;
-        self.flush()?;
-        Ok(Some(written))
-    }
-
-    /// Writes encrypted bytes; returns whether all are written.
-    pub(crate) fn flush(&mut self) -> io::Result<bool> {
-        let Some(tls) = &mut self.tls else { return Ok(true) };
-        while tls.wants_write() {
-            match tls.write_tls(&mut self.stream) {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(true)
-    }
-
-    pub(crate) fn is_plain(&self) -> bool {
-        self.tls.is_none()
-    }
-}
 
 /// A message whose payload is being read.
 #[derive(Debug)]
@@ -171,12 +102,17 @@ impl Lane {
         Ok(is_flushed)
     }
 
+    /// Whether bytes of this connection can be moved to or from a program without being copied.
+    pub(crate) fn can_splice(&self, program: &Transport) -> bool {
+        self.transport.is_plain() && program.is_plain()
+    }
+
     /// Reads at most `max` bytes of a program, with space for a header before them. Returns their number.
     ///
     /// `is_bulk`: the program has written much recently, so its bytes are spliced from the first one on.
     pub(crate) fn fill(
         &mut self,
-        program: &TcpStream,
+        program: &mut Transport,
         max: u32,
         is_bulk: bool,
     ) -> io::Result<(usize, Source)> {
@@ -191,26 +127,25 @@ impl Lane {
 
     fn fill_payload(
         &mut self,
-        program: &TcpStream,
+        program: &mut Transport,
         max: usize,
         is_bulk: bool,
     ) -> io::Result<(usize, Source)> {
         let mut copied = 0;
-        if !is_bulk || !self.transport.is_plain() {
-            let limit = max.min(if self.transport.is_plain() { COPY_BYTES } else { TLS_BATCH_BYTES });
-            let read = append(&mut self.output, limit, |bytes| ready(rustix::io::read(program, bytes)))?;
+        let can_splice = self.can_splice(program);
+        if !is_bulk || !can_splice {
+            let limit = max.min(if is_bulk { TLS_BATCH_BYTES } else { COPY_BYTES });
+            let read = append(&mut self.output, limit, |bytes| program.read(bytes))?;
             copied = read.unwrap_or(0);
             match read {
                 None => return Ok((0, Source::Drained)),
                 Some(0) => return Ok((0, Source::Ended)),
                 Some(_) if copied < limit => return Ok((copied, Source::Drained)),
-                Some(_) if copied == max || !self.transport.is_plain() => {
-                    return Ok((copied, Source::HasMore));
-                }
+                Some(_) if copied == max || !can_splice => return Ok((copied, Source::HasMore)),
                 Some(_) => {}
             }
         }
-        let source = match self.pipe.fill(program, max - copied) {
+        let source = match self.pipe.fill(&program.stream, max - copied) {
             Ok(Filled::Ended) => Source::Ended,
             Ok(Filled::Blocked) if self.pipe.len == 0 => Source::Drained,
             // The pipe may be full.

@@ -1,9 +1,8 @@
 //! The connections with other relays: establishes them, notices failures and measures paths.
 //!
-//! Two relays have a bulk and an express connection. The relay with the lower number dials both, and begins each with a line
-//! `weir-relay MIN MAX FROM TO LANE SESSION`: the versions that it speaks, both relays, and the attempt that both connections belong
-//! to. The other one answers with the same line, from its side. A link is up when both connections are established, and fails
-//! with either.
+//! Two relays have a bulk and an express connection. The relay with the lower number dials both, and begins each with a
+//! [first line](crate::hello). The other one answers with the same line, from its side. A link is up when both connections are
+//! established, and fails with either.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,29 +10,21 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
+use weir_tls::relay_name;
 
 use super::congestion;
-use super::lane::{Lane, Transport};
+use super::lane::Lane;
 use super::pacer::Pacer;
-use super::server::{Kind, Server, Token, accept};
+use super::server::{Kind, Server, Token};
 use super::socket::{
     ConnectionInfo, connection_info, set_congestion_control, set_pacing_rate, set_unsent_limit, start_connect,
 };
+use super::transport::Transport;
 use crate::forwarding::RelayId;
+use crate::hello::{Hello, MAX_LINE_BYTES};
 use crate::message::MAX_PAYLOAD_BYTES;
 use crate::overlay::Overlay;
 use crate::relay::{Lane as LaneKind, PathCounters};
-
-/// The version of the protocol between relays.
-const VERSION: u32 = 1;
-
-/// The first word of the first line.
-const WORD: &str = "weir-relay";
-
-/// The maximum length of the first line.
-const MAX_LINE_BYTES: usize = 128;
 
 /// How long it may take to establish a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -63,19 +54,12 @@ const MIN_MESSAGE_BYTES: u32 = 16 << 10;
 /// The maximum number of accepted connections that have not sent their first line.
 const MAX_UNIDENTIFIED: usize = 256;
 
+/// The same from one address, so that one host cannot keep others out.
+const MAX_UNIDENTIFIED_OF_HOST: usize = 16;
+
 /// How long a lowest round-trip time counts: a path may change. As long as the kernel's (`tcp_min_rtt_wlen`), since a path may have a queue
 /// for minutes.
 const MIN_ROUND_TRIP_AGE: Duration = Duration::from_secs(300);
-
-/// TLS between relays.
-pub struct PeerTls {
-    /// For connections that this relay accepts. It has to require certificates.
-    pub server: Arc<ServerConfig>,
-    /// For connections that this relay dials.
-    pub client: Arc<ClientConfig>,
-    /// The name of the relay in a verified certificate.
-    pub relay_name: fn(&CertificateDer<'_>) -> Option<String>,
-}
 
 /// Round-trip times of heartbeats.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -106,12 +90,18 @@ impl RoundTrip {
 }
 
 /// The state of the path to another relay.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LinkStatus {
+    /// The name of the other relay.
+    pub name: Arc<str>,
     /// Whether all connections are established.
     pub is_up: bool,
     /// The bytes per second that the path delivered while data waited, since the last report; 0 if data never waited.
     pub rate: u64,
+    /// The smoothed rate while data waited, in bytes per second; 0 if data never waited since the connections began.
+    pub smoothed_rate: u64,
+    /// How often established connections have failed.
+    pub failures: u64,
     /// The lowest round-trip time; 0 if unknown.
     pub min_round_trip: Duration,
     /// The smoothed round-trip time; 0 if unknown.
@@ -124,6 +114,8 @@ pub struct LinkStatus {
     pub counters: PathCounters,
     /// The pacing rate of the bulk connection, in bytes per second; none if it is not limited.
     pub pacing_rate: Option<u64>,
+    /// Why the last attempt of this relay to connect failed; none while the link is up.
+    pub failure: Option<String>,
 }
 
 /// The connections with another relay.
@@ -136,6 +128,7 @@ pub(super) struct Link {
     is_up: bool,
     pub(super) last_heard: Duration,
     next_dial: Duration,
+    failure: Option<String>,
     wait: Duration,
     next_heartbeat: Duration,
     round_trip: RoundTrip,
@@ -144,6 +137,7 @@ pub(super) struct Link {
     is_long: bool,
     /// The maximum length of a message on the bulk connection.
     message_bytes: u32,
+    failures: u64,
 }
 
 impl Link {
@@ -157,6 +151,7 @@ impl Link {
             is_up: false,
             last_heard: Duration::ZERO,
             next_dial: Duration::ZERO,
+            failure: None,
             wait: MIN_WAIT,
             next_heartbeat: Duration::ZERO,
             round_trip: RoundTrip::default(),
@@ -164,6 +159,7 @@ impl Link {
             pacing_rate: None,
             is_long: false,
             message_bytes: MAX_PAYLOAD_BYTES,
+            failures: 0,
         }
     }
 
@@ -184,40 +180,6 @@ pub(super) struct Unidentified {
     dialed: Option<Hello>,
     is_connected: bool,
     deadline: Duration,
-}
-
-/// The first line of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Hello {
-    from: RelayId,
-    to: RelayId,
-    lane: LaneKind,
-    session: u64,
-}
-
-impl Hello {
-    fn encode(&self) -> String {
-        let lane = if self.lane == LaneKind::Bulk { "bulk" } else { "express" };
-        format!("{WORD} {VERSION} {VERSION} {} {} {lane} {}\n", self.from.0, self.to.0, self.session)
-    }
-
-    /// Parses a line without its end; none if it is malformed, or no version is common.
-    fn parse(line: &[u8]) -> Option<Hello> {
-        let mut words = std::str::from_utf8(line).ok()?.split(' ');
-        let mut next = || words.next();
-        if next()? != WORD {
-            return None;
-        }
-        let versions = next()?.parse::<u32>().ok()?..=next()?.parse::<u32>().ok()?;
-        let (from, to) = (RelayId(next()?.parse().ok()?), RelayId(next()?.parse().ok()?));
-        let lane = match next()? {
-            "bulk" => LaneKind::Bulk,
-            "express" => LaneKind::Express,
-            _ => return None,
-        };
-        let session = next()?.parse().ok()?;
-        (versions.contains(&VERSION) && next().is_none()).then_some(Hello { from, to, lane, session })
-    }
 }
 
 impl Server {
@@ -268,8 +230,7 @@ impl Server {
             }
             self.adapt_to_path(id);
         } else if self.settings.id < id && now >= link.next_dial {
-            link.next_dial = now + CONNECT_TIMEOUT.min(link.wait + MIN_WAIT);
-            link.wait = (link.wait * 2).min(MAX_WAIT);
+            link.next_dial = now + CONNECT_TIMEOUT;
             self.dial(id);
         }
     }
@@ -304,31 +265,38 @@ impl Server {
 
     fn dial(&mut self, id: RelayId) {
         self.close_lanes(id);
+        self.unidentified.retain(|_, new| new.dialed.is_none_or(|hello| hello.to != id));
         // Only has to differ from those before a restart.
         let session = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
         let Some(link) = self.links.get_mut(&id) else { return };
         link.session = session;
-        let (address, name) = (link.address, Arc::clone(&link.name));
+        let address = link.address;
         for lane in [LaneKind::Bulk, LaneKind::Express] {
             let hello = Hello { from: self.settings.id, to: id, lane, session };
-            if let Err(error) = self.dial_lane(address, &name, hello) {
-                tracing::debug!(relay = %name, %address, %error, "cannot connect to relay");
+            if let Err(error) = self.dial_lane(address, hello) {
+                self.note_failure(hello, &error);
             }
         }
     }
 
-    fn dial_lane(&mut self, address: SocketAddr, name: &str, hello: Hello) -> io::Result<()> {
+    fn dial_lane(&mut self, address: SocketAddr, hello: Hello) -> io::Result<()> {
+        let tls = self.settings.tls.as_ref().map(|tls| tls.relays.connect()).transpose()?;
         let stream = start_connect(address, self.settings.initial_congestion_control())?;
-        let tls = match &self.settings.tls {
-            None => None,
-            Some(tls) => {
-                let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
-                let client =
-                    ClientConnection::new(Arc::clone(&tls.client), name).map_err(io::Error::other)?;
-                Some(Box::new(client.into()))
-            }
-        };
-        self.add_unidentified(Transport { stream, tls }, Some(hello))
+        self.add_unidentified(Transport::new(stream, tls), Some(hello))
+    }
+
+    /// Notes why a dialed connection failed, logs a reason that is new, and dials again after a wait.
+    fn note_failure(&mut self, dialed: Hello, error: &io::Error) {
+        let Some(link) = self.links.get_mut(&dialed.to).filter(|link| !link.is_up) else { return };
+        if self.now + link.wait < link.next_dial {
+            link.next_dial = self.now + link.wait;
+            link.wait = (link.wait * 2).min(MAX_WAIT);
+        }
+        let reason = error.to_string();
+        if link.failure.as_ref() != Some(&reason) {
+            tracing::warn!(relay = %link.name, address = %link.address, %reason, "cannot connect to relay");
+            link.failure = Some(reason);
+        }
     }
 
     fn add_unidentified(&mut self, transport: Transport, dialed: Option<Hello>) -> io::Result<()> {
@@ -354,19 +322,17 @@ impl Server {
     }
 
     pub(super) fn accept_relays(&mut self) {
-        while let Some(stream) = accept(&self.relays) {
-            if self.unidentified.len() >= MAX_UNIDENTIFIED {
+        while let Some(stream) = self.accept_relay() {
+            let Ok(address) = stream.peer_addr() else { continue };
+            let accepted =
+                self.unidentified.values().filter_map(|new| new.lane.transport.stream.peer_addr().ok());
+            let of_host = accepted.filter(|other| other.ip() == address.ip()).count();
+            if self.unidentified.len() >= MAX_UNIDENTIFIED || of_host >= MAX_UNIDENTIFIED_OF_HOST {
                 continue;
             }
-            let tls = match &self.settings.tls {
-                None => None,
-                Some(tls) => match ServerConnection::new(Arc::clone(&tls.server)) {
-                    Ok(server) => Some(Box::new(server.into())),
-                    Err(_) => continue,
-                },
-            };
+            let tls = self.settings.tls.as_ref().map(|tls| tls.relays.accept()).transpose();
             // A connection that cannot be registered is closed.
-            let _ = self.add_unidentified(Transport { stream, tls }, None);
+            let _ = tls.and_then(|tls| self.add_unidentified(Transport::new(stream, tls), None));
         }
     }
 
@@ -382,6 +348,9 @@ impl Server {
             Err(error) => {
                 let address = new.lane.transport.stream.peer_addr().ok();
                 tracing::debug!(?address, %error, "connection with a relay failed");
+                if let Some(dialed) = new.dialed {
+                    self.note_failure(dialed, &error);
+                }
             }
         }
     }
@@ -410,30 +379,21 @@ impl Server {
                     new.lane.flush()?;
                     return Ok(None);
                 }
-                Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Some(0) => return Err(io::Error::other("the other relay closed the connection")),
                 Some(_) => {}
             }
         };
-        let hello = Hello::parse(&line).ok_or_else(|| {
-            io::Error::other(format!("the first line is malformed; expected `{WORD}` and version {VERSION}"))
-        })?;
+        let hello = Hello::parse(&line).map_err(io::Error::other)?;
         let is_expected = match new.dialed {
             Some(dialed) => hello == Hello { from: dialed.to, to: dialed.from, ..dialed },
             None => hello.to == self.settings.id && hello.from < self.settings.id,
         };
-        let link = self.links.get(&hello.from).filter(|_| is_expected);
-        let Some(link) = link.filter(|link| self.has_name(&new.lane.transport, &link.name)) else {
+        let Some(link) = self.links.get(&hello.from).filter(|_| is_expected) else {
             return Err(io::Error::other(format!("relay {} is not expected here", hello.from.0)));
         };
+        new.lane.transport.check_peer(&relay_name(&link.name))?;
         tracing::debug!(relay = %link.name, lane = ?hello.lane, "connected with relay");
         Ok(Some((hello.from, hello)))
-    }
-
-    /// Whether the certificate of the other end has the name of a relay. The name in a server's certificate was verified before.
-    fn has_name(&self, transport: &Transport, name: &str) -> bool {
-        let (Some(tls), Some(connection)) = (&self.settings.tls, &transport.tls) else { return true };
-        let certificate = connection.peer_certificates().and_then(|chain| chain.first());
-        certificate.and_then(|certificate| (tls.relay_name)(certificate)).is_some_and(|found| found == name)
     }
 
     fn add_lane(&mut self, relay: RelayId, hello: Hello, mut lane: Lane) -> io::Result<()> {
@@ -472,6 +432,7 @@ impl Server {
         let Some(link) = self.links.get_mut(&relay) else { return };
         let Some((bulk, express)) = link.lanes().filter(|_| !link.is_up) else { return };
         link.is_up = true;
+        link.failure = None;
         link.wait = MIN_WAIT;
         link.last_heard = now;
         link.next_heartbeat = now;
@@ -492,6 +453,7 @@ impl Server {
         let Some(link) = self.links.get_mut(&relay) else { return };
         if std::mem::take(&mut link.is_up) {
             tracing::warn!(relay = %link.name, "relay is disconnected");
+            link.failures += 1;
             link.next_dial = self.now + MIN_WAIT;
             self.relay.disconnect_peer(relay);
             self.handle_events();
@@ -516,7 +478,8 @@ impl Server {
         }
     }
 
-    pub(super) fn link_statuses(&mut self) -> BTreeMap<RelayId, LinkStatus> {
+    /// The states of all links. `is_report`: rates count from now on.
+    pub(super) fn link_statuses(&mut self, is_report: bool) -> BTreeMap<RelayId, LinkStatus> {
         let counters: BTreeMap<RelayId, PathCounters> =
             self.relay.paths().map(|(id, _, counters)| (id, counters)).collect();
         let lanes = &self.lanes;
@@ -530,14 +493,18 @@ impl Server {
                 ..sum
             });
             let status = LinkStatus {
+                name: Arc::clone(&link.name),
                 is_up: link.is_up,
-                rate: link.pacer.take_rate(),
+                rate: if is_report { link.pacer.take_rate() } else { 0 },
+                smoothed_rate: link.pacer.smoothed_rate(),
+                failures: link.failures,
                 min_round_trip: link.round_trip.min,
                 round_trip: link.round_trip.smoothed,
                 segments: total.segments,
                 retransmitted_segments: total.retransmitted_segments,
                 counters: counters.get(&id).copied().unwrap_or_default(),
                 pacing_rate: link.pacing_rate,
+                failure: link.failure.clone(),
             };
             (id, status)
         };
@@ -564,20 +531,5 @@ mod tests {
         assert_eq!(message_bytes(125_000_000), MAX_PAYLOAD_BYTES);
         assert_eq!(message_bytes(5_000_000), 100_000);
         assert_eq!(message_bytes(1_000), MIN_MESSAGE_BYTES);
-    }
-
-    #[test]
-    fn first_lines_are_parsed_and_bounded() {
-        let hello =
-            Hello { from: RelayId(1), to: RelayId(65535), lane: LaneKind::Express, session: u64::MAX };
-        let line = hello.encode();
-        assert!(line.len() <= MAX_LINE_BYTES);
-        assert_eq!(Hello::parse(line.trim_end().as_bytes()), Some(hello));
-        assert!(Hello::parse(b"weir-relay 1 2 1 2 bulk 7").is_some());
-        for line in
-            ["", "weir-relay 2 3 1 2 bulk 7", "weir-relay 1 1 1 2 slow 7", "weir-relay 1 1 1 2 bulk 7 8"]
-        {
-            assert_eq!(Hello::parse(line.as_bytes()), None, "{line}");
-        }
     }
 }

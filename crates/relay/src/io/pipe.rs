@@ -77,3 +77,30 @@ impl Pipe {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn bytes_before_a_reset_are_used() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (receiver, _) = listener.accept().unwrap();
+        io::Write::write_all(&mut sender, b"bytes").unwrap();
+        receiver.peek(&mut [0; 5]).unwrap();
+        receiver.set_nonblocking(true).unwrap();
+        socket2::SockRef::from(&sender).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(sender);
+        let mut pipe = Pipe::new().unwrap();
+        assert!(matches!(pipe.fill(&receiver, 100), Ok(Filled::Blocked | Filled::Ended)));
+        assert_eq!(pipe.len, 5);
+        let mut bytes = Vec::new();
+        pipe.read_to(&mut bytes).unwrap();
+        assert_eq!(bytes, b"bytes");
+        assert!(matches!(pipe.fill(&receiver, 100), Ok(Filled::Ended) | Err(_)));
+    }
+}

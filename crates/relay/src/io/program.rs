@@ -1,13 +1,13 @@
 //! The connections of programs: one that sends a flow to this relay, or one over which this relay delivers a flow.
 
 use std::io;
-use std::net::TcpStream;
 use std::time::Duration;
 
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::RecvFlags;
 use weir_flow::{BackLine, FirstLine, LineReader, MAX_LINE_BYTES, Offset, Reason};
 
 use super::socket::ready;
+use super::transport::Transport;
 use crate::relay::FlowKey;
 
 /// What a sending program is at.
@@ -26,27 +26,45 @@ pub(crate) enum Stage {
 /// A program that sends a flow.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    pub(crate) stream: TcpStream,
+    pub(crate) transport: Transport,
     pub(crate) stage: Stage,
     /// Whether the last message was long.
     pub(crate) is_bulk: bool,
+    /// Whether the program has closed its direction: no event follows when its last bytes have been read.
+    pub(crate) has_ended: bool,
+    /// The first line, if it cannot be peeked at.
+    line: LineReader,
     acked: Option<u64>,
     /// A line that the program has not accepted.
     output: Vec<u8>,
 }
 
 impl Sender {
-    pub(crate) fn new(stream: TcpStream, deadline: Duration) -> Sender {
-        Sender { stream, stage: Stage::FirstLine(deadline), is_bulk: false, acked: None, output: Vec::new() }
+    pub(crate) fn new(transport: Transport, deadline: Duration) -> Sender {
+        Sender {
+            transport,
+            stage: Stage::FirstLine(deadline),
+            is_bulk: false,
+            has_ended: false,
+            line: LineReader::default(),
+            acked: None,
+            output: Vec::new(),
+        }
     }
 
     /// Reads the first line and nothing after it; none if it is incomplete.
     ///
     /// # Errors
-    /// [`Reason::Invalid`] if it is malformed, [`Reason::Lost`] if the program has closed the connection.
-    pub(crate) fn read_first_line(&self) -> Result<Option<FirstLine>, Reason> {
+    /// [`Reason::Invalid`] if it is malformed, [`Reason::Lost`] if the program has closed the connection, or its certificate is refused.
+    pub(crate) fn read_first_line(&mut self) -> Result<Option<FirstLine>, Reason> {
+        let line = if self.transport.is_plain() { self.peek_line() } else { self.read_line() };
+        line?.map(|line| FirstLine::parse(&line).map_err(|_| Reason::Invalid)).transpose()
+    }
+
+    fn peek_line(&self) -> Result<Option<Vec<u8>>, Reason> {
+        let stream = &self.transport.stream;
         let mut bytes = [0; MAX_LINE_BYTES];
-        let peeked = ready(rustix::net::recv(&self.stream, &mut bytes, RecvFlags::PEEK));
+        let peeked = ready(rustix::net::recv(stream, &mut bytes, RecvFlags::PEEK));
         let length = match peeked.map_err(|_| Reason::Lost)? {
             None => return Ok(None),
             Some((0, _)) => return Err(Reason::Lost),
@@ -55,9 +73,23 @@ impl Sender {
         let Some(end) = bytes[..length].iter().position(|&byte| byte == b'\n') else {
             return if length < MAX_LINE_BYTES { Ok(None) } else { Err(Reason::Invalid) };
         };
-        let line = FirstLine::parse(&bytes[..end]).map_err(|_| Reason::Invalid)?;
-        let read = rustix::io::read(&self.stream, &mut bytes[..=end]);
-        if read == Ok(end + 1) { Ok(Some(line)) } else { Err(Reason::Lost) }
+        let read = rustix::io::read(stream, &mut bytes[..=end]);
+        if read == Ok(end + 1) { Ok(Some(bytes[..end].to_vec())) } else { Err(Reason::Lost) }
+    }
+
+    fn read_line(&mut self) -> Result<Option<Vec<u8>>, Reason> {
+        loop {
+            let mut byte = [0];
+            match self.transport.read(&mut byte).map_err(|_| Reason::Lost)? {
+                None => return Ok(None),
+                Some(0) => return Err(Reason::Lost),
+                Some(_) => {}
+            }
+            let line = self.line.read_line(&mut &byte[..]).map_err(|_| Reason::Invalid)?;
+            if line.is_some() {
+                return Ok(line);
+            }
+        }
     }
 
     /// Writes an acknowledgement. Of several that the program has not accepted, only the last is written.
@@ -70,13 +102,13 @@ impl Sender {
     pub(crate) fn flush(&mut self) {
         loop {
             while !self.output.is_empty() {
-                let sent = ready(rustix::net::send(&self.stream, &self.output, SendFlags::NOSIGNAL));
-                let Ok(Some(bytes)) = sent else { return };
+                let Ok(Some(bytes)) = self.transport.write(&self.output, false) else { return };
                 self.output.drain(..bytes);
             }
-            let Some(offset) = self.acked.take().and_then(Offset::new) else { return };
+            let Some(offset) = self.acked.take().and_then(Offset::new) else { break };
             self.output.extend_from_slice(BackLine::Ack(offset).encode().as_bytes());
         }
+        let _ = self.transport.flush();
     }
 
     /// Writes the reason for a reset, and closes this direction.
@@ -85,7 +117,7 @@ impl Sender {
         self.output.extend_from_slice(BackLine::Reset(reason).encode().as_bytes());
         self.flush();
         // The program may have closed the connection already.
-        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+        let _ = self.transport.end();
         self.stage = Stage::Reset(deadline);
     }
 
@@ -94,7 +126,7 @@ impl Sender {
     pub(crate) fn skip(&mut self) -> bool {
         let mut bytes = [0; 64 << 10];
         for _ in 0..256 {
-            match ready(rustix::io::read(&self.stream, &mut bytes)) {
+            match ready(rustix::io::read(&self.transport.stream, &mut bytes)) {
                 Ok(None) => return false,
                 Ok(Some(1..)) => {}
                 Ok(Some(0)) | Err(_) => return true,
@@ -107,22 +139,31 @@ impl Sender {
 /// A program that receives a flow.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    pub(crate) stream: TcpStream,
+    pub(crate) transport: Transport,
     pub(crate) key: FlowKey,
     /// Until when the connection has to be established; none once it is.
     pub(crate) deadline: Option<Duration>,
+    /// The name that its certificate must have.
+    name: String,
     /// The part of the first line that the program has not accepted.
     first_line: Vec<u8>,
     lines: LineReader,
-    pub(crate) is_finished: bool,
+    is_finished: bool,
 }
 
 impl Receiver {
-    pub(crate) fn new(stream: TcpStream, key: FlowKey, line: &FirstLine, deadline: Duration) -> Receiver {
+    pub(crate) fn new(
+        transport: Transport,
+        key: FlowKey,
+        line: &FirstLine,
+        name: String,
+        deadline: Duration,
+    ) -> Receiver {
         Receiver {
-            stream,
+            transport,
             key,
             deadline: Some(deadline),
+            name,
             first_line: line.encode().into_bytes(),
             lines: LineReader::default(),
             is_finished: false,
@@ -134,17 +175,23 @@ impl Receiver {
         self.deadline.is_none() && self.first_line.is_empty()
     }
 
-    /// Notes that the connection is established, and writes the first line.
+    /// Continues to establish the connection, and writes the first line. Call only once the socket has connected or failed.
     ///
     /// # Errors
-    /// The connection could not be established.
+    /// The connection cannot be established, or the program is not that of the flow.
     pub(crate) fn establish(&mut self) -> io::Result<()> {
-        if let Some(error) = self.stream.take_error()? {
-            return Err(error);
+        if self.deadline.is_some() {
+            if let Some(error) = self.transport.stream.take_error()? {
+                return Err(error);
+            }
+            if !self.transport.handshake()? {
+                return Ok(());
+            }
+            self.transport.check_peer(&self.name)?;
+            self.deadline = None;
         }
-        self.deadline = None;
         while !self.first_line.is_empty() {
-            match ready(rustix::net::send(&self.stream, &self.first_line, SendFlags::NOSIGNAL))? {
+            match self.transport.write(&self.first_line, false)? {
                 Some(bytes) => drop(self.first_line.drain(..bytes)),
                 None => break,
             }
@@ -153,11 +200,19 @@ impl Receiver {
     }
 
     /// Writes data and returns how much the program has accepted.
-    pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.is_empty() || !self.is_open() {
             return Ok(0);
         }
-        Ok(ready(rustix::net::send(&self.stream, bytes, SendFlags::NOSIGNAL))?.unwrap_or(0))
+        Ok(self.transport.write(bytes, false)?.unwrap_or(0))
+    }
+
+    /// The stream is complete.
+    pub(crate) fn finish(&mut self) {
+        if !std::mem::replace(&mut self.is_finished, true) {
+            // The program may have closed the connection already.
+            let _ = self.transport.end();
+        }
     }
 
     /// Reads lines of the program: the last acknowledged offset, and the reason if the flow ends.
@@ -165,7 +220,7 @@ impl Receiver {
         let mut acked = None;
         let mut bytes = [0; 4096];
         loop {
-            let mut input = match ready(rustix::io::read(&self.stream, &mut bytes)) {
+            let mut input = match self.transport.read(&mut bytes) {
                 Ok(None) => return (acked, None),
                 Ok(Some(length @ 1..)) => &bytes[..length],
                 Ok(Some(0)) | Err(_) => return (acked, Some(Reason::Lost)),

@@ -10,17 +10,20 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use weir_flow::{FirstLine, Reason};
+use weir_tls::{Tls, framework_name};
 
 use super::congestion;
 use super::lane::Lane;
-use super::links::{Link, LinkStatus, PeerTls, Unidentified};
+use super::links::{Link, LinkStatus, Unidentified};
 use super::pipe::Pipe;
 use super::program::{Receiver, Sender, Stage};
 use super::socket::{set_congestion_control, set_receive_buffer, start_connect};
+use super::transport::Transport;
 use crate::forwarding::RelayId;
 use crate::message::FlowId;
 use crate::overlay::Overlay;
-use crate::relay::{Event, FlowKey, GroupProgress, Relay};
+use crate::reason_counts::ReasonCounts;
+use crate::relay::{Event, FlowKey, GroupProgress, Relay, ResetCounts};
 
 /// How long a program may take for its first line, a receiver to accept a connection, and a program to read a reset.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(5);
@@ -52,8 +55,17 @@ pub struct ServerSettings {
     pub memory_bytes: u64,
     /// The congestion control of connections with relays; none selects it by measurements of the path.
     pub congestion_control: Option<String>,
-    /// TLS between relays; none for plain text.
-    pub tls: Option<Arc<PeerTls>>,
+    /// TLS; none for plain text.
+    pub tls: Option<Arc<RelayTls>>,
+}
+
+/// TLS of a relay.
+#[derive(Debug, Clone)]
+pub struct RelayTls {
+    /// For connections with other relays, at all addresses.
+    pub relays: Tls,
+    /// For connections with programs, at the addresses that it applies to; none for plain text.
+    pub programs: Option<Tls>,
 }
 
 impl ServerSettings {
@@ -83,10 +95,12 @@ pub enum ServerError {
 pub enum Command {
     /// Replaces relays, coflows and rules.
     SetOverlay(Overlay),
-    /// Refuses new flows. Open flows continue.
+    /// Refuses new flows, also of other relays. Open flows continue.
     Drain,
-    /// Asks for the state.
+    /// Asks for the state since the last report.
     Report(Box<dyn FnOnce(Status) + Send>),
+    /// Asks for the state. The next report is unchanged.
+    Inspect(Box<dyn FnOnce(Status) + Send>),
     /// Ends the thread.
     Stop,
 }
@@ -104,6 +118,14 @@ pub struct Status {
     pub flow_counts: (usize, usize, usize),
     /// Bytes in memory for detours, and credit that was granted.
     pub used_bytes: (u64, u64),
+    /// The maximum of both sums together.
+    pub memory_bytes: u64,
+    /// Flows of local programs that did not begin, by reason.
+    pub refused_flows: ReasonCounts,
+    /// The counters of resets.
+    pub resets: ResetCounts,
+    /// Bytes that this relay sent on a detour, by coflow. Contains only coflows with a detour.
+    pub detoured_bytes: BTreeMap<Arc<str>, u64>,
 }
 
 /// Passes commands to a relay's thread.
@@ -165,7 +187,10 @@ pub struct Server {
     pub(super) unread: VecDeque<Token>,
     pub(super) pipe: Pipe,
     unruled_flows: BTreeMap<FlowId, RelayId>,
+    refused_flows: ReasonCounts,
     is_stopped: bool,
+    /// Whether connections may wait that could not be accepted.
+    accept_again: bool,
     next_step: Duration,
 }
 
@@ -214,17 +239,19 @@ impl Server {
             unread: VecDeque::new(),
             pipe: Pipe::new()?,
             unruled_flows: BTreeMap::new(),
+            refused_flows: ReasonCounts::default(),
             is_stopped: false,
+            accept_again: false,
             next_step: Duration::ZERO,
         };
-        let level = epoll::EventFlags::IN;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let token = |kind| epoll::EventData::new_u64(kind as u64);
         for (fd, kind) in [
             (server.wake.as_fd(), Kind::Wake),
             (server.programs.as_fd(), Kind::Programs),
             (server.relays.as_fd(), Kind::Relays),
         ] {
-            epoll::add(&server.epoll, fd, token(kind), level).map_err(io::Error::from)?;
+            epoll::add(&server.epoll, fd, token(kind), flags).map_err(io::Error::from)?;
         }
         Ok((server, Handle { commands: sender, wake }))
     }
@@ -277,7 +304,12 @@ impl Server {
             Kind::Wake => self.handle_commands(),
             Kind::Programs => self.accept_programs(),
             Kind::Relays => self.accept_relays(),
-            Kind::Sender => self.handle_sender(token, is_readable, is_writable),
+            Kind::Sender => {
+                if let Some(sender) = self.senders.get_mut(&token) {
+                    sender.has_ended |= flags.contains(epoll::EventFlags::RDHUP);
+                }
+                self.handle_sender(token, is_readable, is_writable);
+            }
             Kind::Receiver => self.handle_receiver(token, is_readable, is_writable),
             Kind::Unidentified => self.handle_unidentified(token),
             Kind::Lane => {
@@ -319,24 +351,42 @@ impl Server {
                     self.open_waiting_flows();
                 }
                 Command::Drain => self.relay.drain(),
-                Command::Report(answer) => answer(self.status()),
+                Command::Report(answer) => {
+                    answer(self.status(true));
+                    self.unruled_flows.clear();
+                }
+                Command::Inspect(answer) => answer(self.status(false)),
                 Command::Stop => self.is_stopped = true,
             }
         }
     }
 
-    fn status(&mut self) -> Status {
+    fn status(&mut self, is_report: bool) -> Status {
         Status {
-            links: self.link_statuses(),
+            links: self.link_statuses(is_report),
             groups: self
                 .relay
                 .groups()
                 .map(|(coflow, relay, progress)| ((coflow, relay), progress))
                 .collect(),
-            unruled_flows: std::mem::take(&mut self.unruled_flows),
+            unruled_flows: self.unruled_flows.clone(),
             flow_counts: self.relay.flow_counts(),
             used_bytes: self.relay.used_bytes(),
+            memory_bytes: self.settings.memory_bytes,
+            refused_flows: self.refused_flows,
+            resets: self.relay.resets(),
+            detoured_bytes: self.detoured_bytes(),
         }
+    }
+
+    fn detoured_bytes(&self) -> BTreeMap<Arc<str>, u64> {
+        let mut all = BTreeMap::new();
+        for (number, _, progress) in self.relay.groups().filter(|(_, _, group)| group.detoured_bytes > 0) {
+            if let Some(coflow) = self.relay.overlay().coflows.get(&number) {
+                *all.entry(Arc::clone(&coflow.name)).or_default() += progress.detoured_bytes;
+            }
+        }
+        all
     }
 
     fn step_time(&mut self) {
@@ -346,11 +396,10 @@ impl Server {
             Stage::Flow(_) | Stage::UnknownCoflow(..) => false,
         };
         self.senders.retain(|_, sender| !is_late(&sender.stage));
-        for sender in self.senders.values_mut() {
-            if matches!(sender.stage, Stage::UnknownCoflow(_, deadline) if now >= deadline) {
-                sender.reset(Reason::UnknownCoflow, now + PROGRAM_TIMEOUT);
-            }
-        }
+        let is_unknown = |sender: &Sender| matches!(sender.stage, Stage::UnknownCoflow(_, end) if now >= end);
+        let unknown: Vec<Token> =
+            self.senders.iter().filter(|(_, sender)| is_unknown(sender)).map(|(&token, _)| token).collect();
+        unknown.into_iter().for_each(|token| self.refuse_flow(token, Reason::UnknownCoflow));
         let late: Vec<FlowKey> = self
             .receivers
             .values()
@@ -358,6 +407,10 @@ impl Server {
             .map(|receiver| receiver.key)
             .collect();
         late.into_iter().for_each(|key| self.relay.close_receiver(key, Reason::Unreachable));
+        if std::mem::take(&mut self.accept_again) {
+            self.accept_programs();
+            self.accept_relays();
+        }
         self.step_links();
         self.relay.expire();
         self.handle_events();
@@ -366,16 +419,40 @@ impl Server {
     // Programs that send.
 
     fn accept_programs(&mut self) {
-        while let Some(stream) = accept(&self.programs) {
+        while let Some(stream) = accept(&self.programs, &mut self.accept_again) {
             if self.senders.len() >= MAX_SENDERS {
                 continue;
             }
+            let Ok(tls) = self.programs_tls(&stream, stream.peer_addr()).map(Tls::accept).transpose() else {
+                continue;
+            };
             let share = self.settings.memory_bytes as usize / 4 / (self.senders.len() + 1);
             set_receive_buffer(&stream, share.clamp(MIN_RECEIVE_BUFFER_BYTES, MAX_RECEIVE_BUFFER_BYTES));
             if let Ok(token) = self.register(&stream, Kind::Sender) {
-                self.senders.insert(token, Sender::new(stream, self.now + PROGRAM_TIMEOUT));
+                let transport = Transport::new(stream, tls);
+                self.senders.insert(token, Sender::new(transport, self.now + PROGRAM_TIMEOUT));
             }
         }
+    }
+
+    pub(super) fn accept_relay(&mut self) -> Option<TcpStream> {
+        accept(&self.relays, &mut self.accept_again)
+    }
+
+    /// TLS for the connection of a program at this address; none for plain text.
+    fn programs_tls(&self, stream: &TcpStream, program: io::Result<SocketAddr>) -> Option<&Tls> {
+        let tls = self.settings.tls.as_ref()?.programs.as_ref()?;
+        tls.applies_to(stream.local_addr(), program).then_some(tls)
+    }
+
+    /// Whether a program may send a flow: the service in its certificate is that of the coflow.
+    fn is_owner(&self, sender: &Sender, line: &FirstLine) -> bool {
+        let Some(service) = self.relay.service(line.coflow.as_str()) else { return false };
+        let checked = sender.transport.check_peer(&framework_name(service));
+        if let Err(error) = &checked {
+            tracing::debug!(coflow = %line.coflow, %error, "flow of another service is refused");
+        }
+        checked.is_ok()
     }
 
     fn handle_sender(&mut self, token: Token, is_readable: bool, is_writable: bool) {
@@ -404,13 +481,15 @@ impl Server {
         match sender.read_first_line() {
             Ok(None) => {}
             Ok(Some(line)) => self.open_flow_with(token, line, self.now + UNKNOWN_COFLOW_TIMEOUT),
-            Err(reason) => sender.reset(reason, self.now + PROGRAM_TIMEOUT),
+            Err(reason) => self.refuse_flow(token, reason),
         }
     }
 
     /// Opens a flow. If its coflow is unknown, the flow waits for an order until `order_deadline`.
     fn open_flow_with(&mut self, token: Token, line: FirstLine, order_deadline: Duration) {
-        let opened = self.relay.open(&line);
+        let Some(sender) = self.senders.get(&token) else { return };
+        let opened =
+            if self.is_owner(sender, &line) { self.relay.open(&line) } else { Err(Reason::UnknownCoflow) };
         // The events close an earlier generation of the flow.
         self.handle_events();
         let now = self.now;
@@ -424,7 +503,14 @@ impl Server {
             Err(Reason::UnknownCoflow) if now < order_deadline => {
                 sender.stage = Stage::UnknownCoflow(line, order_deadline);
             }
-            Err(reason) => sender.reset(reason, now + PROGRAM_TIMEOUT),
+            Err(reason) => self.refuse_flow(token, reason),
+        }
+    }
+
+    fn refuse_flow(&mut self, token: Token, reason: Reason) {
+        if let Some(sender) = self.senders.get_mut(&token) {
+            sender.reset(reason, self.now + PROGRAM_TIMEOUT);
+            self.refused_flows.add(reason);
         }
     }
 
@@ -440,16 +526,18 @@ impl Server {
 
     // Programs that receive.
 
-    fn connect_receiver(&mut self, key: FlowKey, line: &weir_flow::FirstLine) {
+    fn connect_receiver(&mut self, key: FlowKey, line: &FirstLine) {
         let connected = start_connect(line.receiver, congestion::SHORT_PATH).and_then(|stream| {
             // Short messages must not wait for the acknowledgement of earlier ones.
             stream.set_nodelay(true)?;
-            Ok((self.register(&stream, Kind::Receiver)?, stream))
+            let tls = self.programs_tls(&stream, Ok(line.receiver)).map(Tls::connect).transpose()?;
+            Ok((self.register(&stream, Kind::Receiver)?, Transport::new(stream, tls)))
         });
         match connected {
-            Ok((token, stream)) => {
+            Ok((token, transport)) => {
+                let name = framework_name(self.relay.service(line.coflow.as_str()).unwrap_or_default());
                 let deadline = self.now + PROGRAM_TIMEOUT;
-                self.receivers.insert(token, Receiver::new(stream, key, line, deadline));
+                self.receivers.insert(token, Receiver::new(transport, key, line, name, deadline));
                 self.receiver_of.insert(key, token);
             }
             Err(_) => self.relay.close_receiver(key, Reason::Unreachable),
@@ -459,10 +547,17 @@ impl Server {
     fn handle_receiver(&mut self, token: Token, is_readable: bool, is_writable: bool) {
         let Some(receiver) = self.receivers.get_mut(&token) else { return };
         let key = receiver.key;
-        if is_writable && !receiver.is_open() && receiver.establish().is_err() {
+        let was_open = receiver.is_open();
+        if !was_open && let Err(error) = receiver.establish() {
+            tracing::debug!(address = ?receiver.transport.stream.peer_addr().ok(), %error, "cannot connect to receiver");
             self.relay.close_receiver(key, Reason::Unreachable);
             return self.handle_events();
         }
+        if is_writable {
+            // An error is found by the read or the write that follows.
+            let _ = receiver.transport.flush();
+        }
+        let can_deliver = is_writable || !was_open;
         if is_readable && receiver.deadline.is_none() {
             let (acked, closed) = receiver.read_lines();
             if let Some(offset) = acked {
@@ -472,7 +567,7 @@ impl Server {
                 self.relay.close_receiver(key, reason);
             }
         }
-        if is_writable {
+        if can_deliver {
             self.deliver(key);
         }
         self.handle_events();
@@ -480,7 +575,7 @@ impl Server {
 
     /// Writes waiting data to the receiver of a flow, as much as it accepts.
     pub(super) fn deliver(&mut self, key: FlowKey) {
-        let receiver = self.receiver_of.get(&key).and_then(|token| self.receivers.get(token));
+        let receiver = self.receiver_of.get(&key).and_then(|token| self.receivers.get_mut(token));
         let Some(receiver) = receiver.filter(|receiver| receiver.is_open()) else { return };
         while let Some(mut data) = self.relay.next_delivery(key) {
             let accepted = match receiver.write(&data) {
@@ -517,10 +612,8 @@ impl Server {
                 Event::FinishReceiver(key) => {
                     let token = self.receiver_of.get(&key);
                     let receiver = token.and_then(|token| self.receivers.get_mut(token));
-                    if let Some(receiver) = receiver.filter(|receiver| !receiver.is_finished) {
-                        receiver.is_finished = true;
-                        // The receiver may have closed the connection already.
-                        let _ = receiver.stream.shutdown(std::net::Shutdown::Write);
+                    if let Some(receiver) = receiver {
+                        receiver.finish();
                     }
                 }
                 Event::CloseReceiver(key) => {
@@ -545,15 +638,17 @@ impl Server {
     }
 }
 
-/// The next connection that waits, if it can be used.
-pub(super) fn accept(listener: &TcpListener) -> Option<TcpStream> {
+/// The next connection that waits, if it can be used. Sets `again` if others may wait and no file descriptor is free.
+fn accept(listener: &TcpListener, again: &mut bool) -> Option<TcpStream> {
     loop {
         match listener.accept() {
             Ok((stream, _)) if stream.set_nonblocking(true).is_ok() => return Some(stream),
             Ok(_) => {}
             Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
-            // No connection waits, or no file descriptor is free.
-            Err(_) => return None,
+            Err(error) => {
+                *again |= error.kind() != ErrorKind::WouldBlock;
+                return None;
+            }
         }
     }
 }

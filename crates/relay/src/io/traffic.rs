@@ -5,7 +5,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use weir_flow::Reason;
 
-use super::lane::{Lane, PartialMessage, Source};
+use super::lane::{COPY_BYTES, Lane, PartialMessage, Source};
 use super::links::Link;
 use super::pipe::Filled;
 use super::program::Receiver;
@@ -91,14 +91,16 @@ impl Server {
         let (Some(lane), Some(sender)) = (self.lanes.get_mut(&token), sender) else {
             return self.relay.abort(key);
         };
-        let (bytes, source) = match lane.fill(&sender.stream, max, sender.is_bulk) {
+        let (bytes, source) = match lane.fill(&mut sender.transport, max, sender.is_bulk) {
             Ok(filled) => filled,
             Err(_) => {
                 self.relay.abort(key);
                 return self.remove_sender(key);
             }
         };
-        sender.is_bulk = bytes >= BULK_BYTES;
+        let is_closing = bytes > 0 && sender.has_ended && source == Source::Drained;
+        let source = if is_closing { Source::HasMore } else { source };
+        sender.is_bulk = bytes >= if lane.can_splice(&sender.transport) { BULK_BYTES } else { COPY_BYTES };
         let header = self.relay.take_local(relay, kind, key, bytes as u32, source != Source::HasMore);
         if bytes > 0 {
             lane.set_header(&header, bytes);
@@ -199,7 +201,7 @@ impl Server {
             Incoming::Deliver(key) => self
                 .receiver_of
                 .get(&key)
-                .and_then(|token| self.receivers.get(token))
+                .and_then(|token| self.receivers.get_mut(token))
                 .filter(|open| open.is_open()),
             _ => None,
         };
@@ -207,9 +209,8 @@ impl Server {
         let progress = if buffered > 0 {
             take_buffered(lane, &mut message, receiver, buffered);
             Some(buffered)
-        } else if lane.transport.is_plain()
-            && message.kept.is_empty()
-            && let Some(receiver) = receiver
+        } else if message.kept.is_empty()
+            && let Some(receiver) = receiver.filter(|receiver| lane.can_splice(&receiver.transport))
         {
             match self.pipe.fill(&lane.transport.stream, message.remaining)? {
                 Filled::Ended if self.pipe.len == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -218,7 +219,7 @@ impl Server {
                     let bytes = self.pipe.len;
                     message.remaining -= bytes;
                     // After an error, the rest is kept, and the receiver's end is reported when it is read.
-                    let _ = self.pipe.drain(&receiver.stream);
+                    let _ = self.pipe.drain(&receiver.transport.stream);
                     self.pipe.read_to(&mut message.kept)?;
                     Some(bytes)
                 }
@@ -266,7 +267,12 @@ impl Server {
 }
 
 /// Uses bytes of a payload that have been read with its header.
-fn take_buffered(lane: &mut Lane, message: &mut PartialMessage, receiver: Option<&Receiver>, bytes: usize) {
+fn take_buffered(
+    lane: &mut Lane,
+    message: &mut PartialMessage,
+    receiver: Option<&mut Receiver>,
+    bytes: usize,
+) {
     let part = &lane.buffered()[..bytes];
     match (message.incoming, receiver) {
         (Incoming::Discard, _) => {}

@@ -15,6 +15,7 @@ impl Relay {
         let peer = self.peers.entry(relay).or_default();
         peer.is_connected = true;
         self.avoided.retain(|&(hop, _), _| hop != relay);
+        self.reset_splitters();
         self.requeue_all();
     }
 
@@ -41,11 +42,18 @@ impl Relay {
                 Bytes::new(),
             );
         }
+        self.reset_splitters();
         self.requeue_all();
     }
 
     /// Decides about a message from a relay, by its header. Messages without payload are processed.
     pub fn receive(&mut self, from: RelayId, header: &Header) -> Incoming {
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.counters.received_messages += 1;
+            if header.kind == Kind::Data {
+                peer.counters.received_bytes += u64::from(header.length);
+            }
+        }
         let Some(target) = header.target() else {
             if header.kind == Kind::Ping {
                 self.push_control(from, self.heartbeat(Kind::Pong, from, header.offset), Bytes::new());
@@ -129,6 +137,7 @@ impl Relay {
 
     /// The same, over a certain relay if it is connected.
     pub(super) fn send_reset_over(&mut self, via: RelayId, header: &Header, reason: Reason) {
+        self.resets.sent.add(reason);
         let reset =
             Header { kind: Kind::Reset, hops: MAX_HOPS, length: 0, offset: encode_reason(reason), ..*header };
         if let Some(hop) = self.hop_for_answers(header.source, via) {

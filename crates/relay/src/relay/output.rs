@@ -37,10 +37,13 @@ impl Relay {
         let peer = self.peers.get_mut(&relay)?;
         while let Some(flow) = peer.acks.pop_first() {
             if let Some(sink) = self.sinks.get(&flow) {
+                peer.counters.sent_messages += 1;
                 return Some(sink.ack(flow, self.id));
             }
         }
-        peer.control.pop_front()
+        let message = peer.control.pop_front()?;
+        peer.counters.sent_messages += 1;
+        Some(message)
     }
 
     /// The next data for a relay. Ask for the express connection while the bulk connection accepts no data.
@@ -91,6 +94,17 @@ impl Relay {
         }
         peer.ready.charge(flow, bytes);
         peer.counters.sent_bytes += u64::from(bytes);
+        peer.counters.sent_messages += 1;
+    }
+
+    /// Counts bytes of a group that this relay sends over another relay than the destination.
+    fn count_detour(&mut self, relay: RelayId, group: (u32, RelayId), bytes: u32) {
+        if let Some(peer) = self.peers.get_mut(&relay) {
+            peer.counters.detoured_bytes += u64::from(bytes);
+        }
+        if let Some(progress) = self.groups.get_mut(&group) {
+            progress.detoured_bytes += u64::from(bytes);
+        }
     }
 
     /// Returns the header for `bytes` bytes, at most the maximum of [`Outgoing::Local`], that the caller has read from the program.
@@ -114,9 +128,9 @@ impl Relay {
         if bytes > 0 {
             source.used.insert(relay);
             source.splitter.charge(relay, bytes);
-            let is_detour = source.destination != relay;
-            if let Some(peer) = self.peers.get_mut(&relay).filter(|_| is_detour) {
-                peer.counters.detoured_bytes += u64::from(bytes);
+            let destination = source.destination;
+            if destination != relay {
+                self.count_detour(relay, (key.flow.coflow, destination), bytes);
             }
         }
         self.requeue(key.flow);

@@ -113,6 +113,7 @@ impl Relay {
     /// Closes a flow of a local program and its other end.
     pub(super) fn reset_source(&mut self, flow: FlowId, reason: Reason) {
         let Some(source) = self.sources.get(&flow) else { return };
+        self.resets.flows.add(reason);
         self.events.push_back(Event::CloseSender(FlowKey { flow, generation: source.generation }, reason));
         self.remove_source(flow, Kind::Abort);
     }

@@ -1,179 +1,18 @@
 //! Relays on loopback addresses with real sockets.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::mpsc::channel;
-use std::thread::{JoinHandle, spawn};
-use std::time::{Duration, Instant};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::thread::spawn;
+use std::time::Duration;
 
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
-use weir_proto::relay::{RelayCoflow, RelayMatch, RelayOrder, RelayPath, RelayPeer, RelayRule, RuleScope};
+use weir_proto::relay::{RelayCoflow, RelayMatch, RelayOrder, RelayPath, RelayRule, RuleScope};
 use weir_relay::forwarding::RelayId;
-use weir_relay::io::{Command, Handle, Server, ServerSettings, Status};
-use weir_relay::overlay::Overlay;
+use weir_relay::io::Command;
 
-const TIMEOUT: Duration = Duration::from_secs(20);
-
-/// A relay on 127.ID.0.1, which serves receivers in 127.ID.0.0/16.
-struct TestRelay {
-    handle: Handle,
-    programs: SocketAddr,
-    relays: SocketAddr,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl TestRelay {
-    fn start(id: u16, relays: SocketAddr, memory_bytes: u64) -> TestRelay {
-        let settings = ServerSettings { id: RelayId(id), memory_bytes, congestion_control: None, tls: None };
-        let programs = format!("127.{id}.0.1:0").parse().unwrap();
-        let (server, handle) = Server::bind(settings, programs, relays).unwrap();
-        let (programs, relays) = server.addresses().unwrap();
-        let thread = Some(spawn(move || server.run().unwrap()));
-        TestRelay { handle, programs, relays, thread }
-    }
-
-    fn status(&self) -> Status {
-        let (sender, answer) = channel();
-        self.handle.send(Command::Report(Box::new(move |status| drop(sender.send(status)))));
-        answer.recv_timeout(TIMEOUT).unwrap()
-    }
-}
-
-impl Drop for TestRelay {
-    fn drop(&mut self) {
-        self.handle.send(Command::Stop);
-        let _ = self.thread.take().map(JoinHandle::join);
-    }
-}
-
-/// Relays 1 to `count` that know coflow 7 with the name `shuffle`, after all have connected.
-fn start_relays(count: u16, rules: Vec<RelayRule>) -> Vec<TestRelay> {
-    let any = |id: u16| format!("127.{id}.0.1:0").parse().unwrap();
-    let relays: Vec<TestRelay> = (1..=count).map(|id| TestRelay::start(id, any(id), 64 << 20)).collect();
-    let overlay = overlay(&relays, rules);
-    relays.iter().for_each(|relay| relay.handle.send(Command::SetOverlay(overlay.clone())));
-    wait_until(|| relays.iter().all(|relay| relay.status().links.values().all(|link| link.is_up)));
-    relays
-}
-
-fn overlay(relays: &[TestRelay], rules: Vec<RelayRule>) -> Overlay {
-    let peer = |(index, relay): (usize, &TestRelay)| RelayPeer {
-        id: index as u16 + 1,
-        name: format!("relay-{}", index + 1).into(),
-        address: relay.relays,
-        networks: vec![format!("127.{}.0.0/16", index + 1).parse().unwrap()],
-        region: index as u16,
-    };
-    let mut overlay = Overlay::default();
-    overlay.apply(&RelayOrder {
-        is_full: true,
-        peers: relays.iter().enumerate().map(peer).collect(),
-        coflows: vec![RelayCoflow { number: 7, name: "shuffle".into(), service: "default".into() }],
-        rules,
-        ..RelayOrder::default()
-    });
-    overlay
-}
-
-fn wait_until(mut is_done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_done() {
-        assert!(start.elapsed() < TIMEOUT, "the condition does not become true");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Connects to a relay, and asks for a flow.
-fn open(relay: &TestRelay, flow: u32, receiver: SocketAddr) -> TcpStream {
-    let mut stream = TcpStream::connect(relay.programs).unwrap();
-    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-    stream.write_all(format!("weir-flow/2 shuffle {flow} 0 0 {receiver}\n").as_bytes()).unwrap();
-    stream
-}
-
-/// Accepts a flow, returns its number and its bytes, and acknowledges them.
-fn accept_flow(listener: &TcpListener) -> (u32, Vec<u8>) {
-    read_flow(accept(listener))
-}
-
-fn accept(listener: &TcpListener) -> TcpStream {
-    listener.set_nonblocking(true).unwrap();
-    let mut accepted = None;
-    wait_until(|| {
-        accepted = listener.accept().ok();
-        accepted.is_some()
-    });
-    let (stream, _) = accepted.unwrap();
-    stream.set_nonblocking(false).unwrap();
-    stream
-}
-
-fn read_flow(stream: TcpStream) -> (u32, Vec<u8>) {
-    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-    let mut writer = stream.try_clone().unwrap();
-    let mut reader = BufReader::new(stream);
-    let mut line = String::new();
-    reader.read_line(&mut line).unwrap();
-    let flow = line.split(' ').nth(2).unwrap().parse().unwrap();
-    let mut received = Vec::new();
-    let mut bytes = vec![0; 100_000];
-    writer.write_all(b"ack 0\n").unwrap();
-    loop {
-        match reader.read(&mut bytes).unwrap() {
-            0 => return (flow, received),
-            read => received.extend_from_slice(&bytes[..read]),
-        }
-        // The sender may have closed the flow.
-        let _ = writer.write_all(format!("ack {}\n", received.len()).as_bytes());
-    }
-}
-
-fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
-    let mut bytes = vec![0; length];
-    ChaCha8Rng::seed_from_u64(seed).fill_bytes(&mut bytes);
-    bytes
-}
-
-/// Writes a flow, and waits for its last acknowledgement.
-fn send(mut stream: TcpStream, bytes: &[u8]) -> String {
-    let mut reader = BufReader::new(stream.try_clone().unwrap());
-    let last = format!("ack {}\n", bytes.len());
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            stream.write_all(bytes).unwrap();
-        });
-        let mut line = String::new();
-        while line != last && !line.starts_with("reset") {
-            line.clear();
-            if reader.read_line(&mut line).unwrap() == 0 {
-                break;
-            }
-        }
-        reader.get_ref().shutdown(Shutdown::Both).unwrap();
-        line
-    })
-}
-
-fn transfer(relays: &[TestRelay], sizes: &[usize]) {
-    let listener = TcpListener::bind("127.2.0.1:0").unwrap();
-    let receiver = listener.local_addr().unwrap();
-    std::thread::scope(|scope| {
-        for (flow, &size) in sizes.iter().enumerate() {
-            let relay = &relays[0];
-            scope.spawn(move || {
-                let bytes = random_bytes(flow as u64, size);
-                assert_eq!(send(open(relay, flow as u32, receiver), &bytes), format!("ack {size}\n"));
-            });
-        }
-        let receivers: Vec<_> = sizes.iter().map(|_| scope.spawn(|| accept_flow(&listener))).collect();
-        for received in receivers {
-            let (flow, bytes) = received.join().unwrap();
-            let size = sizes[flow as usize];
-            assert!(bytes == random_bytes(flow.into(), size), "flow {flow}: {} of {size} bytes", bytes.len());
-        }
-    });
-}
+use crate::test_relay::{
+    TIMEOUT, TestRelay, accept, accept_flow, open, overlay, random_bytes, read_flow, refusal, start_relays,
+    transfer, wait_until,
+};
 
 #[test]
 fn flows_of_all_sizes_arrive_over_the_direct_path() {
@@ -202,14 +41,7 @@ fn split_flow_uses_its_paths_as_the_rule_says_and_arrives_in_order() {
 #[test]
 fn relay_refuses_what_it_cannot_forward() {
     let relays = start_relays(2, vec![]);
-    let refusal = |line: &str| {
-        let mut stream = TcpStream::connect(relays[0].programs).unwrap();
-        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-        stream.write_all(line.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    };
+    let refusal = |line: &str| refusal(&relays[0], line);
     assert_eq!(refusal("weir-flow/2 other 0 0 0 127.2.0.1:9\n"), "reset unknown-coflow\n");
     assert_eq!(refusal("weir-flow/2 shuffle 0 0 0 10.0.0.1:9\n"), "reset unreachable\n");
     // The relay's own receivers get their flows directly.
@@ -293,7 +125,7 @@ fn flows_are_reset_when_the_other_relay_fails_and_work_after_its_restart() {
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.ends_with("reset lost\n"), "{answer}");
     assert_eq!(reader.join().unwrap().1, [7; 1000]);
-    let restarted = TestRelay::start(2, address, 64 << 20);
+    let restarted = TestRelay::start(2, address, None);
     restarted.handle.send(Command::SetOverlay(overlay));
     relays.push(restarted);
     wait_until(|| relays.iter().all(|relay| relay.status().links.values().all(|link| link.is_up)));
@@ -316,4 +148,42 @@ fn hostile_bytes_close_the_connection_and_nothing_else() {
     }
     wait_until(|| relays.iter().all(|relay| relay.status().links.values().all(|link| link.is_up)));
     transfer(&relays, &[100_000]);
+}
+
+#[test]
+fn draining_relay_refuses_new_flows_and_completes_open_ones() {
+    // The relay of the senders, then that of the receivers.
+    for draining in [0, 1] {
+        let relays = start_relays(2, vec![]);
+        let listener = TcpListener::bind("127.2.0.1:0").unwrap();
+        let receiver = listener.local_addr().unwrap();
+        let mut stream = open(&relays[0], 1, receiver);
+        let accepted = accept(&listener);
+        relays[draining].handle.send(Command::Drain);
+        let answer = refusal(&relays[0], &format!("weir-flow/2 shuffle 2 0 0 {receiver}\n"));
+        assert_eq!(answer, "reset busy\n");
+        let reader = spawn(move || read_flow(accepted));
+        stream.write_all(b"open").unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut answers = String::new();
+        stream.read_to_string(&mut answers).unwrap();
+        assert!(!answers.contains("reset"), "{answers}");
+        assert_eq!(reader.join().unwrap(), (1, b"open".to_vec()));
+        wait_until(|| relays.iter().all(|relay| relay.status().flow_counts == (0, 0, 0)));
+    }
+}
+
+#[test]
+fn flow_ends_if_its_program_closes_right_after_its_data() {
+    let relays = start_relays(2, vec![]);
+    let listener = TcpListener::bind("127.2.0.1:0").unwrap();
+    let receiver = listener.local_addr().unwrap();
+    for flow in 0..20 {
+        let mut stream = TcpStream::connect(relays[0].programs).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.write_all(format!("weir-flow/2 shuffle {flow} 0 0 {receiver}\ndata").as_bytes()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(accept_flow(&listener), (flow, b"data".to_vec()));
+        wait_until(|| relays.iter().all(|relay| relay.status().flow_counts == (0, 0, 0)));
+    }
 }

@@ -21,6 +21,8 @@ const MEMORY_BYTES: u64 = 8 << 20;
 /// What the socket of a program holds.
 const SOCKET_BYTES: usize = 40_000;
 const STEP: Duration = Duration::from_millis(20);
+/// How much later the second end of a link may notice its loss.
+const MAX_NOTICE: Duration = Duration::from_secs(4);
 
 /// A flow with both programs.
 struct Flow {
@@ -45,6 +47,8 @@ struct World {
     /// Messages by sender, receiver and lane.
     wires: BTreeMap<(u16, u16, Lane), VecDeque<(Header, Bytes)>>,
     links: BTreeMap<(u16, u16), bool>,
+    /// Relays that have not noticed the loss of a link yet: the time when they do, the relay and the other end.
+    unnoticed: Vec<(Duration, u16, u16)>,
     flows: Vec<Flow>,
     overlay: Overlay,
     now: Duration,
@@ -97,6 +101,7 @@ impl World {
             relays: (1..=RELAYS).map(|id| Relay::new(RelayId(id), MEMORY_BYTES)).collect(),
             wires: BTreeMap::new(),
             links: BTreeMap::new(),
+            unnoticed: Vec::new(),
             flows: Vec::new(),
             overlay,
             now: Duration::ZERO,
@@ -145,6 +150,7 @@ impl World {
         if !self.is_calm {
             self.disturb();
         }
+        self.notice_losses();
         self.connect_links();
         (0..self.flows.len()).for_each(|index| self.step_sender(index));
         for id in 1..=RELAYS {
@@ -205,8 +211,18 @@ impl World {
     fn lose_link(&mut self, a: u16, b: u16) {
         if a != b && self.links.insert((a, b), false) == Some(true) {
             self.wires.retain(|&(from, to, _), _| (from.min(to), from.max(to)) != (a, b));
-            self.relay(a).disconnect_peer(RelayId(b));
-            self.relay(b).disconnect_peer(RelayId(a));
+            let (first, second) = if self.rng.random() { (a, b) } else { (b, a) };
+            self.relay(first).disconnect_peer(RelayId(second));
+            let delay = MAX_NOTICE * self.rng.random_range(0..=4) / 4;
+            self.unnoticed.push((self.now + delay, second, first));
+        }
+    }
+
+    fn notice_losses(&mut self) {
+        let now = self.now;
+        for (_, relay, other) in self.unnoticed.extract_if(.., |(time, ..)| *time <= now).collect::<Vec<_>>()
+        {
+            self.relay(relay).disconnect_peer(RelayId(other));
         }
     }
 
@@ -214,7 +230,8 @@ impl World {
         for a in 1..=RELAYS {
             for b in a + 1..=RELAYS {
                 let is_up = self.links.get(&(a, b)).copied().unwrap_or(false);
-                if !is_up && (self.is_calm || self.rng.random_range(0..10) == 0) {
+                let is_noticed = self.unnoticed.iter().all(|&(_, x, y)| (x.min(y), x.max(y)) != (a, b));
+                if !is_up && is_noticed && (self.is_calm || self.rng.random_range(0..10) == 0) {
                     self.links.insert((a, b), true);
                     self.relay(a).connect_peer(RelayId(b));
                     self.relay(b).connect_peer(RelayId(a));

@@ -145,7 +145,7 @@ public final class FlowReceiver implements AutoCloseable {
                 int length = in.readInt();
                 int crc = in.readInt();
                 if (length < 0 || length > Wire.MAX_CHUNK) {
-                    return Reset.INVALID;
+                    return Reset.CORRUPT;
                 }
                 in.readFully(data, 0, length);
                 if ((int) Wire.crc(data, length) != crc) {

@@ -342,7 +342,7 @@ public final class FlowSender extends OutputStream {
             }
         }
 
-        /** Drops acknowledged chunks. Returns whether the acknowledgement is the end of a chunk that was sent. */
+        /** Drops acknowledged chunks. Returns whether the acknowledged bytes were sent; a relay may acknowledge a part of a chunk. */
         private boolean acknowledge(String text) {
             long offset;
             try {
@@ -359,7 +359,7 @@ public final class FlowSender extends OutputStream {
                     progressNanos = System.nanoTime();
                 }
                 FlowSender.this.notifyAll();
-                return current != this || offset <= acked;
+                return current != this || offset <= end;
             }
         }
     }

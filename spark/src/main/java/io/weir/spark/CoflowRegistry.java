@@ -14,11 +14,16 @@ import org.slf4j.LoggerFactory;
 /**
  * Keeps the coflows of the application registered, one for each shuffle: from its first map output until the stages that read it have
  * ended. Sizes follow with a short delay. Without a coordinator nothing waits for it.
+ *
+ * The coordinator knows the end of a coflow only after the last reports of relays. It keeps completed coflows with their times for
+ * operators, and forgets them by itself.
  */
 final class CoflowRegistry {
     private static final Logger LOG = LoggerFactory.getLogger(CoflowRegistry.class);
     private static final long INTERVAL_MILLIS = 200;
     private static final long RETRY_NANOS = TimeUnit.SECONDS.toNanos(10);
+    /** How long the coordinator may take to complete a coflow after its stages. Afterwards it is deregistered. */
+    private static final long COMPLETION_NANOS = TimeUnit.SECONDS.toNanos(2);
 
     private final CoordinatorClient coordinator;
     private final IntFunction<String> coflowName;
@@ -38,6 +43,8 @@ final class CoflowRegistry {
         boolean hasChanged;
         boolean isActive = true;
         boolean isRegistered;
+        boolean isCompleted;
+        long endNanos;
         /** What the coordinator has. */
         String flows = "[]";
     }
@@ -85,6 +92,7 @@ final class CoflowRegistry {
             if (shuffle.sizes.endStage(stage)) {
                 shuffle.isActive = false;
                 shuffle.hasChanged = true;
+                shuffle.endNanos = System.nanoTime();
             }
         }
     }
@@ -141,31 +149,67 @@ final class CoflowRegistry {
         List<ShuffleSizes.Flow> flows = new ArrayList<>();
         String encoded;
         boolean isActive;
+        long endNanos;
         synchronized (this) {
             shuffle.hasChanged = false;
             isActive = shuffle.isActive;
+            endNanos = shuffle.endNanos;
             shuffle.sizes.flows(regionShares()).forEach(flows::add);
             encoded = CoordinatorClient.encode(flows);
         }
         if (!isActive) {
+            end(number, shuffle, endNanos);
+        } else if (!flows.isEmpty()) {
+            register(number, shuffle, flows, encoded);
+        }
+    }
+
+    private void register(int number, Shuffle shuffle, List<ShuffleSizes.Flow> flows, String encoded) {
+        if (shuffle.isCompleted) {
+            // The shuffle is read again: its bytes count from 0.
+            shuffle.isCompleted = false;
             deregister(number, shuffle);
-        } else if (!flows.isEmpty() && !(shuffle.isRegistered && encoded.equals(shuffle.flows))) {
-            try {
-                coordinator.put(coflowName.apply(number), flows, shuffle.isRegistered);
-                shuffle.isRegistered = true;
-                shuffle.flows = encoded;
-                isFailing = false;
-            } catch (Exception e) {
-                synchronized (this) {
-                    shuffle.hasChanged = true;
-                }
-                fail(e);
+        }
+        if (shuffle.isRegistered && encoded.equals(shuffle.flows)) {
+            return;
+        }
+        try {
+            coordinator.put(coflowName.apply(number), flows, shuffle.isRegistered);
+            shuffle.isRegistered = true;
+            shuffle.flows = encoded;
+            isFailing = false;
+        } catch (Exception e) {
+            synchronized (this) {
+                shuffle.hasChanged = true;
+            }
+            fail(e);
+        }
+    }
+
+    /** Waits until the coordinator has completed the coflow, and deregisters it if that takes too long. */
+    private void end(int number, Shuffle shuffle, long endNanos) {
+        if (!shuffle.isRegistered || shuffle.isCompleted) {
+            return;
+        }
+        try {
+            shuffle.isCompleted = coordinator.hasCompleted(coflowName.apply(number));
+        } catch (Exception e) {
+            fail(e);
+        }
+        if (shuffle.isCompleted) {
+            return;
+        }
+        if (System.nanoTime() - endNanos > COMPLETION_NANOS) {
+            deregister(number, shuffle);
+        } else {
+            synchronized (this) {
+                shuffle.hasChanged = true;
             }
         }
     }
 
     private void deregister(int number, Shuffle shuffle) {
-        if (shuffle.isRegistered) {
+        if (shuffle.isRegistered && !shuffle.isCompleted) {
             shuffle.isRegistered = false;
             try {
                 coordinator.delete(coflowName.apply(number));

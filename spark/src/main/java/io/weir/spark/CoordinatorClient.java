@@ -41,6 +41,12 @@ final class CoordinatorClient {
         send("DELETE", coflow, null);
     }
 
+    /** Whether receivers have acknowledged all bytes of a coflow. */
+    boolean hasCompleted(String coflow) throws IOException {
+        StringBuilder body = new StringBuilder();
+        return send("GET", coflow, null, body) == 200 && body.indexOf("\"completed\":true") >= 0;
+    }
+
     static String encode(Iterable<ShuffleSizes.Flow> flows) {
         StringJoiner list = new StringJoiner(",", "[", "]");
         for (ShuffleSizes.Flow flow : flows) {
@@ -54,6 +60,10 @@ final class CoordinatorClient {
     }
 
     private int send(String method, String path, String body) throws IOException {
+        return send(method, path, body, new StringBuilder());
+    }
+
+    private int send(String method, String path, String body, StringBuilder answer) throws IOException {
         // Characters that are special in a path must not change it.
         String encoded = path.replace("%", "%25").replace("?", "%3F").replace("#", "%23");
         HttpURLConnection connection = (HttpURLConnection) new URL(api + "/v1/coflows/" + encoded).openConnection();
@@ -70,8 +80,10 @@ final class CoordinatorClient {
         int status = connection.getResponseCode();
         // Reading the answer to its end lets the connection serve the next request.
         try (InputStream in = status >= 400 ? connection.getErrorStream() : connection.getInputStream()) {
-            byte[] unread = new byte[4096];
-            while (in != null && in.read(unread) >= 0) {}
+            byte[] bytes = new byte[4096];
+            for (int n; in != null && (n = in.read(bytes)) >= 0; ) {
+                answer.append(new String(bytes, 0, n, StandardCharsets.ISO_8859_1));
+            }
         }
         return status;
     }

@@ -347,6 +347,9 @@ public final class ClusterCases {
                 } else {
                     deregistered.put(coflow, flows);
                 }
+            } else if (exchange.getRequestMethod().equals("GET")) {
+                // It has not completed.
+                status = coflows.containsKey(coflow) ? 200 : 404;
             } else if (isUpdate && !coflows.containsKey(coflow)) {
                 status = 404;
             } else {

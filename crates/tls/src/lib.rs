@@ -1,0 +1,12 @@
+//! Mutual TLS 1.3. Both ends have a certificate with one name `weir://ROLE/NAME`, signed by an authority that the other end trusts.
+
+mod config;
+mod name;
+mod session;
+
+pub use config::{Tls, TlsError, TlsFiles, client_config, server_config};
+pub use name::{certificate_name, framework_name, relay_name};
+pub use session::TlsSession;
+
+/// The start of all names in certificates.
+pub const SCHEME: &str = "weir://";

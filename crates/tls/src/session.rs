@@ -1,0 +1,132 @@
+//! A TLS connection over a socket that does not block.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+use rustls::Connection;
+
+use crate::certificate_name;
+
+/// The state of a TLS connection. Calls pass its socket.
+///
+/// Buffers at most 64 KiB of output and two records of input. A call that is blocked by the socket can be repeated when the socket
+/// becomes readable or writable.
+#[derive(Debug)]
+pub struct TlsSession(Box<Connection>);
+
+impl TlsSession {
+    pub(crate) fn new(connection: impl Into<Connection>) -> TlsSession {
+        TlsSession(Box::new(connection.into()))
+    }
+
+    /// Continues the handshake. Returns whether it is complete.
+    ///
+    /// # Errors
+    /// If the socket fails or has ended, or one end refuses the other. The other end then receives the reason.
+    pub fn handshake(&mut self, socket: &TcpStream) -> io::Result<bool> {
+        while self.0.is_handshaking() {
+            match self.receive(socket)? {
+                None => return Ok(false),
+                Some(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Some(_) => {}
+            }
+        }
+        self.flush(socket)?;
+        Ok(true)
+    }
+
+    /// Reads until `bytes` is full or the socket has no bytes. None: there are no bytes at the moment; 0: the connection has ended.
+    ///
+    /// # Errors
+    /// As for [`TlsSession::handshake`].
+    pub fn read(&mut self, socket: &TcpStream, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+        let mut length = 0;
+        while length < bytes.len() {
+            match self.0.reader().read(&mut bytes[length..]) {
+                Ok(0) => break,
+                Ok(read) => length += read,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => match self.receive(socket)? {
+                    None => return Ok((length > 0).then_some(length)),
+                    Some(0) => break,
+                    Some(_) => {}
+                },
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(length))
+    }
+
+    /// Receives encrypted bytes, and answers those of a handshake. Returns their number; none if there are none at the moment.
+    fn receive(&mut self, socket: &TcpStream) -> io::Result<Option<usize>> {
+        self.flush(socket)?;
+        let length = match self.0.read_tls(&mut &*socket) {
+            Ok(length) => length,
+            Err(error) if is_blocked(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let processed = self.0.process_new_packets();
+        // The answer, or the reason of a refusal.
+        let flushed = self.flush(socket);
+        processed.map_err(io::Error::other)?;
+        flushed?;
+        Ok(Some(length))
+    }
+
+    /// Writes until the socket accepts no more. None: it accepts nothing at the moment, or the handshake is incomplete.
+    ///
+    /// # Errors
+    /// If the socket fails.
+    pub fn write(&mut self, socket: &TcpStream, bytes: &[u8]) -> io::Result<Option<usize>> {
+        let mut length = 0;
+        while length < bytes.len() && self.flush(socket)? && !self.0.is_handshaking() {
+            length += self.0.writer().write(&bytes[length..])?;
+        }
+        self.flush(socket)?;
+        Ok((length > 0).then_some(length))
+    }
+
+    /// Writes buffered output. Returns whether the socket has accepted all of it.
+    ///
+    /// # Errors
+    /// If the socket fails.
+    pub fn flush(&mut self, socket: &TcpStream) -> io::Result<bool> {
+        while self.0.wants_write() {
+            match self.0.write_tls(&mut &*socket) {
+                Ok(_) => {}
+                Err(error) if is_blocked(&error) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Marks the end of the output. The caller shuts the socket down once [`TlsSession::flush`] returns true.
+    pub fn end(&mut self) {
+        self.0.send_close_notify();
+    }
+
+    /// Whether output waits for the socket.
+    pub fn has_output(&self) -> bool {
+        self.0.wants_write()
+    }
+
+    /// Whether decrypted input waits, which makes no socket readable.
+    pub fn has_input(&mut self) -> bool {
+        self.0.process_new_packets().is_ok_and(|state| state.plaintext_bytes_to_read() > 0)
+    }
+
+    /// The name in the certificate of the other end, after the handshake.
+    ///
+    /// # Errors
+    /// The certificate has no name `weir://ROLE/NAME`, or several.
+    pub fn peer_name(&self) -> io::Result<String> {
+        let certificate = self.0.peer_certificates().and_then(<[_]>::first);
+        let certificate = certificate.ok_or_else(|| io::Error::other("the other end has no certificate"))?;
+        certificate_name(certificate).map_err(io::Error::other)
+    }
+}
+
+fn is_blocked(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}

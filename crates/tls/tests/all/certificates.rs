@@ -1,0 +1,60 @@
+//! Certificates for tests, generated on each run.
+
+use std::fs;
+use std::path::Path;
+
+use rcgen::string::Ia5String;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType, date_time_ymd,
+};
+use weir_tls::TlsFiles;
+
+/// A certificate authority.
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    pub fn new(name: &str) -> Authority {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Authority(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    /// Files in a folder of an end with this name, that trusts this authority.
+    pub fn write_files(&self, folder: &Path, name: &str) -> TlsFiles {
+        self.write(folder, &[name], 4000, self)
+    }
+
+    /// Files with an expired certificate.
+    #[allow(dead_code, reason = "each test has its own copy of this file")]
+    pub fn write_expired_files(&self, folder: &Path, name: &str) -> TlsFiles {
+        self.write(folder, &[name], 2021, self)
+    }
+
+    /// Files with a certificate of this authority, of an end that trusts another one.
+    #[allow(dead_code, reason = "each test has its own copy of this file")]
+    pub fn write_files_that_trust(&self, other: &Authority, folder: &Path, name: &str) -> TlsFiles {
+        self.write(folder, &[name], 4000, other)
+    }
+
+    fn write(&self, folder: &Path, names: &[&str], last_year: i32, trusted: &Authority) -> TlsFiles {
+        let mut params = CertificateParams::default();
+        let uri = |name: &&str| SanType::URI(Ia5String::try_from(*name).unwrap());
+        params.subject_alt_names = names.iter().map(uri).collect();
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(last_year, 1, 1);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap().pem();
+        let stem = names.join("+").replace([':', '/'], "-");
+        let file = |suffix: &str, text: &str| {
+            let path = folder.join(format!("{stem}-{suffix}"));
+            fs::write(&path, text).unwrap();
+            path
+        };
+        TlsFiles {
+            certificate: file("certificate.pem", &certificate),
+            key: file("key.pem", &key.serialize_pem()),
+            clients: file("authority.pem", &trusted.0.pem()),
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Tests of TLS sessions.
+
+mod certificates;
+mod session;

@@ -1,0 +1,159 @@
+"""TLS for flows (docs/flow-protocol.md)."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import ssl
+import threading
+from typing import Optional, Tuple, Union
+
+# The environment variables with the files in PEM, and with 1 to apply TLS inside a host, too.
+FILE_VARIABLES = ("WEIR_CERTIFICATE", "WEIR_KEY", "WEIR_AUTHORITY")
+LOCAL_VARIABLE = "WEIR_TLS_LOCAL"
+
+_PROTOCOL = "weir-flow"
+_SCHEME = "weir://"
+_RELAY = "weir://relay/"
+
+
+class TlsSocket:
+    """A TLS connection with the methods of a socket that does not block. Threads may share it."""
+
+    def __init__(self, sock: ssl.SSLSocket) -> None:
+        self._socket = sock
+        self._lock = threading.Lock()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def recv(self, length: int) -> bytes:
+        with self._lock:
+            try:
+                return self._socket.recv(length)
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                raise BlockingIOError from None
+
+    def send(self, data: Union[bytes, memoryview]) -> int:
+        with self._lock:
+            try:
+                return self._socket.send(data)
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                raise BlockingIOError from None
+
+    def pending(self) -> int:
+        """The number of decrypted bytes, which make no socket readable."""
+        with self._lock:
+            return self._socket.pending()
+
+    def peer_name(self) -> str:
+        """The name in the certificate of the other end, after the handshake."""
+        with self._lock:
+            return _name(self._socket.getpeercert())
+
+    def setblocking(self, flag: bool) -> None:
+        self._socket.setblocking(flag)
+
+    def shutdown(self, how: int) -> None:
+        # The method of an SSLSocket would make later reads return encrypted bytes.
+        socket.socket.shutdown(self._socket, how)
+
+    def close(self) -> None:
+        with self._lock:
+            self._socket.close()
+
+
+FlowSocket = Union[socket.socket, TlsSocket]
+
+
+class FlowTls:
+    """TLS for flows, with files in PEM: the authority of relays and programs, and the program's certificate with its key. The certificate
+    has the name ``weir://framework/SERVICE``, with the service of its coflows.
+
+    Connections inside a host use plain text, unless ``include_local`` is set; the relays then need ``--tls-local``.
+    """
+
+    def __init__(self, certificate: str, key: str, authority: str, *, include_local: bool = False) -> None:
+        self._include_local = include_local
+        self._client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        # Names in certificates take the place of host names.
+        self._client.check_hostname = False
+        self._server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._server.num_tickets = 0
+        for context in (self._client, self._server):
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(cafile=authority)
+            context.load_cert_chain(certificate, key)
+            context.set_alpn_protocols([_PROTOCOL])
+        self._name = self._own_name()
+
+    @classmethod
+    def from_environment(cls) -> Optional[FlowTls]:
+        """TLS with the files in ``WEIR_CERTIFICATE``, ``WEIR_KEY`` and ``WEIR_AUTHORITY``; None without all of them.
+        ``WEIR_TLS_LOCAL=1`` applies it inside a host, too."""
+        files = [os.environ.get(name, "") for name in FILE_VARIABLES]
+        if not any(files):
+            return None
+        if not all(files):
+            raise ValueError(f"{', '.join(FILE_VARIABLES)}: some are missing; expected all three, or none")
+        return cls(*files, include_local=os.environ.get(LOCAL_VARIABLE) == "1")
+
+    def _own_name(self) -> str:
+        """The name in the own certificate, from a handshake in memory: the module `ssl` reads certificates of other ends only."""
+        to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = self._client.wrap_bio(to_client, to_server)
+        server = self._server.wrap_bio(to_server, to_client, server_side=True)
+        for end in (client, server, client, server):
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                pass
+        return _name(client.getpeercert())
+
+    def connect(self, sock: socket.socket, to_relay: bool) -> FlowSocket:
+        """The connection of a connected socket. Blocks until the end of the handshake."""
+        if not self._applies_to(sock):
+            return sock
+        connection = TlsSocket(self._client.wrap_socket(sock))
+        try:
+            name = connection.peer_name()
+            if not (name.startswith(_RELAY) if to_relay else name == self._name):
+                expected = f"{_RELAY}NAME" if to_relay else self._name
+                raise ssl.SSLError(f"the certificate has the name {name}; expected {expected}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def accept(self, sock: socket.socket) -> FlowSocket:
+        """The connection of an accepted socket that does not block. Its handshake is part of the first calls of `recv`."""
+        if not self._applies_to(sock):
+            return sock
+        return TlsSocket(self._server.wrap_socket(sock, server_side=True, do_handshake_on_connect=False))
+
+    def check_sender(self, connection: TlsSocket) -> None:
+        """Raises :class:`OSError` unless the other end is a relay, or a program of the same service."""
+        name = connection.peer_name()
+        if not (name.startswith(_RELAY) or name == self._name):
+            raise ssl.SSLError(f"the certificate has the name {name}; expected {_RELAY}NAME or {self._name}")
+
+    def _applies_to(self, sock: socket.socket) -> bool:
+        """Whether a connection uses TLS. Equal addresses are those of one host. Both ends get the same result."""
+        local, remote = _ip(sock.getsockname()[0]), _ip(sock.getpeername()[0])
+        return self._include_local or not (local.is_loopback or remote.is_loopback or local == remote)
+
+
+def _ip(text: str) -> Union[ipaddress.IPv4Address, ipaddress.IPv6Address]:
+    ip = ipaddress.ip_address(text.partition("%")[0])
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    return mapped or ip
+
+
+def _name(certificate: Optional[dict]) -> str:
+    names: Tuple[Tuple[str, str], ...] = (certificate or {}).get("subjectAltName", ())
+    found = [value for kind, value in names if kind == "URI" and value.startswith(_SCHEME)]
+    if len(found) != 1:
+        raise ssl.SSLError(f"the certificate has {len(found)} names `weir://ROLE/NAME`; expected one")
+    return found[0]
