@@ -1,6 +1,6 @@
 //! Relays on loopback addresses with real sockets.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread::spawn;
 use std::time::Duration;
@@ -57,26 +57,27 @@ fn flow_waits_for_the_order_that_names_its_coflow() {
     let relays = start_relays(2, vec![]);
     let listener = TcpListener::bind("127.2.0.9:0").unwrap();
     let receiver = listener.local_addr().unwrap();
+    listener.set_nonblocking(true).unwrap();
     // The order follows the request at once. On a busy machine, it may still be too late.
     let is_opened = |number: u32| {
         let mut stream = TcpStream::connect(relays[0].programs).unwrap();
-        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
         stream.write_all(format!("weir-flow/2 late-{number} 0 0 0 {receiver}\n").as_bytes()).unwrap();
+        let name = format!("late-{number}").into();
         let mut named = overlay(&relays, vec![]);
         named.apply(&RelayOrder {
-            coflows: vec![RelayCoflow {
-                number,
-                name: format!("late-{number}").into(),
-                service: "default".into(),
-            }],
+            coflows: vec![RelayCoflow { number, name, service: "default".into() }],
             ..RelayOrder::default()
         });
-        // The first command finds the request, the second one names its coflow.
+        // The relay has the request before the order.
         relays[0].status();
-        relays.iter().for_each(|relay| relay.handle.send(Command::SetOverlay(named.clone())));
-        let mut line = String::new();
-        BufReader::new(&stream).read_line(&mut line).unwrap();
-        line == "ack 0\n"
+        relays.iter().rev().for_each(|relay| relay.handle.send(Command::SetOverlay(named.clone())));
+        let (mut is_accepted, mut answer) = (false, [0; 64]);
+        wait_until(|| {
+            is_accepted = listener.accept().is_ok();
+            is_accepted || stream.read(&mut answer).is_ok()
+        });
+        is_accepted || answer.starts_with(b"ack")
     };
     assert!((8..18).any(is_opened));
 }
