@@ -21,7 +21,7 @@ use weir_sim::wide_area::{CoflowDemand, GroupOrder, WideAreaOptions};
 use super::regions::{DistanceMap, duration, parse_scale};
 use comparison::{Comparison, CpuShares, PolicyResult};
 
-/// The payload in bytes of a TCP segment, and the bytes of its IP packet: the rates of lines include headers, those of the simulator do not.
+/// The payload of a TCP segment, and the length of its IP packet. The rates of lines include headers, those of the simulator do not.
 const SEGMENT_BYTES: (f64, f64) = (1448.0, 1500.0);
 
 /// The time of the first arrival in the series of bandwidths. The overlay starts before it.

@@ -135,6 +135,8 @@ pub(super) struct Link {
     pacer: Pacer,
     pacing_rate: Option<u64>,
     is_long: bool,
+    /// The maximum length of a message on the bulk connection.
+    message_bytes: u32,
     failures: u64,
     /// The maximum length of a message on the bulk connection.
     message_bytes: u32,
@@ -158,6 +160,7 @@ impl Link {
             pacer: Pacer::default(),
             pacing_rate: None,
             is_long: false,
+            message_bytes: MAX_PAYLOAD_BYTES,
             failures: 0,
             message_bytes: MAX_PAYLOAD_BYTES,
         }
@@ -235,7 +238,7 @@ impl Server {
         }
     }
 
-    /// Adapts congestion control and pacing to what is measured.
+    /// Adapts congestion control, pacing and the length of messages to the measurements of the path.
     fn adapt_to_path(&mut self, id: RelayId) {
         let Some(link) = self.links.get_mut(&id) else { return };
         let Some(lane) = link.bulk.and_then(|token| self.lanes.get(&token)) else { return };

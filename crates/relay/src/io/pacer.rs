@@ -33,6 +33,9 @@ const RISEN: f64 = 1.05;
 /// The maximum growth in a step.
 const MAX_INCREASE: f64 = 0.25;
 
+/// The maximum limit, relative to the rate of the path.
+const MAX_EXCESS: f64 = 1.5;
+
 /// If the path delivers less than this part of the limit while it has a queue, its bandwidth has fallen.
 const FALLEN: f64 = 0.9;
 
@@ -124,7 +127,9 @@ impl Pacer {
                 let has_risen = limit > self.bandwidth * RISEN;
                 self.growth = if has_risen { (self.growth * 2.0).min(MAX_INCREASE) } else { INCREASE };
                 self.queue_start = None;
-                Some((limit * (1.0 + self.growth)).max(self.bandwidth * DECREASE))
+                let higher = (limit * (1.0 + self.growth)).max(self.bandwidth * DECREASE);
+                // A higher limit would only let a queue grow faster when one begins.
+                Some(higher.min(rate * MAX_EXCESS))
             }
         };
     }
