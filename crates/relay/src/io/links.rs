@@ -67,8 +67,6 @@ pub(crate) struct RoundTrip {
     /// The lowest time.
     pub(crate) min: Duration,
     min_time: Duration,
-    /// The lowest time of the last heartbeats.
-    pub(crate) recent: Duration,
     /// The smoothed time.
     pub(crate) smoothed: Duration,
 }
@@ -79,13 +77,6 @@ impl RoundTrip {
             (self.min, self.min_time) = (sample, now);
         }
         self.smoothed = if self.smoothed.is_zero() { sample } else { (self.smoothed * 7 + sample) / 8 };
-        self.recent = sample;
-    }
-
-    /// The state after a lowest and a recent time.
-    #[cfg(test)]
-    pub(super) fn with_times(min: Duration, recent: Duration) -> RoundTrip {
-        RoundTrip { min, recent, ..RoundTrip::default() }
     }
 }
 
@@ -138,8 +129,6 @@ pub(super) struct Link {
     /// The maximum length of a message on the bulk connection.
     message_bytes: u32,
     failures: u64,
-    /// The maximum length of a message on the bulk connection.
-    message_bytes: u32,
 }
 
 impl Link {
@@ -162,7 +151,6 @@ impl Link {
             is_long: false,
             message_bytes: MAX_PAYLOAD_BYTES,
             failures: 0,
-            message_bytes: MAX_PAYLOAD_BYTES,
         }
     }
 
@@ -252,7 +240,7 @@ impl Server {
             }
         }
         let is_backlogged = !lane.is_writable;
-        let rate = link.pacer.step(self.now, &info, is_backlogged, &link.round_trip);
+        let rate = link.pacer.step(self.now, &info, is_backlogged);
         if rate != link.pacing_rate {
             set_pacing_rate(&lane.transport.stream, rate);
             link.pacing_rate = rate;

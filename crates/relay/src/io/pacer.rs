@@ -1,9 +1,9 @@
 //! Finds the rate of a path that keeps its queues short.
 //!
 //! A queue in the network delays short messages of a high priority, and no relay can reorder it. Congestion control fills such a queue:
-//! CUBIC until it overflows, BBR with up to one bandwidth-delay product. The pacer compares round-trip times with their minimum: those of
-//! heartbeats, which wait in the network only behind other data, and those of the bulk connection between the kernels, which do not
-//! include the time that busy relays need. If both say that the path has a queue, it limits the bulk connection to a little less than
+//! CUBIC until it overflows, BBR with up to one bandwidth-delay product. The pacer compares the bulk connection's round-trip time
+//! between the kernels with its minimum: it does not include the time that busy relays need. If the path has a queue, it limits the bulk
+//! connection to a little less than
 //! the path delivers, so that the queue drains; without a queue it raises the limit.
 //!
 //! The bandwidth of a path may change. If the path delivers clearly less than the limit, the bandwidth has fallen, and the limit follows
@@ -12,7 +12,6 @@
 
 use std::time::Duration;
 
-use super::links::RoundTrip;
 use super::socket::ConnectionInfo;
 
 /// A queue below this delay is tolerated.
@@ -27,8 +26,12 @@ const DECREASE: f64 = 0.96;
 /// The growth of the limit in each step without a queue, from [`DECREASE`] of the last known bandwidth on.
 const INCREASE: f64 = 0.01;
 
+/// From this multiple of the last known bandwidth on, the limit grows by [`PROBE`] only: a queue that begins stays short until it is noticed.
+const NEAR: f64 = 0.985;
+const PROBE: f64 = 0.004;
+
 /// If no queue appears at this multiple of the last known bandwidth, the bandwidth has risen: the growth doubles with each step.
-const RISEN: f64 = 1.05;
+const RISEN: f64 = 1.02;
 
 /// The maximum growth in a step.
 const MAX_INCREASE: f64 = 0.25;
@@ -84,13 +87,7 @@ pub(crate) struct Pacer {
 
 impl Pacer {
     /// Advances by a step. `info`: the bulk connection; `is_backlogged`: data waits for it now. Returns the limit in bytes per second.
-    pub(crate) fn step(
-        &mut self,
-        now: Duration,
-        info: &ConnectionInfo,
-        is_backlogged: bool,
-        round_trip: &RoundTrip,
-    ) -> Option<u64> {
+    pub(crate) fn step(&mut self, now: Duration, info: &ConnectionInfo, is_backlogged: bool) -> Option<u64> {
         let elapsed = now.saturating_sub(self.last_step).as_secs_f64();
         let rate = info.acked_bytes.saturating_sub(self.last_acked) as f64 / elapsed.max(1e-3);
         (self.last_acked, self.last_step) = (info.acked_bytes, now);
@@ -102,9 +99,7 @@ impl Pacer {
             let former = if self.smoothed_rate > 0.0 { self.smoothed_rate } else { rate };
             self.smoothed_rate = (former * 7.0 + rate) / 8.0;
             let rate = self.recent_rates.into_iter().fold(0.0, f64::max);
-            let has_queue = has_queue(round_trip.min, round_trip.recent, rate)
-                && has_queue(info.min_round_trip, info.round_trip, rate);
-            self.adapt(now, rate, has_queue);
+            self.adapt(now, rate, has_queue(info, rate));
         }
         self.limit.map(|limit| limit as u64)
     }
@@ -124,8 +119,14 @@ impl Pacer {
             None => None,
             Some(limit) if has_queue => self.lower(now, limit, rate),
             Some(limit) => {
-                let has_risen = limit > self.bandwidth * RISEN;
-                self.growth = if has_risen { (self.growth * 2.0).min(MAX_INCREASE) } else { INCREASE };
+                let relative = limit / self.bandwidth;
+                self.growth = if relative > RISEN {
+                    (self.growth * 2.0).clamp(INCREASE, MAX_INCREASE)
+                } else if relative > NEAR {
+                    PROBE
+                } else {
+                    INCREASE
+                };
                 self.queue_start = None;
                 let higher = (limit * (1.0 + self.growth)).max(self.bandwidth * DECREASE);
                 // A higher limit would only let a queue grow faster when one begins.
@@ -160,9 +161,10 @@ impl Pacer {
 }
 
 /// Whether a round-trip time on a path with this rate includes the time in a queue.
-fn has_queue(min: Duration, round_trip: Duration, rate: f64) -> bool {
+fn has_queue(info: &ConnectionInfo, rate: f64) -> bool {
+    let min = info.min_round_trip;
     let burst = Duration::try_from_secs_f64(BURST_BYTES / rate).unwrap_or(Duration::MAX);
-    round_trip.saturating_sub(min) > MIN_QUEUE.max(min / 10).max(burst)
+    info.round_trip.saturating_sub(min) > MIN_QUEUE.max(min / 10).max(burst)
 }
 
 #[cfg(test)]
@@ -207,8 +209,7 @@ mod tests {
                     round_trip,
                     ..ConnectionInfo::default()
                 };
-                let heartbeats = RoundTrip::with_times(ROUND_TRIP, round_trip);
-                self.pacer.step(self.now, &info, true, &heartbeats);
+                self.pacer.step(self.now, &info, true);
             }
             let used = (self.delivered_bytes - before) / (bandwidth * STEP.as_secs_f64() * f64::from(steps));
             (used, total_delay / f64::from(steps))
@@ -249,11 +250,10 @@ mod tests {
             round_trip: 2 * ROUND_TRIP,
             ..ConnectionInfo::default()
         };
-        let heartbeats = RoundTrip::with_times(ROUND_TRIP, 2 * ROUND_TRIP);
         let (mut acked, mut limits) = (0.0, Vec::new());
         for step in 1..=50 {
             acked += pacer.limit.unwrap_or(20.0 * MBIT) * STEP.as_secs_f64();
-            limits.push(pacer.step(STEP * step, &info(acked), true, &heartbeats));
+            limits.push(pacer.step(STEP * step, &info(acked), true));
         }
         let lowest = limits.iter().flatten().min().copied().unwrap_or(0) as f64;
         assert!(lowest >= 20.0 * MBIT * MIN_SHARE * 0.99, "{lowest}");
