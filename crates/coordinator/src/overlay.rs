@@ -9,7 +9,8 @@
 //! - *Rules* of a relay follow from the decision and the connected relays (`rules`). An order contains the difference between the rules
 //!   and those of the last order. A relay that has connected, or does not confirm an order in time, receives a full order.
 //! - *Progress* is what receivers have acknowledged. A coflow has completed when all bytes between regions are acknowledged, and no flow
-//!   is open; a further flow makes it active again. Flows that did not use the relays are unknown here: the framework deregisters their coflow.
+//!   is open; a further flow makes it active again. Flows that did not use the relays are unknown here: the framework deregisters their
+//!   coflow.
 //! - *Bandwidth* of a link is the sum of the rates that its relays measure while data waits (`bandwidth`).
 
 use std::collections::{BTreeMap, BTreeSet};

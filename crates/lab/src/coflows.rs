@@ -111,6 +111,9 @@ struct RegionEnd {
     receiver_address: SocketAddr,
 }
 
+/// The seconds of a coflow that the coordinator measured, and those that it estimated.
+type CoordinatorTimes = (Option<f64>, Option<f64>);
+
 impl Generator {
     fn new(regions: &Regions, gateways: Vec<RegionNode>) -> Result<Generator, LabError> {
         let end = |gateway: &RegionNode| {
@@ -236,7 +239,7 @@ impl Generator {
     }
 
     /// What the coordinator measured and estimated, by coflow.
-    fn coordinator_times(&self, count: usize) -> Result<Vec<(Option<f64>, Option<f64>)>, LabError> {
+    fn coordinator_times(&self, count: usize) -> Result<Vec<CoordinatorTimes>, LabError> {
         let started = Instant::now();
         loop {
             let list = self.coordinator.coflows().map_err(|error| LabError::Other(error.to_string()))?;

@@ -20,7 +20,7 @@ fn flows_and_requests_pass_through_installed_relays() {
             eprintln!("{relay} skips: {reason}");
             continue;
         }
-        let variant = Variant { relay, congestion: "cubic" };
+        let variant = Variant { relay, congestion: Some("cubic") };
         let measured = measure(&chain, variant, load, times, &programs).unwrap();
         assert!(measured.bytes > 1_000_000, "{relay}: {} bytes", measured.bytes);
         assert!(!measured.latencies.is_empty(), "{relay} answers requests");

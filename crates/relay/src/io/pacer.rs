@@ -26,7 +26,8 @@ const DECREASE: f64 = 0.96;
 /// The growth of the limit in each step without a queue, from [`DECREASE`] of the last known bandwidth on.
 const INCREASE: f64 = 0.01;
 
-/// From this multiple of the last known bandwidth on, the limit grows by [`PROBE`] only: a queue that begins stays short until it is noticed.
+/// From this multiple of the last known bandwidth on, the limit grows by [`PROBE`] only: a queue that begins stays short until it is
+/// noticed.
 const NEAR: f64 = 0.985;
 const PROBE: f64 = 0.004;
 
