@@ -1,4 +1,4 @@
-//! Sends coflows through an [`overlay`](crate::overlay) at their arrival times, and measures their completion times.
+//! Sends coflows through an [`overlay`] at their arrival times, and measures their completion times.
 //!
 //! Programs use the client library: a framework registers a coflow, worker 1 of a region sends flows over the region's relay, and
 //! worker 1 of another region receives them.
