@@ -32,7 +32,9 @@ fn overlay() -> Overlay {
 fuzz_target!(|input: &[u8]| {
     let mut relay = Relay::new(RelayId(1), MEMORY_BYTES);
     relay.set_overlay(overlay());
-    [0, 2, 3].map(|peer| relay.connect_peer(RelayId(peer)));
+    for peer in [0, 2, 3] {
+        relay.connect_peer(RelayId(peer));
+    }
     let mut rest = input;
     while let Some((head, tail)) = rest.split_first_chunk::<HEADER_BYTES>() {
         let mut bytes = *head;
