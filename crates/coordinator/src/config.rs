@@ -26,7 +26,7 @@ mod hosts;
 mod overlay;
 mod switches;
 
-pub use overlay::{Overlay, Relay};
+pub use overlay::{MAX_LINK_SAMPLES, Overlay, Relay};
 pub use weir_tls::TlsFiles;
 
 /// Maximum length of the file, in bytes.

@@ -134,7 +134,7 @@ fn add_link(network: &Network, wan: [CableEnd<'_>; 2], link: &Link) -> Result<Op
         });
         let back = PathSettings { seed: path.seed.wrapping_add(1), ..path.clone() };
         for node in [SOURCE, INGRESS, EGRESS, SINK] {
-            network.set_long_path_buffers(node)?;
+            network.set_long_path_options(node)?;
         }
         return DelayLine::start([&first, &second], [path.clone(), back]).map(Some);
     }

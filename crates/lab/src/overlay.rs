@@ -30,6 +30,9 @@ const API_PORT: u16 = 7_701;
 const PEER_PORT: u16 = 7_710;
 const PROGRAM_PORT: u16 = 7_711;
 
+/// The maximum number of measurements of a link in the coordinator's configuration.
+const MAX_SAMPLES: usize = 128;
+
 /// The time for all relays to connect.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -45,8 +48,7 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// Starts the coordinator and the relays, and waits until all relays are connected. `area` is the first estimate of the bandwidth:
-    /// the coordinator receives the median of each link.
+    /// Starts the coordinator and the relays, and waits until all relays are connected. `area` is the first estimate of the bandwidth.
     ///
     /// # Errors
     /// If a program cannot be started, or the relays do not connect.
@@ -165,12 +167,12 @@ fn configuration(gateways: &[&RegionNode], area: &WideArea, policy: &str) -> Str
         );
     }
     out += "[overlay.link]\n";
-    let past = area.bandwidth_history();
     for from in 0..gateways.len() {
         let rate = |to: usize| {
             let link = area.link_between(from, to).expect("a wide area has a link for each pair");
-            let bits = 8.0 / past.median_seconds_per_byte(link);
-            format!("{} = \"{bits:.0}bit\"", gateways[to].region)
+            let samples = area.samples(link).iter().rev().take(MAX_SAMPLES);
+            let rates: Vec<String> = samples.map(|rate| format!("\"{:.0}bit\"", 8.0 * rate.get())).collect();
+            format!("{} = [{}]", gateways[to].region, rates.join(", "))
         };
         let rates: Vec<String> = (0..gateways.len()).filter(|to| *to != from).map(rate).collect();
         let _ = writeln!(out, "{} = {{ {} }}", gateways[from].region, rates.join(", "));

@@ -88,7 +88,7 @@ impl Regions {
         let nodes = node_names(names, settings.workers);
         let network = Network::create(name, &nodes.iter().map(String::as_str).collect::<Vec<_>>())?;
         for node in &nodes {
-            network.set_long_path_buffers(node)?;
+            network.set_long_path_options(node)?;
         }
         let schedules = bandwidth_schedules(settings);
         for (region, gateway) in names.iter().enumerate() {

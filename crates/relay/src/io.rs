@@ -6,6 +6,8 @@ mod links;
 mod pacer;
 mod pipe;
 mod program;
+mod receive_buffers;
+mod reverse_queue;
 mod server;
 mod socket;
 mod traffic;

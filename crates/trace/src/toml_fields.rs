@@ -272,6 +272,11 @@ impl<'a> TableFields<'a> {
             .map_err(|error: UnitError| self.value_error(value, error.expected))
     }
 
+    /// Whether the value is a list.
+    pub fn is_list(value: &Value<'_>) -> bool {
+        value.value.get_ref().is_array()
+    }
+
     /// Whether the value is a table.
     pub fn is_table(value: &Value<'_>) -> bool {
         value.value.get_ref().is_table()

@@ -14,6 +14,9 @@ use weir_trace::toml_fields::{TableFields, Value};
 
 use super::check_name;
 
+/// Maximum number of measurements of a link that count.
+pub const MAX_LINK_SAMPLES: usize = 128;
+
 /// An overlay of relays between regions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Overlay {
@@ -85,7 +88,10 @@ impl fmt::Display for Overlay {
         for link in 0..self.area.links() as u32 {
             let (from, to) = self.area.link_ends(link);
             let (regions, samples) = (self.area.regions(), self.area.samples(link));
-            writeln!(f, "link      {} to {}: {}", regions[from], regions[to], samples[0])?;
+            match samples {
+                [rate] => writeln!(f, "link      {} to {}: {rate}", regions[from], regions[to])?,
+                _ => writeln!(f, "link      {} to {}: {} rates", regions[from], regions[to], samples.len())?,
+            }
         }
         Ok(())
     }
@@ -192,7 +198,7 @@ fn read_links(
         let number = regions.iter().position(|region| region == name);
         number.ok_or_else(|| table.key_error(name, name, &expected_region))
     };
-    let mut bandwidth: BTreeMap<(usize, usize), Rate> = BTreeMap::new();
+    let mut bandwidth: BTreeMap<(usize, usize), Vec<Rate>> = BTreeMap::new();
     for (from_name, links) in fields.read_tables(value, |name| format!("overlay link {name} "))? {
         let from = number(&links, from_name)?;
         for (to_name, value) in links.entries() {
@@ -200,21 +206,37 @@ fn read_links(
             if from == to {
                 return Err(links.key_error(to_name, to_name, "another region"));
             }
-            let rate = links.read_rate(&value)?;
-            if !(WideArea::MIN_BANDWIDTH.get()..=WideArea::MAX_BANDWIDTH.get()).contains(&rate.get()) {
-                let (min, max) = (WideArea::MIN_BANDWIDTH, WideArea::MAX_BANDWIDTH);
-                return Err(links.value_error(&value, &format!("a rate from {min} to {max}")));
-            }
-            bandwidth.insert((from, to), rate);
+            bandwidth.insert((from, to), read_samples(&links, value)?);
         }
     }
     let pairs = (0..regions.len()).flat_map(|from| (0..regions.len()).map(move |to| (from, to)));
-    let measurement = |(from, to): (usize, usize)| match bandwidth.get(&(from, to)) {
-        Some(&rate) => Ok(LinkMeasurement { from, to, samples: vec![rate] }),
+    let mut measurement = |(from, to): (usize, usize)| match bandwidth.remove(&(from, to)) {
+        Some(samples) => Ok(LinkMeasurement { from, to, samples }),
         None => {
             let expected = format!("`{} = \"RATE\"` in `[overlay.link.{}]`", regions[to], regions[from]);
             Err(fields.key_error("link", "nothing", &expected))
         }
     };
-    pairs.filter(|(from, to)| from != to).map(measurement).collect()
+    pairs.filter(|(from, to)| from != to).map(&mut measurement).collect()
+}
+
+/// Reads the bandwidth of a link: a rate, or a list of measurements.
+fn read_samples<'a>(links: &TableFields<'a>, value: Value<'a>) -> Result<Vec<Rate>, TraceError> {
+    let (min, max) = (WideArea::MIN_BANDWIDTH, WideArea::MAX_BANDWIDTH);
+    let read_rate = |value: &Value<'a>| {
+        let rate = links.read_rate(value)?;
+        let is_valid = (min.get()..=max.get()).contains(&rate.get());
+        is_valid
+            .then_some(rate)
+            .ok_or_else(|| links.value_error(value, &format!("a rate from {min} to {max}")))
+    };
+    if !TableFields::is_list(&value) {
+        return Ok(vec![read_rate(&value)?]);
+    }
+    let expected = format!("1 to {MAX_LINK_SAMPLES} rates");
+    let list = links.read_list(&value, &expected)?;
+    if !(1..=MAX_LINK_SAMPLES).contains(&list.len()) {
+        return Err(links.value_error(&value, &expected));
+    }
+    list.iter().map(read_rate).collect()
 }

@@ -6,11 +6,10 @@ use weir_core::model::wide_area::LinkMeasurement;
 use weir_core::model::{BandwidthHistory, WideArea};
 use weir_core::units::Rate;
 
+use crate::config::MAX_LINK_SAMPLES;
+
 /// Time between two samples of a link, in seconds.
 const SAMPLE_INTERVAL: f64 = 1.0;
-
-/// Number of samples of a link. Older samples, the configured bandwidth included, are dropped.
-const MAX_SAMPLES: usize = 128;
 
 /// Samples of all links.
 pub(super) struct LinkSamples {
@@ -19,7 +18,7 @@ pub(super) struct LinkSamples {
 }
 
 struct Link {
-    /// The configured bandwidth first.
+    /// The configured bandwidth first. At most [`MAX_LINK_SAMPLES`]: older ones are dropped.
     samples: VecDeque<Rate>,
     /// Rates that relays measured in this interval, by sending and receiving relay.
     rates: BTreeMap<(u16, u16), f64>,
@@ -51,7 +50,7 @@ impl LinkSamples {
             let (min, max) = (WideArea::MIN_BANDWIDTH.get(), WideArea::MAX_BANDWIDTH.get());
             let sample = Rate::new(sum.clamp(min, max)).expect("the bounds of bandwidth are valid rates");
             link.samples.push_back(sample);
-            if link.samples.len() > MAX_SAMPLES {
+            if link.samples.len() > MAX_LINK_SAMPLES {
                 link.samples.pop_front();
             }
         }

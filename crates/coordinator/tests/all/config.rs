@@ -399,7 +399,7 @@ networks = ["10.1.9.0/24"]
 us = "1Gbit"
 
 [overlay.link.us]
-eu = "500Mbit"
+eu = ["600Mbit", "400Mbit"]
 "#;
 
 #[test]
@@ -420,7 +420,8 @@ fn overlay_has_relays_regions_and_links() {
     for line in [
         "overlay   siphon:detours=on, at most 0.25 of a coflow's bytes on detours",
         "relay     eu-2 in eu: 10.1.9.2:7710, serves 10.1.9.0/24",
-        "link      us to eu: 500Mbit",
+        "link      eu to us: 1Gbit",
+        "link      us to eu: 2 rates",
     ] {
         assert!(text.contains(line), "`{line}` in\n{text}");
     }
@@ -447,6 +448,8 @@ fn invalid_overlays_name_the_key() {
         ("us = \"1Gbit\"", "asia = \"1Gbit\"", "overlay link eu asia"),
         ("us = \"1Gbit\"", "eu = \"1Gbit\"", "overlay link eu eu"),
         ("us = \"1Gbit\"", "us = \"1\"", "overlay link eu us"),
+        ("us = \"1Gbit\"", "us = []", "1 to 128 rates"),
+        ("us = \"1Gbit\"", "us = [\"1Gbit\", \"0bit\"]", "overlay link eu us"),
         ("us = \"1Gbit\"", "", "`us = \"RATE\"` in `[overlay.link.eu]`"),
         ("region = \"us\"", "region = \"eu\"", "relays in at least two regions"),
     ];

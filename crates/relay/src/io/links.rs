@@ -15,6 +15,7 @@ use weir_tls::relay_name;
 use super::congestion;
 use super::lane::Lane;
 use super::pacer::Pacer;
+use super::reverse_queue::ReverseQueue;
 use super::server::{Kind, Server, Token};
 use super::socket::{
     ConnectionInfo, connection_info, set_congestion_control, set_pacing_rate, set_unsent_limit, start_connect,
@@ -123,6 +124,7 @@ pub(super) struct Link {
     wait: Duration,
     next_heartbeat: Duration,
     round_trip: RoundTrip,
+    reverse_queue: ReverseQueue,
     pacer: Pacer,
     pacing_rate: Option<u64>,
     is_long: bool,
@@ -146,6 +148,7 @@ impl Link {
             wait: MIN_WAIT,
             next_heartbeat: Duration::ZERO,
             round_trip: RoundTrip::default(),
+            reverse_queue: ReverseQueue::default(),
             pacer: Pacer::default(),
             pacing_rate: None,
             is_long: false,
@@ -240,7 +243,7 @@ impl Server {
             }
         }
         let is_backlogged = !lane.is_writable;
-        let rate = link.pacer.step(self.now, &info, is_backlogged);
+        let rate = link.pacer.step(self.now, &info, link.reverse_queue.delay(), is_backlogged);
         if rate != link.pacing_rate {
             set_pacing_rate(&lane.transport.stream, rate);
             link.pacing_rate = rate;
@@ -428,6 +431,7 @@ impl Server {
         link.last_heard = now;
         link.next_heartbeat = now;
         link.round_trip = RoundTrip::default();
+        link.reverse_queue = ReverseQueue::default();
         link.pacer = Pacer::default();
         link.pacing_rate = None;
         link.is_long = false;
@@ -458,6 +462,13 @@ impl Server {
             if let Some(lane) = self.lanes.remove(&token) {
                 self.abandon_message(lane);
             }
+        }
+    }
+
+    pub(super) fn receive_ping(&mut self, relay: RelayId, sent_us: u64) {
+        let now = self.start.elapsed();
+        if let Some(link) = self.links.get_mut(&relay) {
+            link.reverse_queue.add(sent_us, now);
         }
     }
 

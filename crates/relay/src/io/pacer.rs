@@ -2,9 +2,9 @@
 //!
 //! A queue in the network delays short messages of a high priority, and no relay can reorder it. Congestion control fills such a queue:
 //! CUBIC until it overflows, BBR with up to one bandwidth-delay product. The pacer compares the bulk connection's round-trip time
-//! between the kernels with its minimum: it does not include the time that busy relays need. If the path has a queue, it limits the bulk
-//! connection to a little less than
-//! the path delivers, so that the queue drains; without a queue it raises the limit.
+//! between the kernels, less the queue of the reverse path, with its minimum: it does not include the time that busy relays need. If the
+//! path has a queue, it limits the bulk connection to a little less than the path delivers, so that the queue drains; without a queue it
+//! raises the limit.
 //!
 //! The bandwidth of a path may change. If the path delivers clearly less than the limit, the bandwidth has fallen, and the limit follows
 //! at once. If the limit exceeds the last known bandwidth and no queue appears, the bandwidth has risen, and the limit grows faster with
@@ -26,10 +26,12 @@ const DECREASE: f64 = 0.96;
 /// The growth of the limit in each step without a queue, from [`DECREASE`] of the last known bandwidth on.
 const INCREASE: f64 = 0.01;
 
-/// From this multiple of the last known bandwidth on, the limit grows by [`PROBE`] only: a queue that begins stays short until it is
-/// noticed.
+/// From this multiple of the last known bandwidth on, the limit grows by so little that a queue that begins stays below the tolerated
+/// delay until it is noticed: within [`NOTICE`], and within these limits.
 const NEAR: f64 = 0.985;
-const PROBE: f64 = 0.004;
+const NOTICE: Duration = Duration::from_millis(200);
+const MIN_PROBE: f64 = 0.004;
+const MAX_PROBE: f64 = 0.02;
 
 /// If no queue appears at this multiple of the last known bandwidth, the bandwidth has risen: the growth doubles with each step.
 const RISEN: f64 = 1.02;
@@ -40,14 +42,19 @@ const MAX_INCREASE: f64 = 0.25;
 /// The maximum limit, relative to the rate of the path.
 const MAX_EXCESS: f64 = 1.5;
 
-/// If the path delivers less than this part of the limit while it has a queue, its bandwidth has fallen.
+/// If the path delivers less than this part of the limit while it has a queue, for this number of steps, its bandwidth has fallen. A queue
+/// of the reverse path that grows delays acknowledgements, so that the path seems slow for a moment.
 const FALLEN: f64 = 0.9;
+const FALLEN_STEPS: u32 = 3;
 
-/// The number of steps over which the highest rate counts.
-const RATE_STEPS: usize = 3;
+/// The number of steps whose mean rate counts.
+const RATE_STEPS: usize = 4;
 
-/// The lowest limit, relative to the last known bandwidth. A queue that was filled before the limit drains at the rest of the bandwidth.
+/// The lowest limit, relative to the last known bandwidth. A queue that was filled before the limit drains at the rest of the bandwidth;
+/// a long one needs more of it to drain within [`DRAIN`].
 const MIN_SHARE: f64 = 0.85;
+const MIN_LONG_SHARE: f64 = 0.5;
+const DRAIN: Duration = Duration::from_secs(1);
 
 /// If a queue stays for this long, others cause it: the limit ends for a while.
 const MAX_DRAIN: Duration = Duration::from_secs(3);
@@ -69,11 +76,13 @@ pub(crate) struct Pacer {
     limit: Option<f64>,
     /// The rate at which the path last had a queue: its bandwidth.
     bandwidth: f64,
-    /// The rates of the last steps with data waiting: acknowledgements arrive in bursts, so one step may show much less than the path
+    /// The rates of the last steps with data waiting: acknowledgements arrive in bursts, so one step may show much less or more than the path
     /// delivers.
     recent_rates: [f64; RATE_STEPS],
     /// The growth of the limit in the last step.
     growth: f64,
+    /// The number of steps in which the path has delivered clearly less than the limit.
+    fallen_steps: u32,
     /// Since when the path has had a queue without interruption, with a limit.
     queue_start: Option<Duration>,
     paused_until: Duration,
@@ -87,8 +96,15 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// Advances by a step. `info`: the bulk connection; `is_backlogged`: data waits for it now. Returns the limit in bytes per second.
-    pub(crate) fn step(&mut self, now: Duration, info: &ConnectionInfo, is_backlogged: bool) -> Option<u64> {
+    /// Advances by a step. `info`: the bulk connection; `reverse_queue`: the delay in the queue of the reverse path; `is_backlogged`: data
+    /// waits for the connection now. Returns the limit in bytes per second.
+    pub(crate) fn step(
+        &mut self,
+        now: Duration,
+        info: &ConnectionInfo,
+        reverse_queue: Duration,
+        is_backlogged: bool,
+    ) -> Option<u64> {
         let elapsed = now.saturating_sub(self.last_step).as_secs_f64();
         let rate = info.acked_bytes.saturating_sub(self.last_acked) as f64 / elapsed.max(1e-3);
         (self.last_acked, self.last_step) = (info.acked_bytes, now);
@@ -99,13 +115,14 @@ impl Pacer {
             self.recent_rates[0] = rate;
             let former = if self.smoothed_rate > 0.0 { self.smoothed_rate } else { rate };
             self.smoothed_rate = (former * 7.0 + rate) / 8.0;
-            let rate = self.recent_rates.into_iter().fold(0.0, f64::max);
-            self.adapt(now, rate, has_queue(info, rate));
+            let count = self.recent_rates.iter().filter(|&&rate| rate > 0.0).count();
+            let rate = self.recent_rates.iter().sum::<f64>() / count.max(1) as f64;
+            self.adapt(now, rate, &Queue::new(info, reverse_queue, rate));
         }
         self.limit.map(|limit| limit as u64)
     }
 
-    fn adapt(&mut self, now: Duration, rate: f64, has_queue: bool) {
+    fn adapt(&mut self, now: Duration, rate: f64, queue: &Queue) {
         if rate > MAX_RATE {
             self.limit = None;
         }
@@ -113,22 +130,22 @@ impl Pacer {
             return;
         }
         self.limit = match self.limit {
-            None if has_queue => {
+            None if queue.is_long() => {
                 self.bandwidth = rate;
-                Some(rate * DECREASE)
+                self.lower(now, rate, rate, queue)
             }
             None => None,
-            Some(limit) if has_queue => self.lower(now, limit, rate),
+            Some(limit) if queue.is_long() => self.lower(now, limit, rate, queue),
             Some(limit) => {
                 let relative = limit / self.bandwidth;
                 self.growth = if relative > RISEN {
                     (self.growth * 2.0).clamp(INCREASE, MAX_INCREASE)
                 } else if relative > NEAR {
-                    PROBE
+                    (queue.tolerated.as_secs_f64() / NOTICE.as_secs_f64()).clamp(MIN_PROBE, MAX_PROBE)
                 } else {
                     INCREASE
                 };
-                self.queue_start = None;
+                (self.queue_start, self.fallen_steps) = (None, 0);
                 let higher = (limit * (1.0 + self.growth)).max(self.bandwidth * DECREASE);
                 // A higher limit would only let a queue grow faster when one begins.
                 Some(higher.min(rate * MAX_EXCESS))
@@ -137,9 +154,10 @@ impl Pacer {
     }
 
     /// The next limit while the path has a queue.
-    fn lower(&mut self, now: Duration, limit: f64, rate: f64) -> Option<f64> {
+    fn lower(&mut self, now: Duration, limit: f64, rate: f64, queue: &Queue) -> Option<f64> {
         self.growth = INCREASE;
-        if limit > self.bandwidth || rate < limit * FALLEN {
+        self.fallen_steps = if rate < limit * FALLEN { self.fallen_steps + 1 } else { 0 };
+        if self.fallen_steps >= FALLEN_STEPS || (limit > self.bandwidth && self.fallen_steps == 0) {
             self.bandwidth = rate;
         }
         if now > *self.queue_start.get_or_insert(now) + MAX_DRAIN {
@@ -147,7 +165,8 @@ impl Pacer {
             self.paused_until = now + PAUSE;
             return None;
         }
-        Some((limit.min(rate) * DECREASE).max(self.bandwidth * MIN_SHARE))
+        let share = (1.0 - queue.delay.as_secs_f64() / DRAIN.as_secs_f64()).clamp(MIN_LONG_SHARE, MIN_SHARE);
+        Some((limit.min(rate) * DECREASE).max(self.bandwidth * share))
     }
 
     /// The smoothed rate, in bytes per second; 0 if data never waited.
@@ -161,11 +180,25 @@ impl Pacer {
     }
 }
 
-/// Whether a round-trip time on a path with this rate includes the time in a queue.
-fn has_queue(info: &ConnectionInfo, rate: f64) -> bool {
-    let min = info.min_round_trip;
-    let burst = Duration::try_from_secs_f64(BURST_BYTES / rate).unwrap_or(Duration::MAX);
-    info.round_trip.saturating_sub(min) > MIN_QUEUE.max(min / 10).max(burst)
+/// The part of a round-trip time in the queue of this direction.
+struct Queue {
+    delay: Duration,
+    tolerated: Duration,
+}
+
+impl Queue {
+    /// On a path with this rate.
+    fn new(info: &ConnectionInfo, reverse: Duration, rate: f64) -> Queue {
+        let min = info.min_round_trip;
+        let burst = Duration::try_from_secs_f64(BURST_BYTES / rate).unwrap_or(Duration::MAX);
+        // The reverse queue is measured less often than the round-trip time.
+        let tolerated = MIN_QUEUE.max(min / 4).max(burst).max(reverse / 2);
+        Queue { delay: info.round_trip.saturating_sub(min + reverse), tolerated }
+    }
+
+    fn is_long(&self) -> bool {
+        self.delay > self.tolerated
+    }
 }
 
 #[cfg(test)]
@@ -210,7 +243,7 @@ mod tests {
                     round_trip,
                     ..ConnectionInfo::default()
                 };
-                self.pacer.step(self.now, &info, true);
+                self.pacer.step(self.now, &info, Duration::ZERO, true);
             }
             let used = (self.delivered_bytes - before) / (bandwidth * STEP.as_secs_f64() * f64::from(steps));
             (used, total_delay / f64::from(steps))
@@ -243,6 +276,23 @@ mod tests {
     }
 
     #[test]
+    fn queue_of_the_reverse_path_does_not_lower_the_limit() {
+        let mut pacer = Pacer::default();
+        let mut acked = 0.0;
+        for step in 1..=100 {
+            acked += pacer.limit.unwrap_or(20.0 * MBIT) * STEP.as_secs_f64();
+            let reverse = Duration::from_millis(100);
+            let info = ConnectionInfo {
+                acked_bytes: acked as u64,
+                min_round_trip: ROUND_TRIP,
+                round_trip: ROUND_TRIP + reverse,
+                ..ConnectionInfo::default()
+            };
+            assert_eq!(pacer.step(STEP * step, &info, reverse, true), None);
+        }
+    }
+
+    #[test]
     fn limit_ends_for_a_while_if_others_keep_the_queue_full() {
         let mut pacer = Pacer::default();
         let info = |acked_bytes: f64| ConnectionInfo {
@@ -254,7 +304,7 @@ mod tests {
         let (mut acked, mut limits) = (0.0, Vec::new());
         for step in 1..=50 {
             acked += pacer.limit.unwrap_or(20.0 * MBIT) * STEP.as_secs_f64();
-            limits.push(pacer.step(STEP * step, &info(acked), true));
+            limits.push(pacer.step(STEP * step, &info(acked), Duration::ZERO, true));
         }
         let lowest = limits.iter().flatten().min().copied().unwrap_or(0) as f64;
         assert!(lowest >= 20.0 * MBIT * MIN_SHARE * 0.99, "{lowest}");

@@ -17,7 +17,8 @@ use super::lane::Lane;
 use super::links::{Link, LinkStatus, Unidentified};
 use super::pipe::Pipe;
 use super::program::{Receiver, Sender, Stage};
-use super::socket::{set_congestion_control, set_receive_buffer, start_connect};
+use super::receive_buffers::ReceiveBuffers;
+use super::socket::{set_congestion_control, start_connect};
 use super::transport::Transport;
 use crate::forwarding::RelayId;
 use crate::message::FlowId;
@@ -34,11 +35,6 @@ const UNKNOWN_COFLOW_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The maximum number of connections of sending programs. Further ones are closed.
 const MAX_SENDERS: usize = 16_384;
-
-/// The limits of the bytes in the kernel that wait for one flow. Without a limit, hundreds of flows use more than the kernel grants to TCP,
-/// which then offers all connections windows of a few segments.
-const MIN_RECEIVE_BUFFER_BYTES: usize = 128 << 10;
-const MAX_RECEIVE_BUFFER_BYTES: usize = 1 << 20;
 
 /// The time between two steps of [`Server::step_time`].
 const STEP: Duration = Duration::from_millis(100);
@@ -186,6 +182,7 @@ pub struct Server {
     /// Lanes that may have further input.
     pub(super) unread: VecDeque<Token>,
     pub(super) pipe: Pipe,
+    receive_buffers: ReceiveBuffers,
     unruled_flows: BTreeMap<FlowId, RelayId>,
     refused_flows: ReasonCounts,
     is_stopped: bool,
@@ -219,6 +216,7 @@ impl Server {
         let (sender, commands) = channel();
         let server = Server {
             relay: Relay::new(settings.id, settings.memory_bytes),
+            receive_buffers: ReceiveBuffers::new(settings.memory_bytes),
             settings,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from)?,
             wake: Arc::clone(&wake),
@@ -412,6 +410,7 @@ impl Server {
             self.accept_programs();
             self.accept_relays();
         }
+        self.adapt_receive_buffers();
         self.step_links();
         self.relay.expire();
         self.handle_events();
@@ -427,12 +426,18 @@ impl Server {
             let Ok(tls) = self.programs_tls(&stream, stream.peer_addr()).map(Tls::accept).transpose() else {
                 continue;
             };
-            let share = self.settings.memory_bytes as usize / 4 / (self.senders.len() + 1);
-            set_receive_buffer(&stream, share.clamp(MIN_RECEIVE_BUFFER_BYTES, MAX_RECEIVE_BUFFER_BYTES));
+            self.receive_buffers.apply(&stream);
             if let Ok(token) = self.register(&stream, Kind::Sender) {
                 let transport = Transport::new(stream, tls);
                 self.senders.insert(token, Sender::new(transport, self.now + PROGRAM_TIMEOUT));
             }
+        }
+        self.adapt_receive_buffers();
+    }
+
+    fn adapt_receive_buffers(&mut self) {
+        if self.receive_buffers.adapt(self.senders.len()) {
+            self.senders.values().for_each(|sender| self.receive_buffers.apply(&sender.transport.stream));
         }
     }
 

@@ -157,8 +157,10 @@ impl Server {
             }
             match lane.next_header().map_err(io::Error::other)? {
                 Some(header) => {
-                    if header.kind == Kind::Pong {
-                        self.receive_pong(relay, header.offset);
+                    match header.kind {
+                        Kind::Ping => self.receive_ping(relay, header.offset),
+                        Kind::Pong => self.receive_pong(relay, header.offset),
+                        _ => {}
                     }
                     let incoming = self.relay.receive(relay, &header);
                     let message = PartialMessage::new(header, incoming);
