@@ -12,10 +12,10 @@ TRACE = $(or $(WEIR_FB_TRACE),../shared/data/FB2010-1Hr-150-0.txt)
 # Pages of results. FAST ones take two minutes together, MEASURED ones are only checked for their structure.
 FAST = netshare composition siphon
 SLOW = saath saba django
-MEASURED = live bench allocator
+MEASURED = live bench allocator siphon-live
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint fmt bench bench-page criterion docs docs-check results results-check build-check allocator live relay-cost test-spark test-spark-short spark-demo spark-measure build-regions install clean
+.PHONY: help demo test test-all lint fmt bench bench-page criterion docs docs-check results results-check build-check allocator live siphon-live relay-cost test-spark test-spark-short spark-demo spark-measure build-regions install clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):[^#]*## */  make \1#/' | column -t -s '#' 2>/dev/null || \
@@ -80,7 +80,7 @@ docs-check: ## Check that what is made from the code is up to date, and what REA
 results: ## Make the pages of results that follow from code and inputs again; PAGES="saath" names them
 	@for page in $(or $(PAGES),$(FAST) $(SLOW)); do \
 		case $$page in \
-			live | bench | allocator) echo "$$page: a page of measurements; expected one of $(FAST) $(SLOW)"; exit 2 ;; \
+			live | bench | allocator | siphon-live) echo "$$page: a page of measurements; expected one of $(FAST) $(SLOW)"; exit 2 ;; \
 			saath | siphon | django) trace='--trace $(TRACE)' ;; \
 			*) trace= ;; \
 		esac; \
@@ -101,6 +101,10 @@ allocator: ## Make docs/results/allocator.md again: the central allocator's time
 
 live: ## Make docs/results/live.md again: real traffic over a testbed of namespaces; needs root, and takes half an hour
 	$(WEIR) reproduce live --out docs/results/live.md
+
+siphon-live: build-regions ## Make docs/results/siphon-live.md again: relays, coflows and Spark; needs root, Java and Maven; takes an hour
+	tools/siphon-live > docs/results/siphon-live.md.new
+	mv docs/results/siphon-live.md.new docs/results/siphon-live.md
 
 test-spark: ## Run Spark jobs on clusters of two regions with and without the plugin; needs Java and Maven, and takes half an hour
 	spark/test-cluster

@@ -11,6 +11,7 @@
 
 #![cfg(target_os = "linux")]
 
+mod certificates;
 pub mod chain;
 pub mod coflows;
 pub mod delay_line;

@@ -170,8 +170,11 @@ fn configuration(gateways: &[&RegionNode], area: &WideArea, policy: &str) -> Str
     for from in 0..gateways.len() {
         let rate = |to: usize| {
             let link = area.link_between(from, to).expect("a wide area has a link for each pair");
-            let samples = area.samples(link).iter().rev().take(MAX_SAMPLES);
-            let rates: Vec<String> = samples.map(|rate| format!("\"{:.0}bit\"", 8.0 * rate.get())).collect();
+            let samples = area.samples(link);
+            // Sorted, so every part of them counts.
+            let step = samples.len().div_ceil(MAX_SAMPLES);
+            let bits = samples.iter().step_by(step).map(|rate| format!("\"{:.0}bit\"", 8.0 * rate.get()));
+            let rates: Vec<String> = bits.collect();
             format!("{} = [{}]", gateways[to].region, rates.join(", "))
         };
         let rates: Vec<String> = (0..gateways.len()).filter(|to| *to != from).map(rate).collect();

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::certificates::Authority;
 use crate::chain::{
     Chain, EGRESS, EGRESS_LAN, EGRESS_WAN, INGRESS, INGRESS_LAN, INGRESS_WAN, SOURCE, receiver, sink_address,
 };
@@ -49,6 +50,8 @@ pub enum Relay {
     Socat,
     /// Weir's relay.
     Weir,
+    /// Weir's relay with TLS between relays, and plain text with programs. Only for processors that are saturated.
+    WeirTls,
 }
 
 impl fmt::Display for Relay {
@@ -60,6 +63,7 @@ impl fmt::Display for Relay {
             Relay::Nginx => "nginx stream, 256 KiB",
             Relay::Socat => "socat, 256 KiB",
             Relay::Weir => "Weir",
+            Relay::WeirTls => "Weir, TLS between relays",
         })
     }
 }
@@ -103,7 +107,7 @@ impl Relay {
             Relay::HaproxySplice | Relay::Haproxy => (Path::new("haproxy"), &["-v"]),
             Relay::Nginx => (Path::new("nginx"), &["-v"]),
             Relay::Socat => (Path::new("socat"), &["-V"]),
-            Relay::Weir => (&programs.weir, &["relay", "run", "--help"]),
+            Relay::Weir | Relay::WeirTls => (&programs.weir, &["relay", "run", "--help"]),
         };
         let status = Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).status();
         match status {
@@ -111,6 +115,11 @@ impl Relay {
             Ok(_) => Some(format!("`{} {}` fails", program.display(), args.join(" "))),
             Err(error) => Some(format!("{} cannot be run: {error}", program.display())),
         }
+    }
+
+    /// Whether the program is Weir's.
+    pub fn is_weir(self) -> bool {
+        matches!(self, Relay::Weir | Relay::WeirTls)
     }
 
     /// The maximum number of flows.
@@ -125,7 +134,7 @@ impl Relay {
             let receiver = receiver(peer, port);
             let connect = match self {
                 Relay::Direct => receiver,
-                Relay::Weir => SocketAddrV4::new(INGRESS_LAN, WEIR_LOCAL_PORT),
+                Relay::Weir | Relay::WeirTls => SocketAddrV4::new(INGRESS_LAN, WEIR_LOCAL_PORT),
                 _ => SocketAddrV4::new(INGRESS_LAN, proxy_port(peer, port)),
             };
             Route { connect, receiver }
@@ -140,9 +149,10 @@ impl Relay {
     pub fn start(self, chain: &Chain, programs: &Programs) -> Result<RunningRelays, LabError> {
         let folder = tempfile::tempdir().map_err(LabError::system("a temporary folder"))?;
         let mut relays = RunningRelays { processes: Vec::new(), folder };
+        let authority = (self == Relay::WeirTls).then(Authority::new).transpose()?;
         for (number, hop) in hops(self, chain).into_iter().enumerate() {
             let folder = relays.folder.path();
-            for command in self.commands(folder, number, &hop, chain, programs)? {
+            for command in self.commands(folder, number, &hop, chain, programs, authority.as_ref())? {
                 let log =
                     File::create(folder.join(format!("{number}.log"))).map_err(LabError::system("a log"))?;
                 let mut command = command;
@@ -156,7 +166,7 @@ impl Relay {
                 wait_until_accepting(chain, from, address, &mut relays)?;
             }
         }
-        if self == Relay::Weir {
+        if self.is_weir() {
             wait_until_connected(chain.peers(), &relays)?;
         }
         Ok(relays)
@@ -170,6 +180,7 @@ impl Relay {
         hop: &Hop,
         chain: &Chain,
         programs: &Programs,
+        authority: Option<&Authority>,
     ) -> Result<Vec<Command>, LabError> {
         let write = |text: String| {
             let path = folder.join(format!("{number}.conf"));
@@ -192,9 +203,9 @@ impl Relay {
                 command(Path::new("nginx"), &["-e", "stderr", "-c"], &path)
             }
             Relay::Socat => hop.pairs.iter().map(|&pair| socat(pair)).collect(),
-            Relay::Weir => {
+            Relay::Weir | Relay::WeirTls => {
                 let path = write(weir_overlay(chain.peers()))?;
-                let programs_address = hop.listens(Relay::Weir)[0].to_string();
+                let programs_address = hop.listens(self)[0].to_string();
                 let name = weir_name(hop.peer);
                 let args = [
                     "relay",
@@ -208,6 +219,9 @@ impl Relay {
                 ];
                 let mut commands = command(&programs.weir, &args, &path);
                 commands[0].args(&programs.weir_args);
+                if let Some(authority) = authority {
+                    commands[0].args(authority.write_files(folder, &name)?);
+                }
                 commands
             }
         })
@@ -226,8 +240,8 @@ impl Hop {
     /// Where the relay listens.
     fn listens(&self, relay: Relay) -> Vec<SocketAddrV4> {
         match (relay, self.peer) {
-            (Relay::Weir, None) => vec![SocketAddrV4::new(INGRESS_LAN, WEIR_LOCAL_PORT)],
-            (Relay::Weir, Some(peer)) => {
+            (Relay::Weir | Relay::WeirTls, None) => vec![SocketAddrV4::new(INGRESS_LAN, WEIR_LOCAL_PORT)],
+            (Relay::Weir | Relay::WeirTls, Some(peer)) => {
                 vec![SocketAddrV4::new(EGRESS_LAN, WEIR_LOCAL_PORT + u16::from(peer))]
             }
             _ => self.pairs.iter().map(|pair| pair.0).collect(),

@@ -27,7 +27,13 @@ struct Link {
 impl LinkSamples {
     /// The configured bandwidths as samples.
     pub fn new(area: &WideArea) -> LinkSamples {
-        let link = |link| Link { samples: area.samples(link).to_vec().into(), rates: BTreeMap::new() };
+        // Later samples replace the first ones, and those of an area are sorted.
+        let shuffle = |&(index, _): &(u32, Rate)| index.wrapping_mul(0x9e37_79b1);
+        let link = |link| {
+            let mut samples: Vec<(u32, Rate)> = (0..).zip(area.samples(link).iter().copied()).collect();
+            samples.sort_by_key(shuffle);
+            Link { samples: samples.into_iter().map(|(_, rate)| rate).collect(), rates: BTreeMap::new() }
+        };
         LinkSamples { links: (0..area.links() as u32).map(link).collect(), last_sample_at: 0.0 }
     }
 

@@ -67,6 +67,10 @@ pub fn run(args: &Args) -> Result<(), LabError> {
     let relays = installed(args, &programs);
     let cases = if args.cases.is_empty() { Case::value_variants() } else { &args.cases };
     for &case in cases {
+        if case.variants(&relays).is_empty() {
+            eprintln!("{}: skipped: none of the relays is measured in this case", case.title());
+            continue;
+        }
         println!("## {}\n\n{}\n", case.title(), case.explanation());
         let mut table = Table::new(&header(case));
         for (peers, mut loads) in case.networks() {

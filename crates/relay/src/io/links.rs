@@ -243,7 +243,9 @@ impl Server {
             }
         }
         let is_backlogged = !lane.is_writable;
-        let rate = link.pacer.step(self.now, &info, link.reverse_queue.delay(), is_backlogged);
+        let queues = link.round_trip.smoothed.saturating_sub(link.round_trip.min);
+        let reverse_queue = link.reverse_queue.delay().min(queues);
+        let rate = link.pacer.step(self.now, &info, reverse_queue, is_backlogged);
         if rate != link.pacing_rate {
             set_pacing_rate(&lane.transport.stream, rate);
             link.pacing_rate = rate;

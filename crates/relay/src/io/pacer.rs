@@ -2,13 +2,13 @@
 //!
 //! A queue in the network delays short messages of a high priority, and no relay can reorder it. Congestion control fills such a queue:
 //! CUBIC until it overflows, BBR with up to one bandwidth-delay product. The pacer compares the bulk connection's round-trip time
-//! between the kernels, less the queue of the reverse path, with its minimum: it does not include the time that busy relays need. If the
-//! path has a queue, it limits the bulk connection to a little less than the path delivers, so that the queue drains; without a queue it
+//! between the kernels, less the queue of the reverse path, with its minimum: the time that busy relays need hardly counts. If the path
+//! has a queue, it limits the bulk connection to a little less than the path delivers, so that the queue drains; without a queue it
 //! raises the limit.
 //!
-//! The bandwidth of a path may change. If the path delivers clearly less than the limit, the bandwidth has fallen, and the limit follows
-//! at once. If the limit exceeds the last known bandwidth and no queue appears, the bandwidth has risen, and the limit grows faster with
-//! each step.
+//! The bandwidth of a path may change. If the path has a queue and delivers clearly less than the limit, the bandwidth has fallen, and
+//! the limit follows. If the limit exceeds the last known bandwidth and no queue appears, the bandwidth has risen, and the limit grows
+//! faster with each step.
 
 use std::time::Duration;
 
@@ -47,6 +47,9 @@ const MAX_EXCESS: f64 = 1.5;
 const FALLEN: f64 = 0.9;
 const FALLEN_STEPS: u32 = 3;
 
+/// The time between two steps, at least.
+const MIN_STEP: Duration = Duration::from_millis(50);
+
 /// The number of steps whose mean rate counts.
 const RATE_STEPS: usize = 4;
 
@@ -62,7 +65,7 @@ const MAX_DRAIN: Duration = Duration::from_secs(3);
 /// How long there is no limit after that.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// The lowest limit, in bytes per second.
+/// The lowest rate that is limited, in bytes per second.
 const MIN_RATE: f64 = 125_000.0;
 
 /// The highest rate that is limited, in bytes per second. The kernel paces with a timer for each 64 KiB; at higher rates its timers cost
@@ -76,9 +79,9 @@ pub(crate) struct Pacer {
     limit: Option<f64>,
     /// The rate at which the path last had a queue: its bandwidth.
     bandwidth: f64,
-    /// The rates of the last steps with data waiting: acknowledgements arrive in bursts, so one step may show much less or more than the path
-    /// delivers.
-    recent_rates: [f64; RATE_STEPS],
+    /// The acknowledged bytes and the seconds of the last steps, while data has waited without interruption: acknowledgements arrive in
+    /// bursts, so one step may show much less or more than the path delivers.
+    recent: [(f64, f64); RATE_STEPS],
     /// The growth of the limit in the last step.
     growth: f64,
     /// The number of steps in which the path has delivered clearly less than the limit.
@@ -105,26 +108,34 @@ impl Pacer {
         reverse_queue: Duration,
         is_backlogged: bool,
     ) -> Option<u64> {
-        let elapsed = now.saturating_sub(self.last_step).as_secs_f64();
-        let rate = info.acked_bytes.saturating_sub(self.last_acked) as f64 / elapsed.max(1e-3);
+        if now < self.last_step + MIN_STEP {
+            return self.limit.map(|limit| limit as u64);
+        }
+        let seconds = (now - self.last_step).as_secs_f64();
+        let bytes = info.acked_bytes.saturating_sub(self.last_acked) as f64;
         (self.last_acked, self.last_step) = (info.acked_bytes, now);
         let was_backlogged = std::mem::replace(&mut self.was_backlogged, is_backlogged);
         if is_backlogged && was_backlogged {
+            let rate = bytes / seconds;
             self.max_rate = self.max_rate.max(rate);
-            self.recent_rates.rotate_right(1);
-            self.recent_rates[0] = rate;
             let former = if self.smoothed_rate > 0.0 { self.smoothed_rate } else { rate };
             self.smoothed_rate = (former * 7.0 + rate) / 8.0;
-            let count = self.recent_rates.iter().filter(|&&rate| rate > 0.0).count();
-            let rate = self.recent_rates.iter().sum::<f64>() / count.max(1) as f64;
+            self.recent.rotate_right(1);
+            self.recent[0] = (bytes, seconds);
+            let sum = |part: fn(&(f64, f64)) -> f64| self.recent.iter().map(part).sum::<f64>();
+            let rate = sum(|step| step.0) / sum(|step| step.1);
             self.adapt(now, rate, &Queue::new(info, reverse_queue, rate));
+        } else {
+            self.recent = Default::default();
+            self.forget_queue();
         }
         self.limit.map(|limit| limit as u64)
     }
 
     fn adapt(&mut self, now: Duration, rate: f64, queue: &Queue) {
-        if rate > MAX_RATE {
+        if !(MIN_RATE..=MAX_RATE).contains(&rate) {
             self.limit = None;
+            self.forget_queue();
         }
         if now < self.paused_until || !(MIN_RATE..=MAX_RATE).contains(&rate) {
             return;
@@ -145,12 +156,16 @@ impl Pacer {
                 } else {
                     INCREASE
                 };
-                (self.queue_start, self.fallen_steps) = (None, 0);
+                self.forget_queue();
                 let higher = (limit * (1.0 + self.growth)).max(self.bandwidth * DECREASE);
                 // A higher limit would only let a queue grow faster when one begins.
                 Some(higher.min(rate * MAX_EXCESS))
             }
         };
+    }
+
+    fn forget_queue(&mut self) {
+        (self.queue_start, self.fallen_steps) = (None, 0);
     }
 
     /// The next limit while the path has a queue.

@@ -2,8 +2,8 @@
 //!
 //! A round-trip time includes the queues of both directions. A relay cannot shorten the queue of the reverse direction, so its
 //! [pacer](super::pacer) has to ignore it. Heartbeats contain the time of the other relay: the difference to the local time, less its
-//! minimum, is the delay in the reverse queue. The clocks need not agree.
-
+//! minimum, is the delay in the reverse queue. The clocks need not agree. If one of them jumps, the pacer may not limit the path for some
+//! minutes, as if there were none.
 use std::time::Duration;
 
 /// How long a minimum counts, at least. The clocks of two hosts may drift by some 10 us in a second.

@@ -100,8 +100,7 @@ impl Comparison<'_> {
     /// The section in Markdown.
     pub(super) fn section(&self) -> String {
         format!(
-            "## Orders of coflows over {} regions (section 5.3)\n\n{}\n{}\n{}\n{}",
-            self.area.regions().len(),
+            "## Orders of coflows (section 5.3)\n\n{}\n{}\n{}\n{}",
             self.conditions(),
             self.times(),
             self.ratios(),

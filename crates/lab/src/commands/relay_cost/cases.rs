@@ -131,9 +131,13 @@ impl Case {
     /// The variants of these relays. CUBIC costs the least processor time in namespaces, BBR bears loss; Weir chooses.
     pub fn variants(self, relays: &[Relay]) -> Vec<Variant> {
         // socat has a process for each pair of addresses.
-        let measured = |relay: &&Relay| self != Case::Peers || **relay != Relay::Socat;
+        let measured = |relay: &&Relay| match **relay {
+            Relay::Socat => self != Case::Peers,
+            Relay::WeirTls => self == Case::Saturated,
+            _ => true,
+        };
         let congestion_controls = |relay: &Relay| match (self, relay) {
-            (_, Relay::Weir) => &[None][..],
+            (_, Relay::Weir | Relay::WeirTls) => &[None][..],
             (Case::LongPath, Relay::Nginx | Relay::Socat) => &[Some("bbr")],
             (_, Relay::Nginx | Relay::Socat) => &[Some("cubic")],
             _ => &[Some("cubic"), Some("bbr")],

@@ -21,7 +21,9 @@ import org.slf4j.LoggerFactory;
 final class CoflowRegistry {
     private static final Logger LOG = LoggerFactory.getLogger(CoflowRegistry.class);
     private static final long INTERVAL_MILLIS = 200;
-    private static final long RETRY_NANOS = TimeUnit.SECONDS.toNanos(10);
+    /** The wait after a failure: it doubles up to the maximum. The first failure may be that of a connection that a restart has closed. */
+    private static final long MIN_RETRY_NANOS = TimeUnit.MILLISECONDS.toNanos(200);
+    private static final long MAX_RETRY_NANOS = TimeUnit.SECONDS.toNanos(10);
     /** How long the coordinator may take to complete a coflow after its stages. Afterwards it is deregistered. */
     private static final long COMPLETION_NANOS = TimeUnit.SECONDS.toNanos(2);
 
@@ -36,6 +38,7 @@ final class CoflowRegistry {
 
     // Used by the timer only.
     private long retryNanos = System.nanoTime();
+    private long waitNanos = MIN_RETRY_NANOS;
     private boolean isFailing;
 
     private static final class Shuffle {
@@ -178,6 +181,7 @@ final class CoflowRegistry {
             shuffle.isRegistered = true;
             shuffle.flows = encoded;
             isFailing = false;
+            waitNanos = MIN_RETRY_NANOS;
         } catch (Exception e) {
             synchronized (this) {
                 shuffle.hasChanged = true;
@@ -220,7 +224,8 @@ final class CoflowRegistry {
     }
 
     private void fail(Exception e) {
-        retryNanos = System.nanoTime() + RETRY_NANOS;
+        retryNanos = System.nanoTime() + waitNanos;
+        waitNanos = Math.min(2 * waitNanos, MAX_RETRY_NANOS);
         if (!isFailing) {
             isFailing = true;
             LOG.warn("coflows are not registered, so flows have no order: {}", e.toString());

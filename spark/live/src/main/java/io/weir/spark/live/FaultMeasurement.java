@@ -165,7 +165,7 @@ final class FaultMeasurement {
 
     private static void print(int count, int failed, Samples baseline, String unmodified, StringBuilder rows) {
         System.out.printf("## Failures%n%n");
-        System.out.printf(Locale.ROOT, "A relay, the coordinator or a path between two regions fails at a random moment of the sort of the last section, and "
+        System.out.printf(Locale.ROOT, "A relay, the coordinator or a path between two regions fails at a random moment of the sort of \"One shuffle\", and "
                 + "returns after a random time. Relays and the coordinator are killed (SIGKILL); a failed path drops all packets. Without a fault, the job takes "
                 + "%s s with Siphon, and %s s with unmodified Spark.%n%n", baseline.format(1), unmodified);
         System.out.printf("**%d of %d results are those of unmodified Spark.**%n%n", count - failed, count);
