@@ -257,7 +257,7 @@ class FlowTest {
         assertEquals("reset invalid", lastLine(8, 0, chunk("abcd")));
         ByteArrayOutputStream huge = new ByteArrayOutputStream();
         new DataOutputStream(huge).writeLong(Long.MAX_VALUE);
-        assertEquals("reset invalid", lastLine(9, 11, huge.toByteArray()));
+        assertEquals("reset corrupt", lastLine(9, 11, huge.toByteArray()));
         assertEquals("abc", collector.bytes.toString());
     }
 
