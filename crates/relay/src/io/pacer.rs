@@ -136,8 +136,9 @@ impl Pacer {
         if !(MIN_RATE..=MAX_RATE).contains(&rate) {
             self.limit = None;
             self.forget_queue();
+            return;
         }
-        if now < self.paused_until || !(MIN_RATE..=MAX_RATE).contains(&rate) {
+        if now < self.paused_until {
             return;
         }
         self.limit = match self.limit {

@@ -4,6 +4,7 @@
 //! [pacer](super::pacer) has to ignore it. Heartbeats contain the time of the other relay: the difference to the local time, less its
 //! minimum, is the delay in the reverse queue. The clocks need not agree. If one of them jumps, the pacer may not limit the path for some
 //! minutes, as if there were none.
+
 use std::time::Duration;
 
 /// How long a minimum counts, at least. The clocks of two hosts may drift by some 10 us in a second.
@@ -45,7 +46,7 @@ impl ReverseQueue {
         self.recent[0] = delay;
     }
 
-    /// The delay in the queue; zero if it is short or unknown.
+    /// The delay in the queue; zero if it is unknown or below [`MIN_DELAY`].
     pub(crate) fn delay(&self) -> Duration {
         let mut recent = self.recent;
         recent.sort_unstable();

@@ -470,7 +470,7 @@ impl Server {
             return;
         }
         match sender.stage {
-            // What it has written is read when the flow opens.
+            // The program's bytes stay in its socket until the flow opens.
             Stage::UnknownCoflow(..) => {}
             Stage::Flow(key) => self.relay.set_readable(key),
             Stage::Reset(_) => {

@@ -34,12 +34,7 @@ final class FaultMeasurement {
         try (Overlay overlay = new Overlay(lab);
                 Session plain = new Session(lab, "plain", null);
                 Session weir = new Session(lab, "weir", overlay.api())) {
-            Lab.progress("starting relays and executors");
-            overlay.start(Main.SIPHON);
-            plain.awaitReady();
-            weir.awaitReady();
-            SortMeasurement.warmUp(plain);
-            SortMeasurement.warmUp(weir);
+            SortMeasurement.start(overlay, plain, weir);
             String job = SortMeasurement.job(lab, SEED);
             Map<String, String> unmodified = plain.run(job);
             String correct = unmodified.get("hash");

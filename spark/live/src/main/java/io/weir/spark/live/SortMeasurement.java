@@ -58,12 +58,7 @@ final class SortMeasurement {
         try (Overlay overlay = new Overlay(lab);
                 Session plain = new Session(lab, "plain", null);
                 Session weir = new Session(lab, "weir", overlay.api())) {
-            Lab.progress("starting relays and executors");
-            overlay.start(Main.SIPHON);
-            plain.awaitReady();
-            weir.awaitReady();
-            warmUp(plain);
-            warmUp(weir);
+            start(overlay, plain, weir);
             for (int round = 1; round <= rounds; round++) {
                 String hash = null;
                 for (Map.Entry<String, Scheme> entry : schemes.entrySet()) {
@@ -92,10 +87,16 @@ final class SortMeasurement {
         }
     }
 
-    /** Loads and compiles the classes of executors. */
-    static void warmUp(Session session) throws IOException {
-        for (int n = 0; n < 2; n++) {
-            session.run("sort 0 20 0");
+    /** Starts the relays, waits for the executors of both clusters, and lets them load and compile their classes. */
+    static void start(Overlay overlay, Session plain, Session weir) throws IOException, InterruptedException {
+        Lab.progress("starting relays and executors");
+        overlay.start(Main.SIPHON);
+        plain.awaitReady();
+        weir.awaitReady();
+        for (Session session : new Session[] {plain, weir}) {
+            for (int n = 0; n < 2; n++) {
+                session.run("sort 0 20 0");
+            }
         }
     }
 

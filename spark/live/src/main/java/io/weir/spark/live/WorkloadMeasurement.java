@@ -24,12 +24,7 @@ final class WorkloadMeasurement {
         try (Overlay overlay = new Overlay(lab);
                 Session plain = new Session(lab, "plain", null);
                 Session weir = new Session(lab, "weir", overlay.api())) {
-            Lab.progress("starting relays and executors");
-            overlay.start(Main.SIPHON);
-            plain.awaitReady();
-            weir.awaitReady();
-            SortMeasurement.warmUp(plain);
-            SortMeasurement.warmUp(weir);
+            SortMeasurement.start(overlay, plain, weir);
             for (int round = 0; round <= rounds; round++) {
                 for (String name : NAMES) {
                     Run without = Run.of(lab, plain, name);
