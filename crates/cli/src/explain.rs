@@ -62,7 +62,7 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
     let entries = build_timeline(&explanation.segments, if args.all { usize::MAX } else { MAX_ENTRIES });
     let release = explanation.outcome.released_at;
     let table = || {
-        let head = caption(&source, &Network::Switch(options, None), |_| false);
+        let head = caption(&source, &Network::Switch(options, Default::default()), |_| false);
         format!("{head}\n{}", table::explanation_text(&args.policy, &explanation, &entries))
     };
     sink.write_text(render::object(

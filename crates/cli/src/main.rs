@@ -3,12 +3,12 @@
 #[cfg(all(feature = "live", target_os = "linux"))]
 mod agent;
 mod args;
-mod capacity_limit;
 mod compare;
 #[cfg(feature = "live")]
 mod ctl;
 mod explain;
 mod fabric;
+mod links;
 mod metrics;
 mod network;
 mod policies;

@@ -9,7 +9,6 @@ use weir_console::progress::Progress;
 use weir_console::run::{self, ReplayTask};
 use weir_core::model::{WideArea, Workload};
 use weir_core::policy::{self, ParamsError};
-use weir_core::solve::SwitchMaxMin;
 use weir_core::units::Time;
 use weir_core::wide_area;
 use weir_sim::lower_bound::LowerBounds;
@@ -17,13 +16,13 @@ use weir_sim::wide_area::{GroupOrder, replay};
 use weir_sim::{Outcome, ReplayOptions};
 
 use crate::args::{self, VariedSetting};
-use crate::capacity_limit::CapacityLimit;
+use crate::links::Links;
 
 /// A network with the options of replays over it.
 #[derive(Clone)]
 pub enum Network {
-    /// The ports of one switch, with an optional limit.
-    Switch(ReplayOptions, Option<Arc<CapacityLimit>>),
+    /// Ports, on one switch or with links between switches.
+    Switch(ReplayOptions, Arc<Links>),
     /// Links between regions, by the name of their file.
     WideArea(String, Arc<WideArea>, weir_sim::wide_area::WideAreaOptions),
 }
@@ -48,20 +47,17 @@ impl Network {
             return Ok(Network::WideArea(path.display().to_string(), area, options));
         }
         let mut options = switch_options(replay, keep_flows);
-        let limit = CapacityLimit::read(args)?;
-        limit.iter().for_each(|limit| limit.apply(&mut options));
-        Ok(Network::Switch(options, limit.map(Arc::new)))
+        let links = Links::read(args)?;
+        links.apply(&mut options);
+        Ok(Network::Switch(options, Arc::new(links)))
     }
 
     /// The policies that `weir compare` replays by default.
     pub fn default_policies(&self, workload: &Workload) -> Vec<String> {
         match self {
-            Network::Switch(_, limit) => {
+            Network::Switch(_, links) => {
                 let mut policies = policy_spec::default_policies(&workload.names);
-                policies.retain(|name| limit.as_ref().is_none_or(|limit| limit.supports(name)));
-                let fair_supports_ports =
-                    limit.is_some() || workload.ports as usize <= SwitchMaxMin::MAX_PORTS;
-                policies.retain(|name| name != "fair" || fair_supports_ports);
+                policies.retain(|name| links.supports(name));
                 policies
             }
             Network::WideArea(..) => wide_area::POLICIES.iter().map(|entry| entry.name.to_owned()).collect(),
@@ -90,7 +86,7 @@ impl Network {
     /// The parameters of this network that a sweep can vary, for error messages.
     pub fn sweep_parameters(&self) -> &'static str {
         match self {
-            Network::Switch(_, Some(limit)) if limit.sets_port_rate() => "interval, arrival",
+            Network::Switch(_, links) if links.has_fabric() => "interval, arrival",
             Network::Switch(..) => "interval, arrival, port-rate",
             Network::WideArea(..) => "arrival, bandwidth-seed",
         }
@@ -100,12 +96,12 @@ impl Network {
     pub fn set_parameter(&mut self, setting: VariedSetting) -> bool {
         match (&mut *self, setting) {
             (Network::Switch(options, _), VariedSetting::Interval(interval)) => options.interval = interval,
-            (Network::Switch(_, Some(limit)), VariedSetting::PortRate(_)) if limit.sets_port_rate() => {
+            (Network::Switch(_, links), VariedSetting::PortRate(_)) if links.has_fabric() => {
                 return false;
             }
-            (Network::Switch(options, limit), VariedSetting::PortRate(rate)) => {
+            (Network::Switch(options, links), VariedSetting::PortRate(rate)) => {
                 options.port_rate = rate;
-                limit.iter().for_each(|limit| limit.apply(options));
+                links.apply(options);
             }
             (Network::WideArea(_, _, options), VariedSetting::BandwidthSeed(seed)) => options.seed = seed,
             _ => return false,
@@ -127,11 +123,10 @@ impl Network {
     /// The fields that describe the network in a record.
     pub fn record_fields(&self) -> Vec<(&'static str, Value)> {
         match self {
-            Network::Switch(options, limit) => {
+            Network::Switch(options, links) => {
                 let rate = ("port_rate", options.port_rate.to_string().into());
                 let interval = ("interval_s", options.interval.get().into());
-                let limit = limit.iter().flat_map(|limit| limit.record_fields());
-                [rate, interval].into_iter().chain(limit).collect()
+                [rate, interval].into_iter().chain(links.record_fields()).collect()
             }
             Network::WideArea(name, _, options) => {
                 vec![("wide_area", name.as_str().into()), ("bandwidth_seed", options.seed.into())]
@@ -142,20 +137,19 @@ impl Network {
     /// A description of the network as lines of text. `is_varied` returns whether a sweep varies a parameter.
     pub fn caption(&self, is_varied: impl Fn(&str) -> bool) -> String {
         match self {
-            Network::Switch(options, limit) => {
+            Network::Switch(options, links) => {
                 let schedules = match options.interval {
                     _ if is_varied("interval") => "a schedule every `interval`".to_owned(),
                     Time::ZERO => "a schedule whenever something happens".to_owned(),
                     interval => format!("a schedule every {interval}"),
                 };
                 let rate = options.port_rate;
-                let (rate, limit) = if is_varied("port-rate") {
-                    let name = limit.iter().map(|limit| format!("{}.\n", limit.name())).collect();
-                    ("`port-rate`".to_owned(), name)
+                let (rate, links) = if is_varied("port-rate") {
+                    ("`port-rate`".to_owned(), links.names())
                 } else {
-                    (rate.to_string(), limit.iter().map(|limit| limit.caption(rate)).collect::<String>())
+                    (rate.to_string(), links.caption(rate))
                 };
-                format!("Ports of {rate}, {schedules}.\n{limit}")
+                format!("Ports of {rate}, {schedules}.\n{links}")
             }
             Network::WideArea(name, area, options) => {
                 let correlated = match area.correlation() {
@@ -183,7 +177,7 @@ pub fn switch_options(replay: &args::ReplayOptions, keep_flows: bool) -> ReplayO
         port_rate: replay.port_rate,
         interval: replay.interval,
         keep_flow_ends: keep_flows,
-        network_model: None,
+        network: weir_sim::NetworkModel::default(),
     }
 }
 

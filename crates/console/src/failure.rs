@@ -76,7 +76,6 @@ impl Failure {
         match error {
             ReplayError::Workload(_)
             | ReplayError::Tree(_)
-            | ReplayError::TooManyPorts(_)
             | ReplayError::QueuesOverTrunks
             | ReplayError::TooFewHosts { .. } => Failure::input(message),
             ReplayError::Interrupted { .. } => {

@@ -23,7 +23,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weir_core::engine::Engine;
+use weir_core::engine::{Engine, Links};
 use weir_core::model::{CoflowSpec, Fabric, FlowSpec, FlowState, PortSide, ServiceNames, Slot};
 use weir_core::policy::AnyPolicy;
 use weir_core::tree::TreeError;
@@ -662,7 +662,7 @@ fn build_engine(
         Rate::new(nominal_rate)
             .expect("the highest of some rates times a fraction is finite and not negative"),
     );
-    let mut engine = Engine::new(fabric, policy, names)?;
+    let mut engine = Engine::new(Links::one_switch(fabric), policy, names)?;
     for (port, link) in links.iter().enumerate() {
         for (side, rate) in [(PortSide::Send, link.send), (PortSide::Receive, link.recv)] {
             let factor = rate.get() * usable_fraction / nominal_rate;

@@ -11,7 +11,7 @@ use crate::model::{
     CoflowSpec, CommonRateKind, CompletedFlow, Fabric, FlowState, Goodput, Network, PortSide, ServiceNames,
     SizesKnown, SizesUnknown, Slot, Trunks, View,
 };
-use crate::policy::{AnyPolicy, Event, Policy};
+use crate::policy::{AnyPolicy, Event, Policy, TrunkSupport};
 use crate::tree::{PolicyTree, TreeError};
 
 /// The policy, or tree of policies, that decides.
@@ -21,25 +21,74 @@ enum RootPolicy {
     Tree(Box<PolicyTree>),
 }
 
+/// The links that a policy decides over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DecidesOver {
+    /// All links: ports and trunks.
+    #[default]
+    Links,
+    /// Ports only. Where a trunk is oversubscribed, the decided rates are reduced; the capacity that becomes free at
+    /// ports is not reassigned.
+    Ports,
+}
+
+/// The links of a network.
+#[derive(Debug, Clone)]
+pub struct Links {
+    /// The ports.
+    pub fabric: Fabric,
+    /// The trunks, and the paths of flows; none on one switch.
+    pub trunks: Option<Trunks>,
+    /// The capacity of receiving ports by their number of senders, if it is not constant. Policies decide without it.
+    pub goodput: Option<Arc<Goodput>>,
+    /// The links that the policy decides over.
+    pub decides_over: DecidesOver,
+}
+
+impl Links {
+    /// One switch.
+    pub fn one_switch(fabric: Fabric) -> Links {
+        Links { fabric, trunks: None, goodput: None, decides_over: DecidesOver::Links }
+    }
+}
+
 /// A policy, or a policy tree, on a network.
 pub struct Engine {
     network: Network,
     root: RootPolicy,
     allocation: Allocation,
-    /// Reduces the decided rates where something other than ports is the bottleneck.
-    capacity_limiter: Option<CapacityLimiter>,
+    /// Reduce the decided rates to the capacity of links that the policy does not decide over.
+    capacity_limiters: Vec<CapacityLimiter>,
 }
 
 impl Engine {
-    /// Creates an engine for an idle fabric, and for coflows of services and applications with these names.
+    /// Creates an engine for an idle network, and for coflows of services and applications with these names.
     ///
     /// # Errors
     /// [`TreeError`] if the policy tree does not contain one of the names, or one of its policies cannot be built.
-    pub fn new(fabric: Fabric, policy: AnyPolicy, names: &ServiceNames) -> Result<Engine, TreeError> {
+    pub fn new(links: Links, policy: AnyPolicy, names: &ServiceNames) -> Result<Engine, TreeError> {
         let policy = match policy {
             AnyPolicy::Tree(plan) => plan.single_leaf_policy(names)?.unwrap_or(AnyPolicy::Tree(plan)),
             other => other,
         };
+        let Links { mut fabric, mut trunks, goodput, decides_over } = links;
+        let mut capacity_limiters = Vec::new();
+        let at_ports = match policy.trunk_support() {
+            TrunkSupport::DecidesAtPorts => true,
+            TrunkSupport::Decides => decides_over == DecidesOver::Ports,
+            TrunkSupport::Transport => false,
+        };
+        if at_ports {
+            // The policy decides as if all ports were on one switch.
+            let limit = trunks.take().map(|trunks| CapacityLimiter::new(Box::new(TrunkLimit::new(trunks))));
+            capacity_limiters.extend(limit);
+        }
+        if let Some(trunks) = &trunks {
+            fabric = fabric.with_trunks(trunks.capacities());
+        }
+        if let Some(goodput) = goodput {
+            capacity_limiters.push(CapacityLimiter::new(Box::new(GoodputLimit::new(goodput))));
+        }
         let (sharing, root) = match policy {
             AnyPolicy::SizesUnknown(policy) => (CommonRateKind::EqualRates, RootPolicy::SizesUnknown(policy)),
             AnyPolicy::SizesKnown(policy) => {
@@ -50,23 +99,8 @@ impl Engine {
                 (tree.common_rate_kind(), RootPolicy::Tree(Box::new(tree)))
             }
         };
-        Ok(Engine {
-            network: Network::new(fabric, sharing),
-            root,
-            allocation: Allocation::default(),
-            capacity_limiter: None,
-        })
-    }
-
-    /// Limits receiving ports to their goodput. The policy decides without this limit.
-    pub fn with_goodput_limit(self, goodput: Arc<Goodput>) -> Engine {
-        Engine { capacity_limiter: Some(CapacityLimiter::new(Box::new(GoodputLimit::new(goodput)))), ..self }
-    }
-
-    /// Limits the rates of flows that cross these links to the capacities of the links. The policy decides without
-    /// this limit.
-    pub fn with_trunk_limit(self, trunks: Trunks) -> Engine {
-        Engine { capacity_limiter: Some(CapacityLimiter::new(Box::new(TrunkLimit::new(trunks)))), ..self }
+        let network = Network::new(fabric, trunks, sharing);
+        Ok(Engine { network, root, allocation: Allocation::default(), capacity_limiters })
     }
 
     /// The network as the engine knows it.
@@ -179,9 +213,7 @@ impl Engine {
 
     /// Drops cached state of a coflow whose live flows changed.
     fn drop_cached_flows(&mut self, slot: Slot) {
-        if let Some(carrier) = &mut self.capacity_limiter {
-            carrier.drop_cached_flows(slot);
-        }
+        self.capacity_limiters.iter_mut().for_each(|limiter| limiter.drop_cached_flows(slot));
     }
 
     /// Restarts a flow that has not completed: its progress is lost.
@@ -324,10 +356,10 @@ impl Engine {
             RootPolicy::Tree(tree) => tree.schedule(&mut self.network, now, out),
         }
         out.drop_unkept_flows();
-        let enforced = match &mut self.capacity_limiter {
-            Some(carrier) => carrier.limit_rates(out, &self.network, now),
-            None => out,
-        };
+        let mut enforced = &*out;
+        for limiter in &mut self.capacity_limiters {
+            enforced = limiter.limit_rates(enforced, &self.network, now);
+        }
         self.network.apply_rates(enforced, now);
         if let RootPolicy::Tree(tree) = &mut self.root {
             tree.record_changed_flows(&self.network);

@@ -14,7 +14,7 @@ pub mod wide_area;
 pub mod workload;
 
 pub use bit_set::BitSet;
-pub use coflow::{Coflow, CommonRateKind, FlowState, PortLoad};
+pub use coflow::{Coflow, CommonRateKind, FlowState, LinkLoad};
 pub use fabric::Fabric;
 pub use incast::{Goodput, Incast, IncastError, IncastRun};
 pub use network::{CompletedFlow, Network};

@@ -24,7 +24,7 @@ mod thresholds;
 mod tree_policies;
 mod varys;
 
-pub use interface::{Event, Policy};
+pub use interface::{Event, Policy, TrunkSupport};
 pub use params::{Params, ParamsError};
 pub use policy_table::PolicyEntry;
 use policy_table::{WIDE_AREA_POLICIES, build_from};
@@ -37,6 +37,21 @@ pub enum AnyPolicy {
     SizesKnown(Box<dyn Policy<Knowledge = SizesKnown>>),
     /// A policy tree: services and applications share the ports, and a policy schedules the coflows of each.
     Tree(TreeSpec),
+}
+
+impl AnyPolicy {
+    /// What sets the rates of flows over trunks.
+    pub fn trunk_support(&self) -> TrunkSupport {
+        match self {
+            AnyPolicy::SizesUnknown(policy) => policy.trunk_support(),
+            AnyPolicy::SizesKnown(policy) => policy.trunk_support(),
+            AnyPolicy::Tree(tree) => {
+                let leaves = tree.leaf_policies().filter_map(|spec| build(spec).ok());
+                // Outside of leaves, the tree itself decides.
+                leaves.map(|policy| policy.trunk_support()).fold(TrunkSupport::Decides, Ord::min)
+            }
+        }
+    }
 }
 
 fn box_sizes_unknown(policy: impl Policy<Knowledge = SizesUnknown> + 'static) -> AnyPolicy {

@@ -220,9 +220,7 @@ impl PolicyTree {
     /// for each round of their bounds.
     pub(crate) fn schedule(&mut self, network: &mut Network, now: f64, out: &mut Allocation) {
         self.scratch.capacities.clear();
-        self.scratch
-            .capacities
-            .extend(network.fabric().send_capacities().iter().chain(network.fabric().recv_capacities()));
+        self.scratch.capacities.extend(network.fabric().link_capacities());
         for leaf in &mut self.leaves {
             leaf.find_active_sides(network);
         }
@@ -447,11 +445,8 @@ impl PolicyTree {
             if !self.can_use_more(leaf, network, dust) {
                 continue;
             }
-            let fabric = &self.leaves[leaf].scope.fabric;
             self.scratch.previous_offer.clear();
-            self.scratch
-                .previous_offer
-                .extend(fabric.send_capacities().iter().chain(fabric.recv_capacities()));
+            self.scratch.previous_offer.extend(self.leaves[leaf].scope.fabric.link_capacities());
             self.run_turn(leaf, network, now);
             if self.leaves[leaf].is_denied(&self.scratch.offered, network, dust) {
                 // The leaf lacks bandwidth that it did not use before. Its earlier decision holds.
@@ -472,8 +467,7 @@ impl PolicyTree {
         let offer = |side: usize| self.unused_capacity[side] + leaf.used_capacity[side];
         let ports = network.fabric().ports();
         let open = |side: usize| self.unused_capacity[side] > dust;
-        let capacities_before =
-            leaf.scope.fabric.send_capacities().iter().chain(leaf.scope.fabric.recv_capacities());
+        let capacities_before = leaf.scope.fabric.link_capacities();
         let more = capacities_before
             .enumerate()
             .any(|(side, had)| leaf.active_sides.contains(side) && offer(side) > had + dust);

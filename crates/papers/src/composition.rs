@@ -178,7 +178,7 @@ pub fn page(seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure>
         port_rate: Rate::GBIT,
         interval: Time::ZERO,
         keep_flow_ends: false,
-        network_model: None,
+        network: weir_sim::NetworkModel::default(),
     };
     let workloads = (1..=seeds).map(workload).collect::<Result<Vec<Workload>, Failure>>()?;
     let replays = run_concurrently(VARIANTS.len() * workloads.len(), run_context.jobs, |at| {

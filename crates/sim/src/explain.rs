@@ -637,7 +637,7 @@ fn visit_rates(
         } else if let CommonRate::Equal(rate) = allocation.common(slot) {
             for (loads, sends) in [(coflow.senders(), true), (coflow.receivers(), false)] {
                 for load in loads.iter().filter(|load| load.live_flow_count > 0) {
-                    visit(slot, load.port, sends, rate * f64::from(load.live_flow_count));
+                    visit(slot, load.link, sends, rate * f64::from(load.live_flow_count));
                 }
             }
         }
@@ -732,7 +732,7 @@ mod tests {
             port_rate: rate,
             interval: time(interval),
             keep_flow_ends: false,
-            network_model: None,
+            network: crate::NetworkModel::default(),
         };
         let mut explainer = Explainer::new(workload, index, &options);
         let outcome = replay(workload, policy::build(spec).unwrap(), &options, &mut explainer);

@@ -296,7 +296,7 @@ mod tests {
             let w = workload(4, coflows.collect());
             let bound = min_mean_cct(&w, rate()).unwrap();
             let options =
-                ReplayOptions { port_rate: rate(), interval: Time::new(interval).unwrap(), keep_flow_ends: false, network_model: None };
+                ReplayOptions { port_rate: rate(), interval: Time::new(interval).unwrap(), keep_flow_ends: false, network: crate::NetworkModel::default() };
             for entry in POLICIES {
                 let policy = policy::build(entry.name).unwrap();
                 let found = mean(&replay(&w, policy, &options, &mut NoObserver).unwrap().ccts());
@@ -363,7 +363,7 @@ mod tests {
             port_rate: rate(),
             interval: Time::ZERO,
             keep_flow_ends: false,
-            network_model: None,
+            network: crate::NetworkModel::default(),
         };
         let found = replay(&w, policy::build("scf").unwrap(), &options, &mut NoObserver).unwrap();
         assert_eq!(bounds.check(&found), Ok(()));

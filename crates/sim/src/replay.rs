@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use weir_core::allocation::Allocation;
-use weir_core::engine::Engine;
-use weir_core::model::{Coflow, CompletedFlow, Fabric, FlowState, Slot, Trunks, Workload, WorkloadChange};
+use weir_core::engine::{Engine, Links};
+use weir_core::model::{
+    Coflow, CompletedFlow, Fabric, FlowState, Goodput, Slot, Trunks, Workload, WorkloadChange,
+};
 use weir_core::ordered_f64::OrderedF64;
 use weir_core::policy::AnyPolicy;
 use weir_core::units::Time;
@@ -125,8 +127,7 @@ struct Replay<'a> {
     options: &'a ReplayOptions,
     port_numbering: PortNumbering,
     engine: Engine,
-    /// The limit in addition to ports; none if it has no effect.
-    network_model: Option<NetworkModel>,
+    goodput: Option<Arc<Goodput>>,
     /// The transport, if the policy leaves rates open.
     transport: Option<Box<dyn Transport>>,
     event_queue: BinaryHeap<Reverse<(OrderedF64, QueuedEvent)>>,
@@ -160,35 +161,26 @@ pub fn replay(
 ) -> Result<Outcome, ReplayError> {
     workload.check()?;
     let started_at = Instant::now();
-    let port_rate = match &options.network_model {
-        Some(NetworkModel::Trunks(trunks)) => trunks.port_rate(),
-        _ => options.port_rate,
-    };
-    let fabric = Fabric::big_switch(workload.ports, port_rate);
-    let count = workload.coflows.len();
-    let mut engine = Engine::new(fabric, policy, &workload.names)?;
-    let ports = PortNumbering::from_workload(workload);
-    let network_model = match &options.network_model {
-        Some(NetworkModel::Goodput(goodput)) if !goodput.has_reduction() => None,
-        Some(NetworkModel::Trunks(trunks)) if trunks.ports() < workload.ports as usize => {
-            return Err(ReplayError::TooFewHosts { ports: workload.ports as usize, hosts: trunks.ports() });
-        }
-        Some(NetworkModel::Trunks(trunks)) => {
-            Some(NetworkModel::Trunks(Arc::new(Trunks::clone(trunks).with_port_order(ports.ports()))))
-        }
-        other => other.clone(),
-    };
-    match &network_model {
-        Some(NetworkModel::Goodput(goodput)) => engine = engine.with_goodput_limit(Arc::clone(goodput)),
-        Some(NetworkModel::Trunks(trunks)) => engine = engine.with_trunk_limit(Trunks::clone(trunks)),
-        None => {}
+    let NetworkModel { trunks, goodput, decides_over } = options.network.clone();
+    if let Some(trunks) = &trunks
+        && trunks.ports() < workload.ports as usize
+    {
+        return Err(ReplayError::TooFewHosts { ports: workload.ports as usize, hosts: trunks.ports() });
     }
+    let ports = PortNumbering::from_workload(workload);
+    let trunks = trunks.map(|trunks| Trunks::clone(&trunks).with_port_order(ports.ports()));
+    let port_rate = trunks.as_ref().map_or(options.port_rate, Trunks::port_rate);
+    let fabric = Fabric::big_switch(workload.ports, port_rate);
+    let goodput = goodput.filter(|goodput| goodput.has_reduction());
+    let links = Links { fabric, trunks, goodput: goodput.clone(), decides_over };
+    let engine = Engine::new(links, policy, &workload.names)?;
+    let count = workload.coflows.len();
     let mut replay = Replay {
         workload,
         options,
         port_numbering: ports,
         engine,
-        network_model,
+        goodput,
         transport: None,
         event_queue: BinaryHeap::new(),
         event_times: Vec::new(),
@@ -333,7 +325,7 @@ impl Replay<'_> {
         if self.transport.is_none()
             && let Some(queues) = self.engine.allocation().queue_discipline()
         {
-            let mut transport = build_transport(queues, network, self.network_model.as_ref())?;
+            let mut transport = build_transport(queues, network, self.goodput.clone())?;
             for &slot in network.active_coflows() {
                 for flow in network.coflow(slot).live_flows() {
                     let left = self

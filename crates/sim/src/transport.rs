@@ -3,19 +3,17 @@
 //! A policy that sets all rates needs no transport. A transport computes the steady-state rates and the bytes sent.
 
 mod coordinated_queues;
-mod port_max_min;
-mod routed_max_min;
+mod max_min;
 mod sender_queues;
 
+use std::sync::Arc;
+
 use weir_core::allocation::{Allocation, IntraQueueSharing, QueueDiscipline, ReceiverMode};
-use weir_core::model::{CompletedFlow, Network, Slot, Trunks};
-use weir_core::solve::SwitchMaxMin;
+use weir_core::model::{CompletedFlow, Goodput, Network, Slot};
 
 use crate::replay::error::ReplayError;
-use crate::replay::options::NetworkModel;
 use coordinated_queues::CoordinatedQueues;
-use port_max_min::PortMaxMin;
-use routed_max_min::RoutedMaxMin;
+use max_min::MaxMin;
 use sender_queues::SenderQueues;
 
 /// Progress of a coflow.
@@ -53,32 +51,21 @@ pub(crate) trait Transport {
     fn coflow_progress(&self, slot: Slot) -> Option<SentProgress>;
 }
 
-/// Creates the transport for these queues on a network with an optional limit in addition to ports.
+/// Creates the transport for these queues. `goodput` is the capacity of receiving ports by their number of senders.
 ///
 /// # Errors
-/// [`ReplayError::TooManyPorts`] if max-min does not support so many ports; [`ReplayError::QueuesOverTrunks`] for FIFO
-/// queues on a network with links between switches.
+/// [`ReplayError::QueuesOverTrunks`] for FIFO queues on a network with trunks.
 pub(crate) fn build_transport(
     queues: &QueueDiscipline,
     network: &Network,
-    network_model: Option<&NetworkModel>,
+    goodput: Option<Arc<Goodput>>,
 ) -> Result<Box<dyn Transport>, ReplayError> {
     let fabric = network.fabric();
-    let goodput = match network_model {
-        Some(NetworkModel::Trunks(trunks)) => {
-            return match queues.intra_queue {
-                IntraQueueSharing::MaxMin => Ok(Box::new(RoutedMaxMin::new(fabric, Trunks::clone(trunks)))),
-                IntraQueueSharing::Fifo => Err(ReplayError::QueuesOverTrunks),
-            };
-        }
-        Some(NetworkModel::Goodput(goodput)) => Some(goodput.clone()),
-        None => None,
-    };
     Ok(match (queues.intra_queue, queues.receiver_mode) {
-        (IntraQueueSharing::MaxMin, _) if fabric.ports() > SwitchMaxMin::MAX_PORTS => {
-            return Err(ReplayError::TooManyPorts(fabric.ports()));
+        (IntraQueueSharing::MaxMin, _) => Box::new(MaxMin::new(fabric, goodput)),
+        (IntraQueueSharing::Fifo, _) if !fabric.trunk_capacities().is_empty() => {
+            return Err(ReplayError::QueuesOverTrunks);
         }
-        (IntraQueueSharing::MaxMin, _) => Box::new(PortMaxMin::new(fabric, goodput)),
         (IntraQueueSharing::Fifo, ReceiverMode::Transport) => {
             Box::new(SenderQueues::new(queues, fabric, goodput))
         }

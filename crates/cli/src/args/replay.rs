@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
+use weir_core::engine::DecidesOver;
 use weir_core::units::{Rate, Time};
 
 use super::value::{
@@ -45,10 +46,15 @@ pub struct NetworkOptions {
     pub buffer: Option<u32>,
 
     /// Replay over a network with links between switches: a file in the fabric format. Port 0 is the first host, and the port
-    /// rate is the rate of the hosts' cables. Policies schedule host ports only. Capacity that a congested link between
-    /// switches frees at the ports is not reassigned, except by `fair`, which models plain TCP on the network
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["port_rate", "incast"])]
+    /// rate is the rate of the hosts' cables. The policies `pfp` and `django` decide over host ports only
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "port_rate")]
     pub fabric: Option<PathBuf>,
+
+    /// The links of --fabric that policies decide over. With `ports`, policies see the ports of one switch, and rates are
+    /// reduced where a link between switches is oversubscribed; the capacity that becomes free at ports is not reassigned.
+    /// `fair` models plain TCP, which shares all links
+    #[arg(long, value_enum, default_value_t = DecideOver::Links, requires = "fabric")]
+    pub decide_over: DecideOver,
 
     /// The seed of the hash that selects one of the shortest paths for each flow
     #[arg(long, value_name = "N", default_value_t = 0, requires = "fabric")]
@@ -62,6 +68,22 @@ pub struct NetworkOptions {
     /// The seed of the random bandwidths of the links; all policies are replayed with the same bandwidths
     #[arg(long, value_name = "N", default_value_t = 1, requires = "wide_area")]
     pub bandwidth_seed: u64,
+}
+
+/// The links that policies decide over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DecideOver {
+    Links,
+    Ports,
+}
+
+impl From<DecideOver> for DecidesOver {
+    fn from(over: DecideOver) -> DecidesOver {
+        match over {
+            DecideOver::Links => DecidesOver::Links,
+            DecideOver::Ports => DecidesOver::Ports,
+        }
+    }
 }
 
 /// Options of every command that replays a trace under several policies or parameters.
@@ -124,8 +146,7 @@ pub struct Sim {
     after_help = "A speedup is the completion time of one coflow under the baseline divided by its time under the policy: above 1 is \
 better. The speedup of a coflow that takes no time under both is 1; a coflow that takes no time under one of them is excluded.
 
-By default, policies that share between applications are compared only if the trace has several applications, and `fair` \
-only up to 4096 ports.
+By default, policies that share between applications are compared only if the trace has several applications.
 
 Examples:
   weir compare trace.txt

@@ -60,11 +60,13 @@ fn bad_traces_name_line_and_field() {
 }
 
 #[test]
-fn port_counts_above_the_pair_table_limit_are_refused() {
+fn traces_with_many_ports_are_replayed() {
     let dir = TestDir::new();
     dir.write("wide.txt", "65536 1\n1 0 1 0 1 1:1\n");
-    assert_refused(&dir, "sim wide.txt --policy fair", 2, &["`fair`", "4096", "65536"]);
-    assert!(dir.stdout_of("sim wide.txt --policy saath --no-timing").contains("8.000 ms"));
+    for policy in ["fair", "saath"] {
+        let found = dir.stdout_of(&format!("sim wide.txt --policy {policy} --no-timing"));
+        assert!(found.contains("8.000 ms"), "{policy}: {found}");
+    }
 }
 
 #[test]

@@ -233,17 +233,6 @@ fn arrival_speedup_scales_stage_release_times() {
 }
 
 #[test]
-fn compare_skips_policies_above_their_port_limit() {
-    let dir = TestDir::new();
-    dir.write("wide.txt", "4097 1\n1 0 1 0 1 4096:1.0\n");
-    let results = dir.json_of("compare wide.txt --no-timing --format json");
-    let names: Vec<&str> =
-        results.as_array().unwrap().iter().map(|r| r["policy"].as_str().unwrap()).collect();
-    assert!(names.contains(&"saath") && !names.contains(&"fair"), "{names:?}");
-    assert!(dir.run("compare wide.txt --policies fair").stderr.contains("expected at most 4096 for max-min"));
-}
-
-#[test]
 fn sweep_replays_all_combinations_of_values() {
     let dir = TestDir::new();
     let line = "sweep trace.txt --policies saath,fifo --baseline fifo --vary start=1MB,10MB --vary arrival=1,2,4 \

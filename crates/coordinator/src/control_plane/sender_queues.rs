@@ -70,7 +70,7 @@ impl ControlPlane {
         for &slot in network.active_coflows() {
             let class = self.engine.allocation().class(slot).min(classes - 1);
             for load in network.coflow(slot).senders().iter().filter(|load| load.live_flow_count > 0) {
-                heads[load.port as usize][class].get_or_insert((slot, load.live_flow_count));
+                heads[load.link as usize][class].get_or_insert((slot, load.live_flow_count));
             }
         }
         let mut rates = BTreeMap::new();

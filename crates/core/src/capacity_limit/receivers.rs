@@ -38,8 +38,8 @@ impl GoodputLimit {
                 CommonRate::None => {}
                 CommonRate::Equal(rate) => {
                     for load in coflow.receivers().iter().filter(|_| rate > 0.0) {
-                        self.connections[load.port as usize] += load.live_flow_count as usize;
-                        self.given[load.port as usize] += rate * f64::from(load.live_flow_count);
+                        self.connections[load.link as usize] += load.live_flow_count as usize;
+                        self.given[load.link as usize] += rate * f64::from(load.live_flow_count);
                     }
                 }
                 CommonRate::CompleteTogether(_) => {
@@ -91,7 +91,7 @@ impl CapacityLimit for GoodputLimit {
             let whole = coflow
                 .receivers()
                 .iter()
-                .all(|load| load.live_flow_count == 0 || self.parts[load.port as usize] == 1.0);
+                .all(|load| load.live_flow_count == 0 || self.parts[load.link as usize] == 1.0);
             if whole || common == CommonRate::None {
                 carried.set_common(slot, common);
                 own.iter().for_each(|own| carried.add_flow_rate(slot, own.flow, own.rate * part(own.flow)));

@@ -1,4 +1,4 @@
-//! The state of one active coflow: the live flows at each port, and the progress of each flow.
+//! The state of one active coflow: the live flows at each link, and the progress of each flow.
 //!
 //! Progress is lazy. A schedule gives all live flows of a coflow one common rate (Saath), or rates in proportion to
 //! their remaining bytes (MADD), and adds own rates to a few flows. One number for each coflow, the *level*, moves
@@ -6,12 +6,15 @@
 //! work between two schedules.
 
 mod grid;
+mod layout;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use self::grid::{GridPosition, LiveFlowGrid};
+use self::layout::Paths;
 use super::bit_set::BitSet;
+use super::trunks::Trunks;
 use super::workload::CoflowSpec;
 use crate::ordered_f64::OrderedF64;
 
@@ -36,7 +39,7 @@ pub enum FlowState {
     Completed,
 }
 
-/// One flow. Flows are sorted by (sending port, receiving port).
+/// One flow. Flows are sorted by path, sending port and receiving port.
 #[derive(Debug, Clone)]
 pub(super) struct Flow {
     /// Size in bytes; infinite if unknown.
@@ -57,18 +60,53 @@ pub(super) struct Flow {
     heaps_stale: bool,
 }
 
+/// The distinct numbers, sorted.
+fn distinct(numbers: impl Iterator<Item = u32>) -> Vec<u32> {
+    let mut numbers: Vec<u32> = numbers.collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
+}
+
 /// No position.
 pub(super) const NO_INDEX: u32 = u32::MAX;
 
-/// The load of a coflow on one side of one port.
+/// The load of a coflow on one link: a side of a port, or a trunk.
 #[derive(Debug, Clone)]
-pub struct PortLoad {
-    /// Number of the port.
-    pub port: u32,
-    /// Number of live flows at the port.
+pub struct LinkLoad {
+    /// Number of the port or of the trunk.
+    pub link: u32,
+    /// Number of live flows over the link.
     pub live_flow_count: u32,
-    /// [`CommonRateKind::ProportionalRates`]: sum of the bases of the live flows at the port.
+    /// [`CommonRateKind::ProportionalRates`]: sum of the bases of the live flows over the link.
     pub(super) base_sum: f64,
+}
+
+impl LinkLoad {
+    fn idle(link: u32) -> LinkLoad {
+        LinkLoad { link, live_flow_count: 0, base_sum: 0.0 }
+    }
+
+    /// Adds a live flow.
+    #[inline]
+    fn add_flow(&mut self, live_links: &mut BitSet) {
+        if self.live_flow_count == 0 {
+            live_links.insert(self.link as usize);
+        }
+        self.live_flow_count += 1;
+    }
+
+    /// Removes a live flow with this base.
+    #[inline]
+    fn remove_flow(&mut self, base: f64, live_links: &mut BitSet) {
+        self.live_flow_count -= 1;
+        if self.live_flow_count == 0 {
+            live_links.remove(self.link as usize);
+            self.base_sum = 0.0;
+        } else {
+            self.base_sum -= base;
+        }
+    }
 }
 
 /// An active coflow.
@@ -91,10 +129,13 @@ pub struct Coflow {
     pub(super) longest_flow_bytes: f64,
     pub(super) flows: Vec<Flow>,
     grid: LiveFlowGrid,
-    senders: Vec<PortLoad>,
-    receivers: Vec<PortLoad>,
+    paths: Paths,
+    senders: Vec<LinkLoad>,
+    receivers: Vec<LinkLoad>,
+    trunks: Vec<LinkLoad>,
     sending_ports: BitSet,
     receiving_ports: BitSet,
+    live_trunks: BitSet,
     live_count: usize,
     completed_count: usize,
     pub(super) common_rate_kind: CommonRateKind,
@@ -127,70 +168,45 @@ pub struct Coflow {
 }
 
 impl Coflow {
-    /// Creates a coflow from its specification, released at `now`, with all flows waiting.
+    /// Creates a coflow from its specification, released at `now`, with all flows waiting. Without `routes`, no flow
+    /// crosses a trunk.
     pub(super) fn new(
         spec: &CoflowSpec,
         index: usize,
         seq: u64,
         now: f64,
-        ports: usize,
+        routes: Option<&mut Trunks>,
         sharing: CommonRateKind,
     ) -> Coflow {
-        let mut order: Vec<u32> = (0..spec.flows.len() as u32).collect();
-        order.sort_by_key(|&i| {
-            let f = &spec.flows[i as usize];
-            (f.src, f.dst, i)
-        });
-        // The layer of a flow is the number of earlier flows between the same ports.
-        let mut layers = vec![0u32; order.len()];
-        for at in 1..order.len() {
-            let (a, b) = (&spec.flows[order[at - 1] as usize], &spec.flows[order[at] as usize]);
-            if (a.src, a.dst) == (b.src, b.dst) {
-                layers[at] = layers[at - 1] + 1;
-            }
-        }
-        if layers.iter().any(|&l| l > 0) {
-            let mut keyed: Vec<(u32, u32)> = layers.iter().copied().zip(order.iter().copied()).collect();
-            keyed.sort_by_key(|&(layer, i)| {
-                let f = &spec.flows[i as usize];
-                (f.src, layer, f.dst)
-            });
-            (layers, order) = keyed.into_iter().unzip();
-        }
-
-        let mut receivers: Vec<u32> = spec.flows.iter().map(|f| f.dst).collect();
-        receivers.sort_unstable();
-        receivers.dedup();
-        let ends: Vec<(u32, u32, u32)> = order
-            .iter()
-            .zip(&layers)
-            .map(|(&i, &layer)| (spec.flows[i as usize].src, layer, spec.flows[i as usize].dst))
-            .collect();
-        let (grid, places) = LiveFlowGrid::new(&ends, &receivers);
-        let load = |port| PortLoad { port, live_flow_count: 0, base_sum: 0.0 };
-        let receivers: Vec<PortLoad> = receivers.into_iter().map(load).collect();
-        let mut senders: Vec<PortLoad> = Vec::new();
-        let mut flows: Vec<Flow> = Vec::with_capacity(order.len());
-        for (&i, place) in order.iter().zip(places) {
-            let f = &spec.flows[i as usize];
-            if senders.last().is_none_or(|s| s.port != f.src) {
-                senders.push(load(f.src));
+        let (keys, paths) = layout::lay_out(spec, index, routes);
+        let (senders, receivers) =
+            (distinct(keys.iter().map(|key| key.src)), distinct(keys.iter().map(|key| key.dst)));
+        let (grid, positions) = LiveFlowGrid::new(&keys, &receivers);
+        let mut flows: Vec<Flow> = Vec::with_capacity(keys.len());
+        let mut sender_index = 0;
+        for (key, position) in keys.iter().zip(positions) {
+            let bytes = spec.flows[key.spec_index as usize].bytes.get();
+            if senders[sender_index] != key.src {
+                sender_index = senders.partition_point(|&port| port < key.src);
             }
             flows.push(Flow {
-                size: f.bytes.get(),
+                size: bytes,
                 base: match sharing {
                     CommonRateKind::EqualRates => 0.0,
-                    CommonRateKind::ProportionalRates => f.bytes.get(),
+                    CommonRateKind::ProportionalRates => bytes,
                 },
-                sender_index: senders.len() as u32 - 1,
-                grid_position: place,
-                spec_index: i,
+                sender_index: sender_index as u32,
+                grid_position: position,
+                spec_index: key.spec_index,
                 own_rate_index: NO_INDEX,
                 state: FlowState::Waiting,
                 base_changed: false,
                 heaps_stale: false,
             });
         }
+        let loads = |links: Vec<u32>| -> Vec<LinkLoad> { links.into_iter().map(LinkLoad::idle).collect() };
+        let mask = |links: &[u32]| BitSet::empty(links.last().map_or(0, |&last| last as usize + 1));
+        let trunks = paths.distinct_trunks();
         Coflow {
             id: spec.id,
             workload_index: index,
@@ -202,10 +218,13 @@ impl Coflow {
             deadline: spec.deadline.map_or(f64::INFINITY, |d| now + d.get()),
             flows,
             grid,
-            senders,
-            receivers,
-            sending_ports: BitSet::empty(ports),
-            receiving_ports: BitSet::empty(ports),
+            paths,
+            sending_ports: mask(&senders),
+            receiving_ports: mask(&receivers),
+            live_trunks: mask(&trunks),
+            senders: loads(senders),
+            receivers: loads(receivers),
+            trunks: loads(trunks),
             live_count: 0,
             completed_count: 0,
             common_rate_kind: sharing,
@@ -254,18 +273,23 @@ impl Coflow {
     }
 
     /// The load at each sending port, in order of ports.
-    pub fn senders(&self) -> &[PortLoad] {
+    pub fn senders(&self) -> &[LinkLoad] {
         &self.senders
     }
 
     /// The load at each receiving port, in order of ports.
-    pub fn receivers(&self) -> &[PortLoad] {
+    pub fn receivers(&self) -> &[LinkLoad] {
         &self.receivers
+    }
+
+    /// The load of each trunk, in order of trunks.
+    pub fn trunks(&self) -> &[LinkLoad] {
+        &self.trunks
     }
 
     /// Number of live flows to a receiving port. O(log ports of the coflow).
     pub(crate) fn live_flow_count_to(&self, port: usize) -> usize {
-        let found = self.receivers.binary_search_by_key(&port, |load| load.port as usize);
+        let found = self.receivers.binary_search_by_key(&port, |load| load.link as usize);
         found.map_or(0, |at| self.receivers[at].live_flow_count as usize)
     }
 
@@ -279,10 +303,36 @@ impl Coflow {
         &self.receiving_ports
     }
 
+    /// Trunks with live flows.
+    pub fn live_trunks(&self) -> &BitSet {
+        &self.live_trunks
+    }
+
+    /// The loads of all links, in the numbering of [`super::Fabric::link_capacities`]. `ports` is the number of ports.
+    pub(crate) fn link_loads(&self, ports: usize) -> impl Iterator<Item = (usize, &LinkLoad)> {
+        let kinds = [(&self.senders, 0), (&self.receivers, ports), (&self.trunks, 2 * ports)];
+        kinds
+            .into_iter()
+            .flat_map(|(loads, first)| loads.iter().map(move |load| (first + load.link as usize, load)))
+    }
+
+    /// The links that a flow crosses, in the numbering of [`super::Fabric::link_capacities`]. `ports` is the number of
+    /// ports.
+    pub fn flow_links(&self, flow: u32, ports: usize) -> impl Iterator<Item = usize> + Clone {
+        let (src, dst) = self.flow_ports(flow);
+        let trunks = self.flow_trunks(flow).iter().map(move |&trunk| 2 * ports + trunk as usize);
+        [src as usize, ports + dst as usize].into_iter().chain(trunks)
+    }
+
+    /// The trunks that a flow crosses.
+    pub fn flow_trunks(&self, flow: u32) -> &[u32] {
+        self.paths.trunks(self.grid.path(self.flows[flow as usize].grid_position))
+    }
+
     /// The sending and the receiving port of a flow.
     pub fn flow_ports(&self, flow: u32) -> (u32, u32) {
         let f = &self.flows[flow as usize];
-        (self.senders[f.sender_index as usize].port, self.receivers[f.grid_position.receiver as usize].port)
+        (self.senders[f.sender_index as usize].link, self.receivers[f.grid_position.receiver as usize].link)
     }
 
     /// The state of a flow.
@@ -334,7 +384,7 @@ impl Coflow {
         self.last_report.1
     }
 
-    /// Calls `visit` with each live flow between open ports, and its two ports, in order of ports.
+    /// Calls `visit` with each live flow between open ports, and its two ports, in the order of flows.
     ///
     /// `visit` returns whether the sending and the receiving port close. The iteration skips closed ports.
     #[inline]
@@ -342,25 +392,67 @@ impl Coflow {
         &self,
         open_send: &mut BitSet,
         open_recv: &mut BitSet,
-        visit: impl FnMut(u32, usize, usize) -> (bool, bool),
+        mut visit: impl FnMut(u32, usize, usize) -> (bool, bool),
     ) {
-        self.grid.visit_open_flows(&self.sending_ports, &self.receiving_ports, open_send, open_recv, visit);
+        self.grid.visit_open_flows(
+            &self.sending_ports,
+            &self.receiving_ports,
+            open_send,
+            open_recv,
+            &mut visit,
+        );
+        for path in 1..self.paths.len() {
+            self.grid.visit_open_flows_of_path(path, open_send, open_recv, |flow, src, dst| {
+                let (src_closes, dst_closes) = visit(flow, src, dst);
+                (src_closes, dst_closes, false)
+            });
+        }
+    }
+
+    /// Whether no flow crosses a trunk.
+    #[inline]
+    pub(crate) fn is_on_one_switch(&self) -> bool {
+        self.paths.is_switch()
+    }
+
+    /// The first path from `from` on with live flows and with trunks in `open` only.
+    pub(crate) fn next_open_path(&self, from: usize, open: &BitSet) -> Option<usize> {
+        self.paths.next_open(from, open)
+    }
+
+    /// The trunks of a path.
+    pub(crate) fn path_trunks(&self, path: usize) -> &[u32] {
+        self.paths.trunks(path)
+    }
+
+    /// Calls `visit` with each live flow of a path between open ports, and its two ports, in order of ports.
+    ///
+    /// `visit` returns whether the sending port, the receiving port and the path close. The iteration skips closed
+    /// ports, and ends when the path closes.
+    pub(crate) fn visit_open_flows_of_path(
+        &self,
+        path: usize,
+        open_send: &mut BitSet,
+        open_recv: &mut BitSet,
+        visit: impl FnMut(u32, usize, usize) -> (bool, bool, bool),
+    ) {
+        self.grid.visit_open_flows_of_path(path, open_send, open_recv, visit);
     }
 
     /// Calls `visit` with the live flows, and their receiving ports, from the `index`-th sender of
-    /// [`Coflow::senders`] to ports of `open`.
+    /// [`Coflow::senders`] to ports of `open`. On one switch only.
     #[inline]
     pub fn visit_flows_of_sender(&self, index: usize, open: &BitSet, visit: impl FnMut(u32, u32)) {
         self.grid.visit_flows_of_sender(index, open, visit);
     }
 
-    /// Number of live flows from the `index`-th sender of [`Coflow::senders`] to ports of `open`.
+    /// Number of live flows from the `index`-th sender of [`Coflow::senders`] to ports of `open`. On one switch only.
     #[inline]
     pub fn count_flows_of_sender(&self, index: usize, open: &BitSet) -> u32 {
         self.grid.count_flows_of_sender(index, open)
     }
 
-    /// The live flows, in order of ports.
+    /// The live flows, in order.
     pub fn live_flows(&self) -> impl Iterator<Item = u32> + '_ {
         self.grid.live_flows()
     }
@@ -470,9 +562,20 @@ impl Coflow {
         let f = &mut self.flows[flow as usize];
         let part = part.min(f.base);
         f.base -= part;
-        let (s, r) = (f.sender_index as usize, f.grid_position.receiver as usize);
-        self.senders[s].base_sum -= part;
-        self.receivers[r].base_sum -= part;
+        self.add_to_base_sums(flow, -part);
+    }
+
+    /// Adds to the sums of bases at the links of a live flow.
+    #[inline]
+    fn add_to_base_sums(&mut self, flow: u32, part: f64) {
+        let Flow { sender_index, grid_position, .. } = self.flows[flow as usize];
+        self.senders[sender_index as usize].base_sum += part;
+        self.receivers[grid_position.receiver as usize].base_sum += part;
+        if !self.paths.is_switch() {
+            for &trunk in self.paths.trunk_indices(self.grid.path(grid_position)) {
+                self.trunks[trunk as usize].base_sum += part;
+            }
+        }
     }
 
     /// Records that the base of a live flow has its own value from now on.
@@ -605,9 +708,7 @@ impl Coflow {
             CommonRateKind::ProportionalRates => {
                 f.base /= level;
                 let base = f.base;
-                let (s, r) = (f.sender_index as usize, f.grid_position.receiver as usize);
-                self.senders[s].base_sum += base;
-                self.receivers[r].base_sum += base;
+                self.add_to_base_sums(flow, base);
             }
         }
         self.mark_live(flow);
@@ -616,15 +717,16 @@ impl Coflow {
     fn mark_live(&mut self, flow: u32) {
         let Flow { sender_index, grid_position, .. } = self.flows[flow as usize];
         self.live_count += 1;
-        self.grid.insert(grid_position, self.receivers[grid_position.receiver as usize].port);
-        for (load, mask) in [
-            (&mut self.senders[sender_index as usize], &mut self.sending_ports),
-            (&mut self.receivers[grid_position.receiver as usize], &mut self.receiving_ports),
-        ] {
-            if load.live_flow_count == 0 {
-                mask.insert(load.port as usize);
+        let receiver = &mut self.receivers[grid_position.receiver as usize];
+        self.grid.insert(grid_position, receiver.link);
+        receiver.add_flow(&mut self.receiving_ports);
+        self.senders[sender_index as usize].add_flow(&mut self.sending_ports);
+        if !self.paths.is_switch() {
+            let path = self.grid.path(grid_position);
+            *self.paths.live_flow_count_mut(path) += 1;
+            for &trunk in self.paths.trunk_indices(path) {
+                self.trunks[trunk as usize].add_flow(&mut self.live_trunks);
             }
-            load.live_flow_count += 1;
         }
     }
 
@@ -637,18 +739,16 @@ impl Coflow {
                 self.unchanged_base_count -= 1;
             }
         }
-        self.grid.remove(grid_position, self.receivers[grid_position.receiver as usize].port);
-        let weighted = self.common_rate_kind == CommonRateKind::ProportionalRates;
-        for (load, mask) in [
-            (&mut self.senders[sender_index as usize], &mut self.sending_ports),
-            (&mut self.receivers[grid_position.receiver as usize], &mut self.receiving_ports),
-        ] {
-            load.live_flow_count -= 1;
-            if load.live_flow_count == 0 {
-                mask.remove(load.port as usize);
-                load.base_sum = 0.0;
-            } else if weighted {
-                load.base_sum -= base;
+        // With equal rates, the sums of bases by link are not in use.
+        let receiver = &mut self.receivers[grid_position.receiver as usize];
+        self.grid.remove(grid_position, receiver.link);
+        receiver.remove_flow(base, &mut self.receiving_ports);
+        self.senders[sender_index as usize].remove_flow(base, &mut self.sending_ports);
+        if !self.paths.is_switch() {
+            let path = self.grid.path(grid_position);
+            *self.paths.live_flow_count_mut(path) -= 1;
+            for &trunk in self.paths.trunk_indices(path) {
+                self.trunks[trunk as usize].remove_flow(base, &mut self.live_trunks);
             }
         }
     }

@@ -1,14 +1,15 @@
-//! The network as one big switch: only the sending and receiving sides of ports limit rates.
+//! The capacities of all links: the sending and the receiving side of each port, and trunks between switches.
 
 use super::workload::PortSide;
 use crate::units::Rate;
 
-/// Capacities of the ports of one non-blocking switch, in bytes per second.
+/// Capacities of links, in bytes per second. One non-blocking switch has no trunks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fabric {
     nominal_rate: f64,
     send_capacities: Vec<f64>,
     recv_capacities: Vec<f64>,
+    trunk_capacities: Vec<f64>,
     /// Number of changes so far.
     version: u64,
 }
@@ -20,8 +21,14 @@ impl Fabric {
             nominal_rate: rate.get(),
             send_capacities: vec![rate.get(); ports as usize],
             recv_capacities: vec![rate.get(); ports as usize],
+            trunk_capacities: Vec::new(),
             version: 1,
         }
+    }
+
+    /// Adds trunks with these capacities, in bytes per second.
+    pub(crate) fn with_trunks(self, trunk_capacities: &[f64]) -> Fabric {
+        Fabric { trunk_capacities: trunk_capacities.to_vec(), ..self }
     }
 
     /// A number that differs after every change of a capacity.
@@ -49,14 +56,33 @@ impl Fabric {
         &self.recv_capacities
     }
 
-    /// Sets all capacities. Returns whether any capacity changed.
-    pub(crate) fn set_capacities(&mut self, send: &[f64], recv: &[f64]) -> bool {
-        if self.send_capacities == send && self.recv_capacities == recv {
+    /// Capacity by trunk, in bytes per second.
+    pub fn trunk_capacities(&self) -> &[f64] {
+        &self.trunk_capacities
+    }
+
+    /// Number of links: two for each port, and the trunks.
+    pub(crate) fn links(&self) -> usize {
+        2 * self.ports() + self.trunk_capacities.len()
+    }
+
+    /// All capacities: sending sides of ports, then receiving sides, then trunks.
+    pub fn link_capacities(&self) -> impl Iterator<Item = f64> {
+        let ports = self.send_capacities.iter().chain(&self.recv_capacities);
+        ports.chain(&self.trunk_capacities).copied()
+    }
+
+    /// Sets all capacities, in the order of [`Fabric::link_capacities`]. Returns whether any capacity changed.
+    pub(crate) fn set_link_capacities(&mut self, capacities: &[f64]) -> bool {
+        if self.link_capacities().eq(capacities.iter().copied()) {
             return false;
         }
         self.version += 1;
+        let (send, others) = capacities.split_at(self.ports());
+        let (recv, trunks) = others.split_at(self.ports());
         self.send_capacities.copy_from_slice(send);
         self.recv_capacities.copy_from_slice(recv);
+        self.trunk_capacities.copy_from_slice(trunks);
         true
     }
 

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use super::coflow::{Coflow, CommonRateKind, FlowState, NO_INDEX};
 use super::fabric::Fabric;
+use super::trunks::Trunks;
 use super::workload::{CoflowSpec, PortSide};
 use crate::allocation::{Allocation, CommonRate, FlowRate};
 use crate::model::Slot;
@@ -56,6 +57,8 @@ impl LeafScope {
 #[derive(Debug)]
 pub struct Network {
     fabric: Fabric,
+    /// The paths of flows over trunks; none if no flow crosses a trunk.
+    routes: Option<Trunks>,
     common_rate_kind: CommonRateKind,
     slots: Vec<Option<Coflow>>,
     vacant_slots: Vec<Slot>,
@@ -87,9 +90,10 @@ pub struct Network {
 
 impl Network {
     /// Creates an idle network. `sharing` is [`CommonRateKind::ProportionalRates`] if any coflow uses it.
-    pub(crate) fn new(fabric: Fabric, sharing: CommonRateKind) -> Network {
+    pub(crate) fn new(fabric: Fabric, routes: Option<Trunks>, sharing: CommonRateKind) -> Network {
         Network {
             fabric,
+            routes,
             common_rate_kind: sharing,
             slots: Vec::new(),
             vacant_slots: Vec::new(),
@@ -110,7 +114,7 @@ impl Network {
         }
     }
 
-    /// The ports and their capacities.
+    /// The links and their capacities.
     pub fn fabric(&self) -> &Fabric {
         &self.fabric
     }
@@ -186,8 +190,7 @@ impl Network {
         now: f64,
         sharing: CommonRateKind,
     ) -> Slot {
-        let ports = self.fabric.ports();
-        let coflow = Coflow::new(spec, index, self.released_count, now, ports, sharing);
+        let coflow = Coflow::new(spec, index, self.released_count, now, self.routes.as_mut(), sharing);
         self.released_count += 1;
         let slot = match self.vacant_slots.pop() {
             Some(slot) => {
@@ -273,14 +276,13 @@ impl Network {
     /// A flow at the same position of both specifications keeps its progress if its ends are the same. O(flows log
     /// flows).
     pub(crate) fn replace_flows(&mut self, slot: Slot, spec: &CoflowSpec, now: f64) {
-        let ports = self.fabric.ports();
-        let before = self.coflow_mut(slot);
+        let before = self.slots[slot as usize].as_mut().expect(SLOT_IN_USE);
         let mut after = Coflow::new(
             spec,
             before.workload_index,
             before.seq,
             before.released_at,
-            ports,
+            self.routes.as_mut(),
             before.common_rate_kind,
         );
         after.copy_progress(before, now);

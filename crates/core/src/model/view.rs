@@ -6,7 +6,7 @@
 use std::marker::PhantomData;
 
 use super::Slot;
-use super::coflow::{Coflow, FlowState, PortLoad};
+use super::coflow::{Coflow, FlowState, LinkLoad};
 use super::fabric::Fabric;
 use super::network::Network;
 
@@ -126,18 +126,13 @@ impl View<'_, SizesKnown> {
         self.network.coflow(slot).flows[flow as usize].size
     }
 
-    /// Remaining bytes of a coflow's live flows, by sending and by receiving port.
+    /// Remaining bytes of a coflow's live flows, by sending port, by receiving port and by trunk.
     pub fn remaining_loads(&self, slot: Slot) -> RemainingLoads<'_> {
-        let coflow = self.network.coflow(slot);
-        RemainingLoads {
-            senders: coflow.senders(),
-            receivers: coflow.receivers(),
-            level: coflow.level(self.now),
-        }
+        self.network.coflow(slot).remaining_loads(self.now)
     }
 
-    /// Seconds in which the remaining bytes of a coflow's live flows complete on idle ports (Varys's Γ, the effective
-    /// bottleneck). Infinite if a port of a live flow is down. O(ports of the coflow).
+    /// Seconds in which the remaining bytes of a coflow's live flows complete on idle links (Varys's Γ, the effective
+    /// bottleneck). Infinite if a link of a live flow is down. O(links of the coflow).
     pub fn effective_bottleneck(&self, slot: Slot) -> f64 {
         let (loads, fabric) = (self.remaining_loads(slot), self.network.fabric());
         let mut time = 0.0f64;
@@ -146,6 +141,9 @@ impl View<'_, SizesKnown> {
         }
         for (port, bytes) in loads.by_receiver() {
             time = time.max(bytes / fabric.recv_capacities()[port]);
+        }
+        for (trunk, bytes) in loads.by_trunk() {
+            time = time.max(bytes / fabric.trunk_capacities()[trunk]);
         }
         time
     }
@@ -172,11 +170,24 @@ impl View<'_, SizesKnown> {
     }
 }
 
-/// Remaining bytes at the ports of one coflow.
+impl Coflow {
+    /// Remaining bytes of the live flows by link ([`super::CommonRateKind::ProportionalRates`]).
+    pub(crate) fn remaining_loads(&self, now: f64) -> RemainingLoads<'_> {
+        RemainingLoads {
+            senders: self.senders(),
+            receivers: self.receivers(),
+            trunks: self.trunks(),
+            level: self.level(now),
+        }
+    }
+}
+
+/// Remaining bytes at the links of one coflow.
 #[derive(Clone, Copy)]
 pub struct RemainingLoads<'a> {
-    senders: &'a [PortLoad],
-    receivers: &'a [PortLoad],
+    senders: &'a [LinkLoad],
+    receivers: &'a [LinkLoad],
+    trunks: &'a [LinkLoad],
     level: f64,
 }
 
@@ -184,26 +195,40 @@ impl<'a> RemainingLoads<'a> {
     /// Port and bytes that remain to be sent from it, for ports with live flows.
     #[inline]
     pub fn by_sender(self) -> impl Iterator<Item = (usize, f64)> + 'a {
-        RemainingLoads::by_port(self.senders, self.level)
+        RemainingLoads::by_link(self.senders, self.level)
     }
 
     /// Port and bytes that remain to be received at it, for ports with live flows.
     #[inline]
     pub fn by_receiver(self) -> impl Iterator<Item = (usize, f64)> + 'a {
-        RemainingLoads::by_port(self.receivers, self.level)
+        RemainingLoads::by_link(self.receivers, self.level)
+    }
+
+    /// Trunk and bytes that remain to cross it, for trunks with live flows.
+    #[inline]
+    pub fn by_trunk(self) -> impl Iterator<Item = (usize, f64)> + 'a {
+        RemainingLoads::by_link(self.trunks, self.level)
+    }
+
+    /// Link and remaining bytes, for links with live flows, in the numbering of [`Fabric::link_capacities`]. `ports` is
+    /// the number of ports.
+    pub(crate) fn by_fabric_link(self, ports: usize) -> impl Iterator<Item = (usize, f64)> + 'a {
+        let receivers = self.by_receiver().map(move |(port, bytes)| (ports + port, bytes));
+        let trunks = self.by_trunk().map(move |(trunk, bytes)| (2 * ports + trunk, bytes));
+        self.by_sender().chain(receivers).chain(trunks)
     }
 
     /// Bytes that remain to be received at a port; 0 without live flows there. O(log ports of the coflow).
     pub(crate) fn at_receiver(self, port: usize) -> f64 {
-        let found = self.receivers.binary_search_by_key(&port, |load| load.port as usize);
+        let found = self.receivers.binary_search_by_key(&port, |load| load.link as usize);
         found.map_or(0.0, |at| self.receivers[at].base_sum.max(0.0) * self.level)
     }
 
     #[inline]
-    fn by_port(loads: &'a [PortLoad], level: f64) -> impl Iterator<Item = (usize, f64)> + 'a {
+    fn by_link(loads: &'a [LinkLoad], level: f64) -> impl Iterator<Item = (usize, f64)> + 'a {
         loads
             .iter()
             .filter(|load| load.live_flow_count > 0)
-            .map(move |load| (load.port as usize, load.base_sum.max(0.0) * level))
+            .map(move |load| (load.link as usize, load.base_sum.max(0.0) * level))
     }
 }

@@ -31,7 +31,7 @@
 //! total never decreases.
 
 use super::thresholds::Thresholds;
-use super::{Params, ParamsError, Policy};
+use super::{Params, ParamsError, Policy, TrunkSupport};
 use crate::allocation::{
     Allocation, InterQueueSharing, IntraQueueSharing, QueueDiscipline, ReceiverMode, Rule,
 };
@@ -160,6 +160,10 @@ impl QueueTurns {
 
 impl Policy for Aalo {
     type Knowledge = SizesUnknown;
+
+    fn trunk_support(&self) -> TrunkSupport {
+        TrunkSupport::Transport
+    }
 
     /// O(coflows).
     fn schedule(&mut self, view: &mut View<'_, SizesUnknown>, out: &mut Allocation) {

@@ -7,7 +7,7 @@
 
 use super::aalo::{self, PortSharing};
 use super::thresholds::Thresholds;
-use super::{Params, ParamsError, Policy};
+use super::{Params, ParamsError, Policy, TrunkSupport};
 use crate::allocation::{Allocation, QueueDiscipline, Rule};
 use crate::model::{SizesKnown, View};
 
@@ -31,6 +31,10 @@ impl AaloPlus {
 
 impl Policy for AaloPlus {
     type Knowledge = SizesKnown;
+
+    fn trunk_support(&self) -> TrunkSupport {
+        TrunkSupport::Transport
+    }
 
     /// O(coflows).
     fn schedule(&mut self, view: &mut View<'_, SizesKnown>, out: &mut Allocation) {

@@ -58,7 +58,7 @@ mod tracker;
 
 use self::reducers::{HostTurn, ReducerOrder};
 use self::tracker::{PendingFlow, Tracker};
-use super::{Event, Params, ParamsError, Policy};
+use super::{Event, Params, ParamsError, Policy, TrunkSupport};
 use crate::allocation::{Allocation, Rule};
 use crate::model::{BitSet, Fabric, SizesKnown, Slot, View};
 use crate::solve::connections::{Connection, ConnectionSolver};
@@ -330,6 +330,10 @@ impl Django {
 impl Policy for Django {
     type Knowledge = SizesKnown;
 
+    fn trunk_support(&self) -> TrunkSupport {
+        TrunkSupport::DecidesAtPorts
+    }
+
     /// O(1). For a coflow that completes or gets other flows, O(its ports x m), because the numbers of its flows
     /// change.
     fn on_event(&mut self, event: Event, view: &mut View<'_, SizesKnown>) {
@@ -341,7 +345,7 @@ impl Policy for Django {
             }
             Event::CoflowCompleted(slot) => {
                 for load in view.coflow(slot).receivers() {
-                    if let Some(host) = self.hosts.get_mut(load.port as usize) {
+                    if let Some(host) = self.hosts.get_mut(load.link as usize) {
                         host.open_connections.retain(|open| open.slot != slot);
                     }
                 }

@@ -7,7 +7,7 @@
 //! flows at once, but then a coflow would finish up to one interval earlier under `fair` than under the compared
 //! policy. `--interval 0` removes the wait.
 
-use super::{Params, ParamsError, Policy};
+use super::{Params, ParamsError, Policy, TrunkSupport};
 use crate::allocation::{
     Allocation, InterQueueSharing, IntraQueueSharing, QueueDiscipline, ReceiverMode, Rule,
 };
@@ -24,6 +24,10 @@ impl Fair {
 
 impl Policy for Fair {
     type Knowledge = SizesUnknown;
+
+    fn trunk_support(&self) -> TrunkSupport {
+        TrunkSupport::Transport
+    }
 
     fn schedule(&mut self, view: &mut View<'_, SizesUnknown>, out: &mut Allocation) {
         if out.queue_discipline().is_none() {

@@ -20,12 +20,28 @@ pub enum Event {
     PortCapacityChanged,
 }
 
+/// How a policy works on a network with trunks. In the order of precedence: a tree has the first value of any leaf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TrunkSupport {
+    /// The policy decides as if all ports were on one switch, and its rates are reduced where a trunk is oversubscribed.
+    DecidesAtPorts,
+    /// The policy decides over trunks as over ports.
+    Decides,
+    /// The policy leaves rates to the transport, which shares trunks too.
+    Transport,
+}
+
 /// An algorithm that sets the rates of flows, or assigns flows to queues and leaves the rates to the transport.
 ///
 /// A policy is deterministic and has no clock: the same calls in the same order return the same results.
 pub trait Policy: Send {
     /// The knowledge of flows that the policy's views give.
     type Knowledge: Knowledge;
+
+    /// What sets the rates of flows over trunks.
+    fn trunk_support(&self) -> TrunkSupport {
+        TrunkSupport::Decides
+    }
 
     /// Receives one change. Called once after each change, before the next [`Policy::schedule`].
     fn on_event(&mut self, event: Event, view: &mut View<'_, Self::Knowledge>) {

@@ -8,6 +8,7 @@
 //! - *Online*: the order is recomputed from the remaining bytes when a coflow is released or completes, when data of a
 //!   flow appears or is lost, and when the capacity of a port changes. (The authors' simulator orders by original
 //!   sizes.)
+//! - *Links* between switches count as ports do.
 //! - *Ties* between bottleneck ports go to the sending side, and on one side to the highest port. Ties between
 //!   coflows go to the one that arrived last: BSSI places it last.
 //! - *Tolerance*: numbers tie if they differ by less than one part in 10^9. The ratios of weight to time also tie
@@ -20,52 +21,57 @@ use crate::allocation::{Allocation, Rule};
 use crate::model::{SizesKnown, Slot, View};
 use crate::solve::ResidualCapacity;
 
-/// The load of one coflow on ports. Sending ports come first in the numbering, receiving ports follow.
+/// The load of one coflow on links. Sending sides of ports come first in the numbering, then receiving sides, then
+/// trunks.
 #[derive(Debug, Clone, Default)]
 pub struct CoflowDemand {
     /// Weight of the coflow.
     pub weight: f64,
-    /// Port, and the time in seconds that the coflow's bytes take there; above zero.
-    pub port_seconds: Vec<(usize, f64)>,
+    /// Link, and the time in seconds that the coflow's bytes take there; above zero.
+    pub link_seconds: Vec<(usize, f64)>,
 }
 
-/// Computes the order of BSSI, first to last, as positions in `demands`. O(n (ports + n) + demands) for n coflows.
-pub fn bssi(demands: &[CoflowDemand], ports: usize) -> Vec<usize> {
+/// Computes the order of BSSI, first to last, as positions in `demands`, over `links` links. Of links of one kind, ties
+/// go to the last one; of different kinds, to the first one. O(n (links + n) + demands) for n coflows.
+pub fn bssi(demands: &[CoflowDemand], links: usize, kind: impl Fn(usize) -> usize) -> Vec<usize> {
     let is_tie = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs());
-    let mut totals = vec![0.0; ports];
-    let mut at_port = vec![Vec::new(); ports];
+    let mut totals = vec![0.0; links];
+    let mut at_link = vec![Vec::new(); links];
     for (coflow, demand) in demands.iter().enumerate() {
-        for &(port, time) in &demand.port_seconds {
-            totals[port] += time;
-            at_port[port].push((coflow, time));
+        for &(link, time) in &demand.link_seconds {
+            totals[link] += time;
+            at_link[link].push((coflow, time));
         }
     }
-    let mut unordered_counts = vec![0usize; ports];
-    for (port, coflows) in at_port.iter().enumerate() {
-        unordered_counts[port] = coflows.len();
+    let mut unordered_counts = vec![0usize; links];
+    for (link, coflows) in at_link.iter().enumerate() {
+        unordered_counts[link] = coflows.len();
     }
     let mut weights: Vec<f64> = demands.iter().map(|d| d.weight).collect();
     let mut is_unordered = vec![true; demands.len()];
     let mut order = Vec::with_capacity(demands.len());
     while order.len() < demands.len() {
         let mut bottleneck: Option<usize> = None;
-        for port in (0..ports).filter(|&p| unordered_counts[p] > 0) {
+        for link in (0..links).filter(|&p| unordered_counts[p] > 0) {
             let better = bottleneck.is_none_or(|best| {
-                let side = (port < ports / 2) == (best < ports / 2);
-                if is_tie(totals[port], totals[best]) { side } else { totals[port] > totals[best] }
+                if is_tie(totals[link], totals[best]) {
+                    kind(link) == kind(best)
+                } else {
+                    totals[link] > totals[best]
+                }
             });
             if better {
-                bottleneck = Some(port);
+                bottleneck = Some(link);
             }
         }
-        let Some(port) = bottleneck else {
+        let Some(link) = bottleneck else {
             // The remaining coflows have no bytes and delay no other coflow.
             let remaining: Vec<usize> = (0..demands.len()).filter(|&c| is_unordered[c]).rev().collect();
             order.extend(remaining);
             break;
         };
         let mut last: Option<(usize, f64)> = None;
-        for &(coflow, time) in at_port[port].iter().filter(|(coflow, _)| is_unordered[*coflow]) {
+        for &(coflow, time) in at_link[link].iter().filter(|(coflow, _)| is_unordered[*coflow]) {
             let ratio = weights[coflow] / time;
             let better = last.is_none_or(|(best, best_time)| {
                 let other = weights[best] / best_time;
@@ -79,16 +85,16 @@ pub fn bssi(demands: &[CoflowDemand], ports: usize) -> Vec<usize> {
             }
         }
         let (last, time) =
-            last.expect("`unordered` counts the open coflows of the port, of which there is one");
+            last.expect("`unordered` counts the open coflows of the link, of which there is one");
         let scale = weights[last] / time;
-        for &(coflow, time) in at_port[port].iter().filter(|(coflow, _)| is_unordered[*coflow]) {
+        for &(coflow, time) in at_link[link].iter().filter(|(coflow, _)| is_unordered[*coflow]) {
             weights[coflow] = (weights[coflow] - scale * time).max(0.0);
         }
         is_unordered[last] = false;
         order.push(last);
-        for &(port, time) in &demands[last].port_seconds {
-            unordered_counts[port] -= 1;
-            totals[port] = if unordered_counts[port] == 0 { 0.0 } else { totals[port] - time };
+        for &(link, time) in &demands[last].link_seconds {
+            unordered_counts[link] -= 1;
+            totals[link] = if unordered_counts[link] == 0 { 0.0 } else { totals[link] - time };
         }
     }
     order.reverse();
@@ -109,20 +115,22 @@ impl Sincronia {
     }
 
     fn compute_order(&mut self, view: &View<'_, SizesKnown>) {
-        let ports = view.fabric().ports();
-        let (send, recv) = (view.fabric().send_capacities(), view.fabric().recv_capacities());
+        let fabric = view.fabric();
+        let ports = fabric.ports();
+        let capacities: Vec<f64> = fabric.link_capacities().collect();
         let demands: Vec<CoflowDemand> = view
             .active_coflows()
             .iter()
             .map(|&slot| {
-                let loads = view.remaining_loads(slot);
-                let senders = loads.by_sender().map(|(p, bytes)| (p, bytes / send[p]));
-                let receivers = loads.by_receiver().map(|(p, bytes)| (ports + p, bytes / recv[p]));
-                let needed = senders.chain(receivers).filter(|(_, t)| t.is_finite() && *t > 0.0);
-                CoflowDemand { weight: view.coflow(slot).weight, port_seconds: needed.collect() }
+                let links = view.remaining_loads(slot).by_fabric_link(ports);
+                let seconds = links.map(|(link, bytes)| (link, bytes / capacities[link]));
+                let needed = seconds.filter(|(_, t)| t.is_finite() && *t > 0.0);
+                CoflowDemand { weight: view.coflow(slot).weight, link_seconds: needed.collect() }
             })
             .collect();
-        self.order = bssi(&demands, 2 * ports).into_iter().map(|c| view.active_coflows()[c]).collect();
+        let kind = |link: usize| usize::from(link >= ports) + usize::from(link >= 2 * ports);
+        let order = bssi(&demands, capacities.len(), kind);
+        self.order = order.into_iter().map(|coflow| view.active_coflows()[coflow]).collect();
         self.order_valid = true;
     }
 }

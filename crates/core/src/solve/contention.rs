@@ -1,14 +1,15 @@
-//! Contention: which coflows share ports (Saath's k_c), updated as flows end.
+//! Contention: which coflows share links (Saath's k_c), updated as flows end.
 
 use crate::model::{BitSet, Knowledge, Slot, View};
 use crate::policy::interface::Event;
 
-/// For each coflow, the others that share a port with it: live flows of both send from the port, or receive at it.
+/// For each coflow, the others that share a link with it: live flows of both send from the port, receive at it, or cross
+/// the trunk.
 #[derive(Debug, Default)]
 pub struct Contention {
-    /// By slot, the slots of the coflows that share a port with it.
+    /// By slot, the slots of the coflows that share a link with it.
     overlaps: Vec<BitSet>,
-    /// Coflows whose set of ports may have changed.
+    /// Coflows whose set of links may have changed.
     changed_coflows: Vec<Slot>,
 }
 
@@ -28,9 +29,11 @@ impl Contention {
             Event::FlowCompleted(slot, flow) => {
                 let coflow = view.coflow(slot);
                 let (src, dst) = coflow.flow_ports(flow);
-                let left_port = !coflow.sending_ports().contains(src as usize)
-                    || !coflow.receiving_ports().contains(dst as usize);
-                if left_port && self.changed_coflows.last() != Some(&slot) {
+                let trunks = coflow.live_trunks();
+                let left_link = !coflow.sending_ports().contains(src as usize)
+                    || !coflow.receiving_ports().contains(dst as usize)
+                    || coflow.flow_trunks(flow).iter().any(|&trunk| !trunks.contains(trunk as usize));
+                if left_link && self.changed_coflows.last() != Some(&slot) {
                     self.changed_coflows.push(slot);
                 }
             }
@@ -45,12 +48,13 @@ impl Contention {
         }
     }
 
-    /// Updates all overlaps, and returns whether any may have changed. O(changed coflows x coflows x words of a port mask).
+    /// Updates all overlaps, and returns whether any may have changed. O(changed coflows x coflows x words of a mask of links).
     pub fn update_overlaps<K: Knowledge>(&mut self, view: &View<'_, K>) -> bool {
         let changed = !self.changed_coflows.is_empty();
         while let Some(slot) = self.changed_coflows.pop() {
             let coflow = view.coflow(slot);
-            let (send, recv) = (coflow.sending_ports(), coflow.receiving_ports());
+            let (send, recv, trunks) =
+                (coflow.sending_ports(), coflow.receiving_ports(), coflow.live_trunks());
             for &other in view.active_coflows() {
                 if other == slot {
                     continue;
@@ -58,6 +62,7 @@ impl Contention {
                 let other_coflow = view.coflow(other);
                 if send.intersects(other_coflow.sending_ports())
                     || recv.intersects(other_coflow.receiving_ports())
+                    || trunks.intersects(other_coflow.live_trunks())
                 {
                     self.overlaps[slot as usize].insert(other as usize);
                     self.overlaps[other as usize].insert(slot as usize);
@@ -70,7 +75,7 @@ impl Contention {
         changed
     }
 
-    /// The slots that share a port with a coflow.
+    /// The slots that share a link with a coflow.
     pub fn contenders(&self, slot: Slot) -> &BitSet {
         &self.overlaps[slot as usize]
     }

@@ -1,214 +1,229 @@
-//! Residual capacity of each port during the construction of a schedule.
+//! Residual capacity of each link during the construction of a schedule.
 
-use crate::model::{BitSet, Coflow, Fabric, RemainingLoads};
+use crate::model::{BitSet, Coflow, Fabric, LinkLoad, RemainingLoads};
 
-/// One side of all ports.
+/// Links of one kind: the sending sides of ports, the receiving sides, or trunks.
 #[derive(Debug, Clone, Default)]
-struct SideResiduals {
+struct LinkResiduals {
     residuals: Vec<f64>,
-    /// Ports with residual capacity.
-    open_ports: BitSet,
+    /// Links with residual capacity.
+    open_links: BitSet,
 }
 
-impl SideResiduals {
-    fn new(capacities: &[f64], tolerance: f64) -> SideResiduals {
-        let mut sides = SideResiduals { residuals: Vec::new(), open_ports: BitSet::empty(capacities.len()) };
-        sides.set_residuals(capacities, tolerance);
-        sides
+impl LinkResiduals {
+    fn new(capacities: &[f64], tolerance: f64) -> LinkResiduals {
+        let mut links = LinkResiduals { residuals: Vec::new(), open_links: BitSet::empty(capacities.len()) };
+        links.set_residuals(capacities, tolerance);
+        links
     }
 
     fn set_residuals(&mut self, capacities: &[f64], dust: f64) {
         self.residuals.clear();
         self.residuals.extend_from_slice(capacities);
-        self.open_ports.set_where(capacities, |&capacity| capacity > dust);
+        self.open_links.set_where(capacities, |&capacity| capacity > dust);
     }
 
-    fn copy_from(&mut self, other: &SideResiduals) {
+    fn copy_from(&mut self, other: &LinkResiduals) {
         self.residuals.clone_from(&other.residuals);
-        self.open_ports.copy_from(&other.open_ports);
+        self.open_links.copy_from(&other.open_links);
     }
 
     #[inline]
-    fn subtract_rate(&mut self, port: usize, rate: f64, dust: f64) {
-        self.residuals[port] -= rate;
-        if self.residuals[port] <= dust {
-            self.residuals[port] = 0.0;
-            self.open_ports.remove(port);
+    fn subtract_rate(&mut self, link: usize, rate: f64, dust: f64) {
+        self.residuals[link] -= rate;
+        if self.residuals[link] <= dust {
+            self.residuals[link] = 0.0;
+            self.open_links.remove(link);
         }
+    }
+
+    /// Lowers `rate` to the rate that every live flow of these loads can have.
+    #[inline]
+    fn limit_equal_rate(&self, loads: &[LinkLoad], mut rate: f64) -> f64 {
+        for load in loads {
+            // A product is cheaper than a quotient, and most links are not the bottleneck.
+            if rate * f64::from(load.live_flow_count) > self.residuals[load.link as usize] {
+                rate = self.residuals[load.link as usize] / f64::from(load.live_flow_count);
+            }
+        }
+        rate
+    }
+
+    #[inline]
+    fn subtract_equal_rates(&mut self, loads: &[LinkLoad], rate: f64, dust: f64) {
+        for load in loads.iter().filter(|load| load.live_flow_count > 0) {
+            self.subtract_rate(load.link as usize, rate * f64::from(load.live_flow_count), dust);
+        }
+    }
+
+    /// Raises `seconds` to the time in which all links carry these bytes.
+    #[inline]
+    fn extend_time(&self, loads: impl Iterator<Item = (usize, f64)>, mut seconds: f64) -> f64 {
+        for (link, bytes) in loads {
+            if bytes > seconds * self.residuals[link] {
+                seconds = bytes / self.residuals[link];
+            }
+        }
+        seconds
     }
 }
 
-/// Residual capacity of the ports, and the sets of ports with any.
+/// Residual capacity of the links, and the sets of links with any.
 #[derive(Debug, Default)]
 pub struct ResidualCapacity {
-    senders: SideResiduals,
-    receivers: SideResiduals,
+    senders: LinkResiduals,
+    receivers: LinkResiduals,
+    trunks: LinkResiduals,
     /// A residual capacity up to this value counts as 0: it is rounding.
     rounding_tolerance: f64,
-    /// The sides of the idle fabric, and the version of the fabric that they come from.
-    idle_sides: (SideResiduals, SideResiduals),
+    /// The links of the idle fabric, and the version of the fabric that they come from.
+    idle: SavedResidual,
     version: u64,
 }
 
 /// A saved state of a [`ResidualCapacity`].
 #[derive(Debug, Default)]
-pub struct SavedResidual(SideResiduals, SideResiduals);
+pub struct SavedResidual {
+    senders: LinkResiduals,
+    receivers: LinkResiduals,
+    trunks: LinkResiduals,
+}
 
 impl ResidualCapacity {
-    /// Resets all ports to the capacities of the fabric. O(ports).
+    /// Resets all links to the capacities of the fabric. O(links).
     pub fn reset(&mut self, fabric: &Fabric) {
         if self.version != fabric.version() {
             self.version = fabric.version();
             self.rounding_tolerance = 1e-9 * fabric.nominal_rate();
-            self.idle_sides = (
-                SideResiduals::new(fabric.send_capacities(), self.rounding_tolerance),
-                SideResiduals::new(fabric.recv_capacities(), self.rounding_tolerance),
-            );
+            self.idle = SavedResidual {
+                senders: LinkResiduals::new(fabric.send_capacities(), self.rounding_tolerance),
+                receivers: LinkResiduals::new(fabric.recv_capacities(), self.rounding_tolerance),
+                trunks: LinkResiduals::new(fabric.trunk_capacities(), self.rounding_tolerance),
+            };
         }
-        self.senders.copy_from(&self.idle_sides.0);
-        self.receivers.copy_from(&self.idle_sides.1);
+        self.senders.copy_from(&self.idle.senders);
+        self.receivers.copy_from(&self.idle.receivers);
+        self.trunks.copy_from(&self.idle.trunks);
     }
 
-    /// Saves the present state in `copy`. O(ports).
+    /// Saves the present state in `copy`. O(links).
     pub fn save(&self, copy: &mut SavedResidual) {
-        copy.0.copy_from(&self.senders);
-        copy.1.copy_from(&self.receivers);
+        copy.senders.copy_from(&self.senders);
+        copy.receivers.copy_from(&self.receivers);
+        copy.trunks.copy_from(&self.trunks);
     }
 
-    /// Restores a state of the same fabric. O(ports).
+    /// Restores a state of the same fabric. O(links).
     pub fn restore(&mut self, copy: &SavedResidual) {
-        self.senders.copy_from(&copy.0);
-        self.receivers.copy_from(&copy.1);
+        self.senders.copy_from(&copy.senders);
+        self.receivers.copy_from(&copy.receivers);
+        self.trunks.copy_from(&copy.trunks);
     }
 
-    /// Sets the residual capacities to `send` and `recv`, such as the result of an earlier allocation. O(ports).
+    /// Sets the residual capacities of ports to `send` and `recv`, such as the result of an earlier allocation on one
+    /// switch. O(ports).
     pub fn set_residuals(&mut self, fabric: &Fabric, send: &[f64], recv: &[f64]) {
         self.rounding_tolerance = 1e-9 * fabric.nominal_rate();
         self.version = 0;
         self.senders.set_residuals(send, self.rounding_tolerance);
         self.receivers.set_residuals(recv, self.rounding_tolerance);
+        self.trunks.set_residuals(fabric.trunk_capacities(), self.rounding_tolerance);
     }
 
     /// Whether all ports are exhausted on one of the sides, so that no flow can get a rate.
     pub fn is_exhausted(&self) -> bool {
-        self.senders.open_ports.is_empty() || self.receivers.open_ports.is_empty()
+        self.senders.open_links.is_empty() || self.receivers.open_links.is_empty()
     }
 
     /// Sending ports with residual capacity.
     pub fn open_senders(&self) -> &BitSet {
-        &self.senders.open_ports
+        &self.senders.open_links
     }
 
     /// Receiving ports with residual capacity.
     pub fn open_receivers(&self) -> &BitSet {
-        &self.receivers.open_ports
+        &self.receivers.open_links
     }
 
-    /// Whether every port that a coflow's live flows need has residual capacity.
+    /// Whether every link that a coflow's live flows cross has residual capacity.
     #[inline]
     pub fn admits(&self, coflow: &Coflow) -> bool {
-        coflow.sending_ports().is_subset(&self.senders.open_ports)
-            && coflow.receiving_ports().is_subset(&self.receivers.open_ports)
+        coflow.sending_ports().is_subset(&self.senders.open_links)
+            && coflow.receiving_ports().is_subset(&self.receivers.open_links)
+            && coflow.live_trunks().is_subset(&self.trunks.open_links)
     }
 
-    /// Whether every port that a coflow's live flows need has its full capacity. O(ports of the coflow).
+    /// Whether every link that a coflow's live flows cross has its full capacity. O(links of the coflow).
     pub fn admits_at_full_capacity(&self, coflow: &Coflow) -> bool {
-        let sides = [
-            (coflow.senders(), &self.senders, &self.idle_sides.0),
-            (coflow.receivers(), &self.receivers, &self.idle_sides.1),
+        let kinds = [
+            (coflow.senders(), &self.senders, &self.idle.senders),
+            (coflow.receivers(), &self.receivers, &self.idle.receivers),
+            (coflow.trunks(), &self.trunks, &self.idle.trunks),
         ];
-        sides.into_iter().all(|(loads, now, idle)| {
+        kinds.into_iter().all(|(loads, now, idle)| {
             let mut used =
-                loads.iter().filter(|load| load.live_flow_count > 0).map(|load| load.port as usize);
-            used.all(|port| now.open_ports.contains(port) && now.residuals[port] == idle.residuals[port])
+                loads.iter().filter(|load| load.live_flow_count > 0).map(|load| load.link as usize);
+            used.all(|link| now.open_links.contains(link) && now.residuals[link] == idle.residuals[link])
         })
     }
 
     /// Whether some live flow of a coflow might get a rate. Can be true although none can; never false if one can.
     #[inline]
     pub fn may_serve(&self, coflow: &Coflow) -> bool {
-        coflow.sending_ports().intersects(&self.senders.open_ports)
-            && coflow.receiving_ports().intersects(&self.receivers.open_ports)
+        coflow.sending_ports().intersects(&self.senders.open_links)
+            && coflow.receiving_ports().intersects(&self.receivers.open_links)
     }
 
-    #[inline]
-    fn subtract_send(&mut self, port: usize, rate: f64) {
-        self.senders.subtract_rate(port, rate, self.rounding_tolerance);
-    }
-
-    #[inline]
-    fn subtract_recv(&mut self, port: usize, rate: f64) {
-        self.receivers.subtract_rate(port, rate, self.rounding_tolerance);
-    }
-
-    /// The highest rate that all live flows of a coflow can have at the same time: the minimum over its ports of residual
-    /// capacity divided by the number of live flows. O(ports of the coflow).
+    /// The highest rate that all live flows of a coflow can have at the same time: the minimum over its links of
+    /// residual capacity divided by the number of live flows. O(links of the coflow).
     pub fn max_equal_rate(&self, coflow: &Coflow) -> f64 {
-        let mut rate = f64::INFINITY;
-        for (loads, left) in
-            [(coflow.senders(), &self.senders.residuals), (coflow.receivers(), &self.receivers.residuals)]
-        {
-            for load in loads {
-                // A product is cheaper than a quotient, and most ports are not the bottleneck.
-                if rate * f64::from(load.live_flow_count) > left[load.port as usize] {
-                    rate = left[load.port as usize] / f64::from(load.live_flow_count);
-                }
-            }
-        }
-        rate
+        let rate = self.senders.limit_equal_rate(coflow.senders(), f64::INFINITY);
+        let rate = self.receivers.limit_equal_rate(coflow.receivers(), rate);
+        self.trunks.limit_equal_rate(coflow.trunks(), rate)
     }
 
-    /// Subtracts `rate` for every live flow of a coflow. O(ports of the coflow).
+    /// Subtracts `rate` for every live flow of a coflow. O(links of the coflow).
     pub fn subtract_equal_rates(&mut self, coflow: &Coflow, rate: f64) {
-        for load in coflow.senders() {
-            if load.live_flow_count > 0 {
-                self.subtract_send(load.port as usize, rate * f64::from(load.live_flow_count));
-            }
-        }
-        for load in coflow.receivers() {
-            if load.live_flow_count > 0 {
-                self.subtract_recv(load.port as usize, rate * f64::from(load.live_flow_count));
-            }
-        }
+        self.senders.subtract_equal_rates(coflow.senders(), rate, self.rounding_tolerance);
+        self.receivers.subtract_equal_rates(coflow.receivers(), rate, self.rounding_tolerance);
+        self.trunks.subtract_equal_rates(coflow.trunks(), rate, self.rounding_tolerance);
     }
 
     /// The minimum time in which a coflow with these loads can complete (Varys's Γ on the residual capacity), in seconds;
-    /// infinite if a port that it needs is exhausted. O(ports of the coflow).
+    /// infinite if a link that it needs is exhausted. O(links of the coflow).
     pub fn min_completion_time(&self, loads: RemainingLoads<'_>) -> f64 {
-        let mut time = 0.0f64;
-        for (port, bytes) in loads.by_sender() {
-            if bytes > time * self.senders.residuals[port] {
-                time = bytes / self.senders.residuals[port];
-            }
-        }
-        for (port, bytes) in loads.by_receiver() {
-            if bytes > time * self.receivers.residuals[port] {
-                time = bytes / self.receivers.residuals[port];
-            }
-        }
-        time
+        let seconds = self.senders.extend_time(loads.by_sender(), 0.0);
+        let seconds = self.receivers.extend_time(loads.by_receiver(), seconds);
+        self.trunks.extend_time(loads.by_trunk(), seconds)
     }
 
-    /// Subtracts the rates at which these loads complete together after `seconds`. O(ports of the coflow).
+    /// Subtracts the rates at which these loads complete together after `seconds`. O(links of the coflow).
     pub fn subtract_madd_rates(&mut self, loads: RemainingLoads<'_>, seconds: f64) {
         for (port, bytes) in loads.by_sender() {
-            self.subtract_send(port, bytes / seconds);
+            self.senders.subtract_rate(port, bytes / seconds, self.rounding_tolerance);
         }
         for (port, bytes) in loads.by_receiver() {
-            self.subtract_recv(port, bytes / seconds);
+            self.receivers.subtract_rate(port, bytes / seconds, self.rounding_tolerance);
+        }
+        for (trunk, bytes) in loads.by_trunk() {
+            self.trunks.subtract_rate(trunk, bytes / seconds, self.rounding_tolerance);
         }
     }
 
-    /// Gives each live flow of a coflow, in the order of ports, the smaller residual capacity of its two ports, and calls
-    /// `on_rate` with each flow that got a rate. Every such flow exhausts a port, so there are at most two a port.
+    /// Gives each live flow of a coflow, in the order of flows, the minimum residual capacity of its links, and calls
+    /// `on_rate` with each flow that got a rate. Every such flow exhausts a link, so there are at most two a port and
+    /// one a trunk.
     #[inline]
     pub fn fill_flows(&mut self, coflow: &Coflow, mut on_rate: impl FnMut(u32, f64)) {
         if !self.may_serve(coflow) {
             return;
         }
+        if !coflow.is_on_one_switch() {
+            return self.fill_paths(coflow, on_rate);
+        }
         let (send, recv, dust) = (&mut self.senders, &mut self.receivers, self.rounding_tolerance);
         let (send_left, recv_left) = (&mut send.residuals[..], &mut recv.residuals[..]);
-        coflow.visit_open_flows(&mut send.open_ports, &mut recv.open_ports, |flow, src, dst| {
+        coflow.visit_open_flows(&mut send.open_links, &mut recv.open_links, |flow, src, dst| {
             let (from, to) = (send_left[src], recv_left[dst]);
             let rate = if from < to { from } else { to };
             let (from, to) = (from - rate, to - rate);
@@ -216,5 +231,34 @@ impl ResidualCapacity {
             on_rate(flow, rate);
             (from <= dust, to <= dust)
         });
+    }
+
+    /// [`ResidualCapacity::fill_flows`] path by path.
+    fn fill_paths(&mut self, coflow: &Coflow, mut on_rate: impl FnMut(u32, f64)) {
+        let dust = self.rounding_tolerance;
+        let mut next = 0;
+        while let Some(path) = coflow.next_open_path(next, &self.trunks.open_links) {
+            next = path + 1;
+            let trunks = coflow.path_trunks(path);
+            let over_trunks = |trunk: &u32| self.trunks.residuals[*trunk as usize];
+            let capacity = trunks.iter().map(over_trunks).fold(f64::INFINITY, f64::min);
+            let mut path_left = capacity;
+            let (send, recv) = (&mut self.senders, &mut self.receivers);
+            let (send_left, recv_left) = (&mut send.residuals[..], &mut recv.residuals[..]);
+            let (open_send, open_recv) = (&mut send.open_links, &mut recv.open_links);
+            coflow.visit_open_flows_of_path(path, open_send, open_recv, |flow, src, dst| {
+                let rate = send_left[src].min(recv_left[dst]).min(path_left);
+                send_left[src] -= rate;
+                recv_left[dst] -= rate;
+                path_left -= rate;
+                on_rate(flow, rate);
+                (send_left[src] <= dust, recv_left[dst] <= dust, path_left <= dust)
+            });
+            if path_left < capacity {
+                // A path closes when its tightest trunk does: within the rounding error, nothing is left there.
+                let used = if path_left <= dust { capacity } else { capacity - path_left };
+                trunks.iter().for_each(|&trunk| self.trunks.subtract_rate(trunk as usize, used, dust));
+            }
+        }
     }
 }

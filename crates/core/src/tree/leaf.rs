@@ -56,7 +56,7 @@ pub fn check_leaf_policy(spec: &str) -> Result<(), ParamsError> {
 impl Leaf {
     /// Creates a leaf without coflows.
     pub(super) fn new(spec: &str, fabric: &Fabric) -> Result<Leaf, ParamsError> {
-        let sides = 2 * fabric.ports();
+        let sides = fabric.links();
         Ok(Leaf {
             algorithm: build_algorithm(spec)?,
             scope: LeafScope::new(fabric.clone()),
@@ -115,8 +115,8 @@ impl Leaf {
         self.active_sides.clear();
         for &slot in &self.scope.active_coflows {
             let coflow = network.coflow(slot);
-            coflow.sending_ports().iter().for_each(|port| self.active_sides.insert(port));
-            coflow.receiving_ports().iter().for_each(|port| self.active_sides.insert(ports + port));
+            let live = coflow.link_loads(ports).filter(|(_, load)| load.live_flow_count > 0);
+            live.for_each(|(link, _)| self.active_sides.insert(link));
         }
         if let LeafAlgorithm::MaxMin(fair) = &mut self.algorithm {
             fair.collect_flows(&self.scope.active_coflows, network);
@@ -128,7 +128,7 @@ impl Leaf {
         self.allocation.start_decision(network.slots());
         self.used_capacity.fill(0.0);
         let ports = network.fabric().ports();
-        let changed = self.scope.fabric.set_capacities(&offered[..ports], &offered[ports..]);
+        let changed = self.scope.fabric.set_link_capacities(offered);
         if let LeafAlgorithm::MaxMin(fair) = &self.algorithm {
             fair.compute_rates(
                 &self.scope.active_coflows,
@@ -156,13 +156,9 @@ impl Leaf {
                 policy.schedule(&mut view, &mut self.allocation);
                 for &slot in view.active_coflows() {
                     if let CommonRate::CompleteTogether(seconds) = self.allocation.common(slot) {
-                        let loads = view.remaining_loads(slot);
-                        loads
-                            .by_sender()
-                            .for_each(|(port, bytes)| self.used_capacity[port] += bytes / seconds);
-                        loads
-                            .by_receiver()
-                            .for_each(|(port, bytes)| self.used_capacity[ports + port] += bytes / seconds);
+                        for (link, bytes) in view.remaining_loads(slot).by_fabric_link(ports) {
+                            self.used_capacity[link] += bytes / seconds;
+                        }
                     }
                 }
             }
@@ -175,8 +171,8 @@ impl Leaf {
 
     /// Whether the leaf lacks bandwidth that other leaves or its own flows use.
     ///
-    /// This is the case if a flow has two ends at which the leaf uses less than its slice or weighted part, and one
-    /// of these ends is full. O(flows) if such a side exists.
+    /// This is the case if the leaf uses less than its slice or weighted part of every link of a flow, and one of these
+    /// links is full. O(flows) if such a link exists.
     pub(super) fn is_denied(&self, offered: &[f64], network: &Network, dust: f64) -> bool {
         let is_below_share =
             |side: usize| self.used_capacity[side] < self.slices[side].max(self.weighted_parts[side]) - dust;
@@ -188,9 +184,8 @@ impl Leaf {
         self.scope.active_coflows.iter().any(|&slot| {
             let coflow = network.coflow(slot);
             coflow.live_flows().any(|flow| {
-                let (src, dst) = coflow.flow_ports(flow);
-                let [send, recv] = [src as usize, ports + dst as usize];
-                is_below_share(send) && is_below_share(recv) && (is_full(send) || is_full(recv))
+                let mut links = coflow.flow_links(flow, ports);
+                links.clone().all(is_below_share) && links.any(is_full)
             })
         })
     }
@@ -200,18 +195,15 @@ impl Leaf {
         for &slot in &self.scope.active_coflows {
             if let CommonRate::Equal(rate) = self.allocation.common(slot) {
                 let coflow = network.coflow(slot);
-                for load in coflow.senders() {
-                    self.used_capacity[load.port as usize] += rate * f64::from(load.live_flow_count);
-                }
-                for load in coflow.receivers() {
-                    self.used_capacity[ports + load.port as usize] += rate * f64::from(load.live_flow_count);
+                for (link, load) in coflow.link_loads(ports) {
+                    self.used_capacity[link] += rate * f64::from(load.live_flow_count);
                 }
             }
         }
         for rated in self.allocation.flow_rates() {
-            let (src, dst) = network.coflow(rated.slot).flow_ports(rated.flow);
-            self.used_capacity[src as usize] += rated.rate;
-            self.used_capacity[ports + dst as usize] += rated.rate;
+            for link in network.coflow(rated.slot).flow_links(rated.flow, ports) {
+                self.used_capacity[link] += rated.rate;
+            }
         }
     }
 }

@@ -4,15 +4,17 @@
 //! leaf uses while they decide, and the division of sides needs the bandwidth that the leaf can use
 //! ([`MaxMinLeaf::claimed_capacity`]).
 
+use std::ops::Range;
+
 use crate::allocation::{Allocation, Rule};
 use crate::model::{Network, Slot};
 use crate::solve::maxmin::{FlowClass, max_min};
 
-/// The flows between two ports.
+/// The flows over the same links.
 #[derive(Debug)]
-struct PortPair {
-    /// Sending side and receiving side.
-    sides: [u32; 2],
+struct PathClass {
+    /// The links, as a range of [`MaxMinLeaf::class_links`].
+    links: Range<usize>,
     /// Position of the first of these flows in the list of flows.
     first_flow: u32,
     flow_count: f64,
@@ -23,12 +25,14 @@ struct PortPair {
 pub(super) struct MaxMinLeaf {
     /// Whether flows or their states changed.
     pub(super) stale: bool,
-    /// Sender, receiver, slot of the coflow, and number of each flow; sorted.
-    flows: Vec<(u32, u32, Slot, u32)>,
-    pairs: Vec<PortPair>,
-    /// By side: start of the side's pairs in `members`.
+    /// Slot of the coflow and number of each flow, in the order of their links.
+    flows: Vec<(Slot, u32)>,
+    classes: Vec<PathClass>,
+    /// The links of the classes, one class after the other: sending side, receiving side, trunks.
+    class_links: Vec<u32>,
+    /// By side: start of the side's classes in `side_classes`.
     side_starts: Vec<u32>,
-    side_pairs: Vec<u32>,
+    side_classes: Vec<u32>,
     /// By side: upper bound of the rate of a flow there; then the lower bound.
     pub(super) upper_bounds: Vec<f64>,
     pub(super) lower_bounds: Vec<f64>,
@@ -49,43 +53,56 @@ impl MaxMinLeaf {
         if !std::mem::take(&mut self.stale) {
             return;
         }
+        let ports = network.fabric().ports();
         self.flows.clear();
         for &slot in active {
-            let coflow = network.coflow(slot);
-            self.flows.extend(coflow.live_flows().map(|flow| {
-                let (src, dst) = coflow.flow_ports(flow);
-                (src, dst, slot, flow)
-            }));
+            self.flows.extend(network.coflow(slot).live_flows().map(|flow| (slot, flow)));
         }
-        self.flows.sort_unstable();
-        let ports = network.fabric().ports() as u32;
-        self.pairs.clear();
-        for (at, &(src, dst, ..)) in self.flows.iter().enumerate() {
-            let links = [src, ports + dst];
-            match self.pairs.last_mut() {
-                Some(pair) if pair.sides == links => pair.flow_count += 1.0,
-                _ => self.pairs.push(PortPair { sides: links, first_flow: at as u32, flow_count: 1.0 }),
+        let trunks = |&(slot, flow): &(Slot, u32)| network.coflow(slot).flow_trunks(flow);
+        let ends = |&(slot, flow): &(Slot, u32)| network.coflow(slot).flow_ports(flow);
+        self.flows.sort_unstable_by(|a, b| {
+            ends(a).cmp(&ends(b)).then_with(|| trunks(a).cmp(trunks(b))).then_with(|| a.cmp(b))
+        });
+        self.classes.clear();
+        self.class_links.clear();
+        for (at, &(slot, flow)) in self.flows.iter().enumerate() {
+            let links = network.coflow(slot).flow_links(flow, ports).map(|link| link as u32);
+            match self.classes.last_mut() {
+                Some(class) if self.class_links[class.links.clone()].iter().copied().eq(links.clone()) => {
+                    class.flow_count += 1.0;
+                }
+                _ => {
+                    let first = self.class_links.len();
+                    self.class_links.extend(links);
+                    let links = first..self.class_links.len();
+                    self.classes.push(PathClass { links, first_flow: at as u32, flow_count: 1.0 });
+                }
             }
         }
-        self.index_pairs(2 * ports as usize);
+        self.index_classes(network.fabric().links());
     }
 
-    /// Lists the pairs of each side.
-    fn index_pairs(&mut self, sides: usize) {
+    /// The links of a class.
+    fn links(&self, class: &PathClass) -> &[u32] {
+        &self.class_links[class.links.clone()]
+    }
+
+    /// Lists the classes of each side.
+    fn index_classes(&mut self, sides: usize) {
         self.side_starts.clear();
         self.side_starts.resize(sides + 1, 0);
-        for link in self.pairs.iter().flat_map(|pair| pair.sides) {
+        for &link in &self.class_links {
             self.side_starts[link as usize + 1] += 1;
         }
         for side in 0..sides {
             self.side_starts[side + 1] += self.side_starts[side];
         }
-        self.side_pairs.clear();
-        self.side_pairs.resize(2 * self.pairs.len(), 0);
+        self.side_classes.clear();
+        self.side_classes.resize(self.class_links.len(), 0);
         let mut next = self.side_starts.clone();
-        for (at, pair) in self.pairs.iter().enumerate() {
-            for link in pair.sides {
-                self.side_pairs[next[link as usize] as usize] = at as u32;
+        for (at, class) in self.classes.iter().enumerate() {
+            for &link in &self.class_links[class.links.clone()] {
+                self.side_classes[next[link as usize] as usize] = at as u32;
                 next[link as usize] += 1;
             }
         }
@@ -105,15 +122,15 @@ impl MaxMinLeaf {
         }
     }
 
-    /// For each pair of a side: its number of flows, and the bound of a flow's rate at the other side.
+    /// For each class of a side: its number of flows, and the bound of a flow's rate at its other sides.
     fn limits_at_side(&self, side: usize, bound: Bound) -> impl Iterator<Item = (f64, f64)> + Clone {
         let offers = if bound == Bound::Upper { &self.upper_bounds } else { &self.lower_bounds };
-        let members = &self.side_pairs[self.side_starts[side] as usize..self.side_starts[side + 1] as usize];
+        let members =
+            &self.side_classes[self.side_starts[side] as usize..self.side_starts[side + 1] as usize];
         members.iter().map(move |&at| {
-            let pair = &self.pairs[at as usize];
-            let [send, recv] = pair.sides;
-            let other = if send as usize == side { recv } else { send };
-            (pair.flow_count, offers[other as usize])
+            let class = &self.classes[at as usize];
+            let others = self.links(class).iter().filter(|&&link| link as usize != side);
+            (class.flow_count, others.map(|&link| offers[link as usize]).fold(f64::INFINITY, f64::min))
         })
     }
 
@@ -125,7 +142,7 @@ impl MaxMinLeaf {
     /// The maximum rate of a flow at a side of which the leaf has `part`.
     ///
     /// It is the level to which flows fill the side that cannot get more at their other sides. Flows with the highest
-    /// limit count as unlimited. O(pairs of the side) for each step; few steps are needed.
+    /// limit count as unlimited. O(classes of the side) for each step; few steps are needed.
     pub(super) fn max_flow_rate(&self, side: usize, part: f64, bound: Bound) -> f64 {
         let limits = self.limits_at_side(side, bound);
         let max_limit = limits.clone().map(|(_, limit)| limit).fold(0.0, f64::max);
@@ -149,8 +166,8 @@ impl MaxMinLeaf {
         }
     }
 
-    /// Computes the rates of the flows for these capacities, and the used capacity of each side. O(flows + pairs +
-    /// sides log sides).
+    /// Computes the rates of the flows for these capacities, and the used capacity of each side. O(flows + links of all
+    /// classes + sides log sides).
     pub(super) fn compute_rates(
         &self,
         active: &[Slot],
@@ -158,18 +175,21 @@ impl MaxMinLeaf {
         out: &mut Allocation,
         used: &mut [f64],
     ) {
-        let classes: Vec<FlowClass<'_>> =
-            self.pairs.iter().map(|pair| FlowClass { links: &pair.sides, flows: pair.flow_count }).collect();
+        let to_class = |class: &PathClass| FlowClass {
+            links: &self.class_links[class.links.clone()],
+            flows: class.flow_count,
+        };
+        let classes: Vec<FlowClass<'_>> = self.classes.iter().map(to_class).collect();
         let rates = max_min(capacities, &classes);
-        for (pair, rate) in self.pairs.iter().zip(rates) {
+        for (class, rate) in self.classes.iter().zip(rates) {
             if rate <= 0.0 {
                 continue;
             }
-            for link in pair.sides {
-                used[link as usize] += rate * pair.flow_count;
+            for &link in self.links(class) {
+                used[link as usize] += rate * class.flow_count;
             }
-            let first = pair.first_flow as usize;
-            for &(_, _, slot, flow) in &self.flows[first..first + pair.flow_count as usize] {
+            let first = class.first_flow as usize;
+            for &(slot, flow) in &self.flows[first..first + class.flow_count as usize] {
                 out.add_flow_rate(slot, flow, rate);
             }
         }

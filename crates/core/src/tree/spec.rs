@@ -60,6 +60,24 @@ pub enum TreeSpec {
     Saba(Vec<Sensitivity>),
 }
 
+impl TreeSpec {
+    /// The specifications of all policies that a leaf can have.
+    pub(crate) fn leaf_policies(&self) -> impl Iterator<Item = &str> {
+        let services: Vec<&Service> = match self {
+            TreeSpec::Services(listed, default) => listed.iter().chain(default.as_deref()).collect(),
+            TreeSpec::Netshare(_) | TreeSpec::Saba(_) => Vec::new(),
+        };
+        services.into_iter().flat_map(|service| {
+            let applications = service.applications.iter().chain([&service.default_application]);
+            let whole = match &service.application_sharing {
+                ApplicationSharing::SingleLeaf(policy) => Some(policy.as_str()),
+                ApplicationSharing::Weighted | ApplicationSharing::Saba(_) => None,
+            };
+            whole.into_iter().chain(applications.map(|application| application.policy.as_str()))
+        })
+    }
+}
+
 /// Why a tree does not fit a workload.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TreeError {

@@ -1,7 +1,7 @@
 //! The engine's interface as a driver calls it.
 
 use crate::capacity::check_rates;
-use weir_core::engine::Engine;
+use weir_core::engine::{Engine, Links};
 use weir_core::model::{CoflowSpec, Fabric, FlowSpec, ServiceNames};
 use weir_core::policy::{self, POLICIES};
 use weir_core::units::{Bytes, Rate, Time};
@@ -15,8 +15,12 @@ fn coflow_spec(id: u64, flows: &[(u32, u32, f64)]) -> CoflowSpec {
 fn completed_coflows_leave_no_engine_state() {
     for entry in POLICIES {
         let fabric = Fabric::big_switch(4, Rate::new(1.0).unwrap());
-        let mut engine =
-            Engine::new(fabric, policy::build(entry.name).unwrap(), &ServiceNames::default()).unwrap();
+        let mut engine = Engine::new(
+            Links::one_switch(fabric),
+            policy::build(entry.name).unwrap(),
+            &ServiceNames::default(),
+        )
+        .unwrap();
         let mut now = 0.0;
         for round in 0..40u64 {
             let mut ended = Vec::new();

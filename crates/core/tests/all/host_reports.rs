@@ -5,7 +5,7 @@ use crate::capacity::check_rates;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use weir_core::engine::Engine;
+use weir_core::engine::{Engine, Links};
 use weir_core::model::{CoflowSpec, Fabric, FlowSpec, FlowState, ServiceNames, Slot};
 use weir_core::policy::{POLICIES, build};
 use weir_core::units::{Bytes, Rate, Time};
@@ -53,7 +53,8 @@ fn coflow_spec(id: u64, flows: &[(u32, u32, u32)]) -> CoflowSpec {
 /// stored, no port exceeds its capacity, and no state leaks.
 fn run_steps(policy: &str, steps: &[Step]) -> Result<(), TestCaseError> {
     let fabric = Fabric::big_switch(PORTS, Rate::new(10.0).unwrap());
-    let mut engine = Engine::new(fabric, build(policy).unwrap(), &ServiceNames::default()).unwrap();
+    let mut engine =
+        Engine::new(Links::one_switch(fabric), build(policy).unwrap(), &ServiceNames::default()).unwrap();
     let (mut now, mut next) = (0.0, 0);
     let mut flows: BTreeMap<Slot, Vec<(u32, u32, u32)>> = BTreeMap::new();
     let mut ended = Vec::new();

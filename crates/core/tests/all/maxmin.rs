@@ -2,7 +2,7 @@
 
 use crate::common::config_with_cases;
 use proptest::prelude::*;
-use weir_core::solve::{FlowClass, SwitchMaxMin, max_min};
+use weir_core::solve::{FlowClass, LinkMaxMin, max_min};
 
 /// Raises all rates together and freezes the flows of each link that becomes full, until all flows are
 /// frozen.
@@ -103,91 +103,114 @@ proptest! {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Add(usize, usize),
+    /// Starts a flow of the n-th class.
+    Add(usize),
     /// Removes the n-th present flow.
     Remove(usize),
     Capacities(Vec<f64>),
     Solve,
 }
 
-/// Switches with equal capacities (the common case) or with random ones.
-fn random_switches() -> impl Strategy<Value = (Vec<f64>, Vec<Step>)> {
+/// The links of classes on one switch: a sending and a receiving side.
+fn switch_classes(ports: usize) -> Vec<Vec<u32>> {
+    let pairs = (0..ports as u32).flat_map(move |src| (0..ports as u32).map(move |dst| (src, dst)));
+    pairs.map(|(src, dst)| vec![src, ports as u32 + dst]).collect()
+}
+
+/// Links with equal capacities (the common case) or with random ones, some of them 0.
+fn random_steps(links: usize, classes: usize) -> impl Strategy<Value = (Vec<f64>, Vec<Step>)> {
+    let capacities = prop_oneof![
+        Just(vec![1.0; links]),
+        prop::collection::vec(capacity(), links),
+        prop::collection::vec(prop::sample::select(vec![0.0, 0.5, 1.0, 1.0, 3.0]), links),
+    ];
+    let step = prop_oneof![
+        8 => (0..classes).prop_map(Step::Add),
+        10 => (0usize..1000).prop_map(Step::Remove),
+        1 => capacities.clone().prop_map(Step::Capacities),
+        8 => Just(Step::Solve),
+    ];
+    // Many arrivals at first, then completions one by one, as in replays.
+    let start = prop::collection::vec((0..classes).prop_map(Step::Add), 0..60);
+    let ends = prop_oneof![
+        1 => prop::collection::vec(step, 0..60),
+        2 => prop::collection::vec(
+            prop_oneof![3 => (0usize..1000).prop_map(Step::Remove), 2 => Just(Step::Solve)],
+            0..100
+        ),
+    ];
+    (capacities, start, ends).prop_map(|(capacities, start, ends)| (capacities, [start, ends].concat()))
+}
+
+fn random_switches() -> impl Strategy<Value = (Vec<Vec<u32>>, Vec<f64>, Vec<Step>)> {
     (1usize..=7).prop_flat_map(|ports| {
-        let capacities = prop_oneof![
-            Just(vec![1.0; 2 * ports]),
-            prop::collection::vec(capacity(), 2 * ports),
-            prop::collection::vec(prop::sample::select(vec![0.0, 0.5, 1.0, 1.0, 1.0]), 2 * ports),
-        ];
-        let step = prop_oneof![
-            8 => (0..ports, 0..ports).prop_map(|(s, d)| Step::Add(s, d)),
-            10 => (0usize..1000).prop_map(Step::Remove),
-            1 => capacities.clone().prop_map(Step::Capacities),
-            8 => Just(Step::Solve),
-        ];
-        // Many arrivals at first, then completions one by one, as in replays.
-        let start = prop::collection::vec((0..ports, 0..ports).prop_map(|(s, d)| Step::Add(s, d)), 0..60);
-        let ends = prop_oneof![
-            1 => prop::collection::vec(step, 0..60),
-            2 => prop::collection::vec(
-                prop_oneof![3 => (0usize..1000).prop_map(Step::Remove), 2 => Just(Step::Solve)],
-                0..100
-            ),
-        ];
-        (capacities, start, ends).prop_map(|(capacities, start, ends)| (capacities, [start, ends].concat()))
+        let classes = switch_classes(ports);
+        random_steps(2 * ports, classes.len())
+            .prop_map(move |(capacities, steps)| (classes.clone(), capacities, steps))
     })
 }
 
-fn check_incremental_rates(capacities: &[f64], steps: &[Step]) -> Result<(), String> {
-    let ports = capacities.len() / 2;
+/// Classes over any one to five of up to twelve links.
+fn random_link_sets() -> impl Strategy<Value = (Vec<Vec<u32>>, Vec<f64>, Vec<Step>)> {
+    (1usize..=12).prop_flat_map(|links| {
+        let class = prop::sample::subsequence((0..links as u32).collect::<Vec<u32>>(), 1..=links.min(5));
+        prop::collection::vec(class, 1..20).prop_flat_map(move |classes| {
+            random_steps(links, classes.len())
+                .prop_map(move |(capacities, steps)| (classes.clone(), capacities, steps))
+        })
+    })
+}
+
+fn check_incremental_rates(links: &[Vec<u32>], capacities: &[f64], steps: &[Step]) -> Result<(), String> {
     let mut capacities = capacities.to_vec();
-    let mut levels = SwitchMaxMin::new(&capacities[..ports], &capacities[ports..]);
-    let mut flows: Vec<(usize, usize)> = Vec::new();
-    let mut bottlenecks = vec![None; ports * ports];
-    let mut moved = Vec::new();
+    let mut solver = LinkMaxMin::new(capacities.clone());
+    for links in links {
+        solver.add_class(links);
+    }
+    let mut flows: Vec<usize> = Vec::new();
+    let mut bottlenecks = vec![None; links.len()];
+    let mut changed = Vec::new();
     for (at, step) in steps.iter().chain([&Step::Solve]).enumerate() {
         match step {
-            Step::Add(src, dst) => {
-                levels.add_flow(*src, *dst);
-                flows.push((*src, *dst));
+            Step::Add(class) => {
+                solver.add_flow(*class as u32);
+                flows.push(*class);
             }
             Step::Remove(_) if flows.is_empty() => {}
-            Step::Remove(place) => {
-                let (src, dst) = flows.swap_remove(place % flows.len());
-                levels.remove_flow(src, dst);
-            }
+            Step::Remove(place) => solver.remove_flow(flows.swap_remove(place % flows.len()) as u32),
             Step::Capacities(new) => {
                 capacities.clone_from(new);
-                levels.set_capacities(&capacities[..ports], &capacities[ports..]);
+                new.iter().enumerate().for_each(|(link, &capacity)| solver.set_capacity(link, capacity));
             }
             Step::Solve => {
-                moved.clear();
-                let from_scratch = levels.solve(&mut moved);
-                let links: Vec<[u32; 2]> =
-                    flows.iter().map(|&(s, d)| [s as u32, (ports + d) as u32]).collect();
+                let from_scratch = solver.solve(&mut changed);
                 let classes: Vec<FlowClass<'_>> =
-                    links.iter().map(|links| FlowClass { links, flows: 1.0 }).collect();
+                    flows.iter().map(|&class| FlowClass { links: &links[class], flows: 1.0 }).collect();
                 let expected = max_min(&capacities, &classes);
-                for (&(src, dst), expected) in flows.iter().zip(expected) {
-                    let link = levels.bottleneck_link(src, dst);
-                    let rate = levels.level(link);
+                for (&class, expected) in flows.iter().zip(expected) {
+                    let link = solver.bottleneck(class as u32);
+                    let rate = solver.level(link as usize);
                     if (rate - expected).abs() > 1e-9 * expected.max(1e-3) {
-                        return Err(format!("step {at}: {src} to {dst} has {rate} instead of {expected}"));
+                        return Err(format!("step {at}: class {class} has {rate} instead of {expected}"));
                     }
-                    let other = levels.levels()[if link == src { ports + dst } else { src }];
-                    if rate > other * (1.0 + 1e-9) {
+                    let min = links[class]
+                        .iter()
+                        .map(|&link| solver.level(link as usize))
+                        .fold(f64::INFINITY, f64::min);
+                    if rate > min * (1.0 + 1e-9) {
                         return Err(format!(
-                            "step {at}: {src} to {dst}: {rate} at its bottleneck, {other} at the other"
+                            "step {at}: class {class}: {rate} at its bottleneck, {min} elsewhere"
                         ));
                     }
-                    let before = bottlenecks[src * ports + dst].replace(link);
-                    if !from_scratch && before.is_some_and(|b| b != link) && !moved.contains(&(src, dst)) {
+                    let before = bottlenecks[class].replace(link);
+                    if !from_scratch && before != Some(link) && !changed.contains(&(class as u32)) {
                         return Err(format!(
-                            "step {at}: pair {src} to {dst}, now limited by {link}, is missing in the list of changes"
+                            "step {at}: class {class}, now limited by {link}, is missing in the list of changes"
                         ));
                     }
                 }
-                for (pair, bottleneck) in bottlenecks.iter_mut().enumerate() {
-                    if !flows.contains(&(pair / ports, pair % ports)) {
+                for (class, bottleneck) in bottlenecks.iter_mut().enumerate() {
+                    if !flows.contains(&class) {
                         *bottleneck = None;
                     }
                 }
@@ -201,34 +224,52 @@ proptest! {
     #![proptest_config(config_with_cases(1500))]
 
     #[test]
-    fn levels_stay_max_min_under_random_arrivals_and_completions((capacities, steps) in random_switches()) {
-        if let Err(broken) = check_incremental_rates(&capacities, &steps) {
+    fn levels_stay_max_min_on_switches((links, capacities, steps) in random_switches()) {
+        if let Err(broken) = check_incremental_rates(&links, &capacities, &steps) {
+            prop_assert!(false, "{}", broken);
+        }
+    }
+
+    #[test]
+    fn levels_stay_max_min_on_any_links((links, capacities, steps) in random_link_sets()) {
+        if let Err(broken) = check_incremental_rates(&links, &capacities, &steps) {
             prop_assert!(false, "{}", broken);
         }
     }
 }
 
-#[test]
-fn levels_stay_max_min_under_many_completions() {
-    // 24 ports and 1,500 flows, which end one after the other.
-    let ports = 24;
+/// 1,500 flows of random classes that end one after the other.
+fn check_many_completions(links: &[Vec<u32>], capacities: &[f64]) {
     let mut state = 7u64;
     let mut next = |n: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % n
     };
-    let mut steps: Vec<Step> = (0..1500)
-        .map(|_| {
-            // Some ports have far more flows than others.
-            let (src, dst) = (next(ports), next(ports));
-            Step::Add(src.min(next(ports)), dst.max(next(ports)))
-        })
-        .collect();
+    // Some classes have far more flows than others.
+    let mut steps: Vec<Step> =
+        (0..1500).map(|_| Step::Add(next(links.len()).min(next(links.len())))).collect();
     for _ in 0..1500 {
         steps.push(Step::Remove(next(1500)));
         if next(3) > 0 {
             steps.push(Step::Solve);
         }
     }
-    check_incremental_rates(&vec![1.0; 2 * ports], &steps).unwrap();
+    check_incremental_rates(links, capacities, &steps).unwrap();
+}
+
+#[test]
+fn levels_stay_max_min_under_many_completions() {
+    check_many_completions(&switch_classes(24), &[1.0; 48]);
+}
+
+#[test]
+fn levels_stay_max_min_under_many_completions_over_more_links_than_the_dense_form() {
+    // 260 ports in 13 leaves of 20, and an uplink and a downlink of each leaf. Only flows of the first 16 ports.
+    let classes: Vec<Vec<u32>> = (0..256u32)
+        .map(|pair| (pair / 16 * 16, pair % 16 * 16))
+        .filter(|(src, dst)| src / 20 != dst / 20)
+        .map(|(src, dst)| vec![src, 260 + dst, 520 + src / 20, 533 + dst / 20])
+        .collect();
+    let capacities: Vec<f64> = (0..546).map(|link| if link < 520 { 1.0 } else { 1.5 }).collect();
+    check_many_completions(&classes, &capacities);
 }

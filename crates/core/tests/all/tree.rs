@@ -4,7 +4,7 @@ use crate::capacity::check_rates;
 use crate::common::config_with_cases;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use weir_core::engine::Engine;
+use weir_core::engine::{Engine, Links};
 use weir_core::model::{CoflowSpec, Fabric, FlowSpec, PortSide, ServiceNames};
 use weir_core::policy::{self, AnyPolicy, POLICIES};
 use weir_core::saba::app_weights::{self, DEFAULT_MIN_SHARE};
@@ -92,7 +92,7 @@ fn fabric(ports: u32) -> Fabric {
 }
 
 fn tree_engine(ports: u32, plan: TreeSpec, names: &ServiceNames) -> Engine {
-    Engine::new(fabric(ports), AnyPolicy::Tree(plan), names).unwrap()
+    Engine::new(Links::one_switch(fabric(ports)), AnyPolicy::Tree(plan), names).unwrap()
 }
 
 /// A service and an application of it.
@@ -336,7 +336,7 @@ fn engine_of_leaf_alone(engine: &Engine, case: &TreeCase, leaf: Owner) -> Engine
     let slot = engine.network().active_coflows().iter().copied().find(own).unwrap();
     let slices = engine.slices(slot).unwrap();
     let policy = policy::build(case.policy(leaf)).unwrap();
-    let mut alone = Engine::new(fabric(case.ports), policy, &case.names()).unwrap();
+    let mut alone = Engine::new(Links::one_switch(fabric(case.ports)), policy, &case.names()).unwrap();
     for port in 0..case.ports {
         alone.scale_port(port, PortSide::Send, slices[port as usize], 0.0);
         alone.scale_port(port, PortSide::Receive, slices[(case.ports + port) as usize], 0.0);
@@ -550,7 +550,7 @@ proptest! {
         let weights: Vec<f64> = case.services.iter().map(|s| s.0).collect();
         let text: Vec<String> = weights.iter().map(f64::to_string).collect();
         let policy = policy::build(&format!("netshare:weights={}", text.join("/"))).unwrap();
-        let mut engine = Engine::new(fabric(case.ports), policy, &case.names()).unwrap();
+        let mut engine = Engine::new(Links::one_switch(fabric(case.ports)), policy, &case.names()).unwrap();
         let mut ended = Vec::new();
         for (id, (owner, flows)) in case.coflows.iter().enumerate() {
             engine.release_coflow(&coflow_spec(id as u64, *owner, flows), id, 0.0, &mut ended);
@@ -711,7 +711,8 @@ fn saba_tree_gives_the_sensitive_application_more() {
 fn saba_policy_divides_by_the_slowdowns_at_half_bandwidth() {
     let names = names_of(2, 1);
     for (policy, expected) in [("saba", 0.5), ("saba:slowdown=1.75/1.25", 0.75)] {
-        let mut engine = Engine::new(fabric(4), policy::build(policy).unwrap(), &names).unwrap();
+        let mut engine =
+            Engine::new(Links::one_switch(fabric(4)), policy::build(policy).unwrap(), &names).unwrap();
         let mut ended = Vec::new();
         engine.release_coflow(&coflow_spec(0, (0, 0), &[(0, 1, 9.0)]), 0, 0.0, &mut ended);
         engine.release_coflow(&coflow_spec(1, (1, 0), &[(0, 2, 9.0)]), 1, 0.0, &mut ended);
@@ -725,11 +726,14 @@ fn saba_policy_divides_by_the_slowdowns_at_half_bandwidth() {
 
 #[test]
 fn tree_rejects_invalid_plans_and_unknown_names() {
-    let refused =
-        |plan: TreeSpec, names: &ServiceNames| match Engine::new(fabric(2), AnyPolicy::Tree(plan), names) {
-            Ok(_) => panic!("expected an error"),
-            Err(error) => error.to_string(),
-        };
+    let refused = |plan: TreeSpec, names: &ServiceNames| match Engine::new(
+        Links::one_switch(fabric(2)),
+        AnyPolicy::Tree(plan),
+        names,
+    ) {
+        Ok(_) => panic!("expected an error"),
+        Err(error) => error.to_string(),
+    };
     let plan = TreeSpec::Services(vec![service_with(0, 1.0, vec![])], None);
     assert!(refused(plan, &names_of(2, 1)).contains("service `n1` is missing"));
     let saba =

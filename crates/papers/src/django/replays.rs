@@ -164,7 +164,10 @@ impl<'a> Replays<'a> {
             let (setup, policy) = &tasks[index];
             let options = ReplayOptions {
                 port_rate: setup.rate(),
-                network_model: inputs.goodput(setup).map(Arc::new).map(NetworkModel::Goodput),
+                network: NetworkModel {
+                    goodput: inputs.goodput(setup).map(Arc::new),
+                    ..NetworkModel::default()
+                },
                 ..ReplayOptions::default()
             };
             let workload = setup.workload(inputs.trace);

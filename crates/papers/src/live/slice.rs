@@ -108,7 +108,7 @@ fn replay_options(policy: &str) -> ReplayOptions {
             .expect("a rate times a fraction is a rate"),
         interval: Time::new(settings.interval).expect("the default interval is a valid time"),
         keep_flow_ends: false,
-        network_model: None,
+        network: weir_sim::NetworkModel::default(),
     }
 }
 

@@ -106,7 +106,7 @@ pub fn replay_options(options: &Options) -> weir_sim::ReplayOptions {
         port_rate: options.port_rate,
         interval: options.interval,
         keep_flow_ends: false,
-        network_model: None,
+        network: weir_sim::NetworkModel::default(),
     }
 }
 

@@ -1,7 +1,6 @@
 //! Errors of a replay.
 
 use weir_core::model::WorkloadError;
-use weir_core::solve::SwitchMaxMin;
 use weir_core::tree::TreeError;
 
 /// The reason why a replay has no outcome.
@@ -13,9 +12,6 @@ pub enum ReplayError {
     /// The policy tree does not cover a service or an application of the workload.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// The policy leaves rates to plain TCP, and the table of flows between ports does not support so many ports.
-    #[error("the workload has {0} ports; expected at most {max} for max-min between flows (`fair`)", max = SwitchMaxMin::MAX_PORTS)]
-    TooManyPorts(usize),
     /// The policy leaves rates to queues of ports, on a network with links between switches.
     #[error(
         "not supported with links between switches (--fabric): queues exist at host ports only; expected a policy that sets \

@@ -1,14 +1,15 @@
-//! Options of a replay, and models of the network.
+//! Options of a replay.
 
 use std::sync::Arc;
 
+use weir_core::engine::DecidesOver;
 use weir_core::model::{Goodput, Trunks};
 use weir_core::units::{Rate, Time};
 
 /// Options of a replay.
 #[derive(Debug, Clone)]
 pub struct ReplayOptions {
-    /// The rate of each port in each direction. [`NetworkModel::Trunks`] uses the topology's rates instead.
+    /// The rate of each port in each direction. With [`NetworkModel::trunks`], the topology's rates apply instead.
     pub port_rate: Rate,
     /// The scheduling interval δ. Schedules are computed only at its multiples, and the ports of a flow that ends between
     /// two schedules are idle until the next one. An event of the workload (a port changes its rate, a flow restarts or
@@ -16,18 +17,20 @@ pub struct ReplayOptions {
     pub interval: Time,
     /// Whether the outcome contains the end of every flow.
     pub keep_flow_ends: bool,
-    /// A limit in addition to ports, if any. Policies do not see it.
-    pub network_model: Option<NetworkModel>,
+    /// The network between the ports.
+    pub network: NetworkModel,
 }
 
-/// A limit in addition to ports.
-#[derive(Debug, Clone)]
-pub enum NetworkModel {
-    /// Receiving ports that lose capacity if many flows send to them.
-    Goodput(Arc<Goodput>),
-    /// Links between switches. Port 0 of the workload is the first host of their topology, and ports have the rates of the
+/// The network between the ports. The default is one switch.
+#[derive(Debug, Clone, Default)]
+pub struct NetworkModel {
+    /// Trunks between switches. Port 0 of the workload is the first host of their topology, and ports have the rates of the
     /// hosts' cables.
-    Trunks(Arc<Trunks>),
+    pub trunks: Option<Arc<Trunks>>,
+    /// The capacity of receiving ports by their number of senders, if it is not constant. Policies decide without it.
+    pub goodput: Option<Arc<Goodput>>,
+    /// The links that policies decide over.
+    pub decides_over: DecidesOver,
 }
 
 impl ReplayOptions {
@@ -45,7 +48,7 @@ impl Default for ReplayOptions {
             port_rate: Rate::GBIT,
             interval: Time::new(8e-3).expect("8 ms is a valid time"),
             keep_flow_ends: false,
-            network_model: None,
+            network: NetworkModel::default(),
         }
     }
 }

@@ -436,11 +436,14 @@ fn sincronia_positions(lockstep: &GroupRateSolver, capacities: &[f64], streams: 
         let seconds =
             |(link, flows): (u32, f64)| (link as usize, flows * stream.left / capacities[link as usize]);
         let ports = lockstep.group_links(stream.job).map(seconds).filter(|(_, time)| *time > 0.0);
-        CoflowDemand { weight: 1.0, port_seconds: ports.collect() }
+        CoflowDemand { weight: 1.0, link_seconds: ports.collect() }
     };
     let demands: Vec<CoflowDemand> = streams.iter().map(demand).collect();
     let mut positions = vec![0; lockstep.rates().len()];
-    for (position, at) in bssi(&demands, capacities.len()).into_iter().enumerate() {
+    for (position, at) in bssi(&demands, capacities.len(), |link| usize::from(link >= capacities.len() / 2))
+        .into_iter()
+        .enumerate()
+    {
         positions[streams[at].job] = position as u32;
     }
     positions

@@ -122,14 +122,14 @@ impl CoordinatedQueues {
             for &(class, slot) in &order {
                 let coflow = network.coflow(slot);
                 for load in coflow.senders().iter().filter(|l| l.live_flow_count > 0) {
-                    let port = load.port as usize;
+                    let port = load.link as usize;
                     if counted[port].0 != class {
                         counted[port].0 = class;
                         send[port] += weights[class];
                     }
                 }
                 for load in coflow.receivers().iter().filter(|l| l.live_flow_count > 0) {
-                    let port = load.port as usize;
+                    let port = load.link as usize;
                     if counted[port].1 != class {
                         counted[port].1 = class;
                         recv[port] += weights[class];
@@ -174,14 +174,14 @@ impl CoordinatedQueues {
         let coflow = network.coflow(slot);
         self.open_receivers.clear();
         for load in coflow.receivers() {
-            if capacities.1[load.port as usize] > tolerance {
-                self.open_receivers.insert(load.port as usize);
+            if capacities.1[load.link as usize] > tolerance {
+                self.open_receivers.insert(load.link as usize);
             }
         }
         self.offers.clear();
         self.receiver_shares.fill(0.0);
         for (index, load) in coflow.senders().iter().enumerate() {
-            let src = load.port;
+            let src = load.link;
             if load.live_flow_count == 0 || capacities.0[src as usize] <= tolerance {
                 continue;
             }

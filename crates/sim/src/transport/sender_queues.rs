@@ -316,7 +316,7 @@ impl SenderQueues {
             }
             let coflow = network.coflow(slot);
             if coflow.sending_ports().contains(src) {
-                let sender_index = coflow.senders().partition_point(|load| (load.port as usize) < src);
+                let sender_index = coflow.senders().partition_point(|load| (load.link as usize) < src);
                 queue_heads[class] = Some(QueueHead { slot, seq: coflow.seq, sender_index, rate: 0.0 });
             }
         }
@@ -426,7 +426,7 @@ impl SenderQueues {
         self.groups[queue].clear();
         self.stale_ends.insert(queue);
         let Some(coflow) = network.get(slot).filter(|coflow| coflow.seq == seq) else { return };
-        let index = coflow.senders().partition_point(|load| (load.port as usize) < src);
+        let index = coflow.senders().partition_point(|load| (load.link as usize) < src);
         let mut flows = std::mem::take(&mut self.flow_buffer);
         coflow.visit_flows_of_sender(index, coflow.receiving_ports(), |flow, dst| flows.push((flow, dst)));
         for (flow, dst) in flows.drain(..) {
@@ -613,7 +613,7 @@ impl Transport for SenderQueues {
             let previous_class = std::mem::replace(&mut self.coflows[slot as usize].class, class);
             if previous_class != class {
                 for load in network.coflow(slot).senders() {
-                    let src = load.port as usize;
+                    let src = load.link as usize;
                     self.stale_senders.insert(src);
                     let queue = src * self.class_count + class;
                     if previous_class == usize::MAX

@@ -119,7 +119,7 @@ fn float_demands(workload: &Workload) -> Vec<CoflowDemand> {
             bytes_by_side[ports + flow.dst as usize] += flow.bytes.get();
         }
         let ports = bytes_by_side.into_iter().enumerate().filter(|(_, size)| *size > 0.0).collect();
-        CoflowDemand { weight: coflow.weight, port_seconds: ports }
+        CoflowDemand { weight: coflow.weight, link_seconds: ports }
     };
     workload.coflows.iter().map(demand).collect()
 }
@@ -147,7 +147,7 @@ proptest! {
         let demands = exact_demands(&w, &one, |c, f| {
             (BigInt::from(w.coflows[c].flows[f].bytes.get() as u64), one.clone())
         });
-        let found = bssi(&float_demands(&w), 2 * w.ports as usize);
+        let found = bssi(&float_demands(&w), 2 * w.ports as usize, |link| usize::from(link >= w.ports as usize));
         prop_assert_eq!(found, exact_bssi(&demands, 2 * w.ports as usize));
     }
 }
@@ -175,5 +175,8 @@ fn bssi_order_is_exact_on_the_public_trace() {
         (BigInt::from(megabytes.round() as u64), BigInt::from(mappers[c]))
     });
     let ports = 2 * w.ports as usize;
-    assert_eq!(bssi(&float_demands(&w), ports), exact_bssi(&demands, ports));
+    assert_eq!(
+        bssi(&float_demands(&w), ports, |link| usize::from(link >= ports / 2)),
+        exact_bssi(&demands, ports)
+    );
 }

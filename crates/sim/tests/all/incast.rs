@@ -25,7 +25,7 @@ fn goodput_of(parts: &[(u32, f64)], rate: f64) -> Arc<Goodput> {
 
 fn options_with_goodput(goodput: &Arc<Goodput>, rate: f64, interval: f64) -> ReplayOptions {
     ReplayOptions {
-        network_model: Some(NetworkModel::Goodput(Arc::clone(goodput))),
+        network: NetworkModel { goodput: Some(Arc::clone(goodput)), ..NetworkModel::default() },
         ..options(rate, interval)
     }
 }

@@ -1,10 +1,14 @@
 //! The engine against a reference simulator, written directly from the definitions of the policies. Every
 //! flow has its bytes and rate, and every schedule is computed from scratch.
 
-use crate::common::{WorkloadFeatures, any_workload, cases, is_near, replay_with};
+use std::sync::Arc;
+
+use crate::common::{WorkloadFeatures, any_workload, cases, is_near, options};
+use crate::trunks::any_workload_with_trunks;
 use proptest::prelude::*;
-use weir_core::model::{PortSide, Workload, WorkloadChange};
-use weir_sim::NoObserver;
+use weir_core::model::{PortSide, Trunks, Workload, WorkloadChange};
+use weir_core::policy;
+use weir_sim::{NetworkModel, NoObserver, ReplayOptions, replay};
 
 /// Residual port capacity below this is rounding error.
 const TOLERANCE: f64 = 1e-9;
@@ -21,8 +25,10 @@ enum FlowPhase {
 
 #[derive(Debug, Clone)]
 struct Flow {
+    /// Its links: the sending side of a port, the receiving side, and trunks. Links are numbered in this order.
     src: usize,
     dst: usize,
+    trunks: Vec<usize>,
     size: f64,
     sent_bytes: f64,
     rate: f64,
@@ -33,11 +39,22 @@ struct Flow {
     end: f64,
 }
 
+impl Flow {
+    fn links(&self) -> impl Iterator<Item = usize> {
+        [self.src, self.dst].into_iter().chain(self.trunks.iter().copied())
+    }
+
+    fn take_rate(&mut self, rate: f64, left: &mut [f64]) {
+        self.rate += rate;
+        self.links().for_each(|link| left[link] -= rate);
+    }
+}
+
 #[derive(Debug, Clone)]
 struct Coflow {
     arrival: f64,
     deadline: f64,
-    /// In service order: by ports; a second flow between the same two ports comes in a second round of its
+    /// In service order: by trunks, then by ports; a second flow over the same links comes in a second round of its
     /// sender.
     flows: Vec<Flow>,
     /// Indices in the workload.
@@ -62,15 +79,12 @@ impl Coflow {
         self.flows.iter().any(|f| f.phase == FlowPhase::Waiting)
     }
 
-    fn remaining_at(&self, port: usize, is_sender: bool) -> f64 {
-        self.live_flows()
-            .filter(|f| (if is_sender { f.src } else { f.dst }) == port)
-            .map(|f| f.size - f.sent_bytes)
-            .sum()
+    fn remaining_over(&self, link: usize) -> f64 {
+        self.live_flows().filter(|f| f.links().any(|l| l == link)).map(|f| f.size - f.sent_bytes).sum()
     }
 
-    fn live_count_at(&self, port: usize, is_sender: bool) -> usize {
-        self.live_flows().filter(|f| (if is_sender { f.src } else { f.dst }) == port).count()
+    fn live_count_over(&self, link: usize) -> usize {
+        self.live_flows().filter(|f| f.links().any(|l| l == link)).count()
     }
 }
 
@@ -220,8 +234,7 @@ struct ReferenceSimulator<'a> {
     interval: f64,
     now: f64,
     coflows: Vec<Coflow>,
-    send: Vec<f64>,
-    recv: Vec<f64>,
+    links: Vec<f64>,
     released: usize,
     next_event: usize,
     /// Whether two coflows ever had equal deadlines (Saath) or remaining times (Varys) except for rounding
@@ -230,22 +243,41 @@ struct ReferenceSimulator<'a> {
 }
 
 impl ReferenceSimulator<'_> {
-    fn new(workload: &Workload, policy: Policy, interval: f64) -> ReferenceSimulator<'_> {
+    fn new<'a>(
+        workload: &'a Workload,
+        trunks: Option<&Trunks>,
+        policy: Policy,
+        interval: f64,
+    ) -> ReferenceSimulator<'a> {
         let order = crate::ports::port_positions(workload);
         let port_position = |port: u32| order[port as usize];
-        let coflows = workload.coflows.iter().map(|spec| {
+        let ports = workload.ports as usize;
+        let mut routes = trunks.cloned();
+        let coflows = workload.coflows.iter().enumerate().map(|(index, spec)| {
+            let mut paths: Vec<Vec<u32>> = vec![Vec::new(); spec.flows.len()];
+            for ((i, path), flow) in (0..).zip(&mut paths).zip(&spec.flows) {
+                routes.iter_mut().for_each(|routes| routes.compute_path(flow.src, flow.dst, index, i, path));
+            }
             let mut round = vec![0; spec.flows.len()];
             for (i, flow) in spec.flows.iter().enumerate() {
-                let before = &spec.flows[..i];
-                round[i] = before.iter().filter(|f| (f.src, f.dst) == (flow.src, flow.dst)).count();
+                let is_same = |&j: &usize| {
+                    (spec.flows[j].src, spec.flows[j].dst, &paths[j]) == (flow.src, flow.dst, &paths[i])
+                };
+                round[i] = (0..i).filter(is_same).count();
             }
             let mut places: Vec<usize> = (0..spec.flows.len()).collect();
             places.sort_by_key(|&i| {
-                (port_position(spec.flows[i].src), round[i], port_position(spec.flows[i].dst))
+                (
+                    paths[i].clone(),
+                    port_position(spec.flows[i].src),
+                    round[i],
+                    port_position(spec.flows[i].dst),
+                )
             });
             let flow = |&i: &usize| Flow {
                 src: spec.flows[i].src as usize,
-                dst: spec.flows[i].dst as usize,
+                dst: ports + spec.flows[i].dst as usize,
+                trunks: paths[i].iter().map(|&trunk| 2 * ports + trunk as usize).collect(),
                 size: spec.flows[i].bytes.get(),
                 sent_bytes: 0.0,
                 rate: 0.0,
@@ -269,15 +301,15 @@ impl ReferenceSimulator<'_> {
                 lost_bytes: 0.0,
             }
         });
-        let ports = workload.ports as usize;
+        let coflows: Vec<Coflow> = coflows.collect();
+        let capacities = trunks.map_or(&[][..], Trunks::capacities);
         ReferenceSimulator {
             workload,
             policy,
             interval,
             now: 0.0,
-            coflows: coflows.collect(),
-            send: vec![1.0; ports],
-            recv: vec![1.0; ports],
+            coflows,
+            links: std::iter::repeat_n(1.0, 2 * ports).chain(capacities.iter().copied()).collect(),
             released: 0,
             next_event: 0,
             has_ties: false,
@@ -443,10 +475,10 @@ impl ReferenceSimulator<'_> {
         match change {
             WorkloadChange::PortRate { port, side, factor } => {
                 if side != PortSide::Receive {
-                    self.send[port as usize] = factor;
+                    self.links[port as usize] = factor;
                 }
                 if side != PortSide::Send {
-                    self.recv[port as usize] = factor;
+                    self.links[(self.workload.ports + port) as usize] = factor;
                 }
             }
             WorkloadChange::RestartFlow { coflow, flow } => {
@@ -478,27 +510,25 @@ impl ReferenceSimulator<'_> {
         for flow in self.coflows.iter_mut().flat_map(|c| &mut c.flows) {
             flow.rate = 0.0;
         }
-        let (mut send, mut recv) = (self.send.clone(), self.recv.clone());
+        let mut left = self.links.clone();
         match self.policy.clone() {
-            Policy::Saath(saath) => self.schedule_saath(&saath, &mut send, &mut recv),
-            Policy::Varys { deadlines } => self.schedule_varys(deadlines, &mut send, &mut recv),
-            Policy::Aalo(aalo) => self.schedule_aalo(&aalo, &mut send, &mut recv),
+            Policy::Saath(saath) => self.schedule_saath(&saath, &mut left),
+            Policy::Varys { deadlines } => self.schedule_varys(deadlines, &mut left),
+            Policy::Aalo(aalo) => self.schedule_aalo(&aalo, &mut left),
         }
     }
 
-    /// Gives each flow in turn the residual capacity of its two ports.
-    fn backfill(&mut self, c: usize, send: &mut [f64], recv: &mut [f64]) {
+    /// Gives each flow in turn the residual capacity of its links.
+    fn backfill(&mut self, c: usize, left: &mut [f64]) {
         for flow in self.coflows[c].flows.iter_mut().filter(|f| f.phase == FlowPhase::Live) {
-            let rate = send[flow.src].min(recv[flow.dst]);
+            let rate = flow.links().map(|link| left[link]).fold(f64::INFINITY, f64::min);
             if rate > TOLERANCE {
-                flow.rate += rate;
-                send[flow.src] -= rate;
-                recv[flow.dst] -= rate;
+                flow.take_rate(rate, left);
             }
         }
     }
 
-    fn schedule_saath(&mut self, saath: &SaathParameters, send: &mut [f64], recv: &mut [f64]) {
+    fn schedule_saath(&mut self, saath: &SaathParameters, left: &mut [f64]) {
         let active = self.active();
         for &c in &active {
             let queue = saath.queue_of(&self.coflows[c]);
@@ -514,7 +544,8 @@ impl ReferenceSimulator<'_> {
             }
         }
         let blocks = |a: &Coflow, b: &Coflow| {
-            a.live_flows().any(|f| b.live_flows().any(|g| f.src == g.src || f.dst == g.dst))
+            a.live_flows()
+                .any(|f| b.live_flows().any(|g| f.links().any(|link| g.links().any(|other| other == link))))
         };
         let mut turns: Vec<(usize, f64, usize)> = Vec::new();
         for &c in &active {
@@ -546,123 +577,116 @@ impl ReferenceSimulator<'_> {
                     continue;
                 }
                 if !saath.all_or_none {
-                    self.backfill(c, send, recv);
+                    self.backfill(c, left);
                     continue;
                 }
                 let is_available =
                     |left: f64, whole: f64| left > TOLERANCE && (!saath.require_full_ports || left >= whole);
                 let available = !coflow.has_waiting_flows()
-                    && coflow.live_flows().all(|f| {
-                        is_available(send[f.src], self.send[f.src])
-                            && is_available(recv[f.dst], self.recv[f.dst])
-                    });
+                    && coflow
+                        .live_flows()
+                        .all(|f| f.links().all(|link| is_available(left[link], self.links[link])));
                 if !available {
                     missed.push(c);
                     continue;
                 }
-                let rate = coflow.live_flows().fold(f64::INFINITY, |rate, f| {
-                    rate.min(send[f.src] / coflow.live_count_at(f.src, true) as f64)
-                        .min(recv[f.dst] / coflow.live_count_at(f.dst, false) as f64)
-                });
+                let links = coflow.live_flows().flat_map(Flow::links);
+                let rates = links.map(|link| left[link] / coflow.live_count_over(link) as f64);
+                let rate = rates.fold(f64::INFINITY, f64::min);
                 for flow in self.coflows[c].flows.iter_mut().filter(|f| f.phase == FlowPhase::Live) {
-                    flow.rate = rate;
-                    send[flow.src] -= rate;
-                    recv[flow.dst] -= rate;
+                    flow.take_rate(rate, left);
                 }
             }
             if saath.conserve_work {
                 for c in missed {
-                    self.backfill(c, send, recv);
+                    self.backfill(c, left);
                 }
             }
         }
     }
 
-    /// Minimum completion time of a coflow on the residual port capacity.
-    fn min_completion_seconds(&self, c: usize, send: &[f64], recv: &[f64]) -> f64 {
+    /// Minimum completion time of a coflow on the residual capacity.
+    fn min_completion_seconds(&self, c: usize, left: &[f64]) -> f64 {
         let coflow = &self.coflows[c];
-        let at = |f: &Flow| {
-            (coflow.remaining_at(f.src, true) / send[f.src])
-                .max(coflow.remaining_at(f.dst, false) / recv[f.dst])
-        };
-        coflow.live_flows().map(at).fold(0.0, f64::max)
+        let links = coflow.live_flows().flat_map(Flow::links);
+        links.map(|link| coflow.remaining_over(link) / left[link]).fold(0.0, f64::max)
     }
 
-    fn assign_madd(&mut self, c: usize, min_seconds: f64, send: &mut [f64], recv: &mut [f64]) {
-        let open = self.coflows[c].live_flows().all(|f| send[f.src] > TOLERANCE && recv[f.dst] > TOLERANCE);
-        if !open {
+    /// Whether all links of a coflow's live flows have residual capacity.
+    fn is_open(&self, c: usize, left: &[f64]) -> bool {
+        self.coflows[c].live_flows().all(|f| f.links().all(|link| left[link] > TOLERANCE))
+    }
+
+    fn assign_madd(&mut self, c: usize, min_seconds: f64, left: &mut [f64]) {
+        if !self.is_open(c, left) {
             return;
         }
-        let seconds = self.min_completion_seconds(c, send, recv).max(min_seconds);
+        let seconds = self.min_completion_seconds(c, left).max(min_seconds);
         for flow in self.coflows[c].flows.iter_mut().filter(|f| f.phase == FlowPhase::Live) {
-            let rate = (flow.size - flow.sent_bytes) / seconds;
-            flow.rate += rate;
-            send[flow.src] -= rate;
-            recv[flow.dst] -= rate;
+            flow.take_rate((flow.size - flow.sent_bytes) / seconds, left);
         }
     }
 
-    fn schedule_varys(&mut self, deadlines: bool, send: &mut [f64], recv: &mut [f64]) {
+    fn schedule_varys(&mut self, deadlines: bool, left: &mut [f64]) {
         let active = self.active();
         if deadlines {
             let kept: Vec<usize> =
                 active.iter().copied().filter(|&c| self.coflows[c].admitted == Some(true)).collect();
             for c in kept {
-                self.assign_madd(c, self.coflows[c].deadline - self.now, send, recv);
+                self.assign_madd(c, self.coflows[c].deadline - self.now, left);
             }
             for &c in &active {
                 if self.coflows[c].admitted.is_some() || self.coflows[c].deadline.is_infinite() {
                     continue;
                 }
-                let left = self.coflows[c].deadline - self.now;
-                let open =
-                    self.coflows[c].live_flows().all(|f| send[f.src] > TOLERANCE && recv[f.dst] > TOLERANCE);
-                let fits = open && self.min_completion_seconds(c, send, recv) <= left * (1.0 + 1e-12);
+                let seconds = self.coflows[c].deadline - self.now;
+                let fits =
+                    self.is_open(c, left) && self.min_completion_seconds(c, left) <= seconds * (1.0 + 1e-12);
                 self.coflows[c].admitted = Some(fits);
                 if fits {
-                    self.assign_madd(c, left, send, recv);
+                    self.assign_madd(c, seconds, left);
                 }
             }
         }
-        let (all_send, all_recv) = (self.send.clone(), self.recv.clone());
         let mut order: Vec<(f64, usize)> =
-            active.iter().map(|&c| (self.min_completion_seconds(c, &all_send, &all_recv), c)).collect();
+            active.iter().map(|&c| (self.min_completion_seconds(c, &self.links), c)).collect();
         order.sort_by(|a, b| a.0.total_cmp(&b.0));
         self.has_ties |= order.windows(2).any(|two| two[1].0 > 0.0 && two[1].0 - two[0].0 < RATE_TOLERANCE);
         for &(_, c) in &order {
             if self.coflows[c].admitted.is_none() {
-                self.assign_madd(c, 0.0, send, recv);
+                self.assign_madd(c, 0.0, left);
             }
         }
         for rejected in [false, true] {
             for &(_, c) in &order {
                 if (self.coflows[c].admitted == Some(false)) == rejected {
-                    self.backfill(c, send, recv);
+                    self.backfill(c, left);
                 }
             }
         }
     }
 
-    fn schedule_aalo(&mut self, aalo: &AaloParameters, send: &mut [f64], recv: &mut [f64]) {
+    fn schedule_aalo(&mut self, aalo: &AaloParameters, left: &mut [f64]) {
         // The sort is stable: active coflows are in order of release.
         let mut order: Vec<(usize, usize)> =
             self.active().into_iter().map(|c| (aalo.queue_of(&self.coflows[c]), c)).collect();
         order.sort_by_key(|turn| turn.0);
         match aalo.at {
-            ControlledPorts::All => self.share_coordinated(&order, send, recv),
+            ControlledPorts::All => self.share_coordinated(&order, left),
             ControlledPorts::Senders { strict } => {
-                for (src, &rate) in send.iter().enumerate() {
+                let ports = self.workload.ports as usize;
+                for (src, &rate) in left[..ports].iter().enumerate() {
                     self.offer_rates(src, rate, &order, strict, aalo);
                 }
-                for (dst, left) in recv.iter_mut().enumerate() {
+                for (dst, left) in left.iter_mut().enumerate().skip(ports) {
                     self.limit_to_receiver(dst, left);
                 }
                 for flow in self.coflows.iter().flat_map(Coflow::live_flows) {
-                    send[flow.src] -= flow.rate;
+                    left[flow.src] -= flow.rate;
                 }
                 // Work conservation: later coflows use the residual capacity of the senders.
                 for (_, c) in order {
-                    self.backfill(c, send, recv);
+                    self.backfill(c, left);
                 }
             }
         }
@@ -678,7 +702,7 @@ impl ReferenceSimulator<'_> {
         aalo: &AaloParameters,
     ) {
         let mut served: Vec<(usize, usize)> =
-            order.iter().copied().filter(|&(_, c)| self.coflows[c].live_count_at(src, true) > 0).collect();
+            order.iter().copied().filter(|&(_, c)| self.coflows[c].live_count_over(src) > 0).collect();
         served.dedup_by_key(|turn| turn.0);
         if strict {
             served.truncate(1);
@@ -686,7 +710,7 @@ impl ReferenceSimulator<'_> {
         let total: f64 = served.iter().map(|&(queue, _)| aalo.queue_weight(queue)).sum();
         for (queue, c) in served {
             let coflow = &mut self.coflows[c];
-            let even = rate * aalo.queue_weight(queue) / total / coflow.live_count_at(src, true) as f64;
+            let even = rate * aalo.queue_weight(queue) / total / coflow.live_count_over(src) as f64;
             for flow in coflow.flows.iter_mut().filter(|f| f.phase == FlowPhase::Live && f.src == src) {
                 flow.rate = even;
             }
@@ -706,14 +730,14 @@ impl ReferenceSimulator<'_> {
         }
     }
 
-    fn share_coordinated(&mut self, order: &[(usize, usize)], send: &mut [f64], recv: &mut [f64]) {
+    fn share_coordinated(&mut self, order: &[(usize, usize)], left: &mut [f64]) {
         for &(_, c) in order {
             // Each flow gets the smaller of its even shares, among flows whose other port has residual
             // capacity.
             let open: Vec<usize> = (0..self.coflows[c].flows.len())
                 .filter(|&f| {
                     let flow = &self.coflows[c].flows[f];
-                    flow.phase == FlowPhase::Live && send[flow.src] > TOLERANCE && recv[flow.dst] > TOLERANCE
+                    flow.phase == FlowPhase::Live && left[flow.src] > TOLERANCE && left[flow.dst] > TOLERANCE
                 })
                 .collect();
             let flows = self.coflows[c].flows.clone();
@@ -722,22 +746,32 @@ impl ReferenceSimulator<'_> {
                 .map(|&f| {
                     let from = open.iter().filter(|&&g| flows[g].src == flows[f].src).count() as f64;
                     let to = open.iter().filter(|&&g| flows[g].dst == flows[f].dst).count() as f64;
-                    (send[flows[f].src] / from).min(recv[flows[f].dst] / to)
+                    (left[flows[f].src] / from).min(left[flows[f].dst] / to)
                 })
                 .collect();
             for (f, rate) in open.into_iter().zip(rates) {
-                self.coflows[c].flows[f].rate = rate;
-                send[flows[f].src] -= rate;
-                recv[flows[f].dst] -= rate;
+                self.coflows[c].flows[f].take_rate(rate, left);
             }
         }
     }
 }
 
 fn compare_with_replay(w: &Workload, name: &str, policy: &Policy) -> Result<(), TestCaseError> {
+    compare_over_trunks(w, None, name, policy)
+}
+
+fn compare_over_trunks(
+    w: &Workload,
+    trunks: Option<&Trunks>,
+    name: &str,
+    policy: &Policy,
+) -> Result<(), TestCaseError> {
     for interval in [0.0, 0.37] {
-        let engine = replay_with(w, name, 1.0, interval, &mut NoObserver).unwrap().ccts();
-        let (naive, tied) = ReferenceSimulator::new(w, policy.clone(), interval).run();
+        let trunks_of_replay = trunks.map(|trunks| Arc::new(trunks.clone()));
+        let network = NetworkModel { trunks: trunks_of_replay, ..NetworkModel::default() };
+        let options = ReplayOptions { network, ..options(1.0, interval) };
+        let engine = replay(w, policy::build(name).unwrap(), &options, &mut NoObserver).unwrap().ccts();
+        let (naive, tied) = ReferenceSimulator::new(w, trunks, policy.clone(), interval).run();
         let equal = engine.iter().zip(&naive).all(|(&a, &b)| is_near(a, b, 1e-6));
         prop_assume!(equal || !tied, "rounding decides the order");
         prop_assert!(
@@ -804,6 +838,23 @@ proptest! {
         (name, policy) in any_saath_policy(),
     ) {
         compare_with_replay(&w, &name, &policy)?;
+    }
+
+    #[test]
+    fn saath_over_trunks_matches_the_reference_simulator(
+        (w, trunks) in any_workload_with_trunks(WorkloadFeatures::ALL.with_distinct_values()),
+        (name, policy) in any_saath_policy(),
+    ) {
+        compare_over_trunks(&w, Some(&trunks), &name, &policy)?;
+    }
+
+    #[test]
+    fn varys_over_trunks_matches_the_reference_simulator(
+        (w, trunks) in any_workload_with_trunks(WorkloadFeatures::ALL.with_distinct_values()),
+        deadlines in prop::bool::ANY,
+    ) {
+        let name = if deadlines { "varys:deadlines=on" } else { "varys" };
+        compare_over_trunks(&w, Some(&trunks), name, &Policy::Varys { deadlines })?;
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! Bit sets of the live flows of a coflow, by sending and receiving port.
+//! Bit sets of the live flows of a coflow, by path, sending port and receiving port.
 
 use std::ops::Range;
 
 use super::super::bit_set::{BitSet, WordBits};
+use super::layout::FlowKey;
 
 /// Up to 64 flows of one sender to receivers in one word of a port mask. A block contains at most one flow per
 /// receiver: a second flow between two ports is in another block.
@@ -28,19 +29,24 @@ pub(super) struct GridPosition {
     pub receiver: u32,
 }
 
-/// Live flows by sender. Flows are numbered in the order of senders, and for one sender in the order of receiving
-/// ports.
+/// Live flows in rows: a row has the flows of one sender over one path, in the order of receiving ports. Flows are
+/// numbered in the order of paths, then of senders.
 #[derive(Debug, Clone)]
 pub(super) struct LiveFlowGrid {
-    /// Sending ports, by words of a port mask.
+    /// The senders of the first path, by words of a port mask.
     senders: Vec<SenderWord>,
-    /// The first block of each sender, and the end of the last sender's blocks.
+    /// The first row of each path, and the end of the last path's rows.
+    first_rows: Vec<u32>,
+    row_senders: Vec<u32>,
+    /// The first block of each row, and the end of the last row's blocks.
     first_blocks: Vec<u32>,
     blocks: Vec<Block>,
     /// By block: index of its word, and its live flows. Separate from `blocks`, because most look-ups need only these
     /// vectors.
     block_words: Vec<u32>,
     live_bits: Vec<u64>,
+    /// By block: its path.
+    block_paths: Vec<u32>,
 }
 
 /// The senders among 64 ports.
@@ -62,39 +68,66 @@ impl SenderWord {
 impl LiveFlowGrid {
     /// Creates a grid without live flows, and the places of the flows.
     ///
-    /// `flows` are (sending port, layer, receiving port), sorted. `receivers` contains every receiving port once,
-    /// sorted.
-    pub fn new(flows: &[(u32, u32, u32)], receivers: &[u32]) -> (LiveFlowGrid, Vec<GridPosition>) {
-        let ports = flows.last().map_or(0, |&(src, ..)| src as usize + 1);
-        let mut senders = vec![SenderWord::default(); ports.div_ceil(64)];
-        let (mut first_blocks, mut blocks, mut block_words) = (Vec::new(), Vec::<Block>::new(), Vec::new());
+    /// `flows` are sorted. `receivers` contains every receiving port once, sorted.
+    pub fn new(flows: &[FlowKey], receivers: &[u32]) -> (LiveFlowGrid, Vec<GridPosition>) {
+        let first_path = flows.iter().take_while(|flow| flow.path == 0);
+        let ports = first_path.last().map_or(0, |flow| flow.src as usize + 1);
+        let mut grid = LiveFlowGrid {
+            senders: vec![SenderWord::default(); ports.div_ceil(64)],
+            first_rows: Vec::new(),
+            row_senders: Vec::new(),
+            first_blocks: Vec::new(),
+            blocks: Vec::new(),
+            block_words: Vec::new(),
+            live_bits: Vec::new(),
+            block_paths: Vec::new(),
+        };
         let mut positions = Vec::with_capacity(flows.len());
-        let (mut sender, mut block) = (None, None);
-        for (at, &(src, layer, dst)) in flows.iter().enumerate() {
-            if sender != Some(src) {
-                sender = Some(src);
-                let sender_word = &mut senders[src as usize / 64];
-                if sender_word.sender_bits == 0 {
-                    sender_word.earlier_senders = first_blocks.len() as u32;
-                }
-                sender_word.sender_bits |= 1 << (src % 64);
-                first_blocks.push(blocks.len() as u32);
+        let (mut row, mut block) = (None, None);
+        for (at, flow) in flows.iter().enumerate() {
+            if row != Some((flow.path, flow.src)) {
+                row = Some((flow.path, flow.src));
+                grid.add_row(flow);
             }
-            let word = dst / 64;
-            if block != Some((src, layer, word)) {
-                block = Some((src, layer, word));
-                block_words.push(word);
-                blocks.push(Block { first_flow: at as u32, receiver_bits: 0 });
+            let word = flow.dst / 64;
+            if block != Some((flow.path, flow.src, flow.layer, word)) {
+                block = Some((flow.path, flow.src, flow.layer, word));
+                grid.block_words.push(word);
+                grid.block_paths.push(flow.path);
+                grid.blocks.push(Block { first_flow: at as u32, receiver_bits: 0 });
             }
-            let block = blocks.len() - 1;
-            blocks[block].receiver_bits |= 1 << (dst % 64);
+            let block = grid.blocks.len() - 1;
+            grid.blocks[block].receiver_bits |= 1 << (flow.dst % 64);
             let receiver =
-                receivers.binary_search(&dst).expect("the caller lists every receiving port") as u32;
+                receivers.binary_search(&flow.dst).expect("the caller lists every receiving port") as u32;
             positions.push(GridPosition { block: block as u32, receiver });
         }
-        first_blocks.push(blocks.len() as u32);
-        let live_bits = vec![0; blocks.len()];
-        (LiveFlowGrid { senders, first_blocks, blocks, block_words, live_bits }, positions)
+        grid.first_rows.push(grid.row_senders.len() as u32);
+        grid.first_blocks.push(grid.blocks.len() as u32);
+        grid.live_bits = vec![0; grid.blocks.len()];
+        (grid, positions)
+    }
+
+    /// Starts the row of a flow.
+    fn add_row(&mut self, flow: &FlowKey) {
+        if flow.path == 0 {
+            let word = &mut self.senders[flow.src as usize / 64];
+            if word.sender_bits == 0 {
+                word.earlier_senders = self.row_senders.len() as u32;
+            }
+            word.sender_bits |= 1 << (flow.src % 64);
+        }
+        if flow.path as usize == self.first_rows.len() {
+            self.first_rows.push(self.row_senders.len() as u32);
+        }
+        self.row_senders.push(flow.src);
+        self.first_blocks.push(self.blocks.len() as u32);
+    }
+
+    /// The path of a flow.
+    #[inline]
+    pub fn path(&self, position: GridPosition) -> usize {
+        self.block_paths[position.block as usize] as usize
     }
 
     /// Adds a live flow to `port`.
@@ -107,7 +140,7 @@ impl LiveFlowGrid {
         self.live_bits[position.block as usize] &= !(1 << (port % 64));
     }
 
-    /// Calls `visit` with each live flow between open ports, and its two ports, in order of ports.
+    /// Calls `visit` with each live flow of the first path between open ports, and its two ports, in order of ports.
     ///
     /// `visit` returns whether the sending and the receiving port close. The iteration skips closed ports. `senders`
     /// and `receivers` are the ports of the live flows.
@@ -126,11 +159,9 @@ impl LiveFlowGrid {
         let (send, recv) = (open_send.words_mut(), open_recv.words_mut());
         let receivers = receivers.words();
         for (at, (live, of)) in senders.words().iter().zip(&self.senders).enumerate() {
-            for port in WordBits(live & send[at]) {
+            for port in WordBits(live & of.sender_bits & send[at]) {
                 let blocks = self.blocks_of(of.sender_index(port));
-                // Most senders reach no open receiver. One branch covers all blocks of the sender.
-                let reached = self.live_bits[blocks.clone()].iter().zip(&self.block_words[blocks.clone()]);
-                if reached.fold(0, |any, (live, &word)| any | live & recv[word as usize]) == 0 {
+                if !self.reaches(blocks.clone(), recv) {
                     continue;
                 }
                 let mut closed = false;
@@ -156,12 +187,60 @@ impl LiveFlowGrid {
         }
     }
 
-    #[inline]
-    fn blocks_of(&self, sender: usize) -> Range<usize> {
-        self.first_blocks[sender] as usize..self.first_blocks[sender + 1] as usize
+    /// Calls `visit` with each live flow of a path between open ports, and its two ports, in order of ports.
+    ///
+    /// `visit` returns whether the sending port, the receiving port and the path close. The iteration skips closed
+    /// ports, and ends when the path closes. O(rows of the path + words of 64 receivers of open senders).
+    pub fn visit_open_flows_of_path(
+        &self,
+        path: usize,
+        open_send: &mut BitSet,
+        open_recv: &mut BitSet,
+        mut visit: impl FnMut(u32, usize, usize) -> (bool, bool, bool),
+    ) {
+        let recv = open_recv.words_mut();
+        for row in self.first_rows[path] as usize..self.first_rows[path + 1] as usize {
+            let src = self.row_senders[row] as usize;
+            let blocks = self.blocks_of(row);
+            if !open_send.contains(src) || !self.reaches(blocks.clone(), recv) {
+                continue;
+            }
+            'sender: for block in blocks {
+                let word = self.block_words[block] as usize;
+                for bit in WordBits(self.live_bits[block] & recv[word]) {
+                    let flow = self.blocks[block].flow(bit);
+                    let (src_closes, dst_closes, path_closes) = visit(flow, src, 64 * word + bit);
+                    if dst_closes {
+                        recv[word] &= !(1 << bit);
+                    }
+                    if src_closes {
+                        open_send.remove(src);
+                    }
+                    if path_closes {
+                        return;
+                    }
+                    if src_closes {
+                        break 'sender;
+                    }
+                }
+            }
+        }
     }
 
-    /// The blocks of a sender with live flows to ports of `open`: block, word, and the bits of these flows.
+    /// Whether a live flow of these blocks has an open receiver. Most senders reach none, and one branch covers all
+    /// blocks of the sender.
+    #[inline]
+    fn reaches(&self, blocks: Range<usize>, open_recv: &[u64]) -> bool {
+        let reached = self.live_bits[blocks.clone()].iter().zip(&self.block_words[blocks]);
+        reached.fold(0, |any, (live, &word)| any | live & open_recv[word as usize]) != 0
+    }
+
+    #[inline]
+    fn blocks_of(&self, row: usize) -> Range<usize> {
+        self.first_blocks[row] as usize..self.first_blocks[row + 1] as usize
+    }
+
+    /// The blocks of a row with live flows to ports of `open`: block, word, and the bits of these flows.
     #[inline]
     fn open_blocks(&self, sender: usize, open: &BitSet) -> impl Iterator<Item = (usize, u32, u64)> {
         self.blocks_of(sender).map(move |block| {

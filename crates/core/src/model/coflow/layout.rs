@@ -1,0 +1,184 @@
+//! The order of a coflow's flows, and the paths that the flows take over trunks.
+
+use std::ops::Range;
+
+use super::super::bit_set::BitSet;
+use super::super::trunks::Trunks;
+use super::super::workload::CoflowSpec;
+
+/// A flow's place in the order of the flows: ascending, field by field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FlowKey {
+    pub path: u32,
+    pub src: u32,
+    /// Number of earlier flows over the same path between the same ports.
+    pub layer: u32,
+    pub dst: u32,
+    /// Position in the specification.
+    pub spec_index: u32,
+}
+
+/// Flows over the same trunks.
+#[derive(Debug, Clone)]
+struct Path {
+    /// The trunks, as a range of [`Paths::trunks`].
+    trunks: Range<u32>,
+    /// The next path with another first trunk.
+    next_run: u32,
+    live_flow_count: u32,
+}
+
+/// The paths of a coflow, sorted by their trunks. On one switch: one path without trunks.
+#[derive(Debug, Clone)]
+pub(super) struct Paths {
+    paths: Vec<Path>,
+    /// The trunks of all paths: their numbers, and their positions in [`Paths::distinct_trunks`].
+    trunks: Vec<u32>,
+    trunk_indices: Vec<u32>,
+}
+
+impl Paths {
+    /// Number of paths.
+    pub fn len(&self) -> usize {
+        self.paths.len()
+    }
+
+    /// Whether all flows take one path without trunks.
+    #[inline]
+    pub fn is_switch(&self) -> bool {
+        self.trunks.is_empty()
+    }
+
+    fn range(&self, path: usize) -> Range<usize> {
+        let Range { start, end } = self.paths[path].trunks;
+        start as usize..end as usize
+    }
+
+    /// The trunks of a path, by number.
+    #[inline]
+    pub fn trunks(&self, path: usize) -> &[u32] {
+        &self.trunks[self.range(path)]
+    }
+
+    /// The trunks of a path, by position in [`Paths::distinct_trunks`].
+    #[inline]
+    pub fn trunk_indices(&self, path: usize) -> &[u32] {
+        &self.trunk_indices[self.range(path)]
+    }
+
+    /// The trunks that any path crosses, sorted.
+    pub fn distinct_trunks(&self) -> Vec<u32> {
+        let mut trunks = self.trunks.clone();
+        trunks.sort_unstable();
+        trunks.dedup();
+        trunks
+    }
+
+    /// Number of live flows of a path, for changes.
+    pub fn live_flow_count_mut(&mut self, path: usize) -> &mut u32 {
+        &mut self.paths[path].live_flow_count
+    }
+
+    /// The first path from `from` on with live flows, and with trunks in `open` only. Skips all paths over a closed
+    /// first trunk at once.
+    pub fn next_open(&self, from: usize, open: &BitSet) -> Option<usize> {
+        let mut at = from;
+        while let Some(path) = self.paths.get(at) {
+            let trunks = self.trunks(at);
+            if trunks.first().is_some_and(|&first| !open.contains(first as usize)) {
+                at = path.next_run as usize;
+            } else if path.live_flow_count > 0 && trunks.iter().all(|&trunk| open.contains(trunk as usize)) {
+                return Some(at);
+            } else {
+                at += 1;
+            }
+        }
+        None
+    }
+}
+
+/// The trunks of each flow of a specification, in the order of the specification.
+struct FlowTrunks {
+    trunks: Vec<u32>,
+    ends: Vec<usize>,
+}
+
+impl FlowTrunks {
+    fn new(spec: &CoflowSpec, index: usize, routes: &mut Trunks) -> FlowTrunks {
+        let (mut trunks, mut ends) = (Vec::new(), Vec::with_capacity(spec.flows.len()));
+        let mut path = Vec::new();
+        for (flow, ends_of) in (0..).zip(&spec.flows) {
+            routes.compute_path(ends_of.src, ends_of.dst, index, flow, &mut path);
+            trunks.extend_from_slice(&path);
+            ends.push(trunks.len());
+        }
+        FlowTrunks { trunks, ends }
+    }
+
+    fn of(&self, spec_index: u32) -> &[u32] {
+        let flow = spec_index as usize;
+        let start = if flow == 0 { 0 } else { self.ends[flow - 1] };
+        &self.trunks[start..self.ends[flow]]
+    }
+}
+
+/// Orders the flows of a coflow, and finds their paths. `index` is the position of the coflow in the workload.
+///
+/// O(n log n) for n flows, and the cost of their paths.
+pub(super) fn lay_out(spec: &CoflowSpec, index: usize, routes: Option<&mut Trunks>) -> (Vec<FlowKey>, Paths) {
+    let mut keys: Vec<FlowKey> = (0..)
+        .zip(&spec.flows)
+        .map(|(spec_index, f)| FlowKey { path: 0, src: f.src, layer: 0, dst: f.dst, spec_index })
+        .collect();
+    let paths = match routes {
+        None => Paths::one_switch(),
+        Some(routes) => assign_paths(&mut keys, &FlowTrunks::new(spec, index, routes)),
+    };
+    keys.sort_unstable();
+    let mut has_layers = false;
+    for at in 1..keys.len() {
+        let (before, key) = (keys[at - 1], keys[at]);
+        if (before.path, before.src, before.dst) == (key.path, key.src, key.dst) {
+            keys[at].layer = before.layer + 1;
+            has_layers = true;
+        }
+    }
+    if has_layers {
+        keys.sort_unstable();
+    }
+    (keys, paths)
+}
+
+/// Numbers the distinct paths of the flows in the order of their trunks, and sets the path of each flow.
+fn assign_paths(keys: &mut [FlowKey], flow_trunks: &FlowTrunks) -> Paths {
+    keys.sort_unstable_by(|a, b| flow_trunks.of(a.spec_index).cmp(flow_trunks.of(b.spec_index)));
+    let mut paths = Paths { paths: Vec::new(), trunks: Vec::new(), trunk_indices: Vec::new() };
+    let mut before = None;
+    for key in keys {
+        let trunks = flow_trunks.of(key.spec_index);
+        if before != Some(trunks) {
+            before = Some(trunks);
+            let start = paths.trunks.len() as u32;
+            paths.trunks.extend_from_slice(trunks);
+            let trunks = start..paths.trunks.len() as u32;
+            paths.paths.push(Path { trunks, next_run: 0, live_flow_count: 0 });
+        }
+        key.path = paths.paths.len() as u32 - 1;
+    }
+    for path in (0..paths.len()).rev() {
+        let next = path + 1;
+        let same_run = next < paths.len() && paths.trunks(path).first() == paths.trunks(next).first();
+        paths.paths[path].next_run = if same_run { paths.paths[next].next_run } else { next as u32 };
+    }
+    let distinct = paths.distinct_trunks();
+    let index_of = |trunk: &u32| distinct.partition_point(|other| other < trunk) as u32;
+    paths.trunk_indices = paths.trunks.iter().map(index_of).collect();
+    paths
+}
+
+impl Paths {
+    fn one_switch() -> Paths {
+        let path = Path { trunks: 0..0, next_run: 1, live_flow_count: 0 };
+        Paths { paths: vec![path], trunks: Vec::new(), trunk_indices: Vec::new() }
+    }
+}
