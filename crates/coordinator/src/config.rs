@@ -476,7 +476,8 @@ fn read_policy(
             let path = folder.join(file);
             let text = toml_fields::read_file(&path, |input, name| {
                 toml_fields::read_text(input, name, tree::MAX_FILE_BYTES)
-            })?;
+            });
+            let text = fields.referenced(value, text)?;
             // Sensitivity tables of a tree are relative to the tree's folder.
             let tree_folder = path.parent().unwrap_or(folder);
             let tables = |file: &str| sensitivity::read(&tree_folder.join(file));
