@@ -23,6 +23,7 @@ use weir_relay::overlay_file::{self, relay_by_name};
 use weir_tls::{Tls, TlsError, TlsFiles, check_own_certificate, relay_name};
 
 use crate::args;
+use crate::coordinator_hint::{HINT_DELAY, explain};
 use crate::serve::{init_log, wait_for_stop_signal};
 
 mod options;
@@ -109,10 +110,12 @@ fn print_plan(args: &args::RelayRun, overlay: Option<&Overlay>, relays: SocketAd
 async fn run_with_coordinator(args: &args::RelayRun, relays: SocketAddr) -> Result<(), Failure> {
     let files = args.credentials.tls_files(&args.coordinator, args.insecure)?;
     let coordinator = endpoint(&args.coordinator, files).map_err(Failure::input)?;
+    let hint = tokio::spawn(explain_missing_coordinator(args.coordinator.clone(), files.is_some()));
     let session = tokio::select! {
         session = control::connect(&coordinator, &args.name) => session,
         () = wait_for_stop_signal() => return Ok(()),
     };
+    hint.abort();
     let (statuses, status) = watch::channel(OrderStatus::default());
     let relay = start(args, RelayId(session.id()), relays, Some(status)).await?;
     let result = tokio::select! {
@@ -120,6 +123,15 @@ async fn run_with_coordinator(args: &args::RelayRun, relays: SocketAddr) -> Resu
         () = wait_for_stop_signal() => Ok(()),
     };
     relay.stop(Duration::from_secs_f64(args.drain.get())).await.and(result)
+}
+
+/// Logs what an operator can do if the coordinator does not answer soon.
+async fn explain_missing_coordinator(address: String, has_certificate: bool) {
+    tokio::time::sleep(HINT_DELAY).await;
+    let hint = tokio::task::spawn_blocking(move || explain(&address, has_certificate)).await;
+    if let Ok(Some(hint)) = hint {
+        tracing::warn!("{hint}");
+    }
 }
 
 /// A relay, and the thread that runs it.
