@@ -167,6 +167,13 @@ fn wrong_ports_and_missing_certificates_are_explained() {
         options.map(str::to_owned).into_iter().chain([socket.display().to_string()]).collect::<Vec<String>>()
     };
     assert_hint(&agent(&api), &expected);
+    for (key, taken) in [("agents", &agents), ("api", &api)] {
+        let other = CONFIG.replace(&format!("{key} = \"127.0.0.1:0\""), &format!("{key} = \"{taken}\""));
+        fs::write(folder.path().join("other.toml"), other.replace("weir.redb", "other.redb")).unwrap();
+        let output = run_weir(&["serve", "--config", folder.path().join("other.toml").to_str().unwrap()]);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains(&format!("weir: [listen] {key}: {taken}: cannot listen: ")), "{text}");
+    }
     drop(coordinator_process);
     let (code, text) = ctl(&api);
     assert_eq!(code, Some(1), "{text}");
