@@ -1,5 +1,6 @@
 #!/bin/sh
-# Runs the steps of docs/cluster.md with the units of deploy/systemd under a separate systemd, and reports each deviation.
+# Runs the steps of docs/cluster.md, and those of docs/relay.md to deploy and remove a relay, with the units of deploy/systemd under a
+# separate systemd, and reports each deviation.
 #
 #   cargo build --release && deploy/try-units.sh target/release/weir
 #
@@ -66,6 +67,7 @@ ctl() {
 present() { ctl hosts --format csv 2>/dev/null | grep -q '^node-1,true'; }
 absent() { ! present; }
 kill_service() { kill -9 "$(systemctl show -P MainPID "$1")"; }
+relay_present() { ctl relays --format csv 2>/dev/null | grep -q '^eu-1,eu,true'; }
 active() { [ "$(systemctl is-active "$1")" = active ]; }
 restarted() { [ "$(systemctl show -P NRestarts "$1")" -ge "$2" ] && active "$1"; }
 has_queues() { tc class show dev eth0 | grep -q '^class htb 7765:100 '; }
@@ -102,6 +104,7 @@ certificate coordinator DNS:weir.example,IP:192.0.2.1
 certificate node-1 URI:weir://agent/node-1
 certificate ads URI:weir://framework/ads
 certificate ann URI:weir://operator/ann
+certificate eu-1 URI:weir://relay/eu-1
 
 cat >serve.toml <<'TOML'
 weir-serve = 1
@@ -127,17 +130,31 @@ node-2 = ["192.0.2.2"]
 
 [service.ads]
 applications = ["sort"]
+
+[overlay]
+policy = "siphon"
+
+[overlay.relay]
+eu-1 = { region = "eu", address = "192.0.2.1:7710", networks = ["192.0.2.0/24"] }
+us-1 = { region = "us", address = "198.51.100.1:7710", networks = ["198.51.100.0/24"] }
+
+[overlay.link]
+eu = { us = "1Gbit" }
+us = { eu = "1Gbit" }
 TOML
 install -d -o root -g weir -m 0750 /etc/weir
 install -o root -g weir -m 0640 serve.toml coordinator.pem coordinator.key authority.pem /etc/weir
 install -m 0600 node-1.pem /etc/weir/agent.pem
 install -m 0600 node-1.key /etc/weir/agent.key
+install -m 0600 eu-1.pem /etc/weir/relay.pem
+install -m 0600 eu-1.key /etc/weir/relay.key
 cd ..
-install -m 0644 deploy/systemd/agent.env /etc/weir/agent.env
-install -m 0644 deploy/systemd/weir-coordinator.service deploy/systemd/weir-agent.service /etc/systemd/system
+install -m 0644 deploy/systemd/agent.env deploy/systemd/relay.env /etc/weir
+install -m 0644 deploy/systemd/weir-coordinator.service deploy/systemd/weir-agent.service deploy/systemd/weir-relay.service \
+    /etc/systemd/system
 systemctl daemon-reload
 # The container has no man pages.
-systemd-analyze verify --man=no weir-coordinator.service weir-agent.service
+systemd-analyze verify --man=no weir-coordinator.service weir-agent.service weir-relay.service
 passed "systemd-analyze accepts the units"
 
 systemctl -q enable --now weir-coordinator
@@ -152,6 +169,20 @@ has_owner /var/lib/weir weir:weir\ 700
 has_owner /run/weir weir-agent:weir-agent\ 750
 has_owner /run/weir/agent.sock weir-agent:weir-agent\ 770
 passed "the agent is connected"
+
+systemctl -q enable --now weir-relay
+wait_until relay_present
+kill_service weir-relay
+wait_until restarted weir-relay 1
+wait_until relay_present
+systemctl restart weir-relay
+wait_until relay_present
+passed "the relay is connected, also after a kill and a restart"
+systemctl -q disable --now weir-relay
+[ "$(systemctl show -P Result weir-relay)" = success ]
+rm /etc/weir/relay.* /etc/systemd/system/weir-relay.service
+systemctl daemon-reload
+passed "the relay is removed"
 
 export PYTHONPATH=/opt/weir/python PYTHONDONTWRITEBYTECODE=1
 useradd -G weir-agent job
@@ -331,4 +362,4 @@ case $state in
     *) echo "systemd has not started after a minute:"; cat "$tmp/log"; exit 1 ;;
 esac
 inside sh /opt/weir/inside
-echo "all steps of docs/cluster.md work"
+echo "all steps of docs/cluster.md and of the relay work"

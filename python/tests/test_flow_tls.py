@@ -10,7 +10,7 @@ import unittest
 from typing import Tuple
 from unittest import mock
 
-from weir import FlowReceiver, FlowSender, FlowTls, Route
+from weir import Coordinator, FlowReceiver, FlowSender, FlowTls, Route
 from weir.flow_sender import SentFlow
 
 from .beds import openssl
@@ -87,15 +87,42 @@ class FlowTlsTest(unittest.TestCase):
                     with self.assertRaisesRegex(OSError, f"has the name weir://framework/{name}; expected {expected}"):
                         self.tls("ads").connect(sock, to_relay)
 
-    def test_unusable_files_are_refused(self) -> None:
-        for certificate, key, authority in (
-            ("/none", *self.files("ads")[1:]),
-            (self.files("ads")[0], *self.files("search")[1:]),
-            self.files("host"),
-            self.files("ads", "other"),
+    def test_sender_refuses_a_receiver_of_another_service_at_once(self) -> None:
+        with FlowReceiver(("127.0.0.1", 0), self.tls("search")) as receiver:
+            sender = FlowSender("c", 1, Route(receiver.address), tls=self.tls("ads"))
+            reason = "has the name weir://framework/search; expected weir://framework/ads"
+            with self.assertRaisesRegex(PermissionError, f"flow 1 of coflow 'c': the sender refuses the receiver: .*{reason}$"):
+                sender.write(b"secret")
+                sender.finish()
+
+    def test_unusable_files_are_refused_by_name(self) -> None:
+        own = self.files("ads")
+        with open(f"{self.folder}/text", "w") as text:
+            text.write("no PEM")
+        for files, named in (
+            (("/none", *own[1:]), "'/none'"),
+            ((own[0], own[1], text.name), f"^{text.name}: cannot be used; expected certificates of authorities"),
+            ((own[0], *self.files("search")[1:]), f"^{own[0]} with key {self.folder}/search.key: .*key values mismatch"),
+            (self.files("host"), f"^{self.folder}/host.pem: "),
+            (self.files("ads", "other"), f"^{own[0]}: .*{self.folder}/other.pem"),
         ):
-            with self.assertRaises(OSError):
-                FlowTls(certificate, key, authority)
+            with self.assertRaisesRegex(OSError, named):
+                FlowTls(*files)
+            if named.startswith("^") and "host" not in named and "other" not in named:
+                with self.assertRaisesRegex(OSError, named):
+                    Coordinator("localhost:1", certificate=files[0], key=files[1], authority=files[2])
+
+    def test_local_tls_is_set_by_1_and_other_words_are_refused(self) -> None:
+        variables = dict(zip(("WEIR_CERTIFICATE", "WEIR_KEY", "WEIR_AUTHORITY"), self.files("ads")))
+        for value, expected in (("", False), ("0", False), ("1", True)):
+            with mock.patch.dict(os.environ, {**variables, "WEIR_TLS_LOCAL": value}):
+                tls = FlowTls.from_environment()
+                assert tls is not None
+                self.assertEqual(tls._include_local, expected, value)
+        for value in ("yes", "true", "2"):
+            with mock.patch.dict(os.environ, {**variables, "WEIR_TLS_LOCAL": value}):
+                with self.assertRaisesRegex(ValueError, f"^WEIR_TLS_LOCAL: '{value}' is invalid; expected 1 or 0$"):
+                    FlowTls.from_environment()
 
     def test_files_are_read_from_the_environment(self) -> None:
         variables = dict(zip(("WEIR_CERTIFICATE", "WEIR_KEY", "WEIR_AUTHORITY"), self.files("ads")))

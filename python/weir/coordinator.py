@@ -9,6 +9,8 @@ import ssl
 from typing import Any, Optional
 from urllib.parse import quote
 
+from .flow_tls import load_files
+
 # Maximum time to connect to a coordinator.
 CONNECT_TIMEOUT = 2.0
 
@@ -51,9 +53,9 @@ class Coordinator:
         self._port = int(port)
         self._tls: Optional[ssl.SSLContext] = None
         if certificate is not None and key is not None and authority is not None:
-            self._tls = ssl.create_default_context(cafile=authority)
+            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             self._tls.minimum_version = ssl.TLSVersion.TLSv1_3
-            self._tls.load_cert_chain(certificate, key)
+            load_files(self._tls, certificate, key, authority)
         elif (certificate, key, authority) != (None, None, None):
             raise ValueError("certificate, key and authority: some are missing; expected all three, or none")
         elif not _is_loopback(self._host):

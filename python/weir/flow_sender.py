@@ -6,6 +6,7 @@ import errno
 import os
 import select
 import socket
+import ssl
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -260,6 +261,13 @@ class FlowSender:
             time.sleep(wait)
         try:
             self._socket = self._open_connection()
+        except ssl.SSLCertVerificationError as error:
+            if not self._is_over_relay:
+                # Another connection to this receiver would have the same certificate.
+                text = self._message(f"the sender refuses the receiver: {error}")
+                self._fail(PermissionError(errno.EACCES, text))
+            self._lose("lost", error)
+            return
         except OSError as error:
             self._lose("lost", error)
             return

@@ -84,21 +84,27 @@ class FlowTls:
         for context in (self._client, self._server):
             context.minimum_version = ssl.TLSVersion.TLSv1_3
             context.verify_mode = ssl.CERT_REQUIRED
-            context.load_verify_locations(cafile=authority)
-            context.load_cert_chain(certificate, key)
+            load_files(context, certificate, key, authority)
             context.set_alpn_protocols([_PROTOCOL])
-        self._name = self._own_name()
+        try:
+            self._name = self._own_name()
+        except ssl.SSLError as error:
+            text = f"{certificate}: cannot be used with the authority in {authority}: {_reason(error)}"
+            raise _tls_error(text) from error
 
     @classmethod
     def from_environment(cls) -> Optional[FlowTls]:
         """TLS with the files in ``WEIR_CERTIFICATE``, ``WEIR_KEY`` and ``WEIR_AUTHORITY``; None without all of them.
-        ``WEIR_TLS_LOCAL=1`` applies it inside a host, too."""
+        ``WEIR_TLS_LOCAL=1`` applies it inside a host, too; 0 is the default. Raises :class:`ValueError` for other values."""
+        local = os.environ.get(LOCAL_VARIABLE, "")
+        if local not in ("", "0", "1"):
+            raise ValueError(f"{LOCAL_VARIABLE}: {local!r} is invalid; expected 1 or 0")
         files = [os.environ.get(name, "") for name in FILE_VARIABLES]
         if not any(files):
             return None
         if not all(files):
             raise ValueError(f"{', '.join(FILE_VARIABLES)}: some are missing; expected all three, or none")
-        return cls(*files, include_local=os.environ.get(LOCAL_VARIABLE) == "1")
+        return cls(*files, include_local=local == "1")
 
     def _own_name(self) -> str:
         """The name in the own certificate, from a handshake in memory: the module `ssl` reads certificates of other ends only."""
@@ -113,15 +119,19 @@ class FlowTls:
         return _name(client.getpeercert())
 
     def connect(self, sock: socket.socket, to_relay: bool) -> FlowSocket:
-        """The connection of a connected socket. Blocks until the end of the handshake."""
+        """The connection of a connected socket. Blocks until the end of the handshake. Raises :class:`ssl.SSLCertVerificationError` if
+        the certificate of the other end is refused."""
         if not self._applies_to(sock):
             return sock
-        connection = TlsSocket(self._client.wrap_socket(sock))
+        try:
+            connection = TlsSocket(self._client.wrap_socket(sock))
+        except ssl.SSLCertVerificationError as error:
+            raise _tls_error(f"the certificate is refused: {_reason(error)}") from error
         try:
             name = connection.peer_name()
             if not (name.startswith(_RELAY) if to_relay else name == self._name):
                 expected = f"{_RELAY}NAME" if to_relay else self._name
-                raise ssl.SSLError(f"the certificate has the name {name}; expected {expected}")
+                raise _tls_error(f"the certificate has the name {name}; expected {expected}")
         except BaseException:
             connection.close()
             raise
@@ -137,12 +147,40 @@ class FlowTls:
         """Raises :class:`OSError` unless the other end is a relay, or a program of the same service."""
         name = connection.peer_name()
         if not (name.startswith(_RELAY) or name == self._name):
-            raise ssl.SSLError(f"the certificate has the name {name}; expected {_RELAY}NAME or {self._name}")
+            raise _tls_error(f"the certificate has the name {name}; expected {_RELAY}NAME or {self._name}")
 
     def _applies_to(self, sock: socket.socket) -> bool:
         """Whether a connection uses TLS. Equal addresses are those of one host. Both ends get the same result."""
         local, remote = _ip(sock.getsockname()[0]), _ip(sock.getpeername()[0])
         return self._include_local or not (local.is_loopback or remote.is_loopback or local == remote)
+
+
+def load_files(context: ssl.SSLContext, certificate: str, key: str, authority: str) -> None:
+    """Loads files in PEM. Raises :class:`OSError` with the name of the file that cannot be used."""
+    for path in (certificate, key, authority):
+        # An error of the module `ssl` names no file.
+        with open(path, "rb"):
+            pass
+    try:
+        context.load_verify_locations(cafile=authority)
+    except ssl.SSLError as error:
+        raise _tls_error(f"{authority}: cannot be used; expected certificates of authorities in PEM ({_reason(error)})") from error
+    try:
+        context.load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        expected = "expected a certificate and its private key in PEM"
+        raise _tls_error(f"{certificate} with key {key}: cannot be used; {expected} ({_reason(error)})") from error
+
+
+def _tls_error(message: str) -> ssl.SSLCertVerificationError:
+    # With one argument only, the text of the exception would be a tuple.
+    return ssl.SSLCertVerificationError(ssl.SSL_ERROR_SSL, message)
+
+
+def _reason(error: ssl.SSLError) -> str:
+    """The reason of an error of OpenSSL."""
+    verify_message, reason = getattr(error, "verify_message", ""), getattr(error, "reason", "")
+    return verify_message or (reason.lower().replace("_", " ") if reason else str(error))
 
 
 def _ip(text: str) -> Union[ipaddress.IPv4Address, ipaddress.IPv6Address]:
@@ -155,5 +193,5 @@ def _name(certificate: Optional[dict]) -> str:
     names: Tuple[Tuple[str, str], ...] = (certificate or {}).get("subjectAltName", ())
     found = [value for kind, value in names if kind == "URI" and value.startswith(_SCHEME)]
     if len(found) != 1:
-        raise ssl.SSLError(f"the certificate has {len(found)} names `weir://ROLE/NAME`; expected one")
+        raise _tls_error(f"the certificate has {len(found)} names `weir://ROLE/NAME`; expected one")
     return found[0]

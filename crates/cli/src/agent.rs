@@ -18,6 +18,7 @@ use weir_console::failure::Failure;
 use weir_console::{interrupt, output};
 
 use crate::args::{self, SwitchPort};
+use crate::coordinator_hint::explain;
 use crate::serve::wait_for_stop_signal;
 
 /// Runs `weir agent`.
@@ -51,6 +52,7 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
     let settings =
         Settings { coordinator, host: args.host, links, local_socket, watchdog, dry_run: args.dry_run };
     interrupt::record_signals();
+    explain_missing_coordinator(args.coordinator.clone(), files.is_some());
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::runtime)?;
     let traffic = match &args.traffic.applications[..] {
         [] => None,
@@ -66,6 +68,16 @@ fn run(args: &args::AgentRun) -> Result<(), Failure> {
     results.extend(existing.map(|interface| interface.restore().map(drop).map_err(queue_failure)));
     // All interfaces and programs are restored, also after a failure; the first error is reported.
     results.into_iter().collect()
+}
+
+/// Prints what an operator can do if no coordinator for agents is at the address. The agent tries to connect meanwhile.
+fn explain_missing_coordinator(address: String, has_certificate: bool) {
+    std::thread::spawn(move || {
+        if let Some(hint) = explain(&address, has_certificate) {
+            // If the standard error is closed, the hint is lost.
+            let _ = writeln!(std::io::stderr(), "weir agent: {hint}");
+        }
+    });
 }
 
 /// Runs until the agent at the other end of the standard input has exited, and its last lease has ended.

@@ -175,6 +175,19 @@ pub enum Command {
     Reference,
 }
 
+#[cfg(feature = "live")]
+impl Command {
+    /// The format of the log of a command that runs until it is stopped.
+    pub fn log_format(&self) -> Option<LogFormat> {
+        match self {
+            Command::Serve(serve) if serve.config.is_some() => Some(serve.log),
+            #[cfg(target_os = "linux")]
+            Command::Relay(Relay::Run(relay)) if !relay.dry_run => Some(relay.log),
+            _ => None,
+        }
+    }
+}
+
 /// The format of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {

@@ -12,7 +12,7 @@ use weir_console::interrupt;
 use weir_console::output::{ResultDestination, print};
 use weir_console::policy_spec;
 use weir_console::record::{self, Record};
-use weir_console::table::{Alignment, Table, format_number};
+use weir_console::table::{Alignment, Table, format_number, format_seconds};
 use weir_coordinator::store::{self, StoreSummary};
 
 use crate::args::{self, CtlCommand, Format, PolicyCommand};
@@ -201,10 +201,11 @@ fn print_list(args: &args::Ctl, columns: &'static [&'static str], list: Value) -
         })
         .collect();
     let table = || {
-        let head: Vec<(&str, Alignment)> = columns.iter().map(|column| (*column, Alignment::Left)).collect();
+        let head: Vec<(&str, Alignment)> =
+            columns.iter().map(|column| (heading(column), Alignment::Left)).collect();
         let mut table = Table::new(&head);
         for record in &records {
-            table.add_row(columns.iter().map(|column| cell(record.get(column))).collect());
+            table.add_row(columns.iter().map(|column| cell(column, record.get(column))).collect());
         }
         table.to_string()
     };
@@ -215,8 +216,19 @@ fn print_list(args: &args::Ctl, columns: &'static [&'static str], list: Value) -
     ))
 }
 
-fn cell(value: Option<&Value>) -> String {
+/// Round-trip times, which tables show with a unit in each cell.
+const ROUND_TRIP_TIMES: [&str; 2] = ["min_rtt_seconds", "rtt_seconds"];
+
+/// The heading of a column in a table.
+fn heading(column: &str) -> &str {
+    if ROUND_TRIP_TIMES.contains(&column) { column.trim_end_matches("_seconds") } else { column }
+}
+
+fn cell(column: &str, value: Option<&Value>) -> String {
     match value {
+        Some(Value::Number(time)) if ROUND_TRIP_TIMES.contains(&column) => {
+            time.as_f64().map_or_else(String::new, format_seconds)
+        }
         None | Some(Value::Null) => "-".to_owned(),
         Some(Value::String(text)) => text.clone(),
         Some(Value::Number(number_value)) if number_value.is_f64() => {

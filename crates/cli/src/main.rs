@@ -4,6 +4,8 @@
 mod agent;
 mod args;
 mod compare;
+#[cfg(all(feature = "live", target_os = "linux"))]
+mod coordinator_hint;
 #[cfg(feature = "live")]
 mod ctl;
 mod explain;
@@ -41,18 +43,29 @@ use clap::Parser;
 use weir_console::failure::Failure;
 
 fn main() -> ExitCode {
-    let result = match missing_feature() {
-        Some((command, feature)) => Err(Failure::input(format_args!(
+    if let Some((command, feature)) = missing_feature() {
+        let failure = Failure::input(format_args!(
             "{command}: this build lacks the command, since it was built without `{feature}`; help: run `make install`"
-        ))),
-        None => dispatch(&Cli::parse().command),
-    };
-    let Err(failure) = result else { return ExitCode::SUCCESS };
+        ));
+        print_failure(&failure);
+        return ExitCode::from(failure.exit_code);
+    }
+    let command = Cli::parse().command;
+    let Err(failure) = dispatch(&command) else { return ExitCode::SUCCESS };
     if !failure.message.is_empty() {
-        // If the standard error is closed, the exit code alone reports the failure.
-        let _ = writeln!(io::stderr(), "weir: {}", failure.message);
+        #[cfg(feature = "live")]
+        if command.log_format() == Some(args::LogFormat::Json) {
+            serve::log_failure(&failure);
+            return ExitCode::from(failure.exit_code);
+        }
+        print_failure(&failure);
     }
     ExitCode::from(failure.exit_code)
+}
+
+fn print_failure(failure: &Failure) {
+    // If the standard error is closed, the exit code alone reports the failure.
+    let _ = writeln!(io::stderr(), "weir: {}", failure.message);
 }
 
 /// Returns the requested command and the Cargo feature that adds it, if this build lacks the feature.

@@ -1,9 +1,7 @@
 //! Runs `weir relay`: a relay of the overlay between datacenters.
 
 use std::fmt::Write;
-use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,6 +12,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use weir_agent::live::endpoint::endpoint;
 use weir_console::failure::Failure;
+use weir_console::table::format_count;
 use weir_console::{interrupt, output};
 use weir_relay::control::{self, OrderStatus};
 use weir_relay::forwarding::RelayId;
@@ -21,10 +20,13 @@ use weir_relay::io::{Command, Handle, RelayTls, Server, ServerSettings};
 use weir_relay::metrics::{self, MetricsSource};
 use weir_relay::overlay::Overlay;
 use weir_relay::overlay_file::{self, relay_by_name};
-use weir_tls::{Tls, TlsFiles, relay_name};
+use weir_tls::{Tls, TlsError, TlsFiles, check_own_certificate, relay_name};
 
 use crate::args;
+use crate::coordinator_hint::{HINT_DELAY, explain};
 use crate::serve::{init_log, wait_for_stop_signal};
+
+mod options;
 
 /// The port for other relays.
 const RELAY_PORT: u16 = 7710;
@@ -39,7 +41,7 @@ pub fn relay(args: &args::Relay) -> Result<(), Failure> {
 }
 
 fn run(args: &args::RelayRun) -> Result<(), Failure> {
-    let overlay = args.overlay.as_deref().map(read_overlay).transpose()?;
+    let overlay = args.overlay.as_deref().map(overlay_file::read).transpose()?;
     let own = match (&overlay, &args.overlay) {
         (Some(overlay), Some(path)) => Some(relay_by_name(overlay, &args.name).ok_or_else(|| {
             let path = path.display();
@@ -52,8 +54,9 @@ fn run(args: &args::RelayRun) -> Result<(), Failure> {
     };
     let any = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), RELAY_PORT);
     let relays = args.relays.or(own.map(|(_, address)| address)).unwrap_or(any);
-    check_plain_text(args, relays)?;
-    check_metrics_address(args)?;
+    options::check(args, relays)?;
+    // Unusable files are an error before the relay connects to the coordinator.
+    relay_tls(args)?;
     if args.dry_run {
         return print_plan(args, overlay.as_ref(), relays);
     }
@@ -75,37 +78,6 @@ fn run(args: &args::RelayRun) -> Result<(), Failure> {
     }
 }
 
-fn read_overlay(path: &Path) -> Result<Overlay, Failure> {
-    let text = fs::read_to_string(path)
-        .map_err(|error| Failure::input(format_args!("{}: cannot be read: {error}", path.display())))?;
-    overlay_file::parse(&text).map_err(|error| Failure::input(format_args!("{}: {error}", path.display())))
-}
-
-/// Without certificates, only programs on this host may reach the relay.
-fn check_plain_text(args: &args::RelayRun, relays: SocketAddr) -> Result<(), Failure> {
-    let addresses = [("--relays", relays), ("--programs", args.programs)];
-    let remote = addresses.into_iter().find(|(_, address)| !address.ip().is_loopback());
-    match remote {
-        Some((option, address)) if args.credentials.certificate.is_none() && !args.insecure => {
-            Err(Failure::input(format_args!(
-                "{option}: {address} can be reached from other hosts over plain text; expected a loopback address, \
-                 --certificate with --key and --authority, or --insecure"
-            )))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Metrics name coflows, and no certificate protects them.
-fn check_metrics_address(args: &args::RelayRun) -> Result<(), Failure> {
-    match args.metrics {
-        Some(address) if !address.ip().is_loopback() && !args.insecure => Err(Failure::input(format_args!(
-            "--metrics: {address} can be reached from other hosts over plain text; expected a loopback address, or --insecure"
-        ))),
-        _ => Ok(()),
-    }
-}
-
 fn print_plan(args: &args::RelayRun, overlay: Option<&Overlay>, relays: SocketAddr) -> Result<(), Failure> {
     let (programs, relays_tls) = match relay_tls(args)? {
         None => ("plain text", "plain text"),
@@ -115,16 +87,18 @@ fn print_plan(args: &args::RelayRun, overlay: Option<&Overlay>, relays: SocketAd
     };
     let mut text = format!(
         "relay               {}\nprograms            {}, {programs}\nother relays        {relays}, {relays_tls}\nmemory              {}\n",
-        args.name, args.programs, args.memory
+        args.name,
+        args.programs,
+        options::format_memory(args.memory)
     );
     let _ = match overlay {
         None => writeln!(text, "coordinator         {}", args.coordinator),
         Some(overlay) => writeln!(
             text,
-            "overlay             {} relays, {} coflows, {} rules",
-            overlay.relays.len(),
-            overlay.coflows.len(),
-            overlay.rules.len()
+            "overlay             {}, {}, {}",
+            format_count(overlay.relays.len() as u64, "relay"),
+            format_count(overlay.coflows.len() as u64, "coflow"),
+            format_count(overlay.rules.len() as u64, "rule")
         ),
     };
     if let Some(address) = args.metrics {
@@ -136,10 +110,12 @@ fn print_plan(args: &args::RelayRun, overlay: Option<&Overlay>, relays: SocketAd
 async fn run_with_coordinator(args: &args::RelayRun, relays: SocketAddr) -> Result<(), Failure> {
     let files = args.credentials.tls_files(&args.coordinator, args.insecure)?;
     let coordinator = endpoint(&args.coordinator, files).map_err(Failure::input)?;
+    let hint = tokio::spawn(explain_missing_coordinator(args.coordinator.clone(), files.is_some()));
     let session = tokio::select! {
         session = control::connect(&coordinator, &args.name) => session,
         () = wait_for_stop_signal() => return Ok(()),
     };
+    hint.abort();
     let (statuses, status) = watch::channel(OrderStatus::default());
     let relay = start(args, RelayId(session.id()), relays, Some(status)).await?;
     let result = tokio::select! {
@@ -147,6 +123,15 @@ async fn run_with_coordinator(args: &args::RelayRun, relays: SocketAddr) -> Resu
         () = wait_for_stop_signal() => Ok(()),
     };
     relay.stop(Duration::from_secs_f64(args.drain.get())).await.and(result)
+}
+
+/// Logs what an operator can do if the coordinator does not answer soon.
+async fn explain_missing_coordinator(address: String, has_certificate: bool) {
+    tokio::time::sleep(HINT_DELAY).await;
+    let hint = tokio::task::spawn_blocking(move || explain(&address, has_certificate)).await;
+    if let Ok(Some(hint)) = hint {
+        tracing::warn!("{hint}");
+    }
 }
 
 /// A relay, and the thread that runs it.
@@ -166,19 +151,21 @@ async fn start(
     relays: SocketAddr,
     orders: Option<watch::Receiver<OrderStatus>>,
 ) -> Result<RunningRelay, Failure> {
-    let metrics_listener = match args.metrics {
-        None => None,
-        Some(address) => Some(TcpListener::bind(address).await.map_err(|error| {
-            Failure::runtime(format_args!("--metrics: {address}: cannot listen: {error}"))
-        })?),
-    };
+    let metrics_listener =
+        match args.metrics {
+            None => None,
+            Some(address) => Some(TcpListener::bind(address).await.map_err(|error| {
+                Failure::runtime(options::listen_message("--metrics", address, "", &error))
+            })?),
+        };
     let settings = ServerSettings {
         id,
         memory_bytes: args.memory.get() as u64,
         congestion_control: args.congestion_control.clone(),
         tls: relay_tls(args)?.map(Arc::new),
     };
-    let (server, handle) = Server::bind(settings, args.programs, relays).map_err(Failure::runtime)?;
+    let (server, handle) = Server::bind(settings, args.programs, relays)
+        .map_err(|error| options::listen_failure(args, error))?;
     let (programs, relays) = server.addresses().map_err(Failure::runtime)?;
     tracing::info!(name = %args.name, %programs, %relays, "listening");
     let (ending, end) = oneshot::channel();
@@ -216,6 +203,7 @@ impl RunningRelay {
     }
 }
 
+/// Reads the certificate, and checks that other relays accept it.
 fn relay_tls(args: &args::RelayRun) -> Result<Option<RelayTls>, Failure> {
     let args::Credentials { certificate, key, authority } = &args.credentials;
     let (Some(certificate), Some(key), Some(authority)) = (certificate, key, authority) else {
@@ -232,5 +220,10 @@ fn relay_tls(args: &args::RelayRun) -> Result<Option<RelayTls>, Failure> {
             "--certificate: {path} has the name {found}; expected {expected}"
         )));
     }
+    check_own_certificate(&files).map_err(|error| match error {
+        // The file or the clock may be corrected while systemd starts the relay again.
+        TlsError::NotValidNow { .. } if !args.dry_run => Failure::runtime(error),
+        _ => Failure::input(error),
+    })?;
     Ok(Some(tls))
 }

@@ -21,7 +21,8 @@ const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Runs `weir serve`.
 pub fn serve(args: &args::Serve) -> Result<(), Failure> {
     if let Some(path) = &args.check {
-        return Ok(output::print(config::read(path)?.to_string())?);
+        let config = config::read(path)?;
+        return Ok(output::print(format!("{config}\n{}: no error found\n", path.display()))?);
     }
     if let Some(path) = &args.check_store {
         return check_store(path);
@@ -68,6 +69,14 @@ pub fn init_log(log: LogFormat) {
         LogFormat::Text => subscriber.init(),
         LogFormat::Json => subscriber.json().init(),
     }
+}
+
+/// Logs a failure as JSON.
+pub fn log_failure(failure: &Failure) {
+    if !tracing::dispatcher::has_been_set() {
+        init_log(LogFormat::Json);
+    }
+    tracing::error!("{failure}");
 }
 
 /// Waits for SIGINT or SIGTERM.

@@ -1,8 +1,8 @@
 //! Sends requests to the coordinator's API over HTTP/1.1 (docs/api.md).
 
 use std::fs;
-use std::io::Read;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +27,20 @@ pub enum CoordinatorError {
         url: String,
         /// The cause.
         cause: String,
+    },
+    /// A TLS server answered a request in plain text.
+    #[error("{address}: the coordinator expects TLS; expected a certificate, its key and an authority")]
+    TlsRequired {
+        /// The address of the coordinator.
+        address: String,
+    },
+    /// A program answered that is not the API.
+    #[error(
+        "{address}: the answer is not HTTP/1.1; expected the address `api` of the coordinator's configuration, such as 127.0.0.1:7701"
+    )]
+    NotTheApi {
+        /// The address of the program.
+        address: String,
     },
     /// The coordinator refused the request.
     #[error("{status} {title}: {detail}")]
@@ -231,11 +245,25 @@ impl Coordinator {
         &self,
         answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> Result<String, CoordinatorError> {
-        let unreachable = |error: ureq::Error| CoordinatorError::Unreachable {
-            url: self.base_url.clone(),
-            cause: error.to_string(),
+        let unreachable = |error: ureq::Error| {
+            let mut cause = error.to_string();
+            if cause.contains("InvalidContentType") {
+                cause = format!("the answer is plain text; expected TLS ({cause})");
+            }
+            CoordinatorError::Unreachable { url: self.base_url.clone(), cause }
         };
-        let mut answer = answer.map_err(unreachable)?;
+        let mut answer = answer.map_err(|error| match (&error, self.base_url.strip_prefix("http://")) {
+            // The answer is no HTTP, or the server closed the connection because the request is not what it expects.
+            (ureq::Error::Protocol(_) | ureq::Error::Io(_), Some(address)) => {
+                let address = address.to_owned();
+                match first_answer_byte(&address) {
+                    Some(TLS_ALERT) => CoordinatorError::TlsRequired { address },
+                    Some(byte) if byte != b'H' => CoordinatorError::NotTheApi { address },
+                    _ => unreachable(error),
+                }
+            }
+            _ => unreachable(error),
+        })?;
         let text = answer.body_mut().read_to_string().map_err(unreachable)?;
         let status = answer.status();
         if status.is_success() {
@@ -248,6 +276,20 @@ impl Coordinator {
             detail: body["detail"].as_str().map_or(text, str::to_owned),
         })
     }
+}
+
+/// The first byte of an alert, with which a TLS server answers plain text.
+const TLS_ALERT: u8 = 0x15;
+
+/// The first byte of the answer to an HTTP request in plain text; none without an answer.
+fn first_answer_byte(address: &str) -> Option<u8> {
+    let address = address.to_socket_addrs().ok()?.next()?;
+    let mut stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).ok()?;
+    stream.set_read_timeout(Some(CONNECT_TIMEOUT)).ok()?;
+    stream.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").ok()?;
+    let mut byte = [0];
+    stream.read_exact(&mut byte).ok()?;
+    Some(byte[0])
 }
 
 fn read_file(path: &Path) -> Result<String, CoordinatorError> {
@@ -301,6 +343,30 @@ mod tests {
         let closed_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let error = Coordinator::local(&closed_address.to_string()).unwrap().get("/livez").unwrap_err();
         assert!(matches!(error, CoordinatorError::Unreachable { .. }), "{error}");
+    }
+
+    #[test]
+    fn servers_that_are_not_the_api_are_named() {
+        for (answer, expected) in [
+            (
+                &[TLS_ALERT, 3, 3, 0, 2, 2, 50][..],
+                "the coordinator expects TLS; expected a certificate, its key",
+            ),
+            // The first frame of HTTP/2.
+            (&[0, 0, 0, 4, 0, 0, 0, 0, 0], "the answer is not HTTP/1.1; expected the address `api`"),
+        ] {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap().to_string();
+            std::thread::spawn(move || {
+                for stream in listener.incoming() {
+                    let mut stream = stream.unwrap();
+                    let _ = stream.read(&mut [0; 1000]).unwrap();
+                    stream.write_all(answer).unwrap();
+                }
+            });
+            let error = Coordinator::local(&address).unwrap().get("/v1/hosts").unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{address}: {expected}")), "{error}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use weir_flow::{Attempt, BackLine, FirstLine, LineReader, Offset, Path, SendErro
 
 use crate::agent::{Agent, AgentError};
 use crate::flow_connection::FlowConnection;
-use crate::flow_tls::{FlowTls, check_relay};
+use crate::flow_tls::{FlowTls, check_relay, is_certificate_refused};
 
 /// The environment variable with the address of the region's relay.
 const RELAY_VARIABLE: &str = "WEIR_RELAY";
@@ -173,12 +173,15 @@ impl<'a> FlowSender<'a> {
             SendError::Reset(_) => ErrorKind::ConnectionReset,
             SendError::Unreachable => ErrorKind::TimedOut,
             SendError::TooManyConnections => ErrorKind::ConnectionAborted,
+            SendError::ReceiverRefused => ErrorKind::PermissionDenied,
         };
         let first_line = self.state.first_line();
         let mut message = format!("flow {} of coflow `{}`: {failure}", first_line.flow, first_line.coflow);
         // A reset already has a reason.
         if let Some(error) = self.last_error.as_ref().filter(|_| !matches!(failure, SendError::Reset(_))) {
-            message += &format!("; the last connection failed: {error}");
+            let subject =
+                if failure == SendError::ReceiverRefused { "" } else { "; the last connection failed" };
+            message += &format!("{subject}: {error}");
         }
         io::Error::new(kind, message)
     }
@@ -203,7 +206,12 @@ impl<'a> FlowSender<'a> {
                 self.state.on_connected(self.now());
             }
             Err(error) => {
+                // Another connection to this receiver would have the same certificate.
+                let is_refused = self.state.attempt().path == Path::Direct && is_certificate_refused(&error);
                 self.last_error = Some(error);
+                if is_refused {
+                    return Err(SendError::ReceiverRefused);
+                }
                 self.state.on_lost(self.now())?;
             }
         }

@@ -113,9 +113,15 @@ impl From<TraceError> for Failure {
 impl From<CoordinatorError> for Failure {
     fn from(error: CoordinatorError) -> Failure {
         match error {
-            CoordinatorError::PlaintextToRemoteHost(_) | CoordinatorError::File { .. } => {
-                Failure::input(error)
+            CoordinatorError::PlaintextToRemoteHost(_)
+            | CoordinatorError::File { .. }
+            | CoordinatorError::NotTheApi { .. } => Failure::input(error),
+            CoordinatorError::TlsRequired { .. } => {
+                Failure::input(format_args!("{error}; help: add --certificate, --key and --authority"))
             }
+            CoordinatorError::Unreachable { .. } => Failure::runtime(format_args!(
+                "{error}; help: start the coordinator (`weir serve`), or set --coordinator to the address `api` of its configuration"
+            )),
             _ => Failure::runtime(error),
         }
     }

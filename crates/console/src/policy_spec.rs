@@ -4,6 +4,7 @@ use std::path::Path;
 
 use weir_core::model::ServiceNames;
 use weir_core::policy::{self, AnyPolicy, POLICIES, ParamsError};
+use weir_core::suggestion::did_you_mean;
 use weir_core::wide_area::{self, WideAreaPolicy};
 
 use crate::failure::Failure;
@@ -88,8 +89,9 @@ pub fn unknown_policy(name: &str) -> Failure {
     let wide = wide_area::POLICIES.iter().map(|entry| entry.name);
     known.extend(wide.filter(|name| !POLICIES.iter().any(|entry| entry.name == *name)));
     Failure::input(format_args!(
-        "unknown policy `{name}`; expected one of {}, {TREE_PREFIX}FILE",
-        known.join(", ")
+        "unknown policy `{name}`; expected one of {}, {TREE_PREFIX}FILE{}",
+        known.join(", "),
+        did_you_mean(name, known.iter().copied())
     ))
 }
 

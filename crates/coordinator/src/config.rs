@@ -476,11 +476,13 @@ fn read_policy(
             let path = folder.join(file);
             let text = toml_fields::read_file(&path, |input, name| {
                 toml_fields::read_text(input, name, tree::MAX_FILE_BYTES)
-            })?;
+            });
+            let text = fields.referenced(value, text)?;
             // Sensitivity tables of a tree are relative to the tree's folder.
             let tree_folder = path.parent().unwrap_or(folder);
-            let tables = |file: &str| sensitivity::read(&tree_folder.join(file));
-            ValidatedPolicy::new(PolicySpec::Tree(text), &path.display().to_string(), &tables, names)
+            let name = path.display().to_string();
+            let tables = |file: &str| tree::read_named_table(tree_folder, file, &name);
+            ValidatedPolicy::new(PolicySpec::Tree(text), &name, &tables, names)
         }
     };
     policy.map_err(|error| match error {

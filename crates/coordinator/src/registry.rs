@@ -641,7 +641,7 @@ fn refusal_problem(refusal: Refusal, flows: &str) -> Problem {
         Refusal::UnknownHost { flow, host, .. } => {
             (Location::Body(format!("{flows}/{flow}")), host.to_string())
         }
-        Refusal::UnknownSize(flow) => (Location::Body(format!("{flows}/{flow}/bytes")), "null".to_owned()),
+        Refusal::UnknownSize(flow) => (Location::Body(format!("{flows}/{flow}/bytes")), "nothing".to_owned()),
         Refusal::InvalidWeight(weight) => (Location::field("weight"), weight.to_string()),
         Refusal::UnknownName(unknown) => return unknown.into(),
     };

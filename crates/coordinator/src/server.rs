@@ -47,11 +47,16 @@ impl Coordinator {
         };
         let agents_tls = tls_config(b"h2").map_err(|error| error.to_string())?;
         let api_tls = tls_config(b"http/1.1").map_err(|error| error.to_string())?;
-        let listen = async |address: SocketAddr| {
-            TcpListener::bind(address).await.map_err(|error| format!("{address}: cannot listen: {error}"))
+        let listen = async |key: &str, address: SocketAddr| {
+            let error = |error| {
+                format!(
+                    "[listen] {key}: {address}: cannot listen: {error}; expected a free port of an address of this host"
+                )
+            };
+            TcpListener::bind(address).await.map_err(error)
         };
-        let agents = (listen(config.agents_address).await?, agents_tls);
-        let api = (listen(config.api_address).await?, api_tls);
+        let agents = (listen("agents", config.agents_address).await?, agents_tls);
+        let api = (listen("api", config.api_address).await?, api_tls);
         let store = Store::open(&config.store_path).map_err(|error| error.to_string())?;
         let links: Vec<_> = config.hosts.iter().map(|host| host.link).collect();
         let policy = config.policy.build(&config.names, &config.weights);

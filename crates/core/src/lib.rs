@@ -13,6 +13,7 @@ pub mod ordered_f64;
 pub mod policy;
 pub mod saba;
 pub mod solve;
+pub mod suggestion;
 pub mod tree;
 pub mod units;
 pub mod wide_area;

@@ -64,6 +64,9 @@ pub enum SendError {
     /// The flow has used all generations.
     #[error("the flow lost {} connections", u16::MAX)]
     TooManyConnections,
+    /// The sender refuses the certificate of the receiver. [`SendState`] does not return it.
+    #[error("the sender refuses the receiver")]
+    ReceiverRefused,
 }
 
 /// The state of a flow at its sender, over all its connections. Holds the chunks that the receiver has not acknowledged.

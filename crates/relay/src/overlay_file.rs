@@ -1,169 +1,272 @@
-//! Reads an overlay from a TOML file, for relays without a coordinator.
+//! Reads an overlay from a TOML file, for relays without a coordinator. `docs/relay.md` describes the file.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::Path;
 
-use serde::Deserialize;
-use weir_proto::relay::{RelayOrder, wire};
+use weir_proto::is_id;
+use weir_proto::relay::{
+    MAX_RELAY_COFLOWS, MAX_RELAY_NETWORKS, MAX_RELAY_RULES, MAX_RELAYS, MAX_RULE_PATHS, Network, RelayCoflow,
+    RelayMatch, RelayOrder, RelayPath, RelayPeer, RelayRule, RuleScope,
+};
+use weir_trace::TraceError;
+use weir_trace::toml_fields::{self, SourceText, TableFields, Value};
 
 use crate::forwarding::RelayId;
 use crate::overlay::Overlay;
 
-/// Why a text is not an overlay.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum OverlayError {
-    /// The text is not TOML, or has other keys. The message names the line.
-    #[error("{0}")]
-    Toml(String),
-    /// A value is invalid.
-    #[error("{0}")]
-    Value(String),
-    /// Two relays or two coflows have the same name.
-    #[error("{list}: `{name}` occurs twice; expected distinct names")]
-    DuplicateName {
-        /// `relays` or `coflows`.
-        list: &'static str,
-        /// The name.
-        name: String,
-    },
-}
+/// The maximum length of the file, in bytes.
+pub const MAX_FILE_BYTES: usize = 8 << 20;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    relays: Vec<Relay>,
-    #[serde(default)]
-    coflows: Vec<Coflow>,
-    #[serde(default)]
-    rules: Vec<Rule>,
-}
+/// The tolerated difference of a sum of fractions from 1.
+const SUM_TOLERANCE: f64 = 1e-6;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Relay {
-    name: String,
-    address: SocketAddr,
-    networks: Vec<String>,
-}
+const EXPECTED_RELAYS: &str = "a table `[[relays]]` for each relay";
+const EXPECTED_ID: &str = "1 to 128 printable ASCII characters without spaces";
+const EXPECTED_ADDRESS: &str = "an IP address and a port above 0, such as \"10.1.0.2:7710\"";
+const EXPECTED_NETWORK: &str = "a network without host bits, such as \"10.1.0.0/16\"";
+const EXPECTED_FLOW: &str = "the number of a flow, from 0 to 4294967295";
+const EXPECTED_PRIORITY: &str = "a whole number from 0 (served first) to 65535";
+const EXPECTED_PATHS: &str = "a table of fractions by the name of the next relay, such as { east = 1.0 }";
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Coflow {
-    name: String,
-    #[serde(default = "default_service")]
-    service: String,
-}
-
-fn default_service() -> String {
-    "default".to_owned()
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Rule {
-    coflow: String,
-    flow: Option<u32>,
-    from: Option<String>,
-    to: Option<String>,
-    priority: u32,
-    #[serde(default = "default_weight")]
-    weight: f64,
-    /// The fraction by the name of the next relay.
-    #[serde(default)]
-    paths: BTreeMap<String, f64>,
-}
-
-fn default_weight() -> f64 {
-    1.0
-}
-
-/// Parses an overlay. Relays and coflows have numbers by their position, from 1.
+/// Reads the overlay at `path`. Relays and coflows have numbers by their position, from 1.
 ///
 /// # Errors
-/// [`OverlayError`].
-pub fn parse(text: &str) -> Result<Overlay, OverlayError> {
-    let file: File = toml::from_str(text).map_err(|error| OverlayError::Toml(error.to_string()))?;
-    let mut ids = BTreeMap::new();
-    for (relay, id) in file.relays.iter().zip(1..) {
-        if ids.insert(relay.name.clone(), id).is_some() {
-            return Err(OverlayError::DuplicateName { list: "relays", name: relay.name.clone() });
-        }
-    }
-    let mut coflows = BTreeMap::new();
-    for (coflow, number) in file.coflows.iter().zip(1..) {
-        if coflows.insert(coflow.name.as_str(), number).is_some() {
-            return Err(OverlayError::DuplicateName { list: "coflows", name: coflow.name.clone() });
-        }
-    }
-    let order = wire::RelayOrder {
-        lease_us: 1,
-        is_full: true,
-        peers: file.relays.iter().zip(1..).map(|(relay, id)| relay.to_wire(id)).collect(),
-        coflows: file.coflows.iter().zip(1..).map(|(coflow, number)| coflow.to_wire(number)).collect(),
-        rules: sorted_rules(&file.rules, &ids, &coflows)?,
-        ..wire::RelayOrder::default()
-    };
-    let order = RelayOrder::try_from(order).map_err(|error| OverlayError::Value(error.to_string()))?;
+/// The first error in the file, with its line, or the file cannot be read.
+pub fn read(path: &Path) -> Result<Overlay, TraceError> {
+    toml_fields::read_file(path, |input, file| {
+        parse(&toml_fields::read_text(input, file, MAX_FILE_BYTES)?, file)
+    })
+}
+
+/// Parses an overlay. `file` is its name in errors.
+///
+/// # Errors
+/// The first error in `text`, with its line.
+pub fn parse(text: &str, file: &str) -> Result<Overlay, TraceError> {
+    let source = SourceText { file, text };
+    let table = toml_fields::parse_toml(source)?;
+    let mut fields = TableFields::new(source, String::new(), 0, table.get_ref());
+    let relays = fields.required("relays", EXPECTED_RELAYS)?;
+    let (coflows, rules) = (fields.optional("coflows"), fields.optional("rules"));
+    fields.finish()?;
+    let peers = read_relays(tables(&fields, &relays, "relay", MAX_RELAYS)?)?;
+    let relay_ids: BTreeMap<&str, u16> = peers.iter().map(|peer| (&*peer.name, peer.id)).collect();
+    let coflows = coflows.map(|value| tables(&fields, &value, "coflow", MAX_RELAY_COFLOWS)).transpose()?;
+    let coflows = read_coflows(coflows.unwrap_or_default())?;
+    let coflow_numbers: BTreeMap<&str, u32> =
+        coflows.iter().map(|coflow| (&*coflow.name, coflow.number)).collect();
+    let rules = rules.map(|value| tables(&fields, &value, "rule", MAX_RELAY_RULES)).transpose()?;
+    let rules = read_rules(rules.unwrap_or_default(), &relay_ids, &coflow_numbers)?;
     let mut overlay = Overlay::default();
-    overlay.apply(&order);
+    overlay.apply(&RelayOrder { is_full: true, peers, coflows, rules, ..RelayOrder::default() });
     Ok(overlay)
 }
 
-fn sorted_rules(
-    rules: &[Rule],
-    ids: &BTreeMap<String, u32>,
-    coflows: &BTreeMap<&str, u32>,
-) -> Result<Vec<wire::RelayRule>, OverlayError> {
-    let mut rules: Vec<wire::RelayRule> =
-        rules.iter().map(|rule| rule.to_wire(ids, coflows)).collect::<Result<_, _>>()?;
-    // Sorted by coflow, then from the least specific match.
-    rules.sort_by_key(|rule| {
-        let flows = rule.r#match.unwrap_or_default();
-        (flows.coflow, flows.flow.is_some(), flows.source, flows.destination, flows.flow)
-    });
-    Ok(rules)
+/// The tables of a list. Errors call them `kind` and their number, from 1.
+fn tables<'a>(
+    fields: &TableFields<'a>,
+    value: &Value<'a>,
+    kind: &str,
+    max: usize,
+) -> Result<Vec<TableFields<'a>>, TraceError> {
+    let list = fields.read_list(value, &format!("a table `[[{kind}s]]` for each {kind}"))?;
+    if list.len() > max {
+        let key = format!("{kind}s");
+        return Err(fields.key_error(&key, &list.len().to_string(), &format!("at most {max} {kind}s")));
+    }
+    list.iter().zip(1..).map(|(item, number)| fields.read_table(item, format!("{kind} {number} "))).collect()
 }
 
-impl Relay {
-    fn to_wire(&self, id: u32) -> wire::RelayPeer {
-        wire::RelayPeer {
-            id,
-            name: self.name.clone(),
-            address: self.address.to_string(),
-            networks: self.networks.clone(),
-            region: id,
+/// Reads a key whose value is an id.
+fn read_id<'a>(table: &TableFields<'a>, value: &Value<'a>) -> Result<&'a str, TraceError> {
+    let id = table.read_string(value, EXPECTED_ID)?;
+    if is_id(id) { Ok(id) } else { Err(table.value_error(value, EXPECTED_ID)) }
+}
+
+fn read_relays(tables: Vec<TableFields<'_>>) -> Result<Vec<RelayPeer>, TraceError> {
+    let mut peers: Vec<RelayPeer> = Vec::new();
+    for (mut table, id) in tables.into_iter().zip(1..) {
+        let name_value = table.required("name", EXPECTED_ID)?;
+        let name = read_id(&table, &name_value)?;
+        let address_value = table.required("address", EXPECTED_ADDRESS)?;
+        let address = table.read_string(&address_value, EXPECTED_ADDRESS)?.parse();
+        let address = address.ok().filter(|address: &SocketAddr| address.port() != 0);
+        let address = address.ok_or_else(|| table.value_error(&address_value, EXPECTED_ADDRESS))?;
+        let networks = read_networks(&mut table, &peers)?;
+        table.finish()?;
+        if peers.iter().any(|peer| *peer.name == *name) {
+            return Err(table.value_error(&name_value, "a name that no other relay has"));
+        }
+        if let Some(peer) = peers.iter().find(|peer| peer.address == address) {
+            let expected = format!("an address that no other relay has; `{}` has this address", peer.name);
+            return Err(table.value_error(&address_value, &expected));
+        }
+        peers.push(RelayPeer { id, name: name.into(), address, networks, region: id });
+    }
+    Ok(peers)
+}
+
+fn read_networks(table: &mut TableFields<'_>, peers: &[RelayPeer]) -> Result<Vec<Network>, TraceError> {
+    let value = table.required("networks", EXPECTED_NETWORK)?;
+    let list = table.read_list(&value, "a list of networks, such as [\"10.1.0.0/16\"]")?;
+    if !(1..=MAX_RELAY_NETWORKS).contains(&list.len()) {
+        let expected = format!("1 to {MAX_RELAY_NETWORKS} networks");
+        return Err(table.key_error("networks", &list.len().to_string(), &expected));
+    }
+    let mut networks: Vec<Network> = Vec::new();
+    for value in &list {
+        let network = table.read_string(value, EXPECTED_NETWORK)?.parse();
+        let network = network.map_err(|_| table.value_error(value, EXPECTED_NETWORK))?;
+        if let Some(peer) = peers.iter().find(|peer| peer.networks.contains(&network)) {
+            let expected =
+                format!("a network that no other relay serves; `{}` serves this network", peer.name);
+            return Err(table.value_error(value, &expected));
+        }
+        if networks.contains(&network) {
+            return Err(table.value_error(value, "a network that is listed once"));
+        }
+        networks.push(network);
+    }
+    Ok(networks)
+}
+
+fn read_coflows(tables: Vec<TableFields<'_>>) -> Result<Vec<RelayCoflow>, TraceError> {
+    let mut coflows: Vec<RelayCoflow> = Vec::new();
+    let mut names = BTreeMap::new();
+    for (mut table, number) in tables.into_iter().zip(1..) {
+        let name_value = table.required("name", EXPECTED_ID)?;
+        let name = read_id(&table, &name_value)?;
+        let service = table.optional("service").map(|value| read_id(&table, &value)).transpose()?;
+        table.finish()?;
+        if names.insert(name, number).is_some() {
+            return Err(table.value_error(&name_value, "a name that no other coflow has"));
+        }
+        coflows.push(RelayCoflow { number, name: name.into(), service: service.unwrap_or("default").into() });
+    }
+    Ok(coflows)
+}
+
+/// Reads rules, and sorts them by their flows.
+fn read_rules(
+    tables: Vec<TableFields<'_>>,
+    relays: &BTreeMap<&str, u16>,
+    coflows: &BTreeMap<&str, u32>,
+) -> Result<Vec<RelayRule>, TraceError> {
+    let mut rules: BTreeMap<RelayMatch, (usize, RelayRule)> = BTreeMap::new();
+    for (table, number) in tables.into_iter().zip(1..) {
+        let mut reader = RuleReader { table, relays };
+        let rule = reader.read(coflows)?;
+        if let Some((first, _)) = rules.get(&rule.flows) {
+            let expected = format!("other flows than rule {first}");
+            return Err(reader.table.key_error("coflow", "the same flows", &expected));
+        }
+        rules.insert(rule.flows, (number, rule));
+    }
+    Ok(rules.into_values().map(|(_, rule)| rule).collect())
+}
+
+/// Reads a rule.
+struct RuleReader<'a, 'r> {
+    table: TableFields<'a>,
+    relays: &'r BTreeMap<&'r str, u16>,
+}
+
+impl<'a> RuleReader<'a, '_> {
+    fn read(&mut self, coflows: &BTreeMap<&str, u32>) -> Result<RelayRule, TraceError> {
+        const EXPECTED_COFLOW: &str = "the name of a coflow of this file";
+        let coflow_value = self.table.required("coflow", EXPECTED_COFLOW)?;
+        let name = self.table.read_string(&coflow_value, EXPECTED_COFLOW)?;
+        let &coflow =
+            coflows.get(name).ok_or_else(|| self.table.value_error(&coflow_value, EXPECTED_COFLOW))?;
+        let scope = self.read_scope()?;
+        let priority_value = self.table.required("priority", EXPECTED_PRIORITY)?;
+        let priority = self.table.read_u32(&priority_value, EXPECTED_PRIORITY)?.try_into();
+        let priority = priority.map_err(|_| self.table.value_error(&priority_value, EXPECTED_PRIORITY))?;
+        let weight = match self.table.optional("weight") {
+            None => 1.0,
+            Some(value) => {
+                let weight = self.table.read_number(&value)?;
+                if !(weight.is_finite() && weight > 0.0) {
+                    return Err(self.table.value_error(&value, "a finite number above 0"));
+                }
+                weight
+            }
+        };
+        let paths = self.table.optional("paths");
+        self.table.finish()?;
+        let paths = paths.map(|value| self.read_paths(&value, scope)).transpose()?.unwrap_or_default();
+        Ok(RelayRule { flows: RelayMatch { coflow, scope }, priority, weight, paths })
+    }
+
+    fn read_scope(&mut self) -> Result<RuleScope, TraceError> {
+        let (flow, from, to) =
+            (self.table.optional("flow"), self.table.optional("from"), self.table.optional("to"));
+        match (flow, from, to) {
+            (None, None, None) => Ok(RuleScope::Coflow),
+            (Some(flow), None, None) => Ok(RuleScope::Flow(self.table.read_u32(&flow, EXPECTED_FLOW)?)),
+            (None, Some(from), Some(to)) => {
+                let (source, destination) = (self.read_relay(&from)?, self.read_relay(&to)?);
+                if source == destination {
+                    return Err(self.table.value_error(&to, "another relay than that of `from`"));
+                }
+                Ok(RuleScope::Pair { source, destination })
+            }
+            (Some(flow), _, _) => {
+                Err(self.table.value_error(&flow, "`flow`, or `from` with `to`, but not both"))
+            }
+            (None, Some(_), None) => {
+                Err(self.table.key_error("to", "nothing", "the name of a relay, since the rule has `from`"))
+            }
+            (None, None, Some(_)) => {
+                Err(self.table.key_error("from", "nothing", "the name of a relay, since the rule has `to`"))
+            }
         }
     }
-}
 
-impl Coflow {
-    fn to_wire(&self, number: u32) -> wire::RelayCoflow {
-        wire::RelayCoflow { number, name: self.name.clone(), service: self.service.clone() }
+    fn read_relay(&self, value: &Value<'a>) -> Result<u16, TraceError> {
+        let expected = self.expected_relay();
+        let relay = self.relays.get(self.table.read_string(value, &expected)?);
+        relay.copied().ok_or_else(|| self.table.value_error(value, &expected))
     }
-}
 
-impl Rule {
-    fn to_wire(
-        &self,
-        ids: &BTreeMap<String, u32>,
-        coflows: &BTreeMap<&str, u32>,
-    ) -> Result<wire::RelayRule, OverlayError> {
-        let unknown = |kind: &str, name: &str| {
-            OverlayError::Value(format!("rules: {kind} `{name}` is unknown; expected a name of the file"))
-        };
-        let relay = |name: &String| ids.get(name).copied().ok_or_else(|| unknown("relay", name));
-        let path = |(name, &fraction): (&String, &f64)| Ok(wire::RelayPath { next: relay(name)?, fraction });
-        let mut paths: Vec<wire::RelayPath> =
-            self.paths.iter().map(path).collect::<Result<_, OverlayError>>()?;
+    fn expected_relay(&self) -> String {
+        let names: Vec<&str> = self.relays.keys().take(20).copied().collect();
+        let more = if names.len() < self.relays.len() { ", ..." } else { "" };
+        format!("the name of a relay of this file: {}{more}", names.join(", "))
+    }
+
+    fn read_paths(&self, value: &Value<'a>, scope: RuleScope) -> Result<Vec<RelayPath>, TraceError> {
+        const EXPECTED_FRACTION: &str = "a fraction of the bytes, above 0 and at most 1";
+        if !TableFields::is_table(value) {
+            return Err(self.table.value_error(value, EXPECTED_PATHS));
+        }
+        let table = self.table.read_nested_table(value, "path ")?;
+        let mut paths = Vec::new();
+        for (name, value) in table.entries() {
+            let &next =
+                self.relays.get(name).ok_or_else(|| table.key_error(name, name, &self.expected_relay()))?;
+            if matches!(scope, RuleScope::Pair { source, .. } if source == next) {
+                return Err(table.key_error(name, name, "a next relay other than that of `from`"));
+            }
+            let fraction = table.read_number(&value)?;
+            if !(fraction > 0.0 && fraction <= 1.0) {
+                return Err(table.value_error(&value, EXPECTED_FRACTION));
+            }
+            paths.push(RelayPath { next, fraction });
+        }
+        let sum: f64 = paths.iter().map(|path| path.fraction).sum();
+        if !paths.is_empty() && (sum - 1.0).abs() > SUM_TOLERANCE {
+            let found = format!("a sum of {sum}");
+            return Err(self.table.key_error("paths", &found, "fractions with a sum of 1"));
+        }
+        if paths.len() > MAX_RULE_PATHS {
+            let (found, expected) =
+                (paths.len().to_string(), format!("at most {MAX_RULE_PATHS} next relays"));
+            return Err(self.table.key_error("paths", &found, &expected));
+        }
         paths.sort_by_key(|path| path.next);
-        let coflow = coflows.get(self.coflow.as_str()).copied();
-        let flows = wire::RelayMatch {
-            coflow: coflow.ok_or_else(|| unknown("coflow", &self.coflow))?,
-            flow: self.flow,
-            source: self.from.as_ref().map(relay).transpose()?,
-            destination: self.to.as_ref().map(relay).transpose()?,
-        };
-        Ok(wire::RelayRule { r#match: Some(flows), priority: self.priority, weight: self.weight, paths })
+        Ok(paths)
     }
 }
 
@@ -209,7 +312,7 @@ mod tests {
             coflow = \"shuffle\"
             priority = 3
         ";
-        let overlay = parse(&format!("{RELAYS}{rules}")).unwrap();
+        let overlay = parse(&format!("{RELAYS}{rules}"), "overlay.toml").unwrap();
         assert_eq!((overlay.relays.len(), overlay.coflows.len(), overlay.rules.len()), (2, 1, 3));
         let priority = |flow, source, destination| {
             let flow = FlowId { coflow: 1, flow };
@@ -219,64 +322,139 @@ mod tests {
         assert_eq!(relay_by_name(&overlay, "east").unwrap().0, RelayId(2));
     }
 
-    /// The error of a file, without the lines that show its place.
+    /// The error of a file, without its name.
     fn error(text: &str) -> String {
-        let error = parse(text).unwrap_err().to_string();
-        error.lines().last().unwrap().to_owned()
+        let error = parse(text, "overlay.toml").unwrap_err().to_string();
+        error.strip_prefix("overlay.toml:").unwrap().to_owned()
     }
 
     #[test]
-    fn invalid_files_are_refused_with_a_reason() {
-        assert_eq!(error(""), "missing field `relays`");
-        assert_eq!(
-            error(&format!("{RELAYS}[[relay]]\n")),
-            "unknown field `relay`, expected one of `relays`, `coflows`, `rules`"
-        );
-        let twice = "occurs twice; expected distinct names";
-        assert_eq!(error(&RELAYS.replace("east", "west")), format!("relays: `west` {twice}"));
-        assert_eq!(
-            error(&format!("{RELAYS}[[coflows]]\nname = \"shuffle\"")),
-            format!("coflows: `shuffle` {twice}")
-        );
-        assert_eq!(
-            error(&RELAYS.replace("10.1.0.0/16", "10.1.0.1/16")),
-            "network of a relay is invalid; expected a network such as 10.1.0.0/16"
-        );
-        assert_eq!(error(&RELAYS.replace("10.1.0.2:7710", "west:7710")), "invalid socket address syntax");
-    }
-
-    #[test]
-    fn invalid_rules_are_refused_with_a_reason() {
-        let fractions = "fractions of a rule is invalid; expected a sum of 1";
-        let fraction = "fraction of a path is invalid; expected a number above 0 and at most 1";
-        let weight = "weight is invalid; expected a finite number above 0";
+    fn invalid_relays_and_coflows_are_refused_with_line_value_and_expectation() {
         for (text, reason) in [
-            ("", "missing field `coflow`"),
-            ("coflow = \"other\"", "rules: coflow `other` is unknown; expected a name of the file"),
+            (String::new(), "1: field `relays`: `nothing`: expected a table `[[relays]]` for each relay"),
+            ("relays = []\nx".to_owned(), "2: field `TOML`: ``: expected valid TOML"),
             (
-                "coflow = \"shuffle\"\nfrom = \"north\"\nto = \"east\"",
-                "rules: relay `north` is unknown; expected a name of the file",
+                format!("{RELAYS}[[relay]]\n"),
+                "12: field `key`: `relay`: expected one of relays, coflows, rules",
             ),
             (
-                "coflow = \"shuffle\"\npaths = { north = 1.0 }",
-                "rules: relay `north` is unknown; expected a name of the file",
+                RELAYS.replace("\"east", "\"west"),
+                "7: field `relay 2 name`: `\"west\"`: expected a name that no other relay has",
             ),
             (
-                "coflow = \"shuffle\"\nfrom = \"west\"",
-                "match is invalid; expected a flow, a source and a destination, or none of them",
+                format!("{RELAYS}[[coflows]]\nname = \"shuffle\""),
+                "13: field `coflow 2 name`: `\"shuffle\"`: expected a name that no other coflow has",
             ),
-            ("coflow = \"shuffle\"\npaths = { east = 0.5 }", fractions),
-            ("coflow = \"shuffle\"\npaths = { east = 0.5, west = 0.6 }", fractions),
-            ("coflow = \"shuffle\"\npaths = { east = 2.0, west = -1.0 }", fraction),
-            ("coflow = \"shuffle\"\npaths = { east = nan }", fraction),
-            ("coflow = \"shuffle\"\nweight = 0", weight),
-            ("coflow = \"shuffle\"\nweight = inf", weight),
             (
-                "coflow = \"shuffle\"\n[[rules]]\npriority = 1\ncoflow = \"shuffle\"",
-                "rules: not sorted; expected increasing entries, each once",
+                RELAYS.replace("10.1.0.0/16", "10.1.0.1/16"),
+                "5: field `relay 1 networks`: `\"10.1.0.1/16\"`: expected a network without host bits",
+            ),
+            (
+                RELAYS.replace("[\"10.1.0.0/16\"]", "[]"),
+                "5: field `relay 1 networks`: `0`: expected 1 to 64 networks",
+            ),
+            (
+                RELAYS.replace("10.2.0.0/16", "10.1.0.0/16"),
+                "9: field `relay 2 networks`: `\"10.1.0.0/16\"`: expected a network that no other relay serves; `west`",
+            ),
+            (
+                RELAYS.replace("10.2.0.2", "10.1.0.2"),
+                "8: field `relay 2 address`: `\"10.1.0.2:7710\"`: expected an address that no other relay has; `west`",
+            ),
+            (
+                RELAYS.replace("10.1.0.2:7710", "west:7710"),
+                "4: field `relay 1 address`: `\"west:7710\"`: expected an IP address and a port above 0",
+            ),
+            (
+                RELAYS.replace("10.1.0.2:7710", "10.1.0.2:0"),
+                "4: field `relay 1 address`: `\"10.1.0.2:0\"`: expected an IP address and a port above 0",
+            ),
+            (
+                RELAYS.replace("\"shuffle\"", "\"my shuffle\""),
+                "11: field `coflow 1 name`: `\"my shuffle\"`: expected 1 to 128 printable ASCII characters",
             ),
         ] {
-            assert_eq!(error(&format!("{RELAYS}[[rules]]\npriority = 0\n{text}")), reason, "{text}");
+            let found = error(&text);
+            assert!(found.starts_with(reason), "{found}\n{reason}");
         }
+    }
+
+    #[test]
+    fn invalid_rules_are_refused_with_their_number_value_and_expectation() {
+        let pair = "from = \"west\"\nto = \"east\"\n";
+        for (text, reason) in [
+            (
+                String::new(),
+                "12: field `rule 1 coflow`: `nothing`: expected the name of a coflow of this file",
+            ),
+            (
+                "coflow = \"other\"".to_owned(),
+                "14: field `rule 1 coflow`: `\"other\"`: expected the name of a coflow",
+            ),
+            (
+                "coflow = \"shuffle\"\nflow = -1".to_owned(),
+                "15: field `rule 1 flow`: `-1`: expected the number of a flow",
+            ),
+            (
+                "coflow = \"shuffle\"\nfrom = \"north\"\nto = \"east\"".to_owned(),
+                "15: field `rule 1 from`: `\"north\"`: expected the name of a relay of this file: east, west",
+            ),
+            (
+                "coflow = \"shuffle\"\npaths = { north = 1.0 }".to_owned(),
+                "15: field `rule 1 path north`: `north`: expected the name of a relay of this file: east, west",
+            ),
+            (
+                "coflow = \"shuffle\"\nfrom = \"west\"".to_owned(),
+                "12: field `rule 1 to`: `nothing`: expected the name",
+            ),
+            (
+                "coflow = \"shuffle\"\nfrom = \"west\"\nto = \"west\"".to_owned(),
+                "16: field `rule 1 to`: `\"west\"`: expected another relay than that of `from`",
+            ),
+            (
+                format!("coflow = \"shuffle\"\nflow = 1\n{pair}"),
+                "15: field `rule 1 flow`: `1`: expected `flow`, or `from`",
+            ),
+            (
+                format!("coflow = \"shuffle\"\n{pair}paths = {{ west = 1.0 }}"),
+                "17: field `rule 1 path west`: `west`: expected a next relay other than that of `from`",
+            ),
+            (
+                "coflow = \"shuffle\"\npaths = { east = 0.5 }".to_owned(),
+                "15: field `rule 1 paths`: `a sum of 0.5`: expected fractions with a sum of 1",
+            ),
+            (
+                "coflow = \"shuffle\"\npaths = 1".to_owned(),
+                "15: field `rule 1 paths`: `1`: expected a table of fractions",
+            ),
+            (
+                "coflow = \"shuffle\"\npaths = { east = 2.0, west = -1.0 }".to_owned(),
+                "15: field `rule 1 path east`: `2.0`: expected a fraction of the bytes, above 0 and at most 1",
+            ),
+            (
+                "coflow = \"shuffle\"\npaths = { east = nan }".to_owned(),
+                "15: field `rule 1 path east`: `nan`: expected a fraction",
+            ),
+            (
+                "coflow = \"shuffle\"\nweight = 0".to_owned(),
+                "15: field `rule 1 weight`: `0`: expected a finite number above 0",
+            ),
+            (
+                "coflow = \"shuffle\"\nweight = inf".to_owned(),
+                "15: field `rule 1 weight`: `inf`: expected a finite number",
+            ),
+            (
+                "coflow = \"shuffle\"\n[[rules]]\npriority = 1\ncoflow = \"shuffle\"".to_owned(),
+                "17: field `rule 2 coflow`: `the same flows`: expected other flows than rule 1",
+            ),
+        ] {
+            let found = error(&format!("{RELAYS}[[rules]]\npriority = 0\n{text}"));
+            assert!(found.starts_with(reason), "{found}\n{reason}");
+        }
+        let found = error(&format!("{RELAYS}[[rules]]\ncoflow = \"shuffle\"\npriority = 65536"));
+        assert!(
+            found.starts_with("14: field `rule 1 priority`: `65536`: expected a whole number from 0"),
+            "{found}"
+        );
     }
 }

@@ -12,8 +12,8 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, ServerConfig, ServerConnection,
-    SignatureScheme,
+    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, ServerConfig,
+    ServerConnection, SignatureScheme,
 };
 
 use crate::{TlsSession, certificate_name};
@@ -49,6 +49,30 @@ pub enum TlsError {
         certificate: PathBuf,
         /// The key's file.
         key: PathBuf,
+        /// The cause.
+        message: String,
+    },
+    /// The own certificate is outside its validity.
+    #[error(
+        "{}: the certificate {problem}; expected one that is valid now; help: make a new certificate, or correct the clock of this host",
+        .certificate.display()
+    )]
+    NotValidNow {
+        /// The certificate's file.
+        certificate: PathBuf,
+        /// `has expired` or `is not valid yet`.
+        problem: &'static str,
+    },
+    /// No authority of the file has signed the own certificate.
+    #[error(
+        "{}: no authority in {} has signed the certificate ({message}); expected a certificate of this authority",
+        .certificate.display(), .authorities.display()
+    )]
+    OtherAuthority {
+        /// The certificate's file.
+        certificate: PathBuf,
+        /// The authorities' file.
+        authorities: PathBuf,
         /// The cause.
         message: String,
     },
@@ -107,6 +131,45 @@ pub fn client_config(files: &TlsFiles, protocol: &[u8]) -> Result<Arc<ClientConf
     config.enable_sni = false;
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
+}
+
+/// Checks that other ends with the same authorities accept the own certificate now.
+///
+/// # Errors
+/// As for [`server_config`], or the certificate is outside its validity, or another authority has signed it.
+pub fn check_own_certificate(files: &TlsFiles) -> Result<(), TlsError> {
+    let (chain, _) = read_identity(files)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let authorities = read_authorities(files)?;
+    let (certificate, intermediates) = chain.split_first().expect("a file with certificates is not empty");
+    let now = UnixTime::now();
+    let clients =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(authorities.clone()), Arc::clone(&provider))
+            .build()
+            .map_err(|error| TlsError::file(&files.clients, EXPECTED_AUTHORITIES, error))?;
+    let as_server = AuthorityVerifier { authorities, algorithms: provider.signature_verification_algorithms };
+    // A certificate may be for one end of connections only.
+    let verified = clients.verify_client_cert(certificate, intermediates, now).map(drop).or_else(|_| {
+        let unused_name = ServerName::from(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        as_server.verify_server_cert(certificate, intermediates, &unused_name, &[], now).map(drop)
+    });
+    verified.map_err(|error| {
+        let certificate = files.certificate.clone();
+        match error {
+            rustls::Error::InvalidCertificate(
+                CertificateError::Expired | CertificateError::ExpiredContext { .. },
+            ) => TlsError::NotValidNow { certificate, problem: "has expired" },
+            rustls::Error::InvalidCertificate(
+                CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
+            ) => TlsError::NotValidNow { certificate, problem: "is not valid yet" },
+            rustls::Error::InvalidCertificate(error) => TlsError::OtherAuthority {
+                certificate,
+                authorities: files.clients.clone(),
+                message: error.to_string(),
+            },
+            error => TlsError::file(&files.certificate, "a certificate of the authority", error),
+        }
+    })
 }
 
 /// Accepts servers with certificates of these authorities, whatever their names.

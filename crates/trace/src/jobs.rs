@@ -178,7 +178,8 @@ fn read_sensitivity_table(
 ) -> Result<Option<SensitivityTable>, TraceError> {
     const TABLE: &str = "the name of a sensitivity table";
     let Some(value) = fields.optional("sensitivity") else { return Ok(None) };
-    sensitivity::read(&folder.join(fields.read_string(&value, TABLE)?)).map(Some)
+    let path = folder.join(fields.read_string(&value, TABLE)?);
+    fields.referenced(&value, sensitivity::read(&path)).map(Some)
 }
 
 fn read_workload(name: &str, fields: &mut TableFields<'_>) -> Result<Workload, TraceError> {

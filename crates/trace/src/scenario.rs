@@ -165,7 +165,8 @@ pub(crate) fn read_fabric(fields: &mut TableFields<'_>, folder: &Path) -> Result
     if TableFields::is_table(&value) {
         return topology::from_fields(fields.read_table(&value, "fabric ".to_owned())?);
     }
-    topology::read(&folder.join(fields.read_string(&value, FABRIC)?))
+    let path = folder.join(fields.read_string(&value, FABRIC)?);
+    fields.referenced(&value, topology::read(&path))
 }
 
 const TABLES: &str = "a list of tables";

@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
+use weir_core::suggestion::{did_you_mean, nearest};
 use weir_core::units::{Bytes, Rate, Time, UnitError};
 
 use crate::error::{TraceError, format_value};
@@ -24,12 +25,16 @@ pub struct SourceText<'a> {
 }
 
 impl SourceText<'_> {
+    /// The line of byte `byte_offset`, from 1.
+    fn line(&self, byte_offset: usize) -> usize {
+        1 + self.text.as_bytes().iter().take(byte_offset).filter(|&&byte| byte == b'\n').count()
+    }
+
     /// An error at byte `byte_offset` of the text.
     pub fn error(&self, byte_offset: usize, field: &str, value: &str, expected: &str) -> TraceError {
-        let before = self.text.as_bytes().iter().take(byte_offset);
         TraceError::Field {
             file: self.file.to_owned(),
-            line: 1 + before.filter(|&&byte| byte == b'\n').count(),
+            line: self.line(byte_offset),
             field: field.to_owned(),
             value: format_value(value),
             expected: expected.to_owned(),
@@ -77,7 +82,18 @@ impl<'a> TableFields<'a> {
     /// # Errors
     /// If the key is missing.
     pub fn required(&mut self, key: &'static str, expected: &str) -> Result<Value<'a>, TraceError> {
-        self.optional(key).ok_or_else(|| self.key_error(key, "nothing", expected))
+        if let Some(value) = self.optional(key) {
+            return Ok(value);
+        }
+        // A key that is similar and that the caller has not read is probably misspelled.
+        let unread = self.table.keys().filter(|found| !self.read_keys.contains(&found.get_ref().as_ref()));
+        let names: Vec<&str> = unread.map(|found| found.get_ref().as_ref()).collect();
+        let hint = nearest(key, names).map_or_else(String::new, |found| {
+            let byte_offset = self.table.get(found).map_or(0, |value| value.span().start);
+            let line = self.source.line(byte_offset);
+            format!("; help: line {line} has `{found}`: did you mean `{key}`?")
+        });
+        Err(self.key_error(key, "nothing", &format!("{expected}{hint}")))
     }
 
     /// The value of an optional key.
@@ -99,7 +115,8 @@ impl<'a> TableFields<'a> {
         let unknown = |key: &&Spanned<DeString<'_>>| !self.read_keys.contains(&key.get_ref().as_ref());
         let first_unknown = self.table.keys().filter(unknown).min_by_key(|key| key.span().start);
         first_unknown.map_or(Ok(()), |key| {
-            let expected = format!("one of {}", self.read_keys.join(", "));
+            let hint = did_you_mean(key.get_ref(), self.read_keys.iter().copied());
+            let expected = format!("one of {}{hint}", self.read_keys.join(", "));
             let field = format!("{}key", self.key_prefix);
             Err(self.source.error(key.span().start, &field, key.get_ref(), &expected))
         })
@@ -122,6 +139,17 @@ impl<'a> TableFields<'a> {
     /// If it is not a string.
     pub fn read_string(&self, value: &Value<'a>, expected: &str) -> Result<&'a str, TraceError> {
         value.value.get_ref().as_str().ok_or_else(|| self.value_error(value, expected))
+    }
+
+    /// The result of reading a file that the value names. If the file cannot be read, the error names the value's line, too.
+    ///
+    /// # Errors
+    /// Those of `result`.
+    pub fn referenced<T>(&self, value: &Value<'_>, result: Result<T, TraceError>) -> Result<T, TraceError> {
+        result.map_err(|error| match error {
+            TraceError::Io { .. } => self.value_error(value, &format!("a file that can be read ({error})")),
+            other => other,
+        })
     }
 
     /// The value as an integer from 0 to 2^32 - 1.

@@ -46,7 +46,7 @@ pub fn read(path: &Path, names: Option<&ServiceNames>) -> Result<TreeSpec, Trace
 /// As for [`read`].
 pub fn read_wide_area(path: &Path, names: Option<&ServiceNames>) -> Result<TreeSpec, TraceError> {
     toml_fields::read_file_in_folder(path, |input, name, folder| {
-        let tables = |file: &str| sensitivity::read(&folder.join(file));
+        let tables = |file: &str| read_named_table(folder, file, name);
         read_with_callbacks(
             input,
             name,
@@ -67,7 +67,19 @@ pub fn read_from<R: Read>(
     folder: &Path,
     names: Option<&ServiceNames>,
 ) -> Result<TreeSpec, TraceError> {
-    read_with_tables(input, name, &|file| sensitivity::read(&folder.join(file)), names)
+    read_with_tables(input, name, &|file| read_named_table(folder, file, name), names)
+}
+
+/// Reads the sensitivity table `file`, relative to `folder`. If the file cannot be read, the error also names `tree`, the file with its
+/// name.
+///
+/// # Errors
+/// As for [`sensitivity::read`].
+pub fn read_named_table(folder: &Path, file: &str, tree: &str) -> Result<SensitivityTable, TraceError> {
+    sensitivity::read(&folder.join(file)).map_err(|error| match error {
+        TraceError::Io { file, source } => TraceError::Io { file: format!("{tree}: {file}"), source },
+        other => other,
+    })
 }
 
 /// Reads a tree from `input`, which errors call `name`, as [`read`] does. `tables` loads sensitivity tables by the names in

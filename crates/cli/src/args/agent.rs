@@ -10,7 +10,7 @@ use weir_agent::traffic::Rule;
 use weir_core::units::Rate;
 
 use super::coordinator::{CREDENTIALS_HEADING, Credentials, parse_address};
-use super::{OUTPUT_HEADING, parse_port_rate};
+use super::{OUTPUT_HEADING, integer_in, parse_port_rate};
 
 /// The subcommands of `weir agent`.
 #[derive(Debug, Subcommand)]
@@ -50,7 +50,7 @@ Examples:
 )]
 pub struct AgentRun {
     /// The number of this host or switch in the coordinator's configuration, from 0; switches follow hosts
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = integer_in(0..=u32::MAX))]
     pub host: u32,
 
     /// The rate of this host's link, with a unit such as 1Gbit or 125MB/s; the agent refuses orders above it

@@ -7,6 +7,7 @@ use weir_client::is_loopback;
 use weir_console::failure::Failure;
 
 use super::Output;
+use super::value::parse_weight;
 
 pub(super) const CREDENTIALS_HEADING: &str = "Credentials";
 
@@ -136,6 +137,7 @@ pub enum CtlCommand {
         /// The name of the service
         service: String,
         /// The weight, a number above 0
+        #[arg(value_parser = parse_weight)]
         weight: f64,
     },
     /// Write a verified backup of the coordinator's store to a new file

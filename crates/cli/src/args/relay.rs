@@ -50,12 +50,12 @@ pub struct RelayRun {
     #[arg(long, value_name = "IP:PORT")]
     pub relays: Option<SocketAddr>,
 
-    /// The memory for data, with a unit. It bounds the number of flows that end at this relay: 512 KiB each, of one half
+    /// The memory for data, with a unit, at least 1MiB. It bounds the number of flows that end at this relay: 512 KiB each, of one half
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     pub memory: Bytes,
 
     /// The congestion control of connections with other relays. Default: `cubic`, and `bbr` on paths with loss or more than 2 ms.
-    /// If the kernel lacks it, the system's is used
+    /// If the kernel lacks `bbr`, the system's is used
     #[arg(long, value_name = "NAME")]
     pub congestion_control: Option<String>,
 

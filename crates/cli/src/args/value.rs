@@ -9,8 +9,11 @@ use weir_core::units::{Rate, Time};
 
 /// Parses the rate of a port: 1 bit/s to 8000 Tbit/s.
 pub fn parse_port_rate(text: &str) -> Result<Rate, String> {
-    let rate: Rate = text.parse().map_err(|error| format!("{error}"))?;
-    if (0.125..=1e15).contains(&rate.get()) { Ok(rate) } else { Err("expected 1bit to 8000Tbit".to_owned()) }
+    let rate = text.parse().ok().filter(|rate: &Rate| (0.125..=1e15).contains(&rate.get()));
+    rate.ok_or_else(|| {
+        "expected a rate with a unit from 1bit to 8000Tbit, such as 1Gbit or 125MB/s (`bps` is ambiguous and rejected)"
+            .to_owned()
+    })
 }
 
 /// Parses a scheduling interval: 0 to 1e9 s. Zero needs no unit.
@@ -33,6 +36,13 @@ where
         let number = text.parse().ok().filter(|number| range.contains(number));
         number.ok_or_else(|| format!("expected a whole number from {} to {}", range.start(), range.end()))
     }
+}
+
+/// Parses a finite number above 0.
+#[cfg(feature = "live")]
+pub fn parse_weight(text: &str) -> Result<f64, String> {
+    let weight = text.parse().ok().filter(|weight: &f64| weight.is_finite() && *weight > 0.0);
+    weight.ok_or_else(|| "expected a number above 0, such as 2 or 0.5".to_owned())
 }
 
 /// Parses a whole number from 1 to 1000.

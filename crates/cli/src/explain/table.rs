@@ -42,6 +42,7 @@ pub fn explanation_text(policy: &str, explanation: &Explanation, entries: &[Time
         "\nTime line, in seconds since the release:\n\n{}",
         timeline_table(entries, outcome.released_at)
     );
+    out += "\n`pace` is the progress relative to running alone; `sent` counts the bytes of all its flows.\n";
     if entries.iter().any(|entry| entry.segment_count > 1) {
         out += "\nShort segments are merged (number of segments) under the name of the longest; --all shows each segment.\n";
     }

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use weir_tls::TlsFiles;
+
 use crate::certificates::Authority;
 
 const OVERLAY: &str = "
@@ -14,6 +16,10 @@ const OVERLAY: &str = "
 
 /// The output of a dry run, or its error.
 fn dry_run(folder: &Path, options: &[&str]) -> String {
+    dry_run_with_code(folder, options).1
+}
+
+fn dry_run_with_code(folder: &Path, options: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(["relay", "run", "--dry-run", "--name", "west", "--overlay", "overlay.toml"])
         .args(options)
@@ -21,7 +27,7 @@ fn dry_run(folder: &Path, options: &[&str]) -> String {
         .output()
         .unwrap();
     let text = if output.status.success() { output.stdout } else { output.stderr };
-    String::from_utf8(text).unwrap()
+    (output.status.code(), String::from_utf8(text).unwrap())
 }
 
 #[test]
@@ -55,4 +61,121 @@ fn certificate_decides_where_a_relay_uses_tls() {
     assert!(text.contains("--programs: 10.1.0.2:7711 can be reached"), "{text}");
     let text = dry_run(folder.path(), &["--insecure"]);
     assert!(text.contains("127.0.0.1:7711, plain text\n"), "{text}");
+}
+
+#[test]
+fn useless_options_are_refused_with_their_value() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("overlay.toml"), OVERLAY.replace("10.1.0.2:", "127.1.0.2:")).unwrap();
+    for (options, error) in [
+        (
+            "--memory 0MB",
+            "--memory: 0B is too little; expected at least 1MiB, since each flow needs 512 KiB of one half",
+        ),
+        ("--memory 100kB", "--memory: 100kB is too little; expected at least 1MiB"),
+        (
+            "--programs 127.1.0.2:7710",
+            "--programs: 127.1.0.2:7710 is also the address of --relays (127.1.0.2:7710); expected another port or IP address",
+        ),
+        (
+            "--insecure --relays 0.0.0.0:7711",
+            "--programs: 127.0.0.1:7711 is also the address of --relays (0.0.0.0:7711); expected another port",
+        ),
+        (
+            "--metrics 127.0.0.1:7711",
+            "--metrics: 127.0.0.1:7711 is also the address of --programs (127.0.0.1:7711); expected another port",
+        ),
+        (
+            "--congestion-control vegas9",
+            "--congestion-control: the kernel has no such congestion control (`vegas9`); expected a name such as cubic or \
+             bbr; help: load its module",
+        ),
+    ] {
+        let options: Vec<&str> = options.split(' ').collect();
+        let (code, text) = dry_run_with_code(folder.path(), &options);
+        assert_eq!(code, Some(2), "{options:?}: {text}");
+        assert!(text.starts_with(&format!("weir: {error}")), "{text}");
+    }
+    let accepted = "--memory 1MiB --programs 127.0.0.1:0 --metrics 127.0.0.1:0 --congestion-control reno";
+    let text = dry_run(folder.path(), &accepted.split(' ').collect::<Vec<_>>());
+    assert!(text.contains("memory              1 MiB\n"), "{text}");
+    assert!(text.contains("overlay             1 relay, 0 coflows, 0 rules\n"), "{text}");
+    let text = dry_run(folder.path(), &["--memory", "1.5GB"]);
+    assert!(text.contains("memory              1.500 GB\n"), "{text}");
+}
+
+#[test]
+fn expired_and_foreign_certificates_are_refused_by_file() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("overlay.toml"), OVERLAY).unwrap();
+    let (authority, other) = (Authority::new("own"), Authority::new("other"));
+    let run = |files: &TlsFiles, last: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_weir"))
+            .args(["relay", "run", "--name", "west", "--overlay", "overlay.toml", last])
+            .args([Path::new("--certificate"), &files.certificate, Path::new("--key"), &files.key])
+            .args([Path::new("--authority"), &files.clients])
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let expired = authority.write_expired_files(folder.path(), "weir://relay/west");
+    // systemd starts the relay again after an exit with 1, but not after 2.
+    for (last, expected_code) in [("--dry-run", 2), ("--log=text", 1)] {
+        let (code, text) = run(&expired, last);
+        assert_eq!(code, Some(expected_code), "{text}");
+        let path = expired.certificate.display();
+        assert!(
+            text.contains(&format!("{path}: the certificate has expired; expected one that is valid now")),
+            "{text}"
+        );
+    }
+    let foreign = other.write_files_that_trust(&authority, folder.path(), "weir://relay/west");
+    for last in ["--dry-run", "--log=text"] {
+        let (code, text) = run(&foreign, last);
+        assert_eq!(code, Some(2), "{text}");
+        let (path, authorities) = (foreign.certificate.display(), foreign.clients.display());
+        assert!(
+            text.contains(&format!("{path}: no authority in {authorities} has signed the certificate")),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn taken_addresses_name_their_option() {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = listener.local_addr().unwrap();
+    std::fs::write(folder.path().join("overlay.toml"), OVERLAY.replace("10.1.0.2:7710", &taken.to_string()))
+        .unwrap();
+    let run = |options: &[&str]| {
+        let output = Command::new("timeout")
+            .args([
+                "20",
+                env!("CARGO_BIN_EXE_weir"),
+                "relay",
+                "run",
+                "--name",
+                "west",
+                "--overlay",
+                "overlay.toml",
+            ])
+            .args(options)
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let text = run(&["--programs", "127.0.0.1:0"]);
+    assert!(
+        text.contains(&format!("weir: --relays: {taken} (from overlay.toml): cannot listen: ")),
+        "{text}"
+    );
+    let taken = taken.to_string();
+    for (free, option) in [("--metrics", "--programs"), ("--programs", "--metrics")] {
+        let text = run(&["--relays", "127.0.0.1:0", free, "127.0.0.1:0", option, &taken]);
+        assert!(text.contains(&format!("weir: {option}: {taken}: cannot listen: ")), "{text}");
+    }
 }

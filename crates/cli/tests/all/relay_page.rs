@@ -208,7 +208,7 @@ fn relay_names_invalid_options_and_overlay_files() {
         ),
         (
             "--name west --overlay rule.toml",
-            "weir: rule.toml: rules: coflow `shuffle` is unknown; expected a name of the file\n",
+            "weir: rule.toml:6: field `rule 1 coflow`: `\"shuffle\"`: expected the name of a coflow of this file\n",
         ),
         (
             "--name west --overlay overlay.toml --metrics 192.0.2.1:9",

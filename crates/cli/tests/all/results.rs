@@ -277,6 +277,7 @@ fn explain_divides_the_cct_into_waiting_and_sending() {
     assert_eq!(results["by_coflow"][0]["coflow"], 1);
     assert_eq!(results["segments"][0]["held_up_by"], 1);
     let text = dir.stdout_of("explain trace.txt --policy fifo --coflow 2 --interval 0");
+    assert!(text.contains("`pace` is the progress relative to running alone; `sent` counts"), "{text}");
     assert!(text.contains("port 0 (sending)") && text.contains("coflow 1"), "{text}");
     // The coflow arrives at 100 ms.
     assert_eq!(

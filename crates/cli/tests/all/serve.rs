@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::certificates::Authority;
 use crate::common::serving::{CoordinatorProcess, run_weir};
 use serde_json::Value;
 
@@ -101,7 +102,11 @@ fn serve_check_accepts_the_example_and_names_wrong_keys() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/serve.toml");
     let output = run_weir(&["serve", "--check", example.to_str().unwrap()]);
     assert!(output.status.success());
-    assert!(String::from_utf8_lossy(&output.stdout).contains("host      node-1: 10Gbit"));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("host      node-1: 10Gbit") && text.ends_with("serve.toml: no error found\n"),
+        "{text}"
+    );
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("serve.toml");
     fs::write(&config, CONFIG.replace("[host]", "[hosts]")).unwrap();
@@ -111,9 +116,120 @@ fn serve_check_accepts_the_example_and_names_wrong_keys() {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(stderr.contains("serve.toml:7: field `key`: `hosts`: expected one of"), "{stderr}");
     }
+    fs::write(&config, CONFIG.replace("policy = \"netshare\"", "polic = \"tree:none.toml\"")).unwrap();
+    let stderr = String::from_utf8(run_weir(&["serve", "--check", config.to_str().unwrap()]).stderr).unwrap();
+    assert!(stderr.contains("`polic`") && stderr.contains("help: did you mean `policy`?"), "{stderr}");
+    fs::write(&config, CONFIG.replace("netshare", "tree:none.toml")).unwrap();
+    let output = run_weir(&["serve", "--log", "json", "--config", config.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    let line: Value = serde_json::from_slice(&output.stderr).unwrap();
+    let message = line["fields"]["message"].as_str().unwrap();
+    assert_eq!(line["level"], "ERROR");
+    assert!(
+        message
+            .contains("serve.toml:3: field `policy`: `\"tree:none.toml\"`: expected a file that can be read"),
+        "{message}"
+    );
+    assert!(message.contains("none.toml: cannot be read: No such file"), "{message}");
     // The client refuses to send plain text to another host.
     let output = run_weir(&["ctl", "hosts", "--coordinator", "192.0.2.1:7701"]);
     assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn wrong_ports_and_missing_certificates_are_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("serve.toml");
+    fs::write(&config, CONFIG).unwrap();
+    let coordinator_process = CoordinatorProcess::start(&config);
+    let (agents, api) = (coordinator_process.agents_address.clone(), coordinator_process.api_address.clone());
+    let ctl = |address: &str| {
+        let output = run_weir(&["ctl", "hosts", "--coordinator", address]);
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, text) = ctl(&agents);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(
+        text.starts_with(&format!("weir: {agents}: the answer is not HTTP/1.1; expected the address `api`")),
+        "{text}"
+    );
+    let expected = format!(
+        "--coordinator: {api} serves HTTP/1.1, as the coordinator's API; expected the address `agents`"
+    );
+    assert_hint(
+        &["relay", "run", "--name", "a", "--relays", "127.0.0.1:0", "--coordinator", &api],
+        &expected,
+    );
+    let socket = folder.path().join("agent.sock");
+    let agent = |address: &str| {
+        let options =
+            ["agent", "run", "--host", "0", "--rate", "1Gbit", "--coordinator", address, "--socket"];
+        options.map(str::to_owned).into_iter().chain([socket.display().to_string()]).collect::<Vec<String>>()
+    };
+    assert_hint(&agent(&api), &expected);
+    for (key, taken) in [("agents", &agents), ("api", &api)] {
+        let other = CONFIG.replace(&format!("{key} = \"127.0.0.1:0\""), &format!("{key} = \"{taken}\""));
+        fs::write(folder.path().join("other.toml"), other.replace("weir.redb", "other.redb")).unwrap();
+        let output = run_weir(&["serve", "--config", folder.path().join("other.toml").to_str().unwrap()]);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains(&format!("weir: [listen] {key}: {taken}: cannot listen: ")), "{text}");
+    }
+    drop(coordinator_process);
+    let (code, text) = ctl(&api);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("help: start the coordinator (`weir serve`), or set --coordinator"), "{text}");
+    assert_hint(&agent(&agents), &format!("--coordinator: no coordinator accepts connections at {agents} ("));
+
+    let authority = Authority::new("own");
+    let files = authority.write_files(folder.path(), "weir://operator/ann");
+    let [certificate, key, clients] =
+        [&files.certificate, &files.key, &files.clients].map(|path| path.to_str().unwrap());
+    let tls = format!("[tls]\ncertificate = \"{certificate}\"\nkey = \"{key}\"\nclients = \"{clients}\"\n");
+    fs::write(&config, format!("{CONFIG}{tls}")).unwrap();
+    let coordinator_process = CoordinatorProcess::start(&config);
+    let (code, text) = ctl(&coordinator_process.api_address);
+    assert_eq!(code, Some(2), "{text}");
+    let expected = "the coordinator expects TLS; expected a certificate, its key and an authority; help: add --certificate";
+    assert!(text.contains(expected), "{text}");
+    let agents = &coordinator_process.agents_address;
+    assert_hint(
+        &agent(agents),
+        &format!("--coordinator: {agents} expects TLS; expected a certificate; help: add"),
+    );
+}
+
+/// Asserts that one of the first lines of a command contains a hint.
+fn assert_hint(args: &[impl AsRef<std::ffi::OsStr>], hint: &str) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let mut child = child.args(args).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let log = BufReader::new(child.stderr.take().unwrap()).lines().take(3).map_while(Result::ok);
+    let mut shown = Vec::new();
+    let is_shown = log.inspect(|line| shown.push(line.clone())).any(|line| line.contains(hint));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(is_shown, "{hint}\n{shown:?}");
+}
+
+#[test]
+fn table_of_paths_shows_round_trip_times_with_units() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 1000]).unwrap();
+            let body = r#"[{"from": "eu-1", "to": "us-1", "min_rtt_seconds": 5.4e-5, "rtt_seconds": null}]"#;
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close", body.len());
+            stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).unwrap();
+        }
+    });
+    let ctl = |format: &str| {
+        let output = run_weir(&["ctl", "paths", "--coordinator", &address, "--format", format]);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let table = ctl("table");
+    assert!(table.contains("  min_rtt   rtt  ") && table.contains("  54.00 us  -    "), "{table}");
+    assert!(ctl("csv").contains(",min_rtt_seconds,rtt_seconds,"));
 }
 
 /// Waits up to 20 s for a condition.

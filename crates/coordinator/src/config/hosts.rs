@@ -25,7 +25,8 @@ pub(super) fn read_hosts(
     const EXPECTED_FILE: &str = "the path of a topology file";
     let (hosts, network) = match (topology, host) {
         (Some(value), None) => {
-            let network = topology::read(&folder.join(fields.read_string(&value, EXPECTED_FILE)?))?;
+            let path = folder.join(fields.read_string(&value, EXPECTED_FILE)?);
+            let network = fields.referenced(&value, topology::read(&path))?;
             let hosts: Vec<Host> =
                 (0..network.hosts() as u32).map(|host| host_from_topology(&network, NodeId(host))).collect();
             if let Some(host) = hosts.iter().find(|host| !ServiceNames::is_name(&host.name)) {

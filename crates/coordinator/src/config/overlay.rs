@@ -133,7 +133,7 @@ fn read_relays(
     value: &Value<'_>,
 ) -> Result<(Vec<Relay>, Vec<String>, NetworkTable), TraceError> {
     const EXPECTED_ADDRESS: &str =
-        "the address and port at which the relay accepts other relays, such as \"10.1.0.2:7710\"";
+        "the address and the port above 0 at which the relay accepts other relays, such as \"10.1.0.2:7710\"";
     let (mut relays, mut regions) = (Vec::new(), Vec::<String>::new());
     let mut relay_by_network = NetworkTable::default();
     let tables = fields.read_tables(value, |name| format!("overlay relay {name} "))?;
@@ -148,7 +148,12 @@ fn read_relays(
         check_name(&relay, region)?;
         let address_value = relay.required("address", EXPECTED_ADDRESS)?;
         let address = relay.read_string(&address_value, EXPECTED_ADDRESS)?.parse();
-        let address = address.map_err(|_| relay.value_error(&address_value, EXPECTED_ADDRESS))?;
+        let address = address.ok().filter(|address: &SocketAddr| address.port() != 0);
+        let address = address.ok_or_else(|| relay.value_error(&address_value, EXPECTED_ADDRESS))?;
+        if let Some(other) = relays.iter().find(|other: &&Relay| other.address == address) {
+            let expected = format!("an address that no other relay has; `{}` has this address", other.name);
+            return Err(relay.value_error(&address_value, &expected));
+        }
         let networks = read_networks(&mut relay)?;
         relay.finish()?;
         for network in &networks {
@@ -198,9 +203,11 @@ fn read_links(
         let number = regions.iter().position(|region| region == name);
         number.ok_or_else(|| table.key_error(name, name, &expected_region))
     };
+    let region_fields = fields.read_table(value, "overlay link ".to_owned())?;
     let mut bandwidth: BTreeMap<(usize, usize), Vec<Rate>> = BTreeMap::new();
     for (from_name, links) in fields.read_tables(value, |name| format!("overlay link {name} "))? {
-        let from = number(&links, from_name)?;
+        let from = regions.iter().position(|region| region == from_name);
+        let from = from.ok_or_else(|| region_fields.key_error(from_name, from_name, &expected_region))?;
         for (to_name, value) in links.entries() {
             let to = number(&links, to_name)?;
             if from == to {

@@ -268,7 +268,7 @@ pub async fn show(
 
 /// Registers a coflow. Repeating the same body gives the same answer; another body is refused with 409.
 #[utoipa::path(put, path = "/v1/coflows/{id}", params(("id", description = "An id that the framework chooses: 1 to 128 printable \
-    characters without spaces")),
+    characters without spaces")), request_body = CoflowBody,
     responses((status = 200, body = RegisteredCoflow), (status = "4XX", body = Problem)))]
 pub async fn register(
     State(api): State<Api>,
@@ -289,7 +289,7 @@ pub async fn register(
 /// Replaces the flows of a coflow, for example after tasks moved or restarted. Flows with the same index and hosts
 /// continue.
 #[utoipa::path(put, path = "/v1/coflows/{id}/flows", params(("id", description = "The coflow's id")),
-    responses((status = 204), (status = "4XX", body = Problem)))]
+    request_body = Vec<FlowBody>, responses((status = 204), (status = "4XX", body = Problem)))]
 pub async fn update(
     State(api): State<Api>,
     client: Client,

@@ -29,7 +29,7 @@ pub async fn show(State(api): State<Api>, client: Client) -> Result<Json<PolicyS
 }
 
 /// Replaces the policy from the next schedule on; active coflows continue. Operators only.
-#[utoipa::path(put, path = "/v1/policy", responses((status = 204), (status = "4XX", body = Problem)))]
+#[utoipa::path(put, path = "/v1/policy", request_body = PolicySpec, responses((status = 204), (status = "4XX", body = Problem)))]
 pub async fn set(
     State(api): State<Api>,
     client: Client,
@@ -51,7 +51,7 @@ pub async fn services(State(api): State<Api>, client: Client) -> Result<Json<Vec
 
 /// Sets the weight of a service. Operators only.
 #[utoipa::path(put, path = "/v1/services/{name}", params(("name", description = "The service")),
-    responses((status = 204), (status = "4XX", body = Problem)))]
+    request_body = ServiceParameters, responses((status = 204), (status = "4XX", body = Problem)))]
 pub async fn set_service(
     State(api): State<Api>,
     client: Client,

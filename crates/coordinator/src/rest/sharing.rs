@@ -63,7 +63,7 @@ pub async fn show(
 
 /// Registers an application. The answer has its priority level.
 #[utoipa::path(put, path = "/v1/applications/{id}", params(("id", description = "An id that the framework chooses")),
-    responses((status = 200, body = Application), (status = "4XX", body = Problem)))]
+    request_body = ApplicationBody, responses((status = 200, body = Application), (status = "4XX", body = Problem)))]
 pub async fn register(
     State(api): State<Api>,
     client: Client,
@@ -104,7 +104,7 @@ pub async fn connection(
 
 /// Opens a connection of an application. The answer has the priority level for its packets.
 #[utoipa::path(put, path = "/v1/connections/{id}", params(("id", description = "An id that the framework chooses")),
-    responses((status = 200, body = Connection), (status = "4XX", body = Problem)))]
+    request_body = ConnectionBody, responses((status = 200, body = Connection), (status = "4XX", body = Problem)))]
 pub async fn open(
     State(api): State<Api>,
     client: Client,

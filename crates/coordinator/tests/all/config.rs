@@ -442,6 +442,17 @@ fn invalid_overlays_name_the_key() {
         ("region = \"eu\"", "region = \"e u\"", "overlay relay eu-1"),
         ("region = \"eu\"\n", "", "overlay relay eu-1 region"),
         ("10.1.0.2:7710", "10.1.0.2", "overlay relay eu-1 address"),
+        ("10.1.0.2:7710", "10.1.0.2:0", "overlay relay eu-1 address"),
+        (
+            "10.1.9.2:7710",
+            "10.1.0.2:7710",
+            "field `overlay relay eu-2 address`: `\"10.1.0.2:7710\"`: expected an address that no other relay has; `eu-1`",
+        ),
+        (
+            "[overlay.link.eu]",
+            "[overlay.link.ue]",
+            "field `overlay link ue`: `ue`: expected a region of a relay: eu, us",
+        ),
         ("10.1.0.0/16", "10.1.0.1/16", "overlay relay eu-1 networks"),
         ("\"10.1.9.0/24\"", "\"10.2.0.0/16\"", "overlay relay eu-2 networks"),
         ("[\"10.1.9.0/24\"]", "[]", "overlay relay eu-2 networks"),

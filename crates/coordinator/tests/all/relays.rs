@@ -259,6 +259,11 @@ fn invalid_coflows_between_regions_name_the_field() {
         let (status, problem) = put(&server, "/v1/coflows/c1", &body);
         assert_eq!((status, &problem["pointer"]), (422, &json!(pointer)), "{problem}");
     }
+    let detail = &put(&server, "/v1/coflows/c1", &body("bytes", Value::Null)).1["detail"];
+    assert!(
+        detail.as_str().unwrap().starts_with("/flows/1/bytes: `nothing` is invalid; expected `bytes`"),
+        "{detail}"
+    );
     assert_eq!(get(&server, "/v1/coflows").1["coflows"], json!([]));
 }
 

@@ -763,6 +763,11 @@ fn openapi_document_describes_all_paths() {
     assert!(paths.len() >= 17, "{:?}", paths.keys());
     assert_eq!(document["openapi"].as_str().map(|v| &v[..3]), Some("3.1"));
     assert_eq!(document, serde_json::to_value(weir_coordinator::rest::openapi_document()).unwrap());
+    for (path, methods) in paths.iter().filter(|(_, methods)| methods.get("put").is_some()) {
+        let content = methods["put"]["requestBody"]["content"].as_object();
+        let schema = content.and_then(|content| content.values().next()).map(|media| &media["schema"]);
+        assert!(schema.is_some_and(|schema| schema.is_object()), "{path}");
+    }
     for (path, methods) in paths {
         // An event stream does not end.
         if path != "/v1/events" && methods.get("get").is_some() {

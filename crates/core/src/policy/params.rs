@@ -3,11 +3,13 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
+use crate::suggestion::did_you_mean;
+
 /// Why a policy could not be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParamsError {
     /// No policy has this name.
-    #[error("unknown policy `{name}`; expected one of {known}")]
+    #[error("unknown policy `{name}`; expected one of {known}{}", did_you_mean(.name, .known.split(", ")))]
     UnknownPolicy {
         /// The name in the specification.
         name: String,
@@ -35,7 +37,10 @@ pub enum ParamsError {
         known: String,
     },
     /// The policy does not have this parameter.
-    #[error("policy `{policy}` has no parameter `{key}`; expected {known}")]
+    #[error(
+        "policy `{policy}` has no parameter `{key}`; expected {known}{}",
+        did_you_mean(.key, .known.trim_start_matches("one of ").split(", "))
+    )]
     UnknownKey {
         /// Name of the policy.
         policy: String,

@@ -35,7 +35,7 @@ const MEMORY_BYTES: u64 = 64 << 20;
 
 fn relay(id: u16, peers: &[u16]) -> Relay {
     let mut relay = Relay::new(RelayId(id), MEMORY_BYTES);
-    relay.set_overlay(overlay_file::parse(OVERLAY).unwrap());
+    relay.set_overlay(overlay_file::parse(OVERLAY, "overlay.toml").unwrap());
     peers.iter().for_each(|&peer| relay.connect_peer(RelayId(peer)));
     relay
 }

@@ -292,6 +292,31 @@ fn flow_over_tls_goes_directly_without_a_relay() {
 }
 
 #[test]
+fn sender_refuses_a_receiver_of_another_service_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new("own");
+    let own = program_tls(&authority.write_files(folder.path(), "weir://framework/default"));
+    let ads = program_tls(&authority.write_files(folder.path(), "weir://framework/ads"));
+    let receiver = FlowReceiver::bind_with_tls("127.0.0.1:0", Some(ads)).unwrap();
+    let route = Route::direct(receiver.address()).unwrap();
+    let error = send_over_tls(route, 1, b"secret", own).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+    assert_eq!(
+        error.to_string(),
+        "flow 1 of coflow `shuffle`: the sender refuses the receiver: the certificate has the name \
+         weir://framework/ads; expected weir://framework/default"
+    );
+    let other = Authority::new("other").write_files(folder.path(), "weir://framework/default");
+    let receiver = FlowReceiver::bind_with_tls("127.0.0.1:0", Some(program_tls(&other))).unwrap();
+    let own = program_tls(&authority.write_files(folder.path(), "weir://framework/default"));
+    let error = send_over_tls(Route::direct(receiver.address()).unwrap(), 1, b"secret", own).unwrap_err();
+    assert!(
+        error.to_string().ends_with("refuses the receiver: invalid peer certificate: UnknownIssuer"),
+        "{error}"
+    );
+}
+
+#[test]
 fn program_of_another_service_neither_receives_nor_sends() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new("own");
@@ -303,7 +328,6 @@ fn program_of_another_service_neither_receives_nor_sends() {
     {
         let receiver = FlowReceiver::bind_with_tls("127.2.0.1:0", receiver_tls).unwrap();
         let route = Route { relay: Some(relays[0].programs), receiver: receiver.address() };
-        // The sender tries for a minute.
         spawn(move || {
             let mut sender = FlowSender::new("shuffle", 1, route).unwrap();
             if let Some(tls) = sender_tls {

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
-use weir_tls::{Tls, TlsFiles, TlsSession};
+use weir_tls::{Tls, TlsFiles, TlsSession, check_own_certificate};
 
 use crate::certificates::Authority;
 
@@ -101,6 +101,24 @@ fn unknown_authorities_and_expired_certificates_are_refused_at_both_ends() {
         assert!(found_client.starts_with(client_error), "{found_client}");
         assert!(found_server.starts_with(server_error), "{found_server}");
     }
+}
+
+#[test]
+fn own_certificate_must_be_valid_and_signed_by_the_authority() {
+    let folder = tempfile::tempdir().unwrap();
+    let (authority, other) = (Authority::new("own"), Authority::new("other"));
+    check_own_certificate(&authority.write_files(folder.path(), "weir://relay/west")).unwrap();
+    let expired = authority.write_expired_files(folder.path(), "weir://relay/expired");
+    let error = check_own_certificate(&expired).unwrap_err().to_string();
+    let start = format!("{}: the certificate has expired; expected", expired.certificate.display());
+    assert!(error.starts_with(&start), "{error}");
+    let foreign = other.write_files_that_trust(&authority, folder.path(), "weir://relay/foreign");
+    let error = check_own_certificate(&foreign).unwrap_err().to_string();
+    let (certificate, authorities) = (foreign.certificate.display(), foreign.clients.display());
+    assert!(
+        error.starts_with(&format!("{certificate}: no authority in {authorities} has signed")),
+        "{error}"
+    );
 }
 
 #[test]

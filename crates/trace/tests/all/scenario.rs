@@ -440,6 +440,10 @@ fn scenario_reads_a_fabric_from_a_separate_file() {
     let path = folder.path().join("scenario.toml");
     std::fs::write(&path, text).unwrap();
     let error = read(&path).unwrap_err().to_string();
+    assert!(
+        error.contains("field `fabric`: `\"") && error.contains("expected a file that can be read ("),
+        "{error}"
+    );
     assert!(error.contains("fabric.toml: cannot be read"), "{error}");
     std::fs::write(folder.path().join("fabric.toml"), "weir-fabric = 1\nkind = \"netshare-fig6\"\n").unwrap();
     assert_eq!(read(&path).unwrap(), parse(EXAMPLE).unwrap());

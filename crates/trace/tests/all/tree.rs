@@ -105,7 +105,7 @@ fn policy_tree_errors_name_line_field_value_and_expectation() {
         ),
         (
             service("applications = \"saba\"\nsensitivity = \"nowhere.toml\""),
-            "",
+            "t: ",
             "nowhere.toml: cannot be read",
         ),
     ] {
