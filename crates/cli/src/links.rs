@@ -96,11 +96,6 @@ impl Links {
     pub fn has_fabric(&self) -> bool {
         self.fabric.is_some()
     }
-
-    /// Whether the links support a policy. The queues of `aalo` and `aalo+` exist at host ports only.
-    pub fn supports(&self, policy: &str) -> bool {
-        !self.has_fabric() || !matches!(policy, "aalo" | "aalo+")
-    }
 }
 
 impl Fabric {

@@ -55,11 +55,7 @@ impl Network {
     /// The policies that `weir compare` replays by default.
     pub fn default_policies(&self, workload: &Workload) -> Vec<String> {
         match self {
-            Network::Switch(_, links) => {
-                let mut policies = policy_spec::default_policies(&workload.names);
-                policies.retain(|name| links.supports(name));
-                policies
-            }
+            Network::Switch(..) => policy_spec::default_policies(&workload.names),
             Network::WideArea(..) => wide_area::POLICIES.iter().map(|entry| entry.name.to_owned()).collect(),
         }
     }

@@ -74,10 +74,9 @@ impl Failure {
     pub fn from_replay_error(policy: &str, error: &ReplayError) -> Failure {
         let message = format!("{policy}: {error}");
         match error {
-            ReplayError::Workload(_)
-            | ReplayError::Tree(_)
-            | ReplayError::QueuesOverTrunks
-            | ReplayError::TooFewHosts { .. } => Failure::input(message),
+            ReplayError::Workload(_) | ReplayError::Tree(_) | ReplayError::TooFewHosts { .. } => {
+                Failure::input(message)
+            }
             ReplayError::Interrupted { .. } => {
                 Failure::interrupted(format_args!("{message}; nothing was written"))
             }

@@ -204,6 +204,10 @@ pub const POLICIES: &[PolicyEntry<AnyPolicy>] = &[
                 "work-conservation=on",
                 "D4: coflows that are not admitted use residual capacity (`off`: Fig. 4b)",
             ),
+            (
+                "backfill=missed",
+                "work conservation serves the `missed` coflows, or `all`: the admitted ones too, after all queues",
+            ),
             ("requeue=on", "estimate the remaining bytes by the median of completed flows (4.3)"),
             ("contention=queue", "contention counts coflows of the same `queue`, or `all`"),
             (

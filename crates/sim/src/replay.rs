@@ -272,7 +272,7 @@ impl Replay<'_> {
             let started = Instant::now();
             self.engine.schedule(now);
             let mut elapsed = started.elapsed();
-            self.update_transport(now)?;
+            self.update_transport(now);
             self.report_progress();
             let started = Instant::now();
             next_wakeup = self.engine.next_wakeup(now);
@@ -320,12 +320,12 @@ impl Replay<'_> {
     }
 
     /// Computes the transport's rates for the decision, if the policy leaves rates open.
-    fn update_transport(&mut self, now: f64) -> Result<(), ReplayError> {
+    fn update_transport(&mut self, now: f64) {
         let network = self.engine.network();
         if self.transport.is_none()
             && let Some(queues) = self.engine.allocation().queue_discipline()
         {
-            let mut transport = build_transport(queues, network, self.goodput.clone())?;
+            let mut transport = build_transport(queues, network, self.goodput.clone());
             for &slot in network.active_coflows() {
                 for flow in network.coflow(slot).live_flows() {
                     let left = self
@@ -338,7 +338,6 @@ impl Replay<'_> {
         if let Some(transport) = &mut self.transport {
             transport.update_rates(network, self.engine.allocation(), now);
         }
-        Ok(())
     }
 
     /// Reports the bytes that the transport has sent to the engine, as agents do.

@@ -2,7 +2,7 @@
 //!
 //! A policy that sets all rates needs no transport. A transport computes the steady-state rates and the bytes sent.
 
-mod coordinated_queues;
+mod link_queues;
 mod max_min;
 mod sender_queues;
 
@@ -11,8 +11,7 @@ use std::sync::Arc;
 use weir_core::allocation::{Allocation, IntraQueueSharing, QueueDiscipline, ReceiverMode};
 use weir_core::model::{CompletedFlow, Goodput, Network, Slot};
 
-use crate::replay::error::ReplayError;
-use coordinated_queues::CoordinatedQueues;
+use link_queues::LinkQueues;
 use max_min::MaxMin;
 use sender_queues::SenderQueues;
 
@@ -52,25 +51,17 @@ pub(crate) trait Transport {
 }
 
 /// Creates the transport for these queues. `goodput` is the capacity of receiving ports by their number of senders.
-///
-/// # Errors
-/// [`ReplayError::QueuesOverTrunks`] for FIFO queues on a network with trunks.
 pub(crate) fn build_transport(
     queues: &QueueDiscipline,
     network: &Network,
     goodput: Option<Arc<Goodput>>,
-) -> Result<Box<dyn Transport>, ReplayError> {
+) -> Box<dyn Transport> {
     let fabric = network.fabric();
-    Ok(match (queues.intra_queue, queues.receiver_mode) {
+    match (queues.intra_queue, queues.receiver_mode) {
         (IntraQueueSharing::MaxMin, _) => Box::new(MaxMin::new(fabric, goodput)),
-        (IntraQueueSharing::Fifo, _) if !fabric.trunk_capacities().is_empty() => {
-            return Err(ReplayError::QueuesOverTrunks);
-        }
-        (IntraQueueSharing::Fifo, ReceiverMode::Transport) => {
+        (IntraQueueSharing::Fifo, ReceiverMode::Transport) if fabric.trunk_capacities().is_empty() => {
             Box::new(SenderQueues::new(queues, fabric, goodput))
         }
-        (IntraQueueSharing::Fifo, ReceiverMode::SameQueues) => {
-            Box::new(CoordinatedQueues::new(queues, fabric, goodput))
-        }
-    })
+        (IntraQueueSharing::Fifo, _) => Box::new(LinkQueues::new(queues, goodput)),
+    }
 }

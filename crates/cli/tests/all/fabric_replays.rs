@@ -18,24 +18,26 @@ fn test_dir_with_network() -> TestDir {
 fn links_between_switches_limit_coflows() {
     let dir = test_dir_with_network();
     // Ports carry 1 MB/s, and each coflow has 2 MB. A link between switches carries a quarter of a port, so
-    // the crossing coflow takes 8 s alone. `scf` gives the port to the first coflow for 2 s: the policy does
-    // not see links between switches.
-    let results = dir.json_of(
-        "compare trace.txt --fabric network.toml --policies fair,scf --interval 0 --quiet --no-timing --format json",
-    );
-    for (policy, makespan) in results.as_array().unwrap().iter().zip([8.0, 10.0]) {
-        assert_eq!((&policy["fabric"], &policy["path_seed"]), (&"network.toml".into(), &0.into()));
-        assert_eq!(policy["port_rate"], "8Mbit");
-        assert!((policy["makespan_s"].as_f64().unwrap() - makespan).abs() < 1e-9, "{policy}");
+    // the crossing coflow takes 8 s alone. Over ports, `scf` gives the port to the first coflow for 2 s.
+    for (decide_over, makespans) in [("links", [8.0, 8.0]), ("ports", [8.0, 10.0])] {
+        let results = dir.json_of(&format!(
+            "compare trace.txt --fabric network.toml --decide-over {decide_over} --policies fair,scf --interval 0 \
+             --quiet --no-timing --format json",
+        ));
+        for (policy, makespan) in results.as_array().unwrap().iter().zip(makespans) {
+            assert_eq!((&policy["fabric"], &policy["path_seed"]), (&"network.toml".into(), &0.into()));
+            assert_eq!(
+                (&policy["port_rate"], &policy["decide_over"]),
+                (&"8Mbit".into(), &decide_over.into())
+            );
+            assert!((policy["makespan_s"].as_f64().unwrap() - makespan).abs() < 1e-9, "{policy}");
+        }
     }
     let text = dir.stdout_of("sim trace.txt --policy saath --fabric network.toml --path-seed 3 --quiet");
     assert!(text.contains("Ports of 8Mbit"), "{text}");
-    assert!(text.contains("network.toml: 4 hosts with 8 links between switches, of 16.00 Mbit in all; each flow takes one of the shortest paths, by a hash with seed 3."), "{text}");
+    assert!(text.contains("network.toml: 4 hosts with 8 links between switches, of 16.00 Mbit in all; each flow takes one of the shortest paths, by a hash with seed 3; policies decide over all links."), "{text}");
     let all = dir.stdout_of("compare trace.txt --fabric network.toml --quiet --no-timing --format csv");
-    assert!(
-        all.contains("saath") && !all.contains("aalo"),
-        "the default policies exclude those without support for fabrics: {all}"
-    );
+    assert!(all.contains("saath") && all.contains("aalo"), "all policies support fabrics: {all}");
     let swept = dir.json_of(
         "sweep trace.txt --fabric network.toml --policies fair --vary interval=0,8ms --quiet --format json",
     );
@@ -54,10 +56,7 @@ fn invalid_fabric_options_are_exit_2() {
     let cases = [
         ("compare trace.txt --fabric network.toml --port-rate 1Gbit", "cannot be used with"),
         ("compare trace.txt --path-seed 2", "--fabric"),
-        (
-            "sim trace.txt --policy aalo --fabric network.toml",
-            "aalo: not supported with links between switches (--fabric)",
-        ),
+        ("sim trace.txt --policy aalo --decide-over ports", "--fabric"),
         (
             "sim wide.txt --policy saath --fabric network.toml",
             "5 ports; expected at most the network's 4 hosts",

@@ -37,17 +37,18 @@ impl ControlPlane {
             .zip(fabric.recv_capacities())
             .map(|(rates, &recv)| max_min_limit(rates, recv))
             .collect();
-        let (mut send, mut recv) = (fabric.send_capacities().to_vec(), fabric.recv_capacities().to_vec());
+        let mut residuals: Vec<f64> = fabric.link_capacities().collect();
         let mut rates = BTreeMap::new();
         for (slot, flow, rate) in served {
             let (src, dst) = (flow.transfer.src as usize, flow.transfer.dst as usize);
             let rate = rate.min(receiver_limits[dst]);
             rates.insert((slot, flow.engine_index), rate);
-            send[src] = (send[src] - rate).max(0.0);
-            recv[dst] = (recv[dst] - rate).max(0.0);
+            for link in [src, fabric.ports() + dst] {
+                residuals[link] = (residuals[link] - rate).max(0.0);
+            }
         }
         let mut residual = ResidualCapacity::default();
-        residual.set_residuals(fabric, &send, &recv);
+        residual.set_residuals(fabric, &residuals);
         // The sort is stable, so coflows of a queue stay in the order of release.
         let mut order = network.active_coflows().to_vec();
         order.sort_by_key(|&slot| self.engine.allocation().class(slot));

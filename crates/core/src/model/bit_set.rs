@@ -15,6 +15,12 @@ impl BitSet {
         BitSet(SmallVec::from_elem(0, len.div_ceil(64)))
     }
 
+    /// Empties the set, over `0..len`.
+    pub fn reset(&mut self, len: usize) {
+        self.0.clear();
+        self.0.resize(len.div_ceil(64), 0);
+    }
+
     /// Sets the contents to the positions in `values` for which `predicate` returns true.
     pub(crate) fn set_where<T>(&mut self, values: &[T], predicate: impl Fn(&T) -> bool) {
         self.0.clear();

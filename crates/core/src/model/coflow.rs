@@ -309,7 +309,7 @@ impl Coflow {
     }
 
     /// The loads of all links, in the numbering of [`super::Fabric::link_capacities`]. `ports` is the number of ports.
-    pub(crate) fn link_loads(&self, ports: usize) -> impl Iterator<Item = (usize, &LinkLoad)> {
+    pub fn link_loads(&self, ports: usize) -> impl Iterator<Item = (usize, &LinkLoad)> {
         let kinds = [(&self.senders, 0), (&self.receivers, ports), (&self.trunks, 2 * ports)];
         kinds
             .into_iter()

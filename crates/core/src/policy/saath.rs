@@ -32,6 +32,9 @@
 //! - *Work conservation* runs after each queue, as in Fig. 7, for the coflows of the queue that were not admitted. Each
 //!   flow, in the order of ports, takes the residual capacity of both of its ports. Fig. 7 says "for f in c" without an
 //!   order, and the order affects the mean. The simulator numbers ports in the order in which coflows list them.
+//! - *Backfilling*: with `backfill=all`, admitted coflows take part in work conservation too, after all queues and on top
+//!   of their equal rates. The paper serves missed coflows only, which is enough on one switch. Over links between
+//!   switches, all-or-none gives all flows the rate of the most loaded link, and other links of the coflow are unused.
 //! - *Re-queueing* (4.3) is described for failures, stragglers and skew, but the rule depends only on whether some
 //!   flows have completed. So it applies to every coflow after its first completed flow, as long as some flow has
 //!   sent less than the median. When no flow has sent less, the median was too short. The estimated remainder would
@@ -123,6 +126,7 @@ pub struct Saath {
     per_flow: bool,
     least_contention: bool,
     work_conservation: bool,
+    backfills_admitted: bool,
     requeue: bool,
     contention_scope: ContentionScope,
     requires_full_ports: bool,
@@ -135,6 +139,8 @@ pub struct Saath {
     residual: ResidualCapacity,
     order: Vec<OrderEntry>,
     not_admitted: Vec<Slot>,
+    /// Admitted coflows, if they are backfilled.
+    admitted: Vec<Slot>,
     /// The steps of the last schedule, and the residual capacities that were saved before them.
     steps: Vec<ScheduleStep>,
     saved_residuals: Vec<SavedResidual>,
@@ -196,6 +202,7 @@ impl Saath {
             per_flow: params.take_switch("per-flow", true)?,
             least_contention: params.take_switch("lcof", true)?,
             work_conservation: params.take_switch("work-conservation", true)?,
+            backfills_admitted: params.take_choice("backfill", &[("missed", false), ("all", true)])?,
             requeue: params.take_switch("requeue", true)?,
             contention_scope: params.take_choice(
                 "contention",
@@ -209,6 +216,7 @@ impl Saath {
             residual: ResidualCapacity::default(),
             order: Vec::new(),
             not_admitted: Vec::new(),
+            admitted: Vec::new(),
             steps: Vec::new(),
             saved_residuals: Vec::new(),
             next_step: 0,
@@ -378,6 +386,9 @@ impl Saath {
             Some(rate) => {
                 out.set_common(slot, CommonRate::Equal(rate));
                 out.set_rule(slot, Rule::AllOrNone);
+                if self.backfills_admitted {
+                    self.admitted.push(slot);
+                }
             }
             None => {
                 out.set_rule(
@@ -398,6 +409,17 @@ impl Saath {
             }
         }
         self.not_admitted = missed;
+    }
+
+    /// Serves the admitted coflows again, on top of their equal rates (`backfill=all`).
+    fn backfill_admitted(&mut self, view: &View<'_, SizesUnknown>, out: &mut Allocation) {
+        let mut admitted = std::mem::take(&mut self.admitted);
+        for slot in admitted.drain(..) {
+            if self.begin_step(slot, false, out) {
+                self.residual.fill_flows(view.coflow(slot), |flow, rate| out.add_flow_rate(slot, flow, rate));
+            }
+        }
+        self.admitted = admitted;
     }
 
     /// Begins a step of a schedule. Returns false if the step repeats the last schedule, so that its outcome holds.
@@ -458,6 +480,16 @@ impl Saath {
     /// Predicts the change of each coflow's queue at the applied rates.
     fn predict_queue_changes(&mut self, view: &mut View<'_, SizesUnknown>, out: &Allocation) {
         let now = view.now();
+        if self.backfills_admitted {
+            // The rate of a flow also changes with the common rate of its coflow.
+            for rated in out.flow_rates().iter().filter(|rated| out.common(rated.slot) != CommonRate::None) {
+                let (slot, flow) = (rated.slot, rated.flow);
+                if self.states[slot as usize].queue_change_at != f64::NEG_INFINITY {
+                    let (sent, rate) = (view.sent_bytes(slot, flow), view.rate(slot, flow));
+                    self.predict_queue_change_by_sent(slot, sent, rate, view);
+                }
+            }
+        }
         for i in 0..view.changed_flows().len() {
             let (slot, flow) = view.changed_flows()[i];
             let state = &self.states[slot as usize];
@@ -477,7 +509,7 @@ impl Saath {
                 self.states[slot as usize].queue_change_at = f64::INFINITY;
                 for rated in out.flow_rates().iter().filter(|rated| rated.slot == slot) {
                     let sent = view.sent_bytes(slot, rated.flow);
-                    self.predict_queue_change_by_sent(slot, sent, rated.rate, view);
+                    self.predict_queue_change_by_sent(slot, sent, view.rate(slot, rated.flow), view);
                 }
             }
             if let CommonRate::Equal(rate) = out.common(slot) {
@@ -597,6 +629,7 @@ impl Policy for Saath {
             }
             self.conserve_work(view, out);
         }
+        self.backfill_admitted(view, out);
         if self.repeating {
             self.stop_repeating(out);
         }

@@ -120,14 +120,16 @@ impl ResidualCapacity {
         self.trunks.copy_from(&copy.trunks);
     }
 
-    /// Sets the residual capacities of ports to `send` and `recv`, such as the result of an earlier allocation on one
-    /// switch. O(ports).
-    pub fn set_residuals(&mut self, fabric: &Fabric, send: &[f64], recv: &[f64]) {
+    /// Sets the residual capacities of all links, in the order of [`Fabric::link_capacities`], such as the result of an
+    /// earlier allocation. O(links).
+    pub fn set_residuals(&mut self, fabric: &Fabric, residuals: &[f64]) {
         self.rounding_tolerance = 1e-9 * fabric.nominal_rate();
         self.version = 0;
+        let (send, others) = residuals.split_at(fabric.ports());
+        let (recv, trunks) = others.split_at(fabric.ports());
         self.senders.set_residuals(send, self.rounding_tolerance);
         self.receivers.set_residuals(recv, self.rounding_tolerance);
-        self.trunks.set_residuals(fabric.trunk_capacities(), self.rounding_tolerance);
+        self.trunks.set_residuals(trunks, self.rounding_tolerance);
     }
 
     /// Whether all ports are exhausted on one of the sides, so that no flow can get a rate.

@@ -12,12 +12,6 @@ pub enum ReplayError {
     /// The policy tree does not cover a service or an application of the workload.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// The policy leaves rates to queues of ports, on a network with links between switches.
-    #[error(
-        "not supported with links between switches (--fabric): queues exist at host ports only; expected a policy that sets \
-         rates, or `fair`"
-    )]
-    QueuesOverTrunks,
     /// The network has fewer hosts than the workload has ports.
     #[error("the workload has {ports} ports; expected at most the network's {hosts} hosts")]
     TooFewHosts {

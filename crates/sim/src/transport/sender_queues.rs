@@ -167,8 +167,8 @@ pub(super) struct SenderQueues {
     stale_senders: BitSet,
     stale_receivers: BitSet,
     last_time: f64,
-    residual_send: Vec<f64>,
-    residual_recv: Vec<f64>,
+    /// By side of a port, sending sides first: residual capacity.
+    residuals: Vec<f64>,
     queue_heads: Vec<Option<QueueHead>>,
     flow_buffer: Vec<(u32, u32)>,
     rate_buffer: Vec<f64>,
@@ -208,8 +208,7 @@ impl SenderQueues {
             stale_senders: BitSet::empty(ports),
             stale_receivers: BitSet::empty(ports),
             last_time: 0.0,
-            residual_send: Vec::new(),
-            residual_recv: Vec::new(),
+            residuals: vec![0.0; 2 * ports],
             queue_heads: Vec::new(),
             flow_buffer: Vec::new(),
             rate_buffer: Vec::new(),
@@ -394,7 +393,7 @@ impl SenderQueues {
             self.stale_receivers.insert(dst);
         } else {
             self.offered_rates[dst] += increase;
-            self.residual_recv[dst] = capacity - self.offered_rates[dst];
+            self.residuals[self.port_count + dst] = capacity - self.offered_rates[dst];
         }
     }
 
@@ -501,7 +500,8 @@ impl SenderQueues {
         self.offers_by_receiver[dst] = offers;
         self.offered_rates[dst] = offered;
         self.overloaded[dst] = is_overloaded;
-        self.residual_recv[dst] = if is_overloaded { 0.0 } else { (capacity - offered).max(0.0) };
+        self.residuals[self.port_count + dst] =
+            if is_overloaded { 0.0 } else { (capacity - offered).max(0.0) };
     }
 
     /// Computes the senders' residual capacity, and the rate of each coflow before the reassignment. O(queues).
@@ -509,8 +509,7 @@ impl SenderQueues {
         for flows in &mut self.coflows {
             flows.total_rate = 0.0;
         }
-        self.residual_send.clear();
-        self.residual_send.extend_from_slice(network.fabric().send_capacities());
+        self.residuals[..self.port_count].copy_from_slice(network.fabric().send_capacities());
         let mut src = 0;
         for group in self.active_groups.iter().take_while(|&group| group < self.queues.len()) {
             let queue = &self.queues[group];
@@ -521,7 +520,7 @@ impl SenderQueues {
             let unlimited_count = f64::from(queue.flow_count - queue.limited_count);
             let rate = self.rates[group] * unlimited_count + queue.limit_sum;
             self.coflows[slot as usize].total_rate += rate;
-            self.residual_send[src] = (self.residual_send[src] - rate).max(0.0);
+            self.residuals[src] = (self.residuals[src] - rate).max(0.0);
         }
     }
 
@@ -603,7 +602,6 @@ impl Transport for SenderQueues {
                 self.stale_senders.insert(port);
                 self.stale_receivers.insert(port);
             }
-            self.residual_recv.resize(self.port_count, 0.0);
         }
         self.coflow_order.clear();
         for &slot in network.active_coflows() {

@@ -98,6 +98,7 @@ struct SaathParameters {
     per_flow: bool,
     lcof: bool,
     conserve_work: bool,
+    backfill_all: bool,
     requeue: bool,
     contention_all: bool,
     require_full_ports: bool,
@@ -569,6 +570,7 @@ impl ReferenceSimulator<'_> {
             (1..expired.len()).any(|i| expired[..i].iter().any(|e| (e - expired[i]).abs() < RATE_TOLERANCE));
         // The sort is stable: active coflows are in order of release.
         turns.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        let mut admitted = Vec::new();
         for group in 0..=saath.queues {
             let mut missed = Vec::new();
             for &(_, _, c) in turns.iter().filter(|turn| turn.0 == group) {
@@ -590,6 +592,7 @@ impl ReferenceSimulator<'_> {
                     missed.push(c);
                     continue;
                 }
+                admitted.push(c);
                 let links = coflow.live_flows().flat_map(Flow::links);
                 let rates = links.map(|link| left[link] / coflow.live_count_over(link) as f64);
                 let rate = rates.fold(f64::INFINITY, f64::min);
@@ -602,6 +605,9 @@ impl ReferenceSimulator<'_> {
                     self.backfill(c, left);
                 }
             }
+        }
+        for c in admitted.into_iter().filter(|_| saath.backfill_all) {
+            self.backfill(c, left);
         }
     }
 
@@ -678,11 +684,9 @@ impl ReferenceSimulator<'_> {
                 for (src, &rate) in left[..ports].iter().enumerate() {
                     self.offer_rates(src, rate, &order, strict, aalo);
                 }
-                for (dst, left) in left.iter_mut().enumerate().skip(ports) {
-                    self.limit_to_receiver(dst, left);
-                }
+                self.limit_to_links(&left[ports..]);
                 for flow in self.coflows.iter().flat_map(Coflow::live_flows) {
-                    left[flow.src] -= flow.rate;
+                    flow.links().for_each(|link| left[link] -= flow.rate);
                 }
                 // Work conservation: later coflows use the residual capacity of the senders.
                 for (_, c) in order {
@@ -717,16 +721,31 @@ impl ReferenceSimulator<'_> {
         }
     }
 
-    /// One receiver, max-min: from the lowest offer on, each flow gets at most an even share of the remaining
-    /// capacity.
-    fn limit_to_receiver(&mut self, dst: usize, left: &mut f64) {
+    /// The links after the senders, max-min: all rates rise together, up to the offers or until a link is full.
+    fn limit_to_links(&mut self, capacities: &[f64]) {
+        let ports = self.workload.ports as usize;
         let flows = self.coflows.iter_mut().flat_map(|c| &mut c.flows);
-        let mut offers: Vec<&mut f64> =
-            flows.filter(|f| f.phase == FlowPhase::Live && f.dst == dst).map(|f| &mut f.rate).collect();
-        offers.sort_by(|a, b| a.total_cmp(b));
-        for i in 0..offers.len() {
-            *offers[i] = offers[i].min(*left / (offers.len() - i) as f64);
-            *left -= *offers[i];
+        let mut open: Vec<(f64, &mut Flow)> =
+            flows.filter(|f| f.phase == FlowPhase::Live && f.rate > 0.0).map(|f| (f.rate, f)).collect();
+        open.iter_mut().for_each(|(_, flow)| flow.rate = 0.0);
+        let mut left = capacities.to_vec();
+        let links = |flow: &Flow| -> Vec<usize> { flow.links().skip(1).map(|link| link - ports).collect() };
+        while !open.is_empty() {
+            let mut counts = vec![0.0; left.len()];
+            open.iter().for_each(|(_, flow)| links(flow).iter().for_each(|&link| counts[link] += 1.0));
+            let shares =
+                left.iter().zip(&counts).filter(|(_, count)| **count > 0.0).map(|(l, n)| (l / n).max(0.0));
+            let step = shares
+                .chain(open.iter().map(|(offer, flow)| offer - flow.rate))
+                .fold(f64::INFINITY, f64::min);
+            for (_, flow) in &mut open {
+                flow.rate += step;
+                links(flow).iter().for_each(|&link| left[link] -= step);
+            }
+            open.retain(|(offer, flow)| {
+                flow.rate < offer - TOLERANCE / 10.0
+                    && links(flow).iter().all(|&link| left[link] > TOLERANCE / 10.0)
+            });
         }
     }
 
@@ -737,16 +756,15 @@ impl ReferenceSimulator<'_> {
             let open: Vec<usize> = (0..self.coflows[c].flows.len())
                 .filter(|&f| {
                     let flow = &self.coflows[c].flows[f];
-                    flow.phase == FlowPhase::Live && left[flow.src] > TOLERANCE && left[flow.dst] > TOLERANCE
+                    flow.phase == FlowPhase::Live && flow.links().all(|link| left[link] > TOLERANCE)
                 })
                 .collect();
             let flows = self.coflows[c].flows.clone();
             let rates: Vec<f64> = open
                 .iter()
                 .map(|&f| {
-                    let from = open.iter().filter(|&&g| flows[g].src == flows[f].src).count() as f64;
-                    let to = open.iter().filter(|&&g| flows[g].dst == flows[f].dst).count() as f64;
-                    (left[flows[f].src] / from).min(left[flows[f].dst] / to)
+                    let count = |link| open.iter().filter(|&&g| flows[g].links().any(|l| l == link)).count();
+                    flows[f].links().map(|link| left[link] / count(link) as f64).fold(f64::INFINITY, f64::min)
                 })
                 .collect();
             for (f, rate) in open.into_iter().zip(rates) {
@@ -788,14 +806,14 @@ fn compare_over_trunks(
 
 /// Random combinations of all Saath options. No sum of sizes equals a threshold.
 fn any_saath_policy() -> impl Strategy<Value = (String, Policy)> {
-    let switches = prop::collection::vec(prop::bool::weighted(0.75), 9);
+    let switches = prop::collection::vec(prop::bool::weighted(0.75), 10);
     (switches, prop::sample::select(vec![0.31, 1.07, 2.03, f64::INFINITY]), 0.9f64..4.0).prop_map(
         |(on, d, start)| {
             let start = (start * 1e6).round() / 1e6;
             let on_off = |on: bool| if on { "on" } else { "off" };
             let name = format!(
                 "saath:start={start}B:growth=2:queues=4:d={d}:all-or-none={}:per-flow={}:lcof={}:requeue={}:\
-                 work-conservation={}:contention={}:available={}:time={}",
+                 work-conservation={}:contention={}:available={}:time={}:backfill={}",
                 on_off(on[0]),
                 on_off(on[1]),
                 on_off(on[2]),
@@ -804,6 +822,7 @@ fn any_saath_policy() -> impl Strategy<Value = (String, Policy)> {
                 if on[5] { "queue" } else { "all" },
                 if on[6] { "any" } else { "full" },
                 if on[7] { "total" } else { "flow" },
+                if on[8] { "missed" } else { "all" },
             );
             let saath = SaathParameters {
                 start,
@@ -815,6 +834,7 @@ fn any_saath_policy() -> impl Strategy<Value = (String, Policy)> {
                 lcof: on[2],
                 requeue: on[3],
                 conserve_work: on[4],
+                backfill_all: !on[8],
                 contention_all: !on[5],
                 require_full_ports: !on[6],
                 time_per_flow: !on[7],
@@ -867,6 +887,23 @@ proptest! {
     fn coordinated_aalo_matches_the_reference_simulator(w in any_workload(WorkloadFeatures::ALL.with_distinct_values()), start in 0.9f64..4.0) {
         let name = format!("aalo:start={start}B:growth=2:queues=4:at=both:sharing=strict");
         compare_with_replay(&w, &name, &Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at: ControlledPorts::All }))?;
+    }
+
+    #[test]
+    fn aalo_over_trunks_matches_the_reference_simulator(
+        (w, trunks) in any_workload_with_trunks(WorkloadFeatures::ALL.with_distinct_values()),
+        start in 0.9f64..4.0,
+        strict in prop::bool::ANY,
+    ) {
+        let queues = format!("aalo:start={start}B:growth=2:queues=4");
+        let variants = [
+            (format!("{queues}:at=both:sharing=strict"), ControlledPorts::All),
+            (format!("{queues}{}", if strict { ":sharing=strict" } else { "" }), ControlledPorts::Senders { strict }),
+        ];
+        for (name, at) in variants {
+            let policy = Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at });
+            compare_over_trunks(&w, Some(&trunks), &name, &policy)?;
+        }
     }
 
     #[test]

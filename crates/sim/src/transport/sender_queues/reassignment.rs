@@ -121,7 +121,7 @@ impl SenderQueues {
         let mut assigned_rates = std::mem::take(&mut self.reassignment.assigned_rates);
         assigned_rates.clear();
         let residual = &mut self.reassignment.residual;
-        residual.set_residuals(network.fabric(), &self.residual_send, &self.residual_recv);
+        residual.set_residuals(network.fabric(), &self.residuals);
         for &(_, slot) in &self.coflow_order {
             if residual.is_exhausted() {
                 break;

@@ -1,0 +1,452 @@
+//! Queues with FIFO by coflow inside, over all links: Aalo with coordinated links, or with queues at senders over trunks.
+//!
+//! *Coordinated*: all links have the queues. Coflow by coflow, each flow gets the minimum of its even shares of its links.
+//! Each queue first divides its weighted share of every link; then all coflows, in the order of queues, divide the residual
+//! capacity. Under strict priority, only the second step applies.
+//!
+//! *At senders*: as [`super::sender_queues`], which is faster and for one switch only. Every sending port shares its rate
+//! among its queues, and each queue's share goes to its first coflow, evenly over that coflow's flows at the port. The other
+//! links share their capacity max-min between flows, at most at the offered rates. The residual capacity goes to the
+//! coflows in the order of queues.
+//!
+//! Every update visits all flows with a rate.
+
+use std::sync::Arc;
+
+use weir_core::allocation::{Allocation, InterQueueSharing, QueueDiscipline, ReceiverMode};
+use weir_core::model::{BitSet, Coflow, CompletedFlow, Goodput, Network, Slot};
+use weir_core::solve::{FlowClass, ResidualCapacity, max_min};
+
+use super::{SentProgress, Transport};
+
+/// Flows of one coflow, in the coflow's order.
+#[derive(Debug, Default)]
+struct CoflowFlows {
+    /// The coflow's sequence number, because slots are reused.
+    seq: Option<u64>,
+    remaining_bytes: Vec<f64>,
+    rates: Vec<f64>,
+    /// Bytes sent by all flows until the last update, and their rate since.
+    sent_bytes: f64,
+    total_rate: f64,
+}
+
+impl CoflowFlows {
+    /// Adds to the rate of a flow. Returns whether the flow had no rate.
+    fn add_rate(&mut self, flow: u32, rate: f64) -> bool {
+        let had_none = self.rates[flow as usize] == 0.0;
+        self.rates[flow as usize] += rate;
+        self.total_rate += rate;
+        had_none
+    }
+}
+
+/// The first coflow of a queue of a sender.
+#[derive(Debug, Clone, Copy)]
+struct QueueHead {
+    src: u32,
+    slot: Slot,
+    class: usize,
+    flow_count: u32,
+}
+
+/// The rate that a sender offers to a flow.
+#[derive(Debug, Clone, Copy)]
+struct Offer {
+    slot: Slot,
+    flow: u32,
+    rate: f64,
+}
+
+/// A transport with queues over links.
+pub(super) struct LinkQueues {
+    weights: InterQueueSharing,
+    receiver_mode: ReceiverMode,
+    coflows: Vec<CoflowFlows>,
+    /// Flows with a rate.
+    flows_with_rate: Vec<(Slot, u32)>,
+    last_time: f64,
+    next_end: f64,
+    /// Coflows by class, then by release.
+    coflow_order: Vec<(usize, Slot)>,
+    /// By link: capacity that no flow uses, while a queue's share is divided. Empty while the residual capacity itself is
+    /// divided.
+    residuals: Vec<f64>,
+    /// The ports of a coflow with remaining capacity.
+    open_senders: BitSet,
+    open_receivers: BitSet,
+    /// By link: number of flows that divide the capacity.
+    flow_counts: Vec<f64>,
+    divided_flows: Vec<u32>,
+    residual_capacity: ResidualCapacity,
+    goodput: Option<Arc<Goodput>>,
+}
+
+impl LinkQueues {
+    pub(super) fn new(queues: &QueueDiscipline, goodput: Option<Arc<Goodput>>) -> LinkQueues {
+        LinkQueues {
+            weights: queues.inter_queue.clone(),
+            receiver_mode: queues.receiver_mode,
+            coflows: Vec::new(),
+            flows_with_rate: Vec::new(),
+            last_time: 0.0,
+            next_end: f64::INFINITY,
+            coflow_order: Vec::new(),
+            residuals: Vec::new(),
+            open_senders: BitSet::default(),
+            open_receivers: BitSet::default(),
+            flow_counts: Vec::new(),
+            divided_flows: Vec::new(),
+            residual_capacity: ResidualCapacity::default(),
+            goodput,
+        }
+    }
+
+    /// Reduces rates to what receivers carry with so many flows. O(flows with a rate).
+    fn limit_to_goodput(&mut self, network: &Network) {
+        let Some(goodput) = &self.goodput else { return };
+        let mut receivers = vec![(0, 0.0); network.fabric().ports()];
+        for &(slot, flow) in &self.flows_with_rate {
+            let (count, total_rate) = &mut receivers[network.coflow(slot).flow_ports(flow).1 as usize];
+            *count += 1;
+            *total_rate += self.coflows[slot as usize].rates[flow as usize];
+        }
+        for &(slot, flow) in &self.flows_with_rate {
+            let dst = network.coflow(slot).flow_ports(flow).1 as usize;
+            let (count, total_rate) = receivers[dst];
+            let goodput_fraction = goodput.utilization(count);
+            let capacity = network.fabric().recv_capacities()[dst] * goodput_fraction;
+            // Without a loss of capacity, the rates exceed the capacity by rounding at most.
+            if goodput_fraction < 1.0 && total_rate > capacity {
+                let flows = &mut self.coflows[slot as usize];
+                let rate = &mut flows.rates[flow as usize];
+                flows.total_rate -= *rate * (1.0 - capacity / total_rate);
+                *rate *= capacity / total_rate;
+            }
+        }
+    }
+
+    /// Adds the bytes sent until `now`, and resets the rates.
+    fn advance(&mut self, now: f64) {
+        let time = now - self.last_time;
+        for &(slot, flow) in &self.flows_with_rate {
+            let flows = &mut self.coflows[slot as usize];
+            flows.remaining_bytes[flow as usize] -= flows.rates[flow as usize] * time;
+            flows.rates[flow as usize] = 0.0;
+        }
+        for flows in &mut self.coflows {
+            flows.sent_bytes += flows.total_rate * time;
+            flows.total_rate = 0.0;
+        }
+        self.flows_with_rate.clear();
+        self.last_time = now;
+    }
+
+    // Coordinated links.
+
+    /// Divides each queue's weighted share of every link, and then, in the order of coflows, the residual capacity.
+    fn divide_links(&mut self, network: &Network, tolerance: f64) {
+        let order = std::mem::take(&mut self.coflow_order);
+        let ports = network.fabric().ports();
+        if let InterQueueSharing::Weighted(weights) = self.weights.clone() {
+            let capacities: Vec<f64> = network.fabric().link_capacities().collect();
+            let mut totals = vec![0.0; capacities.len()];
+            let mut counted = vec![usize::MAX; capacities.len()];
+            for &(class, slot) in &order {
+                let loads = network.coflow(slot).link_loads(ports);
+                for (link, _) in loads.filter(|(_, load)| load.live_flow_count > 0) {
+                    if std::mem::replace(&mut counted[link], class) != class {
+                        totals[link] += weights[class];
+                    }
+                }
+            }
+            for coflows in order.chunk_by(|a, b| a.0 == b.0) {
+                let weight = weights[coflows[0].0];
+                let share = |(capacity, total): (&f64, &f64)| {
+                    if *total > 0.0 { capacity * weight / total } else { 0.0 }
+                };
+                let mut shares: Vec<f64> = capacities.iter().zip(&totals).map(share).collect();
+                for &(_, slot) in coflows {
+                    self.share_evenly(slot, &mut shares, network, tolerance);
+                }
+            }
+        }
+        let mut residuals = std::mem::take(&mut self.residuals);
+        for &(_, slot) in &order {
+            self.share_evenly(slot, &mut residuals, network, tolerance);
+        }
+        self.residuals = residuals;
+        self.coflow_order = order;
+    }
+
+    /// Gives each flow of a coflow the minimum of its even shares of its links' remaining `capacities`. O(flows between
+    /// open ports + links).
+    fn share_evenly(&mut self, slot: Slot, capacities: &mut [f64], network: &Network, tolerance: f64) {
+        let (coflow, ports) = (network.coflow(slot), network.fabric().ports());
+        let links = |flow: u32| coflow.flow_links(flow, ports);
+        self.open_ports(coflow, ports, |link| capacities[link] > tolerance);
+        self.flow_counts.clear();
+        self.flow_counts.resize(capacities.len(), 0.0);
+        self.divided_flows.clear();
+        let LinkQueues { open_senders, open_receivers, flow_counts, divided_flows, .. } = self;
+        coflow.visit_open_flows(open_senders, open_receivers, |flow, _, _| {
+            if coflow
+                .flow_trunks(flow)
+                .iter()
+                .all(|&trunk| capacities[2 * ports + trunk as usize] > tolerance)
+            {
+                divided_flows.push(flow);
+                links(flow).for_each(|link| flow_counts[link] += 1.0);
+            }
+            (false, false)
+        });
+        if divided_flows.is_empty() {
+            return;
+        }
+        for (count, left) in flow_counts.iter_mut().zip(&*capacities) {
+            *count = left / *count;
+        }
+        let even_shares = flow_counts;
+        let flows = &mut self.coflows[slot as usize];
+        for &flow in &*divided_flows {
+            let rate = links(flow).map(|link| even_shares[link]).fold(f64::INFINITY, f64::min);
+            if flows.add_rate(flow, rate) {
+                self.flows_with_rate.push((slot, flow));
+            }
+            for link in links(flow) {
+                capacities[link] -= rate;
+                // A queue's share is also part of the residual capacity.
+                if let Some(residual) = self.residuals.get_mut(link) {
+                    *residual -= rate;
+                }
+            }
+        }
+    }
+
+    /// Opens the ports of a coflow whose links satisfy `is_open`.
+    fn open_ports(&mut self, coflow: &Coflow, ports: usize, is_open: impl Fn(usize) -> bool) {
+        self.open_senders.reset(ports);
+        self.open_receivers.reset(ports);
+        for port in coflow.senders().iter().map(|load| load.link as usize).filter(|&port| is_open(port)) {
+            self.open_senders.insert(port);
+        }
+        for port in coflow.receivers().iter().map(|load| load.link as usize) {
+            if is_open(ports + port) {
+                self.open_receivers.insert(port);
+            }
+        }
+    }
+
+    // Queues at senders.
+
+    /// Sets the rates that senders offer and the other links carry, and then, in the order of coflows, reassigns the residual
+    /// capacity.
+    fn serve_sender_queues(&mut self, network: &Network, tolerance: f64) {
+        let offers = self.offer_rates(network);
+        let rates = carried_rates(&offers, network, tolerance);
+        let ports = network.fabric().ports();
+        for (offer, rate) in offers.iter().zip(rates).filter(|(_, rate)| *rate > 0.0) {
+            self.add_rate(offer.slot, offer.flow, rate);
+            for link in network.coflow(offer.slot).flow_links(offer.flow, ports) {
+                self.residuals[link] -= rate;
+            }
+        }
+        let mut residual = std::mem::take(&mut self.residual_capacity);
+        residual.set_residuals(network.fabric(), &self.residuals);
+        for at in 0..self.coflow_order.len() {
+            let slot = self.coflow_order[at].1;
+            if residual.is_exhausted() {
+                break;
+            }
+            residual.fill_flows(network.coflow(slot), |flow, rate| self.add_rate(slot, flow, rate));
+        }
+        self.residual_capacity = residual;
+    }
+
+    fn add_rate(&mut self, slot: Slot, flow: u32, rate: f64) {
+        if self.coflows[slot as usize].add_rate(flow, rate) {
+            self.flows_with_rate.push((slot, flow));
+        }
+    }
+
+    /// The rates that senders offer to the flows of the first coflow of each queue.
+    fn offer_rates(&mut self, network: &Network) -> Vec<Offer> {
+        let send = network.fabric().send_capacities();
+        let heads = self.find_queue_heads(network);
+        let weight = |class: usize| match &self.weights {
+            InterQueueSharing::Weighted(weights) => weights[class],
+            InterQueueSharing::StrictPriority(_) => 1.0,
+        };
+        let mut totals = vec![0.0; send.len()];
+        heads.iter().for_each(|head| totals[head.src as usize] += weight(head.class));
+        let rate_of = |head: &QueueHead| {
+            let src = head.src as usize;
+            send[src] * weight(head.class) / totals[src] / f64::from(head.flow_count)
+        };
+        let rates: Vec<f64> = heads.iter().map(rate_of).collect();
+        let mut offers = Vec::new();
+        let mut flow_rates = vec![0.0; send.len()];
+        let mut rates = rates.into_iter();
+        for heads in heads.chunk_by(|a, b| a.slot == b.slot) {
+            let slot = heads[0].slot;
+            let coflow = network.coflow(slot);
+            for (head, rate) in heads.iter().zip(&mut rates) {
+                flow_rates[head.src as usize] = rate;
+            }
+            self.open_ports(coflow, send.len(), |link| link >= send.len() || flow_rates[link] > 0.0);
+            coflow.visit_open_flows(&mut self.open_senders, &mut self.open_receivers, |flow, src, _| {
+                offers.push(Offer { slot, flow, rate: flow_rates[src] });
+                (false, false)
+            });
+            heads.iter().for_each(|head| flow_rates[head.src as usize] = 0.0);
+        }
+        offers
+    }
+
+    /// The first coflow of each queue of each sender; with strict priority, of the first queue only. Entries of one coflow
+    /// are adjacent.
+    fn find_queue_heads(&self, network: &Network) -> Vec<QueueHead> {
+        let is_strict = matches!(self.weights, InterQueueSharing::StrictPriority(_));
+        let mut last_class = vec![None; network.fabric().ports()];
+        let mut heads = Vec::new();
+        for &(class, slot) in &self.coflow_order {
+            let senders = network.coflow(slot).senders().iter();
+            for load in senders.filter(|load| load.live_flow_count > 0) {
+                let last = &mut last_class[load.link as usize];
+                if last.is_none() || (!is_strict && *last != Some(class)) {
+                    *last = Some(class);
+                    heads.push(QueueHead { src: load.link, slot, class, flow_count: load.live_flow_count });
+                }
+            }
+        }
+        heads
+    }
+}
+
+/// The rates of offered flows over the links after the senders: max-min, at most the offered rates.
+fn carried_rates(offers: &[Offer], network: &Network, tolerance: f64) -> Vec<f64> {
+    let ports = network.fabric().ports();
+    let links = |offer: &Offer| network.coflow(offer.slot).flow_links(offer.flow, ports).skip(1);
+    let mut capacities: Vec<f64> = network.fabric().link_capacities().collect();
+    let mut loads = vec![0.0; capacities.len()];
+    for offer in offers {
+        links(offer).for_each(|link| loads[link] += offer.rate);
+    }
+    let is_overloaded: Vec<bool> =
+        loads.iter().zip(&capacities).map(|(load, capacity)| *load > capacity + tolerance).collect();
+    let mut rates: Vec<f64> = offers.iter().map(|offer| offer.rate).collect();
+    // The offered rate of a flow counts as a link of its own.
+    let (mut limited, mut class_links, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+    for (at, offer) in offers.iter().enumerate() {
+        if links(offer).any(|link| is_overloaded[link]) {
+            class_links.extend(links(offer).filter(|&link| is_overloaded[link]).map(|link| link as u32));
+            class_links.push(capacities.len() as u32);
+            capacities.push(offer.rate);
+            ends.push(class_links.len());
+            limited.push(at);
+        }
+    }
+    let starts = std::iter::once(0).chain(ends.iter().copied());
+    let classes: Vec<FlowClass<'_>> = starts
+        .zip(&ends)
+        .map(|(from, &to)| FlowClass { links: &class_links[from..to], flows: 1.0 })
+        .collect();
+    for (at, rate) in limited.into_iter().zip(max_min(&capacities, &classes)) {
+        rates[at] = rate;
+    }
+    rates
+}
+
+impl Transport for LinkQueues {
+    fn start_flow(&mut self, slot: Slot, flow: u32, remaining_bytes: f64, network: &Network, _: f64) {
+        if slot as usize >= self.coflows.len() {
+            self.coflows.resize_with(slot as usize + 1, CoflowFlows::default);
+        }
+        let coflow = network.coflow(slot);
+        let flows = &mut self.coflows[slot as usize];
+        if flows.seq != Some(coflow.seq) {
+            let none = vec![0.0; coflow.width()];
+            *flows = CoflowFlows {
+                seq: Some(coflow.seq),
+                remaining_bytes: none.clone(),
+                rates: none,
+                sent_bytes: 0.0,
+                total_rate: 0.0,
+            };
+        }
+        flows.remaining_bytes[flow as usize] = remaining_bytes;
+    }
+
+    fn stop_flow(&mut self, slot: Slot, flow: u32, _: &Network, now: f64) -> f64 {
+        let flows = &mut self.coflows[slot as usize];
+        let rate = std::mem::take(&mut flows.rates[flow as usize]);
+        flows.sent_bytes += rate * (now - self.last_time);
+        flows.total_rate -= rate;
+        (flows.remaining_bytes[flow as usize] - rate * (now - self.last_time)).max(0.0)
+    }
+
+    fn update_rates(&mut self, network: &Network, allocation: &Allocation, now: f64) {
+        self.advance(now);
+        let fabric = network.fabric();
+        let tolerance = 1e-9 * fabric.nominal_rate();
+        self.residuals.clear();
+        self.residuals.extend(fabric.link_capacities());
+        self.coflow_order.clear();
+        self.coflow_order.extend(network.active_coflows().iter().map(|&slot| (allocation.class(slot), slot)));
+        // The active coflows are in the order of release, and the sort is stable.
+        self.coflow_order.sort_by_key(|&(class, _)| class);
+        match self.receiver_mode {
+            ReceiverMode::SameQueues => self.divide_links(network, tolerance),
+            ReceiverMode::Transport => self.serve_sender_queues(network, tolerance),
+        }
+        self.limit_to_goodput(network);
+        self.next_end = f64::INFINITY;
+        for &(slot, flow) in &self.flows_with_rate {
+            let flows = &self.coflows[slot as usize];
+            let end = now + flows.remaining_bytes[flow as usize].max(0.0) / flows.rates[flow as usize];
+            self.next_end = self.next_end.min(end);
+        }
+    }
+
+    fn next_completion(&mut self) -> f64 {
+        self.next_end
+    }
+
+    fn complete_flows_until(&mut self, until: f64, _: &Network, completed: &mut Vec<CompletedFlow>) {
+        if self.next_end > until {
+            return;
+        }
+        self.next_end = f64::INFINITY;
+        let (coflows, since) = (&mut self.coflows, self.last_time);
+        self.flows_with_rate.retain(|&(slot, flow)| {
+            let flows = &mut coflows[slot as usize];
+            let rate = flows.rates[flow as usize];
+            let at = since + flows.remaining_bytes[flow as usize].max(0.0) / rate;
+            if at > until {
+                return true;
+            }
+            // Count the bytes at the end of this flow; the next count may be later.
+            flows.sent_bytes += flows.remaining_bytes[flow as usize];
+            flows.total_rate -= rate;
+            flows.remaining_bytes[flow as usize] = 0.0;
+            flows.rates[flow as usize] = 0.0;
+            completed.push(CompletedFlow { slot, flow, completed_at: at });
+            false
+        });
+        for &(slot, flow) in &self.flows_with_rate {
+            let flows = &self.coflows[slot as usize];
+            let end =
+                self.last_time + flows.remaining_bytes[flow as usize].max(0.0) / flows.rates[flow as usize];
+            self.next_end = self.next_end.min(end);
+        }
+    }
+
+    fn flow_rate(&self, slot: Slot, flow: u32, _: &Network) -> f64 {
+        self.coflows.get(slot as usize).map_or(0.0, |flows| flows.rates[flow as usize])
+    }
+
+    fn coflow_progress(&self, slot: Slot) -> Option<SentProgress> {
+        let flows = self.coflows.get(slot as usize)?;
+        Some(SentProgress { sent_bytes: flows.sent_bytes, rate: flows.total_rate, time: self.last_time })
+    }
+}
