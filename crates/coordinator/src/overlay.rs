@@ -34,7 +34,7 @@ mod status;
 
 pub use coflow::{Flow, Registration, Restored};
 pub use decision::{Decision, DecisionRequest};
-pub use handle::{Handle, OverlayCounts};
+pub use handle::{Handle, NameTaken, OverlayCounts};
 pub use status::{CoflowStatus, CoflowSummary, LinkBytes, PathStatus, RelayStatus, RouteStatus};
 
 use bandwidth::LinkSamples;
@@ -214,6 +214,11 @@ impl Overlay {
         if let Some(relay) = self.relays.get_mut(usize::from(relay)) {
             relay.disconnect();
         }
+    }
+
+    /// Time of the last report of a relay, or of the connection before it.
+    pub fn last_report_at(&self, relay: u16) -> Option<f64> {
+        self.relays.get(usize::from(relay))?.last_report_at
     }
 
     /// Applies the report of a relay. Implausible entries are counted and not applied.

@@ -1,5 +1,6 @@
 //! The stream to the coordinator: reports what the relay measures, and applies orders.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -25,6 +26,9 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(3);
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
+/// How long a stream must last for the next attempt to be the first one again.
+const STABLE_STREAM: Duration = Duration::from_secs(10);
+
 /// The maximum report interval that a relay accepts.
 const MAX_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -42,11 +46,36 @@ impl Session {
     }
 }
 
+/// The wait before the next attempt to connect; none before the first.
+#[derive(Debug, Default)]
+struct Backoff(Option<Duration>);
+
+impl Backoff {
+    /// Waits, and doubles the next wait.
+    async fn wait(&mut self) {
+        if let Some(wait) = self.0 {
+            sleep(wait).await;
+        }
+        self.0 = Some(self.0.map_or(FIRST_WAIT, |wait| (wait * 2).min(MAX_WAIT)));
+    }
+
+    /// Notes how long a stream has lasted. Streams that end at once must not be opened without a wait.
+    fn note_stream(&mut self, duration: Duration) {
+        if duration >= STABLE_STREAM {
+            self.0 = None;
+        }
+    }
+}
+
 /// Opens a stream for the relay `name`. Tries again until the coordinator accepts it, and logs why it does not.
 pub async fn connect(coordinator: &Endpoint, name: &str) -> Session {
-    let mut wait = FIRST_WAIT;
+    reconnect(coordinator, name, &mut Backoff::default()).await
+}
+
+async fn reconnect(coordinator: &Endpoint, name: &str, backoff: &mut Backoff) -> Session {
     let mut last_reason = String::new();
     loop {
+        backoff.wait().await;
         let reason = match timeout(MESSAGE_TIMEOUT, open(coordinator, name)).await {
             Ok(Ok(session)) => {
                 tracing::info!(relay = name, id = session.id(), "connected with the coordinator");
@@ -56,11 +85,9 @@ pub async fn connect(coordinator: &Endpoint, name: &str) -> Session {
             Err(_) => format!("the coordinator sent no message for {} s", MESSAGE_TIMEOUT.as_secs()),
         };
         if reason != last_reason {
-            tracing::warn!(%reason, "no coordinator");
+            tracing::warn!(%reason, "no coordinator; trying again");
             last_reason = reason;
         }
-        sleep(wait).await;
-        wait = (wait * 2).min(MAX_WAIT);
     }
 }
 
@@ -157,14 +184,18 @@ pub async fn run(
 ) -> Result<(), ControlError> {
     let (start, id) = (Instant::now(), first.id());
     let mut orders = Orders::default();
+    // The attempt that has opened the first stream.
+    let mut backoff = Backoff(Some(FIRST_WAIT));
     let mut session = first;
     loop {
-        let reason = serve(&mut session, &mut orders, &relay, start, &statuses).await?;
+        let stream_start = Instant::now();
+        let reason = serve(session, &mut orders, &relay, start, &statuses).await?;
         tracing::warn!(%reason, "the stream to the coordinator has ended");
+        backoff.note_stream(stream_start.elapsed());
         statuses.send_replace(OrderStatus::new(&orders, start, false));
         session = tokio::select! {
-            session = connect(&coordinator, name) => session,
-            () = expire_forever(&mut orders, &relay, start) => continue,
+            session = reconnect(&coordinator, name, &mut backoff) => session,
+            never = expire_forever(&mut orders, &relay, start) => match never {},
         };
         if session.id() != id {
             return Err(ControlError::Renumbered { expected: id, found: session.id() });
@@ -173,10 +204,10 @@ pub async fn run(
 }
 
 /// Ends the lease when its time has passed, and then waits forever.
-async fn expire_forever(orders: &mut Orders, relay: &Handle, start: Instant) {
+async fn expire_forever(orders: &mut Orders, relay: &Handle, start: Instant) -> Infallible {
     wait_for_lease_end(orders, start).await;
     expire(orders, relay, start);
-    std::future::pending::<()>().await;
+    std::future::pending().await
 }
 
 async fn wait_for_lease_end(orders: &Orders, start: Instant) {
@@ -193,9 +224,9 @@ fn expire(orders: &mut Orders, relay: &Handle, start: Instant) {
     }
 }
 
-/// Serves one stream. Returns why it ended.
+/// Serves one stream, and closes it. Returns why it ended.
 async fn serve(
-    session: &mut Session,
+    mut session: Session,
     orders: &mut Orders,
     relay: &Handle,
     start: Instant,
