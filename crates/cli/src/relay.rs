@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -69,7 +70,8 @@ fn run(args: &args::RelayRun) -> Result<(), Failure> {
                 _ = &mut relay.end => {}
                 () = wait_for_stop_signal() => {}
             }
-            relay.stop(Duration::from_secs_f64(args.drain.get())).await
+            relay.drain(drain_time(args)).await;
+            relay.stop()
         }),
         _ => runtime.block_on(run_with_coordinator(args, relays)),
     }
@@ -142,11 +144,35 @@ async fn run_with_coordinator(args: &args::RelayRun, relays: SocketAddr) -> Resu
     };
     let (statuses, status) = watch::channel(OrderStatus::default());
     let relay = start(args, RelayId(session.id()), relays, Some(status)).await?;
-    let result = tokio::select! {
-        result = control::run(coordinator, &args.name, session, relay.handle.clone(), statuses) => result.map_err(Failure::runtime),
-        () = wait_for_stop_signal() => Ok(()),
+    let (drained, finish) = oneshot::channel::<()>();
+    let finish = async { drop(finish.await) };
+    let handle = relay.handle.clone();
+    let stream = control::run(coordinator, &args.name, session, handle, statuses, finish);
+    // The coordinator needs the reports of a relay that drains.
+    let drain = async {
+        wait_for_stop_signal().await;
+        relay.drain(drain_time(args)).await;
+        drop(drained);
     };
-    relay.stop(Duration::from_secs_f64(args.drain.get())).await.and(result)
+    let result = {
+        let (mut stream, mut drain) = (pin!(stream), pin!(drain));
+        tokio::select! {
+            result = &mut stream => {
+                if interrupt::is_requested() {
+                    drain.await;
+                } else {
+                    relay.drain(drain_time(args)).await;
+                }
+                result
+            }
+            () = &mut drain => stream.await,
+        }
+    };
+    relay.stop().and(result.map_err(Failure::runtime))
+}
+
+fn drain_time(args: &args::RelayRun) -> Duration {
+    Duration::from_secs_f64(args.drain.get())
 }
 
 /// A relay, and the thread that runs it.
@@ -193,18 +219,27 @@ async fn start(
 }
 
 impl RunningRelay {
-    /// Refuses new flows, waits for open ones for at most `drain`, and ends the thread.
-    async fn stop(self, drain: Duration) -> Result<(), Failure> {
+    /// Refuses new flows, and waits for open ones for at most `limit`.
+    async fn drain(&self, limit: Duration) {
         let start = Instant::now();
         self.handle.send(Command::Drain);
-        while start.elapsed() < drain && !self.thread.is_finished() {
-            let (sender, status) = oneshot::channel();
-            self.handle.send(Command::Inspect(Box::new(move |status| drop(sender.send(status)))));
-            if status.await.is_ok_and(|status| status.flow_counts == (0, 0, 0)) {
-                break;
-            }
+        let mut open = self.open_flows().await;
+        while open > 0 && start.elapsed() < limit {
             tokio::time::sleep(DRAIN_POLL_INTERVAL).await;
+            open = self.open_flows().await;
         }
+    }
+
+    /// The number of open flows; 0 if the thread has ended.
+    async fn open_flows(&self) -> usize {
+        let (sender, status) = oneshot::channel();
+        self.handle.send(Command::Inspect(Box::new(move |status| drop(sender.send(status)))));
+        let (sources, sinks, transits) = status.await.map_or((0, 0, 0), |status| status.flow_counts);
+        sources + sinks + transits
+    }
+
+    /// Ends the thread.
+    fn stop(self) -> Result<(), Failure> {
         self.handle.send(Command::Stop);
         if let Some(metrics) = &self.metrics {
             metrics.abort();

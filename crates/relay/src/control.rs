@@ -1,6 +1,7 @@
 //! The stream to the coordinator: reports what the relay measures, and applies orders.
 
 use std::convert::Infallible;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -28,6 +29,9 @@ const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// How long a stream must last for the next attempt to be the first one again.
 const STABLE_STREAM: Duration = Duration::from_secs(10);
+
+/// The maximum time for the coordinator to read the last report.
+const LAST_REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The maximum report interval that a relay accepts.
 const MAX_INTERVAL: Duration = Duration::from_secs(10);
@@ -171,7 +175,8 @@ impl OrderStatus {
     }
 }
 
-/// Applies orders to the relay and reports its state, over as many streams as it takes. Sends the state of orders to `statuses`.
+/// Applies orders to the relay and reports its state, over as many streams as it takes. Sends the state of orders to `statuses`. When
+/// `finish` completes, delivers a last report if the coordinator is connected, and returns.
 ///
 /// # Errors
 /// [`ControlError`].
@@ -181,7 +186,9 @@ pub async fn run(
     first: Session,
     relay: Handle,
     statuses: watch::Sender<OrderStatus>,
+    finish: impl Future<Output = ()>,
 ) -> Result<(), ControlError> {
+    let mut finish = pin!(finish);
     let (start, id) = (Instant::now(), first.id());
     let mut orders = Orders::default();
     // The attempt that has opened the first stream.
@@ -189,13 +196,15 @@ pub async fn run(
     let mut session = first;
     loop {
         let stream_start = Instant::now();
-        let reason = serve(session, &mut orders, &relay, start, &statuses).await?;
+        let served = serve(session, &mut orders, &relay, start, &statuses, finish.as_mut());
+        let Some(reason) = served.await? else { return Ok(()) };
         tracing::warn!(%reason, "the stream to the coordinator has ended");
         backoff.note_stream(stream_start.elapsed());
         statuses.send_replace(OrderStatus::new(&orders, start, false));
         session = tokio::select! {
             session = reconnect(&coordinator, name, &mut backoff) => session,
             never = expire_forever(&mut orders, &relay, start) => match never {},
+            () = &mut finish => return Ok(()),
         };
         if session.id() != id {
             return Err(ControlError::Renumbered { expected: id, found: session.id() });
@@ -224,14 +233,15 @@ fn expire(orders: &mut Orders, relay: &Handle, start: Instant) {
     }
 }
 
-/// Serves one stream, and closes it. Returns why it ended.
+/// Serves one stream, and closes it. Returns why it ended; none if `finish` has completed.
 async fn serve(
     mut session: Session,
     orders: &mut Orders,
     relay: &Handle,
     start: Instant,
     statuses: &watch::Sender<OrderStatus>,
-) -> Result<String, ControlError> {
+    mut finish: Pin<&mut impl Future<Output = ()>>,
+) -> Result<Option<String>, ControlError> {
     let id = session.id();
     let mut next_report = Instant::now();
     let mut deadline = next_report + MESSAGE_TIMEOUT;
@@ -241,15 +251,15 @@ async fn serve(
             message = session.messages.message() => {
                 deadline = Instant::now() + MESSAGE_TIMEOUT;
                 let order = match message {
-                    Err(status) => return Ok(status_reason(&status)),
-                    Ok(None) => return Ok("the coordinator closed the stream".to_owned()),
+                    Err(status) => return Ok(Some(status_reason(&status))),
+                    Ok(None) => return Ok(Some("the coordinator closed the stream".to_owned())),
                     Ok(Some(message)) => message.body,
                 };
                 let Some(Body::Order(order)) = order else {
-                    return Ok("the coordinator sent a message that is not an order".to_owned());
+                    return Ok(Some("the coordinator sent a message that is not an order".to_owned()));
                 };
                 let order = match RelayOrder::try_from(order) {
-                    Err(error) => return Ok(format!("the coordinator sent an invalid order: {error}")),
+                    Err(error) => return Ok(Some(format!("the coordinator sent an invalid order: {error}"))),
                     Ok(order) => order,
                 };
                 apply(&order, id, orders, relay, start);
@@ -259,15 +269,32 @@ async fn serve(
                 let status = status(relay).await.ok_or(ControlError::RelayEnded)?;
                 let report = RelayMessage::from(&report(id, status, orders));
                 if session.reports.try_send(report).is_err() && session.reports.is_closed() {
-                    return Ok("the coordinator closed the stream".to_owned());
+                    return Ok(Some("the coordinator closed the stream".to_owned()));
                 }
             }
             () = wait_for_lease_end(orders, start) => expire(orders, relay, start),
             () = sleep_until(deadline) => {
-                return Ok(format!("the coordinator sent no message for {} s", MESSAGE_TIMEOUT.as_secs()));
+                return Ok(Some(format!("the coordinator sent no message for {} s", MESSAGE_TIMEOUT.as_secs())));
+            }
+            () = &mut finish => {
+                let status = status(relay).await.ok_or(ControlError::RelayEnded)?;
+                let last = RelayMessage::from(&report(id, status, orders));
+                if timeout(LAST_REPORT_TIMEOUT, deliver(session, last)).await.is_err() {
+                    tracing::warn!("the coordinator did not read the last report in time");
+                }
+                return Ok(None);
             }
         }
     }
+}
+
+/// Sends the last report, and waits until the coordinator has read it and ended the stream.
+async fn deliver(session: Session, last: RelayMessage) {
+    let Session { reports, mut messages, .. } = session;
+    // Sending fails if the stream has ended.
+    let _ = reports.send(last).await;
+    drop(reports);
+    while let Ok(Some(_)) = messages.message().await {}
 }
 
 fn apply(order: &RelayOrder, id: u16, orders: &mut Orders, relay: &Handle, start: Instant) {
@@ -328,5 +355,6 @@ fn report(id: u16, status: Status, orders: &Orders) -> RelayReport {
             })
             .collect(),
         refused_orders: orders.refused(),
+        is_draining: status.is_draining,
     }
 }

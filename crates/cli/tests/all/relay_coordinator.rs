@@ -1,8 +1,8 @@
 //! Tests `weir relay` with `weir serve`, as processes on loopback addresses.
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
-use std::process::{Child, Stdio};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -57,12 +57,18 @@ impl RelayProcess {
     fn count(&self, text: &str) -> usize {
         self.log().lines().filter(|line| line.contains(text)).count()
     }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
+    }
 }
 
 /// A coordinator with the relays `west` and `east`.
 struct Overlay {
     dir: TestDir,
     coordinator: CoordinatorProcess,
+    ports: [u16; 2],
 }
 
 impl Overlay {
@@ -72,7 +78,7 @@ impl Overlay {
         let config = CONFIG.replace("WEST", &ports[0].to_string()).replace("EAST", &ports[1].to_string());
         dir.write("serve.toml", &config);
         let coordinator = CoordinatorProcess::start(&dir.path("serve.toml"));
-        Overlay { dir, coordinator }
+        Overlay { dir, coordinator, ports }
     }
 
     fn start_relay(&self, name: &str, relays: &str, programs: &str) -> RelayProcess {
@@ -91,6 +97,32 @@ impl Overlay {
         RelayProcess { child, log }
     }
 
+    /// Starts both relays, and returns them with the address of `west` for programs.
+    fn start_relays(&self) -> (RelayProcess, RelayProcess, String) {
+        let programs = format!("127.0.5.1:{}", free_port("127.0.5.1"));
+        let west = self.start_relay("west", &format!("127.0.5.1:{}", self.ports[0]), &programs);
+        let east = self.start_relay("east", &format!("127.0.6.1:{}", self.ports[1]), "127.0.6.1:0");
+        wait_for("connected relays", || {
+            [&west, &east].into_iter().all(|relay| relay.count("relay is connected") > 0)
+        });
+        (west, east, programs)
+    }
+
+    /// Registers a coflow with one flow from west to east.
+    fn register(&self, id: &str, bytes: usize) {
+        let body = format!("{{\"flows\":[{{\"from\":\"west\",\"to\":\"east\",\"bytes\":{bytes}}}]}}");
+        let mut socket = TcpStream::connect(&self.coordinator.api_address).unwrap();
+        let length = body.len();
+        let head = format!(
+            "PUT /v1/coflows/{id} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\
+             connection: close\r\n\r\n"
+        );
+        socket.write_all((head + &body).as_bytes()).unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+
     /// The log of the coordinator, which ends.
     fn coordinator_log(mut self) -> String {
         self.coordinator.child.kill().unwrap();
@@ -98,6 +130,17 @@ impl Overlay {
         self.coordinator.log.read_to_string(&mut text).unwrap();
         text
     }
+}
+
+/// Opens flow 0 of a coflow. Returns the connections of the sender and of the receiver.
+fn open_flow(programs: &str, coflow: &str) -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.6.1:0").unwrap();
+    let mut sender = TcpStream::connect(programs).unwrap();
+    sender.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let line = format!("weir-flow/2 {coflow} 0 0 0 {}\n", listener.local_addr().unwrap());
+    sender.write_all(line.as_bytes()).unwrap();
+    let (receiver, _) = listener.accept().unwrap();
+    (sender, receiver)
 }
 
 #[test]
@@ -125,4 +168,33 @@ fn second_relay_with_a_name_is_refused_and_does_not_disturb_the_first() {
     for address in ["connected", "refused"] {
         assert!(fields[address].as_str().unwrap().starts_with("127.0.0.1:"), "{log}");
     }
+}
+
+#[test]
+fn coflow_completes_at_the_coordinator_while_its_relay_drains() {
+    let overlay = Overlay::new();
+    let (mut west, _east, programs) = overlay.start_relays();
+    overlay.register("drained", 4);
+    let (mut sender, receiver) = open_flow(&programs, "drained");
+    west.signal("TERM");
+    // The relay stays present, and its reports arrive.
+    thread::sleep(Duration::from_secs(4));
+    let relays: Value = serde_json::from_str(&overlay.coordinator.get("/v1/relays")).unwrap();
+    assert_eq!(relays.as_array().unwrap().iter().filter(|relay| relay["present"] == true).count(), 2);
+    sender.write_all(b"data").unwrap();
+    let (mut reader, mut line) = (BufReader::new(&receiver), String::new());
+    reader.read_line(&mut line).unwrap();
+    reader.read_exact(&mut [0; 4]).unwrap();
+    (&receiver).write_all(b"ack 0\nack 4\n").unwrap();
+    let mut answers = BufReader::new(&sender);
+    while line != "ack 4\n" {
+        line.clear();
+        assert!(answers.read_line(&mut line).unwrap() > 0);
+    }
+    // The last report contains the end of the flow.
+    sender.shutdown(Shutdown::Both).unwrap();
+    assert!(west.child.wait().unwrap().success());
+    let coflows: Value = serde_json::from_str(&overlay.coordinator.get("/v1/coflows")).unwrap();
+    assert_eq!(coflows["coflows"][0]["done"], 1, "{coflows}");
+    assert!(coflows["coflows"][0]["measured_seconds"].is_number(), "{coflows}");
 }

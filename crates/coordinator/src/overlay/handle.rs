@@ -182,7 +182,7 @@ impl Shared {
         for (relay, stream) in (0..).zip(&mut *streams) {
             if stream.as_ref().is_some_and(|stream| stream.orders.is_closed()) {
                 *stream = None;
-                overlay.disconnect(relay);
+                overlay.disconnect(relay, self.now());
             }
         }
         let channel = |relay: u16| streams[usize::from(relay)].as_ref().map(|stream| &stream.orders);

@@ -122,6 +122,8 @@ pub struct Status {
     pub resets: ResetCounts,
     /// Bytes that this relay sent on a detour, by coflow. Contains only coflows with a detour.
     pub detoured_bytes: BTreeMap<Arc<str>, u64>,
+    /// Whether the relay refuses new flows.
+    pub is_draining: bool,
 }
 
 /// Passes commands to a relay's thread.
@@ -374,6 +376,7 @@ impl Server {
             refused_flows: self.refused_flows,
             resets: self.relay.resets(),
             detoured_bytes: self.detoured_bytes(),
+            is_draining: self.relay.is_draining(),
         }
     }
 
