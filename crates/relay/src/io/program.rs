@@ -136,6 +136,15 @@ impl Sender {
     }
 }
 
+/// How a receiving program has closed its flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Closed {
+    /// It has closed its connection after an acknowledgement.
+    Ended,
+    /// Its connection has failed, or it has sent this reason.
+    Reset(Reason),
+}
+
 /// A program that receives a flow.
 #[derive(Debug)]
 pub(crate) struct Receiver {
@@ -148,6 +157,7 @@ pub(crate) struct Receiver {
     /// The part of the first line that the program has not accepted.
     first_line: Vec<u8>,
     lines: LineReader,
+    has_acknowledged: bool,
     is_finished: bool,
 }
 
@@ -166,6 +176,7 @@ impl Receiver {
             name,
             first_line: line.encode().into_bytes(),
             lines: LineReader::default(),
+            has_acknowledged: false,
             is_finished: false,
         }
     }
@@ -215,22 +226,26 @@ impl Receiver {
         }
     }
 
-    /// Reads lines of the program: the last acknowledged offset, and the reason if the flow ends.
-    pub(crate) fn read_lines(&mut self) -> (Option<u64>, Option<Reason>) {
+    /// Reads lines of the program: the last acknowledged offset, and whether the program has closed the flow.
+    pub(crate) fn read_lines(&mut self) -> (Option<u64>, Option<Closed>) {
         let mut acked = None;
         let mut bytes = [0; 4096];
         loop {
             let mut input = match self.transport.read(&mut bytes) {
                 Ok(None) => return (acked, None),
                 Ok(Some(length @ 1..)) => &bytes[..length],
-                Ok(Some(0)) | Err(_) => return (acked, Some(Reason::Lost)),
+                Ok(Some(0)) if self.has_acknowledged => return (acked, Some(Closed::Ended)),
+                Ok(Some(0)) | Err(_) => return (acked, Some(Closed::Reset(Reason::Lost))),
             };
             while !input.is_empty() {
                 match self.lines.read_line(&mut input).map(|line| line.map(|line| BackLine::parse(&line))) {
                     Ok(None) => {}
-                    Ok(Some(Ok(BackLine::Ack(offset)))) => acked = Some(offset.get()),
-                    Ok(Some(Ok(BackLine::Reset(reason)))) => return (acked, Some(reason)),
-                    Ok(Some(Err(_))) | Err(_) => return (acked, Some(Reason::Invalid)),
+                    Ok(Some(Ok(BackLine::Ack(offset)))) => {
+                        acked = Some(offset.get());
+                        self.has_acknowledged = true;
+                    }
+                    Ok(Some(Ok(BackLine::Reset(reason)))) => return (acked, Some(Closed::Reset(reason))),
+                    Ok(Some(Err(_))) | Err(_) => return (acked, Some(Closed::Reset(Reason::Invalid))),
                 }
             }
         }

@@ -16,7 +16,7 @@ use super::congestion;
 use super::lane::Lane;
 use super::links::{Link, LinkStatus, Unidentified};
 use super::pipe::Pipe;
-use super::program::{Receiver, Sender, Stage};
+use super::program::{Closed, Receiver, Sender, Stage};
 use super::receive_buffers::ReceiveBuffers;
 use super::socket::{set_congestion_control, start_connect};
 use super::transport::Transport;
@@ -573,8 +573,10 @@ impl Server {
             if let Some(offset) = acked {
                 self.relay.acknowledge(key, offset);
             }
-            if let Some(reason) = closed {
-                self.relay.close_receiver(key, reason);
+            match closed {
+                None => {}
+                Some(Closed::Ended) => self.relay.end_receiver(key),
+                Some(Closed::Reset(reason)) => self.relay.close_receiver(key, reason),
             }
         }
         if can_deliver {
