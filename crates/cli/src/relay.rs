@@ -60,6 +60,7 @@ fn run(args: &args::RelayRun) -> Result<(), Failure> {
     }
     init_log(args.log);
     interrupt::record_signals();
+    interrupt::exit_on_second_signal();
     weir_agent::live::raise_file_limit();
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::runtime)?;
     match (overlay, own) {
@@ -224,9 +225,17 @@ impl RunningRelay {
         let start = Instant::now();
         self.handle.send(Command::Drain);
         let mut open = self.open_flows().await;
+        if open > 0 {
+            let (flows, seconds) = (count_flows(open), limit.as_secs_f64());
+            tracing::info!("draining {flows} for up to {seconds} s; interrupt again to stop now");
+        }
         while open > 0 && start.elapsed() < limit {
             tokio::time::sleep(DRAIN_POLL_INTERVAL).await;
             open = self.open_flows().await;
+        }
+        match open {
+            0 => tracing::info!("stopping; no flow is open"),
+            _ => tracing::warn!("stopping; {} did not complete in time", count_flows(open)),
         }
     }
 
@@ -249,6 +258,10 @@ impl RunningRelay {
             Err(_) => Err(Failure::runtime("the thread of the relay has panicked")),
         }
     }
+}
+
+fn count_flows(count: usize) -> String {
+    format!("{count} flow{}", if count == 1 { "" } else { "s" })
 }
 
 fn relay_tls(args: &args::RelayRun) -> Result<Option<RelayTls>, Failure> {

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -177,6 +177,9 @@ fn coflow_completes_at_the_coordinator_while_its_relay_drains() {
     overlay.register("drained", 4);
     let (mut sender, receiver) = open_flow(&programs, "drained");
     west.signal("TERM");
+    wait_for("a line about the drain", || {
+        west.count("draining 1 flow for up to 20 s; interrupt again to stop now") == 1
+    });
     // The relay stays present, and its reports arrive.
     thread::sleep(Duration::from_secs(4));
     let relays: Value = serde_json::from_str(&overlay.coordinator.get("/v1/relays")).unwrap();
@@ -197,4 +200,19 @@ fn coflow_completes_at_the_coordinator_while_its_relay_drains() {
     let coflows: Value = serde_json::from_str(&overlay.coordinator.get("/v1/coflows")).unwrap();
     assert_eq!(coflows["coflows"][0]["done"], 1, "{coflows}");
     assert!(coflows["coflows"][0]["measured_seconds"].is_number(), "{coflows}");
+    wait_for("the last line", || west.count("stopping; no flow is open") == 1);
+}
+
+#[test]
+fn second_signal_ends_a_draining_relay_at_once() {
+    let overlay = Overlay::new();
+    let (mut west, _east, programs) = overlay.start_relays();
+    overlay.register("held", 4);
+    let _flow = open_flow(&programs, "held");
+    west.signal("INT");
+    wait_for("a line about the drain", || west.count("draining 1 flow for up to 20 s") == 1);
+    let start = Instant::now();
+    west.signal("INT");
+    assert_eq!(west.child.wait().unwrap().code(), Some(130));
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
 }
