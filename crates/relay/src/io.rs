@@ -3,6 +3,7 @@
 mod congestion;
 mod lane;
 mod links;
+mod log_limit;
 mod pacer;
 mod pipe;
 mod program;

@@ -8,7 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use weir_tls::TlsFiles;
 
+use crate::certificates::Authority;
 use crate::common::serving::CoordinatorProcess;
 use crate::common::{TestDir, wait_for};
 
@@ -49,6 +51,18 @@ impl Drop for RelayProcess {
 }
 
 impl RelayProcess {
+    fn start(dir: &TestDir, line: &str) -> RelayProcess {
+        let mut child = dir.command(line).stderr(Stdio::piped()).spawn().unwrap();
+        let (stderr, log) = (child.stderr.take().unwrap(), Arc::new(Mutex::new(String::new())));
+        let lines = Arc::clone(&log);
+        thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                lines.lock().unwrap().push_str(&(line + "\n"));
+            }
+        });
+        RelayProcess { child, log }
+    }
+
     fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
@@ -86,15 +100,7 @@ impl Overlay {
             "relay run --name {name} --coordinator {} --relays {relays} --programs {programs} --drain 20s",
             self.coordinator.agents_address
         );
-        let mut child = self.dir.command(&line).stderr(Stdio::piped()).spawn().unwrap();
-        let (stderr, log) = (child.stderr.take().unwrap(), Arc::new(Mutex::new(String::new())));
-        let lines = Arc::clone(&log);
-        thread::spawn(move || {
-            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                lines.lock().unwrap().push_str(&(line + "\n"));
-            }
-        });
-        RelayProcess { child, log }
+        RelayProcess::start(&self.dir, &line)
     }
 
     /// Starts both relays, and returns them with the address of `west` for programs.
@@ -215,4 +221,79 @@ fn second_signal_ends_a_draining_relay_at_once() {
     west.signal("INT");
     assert_eq!(west.child.wait().unwrap().code(), Some(130));
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
+#[test]
+fn relays_log_a_tls_mismatch_and_an_expired_certificate_once() {
+    let dir = TestDir::new();
+    let authority = Authority::new("own");
+    let options = |files: TlsFiles| {
+        let [certificate, key, clients] =
+            [files.certificate, files.key, files.clients].map(|path| path.to_str().unwrap().to_owned());
+        format!("--certificate {certificate} --key {key} --authority {clients}")
+    };
+    let folder = |name: &str| {
+        std::fs::create_dir(dir.path(name)).unwrap();
+        dir.path(name)
+    };
+    let tls = |name: &str| options(authority.write_files(&folder(name), &format!("weir://relay/{name}")));
+    let [west, east] = ["west", "east"].map(tls);
+    let expired = options(authority.write_expired_files(&folder("expired"), "weir://relay/east"));
+    // The first relay connects to the second one.
+    for (west, east, west_log, east_log) in [
+        (
+            west.as_str(),
+            "",
+            "closed the connection during the handshake; expected TLS; help",
+            "uses TLS; expected plain",
+        ),
+        ("", east.as_str(), "expects TLS; help", "uses plain text; expected TLS; help"),
+        (west.as_str(), expired.as_str(), "certificate expired", "CertificateExpired"),
+    ] {
+        let ports = ["127.0.7.1", "127.0.8.1"].map(|ip| (ip, free_port(ip)));
+        let relay = |name: &str, (ip, port): (&str, u16)| {
+            format!("[[relays]]\nname = \"{name}\"\naddress = \"{ip}:{port}\"\nnetworks = [\"{ip}/32\"]\n")
+        };
+        dir.write("overlay.toml", &(relay("west", ports[0]) + &relay("east", ports[1])));
+        let run = |name: &str, ip: &str, options: &str| {
+            let line = format!("relay run --name {name} --overlay overlay.toml --programs {ip}:0 {options}");
+            RelayProcess::start(&dir, &line)
+        };
+        let east = run("east", "127.0.8.1", east);
+        wait_for("a listening relay", || east.count("listening") > 0);
+        let west = run("west", "127.0.7.1", west);
+        wait_for("a line of the connecting relay", || west.count(west_log) > 0);
+        wait_for("a line of the accepting relay", || east.count(east_log) > 0);
+        // Further attempts fail for the same reason.
+        thread::sleep(Duration::from_secs(3));
+        assert_eq!((west.count("cannot connect to relay"), west.count(west_log)), (1, 1), "{}", west.log());
+        assert_eq!((east.count("is refused"), east.count(east_log)), (1, 1), "{}", east.log());
+    }
+    // Programs. The relay that requires TLS of all programs, then the one without TLS.
+    dir.write(
+        "overlay.toml",
+        &format!(
+            "[[relays]]\nname = \"west\"\naddress = \"127.0.7.1:{}\"\nnetworks = [\"127.0.7.1/32\"]\n",
+            free_port("127.0.7.1")
+        ),
+    );
+    let line = b"weir-flow/2 shuffle 0 0 0 127.0.8.1:9\n".as_slice();
+    for (options, first_bytes, reason) in [
+        (format!("{west} --tls-local"), line, "the program uses plain text; expected TLS; help"),
+        (String::new(), [0x16, 3, 1, 1, 0].as_slice(), "the program uses TLS; expected plain text; help"),
+    ] {
+        let programs = format!("127.0.7.1:{}", free_port("127.0.7.1"));
+        let run = format!("relay run --name west --overlay overlay.toml --programs {programs} {options}");
+        let relay = RelayProcess::start(&dir, &run);
+        wait_for("a listening relay", || relay.count("listening") > 0);
+        for _ in 0..3 {
+            let mut stream = TcpStream::connect(&programs).unwrap();
+            stream.write_all(first_bytes).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+            // An alert, or the reason of the refusal.
+            stream.read_to_end(&mut Vec::new()).unwrap();
+        }
+        wait_for("a log line", || relay.count(reason) > 0);
+        assert_eq!((relay.count("connection of a program is refused"), relay.count(reason)), (1, 1));
+    }
 }

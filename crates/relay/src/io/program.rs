@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rustix::net::RecvFlags;
 use weir_flow::{BackLine, FirstLine, LineReader, MAX_LINE_BYTES, Offset, Reason};
+use weir_tls::{is_plain_text, is_tls_record};
 
 use super::socket::ready;
 use super::transport::Transport;
@@ -32,6 +33,8 @@ pub(crate) struct Sender {
     pub(crate) is_bulk: bool,
     /// Whether the program has closed its direction: no event follows when its last bytes have been read.
     pub(crate) has_ended: bool,
+    /// What is wrong if the program uses TLS and the relay plain text, or the reverse.
+    pub(crate) tls_mismatch: Option<&'static str>,
     /// The first line, if it cannot be peeked at.
     line: LineReader,
     acked: Option<u64>,
@@ -46,6 +49,7 @@ impl Sender {
             stage: Stage::FirstLine(deadline),
             is_bulk: false,
             has_ended: false,
+            tls_mismatch: None,
             line: LineReader::default(),
             acked: None,
             output: Vec::new(),
@@ -61,7 +65,7 @@ impl Sender {
         line?.map(|line| FirstLine::parse(&line).map_err(|_| Reason::Invalid)).transpose()
     }
 
-    fn peek_line(&self) -> Result<Option<Vec<u8>>, Reason> {
+    fn peek_line(&mut self) -> Result<Option<Vec<u8>>, Reason> {
         let stream = &self.transport.stream;
         let mut bytes = [0; MAX_LINE_BYTES];
         let peeked = ready(rustix::net::recv(stream, &mut bytes, RecvFlags::PEEK));
@@ -70,6 +74,12 @@ impl Sender {
             Some((0, _)) => return Err(Reason::Lost),
             Some((length, _)) => length,
         };
+        if is_tls_record(&bytes[..length]) {
+            self.tls_mismatch = Some(
+                "the program uses TLS; expected plain text; help: start the relay with --certificate, --key and --authority",
+            );
+            return Err(Reason::Invalid);
+        }
         let Some(end) = bytes[..length].iter().position(|&byte| byte == b'\n') else {
             return if length < MAX_LINE_BYTES { Ok(None) } else { Err(Reason::Invalid) };
         };
@@ -80,7 +90,15 @@ impl Sender {
     fn read_line(&mut self) -> Result<Option<Vec<u8>>, Reason> {
         loop {
             let mut byte = [0];
-            match self.transport.read(&mut byte).map_err(|_| Reason::Lost)? {
+            let read = self.transport.read(&mut byte).map_err(|error| {
+                if is_plain_text(&error) {
+                    self.tls_mismatch = Some(
+                        "the program uses plain text; expected TLS; help: give the program certificates",
+                    );
+                }
+                Reason::Lost
+            });
+            match read? {
                 None => return Ok(None),
                 Some(0) => return Err(Reason::Lost),
                 Some(_) => {}

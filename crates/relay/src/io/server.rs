@@ -15,6 +15,7 @@ use weir_tls::{Tls, framework_name};
 use super::congestion;
 use super::lane::Lane;
 use super::links::{Link, LinkStatus, Unidentified};
+use super::log_limit::LogLimit;
 use super::pipe::Pipe;
 use super::program::{Closed, Receiver, Sender, Stage};
 use super::receive_buffers::ReceiveBuffers;
@@ -187,6 +188,7 @@ pub struct Server {
     receive_buffers: ReceiveBuffers,
     unruled_flows: BTreeMap<FlowId, RelayId>,
     refused_flows: ReasonCounts,
+    pub(super) logged_refusals: LogLimit,
     is_stopped: bool,
     /// Whether connections may wait that could not be accepted.
     accept_again: bool,
@@ -240,6 +242,7 @@ impl Server {
             pipe: Pipe::new()?,
             unruled_flows: BTreeMap::new(),
             refused_flows: ReasonCounts::default(),
+            logged_refusals: LogLimit::default(),
             is_stopped: false,
             accept_again: false,
             next_step: Duration::ZERO,
@@ -490,7 +493,21 @@ impl Server {
         match sender.read_first_line() {
             Ok(None) => {}
             Ok(Some(line)) => self.open_flow_with(token, line, self.now + UNKNOWN_COFLOW_TIMEOUT),
-            Err(reason) => self.refuse_flow(token, reason),
+            Err(reason) => {
+                self.note_tls_mismatch(token);
+                self.refuse_flow(token, reason);
+            }
+        }
+    }
+
+    /// Logs that a program uses TLS and this relay plain text, or the reverse.
+    fn note_tls_mismatch(&mut self, token: Token) {
+        let Some(sender) = self.senders.get(&token) else { return };
+        let (Some(reason), Ok(address)) = (sender.tls_mismatch, sender.transport.stream.peer_addr()) else {
+            return;
+        };
+        if self.logged_refusals.permits(&address.ip().to_string(), reason, self.now) {
+            tracing::warn!(%address, reason, "connection of a program is refused");
         }
     }
 
