@@ -1,6 +1,7 @@
 //! The stream to the coordinator: reports what the relay measures, and applies orders.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use weir_proto::relay::{
     GroupProgress, MAX_RELAY_ORDER_BYTES, MAX_RELAY_REPORT_BYTES, MAX_REPORTED_GROUPS, PathSample,
     RelayHello, RelayOrder, RelayReport, RelayWelcome, UnruledFlow,
 };
+use weir_tls::is_plain_text;
 
 use crate::io::{Command, Handle, LinkStatus, Status};
 use crate::orders::Orders;
@@ -96,16 +98,18 @@ async fn reconnect(coordinator: &Endpoint, name: &str, backoff: &mut Backoff) ->
 }
 
 async fn open(coordinator: &Endpoint, name: &str) -> Result<Session, String> {
-    let channel = coordinator.connect().await.map_err(|error| error_chain(&error))?;
+    let channel = coordinator.connect().await.map_err(|error| connect_failure(&error))?;
     let mut client = RelayControlClient::new(channel)
         .max_decoding_message_size(MAX_RELAY_ORDER_BYTES)
         .max_encoding_message_size(MAX_RELAY_REPORT_BYTES);
     let (reports, receiver) = mpsc::channel(1);
     let hello = RelayMessage::from(&RelayHello::new(name));
     let outgoing = tokio_stream::once(hello).chain(ReceiverStream::new(receiver));
-    let answer = client.stream_relay_orders(outgoing).await.map_err(|status| status_reason(&status))?;
+    let is_plain_text = coordinator.uri().scheme_str() == Some("http");
+    let reason = |status: tonic::Status| first_answer_failure(&status, is_plain_text);
+    let answer = client.stream_relay_orders(outgoing).await.map_err(reason)?;
     let mut messages = answer.into_inner();
-    let first = messages.message().await.map_err(|status| status_reason(&status))?;
+    let first = messages.message().await.map_err(reason)?;
     let Some(Body::Welcome(welcome)) = first.and_then(|message| message.body) else {
         return Err("the coordinator did not begin the stream with a welcome".to_owned());
     };
@@ -116,6 +120,17 @@ async fn open(coordinator: &Endpoint, name: &str) -> Result<Session, String> {
     Ok(Session { welcome, reports, messages })
 }
 
+/// Why the coordinator did not accept a stream.
+fn first_answer_failure(status: &tonic::Status, is_plain_text: bool) -> String {
+    // A coordinator that requires TLS closes the connection without a status.
+    if is_plain_text && status.source().is_some() {
+        return "the coordinator closed the connection; help: if it uses TLS, start the relay with --certificate, --key and \
+                --authority"
+            .to_owned();
+    }
+    status_reason(status)
+}
+
 fn status_reason(status: &tonic::Status) -> String {
     if status.code() == tonic::Code::Unimplemented {
         return "the coordinator has no overlay, or another version; help: add [overlay] to its configuration"
@@ -124,8 +139,21 @@ fn status_reason(status: &tonic::Status) -> String {
     status.message().to_owned()
 }
 
+/// Why the coordinator cannot be reached.
+fn connect_failure(error: &tonic::transport::Error) -> String {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref().is_some_and(is_plain_text) {
+            return "the coordinator uses plain text; expected TLS; help: set [tls] in its configuration"
+                .to_owned();
+        }
+        cause = error.source();
+    }
+    error_chain(error)
+}
+
 /// An error with its causes.
-fn error_chain(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {}", error_chain(source)),
         None => error.to_string(),

@@ -128,14 +128,14 @@ impl Overlay {
         socket.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     }
+}
 
-    /// The log of the coordinator, which ends.
-    fn coordinator_log(mut self) -> String {
-        self.coordinator.child.kill().unwrap();
-        let mut text = String::new();
-        self.coordinator.log.read_to_string(&mut text).unwrap();
-        text
-    }
+/// The log of a coordinator, which ends.
+fn read_log(mut coordinator: CoordinatorProcess) -> String {
+    coordinator.child.kill().unwrap();
+    let mut text = String::new();
+    coordinator.log.read_to_string(&mut text).unwrap();
+    text
 }
 
 /// Opens flow 0 of a coflow. Returns the connections of the sender and of the receiver.
@@ -162,7 +162,7 @@ fn second_relay_with_a_name_is_refused_and_does_not_disturb_the_first() {
     assert_eq!((first.count("connected with"), first.count("ended")), (1, 0), "{}", first.log());
     drop(first);
     wait_for("the second relay takes over", || second.count("connected with the coordinator") == 1);
-    let log = overlay.coordinator_log();
+    let log = read_log(overlay.coordinator);
     let warnings: Vec<Value> = log
         .lines()
         .filter(|line| line.contains("two relays have the same name"))
@@ -295,5 +295,42 @@ fn relays_log_a_tls_mismatch_and_an_expired_certificate_once() {
         }
         wait_for("a log line", || relay.count(reason) > 0);
         assert_eq!((relay.count("connection of a program is refused"), relay.count(reason)), (1, 1));
+    }
+}
+
+#[test]
+fn relay_and_coordinator_log_a_tls_mismatch_once() {
+    let authority = Authority::new("own");
+    for has_tls in [true, false] {
+        let dir = TestDir::new();
+        let files = authority.write_files(&dir.path("."), "weir://relay/west");
+        let [certificate, key, clients] =
+            [files.certificate, files.key, files.clients].map(|path| path.to_str().unwrap().to_owned());
+        let tls = format!(
+            "[tls]\ncertificate = \"{certificate}\"\nkey = \"{key}\"\nclients = \"{clients}\"\n\n[overlay]\n"
+        );
+        let config = CONFIG.replace("WEST", "7710").replace("EAST", "7710");
+        dir.write("serve.toml", &if has_tls { config.replace("[overlay]\n", &tls) } else { config });
+        let coordinator = CoordinatorProcess::start(&dir.path("serve.toml"));
+        let options = match has_tls {
+            true => String::new(),
+            false => format!("--certificate {certificate} --key {key} --authority {clients}"),
+        };
+        let address = &coordinator.agents_address;
+        let run = format!(
+            "relay run --name west --coordinator {address} --relays 127.0.5.1:0 --programs 127.0.5.1:0 {options}"
+        );
+        let relay = RelayProcess::start(&dir, &run);
+        let reason = match has_tls {
+            true => {
+                "the coordinator closed the connection; help: if it uses TLS, start the relay with --certificate"
+            }
+            false => "the coordinator uses plain text; expected TLS; help: set [tls] in its configuration",
+        };
+        wait_for("a line of the relay", || relay.count(reason) > 0);
+        thread::sleep(Duration::from_secs(2));
+        assert_eq!((relay.count("no coordinator"), relay.count(reason)), (1, 1), "{}", relay.log());
+        let warnings = read_log(coordinator).matches("the peer uses plain text; expected TLS; help").count();
+        assert_eq!(warnings, usize::from(has_tls));
     }
 }
