@@ -7,6 +7,7 @@ mod log_limit;
 mod pacer;
 mod pipe;
 mod program;
+mod programs;
 mod receive_buffers;
 mod reverse_queue;
 mod server;
