@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -62,6 +63,7 @@ fn run(args: &args::RelayRun) -> Result<(), Failure> {
     }
     init_log(args.log);
     interrupt::record_signals();
+    interrupt::exit_on_second_signal();
     weir_agent::live::raise_file_limit();
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::runtime)?;
     match (overlay, own) {
@@ -72,7 +74,8 @@ fn run(args: &args::RelayRun) -> Result<(), Failure> {
                 _ = &mut relay.end => {}
                 () = wait_for_stop_signal() => {}
             }
-            relay.stop(Duration::from_secs_f64(args.drain.get())).await
+            relay.drain(drain_time(args)).await;
+            relay.stop()
         }),
         _ => runtime.block_on(run_with_coordinator(args, relays)),
     }
@@ -118,11 +121,35 @@ async fn run_with_coordinator(args: &args::RelayRun, relays: SocketAddr) -> Resu
     hint.abort();
     let (statuses, status) = watch::channel(OrderStatus::default());
     let relay = start(args, RelayId(session.id()), relays, Some(status)).await?;
-    let result = tokio::select! {
-        result = control::run(coordinator, &args.name, session, relay.handle.clone(), statuses) => result.map_err(Failure::runtime),
-        () = wait_for_stop_signal() => Ok(()),
+    let (drained, finish) = oneshot::channel::<()>();
+    let finish = async { drop(finish.await) };
+    let handle = relay.handle.clone();
+    let stream = control::run(coordinator, &args.name, session, handle, statuses, finish);
+    // The coordinator needs the reports of a relay that drains.
+    let drain = async {
+        wait_for_stop_signal().await;
+        relay.drain(drain_time(args)).await;
+        drop(drained);
     };
-    relay.stop(Duration::from_secs_f64(args.drain.get())).await.and(result)
+    let result = {
+        let (mut stream, mut drain) = (pin!(stream), pin!(drain));
+        tokio::select! {
+            result = &mut stream => {
+                if interrupt::is_requested() {
+                    drain.await;
+                } else {
+                    relay.drain(drain_time(args)).await;
+                }
+                result
+            }
+            () = &mut drain => stream.await,
+        }
+    };
+    relay.stop().and(result.map_err(Failure::runtime))
+}
+
+fn drain_time(args: &args::RelayRun) -> Duration {
+    Duration::from_secs_f64(args.drain.get())
 }
 
 /// Logs what an operator can do if the coordinator does not answer soon.
@@ -180,18 +207,35 @@ async fn start(
 }
 
 impl RunningRelay {
-    /// Refuses new flows, waits for open ones for at most `drain`, and ends the thread.
-    async fn stop(self, drain: Duration) -> Result<(), Failure> {
+    /// Refuses new flows, and waits for open ones for at most `limit`.
+    async fn drain(&self, limit: Duration) {
         let start = Instant::now();
         self.handle.send(Command::Drain);
-        while start.elapsed() < drain && !self.thread.is_finished() {
-            let (sender, status) = oneshot::channel();
-            self.handle.send(Command::Inspect(Box::new(move |status| drop(sender.send(status)))));
-            if status.await.is_ok_and(|status| status.flow_counts == (0, 0, 0)) {
-                break;
-            }
-            tokio::time::sleep(DRAIN_POLL_INTERVAL).await;
+        let mut open = self.open_flows().await;
+        if open > 0 {
+            let (flows, seconds) = (count_flows(open), limit.as_secs_f64());
+            tracing::info!("draining {flows} for up to {seconds} s; interrupt again to stop now");
         }
+        while open > 0 && start.elapsed() < limit {
+            tokio::time::sleep(DRAIN_POLL_INTERVAL).await;
+            open = self.open_flows().await;
+        }
+        match open {
+            0 => tracing::info!("stopping; no flow is open"),
+            _ => tracing::warn!("stopping; {} did not complete in time", count_flows(open)),
+        }
+    }
+
+    /// The number of open flows; 0 if the thread has ended.
+    async fn open_flows(&self) -> usize {
+        let (sender, status) = oneshot::channel();
+        self.handle.send(Command::Inspect(Box::new(move |status| drop(sender.send(status)))));
+        let (sources, sinks, transits) = status.await.map_or((0, 0, 0), |status| status.flow_counts);
+        sources + sinks + transits
+    }
+
+    /// Ends the thread.
+    fn stop(self) -> Result<(), Failure> {
         self.handle.send(Command::Stop);
         if let Some(metrics) = &self.metrics {
             metrics.abort();
@@ -201,6 +245,10 @@ impl RunningRelay {
             Err(_) => Err(Failure::runtime("the thread of the relay has panicked")),
         }
     }
+}
+
+fn count_flows(count: usize) -> String {
+    format!("{count} flow{}", if count == 1 { "" } else { "s" })
 }
 
 /// Reads the certificate, and checks that other relays accept it.

@@ -1,7 +1,7 @@
 //! Handles Ctrl-C and SIGTERM. They end the process at once until [`record_signals`] is called. From then on they are recorded,
 //! and work stops at its next check, such as the next schedule or the next bytes of a file.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Once, OnceLock};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -22,6 +22,18 @@ pub fn record_signals() {
             let _ = flag::register_usize(number, Arc::clone(received_signal()), number as usize);
         }
     });
+}
+
+/// Ends the process at once when a second SIGINT or SIGTERM arrives, with [`exit_code`] of that signal.
+pub fn exit_on_second_signal() {
+    let is_second = Arc::new(AtomicBool::new(false));
+    for number in [SIGINT, SIGTERM] {
+        // The actions of a signal run in this order.
+        let _ = flag::register_conditional_shutdown(number, 128 + number, Arc::clone(&is_second));
+    }
+    for number in [SIGINT, SIGTERM] {
+        let _ = flag::register(number, Arc::clone(&is_second));
+    }
 }
 
 /// Whether a signal has asked to stop.

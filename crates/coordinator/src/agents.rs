@@ -1,7 +1,7 @@
 //! gRPC server for agents: one stream for each host or switch, with reports to the coordinator and orders to the agent.
 //!
-//! *Authentication.* The listener adds the [`ProvenPeer`] of a connection to the extensions of its requests, and a stream
-//! must be for that host. On loopback, connections have no proven peer, and the server accepts the number in the hello.
+//! *Authentication.* The listener adds the [`PeerInfo`] of a connection to the extensions of its requests, and a stream must be
+//! for the host that the certificate proves. On loopback, connections have no proven peer, and the server accepts the number in the hello.
 //!
 //! *Limits.* The server ends a stream whose agent sends no message or reads no order for 5 s; the agent can connect again.
 //! It reads at most four reports of a host per interval, and one report of a host is in memory at a time. It checks the
@@ -26,8 +26,8 @@ use weir_proto::{MAX_ORDER_BYTES, MAX_REPORT_BYTES, Report};
 use crate::control_thread::{Handle, Stopped};
 use crate::overlay;
 use crate::relays::relay_service;
-pub use crate::streams::ProvenPeer;
 use crate::streams::{IDLE_TIMEOUT, MAX_REPORTS_PER_INTERVAL, next_message, run_stream, send_orders};
+pub use crate::streams::{PeerInfo, ProvenPeer};
 
 /// The gRPC service for agents.
 pub struct AgentService {
@@ -50,8 +50,7 @@ pub async fn serve(listener: TcpListener, handle: Handle) -> Result<(), tonic::t
     serve_connections(incoming, handle, None, std::future::pending()).await
 }
 
-/// Serves agents, and relays if there is an overlay, on connections. [`Connected::connect_info`] is a [`ProvenPeer`] if the connection has
-/// proven one. Ends with an error, or when `stop` completes.
+/// Serves agents, and relays if there is an overlay, on connections. [`Connected::connect_info`] is a [`PeerInfo`]. Ends with an error, or when `stop` completes.
 ///
 /// # Errors
 /// The server cannot accept connections any more.
@@ -80,7 +79,7 @@ impl Control for AgentService {
         &self,
         request: Request<Streaming<AgentMessage>>,
     ) -> Result<Response<Self::StreamOrdersStream>, Status> {
-        let proven_peer = request.extensions().get::<ProvenPeer>().copied();
+        let proven_peer = request.extensions().get::<PeerInfo>().and_then(|peer| peer.proven);
         let mut reports = request.into_inner();
         let Some(Body::Hello(hello)) = next_message(&mut reports).await?.and_then(|message| message.body)
         else {
@@ -101,7 +100,8 @@ impl Control for AgentService {
         let welcome =
             CoordinatorMessage::welcome(handle.interval(), handle.has_throttling(), handle.has_allocator());
         tokio::spawn(async move {
-            let orders = send_orders(welcome, orders, CoordinatorMessage::order, &messages);
+            let replaced = || Status::aborted("another stream has begun for this peer");
+            let orders = send_orders(welcome, orders, CoordinatorMessage::order, &messages, replaced);
             run_stream(apply_reports(&handle, host, reports), orders, &messages).await;
         });
         Ok(Response::new(ReceiverStream::new(message_receiver)))

@@ -3,13 +3,14 @@
 //! [`Admission`] limits the number of connections. Handshakes are concurrent, and each has to complete within
 //! [`HANDSHAKE_TIMEOUT`]. The kernel closes a connection whose peer does not acknowledge data for [`UNACKED_TIMEOUT`].
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
 use socket2::{SockRef, TcpKeepalive};
@@ -20,6 +21,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tracing::{debug, warn};
+use weir_tls::is_plain_text;
 
 use crate::admission::{Admission, ConnectionSlot};
 use crate::identity::Identity;
@@ -31,6 +33,29 @@ pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time after which the kernel closes a connection with unacknowledged data, and idle time after which it sends
 /// keepalive probes.
 pub const UNACKED_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Minimum time between two log lines about plain text from one address.
+const PLAIN_TEXT_WARNING_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Maximum number of addresses in such lines per interval.
+const MAX_WARNED_ADDRESSES: usize = 64;
+
+/// Addresses of peers that used plain text where TLS is required, with the time of the last log line.
+#[derive(Debug, Default)]
+struct PlainTextWarnings(Mutex<BTreeMap<IpAddr, Instant>>);
+
+impl PlainTextWarnings {
+    /// Whether to log a further connection from this address.
+    fn permits(&self, address: IpAddr) -> bool {
+        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        times.retain(|_, time| time.elapsed() < PLAIN_TEXT_WARNING_INTERVAL);
+        let is_due = times.len() < MAX_WARNED_ADDRESSES && !times.contains_key(&address);
+        if is_due {
+            times.insert(address, Instant::now());
+        }
+        is_due
+    }
+}
 
 /// An authenticated connection.
 pub struct PeerConnection {
@@ -73,6 +98,7 @@ async fn accept_connections(
     admission: Arc<Admission>,
     peers: mpsc::Sender<PeerConnection>,
 ) {
+    let warnings = Arc::new(PlainTextWarnings::default());
     loop {
         let connection = tokio::select! {
             () = peers.closed() => return,
@@ -81,7 +107,8 @@ async fn accept_connections(
         match connection {
             Ok((socket, address)) => match admission.admit(address.ip()) {
                 Some(slot) => {
-                    tokio::spawn(handshake(socket, address, tls.clone(), slot, peers.clone()));
+                    let (tls, peers, warnings) = (tls.clone(), peers.clone(), Arc::clone(&warnings));
+                    tokio::spawn(handshake(socket, address, tls, slot, peers, warnings));
                 }
                 None => debug!(%address, "connection refused: too many connections"),
             },
@@ -101,12 +128,18 @@ async fn handshake(
     tls: Option<TlsAcceptor>,
     slot: ConnectionSlot,
     peers: mpsc::Sender<PeerConnection>,
+    warnings: Arc<PlainTextWarnings>,
 ) {
     let close_signal = slot.close_signal();
     let authenticated = timeout(HANDSHAKE_TIMEOUT, authenticate(socket, address, tls, slot));
     match run_unless_closed(close_signal.as_deref(), authenticated).await {
         // Sending fails only if the server has ended.
         Some(Ok(Ok(peer))) => drop(peers.send(peer).await),
+        Some(Ok(Err(error))) if is_plain_text(&error) && warnings.permits(address.ip()) => warn!(
+            %address,
+            "connection refused: the peer uses plain text; expected TLS; help: start the agent, relay or client with --certificate, \
+             --key and --authority"
+        ),
         Some(Ok(Err(error))) => debug!(%address, %error, "connection refused"),
         Some(Err(_)) => debug!(%address, "connection refused: handshake not completed in time"),
         None => debug!(%address, "connection refused: too many connections"),

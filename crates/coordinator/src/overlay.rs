@@ -10,7 +10,8 @@
 //!   and those of the last order. A relay that has connected, or does not confirm an order in time, receives a full order.
 //! - *Progress* is what receivers have acknowledged. A coflow has completed when all bytes between regions are acknowledged, and no flow
 //!   is open; a further flow makes it active again. Flows that did not use the relays are unknown here: the framework deregisters their
-//!   coflow.
+//!   coflow. If a relay is lost in the middle of a coflow, some flows continue directly, so a coflow without open flows is abandoned after
+//!   [`ABANDONMENT_TIMEOUT`].
 //! - *Bandwidth* of a link is the sum of the rates that its relays measure while data waits (`bandwidth`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +35,7 @@ mod status;
 
 pub use coflow::{Flow, Registration, Restored};
 pub use decision::{Decision, DecisionRequest};
-pub use handle::{Handle, OverlayCounts};
+pub use handle::{Handle, NameTaken, OverlayCounts};
 pub use status::{CoflowStatus, CoflowSummary, LinkBytes, PathStatus, RelayStatus, RouteStatus};
 
 use bandwidth::LinkSamples;
@@ -58,6 +59,10 @@ const PRESENCE_TIMEOUT: f64 = 3.0;
 
 /// Time after its completion for which relays accept further flows of a coflow, in seconds.
 const WITHDRAWAL: f64 = 2.0;
+
+/// Time without an open flow or further bytes after which a coflow is abandoned if it has lost a relay, in seconds. Programs open an
+/// interrupted flow again within a minute.
+pub const ABANDONMENT_TIMEOUT: f64 = 300.0;
 
 /// Limits of coflows between regions.
 #[derive(Debug, Clone, Copy)]
@@ -204,22 +209,36 @@ impl Overlay {
 
     /// Starts a stream of a relay: its next order is a full order.
     pub fn connect(&mut self, relay: u16, now: f64) {
-        if let Some(relay) = self.relays.get_mut(usize::from(relay)) {
-            relay.connect(now);
+        let Some(state) = self.relays.get_mut(usize::from(relay)) else { return };
+        let is_first = state.last_report_at.is_none();
+        state.connect(now);
+        if !is_first {
+            self.interrupt_coflows(relay, now);
         }
     }
 
     /// Ends the stream of a relay.
-    pub fn disconnect(&mut self, relay: u16) {
-        if let Some(relay) = self.relays.get_mut(usize::from(relay)) {
-            relay.disconnect();
-        }
+    pub fn disconnect(&mut self, relay: u16, now: f64) {
+        let Some(state) = self.relays.get_mut(usize::from(relay)) else { return };
+        state.disconnect();
+        self.interrupt_coflows(relay, now);
+    }
+
+    /// A relay is lost, or has started again.
+    fn interrupt_coflows(&mut self, relay: u16, now: f64) {
+        let active = self.coflows.values_mut().filter(|coflow| coflow.completed_at.is_none());
+        active.for_each(|coflow| coflow.interrupt(relay, now));
+    }
+
+    /// Time of the last report of a relay, or of the connection before it.
+    pub fn last_report_at(&self, relay: u16) -> Option<f64> {
+        self.relays.get(usize::from(relay))?.last_report_at
     }
 
     /// Applies the report of a relay. Implausible entries are counted and not applied.
     pub fn report(&mut self, relay: u16, report: &RelayReport, now: f64) {
         let Some(state) = self.relays.get_mut(usize::from(relay)) else { return };
-        state.apply_header(report, self.epoch, now);
+        self.are_rules_outdated |= state.apply_header(report, self.epoch, now);
         for path in &report.paths {
             if path.peer == relay || usize::from(path.peer) >= self.config.relays.len() {
                 self.rejected_entries += 1;
@@ -236,13 +255,18 @@ impl Overlay {
         for group in &report.groups {
             let coflow = self.coflows.get_mut(&group.coflow).filter(|_| group.source == relay);
             let pair = coflow.and_then(|coflow| coflow.pairs.get_mut(&(group.source, group.destination)));
-            match pair {
-                Some(pair) => {
-                    if pair.apply(group) {
-                        progressed.insert(group.coflow);
-                    }
-                }
-                None => self.rejected_entries += 1,
+            let Some(pair) = pair else {
+                self.rejected_entries += 1;
+                continue;
+            };
+            let has_progressed = pair.apply(group);
+            if has_progressed {
+                progressed.insert(group.coflow);
+            }
+            if (has_progressed || group.open_flows > 0)
+                && let Some(coflow) = self.coflows.get_mut(&group.coflow)
+            {
+                coflow.note_activity(now);
             }
         }
         let mut numbers: Vec<u32> = report.groups.iter().map(|group| group.coflow).collect();
@@ -312,7 +336,15 @@ impl Overlay {
             self.numbers.remove(&coflow.id);
             self.flow_count -= coflow.registration.flows.len();
         }
-        for coflow in self.coflows.values_mut().filter(|coflow| !coflow.is_withdrawn) {
+        let interrupted: Vec<u32> = self
+            .coflows
+            .iter_mut()
+            .filter_map(|(&number, coflow)| coflow.check_interruption(now).then_some(number))
+            .collect();
+        interrupted.into_iter().for_each(|number| self.check_completion(number, false, now));
+        // Flows of an abandoned coflow may begin again.
+        let withdrawable = |coflow: &&mut Coflow| !coflow.is_withdrawn && !coflow.is_abandoned;
+        for coflow in self.coflows.values_mut().filter(withdrawable) {
             if coflow.completed_at.is_some_and(|end| now - end > WITHDRAWAL) {
                 coflow.is_withdrawn = true;
                 self.are_rules_outdated = true;
@@ -331,8 +363,8 @@ impl Overlay {
     }
 
     fn update_rules(&mut self) {
-        let present: Vec<bool> = self.relays.iter().map(|relay| relay.is_present).collect();
-        let tables = rules::relay_tables(&self.config, &present, &self.coflows, &self.decision.hops);
+        let available: Vec<bool> = self.relays.iter().map(Relay::accepts_detours).collect();
+        let tables = rules::relay_tables(&self.config, &available, &self.coflows, &self.decision.hops);
         for (relay, table) in self.relays.iter_mut().zip(tables) {
             relay.set_table(table);
         }

@@ -1,7 +1,9 @@
 //! gRPC server for relays: one stream for each relay, with reports to the coordinator and orders to the relay.
 //!
-//! *Authentication.* As for agents, a stream must be for the [`ProvenPeer`] of its connection. On loopback, connections have no proven
-//! peer, and the server accepts the name in the hello.
+//! *Authentication.* As for agents, a stream must be for the relay that the certificate of its connection proves. On loopback, there are
+//! no certificates, and the server accepts the name in the hello.
+//!
+//! *Names.* While a relay reports, the server refuses other relays with its name.
 //!
 //! *Limits.* Those of agents: time without messages, reports per interval, and the length of each message.
 
@@ -17,8 +19,8 @@ use weir_proto::relay::{
     RelayOrder, RelayReport, RelayWelcome,
 };
 
-use crate::overlay::{Handle, REPORT_INTERVAL};
-use crate::streams::{MAX_REPORTS_PER_INTERVAL, ProvenPeer, next_message, run_stream, send_orders};
+use crate::overlay::{Handle, NameTaken, REPORT_INTERVAL};
+use crate::streams::{MAX_REPORTS_PER_INTERVAL, PeerInfo, ProvenPeer, next_message, run_stream, send_orders};
 
 /// The gRPC service for relays.
 pub struct RelayService {
@@ -40,7 +42,10 @@ impl RelayControl for RelayService {
         &self,
         request: Request<Streaming<RelayMessage>>,
     ) -> Result<Response<Self::StreamRelayOrdersStream>, Status> {
-        let proven_peer = request.extensions().get::<ProvenPeer>().copied();
+        let peer = request.extensions().get::<PeerInfo>().copied();
+        let proven_peer = peer.and_then(|peer| peer.proven);
+        let address = peer.map(|peer| peer.address).or_else(|| request.remote_addr());
+        let address = address.ok_or_else(|| Status::internal("the address of the relay is unknown"))?;
         let mut reports = request.into_inner();
         let Some(Body::Hello(hello)) = next_message(&mut reports).await?.and_then(|message| message.body)
         else {
@@ -65,17 +70,28 @@ impl RelayControl for RelayService {
                 "relay `{name}` speaks versions {min} to {max} of the protocol; expected {MIN_RELAY_VERSION} to {MAX_RELAY_VERSION}"
             ))
         })?;
-        let orders = self.handle.subscribe_to_orders(id);
+        let orders = self.handle.subscribe_to_orders(id, address).map_err(|NameTaken(connected)| {
+            Status::already_exists(name_taken(name, &connected.to_string()))
+        })?;
         let welcome =
             ControllerMessage::from(&RelayWelcome { id, report_interval: REPORT_INTERVAL, version });
         let (messages, message_receiver) = mpsc::channel(1);
         let handle = self.handle.clone();
         tokio::spawn(async move {
-            let orders = send_orders(welcome, orders, |order: &RelayOrder| order.into(), &messages);
+            let replaced = || {
+                let address = handle.relay_address(id).map(|address| address.to_string());
+                Status::aborted(name_taken(&hello.name, address.as_deref().unwrap_or("an unknown address")))
+            };
+            let orders = send_orders(welcome, orders, |order: &RelayOrder| order.into(), &messages, replaced);
             run_stream(apply_reports(&handle, id, reports), orders, &messages).await;
         });
         Ok(Response::new(ReceiverStream::new(message_receiver)))
     }
+}
+
+/// What a relay logs whose name another relay uses.
+fn name_taken(name: &str, address: &str) -> String {
+    format!("another relay named {name} is connected from {address}; help: give each relay its own --name")
 }
 
 /// Applies a relay's reports until the end of the stream.

@@ -16,7 +16,7 @@ use tracing::{debug, error, info};
 use weir_core::wide_area;
 
 use crate::admission::{Admission, Quota};
-use crate::agents::{self, ProvenPeer};
+use crate::agents::{self, PeerInfo, ProvenPeer};
 use crate::config::{self, Config};
 use crate::control_plane::ControlPlane;
 use crate::control_thread;
@@ -165,9 +165,9 @@ fn start_overlay(config: &Config, overlay: &config::Overlay, epoch: u64) -> Resu
 }
 
 /// A connection of an agent or relay, and its proven identity.
-struct AgentConnection<P> {
+struct AgentConnection {
     peer: PeerConnection,
-    proven_peer: P,
+    proven_peer: Option<ProvenPeer>,
 }
 
 /// Connections of agents and relays, with the host, switch or relay of their certificate.
@@ -175,7 +175,7 @@ fn proven_peers(
     peers: mpsc::Receiver<PeerConnection>,
     agents: Vec<String>,
     relays: Vec<String>,
-) -> impl Stream<Item = io::Result<AgentConnection<ProvenPeer>>> {
+) -> impl Stream<Item = io::Result<AgentConnection>> {
     unfold((peers, agents, relays), |(mut peers, agents, relays)| async {
         loop {
             let peer = peers.recv().await?;
@@ -192,28 +192,31 @@ fn proven_peers(
                 );
                 continue;
             };
-            return Some((Ok(AgentConnection { peer, proven_peer }), (peers, agents, relays)));
+            return Some((
+                Ok(AgentConnection { peer, proven_peer: Some(proven_peer) }),
+                (peers, agents, relays),
+            ));
         }
     })
 }
 
 /// Connections of agents and relays on this host, without a proven identity.
-fn local_peers(peers: mpsc::Receiver<PeerConnection>) -> impl Stream<Item = io::Result<AgentConnection<()>>> {
+fn local_peers(peers: mpsc::Receiver<PeerConnection>) -> impl Stream<Item = io::Result<AgentConnection>> {
     unfold(peers, |mut peers| async {
         let peer = peers.recv().await?;
-        Some((Ok(AgentConnection { peer, proven_peer: () }), peers))
+        Some((Ok(AgentConnection { peer, proven_peer: None }), peers))
     })
 }
 
-impl<P: Clone + Send + Sync + 'static> Connected for AgentConnection<P> {
-    type ConnectInfo = P;
+impl Connected for AgentConnection {
+    type ConnectInfo = PeerInfo;
 
-    fn connect_info(&self) -> P {
-        self.proven_peer.clone()
+    fn connect_info(&self) -> PeerInfo {
+        PeerInfo { address: self.peer.address, proven: self.proven_peer }
     }
 }
 
-impl<P: Unpin> AsyncRead for AgentConnection<P> {
+impl AsyncRead for AgentConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -223,7 +226,7 @@ impl<P: Unpin> AsyncRead for AgentConnection<P> {
     }
 }
 
-impl<P: Unpin> AsyncWrite for AgentConnection<P> {
+impl AsyncWrite for AgentConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.peer.stream).poll_write(cx, buf)
     }

@@ -1,5 +1,6 @@
 //! Shared parts of the gRPC streams of agents and relays.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -12,7 +13,16 @@ pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of reports of a peer that the server reads per interval, and maximum burst after a pause.
 pub(crate) const MAX_REPORTS_PER_INTERVAL: u32 = 4;
 
-/// What the connection of a request has proven about the peer; an extension of its requests.
+/// The peer of a connection; an extension of its requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerInfo {
+    /// Its address.
+    pub address: SocketAddr,
+    /// What its certificate proves; none without TLS.
+    pub proven: Option<ProvenPeer>,
+}
+
+/// What the certificate of a connection proves about the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProvenPeer {
     /// The agent of this host or switch.
@@ -28,12 +38,13 @@ pub(crate) async fn next_message<T>(messages: &mut Streaming<T>) -> Result<Optio
     timeout(IDLE_TIMEOUT, messages.message()).await.map_err(timed_out)?
 }
 
-/// Sends the welcome and then the peer's orders, until another stream subscribes to them.
+/// Sends the welcome and then the peer's orders, until another stream subscribes to them: then, returns the status `replaced`.
 pub(crate) async fn send_orders<M, O>(
     welcome: M,
     mut orders: mpsc::Receiver<O>,
     encode: impl Fn(&O) -> M,
     messages: &mpsc::Sender<Result<M, Status>>,
+    replaced: impl FnOnce() -> Status,
 ) -> Result<(), Status> {
     let mut message = welcome;
     loop {
@@ -46,7 +57,7 @@ pub(crate) async fn send_orders<M, O>(
             Ok(Ok(())) => {}
         }
         let Some(order) = orders.recv().await else {
-            return Err(Status::aborted("another stream has begun for this peer"));
+            return Err(replaced());
         };
         message = encode(&order);
     }

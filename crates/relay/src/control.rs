@@ -1,5 +1,8 @@
 //! The stream to the coordinator: reports what the relay measures, and applies orders.
 
+use std::convert::Infallible;
+use std::error::Error;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -14,6 +17,7 @@ use weir_proto::relay::{
     GroupProgress, MAX_RELAY_ORDER_BYTES, MAX_RELAY_REPORT_BYTES, MAX_REPORTED_GROUPS, PathSample,
     RelayHello, RelayOrder, RelayReport, RelayWelcome, UnruledFlow,
 };
+use weir_tls::is_plain_text;
 
 use crate::io::{Command, Handle, LinkStatus, Status};
 use crate::orders::Orders;
@@ -24,6 +28,12 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The wait after the first failure, and the maximum wait.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const MAX_WAIT: Duration = Duration::from_secs(1);
+
+/// How long a stream must last for the next attempt to be the first one again.
+const STABLE_STREAM: Duration = Duration::from_secs(10);
+
+/// The maximum time for the coordinator to read the last report.
+const LAST_REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The maximum report interval that a relay accepts.
 const MAX_INTERVAL: Duration = Duration::from_secs(10);
@@ -42,11 +52,36 @@ impl Session {
     }
 }
 
+/// The wait before the next attempt to connect; none before the first.
+#[derive(Debug, Default)]
+struct Backoff(Option<Duration>);
+
+impl Backoff {
+    /// Waits, and doubles the next wait.
+    async fn wait(&mut self) {
+        if let Some(wait) = self.0 {
+            sleep(wait).await;
+        }
+        self.0 = Some(self.0.map_or(FIRST_WAIT, |wait| (wait * 2).min(MAX_WAIT)));
+    }
+
+    /// Notes how long a stream has lasted. Streams that end at once must not be opened without a wait.
+    fn note_stream(&mut self, duration: Duration) {
+        if duration >= STABLE_STREAM {
+            self.0 = None;
+        }
+    }
+}
+
 /// Opens a stream for the relay `name`. Tries again until the coordinator accepts it, and logs why it does not.
 pub async fn connect(coordinator: &Endpoint, name: &str) -> Session {
-    let mut wait = FIRST_WAIT;
+    reconnect(coordinator, name, &mut Backoff::default()).await
+}
+
+async fn reconnect(coordinator: &Endpoint, name: &str, backoff: &mut Backoff) -> Session {
     let mut last_reason = String::new();
     loop {
+        backoff.wait().await;
         let reason = match timeout(MESSAGE_TIMEOUT, open(coordinator, name)).await {
             Ok(Ok(session)) => {
                 tracing::info!(relay = name, id = session.id(), "connected with the coordinator");
@@ -56,25 +91,25 @@ pub async fn connect(coordinator: &Endpoint, name: &str) -> Session {
             Err(_) => format!("the coordinator sent no message for {} s", MESSAGE_TIMEOUT.as_secs()),
         };
         if reason != last_reason {
-            tracing::warn!(%reason, "no coordinator");
+            tracing::warn!(%reason, "no coordinator; trying again");
             last_reason = reason;
         }
-        sleep(wait).await;
-        wait = (wait * 2).min(MAX_WAIT);
     }
 }
 
 async fn open(coordinator: &Endpoint, name: &str) -> Result<Session, String> {
-    let channel = coordinator.connect().await.map_err(|error| error_chain(&error))?;
+    let channel = coordinator.connect().await.map_err(|error| connect_failure(&error))?;
     let mut client = RelayControlClient::new(channel)
         .max_decoding_message_size(MAX_RELAY_ORDER_BYTES)
         .max_encoding_message_size(MAX_RELAY_REPORT_BYTES);
     let (reports, receiver) = mpsc::channel(1);
     let hello = RelayMessage::from(&RelayHello::new(name));
     let outgoing = tokio_stream::once(hello).chain(ReceiverStream::new(receiver));
-    let answer = client.stream_relay_orders(outgoing).await.map_err(|status| status_reason(&status))?;
+    let is_plain_text = coordinator.uri().scheme_str() == Some("http");
+    let reason = |status: tonic::Status| first_answer_failure(&status, is_plain_text);
+    let answer = client.stream_relay_orders(outgoing).await.map_err(reason)?;
     let mut messages = answer.into_inner();
-    let first = messages.message().await.map_err(|status| status_reason(&status))?;
+    let first = messages.message().await.map_err(reason)?;
     let Some(Body::Welcome(welcome)) = first.and_then(|message| message.body) else {
         return Err("the coordinator did not begin the stream with a welcome".to_owned());
     };
@@ -85,6 +120,17 @@ async fn open(coordinator: &Endpoint, name: &str) -> Result<Session, String> {
     Ok(Session { welcome, reports, messages })
 }
 
+/// Why the coordinator did not accept a stream.
+fn first_answer_failure(status: &tonic::Status, is_plain_text: bool) -> String {
+    // A coordinator that requires TLS closes the connection without a status.
+    if is_plain_text && status.source().is_some() {
+        return "the coordinator closed the connection; help: if it uses TLS, start the relay with --certificate, --key and \
+                --authority"
+            .to_owned();
+    }
+    status_reason(status)
+}
+
 fn status_reason(status: &tonic::Status) -> String {
     if status.code() == tonic::Code::Unimplemented {
         return "the coordinator has no overlay, or another version; help: add [overlay] to its configuration"
@@ -93,8 +139,21 @@ fn status_reason(status: &tonic::Status) -> String {
     status.message().to_owned()
 }
 
+/// Why the coordinator cannot be reached.
+fn connect_failure(error: &tonic::transport::Error) -> String {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref().is_some_and(is_plain_text) {
+            return "the coordinator uses plain text; expected TLS; help: set [tls] in its configuration"
+                .to_owned();
+        }
+        cause = error.source();
+    }
+    error_chain(error)
+}
+
 /// An error with its causes.
-fn error_chain(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {}", error_chain(source)),
         None => error.to_string(),
@@ -144,7 +203,8 @@ impl OrderStatus {
     }
 }
 
-/// Applies orders to the relay and reports its state, over as many streams as it takes. Sends the state of orders to `statuses`.
+/// Applies orders to the relay and reports its state, over as many streams as it takes. Sends the state of orders to `statuses`. When
+/// `finish` completes, delivers a last report if the coordinator is connected, and returns.
 ///
 /// # Errors
 /// [`ControlError`].
@@ -154,17 +214,25 @@ pub async fn run(
     first: Session,
     relay: Handle,
     statuses: watch::Sender<OrderStatus>,
+    finish: impl Future<Output = ()>,
 ) -> Result<(), ControlError> {
+    let mut finish = pin!(finish);
     let (start, id) = (Instant::now(), first.id());
     let mut orders = Orders::default();
+    // The attempt that has opened the first stream.
+    let mut backoff = Backoff(Some(FIRST_WAIT));
     let mut session = first;
     loop {
-        let reason = serve(&mut session, &mut orders, &relay, start, &statuses).await?;
+        let stream_start = Instant::now();
+        let served = serve(session, &mut orders, &relay, start, &statuses, finish.as_mut());
+        let Some(reason) = served.await? else { return Ok(()) };
         tracing::warn!(%reason, "the stream to the coordinator has ended");
+        backoff.note_stream(stream_start.elapsed());
         statuses.send_replace(OrderStatus::new(&orders, start, false));
         session = tokio::select! {
-            session = connect(&coordinator, name) => session,
-            () = expire_forever(&mut orders, &relay, start) => continue,
+            session = reconnect(&coordinator, name, &mut backoff) => session,
+            never = expire_forever(&mut orders, &relay, start) => match never {},
+            () = &mut finish => return Ok(()),
         };
         if session.id() != id {
             return Err(ControlError::Renumbered { expected: id, found: session.id() });
@@ -173,10 +241,10 @@ pub async fn run(
 }
 
 /// Ends the lease when its time has passed, and then waits forever.
-async fn expire_forever(orders: &mut Orders, relay: &Handle, start: Instant) {
+async fn expire_forever(orders: &mut Orders, relay: &Handle, start: Instant) -> Infallible {
     wait_for_lease_end(orders, start).await;
     expire(orders, relay, start);
-    std::future::pending::<()>().await;
+    std::future::pending().await
 }
 
 async fn wait_for_lease_end(orders: &Orders, start: Instant) {
@@ -193,14 +261,15 @@ fn expire(orders: &mut Orders, relay: &Handle, start: Instant) {
     }
 }
 
-/// Serves one stream. Returns why it ended.
+/// Serves one stream, and closes it. Returns why it ended; none if `finish` has completed.
 async fn serve(
-    session: &mut Session,
+    mut session: Session,
     orders: &mut Orders,
     relay: &Handle,
     start: Instant,
     statuses: &watch::Sender<OrderStatus>,
-) -> Result<String, ControlError> {
+    mut finish: Pin<&mut impl Future<Output = ()>>,
+) -> Result<Option<String>, ControlError> {
     let id = session.id();
     let mut next_report = Instant::now();
     let mut deadline = next_report + MESSAGE_TIMEOUT;
@@ -210,15 +279,15 @@ async fn serve(
             message = session.messages.message() => {
                 deadline = Instant::now() + MESSAGE_TIMEOUT;
                 let order = match message {
-                    Err(status) => return Ok(status_reason(&status)),
-                    Ok(None) => return Ok("the coordinator closed the stream".to_owned()),
+                    Err(status) => return Ok(Some(status_reason(&status))),
+                    Ok(None) => return Ok(Some("the coordinator closed the stream".to_owned())),
                     Ok(Some(message)) => message.body,
                 };
                 let Some(Body::Order(order)) = order else {
-                    return Ok("the coordinator sent a message that is not an order".to_owned());
+                    return Ok(Some("the coordinator sent a message that is not an order".to_owned()));
                 };
                 let order = match RelayOrder::try_from(order) {
-                    Err(error) => return Ok(format!("the coordinator sent an invalid order: {error}")),
+                    Err(error) => return Ok(Some(format!("the coordinator sent an invalid order: {error}"))),
                     Ok(order) => order,
                 };
                 apply(&order, id, orders, relay, start);
@@ -228,15 +297,32 @@ async fn serve(
                 let status = status(relay).await.ok_or(ControlError::RelayEnded)?;
                 let report = RelayMessage::from(&report(id, status, orders));
                 if session.reports.try_send(report).is_err() && session.reports.is_closed() {
-                    return Ok("the coordinator closed the stream".to_owned());
+                    return Ok(Some("the coordinator closed the stream".to_owned()));
                 }
             }
             () = wait_for_lease_end(orders, start) => expire(orders, relay, start),
             () = sleep_until(deadline) => {
-                return Ok(format!("the coordinator sent no message for {} s", MESSAGE_TIMEOUT.as_secs()));
+                return Ok(Some(format!("the coordinator sent no message for {} s", MESSAGE_TIMEOUT.as_secs())));
+            }
+            () = &mut finish => {
+                let status = status(relay).await.ok_or(ControlError::RelayEnded)?;
+                let last = RelayMessage::from(&report(id, status, orders));
+                if timeout(LAST_REPORT_TIMEOUT, deliver(session, last)).await.is_err() {
+                    tracing::warn!("the coordinator did not read the last report in time");
+                }
+                return Ok(None);
             }
         }
     }
+}
+
+/// Sends the last report, and waits until the coordinator has read it and ended the stream.
+async fn deliver(session: Session, last: RelayMessage) {
+    let Session { reports, mut messages, .. } = session;
+    // Sending fails if the stream has ended.
+    let _ = reports.send(last).await;
+    drop(reports);
+    while let Ok(Some(_)) = messages.message().await {}
 }
 
 fn apply(order: &RelayOrder, id: u16, orders: &mut Orders, relay: &Handle, start: Instant) {
@@ -297,5 +383,6 @@ fn report(id: u16, status: Status, orders: &Orders) -> RelayReport {
             })
             .collect(),
         refused_orders: orders.refused(),
+        is_draining: status.is_draining,
     }
 }

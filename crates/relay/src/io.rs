@@ -3,9 +3,11 @@
 mod congestion;
 mod lane;
 mod links;
+mod log_limit;
 mod pacer;
 mod pipe;
 mod program;
+mod programs;
 mod receive_buffers;
 mod reverse_queue;
 mod server;

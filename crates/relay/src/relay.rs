@@ -285,6 +285,11 @@ impl Relay {
         self.is_draining = true;
     }
 
+    /// Whether the relay refuses new flows.
+    pub fn is_draining(&self) -> bool {
+        self.is_draining
+    }
+
     /// The next change for the connections of programs.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()

@@ -6,7 +6,7 @@ mod session;
 
 pub use config::{Tls, TlsError, TlsFiles, check_own_certificate, client_config, server_config};
 pub use name::{certificate_name, framework_name, relay_name};
-pub use session::TlsSession;
+pub use session::{TlsSession, is_plain_text, is_tls_record};
 
 /// The start of all names in certificates.
 pub const SCHEME: &str = "weir://";

@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 
-use rustls::Connection;
+use rustls::{Connection, InvalidMessage};
 
 use crate::certificate_name;
 
@@ -106,6 +106,11 @@ impl TlsSession {
         self.0.send_close_notify();
     }
 
+    /// Whether the handshake is incomplete.
+    pub fn is_handshaking(&self) -> bool {
+        self.0.is_handshaking()
+    }
+
     /// Whether output waits for the socket.
     pub fn has_output(&self) -> bool {
         self.0.wants_write()
@@ -125,6 +130,17 @@ impl TlsSession {
         let certificate = certificate.ok_or_else(|| io::Error::other("the other end has no certificate"))?;
         certificate_name(certificate).map_err(io::Error::other)
     }
+}
+
+/// Whether an error of a session means that the other end has sent plain text.
+pub fn is_plain_text(error: &io::Error) -> bool {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    matches!(cause, Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)))
+}
+
+/// Whether bytes at the beginning of a plain-text connection are a record of TLS: a handshake or an alert.
+pub fn is_tls_record(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x15 | 0x16, 3, ..])
 }
 
 fn is_blocked(error: &io::Error) -> bool {

@@ -25,6 +25,8 @@ mod reference;
 #[cfg(target_os = "linux")]
 mod relay;
 #[cfg(target_os = "linux")]
+mod relay_coordinator;
+#[cfg(target_os = "linux")]
 mod relay_page;
 mod reproduce;
 mod results;

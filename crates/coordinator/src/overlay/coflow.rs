@@ -8,6 +8,7 @@ use weir_core::wide_area::flow_groups;
 use weir_proto::relay::GroupProgress;
 
 use super::decision::CoflowDemand;
+use super::{ABANDONMENT_TIMEOUT, PRESENCE_TIMEOUT};
 use crate::config;
 
 /// A coflow as its framework registers it.
@@ -107,6 +108,12 @@ pub(super) struct Coflow {
     pub completed_at: Option<f64>,
     /// Whether relays no longer know it.
     pub is_withdrawn: bool,
+    /// Whether it has lost a relay while flows were incomplete.
+    is_interrupted: bool,
+    /// The last time with an open flow or further bytes.
+    active_at: f64,
+    /// Whether it has ended without all bytes, see [`ABANDONMENT_TIMEOUT`].
+    pub is_abandoned: bool,
     /// See [`Restored::predicted_seconds`].
     pub predicted_seconds: Option<f64>,
     /// By relays of the senders and of the receivers, in different regions.
@@ -131,6 +138,9 @@ impl Coflow {
             registered_at,
             completed_at: None,
             is_withdrawn: false,
+            is_interrupted: false,
+            active_at: registered_at,
+            is_abandoned: false,
             predicted_seconds,
             pairs: BTreeMap::new(),
             pairs_by_group: BTreeMap::new(),
@@ -155,7 +165,7 @@ impl Coflow {
         let former = std::mem::replace(&mut self.registration.flows, flows);
         self.first_flows.get_or_insert(former);
         self.revision = self.revision.wrapping_add(1);
-        (self.completed_at, self.is_withdrawn) = (None, false);
+        (self.completed_at, self.is_withdrawn, self.is_abandoned) = (None, false, false);
         self.paths = None;
         if self.pairs.values().all(|pair| pair.acked == 0) {
             self.predicted_seconds = None;
@@ -193,9 +203,39 @@ impl Coflow {
         }
     }
 
-    /// Whether all bytes between regions are acknowledged, and no flow is open.
+    /// Whether all bytes between regions are acknowledged, and no flow is open; or whether the coflow is abandoned.
     pub fn has_ended(&self) -> bool {
-        self.pairs.values().all(Pair::has_ended)
+        self.is_abandoned || self.pairs.values().all(Pair::has_ended)
+    }
+
+    /// Notes that a relay is lost. Its flows are not open any more, and may continue directly.
+    pub fn interrupt(&mut self, relay: u16, now: f64) {
+        for (_, pair) in self.pairs.iter_mut().filter(|((from, to), _)| relay == *from || relay == *to) {
+            let has_begun = pair.acked > 0 || pair.open_flows > 0;
+            if has_begun && !pair.has_ended() {
+                (self.is_interrupted, self.active_at) = (true, now);
+            }
+        }
+        self.pairs
+            .iter_mut()
+            .filter(|((from, _), _)| relay == *from)
+            .for_each(|(_, pair)| pair.open_flows = 0);
+    }
+
+    /// Notes that a flow is open, or that further bytes are acknowledged.
+    pub fn note_activity(&mut self, now: f64) {
+        (self.active_at, self.is_abandoned) = (now, false);
+    }
+
+    /// Abandons an interrupted coflow if it is idle for too long. Returns whether an active coflow has ended. A relay that connects again
+    /// reports its open flows within [`PRESENCE_TIMEOUT`].
+    pub fn check_interruption(&mut self, now: f64) -> bool {
+        if !self.is_interrupted || self.completed_at.is_some() {
+            return false;
+        }
+        let idle = now - self.active_at;
+        self.is_abandoned = idle > ABANDONMENT_TIMEOUT;
+        idle > PRESENCE_TIMEOUT && self.has_ended()
     }
 
     /// The coflow as a decision needs it.

@@ -3,13 +3,14 @@
 //! Calls lock the overlay for a short time. A decision is computed without the lock, so orders and reports do not wait for it. Both
 //! threads end when all handles are dropped.
 
+use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use tokio::sync::mpsc;
-use tracing::error;
+use tracing::{error, warn};
 use weir_core::wide_area::WideAreaPolicy;
 use weir_proto::relay::{RelayOrder, RelayReport};
 
@@ -36,9 +37,27 @@ pub struct OverlayCounts {
     pub coflows: [usize; 3],
 }
 
+/// The time without a report after which another stream may replace that of a relay: ten reports.
+const REPLACEMENT_TIMEOUT: f64 = 1.0;
+
+/// The minimum time between two log lines about relays with the same name.
+const NAME_WARNING_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The stream of a relay is refused, since another relay with its name is connected from this address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NameTaken(pub SocketAddr);
+
+/// The stream of a relay.
+struct Stream {
+    orders: mpsc::Sender<RelayOrder>,
+    address: SocketAddr,
+}
+
 struct State {
     overlay: Overlay,
-    orders: Vec<Option<mpsc::Sender<RelayOrder>>>,
+    streams: Vec<Option<Stream>>,
+    /// When the log last had a line about two relays with this name.
+    name_warnings: Vec<Option<Instant>>,
     requests: SyncSender<DecisionRequest>,
     /// Whether a decision is being computed.
     is_deciding: bool,
@@ -65,8 +84,13 @@ impl Handle {
         policy: WideAreaPolicy,
     ) -> io::Result<Handle> {
         let (requests, request_receiver) = sync_channel(1);
-        let orders = std::iter::repeat_with(|| None).take(config.relays.len()).collect();
-        let state = Mutex::new(State { overlay, orders, requests, is_deciding: false });
+        let state = Mutex::new(State {
+            overlay,
+            streams: std::iter::repeat_with(|| None).take(config.relays.len()).collect(),
+            name_warnings: vec![None; config.relays.len()],
+            requests,
+            is_deciding: false,
+        });
         let shared = Arc::new(Shared { state, started_at: Instant::now(), config });
         let (for_orders, for_decisions) = (Arc::downgrade(&shared), Arc::downgrade(&shared));
         thread::Builder::new().name("weir-overlay".to_owned()).spawn(move || send_orders(&for_orders))?;
@@ -86,13 +110,44 @@ impl Handle {
         request(&mut self.0.lock().overlay, self.0.now())
     }
 
-    /// Subscribes to the orders of a relay. The first order is a full order. An earlier subscription ends.
-    pub fn subscribe_to_orders(&self, relay: u16) -> mpsc::Receiver<RelayOrder> {
+    /// Subscribes the relay at `address` to its orders. The first order is a full order. An earlier subscription ends.
+    ///
+    /// # Errors
+    /// [`NameTaken`]: another stream of the relay has delivered a report in the last [`REPLACEMENT_TIMEOUT`]. Of two running relays with
+    /// one name, the first one stays connected.
+    pub fn subscribe_to_orders(
+        &self,
+        relay: u16,
+        address: SocketAddr,
+    ) -> Result<mpsc::Receiver<RelayOrder>, NameTaken> {
         let (orders, receiver) = mpsc::channel(MAX_QUEUED_ORDERS);
         let mut state = self.0.lock();
-        state.overlay.connect(relay, self.0.now());
-        state.orders[usize::from(relay)] = Some(orders);
-        receiver
+        let (now, at) = (self.0.now(), usize::from(relay));
+        let connected = state.streams[at].as_ref().filter(|stream| !stream.orders.is_closed());
+        if let Some(connected) = connected.map(|stream| stream.address) {
+            let is_silent =
+                state.overlay.last_report_at(relay).is_none_or(|last| now - last > REPLACEMENT_TIMEOUT);
+            let is_due = |last: Instant| last.elapsed() >= NAME_WARNING_INTERVAL;
+            if !is_silent && state.name_warnings[at].is_none_or(is_due) {
+                state.name_warnings[at] = Some(Instant::now());
+                let name = &self.config().relays[at].name;
+                warn!(
+                    relay = %name, %connected, refused = %address,
+                    "two relays have the same name; help: give each relay its own --name"
+                );
+            }
+            if !is_silent {
+                return Err(NameTaken(connected));
+            }
+        }
+        state.overlay.connect(relay, now);
+        state.streams[at] = Some(Stream { orders, address });
+        Ok(receiver)
+    }
+
+    /// The address of a relay's stream; `None` without a stream.
+    pub fn relay_address(&self, relay: u16) -> Option<SocketAddr> {
+        Some(self.0.lock().streams[usize::from(relay)].as_ref()?.address)
     }
 
     /// Applies the report of a relay.
@@ -123,14 +178,14 @@ impl Shared {
     /// Queues the orders that are due, and requests a decision if one is due.
     fn tick(&self) {
         let mut state = self.lock();
-        let State { overlay, orders, requests, is_deciding } = &mut *state;
-        for (relay, channel) in (0..).zip(&mut *orders) {
-            if channel.as_ref().is_some_and(mpsc::Sender::is_closed) {
-                *channel = None;
-                overlay.disconnect(relay);
+        let State { overlay, streams, requests, is_deciding, .. } = &mut *state;
+        for (relay, stream) in (0..).zip(&mut *streams) {
+            if stream.as_ref().is_some_and(|stream| stream.orders.is_closed()) {
+                *stream = None;
+                overlay.disconnect(relay, self.now());
             }
         }
-        let channel = |relay: u16| orders[usize::from(relay)].as_ref();
+        let channel = |relay: u16| streams[usize::from(relay)].as_ref().map(|stream| &stream.orders);
         let has_room = |relay| channel(relay).is_some_and(|channel| channel.capacity() > 0);
         for (relay, order) in overlay.tick(self.now(), has_room) {
             // The channel has room, and only this thread sends. If the receiver has just ended, the next tick disconnects the relay.

@@ -36,8 +36,10 @@ pub(super) struct Relay {
     /// Time of the last report, or of the connection before it.
     pub last_report_at: Option<f64>,
     is_connected: bool,
-    /// Whether it can carry detours and receives orders.
+    /// Whether it receives orders.
     pub is_present: bool,
+    /// Whether it refuses new flows, since it is about to stop.
+    is_draining: bool,
     pub needs_full_order: bool,
     pub ordered_seq: u64,
     pub applied_seq: u64,
@@ -55,7 +57,7 @@ pub(super) struct Relay {
 
 impl Relay {
     pub fn connect(&mut self, now: f64) {
-        (self.is_connected, self.needs_full_order) = (true, true);
+        (self.is_connected, self.needs_full_order, self.is_draining) = (true, true, false);
         self.last_report_at = Some(now);
         self.confirmation_wait_start = now;
     }
@@ -64,8 +66,13 @@ impl Relay {
         self.is_connected = false;
     }
 
-    /// Applies the counters of a report, and its confirmation of an order.
-    pub fn apply_header(&mut self, report: &RelayReport, epoch: u64, now: f64) {
+    /// Whether it can carry detours.
+    pub fn accepts_detours(&self) -> bool {
+        self.is_present && !self.is_draining
+    }
+
+    /// Applies the counters of a report, and its confirmation of an order. Returns whether the relay has begun or ceased to refuse flows.
+    pub fn apply_header(&mut self, report: &RelayReport, epoch: u64, now: f64) -> bool {
         self.last_report_at = Some(now);
         self.refused_orders = report.refused_orders;
         self.unruled_flows = self.unruled_flows.saturating_add(report.unruled_flows.len() as u64);
@@ -81,6 +88,7 @@ impl Relay {
             self.needs_full_order = true;
             self.confirmation_wait_start = now;
         }
+        std::mem::replace(&mut self.is_draining, report.is_draining) != report.is_draining
     }
 
     /// Stores a measurement. Returns the bytes that were sent since the last one.

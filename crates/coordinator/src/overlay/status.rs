@@ -100,7 +100,7 @@ pub struct CoflowSummary {
     pub is_completed: bool,
     /// See [`Restored::predicted_seconds`](super::Restored::predicted_seconds).
     pub predicted_seconds: Option<f64>,
-    /// Time from its registration to its completion, in seconds.
+    /// Time from its registration to its completion, in seconds. `None` if it is abandoned: it has lost a relay, and has no open flow.
     pub measured_seconds: Option<f64>,
 }
 
@@ -185,7 +185,7 @@ impl Overlay {
     /// State of a coflow; `None` if no coflow has the id.
     pub fn coflow_status(&self, id: &str) -> Option<CoflowStatus> {
         let coflow = self.coflow(id)?;
-        let is_completed = coflow.completed_at.is_some();
+        let is_completed = coflow.completed_at.is_some() && !coflow.is_abandoned;
         let progress = |flow: &Flow| match coflow.pairs.get(&(flow.source, flow.destination)) {
             _ if is_completed => 1.0,
             Some(pair) => pair.fraction(),
@@ -230,6 +230,7 @@ impl Overlay {
     fn summary(&self, coflow: &Coflow) -> CoflowSummary {
         let Registration { service, application, flows } = &coflow.registration;
         let is_completed = coflow.completed_at.is_some();
+        let completed_at = coflow.completed_at.filter(|_| !coflow.is_abandoned);
         let ended = coflow.pairs.values().filter(|pair| pair.has_ended());
         let ended_flows = ended.flat_map(|pair| pair.groups.values()).map(Vec::len).sum();
         CoflowSummary {
@@ -237,12 +238,16 @@ impl Overlay {
             service: service.clone(),
             application: application.clone(),
             flow_count: flows.len(),
-            completed_flow_count: if is_completed { flows.len() } else { ended_flows },
+            completed_flow_count: if is_completed && !coflow.is_abandoned {
+                flows.len()
+            } else {
+                ended_flows
+            },
             acked_bytes: coflow.pairs.values().map(|pair| pair.acked as f64).sum(),
             detoured_bytes: coflow.pairs.values().fold(0, |sum, pair| sum.saturating_add(pair.detoured)),
             is_completed,
             predicted_seconds: coflow.predicted_seconds,
-            measured_seconds: coflow.completed_at.map(|at| at - coflow.registered_at),
+            measured_seconds: completed_at.map(|at| at - coflow.registered_at),
         }
     }
 }

@@ -9,7 +9,7 @@ use weir_core::model::ServiceNames;
 use super::{CoflowBody, EXPECTED_COFLOW_ID, FLOWS_POINTER, FlowBody, Registry, refusal_problem};
 use crate::control_plane::{Refusal, UnknownName};
 use crate::events::EventKind;
-use crate::overlay::{CoflowStatus, Flow, Handle, Registration, Restored};
+use crate::overlay::{ABANDONMENT_TIMEOUT, CoflowStatus, Flow, Handle, Registration, Restored};
 use crate::problem::{Location, Problem};
 use crate::store::{StoreError, Table};
 
@@ -167,7 +167,15 @@ impl Registry {
             }
             if summary.is_completed {
                 let (measured, predicted) = (summary.measured_seconds, summary.predicted_seconds);
-                info!(coflow = &*id, measured, predicted, "coflow between regions completed");
+                match measured {
+                    Some(_) => info!(coflow = &*id, measured, predicted, "coflow between regions completed"),
+                    None => warn!(
+                        coflow = &*id,
+                        idle_seconds = ABANDONMENT_TIMEOUT,
+                        "coflow between regions ended without all bytes: it lost a relay, and no flow was open since then; \
+                         help: deregister a coflow when its flows have completed"
+                    ),
+                }
                 self.events.send(EventKind::CoflowCompleted, &id, Some(summary.service));
             }
         }

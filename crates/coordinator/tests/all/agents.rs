@@ -10,7 +10,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Code, Request, Status, Streaming};
-use weir_coordinator::agents::{self, ProvenPeer};
+use weir_coordinator::agents::{self, PeerInfo, ProvenPeer};
 use weir_coordinator::control_plane::{ControlPlane, Link, Settings};
 use weir_coordinator::control_thread::{Handle, start};
 use weir_core::model::ServiceNames;
@@ -264,7 +264,8 @@ fn proven_agent_opens_only_its_own_stream() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let add_identity = |mut request: Request<()>| {
-            request.extensions_mut().insert(ProvenPeer::Host(1));
+            let peer = PeerInfo { address: ([127, 0, 0, 1], 1).into(), proven: Some(ProvenPeer::Host(1)) };
+            request.extensions_mut().insert(peer);
             Ok(request)
         };
         let service = InterceptedService::new(agents::agent_service(start_control_thread()), add_identity);

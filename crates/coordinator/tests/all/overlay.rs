@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use weir_coordinator::config;
 use weir_coordinator::control_plane::Refusal;
 use weir_coordinator::overlay::decision::decide;
-use weir_coordinator::overlay::{Flow, Limits, Overlay, Registration, Restored};
+use weir_coordinator::overlay::{CoflowSummary, Flow, Limits, Overlay, Registration, Restored};
 use weir_core::wide_area::{WideAreaPolicy, build};
 use weir_proto::relay::wire::{self, controller_message};
 use weir_proto::relay::{
@@ -151,6 +151,32 @@ impl Cluster {
         let group =
             GroupProgress { coflow, source, destination, acked_bytes, open_flows: 0, detoured_bytes: 0 };
         self.report(source, RelayReport { groups: vec![group], ..RelayReport::default() });
+    }
+
+    /// Reports open flows and acknowledged bytes of coflow 0 from relay 0 to relay 1.
+    fn open(&mut self, open_flows: u32, acked_bytes: u64) {
+        let group = GroupProgress {
+            coflow: 0,
+            source: 0,
+            destination: 1,
+            acked_bytes,
+            open_flows,
+            detoured_bytes: 0,
+        };
+        self.report(0, RelayReport { groups: vec![group], ..RelayReport::default() });
+    }
+
+    /// Lets time pass, with a step each half second.
+    fn wait(&mut self, seconds: f64) {
+        let end = self.now + seconds;
+        while self.now < end {
+            self.now += 0.48;
+            self.step();
+        }
+    }
+
+    fn summary(&self, id: &str) -> CoflowSummary {
+        self.overlay.coflow_status(id).unwrap().summary
     }
 
     fn registration(&self, flows: &[(&str, &str, u64)]) -> Registration {
@@ -328,7 +354,7 @@ fn detours_become_fractions_and_avoid_absent_relays() {
     let seconds = cluster.overlay.coflow_status("a").unwrap().summary.predicted_seconds.unwrap();
     assert!((seconds - 8.0).abs() < 0.1, "{seconds}");
     // Without the relay of the detour, all bytes take the direct path.
-    cluster.overlay.disconnect(2);
+    cluster.overlay.disconnect(2, cluster.now);
     cluster.is_connected[2] = false;
     cluster.step();
     assert_eq!(cluster.relays[0].rule(0, pair), Some((0, DIRECT)));
@@ -336,6 +362,107 @@ fn detours_become_fractions_and_avoid_absent_relays() {
     cluster.is_connected[2] = true;
     cluster.step();
     assert_eq!(cluster.relays[0].rule(0, pair), Some((0, paths)));
+}
+
+#[test]
+fn detours_avoid_a_draining_relay_that_still_receives_orders() {
+    let mut cluster = Cluster::with_config(&detour_config("max-detoured = 1"));
+    cluster.register("a", &[("r1", "r2", 800 * MB)]);
+    cluster.step();
+    cluster.step();
+    let pair = RuleScope::Pair { source: 0, destination: 1 };
+    assert_eq!(cluster.relays[0].rule(0, pair).unwrap().1.len(), 2);
+    let mut orders = 0;
+    for _ in 0..200 {
+        cluster.report(2, RelayReport { is_draining: true, ..RelayReport::default() });
+        orders += cluster.step().iter().filter(|(relay, _)| *relay == 2).count();
+        assert_eq!(cluster.relays[0].rule(0, pair), Some((0, DIRECT)));
+    }
+    assert!(orders >= 3, "{orders} orders renew the lease");
+    cluster.step();
+    assert_eq!(cluster.relays[0].rule(0, pair).unwrap().1.len(), 2);
+}
+
+/// Coflow `a` from r1 to r2 with an open flow and 10 of 50 MB, whose relay `lost` is restarted. Its flow continues directly.
+fn interrupted_coflow(lost: u16) -> Cluster {
+    let mut cluster = Cluster::new("fifo");
+    cluster.register("a", &[("r1", "r2", 50 * MB)]);
+    cluster.step();
+    cluster.open(1, 10 * MB);
+    cluster.overlay.disconnect(lost, cluster.now);
+    cluster.step();
+    cluster.overlay.connect(lost, cluster.now);
+    if lost == 1 {
+        cluster.progress(0, 0, 1, 10 * MB);
+    }
+    cluster.wait(290.0);
+    assert!(!cluster.summary("a").is_completed);
+    cluster
+}
+
+#[test]
+fn coflow_that_lost_a_relay_ends_after_five_idle_minutes() {
+    // The relay of the senders, then that of the receivers.
+    for lost in [0, 1] {
+        let mut cluster = interrupted_coflow(lost);
+        cluster.overlay.take_changed();
+        cluster.wait(11.0);
+        let summary = cluster.summary("a");
+        assert_eq!((summary.is_completed, summary.completed_flow_count), (true, 0));
+        assert_eq!((summary.measured_seconds, summary.acked_bytes), (None, 10e6));
+        assert_eq!(cluster.overlay.take_changed(), ["a".into()]);
+        assert_eq!(cluster.overlay.counts()[1], 0);
+        // A flow may begin again as long as the coflow is kept.
+        cluster.wait(30.0);
+        assert!(cluster.relays[0].coflows.contains_key(&0));
+        cluster.open(1, 20 * MB);
+        assert!(!cluster.summary("a").is_completed);
+        cluster.progress(0, 0, 1, 50 * MB);
+        assert!(cluster.summary("a").measured_seconds.unwrap() > 300.0);
+    }
+    let mut cluster = interrupted_coflow(0);
+    cluster.wait(80.0);
+    assert!(cluster.overlay.coflow_status("a").is_none());
+}
+
+#[test]
+fn resumed_and_uninterrupted_coflows_do_not_end_early() {
+    for lost in [0, 1] {
+        let mut cluster = interrupted_coflow(lost);
+        // A slow flow for ten minutes, then a pause.
+        for _ in 0..60 {
+            cluster.open(1, 10 * MB);
+            cluster.wait(10.0);
+        }
+        cluster.progress(0, 0, 1, 10 * MB);
+        cluster.wait(280.0);
+        assert!(!cluster.summary("a").is_completed);
+        cluster.progress(0, 0, 1, 60 * MB);
+        assert!(cluster.summary("a").measured_seconds.is_some());
+    }
+    // A coflow that pauses, or has not begun, without the loss of one of its relays.
+    let mut cluster = Cluster::new("fifo");
+    cluster.register("a", &[("r1", "r2", 50 * MB)]);
+    cluster.register("b", &[("r1", "r3", 50 * MB)]);
+    cluster.step();
+    cluster.progress(0, 0, 1, 10 * MB);
+    cluster.overlay.disconnect(2, cluster.now);
+    cluster.overlay.connect(2, cluster.now);
+    cluster.wait(1000.0);
+    assert_eq!(cluster.overlay.counts()[1], 2);
+}
+
+#[test]
+fn coflow_whose_relay_is_lost_after_its_last_byte_completes() {
+    let mut cluster = Cluster::new("fifo");
+    cluster.register("a", &[("r1", "r2", 50 * MB)]);
+    cluster.step();
+    cluster.open(1, 50 * MB);
+    cluster.overlay.disconnect(0, cluster.now);
+    cluster.is_connected[0] = false;
+    cluster.wait(4.0);
+    let summary = cluster.summary("a");
+    assert!(summary.is_completed && summary.measured_seconds.is_some(), "{summary:?}");
 }
 
 #[test]

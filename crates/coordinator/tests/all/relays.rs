@@ -10,7 +10,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Code, Request, Status, Streaming};
-use weir_coordinator::agents::ProvenPeer;
+use weir_coordinator::agents::{PeerInfo, ProvenPeer};
 use weir_coordinator::relays::relay_service;
 use weir_proto::relay::wire::relay_control_client::RelayControlClient;
 use weir_proto::relay::wire::{self, ControllerMessage, RelayMessage, controller_message, relay_message};
@@ -293,11 +293,39 @@ fn invalid_hellos_and_reports_end_the_stream_of_a_relay() {
             relay.sender.send(RelayMessage { body }).await.unwrap();
             assert_eq!(relay.final_code().await, code);
         }
-        // A second stream of the relay ends the first.
+    });
+}
+
+#[test]
+fn second_relay_of_a_name_is_refused_while_the_first_one_reports() {
+    let server = start_server();
+    block_on(async {
         let mut first = RelayStream::connect(&server, "eu-1", 0).await;
+        assert!(first.next_order().await.is_full);
+        let hello = || RelayMessage::from(&RelayHello::new("eu-1"));
+        let end = tokio::time::Instant::now() + Duration::from_millis(1500);
+        while tokio::time::Instant::now() < end {
+            first.send(&RelayReport::default()).await;
+            let refused = RelayStream::open(server.agents, hello()).await.err().expect("a refusal");
+            assert_eq!(refused.code(), Code::AlreadyExists);
+            let message = refused.message();
+            let begin = "another relay named eu-1 is connected from 127.0.0.1:";
+            assert!(message.starts_with(begin), "{message}");
+            assert!(message.ends_with("; help: give each relay its own --name"), "{message}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        // The first relay is silent, so a restarted relay takes its place.
+        tokio::time::sleep(Duration::from_millis(1200)).await;
         let mut second = RelayStream::connect(&server, "eu-1", 0).await;
         assert_eq!(first.final_code().await, Code::Aborted);
         assert!(second.next_order().await.is_full);
+        // The connection of the second relay ends with it.
+        drop(second);
+        let start = tokio::time::Instant::now();
+        while RelayStream::open(server.agents, hello()).await.is_err() {
+            assert!(start.elapsed() < Duration::from_millis(500));
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     });
 }
 
@@ -312,7 +340,8 @@ fn proven_relay_opens_only_its_own_stream() {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
             let add_identity = move |mut request: Request<()>| {
-                request.extensions_mut().insert(proven);
+                let address = ([127, 0, 0, 1], 1).into();
+                request.extensions_mut().insert(PeerInfo { address, proven: Some(proven) });
                 Ok(request)
             };
             let handle = server.registry().overlay().unwrap().clone();

@@ -177,6 +177,9 @@ pub struct RelayReport {
     /// The number of refused orders since the relay started.
     #[prost(uint64, tag = "6")]
     pub refused_orders: u64,
+    /// Whether the relay refuses new flows, since it is about to stop.
+    #[prost(bool, tag = "7")]
+    pub is_draining: bool,
 }
 /// A measurement of the path to another relay since the last report.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -22,6 +22,8 @@ pub struct RelayReport {
     pub unruled_flows: Vec<UnruledFlow>,
     /// The number of refused orders since the relay started.
     pub refused_orders: u64,
+    /// Whether the relay refuses new flows, since it is about to stop.
+    pub is_draining: bool,
 }
 
 /// A measurement of the path to another relay since the last report.
@@ -84,6 +86,7 @@ impl From<&RelayReport> for wire::RelayMessage {
             groups: report.groups.iter().map(|&group| group.into()).collect(),
             unruled_flows: report.unruled_flows.iter().map(|&flow| flow.into()).collect(),
             refused_orders: report.refused_orders,
+            is_draining: report.is_draining,
         };
         wire::RelayMessage { body: Some(wire::relay_message::Body::Report(report)) }
     }
@@ -111,6 +114,7 @@ impl TryFrom<wire::RelayReport> for RelayReport {
             groups,
             unruled_flows,
             refused_orders: report.refused_orders,
+            is_draining: report.is_draining,
         })
     }
 }

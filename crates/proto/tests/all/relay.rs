@@ -106,8 +106,8 @@ fn any_path_sample() -> impl Strategy<Value = PathSample> {
 fn any_relay_report() -> impl Strategy<Value = RelayReport> {
     let groups = btree_map((0..3u32, any::<u16>(), any::<u16>()), any::<(u64, u32, u64)>(), 0..9);
     let unruled = btree_map((0..3u32, any::<u32>()), any::<u16>(), 0..9);
-    (any::<(u64, u64)>(), vec(any_path_sample(), 0..9), groups, unruled, any::<u64>()).prop_map(
-        |(applied, paths, groups, unruled, refused_orders)| {
+    (any::<(u64, u64)>(), vec(any_path_sample(), 0..9), groups, unruled, any::<(u64, bool)>()).prop_map(
+        |(applied, paths, groups, unruled, (refused_orders, is_draining))| {
             let paths: BTreeMap<u16, PathSample> = paths.into_iter().map(|path| (path.peer, path)).collect();
             let group = |((coflow, source, destination), (acked_bytes, open_flows, detoured_bytes))| {
                 GroupProgress { coflow, source, destination, acked_bytes, open_flows, detoured_bytes }
@@ -119,6 +119,7 @@ fn any_relay_report() -> impl Strategy<Value = RelayReport> {
                 groups: groups.into_iter().map(group).collect(),
                 unruled_flows: unruled.into_iter().map(flow).collect(),
                 refused_orders,
+                is_draining,
             }
         },
     )
@@ -427,6 +428,7 @@ fn largest_relay_messages_fit_their_limits() {
         groups: vec![group; MAX_REPORTED_GROUPS],
         unruled_flows: vec![UnruledFlow { coflow, flow: u32::MAX, destination }; MAX_UNRULED_FLOWS],
         refused_orders: u64::MAX,
+        is_draining: true,
     };
     let length = wire::RelayMessage::from(&report).encoded_len();
     assert!(length <= MAX_RELAY_REPORT_BYTES, "{length} bytes");

@@ -5,15 +5,16 @@
 //! established, and fails with either.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use weir_tls::relay_name;
+use weir_tls::{is_plain_text, is_tls_record, relay_name};
 
 use super::congestion;
 use super::lane::Lane;
+use super::log_limit::LogLimit;
 use super::pacer::Pacer;
 use super::reverse_queue::ReverseQueue;
 use super::server::{Kind, Server, Token};
@@ -121,6 +122,7 @@ pub(super) struct Link {
     pub(super) last_heard: Duration,
     next_dial: Duration,
     failure: Option<String>,
+    logged_failures: LogLimit,
     wait: Duration,
     next_heartbeat: Duration,
     round_trip: RoundTrip,
@@ -145,6 +147,7 @@ impl Link {
             last_heard: Duration::ZERO,
             next_dial: Duration::ZERO,
             failure: None,
+            logged_failures: LogLimit::default(),
             wait: MIN_WAIT,
             next_heartbeat: Duration::ZERO,
             round_trip: RoundTrip::default(),
@@ -289,9 +292,18 @@ impl Server {
             link.wait = (link.wait * 2).min(MAX_WAIT);
         }
         let reason = error.to_string();
-        if link.failure.as_ref() != Some(&reason) {
+        if link.logged_failures.permits("", &reason, self.now) {
             tracing::warn!(relay = %link.name, address = %link.address, %reason, "cannot connect to relay");
-            link.failure = Some(reason);
+        }
+        link.failure = Some(reason);
+    }
+
+    /// Logs why an accepted connection is refused. Connections without a message, such as those of port scans, are not logged.
+    fn note_refusal(&mut self, address: SocketAddr, error: &io::Error) {
+        let is_empty = matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset);
+        let reason = error.to_string();
+        if !is_empty && self.logged_refusals.permits(&address.ip().to_string(), &reason, self.now) {
+            tracing::warn!(%address, %reason, "connection of a relay is refused");
         }
     }
 
@@ -344,8 +356,10 @@ impl Server {
             Err(error) => {
                 let address = new.lane.transport.stream.peer_addr().ok();
                 tracing::debug!(?address, %error, "connection with a relay failed");
-                if let Some(dialed) = new.dialed {
-                    self.note_failure(dialed, &error);
+                match (new.dialed, address) {
+                    (Some(dialed), _) => self.note_failure(dialed, &error),
+                    (None, Some(address)) => self.note_refusal(address, &error),
+                    (None, None) => {}
                 }
             }
         }
@@ -359,9 +373,15 @@ impl Server {
             }
             new.is_connected = true;
         }
-        new.lane.flush()?;
+        let is_dialed = new.dialed.is_some();
+        new.lane.flush().map_err(|error| explain(error, &new.lane, is_dialed))?;
         let line = loop {
             let buffered = new.lane.buffered();
+            if is_tls_record(buffered) {
+                let problem = if is_dialed { "expects TLS" } else { "uses TLS; expected plain text" };
+                let help = "help: give this relay --certificate, --key and --authority";
+                return Err(io::Error::other(format!("the other relay {problem}; {help}")));
+            }
             if let Some(end) = buffered.iter().position(|&byte| byte == b'\n') {
                 let line = buffered[..end].to_vec();
                 new.lane.consume(end + 1);
@@ -370,12 +390,17 @@ impl Server {
             if buffered.len() > MAX_LINE_BYTES {
                 return Err(io::Error::other("the first line is too long"));
             }
-            match new.lane.read_more()? {
+            let read = new.lane.read_more().map_err(|error| explain(error, &new.lane, is_dialed))?;
+            match read {
                 None => {
                     new.lane.flush()?;
                     return Ok(None);
                 }
-                Some(0) => return Err(io::Error::other("the other relay closed the connection")),
+                Some(0) => {
+                    let error =
+                        io::Error::new(ErrorKind::UnexpectedEof, "the other relay closed the connection");
+                    return Err(explain(error, &new.lane, is_dialed));
+                }
                 Some(_) => {}
             }
         };
@@ -429,6 +454,7 @@ impl Server {
         let Some((bulk, express)) = link.lanes().filter(|_| !link.is_up) else { return };
         link.is_up = true;
         link.failure = None;
+        link.logged_failures = LogLimit::default();
         link.wait = MIN_WAIT;
         link.last_heard = now;
         link.next_heartbeat = now;
@@ -514,6 +540,22 @@ impl Server {
         };
         self.links.iter_mut().map(status).collect()
     }
+}
+
+/// Adds to the error of a connection what it means if one relay uses TLS and the other one plain text.
+fn explain(error: io::Error, lane: &Lane, is_dialed: bool) -> io::Error {
+    let is_closed =
+        matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);
+    let problem = if is_plain_text(&error) {
+        "uses plain text; expected TLS"
+    } else if is_dialed && is_closed && lane.transport.is_handshaking() {
+        "closed the connection during the handshake; expected TLS"
+    } else {
+        return error;
+    };
+    io::Error::other(format!(
+        "the other relay {problem}; help: give the other relay --certificate, --key and --authority"
+    ))
 }
 
 /// The maximum length of a message on a path with this rate, in bytes per second; 0 if it is unknown.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rustix::net::RecvFlags;
 use weir_flow::{BackLine, FirstLine, LineReader, MAX_LINE_BYTES, Offset, Reason};
+use weir_tls::{is_plain_text, is_tls_record};
 
 use super::socket::ready;
 use super::transport::Transport;
@@ -32,6 +33,8 @@ pub(crate) struct Sender {
     pub(crate) is_bulk: bool,
     /// Whether the program has closed its direction: no event follows when its last bytes have been read.
     pub(crate) has_ended: bool,
+    /// What is wrong if the program uses TLS and the relay plain text, or the reverse.
+    pub(crate) tls_mismatch: Option<&'static str>,
     /// The first line, if it cannot be peeked at.
     line: LineReader,
     acked: Option<u64>,
@@ -46,6 +49,7 @@ impl Sender {
             stage: Stage::FirstLine(deadline),
             is_bulk: false,
             has_ended: false,
+            tls_mismatch: None,
             line: LineReader::default(),
             acked: None,
             output: Vec::new(),
@@ -61,7 +65,7 @@ impl Sender {
         line?.map(|line| FirstLine::parse(&line).map_err(|_| Reason::Invalid)).transpose()
     }
 
-    fn peek_line(&self) -> Result<Option<Vec<u8>>, Reason> {
+    fn peek_line(&mut self) -> Result<Option<Vec<u8>>, Reason> {
         let stream = &self.transport.stream;
         let mut bytes = [0; MAX_LINE_BYTES];
         let peeked = ready(rustix::net::recv(stream, &mut bytes, RecvFlags::PEEK));
@@ -70,6 +74,12 @@ impl Sender {
             Some((0, _)) => return Err(Reason::Lost),
             Some((length, _)) => length,
         };
+        if is_tls_record(&bytes[..length]) {
+            self.tls_mismatch = Some(
+                "the program uses TLS; expected plain text; help: start the relay with --certificate, --key and --authority",
+            );
+            return Err(Reason::Invalid);
+        }
         let Some(end) = bytes[..length].iter().position(|&byte| byte == b'\n') else {
             return if length < MAX_LINE_BYTES { Ok(None) } else { Err(Reason::Invalid) };
         };
@@ -80,7 +90,15 @@ impl Sender {
     fn read_line(&mut self) -> Result<Option<Vec<u8>>, Reason> {
         loop {
             let mut byte = [0];
-            match self.transport.read(&mut byte).map_err(|_| Reason::Lost)? {
+            let read = self.transport.read(&mut byte).map_err(|error| {
+                if is_plain_text(&error) {
+                    self.tls_mismatch = Some(
+                        "the program uses plain text; expected TLS; help: give the program certificates",
+                    );
+                }
+                Reason::Lost
+            });
+            match read? {
                 None => return Ok(None),
                 Some(0) => return Err(Reason::Lost),
                 Some(_) => {}
@@ -136,6 +154,15 @@ impl Sender {
     }
 }
 
+/// How a receiving program has closed its flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Closed {
+    /// It has closed its connection after an acknowledgement.
+    Ended,
+    /// Its connection has failed, or it has sent this reason.
+    Reset(Reason),
+}
+
 /// A program that receives a flow.
 #[derive(Debug)]
 pub(crate) struct Receiver {
@@ -148,6 +175,7 @@ pub(crate) struct Receiver {
     /// The part of the first line that the program has not accepted.
     first_line: Vec<u8>,
     lines: LineReader,
+    has_acknowledged: bool,
     is_finished: bool,
 }
 
@@ -166,6 +194,7 @@ impl Receiver {
             name,
             first_line: line.encode().into_bytes(),
             lines: LineReader::default(),
+            has_acknowledged: false,
             is_finished: false,
         }
     }
@@ -215,22 +244,26 @@ impl Receiver {
         }
     }
 
-    /// Reads lines of the program: the last acknowledged offset, and the reason if the flow ends.
-    pub(crate) fn read_lines(&mut self) -> (Option<u64>, Option<Reason>) {
+    /// Reads lines of the program: the last acknowledged offset, and whether the program has closed the flow.
+    pub(crate) fn read_lines(&mut self) -> (Option<u64>, Option<Closed>) {
         let mut acked = None;
         let mut bytes = [0; 4096];
         loop {
             let mut input = match self.transport.read(&mut bytes) {
                 Ok(None) => return (acked, None),
                 Ok(Some(length @ 1..)) => &bytes[..length],
-                Ok(Some(0)) | Err(_) => return (acked, Some(Reason::Lost)),
+                Ok(Some(0)) if self.has_acknowledged => return (acked, Some(Closed::Ended)),
+                Ok(Some(0)) | Err(_) => return (acked, Some(Closed::Reset(Reason::Lost))),
             };
             while !input.is_empty() {
                 match self.lines.read_line(&mut input).map(|line| line.map(|line| BackLine::parse(&line))) {
                     Ok(None) => {}
-                    Ok(Some(Ok(BackLine::Ack(offset)))) => acked = Some(offset.get()),
-                    Ok(Some(Ok(BackLine::Reset(reason)))) => return (acked, Some(reason)),
-                    Ok(Some(Err(_))) | Err(_) => return (acked, Some(Reason::Invalid)),
+                    Ok(Some(Ok(BackLine::Ack(offset)))) => {
+                        acked = Some(offset.get());
+                        self.has_acknowledged = true;
+                    }
+                    Ok(Some(Ok(BackLine::Reset(reason)))) => return (acked, Some(Closed::Reset(reason))),
+                    Ok(Some(Err(_))) | Err(_) => return (acked, Some(Closed::Reset(Reason::Invalid))),
                 }
             }
         }

@@ -26,6 +26,11 @@ impl Transport {
         self.tls.is_none()
     }
 
+    /// Whether the handshake is incomplete.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.tls.as_ref().is_some_and(TlsSession::is_handshaking)
+    }
+
     /// Continues the handshake. Returns whether it is complete.
     pub(crate) fn handshake(&mut self) -> io::Result<bool> {
         self.tls.as_mut().map_or(Ok(true), |tls| tls.handshake(&self.stream))

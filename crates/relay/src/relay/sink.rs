@@ -12,6 +12,9 @@ use crate::reorder_buffer::ReorderBuffer;
 /// How long data may arrive before the message that opens the flow.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long the source of a flow may take to end it after the receiver has closed its connection.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+
 #[derive(Debug)]
 pub(crate) struct Sink {
     generation: u16,
@@ -30,6 +33,8 @@ pub(crate) struct Sink {
     created: Duration,
     /// Whether the caller is delivering a message at the moment: others wait.
     is_delivering: bool,
+    /// When the receiver closed its connection, after it had acknowledged all data so far.
+    closed_at: Option<Duration>,
 }
 
 impl Sink {
@@ -47,6 +52,7 @@ impl Sink {
             initial_credit,
             created,
             is_delivering: false,
+            closed_at: None,
         }
     }
 
@@ -72,6 +78,23 @@ impl Sink {
 
     pub(crate) fn is_stale(&self, now: Duration) -> bool {
         !self.is_open() && now > self.created + OPEN_TIMEOUT
+            || self.closed_at.is_some_and(|closed_at| now > closed_at + END_TIMEOUT)
+    }
+
+    /// Whether the receiver has acknowledged all data that has arrived.
+    pub(crate) fn is_acknowledged(&self) -> bool {
+        let is_empty = !self.is_delivering && self.buffer.waiting_bytes() == 0;
+        is_empty && self.acked == Some(self.buffer.delivered())
+    }
+
+    /// The receiver has closed its connection, and may have finished.
+    pub(crate) fn close(&mut self, now: Duration) {
+        self.closed_at = Some(now);
+    }
+
+    /// Whether the receiver has closed its connection.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed_at.is_some()
     }
 
     /// The stream begins at `start`.

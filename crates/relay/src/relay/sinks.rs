@@ -79,7 +79,8 @@ impl Relay {
             return Incoming::Discard;
         }
         let Some(sink) = self.sinks.get_mut(&header.flow) else { return Incoming::Discard };
-        if let Err(reason) = sink.check(header) {
+        let checked = if sink.is_closed() { Err(Reason::Lost) } else { sink.check(header) };
+        if let Err(reason) = checked {
             self.reset_sink(header.flow, reason);
             return Incoming::Discard;
         }
@@ -92,10 +93,14 @@ impl Relay {
 
     pub(super) fn receive_stored_data(&mut self, header: &Header, payload: Bytes) {
         let Some(sink) = self.sinks.get_mut(&header.flow) else { return };
-        if sink.generation() == header.generation && sink.check(header).is_ok() {
-            sink.insert(header.offset, payload);
-            self.events.push_back(Event::Deliverable(FlowKey::of(header)));
+        if sink.generation() != header.generation || sink.check(header).is_err() {
+            return;
         }
+        if sink.is_closed() {
+            return self.reset_sink(header.flow, Reason::Lost);
+        }
+        sink.insert(header.offset, payload);
+        self.events.push_back(Event::Deliverable(FlowKey::of(header)));
     }
 
     /// The receiver did not accept the last bytes of a message for which [`Relay::receive`] returned [`Incoming::Deliver`].
@@ -129,7 +134,10 @@ impl Relay {
         if let Some(position) = self.sink_mut(key).and_then(|sink| sink.unsent_position()) {
             self.acknowledge(key, position);
         }
-        if self.sink_mut(key).is_some_and(|sink| sink.is_complete()) {
+        let Some(sink) = self.sink_mut(key).filter(|sink| sink.is_complete()) else { return };
+        if sink.is_closed() {
+            self.remove_sink(key.flow);
+        } else {
             self.events.push_back(Event::FinishReceiver(key));
         }
     }
@@ -152,7 +160,22 @@ impl Relay {
         }
     }
 
-    /// The connection with the receiver has ended, or could not be established.
+    /// The receiver has closed its connection. A receiver that has acknowledged all data so far may have finished: the flow ends with the
+    /// connection of its sender. If further data arrives, or the sender does not close its connection, the flow is lost.
+    pub fn end_receiver(&mut self, key: FlowKey) {
+        let now = self.now;
+        match self.sink_mut(key) {
+            None => {}
+            Some(sink) if !sink.is_acknowledged() => self.reset_sink(key.flow, Reason::Lost),
+            Some(sink) if sink.is_complete() => self.remove_sink(key.flow),
+            Some(sink) => {
+                sink.close(now);
+                self.events.push_back(Event::CloseReceiver(key));
+            }
+        }
+    }
+
+    /// The connection with the receiver has failed, or could not be established.
     pub fn close_receiver(&mut self, key: FlowKey, reason: Reason) {
         if self.sink_mut(key).is_some() {
             self.reset_sink(key.flow, reason);

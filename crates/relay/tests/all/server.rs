@@ -5,9 +5,11 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread::spawn;
 use std::time::Duration;
 
+use weir_flow::Reason;
 use weir_proto::relay::{RelayCoflow, RelayMatch, RelayOrder, RelayPath, RelayRule, RuleScope};
 use weir_relay::forwarding::RelayId;
 use weir_relay::io::Command;
+use weir_relay::reason_counts::ReasonCounts;
 
 use crate::test_relay::{
     TIMEOUT, TestRelay, accept, accept_flow, open, overlay, random_bytes, read_flow, refusal, start_relays,
@@ -83,6 +85,67 @@ fn flow_waits_for_the_order_that_names_its_coflow() {
         line == "ack 0\n"
     };
     assert!((8..18).any(is_opened));
+}
+
+#[test]
+fn completed_flows_count_no_reset_and_aborted_programs_do() {
+    let relays = start_relays(2, vec![]);
+    // Resets at the senders' relay, and those that the receivers' relay sent.
+    let resets = || {
+        let count = |counts: ReasonCounts| counts.iter().map(|(_, count)| count).sum::<u64>();
+        (count(relays[0].status().resets.flows), count(relays[1].status().resets.sent))
+    };
+    // Receivers close their connections after the last acknowledgement, as libraries do: before the senders.
+    let listener = TcpListener::bind("127.2.0.1:0").unwrap();
+    for flow in 0..20 {
+        let mut stream = open(&relays[0], flow, listener.local_addr().unwrap());
+        let receiver = accept(&listener);
+        stream.write_all(b"data").unwrap();
+        let mut reader = BufReader::new(&receiver);
+        let (mut line, mut data) = (String::new(), [0; 4]);
+        reader.read_line(&mut line).unwrap();
+        reader.read_exact(&mut data).unwrap();
+        (&receiver).write_all(b"ack 0\nack 4\n").unwrap();
+        drop(receiver);
+        let mut answers = BufReader::new(&stream);
+        while line != "ack 4\n" {
+            line.clear();
+            assert!(answers.read_line(&mut line).unwrap() > 0);
+        }
+        if flow % 2 == 0 {
+            wait_until(|| relays[1].status().flow_counts.1 == 1);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        drop(stream);
+        wait_until(|| relays.iter().all(|relay| relay.status().flow_counts == (0, 0, 0)));
+    }
+    assert_eq!(resets(), (0, 0));
+    assert_eq!(relays[1].status().used_bytes, (0, 0));
+    // A receiver that is killed has unacknowledged data, or receives further data.
+    for (flow, is_acknowledged) in [(20, false), (21, true)] {
+        let mut stream = open(&relays[0], flow, listener.local_addr().unwrap());
+        let receiver = accept(&listener);
+        stream.write_all(b"data").unwrap();
+        let mut line = String::new();
+        BufReader::with_capacity(1, &receiver).read_line(&mut line).unwrap();
+        (&receiver).read_exact(&mut [0; 4]).unwrap();
+        (&receiver).write_all(if is_acknowledged { b"ack 0\nack 4\n" } else { b"ack 0\nack 3\n" }).unwrap();
+        let mut answers = BufReader::new(stream.try_clone().unwrap());
+        while !["ack 4\n", "ack 3\n"].contains(&line.as_str()) {
+            line.clear();
+            assert!(answers.read_line(&mut line).unwrap() > 0);
+        }
+        drop(receiver);
+        if is_acknowledged {
+            std::thread::sleep(Duration::from_millis(20));
+            stream.write_all(b"more").unwrap();
+        }
+        let mut rest = String::new();
+        answers.read_to_string(&mut rest).unwrap();
+        assert!(rest.ends_with("reset lost\n"), "{rest}");
+    }
+    assert_eq!(resets(), (2, 2));
+    assert_eq!(relays[1].status().resets.sent.get(Reason::Lost), 2);
 }
 
 #[test]

@@ -110,8 +110,15 @@ fn relays_with_other_certificates_are_refused_with_a_reason() {
         "the certificate has the name weir://relay/relay-3; expected weir://relay/relay-2"
     );
     assert_eq!(failure(Some(&good(3)), Some(&good(2))), "the other relay closed the connection");
-    assert_eq!(failure(Some(&good(1)), None), "the other relay closed the connection");
-    assert_eq!(failure(None, Some(&good(2))), "the other relay closed the connection");
+    assert_eq!(
+        failure(Some(&good(1)), None),
+        "the other relay closed the connection during the handshake; expected TLS; help: give the other relay \
+         --certificate, --key and --authority"
+    );
+    assert_eq!(
+        failure(None, Some(&good(2))),
+        "the other relay expects TLS; help: give this relay --certificate, --key and --authority"
+    );
 }
 
 /// Forwards connections to an address. The first connection that carries `limit` bytes is cut after them.
