@@ -74,7 +74,9 @@ impl Network {
     /// The lower bounds of completion times; `None` on networks without known bounds.
     pub fn bounds(&self, workload: &Workload) -> Option<LowerBounds> {
         match self {
-            Network::Switch(options, _) => LowerBounds::new(workload, options.port_rate),
+            Network::Switch(options, _) => {
+                LowerBounds::new(workload, options.port_rate, options.network.trunks.as_deref())
+            }
             Network::WideArea(..) => None,
         }
     }

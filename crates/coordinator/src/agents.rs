@@ -50,7 +50,8 @@ pub async fn serve(listener: TcpListener, handle: Handle) -> Result<(), tonic::t
     serve_connections(incoming, handle, None, std::future::pending()).await
 }
 
-/// Serves agents, and relays if there is an overlay, on connections. [`Connected::connect_info`] is a [`PeerInfo`]. Ends with an error, or when `stop` completes.
+/// Serves agents, and relays if there is an overlay, on connections. [`Connected::connect_info`] is a [`PeerInfo`]. Ends with
+/// an error, or when `stop` completes.
 ///
 /// # Errors
 /// The server cannot accept connections any more.

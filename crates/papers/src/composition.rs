@@ -16,7 +16,7 @@ use weir_core::saba::{Fraction, Sensitivity};
 use weir_core::solve::Polynomial;
 use weir_core::tree::{Application, ApplicationSharing, Service, TreeSpec};
 use weir_core::units::{Rate, Time};
-use weir_sim::lower_bound::bottleneck_bytes;
+use weir_sim::lower_bound::alone_seconds;
 use weir_sim::outcome::mean;
 use weir_sim::{CoflowOutcome, Outcome, ReplayOptions, replay};
 use weir_trace::generate::{Preset, assign_services, generate};
@@ -142,7 +142,7 @@ fn three_digits(slowdown: f64) -> String {
 fn replay_metrics(
     workload: &Workload,
     outcome: &Outcome,
-    rate: f64,
+    rate: Rate,
     share_monitor: &ShareMonitor<'_>,
 ) -> Metrics {
     let mean_over = |is_included: &dyn Fn(usize, usize) -> bool, value: &dyn Fn(&CoflowOutcome) -> f64| {
@@ -161,9 +161,9 @@ fn replay_metrics(
 }
 
 /// The slowdown that the model of a coflow's application predicts for the bandwidth that the coflow got.
-fn slowdown(workload: &Workload, coflow: &CoflowOutcome, rate: f64) -> f64 {
+fn slowdown(workload: &Workload, coflow: &CoflowOutcome, rate: Rate) -> f64 {
     let (_, application) = owner(workload, coflow.index);
-    let alone = bottleneck_bytes(&workload.coflows[coflow.index], workload.ports) / rate;
+    let alone = alone_seconds(&workload.coflows[coflow.index], workload.ports, rate);
     // Rounding can make a coflow slightly faster than its bound.
     let bandwidth = Fraction::new((alone / coflow.cct()).min(1.0)).unwrap_or(Fraction::ALL);
     sensitivity(APPLICATIONS[application].1).slowdown(bandwidth)
@@ -184,8 +184,8 @@ pub fn page(seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure>
     let replays = run_concurrently(VARIANTS.len() * workloads.len(), run_context.jobs, |at| {
         let (variant, workload) = (&VARIANTS[at / workloads.len()], &workloads[at % workloads.len()]);
         let watch = run_context.progress.add_replay_bar(variant.name, workload.coflows.len());
-        let rate = options.port_rate.get();
-        let mut share_monitor = ShareMonitor::new(watch, workload, variant.levels, rate);
+        let rate = options.port_rate;
+        let mut share_monitor = ShareMonitor::new(watch, workload, variant.levels, rate.get());
         let outcome = replay(workload, variant.policy()?, &options, &mut share_monitor)
             .map_err(|error| Failure::from_replay_error(variant.name, &error))?;
         Ok(replay_metrics(workload, &outcome, rate, &share_monitor))

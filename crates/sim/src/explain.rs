@@ -310,7 +310,7 @@ impl Explainer {
             _ => None,
         });
         let sides = 2 * workload.ports as usize;
-        let alone_seconds = lower_bound::bottleneck_bytes(spec, workload.ports) / options.port_rate.get();
+        let alone_seconds = lower_bound::alone_seconds(spec, workload.ports, options.port_rate);
         Explainer {
             index,
             port_rate: options.port_rate.get(),

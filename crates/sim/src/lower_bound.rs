@@ -1,11 +1,12 @@
 //! Lower bounds, for any schedule, on the CCT of each coflow and on the mean CCT, and checks of outcomes against them.
 //!
-//! Consider one side of one port, and ignore all other ports. This is a single machine: every coflow with bytes there is a
-//! job of that length, released with the coflow. A coflow completes no earlier than its job. Any schedule of the fabric is
-//! a preemptive schedule of the machine, even if it shares the port between flows. Shortest remaining processing time
-//! first minimizes the sum of the jobs' times on such a machine (Schrage, 1968). A coflow without bytes on that side still
-//! needs its *bottleneck time*: the maximum, over all sides of ports, of its bytes there divided by the full rate. The sum
-//! of both is a lower bound on the sum of all CCTs for each side of each port. The bound is the maximum over all sides.
+//! Consider one link (a side of a port, or a trunk between switches), and ignore all other links. This is a single machine:
+//! every coflow with bytes there is a job of that length, released with the coflow. A coflow completes no earlier than its
+//! job. Any schedule of the network is a preemptive schedule of the machine, even if it shares the link between flows.
+//! Shortest remaining processing time first minimizes the sum of the jobs' times on such a machine (Schrage, 1968). A coflow
+//! without bytes on that link still needs its *bottleneck time*: the maximum, over all links, of its bytes there divided by
+//! the capacity. The sum of both is a lower bound on the sum of all CCTs for each link. The bound is the maximum over all
+//! links.
 //!
 //! The model ignores effects that only make schedules slower, so the bound remains valid:
 //!
@@ -17,7 +18,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use weir_core::model::{CoflowSpec, Workload, WorkloadChange};
+use weir_core::model::{CoflowSpec, Trunks, Workload, WorkloadChange};
 use weir_core::ordered_f64::OrderedF64;
 use weir_core::units::Rate;
 
@@ -72,39 +73,37 @@ const RELATIVE_TOLERANCE: f64 = 1e-9;
 const CLOCK_TOLERANCE: f64 = 1e-14;
 
 impl LowerBounds {
-    /// The bounds of `workload` on ports of `port_rate`. `None` if an event makes a port faster than that, or if the rate is
-    /// 0.
+    /// The bounds of `workload` on ports of `port_rate`, and on the paths over `trunks`, if there are any. `None` if an event
+    /// makes a port faster than that, or if the rate is 0.
     ///
-    /// O(n log n) for n pairs of a coflow and a port's side that it uses.
-    pub fn new(workload: &Workload, port_rate: Rate) -> Option<LowerBounds> {
-        let rate = port_rate.get();
+    /// O(n log n) for n pairs of a coflow and a link that it uses, and the paths of all flows.
+    pub fn new(workload: &Workload, port_rate: Rate, trunks: Option<&Trunks>) -> Option<LowerBounds> {
         let exceeds_nominal_rate =
             |change| matches!(change, WorkloadChange::PortRate { factor, .. } if factor > 1.0);
-        if rate == 0.0 || workload.events.iter().any(|event| exceeds_nominal_rate(event.change)) {
+        if port_rate.get() == 0.0 || workload.events.iter().any(|event| exceeds_nominal_rate(event.change)) {
             return None;
         }
-        let ports = workload.ports as usize;
-        let mut machines: Vec<Machine> = vec![Machine::default(); 2 * ports];
-        let mut loads = SideLoads { bytes: vec![0.0; 2 * ports], used_sides: Vec::new() };
+        let mut loads = LinkLoads::new(workload.ports as usize, port_rate, trunks);
+        let mut machines: Vec<Machine> = vec![Machine::default(); loads.capacities.len()];
         let mut min_ccts = Vec::with_capacity(workload.coflows.len());
-        for coflow in &workload.coflows {
-            loads.set_coflow(coflow, ports);
-            let bottleneck = loads.max_bytes() / rate;
+        for (index, coflow) in workload.coflows.iter().enumerate() {
+            loads.set_coflow(coflow, index);
+            let bottleneck = loads.bottleneck_seconds();
             min_ccts.push(bottleneck);
             if !coflow.parents.is_empty() {
                 continue;
             }
             // Time before the release is not part of the CCT.
             let release = coflow.arrival.get() + coflow.compute_before.get();
-            for &side in &loads.used_sides {
-                machines[side].jobs.push(Job { release, length: loads.bytes[side] / rate });
-                machines[side].bottleneck_seconds += bottleneck;
+            for &link in &loads.used_links {
+                machines[link].jobs.push(Job { release, length: loads.seconds(link) });
+                machines[link].bottleneck_seconds += bottleneck;
             }
         }
         let bottlenecks = min_ccts.iter().fold(0.0, |sum, cct| sum + cct);
         let sums = machines
             .into_iter()
-            .map(|side| bottlenecks - side.bottleneck_seconds + min_total_seconds(side.jobs));
+            .map(|link| bottlenecks - link.bottleneck_seconds + min_total_seconds(link.jobs));
         let min_mean_cct = sums.fold(bottlenecks, f64::max) / min_ccts.len().max(1) as f64;
         Some(LowerBounds { min_mean_cct, min_ccts })
     }
@@ -136,20 +135,14 @@ impl LowerBounds {
     }
 }
 
-/// The lower bound of the mean CCT of `workload`; see [`LowerBounds`].
-pub fn min_mean_cct(workload: &Workload, port_rate: Rate) -> Option<f64> {
-    LowerBounds::new(workload, port_rate).map(|bounds| bounds.min_mean_cct)
+/// The minimum time of a coflow alone on one switch with ports of `port_rate`, in seconds.
+pub fn alone_seconds(coflow: &CoflowSpec, ports: u32, port_rate: Rate) -> f64 {
+    let mut loads = LinkLoads::new(ports as usize, port_rate, None);
+    loads.set_coflow(coflow, 0);
+    loads.bottleneck_seconds()
 }
 
-/// The maximum, over all sides of ports, of a coflow's bytes there.
-pub fn bottleneck_bytes(coflow: &CoflowSpec, ports: u32) -> f64 {
-    let ports = ports as usize;
-    let mut loads = SideLoads { bytes: vec![0.0; 2 * ports], used_sides: Vec::new() };
-    loads.set_coflow(coflow, ports);
-    loads.max_bytes()
-}
-
-/// One side of one port as a single machine.
+/// One link as a single machine.
 #[derive(Debug, Clone, Default)]
 struct Machine {
     jobs: Vec<Job>,
@@ -164,30 +157,57 @@ struct Job {
     length: f64,
 }
 
-/// A coflow's bytes by side: sending ports first, then receiving ones.
-struct SideLoads {
+/// A coflow's bytes by link: sending sides of ports, receiving sides, then trunks.
+struct LinkLoads {
     bytes: Vec<f64>,
-    /// The sides with bytes.
-    used_sides: Vec<usize>,
+    capacities: Vec<f64>,
+    /// The links with bytes.
+    used_links: Vec<usize>,
+    ports: usize,
+    routes: Option<Trunks>,
+    path: Vec<u32>,
 }
 
-impl SideLoads {
-    fn set_coflow(&mut self, coflow: &CoflowSpec, ports: usize) {
-        for side in self.used_sides.drain(..) {
-            self.bytes[side] = 0.0;
+impl LinkLoads {
+    fn new(ports: usize, port_rate: Rate, trunks: Option<&Trunks>) -> LinkLoads {
+        let mut capacities = vec![port_rate.get(); 2 * ports];
+        capacities.extend(trunks.into_iter().flat_map(Trunks::capacities));
+        let bytes = vec![0.0; capacities.len()];
+        LinkLoads {
+            bytes,
+            capacities,
+            used_links: Vec::new(),
+            ports,
+            routes: trunks.cloned(),
+            path: Vec::new(),
         }
-        for flow in coflow.flows.iter().filter(|flow| flow.bytes.get() > 0.0) {
-            for side in [flow.src as usize, ports + flow.dst as usize] {
-                if self.bytes[side] == 0.0 {
-                    self.used_sides.push(side);
+    }
+
+    /// Sets the loads of the coflow at a position in the workload.
+    fn set_coflow(&mut self, coflow: &CoflowSpec, index: usize) {
+        for link in self.used_links.drain(..) {
+            self.bytes[link] = 0.0;
+        }
+        for (position, flow) in (0..).zip(&coflow.flows).filter(|(_, flow)| flow.bytes.get() > 0.0) {
+            if let Some(routes) = &mut self.routes {
+                routes.compute_path(flow.src, flow.dst, index, position, &mut self.path);
+            }
+            let trunks = self.path.iter().map(|&trunk| 2 * self.ports + trunk as usize);
+            for link in [flow.src as usize, self.ports + flow.dst as usize].into_iter().chain(trunks) {
+                if self.bytes[link] == 0.0 {
+                    self.used_links.push(link);
                 }
-                self.bytes[side] += flow.bytes.get();
+                self.bytes[link] += flow.bytes.get();
             }
         }
     }
 
-    fn max_bytes(&self) -> f64 {
-        self.used_sides.iter().map(|&side| self.bytes[side]).fold(0.0, f64::max)
+    fn seconds(&self, link: usize) -> f64 {
+        self.bytes[link] / self.capacities[link]
+    }
+
+    fn bottleneck_seconds(&self) -> f64 {
+        self.used_links.iter().map(|&link| self.seconds(link)).fold(0.0, f64::max)
     }
 }
 
@@ -224,11 +244,12 @@ fn min_total_seconds(mut jobs: Vec<Job>) -> f64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use weir_core::model::{FlowSpec, PortSide, ServiceNames, TimedEvent};
+    use std::sync::Arc;
+    use weir_core::model::{FlowSpec, PortSide, ServiceNames, TimedEvent, TopologyTemplate};
     use weir_core::policy::{self, POLICIES};
     use weir_core::units::{Bytes, Time};
 
-    use crate::replay::{NoObserver, ReplayOptions, replay};
+    use crate::replay::{NetworkModel, NoObserver, ReplayOptions, replay};
 
     const UNIT_RATE: f64 = 1.0;
 
@@ -243,6 +264,17 @@ mod tests {
 
     fn workload(ports: u32, coflows: Vec<CoflowSpec>) -> Workload {
         Workload { ports, coflows, events: Vec::new(), names: ServiceNames::default() }
+    }
+
+    /// Two leaves of two hosts, and one spine.
+    fn leaf_spine(oversubscription: f64) -> Trunks {
+        let plan =
+            TopologyTemplate::LeafSpine { spines: 1, leaves: 2, hosts: 2, rate: rate(), oversubscription };
+        Trunks::new(plan.build().unwrap(), 0).unwrap()
+    }
+
+    fn min_mean_cct(workload: &Workload, port_rate: Rate) -> Option<f64> {
+        LowerBounds::new(workload, port_rate, None).map(|bounds| bounds.min_mean_cct)
     }
 
     /// The minimum total time of jobs with integer lengths and releases on one machine: tries every choice, including
@@ -275,7 +307,7 @@ mod tests {
             let w = workload(4, coflows.collect());
             let mut left = jobs.iter().map(|job| job.1).collect();
             let best = f64::from(min_total_time_by_search(&jobs, &mut left, 0)) / jobs.len() as f64;
-            let bound = min_mean_cct(&w, rate()).unwrap();
+            let bound = LowerBounds::new(&w, rate(), None).unwrap().min_mean_cct;
             prop_assert!((bound - best).abs() < 1e-9, "{bound} against {best}");
         }
     }
@@ -288,15 +320,18 @@ mod tests {
                 1..8,
             ),
             interval in prop::sample::select(vec![0.0, 0.5]),
+            oversubscription in prop::option::of(prop::sample::select(vec![1.0, 2.0, 4.0])),
         ) {
             let coflows = coflows.iter().enumerate().map(|(id, (arrival, flows))| {
                 let flows: Vec<_> = flows.iter().map(|&(s, d, b)| (s, d, b.into())).collect();
                 coflow(id as u64, (*arrival).into(), &flows)
             });
             let w = workload(4, coflows.collect());
-            let bound = min_mean_cct(&w, rate()).unwrap();
+            let trunks = oversubscription.map(leaf_spine);
+            let bound = LowerBounds::new(&w, rate(), trunks.as_ref()).unwrap().min_mean_cct;
+            let network = NetworkModel { trunks: trunks.map(Arc::new), ..NetworkModel::default() };
             let options =
-                ReplayOptions { port_rate: rate(), interval: Time::new(interval).unwrap(), keep_flow_ends: false, network: crate::NetworkModel::default() };
+                ReplayOptions { port_rate: rate(), interval: Time::new(interval).unwrap(), keep_flow_ends: false, network };
             for entry in POLICIES {
                 let policy = policy::build(entry.name).unwrap();
                 let found = mean(&replay(&w, policy, &options, &mut NoObserver).unwrap().ccts());
@@ -317,7 +352,15 @@ mod tests {
             ],
         );
         assert_eq!(min_mean_cct(&w, rate()), Some((1.0 + 3.0 + 5.0) / 3.0));
-        assert_eq!(bottleneck_bytes(&w.coflows[2], 4), 5.0);
+        assert_eq!(alone_seconds(&w.coflows[2], 4, rate()), 5.0);
+    }
+
+    #[test]
+    fn bound_counts_trunks() {
+        // Two coflows of 1 byte share an uplink that carries half a port: they take 2 and 4. One switch carries both in 1.
+        let w = workload(4, vec![coflow(1, 0.0, &[(0, 2, 1.0)]), coflow(2, 0.0, &[(1, 3, 1.0)])]);
+        assert_eq!(min_mean_cct(&w, rate()), Some(1.0));
+        assert_eq!(LowerBounds::new(&w, rate(), Some(&leaf_spine(4.0))).unwrap().min_mean_cct, 3.0);
     }
 
     #[test]
@@ -357,13 +400,13 @@ mod tests {
                 coflow(3, 1e6, &[(1, 2, 2.0)]),
             ],
         );
-        let bounds = LowerBounds::new(&w, rate()).unwrap();
+        let bounds = LowerBounds::new(&w, rate(), None).unwrap();
         assert_eq!(bounds.min_ccts, [1.0, 3.0, 2.0]);
         let options = ReplayOptions {
             port_rate: rate(),
             interval: Time::ZERO,
             keep_flow_ends: false,
-            network: crate::NetworkModel::default(),
+            network: NetworkModel::default(),
         };
         let found = replay(&w, policy::build("scf").unwrap(), &options, &mut NoObserver).unwrap();
         assert_eq!(bounds.check(&found), Ok(()));

@@ -10,7 +10,8 @@ use proptest::prelude::*;
 use weir_core::allocation::Rule;
 use weir_core::model::{FlowState, Workload, WorkloadChange};
 use weir_core::policy;
-use weir_sim::{NoObserver, Observer, Outcome, Snapshot, lower_bound, replay};
+use weir_sim::lower_bound::{self, LowerBounds};
+use weir_sim::{NoObserver, Observer, Outcome, Snapshot, replay};
 
 /// A flow and its rate between two schedules.
 #[derive(Debug, Clone, Copy)]
@@ -166,7 +167,7 @@ fn check_invariants(w: &Workload, policy: &str, rate: f64, interval: f64) -> Res
         return fail(format!("{} coflows ended", outcome.coflows.len()));
     }
     for (spec, found) in w.coflows.iter().zip(&outcome.coflows) {
-        let alone = lower_bound::bottleneck_bytes(spec, w.ports) / rate;
+        let alone = lower_bound::alone_seconds(spec, w.ports, options(rate, 0.0).port_rate);
         if found.cct() < alone * (1.0 - 1e-9) - 1e-14 * found.end || found.cct() < 0.0 {
             return fail(format!("coflow {} took {}, and {alone} alone", found.id, found.cct()));
         }
@@ -196,7 +197,8 @@ fn check_invariants(w: &Workload, policy: &str, rate: f64, interval: f64) -> Res
             }
         }
     }
-    if let Some(bound) = lower_bound::min_mean_cct(w, options(rate, 0.0).port_rate) {
+    if let Some(bounds) = LowerBounds::new(w, options(rate, 0.0).port_rate, None) {
+        let bound = bounds.min_mean_cct;
         let mean = crate::common::mean(&outcome.ccts());
         if mean < bound * (1.0 - 1e-9) - 1e-9 {
             return fail(format!("the mean CCT {mean} is below the lower bound {bound}"));
