@@ -139,13 +139,32 @@ fn read_log(mut coordinator: CoordinatorProcess) -> String {
 }
 
 /// Opens flow 0 of a coflow. Returns the connections of the sender and of the receiver.
+///
+/// Tries again while the relay refuses the flow, because the registration of the coflow has not arrived at the relay yet.
 fn open_flow(programs: &str, coflow: &str) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.6.1:0").unwrap();
-    let mut sender = TcpStream::connect(programs).unwrap();
-    sender.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    listener.set_nonblocking(true).unwrap();
     let line = format!("weir-flow/2 {coflow} 0 0 0 {}\n", listener.local_addr().unwrap());
-    sender.write_all(line.as_bytes()).unwrap();
-    let (receiver, _) = listener.accept().unwrap();
+    let open = || {
+        let mut sender = TcpStream::connect(programs).unwrap();
+        sender.write_all(line.as_bytes()).unwrap();
+        sender
+    };
+    let mut sender = open();
+    let mut receiver = None;
+    wait_for("the receiver's connection", || {
+        receiver = listener.accept().ok().map(|(receiver, _)| receiver);
+        sender.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+        if receiver.is_none() && sender.peek(&mut [0]).is_ok() {
+            sender = open();
+        }
+        receiver.is_some()
+    });
+    let receiver = receiver.expect("`wait_for` returned");
+    receiver.set_nonblocking(false).unwrap();
+    for connection in [&sender, &receiver] {
+        connection.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    }
     (sender, receiver)
 }
 
@@ -224,7 +243,7 @@ fn second_signal_ends_a_draining_relay_at_once() {
 }
 
 #[test]
-fn relays_log_a_tls_mismatch_and_an_expired_certificate_once() {
+fn relays_log_a_tls_mismatch_once() {
     let dir = TestDir::new();
     let authority = Authority::new("own");
     let options = |files: TlsFiles| {
@@ -238,7 +257,6 @@ fn relays_log_a_tls_mismatch_and_an_expired_certificate_once() {
     };
     let tls = |name: &str| options(authority.write_files(&folder(name), &format!("weir://relay/{name}")));
     let [west, east] = ["west", "east"].map(tls);
-    let expired = options(authority.write_expired_files(&folder("expired"), "weir://relay/east"));
     // The first relay connects to the second one.
     for (west, east, west_log, east_log) in [
         (
@@ -248,7 +266,6 @@ fn relays_log_a_tls_mismatch_and_an_expired_certificate_once() {
             "uses TLS; expected plain",
         ),
         ("", east.as_str(), "expects TLS; help", "uses plain text; expected TLS; help"),
-        (west.as_str(), expired.as_str(), "certificate expired", "CertificateExpired"),
     ] {
         let ports = ["127.0.7.1", "127.0.8.1"].map(|ip| (ip, free_port(ip)));
         let relay = |name: &str, (ip, port): (&str, u16)| {
