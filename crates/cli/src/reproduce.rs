@@ -5,7 +5,7 @@ use std::path::Path;
 use weir_console::failure::Failure;
 use weir_console::output::{self, ResultDestination};
 use weir_console::progress::Progress;
-use weir_papers::{RunContext, Trace, composition, django, netshare, saath, saba, siphon};
+use weir_papers::{RunContext, Trace, composition, django, fabrics, netshare, saath, saba, siphon};
 
 use crate::args;
 use crate::source::limits;
@@ -42,6 +42,9 @@ pub fn reproduce(args: &args::Reproduce) -> Result<(), Failure> {
         }
         args::Reproduce::Composition(args) => {
             write_page(&args.page_options, |run_context| composition::page(args.seeds, run_context))
+        }
+        args::Reproduce::Fabrics(args) => {
+            write_page(&args.page_options, |run_context| fabrics::page(args.seeds, run_context))
         }
         #[cfg(all(feature = "live", target_os = "linux"))]
         args::Reproduce::Live(args) => write_live_page(args),

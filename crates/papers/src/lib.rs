@@ -1,7 +1,7 @@
 //! Reproduces the evaluations of the papers that Weir implements: pages with published figures next to measured ones.
 //!
 //! Each paper has a module, whose documentation lists the measurements of the paper and the reproduced ones.
-//! [`composition`] and [`live`] combine papers. Published figures are constants with a citation. The command that writes a
+//! [`composition`] and [`live`] combine papers, and [`fabrics`] compares their policies on networks with several links. Published figures are constants with a citation. The command that writes a
 //! page computes all other figures.
 
 mod claim;
@@ -9,6 +9,7 @@ mod clock;
 pub mod composition;
 mod confidence_interval;
 pub mod django;
+pub mod fabrics;
 #[cfg(all(feature = "live", target_os = "linux"))]
 pub mod live;
 mod markdown;

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueHint};
 use weir_core::units::{Rate, Time};
 #[cfg(all(feature = "live", target_os = "linux"))]
 use weir_papers::live::{Experiment, MAX_COFLOWS};
-use weir_papers::{composition, django, netshare, saba, siphon};
+use weir_papers::{composition, django, fabrics, netshare, saba, siphon};
 
 #[cfg(all(feature = "live", target_os = "linux"))]
 use super::EXECUTION_HEADING;
@@ -31,6 +31,8 @@ pub enum Reproduce {
     Django(DjangoReproduction),
     /// The gain of each level of a policy tree: services, applications, coflows
     Composition(CompositionReproduction),
+    /// Decisions over the links between switches compared with decisions over ports
+    Fabrics(FabricsReproduction),
     /// Real traffic over the testbed, compared with the papers and the simulator; needs root
     #[cfg(all(feature = "live", target_os = "linux"))]
     Live(LiveReproduction),
@@ -139,6 +141,19 @@ pub struct DjangoReproduction {
 pub struct CompositionReproduction {
     /// The number of generated workloads; figures are means over them
     #[arg(long, help_heading = EVALUATION_HEADING, value_name = "N", default_value_t = composition::DEFAULT_SEEDS, value_parser = parse_up_to_1000)]
+    pub seeds: u64,
+
+    #[command(flatten)]
+    pub page_options: PageOptions,
+}
+
+/// Arguments of `weir reproduce fabrics`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  weir reproduce fabrics --out docs/results/fabrics.md --jobs 2")]
+pub struct FabricsReproduction {
+    /// The number of generated workloads; a confidence interval needs at least two
+    #[arg(long, help_heading = EVALUATION_HEADING, value_name = "N", default_value_t = fabrics::DEFAULT_SEEDS, value_parser = clap::value_parser!(u64).range(2..=1000))]
     pub seeds: u64,
 
     #[command(flatten)]

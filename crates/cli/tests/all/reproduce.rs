@@ -112,3 +112,14 @@ fn saath_page_without_a_usable_trace_is_refused() {
     let output = dir.run("reproduce saath --trace made.txt --out made.txt");
     assert!(output.stderr.contains("expected another file than that of the input"), "{}", output.stderr);
 }
+
+#[test]
+fn fabrics_page_compares_links_with_ports() {
+    let text = TestDir::new().stdout_of("reproduce fabrics --seeds 2 --jobs 2 --quiet");
+    assert!(text.starts_with("# Decisions over links and over ports\n"));
+    // Over oversubscribed links, an order by size and greedy rates gain most from the knowledge of links.
+    let row = text.lines().find(|line| line.starts_with("| `sincronia` |")).expect("a row for each policy");
+    let mean =
+        |cell: usize| row.split('|').nth(cell).unwrap().split('±').next().unwrap().trim().parse::<f64>();
+    assert!(mean(4).unwrap() > 1.2 && mean(5).unwrap() > mean(2).unwrap(), "{row}");
+}

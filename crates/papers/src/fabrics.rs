@@ -1,0 +1,158 @@
+//! Writes the page of `weir reproduce fabrics`: decisions over all links against decisions over ports.
+//!
+//! No paper has this experiment. The papers schedule the ports of one switch. If the links between switches carry less than
+//! the ports, a policy can decide over these links too, or decide over ports and leave the rest to the network.
+
+use std::sync::Arc;
+
+use weir_console::failure::Failure;
+use weir_console::run::{ReplayTask, run_concurrently};
+use weir_core::engine::DecidesOver;
+use weir_core::model::{TopologyTemplate, Trunks, Workload};
+use weir_core::units::Rate;
+use weir_sim::{NetworkModel, ReplayOptions};
+use weir_trace::generate::{Preset, WorkloadSpec, generate};
+use weir_trace::{Limits, TraceUnit};
+
+use crate::confidence_interval::ConfidenceInterval;
+use crate::{RunContext, markdown};
+
+/// The default number of workloads.
+pub const DEFAULT_SEEDS: u64 = 20;
+
+/// Coflows of a workload.
+const COFLOWS: usize = 60;
+
+const LEAVES: u32 = 10;
+const HOSTS_PER_LEAF: u32 = 5;
+const SPINES: u32 = 2;
+
+/// Capacity of a leaf's hosts divided by the capacity of its links to spines.
+const OVERSUBSCRIPTIONS: [f64; 4] = [1.0, 2.0, 3.0, 5.0];
+
+/// The policies that order coflows and set rates, and the parameter of Saath that is for networks with several links.
+const POLICIES: [&str; 10] =
+    ["fifo", "scf", "ncf", "lcf", "srtf", "lwtf", "varys", "sincronia", "saath", "saath:backfill=all"];
+
+const BOTH: [DecidesOver; 2] = [DecidesOver::Links, DecidesOver::Ports];
+
+/// The mean CCTs of one policy on one network: by seed, over links and over ports.
+type MeanCcts = Vec<[f64; 2]>;
+
+/// The page: `seeds` generated workloads, one for each seed from 1 on, which also selects the paths.
+///
+/// # Errors
+/// If a replay fails, or a signal stops the work.
+pub fn page(seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure> {
+    let workloads = (1..=seeds).map(workload).collect::<Result<Vec<Workload>, Failure>>()?;
+    let count = OVERSUBSCRIPTIONS.len() * workloads.len();
+    let bar = run_context.progress.add_step_bar("networks", count);
+    let replays = run_concurrently(count, run_context.jobs, |at| {
+        let (oversubscription, seed) = (OVERSUBSCRIPTIONS[at / workloads.len()], at % workloads.len());
+        let ccts = mean_ccts(&workloads[seed], oversubscription, seed as u64 + 1, run_context);
+        bar.inc(1);
+        ccts
+    })?;
+    // By policy and oversubscription.
+    let of = |policy: usize, network: usize| -> MeanCcts {
+        let replays = &replays[network * workloads.len()..(network + 1) * workloads.len()];
+        replays.iter().map(|policies| policies[policy]).collect()
+    };
+    let mut out = head(seeds);
+    out.push_str(
+        "## Mean CCT over ports divided by mean CCT over links\n\nAbove 1, decisions over links are better. Means over workloads with \
+         95 % confidence intervals.\n",
+    );
+    out.push_str(&table(|policy, network| {
+        let ratios: Vec<f64> = of(policy, network).iter().map(|[links, ports]| ports / links).collect();
+        ConfidenceInterval::from_values(&ratios).format_ratio()
+    }));
+    out.push_str("## Mean CCT over links in seconds\n");
+    out.push_str(&table(|policy, network| {
+        let links: Vec<f64> = of(policy, network).iter().map(|[links, _]| *links).collect();
+        ConfidenceInterval::from_values(&links).format()
+    }));
+    out.push_str(NOTES);
+    Ok(markdown::collapse_blank_lines(out))
+}
+
+/// By policy: the mean CCT over links and over ports.
+fn mean_ccts(
+    workload: &Workload,
+    oversubscription: f64,
+    path_seed: u64,
+    run_context: &RunContext<'_>,
+) -> Result<Vec<[f64; 2]>, Failure> {
+    let template = TopologyTemplate::LeafSpine {
+        spines: SPINES,
+        leaves: LEAVES,
+        hosts: HOSTS_PER_LEAF,
+        rate: Rate::GBIT,
+        oversubscription,
+    };
+    let topology = template.build().map_err(|error| Failure::runtime(error.to_string()))?;
+    let trunks = Trunks::new(topology, path_seed).map_err(|error| Failure::runtime(error.to_string()))?;
+    let trunks = Arc::new(trunks);
+    let mut ccts = vec![[0.0; 2]; POLICIES.len()];
+    for (policy, ccts) in POLICIES.iter().zip(&mut ccts) {
+        for (decides_over, mean_cct) in BOTH.into_iter().zip(ccts) {
+            let network =
+                NetworkModel { trunks: Some(Arc::clone(&trunks)), decides_over, ..NetworkModel::default() };
+            let options = ReplayOptions { network, ..ReplayOptions::default() };
+            let task = ReplayTask { policy: (*policy).to_owned(), workload, options };
+            *mean_cct = weir_sim::outcome::mean(&task.run(run_context.progress)?.ccts());
+        }
+    }
+    Ok(ccts)
+}
+
+/// A workload of the generator's small preset.
+fn workload(seed: u64) -> Result<Workload, Failure> {
+    let spec = WorkloadSpec { coflows: COFLOWS, ..Preset::Small.spec(seed) };
+    Ok(generate(&spec, TraceUnit::MB, &Limits::default())?)
+}
+
+fn table(cell: impl Fn(usize, usize) -> String) -> String {
+    let heads: Vec<String> = OVERSUBSCRIPTIONS.iter().map(|over| format!("{over}:1")).collect();
+    let mut head = vec!["policy"];
+    head.extend(heads.iter().map(String::as_str));
+    let lines: Vec<Vec<String>> = POLICIES
+        .iter()
+        .enumerate()
+        .map(|(policy, name)| {
+            let cells = (0..OVERSUBSCRIPTIONS.len()).map(|network| cell(policy, network));
+            std::iter::once(format!("`{name}`")).chain(cells).collect()
+        })
+        .collect();
+    markdown::table(&head, 1, &lines)
+}
+
+fn head(seeds: u64) -> String {
+    let option = if seeds == DEFAULT_SEEDS { String::new() } else { format!(" --seeds {seeds}") };
+    format!(
+        "# Decisions over links and over ports\n\n\
+         Made by `weir reproduce fabrics --out docs/results/fabrics.md{option}`.\n\n\
+         No paper has this experiment: the papers schedule the ports of one switch. On a network whose links between switches carry \
+         less than its ports, a policy can decide over all links (`--decide-over links`, the default). Or the policy decides over \
+         ports, and rates are reduced where a link is oversubscribed (`--decide-over ports`). The reduced rates are max-min, as \
+         those of TCP with senders that limit themselves to the decided rates; capacity that becomes free at ports is not \
+         reassigned.\n\n\
+         - **Workloads**: {seeds} of the generator's `small` preset (seeds 1 to {seeds}), {COFLOWS} coflows on {} ports of 1 Gbit/s.\n\
+         - **Network**: {LEAVES} leaves of {HOSTS_PER_LEAF} hosts and {SPINES} spines. Each flow takes one path by a hash with the \
+         workload's seed. The oversubscription is the capacity of a leaf's hosts divided by that of its links to spines.\n\
+         - **Schedules** at multiples of 8 ms.\n\n",
+        LEAVES * HOSTS_PER_LEAF,
+    )
+}
+
+const NOTES: &str = "\
+## Reading the tables
+
+- At 1:1, links between switches are bottlenecks only where hashes collide, so the two differ little.
+- `sincronia` gains most: its greedy rates give a flow a whole port, of which an oversubscribed link carries a part; over ports, the rest \
+of the port is unused.
+- `fifo` does not order by size. Decisions over links follow its order more strictly: a large early coflow holds an uplink that the \
+reduced rates over ports would share with the small coflows behind it.
+- `saath` gives all flows of a coflow the rate of their most loaded link. With `backfill=all`, admitted coflows also use residual \
+capacity of their other links.
+";
