@@ -33,6 +33,8 @@ struct Fabric {
     name: String,
     seed: u64,
     decides_over: DecidesOver,
+    min_port_rate: Rate,
+    max_port_rate: Rate,
     trunks: Arc<Trunks>,
 }
 
@@ -47,13 +49,21 @@ impl Links {
             _ => None,
         };
         let fabric = args.fabric.as_ref().map(|path| Fabric::read(path, args)).transpose()?;
+        if let (Some(incast), Some(fabric)) = (&incast, &fabric)
+            && fabric.min_port_rate != fabric.max_port_rate
+        {
+            return Err(Failure::input(format_args!(
+                "{}: hosts have rates from {} to {}; expected equal rates with --incast, since {} has measurements of one kind of port",
+                fabric.name, fabric.min_port_rate, fabric.max_port_rate, incast.name
+            )));
+        }
         Ok(Links { incast, fabric })
     }
 
-    /// Applies the links to a replay at the port rate of `options`. A fabric sets the port rate.
+    /// Applies the links to a replay at the port rate of `options`. A fabric sets the port rate: that of its fastest host.
     pub fn apply(&self, options: &mut ReplayOptions) {
         if let Some(fabric) = &self.fabric {
-            options.port_rate = fabric.trunks.port_rate();
+            options.port_rate = fabric.max_port_rate;
             options.network.trunks = Some(Arc::clone(&fabric.trunks));
             options.network.decides_over = fabric.decides_over;
         }
@@ -78,11 +88,14 @@ impl Links {
         if let Some(Incast { name, buffer, .. }) = &self.incast {
             fields.extend([("incast", name.as_str().into()), ("buffer_packets", (*buffer).into())]);
         }
-        if let Some(Fabric { name, seed, decides_over, .. }) = &self.fabric {
+        if let Some(fabric @ Fabric { name, seed, decides_over, .. }) = &self.fabric {
             let decides_over = match decides_over {
                 DecidesOver::Links => "links",
                 DecidesOver::Ports => "ports",
             };
+            if fabric.min_port_rate != fabric.max_port_rate {
+                fields.push(("min_port_rate", fabric.min_port_rate.to_string().into()));
+            }
             fields.extend([
                 ("fabric", name.as_str().into()),
                 ("path_seed", (*seed).into()),
@@ -103,12 +116,28 @@ impl Fabric {
         let name = path.display().to_string();
         let trunks = Trunks::new(weir_trace::topology::read(path)?, args.path_seed);
         let trunks = trunks.map_err(|error| Failure::input(format_args!("{name}: {error}")))?;
-        let decides_over = args.decide_over.into();
-        Ok(Fabric { name, seed: args.path_seed, decides_over, trunks: Arc::new(trunks) })
+        let rates = trunks.port_rates();
+        let (min, max) = (
+            rates.iter().min_by(|a, b| a.get().total_cmp(&b.get())),
+            rates.iter().max_by(|a, b| a.get().total_cmp(&b.get())),
+        );
+        Ok(Fabric {
+            name,
+            seed: args.path_seed,
+            decides_over: args.decide_over.into(),
+            min_port_rate: min.copied().unwrap_or(Rate::ZERO),
+            max_port_rate: max.copied().unwrap_or(Rate::ZERO),
+            trunks: Arc::new(trunks),
+        })
     }
 
     fn caption(&self) -> String {
-        let Fabric { name, seed, trunks, decides_over } = self;
+        let Fabric { name, seed, trunks, decides_over, min_port_rate, max_port_rate } = self;
+        let slowest = if min_port_rate == max_port_rate {
+            String::new()
+        } else {
+            format!("; the slowest port has {min_port_rate}")
+        };
         let decides = match decides_over {
             DecidesOver::Links => "policies decide over all links",
             DecidesOver::Ports => {
@@ -116,7 +145,7 @@ impl Fabric {
             }
         };
         format!(
-            "{name}: {} with {} between switches, of {} in all; each flow takes one of the shortest paths, by a hash with seed {seed}; {decides}.\n",
+            "{name}: {} with {} between switches, of {} in all; each flow takes one of the shortest paths, by a hash with seed {seed}; {decides}{slowest}.\n",
             format_count(trunks.ports(), "host"),
             format_count(trunks.capacities().len(), "link"),
             format_rate(trunks.capacities().iter().sum()),

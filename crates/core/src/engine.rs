@@ -221,7 +221,7 @@ impl Engine {
         self.set_flow_sent_bytes(slot, flow, 0.0, now);
     }
 
-    /// Scales the capacity of a port side to `factor` times its nominal rate.
+    /// Scales the capacity of a port side to `factor` times the rate of the healthy port.
     pub fn scale_port(&mut self, port: u32, side: PortSide, factor: f64, now: f64) {
         self.network.scale_port(port, side, factor);
         self.notify_policy(Event::PortCapacityChanged, now);

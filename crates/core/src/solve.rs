@@ -18,7 +18,7 @@ pub use contention::Contention;
 pub use group_rates::GroupRateSolver;
 pub use hierarchy::{ClassId, Guarantee, HierarchicalMaxMin, HierarchyError, HierarchyStats, ServiceShares};
 pub use link_max_min::LinkMaxMin;
-pub use maxmin::{FlowClass, max_min};
+pub use maxmin::{CappedFlow, FlowClass, max_min, max_min_capped};
 pub use polynomial::Polynomial;
 pub use residual::ResidualCapacity;
 pub use separable::SeparableSolver;

@@ -1,8 +1,8 @@
 //! Reproduces the evaluations of the papers that Weir implements: pages with published figures next to measured ones.
 //!
 //! Each paper has a module, whose documentation lists the measurements of the paper and the reproduced ones.
-//! [`composition`] and [`live`] combine papers, and [`fabrics`] compares their policies on networks with several links. Published figures are constants with a citation. The command that writes a
-//! page computes all other figures.
+//! [`composition`] and [`live`] combine papers, and [`fabrics`] compares their policies on networks with several links.
+//! Published figures are constants with a citation. The command that writes a page computes all other figures.
 
 mod claim;
 mod clock;

@@ -73,14 +73,18 @@ const RELATIVE_TOLERANCE: f64 = 1e-9;
 const CLOCK_TOLERANCE: f64 = 1e-14;
 
 impl LowerBounds {
-    /// The bounds of `workload` on ports of `port_rate`, and on the paths over `trunks`, if there are any. `None` if an event
-    /// makes a port faster than that, or if the rate is 0.
+    /// The bounds of `workload` on ports of `port_rate`, or on the ports and paths of `trunks`. `None` if an event makes a port
+    /// faster than that, or if a rate is 0.
     ///
     /// O(n log n) for n pairs of a coflow and a link that it uses, and the paths of all flows.
     pub fn new(workload: &Workload, port_rate: Rate, trunks: Option<&Trunks>) -> Option<LowerBounds> {
         let exceeds_nominal_rate =
             |change| matches!(change, WorkloadChange::PortRate { factor, .. } if factor > 1.0);
-        if port_rate.get() == 0.0 || workload.events.iter().any(|event| exceeds_nominal_rate(event.change)) {
+        let has_zero_rate = match trunks {
+            Some(trunks) => trunks.port_rates().iter().any(|rate| rate.get() == 0.0),
+            None => port_rate.get() == 0.0,
+        };
+        if has_zero_rate || workload.events.iter().any(|event| exceeds_nominal_rate(event.change)) {
             return None;
         }
         let mut loads = LinkLoads::new(workload.ports as usize, port_rate, trunks);
@@ -170,7 +174,9 @@ struct LinkLoads {
 
 impl LinkLoads {
     fn new(ports: usize, port_rate: Rate, trunks: Option<&Trunks>) -> LinkLoads {
-        let mut capacities = vec![port_rate.get(); 2 * ports];
+        let rates = trunks.map_or_else(|| vec![port_rate; ports], |trunks| trunks.port_rates());
+        let rates = || rates[..ports].iter().map(|rate| rate.get());
+        let mut capacities: Vec<f64> = rates().chain(rates()).collect();
         capacities.extend(trunks.into_iter().flat_map(Trunks::capacities));
         let bytes = vec![0.0; capacities.len()];
         LinkLoads {

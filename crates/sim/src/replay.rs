@@ -169,8 +169,10 @@ pub fn replay(
     }
     let ports = PortNumbering::from_workload(workload);
     let trunks = trunks.map(|trunks| Trunks::clone(&trunks).with_port_order(ports.ports()));
-    let port_rate = trunks.as_ref().map_or(options.port_rate, Trunks::port_rate);
-    let fabric = Fabric::big_switch(workload.ports, port_rate);
+    let fabric = match &trunks {
+        Some(trunks) => Fabric::from_port_rates(&trunks.port_rates()),
+        None => Fabric::big_switch(workload.ports, options.port_rate),
+    };
     let goodput = goodput.filter(|goodput| goodput.has_reduction());
     let links = Links { fabric, trunks, goodput: goodput.clone(), decides_over };
     let engine = Engine::new(links, policy, &workload.names)?;
@@ -613,9 +615,15 @@ impl Replay<'_> {
             send[src as usize] += bytes;
             recv[dst as usize] += bytes;
         }
-        let capacity_bytes = self.options.port_rate.get() * makespan;
-        for bytes in send.iter_mut().chain(&mut recv) {
-            *bytes = if capacity_bytes > 0.0 { *bytes / capacity_bytes } else { 0.0 };
+        let rates = match &self.options.network.trunks {
+            Some(trunks) => trunks.port_rates(),
+            None => vec![self.options.port_rate; ports],
+        };
+        for side in [&mut send, &mut recv] {
+            for (bytes, rate) in side.iter_mut().zip(&rates) {
+                let capacity_bytes = rate.get() * makespan;
+                *bytes = if capacity_bytes > 0.0 { *bytes / capacity_bytes } else { 0.0 };
+            }
         }
         let mut jobs: BTreeMap<u64, JobOutcome> = BTreeMap::new();
         for coflow in &coflows {

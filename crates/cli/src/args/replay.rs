@@ -45,8 +45,8 @@ pub struct NetworkOptions {
     #[arg(long, value_name = "PACKETS", value_parser = integer_in(1..=1_000_000_u32), requires = "incast")]
     pub buffer: Option<u32>,
 
-    /// Replay over a network with links between switches: a file in the fabric format. Port 0 is the first host, and the port
-    /// rate is the rate of the hosts' cables. The policies `pfp` and `django` decide over host ports only
+    /// Replay over a network with links between switches: a file in the fabric format. Port 0 is the first host, and a port
+    /// has the rate of its host's cable. The policies `pfp` and `django` decide over host ports only
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "port_rate")]
     pub fabric: Option<PathBuf>,
 

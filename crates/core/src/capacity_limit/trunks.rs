@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::{CapacityLimit, SortedDecision, rates};
 use crate::allocation::{Allocation, CommonRate};
 use crate::model::{Coflow, Network, Slot, Trunks};
-use crate::solve::{FlowClass, max_min};
+use crate::solve::{CappedFlow, max_min_capped};
 
 /// A link that is given so much more than it carries, as a part, is not short: that is rounding.
 const ROUNDING: f64 = 1e-9;
@@ -123,22 +123,20 @@ impl TrunkLimit {
 
     /// The max-min rates of the flows that cross short links, among what was decided for them.
     fn share(&self) -> Vec<f64> {
-        // What was decided for a flow is as a link of its own.
-        let first = self.trunks.capacities().len();
-        let decisions = self.crossing.iter().map(|crossing| crossing.rate);
-        let capacities: Vec<f64> = self.trunks.capacities().iter().copied().chain(decisions).collect();
         let mut links = Vec::new();
         let mut ends = Vec::with_capacity(self.crossing.len());
-        for (number, crossing) in self.crossing.iter().enumerate() {
+        for crossing in &self.crossing {
             let path = self.paths[crossing.path as usize].iter().copied();
             links.extend(path.filter(|&link| self.short[link as usize]));
-            links.push((first + number) as u32);
             ends.push(links.len());
         }
         let starts = std::iter::once(0).chain(ends.iter().copied());
-        let classes: Vec<FlowClass<'_>> =
-            starts.zip(&ends).map(|(from, &to)| FlowClass { links: &links[from..to], flows: 1.0 }).collect();
-        max_min(&capacities, &classes)
+        let links = starts.zip(&ends).map(|(from, &to)| &links[from..to]);
+        let flows: Vec<CappedFlow<'_>> = links
+            .zip(&self.crossing)
+            .map(|(links, crossing)| CappedFlow { links, cap: crossing.rate })
+            .collect();
+        max_min_capped(self.trunks.capacities(), &flows)
     }
 }
 

@@ -6,6 +6,8 @@ use crate::units::Rate;
 /// Capacities of links, in bytes per second. One non-blocking switch has no trunks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fabric {
+    /// The rates of healthy ports.
+    port_rates: Vec<f64>,
     nominal_rate: f64,
     send_capacities: Vec<f64>,
     recv_capacities: Vec<f64>,
@@ -17,10 +19,17 @@ pub struct Fabric {
 impl Fabric {
     /// Creates a switch with `ports` ports that each send and receive at `rate`.
     pub fn big_switch(ports: u32, rate: Rate) -> Fabric {
+        Fabric::from_port_rates(&vec![rate; ports as usize])
+    }
+
+    /// Creates a switch whose ports send and receive at these rates.
+    pub fn from_port_rates(rates: &[Rate]) -> Fabric {
+        let rates: Vec<f64> = rates.iter().map(|rate| rate.get()).collect();
         Fabric {
-            nominal_rate: rate.get(),
-            send_capacities: vec![rate.get(); ports as usize],
-            recv_capacities: vec![rate.get(); ports as usize],
+            nominal_rate: rates.iter().copied().fold(0.0, f64::max),
+            send_capacities: rates.clone(),
+            recv_capacities: rates.clone(),
+            port_rates: rates,
             trunk_capacities: Vec::new(),
             version: 1,
         }
@@ -41,7 +50,7 @@ impl Fabric {
         self.send_capacities.len()
     }
 
-    /// The capacity of a healthy port, in bytes per second.
+    /// The capacity of the fastest healthy port, in bytes per second.
     pub fn nominal_rate(&self) -> f64 {
         self.nominal_rate
     }
@@ -86,9 +95,9 @@ impl Fabric {
         true
     }
 
-    /// Sets the capacity of a port side to `factor` times the nominal rate.
+    /// Sets the capacity of a port side to `factor` times the rate of the healthy port.
     pub(crate) fn scale_port(&mut self, port: u32, side: PortSide, factor: f64) {
-        let rate = self.nominal_rate * factor;
+        let rate = self.port_rates[port as usize] * factor;
         self.version += 1;
         if side != PortSide::Receive {
             self.send_capacities[port as usize] = rate;

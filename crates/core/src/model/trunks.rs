@@ -13,7 +13,6 @@ pub struct Trunks {
     routes: Routes,
     /// By port: its host.
     hosts: Vec<NodeId>,
-    port_rate: Rate,
     /// Capacities in bytes per second.
     capacities: Vec<f64>,
     /// By link of the topology: position in `capacities`; `None` for links of hosts.
@@ -32,39 +31,18 @@ pub enum TrunksError {
         /// Number of cables.
         cables: usize,
     },
-    /// The cable of a host has another rate than the cable of the first host.
-    #[error(
-        "host `{host}`: the cable's rate is {rate}; expected {first_rate}, the rate of the first host's cable"
-    )]
-    UnequalRate {
-        /// Name of the host.
-        host: String,
-        /// Rate of the host's cable.
-        rate: Rate,
-        /// Rate of the first host's cable.
-        first_rate: Rate,
-    },
 }
 
 impl Trunks {
     /// Creates the trunks of a topology, with all links up. Another seed selects other paths.
     ///
     /// # Errors
-    /// [`TrunksError`] if a host does not have exactly one cable, or if the cables of hosts have different rates.
+    /// [`TrunksError`] if a host does not have exactly one cable.
     pub fn new(topology: Topology, seed: u64) -> Result<Trunks, TrunksError> {
-        let mut first = None;
         for node in (0..topology.hosts() as u32).map(NodeId) {
-            let host = || topology.name(node).to_owned();
-            let &[link] = topology.outgoing_links(node) else {
-                return Err(TrunksError::CableCount {
-                    host: host(),
-                    cables: topology.outgoing_links(node).len(),
-                });
-            };
-            let rate = topology.link(link).rate;
-            let first = *first.get_or_insert(rate);
-            if rate != first {
-                return Err(TrunksError::UnequalRate { host: host(), rate, first_rate: first });
+            let cables = topology.outgoing_links(node).len();
+            if cables != 1 {
+                return Err(TrunksError::CableCount { host: topology.name(node).to_owned(), cables });
             }
         }
         let mut capacities = Vec::new();
@@ -76,9 +54,8 @@ impl Trunks {
         };
         let trunk_by_link = topology.links().iter().map(position).collect();
         let hosts = (0..topology.hosts() as u32).map(NodeId).collect();
-        let port_rate = first.unwrap_or(Rate::ZERO);
         let routes = Routes::new(topology, seed);
-        Ok(Trunks { routes, hosts, port_rate, capacities, trunk_by_link, path: Vec::new() })
+        Ok(Trunks { routes, hosts, capacities, trunk_by_link, path: Vec::new() })
     }
 
     /// Renumbers the ports: port 0 becomes the former port `ports[0]`, and so on.
@@ -95,9 +72,10 @@ impl Trunks {
         self.hosts.len()
     }
 
-    /// Rate of the cable of each host, and thus of each port.
-    pub fn port_rate(&self) -> Rate {
-        self.port_rate
+    /// By port: the rate of the host's cable.
+    pub fn port_rates(&self) -> Vec<Rate> {
+        let topology = self.routes.topology();
+        self.hosts.iter().map(|&host| topology.link(topology.outgoing_links(host)[0]).rate).collect()
     }
 
     /// Capacities of the links, in bytes per second.

@@ -2,7 +2,7 @@
 
 use crate::common::config_with_cases;
 use proptest::prelude::*;
-use weir_core::solve::{FlowClass, LinkMaxMin, max_min};
+use weir_core::solve::{CappedFlow, FlowClass, LinkMaxMin, max_min, max_min_capped};
 
 /// Raises all rates together and freezes the flows of each link that becomes full, until all flows are
 /// frozen.
@@ -97,6 +97,32 @@ proptest! {
         }
         if let Err(broken) = check_max_min(&capacities, &classes, &rates) {
             prop_assert!(false, "{}", broken);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(config_with_cases(1000))]
+
+    #[test]
+    fn a_cap_equals_a_link_of_its_own(
+        (capacities, classes) in random_networks(),
+        caps in prop::collection::vec(prop_oneof![Just(0.0), Just(1.0), 0.01f64..5.0], 12),
+    ) {
+        let first = capacities.len() as u32;
+        let caps = &caps[..classes.len().min(caps.len())];
+        let with_own_links: Vec<(Vec<u32>, f64)> = classes
+            .iter()
+            .take(caps.len())
+            .zip(first..)
+            .map(|((links, _), own)| (links.iter().copied().chain([own]).collect(), 1.0))
+            .collect();
+        let all: Vec<f64> = capacities.iter().chain(caps).copied().collect();
+        let expected = water_filling(&all, &with_own_links);
+        let flows: Vec<CappedFlow<'_>> =
+            classes.iter().zip(caps).map(|((links, _), &cap)| CappedFlow { links, cap }).collect();
+        for (flow, (rate, expected)) in max_min_capped(&capacities, &flows).into_iter().zip(expected).enumerate() {
+            prop_assert!((rate - expected).abs() <= 1e-9 * expected.max(1e-3), "flow {}: {} instead of {}", flow, rate, expected);
         }
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use weir_core::allocation::{Allocation, InterQueueSharing, QueueDiscipline, ReceiverMode};
 use weir_core::model::{BitSet, Coflow, CompletedFlow, Goodput, Network, Slot};
-use weir_core::solve::{FlowClass, ResidualCapacity, max_min};
+use weir_core::solve::{CappedFlow, ResidualCapacity, max_min_capped};
 
 use super::{SentProgress, Transport};
 
@@ -327,7 +327,7 @@ impl LinkQueues {
 fn carried_rates(offers: &[Offer], network: &Network, tolerance: f64) -> Vec<f64> {
     let ports = network.fabric().ports();
     let links = |offer: &Offer| network.coflow(offer.slot).flow_links(offer.flow, ports).skip(1);
-    let mut capacities: Vec<f64> = network.fabric().link_capacities().collect();
+    let capacities: Vec<f64> = network.fabric().link_capacities().collect();
     let mut loads = vec![0.0; capacities.len()];
     for offer in offers {
         links(offer).for_each(|link| loads[link] += offer.rate);
@@ -335,24 +335,21 @@ fn carried_rates(offers: &[Offer], network: &Network, tolerance: f64) -> Vec<f64
     let is_overloaded: Vec<bool> =
         loads.iter().zip(&capacities).map(|(load, capacity)| *load > capacity + tolerance).collect();
     let mut rates: Vec<f64> = offers.iter().map(|offer| offer.rate).collect();
-    // The offered rate of a flow counts as a link of its own.
-    let (mut limited, mut class_links, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut limited, mut flow_links, mut ends) = (Vec::new(), Vec::new(), Vec::new());
     for (at, offer) in offers.iter().enumerate() {
-        if links(offer).any(|link| is_overloaded[link]) {
-            class_links.extend(links(offer).filter(|&link| is_overloaded[link]).map(|link| link as u32));
-            class_links.push(capacities.len() as u32);
-            capacities.push(offer.rate);
-            ends.push(class_links.len());
+        let first = flow_links.len();
+        flow_links.extend(links(offer).filter(|&link| is_overloaded[link]).map(|link| link as u32));
+        if flow_links.len() > first {
+            ends.push(flow_links.len());
             limited.push(at);
         }
     }
     let starts = std::iter::once(0).chain(ends.iter().copied());
-    let classes: Vec<FlowClass<'_>> = starts
-        .zip(&ends)
-        .map(|(from, &to)| FlowClass { links: &class_links[from..to], flows: 1.0 })
-        .collect();
-    for (at, rate) in limited.into_iter().zip(max_min(&capacities, &classes)) {
-        rates[at] = rate;
+    let links = starts.zip(&ends).map(|(from, &to)| &flow_links[from..to]);
+    let flows: Vec<CappedFlow<'_>> =
+        links.zip(&limited).map(|(links, &at)| CappedFlow { links, cap: offers[at].rate }).collect();
+    for (at, rate) in limited.iter().zip(max_min_capped(&capacities, &flows)) {
+        rates[*at] = rate;
     }
     rates
 }

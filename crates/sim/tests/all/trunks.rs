@@ -103,12 +103,43 @@ fn trunk_replay_rejects_unsupported_input() {
     assert_eq!(refused, ReplayError::TooFewHosts { ports: 5, hosts: 4 });
     let mut builder = TopologyBuilder::new();
     builder.add_host("a").unwrap();
-    builder.add_host("b").unwrap();
-    builder.add_switch("s", 1).unwrap();
-    builder.add_cable("a", "s", Rate::new(1.0).unwrap()).unwrap();
-    builder.add_cable("b", "s", Rate::new(2.0).unwrap()).unwrap();
+    for switch in ["s", "t"] {
+        builder.add_switch(switch, 1).unwrap();
+        builder.add_cable("a", switch, Rate::new(1.0).unwrap()).unwrap();
+    }
     let refused = Trunks::new(builder.build().unwrap(), 0).unwrap_err();
-    assert!(matches!(&refused, TrunksError::UnequalRate { host, .. } if host == "b"), "{refused}");
+    assert_eq!(refused, TrunksError::CableCount { host: "a".to_owned(), cables: 2 });
+}
+
+#[test]
+fn hosts_have_the_rates_of_their_cables() {
+    // A server of 4 bytes/s sends 8 bytes to each of three hosts of 1, 2 and 3 bytes/s under the same switch.
+    let mut builder = TopologyBuilder::new();
+    builder.add_switch("s", 1).unwrap();
+    for (host, rate) in [("server", 4.0), ("a", 1.0), ("b", 2.0), ("c", 3.0)] {
+        builder.add_host(host).unwrap();
+        builder.add_cable(host, "s", Rate::new(rate).unwrap()).unwrap();
+    }
+    let trunks = Trunks::new(builder.build().unwrap(), 0).unwrap();
+    let mut all = workload(4, vec![coflow(1, 0.0, &[(0, 1, 8.0), (0, 2, 8.0), (0, 3, 8.0)])]);
+    let options = options_over(&trunks, 0.0);
+    // Max-min: 1, 1.5 and 1.5 until the last two end; the first uses its whole port all the time.
+    let ends =
+        |all: &Workload, policy| replay_with_options(all, policy, &options).coflows[0].flow_ends.clone();
+    assert_near(&ends(&all, "fair"), &[8.0, 16.0 / 3.0, 16.0 / 3.0], 1e-9, "fair");
+    // All flows at 1, or one flow after the other at the rest of the server's port.
+    assert_near(&ends(&all, "saath"), &[8.0; 3], 1e-9, "saath");
+    assert_near(&ends(&all, "sincronia"), &[8.0, 4.0, 16.0 / 3.0], 1e-9, "sincronia");
+    // An event scales the port's own rate.
+    let change = WorkloadChange::PortRate { port: 1, side: PortSide::Receive, factor: 0.5 };
+    all.events = vec![timed_event(0.0, change)];
+    assert_near(&ends(&all, "saath"), &[16.0; 3], 1e-9, "saath with half of a port");
+    assert_near(
+        &replay_with_options(&all, "fair", &options).recv_utilization,
+        &[0.0, 0.5, 0.25, 1.0 / 6.0],
+        1e-9,
+        "",
+    );
 }
 
 /// Records the schedules, and looks for flows with too much or too little bandwidth.
