@@ -51,7 +51,7 @@ lint: ## Check format, warnings, the code's documentation, and the style of name
 fmt: ## Format the code
 	$(CARGO) fmt --all
 
-bench: ## Print the tables of docs/results/bench.md, or some: ARGS="policies reference growth hosts orders solver"
+bench: ## Print the tables of docs/results/bench.md, or some: ARGS="policies reference growth hosts fabrics orders solver"
 	@$(CARGO) bench --locked --quiet -p weir-sim --bench table -- $(ARGS)
 
 criterion: ## Run the Criterion benches; ARGS="--save-baseline before" and the like

@@ -14,17 +14,18 @@ use std::fmt::Display;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 
 use two_tier::Instance;
-use weir_core::model::{CoflowSpec, FlowSpec, Workload};
+use weir_core::model::{CoflowSpec, FlowSpec, TopologyTemplate, Trunks, Workload};
 use weir_core::policy::{self, POLICIES};
 use weir_core::solve::{FlowClass, max_min};
-use weir_core::units::{Bytes, Time};
+use weir_core::units::{Bytes, Rate, Time};
 use weir_sim::outcome::{mean, percentile};
-use weir_sim::{NoObserver, ReplayOptions, replay};
+use weir_sim::{NetworkModel, NoObserver, ReplayOptions, replay};
 use weir_trace::generate::{Preset, generate};
 use weir_trace::{Limits, TraceUnit};
 
@@ -53,7 +54,13 @@ fn main() -> Result<()> {
                 GrowthDimension::parse(axis)?.scale_workload(read_or_generate_workload()?, times.parse()?);
             println!(
                 "{}",
-                ReplayMeasurement::measure_in_process(&workload, policy, repeats.parse()?)?.print()
+                ReplayMeasurement::measure_in_process(
+                    &workload,
+                    policy,
+                    &ReplayOptions::default(),
+                    repeats.parse()?
+                )?
+                .print()
             );
             Ok(())
         }
@@ -204,7 +211,12 @@ struct ReplayMeasurement {
 }
 
 impl ReplayMeasurement {
-    fn measure_in_process(workload: &Workload, policy: &str, repeats: usize) -> Result<ReplayMeasurement> {
+    fn measure_in_process(
+        workload: &Workload,
+        policy: &str,
+        options: &ReplayOptions,
+        repeats: usize,
+    ) -> Result<ReplayMeasurement> {
         let mut best: Option<ReplayMeasurement> = None;
         for _ in 0..repeats {
             if best.as_ref().is_some_and(|best| best.seconds > MAX_REPEATED_SECONDS) {
@@ -212,7 +224,7 @@ impl ReplayMeasurement {
             }
             let policy = policy::build(policy)?;
             let clock = CpuClock::start();
-            let outcome = replay(workload, policy, &ReplayOptions::default(), &mut NoObserver)?;
+            let outcome = replay(workload, policy, options, &mut NoObserver)?;
             let seconds = clock.seconds();
             let us: Vec<f64> = outcome.schedule_ns.iter().map(|&ns| f64::from(ns) / 1e3).collect();
             if best.as_ref().is_none_or(|best| seconds < best.seconds) {
@@ -382,17 +394,18 @@ type PrintTable = fn() -> Result<()>;
 
 /// Prints the named tables, or all tables without names.
 fn print_tables(names: &[String]) -> Result<()> {
-    let printers: [(&str, PrintTable); 6] = [
+    let printers: [(&str, PrintTable); 7] = [
         ("policies", print_policies),
         ("reference", print_reference),
         ("growth", print_growth),
         ("hosts", print_hosts),
+        ("fabrics", print_fabrics),
         ("orders", orders::print_table),
         ("solver", print_solver),
     ];
     if let Some(name) = names.iter().find(|name| printers.iter().all(|(other, _)| name != other)) {
         return Err(format!(
-            "table {name}: unknown; expected policies, reference, growth, hosts, orders or solver"
+            "table {name}: unknown; expected policies, reference, growth, hosts, fabrics, orders or solver"
         )
         .into());
     }
@@ -401,6 +414,52 @@ fn print_tables(names: &[String]) -> Result<()> {
             print()?;
         }
     }
+    Ok(())
+}
+
+/// Policies over the links of a fabric. The others take minutes there: `aalo` visits all flows with a rate at every schedule,
+/// `pfp` and `django` decide over ports.
+const FABRIC_POLICIES: [&str; 8] =
+    ["fair", "saath", "saath:backfill=all", "varys", "fifo", "lcf", "lwtf", "sincronia"];
+
+/// Prints the times of replays over ten leaves, next to those on one switch.
+fn print_fabrics() -> Result<()> {
+    let workload = read_or_generate_workload()?;
+    let (leaves, spines, oversubscription) = (10, 4, 3.0);
+    let template = TopologyTemplate::LeafSpine {
+        spines,
+        leaves,
+        hosts: workload.ports.div_ceil(leaves),
+        rate: Rate::GBIT,
+        oversubscription,
+    };
+    let trunks = Some(Arc::new(Trunks::new(template.build()?, SEED)?));
+    let fabric = ReplayOptions {
+        network: NetworkModel { trunks, ..NetworkModel::default() },
+        ..ReplayOptions::default()
+    };
+    println!("## Networks with several links\n");
+    println!(
+        "The same trace on {leaves} leaves and {spines} spines with links between switches that are oversubscribed {oversubscription}:1, \
+         each flow over one path by a hash. Processor seconds of the fastest of three runs.\n"
+    );
+    let mut table =
+        Table::new(&["policy", "one switch s", "fabric s", "fabric / switch", "mean schedule us"]);
+    for policy in FABRIC_POLICIES {
+        let [switch, fabric] = [&ReplayOptions::default(), &fabric].map(|options| {
+            eprintln!("{policy}: {}", if options.network.trunks.is_some() { "fabric" } else { "one switch" });
+            ReplayMeasurement::measure_in_process(&workload, policy, options, 3)
+        });
+        let (switch, fabric) = (switch?, fabric?);
+        table.line(vec![
+            format!("`{policy}`"),
+            format_significant(switch.seconds),
+            format_significant(fabric.seconds),
+            format_significant(fabric.seconds / switch.seconds),
+            format_significant(fabric.mean_us),
+        ]);
+    }
+    table.print();
     Ok(())
 }
 
@@ -577,7 +636,7 @@ fn print_hosts() -> Result<()> {
         (spec.ports, spec.coflows) = (hosts, HOSTS_COFLOWS);
         let workload =
             generate(&spec, TraceUnit::MB, &Limits::default())?.with_faster_arrivals(arrival_speedup);
-        let m = ReplayMeasurement::measure_in_process(&workload, "django", 1)?;
+        let m = ReplayMeasurement::measure_in_process(&workload, "django", &ReplayOptions::default(), 1)?;
         let ns_per_host = format_significant(1e3 * m.mean_us / f64::from(hosts));
         let flows = workload.flow_count();
         table.line(strings(&[
