@@ -113,7 +113,7 @@ impl Handle {
     /// Subscribes the relay at `address` to its orders. The first order is a full order. An earlier subscription ends.
     ///
     /// # Errors
-    /// [`NameTaken`]: another stream of the relay has delivered a report in the last [`REPLACEMENT_TIMEOUT`]. Of two running relays with
+    /// [`NameTaken`]: another stream of the relay has delivered a report in the last second. Of two running relays with
     /// one name, the first one stays connected.
     pub fn subscribe_to_orders(
         &self,
