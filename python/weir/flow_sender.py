@@ -59,12 +59,12 @@ class Route:
 
     @classmethod
     def from_environment(cls, receiver: Tuple[str, int]) -> Route:
-        """The route over the relay in the environment variable ``WEIR_RELAY``, for example ``10.0.0.1:7710``; direct without it."""
+        """The route over the relay in the environment variable ``WEIR_RELAY``, for example ``10.0.0.1:7711``; direct without it."""
         text = os.environ.get(RELAY_VARIABLE, "")
         if not text:
             return cls(receiver)
         if not is_address(text):
-            raise ValueError(f"{RELAY_VARIABLE}: {text!r} is no address; expected IP:PORT, for example 10.0.0.1:7710")
+            raise ValueError(f"{RELAY_VARIABLE}: {text!r} is no address; expected IP:PORT, for example 10.0.0.1:7711")
         host, _, port = text.rpartition(":")
         return cls(receiver, (host.strip("[]"), int(port)))
 

@@ -41,7 +41,7 @@ impl Route {
         Ok(Route { relay: None, receiver })
     }
 
-    /// The route over the relay in the environment variable `WEIR_RELAY`, for example `10.0.0.1:7710`; direct without the variable.
+    /// The route over the relay in the environment variable `WEIR_RELAY`, for example `10.0.0.1:7711`; direct without the variable.
     ///
     /// # Errors
     /// If the receiver's name has no address, or the variable is no address.
@@ -58,7 +58,7 @@ fn parse_relay(text: &str) -> io::Result<Option<SocketAddr>> {
     }
     text.parse().map(Some).map_err(|_| {
         let message =
-            format!("{RELAY_VARIABLE}: `{text}` is no address; expected IP:PORT, for example 10.0.0.1:7710");
+            format!("{RELAY_VARIABLE}: `{text}` is no address; expected IP:PORT, for example 10.0.0.1:7711");
         io::Error::new(ErrorKind::InvalidInput, message)
     })
 }
