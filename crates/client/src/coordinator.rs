@@ -253,7 +253,7 @@ impl Coordinator {
             CoordinatorError::Unreachable { url: self.base_url.clone(), cause }
         };
         let mut answer = answer.map_err(|error| match (&error, self.base_url.strip_prefix("http://")) {
-            // The answer is no HTTP, or the server closed the connection because the request is not what it expects.
+            // The answer is not HTTP, or the server closed the connection because it expects another protocol.
             (ureq::Error::Protocol(_) | ureq::Error::Io(_), Some(address)) => {
                 let address = address.to_owned();
                 match first_answer_byte(&address) {

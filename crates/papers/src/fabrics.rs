@@ -90,8 +90,8 @@ fn mean_ccts(
         rate: Rate::GBIT,
         oversubscription,
     };
-    let topology = template.build().map_err(|error| Failure::runtime(error.to_string()))?;
-    let trunks = Trunks::new(topology, path_seed).map_err(|error| Failure::runtime(error.to_string()))?;
+    let topology = template.build().map_err(Failure::runtime)?;
+    let trunks = Trunks::new(topology, path_seed).map_err(Failure::runtime)?;
     let trunks = Arc::new(trunks);
     let mut ccts = vec![[0.0; 2]; POLICIES.len()];
     for (policy, ccts) in POLICIES.iter().zip(&mut ccts) {

@@ -18,7 +18,7 @@ fn test_dir_with_network() -> TestDir {
 fn links_between_switches_limit_coflows() {
     let dir = test_dir_with_network();
     // Ports carry 1 MB/s, and each coflow has 2 MB. A link between switches carries a quarter of a port, so the crossing
-    // coflow, the first, takes 8 s. Over ports, `fifo` gives it the whole port of its sender all that time.
+    // coflow, the first, takes 8 s. Over ports, `fifo` reserves the whole port of its sender for these 8 s.
     dir.write("crossing.txt", "4 2\n1 0 1 0 1 2:2.0\n2 0 1 0 1 1:2.0\n");
     for (decide_over, makespans) in [("links", [8.0, 8.0]), ("ports", [8.0, 10.0])] {
         let results = dir.json_of(&format!(

@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use self::grid::{GridPosition, LiveFlowGrid};
-use self::layout::Paths;
+use self::layout::{FlowKey, Paths};
 use super::bit_set::BitSet;
 use super::trunks::Trunks;
 use super::workload::CoflowSpec;
@@ -58,6 +58,38 @@ pub(super) struct Flow {
     base_changed: bool,
     /// Whether the heaps lack the current `base`.
     heaps_stale: bool,
+}
+
+/// The waiting flows of a specification, in the order of their keys.
+fn build_flows(
+    spec: &CoflowSpec,
+    keys: &[FlowKey],
+    positions: Vec<GridPosition>,
+    senders: &[u32],
+    sharing: CommonRateKind,
+) -> Vec<Flow> {
+    let mut sender_index = 0;
+    let build = |(key, grid_position): (&FlowKey, GridPosition)| {
+        let bytes = spec.flows[key.spec_index as usize].bytes.get();
+        if senders[sender_index] != key.src {
+            sender_index = senders.partition_point(|&port| port < key.src);
+        }
+        Flow {
+            size: bytes,
+            base: match sharing {
+                CommonRateKind::EqualRates => 0.0,
+                CommonRateKind::ProportionalRates => bytes,
+            },
+            sender_index: sender_index as u32,
+            grid_position,
+            spec_index: key.spec_index,
+            own_rate_index: NO_INDEX,
+            state: FlowState::Waiting,
+            base_changed: false,
+            heaps_stale: false,
+        }
+    };
+    keys.iter().zip(positions).map(build).collect()
 }
 
 /// The distinct numbers, sorted.
@@ -182,28 +214,7 @@ impl Coflow {
         let (senders, receivers) =
             (distinct(keys.iter().map(|key| key.src)), distinct(keys.iter().map(|key| key.dst)));
         let (grid, positions) = LiveFlowGrid::new(&keys, &receivers);
-        let mut flows: Vec<Flow> = Vec::with_capacity(keys.len());
-        let mut sender_index = 0;
-        for (key, position) in keys.iter().zip(positions) {
-            let bytes = spec.flows[key.spec_index as usize].bytes.get();
-            if senders[sender_index] != key.src {
-                sender_index = senders.partition_point(|&port| port < key.src);
-            }
-            flows.push(Flow {
-                size: bytes,
-                base: match sharing {
-                    CommonRateKind::EqualRates => 0.0,
-                    CommonRateKind::ProportionalRates => bytes,
-                },
-                sender_index: sender_index as u32,
-                grid_position: position,
-                spec_index: key.spec_index,
-                own_rate_index: NO_INDEX,
-                state: FlowState::Waiting,
-                base_changed: false,
-                heaps_stale: false,
-            });
-        }
+        let flows = build_flows(spec, &keys, positions, &senders, sharing);
         let loads = |links: Vec<u32>| -> Vec<LinkLoad> { links.into_iter().map(LinkLoad::idle).collect() };
         let mask = |links: &[u32]| BitSet::empty(links.last().map_or(0, |&last| last as usize + 1));
         let trunks = paths.distinct_trunks();

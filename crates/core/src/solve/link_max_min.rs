@@ -23,8 +23,8 @@ const NOT_IN_ORDER: u32 = u32::MAX;
 /// Loads above the capacity by this part are a rounding error.
 const LOAD_TOLERANCE: f64 = 1e-9;
 
-/// Part of the flows that may change before the solver starts from scratch.
-const MAX_CHANGED_FRACTION: f64 = 0.25;
+/// If a larger part of the flows has started since the last solution, the solver starts from scratch.
+const MAX_STARTED_FRACTION: f64 = 0.25;
 
 /// Flows over the same links.
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ struct Class {
     member_index: u32,
 }
 
-/// What is known of a link as a slack link.
+/// The state of a link outside of the order.
 #[derive(Debug, Clone, Copy)]
 struct SlackState {
     /// Whether the link is in [`LinkMaxMin::slack_links`].
@@ -195,18 +195,27 @@ impl LinkMaxMin {
     fn change_counts(&mut self, class: u32, change: f32) {
         let Class { links, bottleneck, .. } = self.classes[class as usize].clone();
         for at in links {
-            let link = self.class_links[at as usize] as usize;
-            self.flow_counts[link] += f64::from(change);
-            if link == bottleneck as usize {
-                self.limited_flow_counts[link] += f64::from(change);
-            } else {
-                self.crossing.add(link, bottleneck, change);
-            }
-            if change > 0.0 && self.positions[link] == NOT_IN_ORDER {
-                self.list_as_slack(link as u32);
+            let link = self.class_links[at as usize];
+            self.flow_counts[link as usize] += f64::from(change);
+            if change > 0.0 && self.positions[link as usize] == NOT_IN_ORDER {
+                self.list_as_slack(link);
             }
         }
+        self.count_by_bottleneck(class, change);
         self.mark_dirty(bottleneck);
+    }
+
+    /// Adds flows of a class to the numbers of flows by link and bottleneck.
+    fn count_by_bottleneck(&mut self, class: u32, flows: f32) {
+        let Class { links, bottleneck, .. } = self.classes[class as usize].clone();
+        for at in links {
+            let link = self.class_links[at as usize];
+            if link == bottleneck {
+                self.limited_flow_counts[link as usize] += f64::from(flows);
+            } else {
+                self.crossing.add(link as usize, bottleneck, flows);
+            }
+        }
     }
 
     /// Lets the next check compute the load of a link that is not in the order.
@@ -240,7 +249,7 @@ impl LinkMaxMin {
     /// change on, and O(classes) for each swap of two links with common flows.
     pub fn solve(&mut self, changed: &mut Vec<u32>) -> bool {
         changed.clear();
-        if self.started_flows as f64 > MAX_CHANGED_FRACTION * self.flow_total as f64 {
+        if self.started_flows as f64 > MAX_STARTED_FRACTION * self.flow_total as f64 {
             self.needs_full_solve = true;
         }
         let from_scratch = std::mem::take(&mut self.needs_full_solve);
@@ -305,7 +314,7 @@ impl LinkMaxMin {
     /// it. Returns the position to continue at.
     fn fix_link(&mut self, mut at: usize) -> usize {
         let link = self.order[at] as usize;
-        if self.limited_flow_counts[link] == 0.0 && self.flow_counts[link] == 0.0 {
+        if self.flow_counts[link] == 0.0 {
             self.remove_from_order(at);
             return at;
         }
@@ -368,27 +377,15 @@ impl LinkMaxMin {
             let flows = self.classes[class as usize].flow_count as f32;
             common -= flows;
             self.remove_member(from, class);
+            self.count_by_bottleneck(class, -flows);
             self.classes[class as usize].bottleneck = to;
+            self.count_by_bottleneck(class, flows);
             self.add_member(to, class);
             self.changed_classes.push(class);
-            let Range { start, end } = self.classes[class as usize].links;
-            for place in start..end {
-                let link = self.class_links[place as usize];
-                if link == to {
-                    self.crossing.add(link as usize, from, -flows);
-                    self.limited_flow_counts[to as usize] += f64::from(flows);
-                } else if link == from {
-                    self.limited_flow_counts[from as usize] -= f64::from(flows);
-                    self.crossing.add(link as usize, to, flows);
-                } else {
-                    self.crossing.add(link as usize, from, -flows);
-                    self.crossing.add(link as usize, to, flows);
-                }
-            }
         }
     }
 
-    /// Appends slack links to the order that limit flows since these started. Returns whether there are any.
+    /// Appends slack links to the order that are the bottleneck of new flows. Returns whether there are any.
     fn append_slack_links_with_limits(&mut self) -> bool {
         self.append_slack_links(|solver, link| solver.limited_flow_counts[link] > 0.0)
     }
@@ -435,6 +432,7 @@ impl LinkMaxMin {
         self.levels.fill(f64::INFINITY);
         self.earlier_levels.fill(0.0);
         self.limited_flow_counts.fill(0.0);
+        self.crossing.clear();
         self.limited_classes.iter_mut().for_each(Vec::clear);
         let mut residuals = self.capacities.clone();
         let mut open_flows = self.flow_counts.clone();
@@ -467,14 +465,13 @@ impl LinkMaxMin {
                 }
                 self.classes[class as usize].bottleneck = link;
                 self.add_member(link, class);
-                self.limited_flow_counts[l] += f64::from(flows);
+                self.count_by_bottleneck(class, flows as f32);
                 for &other in self.links(class) {
                     residuals[other as usize] -= level * f64::from(flows);
                     open_flows[other as usize] -= f64::from(flows);
                 }
             }
         }
-        self.count_crossing_flows();
         self.slack_links.clear();
         for link in 0..self.capacities.len() {
             self.slack[link].is_listed = false;
@@ -483,17 +480,5 @@ impl LinkMaxMin {
             }
         }
         self.forget_slack_loads();
-    }
-
-    fn count_crossing_flows(&mut self) {
-        self.crossing.clear();
-        for class in &self.classes {
-            let Range { start, end } = class.links;
-            for &link in &self.class_links[start as usize..end as usize] {
-                if class.flow_count > 0 && link != class.bottleneck {
-                    self.crossing.add(link as usize, class.bottleneck, class.flow_count as f32);
-                }
-            }
-        }
     }
 }

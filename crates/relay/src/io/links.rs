@@ -542,7 +542,7 @@ impl Server {
     }
 }
 
-/// Adds to the error of a connection what it means if one relay uses TLS and the other one plain text.
+/// Adds the cause and the remedy to a connection error if one relay uses TLS and the other one plain text.
 fn explain(error: io::Error, lane: &Lane, is_dialed: bool) -> io::Error {
     let is_closed =
         matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);

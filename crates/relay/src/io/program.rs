@@ -33,7 +33,7 @@ pub(crate) struct Sender {
     pub(crate) is_bulk: bool,
     /// Whether the program has closed its direction: no event follows when its last bytes have been read.
     pub(crate) has_ended: bool,
-    /// What is wrong if the program uses TLS and the relay plain text, or the reverse.
+    /// The error if the program uses TLS and the relay plain text, or the reverse.
     pub(crate) tls_mismatch: Option<&'static str>,
     /// The first line, if it cannot be peeked at.
     line: LineReader,

@@ -221,8 +221,11 @@ impl Transport for MaxMin {
 
     fn complete_flows_until(&mut self, until: f64, _: &Network, completed: &mut Vec<CompletedFlow>) {
         for link in 0..self.links.len() {
-            while self.first_completion(link) <= until {
+            loop {
                 let at = self.first_completion(link);
+                if at > until {
+                    break;
+                }
                 let Some((_, number)) = self.find_first_class(link) else { break };
                 let Some(Reverse((_, slot, flow))) = self.classes[number as usize].flows.pop() else { break };
                 completed.push(CompletedFlow { slot, flow, completed_at: at });

@@ -38,6 +38,11 @@ pub(super) struct Paths {
 }
 
 impl Paths {
+    fn one_switch() -> Paths {
+        let path = Path { trunks: 0..0, next_run: 1, live_flow_count: 0 };
+        Paths { paths: vec![path], trunks: Vec::new(), trunk_indices: Vec::new() }
+    }
+
     /// Number of paths.
     pub fn len(&self) -> usize {
         self.paths.len()
@@ -174,11 +179,4 @@ fn assign_paths(keys: &mut [FlowKey], flow_trunks: &FlowTrunks) -> Paths {
     let index_of = |trunk: &u32| distinct.partition_point(|other| other < trunk) as u32;
     paths.trunk_indices = paths.trunks.iter().map(index_of).collect();
     paths
-}
-
-impl Paths {
-    fn one_switch() -> Paths {
-        let path = Path { trunks: 0..0, next_run: 1, live_flow_count: 0 };
-        Paths { paths: vec![path], trunks: Vec::new(), trunk_indices: Vec::new() }
-    }
 }
