@@ -16,7 +16,7 @@ use weir_sim::{CoflowOutcome, Observer, Snapshot, replay};
 
 use crate::args;
 use crate::compare::caption;
-use crate::network::{Network, switch_options};
+use crate::network::Network;
 use crate::render;
 use crate::source::Source;
 
@@ -47,12 +47,13 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
     let workload = &source.workload;
     let position = workload.coflows.iter().position(|coflow| coflow.id == args.coflow);
     let index = position.ok_or_else(|| unknown_coflow(args.coflow, &source))?;
-    let options = switch_options(&args.replay, false);
+    let network = Network::one_switch(&args.replay, false);
+    let options = network.options();
     let policy = policy_spec::build_policy(&args.policy, Some(&workload.names))?;
-    let mut explainer = Explainer::new(workload, index, &options);
+    let mut explainer = Explainer::new(workload, index, options);
     let watch = Progress::new(args.quiet).add_replay_bar(&args.policy, workload.coflows.len());
     let mut observer = ExplainObserver { watch, explainer: &mut explainer };
-    replay(workload, policy, &options, &mut observer)
+    replay(workload, policy, options, &mut observer)
         .map_err(|error| Failure::from_replay_error(&args.policy, &error))?;
     drop(observer);
     let explanation = explainer.finish();
@@ -62,7 +63,7 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
     let entries = build_timeline(&explanation.segments, if args.all { usize::MAX } else { MAX_ENTRIES });
     let release = explanation.outcome.released_at;
     let table = || {
-        let head = caption(&source, &Network::Switch(options, Default::default()), |_| false);
+        let head = caption(&source, &network, |_| false);
         format!("{head}\n{}", table::explanation_text(&args.policy, &explanation, &entries))
     };
     sink.write_text(render::object(

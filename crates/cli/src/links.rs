@@ -1,4 +1,4 @@
-//! The links of a replay: measured incast at receiving ports, and trunks between switches.
+//! The links of a replay: measured incast at receiving ports, trunks between switches, and links between regions.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,10 +7,11 @@ use serde_json::Value;
 use weir_console::failure::Failure;
 use weir_console::table::{format_bytes, format_count, format_percent, format_rate};
 use weir_core::engine::DecidesOver;
-use weir_core::model::{Goodput, Trunks};
+use weir_core::model::{Goodput, Topology, Trunks, WideArea};
 use weir_core::units::Rate;
-use weir_sim::ReplayOptions;
+use weir_sim::{RegionLinks, ReplayOptions};
 use weir_trace::incast::IncastMeasurements;
+use weir_trace::network_file::NetworkFile;
 
 use crate::args;
 
@@ -19,6 +20,14 @@ use crate::args;
 pub struct Links {
     incast: Option<Incast>,
     fabric: Option<Fabric>,
+    regions: Option<Regions>,
+}
+
+/// Links between regions.
+struct Regions {
+    name: String,
+    area: Arc<WideArea>,
+    bandwidth_seed: u64,
 }
 
 /// Receiving ports with many senders have the goodput that was measured with incast.
@@ -48,7 +57,14 @@ impl Links {
             (Some(path), Some(buffer)) => Some(Incast::read(path, buffer)?),
             _ => None,
         };
-        let fabric = args.fabric.as_ref().map(|path| Fabric::read(path, args)).transpose()?;
+        let (mut fabric, mut regions) = (None, None);
+        if let Some(path) = &args.fabric {
+            let name = path.display().to_string();
+            match NetworkFile::read(path)? {
+                NetworkFile::Topology(topology) => fabric = Some(Fabric::new(name, topology, args)?),
+                NetworkFile::WideArea(area) => regions = Some(Regions::new(name, area, args)?),
+            }
+        }
         if let (Some(incast), Some(fabric)) = (&incast, &fabric)
             && fabric.min_port_rate != fabric.max_port_rate
         {
@@ -57,7 +73,7 @@ impl Links {
                 fabric.name, fabric.min_port_rate, fabric.max_port_rate, incast.name
             )));
         }
-        Ok(Links { incast, fabric })
+        Ok(Links { incast, fabric, regions })
     }
 
     /// Applies the links to a replay at the port rate of `options`. A fabric sets the port rate: that of its fastest host.
@@ -66,6 +82,11 @@ impl Links {
             options.port_rate = fabric.max_port_rate;
             options.network.trunks = Some(Arc::clone(&fabric.trunks));
             options.network.decides_over = fabric.decides_over;
+        }
+        if let Some(regions) = &self.regions {
+            let Regions { area, bandwidth_seed, .. } = regions;
+            options.network.regions =
+                Some(RegionLinks { area: Arc::clone(area), bandwidth_seed: *bandwidth_seed });
         }
         options.network.goodput = self.incast.as_ref().map(|incast| incast.goodput(options.port_rate));
     }
@@ -82,9 +103,21 @@ impl Links {
         incast.chain(self.fabric.iter().map(Fabric::caption)).collect()
     }
 
-    /// The fields that the links add to a record.
-    pub fn record_fields(&self) -> Vec<(&'static str, Value)> {
+    /// A description of the links between regions, as a line of text; empty without regions. `seed` and `schedules` describe the seed
+    /// of the bandwidths and the times of schedules.
+    pub fn regions_caption(&self, seed: &str, schedules: &str) -> String {
+        self.regions.as_ref().map_or_else(String::new, |regions| regions.caption(seed, schedules))
+    }
+
+    /// The fields that the links add to a record of a replay with these options.
+    pub fn record_fields(&self, options: &ReplayOptions) -> Vec<(&'static str, Value)> {
         let mut fields: Vec<(&'static str, Value)> = Vec::new();
+        if let (Some(regions), Some(links)) = (&self.regions, &options.network.regions) {
+            fields.extend([
+                ("fabric", regions.name.as_str().into()),
+                ("bandwidth_seed", links.bandwidth_seed.into()),
+            ]);
+        }
         if let Some(Incast { name, buffer, .. }) = &self.incast {
             fields.extend([("incast", name.as_str().into()), ("buffer_packets", (*buffer).into())]);
         }
@@ -105,16 +138,49 @@ impl Links {
         fields
     }
 
-    /// Whether a fabric sets the port rate: the rate of its cables to hosts.
-    pub fn has_fabric(&self) -> bool {
-        self.fabric.is_some()
+    /// Whether the links are between regions.
+    pub fn has_regions(&self) -> bool {
+        self.regions.is_some()
+    }
+
+    /// Whether a file sets the rates of ports: those of cables to hosts, or none between regions.
+    pub fn set_port_rates(&self) -> bool {
+        self.fabric.is_some() || self.regions.is_some()
+    }
+}
+
+impl Regions {
+    fn new(name: String, area: WideArea, args: &args::NetworkOptions) -> Result<Regions, Failure> {
+        if args.incast.is_some() {
+            return Err(Failure::input(format_args!(
+                "--incast: the ports of regions limit no flow ({name}); expected a fabric of hosts and switches"
+            )));
+        }
+        Ok(Regions { name, area: Arc::new(area), bandwidth_seed: args.bandwidth_seed.unwrap_or(1) })
+    }
+
+    fn caption(&self, seed: &str, schedules: &str) -> String {
+        let Regions { name, area, .. } = self;
+        let correlated = match area.correlation() {
+            0.0 => String::new(),
+            correlation => format!(" at a correlation of {correlation}"),
+        };
+        let bandwidth = match area.is_variable() {
+            true => format!("another bandwidth every {}{correlated}, seed {seed}", area.change_interval()),
+            false => "constant bandwidth".to_owned(),
+        };
+        format!("{name}: links between {}; {bandwidth}; {schedules}.\n", area.regions().join(", "))
     }
 }
 
 impl Fabric {
-    fn read(path: &Path, args: &args::NetworkOptions) -> Result<Fabric, Failure> {
-        let name = path.display().to_string();
-        let trunks = Trunks::new(weir_trace::topology::read(path)?, args.path_seed);
+    fn new(name: String, topology: Topology, args: &args::NetworkOptions) -> Result<Fabric, Failure> {
+        if args.bandwidth_seed.is_some() {
+            return Err(Failure::input(format_args!(
+                "--bandwidth-seed: the links of {name} have constant rates; expected a file of regions (weir-wide-area)"
+            )));
+        }
+        let trunks = Trunks::new(topology, args.path_seed);
         let trunks = trunks.map_err(|error| Failure::input(format_args!("{name}: {error}")))?;
         let rates = trunks.port_rates();
         let (min, max) = (

@@ -45,8 +45,7 @@ impl<'a> Metrics<'a> {
         let mut coflows = workload.coflows.iter();
         let bounds = network.bounds(workload);
         let has_deadlines = coflows.clone().any(|coflow| coflow.deadline.is_some());
-        // Over a wide area, the coflows of a job do not wait for each other.
-        let has_jobs = matches!(network, Network::Switch(..)) && coflows.any(|coflow| coflow.job.is_some());
+        let has_jobs = coflows.any(|coflow| coflow.job.is_some());
         Metrics { source, network, bounds, has_deadlines, has_jobs, include_timing }
     }
 

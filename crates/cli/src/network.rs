@@ -1,4 +1,4 @@
-//! Replays a trace over a network: the ports of one switch, or links between regions.
+//! Replays a trace over a network: the ports of one switch, links between switches, or links between regions.
 
 use std::sync::Arc;
 
@@ -7,12 +7,10 @@ use weir_console::failure::Failure;
 use weir_console::policy_spec;
 use weir_console::progress::Progress;
 use weir_console::run::{self, ReplayTask};
-use weir_core::model::{WideArea, Workload};
+use weir_core::model::Workload;
 use weir_core::policy::{self, ParamsError};
 use weir_core::units::Time;
-use weir_core::wide_area;
 use weir_sim::lower_bound::LowerBounds;
-use weir_sim::wide_area::{GroupOrder, replay};
 use weir_sim::{Outcome, ReplayOptions};
 
 use crate::args::{self, VariedSetting};
@@ -20,11 +18,9 @@ use crate::links::Links;
 
 /// A network with the options of replays over it.
 #[derive(Clone)]
-pub enum Network {
-    /// Ports, on one switch or with links between switches.
-    Switch(ReplayOptions, Arc<Links>),
-    /// Links between regions, by the name of their file.
-    WideArea(String, Arc<WideArea>, weir_sim::wide_area::WideAreaOptions),
+pub struct Network {
+    options: ReplayOptions,
+    links: Arc<Links>,
 }
 
 impl Network {
@@ -37,71 +33,67 @@ impl Network {
         args: &args::NetworkOptions,
         keep_flows: bool,
     ) -> Result<Network, Failure> {
-        if let Some(path) = &args.wide_area {
-            let area = Arc::new(weir_trace::wide_area::read(path)?);
-            let options = weir_sim::wide_area::WideAreaOptions {
-                seed: args.bandwidth_seed,
-                group_order: GroupOrder::Concurrent,
-                keep_flow_ends: keep_flows,
-            };
-            return Ok(Network::WideArea(path.display().to_string(), area, options));
-        }
-        let mut options = switch_options(replay, keep_flows);
         let links = Links::read(args)?;
-        links.apply(&mut options);
-        Ok(Network::Switch(options, Arc::new(links)))
+        let mut network = Network::one_switch(replay, keep_flows);
+        if links.has_regions() && replay.interval.is_none() {
+            network.options.interval = Time::ZERO;
+        }
+        links.apply(&mut network.options);
+        Ok(Network { links: Arc::new(links), ..network })
+    }
+
+    /// The ports of one switch.
+    pub fn one_switch(replay: &args::ReplayOptions, keep_flows: bool) -> Network {
+        let defaults = ReplayOptions::default();
+        let options = ReplayOptions {
+            port_rate: replay.port_rate,
+            interval: replay.interval.unwrap_or(defaults.interval),
+            keep_flow_ends: keep_flows,
+            ..defaults
+        };
+        Network { options, links: Arc::default() }
+    }
+
+    /// The options of a replay over this network.
+    pub fn options(&self) -> &ReplayOptions {
+        &self.options
     }
 
     /// The policies that `weir compare` replays by default.
     pub fn default_policies(&self, workload: &Workload) -> Vec<String> {
-        match self {
-            Network::Switch(..) => policy_spec::default_policies(&workload.names),
-            Network::WideArea(..) => wide_area::POLICIES.iter().map(|entry| entry.name.to_owned()).collect(),
-        }
-    }
-
-    /// Checks a policy and its parameters, as `NAME[:KEY=VALUE...]`.
-    ///
-    /// # Errors
-    /// If this kind of network has no policy of this name, or the policy refuses a parameter.
-    pub fn check_policy(&self, policy: &str) -> Result<(), ParamsError> {
-        match self {
-            Network::Switch(..) => policy::build(policy).map(drop),
-            Network::WideArea(..) => wide_area::build(policy).map(drop),
-        }
+        policy_spec::default_policies(&workload.names, self.links.has_regions())
     }
 
     /// The lower bounds of completion times; `None` on networks without known bounds.
     pub fn bounds(&self, workload: &Workload) -> Option<LowerBounds> {
-        match self {
-            Network::Switch(options, _) => {
-                LowerBounds::new(workload, options.port_rate, options.network.trunks.as_deref())
-            }
-            Network::WideArea(..) => None,
+        let ReplayOptions { port_rate, network, .. } = &self.options;
+        if network.regions.is_some() {
+            return None;
         }
+        LowerBounds::new(workload, *port_rate, network.trunks.as_deref())
     }
 
     /// The parameters of this network that a sweep can vary, for error messages.
     pub fn sweep_parameters(&self) -> &'static str {
-        match self {
-            Network::Switch(_, links) if links.has_fabric() => "interval, arrival",
-            Network::Switch(..) => "interval, arrival, port-rate",
-            Network::WideArea(..) => "arrival, bandwidth-seed",
+        match () {
+            () if self.links.has_regions() => "interval, arrival, bandwidth-seed",
+            () if self.links.set_port_rates() => "interval, arrival",
+            () => "interval, arrival, port-rate",
         }
     }
 
     /// Sets a parameter. Returns `false` if this network does not have the parameter.
     pub fn set_parameter(&mut self, setting: VariedSetting) -> bool {
-        match (&mut *self, setting) {
-            (Network::Switch(options, _), VariedSetting::Interval(interval)) => options.interval = interval,
-            (Network::Switch(_, links), VariedSetting::PortRate(_)) if links.has_fabric() => {
-                return false;
+        match setting {
+            VariedSetting::Interval(interval) => self.options.interval = interval,
+            VariedSetting::PortRate(rate) if !self.links.set_port_rates() => {
+                self.options.port_rate = rate;
+                self.links.apply(&mut self.options);
             }
-            (Network::Switch(options, links), VariedSetting::PortRate(rate)) => {
-                options.port_rate = rate;
-                links.apply(options);
-            }
-            (Network::WideArea(_, _, options), VariedSetting::BandwidthSeed(seed)) => options.seed = seed,
+            VariedSetting::BandwidthSeed(seed) => match &mut self.options.network.regions {
+                Some(regions) => regions.bandwidth_seed = seed,
+                None => return false,
+            },
             _ => return false,
         }
         true
@@ -109,73 +101,41 @@ impl Network {
 
     /// Whether the parameters of both networks are equal. The networks must be equal in all other respects.
     pub fn has_equal_parameters(&self, other: &Network) -> bool {
-        match (self, other) {
-            (Network::Switch(a, _), Network::Switch(b, _)) => {
-                (a.port_rate, a.interval) == (b.port_rate, b.interval)
-            }
-            (Network::WideArea(_, _, a), Network::WideArea(_, _, b)) => a == b,
-            _ => false,
-        }
+        let parameters = |network: &Network| {
+            let ReplayOptions { port_rate, interval, network, .. } = &network.options;
+            (*port_rate, *interval, network.regions.as_ref().map(|regions| regions.bandwidth_seed))
+        };
+        parameters(self) == parameters(other)
     }
 
     /// The fields that describe the network in a record.
     pub fn record_fields(&self) -> Vec<(&'static str, Value)> {
-        match self {
-            Network::Switch(options, links) => {
-                let rate = ("port_rate", options.port_rate.to_string().into());
-                let interval = ("interval_s", options.interval.get().into());
-                [rate, interval].into_iter().chain(links.record_fields()).collect()
-            }
-            Network::WideArea(name, _, options) => {
-                vec![("wide_area", name.as_str().into()), ("bandwidth_seed", options.seed.into())]
-            }
-        }
+        let rate = ("port_rate", self.options.port_rate.to_string().into());
+        let interval = ("interval_s", self.options.interval.get().into());
+        let rate = (!self.links.has_regions()).then_some(rate);
+        rate.into_iter().chain([interval]).chain(self.links.record_fields(&self.options)).collect()
     }
 
     /// A description of the network as lines of text. `is_varied` returns whether a sweep varies a parameter.
     pub fn caption(&self, is_varied: impl Fn(&str) -> bool) -> String {
-        match self {
-            Network::Switch(options, links) => {
-                let schedules = match options.interval {
-                    _ if is_varied("interval") => "a schedule every `interval`".to_owned(),
-                    Time::ZERO => "a schedule whenever something happens".to_owned(),
-                    interval => format!("a schedule every {interval}"),
-                };
-                let rate = options.port_rate;
-                let (rate, links) = if is_varied("port-rate") {
-                    ("`port-rate`".to_owned(), links.names())
-                } else {
-                    (rate.to_string(), links.caption(rate))
-                };
-                format!("Ports of {rate}, {schedules}.\n{links}")
-            }
-            Network::WideArea(name, area, options) => {
-                let correlated = match area.correlation() {
-                    0.0 => String::new(),
-                    correlation => format!(" at a correlation of {correlation}"),
-                };
-                let bandwidth = if area.is_variable() {
-                    format!(
-                        "another bandwidth every {}{correlated}, seed {}",
-                        area.change_interval(),
-                        options.seed
-                    )
-                } else {
-                    "constant bandwidth".to_owned()
-                };
-                format!("{name}: links between {}; {bandwidth}.\n", area.regions().join(", "))
-            }
+        let schedules = match self.options.interval {
+            _ if is_varied("interval") => "a schedule every `interval`".to_owned(),
+            Time::ZERO => "a schedule whenever something happens".to_owned(),
+            interval => format!("a schedule every {interval}"),
+        };
+        if let Some(regions) = &self.options.network.regions {
+            let seed = match is_varied("bandwidth-seed") {
+                true => "`bandwidth-seed`".to_owned(),
+                false => regions.bandwidth_seed.to_string(),
+            };
+            return self.links.regions_caption(&seed, &schedules);
         }
-    }
-}
-
-/// The options of a replay over the ports of one switch, without a limit.
-pub fn switch_options(replay: &args::ReplayOptions, keep_flows: bool) -> ReplayOptions {
-    ReplayOptions {
-        port_rate: replay.port_rate,
-        interval: replay.interval,
-        keep_flow_ends: keep_flows,
-        network: weir_sim::NetworkModel::default(),
+        let rate = self.options.port_rate;
+        let (rate, links) = match is_varied("port-rate") {
+            true => ("`port-rate`".to_owned(), self.links.names()),
+            false => (rate.to_string(), self.links.caption(rate)),
+        };
+        format!("Ports of {rate}, {schedules}.\n{links}")
     }
 }
 
@@ -189,30 +149,12 @@ pub struct Replay<'a> {
     pub network: &'a Network,
 }
 
-impl Replay<'_> {
-    /// Checks that the policy exists on the network, and supports the services of the workload.
-    fn check(&self) -> Result<(), Failure> {
-        let names = &self.workload.names;
-        match self.network {
-            Network::Switch(..) => policy_spec::build_policy(&self.policy, Some(names)).map(drop),
-            Network::WideArea(..) => policy_spec::build_wide_area_policy(&self.policy, names).map(drop),
-        }
-    }
-
-    fn run(&self, progress: &Progress) -> Result<Outcome, Failure> {
-        let Replay { policy, workload, network } = self;
-        match network {
-            Network::Switch(options, _) => {
-                ReplayTask { policy: policy.clone(), workload, options: options.clone() }.run(progress)
-            }
-            Network::WideArea(_, area, options) => {
-                let watch = progress.add_replay_bar(policy, workload.coflows.len());
-                let scheme = policy_spec::build_wide_area_policy(policy, &workload.names)?;
-                let outcome = replay(workload, area, scheme, options, |done| watch.set_completed(done));
-                outcome.map_err(|error| Failure::from_wide_area_error(policy, &error))
-            }
-        }
-    }
+/// Checks a policy and its parameters, as `NAME[:KEY=VALUE...]`.
+///
+/// # Errors
+/// If no policy has this name, or the policy refuses a parameter.
+pub fn check_policy(policy: &str) -> Result<(), ParamsError> {
+    policy::build(policy).map(drop)
 }
 
 /// Runs all replays, at most `run_options.jobs` concurrently. Outcomes are in the order of `replays`.
@@ -220,7 +162,14 @@ impl Replay<'_> {
 /// # Errors
 /// If a check of a policy or a replay fails, or a signal arrives. All policies are checked before the first replay.
 pub fn run_replays(replays: &[Replay<'_>], run_options: &args::RunOptions) -> Result<Vec<Outcome>, Failure> {
-    replays.iter().try_for_each(Replay::check)?;
+    let tasks: Vec<ReplayTask<'_>> = replays
+        .iter()
+        .map(|replay| ReplayTask {
+            policy: replay.policy.clone(),
+            workload: replay.workload,
+            options: replay.network.options.clone(),
+        })
+        .collect();
     let progress = Progress::new(run_options.quiet);
-    run::run_concurrently(replays.len(), run_options.jobs, |index| replays[index].run(&progress))
+    run::run_replays(&tasks, run_options.jobs, &progress, |_, outcome| outcome)
 }

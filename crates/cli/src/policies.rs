@@ -6,7 +6,6 @@ use weir_console::policy_spec;
 use weir_console::record::Record;
 use weir_console::table::{Alignment, Table};
 use weir_core::policy::{POLICIES, PolicyEntry};
-use weir_core::wide_area;
 
 use crate::args;
 use crate::render;
@@ -15,9 +14,7 @@ use crate::render;
 pub fn policies(args: &args::Policies) -> Result<(), Failure> {
     let name = args.name.as_deref();
     let is_tree = name.is_some_and(|name| policy_spec::tree_file(name).is_some());
-    let switch_entries = POLICIES.iter().map(|entry| ListedPolicy::new(entry, SWITCH));
-    let wide_area_entries = wide_area::POLICIES.iter().map(|entry| ListedPolicy::new(entry, WIDE_AREA));
-    let mut lines: Vec<ListedPolicy> = switch_entries.chain(wide_area_entries).collect();
+    let mut lines: Vec<ListedPolicy> = POLICIES.iter().map(ListedPolicy::new).collect();
     lines.retain(|line| name.is_none_or(|name| line.name == name));
     if is_tree {
         lines = vec![TREE_ENTRY];
@@ -39,21 +36,16 @@ pub fn policies(args: &args::Policies) -> Result<(), Failure> {
     ))
 }
 
-/// Values of the column `network`.
-const SWITCH: &str = "switch";
-const WIDE_AREA: &str = "wide area";
-
 /// A line of the list of policies.
 struct ListedPolicy {
     name: &'static str,
     about: &'static str,
     params: &'static [(&'static str, &'static str)],
-    network: &'static str,
 }
 
 impl ListedPolicy {
-    fn new<T>(entry: &PolicyEntry<T>, network: &'static str) -> ListedPolicy {
-        ListedPolicy { name: entry.name, about: entry.description, params: entry.params, network }
+    fn new<T>(entry: &PolicyEntry<T>) -> ListedPolicy {
+        ListedPolicy { name: entry.name, about: entry.description, params: entry.params }
     }
 }
 
@@ -62,7 +54,6 @@ const TREE_ENTRY: ListedPolicy = ListedPolicy {
     name: "tree:FILE",
     about: "services, their applications and a policy for each, from a file: docs/policy-tree.md",
     params: &[],
-    network: SWITCH,
 };
 
 /// An example of a policy tree.
@@ -98,7 +89,6 @@ fn records(entries: &[ListedPolicy]) -> Vec<Record> {
             r.add("parameter", key);
             r.add("default", default);
             r.add("meaning", *meaning);
-            r.add("network", entry.network);
             records.push(r);
         }
     }
@@ -107,13 +97,7 @@ fn records(entries: &[ListedPolicy]) -> Vec<Record> {
 
 fn table(entries: &[ListedPolicy], is_single: bool) -> String {
     let mut table = Table::new(&[("policy", Alignment::Left), ("", Alignment::Left)]);
-    for (index, entry) in entries.iter().enumerate() {
-        if entry.network == WIDE_AREA && (index == 0 || entries[index - 1].network == SWITCH) {
-            if !is_single {
-                table.add_row(vec![TREE_ENTRY.name.to_owned(), TREE_ENTRY.about.to_owned()]);
-            }
-            table.add_row(vec!["with --wide-area:".to_owned(), String::new()]);
-        }
+    for entry in entries {
         table.add_row(vec![entry.name.to_owned(), entry.about.to_owned()]);
         for (param, meaning) in entry.params {
             table.add_row(vec![format!("  {param}"), format!("  {meaning}")]);
@@ -121,6 +105,9 @@ fn table(entries: &[ListedPolicy], is_single: bool) -> String {
         if is_single && entry.params.is_empty() {
             table.add_row(vec![String::new(), "no parameters".to_owned()]);
         }
+    }
+    if !is_single {
+        table.add_row(vec![TREE_ENTRY.name.to_owned(), TREE_ENTRY.about.to_owned()]);
     }
     table.to_string()
 }

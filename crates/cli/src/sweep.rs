@@ -23,9 +23,7 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     let points = grid(&args.vary, &network)?;
     let specs = points
         .iter()
-        .map(|point| {
-            policies.iter().map(|policy| add_supported_params(policy, &point.params, &network)).collect()
-        })
+        .map(|point| policies.iter().map(|policy| add_supported_params(policy, &point.params)).collect())
         .collect::<Result<Vec<Vec<PolicySpec>>, Failure>>()?;
     grid::check_params(&points[0].params, &specs[0], &network)?;
     let requested: Vec<&String> = policies.iter().collect();

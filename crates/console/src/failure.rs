@@ -9,7 +9,6 @@ use weir_client::CoordinatorError;
 use weir_sim::ReplayError;
 use weir_sim::stage::cluster::ClusterError;
 use weir_sim::stage::sharing::SharingError;
-use weir_sim::wide_area::WideAreaReplayError;
 use weir_trace::generate::WorkloadSpecError;
 use weir_trace::{TraceError, WriteError};
 
@@ -74,24 +73,15 @@ impl Failure {
     pub fn from_replay_error(policy: &str, error: &ReplayError) -> Failure {
         let message = format!("{policy}: {error}");
         match error {
-            ReplayError::Workload(_) | ReplayError::Tree(_) | ReplayError::TooFewHosts { .. } => {
-                Failure::input(message)
-            }
+            ReplayError::Workload(_)
+            | ReplayError::Tree(_)
+            | ReplayError::TooFewHosts { .. }
+            | ReplayError::DetoursWithoutRegions
+            | ReplayError::TooManyBandwidthChanges { .. } => Failure::input(message),
             ReplayError::Interrupted { .. } => {
                 Failure::interrupted(format_args!("{message}; nothing was written"))
             }
             ReplayError::Stalled { .. } => Failure::runtime(message),
-        }
-    }
-
-    /// The failure for an error in a wide-area replay under `policy`.
-    pub fn from_wide_area_error(policy: &str, error: &WideAreaReplayError) -> Failure {
-        let message = format!("{policy}: {error}");
-        match error {
-            WideAreaReplayError::Interrupted { .. } => {
-                Failure::interrupted(format_args!("{message}; nothing was written"))
-            }
-            _ => Failure::input(message),
         }
     }
 }

@@ -31,6 +31,11 @@ pub(crate) trait CapacityLimit: Send {
     fn drop_cached_flows(&mut self, slot: Slot) {
         let _ = slot;
     }
+
+    /// Receives the new capacities of all trunks, in bytes per second.
+    fn set_trunk_capacities(&mut self, capacities: &[f64]) {
+        let _ = capacities;
+    }
 }
 
 /// Computes the carried allocation from the decided one.
@@ -51,6 +56,11 @@ impl CapacityLimiter {
     /// See [`CapacityLimit::drop_cached_flows`].
     pub(crate) fn drop_cached_flows(&mut self, slot: Slot) {
         self.what.drop_cached_flows(slot);
+    }
+
+    /// See [`CapacityLimit::set_trunk_capacities`].
+    pub(crate) fn set_trunk_capacities(&mut self, capacities: &[f64]) {
+        self.what.set_trunk_capacities(capacities);
     }
 
     /// The allocation in force from `now` on. The cost is that of [`CapacityLimit::exceeds_capacity`]. If the load exceeds

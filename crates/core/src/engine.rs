@@ -84,7 +84,7 @@ impl Engine {
             capacity_limiters.extend(limit);
         }
         if let Some(trunks) = &trunks {
-            fabric = fabric.with_trunks(trunks.capacities());
+            fabric = fabric.with_trunks(trunks);
         }
         if let Some(goodput) = goodput {
             capacity_limiters.push(CapacityLimiter::new(Box::new(GoodputLimit::new(goodput))));
@@ -136,8 +136,8 @@ impl Engine {
 
     /// Releases a coflow, whose service and application have to be among the engine's names.
     ///
-    /// Flows with data and bytes become live. Flows without bytes complete at once and are added to `completed`. The
-    /// other flows wait for [`Engine::set_flow_live`].
+    /// Flows with data and bytes become live. Flows without bytes, and flows that cross no link, complete at once and are added
+    /// to `completed`. The other flows wait for [`Engine::set_flow_live`].
     pub fn release_coflow(
         &mut self,
         spec: &CoflowSpec,
@@ -172,24 +172,32 @@ impl Engine {
         slot
     }
 
+    /// Whether a flow of `bytes` bytes takes no time: it has no bytes, or it crosses no link, as inside a region.
+    fn takes_no_time(&self, slot: Slot, flow: u32, bytes: f64) -> bool {
+        bytes == 0.0
+            || !self.network.fabric().has_limiting_ports()
+                && self.network.coflow(slot).flow_trunks(flow).is_empty()
+    }
+
     /// Starts a flow of a coflow that the policy does not know yet. The flow becomes live, or completes at once if it
-    /// has no bytes; returns whether it completed.
+    /// takes no time; returns whether it completed.
     fn start_flow(&mut self, slot: Slot, flow: u32, bytes: f64, now: f64) -> bool {
-        if bytes == 0.0 {
+        let completes = self.takes_no_time(slot, flow, bytes);
+        if completes {
             self.network.complete_flow(slot, flow);
         } else {
             self.network.set_flow_live(slot, flow, now);
         }
-        bytes == 0.0
+        completes
     }
 
-    /// Marks the data of a waiting flow as available. Returns true if the flow has no bytes and therefore completes
-    /// at once.
+    /// Marks the data of a waiting flow as available. Returns true if the flow takes no time and therefore completes at
+    /// once.
     pub fn set_flow_live(&mut self, slot: Slot, flow: u32, bytes: f64, now: f64) -> bool {
         if self.network.coflow(slot).flow_state(flow) != FlowState::Waiting {
             return false;
         }
-        if bytes == 0.0 {
+        if self.takes_no_time(slot, flow, bytes) {
             self.complete_flow(slot, flow, now);
             return true;
         }
@@ -224,7 +232,18 @@ impl Engine {
     /// Scales the capacity of a port side to `factor` times the rate of the healthy port.
     pub fn scale_port(&mut self, port: u32, side: PortSide, factor: f64, now: f64) {
         self.network.scale_port(port, side, factor);
-        self.notify_policy(Event::PortCapacityChanged, now);
+        self.notify_policy(Event::CapacityChanged, now);
+    }
+
+    /// Sets the capacities of all trunks, in bytes per second.
+    ///
+    /// # Panics
+    /// If the number of capacities is not that of the trunks.
+    pub fn set_trunk_capacities(&mut self, capacities: &[f64], now: f64) {
+        self.capacity_limiters.iter_mut().for_each(|limiter| limiter.set_trunk_capacities(capacities));
+        if self.network.set_trunk_capacities(capacities) {
+            self.notify_policy(Event::CapacityChanged, now);
+        }
     }
 
     /// Records the observed completion of a flow.

@@ -1,7 +1,9 @@
-//! Scheduling policies for the ports of one switch, and the table that maps policy names to constructors.
+//! Scheduling policies, and the table that maps policy names to constructors.
 
-use crate::model::{SizesKnown, SizesUnknown};
+use crate::model::{ServiceNames, SizesKnown, SizesUnknown};
+use crate::tree::TreeError;
 use crate::tree::spec::TreeSpec;
+use crate::wide_area::{Mrtf, Siphon};
 
 mod aalo;
 mod aalo_plus;
@@ -18,16 +20,18 @@ mod pfp;
 pub(crate) mod policy_table;
 mod saath;
 mod scf;
+mod served_in_order;
 pub mod sincronia;
 mod srtf;
 mod thresholds;
 mod tree_policies;
 mod varys;
 
-pub use interface::{Event, Policy, TrunkSupport};
+pub use interface::{Event, Policy, Routing, TrunkSupport};
 pub use params::{Params, ParamsError};
 pub use policy_table::PolicyEntry;
-use policy_table::{WIDE_AREA_POLICIES, build_from};
+use policy_table::build_from;
+use served_in_order::{DETOURS_PARAM, GROUPS_PARAM, ServedInOrder};
 
 /// A policy, by the knowledge of flows that it needs.
 pub enum AnyPolicy {
@@ -49,6 +53,33 @@ impl AnyPolicy {
                 let leaves = tree.leaf_policies().filter_map(|spec| build(spec).ok());
                 // Outside of leaves, the tree itself decides.
                 leaves.map(|policy| policy.trunk_support()).fold(TrunkSupport::Decides, Ord::min)
+            }
+        }
+    }
+
+    /// The paths that the policy requires between regions, by service and application of these names.
+    ///
+    /// # Errors
+    /// If a policy tree does not fit the names.
+    pub fn routing_by_application(&self, names: &ServiceNames) -> Result<Vec<Vec<Routing>>, TreeError> {
+        let services = 0..names.services() as u32;
+        let everywhere = |routing: Routing| {
+            Ok(services.map(|service| vec![routing; names.applications(service).len()]).collect())
+        };
+        match self {
+            AnyPolicy::SizesUnknown(policy) => everywhere(policy.routing()),
+            AnyPolicy::SizesKnown(policy) => everywhere(policy.routing()),
+            AnyPolicy::Tree(tree) => {
+                let layout = tree.layout(names)?;
+                let of_leaf = |spec: &String| match build(spec)? {
+                    AnyPolicy::SizesUnknown(policy) => Ok(policy.routing()),
+                    AnyPolicy::SizesKnown(policy) => Ok(policy.routing()),
+                    AnyPolicy::Tree(_) => Ok(Routing::default()),
+                };
+                let by_leaf = layout.policies.iter().map(of_leaf).collect::<Result<Vec<_>, ParamsError>>()?;
+                let of_service =
+                    |leaves: Vec<u32>| leaves.iter().map(|&leaf| by_leaf[leaf as usize]).collect();
+                Ok(layout.leaf_by_application.into_iter().map(of_service).collect())
             }
         }
     }
@@ -80,12 +111,12 @@ const QUEUE_PARAMS: &[(&str, &str)] = &[
 const TIME_PARAM: (&str, &str) =
     ("time=bottleneck", "remaining time by the `bottleneck` port or the longest `flow`");
 
-/// All policies for one switch.
+/// All policies.
 pub const POLICIES: &[PolicyEntry<AnyPolicy>] = &[
     PolicyEntry {
         name: "fair",
         description: "per-flow max-min, as TCP shares (UC-TCP); sizes unknown",
-        params: &[],
+        params: &[DETOURS_PARAM],
         build: |p| fair::Fair::from_params(p).map(box_sizes_unknown),
     },
     PolicyEntry {
@@ -236,18 +267,47 @@ pub const POLICIES: &[PolicyEntry<AnyPolicy>] = &[
         )],
         build: |p| tree_policies::saba_tree(p).map(AnyPolicy::Tree),
     },
+    PolicyEntry {
+        name: "siphon",
+        description: "Monte Carlo search over orders of coflows under uncertain bandwidth; every link serves in that order (ATC '18)",
+        params: &[
+            (
+                "depth=3",
+                "d: number of coflows of an order that are searched, 1 to 4; MRTF at median bandwidth orders the others",
+            ),
+            ("breadth=10", "number of candidate coflows, the first by MRTF, 1 to 16"),
+            ("samples=1000", "maximum number of rounds of a simulation, 1 to 100000"),
+            (
+                "confidence=0.95",
+                "confidence level at which branches are closed and rounds end; 1 simulates all",
+            ),
+            (
+                "choose=wins",
+                "the chosen order: with the lowest cost in most rounds (`wins`), or with the lowest mean cost (`mean`)",
+            ),
+            ("reuse=on", "keep branches closed that an arrival or a completion does not change"),
+            ("seed=1", "seed of the random bandwidths"),
+            ("threads=1", "number of threads of a simulation, 1 to 64; it does not change the result"),
+            DETOURS_PARAM,
+            GROUPS_PARAM,
+        ],
+        build: |p| {
+            let siphon = Siphon::from_params(p)?;
+            ServedInOrder::from_params(siphon, p).map(box_sizes_known)
+        },
+    },
+    PolicyEntry {
+        name: "mrtf",
+        description: "minimum remaining time first, at median bandwidth; every link serves in that order; needs flow sizes",
+        params: &[DETOURS_PARAM, GROUPS_PARAM],
+        build: |p| ServedInOrder::from_params(Mrtf, p).map(box_sizes_known),
+    },
 ];
 
 /// Builds a policy from its specification, `name` or `name:key=value:key=value`.
 ///
 /// # Errors
-/// The name, a parameter or a value is unknown or invalid, or the policy exists only for a wide area. The error lists
-/// the known names.
+/// The name, a parameter or a value is unknown or invalid. The error lists the known names.
 pub fn build(spec: &str) -> Result<AnyPolicy, ParamsError> {
-    build_from(POLICIES, spec).map_err(|error| match error {
-        ParamsError::UnknownPolicy { name, known } if WIDE_AREA_POLICIES.contains(&&*name) => {
-            ParamsError::NotForSwitch { name, known }
-        }
-        other => other,
-    })
+    build_from(POLICIES, spec)
 }

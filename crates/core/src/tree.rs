@@ -206,7 +206,7 @@ impl PolicyTree {
             | Event::CoflowCompleted(slot) => {
                 self.leaves[self.leaf_by_slot[slot as usize] as usize].on_event(event, network, now);
             }
-            Event::PortCapacityChanged => {
+            Event::CapacityChanged => {
                 for leaf in &mut self.leaves {
                     leaf.on_event(event, network, now);
                 }

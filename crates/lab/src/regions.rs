@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use weir_core::model::WideArea;
 use weir_core::units::Rate;
-use weir_sim::wide_area::bandwidth::Bandwidth;
+use weir_sim::regions::bandwidth::Bandwidth;
 
 use crate::delay_line::{End, PathSettings, Report, Schedule};
 use crate::network::CableEnd;

@@ -11,8 +11,13 @@ mod orders;
 mod shuffle;
 mod sort;
 
+use std::sync::Arc;
+
 use weir_console::failure::Failure;
-use weir_core::model::WideArea;
+use weir_console::interrupt;
+use weir_core::model::{WideArea, Workload};
+use weir_core::policy::build;
+use weir_sim::{Observer, Outcome, RegionLinks, ReplayOptions, Snapshot};
 
 use crate::{RunContext, Trace, markdown};
 
@@ -39,6 +44,29 @@ pub fn page(trace: &Trace, seeds: u64, run_context: &RunContext<'_>) -> Result<S
 
 fn read_wide_area((name, text): (&str, &str)) -> Result<WideArea, Failure> {
     Ok(weir_trace::wide_area::read_from(text.as_bytes(), name)?)
+}
+
+/// Stops a replay when a signal arrives.
+struct InterruptObserver;
+
+impl Observer for InterruptObserver {
+    fn on_schedule(&mut self, _: &Snapshot<'_>) -> bool {
+        !interrupt::is_requested()
+    }
+}
+
+/// Replays coflows between regions. The outcome has the end of every flow.
+fn replay(
+    workload: &Workload,
+    area: &WideArea,
+    policy: &str,
+    bandwidth_seed: u64,
+) -> Result<Outcome, Failure> {
+    let regions = RegionLinks { area: Arc::new(area.clone()), bandwidth_seed };
+    let options = ReplayOptions { keep_flow_ends: true, ..ReplayOptions::between_regions(regions) };
+    let built = build(policy).map_err(Failure::input)?;
+    let outcome = weir_sim::replay(workload, built, &options, &mut InterruptObserver);
+    outcome.map_err(|error| Failure::from_replay_error(policy, &error))
 }
 
 fn head(trace: &Trace, seeds: u64) -> String {

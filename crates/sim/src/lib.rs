@@ -1,22 +1,22 @@
 //! The simulator: replays a workload under a policy, and returns completion times.
 //!
 //! The simulation is fluid (flows have rates, not packets) and event-driven (rates are constant between two events).
-//! The engine in `weir-core` decides; this crate provides virtual time and the network. Three modules have their own
-//! simulators: [`service`] for services that share a network with paths, [`wide_area`] for coflows between regions, and
-//! [`stage`] for jobs.
+//! The engine in `weir-core` decides; this crate provides virtual time and the network. Two modules have their own
+//! simulators: [`service`] for services that share a network with paths, and [`stage`] for jobs.
 
 pub mod explain;
 pub mod lower_bound;
 pub mod outcome;
 mod port_numbering;
+pub mod regions;
 pub mod replay;
 pub mod service;
 pub mod stage;
 pub mod summary;
 mod transport;
-pub mod wide_area;
 
 pub use outcome::{CoflowOutcome, JobOutcome, Outcome};
+pub use regions::RegionLinks;
 pub use replay::{NetworkModel, NoObserver, Observer, ReplayError, ReplayOptions, Snapshot, replay};
 
 /// Compiles and runs the code of the page on adding a policy.

@@ -174,7 +174,7 @@ struct LinkLoads {
 
 impl LinkLoads {
     fn new(ports: usize, port_rate: Rate, trunks: Option<&Trunks>) -> LinkLoads {
-        let rates = trunks.map_or_else(|| vec![port_rate; ports], |trunks| trunks.port_rates());
+        let rates = trunks.map_or_else(|| vec![port_rate; ports], |trunks| trunks.port_rates().to_vec());
         let rates = || rates[..ports].iter().map(|rate| rate.get());
         let mut capacities: Vec<f64> = rates().chain(rates()).collect();
         capacities.extend(trunks.into_iter().flat_map(Trunks::capacities));

@@ -54,11 +54,13 @@ pub struct Outcome {
     pub flow_count: usize,
     /// The end of the last flow, in seconds.
     pub makespan: f64,
-    /// By port: bytes sent, including those of restarted flows, divided by the bytes that a port of
-    /// [`crate::ReplayOptions::port_rate`] can send until the makespan.
+    /// By port: bytes sent, including those of restarted flows, divided by the bytes that the healthy port can send until the
+    /// makespan. Empty if ports limit no flow, as between regions.
     pub send_utilization: Vec<f64>,
     /// By port: the same for receiving.
     pub recv_utilization: Vec<f64>,
+    /// By trunk: the same, with the capacity that the trunk had. Empty on one switch, and if the policy decides over ports only.
+    pub trunk_utilization: Vec<f64>,
     /// The time to compute each schedule, in nanoseconds, in the order of schedules.
     pub schedule_ns: Vec<u32>,
     /// The real time of the replay, in seconds.

@@ -16,6 +16,8 @@ use weir_core::units::Time;
 
 use crate::outcome::{CoflowOutcome, JobOutcome, Outcome, coefficient_of_variation};
 use crate::port_numbering::PortNumbering;
+use crate::regions::RegionLayout;
+use crate::regions::bandwidth::Bandwidth;
 use crate::transport::{Transport, build_transport};
 
 pub(crate) mod error;
@@ -122,11 +124,48 @@ struct CoflowProgress {
     flow_ends: Vec<f64>,
 }
 
+/// The use of trunks until `since`.
+#[derive(Debug, Default)]
+struct TrunkUsage {
+    /// By trunk: bytes of completed flows, and of the lost progress of restarted ones.
+    carried_bytes: Vec<f64>,
+    /// By trunk: bytes that the trunk could have carried.
+    capacity_bytes: Vec<f64>,
+    since: f64,
+}
+
+impl TrunkUsage {
+    fn add_bytes(&mut self, trunks: &[u32], bytes: f64) {
+        for &trunk in trunks {
+            self.carried_bytes.resize(self.carried_bytes.len().max(trunk as usize + 1), 0.0);
+            self.carried_bytes[trunk as usize] += bytes;
+        }
+    }
+
+    /// Records that the trunks had these capacities, in bytes per second, until `now`.
+    fn add_capacities(&mut self, capacities: &[f64], now: f64) {
+        self.capacity_bytes.resize(capacities.len(), 0.0);
+        for (bytes, capacity) in self.capacity_bytes.iter_mut().zip(capacities) {
+            *bytes += capacity * (now - self.since);
+        }
+        self.since = now;
+    }
+
+    fn utilization(&self) -> Vec<f64> {
+        let carried = self.carried_bytes.iter().copied().chain(std::iter::repeat(0.0));
+        let of_trunk =
+            |(capacity, carried): (&f64, f64)| if *capacity > 0.0 { carried / capacity } else { 0.0 };
+        self.capacity_bytes.iter().zip(carried).map(of_trunk).collect()
+    }
+}
+
 struct Replay<'a> {
     workload: &'a Workload,
     options: &'a ReplayOptions,
     port_numbering: PortNumbering,
     engine: Engine,
+    /// The random bandwidth of trunks, if it changes.
+    bandwidth: Option<Bandwidth<'a>>,
     goodput: Option<Arc<Goodput>>,
     /// The transport, if the policy leaves rates open.
     transport: Option<Box<dyn Transport>>,
@@ -145,6 +184,7 @@ struct Replay<'a> {
     completed_count: usize,
     completed_flows: Vec<CompletedFlow>,
     restarted_bytes: Vec<(u32, u32, f64)>,
+    trunk_usage: TrunkUsage,
     schedule_ns: Vec<u32>,
 }
 
@@ -161,45 +201,87 @@ pub fn replay(
 ) -> Result<Outcome, ReplayError> {
     workload.check()?;
     let started_at = Instant::now();
-    let NetworkModel { trunks, goodput, decides_over } = options.network.clone();
-    if let Some(trunks) = &trunks
-        && trunks.ports() < workload.ports as usize
-    {
-        return Err(ReplayError::TooFewHosts { ports: workload.ports as usize, hosts: trunks.ports() });
+    let routing = policy.routing_by_application(&workload.names)?;
+    let mut outcome = match &options.network.regions {
+        Some(regions) => {
+            let layout = RegionLayout::new(workload, &regions.area, &routing);
+            let trunks = Some(layout.trunks.clone());
+            let bandwidth = Some(Bandwidth::new(&regions.area, regions.bandwidth_seed));
+            let with_flow_ends = ReplayOptions { keep_flow_ends: true, ..options.clone() };
+            let replay = Replay::new(&layout.workload, policy, &with_flow_ends, trunks, bandwidth)?;
+            let mut outcome = replay.run_to_end(observer)?;
+            layout.restore(&mut outcome, workload, options.keep_flow_ends);
+            outcome
+        }
+        None if routing.iter().flatten().any(|routing| routing.detours) => {
+            return Err(ReplayError::DetoursWithoutRegions);
+        }
+        None => {
+            let trunks = options.network.trunks.as_deref().cloned();
+            Replay::new(workload, policy, options, trunks, None)?.run_to_end(observer)?
+        }
+    };
+    outcome.wall_seconds = started_at.elapsed().as_secs_f64();
+    Ok(outcome)
+}
+
+impl<'a> Replay<'a> {
+    fn new(
+        workload: &'a Workload,
+        policy: AnyPolicy,
+        options: &'a ReplayOptions,
+        trunks: Option<Trunks>,
+        bandwidth: Option<Bandwidth<'a>>,
+    ) -> Result<Replay<'a>, ReplayError> {
+        if let Some(trunks) = &trunks
+            && trunks.ports() < workload.ports as usize
+        {
+            return Err(ReplayError::TooFewHosts { ports: workload.ports as usize, hosts: trunks.ports() });
+        }
+        let port_numbering = PortNumbering::from_workload(workload);
+        let trunks = trunks.map(|trunks| trunks.with_port_order(port_numbering.ports()));
+        let fabric = match &trunks {
+            Some(trunks) => Fabric::from_port_rates(trunks.port_rates()),
+            None => Fabric::big_switch(workload.ports, options.port_rate),
+        };
+        let goodput = options.network.goodput.clone().filter(|goodput| goodput.has_reduction());
+        let decides_over = options.network.decides_over;
+        let links = Links { fabric, trunks, goodput: goodput.clone(), decides_over };
+        let mut engine = Engine::new(links, policy, &workload.names)?;
+        if let Some(bandwidth) = &bandwidth {
+            engine.set_trunk_capacities(bandwidth.rates(), 0.0);
+        }
+        let count = workload.coflows.len();
+        let mut replay = Replay {
+            workload,
+            options,
+            port_numbering,
+            engine,
+            bandwidth,
+            goodput,
+            transport: None,
+            event_queue: BinaryHeap::new(),
+            event_times: Vec::new(),
+            progress: vec![CoflowProgress::default(); count],
+            children: vec![Vec::new(); count],
+            data_not_before: BTreeMap::new(),
+            interrupted_remaining_bytes: BTreeMap::new(),
+            coflow_by_slot: Vec::new(),
+            outcomes: vec![None; count],
+            completed_count: 0,
+            completed_flows: Vec::new(),
+            restarted_bytes: Vec::new(),
+            trunk_usage: TrunkUsage::default(),
+            schedule_ns: Vec::new(),
+        };
+        replay.fill_event_queue();
+        Ok(replay)
     }
-    let ports = PortNumbering::from_workload(workload);
-    let trunks = trunks.map(|trunks| Trunks::clone(&trunks).with_port_order(ports.ports()));
-    let fabric = match &trunks {
-        Some(trunks) => Fabric::from_port_rates(&trunks.port_rates()),
-        None => Fabric::big_switch(workload.ports, options.port_rate),
-    };
-    let goodput = goodput.filter(|goodput| goodput.has_reduction());
-    let links = Links { fabric, trunks, goodput: goodput.clone(), decides_over };
-    let engine = Engine::new(links, policy, &workload.names)?;
-    let count = workload.coflows.len();
-    let mut replay = Replay {
-        workload,
-        options,
-        port_numbering: ports,
-        engine,
-        goodput,
-        transport: None,
-        event_queue: BinaryHeap::new(),
-        event_times: Vec::new(),
-        progress: vec![CoflowProgress::default(); count],
-        children: vec![Vec::new(); count],
-        data_not_before: BTreeMap::new(),
-        interrupted_remaining_bytes: BTreeMap::new(),
-        coflow_by_slot: Vec::new(),
-        outcomes: vec![None; count],
-        completed_count: 0,
-        completed_flows: Vec::new(),
-        restarted_bytes: Vec::new(),
-        schedule_ns: Vec::new(),
-    };
-    replay.fill_event_queue();
-    replay.run(observer)?;
-    Ok(replay.into_outcome(started_at.elapsed().as_secs_f64()))
+
+    fn run_to_end(mut self, observer: &mut dyn Observer) -> Result<Outcome, ReplayError> {
+        self.run(observer)?;
+        Ok(self.into_outcome())
+    }
 }
 
 impl Replay<'_> {
@@ -251,10 +333,12 @@ impl Replay<'_> {
                 Some(transport) => transport.next_completion(),
                 None => self.engine.next_completion(),
             };
-            // Events of the workload do not wait for the next multiple of the interval.
+            // Changes of bandwidth and events of the workload do not wait for the next multiple of the interval.
+            let next_change = self.bandwidth.as_ref().map_or(f64::INFINITY, Bandwidth::next_change);
             let next_event = self.event_times.last().copied().unwrap_or(f64::INFINITY);
-            let next =
-                next_event.min(self.next_schedule_time(next_completion.min(next_wakeup).min(next_queued)));
+            let next = next_event
+                .min(next_change)
+                .min(self.next_schedule_time(next_completion.min(next_wakeup).min(next_queued)));
             if next.is_infinite() {
                 return Err(self.stalled_error(now));
             }
@@ -264,6 +348,10 @@ impl Replay<'_> {
             let due_until = self.due_until(now);
             now = self.complete_flows_until(due_until, now, observer);
             now = self.process_events(due_until, now, observer);
+            if next_change <= due_until {
+                now = now.max(next_change);
+                self.change_bandwidth(now)?;
+            }
             if next_wakeup <= due_until {
                 now = now.max(next_wakeup);
             }
@@ -291,6 +379,16 @@ impl Replay<'_> {
                 return Err(ReplayError::Interrupted { completed: self.completed_count, total: coflows });
             }
         }
+        Ok(())
+    }
+
+    /// Changes the bandwidths of trunks.
+    fn change_bandwidth(&mut self, now: f64) -> Result<(), ReplayError> {
+        let Some(bandwidth) = &mut self.bandwidth else { return Ok(()) };
+        let too_many = |max| ReplayError::TooManyBandwidthChanges { time: now, max };
+        self.trunk_usage.add_capacities(bandwidth.rates(), now);
+        bandwidth.apply_change().map_err(too_many)?;
+        self.engine.set_trunk_capacities(bandwidth.rates(), now);
         Ok(())
     }
 
@@ -385,7 +483,10 @@ impl Replay<'_> {
             let CompletedFlow { slot, flow, completed_at: at } = self.completed_flows[i];
             let index = self.coflow_by_slot[slot as usize];
             let coflow = self.engine.network().coflow(slot);
-            self.progress[index].flow_ends[coflow.spec_index(flow) as usize] = at;
+            let spec_index = coflow.spec_index(flow);
+            self.progress[index].flow_ends[spec_index as usize] = at;
+            let bytes = self.workload.coflows[index].flows[spec_index as usize].bytes.get();
+            self.trunk_usage.add_bytes(coflow.flow_trunks(flow), bytes);
             if coflow.completed_count() == coflow.width()
                 && self.completed_flows[i + 1..].iter().all(|e| e.slot != slot)
             {
@@ -589,6 +690,7 @@ impl Replay<'_> {
             self.port_numbering.port_with_number(dst),
             sent,
         ));
+        self.trunk_usage.add_bytes(self.engine.network().coflow(slot).flow_trunks(flow), sent);
         self.engine.restart_flow(slot, flow, now);
         if live {
             self.start_flow(index, slot, flow, now);
@@ -604,7 +706,7 @@ impl Replay<'_> {
             .map(|flow| (slot, flow))
     }
 
-    fn into_outcome(self, wall: f64) -> Outcome {
+    fn into_outcome(mut self) -> Outcome {
         let coflows: Vec<CoflowOutcome> = self.outcomes.into_iter().flatten().collect();
         let makespan = coflows.iter().map(|c| c.end).fold(0.0, f64::max);
         let ports = self.workload.ports as usize;
@@ -616,9 +718,13 @@ impl Replay<'_> {
             recv[dst as usize] += bytes;
         }
         let rates = match &self.options.network.trunks {
-            Some(trunks) => trunks.port_rates(),
+            Some(trunks) => trunks.port_rates().to_vec(),
             None => vec![self.options.port_rate; ports],
         };
+        self.trunk_usage.add_capacities(self.engine.network().fabric().trunk_capacities(), makespan);
+        if self.options.network.regions.is_some() {
+            (send, recv) = (Vec::new(), Vec::new());
+        }
         for side in [&mut send, &mut recv] {
             for (bytes, rate) in side.iter_mut().zip(&rates) {
                 let capacity_bytes = rate.get() * makespan;
@@ -646,8 +752,9 @@ impl Replay<'_> {
             makespan,
             send_utilization: send,
             recv_utilization: recv,
+            trunk_utilization: self.trunk_usage.utilization(),
             schedule_ns: self.schedule_ns,
-            wall_seconds: wall,
+            wall_seconds: 0.0,
         }
     }
 }

@@ -53,14 +53,17 @@ impl Summary {
     }
 }
 
-/// The utilizations of all sides of ports, sorted, so that sums do not depend on the numbering of ports. Empty if the
-/// replay took no time.
+/// The utilizations of all sides of ports, or of the trunks if ports limit no flow; sorted, so that sums do not depend on the
+/// numbering of links. Empty if the replay took no time.
 fn utilizations(outcome: &Outcome) -> Vec<f64> {
     if outcome.makespan <= 0.0 {
         return Vec::new();
     }
     let sides = outcome.send_utilization.iter().chain(&outcome.recv_utilization);
     let mut utilizations: Vec<f64> = sides.copied().collect();
+    if utilizations.is_empty() {
+        utilizations.clone_from(&outcome.trunk_utilization);
+    }
     utilizations.sort_by(f64::total_cmp);
     utilizations
 }

@@ -9,7 +9,7 @@
 //!
 //! | Module | File |
 //! |---|---|
-//! | [`topology`] | networks |
+//! | [`topology`] | networks; [`network_file`] also reads regions |
 //! | [`scenario`] | services that share a network |
 //! | [`jobs`] | jobs of stages on a network |
 //! | [`tree`] | policies for services and applications |
@@ -28,6 +28,7 @@ pub mod format;
 pub mod generate;
 pub mod incast;
 pub mod jobs;
+pub mod network_file;
 pub mod scenario;
 pub mod sensitivity;
 pub mod toml_fields;

@@ -8,10 +8,8 @@ use std::io::Read;
 use std::path::Path;
 
 use weir_core::model::ServiceNames;
-use weir_core::policy::ParamsError;
 use weir_core::saba::Sensitivity;
 use weir_core::tree::{Application, ApplicationSharing, Service, TreeError, TreeSpec, check_leaf_policy};
-use weir_core::wide_area;
 
 use crate::bounds::{MAX_WEIGHT, MIN_WEIGHT};
 use crate::error::TraceError;
@@ -38,22 +36,6 @@ const MAGIC: &str = "weir-tree";
 /// application of `names` that the tree does not cover.
 pub fn read(path: &Path, names: Option<&ServiceNames>) -> Result<TreeSpec, TraceError> {
     toml_fields::read_file_in_folder(path, |input, name, folder| read_from(input, name, folder, names))
-}
-
-/// Reads the tree at `path` as [`read`] does, with policies for a wide area instead of those for a switch.
-///
-/// # Errors
-/// As for [`read`].
-pub fn read_wide_area(path: &Path, names: Option<&ServiceNames>) -> Result<TreeSpec, TraceError> {
-    toml_fields::read_file_in_folder(path, |input, name, folder| {
-        let tables = |file: &str| read_named_table(folder, file, name);
-        read_with_callbacks(
-            input,
-            name,
-            &Callbacks { load_table: &tables, check_policy: |spec| wide_area::build(spec).map(drop) },
-            names,
-        )
-    })
 }
 
 /// Reads a tree from `input`, which errors call `name`, as [`read`] does. Names of sensitivity tables are relative to
@@ -93,31 +75,15 @@ pub fn read_with_tables<R: Read>(
     load_table: &TableLoader<'_>,
     names: Option<&ServiceNames>,
 ) -> Result<TreeSpec, TraceError> {
-    read_with_callbacks(input, name, &Callbacks { load_table, check_policy: check_leaf_policy }, names)
-}
-
-/// Loads sensitivity tables and checks the policies of leaves.
-struct Callbacks<'a> {
-    load_table: &'a TableLoader<'a>,
-    /// Checks that a policy can be a leaf's.
-    check_policy: fn(&str) -> Result<(), ParamsError>,
-}
-
-fn read_with_callbacks<R: Read>(
-    input: R,
-    name: &str,
-    callbacks: &Callbacks<'_>,
-    names: Option<&ServiceNames>,
-) -> Result<TreeSpec, TraceError> {
     toml_fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), |fields| {
-        from_fields(fields, callbacks, names)
+        from_fields(fields, load_table, names)
     })
 }
 
 /// The tree described by the keys of a file.
 fn from_fields(
     mut fields: TableFields<'_>,
-    callbacks: &Callbacks<'_>,
+    load_table: &TableLoader<'_>,
     names: Option<&ServiceNames>,
 ) -> Result<TreeSpec, TraceError> {
     let (services_value, default_value) = (fields.optional("service"), fields.optional("default"));
@@ -131,11 +97,11 @@ fn from_fields(
         .transpose()?;
     let mut services = Vec::new();
     for (name, service) in &mut service_tables {
-        services.push(read_service(name, service, callbacks)?);
+        services.push(read_service(name, service, load_table)?);
     }
     let default_service = default_table
         .as_mut()
-        .map(|service| read_service(ServiceNames::DEFAULT, service, callbacks))
+        .map(|service| read_service(ServiceNames::DEFAULT, service, load_table))
         .transpose()?;
     if services.is_empty() && default_service.is_none() {
         return Err(fields.key_error("service", "nothing", "a table `[service.NAME]`, or `[default]`"));
@@ -180,12 +146,12 @@ fn mismatch_error(
 fn read_service(
     name: &str,
     fields: &mut TableFields<'_>,
-    callbacks: &Callbacks<'_>,
+    load_table: &TableLoader<'_>,
 ) -> Result<Service, TraceError> {
     const APPLICATIONS: &str = "`whole`, `weights` or `saba`";
     check_name(name, fields)?;
     let weight = read_weight(fields)?;
-    let policy = read_policy(fields, callbacks)?.unwrap_or_else(|| "fair".to_owned());
+    let policy = read_policy(fields)?.unwrap_or_else(|| "fair".to_owned());
     let mode = match fields.optional("applications") {
         None => "whole",
         Some(value) => fields.read_string(&value, APPLICATIONS)?,
@@ -193,7 +159,7 @@ fn read_service(
     let between = match mode {
         "whole" => ApplicationSharing::SingleLeaf(policy.clone()),
         "weights" => ApplicationSharing::Weighted,
-        "saba" => ApplicationSharing::Saba(read_sensitivity_table(fields, callbacks.load_table)?),
+        "saba" => ApplicationSharing::Saba(read_sensitivity_table(fields, load_table)?),
         other => return Err(fields.key_error("applications", other, APPLICATIONS)),
     };
     let default_application =
@@ -212,13 +178,7 @@ fn read_service(
     if let Some(value) = fields.optional("application") {
         let place = |application: &str| format!("service {name} application {application} ");
         for (name, mut application) in fields.read_tables(&value, place)? {
-            applications.push(read_application(
-                name,
-                &mut application,
-                &between,
-                &default_application,
-                callbacks,
-            )?);
+            applications.push(read_application(name, &mut application, &between, &default_application)?);
         }
     }
     fields.finish()?;
@@ -236,12 +196,11 @@ fn read_application(
     fields: &mut TableFields<'_>,
     between: &ApplicationSharing,
     default_application: &Application,
-    callbacks: &Callbacks<'_>,
 ) -> Result<Application, TraceError> {
     const MODEL: &str = "the name of an application in the sensitivity table";
     check_name(name, fields)?;
     let mut application = Application { name: name.to_owned(), ..default_application.clone() };
-    if let Some(policy) = read_policy(fields, callbacks)? {
+    if let Some(policy) = read_policy(fields)? {
         application.policy = policy;
     }
     match between {
@@ -281,14 +240,11 @@ fn read_weight(fields: &mut TableFields<'_>) -> Result<f64, TraceError> {
 }
 
 /// The optional policy of a leaf.
-fn read_policy(
-    fields: &mut TableFields<'_>,
-    callbacks: &Callbacks<'_>,
-) -> Result<Option<String>, TraceError> {
+fn read_policy(fields: &mut TableFields<'_>) -> Result<Option<String>, TraceError> {
     const POLICY: &str = "a policy with its parameters, such as \"saath:d=4\"";
     let Some(value) = fields.optional("policy") else { return Ok(None) };
     let spec = fields.read_string(&value, POLICY)?;
-    match (callbacks.check_policy)(spec) {
+    match check_leaf_policy(spec) {
         Ok(()) => Ok(Some(spec.to_owned())),
         Err(error) => Err(fields.value_error(&value, &format!("{POLICY} ({error})"))),
     }

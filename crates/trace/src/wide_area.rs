@@ -20,7 +20,7 @@ pub const MAX_FILE_BYTES: usize = 8 << 20;
 pub const VERSION: u32 = 1;
 
 /// The key that contains the version.
-const MAGIC: &str = "weir-wide-area";
+pub(crate) const MAGIC: &str = "weir-wide-area";
 
 /// Reads the wide area at `path`; `-` is the standard input.
 ///

@@ -24,8 +24,9 @@ pub struct ReplayOptions {
 
     /// The scheduling interval, with a unit such as 8ms: policies decide at its multiples and at events of the trace. A port
     /// idles from the end of a flow to the next decision. With 0, every arrival and completion triggers a decision
-    #[arg(long, value_name = "TIME", default_value = "8ms", value_parser = parse_interval)]
-    pub interval: Time,
+    /// [default: 8ms; 0 between regions]
+    #[arg(long, value_name = "TIME", value_parser = parse_interval)]
+    pub interval: Option<Time>,
 
     /// Merge the coflows of each job, stage and wave into one coflow if they belong to one application (Saath, section 4.3)
     #[arg(long)]
@@ -45,8 +46,9 @@ pub struct NetworkOptions {
     #[arg(long, value_name = "PACKETS", value_parser = integer_in(1..=1_000_000_u32), requires = "incast")]
     pub buffer: Option<u32>,
 
-    /// Replay over a network with links between switches: a file in the fabric format. Port 0 is the first host, and a port
-    /// has the rate of its host's cable. The policies `pfp` and `django` decide over host ports only
+    /// Replay over a network with links between switches or regions: a file in the fabric format, or in the wide-area format for
+    /// regions. Port 0 is the first host, and a port has the rate of its host's cable; ports in regions have no limit. The
+    /// policies `pfp` and `django` decide over host ports only
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "port_rate")]
     pub fabric: Option<PathBuf>,
 
@@ -60,14 +62,18 @@ pub struct NetworkOptions {
     #[arg(long, value_name = "N", default_value_t = 0, requires = "fabric")]
     pub path_seed: u64,
 
-    /// Replay over links between regions instead of the ports of one switch: a file in the wide-area format. Wide-area
-    /// networks have their own policies, and neither a port rate nor an interval
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["port_rate", "interval", "incast", "fabric"])]
-    pub wide_area: Option<PathBuf>,
+    /// Replaced by --fabric
+    #[arg(long, value_name = "FILE", hide = true, value_parser = refuse_wide_area)]
+    wide_area: Option<PathBuf>,
 
-    /// The seed of the random bandwidths of the links; all policies are replayed with the same bandwidths
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "wide_area")]
-    pub bandwidth_seed: u64,
+    /// The seed of the random bandwidths between regions; all policies are replayed with the same bandwidths [default: 1]
+    #[arg(long, value_name = "N", requires = "fabric")]
+    pub bandwidth_seed: Option<u64>,
+}
+
+/// Refuses the former option for regions.
+fn refuse_wide_area(_: &str) -> Result<PathBuf, String> {
+    Err("expected `--fabric FILE`, which accepts regions too".to_owned())
 }
 
 /// The links that policies decide over.
@@ -152,7 +158,7 @@ Examples:
   weir compare trace.txt
   weir compare trace.txt --policies saath,aalo,fair --baseline aalo
   weir compare trace.txt --policies saath,saath:lcof=off --format json --out ablation.json
-  weir compare trace.txt --wide-area examples/wide-area/private-cloud.toml --policies mrtf,siphon"
+  weir compare trace.txt --fabric examples/wide-area/private-cloud.toml --policies mrtf,siphon"
 )]
 pub struct Compare {
     /// The policies and their parameters, separated by commas: NAME[:KEY=VALUE...] or tree:FILE [default: the policies that
@@ -180,9 +186,8 @@ pub struct Compare {
 #[command(after_help = "Parameters to vary: any parameter of the policies (`weir policies NAME`), and
   interval=TIME,...    the scheduling interval
   arrival=FACTOR,...   the factor by which coflows arrive faster (Saath, Fig. 14d)
-  port-rate=RATE,...   the rate of each port
-and over a wide area, which has neither an interval nor a port rate,
-  bandwidth-seed=N,... the seed of the random bandwidths
+  port-rate=RATE,...   the rate of each port, without --fabric
+  bandwidth-seed=N,... the seed of the random bandwidths between regions
 
 A policy without the parameter is replayed once, for comparison; at least one policy must have it. Speedups refer to the \
 baseline at the same values, or with --fixed-baseline to the baseline with unvaried parameters.
@@ -191,7 +196,7 @@ Examples:
   weir sweep trace.txt --policies saath --baseline aalo --vary start=1MB,10MB,100MB,1GB
   weir sweep trace.txt --policies saath --baseline aalo --fixed-baseline --vary arrival=0.5,1,2,4
   weir sweep trace.txt --policies saath,aalo --vary interval=0,8ms,80ms --vary arrival=0.5,1,2
-  weir sweep trace.txt --wide-area examples/wide-area/private-cloud.toml --policies mrtf,siphon --vary depth=1,2,3 --vary bandwidth-seed=1,2,3")]
+  weir sweep trace.txt --fabric examples/wide-area/private-cloud.toml --policies mrtf,siphon --vary depth=1,2,3 --vary bandwidth-seed=1,2,3")]
 pub struct Sweep {
     /// The policies and their parameters, separated by commas: NAME[:KEY=VALUE...] or tree:FILE
     #[arg(long, help_heading = POLICY_HEADING, value_name = "POLICIES", value_delimiter = ',', value_parser = parse_policy_spec, required = true)]

@@ -94,8 +94,8 @@ pub fn check_distinct(
     outputs: &[(&str, Option<&Path>)],
 ) -> Result<(), Failure> {
     output::check_distinct(&experiment.input.trace, outputs)?;
-    let args::NetworkOptions { incast, fabric, wide_area, .. } = &experiment.network;
-    let files = [incast, fabric, wide_area].into_iter().flatten().map(PathBuf::as_path);
+    let args::NetworkOptions { incast, fabric, .. } = &experiment.network;
+    let files = [incast, fabric].into_iter().flatten().map(PathBuf::as_path);
     let trees = policies.iter().filter_map(|policy| policy_spec::tree_file(policy)).map(Path::new);
     files.chain(trees).try_for_each(|file| output::check_distinct(file, outputs))
 }

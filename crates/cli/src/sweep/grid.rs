@@ -5,7 +5,7 @@ use weir_console::policy_spec;
 use weir_core::policy::ParamsError;
 
 use crate::args::{VariedParameter, VariedSetting};
-use crate::network::Network;
+use crate::network::{Network, check_policy};
 
 /// A combination of one value per varied parameter.
 #[derive(Clone)]
@@ -76,17 +76,13 @@ pub struct PolicySpec {
 ///
 /// # Errors
 /// If the policy refuses a value.
-pub fn add_supported_params(
-    policy: &str,
-    params: &[(String, String)],
-    network: &Network,
-) -> Result<PolicySpec, Failure> {
+pub fn add_supported_params(policy: &str, params: &[(String, String)]) -> Result<PolicySpec, Failure> {
     let mut spec = PolicySpec { spec_text: policy.to_owned(), supports_param: Vec::new() };
     let is_tree = policy_spec::tree_file(policy).is_some();
     for (key, value) in params {
         let extended = format!("{}:{key}={value}", spec.spec_text);
         let is_supported = !is_tree
-            && match network.check_policy(&extended) {
+            && match check_policy(&extended) {
                 Ok(()) => true,
                 Err(ParamsError::UnknownKey { .. }) => false,
                 Err(error) => return Err(Failure::input(format_args!("--vary: {error}"))),

@@ -34,14 +34,14 @@ fn reading_command(file: &str, trace: &str) -> Option<String> {
         ("", "serve.toml") => format!("serve --check {name}"),
         ("", "tree.toml" | "serve-tree.toml") => format!("sim {trace} --policy tree:{name} --quiet"),
         ("wide-area", "tree.toml") => {
-            format!("sim {trace} --wide-area private-cloud.toml --policy tree:{name} --quiet")
+            format!("sim {trace} --fabric private-cloud.toml --policy tree:{name} --quiet")
         }
         ("overlay", "overlay.toml") => format!("relay run --name west --overlay {name} --dry-run"),
         // The test of docs/relay.md runs the programs.
         ("overlay", "receive.py" | "send.py") => return None,
         // The tests of `weir-lab` read the distances.
         ("wide-area", "private-cloud-delays.csv" | "table-1-delays.csv") => return None,
-        ("wide-area", _) => format!("sim {trace} --wide-area {name} --policy fair --quiet"),
+        ("wide-area", _) => format!("sim {trace} --fabric {name} --policy fair --quiet"),
         ("incast", "model.toml") => format!("predict connections {name} --loss 0.46 --threshold 20"),
         // `tree.toml` refers to this file.
         ("", "tree-sensitivity.toml") => return None,

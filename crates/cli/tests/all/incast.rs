@@ -97,9 +97,13 @@ fn invalid_incast_options_are_exit_2() {
     assert!(error.contains("none.csv: cannot be read"), "{error}");
     let error = dir.stderr_of("sim incast.txt --policy fair --incast cost.csv --buffer 50 --out cost.csv", 2);
     assert!(error.contains("expected another file"), "{error}");
+    let regions = "weir-wide-area = 1\nregions = [\"a\", \"b\"]\n\
+                   [[link]]\nfrom = \"a\"\nto = \"b\"\nrate = \"80Mbit\"\n\
+                   [[link]]\nfrom = \"b\"\nto = \"a\"\nrate = \"80Mbit\"\n";
+    dir.write("regions.toml", regions);
     let error =
-        dir.stderr_of("sim incast.txt --policy fair --incast cost.csv --buffer 50 --wide-area x.toml", 2);
-    assert!(error.contains("cannot be used with"), "{error}");
+        dir.stderr_of("sim incast.txt --policy fair --incast cost.csv --buffer 50 --fabric regions.toml", 2);
+    assert!(error.contains("the ports of regions limit no flow"), "{error}");
 }
 
 #[test]

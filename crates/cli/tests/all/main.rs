@@ -22,6 +22,7 @@ mod predict;
 #[cfg(target_os = "linux")]
 mod python;
 mod reference;
+mod regions;
 #[cfg(target_os = "linux")]
 mod relay;
 #[cfg(target_os = "linux")]
@@ -35,4 +36,3 @@ mod serve;
 mod share;
 mod test_files;
 mod tree;
-mod wide_area;

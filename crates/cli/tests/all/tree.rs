@@ -131,6 +131,6 @@ fn policies_tree_prints_an_example_that_sim_accepts() {
     assert_eq!(dir.json_of("policies tree --format json")[0]["policy"], "tree:FILE");
     assert!(
         dir.stdout_of("policies tree --format csv")
-            .starts_with("policy,about,parameter,default,meaning,network\ntree:FILE,")
+            .starts_with("policy,about,parameter,default,meaning\ntree:FILE,")
     );
 }

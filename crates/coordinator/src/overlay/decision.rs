@@ -65,7 +65,7 @@ pub struct DecidedCoflow {
 pub fn decide(policy: &mut WideAreaPolicy, request: DecisionRequest) -> Decision {
     let DecisionRequest { requested_at, max_detoured, past, coflows } = request;
     // Without a policy tree, all coflows are in one leaf.
-    let mechanisms = policy.mechanisms(0);
+    let mechanisms = policy.mechanisms;
     let paths: Vec<CoflowPaths> =
         coflows.iter().map(|coflow| choose_paths(coflow, &past, mechanisms, max_detoured)).collect();
     let waiting: Vec<WaitingCoflow> =
@@ -113,7 +113,7 @@ fn to_waiting(coflow: &CoflowDemand, paths: &CoflowPaths, past: &BandwidthHistor
         }
     }
     let remaining_bytes = (0..).zip(remaining).filter(|(_, bytes)| *bytes > 0.0).collect();
-    WaitingCoflow { seq: coflow.number.into(), leaf: 0, remaining_bytes }
+    WaitingCoflow { seq: coflow.number.into(), remaining_bytes }
 }
 
 fn to_relayed(

@@ -82,8 +82,7 @@ fn forwardings(
     }
     let mut forwardings: BTreeMap<ForwardingKey, Forwarding> = BTreeMap::new();
     for hop in hops {
-        // Policies without a tree have one class.
-        for level in hop.classes.iter().flat_map(|class| &class.priority_levels) {
+        for level in &hop.priority_levels {
             for (number, path) in &level.flows {
                 let number = *number as u32;
                 let Some(coflow) = coflows.get(&number) else { continue };

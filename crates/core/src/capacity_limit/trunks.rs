@@ -205,6 +205,10 @@ impl CapacityLimit for TrunkLimit {
             coflow.counted = None;
         }
     }
+
+    fn set_trunk_capacities(&mut self, capacities: &[f64]) {
+        self.trunks.set_capacities(capacities);
+    }
 }
 
 impl Routed {

@@ -1,5 +1,6 @@
 //! The capacities of all links: the sending and the receiving side of each port, and trunks between switches.
 
+use super::trunks::Trunks;
 use super::workload::PortSide;
 use crate::units::Rate;
 
@@ -12,6 +13,7 @@ pub struct Fabric {
     send_capacities: Vec<f64>,
     recv_capacities: Vec<f64>,
     trunk_capacities: Vec<f64>,
+    has_limiting_ports: bool,
     /// Number of changes so far.
     version: u64,
 }
@@ -31,13 +33,15 @@ impl Fabric {
             recv_capacities: rates.clone(),
             port_rates: rates,
             trunk_capacities: Vec::new(),
+            has_limiting_ports: true,
             version: 1,
         }
     }
 
-    /// Adds trunks with these capacities, in bytes per second.
-    pub(crate) fn with_trunks(self, trunk_capacities: &[f64]) -> Fabric {
-        Fabric { trunk_capacities: trunk_capacities.to_vec(), ..self }
+    /// Adds the links of `trunks`.
+    pub(crate) fn with_trunks(self, trunks: &Trunks) -> Fabric {
+        let has_limiting_ports = trunks.has_limiting_ports();
+        Fabric { trunk_capacities: trunks.capacities().to_vec(), has_limiting_ports, ..self }
     }
 
     /// A number that differs after every change of a capacity.
@@ -70,6 +74,20 @@ impl Fabric {
         &self.trunk_capacities
     }
 
+    /// Whether ports can limit flows. Ports in regions do not.
+    pub fn has_limiting_ports(&self) -> bool {
+        self.has_limiting_ports
+    }
+
+    /// The number of a link in the [`super::LinkHistory`] of this network: trunks come first, then ports, unless ports
+    /// limit no flow. `link` is its number in [`Fabric::link_capacities`].
+    pub(crate) fn history_link(&self, link: usize) -> Option<u32> {
+        match link.checked_sub(2 * self.ports()) {
+            Some(trunk) => Some(trunk as u32),
+            None => self.has_limiting_ports.then(|| (self.trunk_capacities.len() + link) as u32),
+        }
+    }
+
     /// Number of links: two for each port, and the trunks.
     pub(crate) fn links(&self) -> usize {
         2 * self.ports() + self.trunk_capacities.len()
@@ -93,6 +111,12 @@ impl Fabric {
         self.recv_capacities.copy_from_slice(recv);
         self.trunk_capacities.copy_from_slice(trunks);
         true
+    }
+
+    /// Sets the capacities of all trunks, in bytes per second.
+    pub(crate) fn set_trunk_capacities(&mut self, capacities: &[f64]) {
+        self.version += 1;
+        self.trunk_capacities.copy_from_slice(capacities);
     }
 
     /// Sets the capacity of a port side to `factor` times the rate of the healthy port.

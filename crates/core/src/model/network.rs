@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use super::coflow::{Coflow, CommonRateKind, FlowState, NO_INDEX};
 use super::fabric::Fabric;
+use super::link_history::LinkHistory;
 use super::trunks::Trunks;
 use super::workload::{CoflowSpec, PortSide};
 use crate::allocation::{Allocation, CommonRate, FlowRate};
@@ -44,12 +45,19 @@ pub(crate) struct LeafScope {
     pub(crate) active_coflows: Vec<Slot>,
     /// Flows of the leaf whose own rate the last schedule set or changed.
     pub(crate) changed_flows: Vec<(Slot, u32)>,
+    /// By link: the offered part of the capacity. Empty before the first offer.
+    pub(crate) link_fractions: Vec<f64>,
 }
 
 impl LeafScope {
     /// Creates a scope without coflows.
     pub(crate) fn new(fabric: Fabric) -> LeafScope {
-        LeafScope { fabric, active_coflows: Vec::new(), changed_flows: Vec::new() }
+        LeafScope {
+            fabric,
+            active_coflows: Vec::new(),
+            changed_flows: Vec::new(),
+            link_fractions: Vec::new(),
+        }
     }
 }
 
@@ -59,6 +67,9 @@ pub struct Network {
     fabric: Fabric,
     /// The paths of flows over trunks; none if no flow crosses a trunk.
     routes: Option<Trunks>,
+    link_history: LinkHistory,
+    /// By link: the part of the capacity that a leaf decides over. Empty outside of leaves.
+    link_fractions: Vec<f64>,
     common_rate_kind: CommonRateKind,
     slots: Vec<Option<Coflow>>,
     vacant_slots: Vec<Slot>,
@@ -91,7 +102,14 @@ pub struct Network {
 impl Network {
     /// Creates an idle network. `sharing` is [`CommonRateKind::ProportionalRates`] if any coflow uses it.
     pub(crate) fn new(fabric: Fabric, routes: Option<Trunks>, sharing: CommonRateKind) -> Network {
+        let measured = routes.as_ref().and_then(Trunks::measured).cloned();
+        let constant = || {
+            let ports = fabric.send_capacities().iter().chain(fabric.recv_capacities());
+            LinkHistory::constant(fabric.trunk_capacities().iter().chain(ports).copied())
+        };
         Network {
+            link_history: measured.unwrap_or_else(constant),
+            link_fractions: Vec::new(),
             fabric,
             routes,
             common_rate_kind: sharing,
@@ -117,6 +135,16 @@ impl Network {
     /// The links and their capacities.
     pub fn fabric(&self) -> &Fabric {
         &self.fabric
+    }
+
+    /// Past measurements of the links; their capacities at the start if nothing was measured.
+    pub fn link_history(&self) -> &LinkHistory {
+        &self.link_history
+    }
+
+    /// The part of a link's capacity that the deciding leaf of a policy tree has; 1 without a tree.
+    pub(crate) fn link_fraction(&self, link: usize) -> f64 {
+        self.link_fractions.get(link).copied().unwrap_or(1.0)
     }
 
     /// The active coflows, in order of release.
@@ -176,11 +204,12 @@ impl Network {
 
     // Changes of the network.
 
-    /// Exchanges fabric, active coflows and changed flows with those of the scope. O(1).
+    /// Exchanges fabric, active coflows, changed flows and fractions of links with those of the scope. O(1).
     pub(crate) fn swap_scope(&mut self, scope: &mut LeafScope) {
         std::mem::swap(&mut self.fabric, &mut scope.fabric);
         std::mem::swap(&mut self.active_coflows, &mut scope.active_coflows);
         std::mem::swap(&mut self.changed_flows, &mut scope.changed_flows);
+        std::mem::swap(&mut self.link_fractions, &mut scope.link_fractions);
     }
 
     pub(crate) fn insert_coflow(
@@ -296,6 +325,15 @@ impl Network {
 
     pub(crate) fn scale_port(&mut self, port: u32, side: PortSide, factor: f64) {
         self.fabric.scale_port(port, side, factor);
+    }
+
+    /// Returns whether the network has trunks.
+    pub(crate) fn set_trunk_capacities(&mut self, capacities: &[f64]) -> bool {
+        let has_trunks = self.routes.is_some();
+        if has_trunks {
+            self.fabric.set_trunk_capacities(capacities);
+        }
+        has_trunks
     }
 
     pub(crate) fn record_report(&mut self, slot: Slot, sent_bytes: f64, rate: f64, now: f64) {

@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 use super::Slot;
 use super::coflow::{Coflow, FlowState, LinkLoad};
 use super::fabric::Fabric;
+use super::link_history::LinkHistory;
 use super::network::Network;
 
 /// The knowledge of flows that a policy uses.
@@ -50,6 +51,17 @@ impl<'a, K: Knowledge> View<'a, K> {
     /// The ports and their capacities.
     pub fn fabric(&self) -> &Fabric {
         self.network.fabric()
+    }
+
+    /// Past measurements of the links; their capacities at the start if nothing was measured.
+    pub fn link_history(&self) -> &LinkHistory {
+        self.network.link_history()
+    }
+
+    /// The part of a link's capacity that the deciding leaf of a policy tree has; 1 without a tree. `link` is its number in
+    /// [`Fabric::link_capacities`].
+    pub(crate) fn link_fraction(&self, link: usize) -> f64 {
+        self.network.link_fraction(link)
     }
 
     /// The active coflows, in order of release.

@@ -8,7 +8,9 @@
 //! no current or future bandwidth.
 
 use std::collections::BTreeSet;
+use std::ops::Deref;
 
+use super::link_history::LinkHistory;
 use crate::units::{Rate, Time};
 
 /// Regions, and the bandwidth of the links between them.
@@ -198,6 +200,14 @@ impl WideArea {
         self.links.iter().any(|samples| samples.first() != samples.last())
     }
 
+    /// A port rate at which ports limit no transfer between regions: above the sum of the links out of any region, and of
+    /// those into it.
+    pub(crate) fn unlimited_port_rate(&self) -> Rate {
+        let fastest = |link: u32| self.links[link as usize].last().map_or(0.0, |rate| rate.get());
+        let all: f64 = (0..self.links.len() as u32).map(fastest).sum();
+        Rate::from_valid(2.0 * all)
+    }
+
     /// The region of a port. The `ports` ports are divided evenly among the regions, in contiguous ranges.
     pub fn region_of_port(&self, port: u32, ports: u32) -> usize {
         (u64::from(port) * self.regions.len() as u64 / u64::from(ports)) as usize
@@ -207,7 +217,7 @@ impl WideArea {
     pub fn bandwidth_history(&self) -> BandwidthHistory {
         let regions = self.regions.len();
         let links = self.links.iter().map(|samples| samples.iter().map(|rate| 1.0 / rate.get()).collect());
-        BandwidthHistory { regions, seconds_per_byte: links.collect() }
+        BandwidthHistory { regions, links: LinkHistory::new(links.collect()) }
     }
 }
 
@@ -245,23 +255,25 @@ fn check_names(regions: &[String]) -> Result<(), WideAreaError> {
     Ok(())
 }
 
-/// Past measurements of the links, without current bandwidths: the time per byte on each link.
+/// The [`LinkHistory`] of the links between regions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BandwidthHistory {
     regions: usize,
-    /// Seconds per byte by link, falling. At least one value for each link, above zero and finite.
-    seconds_per_byte: Vec<Vec<f64>>,
+    links: LinkHistory,
+}
+
+impl Deref for BandwidthHistory {
+    type Target = LinkHistory;
+
+    fn deref(&self) -> &LinkHistory {
+        &self.links
+    }
 }
 
 impl BandwidthHistory {
     /// Number of regions.
     pub fn regions(&self) -> usize {
         self.regions
-    }
-
-    /// Number of links.
-    pub fn links(&self) -> usize {
-        self.seconds_per_byte.len()
     }
 
     /// The link from one region to another; `None` from a region to itself.
@@ -272,16 +284,5 @@ impl BandwidthHistory {
     /// The sending and the receiving region of a link.
     pub fn link_ends(&self, link: u32) -> (usize, usize) {
         ends_of_link(self.regions, link)
-    }
-
-    /// Measured seconds per byte on a link, falling.
-    pub fn seconds_per_byte(&self, link: u32) -> &[f64] {
-        &self.seconds_per_byte[link as usize]
-    }
-
-    /// Median seconds per byte on a link. Of two middle values, the slower.
-    pub fn median_seconds_per_byte(&self, link: u32) -> f64 {
-        let slowness = self.seconds_per_byte(link);
-        slowness[(slowness.len() - 1) / 2]
     }
 }

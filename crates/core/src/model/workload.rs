@@ -231,6 +231,20 @@ impl Workload {
         faster
     }
 
+    /// Multiplies the sizes of all flows by `factor`.
+    ///
+    /// # Panics
+    /// If `factor` is not finite and above zero.
+    pub fn scale_sizes(&mut self, factor: f64) {
+        assert!(
+            factor.is_finite() && factor > 0.0,
+            "size factor {factor} is invalid; expected a finite number above 0"
+        );
+        for flow in self.coflows.iter_mut().flat_map(|coflow| &mut coflow.flows) {
+            flow.bytes = Bytes::from_valid(flow.bytes.get() * factor);
+        }
+    }
+
     /// Merges the coflows of each stage into one coflow (Saath 4.3).
     ///
     /// Coflows of one job, stage and wave become one coflow, with the id of the first and the parents of all. It is

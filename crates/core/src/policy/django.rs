@@ -350,7 +350,7 @@ impl Policy for Django {
                     }
                 }
             }
-            Event::PortCapacityChanged => {}
+            Event::CapacityChanged => {}
         }
     }
 

@@ -7,18 +7,20 @@
 //! flows at once, but then a coflow would finish up to one interval earlier under `fair` than under the compared
 //! policy. `--interval 0` removes the wait.
 
-use super::{Params, ParamsError, Policy, TrunkSupport};
+use super::{Params, ParamsError, Policy, Routing, TrunkSupport};
 use crate::allocation::{
     Allocation, InterQueueSharing, IntraQueueSharing, QueueDiscipline, ReceiverMode, Rule,
 };
 use crate::model::{SizesUnknown, View};
 
 /// Max-min fairness between all flows.
-pub struct Fair;
+pub struct Fair {
+    detours: bool,
+}
 
 impl Fair {
-    pub(super) fn from_params(_: &mut Params) -> Result<Fair, ParamsError> {
-        Ok(Fair)
+    pub(super) fn from_params(params: &mut Params) -> Result<Fair, ParamsError> {
+        Ok(Fair { detours: params.take_switch("detours", false)? })
     }
 }
 
@@ -27,6 +29,10 @@ impl Policy for Fair {
 
     fn trunk_support(&self) -> TrunkSupport {
         TrunkSupport::Transport
+    }
+
+    fn routing(&self) -> Routing {
+        Routing { detours: self.detours, separate_receivers: true }
     }
 
     fn schedule(&mut self, view: &mut View<'_, SizesUnknown>, out: &mut Allocation) {

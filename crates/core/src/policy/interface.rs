@@ -16,8 +16,8 @@ pub enum Event {
     FlowCompleted(Slot, u32),
     /// All flows of a coflow have completed. The slot becomes vacant after this event.
     CoflowCompleted(Slot),
-    /// The capacity of a port changed.
-    PortCapacityChanged,
+    /// The capacity of a port or a trunk changed.
+    CapacityChanged,
 }
 
 /// How a policy works on a network with trunks. In the order of precedence: a tree has the first value of any leaf.
@@ -31,6 +31,15 @@ pub enum TrunkSupport {
     Transport,
 }
 
+/// What a policy requires of the paths of flows between regions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Routing {
+    /// Parts of flows take detours through a third region ([`crate::wide_area::detour`]).
+    pub detours: bool,
+    /// Flows of a coflow to different ports of a region remain separate.
+    pub separate_receivers: bool,
+}
+
 /// An algorithm that sets the rates of flows, or assigns flows to queues and leaves the rates to the transport.
 ///
 /// A policy is deterministic and has no clock: the same calls in the same order return the same results.
@@ -41,6 +50,11 @@ pub trait Policy: Send {
     /// What sets the rates of flows over trunks.
     fn trunk_support(&self) -> TrunkSupport {
         TrunkSupport::Decides
+    }
+
+    /// The paths that the policy requires between regions.
+    fn routing(&self) -> Routing {
+        Routing::default()
     }
 
     /// Receives one change. Called once after each change, before the next [`Policy::schedule`].

@@ -16,26 +16,6 @@ pub enum ParamsError {
         /// The known names.
         known: String,
     },
-    /// The policy orders coflows on links between regions, and does not exist for the ports of one switch.
-    #[error(
-        "policy `{name}` is for the links of a wide area, not for ports of one switch; expected one of {known}"
-    )]
-    NotForSwitch {
-        /// Name of the policy.
-        name: String,
-        /// The policies that exist for one switch.
-        known: String,
-    },
-    /// The policy divides the ports of a switch, and does not exist for links between regions.
-    #[error(
-        "policy `{name}` is for ports of one switch, not for the links of a wide area; expected one of {known}"
-    )]
-    NotForWideArea {
-        /// Name of the policy.
-        name: String,
-        /// The policies that exist for a wide area.
-        known: String,
-    },
     /// The policy does not have this parameter.
     #[error(
         "policy `{policy}` has no parameter `{key}`; expected {known}{}",

@@ -359,7 +359,7 @@ impl Policy for Pfp {
                 self.remove_flow(slot, flow, view)
             }
             Event::CoflowCompleted(_) => {}
-            Event::PortCapacityChanged => self.ports_changed = true,
+            Event::CapacityChanged => self.ports_changed = true,
         }
     }
 

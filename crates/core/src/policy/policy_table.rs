@@ -2,9 +2,6 @@
 
 use super::params::{Params, ParamsError};
 
-/// Policies of [`crate::wide_area::POLICIES`] that do not exist for one switch.
-pub(crate) const WIDE_AREA_POLICIES: [&str; 2] = ["siphon", "mrtf"];
-
 /// A row of a table of policies; `T` is the type that the row builds.
 pub struct PolicyEntry<T> {
     /// Name of the policy.

@@ -604,7 +604,7 @@ impl Policy for Saath {
                 self.states[slot as usize] = CoflowState::default();
                 self.order_valid = false;
             }
-            Event::PortCapacityChanged => self.ports_changed = true,
+            Event::CapacityChanged => self.ports_changed = true,
         }
     }
 

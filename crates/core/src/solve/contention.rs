@@ -1,4 +1,4 @@
-//! Contention: which coflows share links (Saath's k_c), updated as flows end.
+//! Contention: which coflows share links (Saath's k_c), updated as flows end. Ports that limit no flow do not count.
 
 use crate::model::{BitSet, Knowledge, Slot, View};
 use crate::policy::interface::Event;
@@ -44,13 +44,14 @@ impl Contention {
                 }
                 self.overlaps[slot as usize].clear();
             }
-            Event::PortCapacityChanged => {}
+            Event::CapacityChanged => {}
         }
     }
 
     /// Updates all overlaps, and returns whether any may have changed. O(changed coflows x coflows x words of a mask of links).
     pub fn update_overlaps<K: Knowledge>(&mut self, view: &View<'_, K>) -> bool {
         let changed = !self.changed_coflows.is_empty();
+        let ports_limit = view.fabric().has_limiting_ports();
         while let Some(slot) = self.changed_coflows.pop() {
             let coflow = view.coflow(slot);
             let (send, recv, trunks) =
@@ -60,10 +61,9 @@ impl Contention {
                     continue;
                 }
                 let other_coflow = view.coflow(other);
-                if send.intersects(other_coflow.sending_ports())
-                    || recv.intersects(other_coflow.receiving_ports())
-                    || trunks.intersects(other_coflow.live_trunks())
-                {
+                let share_port = send.intersects(other_coflow.sending_ports())
+                    || recv.intersects(other_coflow.receiving_ports());
+                if ports_limit && share_port || trunks.intersects(other_coflow.live_trunks()) {
                     self.overlaps[slot as usize].insert(other as usize);
                     self.overlaps[other as usize].insert(slot as usize);
                 } else {

@@ -30,7 +30,7 @@ use std::ops::Range;
 use std::panic::resume_unwind;
 use std::thread;
 
-use crate::model::BandwidthHistory;
+use crate::model::LinkHistory;
 
 /// Rounds between two evaluations of the points.
 pub const ROUNDS_PER_CHECK: usize = 64;
@@ -119,12 +119,12 @@ pub struct SearchResult {
 }
 
 /// The time that a coflow would take alone, with links at the median bandwidth, in seconds.
-pub fn remaining_time(past: &BandwidthHistory, left: &[(u32, f64)]) -> f64 {
+pub fn remaining_time(past: &LinkHistory, left: &[(u32, f64)]) -> f64 {
     left.iter().map(|&(link, bytes)| bytes * past.median_seconds_per_byte(link)).fold(0.0, f64::max)
 }
 
 /// The order of coflows by minimum remaining time, ties by identifier; as indices into the list. O(n log n).
-pub fn order_by_remaining_time(past: &BandwidthHistory, coflows: &[SearchCoflow<'_>]) -> Vec<usize> {
+pub fn order_by_remaining_time(past: &LinkHistory, coflows: &[SearchCoflow<'_>]) -> Vec<usize> {
     let keys: Vec<f64> = coflows.iter().map(|coflow| remaining_time(past, coflow.remaining_bytes)).collect();
     let mut order: Vec<usize> = (0..coflows.len()).collect();
     order.sort_unstable_by(|&a, &b| keys[a].total_cmp(&keys[b]).then(coflows[a].key.cmp(&coflows[b].key)));
@@ -136,7 +136,7 @@ pub fn order_by_remaining_time(past: &BandwidthHistory, coflows: &[SearchCoflow<
 ///
 /// With n coflows of f flows, O(breadth^depth x f + breadth choose depth x n f) a round while all branches are open.
 pub fn search_order(
-    past: &BandwidthHistory,
+    past: &LinkHistory,
     coflows: &[SearchCoflow<'_>],
     params: &SearchParams,
     is_closed: impl Fn(&[usize]) -> bool,
@@ -265,7 +265,7 @@ struct Flow {
 
 /// The input of a search, in the order of minimum remaining time.
 struct SearchInstance<'a> {
-    past: &'a BandwidthHistory,
+    past: &'a LinkHistory,
     flows: Vec<Vec<Flow>>,
     breadth: usize,
     depth: usize,
@@ -275,7 +275,7 @@ struct SearchInstance<'a> {
 
 impl SearchInstance<'_> {
     fn new<'a>(
-        past: &'a BandwidthHistory,
+        past: &'a LinkHistory,
         coflows: &[SearchCoflow<'_>],
         ranks: &[usize],
         breadth: usize,

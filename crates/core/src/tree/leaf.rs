@@ -129,6 +129,13 @@ impl Leaf {
         self.used_capacity.fill(0.0);
         let ports = network.fabric().ports();
         let changed = self.scope.fabric.set_link_capacities(offered);
+        if changed {
+            let fraction =
+                |(offered, capacity): (&f64, f64)| if capacity > 0.0 { offered / capacity } else { 1.0 };
+            let fractions = offered.iter().zip(network.fabric().link_capacities()).map(fraction);
+            self.scope.link_fractions.clear();
+            self.scope.link_fractions.extend(fractions);
+        }
         if let LeafAlgorithm::MaxMin(fair) = &self.algorithm {
             fair.compute_rates(
                 &self.scope.active_coflows,
@@ -144,14 +151,14 @@ impl Leaf {
             LeafAlgorithm::SizesUnknown(policy) => {
                 let mut view = View::new(network, now);
                 if changed {
-                    policy.on_event(Event::PortCapacityChanged, &mut view);
+                    policy.on_event(Event::CapacityChanged, &mut view);
                 }
                 policy.schedule(&mut view, &mut self.allocation);
             }
             LeafAlgorithm::SizesKnown(policy) => {
                 let mut view = View::new(network, now);
                 if changed {
-                    policy.on_event(Event::PortCapacityChanged, &mut view);
+                    policy.on_event(Event::CapacityChanged, &mut view);
                 }
                 policy.schedule(&mut view, &mut self.allocation);
                 for &slot in view.active_coflows() {

@@ -4,29 +4,15 @@
 //! model of Siphon's Monte Carlo search (ATC '18, section 3.1.3).
 
 use super::{ServiceOrder, WaitingCoflow};
-use crate::model::BandwidthHistory;
+use crate::model::LinkHistory;
 
 /// The estimated completion of each waiting coflow, in seconds from now. O(links x n^2) if links are shared, otherwise O(links x n).
-pub fn completion_times(
-    past: &BandwidthHistory,
-    order: &ServiceOrder,
-    waiting: &[WaitingCoflow],
-) -> Vec<f64> {
+pub fn completion_times(past: &LinkHistory, order: &ServiceOrder, waiting: &[WaitingCoflow]) -> Vec<f64> {
     let mut times = vec![0.0_f64; waiting.len()];
     for link in 0..past.links() as u32 {
-        let all: Vec<usize> = (0..waiting.len()).collect();
         match order {
-            ServiceOrder::InOrder(order) => serve_in_order(past, link, 1.0, order, waiting, &mut times),
-            ServiceOrder::MaxMin => serve_evenly(past, link, 1.0, &all, waiting, &mut times),
-            ServiceOrder::Weighted(shares) => {
-                for share in shares {
-                    let fraction = share.link_fractions[link as usize];
-                    match &share.order {
-                        Some(order) => serve_in_order(past, link, fraction, order, waiting, &mut times),
-                        None => serve_evenly(past, link, fraction, &share.coflows, waiting, &mut times),
-                    }
-                }
-            }
+            ServiceOrder::InOrder(order) => serve_in_order(past, link, order, waiting, &mut times),
+            ServiceOrder::MaxMin => serve_evenly(past, link, waiting, &mut times),
         }
     }
     times
@@ -37,9 +23,8 @@ fn bytes_at(coflow: &WaitingCoflow, link: u32) -> f64 {
 }
 
 fn serve_in_order(
-    past: &BandwidthHistory,
+    past: &LinkHistory,
     link: u32,
-    fraction: f64,
     order: &[usize],
     waiting: &[WaitingCoflow],
     times: &mut [f64],
@@ -49,25 +34,18 @@ fn serve_in_order(
         let bytes = bytes_at(&waiting[place], link);
         served += bytes;
         if bytes > 0.0 {
-            times[place] = times[place].max(served * past.median_seconds_per_byte(link) / fraction);
+            times[place] = times[place].max(served * past.median_seconds_per_byte(link));
         }
     }
 }
 
 /// Coflows share the link evenly. Until one completes, each other coflow sends as much as that one, or all of its bytes.
-fn serve_evenly(
-    past: &BandwidthHistory,
-    link: u32,
-    fraction: f64,
-    places: &[usize],
-    waiting: &[WaitingCoflow],
-    times: &mut [f64],
-) {
-    for &place in places {
-        let own = bytes_at(&waiting[place], link);
-        let served: f64 = places.iter().map(|&other| bytes_at(&waiting[other], link).min(own)).sum();
+fn serve_evenly(past: &LinkHistory, link: u32, waiting: &[WaitingCoflow], times: &mut [f64]) {
+    for (coflow, time) in waiting.iter().zip(times) {
+        let own = bytes_at(coflow, link);
+        let served: f64 = waiting.iter().map(|other| bytes_at(other, link).min(own)).sum();
         if own > 0.0 {
-            times[place] = times[place].max(served * past.median_seconds_per_byte(link) / fraction);
+            *time = time.max(served * past.median_seconds_per_byte(link));
         }
     }
 }
@@ -77,7 +55,7 @@ mod tests {
     use super::completion_times;
     use crate::model::wide_area::{LinkMeasurement, WideArea};
     use crate::units::{Rate, Time};
-    use crate::wide_area::{LeafShare, ServiceOrder, WaitingCoflow};
+    use crate::wide_area::{ServiceOrder, WaitingCoflow};
 
     #[test]
     fn estimates_follow_the_order_of_service() {
@@ -86,18 +64,11 @@ mod tests {
         let names = ["a", "b"].map(str::to_owned).to_vec();
         let area = WideArea::new(names, vec![link(0, 1), link(1, 0)], Time::new(1.0).unwrap(), 0.0).unwrap();
         let past = area.bandwidth_history();
-        let coflow =
-            |seq, bytes: &[(u32, f64)]| WaitingCoflow { seq, leaf: 0, remaining_bytes: bytes.to_vec() };
+        let coflow = |seq, bytes: &[(u32, f64)]| WaitingCoflow { seq, remaining_bytes: bytes.to_vec() };
         let waiting = [coflow(0, &[(0, 100.0)]), coflow(1, &[(0, 40.0), (1, 100.0)])];
         let times = |order: &ServiceOrder| completion_times(&past, order, &waiting);
         assert_eq!(times(&ServiceOrder::InOrder(vec![1, 0])), [7.0, 5.0]);
         assert_eq!(times(&ServiceOrder::InOrder(vec![0, 1])), [5.0, 7.0]);
         assert_eq!(times(&ServiceOrder::MaxMin), [7.0, 5.0]);
-        let share = |place, fraction| LeafShare {
-            coflows: vec![place],
-            order: (place == 0).then(|| vec![0]),
-            link_fractions: vec![fraction, place as f64],
-        };
-        assert_eq!(times(&ServiceOrder::Weighted(vec![share(0, 0.5), share(1, 0.5)])), [10.0, 5.0]);
     }
 }

@@ -6,14 +6,14 @@
 //! every arrival and end.
 
 use super::{Policy, ServiceOrder, WaitingCoflow};
-use crate::model::BandwidthHistory;
+use crate::model::LinkHistory;
 use crate::solve::montecarlo::{self, SearchCoflow};
 
 /// Minimum remaining time first.
 pub struct Mrtf;
 
 impl Policy for Mrtf {
-    fn decide_order(&mut self, waiting: &[WaitingCoflow], past: &BandwidthHistory) -> ServiceOrder {
+    fn decide_order(&mut self, waiting: &[WaitingCoflow], past: &LinkHistory) -> ServiceOrder {
         let coflows: Vec<SearchCoflow<'_>> = waiting
             .iter()
             .map(|coflow| SearchCoflow { key: coflow.seq, remaining_bytes: &coflow.remaining_bytes })

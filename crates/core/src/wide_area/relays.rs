@@ -1,9 +1,9 @@
-//! Converts decisions to instructions for relays: for each region and next hop, the order, the sharing and the weights of flows.
+//! Converts decisions to instructions for relays: for each region and next hop, the order and the sharing of flows.
 //!
 //! The relays in each region (Siphon, ATC '18, section 4) know only their own queues. A decision ([`ServiceOrder`]), the paths of
 //! coflows ([`super::detour`]) and the order of their groups ([`super::flow_groups`]) are therefore converted to instructions by
-//! hop. A relay enforces the decision if it serves each hop as instructed and gives unused shares to the flows whose turn is
-//! next. The instructions change only with the next decision, not while bytes move.
+//! hop. A relay enforces the decision if it serves each hop as instructed. The instructions change only with the next decision,
+//! not while bytes move.
 
 use super::ServiceOrder;
 use crate::model::BandwidthHistory;
@@ -35,16 +35,6 @@ pub struct RelayedCoflow {
 /// A flow at a hop: a coflow's number, and one of its paths.
 pub type HopFlow = (u64, GroupPath);
 
-/// The share of some coflows at a hop.
-#[derive(Debug, Clone, PartialEq)]
-pub struct HopClass {
-    /// Their fraction of the hop; the fractions of a hop sum to 1.
-    pub weight: f64,
-    /// Rising by turn. Flows of the first level are served first, and share evenly; those of the second level share the residual
-    /// capacity, and so on.
-    pub priority_levels: Vec<PriorityLevel>,
-}
-
 /// Flows that share a hop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PriorityLevel {
@@ -61,8 +51,9 @@ pub struct HopSchedule {
     pub region: usize,
     /// The next region: a destination or a relay.
     pub next_region: usize,
-    /// At least one class, in the order in which they get unused bandwidth.
-    pub classes: Vec<HopClass>,
+    /// At least one level, rising by turn. Flows of the first level are served first, and share evenly; those of the second level
+    /// share the residual capacity, and so on.
+    pub priority_levels: Vec<PriorityLevel>,
 }
 
 /// A decision by hop, for the hops with traffic in the order of links. `carried` contains the waiting coflows, in the order
@@ -75,31 +66,13 @@ pub fn hop_schedules(
     let each = (0..past.links() as u32).map(|link| {
         let (from, to) = past.link_ends(link);
         let all = || (0..carried.len()).collect::<Vec<_>>();
-        let classes: Vec<HopClass> = match turns {
-            ServiceOrder::MaxMin => {
-                vec![HopClass { weight: 1.0, priority_levels: levels(vec![at_once(link, &all(), carried)]) }]
-            }
-            ServiceOrder::InOrder(order) => {
-                vec![HopClass { weight: 1.0, priority_levels: levels(in_turn(link, order, carried)) }]
-            }
-            ServiceOrder::Weighted(shares) => shares
-                .iter()
-                .map(|share| HopClass {
-                    weight: share.link_fractions[link as usize],
-                    priority_levels: levels(match &share.order {
-                        Some(order) => in_turn(link, order, carried),
-                        None => vec![at_once(link, &share.coflows, carried)],
-                    }),
-                })
-                .collect(),
-        };
-        HopSchedule {
-            region: from,
-            next_region: to,
-            classes: classes.into_iter().filter(|class| !class.priority_levels.is_empty()).collect(),
-        }
+        let priority_levels = levels(match turns {
+            ServiceOrder::MaxMin => vec![at_once(link, &all(), carried)],
+            ServiceOrder::InOrder(order) => in_turn(link, order, carried),
+        });
+        HopSchedule { region: from, next_region: to, priority_levels }
     });
-    each.filter(|hop| !hop.classes.is_empty()).collect()
+    each.filter(|hop| !hop.priority_levels.is_empty()).collect()
 }
 
 /// The turns with flows.

@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Policy, ServiceOrder, WaitingCoflow};
-use crate::model::BandwidthHistory;
+use crate::model::LinkHistory;
 use crate::policy::params::{Params, ParamsError};
 use crate::solve::montecarlo::{
     self, MAX_BREADTH, MAX_DEPTH, Objective, SearchCoflow, SearchParams, SearchResult,
@@ -42,7 +42,7 @@ impl Siphon {
         Siphon { search, reuse, left: BTreeMap::new(), closed: BTreeSet::new(), first: None }
     }
 
-    pub(super) fn from_params(params: &mut Params) -> Result<Siphon, ParamsError> {
+    pub(crate) fn from_params(params: &mut Params) -> Result<Siphon, ParamsError> {
         let mut whole = |key, default: usize, most: usize| {
             let expected = format!("a whole number from 1 to {most}");
             params.take_value(key, default, |value| (1..=most).contains(value), &expected)
@@ -68,7 +68,7 @@ impl Siphon {
     }
 
     /// Searches again, and returns the complete result.
-    pub fn search_order(&mut self, waiting: &[WaitingCoflow], past: &BandwidthHistory) -> SearchResult {
+    pub fn search_order(&mut self, waiting: &[WaitingCoflow], past: &LinkHistory) -> SearchResult {
         let coflows: Vec<SearchCoflow<'_>> = waiting
             .iter()
             .map(|coflow| SearchCoflow { key: coflow.seq, remaining_bytes: &coflow.remaining_bytes })
@@ -115,7 +115,7 @@ impl Siphon {
 }
 
 impl Policy for Siphon {
-    fn decide_order(&mut self, waiting: &[WaitingCoflow], past: &BandwidthHistory) -> ServiceOrder {
+    fn decide_order(&mut self, waiting: &[WaitingCoflow], past: &LinkHistory) -> ServiceOrder {
         ServiceOrder::InOrder(self.search_order(waiting, past).order)
     }
 }

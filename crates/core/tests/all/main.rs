@@ -16,6 +16,7 @@ mod maxmin;
 mod montecarlo;
 mod netshare;
 mod polynomial;
+mod relays;
 mod saba_controller;
 mod saba_profile;
 mod separable;

@@ -18,7 +18,7 @@ use weir_core::units::{Bytes, Rate, Time};
 const LEAF_POLICIES: [&str; 7] = ["saath", "fair", "varys", "sincronia", "scf", "pfp", "fifo"];
 
 /// All policies of leaves, some with non-default parameters.
-const LEAF_POLICIES_WITH_PARAMS: [&str; 17] = [
+const LEAF_POLICIES_WITH_PARAMS: [&str; 20] = [
     "fair",
     "pfp",
     "fifo",
@@ -36,6 +36,9 @@ const LEAF_POLICIES_WITH_PARAMS: [&str; 17] = [
     "saath:available=full",
     "saath:work-conservation=off",
     "saath:lcof=off",
+    "siphon",
+    "mrtf",
+    "mrtf:groups=on",
 ];
 
 /// Policies that give all flows of a coflow the same rate, or the same completion time.

@@ -4,19 +4,20 @@ mod comparison;
 mod workload;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::ValueHint;
 use weir_console::interrupt;
-use weir_core::model::WideArea;
 use weir_core::model::wide_area::LinkMeasurement;
+use weir_core::model::{CoflowSpec, FlowSpec, WideArea, Workload};
+use weir_core::policy::build;
 use weir_core::units::{Rate, Time};
-use weir_core::wide_area::build;
 use weir_lab::LabError;
 use weir_lab::coflows::{MeasuredCoflow, PlannedCoflow, PlannedFlow, replay};
 use weir_lab::overlay::Overlay;
 use weir_lab::regions::{Distance, Regions, RegionsSettings};
-use weir_sim::wide_area::{CoflowDemand, GroupOrder, WideAreaOptions};
+use weir_sim::{Observer, RegionLinks, ReplayOptions, Snapshot};
 
 use super::regions::{DistanceMap, duration, parse_scale};
 use comparison::{Comparison, CpuShares, PolicyResult};
@@ -96,23 +97,26 @@ pub fn run(args: &Args) -> Result<(), LabError> {
     let lines = scale_area(&area, args.scale);
     let (payload, packet) = SEGMENT_BYTES;
     let simulated_area = scale_area(&lines, payload / packet);
-    let demands = workload::demands(args, &simulated_area)?;
+    let workload = workload::read(args, &simulated_area)?;
     // The first arrival is at 0.
-    let mut later = demands.clone();
-    later.iter_mut().for_each(|demand| demand.arrival += FIRST_ARRIVAL.as_secs_f64());
+    let mut later = workload.clone();
+    for coflow in &mut later.coflows {
+        let arrival = coflow.arrival.get() + FIRST_ARRIVAL.as_secs_f64();
+        coflow.arrival = Time::new(arrival).expect("a later time of valid times is valid");
+    }
     let mut results = Vec::new();
     for policy in &args.policies {
         let simulated = simulate(&later, &simulated_area, policy, args.seed)?;
         let (measured, cpu) = measure(args, &lines, &simulated_area, &later, policy)?;
         results.push(PolicyResult { policy: policy.clone(), simulated, measured, cpu });
         // A later policy may fail, or take too long.
-        let comparison = Comparison { args, area: &simulated_area, demands: &demands, results: &results };
+        let comparison = Comparison { args, area: &simulated_area, workload: &workload, results: &results };
         if let Some(path) = &args.per_coflow {
             comparison.write_csv(path)?;
         }
         eprintln!("{}", comparison.times());
     }
-    let comparison = Comparison { args, area: &simulated_area, demands: &demands, results: &results };
+    let comparison = Comparison { args, area: &simulated_area, workload: &workload, results: &results };
     print!("{}", comparison.section());
     Ok(())
 }
@@ -136,17 +140,22 @@ fn scale_area(area: &WideArea, factor: f64) -> WideArea {
         .expect("scaled bandwidths of a valid wide area are within the bounds")
 }
 
+/// Stops a replay when a signal arrives.
+struct InterruptObserver;
+
+impl Observer for InterruptObserver {
+    fn on_schedule(&mut self, _: &Snapshot<'_>) -> bool {
+        !interrupt::is_requested()
+    }
+}
+
 /// The simulated CCT of each coflow in seconds.
-fn simulate(
-    demands: &[CoflowDemand],
-    area: &WideArea,
-    policy: &str,
-    seed: u64,
-) -> Result<Vec<f64>, LabError> {
-    let options = WideAreaOptions { seed, group_order: GroupOrder::Concurrent, keep_flow_ends: false };
-    let scheme = build(policy).map_err(|error| LabError::Other(format!("--policies: {error}")))?;
-    let run = weir_sim::wide_area::run(demands, area, scheme, &options, |_| !interrupt::is_requested());
-    Ok(run.map_err(|error| LabError::Other(error.to_string()))?.ccts(demands))
+fn simulate(workload: &Workload, area: &WideArea, policy: &str, seed: u64) -> Result<Vec<f64>, LabError> {
+    let area = Arc::new(area.clone());
+    let options = ReplayOptions::between_regions(RegionLinks { area, bandwidth_seed: seed });
+    let built = build(policy).map_err(|error| LabError::Other(format!("--policies: {error}")))?;
+    let outcome = weir_sim::replay(workload, built, &options, &mut InterruptObserver);
+    Ok(outcome.map_err(|error| LabError::Other(error.to_string()))?.ccts())
 }
 
 /// Measures the coflows with real traffic under a policy.
@@ -154,7 +163,7 @@ fn measure(
     args: &Args,
     lines: &WideArea,
     first_estimate: &WideArea,
-    demands: &[CoflowDemand],
+    workload: &Workload,
     policy: &str,
 ) -> Result<(Vec<MeasuredCoflow>, CpuShares), LabError> {
     let distances = DistanceMap::read(&args.distances, lines)?;
@@ -173,25 +182,27 @@ fn measure(
         return Err(LabError::Other(format!("the overlay has not started within {FIRST_ARRIVAL:?}")));
     }
     let (started, before) = (Instant::now(), CpuShares::read(&overlay));
-    let total = demands.len();
+    let total = workload.coflows.len();
     let progress = |completed| {
         eprintln!("{policy}: {completed} of {total} coflows, {:.0} s", started.elapsed().as_secs_f64())
     };
-    let measured = replay(&regions, &overlay, &plan(demands, lines), progress)?;
+    let measured = replay(&regions, &overlay, &plan(workload, lines), progress)?;
     let cpu = CpuShares::read(&overlay).since(before, started.elapsed());
     drop(overlay);
     regions.stop()?;
     Ok((measured, cpu))
 }
 
-fn plan(demands: &[CoflowDemand], area: &WideArea) -> Vec<PlannedCoflow> {
-    let flow = |&(link, bytes): &(u32, f64)| {
-        let (from, to) = area.link_ends(link);
-        PlannedFlow { from, to, bytes: bytes as u64 }
+fn plan(workload: &Workload, area: &WideArea) -> Vec<PlannedCoflow> {
+    let region = |port| area.region_of_port(port, workload.ports);
+    let flow = |flow: &FlowSpec| PlannedFlow {
+        from: region(flow.src),
+        to: region(flow.dst),
+        bytes: flow.bytes.get() as u64,
     };
-    let coflow = |demand: &CoflowDemand| PlannedCoflow {
-        arrival: Duration::from_secs_f64(demand.arrival),
-        flows: demand.groups.iter().flat_map(|group| &group.flows).map(flow).collect(),
+    let coflow = |coflow: &CoflowSpec| PlannedCoflow {
+        arrival: Duration::from_secs_f64(coflow.arrival.get()),
+        flows: coflow.flows.iter().map(flow).collect(),
     };
-    demands.iter().map(coflow).collect()
+    workload.coflows.iter().map(coflow).collect()
 }

@@ -4,11 +4,10 @@ use weir_console::failure::Failure;
 use weir_console::run::run_concurrently;
 use weir_console::table::format_bytes;
 use weir_core::model::wide_area::LinkMeasurement;
-use weir_core::model::{WideArea, Workload};
+use weir_core::model::{CoflowSpec, WideArea, Workload};
 use weir_core::units::Time;
-use weir_core::wide_area::build;
 use weir_sim::outcome::{mean, percentile};
-use weir_sim::wide_area::{CoflowDemand, GroupOrder, WideAreaOptions, coflow_demands, link_loads, run};
+use weir_sim::regions::{coflows_between_regions, link_loads, link_of_flow};
 
 use crate::confidence_interval::ConfidenceInterval;
 use crate::{RunContext, markdown};
@@ -76,7 +75,8 @@ struct CaseReplays {
 /// The coflows of the trace with bytes between regions.
 struct Coflows {
     area: WideArea,
-    demands: Vec<CoflowDemand>,
+    /// With one flow for each link.
+    workload: Workload,
     /// The number of coflows of the trace without bytes between regions.
     excluded: usize,
 }
@@ -103,29 +103,26 @@ pub fn section(
 
 impl Coflows {
     fn new(workload: &Workload, area: &WideArea) -> Result<Coflows, Failure> {
-        let all =
-            coflow_demands(workload, area).map_err(|error| Failure::from_wide_area_error(MRTF, &error))?;
-        let has_inter_region_bytes =
-            |demand: &&CoflowDemand| demand.groups.iter().any(|group| !group.flows.is_empty());
-        let demands: Vec<CoflowDemand> = all.iter().filter(has_inter_region_bytes).cloned().collect();
-        if !demands.iter().any(|demand| demand.arrival > 0.0) {
+        let between = coflows_between_regions(workload, area);
+        if !between.coflows.iter().any(|coflow| coflow.arrival.get() > 0.0) {
             return Err(Failure::input(
                 "trace: no coflow between regions arrives after 0 s; expected later arrivals",
             ));
         }
-        Ok(Coflows { area: area.clone(), excluded: all.len() - demands.len(), demands })
+        let excluded = workload.coflows.len() - between.coflows.len();
+        Ok(Coflows { area: area.clone(), excluded, workload: between })
     }
 
     fn replay(&self, case: &Case, seed: u64) -> Result<CaseReplays, Failure> {
         let area = with_bandwidth_process(&self.area, case.bandwidth_period_secs, case.correlation);
-        let demands = scale_demands(&self.demands, self.size_factor(case.load));
+        let workload = self.with_load(case.load);
         let with_seed = format!("{}:seed={seed}", case.policy);
         let policy = if case.policy.starts_with("siphon") { &with_seed } else { case.policy };
         Ok(CaseReplays {
-            policy_ccts: replay_ccts(&demands, &area, policy, seed)?,
-            mrtf_ccts: replay_ccts(&demands, &area, MRTF, seed)?,
+            policy_ccts: replay_ccts(&workload, &area, policy, seed)?,
+            mrtf_ccts: replay_ccts(&workload, &area, MRTF, seed)?,
             min_mean_cct: match case.policy == DEFAULT_CASE.policy {
-                true => Some(lower_bound_of_mean(&demands, &area, seed)?),
+                true => Some(lower_bound_of_mean(&workload, &area, seed)?),
                 false => None,
             },
         })
@@ -133,14 +130,20 @@ impl Coflows {
 
     /// The factor on sizes that gives the busiest link a load of `load`.
     fn size_factor(&self, load: f64) -> f64 {
-        load / link_loads(&self.demands, &self.area).into_iter().fold(0.0, f64::max)
+        load / link_loads(&self.workload, &self.area).into_iter().fold(0.0, f64::max)
+    }
+
+    /// The coflows with a load of `load` on the busiest link.
+    fn with_load(&self, load: f64) -> Workload {
+        let mut workload = self.workload.clone();
+        workload.scale_sizes(self.size_factor(load));
+        workload
     }
 
     /// The coflows of each bin, in ascending order of size, and the largest size of the bin in bytes.
     fn size_bins(&self) -> Vec<(Vec<usize>, f64)> {
-        let size = |demand: &CoflowDemand| demand.groups[0].flows.iter().map(|flow| flow.1).sum();
-        let sizes: Vec<f64> =
-            scale_demands(&self.demands, self.size_factor(DEFAULT_CASE.load)).iter().map(size).collect();
+        let scaled = self.with_load(DEFAULT_CASE.load);
+        let sizes: Vec<f64> = scaled.coflows.iter().map(CoflowSpec::total_bytes).collect();
         let mut order: Vec<usize> = (0..sizes.len()).collect();
         order.sort_by(|&a, &b| sizes[a].total_cmp(&sizes[b]));
         let count = order.len().div_ceil(BINS).max(1);
@@ -149,7 +152,7 @@ impl Coflows {
 
     fn introduction(&self) -> String {
         let factor = self.size_factor(DEFAULT_CASE.load);
-        let loads = link_loads(&scale_demands(&self.demands, factor), &self.area);
+        let loads = link_loads(&self.with_load(DEFAULT_CASE.load), &self.area);
         format!(
             "## Orders of coflows (section 5.3)\n\n\
              The public trace over three regions, as in the paper: workers are spread evenly over the regions, and a coflow \
@@ -167,7 +170,7 @@ impl Coflows {
             factor,
             DEFAULT_CASE.load,
             loads.iter().map(|load| format!("{load:.2}")).collect::<Vec<String>>().join(", "),
-            self.demands.len(),
+            self.workload.coflows.len(),
             self.excluded,
         )
     }
@@ -183,7 +186,7 @@ impl Coflows {
             published("mean", "\"reduced by ~10%\"", "the gain \"mostly stems from\" these"),
             published("P90", "below 1", "-"),
         ];
-        let mut columns: Vec<Vec<usize>> = vec![(0..self.demands.len()).collect()];
+        let mut columns: Vec<Vec<usize>> = vec![(0..self.workload.coflows.len()).collect()];
         columns.extend(bins.into_iter().map(|(bin, _)| bin));
         let fig15 = CASES.iter().zip(replays_by_case).enumerate();
         for (_, (case, replays)) in
@@ -207,7 +210,7 @@ impl Coflows {
 
     fn assumptions(&self, replays_by_case: &[&[CaseReplays]]) -> String {
         let bins = self.size_bins();
-        let all: Vec<usize> = (0..self.demands.len()).collect();
+        let all: Vec<usize> = (0..self.workload.coflows.len()).collect();
         let mut lines = Vec::new();
         for (case, replays) in CASES.iter().zip(replays_by_case) {
             let Some(assumption) = case.changed_assumption else { continue };
@@ -280,41 +283,31 @@ fn with_bandwidth_process(area: &WideArea, bandwidth_period_secs: f64, correlati
         .expect("the links come from a valid wide area")
 }
 
-fn scale_demands(demands: &[CoflowDemand], factor: f64) -> Vec<CoflowDemand> {
-    let mut scaled = demands.to_vec();
-    scaled.iter_mut().for_each(|demand| demand.scale_bytes(factor));
-    scaled
-}
-
 /// Replays coflows under a policy, and returns the CCT of each.
-fn replay_ccts(demands: &[CoflowDemand], area: &WideArea, policy: &str, seed: u64) -> Result<Ccts, Failure> {
-    let options = WideAreaOptions { seed, group_order: GroupOrder::Concurrent, keep_flow_ends: false };
-    let scheme = build(policy).map_err(Failure::input)?;
-    let outcome = run(demands, area, scheme, &options, |_| Failure::check_interrupt().is_ok());
-    let found = outcome.map_err(|error| Failure::from_wide_area_error(policy, &error))?;
-    Ok(found.ccts(demands))
+fn replay_ccts(workload: &Workload, area: &WideArea, policy: &str, seed: u64) -> Result<Ccts, Failure> {
+    Ok(super::replay(workload, area, policy, seed)?.ccts())
 }
 
 /// A lower bound of the mean CCT of any order without detours, in seconds: the maximum of a bound over all links. For the bound of a
 /// link, its coflows run in the order of MRTF, which is shortest remaining time first on one link, and all others run alone.
-fn lower_bound_of_mean(demands: &[CoflowDemand], area: &WideArea, seed: u64) -> Result<f64, Failure> {
-    let ccts = |demands: &[CoflowDemand]| replay_ccts(demands, area, MRTF, seed);
-    let alone_ccts = demands.iter().map(|demand| Ok(ccts(std::slice::from_ref(demand))?[0]));
+fn lower_bound_of_mean(workload: &Workload, area: &WideArea, seed: u64) -> Result<f64, Failure> {
+    let ccts_of = |coflows: Vec<CoflowSpec>| {
+        let coflows = Workload { coflows, events: Vec::new(), names: workload.names.clone(), ..*workload };
+        replay_ccts(&coflows, area, MRTF, seed)
+    };
+    let alone_ccts = workload.coflows.iter().map(|coflow| Ok(ccts_of(vec![coflow.clone()])?[0]));
     let alone_ccts = alone_ccts.collect::<Result<Ccts, Failure>>()?;
     let mut bound = 0.0f64;
     for link in 0..area.links() as u32 {
-        let on_link = |(index, demand): (usize, &CoflowDemand)| {
-            let mut demand = demand.clone();
-            for group in &mut demand.groups {
-                group.flows.retain(|flow| flow.0 == link);
-                group.bytes = group.flows.iter().map(|flow| flow.1).sum();
-            }
-            demand.groups.iter().any(|group| !group.flows.is_empty()).then_some((index, demand))
+        let on_link = |(index, coflow): (usize, &CoflowSpec)| {
+            let mut coflow = coflow.clone();
+            coflow.flows.retain(|flow| link_of_flow(flow, area, workload.ports) == Some(link));
+            (!coflow.flows.is_empty()).then_some((index, coflow))
         };
-        let (positions, demands_on_link): (Vec<usize>, Vec<CoflowDemand>) =
-            demands.iter().enumerate().filter_map(on_link).unzip();
+        let (positions, coflows_on_link): (Vec<usize>, Vec<CoflowSpec>) =
+            workload.coflows.iter().enumerate().filter_map(on_link).unzip();
         let mut ccts_with_link = alone_ccts.clone();
-        for (index, cct) in positions.into_iter().zip(ccts(&demands_on_link)?) {
+        for (index, cct) in positions.into_iter().zip(ccts_of(coflows_on_link)?) {
             ccts_with_link[index] = cct;
         }
         bound = bound.max(mean(&ccts_with_link));

@@ -5,12 +5,9 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-use weir_core::model::WideArea;
-use weir_core::wide_area::WideAreaPolicy;
-
-use weir_sim::wide_area::{
-    CoflowDemand, FlowGroup, GroupOrder, WideAreaOptions, WideAreaReplayError, WideAreaRun, run,
-};
+use weir_console::failure::Failure;
+use weir_core::model::{CoflowSpec, FlowSpec, ServiceNames, WideArea, Workload};
+use weir_core::units::{Bytes, Time};
 
 /// A reduce task.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,8 +34,6 @@ pub struct JobOutcome {
     pub read_ends_secs: Vec<f64>,
     /// The end of each task.
     pub task_ends_secs: Vec<f64>,
-    /// The replay of the transfers: their ends, paths, and the bytes of each link.
-    pub replay: WideAreaRun,
 }
 
 impl JobOutcome {
@@ -78,44 +73,46 @@ impl Shuffle {
         Shuffle { tasks: drawn_tasks, compute_secs_per_byte }
     }
 
-    /// The transfers between regions, with a flow group per task.
-    pub fn demand(&self, area: &WideArea) -> CoflowDemand {
-        let group = |task: &ReduceTask| {
-            let from = task.read_bytes.iter().enumerate();
-            let flows =
-                from.filter_map(|(from, &bytes)| Some((area.link_between(from, task.region)?, bytes)));
-            FlowGroup {
-                bytes: task.read_bytes.iter().sum(),
-                flows: flows.filter(|(_, bytes)| *bytes > 0.0).collect(),
+    /// The reads as one coflow, with the number of the task of each flow. Each region has a port from which tasks read, and a port
+    /// for each of its tasks.
+    pub fn workload(&self, area: &WideArea) -> (Workload, Vec<usize>) {
+        let regions = area.regions().len();
+        let tasks_in = |region: usize| self.tasks.iter().filter(|task| task.region == region).count();
+        let region_ports = 1 + (0..regions).map(tasks_in).max().unwrap_or(0) as u32;
+        let mut next_port: Vec<u32> = (0..regions as u32).map(|region| region * region_ports).collect();
+        let (mut flows, mut task_of_flow) = (Vec::new(), Vec::new());
+        for (number, task) in self.tasks.iter().enumerate() {
+            next_port[task.region] += 1;
+            let reads = (0..).zip(&task.read_bytes);
+            for (from, &bytes) in reads.filter(|(_, bytes)| **bytes > 0.0) {
+                let bytes = Bytes::new(bytes).expect("drawn sizes are valid");
+                flows.push(FlowSpec::new(from * region_ports, next_port[task.region], bytes));
+                task_of_flow.push(number);
             }
-        };
-        CoflowDemand {
-            arrival: 0.0,
-            service_and_application: (0, 0),
-            groups: self.tasks.iter().map(group).collect(),
         }
+        let coflow = CoflowSpec::new(1, Time::ZERO, flows);
+        let mut names = ServiceNames::empty();
+        names.intern(ServiceNames::DEFAULT, ServiceNames::DEFAULT);
+        let ports = regions as u32 * region_ports;
+        (Workload { ports, coflows: vec![coflow], events: Vec::new(), names }, task_of_flow)
     }
 
     /// Runs the job alone on the links of `area`.
     ///
     /// # Errors
-    /// As for [`run`].
-    pub fn run(
-        &self,
-        area: &WideArea,
-        scheme: WideAreaPolicy,
-        inside: GroupOrder,
-        seed: u64,
-    ) -> Result<JobOutcome, WideAreaReplayError> {
-        let options = WideAreaOptions { seed, group_order: inside, keep_flow_ends: false };
-        let run = run(&[self.demand(area)], area, scheme, &options, |_| true)?;
-        let reads: Vec<f64> =
-            run.transfer_ends[0].iter().map(|ends| ends.iter().copied().fold(0.0, f64::max)).collect();
+    /// If the policy does not exist, or the replay fails.
+    pub fn run(&self, area: &WideArea, policy: &str, seed: u64) -> Result<JobOutcome, Failure> {
+        let (workload, task_of_flow) = self.workload(area);
+        let outcome = super::replay(&workload, area, policy, seed)?;
+        let mut reads = vec![0.0; self.tasks.len()];
+        for (&task, &end) in task_of_flow.iter().zip(&outcome.coflows[0].flow_ends) {
+            reads[task] = f64::max(reads[task], end);
+        }
         let ends = self.tasks.iter().zip(&reads);
         let ends = ends
             .map(|(task, read)| read + task.read_bytes.iter().sum::<f64>() * self.compute_secs_per_byte)
             .collect();
-        Ok(JobOutcome { read_ends_secs: reads, task_ends_secs: ends, replay: run })
+        Ok(JobOutcome { read_ends_secs: reads, task_ends_secs: ends })
     }
 }
 
@@ -123,7 +120,6 @@ impl Shuffle {
 mod tests {
     use weir_core::model::wide_area::LinkMeasurement;
     use weir_core::units::{Rate, Time};
-    use weir_core::wide_area::build;
 
     use super::*;
 
@@ -149,19 +145,20 @@ mod tests {
 
     /// Fig. 3: two reduce tasks in datacenter 2 that read from datacenters 1 and 3. In a unit of time, a link carries 50 MB, and a task
     /// computes 50 MB.
-    fn figure_3(inside: GroupOrder) -> JobOutcome {
+    fn figure_3(groups: &str) -> JobOutcome {
         const MB: f64 = 1e6;
         let task = |first, third| ReduceTask { region: 1, read_bytes: vec![first * MB, 0.0, third * MB] };
         let shuffle = Shuffle {
             tasks: vec![task(150.0, 50.0), task(100.0, 50.0)],
             compute_secs_per_byte: 1.0 / (50.0 * MB),
         };
-        shuffle.run(&area_of_three_regions(|_, _| 50.0 * MB), build("fifo").unwrap(), inside, 1).unwrap()
+        let policy = format!("mrtf:groups={groups}");
+        shuffle.run(&area_of_three_regions(|_, _| 50.0 * MB), &policy, 1).unwrap()
     }
 
     #[test]
     fn figure_4_largest_flow_group_first() {
-        let job = figure_3(GroupOrder::LargestFirst);
+        let job = figure_3("on");
         assert_near(&job.read_ends_secs, &[3.0, 5.0]);
         assert_near(&job.task_ends_secs, &[7.0, 8.0]);
         assert_near(&[job.end()], &[8.0]);
@@ -169,7 +166,7 @@ mod tests {
 
     #[test]
     fn figure_5_smallest_flow_group_first() {
-        let job = figure_3(GroupOrder::SmallestFirst);
+        let job = figure_3("smallest");
         assert_near(&job.read_ends_secs, &[5.0, 2.0]);
         assert_near(&job.task_ends_secs, &[9.0, 5.0]);
         assert_near(&[job.end()], &[9.0]);
@@ -178,8 +175,8 @@ mod tests {
     #[test]
     fn section_5_2_slowest_read_does_not_depend_on_the_order() {
         // "the slowest flow will always finish at the same time in spite of the scheduling order".
-        for inside in [GroupOrder::Concurrent, GroupOrder::LargestFirst, GroupOrder::SmallestFirst] {
-            assert_near(&[figure_3(inside).cct()], &[5.0]);
+        for groups in ["off", "on", "smallest"] {
+            assert_near(&[figure_3(groups).cct()], &[5.0]);
         }
     }
 
@@ -189,10 +186,8 @@ mod tests {
         let area = area_of_three_regions(|from, to| if (from, to) == (0, 1) { 1.0 } else { 10.0 });
         let task = |bytes| ReduceTask { region: 1, read_bytes: vec![bytes, 0.0, 0.0] };
         let shuffle = Shuffle { tasks: vec![task(11.0), task(99.0)], compute_secs_per_byte: 0.1 };
-        let job = |policy: &str, inside| shuffle.run(&area, build(policy).unwrap(), inside, 1).unwrap();
-        let naive = job("fair", GroupOrder::Concurrent);
-        let detours = job("fair:detours=on", GroupOrder::Concurrent);
-        let siphon = job("siphon:detours=on", GroupOrder::LargestFirst);
+        let job = |policy: &str| shuffle.run(&area, policy, 1).unwrap();
+        let [naive, detours, siphon] = ["fair", "fair:detours=on", "siphon:detours=on:groups=on"].map(job);
         assert_near(&[naive.cct(), detours.cct(), siphon.cct()], &[110.0, 10.0, 10.0]);
         // With flow groups, the larger group ends after 9 s and computes for 9.9 s. With shared links, it ends after 10 s.
         assert_near(&[siphon.end(), detours.end()], &[18.9, 19.9]);

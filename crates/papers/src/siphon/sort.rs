@@ -2,9 +2,9 @@
 
 use weir_console::failure::Failure;
 use weir_core::model::WideArea;
-use weir_core::wide_area::{build, detour};
+use weir_core::wide_area::detour;
 use weir_sim::outcome::{mean, percentile};
-use weir_sim::wide_area::GroupOrder;
+use weir_sim::regions::link_of_flow;
 
 use super::shuffle::{JobOutcome, Shuffle};
 use crate::confidence_interval::ConfidenceInterval;
@@ -29,8 +29,6 @@ const SHORT_READ_SECS: f64 = 18.0;
 struct PublishedScheme {
     name: &'static str,
     policy: &'static str,
-    /// The order of flow groups inside the coflow.
-    flow_order: GroupOrder,
     /// The slowest read in Fig. 12, in seconds.
     published_slowest_read: &'static str,
     /// The fraction of reads within [`SHORT_READ_SECS`] in Fig. 12.
@@ -41,28 +39,24 @@ const SCHEMES: [PublishedScheme; 4] = [
     PublishedScheme {
         name: "naive",
         policy: "fair",
-        flow_order: GroupOrder::Concurrent,
         published_slowest_read: "\">60 s\" (fitted)",
         published_short_reads: "35 %",
     },
     PublishedScheme {
         name: "flow groups alone",
-        policy: "siphon",
-        flow_order: GroupOrder::LargestFirst,
+        policy: "siphon:groups=on",
         published_slowest_read: "-",
         published_short_reads: "-",
     },
     PublishedScheme {
         name: "multi-path",
         policy: "fair:detours=on",
-        flow_order: GroupOrder::Concurrent,
         published_slowest_read: "\"~ 50 s\"",
         published_short_reads: "22 %",
     },
     PublishedScheme {
         name: "Siphon: multi-path and flow groups",
-        policy: "siphon:detours=on",
-        flow_order: GroupOrder::LargestFirst,
+        policy: "siphon:detours=on:groups=on",
         published_slowest_read: "\"almost the same\"",
         published_short_reads: "-",
     },
@@ -105,11 +99,7 @@ fn introduction(area: &WideArea) -> String {
 fn reads_section(area: &WideArea, seeds: u64) -> Result<String, Failure> {
     let mut lines = Vec::new();
     for scheme in &SCHEMES {
-        let job = |seed| {
-            let built_scheme = build(scheme.policy).map_err(Failure::input)?;
-            let job = draw_shuffle(seed).run(area, built_scheme, scheme.flow_order, seed);
-            job.map_err(|error| Failure::from_wide_area_error(scheme.policy, &error))
-        };
+        let job = |seed| draw_shuffle(seed).run(area, scheme.policy, seed);
         let jobs = (1..=seeds).map(job).collect::<Result<Vec<JobOutcome>, Failure>>()?;
         let confidence_interval = |value: &dyn Fn(&JobOutcome) -> f64| {
             ConfidenceInterval::from_values(&jobs.iter().map(value).collect::<Vec<f64>>()).format()
@@ -152,8 +142,9 @@ fn reads_section(area: &WideArea, seeds: u64) -> Result<String, Failure> {
 /// The traffic of [`NAMED_LINKS`], without and with detours.
 fn traffic_section(area: &WideArea) -> String {
     let past = area.bandwidth_history();
-    let demand = draw_shuffle(1).demand(area);
-    let bytes: Vec<(u32, f64)> = demand.groups.iter().flat_map(|group| &group.flows).copied().collect();
+    let (workload, _) = draw_shuffle(1).workload(area);
+    let link_bytes = |flow| Some((link_of_flow(flow, area, workload.ports)?, flow.bytes.get()));
+    let bytes: Vec<(u32, f64)> = workload.coflows[0].flows.iter().filter_map(link_bytes).collect();
     let (direct, detoured) =
         (detour::direct_paths(&past, &bytes), detour::relieve_bottlenecks(&past, &bytes));
     let region = |name: &str| {

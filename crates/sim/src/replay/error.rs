@@ -33,6 +33,19 @@ pub enum ReplayError {
         /// The id of the first of them.
         id: u64,
     },
+    /// The policy needs regions.
+    #[error("`detours=on` is for links between regions; expected a network with regions")]
+    DetoursWithoutRegions,
+    /// Bandwidth changed too often.
+    #[error(
+        "bandwidth changes more than {max} times until {time:.0} s; expected a longer time between changes"
+    )]
+    TooManyBandwidthChanges {
+        /// The time, in seconds.
+        time: f64,
+        /// The limit.
+        max: u64,
+    },
     /// The observer stopped the replay.
     #[error("interrupted after {completed} of {total} coflows")]
     Interrupted {

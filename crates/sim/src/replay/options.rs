@@ -6,6 +6,8 @@ use weir_core::engine::DecidesOver;
 use weir_core::model::{Goodput, Trunks};
 use weir_core::units::{Rate, Time};
 
+use crate::regions::RegionLinks;
+
 /// Options of a replay.
 #[derive(Debug, Clone)]
 pub struct ReplayOptions {
@@ -27,6 +29,8 @@ pub struct NetworkModel {
     /// Trunks between switches. Port 0 of the workload is the first host of their topology, and ports have the rates of the
     /// hosts' cables.
     pub trunks: Option<Arc<Trunks>>,
+    /// Links between regions, over which [`crate::regions`] lays out the workload. They replace the port rate and the trunks.
+    pub regions: Option<RegionLinks>,
     /// The capacity of receiving ports by their number of senders, if it is not constant. Policies decide without it.
     pub goodput: Option<Arc<Goodput>>,
     /// The links that policies decide over.
@@ -34,6 +38,12 @@ pub struct NetworkModel {
 }
 
 impl ReplayOptions {
+    /// Options for links between regions: a schedule at every change.
+    pub fn between_regions(regions: RegionLinks) -> ReplayOptions {
+        let network = NetworkModel { regions: Some(regions), ..NetworkModel::default() };
+        ReplayOptions { interval: Time::ZERO, network, ..ReplayOptions::default() }
+    }
+
     /// Events within this time, in seconds, are simultaneous: a millionth of the interval, but at most 10 ns, in which a
     /// flow sends a negligible number of bytes.
     pub(super) fn slack_seconds(&self) -> f64 {

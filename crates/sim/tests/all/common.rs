@@ -151,6 +151,9 @@ pub const POLICIES: &[&str] = &[
     "saath:start=2B:growth=2:queues=4:work-conservation=off",
     "saath:start=2B:growth=2:queues=4:d=inf",
     "saath",
+    "siphon:samples=20",
+    "mrtf",
+    "mrtf:groups=on",
 ];
 
 /// Configuration for `cases` cases, as in the core's tests, with a bound on the shrinking of whole replays.

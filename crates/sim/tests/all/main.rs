@@ -12,6 +12,8 @@ mod properties;
 #[path = "../../../trace/tests/all/public_trace.rs"]
 mod public_trace;
 mod reference_simulator;
+mod regions;
+mod regions_tree;
 mod regressions;
 mod service;
 mod service_events;
@@ -21,5 +23,3 @@ mod stage;
 mod stage_fabric;
 mod tree;
 mod trunks;
-mod wide_area;
-mod wide_area_tree;

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use nix::time::ClockId;
 use weir_console::table::{format_bytes, format_rate};
-use weir_core::model::WideArea;
+use weir_core::model::{WideArea, Workload};
 use weir_lab::LabError;
 use weir_lab::coflows::MeasuredCoflow;
 use weir_lab::overlay::Overlay;
 use weir_sim::outcome::{mean, percentile};
-use weir_sim::wide_area::{CoflowDemand, link_loads};
+use weir_sim::regions::link_loads;
 
 use super::{Args, SEGMENT_BYTES};
 
@@ -92,7 +92,7 @@ pub(super) struct Comparison<'a> {
     pub(super) args: &'a Args,
     /// The simulated area.
     pub(super) area: &'a WideArea,
-    pub(super) demands: &'a [CoflowDemand],
+    pub(super) workload: &'a Workload,
     pub(super) results: &'a [PolicyResult],
 }
 
@@ -110,11 +110,10 @@ impl Comparison<'_> {
 
     fn conditions(&self) -> String {
         let Args { scale, queue, span, seed, .. } = self.args;
-        let bytes = |demand: &CoflowDemand| demand.groups.iter().map(|group| group.bytes).sum();
-        let sizes: Vec<f64> = self.demands.iter().map(bytes).collect();
+        let sizes: Vec<f64> = self.workload.coflows.iter().map(|coflow| coflow.total_bytes()).collect();
         let size = |percentage| format_bytes(percentile(&sizes, percentage));
         let loads: Vec<String> =
-            link_loads(self.demands, self.area).iter().map(|load| format!("{load:.2}")).collect();
+            link_loads(self.workload, self.area).iter().map(|load| format!("{load:.2}")).collect();
         let means: Vec<String> =
             (0..self.area.links() as u32).map(|link| format_rate(self.area.mean_bandwidth(link))).collect();
         let source = self.args.trace.as_ref().map_or("generated".to_owned(), |path| {
@@ -132,7 +131,7 @@ impl Comparison<'_> {
             self.args.wide_area.display(),
             self.args.distances.display(),
             means.join(", "),
-            self.demands.len(),
+            self.workload.coflows.len(),
             self.args.load,
             loads.join(", "),
             size(10.0),
@@ -218,12 +217,12 @@ impl Comparison<'_> {
             ["policy", "coflow", "arrival", "bytes", "simulated", "measured", "coordinator", "registration"];
         writer.write_record(header).map_err(failure)?;
         for result in self.results {
-            let coflows = self.demands.iter().zip(&result.simulated).zip(&result.measured).enumerate();
-            for (index, ((demand, simulated), measured)) in coflows {
-                let bytes: f64 = demand.groups.iter().map(|group| group.bytes).sum();
+            let coflows =
+                self.workload.coflows.iter().zip(&result.simulated).zip(&result.measured).enumerate();
+            for (index, ((coflow, simulated), measured)) in coflows {
                 let numbers = [
-                    demand.arrival,
-                    bytes,
+                    coflow.arrival.get(),
+                    coflow.total_bytes(),
                     *simulated,
                     measured.seconds,
                     measured.coordinator_seconds.unwrap_or(f64::NAN),

@@ -1,36 +1,27 @@
-//! Policy trees over a wide area: outer shares hold for any inner policies, and links are work-conserving.
+//! Policy trees over links between regions: outer shares hold for any inner policies, and links are work-conserving.
 
-use crate::common::{is_near, time};
+use crate::common::is_near;
+use crate::regions::{area_with, on_links, replay_between, try_replay};
 use proptest::prelude::*;
-use weir_core::model::wide_area::LinkMeasurement;
-use weir_core::model::{ServiceNames, WideArea};
+use weir_core::model::{ServiceNames, WideArea, Workload};
+use weir_core::policy::AnyPolicy;
 use weir_core::saba::Sensitivity;
 use weir_core::solve::Polynomial;
-use weir_core::tree::{Application, ApplicationSharing, Service, TreeError, TreeSpec};
-use weir_core::units::Rate;
-use weir_core::wide_area::{WideAreaPolicy, build};
-use weir_sim::wide_area::{CoflowDemand, FlowGroup, GroupOrder, WideAreaOptions, WideAreaRun, run};
-
-const OPTIONS: WideAreaOptions =
-    WideAreaOptions { seed: 1, group_order: GroupOrder::Concurrent, keep_flow_ends: false };
+use weir_core::tree::{Application, ApplicationSharing, Service, TreeSpec};
+use weir_sim::{NoObserver, Outcome};
 
 /// Bandwidth of a link, in bytes per second.
 const RATE: f64 = 100.0;
 
 fn area(samples: &[f64]) -> WideArea {
-    let pairs = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)];
-    let samples: Vec<Rate> = samples.iter().map(|&rate| Rate::new(rate).unwrap()).collect();
-    let measured = pairs.map(|(from, to)| LinkMeasurement { from, to, samples: samples.clone() });
-    WideArea::new(["a", "b", "c"].map(str::to_owned).into(), measured.into(), time(1.0), 0.0).unwrap()
+    area_with(&[samples], 0.0)
 }
 
-fn demand(service: u32, application: u32, arrival: f64, flows: &[(u32, f64)]) -> CoflowDemand {
-    let bytes = flows.iter().map(|flow| flow.1).sum();
-    CoflowDemand {
-        arrival,
-        service_and_application: (service, application),
-        groups: vec![FlowGroup { bytes, flows: flows.to_vec() }],
-    }
+/// A coflow: service and application, arrival, and the bytes on links.
+type Demand = (u32, u32, f64, Vec<(u32, f64)>);
+
+fn demand(service: u32, application: u32, arrival: f64, flows: &[(u32, f64)]) -> Demand {
+    (service, application, arrival, flows.to_vec())
 }
 
 fn application(name: &str, weight: f64, policy: &str) -> Application {
@@ -54,24 +45,36 @@ fn tree_of_services(all: &[(f64, &str)]) -> (TreeSpec, ServiceNames) {
     (TreeSpec::Services(services, None), names)
 }
 
-fn run_tree(demands: &[CoflowDemand], area: &WideArea, plan: &TreeSpec, names: &ServiceNames) -> WideAreaRun {
-    run(demands, area, WideAreaPolicy::from_tree(plan, names).unwrap(), &OPTIONS, |_| true).unwrap()
+fn to_workload(demands: &[Demand], names: &ServiceNames) -> Workload {
+    let coflows: Vec<(f64, Vec<(u32, f64)>)> =
+        demands.iter().map(|(_, _, arrival, flows)| (*arrival, flows.clone())).collect();
+    let mut workload = on_links(&coflows);
+    for (coflow, (service, application, ..)) in workload.coflows.iter_mut().zip(demands) {
+        (coflow.service, coflow.application) = (*service, *application);
+    }
+    workload.names = names.clone();
+    workload
+}
+
+fn run_tree(demands: &[Demand], area: &WideArea, plan: &TreeSpec, names: &ServiceNames) -> Outcome {
+    let workload = to_workload(demands, names);
+    try_replay(&workload, area, AnyPolicy::Tree(plan.clone()), 1, &mut NoObserver).unwrap()
 }
 
 /// Completion time of each demand.
-fn transfer_ends(run: &WideAreaRun) -> Vec<f64> {
-    run.transfer_ends.iter().map(|groups| groups[0].iter().copied().fold(0.0, f64::max)).collect()
+fn ends(outcome: &Outcome) -> Vec<f64> {
+    outcome.coflows.iter().map(|coflow| coflow.end).collect()
 }
 
-fn assert_ends(run: &WideAreaRun, expected: &[f64]) {
-    let found = transfer_ends(run);
+fn assert_ends(outcome: &Outcome, expected: &[f64]) {
+    let found = ends(outcome);
     let all = found.iter().zip(expected).all(|(a, b)| is_near(*a, *b, 1e-9));
     assert!(all && found.len() == expected.len(), "{found:?}, expected {expected:?}");
 }
 
 #[test]
 fn services_share_a_link_by_weight() {
-    let (plan, names) = tree_of_services(&[(1.0, "mrtf"), (3.0, "fifo")]);
+    let (plan, names) = tree_of_services(&[(1.0, "mrtf"), (3.0, "varys")]);
     // 25 and 75 bytes a second.
     let both = [demand(0, 0, 0.0, &[(0, 100.0)]), demand(1, 0, 0.0, &[(0, 300.0)])];
     assert_ends(&run_tree(&both, &area(&[RATE]), &plan, &names), &[4.0, 4.0]);
@@ -84,7 +87,7 @@ fn services_share_a_link_by_weight() {
 }
 
 #[test]
-fn wide_area_tree_orders_coflows_inside_their_service() {
+fn region_tree_orders_coflows_inside_their_service() {
     let (plan, names) = tree_of_services(&[(1.0, "mrtf"), (1.0, "fair")]);
     // 50 bytes a second for each service. In the first service the shorter demand goes first; in the second
     // both share.
@@ -124,7 +127,7 @@ fn applications_divide_the_bandwidth_of_their_service() {
             demand(1, 0, 0.0, &[(0, 100.0)]),
             demand(1, 1, 0.0, &[(0, 100.0)]),
         ];
-        transfer_ends(&run_tree(&all, &area(&[RATE]), &plan, &names))
+        ends(&run_tree(&all, &area(&[RATE]), &plan, &names))
     };
     // 12.5 and 37.5 bytes a second of the service's 50 until one ends, at 8/3 s; then the other gets all 50.
     let weighted = ends_for(ApplicationSharing::Weighted);
@@ -135,19 +138,7 @@ fn applications_divide_the_bandwidth_of_their_service() {
     assert!(is_near(alike[1], 4.0, 1e-6) && is_near(alike[2], 4.0, 1e-6), "{alike:?}");
 }
 
-#[test]
-fn wide_area_tree_rejects_unknown_services_and_policies() {
-    let (plan, mut names) = tree_of_services(&[(1.0, "siphon")]);
-    names.intern("other", ServiceNames::DEFAULT);
-    assert!(
-        matches!(WideAreaPolicy::from_tree(&plan, &names), Err(TreeError::UnknownService(name)) if name == "other")
-    );
-    let (plan, names) = tree_of_services(&[(1.0, "saath")]);
-    let error = WideAreaPolicy::from_tree(&plan, &names).err().unwrap().to_string();
-    assert!(error.contains("saath"), "{error}");
-}
-
-fn any_demands(services: u32) -> impl Strategy<Value = Vec<CoflowDemand>> {
+fn any_demands(services: u32) -> impl Strategy<Value = Vec<Demand>> {
     let flows = prop::collection::btree_map(0..6u32, 0.5..200.0f64, 1..6);
     prop::collection::vec((0..services, 0.0..20.0f64, flows), 1..12).prop_map(|all| {
         let one = |(service, arrival, map): (u32, f64, std::collections::BTreeMap<u32, f64>)| {
@@ -157,27 +148,28 @@ fn any_demands(services: u32) -> impl Strategy<Value = Vec<CoflowDemand>> {
     })
 }
 
-const LEAF_POLICIES: [&str; 4] = ["siphon:samples=50", "mrtf", "fifo", "fair"];
+const LEAF_POLICIES: [&str; 4] = ["siphon:samples=50", "mrtf", "varys", "fair"];
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// A tree of one leaf equals the leaf's policy.
     #[test]
-    fn wide_area_tree_with_one_leaf_equals_its_policy(all in any_demands(1), changes in any::<bool>(), detours in any::<bool>()) {
+    fn region_tree_with_one_leaf_equals_its_policy(all in any_demands(1), changes in any::<bool>(), detours in any::<bool>()) {
         let area = area(if changes { &[20.0, 50.0, 100.0] } else { &[RATE] });
         for policy in LEAF_POLICIES {
-            let policy = format!("{policy}:detours={}", if detours { "on" } else { "off" });
+            let detours = if detours && policy != "varys" { ":detours=on" } else { "" };
+            let policy = format!("{policy}{detours}");
             let (plan, names) = tree_of_services(&[(2.0, &policy)]);
-            let alone = run(&all, &area, build(&policy).unwrap(), &OPTIONS, |_| true).unwrap();
-            prop_assert_eq!(run_tree(&all, &area, &plan, &names).transfer_ends, alone.transfer_ends, "{}", policy);
+            let alone = replay_between(&to_workload(&all, &names), &area, &policy, 1);
+            prop_assert_eq!(ends(&run_tree(&all, &area, &plan, &names)), ends(&alone), "{}", policy);
         }
     }
 
     /// For any inner policy, an active service gets its share of each link, and links with demand are full.
     #[test]
     fn inner_policies_do_not_change_outer_shares(mut all in any_demands(3), inner in prop::collection::vec(0..4usize, 3)) {
-        all.iter_mut().for_each(|demand| demand.arrival = 0.0);
+        all.iter_mut().for_each(|demand| demand.2 = 0.0);
         let weights = [1.0, 2.0, 5.0];
         let of: Vec<(f64, &str)> = weights.iter().zip(&inner).map(|(&weight, &at)| (weight, LEAF_POLICIES[at])).collect();
         let (plan, names) = tree_of_services(&of);
@@ -185,12 +177,12 @@ proptest! {
         for link in 0..6 {
             let bytes_on_link = |service: Option<u32>| {
                 let (mut bytes, mut end) = (0.0, 0.0);
-                for (demand, ends) in all.iter().zip(&found.transfer_ends) {
-                    if service.is_none_or(|service| demand.service_and_application.0 == service)
-                        && let Some(at) = demand.groups[0].flows.iter().position(|flow| flow.0 == link)
+                for ((of, _, _, flows), coflow) in all.iter().zip(&found.coflows) {
+                    if service.is_none_or(|service| *of == service)
+                        && let Some(at) = flows.iter().position(|flow| flow.0 == link)
                     {
-                        bytes += demand.groups[0].flows[at].1;
-                        end = f64::max(end, ends[0][at]);
+                        bytes += flows[at].1;
+                        end = f64::max(end, coflow.flow_ends[at]);
                     }
                 }
                 (bytes, end)
@@ -207,16 +199,14 @@ proptest! {
 
     /// With detours and changing bandwidth, all bytes arrive too.
     #[test]
-    fn wide_area_tree_delivers_all_bytes(all in any_demands(3)) {
+    fn region_tree_delivers_all_bytes(all in any_demands(3)) {
         let (plan, names) = tree_of_services(&[(1.0, "siphon:samples=50:detours=on"), (2.0, "fair:detours=on"), (3.0, "mrtf")]);
         let found = run_tree(&all, &area(&[20.0, 50.0, 100.0]), &plan, &names);
-        for (demand, end) in all.iter().zip(transfer_ends(&found)) {
-            prop_assert!(end.is_finite() && end >= demand.arrival);
+        for (demand, end) in all.iter().zip(ends(&found)) {
+            prop_assert!(end.is_finite() && end > demand.2);
         }
-        for (carried, could) in found.carried_bytes.iter().zip(&found.capacity_bytes) {
-            prop_assert!(*carried <= could * (1.0 + 1e-9));
+        for utilization in &found.trunk_utilization {
+            prop_assert!(*utilization <= 1.0 + 1e-9);
         }
-        let asked: f64 = all.iter().flat_map(|demand| &demand.groups[0].flows).map(|flow| flow.1).sum();
-        prop_assert!(found.carried_bytes.iter().sum::<f64>() >= asked * (1.0 - 1e-6));
     }
 }

@@ -1,4 +1,4 @@
-//! Tests replays over a wide-area network, on the command line.
+//! Tests replays over links between regions, on the command line.
 
 use crate::common::TestDir;
 
@@ -27,11 +27,11 @@ fn test_dir_with_area() -> TestDir {
 #[test]
 fn wide_area_policies_are_compared() {
     let dir = test_dir_with_area();
-    let line = "compare trace.txt --wide-area area.toml --policies mrtf,siphon,fair:detours=on --no-timing";
+    let line = "compare trace.txt --fabric area.toml --policies mrtf,siphon,fair:detours=on --no-timing";
     let results = dir.json_of(&format!("{line} --format json"));
     assert_eq!(results.as_array().unwrap().len(), 3);
     assert_eq!((&results[1]["policy"], &results[1]["baseline"]), (&"siphon".into(), &"mrtf".into()));
-    assert_eq!((&results[0]["wide_area"], &results[0]["bandwidth_seed"]), (&"area.toml".into(), &1.into()));
+    assert_eq!((&results[0]["fabric"], &results[0]["bandwidth_seed"]), (&"area.toml".into(), &1.into()));
     assert!(results[0].get("port_rate").is_none() && results[0]["lower_bound_mean_cct_s"].is_null());
     // The same input prints the same bytes; another seed changes the results.
     assert_eq!(dir.stdout_of(line), dir.stdout_of(line));
@@ -39,21 +39,25 @@ fn wide_area_policies_are_compared() {
     assert_ne!(other[0]["mean_cct_s"], results[0]["mean_cct_s"]);
     let text = dir.stdout_of(line);
     assert!(
-        text.contains("area.toml: links between east, west; another bandwidth every 1s, seed 1."),
+        text.contains("area.toml: links between east, west; another bandwidth every 1s, seed 1; a schedule whenever something happens."),
         "{text}"
     );
-    // Without a list, all policies for wide-area networks are compared.
-    let all = dir.json_of("compare trace.txt --wide-area area.toml --format json");
+    // Without a list, all policies are compared, with those of Siphon's evaluation.
+    let all = dir.json_of("compare trace.txt --fabric area.toml --format json");
     let names: Vec<&str> =
         all.as_array().unwrap().iter().map(|one| one["policy"].as_str().unwrap()).collect();
-    assert_eq!(names, ["siphon", "mrtf", "fifo", "fair"]);
+    for name in ["fair", "saath", "varys", "aalo", "pfp", "django", "siphon", "mrtf"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    let one_switch = dir.json_of("compare trace.txt --format json");
+    assert!(one_switch.as_array().unwrap().iter().all(|one| one["policy"] != "siphon"));
 }
 
 #[test]
 fn wide_area_sim_writes_flow_completion_times() {
     let dir = test_dir_with_area();
     dir.stdout_of(
-        "sim trace.txt --wide-area area.toml --policy siphon --per-flow flows.csv --out all.txt --quiet",
+        "sim trace.txt --fabric area.toml --policy siphon --per-flow flows.csv --out all.txt --quiet",
     );
     let flows = dir.read("flows.csv");
     assert_eq!(flows.lines().count(), 1 + 7);
@@ -65,35 +69,41 @@ fn wide_area_sim_writes_flow_completion_times() {
 }
 
 #[test]
-fn policies_and_options_of_another_network_kind_are_refused() {
+fn options_that_do_not_fit_regions_are_refused() {
     let dir = test_dir_with_area();
-    let error = dir.stderr_of("compare trace.txt --policies siphon,fair", 2);
-    assert!(
-        error.contains("`siphon` is for the links of a wide area") && error.contains("--wide-area FILE"),
-        "{error}"
-    );
-    let error = dir.stderr_of("compare trace.txt --wide-area area.toml --policies saath", 2);
-    assert!(
-        error.contains("`saath` is for ports of one switch") && error.contains("siphon, mrtf, fifo, fair"),
-        "{error}"
-    );
-    let error = dir.stderr_of("compare trace.txt --wide-area area.toml --port-rate 1Gbit", 2);
-    assert!(error.contains("cannot be used with"), "{error}");
-    let error = dir.stderr_of("compare trace.txt --bandwidth-seed 2", 2);
-    assert!(error.contains("--wide-area"), "{error}");
-    let error = dir.stderr_of("compare own.weir --wide-area area.toml --policies fifo", 2);
-    assert!(error.contains("events are not supported in a wide area"), "{error}");
-    let error = dir.stderr_of("compare trace.txt --wide-area area.toml --policies siphon:depth=9", 2);
-    assert!(error.contains("expected a whole number from 1 to 4"), "{error}");
+    for (line, expected) in [
+        ("compare trace.txt --policies fair:detours=on", "`detours=on` is for links between regions"),
+        ("compare trace.txt --fabric area.toml --port-rate 1Gbit", "cannot be used with"),
+        ("compare trace.txt --bandwidth-seed 2", "--fabric"),
+        (
+            "compare trace.txt --fabric area.toml --policies siphon:depth=9",
+            "expected a whole number from 1 to 4",
+        ),
+        ("compare trace.txt --wide-area area.toml", "expected `--fabric FILE`, which accepts regions too"),
+    ] {
+        let error = dir.stderr_of(line, 2);
+        assert!(error.contains(expected), "{line}: {error}");
+    }
+    dir.stdout_of("fabric generate big-switch --hosts 8 --rate 1Gbit --out switch.toml");
+    let error = dir.stderr_of("sim trace.txt --policy fair --fabric switch.toml --bandwidth-seed 2", 2);
+    assert!(error.contains("the links of switch.toml have constant rates"), "{error}");
     dir.write("area.toml", &AREA.replace("\"10Mbit\"", "\"-10Mbit\""));
-    let error = dir.stderr_of("compare trace.txt --wide-area area.toml", 2);
+    let error = dir.stderr_of("compare trace.txt --fabric area.toml", 2);
     assert!(error.contains("area.toml:8: field `link 1 samples`: `\"-10Mbit\"`"), "{error}");
+}
+
+/// Events, late data and jobs of a trace work between regions too.
+#[test]
+fn traces_with_events_are_replayed_between_regions() {
+    let dir = test_dir_with_area();
+    let results = dir.json_of("compare own.weir --fabric area.toml --policies siphon,saath --format json");
+    assert!(results.as_array().unwrap().iter().all(|one| one["mean_cct_s"].as_f64().unwrap() > 0.0));
 }
 
 #[test]
 fn wide_area_sweep_varies_parameters_and_seeds() {
     let dir = test_dir_with_area();
-    let line = "sweep trace.txt --wide-area area.toml --policies siphon,mrtf --baseline mrtf --no-timing";
+    let line = "sweep trace.txt --fabric area.toml --policies siphon,mrtf --baseline mrtf --no-timing";
     let results = dir.json_of(&format!("{line} --vary depth=1,3 --vary bandwidth-seed=1,2 --format json"));
     let results = results.as_array().unwrap();
     assert_eq!(results.len(), 8);
@@ -108,33 +118,24 @@ fn wide_area_sweep_varies_parameters_and_seeds() {
         // The result equals a replay of the policy alone.
         let policy = one["policy"].as_str().unwrap();
         let alone = dir.json_of(&format!(
-            "sim trace.txt --wide-area area.toml --policy {policy} --bandwidth-seed {seed} --no-timing --format json"
+            "sim trace.txt --fabric area.toml --policy {policy} --bandwidth-seed {seed} --no-timing --format json"
         ));
         assert_eq!(alone["mean_cct_s"], one["mean_cct_s"], "{policy} {seed}");
     }
     assert!(dir.stdout_of(&format!("{line} --vary arrival=1,2")).contains("links between east, west"));
     for (vary, parts) in [
-        ("interval=0,8ms", ["`interval` does not exist on this network", "expected arrival, bandwidth-seed"]),
+        (
+            "port-rate=1Gbit",
+            ["`port-rate` does not exist on this network", "expected interval, arrival, bandwidth-seed"],
+        ),
         ("bandwidth-seed=x", ["bandwidth-seed=x", "`x`: expected a whole number"]),
-        ("colour=1", ["has a parameter `colour`", "expected arrival, bandwidth-seed"]),
+        ("colour=1", ["has a parameter `colour`", "expected interval, arrival, bandwidth-seed"]),
     ] {
         let error = dir.stderr_of(&format!("{line} --vary {vary}"), 2);
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     }
     let error = dir.stderr_of("sweep trace.txt --policies fair --vary bandwidth-seed=1,2", 2);
     assert!(error.contains("expected interval, arrival, port-rate"), "{error}");
-}
-
-#[test]
-fn policies_are_listed_by_network_kind() {
-    let dir = test_dir_with_area();
-    let all = dir.stdout_of("policies");
-    let (switch, wide) = all.split_once("with --wide-area:").unwrap();
-    assert!(switch.contains("saath") && !switch.contains("siphon") && wide.contains("siphon"), "{all}");
-    let both = dir.json_of("policies fair --format json");
-    let networks: Vec<&str> =
-        both.as_array().unwrap().iter().map(|one| one["network"].as_str().unwrap()).collect();
-    assert_eq!(networks, ["switch", "wide area"]);
 }
 
 #[test]
@@ -176,7 +177,7 @@ fn wide_area_tree_shares_links_by_service_weights() {
                     [[link]]\nfrom = \"a\"\nto = \"b\"\nrate = \"80Mbit\"\n\
                     [[link]]\nfrom = \"b\"\nto = \"a\"\nrate = \"80Mbit\"\n";
     dir.write("constant.toml", constant);
-    dir.stdout_of("sim two.weir --wide-area constant.toml --policy tree:tree.toml --per-coflow ccts.csv --out all.txt --quiet");
+    dir.stdout_of("sim two.weir --fabric constant.toml --policy tree:tree.toml --per-coflow ccts.csv --out all.txt --quiet");
     // `ads` sends 10 MB at 7.5 MB/s, which takes 4/3 s. Then `batch` gets the whole link, and
     // completes at 2 s.
     let ccts = dir.read("ccts.csv");
@@ -185,10 +186,6 @@ fn wide_area_tree_shares_links_by_service_weights() {
         line.rsplit(',').next().unwrap().parse().unwrap()
     };
     assert!((cct("1") - 4.0 / 3.0).abs() < 1e-9 && (cct("2") - 2.0).abs() < 1e-9, "{ccts}");
-    // A tree refuses policies for the other kind of network.
-    dir.write("switch.toml", "weir-tree = 1\n[default]\npolicy = \"saath\"\n");
-    let error = dir.stderr_of("sim two.weir --wide-area constant.toml --policy tree:switch.toml", 2);
-    assert!(error.contains("switch.toml:3") && error.contains("saath"), "{error}");
-    let error = dir.stderr_of("sim two.weir --policy tree:tree.toml", 2);
-    assert!(error.contains("tree.toml:4") && error.contains("siphon"), "{error}");
+    // The same tree shares the ports of one switch.
+    dir.stdout_of("sim two.weir --policy tree:tree.toml --out all.txt --quiet");
 }

@@ -1,0 +1,38 @@
+//! Reads a network: a topology, or regions with the links between them.
+
+use std::path::Path;
+
+use weir_core::model::{Topology, WideArea};
+
+use crate::error::TraceError;
+use crate::toml_fields::{self, SourceText};
+use crate::{topology, wide_area};
+
+/// A network, in the format that its file has.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NetworkFile {
+    /// A file in [the topology format](topology).
+    Topology(Topology),
+    /// A file in [the wide-area format](wide_area).
+    WideArea(WideArea),
+}
+
+impl NetworkFile {
+    /// Reads the network at `path`; `-` is the standard input. A file without the version key of the wide-area format is read as a
+    /// topology.
+    ///
+    /// # Errors
+    /// [`TraceError::Io`] if the file cannot be read; [`TraceError::Field`] for the first invalid field.
+    pub fn read(path: &Path) -> Result<NetworkFile, TraceError> {
+        toml_fields::read_file(path, |input, name| {
+            let text = toml_fields::read_text(input, name, topology::MAX_FILE_BYTES)?;
+            let table = toml_fields::parse_toml(SourceText { file: name, text: &text })?;
+            let input = text.as_bytes();
+            if table.get_ref().contains_key(wide_area::MAGIC) {
+                wide_area::read_from(input, name).map(NetworkFile::WideArea)
+            } else {
+                topology::read_from(input, name).map(NetworkFile::Topology)
+            }
+        })
+    }
+}
