@@ -6,6 +6,7 @@ use weir_console::output::{self, ResultDestination};
 use weir_console::record::Record;
 use weir_console::table::{Alignment, BITS_PER_BYTE, Table, format_count, format_number, format_rate};
 use weir_core::model::{Topology, TopologyTemplate};
+use weir_trace::network_file::NetworkFile;
 use weir_trace::topology;
 use weir_trace::topology::describe::{HostPairs, TopologyStatistics};
 
@@ -22,8 +23,17 @@ pub fn fabric(args: &args::Fabric) -> Result<(), Failure> {
 }
 
 fn check(args: &args::FabricCheck) -> Result<(), Failure> {
-    let topology = topology::read(&args.fabric)?;
-    Ok(output::print(format!("ok: {}: {}\n", args.fabric.display(), size_text(&topology)))?)
+    let size = match NetworkFile::read(&args.fabric)? {
+        NetworkFile::Topology(topology, events) if events.is_empty() => size_text(&topology),
+        NetworkFile::Topology(topology, events) => {
+            format!("{}, {}", size_text(&topology), format_count(events.len(), "event"))
+        }
+        NetworkFile::WideArea(area) => {
+            let regions = format_count(area.regions().len(), "region");
+            format!("{regions}, {}", format_count(area.links(), "link"))
+        }
+    };
+    Ok(output::print(format!("ok: {}: {size}\n", args.fabric.display()))?)
 }
 
 /// The numbers of hosts, switches and cables, as text.
@@ -40,7 +50,12 @@ fn size_text(topology: &Topology) -> String {
 
 fn describe(args: &args::FabricDescribe) -> Result<(), Failure> {
     let sink = render::open(&args.output, &args.fabric)?;
-    let topology = topology::read(&args.fabric)?;
+    let NetworkFile::Topology(topology, _) = NetworkFile::read(&args.fabric)? else {
+        return Err(Failure::input(format_args!(
+            "{}: regions have one link to each other region; expected a fabric of hosts and switches",
+            args.fabric.display()
+        )));
+    };
     let description = TopologyStatistics::new(&topology);
     let name = args.fabric.display().to_string();
     sink.write_text(render::object(

@@ -7,6 +7,7 @@ use serde_json::Value;
 use weir_console::failure::Failure;
 use weir_console::table::{format_bytes, format_count, format_percent, format_rate};
 use weir_core::engine::DecidesOver;
+use weir_core::model::topology::CableEvent;
 use weir_core::model::{Goodput, Topology, Trunks, WideArea};
 use weir_core::units::Rate;
 use weir_sim::{RegionLinks, ReplayOptions};
@@ -45,6 +46,7 @@ struct Fabric {
     min_port_rate: Rate,
     max_port_rate: Rate,
     trunks: Arc<Trunks>,
+    cable_events: Arc<[CableEvent]>,
 }
 
 impl Links {
@@ -61,7 +63,9 @@ impl Links {
         if let Some(path) = &args.fabric {
             let name = path.display().to_string();
             match NetworkFile::read(path)? {
-                NetworkFile::Topology(topology) => fabric = Some(Fabric::new(name, topology, args)?),
+                NetworkFile::Topology(topology, events) => {
+                    fabric = Some(Fabric::new(name, topology, events, args)?);
+                }
                 NetworkFile::WideArea(area) => regions = Some(Regions::new(name, area, args)?),
             }
         }
@@ -81,6 +85,7 @@ impl Links {
         if let Some(fabric) = &self.fabric {
             options.port_rate = fabric.max_port_rate;
             options.network.trunks = Some(Arc::clone(&fabric.trunks));
+            options.network.cable_events = Arc::clone(&fabric.cable_events);
             options.network.decides_over = fabric.decides_over;
         }
         if let Some(regions) = &self.regions {
@@ -174,7 +179,12 @@ impl Regions {
 }
 
 impl Fabric {
-    fn new(name: String, topology: Topology, args: &args::NetworkOptions) -> Result<Fabric, Failure> {
+    fn new(
+        name: String,
+        topology: Topology,
+        cable_events: Vec<CableEvent>,
+        args: &args::NetworkOptions,
+    ) -> Result<Fabric, Failure> {
         if args.bandwidth_seed.is_some() {
             return Err(Failure::input(format_args!(
                 "--bandwidth-seed: the links of {name} have constant rates; expected a file of regions (weir-wide-area)"
@@ -194,11 +204,12 @@ impl Fabric {
             min_port_rate: min.copied().unwrap_or(Rate::ZERO),
             max_port_rate: max.copied().unwrap_or(Rate::ZERO),
             trunks: Arc::new(trunks),
+            cable_events: cable_events.into(),
         })
     }
 
     fn caption(&self) -> String {
-        let Fabric { name, seed, trunks, decides_over, min_port_rate, max_port_rate } = self;
+        let Fabric { name, seed, trunks, decides_over, min_port_rate, max_port_rate, cable_events } = self;
         let slowest = if min_port_rate == max_port_rate {
             String::new()
         } else {
@@ -210,10 +221,14 @@ impl Fabric {
                 "policies decide over ports, and rates are reduced where a link is oversubscribed"
             }
         };
+        let events = match cable_events.len() {
+            0 => String::new(),
+            count => format!("; {} of cables", format_count(count, "event")),
+        };
         format!(
-            "{name}: {} with {} between switches, of {} in all; each flow takes one of the shortest paths, by a hash with seed {seed}; {decides}{slowest}.\n",
+            "{name}: {} with {} between switches, of {} in all; each flow takes one of the shortest paths, by a hash with seed {seed}; {decides}{slowest}{events}.\n",
             format_count(trunks.ports(), "host"),
-            format_count(trunks.capacities().len(), "link"),
+            format_count(trunks.links(), "link"),
             format_rate(trunks.capacities().iter().sum()),
         )
     }

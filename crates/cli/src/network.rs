@@ -67,7 +67,7 @@ impl Network {
     /// The lower bounds of completion times; `None` on networks without known bounds.
     pub fn bounds(&self, workload: &Workload) -> Option<LowerBounds> {
         let ReplayOptions { port_rate, network, .. } = &self.options;
-        if network.regions.is_some() {
+        if network.regions.is_some() || !network.cable_events.is_empty() {
             return None;
         }
         LowerBounds::new(workload, *port_rate, network.trunks.as_deref())

@@ -7,7 +7,8 @@ mod receivers;
 mod trunks;
 
 use crate::allocation::{Allocation, CommonRate, FlowRate};
-use crate::model::{Coflow, Network, Slot};
+use crate::model::topology::CableChange;
+use crate::model::{Coflow, LinkId, Network, Slot, Trunks};
 
 pub(crate) use receivers::GoodputLimit;
 pub(crate) use trunks::TrunkLimit;
@@ -36,6 +37,12 @@ pub(crate) trait CapacityLimit: Send {
     fn set_trunk_capacities(&mut self, capacities: &[f64]) {
         let _ = capacities;
     }
+
+    /// Changes cables. Returns the trunks with the changes, if this limit has any.
+    fn change_cables(&mut self, changes: &[(LinkId, CableChange)]) -> Option<&Trunks> {
+        let _ = changes;
+        None
+    }
 }
 
 /// Computes the carried allocation from the decided one.
@@ -61,6 +68,11 @@ impl CapacityLimiter {
     /// See [`CapacityLimit::set_trunk_capacities`].
     pub(crate) fn set_trunk_capacities(&mut self, capacities: &[f64]) {
         self.what.set_trunk_capacities(capacities);
+    }
+
+    /// See [`CapacityLimit::change_cables`].
+    pub(crate) fn change_cables(&mut self, changes: &[(LinkId, CableChange)]) -> Option<&Trunks> {
+        self.what.change_cables(changes)
     }
 
     /// The allocation in force from `now` on. The cost is that of [`CapacityLimit::exceeds_capacity`]. If the load exceeds

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use crate::allocation::Allocation;
 use crate::capacity_limit::{CapacityLimiter, GoodputLimit, TrunkLimit};
+use crate::model::topology::CableChange;
 use crate::model::{
-    CoflowSpec, CommonRateKind, CompletedFlow, Fabric, FlowState, Goodput, Network, PortSide, ServiceNames,
-    SizesKnown, SizesUnknown, Slot, Trunks, View,
+    CoflowSpec, CommonRateKind, CompletedFlow, Fabric, FlowState, Goodput, LinkId, Network, PortSide,
+    ServiceNames, SizesKnown, SizesUnknown, Slot, Trunks, View,
 };
 use crate::policy::{AnyPolicy, Event, Policy, TrunkSupport};
 use crate::tree::{PolicyTree, TreeError};
@@ -244,6 +245,23 @@ impl Engine {
         if self.network.set_trunk_capacities(capacities) {
             self.notify_policy(Event::CapacityChanged, now);
         }
+    }
+
+    /// Changes cables of the topology, each by one of its links.
+    ///
+    /// Returns the coflows with flows whose path changed; the driver replaces their flows ([`Engine::replace_flows`]), which
+    /// keeps their progress. O(flows), and the cost of their paths, if a cable fails or is repaired.
+    pub fn change_cables(&mut self, changes: &[(LinkId, CableChange)], now: f64) -> Vec<Slot> {
+        for limiter in &mut self.capacity_limiters {
+            if let Some(trunks) = limiter.change_cables(changes) {
+                self.network.set_cable_rates(trunks.cable_rates());
+            }
+        }
+        let paths_change = self.network.change_cables(changes);
+        self.notify_policy(Event::CapacityChanged, now);
+        let mut rerouted = if paths_change { self.network.active_coflows().to_vec() } else { Vec::new() };
+        rerouted.retain(|&slot| self.network.has_new_path(slot));
+        rerouted
     }
 
     /// Records the observed completion of a flow.

@@ -7,8 +7,10 @@ use std::time::Instant;
 
 use weir_core::allocation::Allocation;
 use weir_core::engine::{Engine, Links};
+use weir_core::model::topology::{CableChange, CableEvent};
 use weir_core::model::{
-    Coflow, CompletedFlow, Fabric, FlowState, Goodput, Slot, Trunks, Workload, WorkloadChange,
+    Coflow, CoflowSpec, CompletedFlow, Fabric, FlowState, Goodput, LinkId, Slot, Trunks, Workload,
+    WorkloadChange,
 };
 use weir_core::ordered_f64::OrderedF64;
 use weir_core::policy::AnyPolicy;
@@ -111,7 +113,7 @@ enum QueuedEvent {
     WorkloadEvent(usize),
     /// A coflow is released.
     CoflowRelease(usize),
-    /// A flow's data becomes available: coflow, and flow in the network's order.
+    /// A flow's data becomes available: coflow, and flow in the specification's order.
     DataAvailable(usize, u32),
 }
 
@@ -122,6 +124,8 @@ struct CoflowProgress {
     pending_parents: usize,
     ready_at: f64,
     flow_ends: Vec<f64>,
+    /// By flow in the specification's order: its number in the network; empty unless flows wait for data.
+    flow_numbers: Vec<u32>,
 }
 
 /// The use of trunks until `since`.
@@ -164,6 +168,8 @@ struct Replay<'a> {
     options: &'a ReplayOptions,
     port_numbering: PortNumbering,
     engine: Engine,
+    /// The remaining events of cables.
+    cable_events: &'a [CableEvent],
     /// The random bandwidth of trunks, if it changes.
     bandwidth: Option<Bandwidth<'a>>,
     goodput: Option<Arc<Goodput>>,
@@ -185,6 +191,8 @@ struct Replay<'a> {
     completed_flows: Vec<CompletedFlow>,
     restarted_bytes: Vec<(u32, u32, f64)>,
     trunk_usage: TrunkUsage,
+    /// By coflow and flow in the specification's order: bytes that crossed former paths.
+    bytes_on_former_paths: BTreeMap<(usize, u32), f64>,
     schedule_ns: Vec<u32>,
 }
 
@@ -217,7 +225,10 @@ pub fn replay(
             return Err(ReplayError::DetoursWithoutRegions);
         }
         None => {
-            let trunks = options.network.trunks.as_deref().cloned();
+            let mut trunks = options.network.trunks.as_deref().cloned();
+            if !options.network.cable_events.is_empty() {
+                trunks = trunks.map(Trunks::with_dead_end);
+            }
             Replay::new(workload, policy, options, trunks, None)?.run_to_end(observer)?
         }
     };
@@ -257,6 +268,7 @@ impl<'a> Replay<'a> {
             options,
             port_numbering,
             engine,
+            cable_events: &options.network.cable_events,
             bandwidth,
             goodput,
             transport: None,
@@ -272,6 +284,7 @@ impl<'a> Replay<'a> {
             completed_flows: Vec::new(),
             restarted_bytes: Vec::new(),
             trunk_usage: TrunkUsage::default(),
+            bytes_on_former_paths: BTreeMap::new(),
             schedule_ns: Vec::new(),
         };
         replay.fill_event_queue();
@@ -333,9 +346,10 @@ impl Replay<'_> {
                 Some(transport) => transport.next_completion(),
                 None => self.engine.next_completion(),
             };
-            // Changes of bandwidth and events of the workload do not wait for the next multiple of the interval.
+            // Changes of links and events of the workload do not wait for the next multiple of the interval.
             let next_change = self.bandwidth.as_ref().map_or(f64::INFINITY, Bandwidth::next_change);
-            let next_event = self.event_times.last().copied().unwrap_or(f64::INFINITY);
+            let next_cable_event = self.cable_events.first().map_or(f64::INFINITY, |event| event.time.get());
+            let next_event = self.event_times.last().copied().unwrap_or(f64::INFINITY).min(next_cable_event);
             let next = next_event
                 .min(next_change)
                 .min(self.next_schedule_time(next_completion.min(next_wakeup).min(next_queued)));
@@ -348,6 +362,10 @@ impl Replay<'_> {
             let due_until = self.due_until(now);
             now = self.complete_flows_until(due_until, now, observer);
             now = self.process_events(due_until, now, observer);
+            if next_cable_event <= due_until {
+                now = now.max(next_cable_event);
+                self.change_cables(due_until, now);
+            }
             if next_change <= due_until {
                 now = now.max(next_change);
                 self.change_bandwidth(now)?;
@@ -390,6 +408,80 @@ impl Replay<'_> {
         bandwidth.apply_change().map_err(too_many)?;
         self.engine.set_trunk_capacities(bandwidth.rates(), now);
         Ok(())
+    }
+
+    /// Applies the events of cables until `until`, and moves flows to other paths where necessary.
+    fn change_cables(&mut self, until: f64, now: f64) {
+        let due = self.cable_events.partition_point(|event| event.time.get() <= until);
+        let (due_events, later) = self.cable_events.split_at(due);
+        self.cable_events = later;
+        let changes: Vec<(LinkId, CableChange)> =
+            due_events.iter().map(|event| (event.cable, event.change)).collect();
+        self.trunk_usage.add_capacities(self.engine.network().fabric().trunk_capacities(), now);
+        for slot in self.engine.change_cables(&changes, now) {
+            self.reroute_coflow(slot, now);
+        }
+    }
+
+    /// Moves the flows of a coflow to their present paths. They keep their progress.
+    fn reroute_coflow(&mut self, slot: Slot, now: f64) {
+        let index = self.coflow_by_slot[slot as usize];
+        let network = self.engine.network();
+        let coflow = network.coflow(slot);
+        // By flow in the specification's order: remaining bytes on the transport.
+        let mut remaining = BTreeMap::new();
+        for flow in 0..coflow.width() as u32 {
+            let (spec_index, state) = (coflow.spec_index(flow), coflow.flow_state(flow));
+            let size = self.workload.coflows[index].flows[spec_index as usize].bytes.get();
+            let sent = match (&mut self.transport, state) {
+                (_, FlowState::Completed) => continue,
+                (None, _) => network.sent_bytes(slot, flow, now),
+                (Some(transport), FlowState::Live) => {
+                    let left = transport.stop_flow(slot, flow, network, now);
+                    remaining.insert(spec_index, left);
+                    size - left
+                }
+                (Some(_), FlowState::Waiting) => {
+                    self.interrupted_remaining_bytes.get(&(index, spec_index)).map_or(0.0, |left| size - left)
+                }
+            };
+            let before = self.bytes_on_former_paths.insert((index, spec_index), sent).unwrap_or(0.0);
+            self.trunk_usage.add_bytes(coflow.flow_trunks(flow), sent - before);
+        }
+        self.engine.replace_flows(slot, &self.numbered_spec(index), now);
+        self.index_waiting_flows(index, slot);
+        if let Some(transport) = &mut self.transport {
+            let network = self.engine.network();
+            let coflow = network.coflow(slot);
+            for flow in coflow.live_flows() {
+                if let Some(left) = remaining.get(&coflow.spec_index(flow)) {
+                    transport.start_flow(slot, flow, *left, network, now);
+                }
+            }
+        }
+    }
+
+    /// The specification of a coflow, with the numbers of its ports.
+    fn numbered_spec(&self, index: usize) -> CoflowSpec {
+        let mut spec = self.workload.coflows[index].clone();
+        for flow in &mut spec.flows {
+            (flow.src, flow.dst) =
+                (self.port_numbering.number_of_port(flow.src), self.port_numbering.number_of_port(flow.dst));
+        }
+        spec
+    }
+
+    /// Notes the numbers of a coflow's flows, if some of them wait for data.
+    fn index_waiting_flows(&mut self, index: usize, slot: Slot) {
+        let coflow = self.engine.network().coflow(slot);
+        let numbers = &mut self.progress[index].flow_numbers;
+        numbers.clear();
+        if coflow.has_waiting_flows() {
+            numbers.resize(coflow.width(), 0);
+            for flow in 0..coflow.width() as u32 {
+                numbers[coflow.spec_index(flow) as usize] = flow;
+            }
+        }
     }
 
     fn stalled_error(&self, at: f64) -> ReplayError {
@@ -485,7 +577,8 @@ impl Replay<'_> {
             let coflow = self.engine.network().coflow(slot);
             let spec_index = coflow.spec_index(flow);
             self.progress[index].flow_ends[spec_index as usize] = at;
-            let bytes = self.workload.coflows[index].flows[spec_index as usize].bytes.get();
+            let mut bytes = self.workload.coflows[index].flows[spec_index as usize].bytes.get();
+            bytes -= self.bytes_on_former_paths.remove(&(index, spec_index)).unwrap_or(0.0);
             self.trunk_usage.add_bytes(coflow.flow_trunks(flow), bytes);
             if coflow.completed_count() == coflow.width()
                 && self.completed_flows[i + 1..].iter().all(|e| e.slot != slot)
@@ -557,11 +650,7 @@ impl Replay<'_> {
 
     fn release_coflow(&mut self, index: usize, at: f64, now: f64, observer: &mut dyn Observer) {
         let workload = self.workload;
-        let mut spec = workload.coflows[index].clone();
-        for flow in &mut spec.flows {
-            (flow.src, flow.dst) =
-                (self.port_numbering.number_of_port(flow.src), self.port_numbering.number_of_port(flow.dst));
-        }
+        let mut spec = self.numbered_spec(index);
         for (&(_, flow), &later) in self.data_not_before.range((index, 0)..=(index, u32::MAX)) {
             if later > at + spec.flows[flow as usize].data_delay.get() {
                 let release = Time::new(later - at).expect("`later` is after `at`, and both are finite");
@@ -576,6 +665,7 @@ impl Replay<'_> {
         }
         self.coflow_by_slot[slot as usize] = index;
         self.progress[index].slot = Some(slot);
+        self.index_waiting_flows(index, slot);
         for flow in 0..spec.flows.len() as u32 {
             let coflow = self.engine.network().coflow(slot);
             let spec_index = coflow.spec_index(flow);
@@ -584,8 +674,10 @@ impl Replay<'_> {
                     let release = at + workload.coflows[index].flows[spec_index as usize].data_delay.get();
                     let available_at =
                         self.data_not_before.get(&(index, spec_index)).map_or(release, |l| l.max(release));
-                    self.event_queue
-                        .push(Reverse((OrderedF64(available_at), QueuedEvent::DataAvailable(index, flow))));
+                    self.event_queue.push(Reverse((
+                        OrderedF64(available_at),
+                        QueuedEvent::DataAvailable(index, spec_index),
+                    )));
                 }
                 FlowState::Live if self.transport.is_some() => self.start_flow(index, slot, flow, now),
                 FlowState::Live | FlowState::Completed => {}
@@ -594,14 +686,13 @@ impl Replay<'_> {
         self.record_completions(observer);
     }
 
-    /// The slot and the specification's index of a flow whose data becomes available at `at`. None if the flow does not
-    /// wait for data, or if a late event has postponed the data since.
-    fn find_waiting_flow(&self, index: usize, flow: u32, at: f64) -> Option<(Slot, u32)> {
-        let slot = self.progress[index].slot?;
-        let coflow = self.engine.network().coflow(slot);
-        let spec_index = coflow.spec_index(flow);
+    /// The slot and the number of a flow whose data becomes available at `at`. None if the flow does not wait for data, or if a
+    /// late event has postponed the data since.
+    fn find_waiting_flow(&self, index: usize, spec_index: u32, at: f64) -> Option<(Slot, u32)> {
+        let (slot, flow) = self.find_flow(index, spec_index as usize)?;
         let is_delayed = self.data_not_before.get(&(index, spec_index)).is_some_and(|&later| later > at);
-        (coflow.flow_state(flow) == FlowState::Waiting && !is_delayed).then_some((slot, spec_index))
+        let state = self.engine.network().coflow(slot).flow_state(flow);
+        (state == FlowState::Waiting && !is_delayed).then_some((slot, flow))
     }
 
     /// Removes outdated events from the head of the agenda, so that they cause no schedule.
@@ -617,13 +708,13 @@ impl Replay<'_> {
     fn make_data_available(
         &mut self,
         index: usize,
-        flow: u32,
+        spec_index: u32,
         at: f64,
         now: f64,
         observer: &mut dyn Observer,
     ) {
-        let Some((slot, original)) = self.find_waiting_flow(index, flow, at) else { return };
-        if self.engine.set_flow_live(slot, flow, self.flow_size(index, original), now) {
+        let Some((slot, flow)) = self.find_waiting_flow(index, spec_index, at) else { return };
+        if self.engine.set_flow_live(slot, flow, self.flow_size(index, spec_index), now) {
             // The flow has no bytes and needs no schedule, so it ends at once.
             self.completed_flows.push(CompletedFlow { slot, flow, completed_at: at });
             self.record_completions(observer);
@@ -659,7 +750,7 @@ impl Replay<'_> {
                     self.stop_flow(coflow, slot, place, now);
                     self.engine.set_flow_waiting(slot, place, now);
                     self.event_queue
-                        .push(Reverse((OrderedF64(until), QueuedEvent::DataAvailable(coflow, place))));
+                        .push(Reverse((OrderedF64(until), QueuedEvent::DataAvailable(coflow, flow as u32))));
                 }
             }
         }
@@ -690,7 +781,9 @@ impl Replay<'_> {
             self.port_numbering.port_with_number(dst),
             sent,
         ));
-        self.trunk_usage.add_bytes(self.engine.network().coflow(slot).flow_trunks(flow), sent);
+        let on_former_paths = self.bytes_on_former_paths.remove(&(index, spec_index)).unwrap_or(0.0);
+        let coflow = self.engine.network().coflow(slot);
+        self.trunk_usage.add_bytes(coflow.flow_trunks(flow), sent - on_former_paths);
         self.engine.restart_flow(slot, flow, now);
         if live {
             self.start_flow(index, slot, flow, now);
@@ -701,6 +794,9 @@ impl Replay<'_> {
     fn find_flow(&self, index: usize, spec_index: usize) -> Option<(Slot, u32)> {
         let slot = self.progress[index].slot?;
         let coflow = self.engine.network().coflow(slot);
+        if let Some(&flow) = self.progress[index].flow_numbers.get(spec_index) {
+            return Some((slot, flow));
+        }
         (0..coflow.width() as u32)
             .find(|&flow| coflow.spec_index(flow) as usize == spec_index)
             .map(|flow| (slot, flow))
@@ -722,6 +818,10 @@ impl Replay<'_> {
             None => vec![self.options.port_rate; ports],
         };
         self.trunk_usage.add_capacities(self.engine.network().fabric().trunk_capacities(), makespan);
+        let mut trunk_utilization = self.trunk_usage.utilization();
+        if let Some(trunks) = &self.options.network.trunks {
+            trunk_utilization.truncate(trunks.links());
+        }
         if self.options.network.regions.is_some() {
             (send, recv) = (Vec::new(), Vec::new());
         }
@@ -752,7 +852,7 @@ impl Replay<'_> {
             makespan,
             send_utilization: send,
             recv_utilization: recv,
-            trunk_utilization: self.trunk_usage.utilization(),
+            trunk_utilization,
             schedule_ns: self.schedule_ns,
             wall_seconds: 0.0,
         }

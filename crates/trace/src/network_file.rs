@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use weir_core::model::topology::CableEvent;
 use weir_core::model::{Topology, WideArea};
 
 use crate::error::TraceError;
@@ -11,8 +12,8 @@ use crate::{topology, wide_area};
 /// A network, in the format that its file has.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NetworkFile {
-    /// A file in [the topology format](topology).
-    Topology(Topology),
+    /// A file in [the topology format](topology), and the events of its cables.
+    Topology(Topology, Vec<CableEvent>),
     /// A file in [the wide-area format](wide_area).
     WideArea(WideArea),
 }
@@ -31,7 +32,8 @@ impl NetworkFile {
             if table.get_ref().contains_key(wide_area::MAGIC) {
                 wide_area::read_from(input, name).map(NetworkFile::WideArea)
             } else {
-                topology::read_from(input, name).map(NetworkFile::Topology)
+                let (topology, events) = topology::read_with_events(input, name)?;
+                Ok(NetworkFile::Topology(topology, events))
             }
         })
     }

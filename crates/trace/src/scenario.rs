@@ -10,14 +10,14 @@ use std::io::Read;
 use std::path::Path;
 
 use weir_core::model::scenario::{
-    CableChange, CableEvent, Demand, ErrorLocation, Guarantee, Scenario, ScenarioError, SendMode, Service,
+    Demand, ErrorLocation, Guarantee, Scenario, ScenarioError, SendMode, Service,
 };
 use weir_core::model::{NodeId, Topology};
 use weir_core::units::Time;
 
 use crate::error::TraceError;
 use crate::toml_fields::{self, TableFields, Value};
-use crate::topology;
+use crate::topology::{self, cable_events};
 
 /// The maximum length of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
@@ -125,7 +125,7 @@ fn from_fields(mut fields: TableFields<'_>, folder: &Path) -> Result<Scenario, T
         }
     }
     for mut event in events {
-        scenario.events.push(read_event(&mut event, &scenario.topology)?);
+        scenario.events.push(cable_events::read_event(&mut event, &scenario.topology)?);
         positions.events.push(event);
     }
     scenario.check().map_err(|error| positions.to_trace_error(&error))?;
@@ -305,34 +305,6 @@ fn read_link_end<'a>(
 /// The error for a second end without a cable to the first.
 fn no_link_error(fields: &TableFields<'_>, value: &Value<'_>, from: &str) -> TraceError {
     fields.value_error(value, &format!("a host or switch with a cable to `{from}`"))
-}
-
-fn read_event(fields: &mut TableFields<'_>, topology: &Topology) -> Result<CableEvent, TraceError> {
-    const CABLE: &str = "the two ends of a cable of the fabric, such as [\"E1\", \"C1\"]";
-    const CHANGE: &str = "`down`, `up` or `rate`";
-    let at = fields.required("at", "a time with a unit such as \"5s\"")?;
-    let at = fields.read_time(&at)?;
-    let value = fields.required("cable", CABLE)?;
-    let node = |value: &Value<'_>, name: &str| {
-        topology.find_node(name).ok_or_else(|| fields.value_error(value, CABLE))
-    };
-    let cable = match fields.read_list(&value, CABLE)?[..] {
-        [a, b] => topology.link_between(
-            node(&a, fields.read_string(&a, CABLE)?)?,
-            node(&b, fields.read_string(&b, CABLE)?)?,
-        ),
-        _ => None,
-    };
-    let cable = cable.ok_or_else(|| fields.value_error(&value, CABLE))?;
-    let value = fields.required("change", CHANGE)?;
-    let change = match fields.read_string(&value, CHANGE)? {
-        "down" => CableChange::Down,
-        "up" => CableChange::Up,
-        "rate" => CableChange::Rate(fields.required_rate("rate")?),
-        _ => return Err(fields.value_error(&value, CHANGE)),
-    };
-    fields.finish()?;
-    Ok(CableEvent { time: at, cable, change })
 }
 
 fn read_intervals<'a>(fields: &TableFields<'a>, value: &Value<'a>) -> Result<Vec<(Time, Time)>, TraceError> {

@@ -55,7 +55,7 @@ pub struct Value<'a> {
 }
 
 /// The keys of one table.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct TableFields<'a> {
     source: SourceText<'a>,
     /// The prefix of keys in errors: empty, or such as `link 3 `.

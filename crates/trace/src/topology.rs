@@ -15,12 +15,13 @@
 //! topology, so memory is bounded for any file.
 
 mod bisection;
+pub(crate) mod cable_events;
 pub mod describe;
 
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use weir_core::model::topology::TopologyBuilder;
+use weir_core::model::topology::{CableEvent, TopologyBuilder};
 use weir_core::model::{LinkId, NodeId, Topology, TopologyError, TopologyTemplate};
 
 use crate::error::TraceError;
@@ -53,6 +54,20 @@ pub fn read(path: &Path) -> Result<Topology, TraceError> {
 /// As for [`read`].
 pub fn read_from<R: Read>(input: R, name: &str) -> Result<Topology, TraceError> {
     toml_fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), from_fields)
+}
+
+/// Reads a topology from `input`, which errors call `name`, and the events of its cables.
+///
+/// # Errors
+/// As for [`read`].
+pub fn read_with_events<R: Read>(input: R, name: &str) -> Result<(Topology, Vec<CableEvent>), TraceError> {
+    toml_fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), |mut fields| {
+        // Mark the key as known; events are read when the names of nodes are.
+        fields.optional("event");
+        let topology = from_fields(fields.clone())?;
+        let events = cable_events::read_events(&mut fields, &topology)?;
+        Ok((topology, events))
+    })
 }
 
 /// The topology described by the keys of a table.

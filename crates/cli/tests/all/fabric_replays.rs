@@ -46,6 +46,39 @@ fn links_between_switches_limit_coflows() {
 }
 
 #[test]
+fn failing_cables_move_flows_to_other_paths() {
+    let dir = test_dir_with_network();
+    // 2 MB at 0.25 MB/s over one spine. From 2 s to 4 s, neither spine is connected to the first leaf.
+    dir.write("crossing.txt", "4 1\n1 0 1 0 1 2:2.0\n");
+    let mut text = NETWORK.to_owned();
+    for (at, spine, change) in [("1s", 0, "down"), ("2s", 1, "down"), ("4s", 0, "up")] {
+        text += &format!(
+            "[[event]]\nat = \"{at}\"\ncable = [\"leaf0\", \"spine{spine}\"]\nchange = \"{change}\"\n"
+        );
+    }
+    dir.write("failing.toml", &text);
+    let line = "compare crossing.txt --fabric failing.toml --policies fair,saath,pfp --interval 0 --quiet --no-timing";
+    for policy in dir.json_of(&format!("{line} --format json")).as_array().unwrap() {
+        assert!((policy["makespan_s"].as_f64().unwrap() - 10.0).abs() < 1e-9, "{policy}");
+        assert!(policy["lower_bound_mean_cct_s"].is_null());
+    }
+    assert!(dir.stdout_of(line).contains("policies decide over all links; 3 events of cables."));
+    assert!(dir.stdout_of("fabric check failing.toml").contains("8 cables, 3 events"));
+    for (change, expected) in [
+        (
+            ("\"up\"", "\"down\""),
+            "failing.toml:19: field `event 3 change`: `down`: expected a cable that is up",
+        ),
+        (("\"4s\"", "\"1s\""), "field `event 3 at`: `1s`: expected events in order, from 2s on"),
+        (("\"spine1\"", "\"spine7\""), "expected the two ends of a cable of the fabric"),
+    ] {
+        dir.write("failing.toml", &text.replace(change.0, change.1));
+        let error = dir.stderr_of(line, 2);
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn invalid_fabric_options_are_exit_2() {
     let dir = test_dir_with_network();
     dir.write("wide.txt", "5 1\n1 0 1 0 1 4:2\n");

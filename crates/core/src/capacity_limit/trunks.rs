@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use super::{CapacityLimit, SortedDecision, rates};
 use crate::allocation::{Allocation, CommonRate};
-use crate::model::{Coflow, Network, Slot, Trunks};
+use crate::model::topology::CableChange;
+use crate::model::{Coflow, LinkId, Network, Slot, Trunks};
 use crate::solve::{CappedFlow, max_min_capped};
 
 /// A link that is given so much more than it carries, as a part, is not short: that is rounding.
@@ -208,6 +209,13 @@ impl CapacityLimit for TrunkLimit {
 
     fn set_trunk_capacities(&mut self, capacities: &[f64]) {
         self.trunks.set_capacities(capacities);
+    }
+
+    fn change_cables(&mut self, changes: &[(LinkId, CableChange)]) -> Option<&Trunks> {
+        if self.trunks.change_cables(changes) {
+            self.coflows.clear();
+        }
+        Some(&self.trunks)
     }
 }
 

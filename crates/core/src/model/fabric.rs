@@ -4,11 +4,27 @@ use super::trunks::Trunks;
 use super::workload::PortSide;
 use crate::units::Rate;
 
+/// What the capacity of a side of a port consists of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct PortCapacity {
+    /// The rate of the cable, in bytes per second.
+    rate: f64,
+    /// The part of the rate that the port can use.
+    factor: f64,
+}
+
+impl PortCapacity {
+    fn get(self) -> f64 {
+        self.rate * self.factor
+    }
+}
+
 /// Capacities of links, in bytes per second. One non-blocking switch has no trunks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fabric {
-    /// The rates of healthy ports.
-    port_rates: Vec<f64>,
+    /// By port: the rate of the healthy port, and the factor of its capacity; for sending and for receiving.
+    send_sides: Vec<PortCapacity>,
+    recv_sides: Vec<PortCapacity>,
     nominal_rate: f64,
     send_capacities: Vec<f64>,
     recv_capacities: Vec<f64>,
@@ -27,11 +43,13 @@ impl Fabric {
     /// Creates a switch whose ports send and receive at these rates.
     pub fn from_port_rates(rates: &[Rate]) -> Fabric {
         let rates: Vec<f64> = rates.iter().map(|rate| rate.get()).collect();
+        let sides: Vec<PortCapacity> = rates.iter().map(|&rate| PortCapacity { rate, factor: 1.0 }).collect();
         Fabric {
             nominal_rate: rates.iter().copied().fold(0.0, f64::max),
+            send_sides: sides.clone(),
+            recv_sides: sides,
             send_capacities: rates.clone(),
-            recv_capacities: rates.clone(),
-            port_rates: rates,
+            recv_capacities: rates,
             trunk_capacities: Vec::new(),
             has_limiting_ports: true,
             version: 1,
@@ -119,15 +137,28 @@ impl Fabric {
         self.trunk_capacities.copy_from_slice(capacities);
     }
 
-    /// Sets the capacity of a port side to `factor` times the rate of the healthy port.
+    /// Sets the rates of the cables of all ports, for sending and for receiving, in bytes per second. Factors of
+    /// [`Fabric::scale_port`] still apply.
+    pub(crate) fn set_cable_rates(&mut self, rates: impl Iterator<Item = (f64, f64)>) {
+        self.version += 1;
+        for (port, (send, recv)) in rates.enumerate() {
+            (self.send_sides[port].rate, self.recv_sides[port].rate) = (send, recv);
+            self.send_capacities[port] = self.send_sides[port].get();
+            self.recv_capacities[port] = self.recv_sides[port].get();
+        }
+    }
+
+    /// Sets the capacity of a port side to `factor` times the rate of its cable.
     pub(crate) fn scale_port(&mut self, port: u32, side: PortSide, factor: f64) {
-        let rate = self.port_rates[port as usize] * factor;
+        let port = port as usize;
         self.version += 1;
         if side != PortSide::Receive {
-            self.send_capacities[port as usize] = rate;
+            self.send_sides[port].factor = factor;
+            self.send_capacities[port] = self.send_sides[port].get();
         }
         if side != PortSide::Send {
-            self.recv_capacities[port as usize] = rate;
+            self.recv_sides[port].factor = factor;
+            self.recv_capacities[port] = self.recv_sides[port].get();
         }
     }
 }

@@ -8,6 +8,7 @@ use std::ops::Range;
 use super::coflow::{Coflow, CommonRateKind, FlowState, NO_INDEX};
 use super::fabric::Fabric;
 use super::link_history::LinkHistory;
+use super::topology::{CableChange, LinkId};
 use super::trunks::Trunks;
 use super::workload::{CoflowSpec, PortSide};
 use crate::allocation::{Allocation, CommonRate, FlowRate};
@@ -334,6 +335,34 @@ impl Network {
             self.fabric.set_trunk_capacities(capacities);
         }
         has_trunks
+    }
+
+    /// Changes cables. Returns whether paths of flows may change.
+    pub(crate) fn change_cables(&mut self, changes: &[(LinkId, CableChange)]) -> bool {
+        let Some(routes) = &mut self.routes else { return false };
+        let paths_change = routes.change_cables(changes);
+        self.fabric.set_trunk_capacities(routes.capacities());
+        self.fabric.set_cable_rates(routes.cable_rates());
+        paths_change
+    }
+
+    /// Sets the rates of the cables of all ports, for sending and for receiving, in bytes per second.
+    pub(crate) fn set_cable_rates(&mut self, rates: impl Iterator<Item = (f64, f64)>) {
+        self.fabric.set_cable_rates(rates);
+    }
+
+    /// Whether an incomplete flow of a coflow would take another path now. O(flows), and the cost of their paths.
+    pub(crate) fn has_new_path(&mut self, slot: Slot) -> bool {
+        let Some(routes) = &mut self.routes else { return false };
+        let coflow = self.slots[slot as usize].as_ref().expect(SLOT_IN_USE);
+        let mut path = Vec::new();
+        (0..coflow.width() as u32).filter(|&flow| coflow.flow_state(flow) != FlowState::Completed).any(
+            |flow| {
+                let (src, dst) = coflow.flow_ports(flow);
+                routes.compute_path(src, dst, coflow.workload_index, coflow.spec_index(flow), &mut path);
+                path != coflow.flow_trunks(flow)
+            },
+        )
     }
 
     pub(crate) fn record_report(&mut self, slot: Slot, sent_bytes: f64, rate: f64, now: f64) {

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use super::topology::{NodeId, Topology};
 use crate::units::{Rate, Time};
 
-pub use event::{CableChange, CableEvent};
+pub use super::topology::{CableChange, CableEvent};
 pub use guarantee::{Guarantee, Reduction};
 pub use port::{NetworkQueues, PortQueues, Queue, QueueTable};
 

@@ -13,6 +13,7 @@
 //! Hosts do not forward. So every host needs a cable to one common connected part of the switches. Other parts may
 //! exist, for example if each host has a port in each of two separate networks.
 
+pub mod cable_event;
 pub mod route;
 pub mod template;
 
@@ -21,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::units::Rate;
 
+pub use cable_event::{CableChange, CableEvent, CableEventError};
 pub use route::Routes;
 pub use template::TopologyTemplate;
 

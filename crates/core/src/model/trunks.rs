@@ -5,11 +5,14 @@
 //!
 //! - in a topology, one of the shortest paths, selected by a hash of its hosts and its position in the workload (ECMP);
 //! - between regions, the link from one to the other, or a detour through a third region.
+//!
+//! When a cable of a topology fails or is repaired, flows whose path changed continue on another one
+//! ([`crate::engine::Engine::change_cables`]).
 
 use std::collections::BTreeMap;
 
 use super::link_history::LinkHistory;
-use super::topology::{Link, LinkId, NodeId, Routes, Topology};
+use super::topology::{CableChange, Link, LinkId, NodeId, Routes, Topology};
 use super::wide_area::{BandwidthHistory, WideArea};
 use crate::units::Rate;
 
@@ -31,6 +34,10 @@ enum Paths {
         routes: Box<Routes>,
         /// By link of the topology: position among the capacities; `None` for links of hosts.
         trunk_by_link: Vec<Option<u32>>,
+        /// By link of the topology: its rate if it is up, in bytes per second.
+        link_rates: Vec<f64>,
+        /// A trunk without capacity, which flows without a path cross; none if no cable fails.
+        dead_end: Option<u32>,
         path: Vec<LinkId>,
     },
     BetweenRegions {
@@ -78,9 +85,19 @@ impl Trunks {
             })
         };
         let trunk_by_link = topology.links().iter().map(position).collect();
+        let link_rates = topology.links().iter().map(|link| link.rate.get()).collect();
         let routes = Box::new(Routes::new(topology, seed));
-        let paths = Paths::Shortest { routes, trunk_by_link, path: Vec::new() };
+        let paths = Paths::Shortest { routes, trunk_by_link, link_rates, dead_end: None, path: Vec::new() };
         Ok(Trunks { paths, ends: (0..hosts).collect(), port_rates, capacities })
+    }
+
+    /// Adds a trunk without capacity, which flows without a path cross. Required before cables fail.
+    pub fn with_dead_end(mut self) -> Trunks {
+        if let Paths::Shortest { dead_end: dead_end @ None, .. } = &mut self.paths {
+            *dead_end = Some(self.capacities.len() as u32);
+            self.capacities.push(0.0);
+        }
+        self
     }
 
     /// Creates the links between regions, numbered as in `area`, with the mean bandwidth as capacity. The `ports` ports are
@@ -130,7 +147,49 @@ impl Trunks {
         }
     }
 
-    /// Capacities of the links, in bytes per second.
+    /// Number of links between switches or regions.
+    pub fn links(&self) -> usize {
+        let has_dead_end = matches!(self.paths, Paths::Shortest { dead_end: Some(_), .. });
+        self.capacities.len() - usize::from(has_dead_end)
+    }
+
+    /// By port: the rates of its cable for sending and for receiving, in bytes per second; 0 if the cable is down.
+    pub(crate) fn cable_rates(&self) -> impl Iterator<Item = (f64, f64)> {
+        let of_port = |(&end, rate): (&u32, &Rate)| match &self.paths {
+            Paths::Shortest { routes, link_rates, .. } => {
+                let cable = routes.topology().outgoing_links(NodeId(end))[0];
+                let rate = |link: LinkId| if routes.is_up(link) { link_rates[link.index()] } else { 0.0 };
+                (rate(cable), rate(cable.reverse()))
+            }
+            Paths::BetweenRegions { .. } => (rate.get(), rate.get()),
+        };
+        self.ends.iter().zip(&self.port_rates).map(of_port)
+    }
+
+    /// Changes cables, each by one of its links. Returns whether paths of flows may change.
+    pub(crate) fn change_cables(&mut self, changes: &[(LinkId, CableChange)]) -> bool {
+        let Paths::Shortest { routes, trunk_by_link, link_rates, dead_end, .. } = &mut self.paths else {
+            return false;
+        };
+        debug_assert!(dead_end.is_some(), "`with_dead_end` is called before cables change");
+        let mut paths_change = false;
+        for &(cable, change) in changes {
+            for link in [cable, cable.reverse()] {
+                match change {
+                    CableChange::Down => paths_change |= routes.fail_link(link),
+                    CableChange::Up => paths_change |= routes.restore_link(link),
+                    CableChange::Rate(rate) => link_rates[link.index()] = rate.get(),
+                }
+                if let Some(trunk) = trunk_by_link[link.index()] {
+                    let rate = if routes.is_up(link) { link_rates[link.index()] } else { 0.0 };
+                    self.capacities[trunk as usize] = rate;
+                }
+            }
+        }
+        paths_change
+    }
+
+    /// Capacities of the links, in bytes per second; last, the 0 of [`Trunks::with_dead_end`].
     pub fn capacities(&self) -> &[f64] {
         &self.capacities
     }
@@ -150,10 +209,13 @@ impl Trunks {
         }
         let (from, to) = (self.ends[src as usize], self.ends[dst as usize]);
         match &mut self.paths {
-            Paths::Shortest { routes, trunk_by_link, path: links } => {
+            Paths::Shortest { routes, trunk_by_link, dead_end, path: links, .. } => {
                 let number = (coflow as u64) << 32 | u64::from(flow);
-                routes.compute_path(NodeId(from), NodeId(to), number, links);
-                path.extend(links.iter().filter_map(|link| trunk_by_link[link.index()]));
+                if routes.compute_path(NodeId(from), NodeId(to), number, links) {
+                    path.extend(links.iter().filter_map(|link| trunk_by_link[link.index()]));
+                } else {
+                    path.extend(*dead_end);
+                }
             }
             Paths::BetweenRegions { history, relays } => {
                 let relay = relays.get(&(coflow, flow)).copied().unwrap_or(to);

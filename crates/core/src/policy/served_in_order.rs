@@ -1,9 +1,10 @@
 //! Policies that decide an order of coflows, in which every link serves them (Siphon, ATC '18, section 3).
 //!
-//! Whoever orders the coflows ([`crate::wide_area::Policy`]) knows sizes and past bandwidth ([`crate::model::LinkHistory`]), but not
-//! the present capacity of links. Rates follow from the order and the present capacity, as at relays that serve by strict
-//! priority: coflow by coflow, the flows of a coflow share the residual capacity of their links max-min. With `groups`, the flows
-//! of a coflow are served group by group too ([`crate::wide_area::flow_groups`]).
+//! The algorithm that orders the coflows ([`crate::wide_area::Policy`]) knows sizes and past bandwidth
+//! ([`crate::model::LinkHistory`]), but not the present capacity of links. Rates follow from the order and the present
+//! capacity, as at relays that serve by strict priority: coflow by coflow, the flows of a coflow share the residual capacity
+//! of their links max-min. With `groups`, the flows of a coflow are served group by group too
+//! ([`crate::wide_area::flow_groups`]).
 //!
 //! The order is computed when a coflow arrives or completes, or when the data of a flow becomes available.
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use weir_core::engine::DecidesOver;
+use weir_core::model::topology::CableEvent;
 use weir_core::model::{Goodput, Trunks};
 use weir_core::units::{Rate, Time};
 
@@ -29,6 +30,8 @@ pub struct NetworkModel {
     /// Trunks between switches. Port 0 of the workload is the first host of their topology, and ports have the rates of the
     /// hosts' cables.
     pub trunks: Option<Arc<Trunks>>,
+    /// Failures, repairs and rate changes of cables of the trunks' topology, valid for [`CableEvent::check`].
+    pub cable_events: Arc<[CableEvent]>,
     /// Links between regions, over which [`crate::regions`] lays out the workload. They replace the port rate and the trunks.
     pub regions: Option<RegionLinks>,
     /// The capacity of receiving ports by their number of senders, if it is not constant. Policies decide without it.

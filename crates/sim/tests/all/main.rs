@@ -1,6 +1,7 @@
 //! Tests of the simulator: one module per component.
 
 mod bssi;
+mod cables;
 #[path = "../../../core/tests/all/campaign.rs"]
 mod campaign;
 mod common;

@@ -3,10 +3,12 @@
 
 use std::sync::Arc;
 
+use crate::cables::any_failures;
 use crate::common::{WorkloadFeatures, any_workload, cases, is_near, options};
 use crate::trunks::any_workload_with_trunks;
 use proptest::prelude::*;
-use weir_core::model::{PortSide, Trunks, Workload, WorkloadChange};
+use weir_core::model::topology::CableEvent;
+use weir_core::model::{CoflowSpec, PortSide, Trunks, Workload, WorkloadChange};
 use weir_core::policy;
 use weir_sim::{NetworkModel, NoObserver, ReplayOptions, replay};
 
@@ -229,6 +231,15 @@ enum Policy {
     Aalo(AaloParameters),
 }
 
+/// The trunks from a time on.
+#[derive(Debug, Clone)]
+pub struct Epoch {
+    pub time: f64,
+    pub capacities: Vec<f64>,
+    /// By coflow and flow of the workload: the trunks of its path.
+    pub paths: Vec<Vec<Vec<u32>>>,
+}
+
 struct ReferenceSimulator<'a> {
     workload: &'a Workload,
     policy: Policy,
@@ -238,9 +249,28 @@ struct ReferenceSimulator<'a> {
     links: Vec<f64>,
     released: usize,
     next_event: usize,
+    /// Changes of trunks, in the order of time, and the number of those that have happened.
+    epochs: Vec<Epoch>,
+    next_epoch: usize,
     /// Whether two coflows ever had equal deadlines (Saath) or remaining times (Varys) except for rounding
     /// errors, which then decided their order.
     has_ties: bool,
+}
+
+/// The flows of a coflow by trunks, then by ports; a second flow over the same links comes in a second round of its sender.
+fn service_order(spec: &CoflowSpec, paths: &[Vec<u32>], port_position: impl Fn(u32) -> usize) -> Vec<usize> {
+    let mut round = vec![0; spec.flows.len()];
+    for (i, flow) in spec.flows.iter().enumerate() {
+        let is_same =
+            |&j: &usize| (spec.flows[j].src, spec.flows[j].dst, &paths[j]) == (flow.src, flow.dst, &paths[i]);
+        round[i] = (0..i).filter(is_same).count();
+    }
+    let mut places: Vec<usize> = (0..spec.flows.len()).collect();
+    places.sort_by_key(|&i| {
+        let (src, dst) = (port_position(spec.flows[i].src), port_position(spec.flows[i].dst));
+        (paths[i].clone(), src, round[i], dst)
+    });
+    places
 }
 
 impl ReferenceSimulator<'_> {
@@ -259,22 +289,7 @@ impl ReferenceSimulator<'_> {
             for ((i, path), flow) in (0..).zip(&mut paths).zip(&spec.flows) {
                 routes.iter_mut().for_each(|routes| routes.compute_path(flow.src, flow.dst, index, i, path));
             }
-            let mut round = vec![0; spec.flows.len()];
-            for (i, flow) in spec.flows.iter().enumerate() {
-                let is_same = |&j: &usize| {
-                    (spec.flows[j].src, spec.flows[j].dst, &paths[j]) == (flow.src, flow.dst, &paths[i])
-                };
-                round[i] = (0..i).filter(is_same).count();
-            }
-            let mut places: Vec<usize> = (0..spec.flows.len()).collect();
-            places.sort_by_key(|&i| {
-                (
-                    paths[i].clone(),
-                    port_position(spec.flows[i].src),
-                    round[i],
-                    port_position(spec.flows[i].dst),
-                )
-            });
+            let places = service_order(spec, &paths, port_position);
             let flow = |&i: &usize| Flow {
                 src: spec.flows[i].src as usize,
                 dst: ports + spec.flows[i].dst as usize,
@@ -313,6 +328,8 @@ impl ReferenceSimulator<'_> {
             links: std::iter::repeat_n(1.0, 2 * ports).chain(capacities.iter().copied()).collect(),
             released: 0,
             next_event: 0,
+            epochs: Vec::new(),
+            next_epoch: 0,
             has_ties: false,
         }
     }
@@ -378,10 +395,17 @@ impl ReferenceSimulator<'_> {
             }
             let soon = soon.min(wake);
             let event = self.workload.events.get(self.next_event).map_or(f64::INFINITY, |e| e.time.get());
-            let next = self.next_schedule_time(soon).min(event).max(self.now);
+            let epoch = self.epochs.get(self.next_epoch).map_or(f64::INFINITY, |epoch| epoch.time);
+            let next = self.next_schedule_time(soon).min(event).min(epoch).max(self.now);
             assert!(next.is_finite(), "no event after {}", self.now);
             self.advance(next);
             self.process_events();
+            while self.next_epoch < self.epochs.len()
+                && self.epochs[self.next_epoch].time <= self.now + self.slack()
+            {
+                self.begin_epoch(self.next_epoch);
+                self.next_epoch += 1;
+            }
             self.schedule();
         }
         panic!("the reference simulator makes no progress after {}", self.now);
@@ -431,6 +455,31 @@ impl ReferenceSimulator<'_> {
     }
 
     /// Applies arrivals, data and events until now.
+    /// Changes trunks, and moves incomplete flows to their present paths.
+    fn begin_epoch(&mut self, number: usize) {
+        let Epoch { capacities, paths, .. } = self.epochs[number].clone();
+        let ports = self.workload.ports as usize;
+        self.links.truncate(2 * ports);
+        self.links.extend(capacities);
+        let order = crate::ports::port_positions(self.workload);
+        for ((coflow, spec), paths) in self.coflows.iter_mut().zip(&self.workload.coflows).zip(&paths) {
+            let trunks = |i: usize| -> Vec<usize> {
+                paths[i].iter().map(|&trunk| 2 * ports + trunk as usize).collect()
+            };
+            let moves = coflow.flows.iter().zip(&coflow.spec_order);
+            let mut moves = moves.filter(|(flow, _)| flow.phase != FlowPhase::Completed);
+            if !moves.any(|(flow, &i)| flow.trunks != trunks(i)) {
+                continue;
+            }
+            let mut by_spec = vec![None; spec.flows.len()];
+            for (flow, &i) in coflow.flows.iter().zip(&coflow.spec_order) {
+                by_spec[i] = Some(Flow { trunks: trunks(i), ..flow.clone() });
+            }
+            coflow.spec_order = service_order(spec, paths, |port| order[port as usize]);
+            coflow.flows = coflow.spec_order.iter().map(|&i| by_spec[i].clone().unwrap()).collect();
+        }
+    }
+
     fn process_events(&mut self) {
         let now = self.now + self.slack();
         loop {
@@ -784,12 +833,29 @@ fn compare_over_trunks(
     name: &str,
     policy: &Policy,
 ) -> Result<(), TestCaseError> {
+    compare_with_failures(w, trunks, &[], &[], name, policy)
+}
+
+/// The same while cables of the topology change: `epochs` are the results of `cable_events`.
+fn compare_with_failures(
+    w: &Workload,
+    trunks: Option<&Trunks>,
+    cable_events: &[CableEvent],
+    epochs: &[Epoch],
+    name: &str,
+    policy: &Policy,
+) -> Result<(), TestCaseError> {
     for interval in [0.0, 0.37] {
-        let trunks_of_replay = trunks.map(|trunks| Arc::new(trunks.clone()));
-        let network = NetworkModel { trunks: trunks_of_replay, ..NetworkModel::default() };
+        let network = NetworkModel {
+            trunks: trunks.map(|trunks| Arc::new(trunks.clone())),
+            cable_events: cable_events.into(),
+            ..NetworkModel::default()
+        };
         let options = ReplayOptions { network, ..options(1.0, interval) };
         let engine = replay(w, policy::build(name).unwrap(), &options, &mut NoObserver).unwrap().ccts();
-        let (naive, tied) = ReferenceSimulator::new(w, trunks, policy.clone(), interval).run();
+        let mut reference = ReferenceSimulator::new(w, trunks, policy.clone(), interval);
+        reference.epochs = epochs.to_vec();
+        let (naive, tied) = reference.run();
         let equal = engine.iter().zip(&naive).all(|(&a, &b)| is_near(a, b, 1e-6));
         prop_assume!(equal || !tied, "rounding decides the order");
         prop_assert!(
@@ -875,6 +941,19 @@ proptest! {
     ) {
         let name = if deadlines { "varys:deadlines=on" } else { "varys" };
         compare_over_trunks(&w, Some(&trunks), name, &Policy::Varys { deadlines })?;
+    }
+
+    #[test]
+    fn policies_match_the_reference_simulator_while_cables_fail(
+        case in any_failures(WorkloadFeatures { restarts: false, ..WorkloadFeatures::ALL }.with_distinct_values()),
+        start in 0.9f64..4.0,
+    ) {
+        let compare = |name: &str, policy: &Policy| {
+            compare_with_failures(&case.workload, Some(&case.trunks), &case.events, &case.epochs, name, policy)
+        };
+        compare("varys", &Policy::Varys { deadlines: false })?;
+        let name = format!("aalo:start={start}B:growth=2:queues=4:at=both:sharing=strict");
+        compare(&name, &Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at: ControlledPorts::All }))?;
     }
 
     #[test]

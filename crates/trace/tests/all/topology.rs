@@ -7,7 +7,7 @@ use weir_core::model::topology::TopologyBuilder;
 use weir_core::model::{NodeId, Topology, TopologyTemplate};
 use weir_core::units::Rate;
 use weir_trace::topology::describe::TopologyStatistics;
-use weir_trace::topology::{MAX_FILE_BYTES, read, read_from, write, write_plan};
+use weir_trace::topology::{MAX_FILE_BYTES, read, read_from, read_with_events, write, write_plan};
 
 const EXAMPLE: &str = include_str!("../../../../docs/fabric-format.md");
 
@@ -57,7 +57,7 @@ fn plans_and_built_topologies_round_trip() {
 fn the_documents_examples_are_read() {
     let examples: Vec<&str> =
         EXAMPLE.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
-    assert_eq!(examples.len(), 2);
+    assert_eq!(examples.len(), 3);
     let listed = parse(examples[0]).unwrap();
     assert_eq!((listed.hosts(), listed.nodes(), listed.links().len()), (4, 7, 12));
     assert_eq!(listed.name(NodeId(4)), "leaf1");
@@ -70,6 +70,12 @@ fn the_documents_examples_are_read() {
         oversubscription: 2.0,
     };
     assert!(leaf_spine == plan.build().unwrap());
+    let with_events = format!("{}{}", examples[1], examples[2]);
+    let (topology, events) = read_with_events(with_events.as_bytes(), "t").unwrap();
+    assert!(topology == leaf_spine);
+    assert_eq!(events.iter().map(|event| event.time.get()).collect::<Vec<_>>(), [20.0, 40.0]);
+    // Commands without a time refuse events.
+    assert!(parse(&with_events).unwrap_err().contains("`event`: expected one of"));
 }
 
 #[test]

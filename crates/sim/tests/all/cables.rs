@@ -1,0 +1,265 @@
+//! Cables that fail, are repaired or change their rate: examples by hand, and properties of every policy.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::common::{
+    POLICIES, Schedule, WorkloadFeatures, any_workload, assert_near, cases, check_all_sent_bytes, coflow,
+    options, time, workload,
+};
+use crate::reference_simulator::Epoch;
+use proptest::prelude::*;
+use weir_core::model::topology::{CableChange, CableEvent};
+use weir_core::model::{FlowState, LinkId, NodeId, Routes, Topology, TopologyTemplate, Trunks, Workload};
+use weir_core::policy;
+use weir_core::units::Rate;
+use weir_sim::{NetworkModel, NoObserver, Observer, Outcome, ReplayError, ReplayOptions, Snapshot, replay};
+
+/// Leaves and two or more spines; hosts and, without oversubscription, uplinks of 1 byte/s per host and spine.
+fn leaf_spine(spines: u32, leaves: u32, hosts: u32, oversubscription: f64) -> Topology {
+    let rate = Rate::new(1.0).unwrap();
+    TopologyTemplate::LeafSpine { spines, leaves, hosts, rate, oversubscription }.build().unwrap()
+}
+
+fn options_with(trunks: &Trunks, events: &[CableEvent], interval: f64) -> ReplayOptions {
+    let network = NetworkModel {
+        trunks: Some(Arc::new(trunks.clone())),
+        cable_events: events.into(),
+        ..NetworkModel::default()
+    };
+    ReplayOptions { network, ..options(1.0, interval) }
+}
+
+fn replay_with_events(all: &Workload, topology: &Topology, policy: &str, events: &[CableEvent]) -> Outcome {
+    CableEvent::check(events, topology).unwrap();
+    let trunks = Trunks::new(topology.clone(), 0).unwrap();
+    let built = policy::build(policy).unwrap();
+    replay(all, built, &options_with(&trunks, events, 0.0), &mut NoObserver)
+        .unwrap_or_else(|error| panic!("{policy}: {error}"))
+}
+
+fn event(at: f64, cable: LinkId, change: CableChange) -> CableEvent {
+    CableEvent { time: time(at), cable, change }
+}
+
+/// The links of the path of the first flow of the first coflow, from one host to another.
+fn first_path(topology: &Topology, from: u32, to: u32) -> Vec<LinkId> {
+    let mut path = Vec::new();
+    Routes::new(topology.clone(), 0).compute_path(NodeId(from), NodeId(to), 0, &mut path);
+    path
+}
+
+/// Policies of each kind: TCP, equal rates, MADD, queues, decisions over ports, orders of links.
+const KINDS: [&str; 8] = ["fair", "saath", "varys", "aalo", "aalo:at=both", "pfp", "django", "mrtf"];
+
+#[test]
+fn flow_continues_on_another_path_when_a_cable_fails() {
+    let topology = leaf_spine(2, 2, 2, 1.0);
+    let one = workload(4, vec![coflow(1, 0.0, &[(0, 2, 4.0)])]);
+    let [_, uplink, downlink, _] = first_path(&topology, 0, 2)[..] else { panic!("four links") };
+    for policy in KINDS {
+        // The other spine has the same capacity, so no time is lost.
+        let found = replay_with_events(&one, &topology, policy, &[event(1.0, uplink, CableChange::Down)]);
+        assert_near(&found.ccts(), &[4.0], 1e-9, policy);
+        // Without any path from 1 s to 3 s.
+        let other_uplinks: Vec<LinkId> = topology
+            .outgoing_links(topology.link(uplink).from)
+            .iter()
+            .copied()
+            .filter(|&link| link != uplink && !topology.is_host_link(topology.link(link)))
+            .collect();
+        let [other] = other_uplinks[..] else { panic!("one other uplink") };
+        let events = [
+            event(1.0, uplink, CableChange::Down),
+            event(1.0, other, CableChange::Down),
+            event(3.0, other.reverse(), CableChange::Up),
+        ];
+        let found = replay_with_events(&one, &topology, policy, &events);
+        assert_near(&found.ccts(), &[6.0], 1e-9, policy);
+        // Half of the rate from 2 s on; the path stays the same.
+        let slower = CableChange::Rate(Rate::new(0.5).unwrap());
+        let found = replay_with_events(&one, &topology, policy, &[event(2.0, downlink, slower)]);
+        assert_near(&found.ccts(), &[6.0], 1e-9, policy);
+    }
+}
+
+#[test]
+fn flow_waits_while_the_cable_of_its_host_is_down() {
+    let topology = leaf_spine(2, 2, 2, 1.0);
+    let one = workload(4, vec![coflow(1, 0.0, &[(0, 2, 4.0)])]);
+    let cable = first_path(&topology, 0, 2)[0];
+    let events = [event(1.0, cable.reverse(), CableChange::Down), event(2.5, cable, CableChange::Up)];
+    for policy in KINDS {
+        let found = replay_with_events(&one, &topology, policy, &events);
+        assert_near(&found.ccts(), &[5.5], 1e-9, policy);
+        // Both paths of the flow count the bytes that they carried, and all bytes are counted once.
+        if !found.trunk_utilization.is_empty() {
+            let carried: f64 = found.trunk_utilization.iter().map(|part| part * 5.5).sum();
+            assert_near(&[carried], &[8.0], 1e-9, policy);
+        }
+    }
+    let forever = &events[..1];
+    let trunks = Trunks::new(topology, 0).unwrap();
+    let built = policy::build("fair").unwrap();
+    let stalled = replay(&one, built, &options_with(&trunks, forever, 0.0), &mut NoObserver).unwrap_err();
+    assert!(matches!(stalled, ReplayError::Stalled { id: 1, .. }), "{stalled}");
+}
+
+#[test]
+fn two_flows_share_the_uplink_that_is_left() {
+    let topology = leaf_spine(2, 2, 2, 1.0);
+    // Flows from both hosts of the first leaf. One spine fails after 2 s, the other carries both from then on.
+    let both = workload(4, vec![coflow(1, 0.0, &[(0, 2, 4.0)]), coflow(2, 0.0, &[(1, 3, 4.0)])]);
+    let uplink = first_path(&topology, 0, 2)[1];
+    let down = [event(2.0, uplink, CableChange::Down)];
+    let plain = replay_with_events(&both, &topology, "fair", &[]);
+    let found = replay_with_events(&both, &topology, "fair", &down);
+    // If their hashes chose the same spine, they shared it before.
+    let before = plain.ccts()[0];
+    let expected = if before == 4.0 { [6.0, 6.0] } else { [8.0, 8.0] };
+    assert_near(&found.ccts(), &expected, 1e-9, "fair");
+}
+
+/// A workload on a network whose cables change. All cables are up in the end.
+#[derive(Debug, Clone)]
+pub struct Failures {
+    pub workload: Workload,
+    pub trunks: Trunks,
+    pub events: Vec<CableEvent>,
+    pub epochs: Vec<Epoch>,
+}
+
+/// The paths and capacities after each event, from the routes of the topology.
+fn epochs_of(topology: &Topology, seed: u64, workload: &Workload, events: &[CableEvent]) -> Vec<Epoch> {
+    let mut routes = Routes::new(topology.clone(), seed);
+    let mut rates: Vec<f64> = topology.links().iter().map(|link| link.rate.get()).collect();
+    let is_trunk = |link: LinkId| !topology.is_host_link(topology.link(link));
+    let trunks: Vec<LinkId> =
+        (0..topology.links().len() as u32).map(LinkId).filter(|&link| is_trunk(link)).collect();
+    let mut epochs = Vec::new();
+    for event in events {
+        for link in [event.cable, event.cable.reverse()] {
+            match event.change {
+                CableChange::Down => drop(routes.fail_link(link)),
+                CableChange::Up => drop(routes.restore_link(link)),
+                CableChange::Rate(rate) => rates[link.index()] = rate.get(),
+            }
+        }
+        let capacity = |link: &LinkId| if routes.is_up(*link) { rates[link.index()] } else { 0.0 };
+        // Flows without a path cross one more trunk, which has no capacity.
+        let capacities = trunks.iter().map(capacity).chain([0.0]).collect();
+        let mut path = Vec::new();
+        let mut paths = Vec::new();
+        for (index, coflow) in workload.coflows.iter().enumerate() {
+            let of_flow = (0..).zip(&coflow.flows).map(|(number, flow)| {
+                let hash = (index as u64) << 32 | number;
+                if flow.src == flow.dst {
+                    return Vec::new();
+                }
+                match routes.compute_path(NodeId(flow.src), NodeId(flow.dst), hash, &mut path) {
+                    true => path
+                        .iter()
+                        .filter_map(|link| trunks.iter().position(|trunk| trunk == link))
+                        .map(|trunk| trunk as u32)
+                        .collect(),
+                    false => vec![trunks.len() as u32],
+                }
+            });
+            paths.push(of_flow.collect());
+        }
+        epochs.push(Epoch { time: event.time.get(), capacities, paths });
+    }
+    epochs
+}
+
+pub fn any_failures(features: WorkloadFeatures) -> impl Strategy<Value = Failures> {
+    let changes = prop::collection::vec((0..1000usize, 0.0..6.0f64, 0.05..4.0f64, 0.8..2.0f64, 0..3u8), 0..6);
+    (any_workload(features), 2..4u32, 2..4u32, prop::sample::select(vec![1.0, 1.7, 2.0]), 0..100u64, changes)
+        .prop_map(|(workload, spines, leaves, oversubscription, seed, changes)| {
+            let hosts = workload.ports.div_ceil(leaves).max(1);
+            let topology = leaf_spine(spines, leaves, hosts, oversubscription);
+            let is_trunk = |&cable: &u32| !topology.is_host_link(topology.link(LinkId(cable)));
+            let cables: Vec<u32> = (0..topology.links().len() as u32).step_by(2).filter(is_trunk).collect();
+            let mut events = Vec::new();
+            let mut used = Vec::new();
+            for (choice, at, length, factor, kind) in changes {
+                let cable = LinkId(cables[choice % cables.len()]);
+                if used.contains(&cable) {
+                    continue;
+                }
+                used.push(cable);
+                let rate = |factor: f64| {
+                    CableChange::Rate(Rate::new(topology.link(cable).rate.get() * factor).unwrap())
+                };
+                let (first, second) = match kind {
+                    0 => (rate(factor), rate(1.0)),
+                    _ => (CableChange::Down, CableChange::Up),
+                };
+                events.push(event(at, cable, first));
+                events.push(event(at + length, cable.reverse(), second));
+            }
+            events.sort_by(|a, b| a.time.get().total_cmp(&b.time.get()));
+            CableEvent::check(&events, &topology).unwrap();
+            let epochs = epochs_of(&topology, seed, &workload, &events);
+            Failures { workload, trunks: Trunks::new(topology, seed).unwrap(), events, epochs }
+        })
+}
+
+/// Records rates, and checks that no link carries more than its capacity.
+struct Recorder<'a> {
+    workload: &'a Workload,
+    schedules: Vec<Schedule>,
+    overload: Option<String>,
+}
+
+impl Observer for Recorder<'_> {
+    fn on_schedule(&mut self, snapshot: &Snapshot<'_>) -> bool {
+        let fabric = snapshot.fabric();
+        let capacities: Vec<f64> = fabric.link_capacities().collect();
+        let mut loads: BTreeMap<usize, f64> = BTreeMap::new();
+        let mut rates = Vec::new();
+        for &slot in snapshot.active() {
+            let coflow = snapshot.coflow(slot);
+            for flow in (0..coflow.width() as u32).filter(|&flow| coflow.flow_state(flow) == FlowState::Live)
+            {
+                let rate = snapshot.rate(slot, flow);
+                rates.push((coflow.workload_index, coflow.spec_index(flow) as usize, rate));
+                for link in coflow.flow_links(flow, fabric.ports()) {
+                    *loads.entry(link).or_default() += rate;
+                }
+            }
+        }
+        self.schedules.push((snapshot.now(), rates));
+        let overloaded = loads.iter().find(|&(&link, &load)| load > capacities[link] + 1e-9);
+        self.overload =
+            overloaded.map(|(link, load)| format!("at {}: link {link} carries {load}", snapshot.now()));
+        self.overload.is_none() && self.schedules.len() < 20_000 && self.workload.ports > 0
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(40))]
+
+    /// Under every policy, links carry at most their capacity and every flow sends its bytes, also over several paths.
+    #[test]
+    fn failing_cables_lose_no_bytes(
+        case in any_failures(WorkloadFeatures { deadlines: true, parents: true, empty_flows: true, ..WorkloadFeatures::PLAIN }),
+        interval in prop::sample::select(vec![0.0, 0.5]),
+    ) {
+        let Failures { workload, trunks, events, .. } = &case;
+        for policy in POLICIES.iter().chain(&["netshare:weights=4/2/1", "saba:slowdown=2.3/1.1"]) {
+            let mut recorder = Recorder { workload, schedules: Vec::new(), overload: None };
+            let options = options_with(trunks, events, interval);
+            let outcome = replay(workload, policy::build(policy).unwrap(), &options, &mut recorder);
+            prop_assert_eq!(&recorder.overload, &None, "{}", policy);
+            let outcome = outcome.map_err(|error| TestCaseError::fail(format!("{policy}: {error}")))?;
+            check_all_sent_bytes(workload, &recorder.schedules, &outcome)
+                .map_err(|error| TestCaseError::fail(format!("{policy}: {error}")))?;
+            for utilization in &outcome.trunk_utilization {
+                prop_assert!(*utilization <= 1.0 + 1e-9, "{}: {}", policy, utilization);
+            }
+            let again = replay(workload, policy::build(policy).unwrap(), &options, &mut NoObserver).unwrap();
+            prop_assert_eq!(again.coflows, outcome.coflows, "{}", policy);
+        }
+    }
+}
