@@ -61,8 +61,8 @@ criterion: ## Run the Criterion benches; ARGS="--save-baseline before" and the l
 	$(CARGO) bench --locked -p weir-sim --bench replay -- $(ARGS)
 	$(CARGO) bench --locked -p weir-papers --bench saba -- $(ARGS)
 
-docs: ## Make docs/cli.md, docs/api-errors.md, the demo trace and the protocol's code again
-	WEIR_WRITE_DOCS=1 $(CARGO) test --locked --quiet --workspace --test all -- reference:: generated:: problems::
+docs: ## Make docs/cli.md, docs/combinations.md, docs/api-errors.md, the demo trace and the protocol's code again
+	WEIR_WRITE_DOCS=1 $(CARGO) test --locked --quiet --workspace --test all -- reference:: generated:: problems:: combinations::
 	$(CARGO) run --locked --quiet -p weir-trace --example demo_trace > examples/demo.txt.new
 	mv examples/demo.txt.new examples/demo.txt
 
@@ -72,7 +72,7 @@ bench-page: ## Make docs/results/bench.md again, on a machine without other load
 	mv docs/results/bench.md.new docs/results/bench.md
 
 docs-check: ## Check that what is made from the code is up to date, and what README and CONTRIBUTING list
-	$(CARGO) test --locked --quiet --workspace --test all -- reference:: generated:: problems::
+	$(CARGO) test --locked --quiet --workspace --test all -- reference:: generated:: problems:: combinations::
 	$(CARGO) run --locked --quiet -p weir-trace --example demo_trace | cmp - examples/demo.txt
 	@tools/check-readme
 	@tools/check-dependencies

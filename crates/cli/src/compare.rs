@@ -28,7 +28,7 @@ pub fn sim(args: &args::Sim) -> Result<(), Failure> {
     let table =
         || format!("{}\n{}", caption(&source, &network, |_| false), table::single_policy_table(&record));
     let text = render::object(experiment.output.format, table, || record.clone(), || vec![record.clone()]);
-    outputs.write(&text, &source, policies, &outcomes)
+    outputs.write(&text, &source, &network, policies, &outcomes)
 }
 
 /// Runs `weir compare`.
@@ -54,7 +54,7 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
         head + &tables(&records, &policies[baseline_position], metrics.min_mean_cct())
     };
     let text = render::list(experiment.output.format, table, || records.clone());
-    outputs.write(&text, &source, &policies, &outcomes)
+    outputs.write(&text, &source, &network, &policies, &outcomes)
 }
 
 fn replay_policies(

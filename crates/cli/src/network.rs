@@ -7,10 +7,12 @@ use weir_console::failure::Failure;
 use weir_console::policy_spec;
 use weir_console::progress::Progress;
 use weir_console::run::{self, ReplayTask};
+use weir_console::table::format_number;
 use weir_core::model::Workload;
 use weir_core::policy::{self, ParamsError};
 use weir_core::units::Time;
 use weir_sim::lower_bound::LowerBounds;
+use weir_sim::outcome::mean;
 use weir_sim::{Outcome, ReplayOptions};
 
 use crate::args::{self, VariedSetting};
@@ -57,6 +59,16 @@ impl Network {
     /// The options of a replay over this network.
     pub fn options(&self) -> &ReplayOptions {
         &self.options
+    }
+
+    /// The ends of a link between switches or regions.
+    pub fn trunk_name(&self, trunk: usize) -> String {
+        let weir_sim::NetworkModel { trunks, regions, .. } = &self.options.network;
+        match (trunks, regions) {
+            (_, Some(regions)) => regions.area.link_name(trunk as u32),
+            (Some(trunks), None) => trunks.link_name(trunk),
+            (None, None) => String::new(),
+        }
     }
 
     /// The policies that `weir compare` replays by default.
@@ -171,5 +183,11 @@ pub fn run_replays(replays: &[Replay<'_>], run_options: &args::RunOptions) -> Re
         })
         .collect();
     let progress = Progress::new(run_options.quiet);
-    run::run_replays(&tasks, run_options.jobs, &progress, |_, outcome| outcome)
+    run::run_replays(&tasks, run_options.jobs, &progress, |index, outcome| {
+        if tasks.len() > 1 {
+            let mean_cct = format_number(mean(&outcome.ccts()));
+            progress.print_finished(&format!("{}: mean completion time {mean_cct} s", tasks[index].policy));
+        }
+        outcome
+    })
 }

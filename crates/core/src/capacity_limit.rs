@@ -38,6 +38,17 @@ pub(crate) trait CapacityLimit: Send {
         let _ = capacities;
     }
 
+    /// The trunks, if this limit has any.
+    fn trunks(&self) -> Option<&Trunks> {
+        None
+    }
+
+    /// The trunks that a flow of a coflow with a rate crosses.
+    fn flow_trunks(&self, slot: Slot, flow: u32) -> &[u32] {
+        let _ = (slot, flow);
+        &[]
+    }
+
     /// Changes cables. Returns the trunks with the changes, if this limit has any.
     fn change_cables(&mut self, changes: &[(LinkId, CableChange)]) -> Option<&Trunks> {
         let _ = changes;
@@ -68,6 +79,11 @@ impl CapacityLimiter {
     /// See [`CapacityLimit::set_trunk_capacities`].
     pub(crate) fn set_trunk_capacities(&mut self, capacities: &[f64]) {
         self.what.set_trunk_capacities(capacities);
+    }
+
+    /// The limit of the network.
+    pub(crate) fn limit(&self) -> &dyn CapacityLimit {
+        &*self.what
     }
 
     /// See [`CapacityLimit::change_cables`].

@@ -247,6 +247,21 @@ impl Engine {
         }
     }
 
+    /// The capacities of the trunks, also if the policy decides over ports only, in bytes per second.
+    pub fn trunk_capacities(&self) -> &[f64] {
+        let of_limit = self.capacity_limiters.iter().find_map(|limiter| limiter.limit().trunks());
+        of_limit.map_or(self.network.fabric().trunk_capacities(), Trunks::capacities)
+    }
+
+    /// The trunks that a flow with a rate crosses, also if the policy decides over ports only.
+    pub fn flow_trunks(&self, slot: Slot, flow: u32) -> &[u32] {
+        let limits = self.capacity_limiters.iter().map(CapacityLimiter::limit);
+        match limits.clone().find(|limit| limit.trunks().is_some()) {
+            Some(limit) => limit.flow_trunks(slot, flow),
+            None => self.network.coflow(slot).flow_trunks(flow),
+        }
+    }
+
     /// Changes cables of the topology, each by one of its links.
     ///
     /// Returns the coflows with flows whose path changed; the driver replaces their flows ([`Engine::replace_flows`]), which

@@ -59,7 +59,7 @@ pub struct Outcome {
     pub send_utilization: Vec<f64>,
     /// By port: the same for receiving.
     pub recv_utilization: Vec<f64>,
-    /// By trunk: the same, with the capacity that the trunk had. Empty on one switch, and if the policy decides over ports only.
+    /// By trunk: the same, with the capacity that the trunk had. Empty on one switch.
     pub trunk_utilization: Vec<f64>,
     /// The time to compute each schedule, in nanoseconds, in the order of schedules.
     pub schedule_ns: Vec<u32>,

@@ -168,6 +168,8 @@ struct Replay<'a> {
     options: &'a ReplayOptions,
     port_numbering: PortNumbering,
     engine: Engine,
+    /// For the names of trunks.
+    trunk_names: Option<Arc<Trunks>>,
     /// The remaining events of cables.
     cable_events: &'a [CableEvent],
     /// The random bandwidth of trunks, if it changes.
@@ -268,6 +270,7 @@ impl<'a> Replay<'a> {
             options,
             port_numbering,
             engine,
+            trunk_names: options.network.trunks.clone(),
             cable_events: &options.network.cable_events,
             bandwidth,
             goodput,
@@ -417,9 +420,28 @@ impl Replay<'_> {
         self.cable_events = later;
         let changes: Vec<(LinkId, CableChange)> =
             due_events.iter().map(|event| (event.cable, event.change)).collect();
-        self.trunk_usage.add_capacities(self.engine.network().fabric().trunk_capacities(), now);
+        self.trunk_usage.add_capacities(self.engine.trunk_capacities(), now);
+        if self.engine.network().fabric().trunk_capacities().is_empty() {
+            self.count_bytes_on_former_paths(now);
+        }
         for slot in self.engine.change_cables(&changes, now) {
             self.reroute_coflow(slot, now);
+        }
+    }
+
+    /// Counts the bytes that flows have sent over their paths so far. For policies that decide over ports only, whose flows are
+    /// not laid out again.
+    fn count_bytes_on_former_paths(&mut self, now: f64) {
+        let network = self.engine.network();
+        for &slot in network.active_coflows() {
+            let (index, coflow) = (self.coflow_by_slot[slot as usize], network.coflow(slot));
+            let flows = 0..coflow.width() as u32;
+            for flow in flows.filter(|&flow| coflow.flow_state(flow) != FlowState::Completed) {
+                let sent = network.sent_bytes(slot, flow, now);
+                let key = (index, coflow.spec_index(flow));
+                let before = self.bytes_on_former_paths.insert(key, sent).unwrap_or(0.0);
+                self.trunk_usage.add_bytes(self.engine.flow_trunks(slot, flow), sent - before);
+            }
         }
     }
 
@@ -486,10 +508,34 @@ impl Replay<'_> {
 
     fn stalled_error(&self, at: f64) -> ReplayError {
         let first = self.outcomes.iter().position(Option::is_none).unwrap_or(0);
+        let network = self.engine.network();
+        let ports = network.fabric().ports();
+        let capacities: Vec<f64> = network.fabric().link_capacities().collect();
+        let loads = network.active_coflows().iter().flat_map(|&slot| network.coflow(slot).link_loads(ports));
+        let mut closed: Vec<usize> = loads
+            .filter(|(link, load)| load.live_flow_count > 0 && capacities[*link] == 0.0)
+            .map(|(link, _)| link)
+            .collect();
+        closed.sort_unstable();
+        closed.dedup();
+        closed.truncate(ReplayError::MAX_LINKS);
         ReplayError::Stalled {
             time: at,
             incomplete: self.workload.coflows.len() - self.completed_count,
             id: self.workload.coflows[first].id,
+            links: closed.into_iter().map(|link| self.link_name(link, ports)).collect(),
+        }
+    }
+
+    /// The name of a link by its number in [`Fabric::link_capacities`].
+    fn link_name(&self, link: usize, ports: usize) -> String {
+        let port = |number: usize| self.port_numbering.port_with_number(number as u32);
+        match link.checked_sub(2 * ports) {
+            None if link < ports => format!("port {} (sending)", port(link)),
+            None => format!("port {} (receiving)", port(link - ports)),
+            Some(trunk) => {
+                self.trunk_names.as_ref().map_or_else(String::new, |trunks| trunks.link_name(trunk))
+            }
         }
     }
 
@@ -579,7 +625,7 @@ impl Replay<'_> {
             self.progress[index].flow_ends[spec_index as usize] = at;
             let mut bytes = self.workload.coflows[index].flows[spec_index as usize].bytes.get();
             bytes -= self.bytes_on_former_paths.remove(&(index, spec_index)).unwrap_or(0.0);
-            self.trunk_usage.add_bytes(coflow.flow_trunks(flow), bytes);
+            self.trunk_usage.add_bytes(self.engine.flow_trunks(slot, flow), bytes);
             if coflow.completed_count() == coflow.width()
                 && self.completed_flows[i + 1..].iter().all(|e| e.slot != slot)
             {
@@ -782,8 +828,7 @@ impl Replay<'_> {
             sent,
         ));
         let on_former_paths = self.bytes_on_former_paths.remove(&(index, spec_index)).unwrap_or(0.0);
-        let coflow = self.engine.network().coflow(slot);
-        self.trunk_usage.add_bytes(coflow.flow_trunks(flow), sent - on_former_paths);
+        self.trunk_usage.add_bytes(self.engine.flow_trunks(slot, flow), sent - on_former_paths);
         self.engine.restart_flow(slot, flow, now);
         if live {
             self.start_flow(index, slot, flow, now);
@@ -817,7 +862,7 @@ impl Replay<'_> {
             Some(trunks) => trunks.port_rates().to_vec(),
             None => vec![self.options.port_rate; ports],
         };
-        self.trunk_usage.add_capacities(self.engine.network().fabric().trunk_capacities(), makespan);
+        self.trunk_usage.add_capacities(self.engine.trunk_capacities(), makespan);
         let mut trunk_utilization = self.trunk_usage.utilization();
         if let Some(trunks) = &self.options.network.trunks {
             trunk_utilization.truncate(trunks.links());

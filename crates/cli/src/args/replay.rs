@@ -115,7 +115,7 @@ pub struct Experiment {
     pub no_timing: bool,
 }
 
-/// Options for files with one line per coflow or per flow.
+/// Options for files with one line per coflow, flow or link.
 #[derive(Debug, Args)]
 #[command(next_help_heading = OUTPUT_HEADING)]
 pub struct DetailFiles {
@@ -127,6 +127,11 @@ pub struct DetailFiles {
     /// completion times (fct_s) count from the release of the coflow
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub per_flow: Option<PathBuf>,
+
+    /// Also write a line for each policy and link: policy,kind,link,utilization; `-` is the standard output. The kind is `send` or
+    /// `receive` for the sides of ports, which have numbers, or `trunk` for links between switches or regions, named by their ends
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub per_link: Option<PathBuf>,
 }
 
 /// Arguments of `weir sim`.

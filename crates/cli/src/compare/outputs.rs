@@ -9,6 +9,7 @@ use weir_console::policy_spec;
 use weir_sim::Outcome;
 
 use crate::args;
+use crate::network::Network;
 use crate::source::Source;
 
 /// The outputs of a command, opened before the replays.
@@ -16,9 +17,10 @@ pub struct Outputs {
     result: ResultDestination,
     per_coflow: Option<OutputFile>,
     per_flow: Option<OutputFile>,
+    per_link: Option<OutputFile>,
 }
 
-type WriteLines = fn(&mut OutputFile, &Source, &[String], &[Outcome]) -> csv::Result<()>;
+type WriteLines = fn(&mut OutputFile, &Source, &Network, &[String], &[Outcome]) -> csv::Result<()>;
 
 impl Outputs {
     /// Opens the outputs, which must differ from each other and from all inputs.
@@ -31,14 +33,17 @@ impl Outputs {
         policies: &[&String],
     ) -> Result<Outputs, Failure> {
         let out = experiment.output.out.as_deref();
-        let (coflows, flows) = (detail_files.per_coflow.as_deref(), detail_files.per_flow.as_deref());
-        let outputs_by_option = [("--out", out), ("--per-coflow", coflows), ("--per-flow", flows)];
+        let args::DetailFiles { per_coflow, per_flow, per_link } = detail_files;
+        let (coflows, flows, links) = (per_coflow.as_deref(), per_flow.as_deref(), per_link.as_deref());
+        let outputs_by_option =
+            [("--out", out), ("--per-coflow", coflows), ("--per-flow", flows), ("--per-link", links)];
         check_distinct(experiment, policies, &outputs_by_option)?;
         let open = |path: Option<&Path>| path.map(OutputFile::create).transpose();
         Ok(Outputs {
             result: ResultDestination::new(out)?,
             per_coflow: open(coflows)?,
             per_flow: open(flows)?,
+            per_link: open(links)?,
         })
     }
 
@@ -50,16 +55,21 @@ impl Outputs {
         self,
         text: &str,
         source: &Source,
+        network: &Network,
         policies: &[String],
         outcomes: &[Outcome],
     ) -> Result<(), Failure> {
         let mut complete = Vec::new();
         // If the reader closes the standard output early, the files are still written.
         let mut stdout_failure = None;
-        let lines = [(self.per_coflow, coflow_lines as WriteLines), (self.per_flow, flow_lines)];
+        let lines = [
+            (self.per_coflow, coflow_lines as WriteLines),
+            (self.per_flow, flow_lines),
+            (self.per_link, link_lines),
+        ];
         for (file, write_lines) in lines {
             let Some(mut file) = file else { continue };
-            match write_lines(&mut file, source, policies, outcomes)
+            match write_lines(&mut file, source, network, policies, outcomes)
                 .map_err(|error| file.failure(&io_error(error)))
             {
                 Ok(()) => complete.push(file),
@@ -110,6 +120,7 @@ fn io_error(error: csv::Error) -> io::Error {
 fn coflow_lines(
     out: &mut OutputFile,
     _: &Source,
+    _: &Network,
     policies: &[String],
     outcomes: &[Outcome],
 ) -> csv::Result<()> {
@@ -127,6 +138,7 @@ fn coflow_lines(
 fn flow_lines(
     out: &mut OutputFile,
     source: &Source,
+    _: &Network,
     policies: &[String],
     outcomes: &[Outcome],
 ) -> csv::Result<()> {
@@ -139,6 +151,28 @@ fn flow_lines(
                 let fct = end - coflow.released_at;
                 csv.serialize((policy, coflow.id, number, flow.src, flow.dst, flow.bytes.get(), fct))?;
             }
+        }
+    }
+    Ok(csv.flush()?)
+}
+
+fn link_lines(
+    out: &mut OutputFile,
+    _: &Source,
+    network: &Network,
+    policies: &[String],
+    outcomes: &[Outcome],
+) -> csv::Result<()> {
+    let mut csv = csv::Writer::from_writer(out);
+    csv.write_record(["policy", "kind", "link", "utilization"])?;
+    for (policy, outcome) in policies.iter().zip(outcomes) {
+        for (kind, used) in [("send", &outcome.send_utilization), ("receive", &outcome.recv_utilization)] {
+            for (port, utilization) in used.iter().enumerate() {
+                csv.serialize((policy, kind, port, utilization))?;
+            }
+        }
+        for (trunk, utilization) in outcome.trunk_utilization.iter().enumerate() {
+            csv.serialize((policy, "trunk", network.trunk_name(trunk), utilization))?;
         }
     }
     Ok(csv.flush()?)

@@ -79,6 +79,45 @@ fn failing_cables_move_flows_to_other_paths() {
 }
 
 #[test]
+fn utilization_is_written_by_link() {
+    let dir = test_dir_with_network();
+    // 2 MB from the first leaf to the second, at 0.25 MB/s over one spine, within 8 s.
+    dir.write("crossing.txt", "4 1\n1 0 1 0 1 2:2.0\n");
+    dir.stdout_of(
+        "sim crossing.txt --fabric network.toml --policy saath --interval 0 --quiet --per-link links.csv",
+    );
+    let links = dir.read("links.csv");
+    let lines: Vec<Vec<&str>> = links.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!((lines.len(), links.lines().next()), (1 + 4 + 4 + 8, Some("policy,kind,link,utilization")));
+    let used: Vec<&Vec<&str>> = lines[1..].iter().filter(|line| line[3] != "0.0").collect();
+    let [send, receive, up, down] = used[..] else { panic!("{links}") };
+    assert_eq!(
+        (send[1..].join(","), receive[1..].join(",")),
+        ("send,0,0.25".into(), "receive,2,0.25".into())
+    );
+    let spine = up[2].strip_prefix("leaf0 -> ").unwrap();
+    assert_eq!((up[1], up[3], down[1], down[3]), ("trunk", "1.0", "trunk", "1.0"));
+    assert_eq!(down[2], format!("{spine} -> leaf1"));
+}
+
+#[test]
+fn links_without_capacity_are_named() {
+    let dir = test_dir_with_network();
+    dir.write(
+        "down.weir",
+        "weir-trace 1\nports 4\ncoflow 7\nflow 0 2 2MB\nevent 1s port=2 side=receive rate=0\n",
+    );
+    let error = dir.stderr_of("sim down.weir --policy fair --fabric network.toml", 1);
+    assert!(error.contains("the first is coflow 7; without capacity: port 2 (receiving); help:"), "{error}");
+    let event = "[[event]]\nat = \"1s\"\ncable = [\"leaf0\", \"spine0\"]\nchange = \"down\"\n";
+    let other = event.replace("spine0", "spine1");
+    dir.write("failing.toml", &format!("{NETWORK}{event}{other}"));
+    dir.write("crossing.txt", "4 1\n1 0 1 0 1 2:2.0\n");
+    let error = dir.stderr_of("sim crossing.txt --policy fair --fabric failing.toml", 1);
+    assert!(error.contains("without capacity: no path; help:"), "{error}");
+}
+
+#[test]
 fn invalid_fabric_options_are_exit_2() {
     let dir = test_dir_with_network();
     dir.write("wide.txt", "5 1\n1 0 1 0 1 4:2\n");

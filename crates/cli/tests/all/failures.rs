@@ -209,7 +209,7 @@ fn failed_operations_are_exit_1() {
         &dir,
         stalled,
         1,
-        &["saath: no flow can send after", "coflow 6", "help: check that its ports recover"],
+        &["saath: no flow can send after", "coflow 6", "help: check that links recover"],
     );
 }
 

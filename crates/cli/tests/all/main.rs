@@ -9,6 +9,7 @@ mod certificates;
 mod client;
 #[cfg(target_os = "linux")]
 mod cluster;
+mod combinations;
 #[path = "../common/mod.rs"]
 mod common;
 #[cfg(target_os = "linux")]

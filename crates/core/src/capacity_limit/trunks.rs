@@ -211,6 +211,15 @@ impl CapacityLimit for TrunkLimit {
         self.trunks.set_capacities(capacities);
     }
 
+    fn trunks(&self) -> Option<&Trunks> {
+        Some(&self.trunks)
+    }
+
+    fn flow_trunks(&self, slot: Slot, flow: u32) -> &[u32] {
+        let path = self.coflows.get(slot as usize).and_then(|coflow| coflow.paths.get(flow as usize));
+        path.map_or(&[], |&path| &self.paths[path as usize])
+    }
+
     fn change_cables(&mut self, changes: &[(LinkId, CableChange)]) -> Option<&Trunks> {
         if self.trunks.change_cables(changes) {
             self.coflows.clear();

@@ -147,6 +147,22 @@ impl Trunks {
         }
     }
 
+    /// The ends of a link of a topology, as in `leaf0 -> spine1`, by its position in [`Trunks::capacities`]. Between regions, use
+    /// [`WideArea::link_name`].
+    pub fn link_name(&self, trunk: usize) -> String {
+        match &self.paths {
+            Paths::Shortest { routes, trunk_by_link, .. } => {
+                let topology = routes.topology();
+                let is_trunk = |number: &Option<u32>| *number == Some(trunk as u32);
+                trunk_by_link.iter().position(is_trunk).map_or("no path".to_owned(), |link| {
+                    let link = topology.link(LinkId(link as u32));
+                    format!("{} -> {}", topology.name(link.from), topology.name(link.to))
+                })
+            }
+            Paths::BetweenRegions { .. } => format!("link {trunk}"),
+        }
+    }
+
     /// Number of links between switches or regions.
     pub fn links(&self) -> usize {
         let has_dead_end = matches!(self.paths, Paths::Shortest { dead_end: Some(_), .. });

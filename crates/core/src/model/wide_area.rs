@@ -174,6 +174,12 @@ impl WideArea {
         ends_of_link(self.regions.len(), link)
     }
 
+    /// The ends of a link, as in `east -> west`.
+    pub fn link_name(&self, link: u32) -> String {
+        let (from, to) = self.link_ends(link);
+        format!("{} -> {}", self.regions[from], self.regions[to])
+    }
+
     /// Samples of a link, rising.
     pub fn samples(&self, link: u32) -> &[Rate] {
         &self.links[link as usize]

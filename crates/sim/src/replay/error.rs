@@ -20,10 +20,10 @@ pub enum ReplayError {
         /// Number of hosts.
         hosts: usize,
     },
-    /// Some coflows cannot complete, because their ports failed permanently.
+    /// Some coflows cannot complete, because links failed permanently.
     #[error(
-        "no flow can send after {time:.3} s; {incomplete} coflows are incomplete, the first is coflow {id}; help: check that \
-         its ports recover"
+        "no flow can send after {time:.3} s; {incomplete} coflows are incomplete, the first is coflow {id}; without \
+         capacity: {}; help: check that links recover", .links.join(", ")
     )]
     Stalled {
         /// The time, in seconds.
@@ -32,6 +32,8 @@ pub enum ReplayError {
         incomplete: usize,
         /// The id of the first of them.
         id: u64,
+        /// Names of links without capacity that the incomplete coflows need, up to [`ReplayError::MAX_LINKS`].
+        links: Vec<String>,
     },
     /// The policy needs regions.
     #[error("`detours=on` is for links between regions; expected a network with regions")]
@@ -54,4 +56,9 @@ pub enum ReplayError {
         /// Number of all coflows.
         total: usize,
     },
+}
+
+impl ReplayError {
+    /// Maximum number of links in [`ReplayError::Stalled`].
+    pub const MAX_LINKS: usize = 8;
 }
