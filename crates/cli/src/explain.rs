@@ -3,7 +3,7 @@
 mod names;
 mod table;
 
-use names::{contending_coflows, rule_name};
+use names::{contending_coflows, rejection_seconds, rule_name};
 use serde_json::{Value, json};
 use weir_console::failure::Failure;
 use weir_console::policy_spec;
@@ -11,7 +11,7 @@ use weir_console::progress::{Progress, ReplayProgress};
 use weir_console::record::Record;
 use weir_console::table::format_count;
 use weir_core::allocation::OrderCriterion;
-use weir_sim::explain::{DirectedPort, Explainer, Explanation, ProgressState, TimelineEntry, build_timeline};
+use weir_sim::explain::{Explainer, Explanation, Link, ProgressState, TimelineEntry, build_timeline};
 use weir_sim::{CoflowOutcome, Observer, Snapshot, replay};
 
 use crate::args;
@@ -47,30 +47,32 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
     let workload = &source.workload;
     let position = workload.coflows.iter().position(|coflow| coflow.id == args.coflow);
     let index = position.ok_or_else(|| unknown_coflow(args.coflow, &source))?;
-    let network = Network::one_switch(&args.replay, false);
+    let network = Network::read(&args.replay, &args.network, false)?;
     let options = network.options();
     let policy = policy_spec::build_policy(&args.policy, Some(&workload.names))?;
-    let mut explainer = Explainer::new(workload, index, options);
+    let mut explainer = Explainer::new(index);
     let watch = Progress::new(args.quiet).add_replay_bar(&args.policy, workload.coflows.len());
     let mut observer = ExplainObserver { watch, explainer: &mut explainer };
-    replay(workload, policy, options, &mut observer)
+    let outcome = replay(workload, policy, options, &mut observer)
         .map_err(|error| Failure::from_replay_error(&args.policy, &error))?;
     drop(observer);
     let explanation = explainer.finish();
-    let explanation = explanation
+    let mut explanation = explanation
         .ok_or_else(|| Failure::runtime(format_args!("coflow {} did not complete", args.coflow)))?;
+    // Between regions, the explained flows are merged; the outcome is that of the trace's flows.
+    explanation.outcome = outcome.coflows[index].clone();
 
     let entries = build_timeline(&explanation.segments, if args.all { usize::MAX } else { MAX_ENTRIES });
     let release = explanation.outcome.released_at;
     let table = || {
         let head = caption(&source, &network, |_| false);
-        format!("{head}\n{}", table::explanation_text(&args.policy, &explanation, &entries))
+        format!("{head}\n{}", table::explanation_text(&args.policy, &explanation, &entries, &network))
     };
     sink.write_text(render::object(
         args.output.format,
         table,
-        || explanation_record(&source, &args.policy, &explanation, &entries),
-        || entries.iter().map(|entry| entry_record(entry, release)).collect(),
+        || explanation_record(&source, &args.policy, &explanation, &entries, &network),
+        || entries.iter().map(|entry| entry_record(entry, release, &network)).collect(),
     ))
 }
 
@@ -87,9 +89,9 @@ fn unknown_coflow(coflow: u64, source: &Source) -> Failure {
 }
 
 /// The record of an entry of the time line. `release` is the release time of the coflow in seconds.
-fn entry_record(entry: &TimelineEntry<'_>, release: f64) -> Record {
+fn entry_record(entry: &TimelineEntry<'_>, release: f64, network: &Network) -> Record {
     let main = entry.longest;
-    let side = main.cause.port();
+    let link = main.cause.link();
     let mut r = Record::default();
     r.add("from_s", entry.start);
     r.add("to_s", entry.end);
@@ -101,8 +103,8 @@ fn entry_record(entry: &TimelineEntry<'_>, release: f64) -> Record {
     r.add("overdue", main.order_criterion == OrderCriterion::DeadlineExpired);
     r.add("rule", rule_name(main.rule));
     r.add("cause", main.cause.name());
-    r.add("port", side.map(|side| side.port));
-    r.add("side", side.map(DirectedPort::name));
+    r.add("port", link.and_then(Link::port));
+    r.add("side", link.filter(|link| link.port().is_some()).map(Link::kind));
     let first_holder = main.holders.first();
     r.add("held_up_by", first_holder.map(|holder| holder.coflow));
     r.add("held_up_by_queue", first_holder.map(|holder| holder.queue));
@@ -117,7 +119,13 @@ fn entry_record(entry: &TimelineEntry<'_>, release: f64) -> Record {
     r.add("held_up_by_share", first_holder.map(|holder| holder.rate_share));
     r.add("segments", entry.segment_count);
     r.add("since_release_s", entry.start - release);
+    r.add("trunk", trunk_name(link, network));
     r
+}
+
+/// The ends of a trunk that limits the coflow.
+fn trunk_name(link: Option<Link>, network: &Network) -> Option<String> {
+    Some(network.trunk_name(link?.trunk()? as usize))
 }
 
 /// The whole explanation, for JSON.
@@ -126,6 +134,7 @@ fn explanation_record(
     policy: &str,
     explanation: &Explanation,
     entries: &[TimelineEntry<'_>],
+    network: &Network,
 ) -> Record {
     let outcome = &explanation.outcome;
     let mut r = Record::default();
@@ -141,6 +150,10 @@ fn explanation_record(
     r.add("alone_s", explanation.alone_seconds);
     r.add("slowdown", (explanation.alone_seconds > 0.0).then(|| outcome.cct() / explanation.alone_seconds));
     r.add("met_deadline", outcome.met_deadline);
+    let rejection =
+        explanation.segments.iter().find_map(|segment| rejection_seconds(segment.order_criterion));
+    r.add("rejected_needed_s", rejection.map(|(needed, _)| needed).filter(|needed| needed.is_finite()));
+    r.add("rejected_left_s", rejection.map(|(_, left)| left));
     let times = [ProgressState::Waiting, ProgressState::Slowed, ProgressState::FullPace]
         .map(|state| explanation.seconds_in_state(state));
     r.add_all(["waiting_s", "slowed_s", "full_s"], times);
@@ -148,15 +161,17 @@ fn explanation_record(
     let rules = rules.map(|(rule, time)| json!({ "rule": rule_name(rule), "time_s": time }));
     r.add("by_rule", rules.collect::<Vec<Value>>());
     let causes = explanation.lost_seconds_by_cause().into_iter().map(|(cause, lost)| {
-        let side = cause.port();
-        let (port, name) = (side.map(|side| side.port), side.map(DirectedPort::name));
-        json!({ "cause": cause.name(), "port": port, "side": name, "lost_s": lost })
+        let link = cause.link();
+        let port = link.and_then(Link::port);
+        let side = link.filter(|_| port.is_some()).map(Link::kind);
+        let trunk = trunk_name(link, network);
+        json!({ "cause": cause.name(), "port": port, "side": side, "trunk": trunk, "lost_s": lost })
     });
     r.add("by_cause", causes.collect::<Vec<Value>>());
     let coflows = explanation.lost_seconds_by_coflow().into_iter();
     let coflows = coflows.map(|(id, lost)| json!({ "coflow": id, "lost_s": lost }));
     r.add("by_coflow", coflows.collect::<Vec<Value>>());
-    let entries = entries.iter().map(|entry| entry_record(entry, outcome.released_at).into());
+    let entries = entries.iter().map(|entry| entry_record(entry, outcome.released_at, network).into());
     r.add("segments", entries.collect::<Vec<Value>>());
     r
 }

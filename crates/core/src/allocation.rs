@@ -58,6 +58,13 @@ pub enum OrderCriterion {
     Contention(u32),
     /// The deadline has expired, and the coflow goes before all classes (Saath D5).
     DeadlineExpired,
+    /// The coflow was not admitted, because it could not complete by its deadline (Varys's deadline mode).
+    Rejected {
+        /// Time that it would have needed on the residual capacity, in microseconds; the maximum if a link had none.
+        needed_us: u64,
+        /// Time that was left until the deadline, in microseconds.
+        left_us: u64,
+    },
 }
 
 /// A flow's own rate, which adds to the common rate of its coflow.

@@ -247,6 +247,11 @@ impl Engine {
         }
     }
 
+    /// Whether rates in force can be below those that the policy decided.
+    pub fn has_capacity_limits(&self) -> bool {
+        !self.capacity_limiters.is_empty()
+    }
+
     /// The capacities of the trunks, also if the policy decides over ports only, in bytes per second.
     pub fn trunk_capacities(&self) -> &[f64] {
         let of_limit = self.capacity_limiters.iter().find_map(|limiter| limiter.limit().trunks());

@@ -1,282 +1,70 @@
 //! Explains the completion time of one coflow.
 //!
 //! An [`Explainer`] observes a replay and follows one coflow. From release to completion it records the coflow's queue, the
-//! rule that served it, and its *pace*. Where the pace is below that of the coflow alone, it also records the port that
-//! limits the coflow and the coflows that use that port.
+//! rule that served it, and its *pace*. Where the pace is below that of the coflow alone, it also records the link that
+//! limits the coflow and the coflows that use that link. Links are the sides of ports, and links between switches or regions.
 //!
-//! Alone on healthy ports, the remaining bytes of a coflow take the time of its *bottleneck*: the side of a port with the
-//! most bytes left to move. The *pace* is the rate at which that time shrinks. 1 is as fast as alone; 0 is no progress
-//! towards the end, even if flows move that do not use the bottleneck. A coflow's CCT is therefore the time that it takes
-//! alone, plus the time lost at a pace below 1, plus the time to repeat lost bytes if flows restarted. A coflow is
-//! *waiting* while none of its flows moves, and *slowed* while its pace is below 1.
+//! Alone on links with their nominal capacity, the remaining bytes of a coflow take the time of its *bottleneck*: the link
+//! that needs the longest time for the bytes left to move. The *pace* is the rate at which that time shrinks. 1 is as fast as
+//! alone; 0 is no progress towards the end, even if flows move that do not use the bottleneck. A coflow's CCT is therefore the
+//! time that it takes alone, plus the time lost at a pace below 1, plus the time to repeat lost bytes if flows restarted. A
+//! coflow is *waiting* while none of its flows moves, and *slowed* while its pace is below 1. Where the capacity of a link
+//! exceeds the nominal one, as between regions, a pace can be above 1 and makes up for lost time.
 //!
-//! The limiting port is a port of the coflow without residual capacity that other coflows use, or whose rate is
-//! reduced:
+//! The limiting link is a link of the coflow without residual capacity that other coflows use, or whose rate is reduced:
 //!
-//! 1. The bottleneck, if it is such a port.
+//! 1. The bottleneck, if it is such a link.
 //! 2. Otherwise the one at which the remaining bytes take longest with the capacity that other coflows do not use. Ties
-//!    go to the port with the most bytes left to move.
+//!    go to the link with the most bytes left to move.
 //!
-//! No port limits the coflow if all its flows at the bottleneck wait for data, or if the policy does not assign
-//! residual capacity.
+//! No link limits the coflow if all its flows at the bottleneck wait for data, or if the policy does not assign residual
+//! capacity.
 
+mod limit;
+mod report;
 mod timeline;
 
-use std::collections::BTreeMap;
-
+pub use report::{Explanation, Holder, Link, ProgressState, Segment, SlowdownCause};
 pub use timeline::{TimelineEntry, build_timeline};
-use weir_core::allocation::{CommonRate, OrderCriterion, Rule};
-use weir_core::model::{Coflow, FlowState, Slot, Workload, WorkloadChange};
 
-use crate::lower_bound;
+use weir_core::allocation::{OrderCriterion, Rule};
+use weir_core::model::{Coflow, FlowState, Slot, WorkloadChange};
+
 use crate::outcome::CoflowOutcome;
-use crate::replay::{Observer, ReplayOptions, Snapshot};
-
-/// Residual capacities up to this fraction of a port's nominal rate count as none.
-const NEGLIGIBLE_FRACTION: f64 = 1e-6;
+use crate::replay::{Observer, Snapshot};
+use limit::{CoflowLoads, HolderRate};
 
 /// The minimum pace at which a coflow is not slowed.
 const MIN_FULL_PACE: f64 = 0.999;
 
-/// One side of a port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DirectedPort {
-    /// The port.
-    pub port: u32,
-    /// Whether it is the sending side; otherwise it is the receiving side.
-    pub is_sending: bool,
-}
-
-impl DirectedPort {
-    /// `send` or `receive`.
-    pub const fn name(self) -> &'static str {
-        if self.is_sending { "send" } else { "receive" }
-    }
-}
-
-/// The progress of a coflow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ProgressState {
-    /// No flow moves.
-    Waiting,
-    /// Slower than alone.
-    Slowed,
-    /// As fast as alone.
-    FullPace,
-}
-
-impl ProgressState {
-    /// The state's name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            ProgressState::Waiting => "waiting",
-            ProgressState::Slowed => "slowed",
-            ProgressState::FullPace => "full",
-        }
-    }
-}
-
-/// The reason why a coflow is slower than alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SlowdownCause {
-    /// No cause. Time can still be lost, because the bottleneck became another port between two schedules.
-    None,
-    /// The coflow was released between two schedules.
-    NextSchedule,
-    /// All its flows at the bottleneck wait for their data.
-    NoData,
-    /// Other coflows use this port.
-    ContendedPort(DirectedPort),
-    /// This port has less than its nominal rate, and the coflow uses all of it.
-    SlowPort(DirectedPort),
-    /// All its ports have residual capacity, but the policy does not assign it.
-    Policy,
-}
-
-impl SlowdownCause {
-    /// The cause's name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            SlowdownCause::None => "nothing",
-            SlowdownCause::NextSchedule => "next-schedule",
-            SlowdownCause::NoData => "no-data",
-            SlowdownCause::ContendedPort(_) => "port",
-            SlowdownCause::SlowPort(_) => "slow-port",
-            SlowdownCause::Policy => "policy",
-        }
-    }
-
-    /// The side of a port that is the cause, if any.
-    pub const fn port(self) -> Option<DirectedPort> {
-        match self {
-            SlowdownCause::ContendedPort(side) | SlowdownCause::SlowPort(side) => Some(side),
-            _ => None,
-        }
-    }
-}
-
-/// A coflow that uses a port that the explained coflow needs.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Holder {
-    /// Its id in the trace.
-    pub coflow: u64,
-    /// Its queue; the last one if it changed.
-    pub queue: usize,
-    /// The values that determine its place in the order; the last ones if they changed.
-    pub order_criterion: OrderCriterion,
-    /// Its mean share of the port's nominal rate over the segment.
-    pub rate_share: f64,
-    /// Seconds that it cost; see [`Segment::lost_seconds`].
-    pub lost_seconds: f64,
-}
-
-/// A period with one explanation.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Segment {
-    /// Its start, in seconds.
-    pub start: f64,
-    /// Its end, in seconds.
-    pub end: f64,
-    /// Bytes moved, including those that a restart lost later.
-    pub bytes: f64,
-    /// Seconds by which the remaining time alone shrank.
-    pub alone_seconds: f64,
-    /// The coflow's progress.
-    pub state: ProgressState,
-    /// The coflow's queue.
-    pub queue: usize,
-    /// The values that determine its place in the order, at the end of the segment.
-    pub order_criterion: OrderCriterion,
-    /// The rule that served it.
-    pub rule: Rule,
-    /// The reason why it is slower than alone.
-    pub cause: SlowdownCause,
-    /// The coflows that use the limiting port, the largest share first.
-    pub holders: Vec<Holder>,
-}
-
-impl Segment {
-    /// The duration, in seconds.
-    pub fn duration_seconds(&self) -> f64 {
-        self.end - self.start
-    }
-
-    /// The pace, from 0 to 1.
-    pub fn pace(&self) -> f64 {
-        // Rounding can make the quotient negative or larger than 1.
-        if self.duration_seconds() > 0.0 {
-            (self.alone_seconds / self.duration_seconds()).clamp(0.0, 1.0)
-        } else {
-            0.0
-        }
-    }
-
-    /// Seconds lost compared with running alone.
-    pub fn lost_seconds(&self) -> f64 {
-        (self.duration_seconds() - self.alone_seconds).max(0.0)
-    }
-}
-
-/// The explanation of a coflow's completion time. Times are in seconds.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Explanation {
-    /// The coflow's outcome.
-    pub outcome: CoflowOutcome,
-    /// Its completion time alone on healthy ports.
-    pub alone_seconds: f64,
-    /// Bytes moved in vain by flows that restarted.
-    pub lost_bytes: f64,
-    /// Segments without gaps from release to completion; empty if the CCT is 0.
-    pub segments: Vec<Segment>,
-}
-
-impl Explanation {
-    /// Seconds in a state.
-    pub fn seconds_in_state(&self, state: ProgressState) -> f64 {
-        self.segments
-            .iter()
-            .filter(|s| s.state == state)
-            .map(Segment::duration_seconds)
-            .fold(0.0, |sum, time| sum + time)
-    }
-
-    /// Seconds under each rule, in descending order.
-    pub fn seconds_under_each_rule(&self) -> Vec<(Rule, f64)> {
-        let mut sums: Vec<(Rule, f64)> = Vec::new();
-        for segment in self.segments.iter().filter(|s| s.cause != SlowdownCause::NextSchedule) {
-            match sums.iter_mut().find(|(rule, _)| *rule == segment.rule) {
-                Some((_, sum)) => *sum += segment.duration_seconds(),
-                None => sums.push((segment.rule, segment.duration_seconds())),
-            }
-        }
-        sums.sort_by(|a, b| b.1.total_cmp(&a.1));
-        sums
-    }
-
-    /// Seconds lost by cause, in descending order.
-    pub fn lost_seconds_by_cause(&self) -> Vec<(SlowdownCause, f64)> {
-        let mut sums: BTreeMap<SlowdownCause, f64> = BTreeMap::new();
-        for segment in &self.segments {
-            *sums.entry(segment.cause).or_default() += segment.lost_seconds();
-        }
-        sort_descending(sums, self.outcome.cct())
-    }
-
-    /// Seconds to repeat the progress that restarts of flows lost.
-    pub fn restart_seconds(&self) -> f64 {
-        if self.lost_bytes == 0.0 {
-            return 0.0;
-        }
-        let lost: f64 = self.segments.iter().map(Segment::lost_seconds).sum();
-        (self.outcome.cct() - self.alone_seconds - lost).max(0.0)
-    }
-
-    /// Seconds lost to each coflow, in descending order. If several coflows use the limiting port, each counts by its share.
-    pub fn lost_seconds_by_coflow(&self) -> Vec<(u64, f64)> {
-        let mut sums: BTreeMap<u64, f64> = BTreeMap::new();
-        for holder in self.segments.iter().flat_map(|s| &s.holders) {
-            *sums.entry(holder.coflow).or_default() += holder.lost_seconds;
-        }
-        sort_descending(sums, self.outcome.cct())
-    }
-}
-
-/// The sums above rounding, in descending order.
-fn sort_descending<K>(sums: BTreeMap<K, f64>, cct: f64) -> Vec<(K, f64)> {
-    let mut sums: Vec<(K, f64)> = sums.into_iter().filter(|(_, sum)| *sum > 1e-9 * cct).collect();
-    sums.sort_by(|a, b| b.1.total_cmp(&a.1));
-    sums
-}
-
 /// Follows one coflow through a replay.
 pub struct Explainer {
     index: usize,
-    port_rate: f64,
     /// The size and the remaining bytes of each flow, in the order of the specification.
     sizes: Vec<f64>,
     remaining_bytes: Vec<f64>,
-    /// The sending and receiving port of each flow, in the same order, by the replay's numbers; empty before the first
-    /// schedule after the release.
-    flow_ports: Vec<(u32, u32)>,
+    /// The links of each flow, and its number in the network, in the same order; empty before the first schedule after the
+    /// release.
+    flow_links: Vec<Vec<usize>>,
+    flow_numbers: Vec<u32>,
     /// Seconds that the remaining bytes take alone.
     alone_remaining_seconds: f64,
     /// The times and flows of restarts; those from index `next_restart` on are in the future.
     restarts: Vec<(f64, usize)>,
     next_restart: usize,
-    port_count: usize,
     alone_seconds: f64,
     slot: Option<Slot>,
     last_time: f64,
-    /// Flows with rates since `last_time`: index in the coflow, index in the specification, rate.
-    rates: Vec<(u32, usize, f64)>,
+    /// Flows with rates since `last_time`: index in the specification, rate.
+    rates: Vec<(usize, f64)>,
     open_segment: Option<OpenSegment>,
     lost_bytes: f64,
     segments: Vec<Segment>,
     outcome: Option<CoflowOutcome>,
-    /// Bytes per second, or bytes, by side of a port (sending sides first); reused to save allocations.
-    used_rates: Vec<f64>,
+    /// By link, in the numbering of the fabric: nominal rate, the coflow's rate, and its remaining bytes.
+    nominal_rates: Vec<f64>,
     own_rates: Vec<f64>,
-    remaining_by_side: Vec<f64>,
+    remaining_by_link: Vec<f64>,
 }
 
 /// The open segment: the explanation from the last schedule on, closed at the next one.
@@ -286,42 +74,44 @@ struct OpenSegment {
     order_criterion: OrderCriterion,
     rule: Rule,
     cause: SlowdownCause,
+    /// The nominal rate of the limiting link.
+    nominal_rate: f64,
     holders: Vec<HolderRate>,
 }
 
-/// A coflow that uses the limiting port, and its rate there.
-struct HolderRate {
-    coflow: u64,
-    queue: usize,
-    order_criterion: OrderCriterion,
-    rate: f64,
+impl OpenSegment {
+    /// The explanation of a coflow before its first schedule.
+    fn waiting(
+        queue: usize,
+        order_criterion: OrderCriterion,
+        rule: Rule,
+        cause: SlowdownCause,
+    ) -> OpenSegment {
+        OpenSegment {
+            state: ProgressState::Waiting,
+            queue,
+            order_criterion,
+            rule,
+            cause,
+            nominal_rate: 0.0,
+            holders: Vec::new(),
+        }
+    }
 }
 
 impl Explainer {
-    /// Follows the coflow at `index` of `workload`.
-    ///
-    /// # Panics
-    /// If `index` is out of range.
-    pub fn new(workload: &Workload, index: usize, options: &ReplayOptions) -> Explainer {
-        let spec = &workload.coflows[index];
-        let sizes: Vec<f64> = spec.flows.iter().map(|f| f.bytes.get()).collect();
-        let restarts = workload.events.iter().filter_map(|event| match event.change {
-            WorkloadChange::RestartFlow { coflow, flow } if coflow == index => Some((event.time.get(), flow)),
-            _ => None,
-        });
-        let sides = 2 * workload.ports as usize;
-        let alone_seconds = lower_bound::alone_seconds(spec, workload.ports, options.port_rate);
+    /// Follows the coflow at `index` of the workload.
+    pub fn new(index: usize) -> Explainer {
         Explainer {
             index,
-            port_rate: options.port_rate.get(),
-            remaining_bytes: sizes.clone(),
-            sizes,
-            restarts: restarts.collect(),
+            sizes: Vec::new(),
+            remaining_bytes: Vec::new(),
+            flow_links: Vec::new(),
+            flow_numbers: Vec::new(),
+            alone_remaining_seconds: 0.0,
+            restarts: Vec::new(),
             next_restart: 0,
-            port_count: workload.ports as usize,
-            flow_ports: Vec::new(),
-            alone_remaining_seconds: alone_seconds,
-            alone_seconds,
+            alone_seconds: 0.0,
             slot: None,
             last_time: 0.0,
             rates: Vec::new(),
@@ -329,10 +119,66 @@ impl Explainer {
             lost_bytes: 0.0,
             segments: Vec::new(),
             outcome: None,
-            used_rates: vec![0.0; sides],
-            own_rates: vec![0.0; sides],
-            remaining_by_side: vec![0.0; sides],
+            nominal_rates: Vec::new(),
+            own_rates: Vec::new(),
+            remaining_by_link: Vec::new(),
         }
+    }
+
+    /// Notes the coflow's flows at the first schedule after its release.
+    fn begin(&mut self, snapshot: &Snapshot<'_>, slot: Slot) {
+        let coflow = snapshot.coflow(slot);
+        let workload = snapshot.workload();
+        self.slot = Some(slot);
+        self.last_time = coflow.released_at;
+        self.sizes = workload.coflows[self.index].flows.iter().map(|flow| flow.bytes.get()).collect();
+        self.remaining_bytes.clone_from(&self.sizes);
+        self.nominal_rates = snapshot.nominal_rates().to_vec();
+        self.own_rates = vec![0.0; self.nominal_rates.len()];
+        self.remaining_by_link = vec![0.0; self.nominal_rates.len()];
+        let restarts = workload.events.iter().filter_map(|event| match event.change {
+            WorkloadChange::RestartFlow { coflow, flow } if coflow == self.index => {
+                Some((event.time.get(), flow))
+            }
+            _ => None,
+        });
+        // Events before its release had no effect on it.
+        self.restarts = restarts.filter(|(at, _)| *at > self.last_time).collect();
+        self.note_numbers(coflow);
+        for (left, &flow) in self.remaining_bytes.iter_mut().zip(&self.flow_numbers) {
+            // A flow inside a region takes no time.
+            if coflow.flow_state(flow) == FlowState::Completed {
+                *left = 0.0;
+            }
+        }
+        self.note_links(snapshot, slot);
+        self.alone_seconds = self.alone_remaining_seconds;
+        let allocation = snapshot.allocation();
+        self.open_segment = Some(OpenSegment::waiting(
+            allocation.class(slot),
+            allocation.order_criterion(slot),
+            allocation.rule(slot),
+            SlowdownCause::NextSchedule,
+        ));
+    }
+
+    /// Notes the numbers of the flows, which change when cables fail.
+    fn note_numbers(&mut self, coflow: &Coflow) {
+        self.flow_numbers.resize(coflow.width(), 0);
+        for flow in 0..coflow.width() as u32 {
+            self.flow_numbers[coflow.spec_index(flow) as usize] = flow;
+        }
+    }
+
+    /// Notes the links of the flows, which change when cables fail, and their loads.
+    fn note_links(&mut self, snapshot: &Snapshot<'_>, slot: Slot) {
+        self.flow_links.resize(self.flow_numbers.len(), Vec::new());
+        for (links, &flow) in self.flow_links.iter_mut().zip(&self.flow_numbers) {
+            links.clear();
+            links.extend(snapshot.flow_links(slot, flow));
+        }
+        self.sum_loads();
+        self.alone_remaining_seconds = self.compute_alone_seconds();
     }
 
     /// The explanation; `None` if the coflow did not complete in the replay.
@@ -347,24 +193,24 @@ impl Explainer {
 
     /// Moves bytes at the present rates until `now`, and records a segment. `is_completed` returns whether a flow has
     /// completed by then.
-    fn advance(&mut self, now: f64, is_completed: impl Fn(u32) -> bool) {
+    fn advance(&mut self, now: f64, is_completed: impl Fn(usize) -> bool) {
         // By rounding, a schedule can be slightly before the release that caused it.
         let now = now.max(self.last_time);
         let time = now - self.last_time;
         let (mut bytes, mut any_completed) = (0.0, false);
-        for &(flow, original, rate) in &self.rates {
+        for &(original, rate) in &self.rates {
             let left = &mut self.remaining_bytes[original];
-            let completed = is_completed(flow);
+            let completed = is_completed(original);
             let moved = if completed { *left } else { left.min(rate * time) };
             *left -= moved;
             bytes += moved;
             any_completed |= completed;
-            let (src, dst) = self.flow_ports[original];
-            self.remaining_by_side[src as usize] -= moved;
-            self.remaining_by_side[self.port_count + dst as usize] -= moved;
+            for &link in &self.flow_links[original] {
+                self.remaining_by_link[link] -= moved;
+            }
         }
         if any_completed {
-            // Differences leave rounding errors; ports without remaining bytes must have a load of exactly 0.
+            // Differences leave rounding errors; links without remaining bytes must have a load of exactly 0.
             self.sum_loads();
         }
         let previous_seconds = self.alone_remaining_seconds;
@@ -377,15 +223,15 @@ impl Explainer {
 
     /// Seconds that the remaining bytes take alone.
     fn compute_alone_seconds(&self) -> f64 {
-        self.remaining_by_side.iter().copied().fold(0.0, f64::max) / self.port_rate
+        let seconds = self.remaining_by_link.iter().zip(&self.nominal_rates);
+        seconds.map(|(bytes, rate)| if *bytes > 0.0 { bytes / rate } else { 0.0 }).fold(0.0, f64::max)
     }
 
-    /// Computes the remaining bytes of each side of a port.
+    /// Computes the remaining bytes of each link.
     fn sum_loads(&mut self) {
-        self.remaining_by_side.fill(0.0);
-        for (&left, &(src, dst)) in self.remaining_bytes.iter().zip(&self.flow_ports) {
-            self.remaining_by_side[src as usize] += left;
-            self.remaining_by_side[self.port_count + dst as usize] += left;
+        self.remaining_by_link.fill(0.0);
+        for (&left, links) in self.remaining_bytes.iter().zip(&self.flow_links) {
+            links.iter().for_each(|&link| self.remaining_by_link[link] += left);
         }
     }
 
@@ -399,7 +245,7 @@ impl Explainer {
                 queue,
                 order_criterion,
                 // An integral over time until the segment is closed.
-                rate_share: rate / self.port_rate * (end - start),
+                rate_share: rate / open.nominal_rate * (end - start),
                 lost_seconds: lost_seconds * rate / total_rate,
             }
         });
@@ -478,124 +324,64 @@ impl Explainer {
         for flow in coflow.live_flows() {
             let rate = snapshot.rate(slot, flow);
             if rate > 0.0 {
-                let (src, dst) = coflow.flow_ports(flow);
-                self.own_rates[src as usize] += rate;
-                self.own_rates[self.port_count + dst as usize] += rate;
-                self.rates.push((flow, coflow.spec_index(flow) as usize, rate));
+                let original = coflow.spec_index(flow) as usize;
+                self.flow_links[original].iter().for_each(|&link| self.own_rates[link] += rate);
+                self.rates.push((original, rate));
             }
         }
-        // Of several bottlenecks, the slowest.
-        let max_load = self.remaining_by_side.iter().copied().fold(0.0, f64::max);
-        let bottleneck = (0..self.remaining_by_side.len())
-            .filter(|&side| self.remaining_by_side[side] >= max_load * (1.0 - 1e-9))
-            .min_by(|&a, &b| self.own_rates[a].total_cmp(&self.own_rates[b]));
-        let pace = bottleneck.map_or(0.0, |side| self.own_rates[side] / self.port_rate);
+        let bottleneck = self.find_bottleneck();
+        let pace = bottleneck.map_or(0.0, |link| self.own_rates[link] / self.nominal_rates[link]);
         let state = match pace {
             _ if self.rates.is_empty() => ProgressState::Waiting,
             pace if pace < MIN_FULL_PACE => ProgressState::Slowed,
             _ => ProgressState::FullPace,
         };
-        let mut holders = Vec::new();
-        let has_live_flows = |side: usize| match side < self.port_count {
-            true => coflow.sending_ports().contains(side),
-            false => coflow.receiving_ports().contains(side - self.port_count),
+        let ports = snapshot.fabric().ports();
+        let has_live_flows = |link: usize| {
+            let mut flows = self.flow_links.iter().zip(&self.flow_numbers);
+            match link.checked_sub(2 * ports) {
+                None if link < ports => coflow.sending_ports().contains(link),
+                None => coflow.receiving_ports().contains(link - ports),
+                Some(_) => flows.any(|(links, &flow)| {
+                    coflow.flow_state(flow) == FlowState::Live && links.contains(&link)
+                }),
+            }
         };
-        let cause = if state == ProgressState::FullPace {
-            SlowdownCause::None
-        } else if !bottleneck.is_some_and(has_live_flows) {
+        let (cause, nominal_rate, holders) = match bottleneck {
+            _ if state == ProgressState::FullPace => (SlowdownCause::None, 0.0, Vec::new()),
+            Some(bottleneck) if has_live_flows(bottleneck) => {
+                let loads = CoflowLoads {
+                    slot,
+                    remaining_bytes: &self.remaining_by_link,
+                    rates: &self.own_rates,
+                    bottleneck,
+                };
+                limit::find_cause(snapshot, &loads)
+            }
             // No other coflow limits it.
-            SlowdownCause::NoData
-        } else {
-            self.find_limiting_port(snapshot, slot, bottleneck, &mut holders)
+            _ => (SlowdownCause::NoData, 0.0, Vec::new()),
         };
+        let allocation = snapshot.allocation();
         self.open_segment = Some(OpenSegment {
             state,
-            queue: snapshot.allocation().class(slot),
-            order_criterion: snapshot.allocation().order_criterion(slot),
-            rule: snapshot.allocation().rule(slot),
+            queue: allocation.class(slot),
+            order_criterion: allocation.order_criterion(slot),
+            rule: allocation.rule(slot),
             cause,
+            nominal_rate,
             holders,
         });
     }
 
-    /// Determines the limiting port and the coflows that use it.
-    fn find_limiting_port(
-        &mut self,
-        snapshot: &Snapshot<'_>,
-        slot: Slot,
-        bottleneck: Option<usize>,
-        holders: &mut Vec<HolderRate>,
-    ) -> SlowdownCause {
-        let mut used = std::mem::take(&mut self.used_rates);
-        used.fill(0.0);
-        let coflow = snapshot.coflow(slot);
-        visit_rates(
-            snapshot,
-            |_, _| true,
-            |_, port, is_sending, rate| {
-                used[if is_sending { port as usize } else { self.port_count + port as usize }] += rate;
-            },
-        );
-        let capacities =
-            snapshot.fabric().send_capacities().iter().chain(snapshot.fabric().recv_capacities());
-        let negligible_rate = NEGLIGIBLE_FRACTION * self.port_rate;
-        let mut worst: Option<(f64, f64, usize, bool)> = None;
-        for (side, &capacity) in capacities.enumerate() {
-            if self.remaining_by_side[side] == 0.0 || capacity - used[side] > negligible_rate {
-                continue;
-            }
-            let others = used[side] - self.own_rates[side];
-            let is_contended = others > negligible_rate;
-            if !is_contended && capacity >= self.port_rate - negligible_rate {
-                // The coflow has this port to itself, so another port limits it.
-                continue;
-            }
-            let available_rate = capacity - others;
-            let seconds = if available_rate > negligible_rate {
-                self.remaining_by_side[side] / available_rate
-            } else {
-                f64::INFINITY
-            };
-            if Some(side) == bottleneck {
-                worst = Some((seconds, self.remaining_by_side[side], side, is_contended));
-                break;
-            }
-            if worst.is_none_or(|(most, load, ..)| (seconds, self.remaining_by_side[side]) > (most, load)) {
-                worst = Some((seconds, self.remaining_by_side[side], side, is_contended));
-            }
-        }
-        self.used_rates = used;
-        let Some((_, _, side, is_contended)) = worst else { return SlowdownCause::Policy };
-        let (port, is_sending) = (side % self.port_count, side < self.port_count);
-        let directed_port = DirectedPort { port: snapshot.workload_port(port as u32), is_sending };
-        if !is_contended {
-            return SlowdownCause::SlowPort(directed_port);
-        }
-        let mut rates: BTreeMap<Slot, f64> = BTreeMap::new();
-        let uses_port = |other: &Coflow| {
-            let mask = if is_sending { other.sending_ports() } else { other.receiving_ports() };
-            other.workload_index != coflow.workload_index && mask.contains(port)
-        };
-        visit_rates(
-            snapshot,
-            |_, other| uses_port(other),
-            |other, at, sending, rate| {
-                if (at as usize, sending) == (port, is_sending) {
-                    *rates.entry(other).or_default() += rate;
-                }
-            },
-        );
-        let allocation = snapshot.allocation();
-        holders.extend(rates.into_iter().filter(|(_, rate)| *rate > negligible_rate).map(|(other, rate)| {
-            HolderRate {
-                coflow: snapshot.coflow(other).id,
-                queue: allocation.class(other),
-                order_criterion: allocation.order_criterion(other),
-                rate,
-            }
-        }));
-        holders.sort_by(|a, b| b.rate.total_cmp(&a.rate).then(a.coflow.cmp(&b.coflow)));
-        SlowdownCause::ContendedPort(directed_port)
+    /// The link whose remaining bytes take longest alone; of several, the one where the coflow is slowest.
+    fn find_bottleneck(&self) -> Option<usize> {
+        let seconds = |link: usize| self.remaining_by_link[link] / self.nominal_rates[link];
+        let loaded = || (0..self.remaining_by_link.len()).filter(|&link| self.remaining_by_link[link] > 0.0);
+        let most = loaded().map(seconds).fold(0.0, f64::max);
+        let pace = |link: usize| self.own_rates[link] / self.nominal_rates[link];
+        loaded()
+            .filter(|&link| seconds(link) >= most * (1.0 - 1e-9))
+            .min_by(|&a, &b| pace(a).total_cmp(&pace(b)))
     }
 }
 
@@ -608,80 +394,30 @@ fn is_continuation(segment: &Segment, open: &OpenSegment) -> bool {
         && segment.holders.first().map(|h| h.coflow) == open.holders.first().map(|h| h.coflow)
 }
 
-/// Calls `visit` with slot, port, whether it is the sending side, and rate, for everything that the coflows for which
-/// `is_included` returns true send and receive. Coflows whose flows all have one rate need no visit of single flows.
-fn visit_rates(
-    snapshot: &Snapshot<'_>,
-    is_included: impl Fn(Slot, &Coflow) -> bool,
-    mut visit: impl FnMut(Slot, u32, bool, f64),
-) {
-    let allocation = snapshot.allocation();
-    let has_flow_rates = |slot| {
-        allocation.queue_discipline().is_some()
-            || matches!(allocation.common(slot), CommonRate::CompleteTogether(_))
-    };
-    for &slot in snapshot.active() {
-        let coflow = snapshot.coflow(slot);
-        if !is_included(slot, coflow) {
-            continue;
-        }
-        if has_flow_rates(slot) {
-            for flow in coflow.live_flows() {
-                let rate = snapshot.rate(slot, flow);
-                if rate > 0.0 {
-                    let (src, dst) = coflow.flow_ports(flow);
-                    visit(slot, src, true, rate);
-                    visit(slot, dst, false, rate);
-                }
-            }
-        } else if let CommonRate::Equal(rate) = allocation.common(slot) {
-            for (loads, sends) in [(coflow.senders(), true), (coflow.receivers(), false)] {
-                for load in loads.iter().filter(|load| load.live_flow_count > 0) {
-                    visit(slot, load.link, sends, rate * f64::from(load.live_flow_count));
-                }
-            }
-        }
-    }
-    for flow_rate in allocation.flow_rates() {
-        let coflow = snapshot.coflow(flow_rate.slot);
-        if !has_flow_rates(flow_rate.slot) && is_included(flow_rate.slot, coflow) {
-            let (src, dst) = coflow.flow_ports(flow_rate.flow);
-            visit(flow_rate.slot, src, true, flow_rate.rate);
-            visit(flow_rate.slot, dst, false, flow_rate.rate);
-        }
-    }
-}
-
 impl Observer for Explainer {
     fn on_schedule(&mut self, snapshot: &Snapshot<'_>) -> bool {
         if self.outcome.is_some() {
             return true;
         }
-        if self.slot.is_none() {
-            let is_explained = |slot: &Slot| snapshot.coflow(*slot).workload_index == self.index;
-            let Some(slot) = snapshot.active().iter().copied().find(is_explained) else { return true };
-            self.slot = Some(slot);
-            let coflow = snapshot.coflow(slot);
-            self.last_time = coflow.released_at;
-            self.flow_ports = vec![(0, 0); self.sizes.len()];
-            for flow in 0..coflow.width() as u32 {
-                self.flow_ports[coflow.spec_index(flow) as usize] = coflow.flow_ports(flow);
+        let slot = match self.slot {
+            Some(slot) => slot,
+            None => {
+                let is_explained = |slot: &Slot| snapshot.coflow(*slot).workload_index == self.index;
+                let Some(slot) = snapshot.active().iter().copied().find(is_explained) else { return true };
+                self.begin(snapshot, slot);
+                slot
             }
-            self.sum_loads();
-            // Events before its release had no effect on it.
-            self.next_restart = self.restarts.iter().take_while(|(at, _)| *at <= self.last_time).count();
-            self.open_segment = Some(OpenSegment {
-                state: ProgressState::Waiting,
-                queue: snapshot.allocation().class(slot),
-                order_criterion: snapshot.allocation().order_criterion(slot),
-                rule: snapshot.allocation().rule(slot),
-                cause: SlowdownCause::NextSchedule,
-                holders: Vec::new(),
-            });
-        }
-        let Some(slot) = self.slot else { return true };
+        };
         let coflow = snapshot.coflow(slot);
-        self.advance(snapshot.now(), |flow| coflow.flow_state(flow) == FlowState::Completed);
+        if snapshot.has_cable_events() {
+            self.note_numbers(coflow);
+        }
+        let numbers = std::mem::take(&mut self.flow_numbers);
+        self.advance(snapshot.now(), |original| coflow.flow_state(numbers[original]) == FlowState::Completed);
+        self.flow_numbers = numbers;
+        if snapshot.has_cable_events() {
+            self.note_links(snapshot, slot);
+        }
         self.apply_restarts(snapshot.now());
         self.explain_schedule(snapshot, slot);
         true
@@ -694,14 +430,9 @@ impl Observer for Explainer {
         if self.slot.is_none() {
             // It completed without any schedule, because it has no bytes.
             self.last_time = outcome.released_at;
-            self.open_segment = Some(OpenSegment {
-                state: ProgressState::Waiting,
-                queue: 0,
-                order_criterion: OrderCriterion::Constant,
-                rule: Rule::Unexplained,
-                cause: SlowdownCause::NoData,
-                holders: Vec::new(),
-            });
+            let cause = SlowdownCause::NoData;
+            let (criterion, rule) = (OrderCriterion::Constant, Rule::Unexplained);
+            self.open_segment = Some(OpenSegment::waiting(0, criterion, rule, cause));
         }
         self.advance(outcome.end, |_| true);
         self.close_segment();
@@ -712,8 +443,14 @@ impl Observer for Explainer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replay::replay;
-    use weir_core::model::{CoflowSpec, FlowSpec, PortSide, ServiceNames, TimedEvent};
+    use crate::replay::{ReplayOptions, replay};
+    use std::sync::Arc;
+    use weir_core::model::{CoflowSpec, FlowSpec, PortSide, ServiceNames, TimedEvent, Workload};
+
+    use crate::replay::NetworkModel;
+    use weir_core::engine::DecidesOver;
+    use weir_core::model::topology::{CableChange, CableEvent};
+    use weir_core::model::{Topology, TopologyTemplate, Trunks};
     use weir_core::policy::{self, POLICIES};
     use weir_core::units::{Bytes, Rate, Time};
 
@@ -727,14 +464,20 @@ mod tests {
     }
 
     fn explain(workload: &Workload, spec: &str, index: usize, interval: f64) -> Explanation {
+        explain_over(workload, spec, index, interval, NetworkModel::default())
+    }
+
+    fn explain_over(
+        workload: &Workload,
+        spec: &str,
+        index: usize,
+        interval: f64,
+        network: NetworkModel,
+    ) -> Explanation {
         let rate = Rate::new(1.0).unwrap();
-        let options = ReplayOptions {
-            port_rate: rate,
-            interval: time(interval),
-            keep_flow_ends: false,
-            network: crate::NetworkModel::default(),
-        };
-        let mut explainer = Explainer::new(workload, index, &options);
+        let options =
+            ReplayOptions { port_rate: rate, interval: time(interval), keep_flow_ends: false, network };
+        let mut explainer = Explainer::new(index);
         let outcome = replay(workload, policy::build(spec).unwrap(), &options, &mut explainer);
         assert!(outcome.is_ok(), "{spec}, interval {interval}: {outcome:?}");
         explainer.finish().unwrap()
@@ -812,8 +555,80 @@ mod tests {
                 for index in 0..workload.coflows.len() {
                     check_sums(&explain(&workload, entry.name, index, interval));
                 }
+                // Three hosts at each leaf.
+                let rate = Rate::new(1.0).unwrap();
+                let plan = TopologyTemplate::LeafSpine {
+                    spines: 2,
+                    leaves: 2,
+                    hosts: 3,
+                    rate,
+                    oversubscription: 2.0,
+                };
+                let network = over(plan.build().unwrap(), &[]);
+                for index in [0, 5, 9, 20] {
+                    check_sums(&explain_over(&workload, entry.name, index, interval, network.clone()));
+                }
             }
         }
+    }
+
+    /// Two leaves of two hosts at 1 byte/s, and one spine with half of that for each leaf.
+    fn leaf_spine() -> Topology {
+        let rate = Rate::new(1.0).unwrap();
+        let plan =
+            TopologyTemplate::LeafSpine { spines: 1, leaves: 2, hosts: 2, rate, oversubscription: 4.0 };
+        plan.build().unwrap()
+    }
+
+    fn over(topology: Topology, cable_events: &[CableEvent]) -> NetworkModel {
+        let trunks = Some(Arc::new(Trunks::new(topology, 0).unwrap()));
+        NetworkModel { trunks, cable_events: cable_events.into(), ..NetworkModel::default() }
+    }
+
+    #[test]
+    fn names_the_trunk_that_another_coflow_uses() {
+        // The first coflow has the uplink of 0.5 byte/s for 4 s. The second one, from another port to another port, waits.
+        let coflows = vec![coflow(7, 0.0, &[(0, 2, 2.0)]), coflow(8, 1.0, &[(1, 3, 3.0)])];
+        let workload = Workload { ports: 4, coflows, events: Vec::new(), names: ServiceNames::default() };
+        for policy in ["fifo", "saath", "mrtf", "sincronia"] {
+            let found = explain_over(&workload, policy, 1, 0.0, over(leaf_spine(), &[]));
+            check_sums(&found);
+            assert_eq!((found.alone_seconds, found.outcome.cct()), (6.0, 9.0), "{policy}");
+            let [(SlowdownCause::ContendedLink(Link::Trunk(_)), lost)] = found.lost_seconds_by_cause()[..]
+            else {
+                panic!("{policy}: {:?}", found.lost_seconds_by_cause())
+            };
+            assert_eq!((lost, found.lost_seconds_by_coflow()), (3.0, vec![(7, 3.0)]), "{policy}");
+            assert_eq!(found.segments[0].holders[0].rate_share, 1.0);
+        }
+        // Decisions over ports: both send, and share the uplink.
+        let at_ports = NetworkModel { decides_over: DecidesOver::Ports, ..over(leaf_spine(), &[]) };
+        let found = explain_over(&workload, "saath", 1, 0.0, at_ports);
+        assert!(matches!(
+            found.lost_seconds_by_cause()[..],
+            [(SlowdownCause::ContendedLink(Link::Trunk(_)), _)]
+        ));
+        assert_eq!(found.lost_seconds_by_coflow()[0].0, 7);
+    }
+
+    #[test]
+    fn names_the_trunk_that_became_slower() {
+        let topology = leaf_spine();
+        let [uplink, _] = [("leaf0", "spine0"), ("spine0", "leaf1")].map(|(from, to)| {
+            topology.link_between(topology.find_node(from).unwrap(), topology.find_node(to).unwrap()).unwrap()
+        });
+        let half = CableChange::Rate(Rate::new(0.25).unwrap());
+        let events = [CableEvent { time: time(2.0), cable: uplink, change: half }];
+        let coflows = vec![coflow(7, 0.0, &[(0, 2, 2.0)])];
+        let workload = Workload { ports: 4, coflows, events: Vec::new(), names: ServiceNames::default() };
+        // A byte in 2 s, and the other one in 4 s.
+        let found = explain_over(&workload, "saath", 0, 0.0, over(topology, &events));
+        assert_eq!((found.alone_seconds, found.outcome.cct()), (4.0, 6.0));
+        let causes: Vec<SlowdownCause> = found.segments.iter().map(|segment| segment.cause).collect();
+        assert!(
+            matches!(causes[..], [SlowdownCause::None, SlowdownCause::SlowLink(Link::Trunk(_))]),
+            "{causes:?}"
+        );
     }
 
     #[test]
@@ -839,12 +654,12 @@ mod tests {
         let coflows = vec![coflow(7, 0.0, &[(0, 1, 2.0)]), coflow(8, 0.5, &[(0, 2, 3.0)])];
         let workload = Workload { ports: 3, coflows, events: Vec::new(), names: ServiceNames::default() };
         let found = explain(&workload, "fifo", 1, 0.0);
-        let port = DirectedPort { port: 0, is_sending: true };
+        let port = Link::Sender(0);
         let wait = &found.segments[0];
         assert_eq!((wait.start, wait.end, wait.state), (0.5, 2.0, ProgressState::Waiting));
-        assert_eq!(wait.cause, SlowdownCause::ContendedPort(port));
+        assert_eq!(wait.cause, SlowdownCause::ContendedLink(port));
         assert_eq!((wait.holders[0].coflow, wait.holders[0].rate_share), (7, 1.0));
-        assert_eq!(found.lost_seconds_by_cause(), [(SlowdownCause::ContendedPort(port), 1.5)]);
+        assert_eq!(found.lost_seconds_by_cause(), [(SlowdownCause::ContendedLink(port), 1.5)]);
         assert_eq!(found.lost_seconds_by_coflow(), [(7, 1.5)]);
         assert_eq!(found.seconds_in_state(ProgressState::FullPace), 3.0);
     }
@@ -881,12 +696,12 @@ mod tests {
         workload.events.push(TimedEvent { time: time(0.0), change: what });
         let found = explain(&workload, "saath", 0, 1.0);
         let causes: Vec<SlowdownCause> = found.segments.iter().map(|s| s.cause).collect();
-        let port = DirectedPort { port: 1, is_sending: false };
-        assert_eq!(causes, [SlowdownCause::NextSchedule, SlowdownCause::SlowPort(port)]);
+        let port = Link::Receiver(1);
+        assert_eq!(causes, [SlowdownCause::NextSchedule, SlowdownCause::SlowLink(port)]);
         assert_eq!(found.segments[1].pace(), 0.5);
         assert_eq!(
             found.lost_seconds_by_cause(),
-            [(SlowdownCause::SlowPort(port), 3.0), (SlowdownCause::NextSchedule, 0.75)]
+            [(SlowdownCause::SlowLink(port), 3.0), (SlowdownCause::NextSchedule, 0.75)]
         );
     }
 

@@ -32,6 +32,9 @@ pub use options::{NetworkModel, ReplayOptions};
 ///
 /// Ports are numbered in the order in which coflows list them; [`Snapshot::workload_port`] returns the workload's number.
 pub struct Snapshot<'a> {
+    workload: &'a Workload,
+    has_cable_events: bool,
+    nominal_rates: &'a [f64],
     engine: &'a Engine,
     ports: &'a PortNumbering,
     transport: Option<&'a dyn Transport>,
@@ -47,6 +50,41 @@ impl Snapshot<'_> {
     /// The ports.
     pub fn fabric(&self) -> &Fabric {
         self.engine.network().fabric()
+    }
+
+    /// The workload as it is replayed: between regions, flows are those of [`crate::regions`].
+    pub fn workload(&self) -> &Workload {
+        self.workload
+    }
+
+    /// Whether cables change during the replay.
+    pub fn has_cable_events(&self) -> bool {
+        self.has_cable_events
+    }
+
+    /// The capacities at the start, in the order of [`Snapshot::link_capacities`], in bytes per second. Between regions, the mean
+    /// bandwidths.
+    pub fn nominal_rates(&self) -> &[f64] {
+        self.nominal_rates
+    }
+
+    /// The capacities of all links in bytes per second: sending sides of ports, receiving sides, then trunks. Also contains trunks
+    /// that the policy does not decide over.
+    pub fn link_capacities(&self) -> impl Iterator<Item = f64> {
+        all_capacities(self.engine)
+    }
+
+    /// The links that a flow crosses, as positions in [`Snapshot::link_capacities`].
+    pub fn flow_links(&self, slot: Slot, flow: u32) -> impl Iterator<Item = usize> {
+        let ports = self.fabric().ports();
+        let (src, dst) = self.coflow(slot).flow_ports(flow);
+        let trunks = self.engine.flow_trunks(slot, flow).iter().map(move |&trunk| 2 * ports + trunk as usize);
+        [src as usize, ports + dst as usize].into_iter().chain(trunks)
+    }
+
+    /// Whether rates can be below those that the policy decided.
+    pub fn has_limited_rates(&self) -> bool {
+        self.engine.has_capacity_limits()
     }
 
     /// The workload's number of a port.
@@ -85,6 +123,13 @@ impl Snapshot<'_> {
     pub fn allocation(&self) -> &Allocation {
         self.engine.allocation()
     }
+}
+
+/// The capacities of all links: sending sides of ports, receiving sides, then trunks.
+fn all_capacities(engine: &Engine) -> impl Iterator<Item = f64> {
+    let fabric = engine.network().fabric();
+    let ports = fabric.send_capacities().iter().chain(fabric.recv_capacities());
+    ports.chain(engine.trunk_capacities()).copied()
 }
 
 /// Observes a replay.
@@ -168,6 +213,8 @@ struct Replay<'a> {
     options: &'a ReplayOptions,
     port_numbering: PortNumbering,
     engine: Engine,
+    /// The capacities of all links at the start.
+    nominal_rates: Vec<f64>,
     /// For the names of trunks.
     trunk_names: Option<Arc<Trunks>>,
     /// The remaining events of cables.
@@ -261,6 +308,7 @@ impl<'a> Replay<'a> {
         let decides_over = options.network.decides_over;
         let links = Links { fabric, trunks, goodput: goodput.clone(), decides_over };
         let mut engine = Engine::new(links, policy, &workload.names)?;
+        let nominal_rates = all_capacities(&engine).collect();
         if let Some(bandwidth) = &bandwidth {
             engine.set_trunk_capacities(bandwidth.rates(), 0.0);
         }
@@ -270,6 +318,7 @@ impl<'a> Replay<'a> {
             options,
             port_numbering,
             engine,
+            nominal_rates,
             trunk_names: options.network.trunks.clone(),
             cable_events: &options.network.cable_events,
             bandwidth,
@@ -394,7 +443,15 @@ impl Replay<'_> {
                 next_wakeup = now + self.options.interval.get().max(1e-9).max(now * 1e-12);
             }
             let (engine, ports) = (&self.engine, &self.port_numbering);
-            let snapshot = Snapshot { engine, ports, transport: self.transport.as_deref(), now };
+            let snapshot = Snapshot {
+                workload: self.workload,
+                has_cable_events: !self.options.network.cable_events.is_empty(),
+                nominal_rates: &self.nominal_rates,
+                engine,
+                ports,
+                transport: self.transport.as_deref(),
+                now,
+            };
             if !observer.on_schedule(&snapshot) {
                 let coflows = self.workload.coflows.len();
                 return Err(ReplayError::Interrupted { completed: self.completed_count, total: coflows });

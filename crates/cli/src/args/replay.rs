@@ -252,6 +252,9 @@ pub struct Explain {
     #[command(flatten)]
     pub replay: ReplayOptions,
 
+    #[command(flatten)]
+    pub network: NetworkOptions,
+
     /// Show no progress bar; a bar needs a terminal as standard error
     #[arg(long, short, help_heading = EXECUTION_HEADING)]
     pub quiet: bool,

@@ -1,6 +1,9 @@
 //! Converts the rules and criteria of an explanation to the names and numbers in its output.
 
 use weir_core::allocation::{OrderCriterion, Rule};
+use weir_sim::explain::Link;
+
+use crate::network::Network;
 
 /// The name of a rule in kebab case, such as `work-conservation` for `WorkConservation`.
 ///
@@ -16,10 +19,31 @@ pub fn rule_name(rule: Rule) -> String {
     name
 }
 
+/// For a coflow that was rejected at admission: the seconds that it needed, and those that were left until its deadline. The first is
+/// infinite if a link had no residual capacity.
+pub fn rejection_seconds(criterion: OrderCriterion) -> Option<(f64, f64)> {
+    match criterion {
+        OrderCriterion::Rejected { needed_us, left_us } => {
+            let needed = if needed_us == u64::MAX { f64::INFINITY } else { needed_us as f64 / 1e6 };
+            Some((needed, left_us as f64 / 1e6))
+        }
+        _ => None,
+    }
+}
+
+/// The name of a link that limits a coflow, such as `port 3 (sending)` or `leaf0 -> spine1`.
+pub fn link_name(link: Link, network: &Network) -> String {
+    match link {
+        Link::Sender(port) => format!("port {port} (sending)"),
+        Link::Receiver(port) => format!("port {port} (receiving)"),
+        Link::Trunk(trunk) => network.trunk_name(trunk as usize),
+    }
+}
+
 /// The number of coflows that a coflow contends with, if its policy orders coflows by contention.
 pub fn contending_coflows(criterion: OrderCriterion) -> Option<u32> {
     match criterion {
         OrderCriterion::Contention(others) => Some(others),
-        OrderCriterion::Constant | OrderCriterion::DeadlineExpired => None,
+        OrderCriterion::Constant | OrderCriterion::DeadlineExpired | OrderCriterion::Rejected { .. } => None,
     }
 }

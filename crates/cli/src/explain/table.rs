@@ -4,15 +4,21 @@ use weir_console::table::{
     Alignment, Table, format_bytes, format_count, format_number, format_percent, format_seconds,
 };
 use weir_core::allocation::OrderCriterion;
-use weir_sim::explain::{DirectedPort, Explanation, ProgressState, Segment, SlowdownCause, TimelineEntry};
+use weir_sim::explain::{Explanation, ProgressState, Segment, SlowdownCause, TimelineEntry};
 
-use super::names::{contending_coflows, rule_name};
+use super::names::{contending_coflows, link_name, rejection_seconds, rule_name};
+use crate::network::Network;
 
 /// The maximum number of lines of a summary by cause or by coflow.
 const MAX_SUMMARY_LINES: usize = 5;
 
 /// The explanation as text: the outcome of the coflow, its time line, and sums of time by state, rule, cause and coflow.
-pub fn explanation_text(policy: &str, explanation: &Explanation, entries: &[TimelineEntry<'_>]) -> String {
+pub fn explanation_text(
+    policy: &str,
+    explanation: &Explanation,
+    entries: &[TimelineEntry<'_>],
+    network: &Network,
+) -> String {
     let outcome = &explanation.outcome;
     let slowdown = match explanation.alone_seconds {
         0.0 => String::new(),
@@ -35,12 +41,21 @@ pub fn explanation_text(policy: &str, explanation: &Explanation, entries: &[Time
     if let Some(met) = outcome.met_deadline {
         out += &format!("It {} its deadline.\n", if met { "met" } else { "missed" });
     }
+    if let Some((needed, left)) =
+        explanation.segments.iter().find_map(|segment| rejection_seconds(segment.order_criterion))
+    {
+        let needed = match needed.is_finite() {
+            true => format!("needs {} on the residual capacity", format_seconds(needed)),
+            false => "a link has no residual capacity".to_owned(),
+        };
+        out += &format!("Rejected at admission: {needed}, deadline in {}.\n", format_seconds(left));
+    }
     if entries.is_empty() {
         return out + "It took no time: there is nothing to explain.\n";
     }
     out += &format!(
         "\nTime line, in seconds since the release:\n\n{}",
-        timeline_table(entries, outcome.released_at)
+        timeline_table(entries, outcome.released_at, network)
     );
     out += "\n`pace` is the progress relative to running alone; `sent` counts the bytes of all its flows.\n";
     if entries.iter().any(|entry| entry.segment_count > 1) {
@@ -58,10 +73,10 @@ pub fn explanation_text(policy: &str, explanation: &Explanation, entries: &[Time
     if occurs(|criterion| criterion == OrderCriterion::DeadlineExpired) {
         out += "\nA coflow is overdue after its maximum waiting time in a queue; it then goes before all queues.\n";
     }
-    out + &summary(explanation)
+    out + &summary(explanation, network)
 }
 
-fn timeline_table(entries: &[TimelineEntry<'_>], release: f64) -> String {
+fn timeline_table(entries: &[TimelineEntry<'_>], release: f64, network: &Network) -> String {
     let mut table = Table::new(&[
         ("from", Alignment::Right),
         ("to", Alignment::Right),
@@ -87,7 +102,7 @@ fn timeline_table(entries: &[TimelineEntry<'_>], release: f64) -> String {
             format_bytes(entry.bytes),
             queue_text(main.queue, main.order_criterion),
             rule_name(main.rule),
-            if main.cause == SlowdownCause::None { String::new() } else { cause_text(main.cause) },
+            if main.cause == SlowdownCause::None { String::new() } else { cause_text(main.cause, network) },
             holders_text(main),
         ]);
     }
@@ -95,15 +110,15 @@ fn timeline_table(entries: &[TimelineEntry<'_>], release: f64) -> String {
 }
 
 /// Sums: time by state and by rule, and lost time by cause and by coflow.
-fn summary(explanation: &Explanation) -> String {
+fn summary(explanation: &Explanation, network: &Network) -> String {
     let cct = explanation.outcome.cct();
     let row = |name: String, time: f64, note: &str| {
         vec![name, format_seconds(time), format_percent(time / cct), note.to_owned()]
     };
     let states = [
         (ProgressState::Waiting, "nothing moves"),
-        (ProgressState::Slowed, "its bottleneck port is below full rate"),
-        (ProgressState::FullPace, "as fast as alone: its bottleneck port is at full rate"),
+        (ProgressState::Slowed, "its bottleneck is below full rate"),
+        (ProgressState::FullPace, "as fast as alone: its bottleneck is at full rate"),
     ];
     let states =
         states.map(|(state, note)| row(state.name().to_owned(), explanation.seconds_in_state(state), note));
@@ -113,7 +128,7 @@ fn summary(explanation: &Explanation) -> String {
         row(name, time, meaning)
     });
     let causes = explanation.lost_seconds_by_cause().into_iter().take(MAX_SUMMARY_LINES);
-    let mut causes: Vec<_> = causes.map(|(cause, time)| row(cause_text(cause), time, "")).collect();
+    let mut causes: Vec<_> = causes.map(|(cause, time)| row(cause_text(cause, network), time, "")).collect();
     if explanation.restart_seconds() > 1e-9 * cct {
         causes.push(row("restarted flows".to_owned(), explanation.restart_seconds(), ""));
     }
@@ -144,8 +159,8 @@ fn rule_meaning(name: &str) -> &'static str {
     match name {
         "unexplained" => "the policy gives no rule",
         "all-or-none" => "all of its flows at once, at equal rates, or none",
-        "work-conservation" => "one of its ports was full, or data was missing: residual capacity only",
-        "none" => "one of its ports was full, or data was missing: none of its flows",
+        "work-conservation" => "one of its links was full, or data was missing: residual capacity only",
+        "none" => "one of its links was full, or data was missing: none of its flows",
         "madd" => "all of its flows at rates at which they end together",
         "deadline" => "all of its flows at rates at which they end at its deadline",
         "backfill" => "residual capacity only",
@@ -157,18 +172,14 @@ fn rule_meaning(name: &str) -> &'static str {
     }
 }
 
-fn side_text(side: DirectedPort) -> String {
-    format!("port {} ({})", side.port, if side.is_sending { "sending" } else { "receiving" })
-}
-
-fn cause_text(cause: SlowdownCause) -> String {
+fn cause_text(cause: SlowdownCause, network: &Network) -> String {
     match cause {
-        SlowdownCause::None => "its bottleneck became another port between schedules".to_owned(),
+        SlowdownCause::None => "its bottleneck became another link between schedules".to_owned(),
         SlowdownCause::NextSchedule => "released between two schedules".to_owned(),
         SlowdownCause::NoData => "its bottleneck has no data to send".to_owned(),
-        SlowdownCause::ContendedPort(side) => side_text(side),
-        SlowdownCause::SlowPort(side) => format!("{} is below its nominal rate", side_text(side)),
-        SlowdownCause::Policy => "no port is a bottleneck: the policy gives no more".to_owned(),
+        SlowdownCause::ContendedLink(link) => link_name(link, network),
+        SlowdownCause::SlowLink(link) => format!("{} is below its nominal rate", link_name(link, network)),
+        SlowdownCause::Policy => "no link is a bottleneck: the policy gives no more".to_owned(),
     }
 }
 
@@ -178,6 +189,7 @@ fn queue_text(queue: usize, criterion: OrderCriterion) -> String {
         OrderCriterion::Constant => format!("queue {queue}"),
         OrderCriterion::Contention(others) => format!("queue {queue}, contention {others}"),
         OrderCriterion::DeadlineExpired => format!("queue {queue}, overdue"),
+        OrderCriterion::Rejected { .. } => "rejected".to_owned(),
     }
 }
 

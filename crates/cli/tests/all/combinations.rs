@@ -157,6 +157,9 @@ fn refusal(dir: &TestDir, policy: &str, options: &str) -> Option<String> {
     let lines_of = |file: &str| dir.read(file).lines().count() - 1;
     assert_eq!((lines_of("coflows.csv"), lines_of("flows.csv")), (3, 7), "{line}");
     assert!(lines_of("links.csv") >= 6, "{line}: {}", dir.read("links.csv"));
+    let explained = dir
+        .json_of(&format!("explain all.weir --policy {policy} {options} --coflow 2 --quiet --format json"));
+    assert!(explained["cct_s"].as_f64().is_some_and(|cct| cct > 0.0), "{line}: {explained}");
     None
 }
 
@@ -196,8 +199,8 @@ fn page() -> String {
     format!(
         "# What works with what\n\n\
          After reading this page you know which policies run on which networks. A test replays a trace with late data, a deadline, a\n\
-         parent, computing, a failing port and a restarted flow in each cell, and writes results by coflow, flow and link. *Failing\n\
-         cables*: one fails and is repaired, another becomes slower.\n\n\
+         parent, computing, a failing port and a restarted flow in each cell, writes results by coflow, flow and link, and explains a\n\
+         coflow. *Failing cables*: one fails and is repaired, another becomes slower.\n\n\
          | policy | {} |\n|---|{}\n{rows}\n\
          Refused, because leaves divide links by the rates that their policies set:\n\n{}\n\
          `--incast` between regions is refused, since ports in regions limit no flow. `detours=on` of `fair`, `siphon` and `mrtf` needs\n\
@@ -209,7 +212,7 @@ fn page() -> String {
 }
 
 #[test]
-fn combinations_page_states_what_works() {
+fn combinations_page_matches_the_commands() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/combinations.md");
     let generated = page();
     if std::env::var_os("WEIR_WRITE_DOCS").is_some() {

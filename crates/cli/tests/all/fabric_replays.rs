@@ -101,6 +101,51 @@ fn utilization_is_written_by_link() {
 }
 
 #[test]
+fn explanations_name_links_between_switches_and_regions() {
+    let dir = test_dir_with_network();
+    dir.write("one-spine.toml", &NETWORK.replace("spines = 2", "spines = 1"));
+    // The first coflow has the uplink of 0.5 MB/s for 4 s; the second one, between other ports, waits.
+    dir.write("two.txt", "4 2\n1 0 1 0 1 2:2.0\n2 1000 1 1 1 3:2.0\n");
+    let line = "explain two.txt --policy fifo --coflow 2 --interval 0 --fabric one-spine.toml";
+    let found = dir.json_of(&format!("{line} --format json"));
+    assert_eq!((&found["cct_s"], &found["alone_s"]), (&7.0.into(), &4.0.into()));
+    let cause = &found["by_cause"][0];
+    assert_eq!(
+        (&cause["cause"], &cause["trunk"], &cause["lost_s"]),
+        (&"trunk".into(), &"leaf0 -> spine0".into(), &3.0.into())
+    );
+    assert!(cause["port"].is_null() && cause["side"].is_null());
+    assert_eq!(
+        (&found["segments"][0]["held_up_by"], &found["segments"][0]["held_up_by_share"]),
+        (&1.into(), &1.0.into())
+    );
+    let text = dir.stdout_of(line);
+    assert!(text.contains("leaf0 -> spine0") && text.contains("one-spine.toml: 4 hosts"), "{text}");
+    let regions = "weir-wide-area = 1\nregions = [\"a\", \"b\"]\nlink = [{ from = \"a\", to = \"b\", rate = \"4Mbit\" }, \
+                   { from = \"b\", to = \"a\", rate = \"4Mbit\" }]\n";
+    dir.write("regions.toml", regions);
+    let line = "explain two.txt --policy mrtf --coflow 2 --fabric regions.toml --format json";
+    let found = dir.json_of(line);
+    assert_eq!((&found["cct_s"], &found["width"]), (&7.0.into(), &1.into()));
+    assert_eq!(found["by_cause"][0]["trunk"], "a -> b");
+}
+
+#[test]
+fn explanations_state_why_a_coflow_was_rejected() {
+    let dir = TestDir::new();
+    // 3 MB at 1 MB/s in 2.5 s.
+    dir.write("late.weir", "weir-trace 1\nports 2\ncoflow 4 deadline=2500ms\nflow 0 1 3MB\n");
+    let line = "explain late.weir --policy varys:deadlines=on --coflow 4 --interval 0 --port-rate 8Mbit";
+    let text = dir.stdout_of(line);
+    assert!(
+        text.contains("Rejected at admission: needs 3.000 s on the residual capacity, deadline in 2.500 s."),
+        "{text}"
+    );
+    let found = dir.json_of(&format!("{line} --format json"));
+    assert_eq!((&found["rejected_needed_s"], &found["rejected_left_s"]), (&3.0.into(), &2.5.into()));
+}
+
+#[test]
 fn links_without_capacity_are_named() {
     let dir = test_dir_with_network();
     dir.write(

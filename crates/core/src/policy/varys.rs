@@ -20,7 +20,7 @@
 
 use super::coflow_order::{assign_madd, backfill_coflow};
 use super::{Event, Params, ParamsError, Policy};
-use crate::allocation::{Allocation, Rule};
+use crate::allocation::{Allocation, OrderCriterion, Rule};
 use crate::model::{SizesKnown, Slot, View};
 use crate::solve::ResidualCapacity;
 
@@ -32,7 +32,8 @@ enum Admission {
     /// The coflow waits for its first schedule.
     Pending,
     Admitted,
-    Rejected,
+    /// The criterion states the reason.
+    Rejected(OrderCriterion),
 }
 
 /// SEBF with optional admission by deadline.
@@ -63,13 +64,17 @@ impl Varys {
                 match *admission {
                     Admission::Admitted if !pending => {}
                     Admission::Pending if pending => {
-                        let fits = self.residual.admits(coflow)
-                            && self.residual.min_completion_time(view.remaining_loads(slot))
-                                <= left * (1.0 + 1e-12);
-                        *admission = if fits { Admission::Admitted } else { Admission::Rejected };
-                        if !fits {
+                        let needed = match self.residual.admits(coflow) {
+                            true => self.residual.min_completion_time(view.remaining_loads(slot)),
+                            false => f64::INFINITY,
+                        };
+                        if needed > left * (1.0 + 1e-12) {
+                            // Conversions to integers saturate.
+                            let [needed_us, left_us] = [needed, left].map(|seconds| (seconds * 1e6) as u64);
+                            *admission = Admission::Rejected(OrderCriterion::Rejected { needed_us, left_us });
                             continue;
                         }
+                        *admission = Admission::Admitted;
                     }
                     _ => continue,
                 }
@@ -110,6 +115,10 @@ impl Policy for Varys {
         }
         self.coflow_order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         for &(_, _, slot) in &self.coflow_order {
+            if let Admission::Rejected(reason) = self.admissions[slot as usize] {
+                out.set_order_criterion(slot, reason);
+                out.set_rule(slot, Rule::Backfill);
+            }
             if self.admissions[slot as usize] == Admission::NotApplicable {
                 let rated = assign_madd(slot, 0.0, &mut self.residual, view, out);
                 out.set_rule(slot, if rated { Rule::Madd } else { Rule::Backfill });
@@ -120,7 +129,7 @@ impl Policy for Varys {
                 if self.residual.is_exhausted() {
                     return;
                 }
-                if (self.admissions[slot as usize] == Admission::Rejected) == rejected {
+                if matches!(self.admissions[slot as usize], Admission::Rejected(_)) == rejected {
                     backfill_coflow(slot, &mut self.residual, view, out);
                 }
             }

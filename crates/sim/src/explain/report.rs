@@ -1,0 +1,241 @@
+//! The parts of an explanation.
+
+use std::collections::BTreeMap;
+
+use weir_core::allocation::{OrderCriterion, Rule};
+
+use crate::outcome::CoflowOutcome;
+
+/// A link that limits a coflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Link {
+    /// The sending side of a port.
+    Sender(u32),
+    /// The receiving side of a port.
+    Receiver(u32),
+    /// A link between switches or regions, by number.
+    Trunk(u32),
+}
+
+impl Link {
+    /// `send`, `receive` or `trunk`.
+    pub const fn kind(self) -> &'static str {
+        match self {
+            Link::Sender(_) => "send",
+            Link::Receiver(_) => "receive",
+            Link::Trunk(_) => "trunk",
+        }
+    }
+
+    /// The port, if the link is a side of one.
+    pub const fn port(self) -> Option<u32> {
+        match self {
+            Link::Sender(port) | Link::Receiver(port) => Some(port),
+            Link::Trunk(_) => None,
+        }
+    }
+
+    /// The number of the trunk, if the link is one.
+    pub const fn trunk(self) -> Option<u32> {
+        match self {
+            Link::Sender(_) | Link::Receiver(_) => None,
+            Link::Trunk(trunk) => Some(trunk),
+        }
+    }
+}
+
+/// The progress of a coflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProgressState {
+    /// No flow moves.
+    Waiting,
+    /// Slower than alone.
+    Slowed,
+    /// As fast as alone.
+    FullPace,
+}
+
+impl ProgressState {
+    /// The state's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ProgressState::Waiting => "waiting",
+            ProgressState::Slowed => "slowed",
+            ProgressState::FullPace => "full",
+        }
+    }
+}
+
+/// The reason why a coflow is slower than alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SlowdownCause {
+    /// No cause. Time can still be lost, because the bottleneck became another port between two schedules.
+    None,
+    /// The coflow was released between two schedules.
+    NextSchedule,
+    /// All its flows at the bottleneck wait for their data.
+    NoData,
+    /// Other coflows use this link.
+    ContendedLink(Link),
+    /// This link has less than its nominal rate, and the coflow uses all of it.
+    SlowLink(Link),
+    /// All its links have residual capacity, but the policy does not assign it.
+    Policy,
+}
+
+impl SlowdownCause {
+    /// The cause's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            SlowdownCause::None => "nothing",
+            SlowdownCause::NextSchedule => "next-schedule",
+            SlowdownCause::NoData => "no-data",
+            SlowdownCause::ContendedLink(Link::Trunk(_)) => "trunk",
+            SlowdownCause::ContendedLink(_) => "port",
+            SlowdownCause::SlowLink(Link::Trunk(_)) => "slow-trunk",
+            SlowdownCause::SlowLink(_) => "slow-port",
+            SlowdownCause::Policy => "policy",
+        }
+    }
+
+    /// The link that is the cause, if any.
+    pub const fn link(self) -> Option<Link> {
+        match self {
+            SlowdownCause::ContendedLink(link) | SlowdownCause::SlowLink(link) => Some(link),
+            _ => None,
+        }
+    }
+}
+
+/// A coflow that uses a link that the explained coflow needs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Holder {
+    /// Its id in the trace.
+    pub coflow: u64,
+    /// Its queue; the last one if it changed.
+    pub queue: usize,
+    /// The values that determine its place in the order; the last ones if they changed.
+    pub order_criterion: OrderCriterion,
+    /// Its mean share of the link's nominal rate over the segment.
+    pub rate_share: f64,
+    /// Seconds that it cost; see [`Segment::lost_seconds`].
+    pub lost_seconds: f64,
+}
+
+/// A period with one explanation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Segment {
+    /// Its start, in seconds.
+    pub start: f64,
+    /// Its end, in seconds.
+    pub end: f64,
+    /// Bytes moved, including those that a restart lost later.
+    pub bytes: f64,
+    /// Seconds by which the remaining time alone shrank.
+    pub alone_seconds: f64,
+    /// The coflow's progress.
+    pub state: ProgressState,
+    /// The coflow's queue.
+    pub queue: usize,
+    /// The values that determine its place in the order, at the end of the segment.
+    pub order_criterion: OrderCriterion,
+    /// The rule that served it.
+    pub rule: Rule,
+    /// The reason why it is slower than alone.
+    pub cause: SlowdownCause,
+    /// The coflows that use the limiting link, the largest share first.
+    pub holders: Vec<Holder>,
+}
+
+impl Segment {
+    /// The duration, in seconds.
+    pub fn duration_seconds(&self) -> f64 {
+        self.end - self.start
+    }
+
+    /// The pace, from 0 to 1.
+    pub fn pace(&self) -> f64 {
+        // Rounding can make the quotient negative or larger than 1.
+        if self.duration_seconds() > 0.0 {
+            (self.alone_seconds / self.duration_seconds()).clamp(0.0, 1.0)
+        } else {
+            0.0
+        }
+    }
+
+    /// Seconds lost compared with running alone.
+    pub fn lost_seconds(&self) -> f64 {
+        (self.duration_seconds() - self.alone_seconds).max(0.0)
+    }
+}
+
+/// The explanation of a coflow's completion time. Times are in seconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explanation {
+    /// The coflow's outcome.
+    pub outcome: CoflowOutcome,
+    /// Its completion time alone on healthy links.
+    pub alone_seconds: f64,
+    /// Bytes moved in vain by flows that restarted.
+    pub lost_bytes: f64,
+    /// Segments without gaps from release to completion; empty if the CCT is 0.
+    pub segments: Vec<Segment>,
+}
+
+impl Explanation {
+    /// Seconds in a state.
+    pub fn seconds_in_state(&self, state: ProgressState) -> f64 {
+        self.segments
+            .iter()
+            .filter(|s| s.state == state)
+            .map(Segment::duration_seconds)
+            .fold(0.0, |sum, time| sum + time)
+    }
+
+    /// Seconds under each rule, in descending order.
+    pub fn seconds_under_each_rule(&self) -> Vec<(Rule, f64)> {
+        let mut sums: Vec<(Rule, f64)> = Vec::new();
+        for segment in self.segments.iter().filter(|s| s.cause != SlowdownCause::NextSchedule) {
+            match sums.iter_mut().find(|(rule, _)| *rule == segment.rule) {
+                Some((_, sum)) => *sum += segment.duration_seconds(),
+                None => sums.push((segment.rule, segment.duration_seconds())),
+            }
+        }
+        sums.sort_by(|a, b| b.1.total_cmp(&a.1));
+        sums
+    }
+
+    /// Seconds lost by cause, in descending order.
+    pub fn lost_seconds_by_cause(&self) -> Vec<(SlowdownCause, f64)> {
+        let mut sums: BTreeMap<SlowdownCause, f64> = BTreeMap::new();
+        for segment in &self.segments {
+            *sums.entry(segment.cause).or_default() += segment.lost_seconds();
+        }
+        sort_descending(sums, self.outcome.cct())
+    }
+
+    /// Seconds to repeat the progress that restarts of flows lost.
+    pub fn restart_seconds(&self) -> f64 {
+        if self.lost_bytes == 0.0 {
+            return 0.0;
+        }
+        let lost: f64 = self.segments.iter().map(Segment::lost_seconds).sum();
+        (self.outcome.cct() - self.alone_seconds - lost).max(0.0)
+    }
+
+    /// Seconds lost to each coflow, in descending order. If several coflows use the limiting link, each counts by its share.
+    pub fn lost_seconds_by_coflow(&self) -> Vec<(u64, f64)> {
+        let mut sums: BTreeMap<u64, f64> = BTreeMap::new();
+        for holder in self.segments.iter().flat_map(|s| &s.holders) {
+            *sums.entry(holder.coflow).or_default() += holder.lost_seconds;
+        }
+        sort_descending(sums, self.outcome.cct())
+    }
+}
+
+/// The sums above rounding, in descending order.
+fn sort_descending<K>(sums: BTreeMap<K, f64>, cct: f64) -> Vec<(K, f64)> {
+    let mut sums: Vec<(K, f64)> = sums.into_iter().filter(|(_, sum)| *sum > 1e-9 * cct).collect();
+    sums.sort_by(|a, b| b.1.total_cmp(&a.1));
+    sums
+}
