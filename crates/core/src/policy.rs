@@ -236,8 +236,8 @@ pub const POLICIES: &[PolicyEntry<AnyPolicy>] = &[
                 "D4: coflows that are not admitted use residual capacity (`off`: Fig. 4b)",
             ),
             (
-                "backfill=missed",
-                "work conservation serves the `missed` coflows, or `all`: the admitted ones too, after all queues",
+                "backfill=auto",
+                "work conservation serves the `missed` coflows, or `all`: the admitted ones too, after all queues; `auto`: `all` with --fabric",
             ),
             ("requeue=on", "estimate the remaining bytes by the median of completed flows (4.3)"),
             ("contention=queue", "contention counts coflows of the same `queue`, or `all`"),
