@@ -2,9 +2,9 @@
 //!
 //! Choices that the paper leaves open:
 //!
-//! - *Flows* of a coflow between two regions are one ("aggregated flows"), unless their data becomes available at different times
-//!   or an event refers to one of them. Under `fair`, and if the policy orders flows by receiver, flows to different ports remain
-//!   separate.
+//! - *Flows* of a coflow between two regions are one ("aggregated flows"), unless their data becomes available at different
+//!   times, or an event refers to one of them or to one of its ports. Under `fair`, and if the policy orders flows by
+//!   receiver, flows to different ports remain separate.
 //! - *Flows inside a region* take no time, since the region's network is never a bottleneck.
 //! - *Ports* of a workload are spread evenly over the regions, neighbours together.
 //! - *Detours* are chosen at the arrival of a coflow, for its own bytes ([`detour`]). Each part of a flow has one rate on both links
@@ -83,7 +83,7 @@ struct MergeKey {
     receiver: Option<u32>,
     /// Bits of the time until the data exists; they order as the times, which are not negative.
     data_delay_bits: u64,
-    /// The flow, if an event refers to it.
+    /// The flow, if an event refers to it or to one of its ports.
     event_flow: Option<usize>,
 }
 
@@ -94,17 +94,21 @@ impl RegionLayout {
         let history = area.bandwidth_history();
         let event_flows: BTreeSet<(usize, usize)> =
             workload.events.iter().filter_map(flow_of_event).collect();
+        let event_ports: BTreeSet<u32> = workload.events.iter().filter_map(port_of_event).collect();
         let mut relays = BTreeMap::new();
         let (mut coflows, mut parts) = (Vec::new(), Vec::new());
         for (index, coflow) in workload.coflows.iter().enumerate() {
             let routing = routing[coflow.service as usize][coflow.application as usize];
             let mut merged: BTreeMap<MergeKey, Vec<usize>> = BTreeMap::new();
             for (number, flow) in coflow.flows.iter().enumerate() {
+                let has_event = event_flows.contains(&(index, number))
+                    || event_ports.contains(&flow.src)
+                    || event_ports.contains(&flow.dst);
                 let key = MergeKey {
                     link: link_of_flow(flow, area, workload.ports),
                     receiver: routing.separate_receivers.then_some(flow.dst),
                     data_delay_bits: flow.data_delay.get().to_bits(),
-                    event_flow: event_flows.contains(&(index, number)).then_some(number),
+                    event_flow: has_event.then_some(number),
                 };
                 merged.entry(key).or_default().push(number);
             }
@@ -150,6 +154,14 @@ fn flow_of_event(event: &TimedEvent) -> Option<(usize, usize)> {
         WorkloadChange::RestartFlow { coflow, flow } | WorkloadChange::DelayFlow { coflow, flow, .. } => {
             Some((coflow, flow))
         }
+    }
+}
+
+/// The port that an event refers to.
+fn port_of_event(event: &TimedEvent) -> Option<u32> {
+    match event.change {
+        WorkloadChange::PortRate { port, .. } => Some(port),
+        WorkloadChange::RestartFlow { .. } | WorkloadChange::DelayFlow { .. } => None,
     }
 }
 

@@ -171,7 +171,13 @@ impl ResidualLinks<'_> {
         flows: impl Iterator<Item = u32>,
         mut set_rate: impl FnMut(u32, f64),
     ) {
+        let (send, recv) = (self.fabric.send_capacities(), self.fabric.recv_capacities());
         let with_links = |flow: u32| {
+            let (src, dst) = coflow.flow_ports(flow);
+            if send[src as usize] == 0.0 || recv[dst as usize] == 0.0 {
+                // Ports that limit no flow can still be down.
+                return None;
+            }
             let links = coflow.flow_links(flow, self.fabric.ports());
             let links: Vec<u32> = links.filter_map(|link| self.fabric.history_link(link)).collect();
             links.iter().all(|&link| self.left[link as usize] > 0.0).then_some((flow, links))
@@ -182,7 +188,7 @@ impl ResidualLinks<'_> {
         for ((&flow, rate), links) in flows.iter().zip(&rates).zip(&links) {
             links.iter().for_each(|&link| self.left[link as usize] -= rate);
             // A flow inside a region crosses no link that limits it.
-            let rate = rate.min(self.fabric.send_capacities()[coflow.flow_ports(flow).0 as usize]);
+            let rate = rate.min(send[coflow.flow_ports(flow).0 as usize]);
             if rate > 0.0 {
                 set_rate(flow, rate);
             }

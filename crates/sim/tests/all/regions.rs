@@ -256,6 +256,19 @@ fn coflows_between_regions_have_all_features_of_a_workload() {
     );
 }
 
+/// Ports 0 and 1 are in the first region. The failure of one does not concern the flow of the other.
+#[test]
+fn failing_port_holds_up_only_its_own_flows() {
+    let area = area(&[1.0], 0.0);
+    let mut all = workload(6, vec![coflow(1, 0.0, &[(0, 2, 2.0), (1, 2, 2.0)])]);
+    let failure = |factor| WorkloadChange::PortRate { port: 1, side: PortSide::Send, factor };
+    all.events = vec![timed_event(0.0, failure(0.0)), timed_event(5.0, failure(1.0))];
+    for policy in ["siphon", "mrtf", "fair", "varys"] {
+        let found = replay_between(&all, &area, policy, 1);
+        assert_near(&found.coflows[0].flow_ends, &[2.0, 7.0], 1e-9, policy);
+    }
+}
+
 #[test]
 fn region_replay_rejects_detours_elsewhere_and_too_many_changes() {
     let area = area(&[1.0, 2.0], 0.0);

@@ -1,0 +1,132 @@
+//! What an observer of a replay sees.
+
+use weir_core::allocation::Allocation;
+use weir_core::engine::Engine;
+use weir_core::model::{Coflow, Fabric, FlowState, Slot, Workload};
+
+use crate::outcome::CoflowOutcome;
+use crate::port_numbering::PortNumbering;
+use crate::transport::Transport;
+
+/// The network between two schedules, for an [`Observer`].
+///
+/// Ports are numbered in the order in which coflows list them; [`Snapshot::workload_port`] returns the workload's number.
+pub struct Snapshot<'a> {
+    pub(super) workload: &'a Workload,
+    pub(super) has_cable_events: bool,
+    pub(super) nominal_rates: &'a [f64],
+    pub(super) engine: &'a Engine,
+    pub(super) ports: &'a PortNumbering,
+    pub(super) transport: Option<&'a dyn Transport>,
+    pub(super) now: f64,
+}
+
+impl Snapshot<'_> {
+    /// The start of the time between the schedules, in seconds.
+    pub fn now(&self) -> f64 {
+        self.now
+    }
+
+    /// The ports.
+    pub fn fabric(&self) -> &Fabric {
+        self.engine.network().fabric()
+    }
+
+    /// The workload as it is replayed: between regions, flows are those of [`crate::regions`].
+    pub fn workload(&self) -> &Workload {
+        self.workload
+    }
+
+    /// Whether cables change during the replay.
+    pub fn has_cable_events(&self) -> bool {
+        self.has_cable_events
+    }
+
+    /// The capacities at the start, in the order of [`Snapshot::link_capacities`], in bytes per second. Between regions, the mean
+    /// bandwidths.
+    pub fn nominal_rates(&self) -> &[f64] {
+        self.nominal_rates
+    }
+
+    /// The capacities of all links in bytes per second: sending sides of ports, receiving sides, then trunks. Also contains trunks
+    /// that the policy does not decide over.
+    pub fn link_capacities(&self) -> impl Iterator<Item = f64> {
+        all_capacities(self.engine)
+    }
+
+    /// The links that a flow crosses, as positions in [`Snapshot::link_capacities`].
+    pub fn flow_links(&self, slot: Slot, flow: u32) -> impl Iterator<Item = usize> {
+        let ports = self.fabric().ports();
+        let (src, dst) = self.coflow(slot).flow_ports(flow);
+        let trunks = self.engine.flow_trunks(slot, flow).iter().map(move |&trunk| 2 * ports + trunk as usize);
+        [src as usize, ports + dst as usize].into_iter().chain(trunks)
+    }
+
+    /// Whether rates can be below those that the policy decided.
+    pub fn has_limited_rates(&self) -> bool {
+        self.engine.has_capacity_limits()
+    }
+
+    /// The workload's number of a port.
+    pub fn workload_port(&self, number: u32) -> u32 {
+        self.ports.port_with_number(number)
+    }
+
+    /// The active coflows, in the order of release.
+    pub fn active(&self) -> &[Slot] {
+        self.engine.network().active_coflows()
+    }
+
+    /// An active coflow.
+    pub fn coflow(&self, slot: Slot) -> &Coflow {
+        self.engine.network().coflow(slot)
+    }
+
+    /// In a policy tree: the slices of a coflow's leaf, by side of a port; see [`Engine::slices`].
+    pub fn slices(&self, slot: Slot) -> Option<&[f64]> {
+        self.engine.slices(slot)
+    }
+
+    /// The rate of a flow (by its index in the coflow), in bytes per second.
+    pub fn rate(&self, slot: Slot, flow: u32) -> f64 {
+        let network = self.engine.network();
+        match self.transport {
+            Some(transport) if network.coflow(slot).flow_state(flow) == FlowState::Live => {
+                transport.flow_rate(slot, flow, network)
+            }
+            Some(_) => 0.0,
+            None => network.rate(slot, flow),
+        }
+    }
+
+    /// The allocation of the schedule.
+    pub fn allocation(&self) -> &Allocation {
+        self.engine.allocation()
+    }
+}
+
+/// The capacities of all links: sending sides of ports, receiving sides, then trunks.
+pub(super) fn all_capacities(engine: &Engine) -> impl Iterator<Item = f64> {
+    let fabric = engine.network().fabric();
+    let ports = fabric.send_capacities().iter().chain(fabric.recv_capacities());
+    ports.chain(engine.trunk_capacities()).copied()
+}
+
+/// Observes a replay.
+pub trait Observer {
+    /// Called after each schedule; the rates of `snapshot` apply until the next schedule. Returning `false` stops the replay.
+    fn on_schedule(&mut self, snapshot: &Snapshot<'_>) -> bool {
+        let _ = snapshot;
+        true
+    }
+
+    /// Called when a coflow completes.
+    fn on_coflow_completed(&mut self, outcome: &CoflowOutcome) {
+        let _ = outcome;
+    }
+}
+
+/// An observer without any effect.
+pub struct NoObserver;
+
+impl Observer for NoObserver {}
