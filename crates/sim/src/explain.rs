@@ -352,12 +352,7 @@ impl Explainer {
         let (cause, nominal_rate, holders) = match bottleneck {
             _ if state == ProgressState::FullPace => (SlowdownCause::None, 0.0, Vec::new()),
             Some(bottleneck) if has_live_flows(bottleneck) => {
-                let loads = CoflowLoads {
-                    slot,
-                    remaining_bytes: &self.remaining_by_link,
-                    rates: &self.own_rates,
-                    bottleneck,
-                };
+                let loads = CoflowLoads { slot, remaining_bytes: &self.remaining_by_link, bottleneck };
                 limit::find_cause(snapshot, &loads)
             }
             // No other coflow limits it.

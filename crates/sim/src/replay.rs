@@ -292,6 +292,7 @@ impl Replay<'_> {
                 workload: self.workload,
                 has_cable_events: !self.options.network.cable_events.is_empty(),
                 nominal_rates: &self.nominal_rates,
+                goodput: self.goodput.as_deref(),
                 engine,
                 ports,
                 transport: self.transport.as_deref(),

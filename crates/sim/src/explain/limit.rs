@@ -19,13 +19,21 @@ pub(super) struct HolderRate {
     pub rate: f64,
 }
 
-/// The explained coflow at a schedule. Lists are by link.
+/// The explained coflow at a schedule.
 pub(super) struct CoflowLoads<'a> {
     pub slot: Slot,
+    /// By link.
     pub remaining_bytes: &'a [f64],
-    pub rates: &'a [f64],
     /// The link whose remaining bytes take longest alone.
     pub bottleneck: usize,
+}
+
+/// Which rates of flows count.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RateKind {
+    InForce,
+    /// The rates that the policy decided at ports, before limits outside of its decision reduce them.
+    Decided,
 }
 
 /// The cause of a coflow's pace, the nominal rate of the limiting link, and the other coflows that use it, the fastest first.
@@ -33,13 +41,19 @@ pub(super) fn find_cause(
     snapshot: &Snapshot<'_>,
     coflow: &CoflowLoads<'_>,
 ) -> (SlowdownCause, f64, Vec<HolderRate>) {
-    let Some((link, is_contended)) = find_limiting_link(snapshot, coflow) else {
+    // A policy does not assign the capacity that becomes free where other limits reduce its rates.
+    let decided = snapshot.has_limited_rates().then_some(RateKind::Decided);
+    let found = [Some(RateKind::InForce), decided]
+        .into_iter()
+        .flatten()
+        .find_map(|kind| find_limiting_link(snapshot, coflow, kind).map(|limit| (kind, limit)));
+    let Some((kind, (link, is_contended))) = found else {
         return (SlowdownCause::Policy, 0.0, Vec::new());
     };
     let nominal_rate = snapshot.nominal_rates()[link];
     let name = name_link(snapshot, link);
     if is_contended {
-        (SlowdownCause::ContendedLink(name), nominal_rate, find_holders(snapshot, coflow.slot, link))
+        (SlowdownCause::ContendedLink(name), nominal_rate, find_holders(snapshot, coflow.slot, link, kind))
     } else {
         (SlowdownCause::SlowLink(name), nominal_rate, Vec::new())
     }
@@ -55,23 +69,41 @@ fn name_link(snapshot: &Snapshot<'_>, link: usize) -> Link {
 }
 
 /// The limiting link, and whether other coflows use it.
-fn find_limiting_link(snapshot: &Snapshot<'_>, coflow: &CoflowLoads<'_>) -> Option<(usize, bool)> {
-    let mut used = vec![0.0; coflow.rates.len()];
-    visit_rates(snapshot, |_| true, |_, link, rate| used[link] += rate);
+fn find_limiting_link(
+    snapshot: &Snapshot<'_>,
+    coflow: &CoflowLoads<'_>,
+    kind: RateKind,
+) -> Option<(usize, bool)> {
+    let links = coflow.remaining_bytes.len();
+    let (mut used, mut used_by_others, mut flow_counts) =
+        (vec![0.0; links], vec![0.0; links], vec![0; links]);
+    visit_rates(snapshot, kind, |slot, link, rate| {
+        used[link] += rate;
+        used_by_others[link] += if slot == coflow.slot { 0.0 } else { rate };
+        // With incast, all rates are visited flow by flow.
+        flow_counts[link] += 1;
+    });
+    let decided_links = match kind {
+        RateKind::InForce => links,
+        RateKind::Decided => 2 * snapshot.fabric().ports(),
+    };
     let mut worst: Option<((f64, f64), usize, bool)> = None;
-    for (link, capacity) in snapshot.link_capacities().enumerate() {
+    for (link, capacity) in snapshot.link_capacities().enumerate().take(decided_links) {
+        let capacity = match kind {
+            RateKind::InForce => capacity * snapshot.goodput_fraction(link, flow_counts[link]),
+            RateKind::Decided => capacity,
+        };
         let (remaining, nominal) = (coflow.remaining_bytes[link], snapshot.nominal_rates()[link]);
         let negligible_rate = NEGLIGIBLE_FRACTION * nominal;
         if remaining == 0.0 || capacity - used[link] > negligible_rate {
             continue;
         }
-        let others = used[link] - coflow.rates[link];
-        let is_contended = others > negligible_rate;
+        let is_contended = used_by_others[link] > negligible_rate;
         if !is_contended && capacity >= nominal - negligible_rate {
             // The coflow has this link to itself, so another link limits it.
             continue;
         }
-        let available_rate = capacity - others;
+        let available_rate = capacity - used_by_others[link];
         let seconds =
             if available_rate > negligible_rate { remaining / available_rate } else { f64::INFINITY };
         if link == coflow.bottleneck {
@@ -85,17 +117,13 @@ fn find_limiting_link(snapshot: &Snapshot<'_>, coflow: &CoflowLoads<'_>) -> Opti
 }
 
 /// The coflows other than that in `slot` that use a link, the fastest first.
-fn find_holders(snapshot: &Snapshot<'_>, slot: Slot, link: usize) -> Vec<HolderRate> {
+fn find_holders(snapshot: &Snapshot<'_>, slot: Slot, link: usize, kind: RateKind) -> Vec<HolderRate> {
     let mut rates: BTreeMap<Slot, f64> = BTreeMap::new();
-    visit_rates(
-        snapshot,
-        |other| other != slot,
-        |other, at, rate| {
-            if at == link {
-                *rates.entry(other).or_default() += rate;
-            }
-        },
-    );
+    visit_rates(snapshot, kind, |other, at, rate| {
+        if other != slot && at == link {
+            *rates.entry(other).or_default() += rate;
+        }
+    });
     let allocation = snapshot.allocation();
     let negligible_rate = NEGLIGIBLE_FRACTION * snapshot.nominal_rates()[link];
     let rates = rates.into_iter().filter(|(_, rate)| *rate > negligible_rate);
@@ -111,25 +139,23 @@ fn find_holders(snapshot: &Snapshot<'_>, slot: Slot, link: usize) -> Vec<HolderR
     holders
 }
 
-/// Calls `visit` with slot, link and rate for all rates of the coflows for which `is_included` returns true. Coflows whose
-/// flows all have one rate need no visit of single flows.
-fn visit_rates(
-    snapshot: &Snapshot<'_>,
-    is_included: impl Fn(Slot) -> bool,
-    mut visit: impl FnMut(Slot, usize, f64),
-) {
+/// Calls `visit` with slot, link and rate for all rates. Coflows whose flows all have one rate need no visit of single flows.
+fn visit_rates(snapshot: &Snapshot<'_>, kind: RateKind, mut visit: impl FnMut(Slot, usize, f64)) {
     let allocation = snapshot.allocation();
     let ports = snapshot.fabric().ports();
     let has_flow_rates = |slot| {
-        snapshot.has_limited_rates()
+        (kind == RateKind::InForce && snapshot.has_limited_rates())
             || allocation.queue_discipline().is_some()
             || matches!(allocation.common(slot), CommonRate::CompleteTogether(_))
     };
-    for &slot in snapshot.active().iter().filter(|&&slot| is_included(slot)) {
+    for &slot in snapshot.active() {
         let coflow: &Coflow = snapshot.coflow(slot);
         if has_flow_rates(slot) {
             for flow in coflow.live_flows() {
-                let rate = snapshot.rate(slot, flow);
+                let rate = match kind {
+                    RateKind::InForce => snapshot.rate(slot, flow),
+                    RateKind::Decided => snapshot.decided_common_rate(slot, flow),
+                };
                 if rate > 0.0 {
                     snapshot.flow_links(slot, flow).for_each(|link| visit(slot, link, rate));
                 }
@@ -141,7 +167,7 @@ fn visit_rates(
         }
     }
     for own in allocation.flow_rates() {
-        if is_included(own.slot) && !has_flow_rates(own.slot) {
+        if kind == RateKind::Decided || !has_flow_rates(own.slot) {
             snapshot.flow_links(own.slot, own.flow).for_each(|link| visit(own.slot, link, own.rate));
         }
     }

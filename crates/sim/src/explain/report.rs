@@ -69,7 +69,7 @@ impl ProgressState {
 /// The reason why a coflow is slower than alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SlowdownCause {
-    /// No cause. Time can still be lost, because the bottleneck became another port between two schedules.
+    /// No cause. Time can still be lost, because the bottleneck became another link between two schedules.
     None,
     /// The coflow was released between two schedules.
     NextSchedule,
@@ -153,20 +153,20 @@ impl Segment {
         self.end - self.start
     }
 
-    /// The pace, from 0 to 1.
+    /// The pace: 1 is as fast as alone on nominal capacities.
     pub fn pace(&self) -> f64 {
-        // Rounding can make the quotient negative or larger than 1.
-        if self.duration_seconds() > 0.0 {
-            (self.alone_seconds / self.duration_seconds()).clamp(0.0, 1.0)
-        } else {
-            0.0
-        }
+        pace(self.alone_seconds, self.duration_seconds())
     }
 
     /// Seconds lost compared with running alone.
     pub fn lost_seconds(&self) -> f64 {
         (self.duration_seconds() - self.alone_seconds).max(0.0)
     }
+}
+
+/// The seconds by which the remaining time alone shrank, per second of a period. Rounding can make them negative.
+pub(super) fn pace(alone_seconds: f64, duration_seconds: f64) -> f64 {
+    if duration_seconds > 0.0 { (alone_seconds / duration_seconds).max(0.0) } else { 0.0 }
 }
 
 /// The explanation of a coflow's completion time. Times are in seconds.

@@ -1,16 +1,20 @@
 //! Tests explanations with hand-computed examples, and that their parts add up under every policy.
 
 use super::*;
-use crate::replay::{ReplayOptions, replay};
 use std::sync::Arc;
-use weir_core::model::{CoflowSpec, FlowSpec, PortSide, ServiceNames, TimedEvent, Workload};
 
-use crate::replay::NetworkModel;
 use weir_core::engine::DecidesOver;
 use weir_core::model::topology::{CableChange, CableEvent};
-use weir_core::model::{Topology, TopologyTemplate, Trunks};
+use weir_core::model::wide_area::LinkMeasurement;
+use weir_core::model::{
+    CoflowSpec, FlowSpec, Incast, IncastRun, PortSide, ServiceNames, TimedEvent, Topology, TopologyTemplate,
+    Trunks, WideArea, Workload,
+};
 use weir_core::policy::{self, POLICIES};
 use weir_core::units::{Bytes, Rate, Time};
+
+use crate::regions::RegionLinks;
+use crate::replay::{NetworkModel, ReplayOptions, replay};
 
 fn time(seconds: f64) -> Time {
     Time::new(seconds).unwrap()
@@ -156,6 +160,90 @@ fn names_the_trunk_that_another_coflow_uses() {
     let found = explain_over(&workload, "saath", 1, 0.0, at_ports);
     assert!(matches!(found.lost_seconds_by_cause()[..], [(SlowdownCause::ContendedLink(Link::Trunk(_)), _)]));
     assert_eq!(found.lost_seconds_by_coflow()[0].0, 7);
+}
+
+#[test]
+fn names_the_port_that_the_policy_assigned_to_a_flow_that_a_trunk_limits() {
+    // The policy gives port 0 to the first coflow for 4 s, and decides over ports only. The uplink carries 0.5 byte/s.
+    let coflows = vec![coflow(7, 0.0, &[(0, 2, 2.0)]), coflow(8, 1.0, &[(0, 1, 1.0)])];
+    let workload = Workload { ports: 4, coflows, events: Vec::new(), names: ServiceNames::default() };
+    let at_ports = NetworkModel { decides_over: DecidesOver::Ports, ..over(leaf_spine(), &[]) };
+    for policy in ["fifo", "saath"] {
+        let found = explain_over(&workload, policy, 1, 0.0, at_ports.clone());
+        check_sums(&found);
+        let port = SlowdownCause::ContendedLink(Link::Sender(0));
+        assert_eq!(found.lost_seconds_by_cause(), [(port, 3.0)], "{policy}");
+        assert_eq!(found.segments[0].holders[0].rate_share, 1.0, "{policy}");
+    }
+}
+
+#[test]
+fn names_the_receiving_port_that_incast_slows_down() {
+    // Two senders leave half of a port.
+    let run =
+        |buffer, connections, goodput| IncastRun { buffer, connections, bytes: 1.0, loss: 0.0, goodput };
+    let incast = Incast::new(&[run(1, 1, 1.0), run(1, 2, 0.5), run(2, 1, 1.0), run(2, 2, 1.0)]).unwrap();
+    let goodput = incast.goodput(1, Rate::new(1.0).unwrap()).unwrap();
+    let network = NetworkModel { goodput: Some(Arc::new(goodput)), ..NetworkModel::default() };
+    let coflows = vec![coflow(7, 0.0, &[(0, 3, 2.0), (1, 3, 2.0)]), coflow(8, 0.0, &[(2, 3, 1.0)])];
+    let workload = Workload { ports: 4, coflows, events: Vec::new(), names: ServiceNames::default() };
+    let found = explain_over(&workload, "fifo", 0, 0.0, network.clone());
+    let port = Link::Receiver(3);
+    assert_eq!((found.alone_seconds, found.outcome.cct()), (4.0, 8.0));
+    assert_eq!(found.lost_seconds_by_cause(), [(SlowdownCause::SlowLink(port), 4.0)]);
+    let found = explain_over(&workload, "fifo", 1, 0.0, network);
+    assert_eq!((found.alone_seconds, found.outcome.cct()), (1.0, 9.0));
+    assert_eq!(found.lost_seconds_by_cause(), [(SlowdownCause::ContendedLink(port), 8.0)]);
+    let holder = found.segments[0].holders[0];
+    assert_eq!((holder.coflow, holder.rate_share), (7, 0.5));
+}
+
+/// Two regions of two ports, with these bandwidths from the first to the second.
+fn two_regions(samples: &[f64]) -> NetworkModel {
+    let link = |from, to, samples: &[f64]| LinkMeasurement {
+        from,
+        to,
+        samples: samples.iter().map(|&rate| Rate::new(rate).unwrap()).collect(),
+    };
+    let links = vec![link(0, 1, samples), link(1, 0, &[1.0])];
+    let area = WideArea::new(vec!["a".into(), "b".into()], links, time(1.0), 0.0).unwrap();
+    let regions = Some(RegionLinks { area: Arc::new(area), bandwidth_seed: 1 });
+    NetworkModel { regions, ..NetworkModel::default() }
+}
+
+#[test]
+fn names_the_link_between_regions() {
+    // The first coflow has the link of 0.5 byte/s for 4 s. A flow inside a region takes no time.
+    let coflows = vec![
+        coflow(7, 0.0, &[(0, 2, 1.0), (1, 3, 1.0)]),
+        coflow(8, 1.0, &[(0, 1, 5.0), (0, 2, 0.5), (0, 3, 0.5)]),
+    ];
+    let workload = Workload { ports: 4, coflows, events: Vec::new(), names: ServiceNames::default() };
+    for policy in ["fifo", "saath"] {
+        let found = explain_over(&workload, policy, 1, 0.0, two_regions(&[0.5]));
+        assert_eq!((found.alone_seconds, found.outcome.cct()), (2.0, 5.0), "{policy}");
+        let link = SlowdownCause::ContendedLink(Link::Trunk(0));
+        assert_eq!(found.lost_seconds_by_cause(), [(link, 3.0)], "{policy}");
+        assert_eq!(found.lost_seconds_by_coflow(), [(7, 3.0)], "{policy}");
+        assert_eq!(found.segments[0].holders[0].rate_share, 1.0, "{policy}");
+    }
+}
+
+#[test]
+fn links_between_regions_can_exceed_their_mean_bandwidth() {
+    let workload = Workload {
+        ports: 4,
+        coflows: vec![coflow(7, 0.0, &[(0, 2, 20.0)])],
+        events: Vec::new(),
+        names: ServiceNames::default(),
+    };
+    let found = explain_over(&workload, "saath", 0, 0.0, two_regions(&[0.5, 1.5]));
+    assert_eq!(found.alone_seconds, 20.0);
+    let causes: Vec<SlowdownCause> = found.segments.iter().map(|segment| segment.cause).collect();
+    let slow = SlowdownCause::SlowLink(Link::Trunk(0));
+    assert!(causes.contains(&SlowdownCause::None) && causes.contains(&slow), "{causes:?}");
+    let paces: Vec<f64> = found.segments.iter().map(Segment::pace).collect();
+    assert!(paces.iter().all(|pace| [0.5, 1.5].iter().any(|rate| (pace - rate).abs() < 1e-12)), "{paces:?}");
 }
 
 #[test]

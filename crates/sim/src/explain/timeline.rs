@@ -1,6 +1,7 @@
 //! Shortens a timeline: merges neighbouring segments, the shortest first.
 
 use super::Segment;
+use super::report::pace;
 
 /// Consecutive segments of an explanation, merged into one entry. Times in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,8 +39,7 @@ impl<'a> TimelineEntry<'a> {
 
     /// The average pace; see [`Segment::pace`].
     pub fn pace(&self) -> f64 {
-        let time = self.end - self.start;
-        if time > 0.0 { self.alone_seconds / time } else { 0.0 }
+        pace(self.alone_seconds, self.end - self.start)
     }
 }
 

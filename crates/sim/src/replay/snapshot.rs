@@ -1,8 +1,8 @@
 //! What an observer of a replay sees.
 
-use weir_core::allocation::Allocation;
+use weir_core::allocation::{Allocation, CommonRate};
 use weir_core::engine::Engine;
-use weir_core::model::{Coflow, Fabric, FlowState, Slot, Workload};
+use weir_core::model::{Coflow, Fabric, FlowState, Goodput, Slot, Workload};
 
 use crate::outcome::CoflowOutcome;
 use crate::port_numbering::PortNumbering;
@@ -15,6 +15,7 @@ pub struct Snapshot<'a> {
     pub(super) workload: &'a Workload,
     pub(super) has_cable_events: bool,
     pub(super) nominal_rates: &'a [f64],
+    pub(super) goodput: Option<&'a Goodput>,
     pub(super) engine: &'a Engine,
     pub(super) ports: &'a PortNumbering,
     pub(super) transport: Option<&'a dyn Transport>,
@@ -65,6 +66,30 @@ impl Snapshot<'_> {
     /// Whether rates can be below those that the policy decided.
     pub fn has_limited_rates(&self) -> bool {
         self.engine.has_capacity_limits()
+    }
+
+    /// The fraction of a link's capacity that remains if this number of flows uses the link: below 1 at receiving ports with incast.
+    pub fn goodput_fraction(&self, link: usize, flow_count: usize) -> f64 {
+        let ports = self.fabric().ports();
+        let is_receiver = (ports..2 * ports).contains(&link);
+        self.goodput.filter(|_| is_receiver).map_or(1.0, |goodput| goodput.utilization(flow_count))
+    }
+
+    /// The rate of a live flow by the decided common rate of its coflow, in bytes per second. Limits outside of the policy's decision
+    /// can reduce it.
+    pub fn decided_common_rate(&self, slot: Slot, flow: u32) -> f64 {
+        match self.allocation().common(slot) {
+            CommonRate::None => 0.0,
+            CommonRate::Equal(rate) => rate,
+            CommonRate::CompleteTogether(seconds) => {
+                let network = self.engine.network();
+                let coflow = network.coflow(slot);
+                let size = self.workload.coflows[coflow.workload_index].flows
+                    [coflow.spec_index(flow) as usize]
+                    .bytes;
+                (size.get() - network.sent_bytes(slot, flow, self.now)) / seconds
+            }
+        }
     }
 
     /// The workload's number of a port.
