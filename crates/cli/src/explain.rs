@@ -1,8 +1,10 @@
 //! Runs `weir explain`: replays a trace, and explains the completion time of one coflow.
 
+mod leaves;
 mod names;
 mod table;
 
+use leaves::Leaves;
 use names::{contending_coflows, rejection_seconds, rule_name};
 use serde_json::{Value, json};
 use weir_console::failure::Failure;
@@ -22,6 +24,16 @@ use crate::source::Source;
 
 /// The maximum number of entries of a time line without `--all`.
 const MAX_ENTRIES: usize = 24;
+
+/// An explanation, and what its output states in addition.
+struct Report<'a> {
+    source: &'a Source,
+    network: &'a Network,
+    policy: &'a str,
+    leaves: &'a Leaves,
+    explanation: &'a Explanation,
+    entries: &'a [TimelineEntry<'a>],
+}
 
 /// Passes events of the replay to the progress bar and to the explainer.
 struct ExplainObserver<'a> {
@@ -50,6 +62,7 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
     let network = Network::read(&args.replay, &args.network, false)?;
     let options = network.options();
     let policy = policy_spec::build_policy(&args.policy, Some(&workload.names))?;
+    let leaves = Leaves::new(&policy, workload).map_err(Failure::input)?;
     let mut explainer = Explainer::new(index);
     let watch = Progress::new(args.quiet).add_replay_bar(&args.policy, workload.coflows.len());
     let mut observer = ExplainObserver { watch, explainer: &mut explainer };
@@ -63,16 +76,19 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
     explanation.outcome = outcome.coflows[index].clone();
 
     let entries = build_timeline(&explanation.segments, if args.all { usize::MAX } else { MAX_ENTRIES });
-    let release = explanation.outcome.released_at;
-    let table = || {
-        let head = caption(&source, &network, |_| false);
-        format!("{head}\n{}", table::explanation_text(&args.policy, &explanation, &entries, &network))
+    let report = Report {
+        source: &source,
+        network: &network,
+        policy: &args.policy,
+        leaves: &leaves,
+        explanation: &explanation,
+        entries: &entries,
     };
     sink.write_text(render::object(
         args.output.format,
-        table,
-        || explanation_record(&source, &args.policy, &explanation, &entries, &network),
-        || entries.iter().map(|entry| entry_record(entry, release, &network)).collect(),
+        || format!("{}\n{}", caption(&source, &network, |_| false), table::explanation_text(&report)),
+        || explanation_record(&report),
+        || entries.iter().map(|entry| entry_line(&report, entry)).collect(),
     ))
 }
 
@@ -88,8 +104,8 @@ fn unknown_coflow(coflow: u64, source: &Source) -> Failure {
     ))
 }
 
-/// The record of an entry of the time line. `release` is the release time of the coflow in seconds.
-fn entry_record(entry: &TimelineEntry<'_>, release: f64, network: &Network) -> Record {
+/// The record of an entry of the time line.
+fn entry_record(report: &Report<'_>, entry: &TimelineEntry<'_>) -> Record {
     let main = entry.longest;
     let link = main.cause.link();
     let mut r = Record::default();
@@ -118,8 +134,28 @@ fn entry_record(entry: &TimelineEntry<'_>, release: f64, network: &Network) -> R
     );
     r.add("held_up_by_share", first_holder.map(|holder| holder.rate_share));
     r.add("segments", entry.segment_count);
-    r.add("since_release_s", entry.start - release);
-    r.add("trunk", trunk_name(link, network));
+    r.add("since_release_s", entry.start - report.explanation.outcome.released_at);
+    r.add("trunk", trunk_name(link, report.network));
+    let leaf = first_holder.and_then(|holder| report.leaves.find(holder.coflow));
+    r.add("held_up_by_leaf", leaf.map(|leaf| leaf.name.as_str()));
+    r
+}
+
+/// Adds the facts that hold for the coflow as a whole: its leaf in a policy tree with the policy of the leaf, and, if it was rejected at
+/// admission, the time that it needed and the time until its deadline.
+fn add_coflow_facts(r: &mut Record, report: &Report<'_>) {
+    let leaf = report.leaves.find(report.explanation.outcome.id);
+    r.add("leaf", leaf.map(|leaf| leaf.name.as_str()));
+    r.add("leaf_policy", leaf.map(|leaf| leaf.policy.as_str()));
+    let rejection = rejection_seconds(report.explanation);
+    r.add("rejected_needed_s", rejection.map(|(needed, _)| needed).filter(|needed| needed.is_finite()));
+    r.add("rejected_left_s", rejection.map(|(_, left)| left));
+}
+
+/// The record of an entry of the time line as a line of CSV.
+fn entry_line(report: &Report<'_>, entry: &TimelineEntry<'_>) -> Record {
+    let mut r = entry_record(report, entry);
+    add_coflow_facts(&mut r, report);
     r
 }
 
@@ -129,13 +165,8 @@ fn trunk_name(link: Option<Link>, network: &Network) -> Option<String> {
 }
 
 /// The whole explanation, for JSON.
-fn explanation_record(
-    source: &Source,
-    policy: &str,
-    explanation: &Explanation,
-    entries: &[TimelineEntry<'_>],
-    network: &Network,
-) -> Record {
+fn explanation_record(report: &Report<'_>) -> Record {
+    let Report { source, network, policy, explanation, entries, .. } = *report;
     let outcome = &explanation.outcome;
     let mut r = Record::default();
     r.add("trace", source.name.as_str());
@@ -150,10 +181,7 @@ fn explanation_record(
     r.add("alone_s", explanation.alone_seconds);
     r.add("slowdown", (explanation.alone_seconds > 0.0).then(|| outcome.cct() / explanation.alone_seconds));
     r.add("met_deadline", outcome.met_deadline);
-    let rejection =
-        explanation.segments.iter().find_map(|segment| rejection_seconds(segment.order_criterion));
-    r.add("rejected_needed_s", rejection.map(|(needed, _)| needed).filter(|needed| needed.is_finite()));
-    r.add("rejected_left_s", rejection.map(|(_, left)| left));
+    add_coflow_facts(&mut r, report);
     let times = [ProgressState::Waiting, ProgressState::Slowed, ProgressState::FullPace]
         .map(|state| explanation.seconds_in_state(state));
     r.add_all(["waiting_s", "slowed_s", "full_s"], times);
@@ -171,7 +199,7 @@ fn explanation_record(
     let coflows = explanation.lost_seconds_by_coflow().into_iter();
     let coflows = coflows.map(|(id, lost)| json!({ "coflow": id, "lost_s": lost }));
     r.add("by_coflow", coflows.collect::<Vec<Value>>());
-    let entries = entries.iter().map(|entry| entry_record(entry, outcome.released_at, network).into());
+    let entries = entries.iter().map(|entry| entry_record(report, entry).into());
     r.add("segments", entries.collect::<Vec<Value>>());
     r
 }

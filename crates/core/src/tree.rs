@@ -60,7 +60,7 @@ use maxmin::{Bound, MaxMinLeaf};
 use spec::{ServiceLeaves, TreeLayout};
 
 pub use leaf::check_leaf_policy;
-pub use spec::{Application, ApplicationSharing, Service, TreeError, TreeSpec};
+pub use spec::{Application, ApplicationSharing, Service, TreeError, TreeLeaf, TreeSpec};
 
 /// Services, applications and their policies on one network. Sides are numbered: sending sides of all ports, then
 /// receiving sides.

@@ -1,7 +1,7 @@
 //! Converts the rules and criteria of an explanation to the names and numbers in its output.
 
 use weir_core::allocation::{OrderCriterion, Rule};
-use weir_sim::explain::Link;
+use weir_sim::explain::{Explanation, Link};
 
 use crate::network::Network;
 
@@ -21,14 +21,14 @@ pub fn rule_name(rule: Rule) -> String {
 
 /// For a coflow that was rejected at admission: the seconds that it needed, and those that were left until its deadline. The first is
 /// infinite if a link had no residual capacity.
-pub fn rejection_seconds(criterion: OrderCriterion) -> Option<(f64, f64)> {
-    match criterion {
+pub fn rejection_seconds(explanation: &Explanation) -> Option<(f64, f64)> {
+    explanation.segments.iter().find_map(|segment| match segment.order_criterion {
         OrderCriterion::Rejected { needed_us, left_us } => {
             let needed = if needed_us == u64::MAX { f64::INFINITY } else { needed_us as f64 / 1e6 };
             Some((needed, left_us as f64 / 1e6))
         }
         _ => None,
-    }
+    })
 }
 
 /// The name of a link that limits a coflow, such as `port 3 (sending)` or `leaf0 -> spine1`.

@@ -3,9 +3,10 @@
 use weir_console::table::{
     Alignment, Table, format_bytes, format_count, format_number, format_percent, format_seconds,
 };
-use weir_core::allocation::OrderCriterion;
-use weir_sim::explain::{Explanation, ProgressState, Segment, SlowdownCause, TimelineEntry};
+use weir_core::allocation::{OrderCriterion, Rule};
+use weir_sim::explain::{Explanation, ProgressState, Segment, SlowdownCause};
 
+use super::Report;
 use super::names::{contending_coflows, link_name, rejection_seconds, rule_name};
 use crate::network::Network;
 
@@ -13,12 +14,8 @@ use crate::network::Network;
 const MAX_SUMMARY_LINES: usize = 5;
 
 /// The explanation as text: the outcome of the coflow, its time line, and sums of time by state, rule, cause and coflow.
-pub fn explanation_text(
-    policy: &str,
-    explanation: &Explanation,
-    entries: &[TimelineEntry<'_>],
-    network: &Network,
-) -> String {
+pub fn explanation_text(report: &Report<'_>) -> String {
+    let Report { policy, explanation, entries, .. } = *report;
     let outcome = &explanation.outcome;
     let slowdown = match explanation.alone_seconds {
         0.0 => String::new(),
@@ -35,15 +32,16 @@ pub fn explanation_text(
         format_seconds(outcome.cct()),
         format_seconds(explanation.alone_seconds),
     );
+    if let Some(leaf) = report.leaves.find(outcome.id) {
+        out += &format!("Leaf {} of the tree schedules it by {}.\n", leaf.name, leaf.policy);
+    }
     if explanation.lost_bytes > 0.0 {
         out += &format!("{} were sent again by restarted flows.\n", format_bytes(explanation.lost_bytes));
     }
     if let Some(met) = outcome.met_deadline {
         out += &format!("It {} its deadline.\n", if met { "met" } else { "missed" });
     }
-    if let Some((needed, left)) =
-        explanation.segments.iter().find_map(|segment| rejection_seconds(segment.order_criterion))
-    {
+    if let Some((needed, left)) = rejection_seconds(explanation) {
         let needed = match needed.is_finite() {
             true => format!("needs {} on the residual capacity", format_seconds(needed)),
             false => "a link has no residual capacity".to_owned(),
@@ -53,10 +51,7 @@ pub fn explanation_text(
     if entries.is_empty() {
         return out + "It took no time: there is nothing to explain.\n";
     }
-    out += &format!(
-        "\nTime line, in seconds since the release:\n\n{}",
-        timeline_table(entries, outcome.released_at, network)
-    );
+    out += &format!("\nTime line, in seconds since the release:\n\n{}", timeline_table(report));
     out += "\n`pace` is the progress relative to running alone; `sent` counts the bytes of all its flows.\n";
     if entries.iter().any(|entry| entry.segment_count > 1) {
         out += "\nShort segments are merged (number of segments) under the name of the longest; --all shows each segment.\n";
@@ -73,10 +68,11 @@ pub fn explanation_text(
     if occurs(|criterion| criterion == OrderCriterion::DeadlineExpired) {
         out += "\nA coflow is overdue after its maximum waiting time in a queue; it then goes before all queues.\n";
     }
-    out + &summary(explanation, network)
+    out + &summary(explanation, report.network)
 }
 
-fn timeline_table(entries: &[TimelineEntry<'_>], release: f64, network: &Network) -> String {
+fn timeline_table(report: &Report<'_>) -> String {
+    let release = report.explanation.outcome.released_at;
     let mut table = Table::new(&[
         ("from", Alignment::Right),
         ("to", Alignment::Right),
@@ -88,7 +84,7 @@ fn timeline_table(entries: &[TimelineEntry<'_>], release: f64, network: &Network
         ("cause", Alignment::Left),
         ("held up by", Alignment::Left),
     ]);
-    for entry in entries {
+    for entry in report.entries {
         let main = entry.longest;
         let state = match entry.segment_count {
             1 => main.state.name().to_owned(),
@@ -102,8 +98,12 @@ fn timeline_table(entries: &[TimelineEntry<'_>], release: f64, network: &Network
             format_bytes(entry.bytes),
             queue_text(main.queue, main.order_criterion),
             rule_name(main.rule),
-            if main.cause == SlowdownCause::None { String::new() } else { cause_text(main.cause, network) },
-            holders_text(main),
+            if main.cause == SlowdownCause::None {
+                String::new()
+            } else {
+                cause_text(main.cause, report.network)
+            },
+            holders_text(main, report),
         ]);
     }
     table.to_string()
@@ -122,11 +122,8 @@ fn summary(explanation: &Explanation, network: &Network) -> String {
     ];
     let states =
         states.map(|(state, note)| row(state.name().to_owned(), explanation.seconds_in_state(state), note));
-    let rules = explanation.seconds_under_each_rule().into_iter().map(|(rule, time)| {
-        let name = rule_name(rule);
-        let meaning = rule_meaning(&name);
-        row(name, time, meaning)
-    });
+    let rules = explanation.seconds_under_each_rule().into_iter();
+    let rules = rules.map(|(rule, time)| row(rule_name(rule), time, rule_meaning(rule)));
     let causes = explanation.lost_seconds_by_cause().into_iter().take(MAX_SUMMARY_LINES);
     let mut causes: Vec<_> = causes.map(|(cause, time)| row(cause_text(cause, network), time, "")).collect();
     if explanation.restart_seconds() > 1e-9 * cct {
@@ -154,21 +151,19 @@ fn section(title: &str, rows: Vec<Vec<String>>) -> String {
     format!("\n{title}:\n\n{table}")
 }
 
-/// The meaning of a rule, or an empty text if its name is clear.
-fn rule_meaning(name: &str) -> &'static str {
-    match name {
-        "unexplained" => "the policy gives no rule",
-        "all-or-none" => "all of its flows at once, at equal rates, or none",
-        "work-conservation" => "one of its links was full, or data was missing: residual capacity only",
-        "none" => "one of its links was full, or data was missing: none of its flows",
-        "madd" => "all of its flows at rates at which they end together",
-        "deadline" => "all of its flows at rates at which they end at its deadline",
-        "backfill" => "residual capacity only",
-        "in-order" => "flow by flow, in the order of coflows",
-        "lacks-data" => "some of its data is missing",
-        "transport" => "shared by the transport inside its queue",
-        "connections" => "over the connections that its receivers have opened",
-        _ => "",
+fn rule_meaning(rule: Rule) -> &'static str {
+    match rule {
+        Rule::Unexplained => "the policy gives no rule",
+        Rule::AllOrNone => "all of its flows at once, at equal rates, or none",
+        Rule::WorkConservation => "one of its links was full, or data was missing: residual capacity only",
+        Rule::NotAdmitted => "one of its links was full, or data was missing: none of its flows",
+        Rule::Madd => "all of its flows at rates at which they end together",
+        Rule::Deadline => "all of its flows at rates at which they end at its deadline",
+        Rule::Backfill => "residual capacity only",
+        Rule::InOrder => "flow by flow, in the order of coflows",
+        Rule::WaitingForData => "some of its data is missing",
+        Rule::Transport => "shared by the transport inside its queue",
+        Rule::Connections => "over the connections that its receivers have opened",
     }
 }
 
@@ -193,12 +188,16 @@ fn queue_text(queue: usize, criterion: OrderCriterion) -> String {
     }
 }
 
-/// The coflows that use the port which limits this coflow, with their queues and shares of the port.
-fn holders_text(segment: &Segment) -> String {
+/// The coflows that use the link which limits this coflow, with their queues and shares of the link, and their leaf of the tree if it is
+/// another one.
+fn holders_text(segment: &Segment, report: &Report<'_>) -> String {
     const MAX_SHOWN_HOLDERS: usize = 2;
+    let own_leaf = report.leaves.find(report.explanation.outcome.id);
     let shown = segment.holders.iter().take(MAX_SHOWN_HOLDERS).map(|holder| {
+        let other_leaf = report.leaves.find(holder.coflow).filter(|leaf| Some(*leaf) != own_leaf);
+        let leaf = other_leaf.map_or_else(String::new, |leaf| format!("{}, ", leaf.name));
         let queue = queue_text(holder.queue, holder.order_criterion);
-        format!("{} ({queue}, {})", holder.coflow, format_percent(holder.rate_share))
+        format!("{} ({leaf}{queue}, {})", holder.coflow, format_percent(holder.rate_share))
     });
     let shown = shown.collect::<Vec<_>>().join(", ");
     match segment.holders.len() {

@@ -143,6 +143,7 @@ fn explanations_state_why_a_coflow_was_rejected() {
     );
     let found = dir.json_of(&format!("{line} --format json"));
     assert_eq!((&found["rejected_needed_s"], &found["rejected_left_s"]), (&3.0.into(), &2.5.into()));
+    assert!(dir.stdout_of(&format!("{line} --format csv")).ends_with(",3.0,2.5\n"));
 }
 
 #[test]

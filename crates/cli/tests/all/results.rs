@@ -291,7 +291,12 @@ fn explain_divides_the_cct_into_waiting_and_sending() {
     assert!(text.contains("in seconds since the release:\n\n  from      to  "), "{text}");
     assert!(text.lines().any(|line| line.starts_with("0.0000  0.0200  waiting")), "{text}");
     let csv = dir.stdout_of("explain trace.txt --policy fifo --coflow 2 --format csv --all");
-    assert!(csv.lines().next().unwrap().ends_with(",segments,since_release_s,trunk"), "{csv}");
+    assert!(
+        csv.lines().next().unwrap().ends_with(
+            ",segments,since_release_s,trunk,held_up_by_leaf,leaf,leaf_policy,rejected_needed_s,rejected_left_s"
+        ),
+        "{csv}"
+    );
     assert!(
         csv.starts_with(
             "from_s,to_s,state,pace,bytes,queue,contention,overdue,rule,cause,port,side,held_up_by,"

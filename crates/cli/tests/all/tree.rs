@@ -48,10 +48,34 @@ fn per_coflow_csv_of_a_tree_has_the_usual_columns() {
     let ccts = dir.read("ccts.csv");
     assert_eq!(ccts.lines().next(), Some("policy,coflow,arrival_s,width,bytes,cct_s"));
     assert_eq!(ccts.lines().filter(|line| line.starts_with("tree:tree.toml,")).count(), 200);
-    assert!(
-        dir.stdout_of("explain shared.weir --policy tree:tree.toml --coflow 5 -q")
-            .contains("under tree:tree.toml")
+}
+
+#[test]
+fn explanations_name_the_leaf_of_a_coflow_and_of_its_holders() {
+    let dir = TestDir::new();
+    // Two services divide the sending port of 1 MB/s: 1 MB takes 2 s, and then 2 MB more than 1 s.
+    dir.write(
+        "two.weir",
+        "weir-trace 1\nports 2\ncoflow 1 service=ads application=sort\nflow 0 1 1MB\n\
+         coflow 2 service=web application=join\nflow 0 1 2MB\n",
     );
+    dir.write(
+        "two.toml",
+        "weir-tree = 1\n[service.ads]\npolicy = \"saath\"\n[service.web]\npolicy = \"varys\"\n",
+    );
+    let line = "explain two.weir --policy tree:two.toml --coflow 1 --interval 0 --port-rate 8Mbit -q";
+    let text = dir.stdout_of(line);
+    assert!(text.contains("Coflow 1 under tree:two.toml"), "{text}");
+    assert!(text.contains("\nLeaf ads of the tree schedules it by saath.\n"), "{text}");
+    assert!(text.contains("2 (web, queue 0, 50.0 %)"), "{text}");
+    let found = dir.json_of(&format!("{line} --format json"));
+    assert_eq!(
+        (&found["cct_s"], &found["leaf"], &found["leaf_policy"]),
+        (&2.0.into(), &"ads".into(), &"saath".into())
+    );
+    assert_eq!(found["segments"][0]["held_up_by_leaf"], "web");
+    let csv = dir.stdout_of(&format!("{line} --format csv"));
+    assert!(csv.lines().nth(1).is_some_and(|line| line.ends_with(",web,ads,saath,,")), "{csv}");
 }
 
 #[test]

@@ -70,7 +70,8 @@ impl Varys {
                         };
                         if needed > left * (1.0 + 1e-12) {
                             // Conversions to integers saturate.
-                            let [needed_us, left_us] = [needed, left].map(|seconds| (seconds * 1e6) as u64);
+                            let [needed_us, left_us] =
+                                [needed, left].map(|seconds| (seconds * 1e6).round() as u64);
                             *admission = Admission::Rejected(OrderCriterion::Rejected { needed_us, left_us });
                             continue;
                         }

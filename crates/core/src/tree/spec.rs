@@ -78,6 +78,15 @@ impl TreeSpec {
     }
 }
 
+/// A leaf of a tree, for messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeLeaf {
+    /// `service/application`, or the service if its applications share a leaf.
+    pub name: String,
+    /// Specification of its policy, as `name:key=value`.
+    pub policy: String,
+}
+
 /// Why a tree does not fit a workload.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TreeError {
@@ -140,6 +149,26 @@ fn check_weight(what: &str, weight: f64) -> Result<f64, TreeError> {
 }
 
 impl TreeSpec {
+    /// The leaf of each coflow, by service and application of these names.
+    ///
+    /// # Errors
+    /// [`TreeError`] if the tree does not fit the names.
+    pub fn leaves_by_application(&self, names: &ServiceNames) -> Result<Vec<Vec<TreeLeaf>>, TreeError> {
+        let layout = self.layout(names)?;
+        let of_service = |(service, leaves): (u32, &Vec<u32>)| {
+            let is_shared = leaves.iter().all(|leaf| *leaf == leaves[0]);
+            let of_application = |(&leaf, application): (&u32, &String)| TreeLeaf {
+                name: match is_shared {
+                    true => names.service(service).to_owned(),
+                    false => format!("{}/{application}", names.service(service)),
+                },
+                policy: layout.policies[leaf as usize].clone(),
+            };
+            leaves.iter().zip(names.applications(service)).map(of_application).collect()
+        };
+        Ok((0..).zip(&layout.leaf_by_application).map(of_service).collect())
+    }
+
     /// Computes the leaves for these names.
     pub(crate) fn layout(&self, names: &ServiceNames) -> Result<TreeLayout, TreeError> {
         let mut layout =
