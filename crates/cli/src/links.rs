@@ -27,8 +27,7 @@ pub struct Links {
 /// Links between regions.
 struct Regions {
     name: String,
-    area: Arc<WideArea>,
-    bandwidth_seed: u64,
+    links: RegionLinks,
 }
 
 /// Receiving ports with many senders have the goodput that was measured with incast.
@@ -89,9 +88,7 @@ impl Links {
             options.network.decides_over = fabric.decides_over;
         }
         if let Some(regions) = &self.regions {
-            let Regions { area, bandwidth_seed, .. } = regions;
-            options.network.regions =
-                Some(RegionLinks { area: Arc::clone(area), bandwidth_seed: *bandwidth_seed });
+            options.network.regions = Some(regions.links.clone());
         }
         options.network.goodput = self.incast.as_ref().map(|incast| incast.goodput(options.port_rate));
     }
@@ -149,7 +146,7 @@ impl Links {
     }
 
     /// Whether a file sets the rates of ports: those of cables to hosts, or none between regions.
-    pub fn set_port_rates(&self) -> bool {
+    pub fn have_own_port_rates(&self) -> bool {
         self.fabric.is_some() || self.regions.is_some()
     }
 }
@@ -161,11 +158,22 @@ impl Regions {
                 "--incast: the ports of regions limit no flow ({name}); expected a fabric of hosts and switches"
             )));
         }
-        Ok(Regions { name, area: Arc::new(area), bandwidth_seed: args.bandwidth_seed.unwrap_or(1) })
+        if DecidesOver::from(args.decide_over) == DecidesOver::Ports {
+            return Err(Failure::input(format_args!(
+                "--decide-over ports: the ports of regions limit no flow ({name}); expected `links`"
+            )));
+        }
+        if args.path_seed != 0 {
+            return Err(Failure::input(format_args!(
+                "--path-seed: one link leads from each region to each other ({name}); expected a fabric of hosts and switches"
+            )));
+        }
+        let links = RegionLinks { area: Arc::new(area), bandwidth_seed: args.bandwidth_seed.unwrap_or(1) };
+        Ok(Regions { name, links })
     }
 
     fn caption(&self, seed: &str, schedules: &str) -> String {
-        let Regions { name, area, .. } = self;
+        let (name, area) = (&self.name, &self.links.area);
         let correlated = match area.correlation() {
             0.0 => String::new(),
             correlation => format!(" at a correlation of {correlation}"),

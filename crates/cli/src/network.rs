@@ -9,7 +9,6 @@ use weir_console::progress::Progress;
 use weir_console::run::{self, ReplayTask};
 use weir_console::table::format_number;
 use weir_core::model::Workload;
-use weir_core::policy::{self, ParamsError};
 use weir_core::units::Time;
 use weir_sim::lower_bound::LowerBounds;
 use weir_sim::outcome::mean;
@@ -45,7 +44,7 @@ impl Network {
     }
 
     /// The ports of one switch.
-    pub fn one_switch(replay: &args::ReplayOptions, keep_flows: bool) -> Network {
+    fn one_switch(replay: &args::ReplayOptions, keep_flows: bool) -> Network {
         let defaults = ReplayOptions::default();
         let options = ReplayOptions {
             port_rate: replay.port_rate,
@@ -89,7 +88,7 @@ impl Network {
     pub fn sweep_parameters(&self) -> &'static str {
         match () {
             () if self.links.has_regions() => "interval, arrival, bandwidth-seed",
-            () if self.links.set_port_rates() => "interval, arrival",
+            () if self.links.have_own_port_rates() => "interval, arrival",
             () => "interval, arrival, port-rate",
         }
     }
@@ -98,7 +97,7 @@ impl Network {
     pub fn set_parameter(&mut self, setting: VariedSetting) -> bool {
         match setting {
             VariedSetting::Interval(interval) => self.options.interval = interval,
-            VariedSetting::PortRate(rate) if !self.links.set_port_rates() => {
+            VariedSetting::PortRate(rate) if !self.links.have_own_port_rates() => {
                 self.options.port_rate = rate;
                 self.links.apply(&mut self.options);
             }
@@ -159,14 +158,6 @@ pub struct Replay<'a> {
     pub workload: &'a Workload,
     /// The network.
     pub network: &'a Network,
-}
-
-/// Checks a policy and its parameters, as `NAME[:KEY=VALUE...]`.
-///
-/// # Errors
-/// If no policy has this name, or the policy refuses a parameter.
-pub fn check_policy(policy: &str) -> Result<(), ParamsError> {
-    policy::build(policy).map(drop)
 }
 
 /// Runs all replays, at most `run_options.jobs` concurrently. Outcomes are in the order of `replays`.

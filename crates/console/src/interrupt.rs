@@ -6,6 +6,7 @@ use std::sync::{Arc, Once, OnceLock};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
+use weir_sim::{Observer, Snapshot};
 
 static SIGNAL: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
@@ -44,4 +45,13 @@ pub fn is_requested() -> bool {
 /// The exit code of a process that a signal stopped, as shells expect it.
 pub fn exit_code() -> u8 {
     128 + received_signal().load(Ordering::Relaxed) as u8
+}
+
+/// Stops a replay after a signal.
+pub struct InterruptObserver;
+
+impl Observer for InterruptObserver {
+    fn on_schedule(&mut self, _: &Snapshot<'_>) -> bool {
+        !is_requested()
+    }
 }

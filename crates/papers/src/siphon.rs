@@ -14,10 +14,10 @@ mod sort;
 use std::sync::Arc;
 
 use weir_console::failure::Failure;
-use weir_console::interrupt;
+use weir_console::interrupt::InterruptObserver;
 use weir_core::model::{WideArea, Workload};
 use weir_core::policy::build;
-use weir_sim::{Observer, Outcome, RegionLinks, ReplayOptions, Snapshot};
+use weir_sim::{Outcome, RegionLinks, ReplayOptions};
 
 use crate::{RunContext, Trace, markdown};
 
@@ -44,15 +44,6 @@ pub fn page(trace: &Trace, seeds: u64, run_context: &RunContext<'_>) -> Result<S
 
 fn read_wide_area((name, text): (&str, &str)) -> Result<WideArea, Failure> {
     Ok(weir_trace::wide_area::read_from(text.as_bytes(), name)?)
-}
-
-/// Stops a replay when a signal arrives.
-struct InterruptObserver;
-
-impl Observer for InterruptObserver {
-    fn on_schedule(&mut self, _: &Snapshot<'_>) -> bool {
-        !interrupt::is_requested()
-    }
 }
 
 /// Replays coflows between regions. The outcome has the end of every flow.

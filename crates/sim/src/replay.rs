@@ -1,14 +1,14 @@
 //! The event loop: drives the engine with virtual time.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 use std::time::Instant;
 
 use weir_core::engine::{Engine, Links};
-use weir_core::model::topology::{CableChange, CableEvent};
+use weir_core::model::topology::CableEvent;
 use weir_core::model::{
-    CoflowSpec, CompletedFlow, Fabric, FlowState, Goodput, LinkId, Slot, Trunks, Workload, WorkloadChange,
+    CoflowSpec, CompletedFlow, Fabric, FlowState, Goodput, Slot, Trunks, Workload, WorkloadChange,
 };
 use weir_core::ordered_f64::OrderedF64;
 use weir_core::policy::AnyPolicy;
@@ -22,13 +22,14 @@ use crate::transport::{Transport, build_transport};
 
 pub(crate) mod error;
 pub(crate) mod options;
+mod rerouting;
 pub(crate) mod snapshot;
 mod trunk_usage;
 
 pub use error::ReplayError;
 pub use options::{NetworkModel, ReplayOptions};
-use snapshot::all_capacities;
 pub use snapshot::{NoObserver, Observer, Snapshot};
+use snapshot::{all_capacities, flow_links};
 use trunk_usage::TrunkUsage;
 
 /// An event of the agenda.
@@ -60,8 +61,6 @@ struct Replay<'a> {
     engine: Engine,
     /// The capacities of all links at the start.
     nominal_rates: Vec<f64>,
-    /// For the names of trunks.
-    trunk_names: Option<Arc<Trunks>>,
     /// The remaining events of cables.
     cable_events: &'a [CableEvent],
     /// The random bandwidth of trunks, if it changes.
@@ -164,7 +163,6 @@ impl<'a> Replay<'a> {
             port_numbering,
             engine,
             nominal_rates,
-            trunk_names: options.network.trunks.clone(),
             cable_events: &options.network.cable_events,
             bandwidth,
             goodput,
@@ -287,23 +285,25 @@ impl Replay<'_> {
                 // The wake-up does not advance time, because rounding puts it at or before now.
                 next_wakeup = now + self.options.interval.get().max(1e-9).max(now * 1e-12);
             }
-            let (engine, ports) = (&self.engine, &self.port_numbering);
-            let snapshot = Snapshot {
-                workload: self.workload,
-                has_cable_events: !self.options.network.cable_events.is_empty(),
-                nominal_rates: &self.nominal_rates,
-                goodput: self.goodput.as_deref(),
-                engine,
-                ports,
-                transport: self.transport.as_deref(),
-                now,
-            };
-            if !observer.on_schedule(&snapshot) {
+            if !observer.on_schedule(&self.snapshot(now)) {
                 let coflows = self.workload.coflows.len();
                 return Err(ReplayError::Interrupted { completed: self.completed_count, total: coflows });
             }
         }
         Ok(())
+    }
+
+    fn snapshot(&self, now: f64) -> Snapshot<'_> {
+        Snapshot {
+            workload: self.workload,
+            has_cable_events: !self.options.network.cable_events.is_empty(),
+            nominal_rates: &self.nominal_rates,
+            goodput: self.goodput.as_deref(),
+            engine: &self.engine,
+            ports: &self.port_numbering,
+            transport: self.transport.as_deref(),
+            now,
+        }
     }
 
     /// Changes the bandwidths of trunks.
@@ -314,76 +314,6 @@ impl Replay<'_> {
         bandwidth.apply_change().map_err(too_many)?;
         self.engine.set_trunk_capacities(bandwidth.rates(), now);
         Ok(())
-    }
-
-    /// Applies the events of cables until `until`, and moves flows to other paths where necessary.
-    fn change_cables(&mut self, until: f64, now: f64) {
-        let due = self.cable_events.partition_point(|event| event.time.get() <= until);
-        let (due_events, later) = self.cable_events.split_at(due);
-        self.cable_events = later;
-        let changes: Vec<(LinkId, CableChange)> =
-            due_events.iter().map(|event| (event.cable, event.change)).collect();
-        self.trunk_usage.add_capacities(self.engine.trunk_capacities(), now);
-        if self.engine.network().fabric().trunk_capacities().is_empty() {
-            self.count_bytes_on_former_paths(now);
-        }
-        for slot in self.engine.change_cables(&changes, now) {
-            self.reroute_coflow(slot, now);
-        }
-    }
-
-    /// Counts the bytes that flows have sent over their paths so far. For policies that decide over ports only, whose flows are
-    /// not laid out again.
-    fn count_bytes_on_former_paths(&mut self, now: f64) {
-        let network = self.engine.network();
-        for &slot in network.active_coflows() {
-            let (index, coflow) = (self.coflow_by_slot[slot as usize], network.coflow(slot));
-            let flows = 0..coflow.width() as u32;
-            for flow in flows.filter(|&flow| coflow.flow_state(flow) != FlowState::Completed) {
-                let sent = network.sent_bytes(slot, flow, now);
-                let key = (index, coflow.spec_index(flow));
-                let before = self.bytes_on_former_paths.insert(key, sent).unwrap_or(0.0);
-                self.trunk_usage.add_bytes(self.engine.flow_trunks(slot, flow), sent - before);
-            }
-        }
-    }
-
-    /// Moves the flows of a coflow to their present paths. They keep their progress.
-    fn reroute_coflow(&mut self, slot: Slot, now: f64) {
-        let index = self.coflow_by_slot[slot as usize];
-        let network = self.engine.network();
-        let coflow = network.coflow(slot);
-        // By flow in the specification's order: remaining bytes on the transport.
-        let mut remaining = BTreeMap::new();
-        for flow in 0..coflow.width() as u32 {
-            let (spec_index, state) = (coflow.spec_index(flow), coflow.flow_state(flow));
-            let size = self.workload.coflows[index].flows[spec_index as usize].bytes.get();
-            let sent = match (&mut self.transport, state) {
-                (_, FlowState::Completed) => continue,
-                (None, _) => network.sent_bytes(slot, flow, now),
-                (Some(transport), FlowState::Live) => {
-                    let left = transport.stop_flow(slot, flow, network, now);
-                    remaining.insert(spec_index, left);
-                    size - left
-                }
-                (Some(_), FlowState::Waiting) => {
-                    self.interrupted_remaining_bytes.get(&(index, spec_index)).map_or(0.0, |left| size - left)
-                }
-            };
-            let before = self.bytes_on_former_paths.insert((index, spec_index), sent).unwrap_or(0.0);
-            self.trunk_usage.add_bytes(coflow.flow_trunks(flow), sent - before);
-        }
-        self.engine.replace_flows(slot, &self.numbered_spec(index), now);
-        self.index_waiting_flows(index, slot);
-        if let Some(transport) = &mut self.transport {
-            let network = self.engine.network();
-            let coflow = network.coflow(slot);
-            for flow in coflow.live_flows() {
-                if let Some(left) = remaining.get(&coflow.spec_index(flow)) {
-                    transport.start_flow(slot, flow, *left, network, now);
-                }
-            }
-        }
     }
 
     /// The specification of a coflow, with the numbers of its ports.
@@ -412,32 +342,32 @@ impl Replay<'_> {
     fn stalled_error(&self, at: f64) -> ReplayError {
         let first = self.outcomes.iter().position(Option::is_none).unwrap_or(0);
         let network = self.engine.network();
-        let ports = network.fabric().ports();
-        let capacities: Vec<f64> = network.fabric().link_capacities().collect();
-        let loads = network.active_coflows().iter().flat_map(|&slot| network.coflow(slot).link_loads(ports));
-        let mut closed: Vec<usize> = loads
-            .filter(|(link, load)| load.live_flow_count > 0 && capacities[*link] == 0.0)
-            .map(|(link, _)| link)
-            .collect();
-        closed.sort_unstable();
-        closed.dedup();
-        closed.truncate(ReplayError::MAX_LINKS);
+        let capacities: Vec<f64> = all_capacities(&self.engine).collect();
+        let links_of = |&slot: &Slot| {
+            let flows = network.coflow(slot).live_flows();
+            flows.flat_map(move |flow| flow_links(&self.engine, slot, flow))
+        };
+        let needed = network.active_coflows().iter().flat_map(links_of);
+        let closed: BTreeSet<usize> = needed.filter(|&link| capacities[link] == 0.0).collect();
+        let names = closed.into_iter().take(ReplayError::MAX_LINKS).map(|link| self.link_name(link));
         ReplayError::Stalled {
             time: at,
             incomplete: self.workload.coflows.len() - self.completed_count,
             id: self.workload.coflows[first].id,
-            links: closed.into_iter().map(|link| self.link_name(link, ports)).collect(),
+            links: names.collect(),
         }
     }
 
-    /// The name of a link by its number in [`Fabric::link_capacities`].
-    fn link_name(&self, link: usize, ports: usize) -> String {
+    /// The name of a link by its position in [`all_capacities`].
+    fn link_name(&self, link: usize) -> String {
+        let ports = self.engine.network().fabric().ports();
         let port = |number: usize| self.port_numbering.port_with_number(number as u32);
         match link.checked_sub(2 * ports) {
             None if link < ports => format!("port {} (sending)", port(link)),
             None => format!("port {} (receiving)", port(link - ports)),
             Some(trunk) => {
-                self.trunk_names.as_ref().map_or_else(String::new, |trunks| trunks.link_name(trunk))
+                let trunks = self.options.network.trunks.as_ref();
+                trunks.map_or_else(String::new, |trunks| trunks.link_name(trunk))
             }
         }
     }

@@ -2,10 +2,10 @@
 
 use weir_console::failure::Failure;
 use weir_console::policy_spec;
-use weir_core::policy::ParamsError;
+use weir_core::policy::{self, ParamsError};
 
 use crate::args::{VariedParameter, VariedSetting};
-use crate::network::{Network, check_policy};
+use crate::network::Network;
 
 /// A combination of one value per varied parameter.
 #[derive(Clone)]
@@ -82,8 +82,8 @@ pub fn add_supported_params(policy: &str, params: &[(String, String)]) -> Result
     for (key, value) in params {
         let extended = format!("{}:{key}={value}", spec.spec_text);
         let is_supported = !is_tree
-            && match check_policy(&extended) {
-                Ok(()) => true,
+            && match policy::build(&extended) {
+                Ok(_) => true,
                 Err(ParamsError::UnknownKey { .. }) => false,
                 Err(error) => return Err(Failure::input(format_args!("--vary: {error}"))),
             };

@@ -79,6 +79,11 @@ fn options_that_do_not_fit_regions_are_refused() {
             "compare trace.txt --fabric area.toml --policies siphon:depth=9",
             "expected a whole number from 1 to 4",
         ),
+        ("compare trace.txt --fabric area.toml --decide-over ports", "the ports of regions limit no flow"),
+        (
+            "compare trace.txt --fabric area.toml --path-seed 3",
+            "one link leads from each region to each other",
+        ),
         ("compare trace.txt --wide-area area.toml", "expected `--fabric FILE`, which accepts regions too"),
     ] {
         let error = dir.stderr_of(line, 2);

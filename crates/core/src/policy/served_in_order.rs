@@ -8,6 +8,8 @@
 //!
 //! The order is computed when a coflow arrives or completes, or when the data of a flow becomes available.
 
+use std::collections::BTreeMap;
+
 use super::{Event, ParamsError, Policy, Routing};
 use crate::allocation::{Allocation, Rule};
 use crate::model::{Coflow, Fabric, SizesKnown, Slot, View};
@@ -69,7 +71,7 @@ impl<O: wide_area::Policy> ServedInOrder<O> {
         if self.group_order == GroupOrder::Concurrent {
             return vec![flows.collect()];
         }
-        let mut by_receiver: std::collections::BTreeMap<u32, (Vec<u32>, f64)> = Default::default();
+        let mut by_receiver: BTreeMap<u32, (Vec<u32>, f64)> = BTreeMap::new();
         for flow in flows {
             let group = by_receiver.entry(coflow.flow_ports(flow).1).or_default();
             group.0.push(flow);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::ValueHint;
-use weir_console::interrupt;
+use weir_console::interrupt::InterruptObserver;
 use weir_core::model::wide_area::LinkMeasurement;
 use weir_core::model::{CoflowSpec, FlowSpec, WideArea, Workload};
 use weir_core::policy::build;
@@ -17,7 +17,7 @@ use weir_lab::LabError;
 use weir_lab::coflows::{MeasuredCoflow, PlannedCoflow, PlannedFlow, replay};
 use weir_lab::overlay::Overlay;
 use weir_lab::regions::{Distance, Regions, RegionsSettings};
-use weir_sim::{Observer, RegionLinks, ReplayOptions, Snapshot};
+use weir_sim::{RegionLinks, ReplayOptions};
 
 use super::regions::{DistanceMap, duration, parse_scale};
 use comparison::{Comparison, CpuShares, PolicyResult};
@@ -138,15 +138,6 @@ fn scale_area(area: &WideArea, factor: f64) -> WideArea {
     });
     WideArea::new(area.regions().to_vec(), links.collect(), area.change_interval(), area.correlation())
         .expect("scaled bandwidths of a valid wide area are within the bounds")
-}
-
-/// Stops a replay when a signal arrives.
-struct InterruptObserver;
-
-impl Observer for InterruptObserver {
-    fn on_schedule(&mut self, _: &Snapshot<'_>) -> bool {
-        !interrupt::is_requested()
-    }
 }
 
 /// The simulated CCT of each coflow in seconds.

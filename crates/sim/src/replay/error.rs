@@ -23,7 +23,8 @@ pub enum ReplayError {
     /// Some coflows cannot complete, because links failed permanently.
     #[error(
         "no flow can send after {time:.3} s; {incomplete} coflows are incomplete, the first is coflow {id}; without \
-         capacity: {}; help: check that links recover", .links.join(", ")
+         capacity: {}; help: check that links recover",
+        if .links.is_empty() { "no link".to_owned() } else { .links.join(", ") }
     )]
     Stalled {
         /// The time, in seconds.

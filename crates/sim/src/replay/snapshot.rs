@@ -33,7 +33,7 @@ impl Snapshot<'_> {
         self.engine.network().fabric()
     }
 
-    /// The workload as it is replayed: between regions, flows are those of [`crate::regions`].
+    /// The replayed workload; between regions, with the merged flows of [`crate::regions`].
     pub fn workload(&self) -> &Workload {
         self.workload
     }
@@ -57,10 +57,7 @@ impl Snapshot<'_> {
 
     /// The links that a flow crosses, as positions in [`Snapshot::link_capacities`].
     pub fn flow_links(&self, slot: Slot, flow: u32) -> impl Iterator<Item = usize> {
-        let ports = self.fabric().ports();
-        let (src, dst) = self.coflow(slot).flow_ports(flow);
-        let trunks = self.engine.flow_trunks(slot, flow).iter().map(move |&trunk| 2 * ports + trunk as usize);
-        [src as usize, ports + dst as usize].into_iter().chain(trunks)
+        flow_links(self.engine, slot, flow)
     }
 
     /// Whether rates can be below those that the policy decided.
@@ -135,6 +132,14 @@ pub(super) fn all_capacities(engine: &Engine) -> impl Iterator<Item = f64> {
     let fabric = engine.network().fabric();
     let ports = fabric.send_capacities().iter().chain(fabric.recv_capacities());
     ports.chain(engine.trunk_capacities()).copied()
+}
+
+/// The links that a flow crosses, as positions in [`all_capacities`].
+pub(super) fn flow_links(engine: &Engine, slot: Slot, flow: u32) -> impl Iterator<Item = usize> {
+    let ports = engine.network().fabric().ports();
+    let (src, dst) = engine.network().coflow(slot).flow_ports(flow);
+    let trunks = engine.flow_trunks(slot, flow).iter().map(move |&trunk| 2 * ports + trunk as usize);
+    [src as usize, ports + dst as usize].into_iter().chain(trunks)
 }
 
 /// Observes a replay.

@@ -290,7 +290,7 @@ fn the_largest_group_of_a_coflow_goes_first() {
     let names = ["a", "b"].map(str::to_owned);
     let area = WideArea::new(names.into(), measured.into(), time(1.0), 0.0).unwrap();
     // Ports 0 and 1 are in the first region, 2 and 3 in the second. Port 3 waits for 250 bytes from the first
-    // region and 50 of its own region.
+    // region and 50 from the second.
     let wide = coflow(1, 0.0, &[(0, 2, 200.0), (0, 3, 150.0), (1, 3, 100.0), (2, 3, 50.0)]);
     let short = coflow(2, 1.0, &[(1, 2, 40.0), (0, 3, 60.0)]);
     let both = workload(4, vec![wide, short]);

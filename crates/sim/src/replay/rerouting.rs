@@ -1,0 +1,80 @@
+//! Moves flows to other paths when cables fail or are repaired.
+
+use std::collections::BTreeMap;
+
+use weir_core::model::topology::CableChange;
+use weir_core::model::{FlowState, LinkId, Slot};
+
+use super::Replay;
+
+impl Replay<'_> {
+    /// Applies the events of cables until `until`, and moves flows to other paths where necessary.
+    pub(super) fn change_cables(&mut self, until: f64, now: f64) {
+        let due = self.cable_events.partition_point(|event| event.time.get() <= until);
+        let (due_events, later) = self.cable_events.split_at(due);
+        self.cable_events = later;
+        let changes: Vec<(LinkId, CableChange)> =
+            due_events.iter().map(|event| (event.cable, event.change)).collect();
+        self.trunk_usage.add_capacities(self.engine.trunk_capacities(), now);
+        if self.engine.network().fabric().trunk_capacities().is_empty() {
+            self.count_bytes_on_former_paths(now);
+        }
+        for slot in self.engine.change_cables(&changes, now) {
+            self.reroute_coflow(slot, now);
+        }
+    }
+
+    /// Counts the bytes that flows have sent over their paths so far. For policies that decide over ports only, whose flows are
+    /// not laid out again.
+    fn count_bytes_on_former_paths(&mut self, now: f64) {
+        let network = self.engine.network();
+        for &slot in network.active_coflows() {
+            let (index, coflow) = (self.coflow_by_slot[slot as usize], network.coflow(slot));
+            let flows = 0..coflow.width() as u32;
+            for flow in flows.filter(|&flow| coflow.flow_state(flow) != FlowState::Completed) {
+                let sent = network.sent_bytes(slot, flow, now);
+                let key = (index, coflow.spec_index(flow));
+                let before = self.bytes_on_former_paths.insert(key, sent).unwrap_or(0.0);
+                self.trunk_usage.add_bytes(self.engine.flow_trunks(slot, flow), sent - before);
+            }
+        }
+    }
+
+    /// Moves the flows of a coflow to their present paths. They keep their progress.
+    fn reroute_coflow(&mut self, slot: Slot, now: f64) {
+        let index = self.coflow_by_slot[slot as usize];
+        let network = self.engine.network();
+        let coflow = network.coflow(slot);
+        // By flow in the specification's order: remaining bytes on the transport.
+        let mut remaining = BTreeMap::new();
+        for flow in 0..coflow.width() as u32 {
+            let (spec_index, state) = (coflow.spec_index(flow), coflow.flow_state(flow));
+            let size = self.workload.coflows[index].flows[spec_index as usize].bytes.get();
+            let sent = match (&mut self.transport, state) {
+                (_, FlowState::Completed) => continue,
+                (None, _) => network.sent_bytes(slot, flow, now),
+                (Some(transport), FlowState::Live) => {
+                    let left = transport.stop_flow(slot, flow, network, now);
+                    remaining.insert(spec_index, left);
+                    size - left
+                }
+                (Some(_), FlowState::Waiting) => {
+                    self.interrupted_remaining_bytes.get(&(index, spec_index)).map_or(0.0, |left| size - left)
+                }
+            };
+            let before = self.bytes_on_former_paths.insert((index, spec_index), sent).unwrap_or(0.0);
+            self.trunk_usage.add_bytes(coflow.flow_trunks(flow), sent - before);
+        }
+        self.engine.replace_flows(slot, &self.numbered_spec(index), now);
+        self.index_waiting_flows(index, slot);
+        if let Some(transport) = &mut self.transport {
+            let network = self.engine.network();
+            let coflow = network.coflow(slot);
+            for flow in coflow.live_flows() {
+                if let Some(left) = remaining.get(&coflow.spec_index(flow)) {
+                    transport.start_flow(slot, flow, *left, network, now);
+                }
+            }
+        }
+    }
+}
