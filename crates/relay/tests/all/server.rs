@@ -10,6 +10,7 @@ use weir_proto::relay::{RelayCoflow, RelayMatch, RelayOrder, RelayPath, RelayRul
 use weir_relay::forwarding::RelayId;
 use weir_relay::io::Command;
 use weir_relay::reason_counts::ReasonCounts;
+use weir_relay::relay::GroupProgress;
 
 use crate::test_relay::{
     TIMEOUT, TestRelay, accept, accept_flow, open, overlay, random_bytes, read_flow, refusal, start_relays,
@@ -185,7 +186,9 @@ fn flows_are_reset_when_the_other_relay_fails_and_work_after_its_restart() {
     let mut stream = open(&relays[0], 1, listener.local_addr().unwrap());
     stream.write_all(&[7; 1000]).unwrap();
     let reader = spawn(move || accept_flow(&listener));
-    wait_until(|| relays[1].status().flow_counts.1 == 1);
+    // The receiver has all bytes, so the failure loses none.
+    let has_all = |progress: &GroupProgress| progress.acked_bytes == 1000;
+    wait_until(|| relays[0].status().groups.get(&(7, RelayId(2))).is_some_and(has_all));
     let address = relays[1].relays;
     drop(relays.pop());
     let mut answer = String::new();
