@@ -46,7 +46,7 @@ pub use replay::{Compare, DetailFiles, Experiment, Explain, NetworkOptions, Repl
 pub use reproduce::LiveReproduction;
 #[cfg(feature = "papers")]
 pub use reproduce::{PageOptions, ReplayInput, Reproduce};
-pub use saba::{Saba, SabaProfile, SabaRun, SabaWeightOptions, SabaWeights, SharingMode};
+pub use saba::{Saba, SabaProfile, SabaWeightOptions, SabaWeights};
 pub use share::Share;
 #[cfg(all(feature = "live", target_os = "linux"))]
 pub use testbed::{Testbed, TestbedIncast, TestbedList, TestbedName, TestbedRun, TestbedUp};
@@ -203,9 +203,22 @@ pub enum Format {
 #[derive(Debug, Args)]
 #[command(next_help_heading = INPUT_HEADING)]
 pub struct TraceInput {
-    /// The trace, in the coflow-benchmark format or in Weir's own; `-` is the standard input
+    /// The trace, in the coflow-benchmark format or in Weir's own (`-` is the standard input), or a file of jobs
     #[arg(value_hint = ValueHint::FilePath, help_heading = None)]
     pub trace: PathBuf,
+
+    #[command(flatten)]
+    pub read_options: ReadOptions,
+}
+
+/// The coflows that a command replays.
+#[derive(Debug, Args)]
+#[command(next_help_heading = INPUT_HEADING)]
+pub struct ReplaySources {
+    /// A trace in the coflow-benchmark format or in Weir's own (`-` is the standard input), a file of jobs, or both, which then share
+    /// one network
+    #[arg(value_name = "SOURCE", value_hint = ValueHint::FilePath, help_heading = None, required = true, num_args = 1..=2)]
+    pub sources: Vec<PathBuf>,
 
     #[command(flatten)]
     pub read_options: ReadOptions,

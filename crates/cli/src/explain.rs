@@ -8,6 +8,7 @@ use leaves::Leaves;
 use names::{contending_coflows, rejection_seconds, rule_name};
 use serde_json::{Value, json};
 use weir_console::failure::Failure;
+use weir_console::output::{self, ResultDestination};
 use weir_console::policy_spec;
 use weir_console::progress::{Progress, ReplayProgress};
 use weir_console::record::Record;
@@ -54,14 +55,18 @@ impl Observer for ExplainObserver<'_> {
 
 /// Runs `weir explain`.
 pub fn explain(args: &args::Explain) -> Result<(), Failure> {
-    let sink = render::open(&args.output, &args.input.trace)?;
-    let source = Source::read(&args.input, args.replay.per_stage)?;
+    let args::ReplaySources { sources, read_options } = &args.input;
+    for file in sources {
+        output::check_distinct(file, &[("--out", args.output.out.as_deref())])?;
+    }
+    let sink = ResultDestination::new(args.output.out.as_deref())?;
+    let source = Source::read(sources, read_options, args.replay.per_stage)?;
     let workload = &source.workload;
     let position = workload.coflows.iter().position(|coflow| coflow.id == args.coflow);
     let index = position.ok_or_else(|| unknown_coflow(args.coflow, &source))?;
-    let network = Network::read(&args.replay, &args.network, false)?;
+    let network = Network::read(&args.replay, &args.network, &source, false)?;
     let options = network.options();
-    let policy = policy_spec::build_policy(&args.policy, Some(&workload.names))?;
+    let policy = policy_spec::build_policy(&args.policy, Some(&workload.names), &source.sensitivities())?;
     let leaves = Leaves::new(&policy, workload).map_err(Failure::input)?;
     let mut explainer = Explainer::new(index);
     let watch = Progress::new(args.quiet).add_replay_bar(&args.policy, workload.coflows.len());
@@ -169,13 +174,13 @@ fn explanation_record(report: &Report<'_>) -> Record {
     let Report { source, network, policy, explanation, entries, .. } = *report;
     let outcome = &explanation.outcome;
     let mut r = Record::default();
-    r.add("trace", source.name.as_str());
-    r.add("trace_unit", source.unit_value());
+    source.record_fields().into_iter().for_each(|(name, value)| r.add(name, value));
     r.add("policy", policy);
     r.add("coflow", outcome.id);
     r.add_all(["arrival_s", "end_s", "cct_s"], [outcome.released_at, outcome.end, outcome.cct()]);
     r.add("width", outcome.width);
     r.add("bytes", outcome.bytes);
+    r.add("dropped_bytes", outcome.dropped_bytes);
     r.add("lost_bytes", explanation.lost_bytes);
     r.add("resent_s", explanation.restart_seconds());
     r.add("alone_s", explanation.alone_seconds);

@@ -15,6 +15,7 @@ use weir_trace::incast::IncastMeasurements;
 use weir_trace::network_file::NetworkFile;
 
 use crate::args;
+use crate::jobs::Jobs;
 
 /// The links in addition to ports of constant rate: none on one switch.
 #[derive(Default)]
@@ -49,17 +50,26 @@ struct Fabric {
 }
 
 impl Links {
-    /// Reads the requested files.
+    /// Reads the requested files. Jobs bring their own network.
     ///
     /// # Errors
-    /// If a file cannot be read, or does not fit the options.
-    pub fn read(args: &args::NetworkOptions) -> Result<Links, Failure> {
+    /// If a file cannot be read, or does not fit the options or the jobs.
+    pub fn read(args: &args::NetworkOptions, jobs: Option<&Jobs>) -> Result<Links, Failure> {
         let incast = match (&args.incast, args.buffer) {
             (Some(path), Some(buffer)) => Some(Incast::read(path, buffer)?),
             _ => None,
         };
         let (mut fabric, mut regions) = (None, None);
-        if let Some(path) = &args.fabric {
+        if let Some(jobs) = jobs {
+            if args.fabric.is_some() {
+                return Err(Failure::input(format_args!(
+                    "--fabric: {} contains a network; expected no --fabric with jobs",
+                    jobs.name
+                )));
+            }
+            let (topology, events) = (jobs.topology.clone(), jobs.cable_events.clone());
+            fabric = Some(Fabric::new(jobs.name.clone(), topology, events, args)?);
+        } else if let Some(path) = &args.fabric {
             let name = path.display().to_string();
             match NetworkFile::read(path)? {
                 NetworkFile::Topology(topology, events) => {
@@ -67,6 +77,9 @@ impl Links {
                 }
                 NetworkFile::WideArea(area) => regions = Some(Regions::new(name, area, args)?),
             }
+        }
+        if fabric.is_none() && regions.is_none() {
+            check_one_switch(args)?;
         }
         if let (Some(incast), Some(fabric)) = (&incast, &fabric)
             && fabric.min_port_rate != fabric.max_port_rate
@@ -149,6 +162,18 @@ impl Links {
     pub fn have_own_port_rates(&self) -> bool {
         self.fabric.is_some() || self.regions.is_some()
     }
+}
+
+/// Refuses options for fabrics.
+fn check_one_switch(args: &args::NetworkOptions) -> Result<(), Failure> {
+    let option = match (DecidesOver::from(args.decide_over), args.path_seed) {
+        (DecidesOver::Ports, _) => "--decide-over ports",
+        (_, 1..) => "--path-seed",
+        (DecidesOver::Links, 0) => return Ok(()),
+    };
+    Err(Failure::input(format_args!(
+        "{option}: one switch has no links between switches; expected --fabric FILE"
+    )))
 }
 
 impl Regions {

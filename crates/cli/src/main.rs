@@ -10,6 +10,7 @@ mod coordinator_hint;
 mod ctl;
 mod explain;
 mod fabric;
+mod jobs;
 mod links;
 mod metrics;
 mod network;

@@ -102,9 +102,8 @@ impl<'a> Metrics<'a> {
         r.add("schedule_mean_us", if_timing(summary.mean_schedule_us));
         r.add_all(["schedule_p90_us", "schedule_p99_us"], summary.schedule_us_percentiles.map(if_timing));
         r.add("wall_s", if_timing(Some(outcome.wall_seconds)));
-        r.add("trace", self.source.name.as_str());
-        r.add("trace_unit", self.source.unit_value());
-        self.network.record_fields().into_iter().for_each(|(name, value)| r.add(name, value));
+        let fields = self.source.record_fields().into_iter().chain(self.network.record_fields());
+        fields.for_each(|(name, value)| r.add(name, value));
         Ok(r)
     }
 }

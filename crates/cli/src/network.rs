@@ -9,6 +9,7 @@ use weir_console::progress::Progress;
 use weir_console::run::{self, ReplayTask};
 use weir_console::table::format_number;
 use weir_core::model::Workload;
+use weir_core::saba::Sensitivity;
 use weir_core::units::Time;
 use weir_sim::lower_bound::LowerBounds;
 use weir_sim::outcome::mean;
@@ -16,6 +17,7 @@ use weir_sim::{Outcome, ReplayOptions};
 
 use crate::args::{self, VariedSetting};
 use crate::links::Links;
+use crate::source::Source;
 
 /// A network with the options of replays over it.
 #[derive(Clone)]
@@ -25,16 +27,23 @@ pub struct Network {
 }
 
 impl Network {
-    /// Reads the requested network. With `keep_flows`, outcomes contain the end of every flow.
+    /// Reads the requested network, or that of the jobs of `source`. With `keep_flows`, outcomes contain the end of every flow.
     ///
     /// # Errors
     /// If a file of the network cannot be read or is invalid, or the buffer is outside the measurements.
     pub fn read(
         replay: &args::ReplayOptions,
         args: &args::NetworkOptions,
+        source: &Source,
         keep_flows: bool,
     ) -> Result<Network, Failure> {
-        let links = Links::read(args)?;
+        let links = Links::read(args, source.jobs.as_ref())?;
+        if let (Some(jobs), Some(_)) = (&source.jobs, replay.port_rate) {
+            return Err(Failure::input(format_args!(
+                "--port-rate: {} contains a network with its own rates; expected no --port-rate with jobs",
+                jobs.name
+            )));
+        }
         let mut network = Network::one_switch(replay, keep_flows);
         if links.has_regions() && replay.interval.is_none() {
             network.options.interval = Time::ZERO;
@@ -47,7 +56,7 @@ impl Network {
     fn one_switch(replay: &args::ReplayOptions, keep_flows: bool) -> Network {
         let defaults = ReplayOptions::default();
         let options = ReplayOptions {
-            port_rate: replay.port_rate,
+            port_rate: replay.port_rate.unwrap_or(defaults.port_rate),
             interval: replay.interval.unwrap_or(defaults.interval),
             keep_flow_ends: keep_flows,
             ..defaults
@@ -158,6 +167,8 @@ pub struct Replay<'a> {
     pub workload: &'a Workload,
     /// The network.
     pub network: &'a Network,
+    /// The sensitivities of all applications to bandwidth, if they are known.
+    pub sensitivities: Vec<Sensitivity>,
 }
 
 /// Runs all replays, at most `run_options.jobs` concurrently. Outcomes are in the order of `replays`.
@@ -171,6 +182,7 @@ pub fn run_replays(replays: &[Replay<'_>], run_options: &args::RunOptions) -> Re
             policy: replay.policy.clone(),
             workload: replay.workload,
             options: replay.network.options.clone(),
+            sensitivities: replay.sensitivities.clone(),
         })
         .collect();
     let progress = Progress::new(run_options.quiet);

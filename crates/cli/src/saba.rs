@@ -1,6 +1,4 @@
-//! Runs `weir saba`: profiles simulated workloads, computes weights at one port, and simulates jobs on a network.
-
-mod run;
+//! Runs `weir saba`: profiles simulated workloads, and computes weights at one port.
 
 use weir_console::failure::Failure;
 use weir_console::output::{self, OutputFile};
@@ -11,7 +9,7 @@ use weir_core::saba::app_weights::AppWeights;
 use weir_core::saba::controller::AppId;
 use weir_core::solve::polynomial::Polynomial;
 use weir_core::solve::separable::SeparableSolver;
-use weir_sim::stage::workload::Workload;
+use weir_sim::jobs::workload::Workload;
 use weir_trace::sensitivity::{self, ImplausibleModel, ProfiledApplication, SensitivityTable};
 
 use crate::args;
@@ -22,7 +20,9 @@ pub fn saba(args: &args::Saba) -> Result<(), Failure> {
     match args {
         args::Saba::Profile(args) => profile_workloads(args),
         args::Saba::Weights(args) => compute_weights(args),
-        args::Saba::Run(args) => run::run(args),
+        args::Saba::Run { .. } => Err(Failure::input(
+            "weir saba run: expected `weir compare JOBS --policies fair,pfp,sincronia,saba`, which replays jobs under any policy",
+        )),
     }
 }
 

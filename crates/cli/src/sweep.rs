@@ -4,6 +4,7 @@ mod grid;
 
 use grid::{Point, PolicySpec, add_supported_params, grid};
 use weir_console::failure::Failure;
+use weir_console::output::ResultDestination;
 use weir_console::record::Record;
 use weir_console::table::{Alignment, Table, format_optional};
 use weir_core::model::Workload;
@@ -19,7 +20,9 @@ use crate::source::Source;
 pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     let experiment = &args.experiment;
     let (policies, baseline_position) = with_baseline(&args.policies, args.baseline.as_ref())?;
-    let network = Network::read(&experiment.replay, &experiment.network, false)?;
+    let args::ReplaySources { sources, read_options } = &experiment.input;
+    let mut source = Source::read(sources, read_options, false)?;
+    let network = Network::read(&experiment.replay, &experiment.network, &source, false)?;
     let points = grid(&args.vary, &network)?;
     let specs = points
         .iter()
@@ -28,9 +31,8 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     grid::check_params(&points[0].params, &specs[0], &network)?;
     let requested: Vec<&String> = policies.iter().collect();
     check_distinct(experiment, &requested, &[("--out", experiment.output.out.as_deref())])?;
-    let sink = render::open(&experiment.output, &experiment.input.trace)?;
+    let sink = ResultDestination::new(experiment.output.out.as_deref())?;
 
-    let mut source = Source::read(&experiment.input, false)?;
     let workloads = workloads_by_arrival_factor(&source, &points, experiment.replay.per_stage)?;
     let workload_at = |factor: f64| {
         let found = workloads.iter().find(|(other, _)| *other == factor);
@@ -42,9 +44,13 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
 
     // Equal replays at several points, as of a policy without the varied parameter, run once.
     let mut replays: Vec<Replay<'_>> = Vec::new();
+    let sensitivities = source.sensitivities();
     let mut replay_at = |policy: &str, factor: f64, network| {
         let workload = workload_at(factor);
-        find_or_push(&mut replays, Replay { policy: policy.to_owned(), workload, network })
+        find_or_push(
+            &mut replays,
+            Replay { policy: policy.to_owned(), workload, network, sensitivities: sensitivities.clone() },
+        )
     };
     let mut rows: Vec<Vec<usize>> = Vec::new();
     for (point, specs) in points.iter().zip(&specs) {

@@ -30,8 +30,12 @@ pub fn trace(args: &args::Trace) -> Result<(), Failure> {
     }
 }
 
+fn read_source(input: &args::TraceInput, per_stage: bool) -> Result<Source, Failure> {
+    Source::read(std::slice::from_ref(&input.trace), &input.read_options, per_stage)
+}
+
 fn check(args: &args::TraceInput) -> Result<(), Failure> {
-    let source = Source::read(args, false)?;
+    let source = read_source(args, false)?;
     let workload = &source.workload;
     let last = workload.coflows.iter().map(|c| c.arrival).fold(Time::ZERO, |a, b| if b > a { b } else { a });
     let line = format!(
@@ -50,7 +54,7 @@ fn check(args: &args::TraceInput) -> Result<(), Failure> {
 
 fn describe(args: &args::Describe) -> Result<(), Failure> {
     let sink = render::open(&args.output, &args.input.trace)?;
-    let source = Source::read(&args.input, args.per_stage)?;
+    let source = read_source(&args.input, args.per_stage)?;
     let threshold = describe::bin_threshold(source.unit().unwrap_or_default());
     let description = WorkloadStatistics::new(&source.workload, threshold).map_err(Failure::input)?;
     sink.write_text(render::object(
@@ -132,8 +136,7 @@ fn tables(source: &Source, d: &WorkloadStatistics) -> String {
 /// The scalar fields of a description, for CSV and JSON.
 fn record(source: &Source, d: &WorkloadStatistics) -> Record {
     let mut r = Record::default();
-    r.add("trace", source.name.as_str());
-    r.add("trace_unit", source.unit_value());
+    source.record_fields().into_iter().for_each(|(name, value)| r.add(name, value));
     r.add("ports", d.ports);
     r.add("coflows", d.coflows);
     r.add("flows", d.flows);
@@ -205,7 +208,7 @@ fn generator_spec(args: &args::Generate) -> WorkloadSpec {
 }
 
 fn convert(args: &args::Convert) -> Result<(), Failure> {
-    let source = Source::read(&args.input, args.per_stage)?;
+    let source = read_source(&args.input, args.per_stage)?;
     let out = Some(args.to_file.as_path());
     output::check_distinct(&args.input.trace, &[("TO_FILE", out)])?;
     write(&source.workload, args.to, args.input.read_options.trace_unit, out)

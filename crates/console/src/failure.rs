@@ -7,8 +7,6 @@ use std::path::Path;
 #[cfg(feature = "live")]
 use weir_client::CoordinatorError;
 use weir_sim::ReplayError;
-use weir_sim::stage::cluster::ClusterError;
-use weir_sim::stage::sharing::SharingError;
 use weir_trace::generate::WorkloadSpecError;
 use weir_trace::{TraceError, WriteError};
 
@@ -54,19 +52,6 @@ impl Failure {
             return Err(Failure::interrupted("interrupted; nothing was written"));
         }
         Ok(())
-    }
-
-    /// The failure for an error in the simulation of jobs.
-    pub fn from_cluster_error(error: &ClusterError) -> Failure {
-        match error {
-            ClusterError::Interrupted { .. } => {
-                Failure::interrupted(format_args!("{error}; nothing was written"))
-            }
-            ClusterError::TooMany { .. } | ClusterError::Sharing(SharingError::Controller(_)) => {
-                Failure::input(error)
-            }
-            _ => Failure::runtime(error),
-        }
     }
 
     /// The failure for an error in a replay under `policy`.

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use weir_core::model::ServiceNames;
 use weir_core::policy::{self, AnyPolicy, POLICIES, ParamsError};
+use weir_core::saba::Sensitivity;
 use weir_core::suggestion::did_you_mean;
+use weir_core::tree::TreeSpec;
 
 use crate::failure::Failure;
 
@@ -17,11 +19,18 @@ pub fn tree_file(spec: &str) -> Option<&str> {
 }
 
 /// Builds the policy that `spec` names: `NAME[:KEY=VALUE...]`, or `tree:FILE`. With `names`, a tree must have a leaf for each name of the
-/// trace.
+/// trace. With `sensitivities` of all applications, `saba` without parameters uses them.
 ///
 /// # Errors
 /// An unknown name or parameter, an invalid tree file, or a tree that does not fit these names.
-pub fn build_policy(spec: &str, names: Option<&ServiceNames>) -> Result<AnyPolicy, Failure> {
+pub fn build_policy(
+    spec: &str,
+    names: Option<&ServiceNames>,
+    sensitivities: &[Sensitivity],
+) -> Result<AnyPolicy, Failure> {
+    if spec == "saba" && !sensitivities.is_empty() {
+        return Ok(AnyPolicy::Tree(TreeSpec::Saba(sensitivities.to_vec())));
+    }
     match tree_file(spec) {
         Some(file) => Ok(AnyPolicy::Tree(weir_trace::tree::read(tree_path(file)?, names)?)),
         None => policy::build(spec).map_err(|error| match error {

@@ -7,6 +7,7 @@ use std::thread;
 use weir_core::model::Workload;
 use weir_core::model::scenario::Scenario;
 use weir_core::policy::AnyPolicy;
+use weir_core::saba::Sensitivity;
 use weir_sim::service::{Mechanism, ScenarioOutcome, ScenarioRunError};
 use weir_sim::{Outcome, ReplayOptions, replay};
 
@@ -23,11 +24,13 @@ pub struct ReplayTask<'a> {
     pub workload: &'a Workload,
     /// The options of the replay.
     pub options: ReplayOptions,
+    /// The sensitivities of all applications to bandwidth, if they are known.
+    pub sensitivities: Vec<Sensitivity>,
 }
 
 impl ReplayTask<'_> {
     fn build(&self) -> Result<AnyPolicy, Failure> {
-        policy_spec::build_policy(&self.policy, Some(&self.workload.names))
+        policy_spec::build_policy(&self.policy, Some(&self.workload.names), &self.sensitivities)
     }
 
     /// Runs the replay.

@@ -32,6 +32,7 @@ pub use params::{Params, ParamsError};
 pub use policy_table::PolicyEntry;
 use policy_table::build_from;
 use served_in_order::{DETOURS_PARAM, GROUPS_PARAM, ServedInOrder};
+pub use tree_policies::saba_sensitivity;
 
 /// A policy, by the knowledge of flows that it needs.
 pub enum AnyPolicy {

@@ -2,7 +2,7 @@
 //! Application's Perspective", EuroSys '23.
 //!
 //! The paper measured ten HiBench workloads on 32 servers with InfiniBand, and twenty synthetic workloads in a packet
-//! simulator of 1,944 servers. Both are fluid simulations here: jobs compute and transfer in stages (`weir_sim::stage`).
+//! simulator of 1,944 servers. Both are fluid simulations here: jobs compute and transfer in stages (`weir_sim::jobs`).
 //!
 //! | Paper | Content | Module |
 //! |---|---|---|
@@ -17,6 +17,7 @@
 mod assumptions;
 mod controller;
 pub mod curve;
+pub mod lockstep;
 mod random;
 mod rivals;
 pub mod scenario;
@@ -29,10 +30,10 @@ mod workloads;
 
 use std::num::NonZeroU16;
 
+use crate::saba::lockstep::sharing::{ConnectionLifetime, ControllerKind, SabaParameters, SharingRule};
 use weir_console::failure::Failure;
 use weir_core::saba::{Fraction, Sensitivity};
 use weir_sim::outcome::mean;
-use weir_sim::stage::sharing::{ConnectionLifetime, ControllerKind, SabaParameters, SharingRule};
 
 use crate::{RunContext, markdown};
 use simulation::Simulation;

@@ -11,6 +11,7 @@
 //! The model ignores effects that only make schedules slower, so the bound remains valid:
 //!
 //! - A coflow with parents counts with its bottleneck time, because its release depends on the schedule.
+//! - A coflow with a maximum transfer time counts with the shorter of both times, because the schedule decides which bytes it sends.
 //! - Late data, restarts of flows, slow or failed ports, and the scheduling interval are ignored.
 //!
 //! A port that an event makes faster than its nominal rate would invalidate the bound: no bound is computed.
@@ -20,7 +21,7 @@ use std::collections::BinaryHeap;
 
 use weir_core::model::{CoflowSpec, Trunks, Workload, WorkloadChange};
 use weir_core::ordered_f64::OrderedF64;
-use weir_core::units::Rate;
+use weir_core::units::{Rate, Time};
 
 use crate::outcome::{Outcome, mean};
 
@@ -92,9 +93,10 @@ impl LowerBounds {
         let mut min_ccts = Vec::with_capacity(workload.coflows.len());
         for (index, coflow) in workload.coflows.iter().enumerate() {
             loads.set_coflow(coflow, index);
-            let bottleneck = loads.bottleneck_seconds();
+            let limit = coflow.max_transfer_time.map_or(f64::INFINITY, Time::get);
+            let bottleneck = loads.bottleneck_seconds().min(limit);
             min_ccts.push(bottleneck);
-            if !coflow.parents.is_empty() {
+            if !coflow.parents.is_empty() || coflow.max_transfer_time.is_some() {
                 continue;
             }
             // Time before the release is not part of the CCT.

@@ -15,6 +15,8 @@ pub struct CoflowOutcome {
     pub width: usize,
     /// Bytes of all flows.
     pub bytes: f64,
+    /// Bytes of these that were not sent in the maximum transfer time.
+    pub dropped_bytes: f64,
     /// The standard deviation of its flows' completion times divided by their mean (Saath Fig. 2c and 13).
     pub flow_time_deviation: f64,
     /// Whether all its flows have the same size.

@@ -24,6 +24,7 @@ pub(crate) mod error;
 pub(crate) mod options;
 mod rerouting;
 pub(crate) mod snapshot;
+mod transfer_limit;
 mod trunk_usage;
 
 pub use error::ReplayError;
@@ -50,6 +51,7 @@ struct CoflowProgress {
     pending_parents: usize,
     ready_at: f64,
     flow_ends: Vec<f64>,
+    dropped_bytes: f64,
     /// By flow in the specification's order: its number in the network; empty unless flows wait for data.
     flow_numbers: Vec<u32>,
 }
@@ -71,6 +73,8 @@ struct Replay<'a> {
     event_queue: BinaryHeap<Reverse<(OrderedF64, QueuedEvent)>>,
     /// Times of the remaining events of the workload, the next one last.
     event_times: Vec<f64>,
+    /// The latest ends of the flows of released coflows.
+    transfer_limits: BinaryHeap<Reverse<(OrderedF64, usize)>>,
     progress: Vec<CoflowProgress>,
     children: Vec<Vec<usize>>,
     /// By coflow and flow in the specification's order: the time before which a late event withholds the flow's data.
@@ -82,7 +86,9 @@ struct Replay<'a> {
     outcomes: Vec<Option<CoflowOutcome>>,
     completed_count: usize,
     completed_flows: Vec<CompletedFlow>,
-    restarted_bytes: Vec<(u32, u32, f64)>,
+    /// Bytes that ports carried in addition to the sizes of flows, by sender and receiver: lost progress of restarted flows, and
+    /// below zero for dropped bytes.
+    extra_bytes: Vec<(u32, u32, f64)>,
     trunk_usage: TrunkUsage,
     /// By coflow and flow in the specification's order: bytes that crossed former paths.
     bytes_on_former_paths: BTreeMap<(usize, u32), f64>,
@@ -169,6 +175,7 @@ impl<'a> Replay<'a> {
             transport: None,
             event_queue: BinaryHeap::new(),
             event_times: Vec::new(),
+            transfer_limits: BinaryHeap::new(),
             progress: vec![CoflowProgress::default(); count],
             children: vec![Vec::new(); count],
             data_not_before: BTreeMap::new(),
@@ -177,7 +184,7 @@ impl<'a> Replay<'a> {
             outcomes: vec![None; count],
             completed_count: 0,
             completed_flows: Vec::new(),
-            restarted_bytes: Vec::new(),
+            extra_bytes: Vec::new(),
             trunk_usage: TrunkUsage::default(),
             bytes_on_former_paths: BTreeMap::new(),
             schedule_ns: Vec::new(),
@@ -244,7 +251,9 @@ impl Replay<'_> {
             // Changes of links and events of the workload do not wait for the next multiple of the interval.
             let next_change = self.bandwidth.as_ref().map_or(f64::INFINITY, Bandwidth::next_change);
             let next_cable_event = self.cable_events.first().map_or(f64::INFINITY, |event| event.time.get());
-            let next_event = self.event_times.last().copied().unwrap_or(f64::INFINITY).min(next_cable_event);
+            let next_limit = self.next_transfer_limit();
+            let next_event = self.event_times.last().copied().unwrap_or(f64::INFINITY);
+            let next_event = next_event.min(next_cable_event).min(next_limit);
             let next = next_event
                 .min(next_change)
                 .min(self.next_schedule_time(next_completion.min(next_wakeup).min(next_queued)));
@@ -256,6 +265,10 @@ impl Replay<'_> {
             now = next.max(now);
             let due_until = self.due_until(now);
             now = self.complete_flows_until(due_until, now, observer);
+            if next_limit <= due_until {
+                now = now.max(next_limit);
+                self.end_transfers_until(due_until, observer);
+            }
             now = self.process_events(due_until, now, observer);
             if next_cable_event <= due_until {
                 now = now.max(next_cable_event);
@@ -482,6 +495,7 @@ impl Replay<'_> {
             end,
             width: spec.flows.len(),
             bytes: spec.total_bytes(),
+            dropped_bytes: self.progress[index].dropped_bytes,
             flow_time_deviation: coefficient_of_variation(ends.iter().map(|e| e - arrival)),
             has_equal_flow_sizes: spec.flows.iter().all(|f| f.bytes == first),
             met_deadline: spec.deadline.map(|_| end <= coflow.deadline * (1.0 + 1e-12)),
@@ -490,7 +504,7 @@ impl Replay<'_> {
         self.engine.remove_coflow(slot, end);
         self.progress[index].slot = None;
         self.completed_count += 1;
-        let finished_at = end + spec.compute_after.get();
+        let finished_at = spec.computed_at(arrival, end);
         for i in 0..self.children[index].len() {
             let child = self.children[index][i];
             let progress = &mut self.progress[child];
@@ -545,6 +559,9 @@ impl Replay<'_> {
         self.coflow_by_slot[slot as usize] = index;
         self.progress[index].slot = Some(slot);
         self.index_waiting_flows(index, slot);
+        if let Some(limit) = spec.max_transfer_time {
+            self.transfer_limits.push(Reverse((OrderedF64(at + limit.get()), index)));
+        }
         for flow in 0..spec.flows.len() as u32 {
             let coflow = self.engine.network().coflow(slot);
             let spec_index = coflow.spec_index(flow);
@@ -655,7 +672,7 @@ impl Replay<'_> {
             };
             sent = self.flow_size(index, spec_index) - left;
         }
-        self.restarted_bytes.push((
+        self.extra_bytes.push((
             self.port_numbering.port_with_number(src),
             self.port_numbering.port_with_number(dst),
             sent,
@@ -686,7 +703,7 @@ impl Replay<'_> {
         let ports = self.workload.ports as usize;
         let (mut send, mut recv) = (vec![0.0; ports], vec![0.0; ports]);
         let flows = self.workload.coflows.iter().flat_map(|c| &c.flows);
-        let transfers = flows.map(|f| (f.src, f.dst, f.bytes.get())).chain(self.restarted_bytes);
+        let transfers = flows.map(|f| (f.src, f.dst, f.bytes.get())).chain(self.extra_bytes);
         for (src, dst, bytes) in transfers {
             send[src as usize] += bytes;
             recv[dst as usize] += bytes;
@@ -718,7 +735,7 @@ impl Replay<'_> {
             } else {
                 coflow.released_at - spec.compute_before.get()
             };
-            let end = coflow.end + spec.compute_after.get();
+            let end = spec.computed_at(coflow.released_at, coflow.end);
             let job = jobs.entry(id).or_insert(JobOutcome { id, arrival, end });
             job.arrival = job.arrival.min(arrival);
             job.end = job.end.max(end);

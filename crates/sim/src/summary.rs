@@ -113,6 +113,7 @@ mod tests {
             end: 1.0 + cct,
             width,
             bytes: 1.0,
+            dropped_bytes: 0.0,
             flow_time_deviation: deviation,
             has_equal_flow_sizes: true,
             met_deadline,

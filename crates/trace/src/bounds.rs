@@ -54,9 +54,10 @@ pub(crate) fn check_workload(workload: &Workload) -> Result<(), WriteError> {
     let mut total_bytes = 0.0;
     for coflow in &workload.coflows {
         let subject = || format!("coflow {}", coflow.id);
-        let times = [coflow.arrival, coflow.compute_before, coflow.compute_after];
+        let times = [coflow.arrival, coflow.compute_before, coflow.overlapped_compute, coflow.compute_after];
         let releases = coflow.flows.iter().map(|f| f.data_delay);
-        times.into_iter().chain(coflow.deadline).chain(releases).try_for_each(|t| check_time(t, subject))?;
+        let optional = coflow.deadline.into_iter().chain(coflow.max_transfer_time);
+        times.into_iter().chain(optional).chain(releases).try_for_each(|t| check_time(t, subject))?;
         if !(MIN_WEIGHT..=MAX_WEIGHT).contains(&coflow.weight) {
             let reason =
                 format!("its weight {:e} is outside {MIN_WEIGHT:e} to {MAX_WEIGHT:e}", coflow.weight);

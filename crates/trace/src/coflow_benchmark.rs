@@ -313,7 +313,9 @@ fn format_coflow(coflow: &CoflowSpec, unit: TraceUnit) -> Result<String, String>
         (coflow.wave.is_some(), "it has a wave"),
         (!coflow.parents.is_empty(), "it has parents"),
         (coflow.compute_before != Time::ZERO, "it computes before its flows"),
+        (coflow.overlapped_compute != Time::ZERO, "it computes during its flows"),
         (coflow.compute_after != Time::ZERO, "it computes after its flows"),
+        (coflow.max_transfer_time.is_some(), "it limits the time of its flows"),
         (coflow.flows.iter().any(|f| f.data_delay != Time::ZERO), "a flow is released later than it"),
     ] {
         if is_present {

@@ -4,10 +4,12 @@
 //! consistent [`Jobs`], or a [`TraceError`] that names the line, the field, the value and the expected value.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use weir_core::model::{NodeId, Topology};
+use weir_core::model::topology::CableEvent;
+use weir_core::model::{NodeId, ServiceNames, Topology};
 use weir_core::units::{Bytes, Time};
 
 use crate::error::TraceError;
@@ -41,6 +43,8 @@ const MAGIC: &str = "weir-jobs";
 pub struct Jobs {
     /// The network.
     pub topology: Topology,
+    /// The events of the network's cables.
+    pub cable_events: Vec<CableEvent>,
     /// The workloads that the file defines.
     pub workloads: Vec<Workload>,
     /// The sensitivity table that the file names.
@@ -84,8 +88,8 @@ pub struct Job {
     pub data_scale: f64,
     /// The start time.
     pub start: Time,
-    /// The model that Saba uses for it; none if the job is not compliant.
-    pub model: Option<ModelRef>,
+    /// The model that Saba uses for it.
+    pub model: ModelRef,
 }
 
 /// The origin of a workload.
@@ -115,6 +119,16 @@ pub fn read(path: &Path, predefined: &[&str]) -> Result<Jobs, TraceError> {
     toml_fields::read_file_in_folder(path, |input, name, folder| read_from(input, name, folder, predefined))
 }
 
+/// Whether the file at `path` seems to contain jobs: one of its first lines begins with the key of the version. The standard input,
+/// `-`, does not.
+pub fn is_jobs_file(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else { return false };
+    let mut start = Vec::new();
+    // An error of reading is reported by the reader of the file.
+    let _ = file.take(1 << 16).read_to_end(&mut start);
+    start.split(|&byte| byte == b'\n').any(|line| line.trim_ascii_start().starts_with(MAGIC.as_bytes()))
+}
+
 /// Reads jobs from `input`, which errors call `name`. Names of files in it are relative to `folder`.
 ///
 /// # Errors
@@ -132,7 +146,7 @@ pub fn read_from<R: Read>(
 
 /// The jobs described by the keys of a file.
 fn from_fields(mut fields: TableFields<'_>, folder: &Path, predefined: &[&str]) -> Result<Jobs, TraceError> {
-    let topology = read_fabric(&mut fields, folder)?;
+    let (topology, cable_events) = read_fabric(&mut fields, folder)?;
     let sensitivity = read_sensitivity_table(&mut fields, folder)?;
     let mut names: BTreeMap<String, WorkloadRef> = BTreeMap::new();
     names.extend(
@@ -168,7 +182,7 @@ fn from_fields(mut fields: TableFields<'_>, folder: &Path, predefined: &[&str]) 
     };
     let jobs = (1..).zip(&mut list).map(|(number, fields)| reader.read_job(number, fields));
     let jobs = jobs.collect::<Result<Vec<Job>, TraceError>>()?;
-    Ok(Jobs { topology, workloads, sensitivity, jobs })
+    Ok(Jobs { topology, cable_events, workloads, sensitivity, jobs })
 }
 
 /// The sensitivity table that a file names.
@@ -244,12 +258,11 @@ impl JobReader<'_> {
             return Err(fields.value_error(&value, &format!("one of {}", known_names())));
         };
         let (name, value) = match fields.optional("name") {
-            Some(value) => (fields.read_string(&value, EXPECTED_NAME)?.to_owned(), value),
+            Some(value) => (fields.read_string(&value, ServiceNames::NAME_RULE)?.to_owned(), value),
             None => (format!("{workload_name}-{number}"), value),
         };
-        let is_valid_char = |c: char| !c.is_whitespace() && !c.is_control();
-        if !(1..=64).contains(&name.chars().count()) || !name.chars().all(is_valid_char) {
-            return Err(fields.value_error(&value, EXPECTED_NAME));
+        if !ServiceNames::is_name(&name) {
+            return Err(fields.value_error(&value, ServiceNames::NAME_RULE));
         }
         if let Some(other) = self.job_numbers.insert(name.clone(), number) {
             return Err(fields.key_error("name", &name, &format!("a name other than that of job {other}")));
@@ -289,24 +302,12 @@ impl JobReader<'_> {
         Ok(servers.into_iter().map(|server| server.0).collect())
     }
 
-    fn read_model(
-        &self,
-        fields: &mut TableFields<'_>,
-        workload: &str,
-    ) -> Result<Option<ModelRef>, TraceError> {
-        let is_compliant = match fields.optional("compliant") {
-            Some(value) => fields.read_bool(&value)?,
-            None => true,
-        };
+    fn read_model(&self, fields: &mut TableFields<'_>, workload: &str) -> Result<ModelRef, TraceError> {
         let value = fields.optional("model");
         let name = match &value {
-            Some(value) if is_compliant => fields.read_string(value, "the name of a model")?,
-            Some(value) => return Err(fields.value_error(value, "no model if `compliant` is false")),
+            Some(value) => fields.read_string(value, "the name of a model")?,
             None => workload,
         };
-        if !is_compliant {
-            return Ok(None);
-        }
         let (model, known_names) = match self.sensitivity {
             Some(table) => {
                 let names: Vec<&str> = table.rows().iter().map(|row| row.name.as_str()).collect();
@@ -318,13 +319,11 @@ impl JobReader<'_> {
             }
         };
         match model {
-            Some(model) => Ok(Some(model)),
+            Some(model) => Ok(model),
             None => Err(fields.key_error("model", name, &format!("one of {known_names}"))),
         }
     }
 }
-
-const EXPECTED_NAME: &str = "a name of 1 to 64 characters without blanks";
 
 /// The amount of a job's data.
 fn read_data_scale(fields: &mut TableFields<'_>, workload: WorkloadRef) -> Result<f64, TraceError> {

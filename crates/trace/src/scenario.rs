@@ -12,6 +12,7 @@ use std::path::Path;
 use weir_core::model::scenario::{
     Demand, ErrorLocation, Guarantee, Scenario, ScenarioError, SendMode, Service,
 };
+use weir_core::model::topology::CableEvent;
 use weir_core::model::{NodeId, Topology};
 use weir_core::units::Time;
 
@@ -49,7 +50,14 @@ pub fn read_from<R: Read>(input: R, name: &str, folder: &Path) -> Result<Scenari
 
 /// The scenario described by the keys of a file.
 fn from_fields(mut fields: TableFields<'_>, folder: &Path) -> Result<Scenario, TraceError> {
-    let topology = read_fabric(&mut fields, folder)?;
+    let (topology, cable_events) = read_fabric(&mut fields, folder)?;
+    if !cable_events.is_empty() {
+        return Err(fields.key_error(
+            "fabric",
+            "event",
+            "a fabric without events; the scenario itself can have them",
+        ));
+    }
     let end = fields.required("end", "a time with a unit such as \"125s\"")?;
     let end = fields.read_time(&end)?;
     let min_limit = match fields.optional("min-limit") {
@@ -159,14 +167,18 @@ impl TablePositions<'_> {
 }
 
 /// The network: a table, or the name of a file.
-pub(crate) fn read_fabric(fields: &mut TableFields<'_>, folder: &Path) -> Result<Topology, TraceError> {
+pub(crate) fn read_fabric(
+    fields: &mut TableFields<'_>,
+    folder: &Path,
+) -> Result<(Topology, Vec<CableEvent>), TraceError> {
     const FABRIC: &str = "a table with the keys of a fabric, or the name of a file";
     let value = fields.required("fabric", FABRIC)?;
     if TableFields::is_table(&value) {
-        return topology::from_fields(fields.read_table(&value, "fabric ".to_owned())?);
+        return topology::from_fields_with_events(fields.read_table(&value, "fabric ".to_owned())?);
     }
     let path = folder.join(fields.read_string(&value, FABRIC)?);
-    fields.referenced(&value, topology::read(&path))
+    let read = toml_fields::read_file(&path, |input, name| topology::read_with_events(input, name));
+    fields.referenced(&value, read)
 }
 
 const TABLES: &str = "a list of tables";

@@ -61,17 +61,22 @@ pub fn read_from<R: Read>(input: R, name: &str) -> Result<Topology, TraceError> 
 /// # Errors
 /// As for [`read`].
 pub fn read_with_events<R: Read>(input: R, name: &str) -> Result<(Topology, Vec<CableEvent>), TraceError> {
-    toml_fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), |mut fields| {
-        // Mark the key as known; events are read when the names of nodes are.
-        fields.optional("event");
-        let topology = from_fields(fields.clone())?;
-        let events = cable_events::read_events(&mut fields, &topology)?;
-        Ok((topology, events))
-    })
+    toml_fields::read_versioned(input, name, MAX_FILE_BYTES, (MAGIC, VERSION), from_fields_with_events)
+}
+
+/// The topology described by the keys of a table, and the events of its cables.
+pub(crate) fn from_fields_with_events(
+    mut fields: TableFields<'_>,
+) -> Result<(Topology, Vec<CableEvent>), TraceError> {
+    // Mark the key as known; events are read when the names of nodes are.
+    fields.optional("event");
+    let topology = from_fields(fields.clone())?;
+    let events = cable_events::read_events(&mut fields, &topology)?;
+    Ok((topology, events))
 }
 
 /// The topology described by the keys of a table.
-pub(crate) fn from_fields(mut fields: TableFields<'_>) -> Result<Topology, TraceError> {
+fn from_fields(mut fields: TableFields<'_>) -> Result<Topology, TraceError> {
     let kind = fields.required("kind", KINDS)?;
     let name = fields.read_string(&kind, KINDS)?;
     if name == LINKS {

@@ -9,7 +9,7 @@ use weir_core::units::{Rate, Time};
 use super::value::{
     VariedParameter, integer_in, parse_coflow_id, parse_interval, parse_policy_spec, parse_port_rate,
 };
-use super::{EXECUTION_HEADING, INPUT_HEADING, OUTPUT_HEADING, Output, RunOptions, TraceInput};
+use super::{EXECUTION_HEADING, INPUT_HEADING, OUTPUT_HEADING, Output, ReplaySources, RunOptions};
 
 const POLICY_HEADING: &str = "Policies";
 const REPLAY_HEADING: &str = "Replay";
@@ -19,8 +19,9 @@ const REPLAY_HEADING: &str = "Replay";
 #[command(next_help_heading = REPLAY_HEADING)]
 pub struct ReplayOptions {
     /// The rate of each port in each direction, with a unit such as 1Gbit or 125MB/s
-    #[arg(long, value_name = "RATE", default_value = "1Gbit", value_parser = parse_port_rate)]
-    pub port_rate: Rate,
+    /// [default: 1Gbit]
+    #[arg(long, value_name = "RATE", value_parser = parse_port_rate)]
+    pub port_rate: Option<Rate>,
 
     /// The scheduling interval, with a unit such as 8ms: policies decide at its multiples and at events of the trace. A port
     /// idles from the end of a flow to the next decision. With 0, every arrival and completion triggers a decision
@@ -48,18 +49,18 @@ pub struct NetworkOptions {
 
     /// Replay over a network with links between switches or regions: a file in the fabric format, or in the wide-area format for
     /// regions. Port 0 is the first host, and a port has the rate of its host's cable; ports in regions have no limit. The
-    /// policies `pfp` and `django` decide over host ports only
+    /// policies `pfp` and `django` decide over host ports only. A file of jobs contains its network
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "port_rate")]
     pub fabric: Option<PathBuf>,
 
-    /// The links of --fabric that policies decide over. With `ports`, policies see the ports of one switch, and rates are
+    /// The links of a fabric that policies decide over. With `ports`, policies see the ports of one switch, and rates are
     /// reduced where a link between switches is oversubscribed; the capacity that becomes free at ports is not reassigned.
     /// `fair` models plain TCP, which shares all links
-    #[arg(long, value_enum, default_value_t = DecideOver::Links, requires = "fabric")]
+    #[arg(long, value_enum, default_value_t = DecideOver::Links)]
     pub decide_over: DecideOver,
 
     /// The seed of the hash that selects one of the shortest paths for each flow
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "fabric")]
+    #[arg(long, value_name = "N", default_value_t = 0)]
     pub path_seed: u64,
 
     /// Replaced by --fabric
@@ -96,7 +97,7 @@ impl From<DecideOver> for DecidesOver {
 #[derive(Debug, Args)]
 pub struct Experiment {
     #[command(flatten)]
-    pub input: TraceInput,
+    pub input: ReplaySources,
 
     #[command(flatten)]
     pub replay: ReplayOptions,
@@ -119,7 +120,8 @@ pub struct Experiment {
 #[derive(Debug, Args)]
 #[command(next_help_heading = OUTPUT_HEADING)]
 pub struct DetailFiles {
-    /// Also write a line for each policy and coflow: policy,coflow,arrival_s,width,bytes,cct_s; `-` is the standard output
+    /// Also write a line for each policy and coflow: policy,coflow,job,stage,arrival_s,released_s,width,bytes,dropped_bytes,cct_s; `-`
+    /// is the standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub per_coflow: Option<PathBuf>,
 
@@ -127,6 +129,11 @@ pub struct DetailFiles {
     /// completion times (fct_s) count from the release of the coflow
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub per_flow: Option<PathBuf>,
+
+    /// Also write a line for each policy and job: policy,job,start_s,end_s,time_s,alone_s,slowdown; `-` is the standard output. The time
+    /// alone is that under `fair`, for jobs of a file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub per_job: Option<PathBuf>,
 
     /// Also write a line for each policy and link: policy,kind,link,utilization; `-` is the standard output. The kind is `send` or
     /// `receive` for the sides of ports, which have numbers, or `trunk` for links between switches or regions, named by their ends
@@ -163,6 +170,7 @@ Examples:
   weir compare trace.txt
   weir compare trace.txt --policies saath,aalo,fair --baseline aalo
   weir compare trace.txt --policies saath,saath:lcof=off --format json --out ablation.json
+  weir compare examples/jobs.toml --policies fair,saath,saba
   weir compare trace.txt --fabric examples/wide-area/private-cloud.toml --policies mrtf,siphon"
 )]
 pub struct Compare {
@@ -235,7 +243,7 @@ Examples:
 )]
 pub struct Explain {
     #[command(flatten)]
-    pub input: TraceInput,
+    pub input: ReplaySources,
 
     /// The policy and its parameters: NAME[:KEY=VALUE...], or a policy tree: tree:FILE
     #[arg(long, help_heading = POLICY_HEADING, value_name = "POLICY", value_parser = parse_policy_spec)]

@@ -59,7 +59,7 @@ pub fn parse_coflow_id(text: &str) -> Result<u64, String> {
 /// Parses a policy with its parameters, and checks that both exist.
 pub fn parse_policy_spec(text: &str) -> Result<String, String> {
     let spec = text.trim();
-    policy_spec::build_policy(spec, None).map(|_| spec.to_owned()).map_err(|failure| failure.message)
+    policy_spec::build_policy(spec, None, &[]).map(|_| spec.to_owned()).map_err(|failure| failure.message)
 }
 
 /// A parameter of a sweep and its values: `start=1MB,10MB`.

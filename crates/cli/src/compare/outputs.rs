@@ -9,6 +9,7 @@ use weir_console::policy_spec;
 use weir_sim::Outcome;
 
 use crate::args;
+use crate::jobs;
 use crate::network::Network;
 use crate::source::Source;
 
@@ -17,10 +18,31 @@ pub struct Outputs {
     result: ResultDestination,
     per_coflow: Option<OutputFile>,
     per_flow: Option<OutputFile>,
+    per_job: Option<OutputFile>,
     per_link: Option<OutputFile>,
 }
 
-type WriteLines = fn(&mut OutputFile, &Source, &Network, &[String], &[Outcome]) -> csv::Result<()>;
+/// What the outputs describe.
+pub struct Results<'a> {
+    /// The coflows.
+    pub source: &'a Source,
+    /// The network.
+    pub network: &'a Network,
+    /// The policies.
+    pub policies: &'a [String],
+    /// By policy: the outcome.
+    pub outcomes: &'a [Outcome],
+    /// By job of a file: the duration alone, in seconds.
+    pub alone: &'a [f64],
+}
+
+impl<'a> Results<'a> {
+    fn by_policy(&self) -> impl Iterator<Item = (&'a String, &'a Outcome)> {
+        self.policies.iter().zip(self.outcomes)
+    }
+}
+
+type WriteLines = fn(&mut OutputFile, &Results<'_>) -> csv::Result<()>;
 
 impl Outputs {
     /// Opens the outputs, which must differ from each other and from all inputs.
@@ -33,16 +55,19 @@ impl Outputs {
         policies: &[&String],
     ) -> Result<Outputs, Failure> {
         let out = experiment.output.out.as_deref();
-        let args::DetailFiles { per_coflow, per_flow, per_link } = detail_files;
-        let (coflows, flows, links) = (per_coflow.as_deref(), per_flow.as_deref(), per_link.as_deref());
-        let outputs_by_option =
-            [("--out", out), ("--per-coflow", coflows), ("--per-flow", flows), ("--per-link", links)];
+        let args::DetailFiles { per_coflow, per_flow, per_job, per_link } = detail_files;
+        let (coflows, flows) = (per_coflow.as_deref(), per_flow.as_deref());
+        let (jobs, links) = (per_job.as_deref(), per_link.as_deref());
+        let details =
+            [("--per-coflow", coflows), ("--per-flow", flows), ("--per-job", jobs), ("--per-link", links)];
+        let outputs_by_option = [&[("--out", out)], &details[..]].concat();
         check_distinct(experiment, policies, &outputs_by_option)?;
         let open = |path: Option<&Path>| path.map(OutputFile::create).transpose();
         Ok(Outputs {
             result: ResultDestination::new(out)?,
             per_coflow: open(coflows)?,
             per_flow: open(flows)?,
+            per_job: open(jobs)?,
             per_link: open(links)?,
         })
     }
@@ -51,27 +76,19 @@ impl Outputs {
     ///
     /// # Errors
     /// If an output cannot be written.
-    pub fn write(
-        self,
-        text: &str,
-        source: &Source,
-        network: &Network,
-        policies: &[String],
-        outcomes: &[Outcome],
-    ) -> Result<(), Failure> {
+    pub fn write(self, text: &str, results: &Results<'_>) -> Result<(), Failure> {
         let mut complete = Vec::new();
         // If the reader closes the standard output early, the files are still written.
         let mut stdout_failure = None;
         let lines = [
             (self.per_coflow, coflow_lines as WriteLines),
             (self.per_flow, flow_lines),
+            (self.per_job, job_lines),
             (self.per_link, link_lines),
         ];
         for (file, write_lines) in lines {
             let Some(mut file) = file else { continue };
-            match write_lines(&mut file, source, network, policies, outcomes)
-                .map_err(|error| file.failure(&io_error(error)))
-            {
+            match write_lines(&mut file, results).map_err(|error| file.failure(&io_error(error))) {
                 Ok(()) => complete.push(file),
                 Err(failure) if failure.exit_code > 0 => return Err(failure),
                 Err(failure) => stdout_failure = Some(failure),
@@ -103,9 +120,8 @@ pub fn check_distinct(
     policies: &[&String],
     outputs: &[(&str, Option<&Path>)],
 ) -> Result<(), Failure> {
-    output::check_distinct(&experiment.input.trace, outputs)?;
     let args::NetworkOptions { incast, fabric, .. } = &experiment.network;
-    let files = [incast, fabric].into_iter().flatten().map(PathBuf::as_path);
+    let files = [incast, fabric].into_iter().flatten().chain(&experiment.input.sources).map(PathBuf::as_path);
     let trees = policies.iter().filter_map(|policy| policy_spec::tree_file(policy)).map(Path::new);
     files.chain(trees).try_for_each(|file| output::check_distinct(file, outputs))
 }
@@ -117,36 +133,47 @@ fn io_error(error: csv::Error) -> io::Error {
     }
 }
 
-fn coflow_lines(
-    out: &mut OutputFile,
-    _: &Source,
-    _: &Network,
-    policies: &[String],
-    outcomes: &[Outcome],
-) -> csv::Result<()> {
+fn coflow_lines(out: &mut OutputFile, results: &Results<'_>) -> csv::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
-    csv.write_record(["policy", "coflow", "arrival_s", "width", "bytes", "cct_s"])?;
-    for (policy, outcome) in policies.iter().zip(outcomes) {
+    csv.write_record([
+        "policy",
+        "coflow",
+        "job",
+        "stage",
+        "arrival_s",
+        "released_s",
+        "width",
+        "bytes",
+        "dropped_bytes",
+        "cct_s",
+    ])?;
+    for (policy, outcome) in results.by_policy() {
         for coflow in &outcome.coflows {
-            let (id, arrival, width, bytes) = (coflow.id, coflow.released_at, coflow.width, coflow.bytes);
-            csv.serialize((policy, id, arrival, width, bytes, coflow.cct()))?;
+            let spec = &results.source.workload.coflows[coflow.index];
+            let job = spec.job.map(|number| results.source.job_name(number));
+            let (arrival, released, cct) = (spec.arrival.get(), coflow.released_at, coflow.cct());
+            let place = (coflow.id, job, spec.stage);
+            csv.serialize((
+                policy,
+                place,
+                arrival,
+                released,
+                coflow.width,
+                coflow.bytes,
+                coflow.dropped_bytes,
+                cct,
+            ))?;
         }
     }
     Ok(csv.flush()?)
 }
 
-fn flow_lines(
-    out: &mut OutputFile,
-    source: &Source,
-    _: &Network,
-    policies: &[String],
-    outcomes: &[Outcome],
-) -> csv::Result<()> {
+fn flow_lines(out: &mut OutputFile, results: &Results<'_>) -> csv::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
     csv.write_record(["policy", "coflow", "flow", "src", "dst", "bytes", "fct_s"])?;
-    for (policy, outcome) in policies.iter().zip(outcomes) {
+    for (policy, outcome) in results.by_policy() {
         for coflow in &outcome.coflows {
-            let flows = &source.workload.coflows[coflow.index].flows;
+            let flows = &results.source.workload.coflows[coflow.index].flows;
             for (number, (flow, end)) in flows.iter().zip(&coflow.flow_ends).enumerate() {
                 let fct = end - coflow.released_at;
                 csv.serialize((policy, coflow.id, number, flow.src, flow.dst, flow.bytes.get(), fct))?;
@@ -156,23 +183,33 @@ fn flow_lines(
     Ok(csv.flush()?)
 }
 
-fn link_lines(
-    out: &mut OutputFile,
-    _: &Source,
-    network: &Network,
-    policies: &[String],
-    outcomes: &[Outcome],
-) -> csv::Result<()> {
+fn job_lines(out: &mut OutputFile, results: &Results<'_>) -> csv::Result<()> {
+    let mut csv = csv::Writer::from_writer(out);
+    csv.write_record(["policy", "job", "start_s", "end_s", "time_s", "alone_s", "slowdown"])?;
+    for (policy, outcome) in results.by_policy() {
+        for job in &outcome.jobs {
+            let time = job.end - job.arrival;
+            let jobs = results.source.jobs.as_ref();
+            let alone = jobs.and_then(|jobs| jobs.position(job.id)).map(|index| results.alone[index]);
+            let slowdown = alone.map(|alone| jobs::slowdown(time, alone));
+            let name = results.source.job_name(job.id);
+            csv.serialize((policy, name, job.arrival, job.end, time, alone, slowdown))?;
+        }
+    }
+    Ok(csv.flush()?)
+}
+
+fn link_lines(out: &mut OutputFile, results: &Results<'_>) -> csv::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
     csv.write_record(["policy", "kind", "link", "utilization"])?;
-    for (policy, outcome) in policies.iter().zip(outcomes) {
+    for (policy, outcome) in results.by_policy() {
         for (kind, used) in [("send", &outcome.send_utilization), ("receive", &outcome.recv_utilization)] {
             for (port, utilization) in used.iter().enumerate() {
                 csv.serialize((policy, kind, port, utilization))?;
             }
         }
         for (trunk, utilization) in outcome.trunk_utilization.iter().enumerate() {
-            csv.serialize((policy, "trunk", network.trunk_name(trunk), utilization))?;
+            csv.serialize((policy, "trunk", results.network.trunk_name(trunk), utilization))?;
         }
     }
     Ok(csv.flush()?)

@@ -35,6 +35,12 @@ pub fn explanation_text(report: &Report<'_>) -> String {
     if let Some(leaf) = report.leaves.find(outcome.id) {
         out += &format!("Leaf {} of the tree schedules it by {}.\n", leaf.name, leaf.policy);
     }
+    if outcome.dropped_bytes > 0.0 {
+        out += &format!(
+            "Its flows ended at their limit: {} were not sent.\n",
+            format_bytes(outcome.dropped_bytes)
+        );
+    }
     if explanation.lost_bytes > 0.0 {
         out += &format!("{} were sent again by restarted flows.\n", format_bytes(explanation.lost_bytes));
     }

@@ -103,7 +103,10 @@ fn dash_as_output_file_is_standard_output() {
     let plain = dir.stdout_of("sim trace.txt --policy saath --no-timing --format csv");
     assert_eq!(dir.stdout_of("sim trace.txt --policy saath --no-timing --format csv --out -"), plain);
     let both = dir.stdout_of("sim trace.txt --policy saath --no-timing --format csv --per-coflow -");
-    assert!(both.contains("policy,coflow,arrival_s,width,bytes,cct_s\n"), "{both}");
+    assert!(
+        both.contains("policy,coflow,job,stage,arrival_s,released_s,width,bytes,dropped_bytes,cct_s\n"),
+        "{both}"
+    );
     // Only the trace is printed, so that another command can read it.
     let trace = dir.stdout_of("trace generate --coflows 3 --seed 1");
     assert_eq!(dir.stdout_of("trace generate --coflows 3 --seed 1 --out -"), trace);
@@ -230,7 +233,7 @@ fn output_to_a_device_does_not_replace_it() {
     let dir = TestDir::new();
     let line = "compare trace.txt --policies saath --no-timing --out /dev/null --per-coflow /dev/stdout";
     let out = dir.stdout_of(line);
-    assert!(out.starts_with("policy,coflow,arrival_s,"), "{out:?}");
+    assert!(out.starts_with("policy,coflow,job,"), "{out:?}");
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod examples;
 mod fabric_replays;
 mod failures;
 mod incast;
+mod jobs;
 mod predict;
 #[cfg(target_os = "linux")]
 mod python;

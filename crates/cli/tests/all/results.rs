@@ -118,8 +118,11 @@ fn csv_has_the_documented_columns() {
     dir.stdout_of(&format!("{COMPARE} --per-coflow c.csv --per-flow f.csv"));
     let coflows = dir.read("c.csv");
     let mut lines = coflows.lines();
-    assert_eq!(lines.next(), Some("policy,coflow,arrival_s,width,bytes,cct_s"));
-    assert!(lines.next().unwrap().starts_with("fifo,1,0.0,2,15000000.0,0.1"));
+    assert_eq!(
+        lines.next(),
+        Some("policy,coflow,job,stage,arrival_s,released_s,width,bytes,dropped_bytes,cct_s")
+    );
+    assert!(lines.next().unwrap().starts_with("fifo,1,,,0.0,0.0,2,15000000.0,0.0,0.1"));
     assert_eq!(coflows.lines().count(), 1 + 3 * 3);
     let flows = dir.read("f.csv");
     assert_eq!(flows.lines().next(), Some("policy,coflow,flow,src,dst,bytes,fct_s"));

@@ -142,85 +142,6 @@ fn saba_page_has_every_section_and_published_figure() {
 }
 
 #[test]
-fn saba_run_reports_every_job_for_every_sharing() {
-    let dir = TestDir::new();
-    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/saba-jobs.toml");
-    let table = dir.stdout_of(&format!("saba run {example} --jobs 2 --quiet"));
-    assert!(table.contains("5 jobs on 16 hosts; they cross 48 links, 7 of which differ"), "{table}");
-    let csv = dir.stdout_of(&format!("saba run {example} --quiet --format csv --sharing saba,fair,homa"));
-    let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
-    assert_eq!(
-        lines[0].join(","),
-        "sharing,job,workload,servers,start_s,end_s,time_s,alone_s,slowdown,speedup"
-    );
-    assert_eq!(lines.len(), 1 + 3 * 5);
-    let number_at = |line: &[&str], column: usize| line[column].parse::<f64>().unwrap();
-    for (line, sharing) in lines[1..].iter().zip(["fair", "saba", "homa"].iter().flat_map(|mode| [mode; 5])) {
-        assert_eq!(
-            &line[0], sharing,
-            "the baseline is first; the other modes follow in the order of --sharing"
-        );
-        let (start, end, time, alone) =
-            (number_at(line, 4), number_at(line, 5), number_at(line, 6), number_at(line, 7));
-        assert!((end - start - time).abs() < 1e-9 && alone > 0.0, "{line:?}");
-        assert!((number_at(line, 8) - time / alone).abs() < 1e-9 && time >= alone * (1.0 - 1e-9), "{line:?}");
-    }
-    assert!(lines[1..6].iter().all(|line| number_at(line, 9) == 1.0), "the baseline has a speedup of 1");
-    let json: serde_json::Value = serde_json::from_str(
-        &dir.stdout_of(&format!("saba run {example} --quiet --format json --sharing saba --baseline saba")),
-    )
-    .unwrap();
-    assert_eq!((json.as_array().unwrap().len(), &json[3]["job"]), (5, &"nightly".into()));
-    // A second run with another number of threads prints the same bytes.
-    assert_eq!(dir.stdout_of(&format!("saba run {example} --quiet")), table);
-}
-
-#[test]
-fn noncompliant_job_requires_c_saba_below_1() {
-    let dir = TestDir::new();
-    let job = |compliant: bool| {
-        format!("[[job]]\nworkload = \"own\"\nservers = \"*\"\nmodel = \"LR\"\ncompliant = {compliant}\n")
-            .replace("model = \"LR\"\ncompliant = false", "compliant = false")
-    };
-    let head = "weir-jobs = 1\nfabric = { kind = \"big-switch\", hosts = 2, rate = \"8Gbit\" }\n\
-                [workload.own]\nstages = [{ bytes = \"10GB\" }]\n";
-    dir.write("jobs.toml", &format!("{head}{}{}", job(true), job(false)));
-    let refused = dir.run("saba run jobs.toml --quiet");
-    assert_eq!(refused.code, Some(2));
-    let refused = refused.stderr;
-    assert!(refused.contains("job `own-2` is not compliant, and --c-saba is 1"), "{refused}");
-    assert!(dir.stdout_of("saba run jobs.toml --quiet --sharing fair").contains("own-2"));
-    // Saba has 0.8 of 1 GB/s, so the compliant job takes 12.5 s. The other job has sent 2.5 of its 10 GB by
-    // then, and needs 7.5 s for the rest.
-    let csv = dir.stdout_of("saba run jobs.toml --quiet --sharing saba --c-saba 0.8 --format csv");
-    let ends: Vec<f64> =
-        csv.lines().skip(3).map(|line| line.split(',').nth(5).unwrap().parse().unwrap()).collect();
-    assert!((ends[0] - 12.5).abs() < 1e-6 && (ends[1] - 20.0).abs() < 1e-6, "{csv}");
-}
-
-#[test]
-fn saba_jobs_on_disjoint_links_have_no_slowdown() {
-    let dir = TestDir::new();
-    // The two jobs share no link, so neither slows the other down with any hash.
-    let head = "weir-jobs = 1\nfabric = { kind = \"leaf-spine\", spines = 2, leaves = 4, hosts = 2, rate = \"8Gbit\", oversubscription = 4.0 }\n\
-                [workload.own]\nstages = [{ bytes = \"1GB\" }]\n";
-    let job = |hosts: &str| format!("[[job]]\nworkload = \"own\"\nservers = [{hosts}]\n");
-    let jobs = [job("\"h0\", \"h1\", \"h2\", \"h3\""), job("\"h4\", \"h5\", \"h6\", \"h7\"")].concat();
-    dir.write("jobs.toml", &format!("{head}{jobs}"));
-    let mut differ = false;
-    for seed in 0..8 {
-        let csv =
-            dir.stdout_of(&format!("saba run jobs.toml --quiet --sharing fair --hash {seed} --format csv"));
-        let column = |index: usize| -> Vec<f64> {
-            csv.lines().skip(1).map(|line| line.split(',').nth(index).unwrap().parse().unwrap()).collect()
-        };
-        assert!(column(8).iter().all(|slowdown| (slowdown - 1.0).abs() < 1e-9), "{csv}");
-        differ |= (column(7)[0] - column(7)[1]).abs() > 1e-9;
-    }
-    assert!(differ, "with some seed, the two jobs have different times alone");
-}
-
-#[test]
 fn output_to_an_input_file_is_refused() {
     let dir = TestDir::new();
     let fabric = "weir-fabric = 1\nkind = \"big-switch\"\nhosts = 2\nrate = \"1Gbit\"\n";
@@ -242,8 +163,8 @@ fn output_to_an_input_file_is_refused() {
     dir.write("t.weir", "weir-trace 1\nports 2\ncoflow 1 application=LR\nflow 0 1 1MB\n");
     let before = dir.files();
     for line in [
-        "saba run jobs.toml --quiet --out table.toml",
-        "saba run jobs.toml --quiet --out fabric.toml",
+        "compare jobs.toml --policies fair --quiet --out table.toml",
+        "compare jobs.toml --policies fair --quiet --per-job fabric.toml",
         "share scenario.toml --quiet --out fabric.toml",
         "share scenario.toml --quiet --over-time fabric.toml",
         "sim t.weir --policy tree:tree.toml --quiet --out tree.toml",
@@ -259,7 +180,7 @@ fn output_to_an_input_file_is_refused() {
     assert_eq!(dir.read("fabric.toml"), fabric);
     // With another output file, the same commands succeed.
     for line in [
-        "saba run jobs.toml --quiet --out out.txt",
+        "compare jobs.toml --policies fair --quiet --out out.txt",
         "share scenario.toml --quiet --out out.txt",
         "sim t.weir --policy tree:tree.toml --quiet --out out.txt",
     ] {

@@ -46,7 +46,10 @@ fn per_coflow_csv_of_a_tree_has_the_usual_columns() {
     dir.stdout_of(GENERATE_TRACE);
     dir.stdout_of("compare shared.weir --policies netshare,tree:tree.toml --per-coflow ccts.csv --quiet");
     let ccts = dir.read("ccts.csv");
-    assert_eq!(ccts.lines().next(), Some("policy,coflow,arrival_s,width,bytes,cct_s"));
+    assert_eq!(
+        ccts.lines().next(),
+        Some("policy,coflow,job,stage,arrival_s,released_s,width,bytes,dropped_bytes,cct_s")
+    );
     assert_eq!(ccts.lines().filter(|line| line.starts_with("tree:tree.toml,")).count(), 200);
 }
 

@@ -91,7 +91,7 @@ fn simulated_ccts(dir: &TestDir, policy: &str) -> Vec<(String, f64)> {
     ));
     let parse_line = |line: &str| {
         let fields: Vec<&str> = line.split(',').collect();
-        (COFLOW_NAMES[fields[1].parse::<usize>().unwrap()].to_owned(), fields[5].parse().unwrap())
+        (COFLOW_NAMES[fields[1].parse::<usize>().unwrap()].to_owned(), fields[9].parse().unwrap())
     };
     let mut ends: Vec<(String, f64)> = dir.read("ccts.csv").lines().skip(1).map(parse_line).collect();
     ends.sort_by(|a, b| a.1.total_cmp(&b.1));

@@ -47,8 +47,12 @@ pub struct CoflowSpec {
     pub parents: Vec<usize>,
     /// Computing time between arrival (or the end of the parents) and release.
     pub compute_before: Time,
-    /// Computing time between the end of the last flow and the start of the children, or the end of the job.
+    /// Computing time in parallel with the flows, from the release. The children, or the end of the job, wait for it too.
+    pub overlapped_compute: Time,
+    /// Computing time after the last flow and the overlapped computing, before the start of the children or the end of the job.
     pub compute_after: Time,
+    /// Maximum time from the release to the end of the last flow. Bytes that are not sent by then are dropped.
+    pub max_transfer_time: Option<Time>,
     /// Flows of the coflow; at least one.
     pub flows: Vec<FlowSpec>,
 }
@@ -132,7 +136,9 @@ impl CoflowSpec {
             wave: None,
             parents: Vec::new(),
             compute_before: Time::ZERO,
+            overlapped_compute: Time::ZERO,
             compute_after: Time::ZERO,
+            max_transfer_time: None,
             flows,
         }
     }
@@ -140,6 +146,11 @@ impl CoflowSpec {
     /// Bytes of all flows.
     pub fn total_bytes(&self) -> f64 {
         self.flows.iter().map(|f| f.bytes.get()).sum()
+    }
+
+    /// The start of the children if the coflow is released and its last flow ends at these times, in seconds.
+    pub fn computed_at(&self, released_at: f64, end: f64) -> f64 {
+        end.max(released_at + self.overlapped_compute.get()) + self.compute_after.get()
     }
 }
 
@@ -250,7 +261,8 @@ impl Workload {
     /// Coflows of one job, stage and wave become one coflow, with the id of the first and the parents of all. It is
     /// released when the first of them would be released. The data of the other flows exists when it would have
     /// existed without the merge; with parents, no data exists before the arrival of the last of these coflows.
-    /// Coflows without a job are not changed.
+    /// Coflows without a job are not changed. A stage has
+    /// the latest of the limits of its transfers, if each has one.
     pub fn merge_stages(&self) -> Workload {
         let mut merged_positions = Vec::with_capacity(self.coflows.len());
         let mut stages = BTreeMap::new();
@@ -381,6 +393,11 @@ fn merge_coflows(members: &[&CoflowSpec], parents: Vec<usize>) -> CoflowSpec {
         |of: &dyn Fn(&CoflowSpec) -> f64| members.iter().map(|c| of(c)).fold(f64::INFINITY, f64::min);
     let (first_arrival, first) = (min_of(&arrival), min_of(&release));
     let deadlines = members.iter().filter_map(|c| Some(release(c) + c.deadline?.get()));
+    let max_since_first = |ends: &dyn Fn(&CoflowSpec) -> f64| {
+        Time::from_valid(members.iter().map(|c| release(c) - first + ends(c)).fold(0.0, f64::max))
+    };
+    // Merged flows have one limit, so it must not end the flows of a member without a limit.
+    let is_limited = members.iter().all(|c| c.max_transfer_time.is_some());
     let flows = members.iter().flat_map(|c| {
         c.flows.iter().map(|flow| FlowSpec {
             data_delay: Time::from_valid(release(c) - first + flow.data_delay.get()),
@@ -390,7 +407,13 @@ fn merge_coflows(members: &[&CoflowSpec], parents: Vec<usize>) -> CoflowSpec {
     CoflowSpec {
         arrival: Time::from_valid(first_arrival),
         compute_before: Time::from_valid(first - first_arrival),
+        overlapped_compute: match members.iter().any(|c| c.overlapped_compute != Time::ZERO) {
+            true => max_since_first(&|c| c.overlapped_compute.get()),
+            false => Time::ZERO,
+        },
         compute_after: Time::from_valid(members.iter().map(|c| c.compute_after.get()).fold(0.0, f64::max)),
+        max_transfer_time: is_limited
+            .then(|| max_since_first(&|c| c.max_transfer_time.map_or(0.0, Time::get))),
         deadline: deadlines.reduce(f64::min).map(|at| Time::from_valid(at - first)),
         weight: members.iter().map(|c| c.weight).fold(members[0].weight, f64::max),
         flows: flows.collect(),

@@ -16,6 +16,9 @@ use crate::saba::Sensitivity;
 use crate::solve::Polynomial;
 use crate::tree::spec::TreeSpec;
 
+/// The slowdown of an application without a value.
+const DEFAULT_SLOWDOWN: f64 = 2.0;
+
 /// The maximum slowdown that the parameter accepts.
 const MAX_SLOWDOWN: f64 = 1e6;
 
@@ -31,9 +34,18 @@ pub(super) fn netshare_tree(params: &mut Params) -> Result<TreeSpec, ParamsError
 
 pub(super) fn saba_tree(params: &mut Params) -> Result<TreeSpec, ParamsError> {
     let expected = "numbers from 1 to 1e6, separated by `/`, such as 2.3/1.1";
-    let slowdowns =
-        params.take_list("slowdown", 2.0, |slowdown| (1.0..=MAX_SLOWDOWN).contains(&slowdown), expected)?;
+    let slowdowns = params.take_list(
+        "slowdown",
+        DEFAULT_SLOWDOWN,
+        |slowdown| (1.0..=MAX_SLOWDOWN).contains(&slowdown),
+        expected,
+    )?;
     Ok(TreeSpec::Saba(slowdowns.into_iter().map(sensitivity).collect()))
+}
+
+/// The sensitivity of an application about which nothing is known: twice the time at half of the bandwidth.
+pub fn saba_sensitivity() -> Sensitivity {
+    sensitivity(DEFAULT_SLOWDOWN)
 }
 
 /// The sensitivity model of an application with this slowdown at half of the bandwidth.

@@ -55,8 +55,12 @@ pub(super) fn section(bed: &BedName, coflows: usize, progress: &Progress) -> Res
     let workload = workload::generate_slice(coflows)?;
     let mut simulated = Vec::new();
     for policy in POLICIES {
-        let task =
-            ReplayTask { policy: policy.to_owned(), workload: &workload, options: replay_options(policy) };
+        let task = ReplayTask {
+            policy: policy.to_owned(),
+            workload: &workload,
+            options: replay_options(policy),
+            sensitivities: Vec::new(),
+        };
         simulated.push((policy, task.run(progress)?));
     }
     let ccts = testbed::with_bed(bed, &super::big_switch(workload::HOSTS + 1), |bed| {

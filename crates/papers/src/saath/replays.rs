@@ -72,6 +72,7 @@ impl Replays {
                     interval: setting.interval.unwrap_or(interval),
                     ..replay_options(options)
                 },
+                sensitivities: Vec::new(),
             }
         };
         let tasks: Vec<ReplayTask<'_>> = distinct.iter().map(task).collect();

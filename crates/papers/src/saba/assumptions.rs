@@ -1,10 +1,10 @@
 //! Writes the section with the assumptions that change a result most, one at a time.
 
+use crate::saba::lockstep::sharing::ControllerKind;
 use weir_console::failure::Failure;
 use weir_core::saba::Fraction;
 use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
 use weir_core::solve::polynomial::Degree;
-use weir_sim::stage::sharing::ControllerKind;
 
 use super::QUEUES;
 use super::simulation::{self, Comparison, QUARTER_TRUNKS, Simulation};

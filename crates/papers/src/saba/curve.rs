@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
+use crate::saba::lockstep::sharing::{PortWeights, SharingRule};
 use weir_core::saba::Fraction;
-use weir_sim::stage::sharing::{PortWeights, SharingRule};
 
 /// The minimum weight of a curve, far below equal shares.
 const MIN_WEIGHT: f64 = 1.0 / 1024.0;

@@ -1,8 +1,8 @@
 //! Compares Saba and its rivals on 1,944 servers (Fig. 10 and 11), with several rates of links between switches.
 
+use crate::saba::lockstep::sharing::ControllerKind;
 use weir_console::failure::Failure;
 use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
-use weir_sim::stage::sharing::ControllerKind;
 
 use super::simulation::{
     self, Comparison, Conditions, DISTRIBUTED, PAPER_CONDITIONS, Policy, QUARTER_TRUNKS, Simulation,

@@ -8,9 +8,9 @@
 //!   jobs.
 //! - *Start*: all jobs start at once.
 
+use crate::saba::lockstep::cluster::PlacedJob;
 use weir_core::units::Time;
-use weir_sim::stage::cluster::PlacedJob;
-use weir_sim::stage::workload::{PROFILER_NODES, Workload};
+use weir_sim::jobs::workload::{PROFILER_NODES, Workload};
 
 use super::random::StreamRng;
 
@@ -64,12 +64,12 @@ pub fn draw_setup(seed: u64, index: u64, workloads: usize) -> Vec<SetupJob> {
 
 #[cfg(test)]
 mod tests {
+    use crate::saba::lockstep::cluster::{ClusterOptions, Coupling, run};
+    use crate::saba::lockstep::sharing::{ControllerKind, SharingRule};
     use weir_core::saba::Sensitivity;
     use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
     use weir_core::solve::polynomial::Degree;
-    use weir_sim::stage::cluster::{ClusterOptions, Coupling, run};
-    use weir_sim::stage::sharing::{ControllerKind, SharingRule};
-    use weir_sim::stage::workload::testbed_link_rate;
+    use weir_sim::jobs::workload::testbed_link_rate;
 
     use super::super::{QUEUES, saba_sharing};
     use super::*;

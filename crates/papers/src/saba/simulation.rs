@@ -1,5 +1,8 @@
 //! Runs the synthetic workloads on the 1,944 servers of section 8.1 under a policy.
 
+use crate::saba::lockstep::cluster::{self, ClusterError, PlacedJob};
+use crate::saba::lockstep::fabric::{JobLinks, PathSelection};
+use crate::saba::lockstep::sharing::{ControllerKind, SharingRule, equal_bytes_cutoffs};
 use weir_console::failure::Failure;
 use weir_console::interrupt;
 use weir_console::run::run_concurrently;
@@ -8,9 +11,6 @@ use weir_core::saba::Fraction;
 use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
 use weir_core::solve::polynomial::Degree;
 use weir_core::units::{Rate, Time};
-use weir_sim::stage::cluster::{self, PlacedJob};
-use weir_sim::stage::fabric::{JobLinks, PathSelection};
-use weir_sim::stage::sharing::{ControllerKind, SharingRule, equal_bytes_cutoffs};
 
 use super::curve::{self, ConvexCurve};
 use super::synthetic::{INSTANCES, SyntheticWorkload, WORKLOADS, place_jobs};
@@ -172,11 +172,20 @@ fn run(
         }
     };
     let result = cluster::run_on_fabric(&jobs, fabric, &sharing, |_| !interrupt::is_requested());
-    let ended = result.map_err(|error| Failure::from_cluster_error(&error))?;
+    let ended = result.map_err(|error| failure(&error))?;
     Ok(RunResult {
         ends_secs: ended.ends.into_iter().map(Time::get).collect(),
         solution_counts: [ended.rate_computations, ended.unsettled_computations],
     })
+}
+
+fn failure(error: &ClusterError) -> Failure {
+    match error {
+        ClusterError::Interrupted { .. } => {
+            Failure::interrupted(format_args!("{error}; nothing was written"))
+        }
+        _ => Failure::runtime(error),
+    }
 }
 
 /// The topology of section 8.1, with the rates of servers' links multiplied by `servers` and those between switches by `trunks`.

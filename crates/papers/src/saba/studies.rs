@@ -3,7 +3,7 @@
 use weir_console::failure::Failure;
 use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
 use weir_core::solve::polynomial::Degree;
-use weir_sim::stage::workload::PROFILER_NODES;
+use weir_sim::jobs::workload::PROFILER_NODES;
 
 use super::setup::SetupJob;
 use super::testbed::{Conditions, PAPER_CONDITIONS, Policy, SABA, Speedups, Testbed};

@@ -15,11 +15,10 @@
 //! - *Weak scaling*: with the 97 servers of the study each server computes and transfers as much as with the 18 of the profiler.
 
 use weir_core::saba::Sensitivity;
-use weir_core::saba::profile::{PROFILED_FRACTIONS, Profile};
 use weir_core::solve::polynomial::Degree;
 use weir_core::units::{Bytes, Time};
-use weir_sim::stage::workload::testbed_link_rate;
-use weir_sim::stage::{ProfiledJob, Stage};
+use weir_sim::jobs::workload::testbed_link_rate;
+use weir_sim::jobs::{self, Stage};
 
 use super::random::StreamRng;
 
@@ -28,9 +27,6 @@ pub const WORKLOADS: usize = 20;
 
 /// The number of instances of each workload (section 8.1).
 pub const INSTANCES: usize = 97;
-
-/// The number of servers of the rack that profiles workloads (section 8.4).
-pub const PROFILER_SERVERS: u32 = 18;
 
 /// The minimum time of a workload with all bandwidth, in seconds.
 pub const MIN_SECONDS: f64 = 60.0;
@@ -93,15 +89,13 @@ impl SyntheticWorkload {
         compute + self.overlap_fraction.max(self.transfer_fraction / bandwidth)
     }
 
-    /// Profiles the workload in the simulator on a rack, and fits a model (section 8.4).
+    /// Profiles the workload, and fits a model (section 8.4).
     ///
     /// # Panics
     /// Never: a job alone on links with a positive rate ends, and seven slowdowns determine a cubic.
     pub fn sensitivity(&self, degree: Degree) -> Sensitivity {
-        let mut job =
-            ProfiledJob { stages: self.stages.clone(), servers: PROFILER_SERVERS, rate: testbed_link_rate() };
         let profile =
-            Profile::measure(&mut job, &PROFILED_FRACTIONS).expect("a job alone on links with a rate ends");
+            jobs::profile(&self.stages, testbed_link_rate()).expect("a job alone on links with a rate ends");
         profile
             .fit(degree)
             .expect("slowdowns at seven bandwidths determine a polynomial of degree 3")

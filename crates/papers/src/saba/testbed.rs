@@ -1,14 +1,14 @@
 //! Runs jobs on the 32 servers of section 8.1 under a policy, and computes speedups over the baseline.
 
+use crate::saba::lockstep::cluster::{self, ClusterOptions, Coupling, PlacedJob};
+use crate::saba::lockstep::sharing::{ControllerKind, SharingRule};
 use weir_console::failure::Failure;
 use weir_console::run::run_concurrently;
 use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
 use weir_core::saba::{Fraction, Sensitivity};
 use weir_core::solve::polynomial::{self, Degree};
 use weir_core::units::{Rate, Time};
-use weir_sim::stage::cluster::{self, ClusterOptions, Coupling, PlacedJob};
-use weir_sim::stage::sharing::{ControllerKind, SharingRule};
-use weir_sim::stage::workload::{Workload, testbed_link_rate};
+use weir_sim::jobs::workload::{Workload, testbed_link_rate};
 
 use super::curve::{self, ConvexCurve};
 use super::setup::{self, SetupJob};

@@ -3,9 +3,9 @@
 use weir_console::failure::Failure;
 use weir_core::saba::profile::{Profile, SensitivityFit};
 use weir_core::solve::polynomial::Degree;
+use weir_sim::jobs::calibration::Quantity;
+use weir_sim::jobs::workload::{DEFAULT_SECONDS, PUBLISHED_FITS, SHAPE_REPETITIONS, Workload};
 use weir_sim::outcome::mean;
-use weir_sim::stage::calibration::Quantity;
-use weir_sim::stage::workload::{DEFAULT_SECONDS, PUBLISHED_FITS, SHAPE_REPETITIONS, Workload};
 
 use crate::markdown::{format_cell, table};
 

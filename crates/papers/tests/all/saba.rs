@@ -6,18 +6,17 @@ use weir_core::model::topology::{NodeId, TopologyTemplate};
 use weir_core::saba::Fraction;
 use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
 use weir_core::saba::controller::AppId;
-use weir_core::saba::profile::{PROFILED_FRACTIONS, Profile};
 use weir_core::solve::SeparableSolver;
 use weir_core::solve::polynomial::{Degree, Polynomial};
 use weir_core::solve::separable::SeparableProblem;
 use weir_core::units::{Bytes, Rate, Time};
 use weir_papers::saba::curve::{ConvexCurve, curve_sharing, optimal_weights};
+use weir_papers::saba::lockstep::cluster::{ClusterOptions, Coupling, PlacedJob, run};
+use weir_papers::saba::lockstep::sharing::SharingRule;
 use weir_papers::saba::scenario::{self, INSTANCES, Network};
-use weir_papers::saba::synthetic::{PROFILER_SERVERS, SyntheticWorkload, WORKLOADS, place_jobs};
-use weir_sim::stage::cluster::{ClusterOptions, Coupling, PlacedJob, run};
-use weir_sim::stage::sharing::SharingRule;
-use weir_sim::stage::workload::testbed_link_rate;
-use weir_sim::stage::{ProfiledJob, Stage};
+use weir_papers::saba::synthetic::{SyntheticWorkload, WORKLOADS, place_jobs};
+use weir_sim::jobs::workload::testbed_link_rate;
+use weir_sim::jobs::{self, Stage};
 
 #[test]
 fn weights_of_inverse_costs_are_proportional_to_square_roots() {
@@ -155,12 +154,7 @@ fn synthetic_workload_profiles_match_their_formula() {
     assert_eq!(workloads, SyntheticWorkload::draw(1, WORKLOADS));
     assert_ne!(workloads, SyntheticWorkload::draw(2, WORKLOADS));
     for workload in &workloads {
-        let mut job = ProfiledJob {
-            stages: workload.stages.clone(),
-            servers: PROFILER_SERVERS,
-            rate: testbed_link_rate(),
-        };
-        let profile = Profile::measure(&mut job, &PROFILED_FRACTIONS).unwrap();
+        let profile = jobs::profile(&workload.stages, testbed_link_rate()).unwrap();
         for sample in profile.runs() {
             let formula = workload.slowdown(sample.bandwidth.get());
             assert!((sample.slowdown / formula - 1.0).abs() < 1e-9, "{sample:?}");

@@ -6,6 +6,7 @@ mod cables;
 mod campaign;
 mod common;
 mod incast;
+mod jobs;
 mod papers;
 #[path = "../../benches/naive/ports.rs"]
 mod ports;
@@ -20,7 +21,6 @@ mod service;
 mod service_events;
 mod service_guarantees;
 mod service_ports;
-mod stage;
-mod stage_fabric;
+mod transfer_limit;
 mod tree;
 mod trunks;

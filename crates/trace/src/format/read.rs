@@ -161,7 +161,9 @@ impl<'a> Reader<'a> {
             "wave",
             "parents",
             "compute-before",
+            "overlapped-compute",
             "compute-after",
+            "transfer-limit",
         ];
         let (mut service, mut application) = (ServiceNames::DEFAULT, ServiceNames::DEFAULT);
         let mut keys = KeyValueFields::new(fields, KEYS);
@@ -176,7 +178,9 @@ impl<'a> Reader<'a> {
                 "stage" => coflow.stage = Some(parse_integer(line, key, value)?),
                 "wave" => coflow.wave = Some(parse_integer(line, key, value)?),
                 "compute-before" => coflow.compute_before = parse_time(line, key, value)?,
+                "overlapped-compute" => coflow.overlapped_compute = parse_time(line, key, value)?,
                 "compute-after" => coflow.compute_after = parse_time(line, key, value)?,
+                "transfer-limit" => coflow.max_transfer_time = Some(parse_time(line, key, value)?),
                 _ => parents = self.parse_parents(line, id, value)?,
             }
         }

@@ -102,10 +102,17 @@ fn write_coflow<W: Write>(workload: &Workload, spec: &CoflowSpec, out: &mut W) -
         let ids: Vec<String> = spec.parents.iter().map(|&p| workload.coflows[p].id.to_string()).collect();
         write!(out, " parents={}", ids.join(","))?;
     }
-    for (key, time) in [("compute-before", spec.compute_before), ("compute-after", spec.compute_after)] {
+    for (key, time) in [
+        ("compute-before", spec.compute_before),
+        ("overlapped-compute", spec.overlapped_compute),
+        ("compute-after", spec.compute_after),
+    ] {
         if time != Time::ZERO {
             write!(out, " {key}={}", number::format_time(time))?;
         }
+    }
+    if let Some(limit) = spec.max_transfer_time {
+        write!(out, " transfer-limit={}", number::format_time(limit))?;
     }
     writeln!(out)?;
     if let Some(line) = format_shuffle(&spec.flows) {

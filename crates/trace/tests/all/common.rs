@@ -94,15 +94,19 @@ fn any_flows(ports: u32) -> impl Strategy<Value = Vec<FlowSpec>> {
 fn any_coflow(ports: u32) -> impl Strategy<Value = CoflowSpec> {
     let weight = prop_oneof![Just(1.0), 1e-9..1e9_f64];
     let job_position = (option::of(any::<u64>()), option::of(any::<u32>()), option::of(any::<u32>()));
-    let times = (any_time(), option::of(any_time()), any_time(), any_time());
+    let computing = (any_time(), any_time(), any_time());
+    let times = (any_time(), option::of(any_time()), option::of(any_time()), computing);
     let name_indices = (0..4_u32, 0..3_u32);
     (times, weight, job_position, name_indices, any_flows(ports)).prop_map(
         |(times, weight, (job, stage, wave), owner, flows)| {
             let (service, application) = owner;
-            let (arrival, deadline, compute_before, compute_after) = times;
+            let (arrival, deadline, max_transfer_time, computing) = times;
+            let (compute_before, overlapped_compute, compute_after) = computing;
             let plain = CoflowSpec::new(0, arrival, flows);
             let owned = CoflowSpec { service, application, ..plain };
-            CoflowSpec { weight, deadline, job, stage, wave, compute_before, compute_after, ..owned }
+            let timed = CoflowSpec { deadline, max_transfer_time, ..owned };
+            let computing = CoflowSpec { compute_before, overlapped_compute, compute_after, ..timed };
+            CoflowSpec { weight, job, stage, wave, ..computing }
         },
     )
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use weir_trace::jobs::{Jobs, ModelRef, WorkloadRef, read, read_from};
+use weir_trace::jobs::{Jobs, ModelRef, WorkloadRef, is_jobs_file, read, read_from};
 
 const PREDEFINED: [&str; 3] = ["LR", "SVM", "Sort"];
 
@@ -18,14 +18,14 @@ fn error_of(rest: &str) -> String {
 
 #[test]
 fn jobs_example_is_read() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/saba-jobs.toml");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/jobs.toml");
     let jobs = read(&path, &["LR", "PR", "SVM", "Sort"]).unwrap();
     let names: Vec<&str> = jobs.jobs.iter().map(|job| job.name.as_str()).collect();
     assert_eq!(names, ["LR-1", "Sort-2", "PR-3", "nightly", "SVM-5"]);
     let nightly = &jobs.jobs[3];
     assert_eq!((nightly.workload, nightly.start.get()), (WorkloadRef::InFile(0), 30.0));
     assert_eq!(nightly.servers, [2, 3, 6, 7, 10, 11]);
-    assert_eq!(nightly.model, Some(ModelRef::Profiled(WorkloadRef::InFile(0))));
+    assert_eq!(nightly.model, ModelRef::Profiled(WorkloadRef::InFile(0)));
     assert_eq!(jobs.workloads[0].stages.len(), 10, "five rounds of two");
     assert_eq!(jobs.workloads[0].stages[9].max_transfer_time.unwrap().get(), 8.0);
     assert_eq!(jobs.jobs[4].data_scale, 0.5);
@@ -42,13 +42,16 @@ fn omitted_job_fields_have_defaults() {
     );
     assert_eq!(
         (job.servers.as_slice(), job.model),
-        (&[0, 1, 2, 3][..], Some(ModelRef::Profiled(WorkloadRef::Predefined(1))))
+        (&[0, 1, 2, 3][..], ModelRef::Profiled(WorkloadRef::Predefined(1)))
     );
     let other = "[[job]]\nworkload = \"LR\"\nservers = \"h0\"\nmodel = \"SVM\"\n\
-                 [[job]]\nworkload = \"LR\"\nservers = [\"h1\"]\ncompliant = false\n";
+                 [[job]]\nworkload = \"LR\"\nservers = [\"h1\"]\n";
     let jobs = parse(&format!("{HEAD}{other}")).unwrap();
-    assert_eq!(jobs.jobs[0].model, Some(ModelRef::Profiled(WorkloadRef::Predefined(1))));
-    assert_eq!((jobs.jobs[1].model, jobs.jobs[1].name.as_str()), (None, "LR-2"));
+    assert_eq!(jobs.jobs[0].model, ModelRef::Profiled(WorkloadRef::Predefined(1)));
+    assert_eq!(
+        (jobs.jobs[1].model, jobs.jobs[1].name.as_str()),
+        (ModelRef::Profiled(WorkloadRef::Predefined(0)), "LR-2")
+    );
 }
 
 #[test]
@@ -81,13 +84,8 @@ fn job_errors_name_line_field_and_value() {
         (job("data = 0\n"), "field `job 1 data`: `0`: expected a number from 1e-6 to 1e6"),
         (job("data = nan\n"), "field `job 1 data`: `nan`"),
         (job("data = inf\n"), "field `job 1 data`: `inf`"),
-        (job("compliant = 1\n"), "field `job 1 compliant`: `1`: expected true or false"),
-        (
-            job("compliant = false\nmodel = \"LR\"\n"),
-            "field `job 1 model`: `\"LR\"`: expected no model if `compliant` is false",
-        ),
         (job("model = \"none\"\n"), "field `job 1 model`: `none`: expected one of LR, SVM, Sort"),
-        (job("name = \"\"\n"), "field `job 1 name`: `\"\"`: expected a name of 1 to 64"),
+        (job("name = \"\"\n"), "field `job 1 name`: `\"\"`: expected 1 to 100 letters"),
         (job("name = \"a b\"\n"), "field `job 1 name`: `\"a b\"`"),
         (job("name = 7\n"), "field `job 1 name`: `7`"),
         (job("colour = 1\n"), "field `job 1 key`: `colour`: expected one of workload, name, servers"),
@@ -145,4 +143,21 @@ fn hosts_need_one_cable() {
                 [[job]]\nworkload = \"LR\"\nservers = \"*\"\n";
     let found = parse(text).unwrap_err();
     assert!(found.contains("field `job 1 servers`: `a`: expected hosts with one cable"), "{found}");
+}
+
+#[test]
+fn fabric_of_jobs_can_have_events() {
+    let text = "weir-jobs = 1\nfabric = { kind = \"big-switch\", hosts = 2, rate = \"1Gbit\", \
+                event = [{ at = \"1s\", cable = [\"h0\", \"switch\"], change = \"down\" }] }\n\
+                [[job]]\nworkload = \"LR\"\nservers = \"*\"\n";
+    assert_eq!(parse(text).unwrap().cable_events.len(), 1);
+}
+
+#[test]
+fn jobs_are_told_from_traces_by_their_version() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    assert!(is_jobs_file(&folder.join("jobs.toml")));
+    for other in ["demo.txt", "dag.weir", "tree.toml", "missing.toml"] {
+        assert!(!is_jobs_file(&folder.join(other)), "{other}");
+    }
 }

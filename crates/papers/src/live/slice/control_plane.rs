@@ -37,7 +37,7 @@ impl ControlPlane {
     /// Starts the coordinator and the agents, and waits until all agents are connected.
     pub fn start(plan: &Plan, policy: &str, rate: Rate) -> Result<ControlPlane, Failure> {
         let links = [Link { send: rate, recv: rate }; HOSTS as usize];
-        let policy = policy_spec::build_policy(policy, None)?;
+        let policy = policy_spec::build_policy(policy, None, &[])?;
         let plane =
             control_plane::ControlPlane::new(&links, policy, ServiceNames::default(), Settings::default(), 1)
                 .map_err(Failure::input)?;

@@ -7,13 +7,15 @@ use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
 use weir_core::saba::{Fraction, Sensitivity};
 use weir_core::solve::polynomial::{Degree, Polynomial};
 use weir_core::units::{Bytes, Rate, Time};
-use weir_sim::stage::Stage;
-use weir_sim::stage::cluster::{ClusterError, ClusterOptions, Coupling, PlacedJob, run, run_on_fabric};
-use weir_sim::stage::fabric::{JobLinks, PathSelection};
-use weir_sim::stage::sharing::{
+use weir_papers::saba::lockstep::cluster::{
+    ClusterError, ClusterOptions, Coupling, PlacedJob, run, run_on_fabric,
+};
+use weir_papers::saba::lockstep::fabric::{JobLinks, PathSelection};
+use weir_papers::saba::lockstep::sharing::{
     ConnectionLifetime, ControllerKind, SabaParameters, SharingError, SharingRule, equal_bytes_cutoffs,
 };
-use weir_sim::stage::workload::{Workload, testbed_link_rate};
+use weir_sim::jobs::Stage;
+use weir_sim::jobs::workload::{Workload, testbed_link_rate};
 
 fn transfer_stage(bytes: f64) -> Stage {
     Stage {

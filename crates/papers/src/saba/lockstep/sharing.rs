@@ -26,9 +26,9 @@ use weir_core::saba::{Controller, Fraction, Sensitivity};
 use weir_core::solve::GroupRateSolver;
 use weir_core::solve::wfq::{Queue, QueuedClass, Source, WfqSolver};
 
-use super::Stage;
 use super::fabric::JobLinks;
 use super::stream::Stream;
+use weir_sim::jobs::Stage;
 
 pub use super::error::SharingError;
 

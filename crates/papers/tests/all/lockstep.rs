@@ -1,17 +1,18 @@
-//! Simulated multi-stage jobs: calibration, profiles, sharing (Saba, EuroSys '23, sections 2, 4 and 8).
+//! Jobs in lockstep: the rules of sharing (Saba, EuroSys '23, sections 2 and 8).
 
 use std::num::NonZeroU16;
 
+use weir_core::model::{ServiceNames, Workload as Trace};
+use weir_core::policy;
 use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
-use weir_core::saba::profile::{Job, PROFILED_FRACTIONS, Profile};
 use weir_core::saba::{Fraction, Sensitivity};
 use weir_core::solve::polynomial::{Degree, Polynomial};
 use weir_core::units::{Bytes, Rate, Time};
-use weir_sim::stage::calibration::{Quantity, StageShape, fit_shape};
-use weir_sim::stage::cluster::{ClusterError, ClusterOptions, Coupling, PlacedJob, run};
-use weir_sim::stage::sharing::{ConnectionLifetime, ControllerKind, SabaParameters, SharingRule};
-use weir_sim::stage::workload::{PUBLISHED_FITS, Workload, testbed_link_rate};
-use weir_sim::stage::{ProfiledJob, Stage};
+use weir_papers::saba::lockstep::cluster::{ClusterError, ClusterOptions, Coupling, PlacedJob, run};
+use weir_papers::saba::lockstep::sharing::{ConnectionLifetime, ControllerKind, SabaParameters, SharingRule};
+use weir_sim::jobs::workload::{Workload, testbed_link_rate};
+use weir_sim::jobs::{Job, Stage, add_jobs};
+use weir_sim::{NoObserver, ReplayOptions, replay};
 
 fn stage(compute: f64, overlapped: f64, bytes: f64, patience: Option<f64>) -> Stage {
     let time = |value| Time::new(value).unwrap();
@@ -57,91 +58,6 @@ fn single_job_duration_is_the_sum_of_its_stages() {
         let formula: f64 = stages.iter().map(|stage| stage.duration_alone(options.rate)).sum();
         assert_eq!(formula, 2.0 + 3.0 + 9.0 + 1.0 + 4.0);
         assert!((end - formula).abs() < 1e-9, "{coupling:?}: {end}");
-    }
-}
-
-#[test]
-fn simulated_profiles_match_the_formula() {
-    // Section 7.1's seven bandwidths, on the 8 servers of section 2.1.
-    for workload in Workload::all() {
-        let profile = workload.profile().unwrap();
-        assert_eq!(profile.runs().len(), PROFILED_FRACTIONS.len());
-        for (sample, (_, slowdown)) in profile.runs().iter().zip(workload.shape.samples()) {
-            assert!((sample.slowdown / slowdown - 1.0).abs() < 1e-9, "{}: {sample:?}", workload.name);
-        }
-    }
-}
-
-#[test]
-fn simulated_slowdowns_match_the_paper_within_a_few_percent() {
-    // Fig. 1, 2, 5 and 6 with the numbers of the text. docs/results/saba.md also lists deviations above 4 %.
-    for workload in Workload::all() {
-        for target in workload.targets.iter().filter(|target| target.source.is_some()) {
-            let measured = workload.shape.value_of(target.quantity);
-            let (miss, most) = match target.quantity {
-                Quantity::ModelR2(_) => ((measured - target.value).abs(), 0.03),
-                _ => ((measured / target.value - 1.0).abs(), 0.02),
-            };
-            assert!(
-                miss < most,
-                "{}: {:?}: {measured} instead of {}",
-                workload.name,
-                target.quantity,
-                target.value
-            );
-        }
-    }
-}
-
-#[test]
-fn slowdowns_at_a_quarter_average_as_published() {
-    // Section 2.1: from 1.1 (Sort) to 3.4 (LR), 2.1 on average.
-    let all = Workload::all();
-    let quarters: Vec<f64> = all.iter().map(|w| w.shape.slowdown(0.25)).collect();
-    let mean = quarters.iter().sum::<f64>() / 10.0;
-    assert!((mean - 2.1).abs() < 0.02, "{mean}");
-    let (least, most) = (
-        quarters.iter().copied().fold(f64::INFINITY, f64::min),
-        quarters.iter().copied().fold(0.0, f64::max),
-    );
-    assert_eq!(quarters.iter().position(|q| *q == least), all.iter().position(|w| w.name == "Sort"));
-    assert_eq!(quarters.iter().position(|q| *q == most), all.iter().position(|w| w.name == "LR"));
-}
-
-#[test]
-fn calibration_ends_at_a_local_optimum() {
-    let workloads = Workload::all();
-    let lr = &workloads[0];
-    let least = lr.shape.squared_error(&lr.targets);
-    for factor in [0.99, 1.01] {
-        let others = [
-            StageShape { transfer: lr.shape.transfer * factor, ..lr.shape },
-            StageShape { max_transfer_time: lr.shape.max_transfer_time * factor, ..lr.shape },
-            StageShape { second_transfer: lr.shape.second_transfer * factor, ..lr.shape },
-        ];
-        for other in others {
-            assert!(other.squared_error(&lr.targets) > least, "{other:?}");
-        }
-    }
-    assert_eq!(fit_shape(lr.shape, &[], &lr.targets), lr.shape, "no free parameters");
-}
-
-#[test]
-fn r2_drops_for_other_data_sizes_and_node_counts_as_published() {
-    // Section 4.2: each drifted setting has an R^2 below that of the profiled setting.
-    let all = Workload::all();
-    for drift in &PUBLISHED_FITS {
-        let workload = all.iter().find(|w| w.name == drift.name).unwrap();
-        let own = workload.model_r2(Degree::Cubic, 1.0, 1.0);
-        assert!(workload.model_r2(Degree::Cubic, drift.data_scale, drift.node_scale) < own, "{drift:?}");
-    }
-    for workload in &all {
-        assert_eq!(
-            workload.scaled_shape(1.0, 1.0).slowdown(0.25),
-            workload.shape.slowdown(0.25),
-            "{}",
-            workload.name
-        );
     }
 }
 
@@ -214,13 +130,41 @@ fn stage_simulation_rejects_invalid_jobs() {
         run(&[job(&stages, &[0, 1], 5)], &flat, &saba_rule(Vec::new(), ConnectionLifetime::Job)).unwrap_err();
     assert!(error.to_string().contains("model 5 is not a row"), "{error}");
     assert_eq!(job_ends(&[], &flat, &SharingRule::PerFlow), Vec::<f64>::new());
-    // Empty stages take no time, however many there are, and cannot be profiled.
+    // Empty stages take no time, however many there are.
     let empty = vec![stage(0.0, 0.0, 0.0, None); 100_000];
     assert_eq!(job_ends(&[job(&empty, &[0, 1], 0)], &flat, &SharingRule::PerFlow), [0.0]);
-    let mut idle = ProfiledJob { stages: empty, servers: 2, rate: Rate::GBIT };
-    assert_eq!(idle.run(Fraction::ALL), Ok(Time::ZERO));
-    assert!(Profile::measure(&mut idle, &PROFILED_FRACTIONS).is_err());
     // A job that makes no progress fails at the time limit.
     let patient = job(&[stage(0.0, 0.0, 1.0, Some(3.0))], &[0, 1], 0);
     assert_eq!(job_ends(&[patient], &dead, &SharingRule::PerFlow), [3.0]);
+}
+
+#[test]
+fn symmetric_jobs_in_lockstep_last_as_long_as_with_independent_flows() {
+    // If all jobs are on all servers, all flows of a transfer have one rate without lockstep too.
+    let servers: Vec<u32> = (0..5).collect();
+    let stages = [
+        [stage(1.0, 2.0, 30.0, None), stage(0.5, 0.0, 44.0, None)],
+        [stage(0.0, 0.0, 90.0, Some(7.0)), stage(3.0, 0.0, 10.0, None)],
+        [stage(2.0, 0.0, 25.0, None), stage(0.0, 9.0, 25.0, Some(4.0))],
+    ];
+    let placed: Vec<PlacedJob> = stages.iter().map(|stages| job(stages, &servers, 0)).collect();
+    let ends = job_ends(&placed, &options(5, 10.0, Coupling::Lockstep), &SharingRule::PerFlow);
+
+    let mut trace = Trace { ports: 1, coflows: Vec::new(), events: Vec::new(), names: ServiceNames::empty() };
+    let jobs = stages.iter().zip(0..).map(|(stages, number)| Job {
+        name: format!("job-{number}"),
+        stages: stages.to_vec(),
+        hosts: servers.clone(),
+        start: Time::ZERO,
+    });
+    add_jobs(&mut trace, &jobs.collect::<Vec<Job>>(), 1000).unwrap();
+    let options = ReplayOptions {
+        port_rate: Rate::new(10.0).unwrap(),
+        interval: Time::ZERO,
+        ..ReplayOptions::default()
+    };
+    let outcome = replay(&trace, policy::build("fair").unwrap(), &options, &mut NoObserver).unwrap();
+    for (job, end) in outcome.jobs.iter().zip(ends) {
+        assert!((job.end - end).abs() < 1e-9 * end, "{job:?}: {end}");
+    }
 }

@@ -12,10 +12,10 @@
 
 use weir_core::units::{Rate, Time};
 
-use super::Stage;
 use super::fabric::{JobLinks, check_servers};
 use super::sharing::{Ports, SharingRule};
 use super::stream::Stream;
+use weir_sim::jobs::Stage;
 
 pub use super::error::ClusterError;
 

@@ -20,8 +20,7 @@ use weir_core::solve::polynomial::{Degree, Polynomial, fit_polynomial, r_squared
 use weir_core::units::{Bytes, Rate, Time};
 
 use super::calibration::{self, FreeParameter, Quantity, StageShape, Target};
-use super::error::ClusterError;
-use super::{ProfiledJob, Stage};
+use super::{EndlessRun, Stage};
 
 /// The number of servers of the profiler (section 2.1).
 pub const PROFILER_NODES: u32 = 8;
@@ -175,14 +174,12 @@ impl Workload {
         r_squared(&self.fit_model(degree), &self.scaled_shape(data, nodes).samples())
     }
 
-    /// Profiles it in the simulator, on as many servers as the paper's profiler has.
+    /// Profiles it on as many servers as the paper's profiler has.
     ///
     /// # Errors
     /// If a run fails.
-    pub fn profile(&self) -> Result<Profile, ProfileError<ClusterError>> {
-        let mut job =
-            ProfiledJob { stages: self.stages(1.0, 1.0), servers: PROFILER_NODES, rate: testbed_link_rate() };
-        Profile::measure(&mut job, &weir_core::saba::profile::PROFILED_FRACTIONS)
+    pub fn profile(&self) -> Result<Profile, ProfileError<EndlessRun>> {
+        super::profile(&self.stages(1.0, 1.0), testbed_link_rate())
     }
 }
 

@@ -1,0 +1,276 @@
+//! Jobs of a replay: reads them from a file, and reports their times.
+
+use std::path::Path;
+
+use weir_console::failure::Failure;
+use weir_console::progress::Progress;
+use weir_console::run::{self, ReplayTask};
+use weir_console::table::{Alignment, Table, format_number};
+use weir_core::model::topology::{CableEvent, NodeId, Topology};
+use weir_core::model::{CoflowSpec, FlowSpec, ServiceNames, Workload};
+use weir_core::policy::saba_sensitivity;
+use weir_core::saba::Sensitivity;
+use weir_core::solve::polynomial::Degree;
+use weir_core::units::{Bytes, Rate, Time};
+use weir_sim::jobs::workload::{PROFILER_NODES, Workload as PublishedWorkload};
+use weir_sim::jobs::{self, Job, Stage};
+use weir_sim::outcome::mean;
+use weir_sim::{JobOutcome, Outcome};
+use weir_trace::jobs::{Jobs as JobsFile, ModelRef, WorkloadRef};
+
+use crate::args;
+use crate::network::Network;
+
+/// The maximum number of jobs in the table; `--per-job` has all.
+const MAX_TABLE_ROWS: usize = 40;
+
+/// The jobs of a file.
+pub struct Jobs {
+    /// The name of the file, as given.
+    pub name: String,
+    /// The network that the file contains.
+    pub topology: Topology,
+    /// The events of its cables.
+    pub cable_events: Vec<CableEvent>,
+    jobs: Vec<Job>,
+    /// By job: the name of its workload, and its sensitivity to bandwidth.
+    workload_names: Vec<String>,
+    sensitivities: Vec<Sensitivity>,
+    /// The number of the first job in the replayed workload; the others follow.
+    first_number: u64,
+}
+
+impl Jobs {
+    /// Reads the jobs of a file, and adds their coflows to `workload`.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is invalid, a workload cannot be profiled, or the coflows do not fit.
+    pub fn read(path: &Path, workload: &mut Workload, max_flows: usize) -> Result<Jobs, Failure> {
+        let published = PublishedWorkload::all();
+        let published_names: Vec<&str> = published.iter().map(|workload| workload.name).collect();
+        let file = weir_trace::jobs::read(path, &published_names)?;
+        let name = path.display().to_string();
+        let jobs: Vec<Job> = file
+            .jobs
+            .iter()
+            .map(|job| Job {
+                name: job.name.clone(),
+                stages: stages(&file, &published, job),
+                hosts: job.servers.clone(),
+                start: job.start,
+            })
+            .collect();
+        let sensitivities = sensitivities(&file, &published)
+            .map_err(|reason| Failure::input(format_args!("{name}: {reason}")))?;
+        let workload_name = |job: &weir_trace::jobs::Job| match job.workload {
+            WorkloadRef::InFile(index) => file.workloads[index].name.clone(),
+            WorkloadRef::Predefined(index) => published_names[index].to_owned(),
+        };
+        let workload_names = file.jobs.iter().map(workload_name).collect();
+        let added = jobs::add_jobs(workload, &jobs, max_flows);
+        let first_number = added.map_err(|error| Failure::input(format_args!("{name}: {error}")))?;
+        let JobsFile { topology, cable_events, .. } = file;
+        Ok(Jobs { name, topology, cable_events, jobs, workload_names, sensitivities, first_number })
+    }
+
+    /// The number of jobs.
+    pub fn count(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// The position in the file of the job with this number in the workload, if it is of this file.
+    pub fn position(&self, number: u64) -> Option<usize> {
+        let index = usize::try_from(number.checked_sub(self.first_number)?).ok()?;
+        (index < self.jobs.len()).then_some(index)
+    }
+
+    /// The name of the job with this number in the workload, if it is of this file.
+    pub fn name_of(&self, number: u64) -> Option<&str> {
+        self.position(number).map(|index| self.jobs[index].name.as_str())
+    }
+
+    /// The sensitivities of all applications of a trace, in the order of `names`; those that are not jobs have the default.
+    pub fn sensitivities(&self, names: &ServiceNames) -> Vec<Sensitivity> {
+        let services =
+            (0..names.services() as u32).map(|service| (names.service(service), names.applications(service)));
+        let applications =
+            services.flat_map(|(service, names)| names.iter().map(move |name| (service, name)));
+        let of_application = |(service, name): (&str, &String)| {
+            let job = (service == jobs::SERVICE).then(|| self.jobs.iter().position(|job| job.name == *name));
+            job.flatten().map_or_else(saba_sensitivity, |job| self.sensitivities[job])
+        };
+        applications.map(of_application).collect()
+    }
+
+    /// Replays each job of `workload` alone under `fair`, on the paths that its flows take there, and returns the durations in
+    /// seconds.
+    ///
+    /// # Errors
+    /// If a replay fails, or a signal arrives.
+    pub fn durations_alone(
+        &self,
+        workload: &Workload,
+        network: &Network,
+        run_options: &args::RunOptions,
+    ) -> Result<Vec<f64>, Failure> {
+        let progress = Progress::new(run_options.quiet);
+        run::run_concurrently(self.jobs.len(), run_options.jobs, |index| {
+            let alone = only_job(workload, self.first_number + index as u64);
+            let task = ReplayTask {
+                policy: "fair".to_owned(),
+                workload: &alone,
+                options: network.options().clone(),
+                sensitivities: Vec::new(),
+            };
+            task.run(&progress).map(|outcome| outcome.jobs.first().map_or(0.0, duration))
+        })
+    }
+
+    /// The times of the jobs under each policy.
+    pub fn times<'a>(&'a self, alone: &'a [f64], outcomes: &[Outcome]) -> Vec<Vec<JobTime<'a>>> {
+        let of_outcome = |outcome: &Outcome| {
+            let of_job = |(index, job): (usize, &'a Job)| {
+                let number = self.first_number + index as u64;
+                let found = outcome.jobs.binary_search_by_key(&number, |job| job.id);
+                let duration = found.map_or(0.0, |found| duration(&outcome.jobs[found]));
+                JobTime { job, workload: &self.workload_names[index], duration, alone: alone[index] }
+            };
+            self.jobs.iter().enumerate().map(of_job).collect()
+        };
+        outcomes.iter().map(of_outcome).collect()
+    }
+}
+
+/// The time of a job under a policy. Times are in seconds.
+pub struct JobTime<'a> {
+    /// The job.
+    pub job: &'a Job,
+    /// The name of its workload.
+    pub workload: &'a str,
+    /// Its duration.
+    pub duration: f64,
+    /// Its duration alone, under `fair`.
+    pub alone: f64,
+}
+
+impl JobTime<'_> {
+    fn slowdown(&self) -> f64 {
+        slowdown(self.duration, self.alone)
+    }
+}
+
+/// A duration divided by that alone; 1 for a job without any work.
+pub fn slowdown(duration: f64, alone: f64) -> f64 {
+    if alone > 0.0 { duration / alone } else { 1.0 }
+}
+
+/// The mean and the maximum slowdown of all jobs.
+pub fn slowdown_summary(times: &[JobTime<'_>]) -> (f64, f64) {
+    let slowdowns: Vec<f64> = times.iter().map(JobTime::slowdown).collect();
+    (mean(&slowdowns), slowdowns.iter().copied().fold(0.0, f64::max))
+}
+
+/// The slowdown of each job under each policy, as a table.
+pub fn slowdown_table(policies: &[String], times: &[Vec<JobTime<'_>>]) -> String {
+    let [left, right] = [Alignment::Left, Alignment::Right].map(|align| move |name| (name, align));
+    let mut columns = vec![left("job"), left("workload"), right("hosts"), right("start s"), right("alone s")];
+    columns.extend(policies.iter().map(|policy| right(policy.as_str())));
+    let mut table = Table::new(&columns);
+    for (index, first) in times[0].iter().enumerate().take(MAX_TABLE_ROWS) {
+        let JobTime { job, workload, alone, .. } = first;
+        let mut line = vec![job.name.clone(), (*workload).to_owned(), job.hosts.len().to_string()];
+        line.extend([job.start.get(), *alone].map(format_number));
+        line.extend(times.iter().map(|times| format_number(times[index].slowdown())));
+        table.add_row(line);
+    }
+    let summary = |name: &str, value: fn((f64, f64)) -> f64| {
+        let values = times.iter().map(|times| format_number(value(slowdown_summary(times))));
+        [name, "", "", "", ""].map(str::to_owned).into_iter().chain(values).collect()
+    };
+    table.add_row(summary("mean", |(mean, _)| mean));
+    table.add_row(summary("maximum", |(_, max)| max));
+    let omitted = times[0].len().saturating_sub(MAX_TABLE_ROWS);
+    let omitted = match omitted {
+        0 => String::new(),
+        count => format!("{count} more jobs are not shown; --per-job writes all.\n"),
+    };
+    format!(
+        "\nSlowdowns of jobs: the time under the policy divided by the time alone under `fair`.\n{omitted}\n{table}"
+    )
+}
+
+/// A workload with the coflows of one job. The others are empty, since the paths of flows depend on the positions of coflows.
+fn only_job(workload: &Workload, number: u64) -> Workload {
+    let empty =
+        |coflow: &CoflowSpec| CoflowSpec::new(coflow.id, Time::ZERO, vec![FlowSpec::new(0, 0, Bytes::ZERO)]);
+    let coflows = workload.coflows.iter().map(|coflow| match coflow.job {
+        Some(job) if job == number => coflow.clone(),
+        _ => empty(coflow),
+    });
+    let coflows = coflows.collect();
+    Workload { ports: workload.ports, coflows, events: Vec::new(), names: workload.names.clone() }
+}
+
+fn duration(job: &JobOutcome) -> f64 {
+    job.end - job.arrival
+}
+
+/// The stages of a job. Those of published workloads are scaled to its data, its hosts and their cables.
+fn stages(file: &JobsFile, published: &[PublishedWorkload], job: &weir_trace::jobs::Job) -> Vec<Stage> {
+    match job.workload {
+        WorkloadRef::InFile(index) => in_file(file, index),
+        WorkloadRef::Predefined(index) => {
+            let nodes = job.servers.len() as f64 / f64::from(PROFILER_NODES);
+            published[index].stages_at_rate(
+                job.data_scale,
+                nodes,
+                slowest_cable(&file.topology, &job.servers),
+            )
+        }
+    }
+}
+
+fn in_file(file: &JobsFile, index: usize) -> Vec<Stage> {
+    let stage = |&weir_trace::jobs::Stage { compute, overlapped_compute, bytes, max_transfer_time }: &_| {
+        Stage { compute, overlapped_compute, bytes, max_transfer_time }
+    };
+    file.workloads[index].stages.iter().map(stage).collect()
+}
+
+/// The rate of the slowest cable of these hosts.
+fn slowest_cable<'a>(topology: &Topology, hosts: impl IntoIterator<Item = &'a u32>) -> Rate {
+    let rates = hosts.into_iter().map(|&host| topology.link(topology.outgoing_links(NodeId(host))[0]).rate);
+    rates.min_by(|a, b| a.get().total_cmp(&b.get())).unwrap_or(Rate::ZERO)
+}
+
+/// The sensitivity of each job: of the file's table, or profiled at the rate of the slowest cable of any job.
+fn sensitivities(file: &JobsFile, published: &[PublishedWorkload]) -> Result<Vec<Sensitivity>, String> {
+    let slowest = slowest_cable(&file.topology, file.jobs.iter().flat_map(|job| &job.servers));
+    let mut profiled: Vec<(WorkloadRef, Sensitivity)> = Vec::new();
+    let mut all = Vec::with_capacity(file.jobs.len());
+    for job in &file.jobs {
+        let sensitivity = match (job.model, &file.sensitivity) {
+            (ModelRef::TableRow(row), Some(table)) => table.rows()[row].sensitivity,
+            (ModelRef::TableRow(_), None) => saba_sensitivity(),
+            (ModelRef::Profiled(workload), _) => {
+                match profiled.iter().find(|(other, _)| *other == workload) {
+                    Some((_, sensitivity)) => *sensitivity,
+                    None => {
+                        let stages = match workload {
+                            WorkloadRef::InFile(index) => in_file(file, index),
+                            WorkloadRef::Predefined(index) => {
+                                published[index].stages_at_rate(1.0, 1.0, slowest)
+                            }
+                        };
+                        let profile = jobs::profile(&stages, slowest).map_err(|error| error.to_string())?;
+                        let fit = profile.fit(Degree::Cubic).map_err(|error| error.to_string())?;
+                        profiled.push((workload, fit.sensitivity));
+                        fit.sensitivity
+                    }
+                }
+            }
+        };
+        all.push(sensitivity);
+    }
+    Ok(all)
+}

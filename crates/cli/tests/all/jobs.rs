@@ -1,0 +1,129 @@
+//! Jobs as a source of replays: times and slowdowns of jobs, and refused combinations.
+
+use crate::common::TestDir;
+
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/jobs.toml");
+
+/// The numbers of a column in a CSV file.
+fn numbers(csv: &str, column: usize) -> Vec<f64> {
+    csv.lines().skip(1).map(|line| line.split(',').nth(column).unwrap().parse().unwrap()).collect()
+}
+
+#[test]
+fn compare_reports_every_job_under_every_policy() {
+    let dir = TestDir::new();
+    let table =
+        dir.stdout_of(&format!("compare {EXAMPLE} --policies fair,saba,varys --quiet --per-job jobs.csv"));
+    assert!(table.contains("40 coflows, 5292 flows, 3.304 TB on 16 ports (5 jobs)"), "{table}");
+    assert!(table.contains("nightly  etl"), "{table}");
+    let csv = dir.read("jobs.csv");
+    assert!(csv.starts_with("policy,job,start_s,end_s,time_s,alone_s,slowdown\nfair,LR-1,0.0,"), "{csv}");
+    assert_eq!(csv.lines().count(), 1 + 3 * 5);
+    let [start, end, time, alone, slowdown] = [2, 3, 4, 5, 6].map(|column| numbers(&csv, column));
+    for job in 0..time.len() {
+        assert!((end[job] - start[job] - time[job]).abs() < 1e-9, "{csv}");
+        assert!((slowdown[job] - time[job] / alone[job]).abs() < 1e-9, "{csv}");
+    }
+    // With other numbers of threads, and in JSON.
+    let line = format!("compare {EXAMPLE} --policies fair,saba --quiet --no-timing --format json");
+    let json = dir.stdout_of(&line);
+    assert_eq!(dir.stdout_of(&format!("{line} --jobs 2")), json);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let mean = slowdown[5..10].iter().sum::<f64>() / 5.0;
+    assert!((json[1]["mean_job_slowdown"].as_f64().unwrap() - mean).abs() < 1e-9, "{json}");
+    assert_eq!(json[1]["jobs_file"], EXAMPLE);
+}
+
+#[test]
+fn saba_gives_bandwidth_by_the_profiles_of_jobs() {
+    // As in section 2.2, LR, which waits for most of its bytes, shares the network with a permanent PR, which hardly does.
+    let dir = TestDir::new();
+    dir.write(
+        "jobs.toml",
+        "weir-jobs = 1\nfabric = { kind = \"big-switch\", hosts = 8, rate = \"56Gbit\" }\n\
+         [workload.permanent]\nstages = [{ bytes = \"10TB\" }]\n\
+         [[job]]\nworkload = \"LR\"\nservers = \"*\"\n\
+         [[job]]\nworkload = \"permanent\"\nmodel = \"PR\"\nservers = \"*\"\n",
+    );
+    dir.stdout_of("compare jobs.toml --policies fair,saba --quiet --interval 0 --per-job jobs.csv");
+    let times = numbers(&dir.read("jobs.csv"), 4);
+    assert!(times[2] < 0.9 * times[0], "{times:?}");
+}
+
+#[test]
+fn jobs_on_disjoint_links_have_no_slowdown() {
+    let dir = TestDir::new();
+    let head = "weir-jobs = 1\nfabric = { kind = \"leaf-spine\", spines = 2, leaves = 4, hosts = 2, rate = \"8Gbit\", oversubscription = 4.0 }\n\
+                [workload.own]\nstages = [{ bytes = \"1GB\" }]\n";
+    let job = |hosts: &str| format!("[[job]]\nworkload = \"own\"\nservers = [{hosts}]\n");
+    let jobs = [job("\"h0\", \"h1\", \"h2\", \"h3\""), job("\"h4\", \"h5\", \"h6\", \"h7\"")].concat();
+    dir.write("jobs.toml", &format!("{head}{jobs}"));
+    let mut differ = false;
+    for seed in 0..8 {
+        dir.stdout_of(&format!(
+            "sim jobs.toml --policy fair --quiet --interval 0 --path-seed {seed} --per-job jobs.csv"
+        ));
+        let csv = dir.read("jobs.csv");
+        assert!(numbers(&csv, 6).iter().all(|slowdown| (slowdown - 1.0).abs() < 1e-9), "{csv}");
+        differ |= numbers(&csv, 5)[0] != numbers(&csv, 5)[1];
+    }
+    assert!(differ, "with some seed, the two jobs have different times alone");
+}
+
+#[test]
+fn jobs_and_a_trace_share_one_network() {
+    let dir = TestDir::new();
+    dir.write(
+        "jobs.toml",
+        "weir-jobs = 1\nfabric = { kind = \"big-switch\", hosts = 3, rate = \"8Gbit\" }\n\
+         [workload.own]\nstages = [{ bytes = \"2GB\" }]\n[[job]]\nworkload = \"own\"\nservers = [\"h0\", \"h1\"]\n",
+    );
+    dir.write("t.weir", "weir-trace 1\nports 3\ncoflow 7 job=3\nflow 0 2 1GB\n");
+    dir.stdout_of(
+        "sim t.weir jobs.toml --policy fair --interval 0 --quiet --per-coflow c.csv --per-job j.csv",
+    );
+    // Both flows of port 0 have half of 1 GB/s until the coflow ends after 2 s; the job then needs 1 s.
+    assert_eq!(
+        dir.read("c.csv"),
+        "policy,coflow,job,stage,arrival_s,released_s,width,bytes,dropped_bytes,cct_s\n\
+         fair,7,3,,0.0,0.0,1,1000000000.0,0.0,2.0\nfair,8,own-1,0,0.0,0.0,2,4000000000.0,0.0,3.0\n"
+    );
+    assert_eq!(
+        dir.read("j.csv"),
+        "policy,job,start_s,end_s,time_s,alone_s,slowdown\nfair,3,0.0,2.0,2.0,,\nfair,own-1,0.0,3.0,3.0,2.0,1.5\n"
+    );
+    dir.stdout_of("trace convert jobs.toml jobs.weir");
+    assert!(dir.read("jobs.weir").contains("service=jobs application=own-1 job=0 stage=0"));
+}
+
+#[test]
+fn explanation_states_bytes_beyond_the_limit() {
+    let dir = TestDir::new();
+    dir.write("t.weir", "weir-trace 1\nports 2\ncoflow 1 transfer-limit=3s\nflow 0 1 5MB\n");
+    let line = "explain t.weir --policy saath --coflow 1 --interval 0 --port-rate 8Mbit -q";
+    let text = dir.stdout_of(line);
+    assert!(text.contains("It took 3.000 s; alone it takes 5.000 s"), "{text}");
+    assert!(text.contains("Its flows ended at their limit: 2.000 MB were not sent.\n"), "{text}");
+    assert_eq!(dir.json_of(&format!("{line} --format json"))["dropped_bytes"], 2e6);
+}
+
+#[test]
+fn jobs_refuse_a_second_network_and_a_second_file() {
+    let dir = TestDir::new();
+    dir.write("t.weir", "weir-trace 1\nports 20\ncoflow 7\nflow 0 19 1GB\n");
+    for (line, expected) in [
+        (format!("sim {EXAMPLE} --policy fair --fabric x.toml"), "contains a network; expected no --fabric"),
+        (format!("sim {EXAMPLE} --policy fair --port-rate 1Gbit"), "expected no --port-rate"),
+        (format!("sim {EXAMPLE} {EXAMPLE} --policy fair"), "are both jobs; expected one trace"),
+        ("sim t.weir t.weir --policy fair".to_owned(), "are both traces; expected one trace"),
+        (format!("sim t.weir {EXAMPLE} --policy fair"), "expected at most the network's 16 hosts"),
+        (format!("sim {EXAMPLE} --policy fair --max-flows 9"), "have more than 9 flows"),
+        ("sim t.weir --policy fair --path-seed 1".to_owned(), "--path-seed: one switch has no links"),
+        ("sim t.weir --policy fair --decide-over ports".to_owned(), "--decide-over ports: one switch"),
+        (format!("saba run {EXAMPLE} --sharing saba"), "expected `weir compare JOBS --policies"),
+    ] {
+        let ran = dir.run(&line);
+        assert_eq!(ran.code, Some(2), "{line}: {ran:?}");
+        assert!(ran.stderr.contains(expected), "{line}: {}", ran.stderr);
+    }
+}

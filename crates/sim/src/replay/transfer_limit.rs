@@ -1,0 +1,58 @@
+//! Ends the flows of coflows that have reached their maximum transfer time.
+
+use std::cmp::Reverse;
+
+use weir_core::model::{CompletedFlow, FlowState, Slot};
+use weir_core::ordered_f64::OrderedF64;
+
+use super::{Observer, Replay};
+
+impl Replay<'_> {
+    /// The next time at which the flows of an active coflow end; infinite if there is none.
+    pub(super) fn next_transfer_limit(&mut self) -> f64 {
+        while let Some(&Reverse((OrderedF64(at), index))) = self.transfer_limits.peek() {
+            if self.progress[index].slot.is_some() {
+                return at;
+            }
+            self.transfer_limits.pop();
+        }
+        f64::INFINITY
+    }
+
+    /// Ends the flows of coflows whose maximum transfer time ends until `until`.
+    pub(super) fn end_transfers_until(&mut self, until: f64, observer: &mut dyn Observer) {
+        while self.next_transfer_limit() <= until
+            && let Some(Reverse((OrderedF64(at), index))) = self.transfer_limits.pop()
+            && let Some(slot) = self.progress[index].slot
+        {
+            let width = self.engine.network().coflow(slot).width() as u32;
+            for flow in 0..width {
+                self.drop_rest_of_flow(index, slot, flow, at);
+            }
+            self.record_completions(observer);
+        }
+    }
+
+    /// Ends a flow that has not completed. Its remaining bytes are not sent.
+    fn drop_rest_of_flow(&mut self, index: usize, slot: Slot, flow: u32, at: f64) {
+        let network = self.engine.network();
+        let coflow = network.coflow(slot);
+        let (state, (src, dst)) = (coflow.flow_state(flow), coflow.flow_ports(flow));
+        let key = (index, coflow.spec_index(flow));
+        let size = self.flow_size(index, key.1);
+        let remaining = match (&mut self.transport, state) {
+            (_, FlowState::Completed) => return,
+            (None, _) => size - network.sent_bytes(slot, flow, at),
+            (Some(transport), FlowState::Live) => transport.stop_flow(slot, flow, network, at),
+            (Some(_), FlowState::Waiting) => self.interrupted_remaining_bytes.remove(&key).unwrap_or(size),
+        };
+        let remaining = remaining.clamp(0.0, size);
+        self.engine.complete_flow(slot, flow, at);
+        self.completed_flows.push(CompletedFlow { slot, flow, completed_at: at });
+        self.progress[index].dropped_bytes += remaining;
+        let port = |number| self.port_numbering.port_with_number(number);
+        self.extra_bytes.push((port(src), port(dst), -remaining));
+        // Neither did the trunks of the last path carry these bytes.
+        *self.bytes_on_former_paths.entry(key).or_insert(0.0) += remaining;
+    }
+}
