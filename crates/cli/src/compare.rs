@@ -1,5 +1,6 @@
 //! Runs `weir sim` and `weir compare`: replays a trace under one or several policies.
 
+mod groups;
 mod outputs;
 mod table;
 

@@ -17,6 +17,8 @@ pub struct Metrics<'a> {
     bounds: Option<LowerBounds>,
     has_deadlines: bool,
     has_jobs: bool,
+    /// The weights of all coflows, if they differ.
+    weights: Option<Vec<f64>>,
     include_timing: bool,
 }
 
@@ -46,7 +48,9 @@ impl<'a> Metrics<'a> {
         let bounds = network.bounds(workload);
         let has_deadlines = coflows.clone().any(|coflow| coflow.deadline.is_some());
         let has_jobs = coflows.any(|coflow| coflow.job.is_some());
-        Metrics { source, network, bounds, has_deadlines, has_jobs, include_timing }
+        let weights: Vec<f64> = workload.coflows.iter().map(|coflow| coflow.weight).collect();
+        let weights = weights.windows(2).any(|pair| pair[0] != pair[1]).then_some(weights);
+        Metrics { source, network, bounds, has_deadlines, has_jobs, weights, include_timing }
     }
 
     /// The lower bound of the mean CCT in seconds, if it is known.
@@ -90,6 +94,10 @@ impl<'a> Metrics<'a> {
         r.add_all(["out_of_sync_p50", "out_of_sync_p90"], summary.deviation_percentiles);
         r.add("utilization_mean", summary.mean_utilization);
         r.add("utilization_max", summary.max_utilization);
+        if let Some(weights) = &self.weights {
+            let weighted = outcome.ccts().iter().zip(weights).map(|(cct, weight)| cct * weight).sum::<f64>();
+            r.add("weighted_mean_cct_s", weighted / weights.iter().sum::<f64>());
+        }
         if self.has_deadlines {
             r.add("deadlines_met", summary.deadlines_met);
             r.add("deadlines", summary.deadlines);

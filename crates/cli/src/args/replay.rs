@@ -130,6 +130,11 @@ pub struct DetailFiles {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub per_flow: Option<PathBuf>,
 
+    /// Also write a line for each policy and group of coflows, by service, application, weight and met deadlines:
+    /// policy,kind,group,coflows,bytes,mean_cct_s,p50_cct_s,p90_cct_s,p95_cct_s,p99_cct_s; `-` is the standard output
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub per_group: Option<PathBuf>,
+
     /// Also write a line for each policy and job: policy,job,start_s,end_s,time_s,alone_s,slowdown; `-` is the standard output. The time
     /// alone is that under `fair`, for jobs of a file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]

@@ -8,6 +8,7 @@ use weir_console::output::{self, OutputFile, ResultDestination};
 use weir_console::policy_spec;
 use weir_sim::Outcome;
 
+use super::groups::write_groups;
 use crate::args;
 use crate::jobs;
 use crate::network::Network;
@@ -18,6 +19,7 @@ pub struct Outputs {
     result: ResultDestination,
     per_coflow: Option<OutputFile>,
     per_flow: Option<OutputFile>,
+    per_group: Option<OutputFile>,
     per_job: Option<OutputFile>,
     per_link: Option<OutputFile>,
 }
@@ -37,7 +39,8 @@ pub struct Results<'a> {
 }
 
 impl<'a> Results<'a> {
-    fn by_policy(&self) -> impl Iterator<Item = (&'a String, &'a Outcome)> {
+    /// The policies and their outcomes.
+    pub fn by_policy(&self) -> impl Iterator<Item = (&'a String, &'a Outcome)> {
         self.policies.iter().zip(self.outcomes)
     }
 }
@@ -55,11 +58,16 @@ impl Outputs {
         policies: &[&String],
     ) -> Result<Outputs, Failure> {
         let out = experiment.output.out.as_deref();
-        let args::DetailFiles { per_coflow, per_flow, per_job, per_link } = detail_files;
+        let args::DetailFiles { per_coflow, per_flow, per_group, per_job, per_link } = detail_files;
         let (coflows, flows) = (per_coflow.as_deref(), per_flow.as_deref());
-        let (jobs, links) = (per_job.as_deref(), per_link.as_deref());
-        let details =
-            [("--per-coflow", coflows), ("--per-flow", flows), ("--per-job", jobs), ("--per-link", links)];
+        let (groups, jobs, links) = (per_group.as_deref(), per_job.as_deref(), per_link.as_deref());
+        let details = [
+            ("--per-coflow", coflows),
+            ("--per-flow", flows),
+            ("--per-group", groups),
+            ("--per-job", jobs),
+            ("--per-link", links),
+        ];
         let outputs_by_option = [&[("--out", out)], &details[..]].concat();
         check_distinct(experiment, policies, &outputs_by_option)?;
         let open = |path: Option<&Path>| path.map(OutputFile::create).transpose();
@@ -67,6 +75,7 @@ impl Outputs {
             result: ResultDestination::new(out)?,
             per_coflow: open(coflows)?,
             per_flow: open(flows)?,
+            per_group: open(groups)?,
             per_job: open(jobs)?,
             per_link: open(links)?,
         })
@@ -83,6 +92,7 @@ impl Outputs {
         let lines = [
             (self.per_coflow, coflow_lines as WriteLines),
             (self.per_flow, flow_lines),
+            (self.per_group, |file, results| write_groups(file, results)),
             (self.per_job, job_lines),
             (self.per_link, link_lines),
         ];

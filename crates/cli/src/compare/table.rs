@@ -26,8 +26,13 @@ fn deadlines_cell(record: &Record) -> String {
     format!("{}/{}", integer_cell(record, "deadlines_met"), integer_cell(record, "deadlines"))
 }
 
-/// Columns for traces with deadlines or jobs: the key of the record that enables the column, the column, and its caption.
-const OPTIONAL_COLUMNS: [(&str, Column, &str); 2] = [
+/// Columns for traces with weights, deadlines or jobs: the key of the record that enables the column, the column, and its caption.
+const OPTIONAL_COLUMNS: [(&str, Column, &str); 3] = [
+    (
+        "weighted_mean_cct_s",
+        ("weighted", |r| number_cell(r, "weighted_mean_cct_s")),
+        "weighted: mean weighted by the coflows' weights.",
+    ),
     ("deadlines", ("in time", deadlines_cell), "in time: coflows that met their deadlines."),
     (
         "mean_jct_s",
@@ -145,6 +150,9 @@ pub fn single_policy_table(r: &Record) -> String {
         "ports busy",
         format!("mean {}, max {}", percent_cell(r, "utilization_mean"), percent_cell(r, "utilization_max")),
     );
+    if r.get("weighted_mean_cct_s").is_some() {
+        line("weighted CCT", time("weighted_mean_cct_s"));
+    }
     if r.get("deadlines").is_some() {
         line(
             "in time",

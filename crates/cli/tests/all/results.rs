@@ -421,3 +421,28 @@ fn counts_of_one_are_printed_in_the_singular() {
     assert!(dir.stdout_of("trace convert one.weir two.weir").contains(": 1 coflow, 1 flow ("));
     assert!(dir.stdout_of("trace describe one.weir").contains("1, of 1 application in all"));
 }
+
+#[test]
+fn groups_of_coflows_have_their_own_statistics() {
+    let dir = TestDir::new();
+    // 1 MB and 3 MB at 1 MB/s over separate ports, of weights 3 and 1.
+    dir.write(
+        "two.weir",
+        "weir-trace 1\nports 4\ncoflow 1 weight=3 service=ads application=sort deadline=2s\nflow 0 1 1MB\n\
+         coflow 2 service=web deadline=2s\nflow 2 3 3MB\n",
+    );
+    let line =
+        "sim two.weir --policy fair --interval 0 --port-rate 8Mbit --quiet --per-group g.csv --format json";
+    assert_eq!(dir.json_of(line)["weighted_mean_cct_s"], (3.0 * 1.0 + 3.0) / 4.0);
+    let groups = dir.read("g.csv");
+    let expected = "policy,kind,group,coflows,bytes,mean_cct_s,p50_cct_s,p90_cct_s,p95_cct_s,p99_cct_s\n\
+                    fair,service,ads,1,1000000.0,1.0,1.0,1.0,1.0,1.0\n\
+                    fair,service,web,1,3000000.0,3.0,3.0,3.0,3.0,3.0\n\
+                    fair,application,ads/sort,1,1000000.0,1.0,1.0,1.0,1.0,1.0\n\
+                    fair,application,web/default,1,3000000.0,3.0,3.0,3.0,3.0,3.0\n\
+                    fair,weight,1,1,3000000.0,3.0,3.0,3.0,3.0,3.0\n\
+                    fair,weight,3,1,1000000.0,1.0,1.0,1.0,1.0,1.0\n\
+                    fair,deadline,met,1,1000000.0,1.0,1.0,1.0,1.0,1.0\n\
+                    fair,deadline,missed,1,3000000.0,3.0,3.0,3.0,3.0,3.0\n";
+    assert_eq!(groups, expected);
+}

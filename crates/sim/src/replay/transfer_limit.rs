@@ -8,7 +8,7 @@ use weir_core::ordered_f64::OrderedF64;
 use super::{Observer, Replay};
 
 impl Replay<'_> {
-    /// The next time at which the flows of an active coflow end; infinite if there is none.
+    /// The next time at which the flows of an active coflow end; infinite without such coflows.
     pub(super) fn next_transfer_limit(&mut self) -> f64 {
         while let Some(&Reverse((OrderedF64(at), index))) = self.transfer_limits.peek() {
             if self.progress[index].slot.is_some() {
