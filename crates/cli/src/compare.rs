@@ -7,13 +7,15 @@ mod table;
 pub use outputs::check_distinct;
 use outputs::{Outputs, Results};
 use weir_console::failure::Failure;
+use weir_console::interrupt;
 use weir_console::record::Record;
+use weir_console::run::PartialResults;
 use weir_sim::Outcome;
 
 use crate::args;
 use crate::jobs::{self, JobTime, Jobs};
 use crate::metrics::{Baseline, Metrics};
-use crate::network::{Network, Replay, run_replays};
+use crate::network::{Network, Replay, run_replays, run_replays_until_interrupted};
 use crate::render;
 use crate::source::Source;
 
@@ -24,7 +26,7 @@ pub fn sim(args: &args::Sim) -> Result<(), Failure> {
     let (source, network) = read_inputs(experiment, details)?;
     let policies = std::slice::from_ref(policy);
     let alone = durations_alone(&source, &network, &experiment.run_options)?;
-    let outcomes = replay_policies(&source, &network, policies, &experiment.run_options)?;
+    let outcomes = run_replays(&[to_replay(policy, &source, &network)], &experiment.run_options)?;
 
     let metrics = Metrics::new(&source, &source.workload, &network, !experiment.no_timing);
     let mut record = metrics.record(policy, &outcomes[0], None)?;
@@ -51,10 +53,14 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
         if policies.is_empty() { network.default_policies(&source.workload) } else { policies.clone() };
     let (policies, baseline_position) = with_baseline(&policies, baseline.as_ref())?;
     let alone = durations_alone(&source, &network, &experiment.run_options)?;
-    let outcomes = replay_policies(&source, &network, &policies, &experiment.run_options)?;
+    let finished =
+        run_until_interrupted(&source, &network, &policies, baseline_position, &experiment.run_options)?;
+    let baseline_name = &policies[baseline_position];
+    let FinishedReplays { policies, outcomes, interruption } = finished;
+    let baseline_position = policies.iter().position(|policy| policy == baseline_name).unwrap_or(0);
 
     let metrics = Metrics::new(&source, &source.workload, &network, !experiment.no_timing);
-    let baseline = Baseline::new(&policies[baseline_position], &outcomes[baseline_position]);
+    let baseline = Baseline::new(baseline_name, &outcomes[baseline_position]);
     let records = policies.iter().zip(&outcomes);
     let records = records.map(|(policy, outcome)| metrics.record(policy, outcome, Some(&baseline)));
     let mut records: Vec<Record> = records.collect::<Result<_, _>>()?;
@@ -63,7 +69,7 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
     let table = || {
         let head = caption(&source, &network, |_| false);
         let tables = if *wide { table::wide_table } else { table::short_table };
-        let main = tables(&records, &policies[baseline_position], metrics.min_mean_cct());
+        let main = tables(&records, baseline_name, metrics.min_mean_cct());
         head + &main + &jobs_table(&policies, &job_times)
     };
     let text = render::list(experiment.output.format, table, || records.clone());
@@ -71,7 +77,8 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
     outputs.write(
         &text,
         &Results { source: &source, network: &network, policies, outcomes: &outcomes, alone: &alone },
-    )
+    )?;
+    interruption.map_or(Ok(()), Err)
 }
 
 fn read_inputs(
@@ -111,19 +118,59 @@ fn jobs_table(policies: &[String], job_times: &[Vec<JobTime<'_>>]) -> String {
     if job_times.is_empty() { String::new() } else { jobs::slowdown_table(policies, job_times) }
 }
 
-fn replay_policies(
+fn to_replay<'a>(policy: &str, source: &'a Source, network: &'a Network) -> Replay<'a> {
+    let sensitivities = source.sensitivities();
+    Replay { policy: policy.to_owned(), workload: &source.workload, network, sensitivities }
+}
+
+/// The policies whose replays have finished, with their outcomes.
+struct FinishedReplays {
+    policies: Vec<String>,
+    outcomes: Vec<Outcome>,
+    /// The failure if a signal arrived before the others had finished.
+    interruption: Option<Failure>,
+}
+
+/// Replays all policies, or those that finish before a signal arrives.
+///
+/// # Errors
+/// If a replay fails, or a signal arrives before the baseline has finished.
+fn run_until_interrupted(
     source: &Source,
     network: &Network,
     policies: &[String],
+    baseline: usize,
     run_options: &args::RunOptions,
-) -> Result<Vec<Outcome>, Failure> {
-    let to_replay = |policy: &String| Replay {
-        policy: policy.clone(),
-        workload: &source.workload,
-        network,
-        sensitivities: source.sensitivities(),
-    };
-    run_replays(&policies.iter().map(to_replay).collect::<Vec<_>>(), run_options)
+) -> Result<FinishedReplays, Failure> {
+    let replays: Vec<Replay<'_>> = policies.iter().map(|policy| to_replay(policy, source, network)).collect();
+    let PartialResults { results, interruption } = run_replays_until_interrupted(&replays, run_options)?;
+    let has_baseline = results[baseline].is_some();
+    let mut finished = FinishedReplays { policies: Vec::new(), outcomes: Vec::new(), interruption: None };
+    let mut stopped = Vec::new();
+    for (policy, result) in policies.iter().zip(results) {
+        match result {
+            Some(outcome) => {
+                finished.policies.push(policy.clone());
+                finished.outcomes.push(outcome);
+            }
+            None => stopped.push(policy.as_str()),
+        }
+    }
+    let Some(failure) = interruption else { return Ok(finished) };
+    if !has_baseline {
+        return Err(failure);
+    }
+    // The results of the finished policies are written; the exit code is that of the signal.
+    interrupt::forget_signal();
+    let message = format!(
+        "interrupted; the results lack {} of {} policies; help: for the others, run with --policies {} --baseline {}",
+        stopped.len(),
+        policies.len(),
+        stopped.join(","),
+        policies[baseline],
+    );
+    finished.interruption = Some(Failure { message, ..failure });
+    Ok(finished)
 }
 
 /// A description of the trace and the network. `is_varied` returns whether a sweep varies a parameter.

@@ -6,7 +6,7 @@ use serde_json::Value;
 use weir_console::failure::Failure;
 use weir_console::policy_spec;
 use weir_console::progress::Progress;
-use weir_console::run::{self, ReplayTask};
+use weir_console::run::{self, PartialResults, ReplayTask};
 use weir_console::table::format_number;
 use weir_core::model::Workload;
 use weir_core::saba::Sensitivity;
@@ -176,6 +176,18 @@ pub struct Replay<'a> {
 /// # Errors
 /// If a check of a policy or a replay fails, or a signal arrives. All policies are checked before the first replay.
 pub fn run_replays(replays: &[Replay<'_>], run_options: &args::RunOptions) -> Result<Vec<Outcome>, Failure> {
+    let PartialResults { results, interruption } = run_replays_until_interrupted(replays, run_options)?;
+    interruption.map_or_else(|| Ok(results.into_iter().flatten().collect()), Err)
+}
+
+/// As [`run_replays`], but a signal keeps the outcomes of the replays that have finished.
+///
+/// # Errors
+/// If a check of a policy or a replay fails for another reason than a signal.
+pub fn run_replays_until_interrupted(
+    replays: &[Replay<'_>],
+    run_options: &args::RunOptions,
+) -> Result<PartialResults<Outcome>, Failure> {
     let tasks: Vec<ReplayTask<'_>> = replays
         .iter()
         .map(|replay| ReplayTask {
@@ -186,7 +198,7 @@ pub fn run_replays(replays: &[Replay<'_>], run_options: &args::RunOptions) -> Re
         })
         .collect();
     let progress = Progress::new(run_options.quiet);
-    run::run_replays(&tasks, run_options.jobs, &progress, |index, outcome| {
+    run::run_replays_until_interrupted(&tasks, run_options.jobs, &progress, |index, outcome| {
         if tasks.len() > 1 {
             let mean_cct = format_number(mean(&outcome.ccts()));
             progress.print_finished(&format!("{}: mean completion time {mean_cct} s", tasks[index].policy));

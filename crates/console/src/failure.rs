@@ -43,6 +43,11 @@ impl Failure {
         Failure { exit_code: interrupt::exit_code(), message: message.to_string() }
     }
 
+    /// Whether a signal stopped the command.
+    pub fn is_interruption(&self) -> bool {
+        self.exit_code > 128
+    }
+
     /// Fails if a signal has asked to stop; for work that writes its results at its end.
     ///
     /// # Errors

@@ -42,6 +42,11 @@ pub fn is_requested() -> bool {
     received_signal().load(Ordering::Relaxed) != 0
 }
 
+/// Forgets a signal, so that the results of an interrupted command can be written. A further signal counts again.
+pub fn forget_signal() {
+    received_signal().store(0, Ordering::Relaxed);
+}
+
 /// The exit code of a process that a signal stopped, as shells expect it.
 pub fn exit_code() -> u8 {
     128 + received_signal().load(Ordering::Relaxed) as u8

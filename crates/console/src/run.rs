@@ -70,6 +70,17 @@ pub fn run_concurrently<T: Send>(
     jobs: usize,
     job: impl Fn(usize) -> Result<T, Failure> + Sync,
 ) -> Result<Vec<T>, Failure> {
+    let results = run_until_failure(count, jobs, job);
+    // Missing results are of tasks that had not started when another failed.
+    results.into_iter().flatten().collect()
+}
+
+/// As [`run_concurrently`], with the result of each task that has started.
+fn run_until_failure<T: Send>(
+    count: usize,
+    jobs: usize,
+    job: impl Fn(usize) -> Result<T, Failure> + Sync,
+) -> Vec<Option<Result<T, Failure>>> {
     let next = AtomicUsize::new(0);
     let has_failed = AtomicBool::new(false);
     let results: Mutex<Vec<Option<Result<T, Failure>>>> = Mutex::new((0..count).map(|_| None).collect());
@@ -90,9 +101,40 @@ pub fn run_concurrently<T: Send>(
         }
         work();
     });
-    let results = results.into_inner().expect("no thread panics while it holds the lock");
-    // Missing results are of tasks that had not started when another failed.
-    results.into_iter().flatten().collect()
+    results.into_inner().expect("no thread panics while it holds the lock")
+}
+
+/// Results of tasks, of which a signal may have stopped some.
+pub struct PartialResults<T> {
+    /// The results, in the order of the tasks; `None` for a task that was stopped or not started.
+    pub results: Vec<Option<T>>,
+    /// The interruption, if a signal arrived.
+    pub interruption: Option<Failure>,
+}
+
+/// As [`run_replays`], but a signal keeps the results of the tasks that have finished.
+///
+/// # Errors
+/// The failure of the first task, in their order, that failed for another reason than a signal.
+pub fn run_replays_until_interrupted<T: Send>(
+    tasks: &[ReplayTask<'_>],
+    jobs: usize,
+    progress: &Progress,
+    on_outcome: impl Fn(usize, Outcome) -> T + Sync,
+) -> Result<PartialResults<T>, Failure> {
+    tasks.iter().try_for_each(|task| task.build().map(drop))?;
+    let run = |at: usize| tasks[at].run(progress).map(|outcome| on_outcome(at, outcome));
+    let mut partial = PartialResults { results: Vec::with_capacity(tasks.len()), interruption: None };
+    for result in run_until_failure(tasks.len(), jobs, run) {
+        partial.results.push(match result {
+            Some(Err(failure)) if failure.is_interruption() => {
+                partial.interruption.get_or_insert(failure);
+                None
+            }
+            other => other.transpose()?,
+        });
+    }
+    Ok(partial)
 }
 
 /// Runs a scenario under a mechanism, until a signal arrives.

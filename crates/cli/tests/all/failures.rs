@@ -4,6 +4,8 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::common::{CommandOutput, TestDir, wait_for, wait_for_sigint_handler};
 
@@ -345,4 +347,28 @@ fn interrupted_compare_leaves_no_files() {
         );
         assert_eq!(dir.files(), ["big.txt", INPUT_FILES[0], INPUT_FILES[1]]);
     }
+}
+
+#[test]
+fn interrupted_compare_writes_the_policies_that_have_finished() {
+    let dir = TestDir::new();
+    dir.stdout_of("trace generate --preset facebook --coflows 150 --out big.txt");
+    let started = Instant::now();
+    dir.stdout_of("sim big.txt --policy scf");
+    let scf_time = started.elapsed();
+    // The second policy takes hundreds of times as long as the first.
+    let child = dir
+        .command("compare big.txt --policies scf,aalo:at=both --out o.csv --format csv --no-timing")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    thread::sleep(10 * scf_time + Duration::from_secs(1));
+    send_signal("-TERM", child.id());
+    let ran = CommandOutput::new(child.wait_with_output().unwrap());
+    assert_eq!(ran.code, Some(143), "{ran:?}");
+    let expected = "interrupted; the results lack 1 of 2 policies; help: for the others, run with --policies aalo:at=both --baseline scf";
+    assert!(ran.stderr.contains(expected), "{}", ran.stderr);
+    let results = dir.read("o.csv");
+    assert!(results.lines().count() == 2 && results.contains("\nscf,150,"), "{results}");
 }
