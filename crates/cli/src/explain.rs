@@ -178,6 +178,9 @@ fn explanation_record(report: &Report<'_>) -> Record {
     r.add("policy", policy);
     r.add("coflow", outcome.id);
     r.add_all(["arrival_s", "end_s", "cct_s"], [outcome.released_at, outcome.end, outcome.cct()]);
+    let spec = &source.workload.coflows[outcome.index];
+    r.add("job", spec.job.map(|number| source.job_name(number)));
+    r.add("stage", spec.stage);
     r.add("width", outcome.width);
     r.add("bytes", outcome.bytes);
     r.add("dropped_bytes", outcome.dropped_bytes);

@@ -16,6 +16,7 @@ use weir_sim::jobs::workload::{PROFILER_NODES, Workload as PublishedWorkload};
 use weir_sim::jobs::{self, Job, Stage};
 use weir_sim::outcome::mean;
 use weir_sim::{JobOutcome, Outcome};
+use weir_trace::WriteError;
 use weir_trace::jobs::{Jobs as JobsFile, ModelRef, WorkloadRef};
 
 use crate::args;
@@ -69,6 +70,7 @@ impl Jobs {
         let workload_names = file.jobs.iter().map(workload_name).collect();
         let added = jobs::add_jobs(workload, &jobs, max_flows);
         let first_number = added.map_err(|error| Failure::input(format_args!("{name}: {error}")))?;
+        weir_trace::check_workload(workload).map_err(|error| out_of_bounds(&name, &error))?;
         let JobsFile { topology, cable_events, .. } = file;
         Ok(Jobs { name, topology, cable_events, jobs, workload_names, sensitivities, first_number })
     }
@@ -122,7 +124,11 @@ impl Jobs {
                 options: network.options().clone(),
                 sensitivities: Vec::new(),
             };
-            task.run(&progress).map(|outcome| outcome.jobs.first().map_or(0.0, duration))
+            let outcome = task.run(&progress).map_err(|failure| {
+                let message = format!("job {} alone, under {}", self.jobs[index].name, failure.message);
+                Failure { message, ..failure }
+            });
+            outcome.map(|outcome| outcome.jobs.first().map_or(0.0, duration))
         })
     }
 
@@ -197,6 +203,16 @@ pub fn slowdown_table(policies: &[String], times: &[Vec<JobTime<'_>>]) -> String
     format!(
         "\nSlowdowns of jobs: the time under the policy divided by the time alone under `fair`.\n{omitted}\n{table}"
     )
+}
+
+/// The failure for coflows of jobs that are out of the bounds of traces.
+fn out_of_bounds(name: &str, error: &WriteError) -> Failure {
+    match error {
+        WriteError::Inexpressible { subject, reason } => {
+            Failure::input(format_args!("{name}: {subject}: {reason}; expected less data and shorter times"))
+        }
+        other => Failure::input(format_args!("{name}: {other}")),
+    }
 }
 
 /// A workload with the coflows of one job. The others are empty, since the paths of flows depend on the positions of coflows.

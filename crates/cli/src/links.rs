@@ -112,10 +112,11 @@ impl Links {
         names.chain(self.fabric.iter().map(|fabric| &fabric.name)).map(|name| format!("{name}.\n")).collect()
     }
 
-    /// A description of the links at a port rate, as lines of text.
-    pub fn caption(&self, port_rate: Rate) -> String {
+    /// A description of the links at a port rate, as lines of text. With `is_seed_varied`, a sweep varies the seed of paths.
+    pub fn caption(&self, port_rate: Rate, is_seed_varied: bool) -> String {
         let incast = self.incast.iter().map(|incast| incast.caption(port_rate));
-        incast.chain(self.fabric.iter().map(Fabric::caption)).collect()
+        let fabric = self.fabric.iter().map(|fabric| fabric.caption(is_seed_varied));
+        incast.chain(fabric).collect()
     }
 
     /// A description of the links between regions, as a line of text; empty without regions. `seed` and `schedules` describe the seed
@@ -125,7 +126,11 @@ impl Links {
     }
 
     /// The fields that the links add to a record of a replay with these options.
-    pub fn record_fields(&self, options: &ReplayOptions) -> Vec<(&'static str, Value)> {
+    pub fn record_fields(
+        &self,
+        options: &ReplayOptions,
+        varied_path_seed: Option<u64>,
+    ) -> Vec<(&'static str, Value)> {
         let mut fields: Vec<(&'static str, Value)> = Vec::new();
         if let (Some(regions), Some(links)) = (&self.regions, &options.network.regions) {
             fields.extend([
@@ -146,7 +151,7 @@ impl Links {
             }
             fields.extend([
                 ("fabric", name.as_str().into()),
-                ("path_seed", (*seed).into()),
+                ("path_seed", varied_path_seed.unwrap_or(*seed).into()),
                 ("decide_over", decides_over.into()),
             ]);
         }
@@ -241,7 +246,7 @@ impl Fabric {
         })
     }
 
-    fn caption(&self) -> String {
+    fn caption(&self, is_seed_varied: bool) -> String {
         let Fabric { name, seed, trunks, decides_over, min_port_rate, max_port_rate, cable_events } = self;
         let slowest = if min_port_rate == max_port_rate {
             String::new()
@@ -258,6 +263,13 @@ impl Fabric {
             0 => String::new(),
             count => format!("; {} of cables", format_count(count, "event")),
         };
+        let seed = if is_seed_varied { "`path-seed`".to_owned() } else { seed.to_string() };
+        if trunks.links() == 0 {
+            return format!(
+                "{name}: {} at one switch{slowest}{events}.\n",
+                format_count(trunks.ports(), "host")
+            );
+        }
         format!(
             "{name}: {} with {} between switches, of {} in all; each flow takes one of the shortest paths, by a hash with seed {seed}; {decides}{slowest}{events}.\n",
             format_count(trunks.ports(), "host"),

@@ -17,6 +17,7 @@ pub struct Metrics<'a> {
     bounds: Option<LowerBounds>,
     has_deadlines: bool,
     has_jobs: bool,
+    has_limits: bool,
     /// The weights of all coflows, if they differ.
     weights: Option<Vec<f64>>,
     include_timing: bool,
@@ -47,10 +48,11 @@ impl<'a> Metrics<'a> {
         let mut coflows = workload.coflows.iter();
         let bounds = network.bounds(workload);
         let has_deadlines = coflows.clone().any(|coflow| coflow.deadline.is_some());
+        let has_limits = coflows.clone().any(|coflow| coflow.max_transfer_time.is_some());
         let has_jobs = coflows.any(|coflow| coflow.job.is_some());
         let weights: Vec<f64> = workload.coflows.iter().map(|coflow| coflow.weight).collect();
         let weights = weights.windows(2).any(|pair| pair[0] != pair[1]).then_some(weights);
-        Metrics { source, network, bounds, has_deadlines, has_jobs, weights, include_timing }
+        Metrics { source, network, bounds, has_deadlines, has_jobs, has_limits, weights, include_timing }
     }
 
     /// The lower bound of the mean CCT in seconds, if it is known.
@@ -104,6 +106,9 @@ impl<'a> Metrics<'a> {
         }
         if self.has_jobs {
             r.add("mean_jct_s", summary.mean_jct);
+        }
+        if self.has_limits {
+            r.add("dropped_bytes", outcome.coflows.iter().map(|coflow| coflow.dropped_bytes).sum::<f64>());
         }
         let if_timing = |value: Option<f64>| value.filter(|_| self.include_timing);
         r.add("schedules", outcome.schedule_ns.len());

@@ -8,7 +8,7 @@ use weir_console::policy_spec;
 use weir_console::progress::Progress;
 use weir_console::run::{self, PartialResults, ReplayTask};
 use weir_console::table::format_number;
-use weir_core::model::Workload;
+use weir_core::model::{Trunks, Workload};
 use weir_core::saba::Sensitivity;
 use weir_core::units::Time;
 use weir_sim::lower_bound::LowerBounds;
@@ -24,6 +24,8 @@ use crate::source::Source;
 pub struct Network {
     options: ReplayOptions,
     links: Arc<Links>,
+    /// The seed of paths, if a sweep varies it.
+    varied_path_seed: Option<u64>,
 }
 
 impl Network {
@@ -61,7 +63,7 @@ impl Network {
             keep_flow_ends: keep_flows,
             ..defaults
         };
-        Network { options, links: Arc::default() }
+        Network { options, links: Arc::default(), varied_path_seed: None }
     }
 
     /// The options of a replay over this network.
@@ -97,7 +99,7 @@ impl Network {
     pub fn sweep_parameters(&self) -> &'static str {
         match () {
             () if self.links.has_regions() => "interval, arrival, bandwidth-seed",
-            () if self.links.have_own_port_rates() => "interval, arrival",
+            () if self.links.have_own_port_rates() => "interval, arrival, path-seed",
             () => "interval, arrival, port-rate",
         }
     }
@@ -114,6 +116,13 @@ impl Network {
                 Some(regions) => regions.bandwidth_seed = seed,
                 None => return false,
             },
+            VariedSetting::PathSeed(seed) => match &mut self.options.network.trunks {
+                Some(trunks) => {
+                    *trunks = Arc::new(Trunks::clone(trunks).with_seed(seed));
+                    self.varied_path_seed = Some(seed);
+                }
+                None => return false,
+            },
             _ => return false,
         }
         true
@@ -125,7 +134,7 @@ impl Network {
             let ReplayOptions { port_rate, interval, network, .. } = &network.options;
             (*port_rate, *interval, network.regions.as_ref().map(|regions| regions.bandwidth_seed))
         };
-        parameters(self) == parameters(other)
+        (parameters(self), self.varied_path_seed) == (parameters(other), other.varied_path_seed)
     }
 
     /// The fields that describe the network in a record.
@@ -133,7 +142,10 @@ impl Network {
         let rate = ("port_rate", self.options.port_rate.to_string().into());
         let interval = ("interval_s", self.options.interval.get().into());
         let rate = (!self.links.has_regions()).then_some(rate);
-        rate.into_iter().chain([interval]).chain(self.links.record_fields(&self.options)).collect()
+        rate.into_iter()
+            .chain([interval])
+            .chain(self.links.record_fields(&self.options, self.varied_path_seed))
+            .collect()
     }
 
     /// A description of the network as lines of text. `is_varied` returns whether a sweep varies a parameter.
@@ -153,7 +165,7 @@ impl Network {
         let rate = self.options.port_rate;
         let (rate, links) = match is_varied("port-rate") {
             true => ("`port-rate`".to_owned(), self.links.names()),
-            false => (rate.to_string(), self.links.caption(rate)),
+            false => (rate.to_string(), self.links.caption(rate, is_varied("path-seed"))),
         };
         format!("Ports of {rate}, {schedules}.\n{links}")
     }

@@ -139,13 +139,16 @@ fn table(
         ("| schedule us", "schedule_mean_us"),
     ];
     let varied = args.vary.iter().map(|VariedParameter { key, .. }| (key.as_str(), Alignment::Right));
-    let columns = COLUMNS.iter().map(|(title, _)| (*title, Alignment::Right));
+    let has_jobs = records.iter().any(|record| record.get("mean_jct_s").is_some());
+    let columns: Vec<(&str, &str)> =
+        COLUMNS.into_iter().chain(has_jobs.then_some(("mean JCT", "mean_jct_s"))).collect();
+    let titles = columns.iter().map(|(title, _)| (*title, Alignment::Right));
     let mut table =
-        Table::new(&varied.chain([("policy", Alignment::Left)]).chain(columns).collect::<Vec<_>>());
+        Table::new(&varied.chain([("policy", Alignment::Left)]).chain(titles).collect::<Vec<_>>());
     for (index, record) in records.iter().enumerate() {
         let mut cells = points[index / policies.len()].values.clone();
         cells.push(policies[index % policies.len()].clone());
-        cells.extend(COLUMNS.iter().map(|(_, name)| format_optional(record.number(name))));
+        cells.extend(columns.iter().map(|(_, name)| format_optional(record.number(name))));
         table.add_row(cells);
     }
     let values = if args.fixed_baseline { "with unvaried parameters" } else { "at the same values" };

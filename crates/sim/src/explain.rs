@@ -31,6 +31,7 @@ pub use timeline::{TimelineEntry, build_timeline};
 
 use weir_core::allocation::{OrderCriterion, Rule};
 use weir_core::model::{Coflow, FlowState, Slot, WorkloadChange};
+use weir_core::units::Time;
 
 use crate::outcome::CoflowOutcome;
 use crate::replay::{Observer, Snapshot};
@@ -154,7 +155,8 @@ impl Explainer {
             }
         }
         self.note_links(snapshot, slot);
-        self.alone_seconds = self.alone_remaining_seconds;
+        let limit = workload.coflows[self.index].max_transfer_time.map_or(f64::INFINITY, Time::get);
+        self.alone_seconds = self.alone_remaining_seconds.min(limit);
         let allocation = snapshot.allocation();
         self.open_segment = Some(OpenSegment::waiting(
             allocation.class(slot),
@@ -431,7 +433,8 @@ impl Observer for Explainer {
             let (criterion, rule) = (OrderCriterion::Constant, Rule::Unexplained);
             self.open_segment = Some(OpenSegment::waiting(0, criterion, rule, cause));
         }
-        self.advance(outcome.end, |_| true);
+        // Flows that end at a limit have sent less than their sizes.
+        self.advance(outcome.end, |_| outcome.dropped_bytes == 0.0);
         self.close_segment();
         self.outcome = Some(outcome.clone());
     }

@@ -49,7 +49,10 @@ impl Limits {
 }
 
 /// Checks that a reader would accept this workload.
-pub(crate) fn check_workload(workload: &Workload) -> Result<(), WriteError> {
+///
+/// # Errors
+/// If the workload is inconsistent, or a number is out of the bounds of traces.
+pub fn check_workload(workload: &Workload) -> Result<(), WriteError> {
     workload.check()?;
     let mut total_bytes = 0.0;
     for coflow in &workload.coflows {

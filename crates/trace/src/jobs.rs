@@ -36,7 +36,7 @@ pub const MAX_DATA_SCALE: f64 = 1e6;
 pub const MAX_START_SECONDS: f64 = 31_536_000.0;
 
 /// The key that contains the version.
-const MAGIC: &str = "weir-jobs";
+pub(crate) const MAGIC: &str = "weir-jobs";
 
 /// The content of a file.
 #[derive(Debug, Clone, PartialEq)]
@@ -119,9 +119,15 @@ pub fn read(path: &Path, predefined: &[&str]) -> Result<Jobs, TraceError> {
     toml_fields::read_file_in_folder(path, |input, name, folder| read_from(input, name, folder, predefined))
 }
 
-/// Whether the file at `path` seems to contain jobs: one of its first lines begins with the key of the version. The standard input,
-/// `-`, does not.
+/// Whether the file at `path` seems to contain jobs: it is a TOML file, or one of its first lines begins with the key of the
+/// version. The standard input, `-`, and pipes can be read only once, so they do not.
 pub fn is_jobs_file(path: &Path) -> bool {
+    if !path.is_file() {
+        return false;
+    }
+    if path.extension().is_some_and(|extension| extension == "toml") {
+        return true;
+    }
     let Ok(file) = File::open(path) else { return false };
     let mut start = Vec::new();
     // An error of reading is reported by the reader of the file.

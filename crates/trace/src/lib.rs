@@ -51,6 +51,7 @@ use weir_core::model::Workload;
 
 pub use bounds::{
     Limits, MAX_BYTES, MAX_PORT_RATE_FACTOR, MAX_SECONDS, MAX_WEIGHT, MIN_REDUCER_MEGABYTES, MIN_WEIGHT,
+    check_workload,
 };
 pub use coflow_benchmark::TraceUnit;
 pub use error::{TraceError, WriteError};
@@ -104,6 +105,13 @@ pub fn read_from<R: BufRead>(
     limits: &Limits,
 ) -> Result<Trace, TraceError> {
     let mut lines = LineReader::new(input, name, limits);
+    if let Some(line) = lines.peek()?.filter(|line| line.text.starts_with(jobs::MAGIC)) {
+        return Err(line.error(
+            "line",
+            jobs::MAGIC,
+            "a trace; jobs need a file, not a pipe or the standard input",
+        ));
+    }
     let is_weir_format = lines.peek()?.is_some_and(|line| line.text.starts_with(format::MAGIC));
     if is_weir_format {
         let workload = format::parse(&mut lines, limits)?;

@@ -205,6 +205,7 @@ pub struct Compare {
   interval=TIME,...    the scheduling interval
   arrival=FACTOR,...   the factor by which coflows arrive faster (Saath, Fig. 14d)
   port-rate=RATE,...   the rate of each port, without --fabric
+  path-seed=N,...      the seed of the hash that selects paths
   bandwidth-seed=N,... the seed of the random bandwidths between regions
 
 A policy without the parameter is replayed once, for comparison; at least one policy must have it. Speedups refer to the \

@@ -65,7 +65,7 @@ pub fn parse_policy_spec(text: &str) -> Result<String, String> {
 /// A parameter of a sweep and its values: `start=1MB,10MB`.
 #[derive(Debug, Clone)]
 pub struct VariedParameter {
-    /// `interval`, `arrival`, `port-rate`, `bandwidth-seed`, or a parameter of a policy.
+    /// `interval`, `arrival`, `port-rate`, `path-seed`, `bandwidth-seed`, or a parameter of a policy.
     pub key: String,
     /// The distinct values, at least one: the text as given, and its setting.
     pub values: Vec<(String, VariedSetting)>,
@@ -80,6 +80,8 @@ pub enum VariedSetting {
     PortRate(Rate),
     /// The seed of the random bandwidths between regions.
     BandwidthSeed(u64),
+    /// The seed of the hash that selects paths.
+    PathSeed(u64),
     /// The factor by which coflows arrive faster than in the trace.
     Arrival(f64),
     /// A parameter of the policies, which parse the value themselves.
@@ -94,6 +96,7 @@ fn parse_setting(key: &str, value: &str) -> Result<VariedSetting, String> {
         "bandwidth-seed" => {
             VariedSetting::BandwidthSeed(value.parse().map_err(|_| "expected a whole number")?)
         }
+        "path-seed" => VariedSetting::PathSeed(value.parse().map_err(|_| "expected a whole number")?),
         "arrival" => VariedSetting::Arrival(parse_factor(value).ok_or("expected a factor from 1e-6 to 1e6")?),
         _ => VariedSetting::Policy,
     })

@@ -69,6 +69,14 @@ impl Outputs {
             ("--per-link", links),
         ];
         let outputs_by_option = [&[("--out", out)], &details[..]].concat();
+        let to_stdout = |(_, path): &&(&str, Option<&Path>)| path.is_some_and(output::is_stdout);
+        let mut at_stdout = outputs_by_option.iter().filter(to_stdout).map(|(option, _)| *option);
+        let first = if out.is_none() { Some("the result") } else { at_stdout.next() };
+        if let (Some(first), Some(second)) = (first, at_stdout.next()) {
+            return Err(Failure::input(format_args!(
+                "{second}: {first} is already written to the standard output; expected a file for one of them"
+            )));
+        }
         check_distinct(experiment, policies, &outputs_by_option)?;
         let open = |path: Option<&Path>| path.map(OutputFile::create).transpose();
         Ok(Outputs {

@@ -1,7 +1,9 @@
 //! Prints the tables of `weir sim` and `weir compare`.
 
 use weir_console::record::Record;
-use weir_console::table::{Alignment, Table, format_number, format_optional, format_percent, format_seconds};
+use weir_console::table::{
+    Alignment, Table, format_bytes, format_number, format_optional, format_percent, format_seconds,
+};
 
 /// A column: its title, and the function that prints its cell for a record.
 type Column = (&'static str, fn(&Record) -> String);
@@ -26,8 +28,17 @@ fn deadlines_cell(record: &Record) -> String {
     format!("{}/{}", integer_cell(record, "deadlines_met"), integer_cell(record, "deadlines"))
 }
 
-/// Columns for traces with weights, deadlines or jobs: the key of the record that enables the column, the column, and its caption.
-const OPTIONAL_COLUMNS: [(&str, Column, &str); 3] = [
+fn dropped_cell(record: &Record) -> String {
+    record.number("dropped_bytes").map_or_else(|| "-".to_owned(), format_bytes)
+}
+
+/// Columns for traces with limits, weights, deadlines or jobs: the key of the record that enables the column, the column, and its caption.
+const OPTIONAL_COLUMNS: [(&str, Column, &str); 4] = [
+    (
+        "dropped_bytes",
+        ("dropped", dropped_cell),
+        "dropped: bytes that were not sent before the limit of their transfer.",
+    ),
     (
         "weighted_mean_cct_s",
         ("weighted", |r| number_cell(r, "weighted_mean_cct_s")),
@@ -150,6 +161,9 @@ pub fn single_policy_table(r: &Record) -> String {
         "ports busy",
         format!("mean {}, max {}", percent_cell(r, "utilization_mean"), percent_cell(r, "utilization_max")),
     );
+    if r.get("dropped_bytes").is_some() {
+        line("dropped", dropped_cell(r));
+    }
     if r.get("weighted_mean_cct_s").is_some() {
         line("weighted CCT", time("weighted_mean_cct_s"));
     }

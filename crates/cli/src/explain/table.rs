@@ -32,6 +32,11 @@ pub fn explanation_text(report: &Report<'_>) -> String {
         format_seconds(outcome.cct()),
         format_seconds(explanation.alone_seconds),
     );
+    let spec = &report.source.workload.coflows[outcome.index];
+    if let Some(job) = spec.job {
+        let stage = spec.stage.map_or_else(String::new, |stage| format!(", stage {stage}"));
+        out += &format!("It belongs to job {}{stage}.\n", report.source.job_name(job));
+    }
     if let Some(leaf) = report.leaves.find(outcome.id) {
         out += &format!("Leaf {} of the tree schedules it by {}.\n", leaf.name, leaf.policy);
     }
@@ -54,7 +59,7 @@ pub fn explanation_text(report: &Report<'_>) -> String {
         };
         out += &format!("Rejected at admission: {needed}, deadline in {}.\n", format_seconds(left));
     }
-    if entries.is_empty() {
+    if entries.is_empty() || outcome.cct() == 0.0 {
         return out + "It took no time: there is nothing to explain.\n";
     }
     out += &format!("\nTime line, in seconds since the release:\n\n{}", timeline_table(report));

@@ -154,7 +154,7 @@ fn links_without_capacity_are_named() {
         "weir-trace 1\nports 4\ncoflow 7\nflow 0 2 2MB\nevent 1s port=2 side=receive rate=0\n",
     );
     let error = dir.stderr_of("sim down.weir --policy fair --fabric network.toml", 1);
-    assert!(error.contains("the first is coflow 7; without capacity: port 2 (receiving); help:"), "{error}");
+    assert!(error.contains("incomplete: coflow 7; without capacity: port 2 (receiving); help:"), "{error}");
     let event = "[[event]]\nat = \"1s\"\ncable = [\"leaf0\", \"spine0\"]\nchange = \"down\"\n";
     let other = event.replace("spine0", "spine1");
     dir.write("failing.toml", &format!("{NETWORK}{event}{other}"));

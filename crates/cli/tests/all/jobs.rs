@@ -102,15 +102,46 @@ fn explanation_states_bytes_beyond_the_limit() {
     dir.write("t.weir", "weir-trace 1\nports 2\ncoflow 1 transfer-limit=3s\nflow 0 1 5MB\n");
     let line = "explain t.weir --policy saath --coflow 1 --interval 0 --port-rate 8Mbit -q";
     let text = dir.stdout_of(line);
-    assert!(text.contains("It took 3.000 s; alone it takes 5.000 s"), "{text}");
+    assert!(text.contains("It took 3.000 s; alone it takes 3.000 s: a slowdown of 1.000."), "{text}");
     assert!(text.contains("Its flows ended at their limit: 2.000 MB were not sent.\n"), "{text}");
+    assert!(text.contains("100.0 %  3.000 MB"), "{text}");
     assert_eq!(dir.json_of(&format!("{line} --format json"))["dropped_bytes"], 2e6);
+}
+
+#[test]
+fn dropped_bytes_are_part_of_the_summary() {
+    let dir = TestDir::new();
+    dir.write("t.weir", "weir-trace 1\nports 2\ncoflow 1 transfer-limit=3s\nflow 0 1 5MB\n");
+    let line = "compare t.weir --policies fair,saath --interval 0 --port-rate 8Mbit -q";
+    assert!(dir.stdout_of(line).contains("2.000 MB"));
+    assert_eq!(dir.json_of(&format!("{line} --format json"))[1]["dropped_bytes"], 2e6);
+}
+
+#[test]
+fn sweep_varies_the_seed_of_paths() {
+    let dir = TestDir::new();
+    let line = format!("sweep {EXAMPLE} --policies fair,saath --vary path-seed=0,1,2 -q --no-timing");
+    let found = dir.json_of(&format!("{line} --format json"));
+    let mean = |row: usize| found[row]["mean_jct_s"].as_f64().unwrap();
+    assert_eq!((&found[2]["path_seed"], &found[2]["vary_path-seed"]), (&1.into(), &"1".into()));
+    assert!(mean(0) != mean(2) && mean(2) != mean(4), "{found}");
+    let seed = |seed: u32| format!("sim {EXAMPLE} --policy fair --path-seed {seed} -q --format json");
+    assert_eq!(dir.json_of(&seed(1))["mean_jct_s"], found[2]["mean_jct_s"]);
+    assert!(dir.stdout_of(&line).contains("by a hash with seed `path-seed`"));
+    let refused = dir.run("sweep trace.txt --policies fair --vary path-seed=1,2");
+    assert!(refused.stderr.contains("`path-seed` does not exist on this network"), "{}", refused.stderr);
 }
 
 #[test]
 fn jobs_refuse_a_second_network_and_a_second_file() {
     let dir = TestDir::new();
     dir.write("t.weir", "weir-trace 1\nports 20\ncoflow 7\nflow 0 19 1GB\n");
+    let head = "weir-jobs = 1\n[[job]]\nworkload = \"own\"\nservers = \"*\"\n";
+    let fabric = "[fabric]\nkind = \"big-switch\"\nhosts = 2\nrate = \"8Gbit\"\n";
+    let workload = |bytes: &str| format!("[workload.own]\nstages = [{{ bytes = \"{bytes}\" }}]\n");
+    dir.write("huge.toml", &format!("{head}{}{fabric}", workload("9000TB")));
+    let event = "event = [{ at = \"1s\", cable = [\"h0\", \"switch\"], change = \"down\" }]\n";
+    dir.write("stalled.toml", &format!("{head}{}{fabric}{event}", workload("9GB")));
     for (line, expected) in [
         (format!("sim {EXAMPLE} --policy fair --fabric x.toml"), "contains a network; expected no --fabric"),
         (format!("sim {EXAMPLE} --policy fair --port-rate 1Gbit"), "expected no --port-rate"),
@@ -120,10 +151,16 @@ fn jobs_refuse_a_second_network_and_a_second_file() {
         (format!("sim {EXAMPLE} --policy fair --max-flows 9"), "have more than 9 flows"),
         ("sim t.weir --policy fair --path-seed 1".to_owned(), "--path-seed: one switch has no links"),
         ("sim t.weir --policy fair --decide-over ports".to_owned(), "--decide-over ports: one switch"),
+        ("sim huge.toml --policy fair".to_owned(), "reaches 2^53 bytes with it; expected less data"),
+        (
+            "compare stalled.toml --policies saath".to_owned(),
+            "job own-1 alone, under fair: no flow can send after",
+        ),
         (format!("saba run {EXAMPLE} --sharing saba"), "expected `weir compare JOBS --policies"),
     ] {
         let ran = dir.run(&line);
-        assert_eq!(ran.code, Some(2), "{line}: {ran:?}");
+        let code = if line.contains("stalled") { 1 } else { 2 };
+        assert_eq!(ran.code, Some(code), "{line}: {ran:?}");
         assert!(ran.stderr.contains(expected), "{line}: {}", ran.stderr);
     }
 }

@@ -91,6 +91,15 @@ impl Trunks {
         Ok(Trunks { paths, ends: (0..hosts).collect(), port_rates, capacities })
     }
 
+    /// The trunks with the paths of another seed. Between regions, paths have no seed.
+    #[must_use]
+    pub fn with_seed(mut self, seed: u64) -> Trunks {
+        if let Paths::Shortest { routes, .. } = &mut self.paths {
+            routes.set_seed(seed);
+        }
+        self
+    }
+
     /// Adds a trunk without capacity, which flows without a path cross. Required before cables fail.
     pub fn with_dead_end(mut self) -> Trunks {
         if let Paths::Shortest { dead_end: dead_end @ None, .. } = &mut self.paths {

@@ -22,8 +22,8 @@ pub enum ReplayError {
     },
     /// Some coflows cannot complete, because links failed permanently.
     #[error(
-        "no flow can send after {time:.3} s; {incomplete} coflows are incomplete, the first is coflow {id}; without \
-         capacity: {}; help: check that links recover",
+        "no flow can send after {time:.3} s; incomplete: coflow {id}{}; without capacity: {}; help: check that links recover",
+        match .incomplete { 1 => String::new(), more => format!(" and {} more", more - 1) },
         if .links.is_empty() { "no link".to_owned() } else { .links.join(", ") }
     )]
     Stalled {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use weir_trace::TraceUnit;
 use weir_trace::jobs::{Jobs, ModelRef, WorkloadRef, is_jobs_file, read, read_from};
 
 const PREDEFINED: [&str; 3] = ["LR", "SVM", "Sort"];
@@ -157,7 +158,10 @@ fn fabric_of_jobs_can_have_events() {
 fn jobs_are_told_from_traces_by_their_version() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     assert!(is_jobs_file(&folder.join("jobs.toml")));
-    for other in ["demo.txt", "dag.weir", "tree.toml", "missing.toml"] {
+    for other in ["demo.txt", "dag.weir", "missing.toml", "."] {
         assert!(!is_jobs_file(&folder.join(other)), "{other}");
     }
+    let limits = weir_trace::Limits::default();
+    let from_pipe = weir_trace::read_from(HEAD.as_bytes(), "pipe", TraceUnit::MB, &limits).unwrap_err();
+    assert!(from_pipe.to_string().contains("jobs need a file, not a pipe"), "{from_pipe}");
 }

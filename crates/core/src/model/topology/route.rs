@@ -32,6 +32,11 @@ pub struct Routes {
 }
 
 impl Routes {
+    /// Selects other paths.
+    pub fn set_seed(&mut self, seed: u64) {
+        self.seed = seed;
+    }
+
     /// Creates routes with all links up. Another seed selects other paths.
     pub fn new(topology: Topology, seed: u64) -> Routes {
         Routes {
