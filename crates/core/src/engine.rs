@@ -10,7 +10,7 @@ use crate::capacity_limit::{CapacityLimiter, GoodputLimit, TrunkLimit};
 use crate::model::topology::CableChange;
 use crate::model::{
     CoflowSpec, CommonRateKind, CompletedFlow, Fabric, FlowState, Goodput, LinkId, Network, PortSide,
-    ServiceNames, SizesKnown, SizesUnknown, Slot, Trunks, View,
+    ServiceNames, SizesEstimated, SizesKnown, SizesUnknown, Slot, Trunks, View,
 };
 use crate::policy::{AnyPolicy, Event, Policy, TrunkSupport};
 use crate::tree::{PolicyTree, TreeError};
@@ -18,6 +18,7 @@ use crate::tree::{PolicyTree, TreeError};
 /// The policy, or tree of policies, that decides.
 enum RootPolicy {
     SizesUnknown(Box<dyn Policy<Knowledge = SizesUnknown>>),
+    SizesEstimated(Box<dyn Policy<Knowledge = SizesEstimated>>),
     SizesKnown(Box<dyn Policy<Knowledge = SizesKnown>>),
     Tree(Box<PolicyTree>),
 }
@@ -92,6 +93,9 @@ impl Engine {
         }
         let (sharing, root) = match policy {
             AnyPolicy::SizesUnknown(policy) => (CommonRateKind::EqualRates, RootPolicy::SizesUnknown(policy)),
+            AnyPolicy::SizesEstimated(policy) => {
+                (CommonRateKind::EstimatedRates, RootPolicy::SizesEstimated(policy))
+            }
             AnyPolicy::SizesKnown(policy) => {
                 (CommonRateKind::ProportionalRates, RootPolicy::SizesKnown(policy))
             }
@@ -121,13 +125,16 @@ impl Engine {
     pub fn slices(&self, slot: Slot) -> Option<&[f64]> {
         match &self.root {
             RootPolicy::Tree(tree) => Some(tree.slices(slot)),
-            RootPolicy::SizesUnknown(_) | RootPolicy::SizesKnown(_) => None,
+            RootPolicy::SizesUnknown(_) | RootPolicy::SizesEstimated(_) | RootPolicy::SizesKnown(_) => None,
         }
     }
 
     fn notify_policy(&mut self, event: Event, now: f64) {
         match &mut self.root {
             RootPolicy::SizesUnknown(policy) => {
+                policy.on_event(event, &mut View::new(&mut self.network, now))
+            }
+            RootPolicy::SizesEstimated(policy) => {
                 policy.on_event(event, &mut View::new(&mut self.network, now))
             }
             RootPolicy::SizesKnown(policy) => policy.on_event(event, &mut View::new(&mut self.network, now)),
@@ -149,6 +156,9 @@ impl Engine {
         let slot = match &mut self.root {
             RootPolicy::SizesUnknown(_) => {
                 self.network.insert_coflow(spec, index, now, CommonRateKind::EqualRates)
+            }
+            RootPolicy::SizesEstimated(_) => {
+                self.network.insert_coflow(spec, index, now, CommonRateKind::EstimatedRates)
             }
             RootPolicy::SizesKnown(_) => {
                 self.network.insert_coflow(spec, index, now, CommonRateKind::ProportionalRates)
@@ -409,6 +419,9 @@ impl Engine {
         let out = &mut self.allocation;
         match &mut self.root {
             RootPolicy::SizesUnknown(policy) => policy.schedule(&mut View::new(&mut self.network, now), out),
+            RootPolicy::SizesEstimated(policy) => {
+                policy.schedule(&mut View::new(&mut self.network, now), out)
+            }
             RootPolicy::SizesKnown(policy) => policy.schedule(&mut View::new(&mut self.network, now), out),
             RootPolicy::Tree(tree) => tree.schedule(&mut self.network, now, out),
         }
@@ -431,6 +444,9 @@ impl Engine {
         let decided = &self.allocation;
         match &mut self.root {
             RootPolicy::SizesUnknown(policy) => {
+                policy.next_wakeup(&mut View::new(&mut self.network, now), decided)
+            }
+            RootPolicy::SizesEstimated(policy) => {
                 policy.next_wakeup(&mut View::new(&mut self.network, now), decided)
             }
             RootPolicy::SizesKnown(policy) => {

@@ -24,7 +24,7 @@ pub use scenario::{Scenario, ScenarioError};
 pub use service_names::ServiceNames;
 pub use topology::{LinkId, NodeId, Routes, Topology, TopologyError, TopologyTemplate};
 pub use trunks::{Trunks, TrunksError};
-pub use view::{Knowledge, RemainingLoads, SizesKnown, SizesUnknown, View};
+pub use view::{Knowledge, RemainingLoads, SizesEstimated, SizesKnown, SizesOrEstimates, SizesUnknown, View};
 pub use wide_area::{BandwidthHistory, WideArea, WideAreaError};
 pub use workload::{CoflowSpec, FlowSpec, PortSide, TimedEvent, Workload, WorkloadChange, WorkloadError};
 

@@ -1,6 +1,6 @@
 //! Scheduling policies, and the table that maps policy names to constructors.
 
-use crate::model::{ServiceNames, SizesKnown, SizesUnknown};
+use crate::model::{ServiceNames, SizesEstimated, SizesKnown, SizesUnknown};
 use crate::tree::TreeError;
 use crate::tree::spec::TreeSpec;
 use crate::wide_area::{Mrtf, Siphon};
@@ -26,6 +26,7 @@ mod srtf;
 mod thresholds;
 mod tree_policies;
 mod varys;
+mod weir;
 
 pub use interface::{Event, Policy, Routing, TrunkSupport};
 pub use params::{Params, ParamsError};
@@ -38,6 +39,8 @@ pub use tree_policies::saba_sensitivity;
 pub enum AnyPolicy {
     /// The policy sees the bytes that flows have sent, and no sizes.
     SizesUnknown(Box<dyn Policy<Knowledge = SizesUnknown>>),
+    /// The policy sees the bytes that flows have sent, and estimates sizes.
+    SizesEstimated(Box<dyn Policy<Knowledge = SizesEstimated>>),
     /// The policy sees the sizes of flows.
     SizesKnown(Box<dyn Policy<Knowledge = SizesKnown>>),
     /// A policy tree: services and applications share the ports, and a policy schedules the coflows of each.
@@ -49,6 +52,7 @@ impl AnyPolicy {
     pub fn trunk_support(&self) -> TrunkSupport {
         match self {
             AnyPolicy::SizesUnknown(policy) => policy.trunk_support(),
+            AnyPolicy::SizesEstimated(policy) => policy.trunk_support(),
             AnyPolicy::SizesKnown(policy) => policy.trunk_support(),
             AnyPolicy::Tree(tree) => {
                 let leaves = tree.leaf_policies().filter_map(|spec| build(spec).ok());
@@ -69,11 +73,13 @@ impl AnyPolicy {
         };
         match self {
             AnyPolicy::SizesUnknown(policy) => everywhere(policy.routing()),
+            AnyPolicy::SizesEstimated(policy) => everywhere(policy.routing()),
             AnyPolicy::SizesKnown(policy) => everywhere(policy.routing()),
             AnyPolicy::Tree(tree) => {
                 let layout = tree.layout(names)?;
                 let of_leaf = |spec: &String| match build(spec)? {
                     AnyPolicy::SizesUnknown(policy) => Ok(policy.routing()),
+                    AnyPolicy::SizesEstimated(policy) => Ok(policy.routing()),
                     AnyPolicy::SizesKnown(policy) => Ok(policy.routing()),
                     AnyPolicy::Tree(_) => Ok(Routing::default()),
                 };
@@ -88,6 +94,10 @@ impl AnyPolicy {
 
 fn box_sizes_unknown(policy: impl Policy<Knowledge = SizesUnknown> + 'static) -> AnyPolicy {
     AnyPolicy::SizesUnknown(Box::new(policy))
+}
+
+fn box_sizes_estimated(policy: impl Policy<Knowledge = SizesEstimated> + 'static) -> AnyPolicy {
+    AnyPolicy::SizesEstimated(Box::new(policy))
 }
 
 fn box_sizes_known(policy: impl Policy<Knowledge = SizesKnown> + 'static) -> AnyPolicy {
@@ -252,6 +262,28 @@ pub const POLICIES: &[PolicyEntry<AnyPolicy>] = &[
             ),
         ],
         build: |p| saath::Saath::from_params(p).map(box_sizes_unknown),
+    },
+    PolicyEntry {
+        name: "weir",
+        description: "shortest estimated remaining time first; pilot flows estimate sizes; sizes unknown",
+        params: &[
+            (
+                "sizes=estimated",
+                "sizes of flows: `estimated` from completed flows, or `known`, for comparison",
+            ),
+            (
+                "pilots=300ms",
+                "time that a coflow has used, or is estimated to need, from which on it serves pilots",
+            ),
+            (
+                "turns=0.01",
+                "fraction of the time in which coflows are served in order of release, so that none starves; 0: no bound",
+            ),
+        ],
+        build: |p| match p.take_choice("sizes", &[("estimated", false), ("known", true)])? {
+            false => weir::Weir::from_params(p).map(box_sizes_estimated),
+            true => weir::WeirKnown::from_params(p).map(box_sizes_known),
+        },
     },
     PolicyEntry {
         name: "netshare",

@@ -159,11 +159,10 @@ impl PolicyTree {
         })
     }
 
-    /// The sharing of the network: [`CommonRateKind::ProportionalRates`] if any leaf uses it; see [`Network::new`].
+    /// The sharing of the network: [`CommonRateKind::EqualRates`] if all leaves use it; see [`Network::new`].
     pub(crate) fn common_rate_kind(&self) -> CommonRateKind {
-        let knows_sizes =
-            self.leaves.iter().any(|leaf| leaf.common_rate_kind() == CommonRateKind::ProportionalRates);
-        if knows_sizes { CommonRateKind::ProportionalRates } else { CommonRateKind::EqualRates }
+        let is_proportional = self.leaves.iter().any(|leaf| leaf.common_rate_kind().is_proportional());
+        if is_proportional { CommonRateKind::ProportionalRates } else { CommonRateKind::EqualRates }
     }
 
     /// The leaf of an application.

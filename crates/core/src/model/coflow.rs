@@ -26,6 +26,16 @@ pub enum CommonRateKind {
     /// Every live flow sends in proportion to its remaining bytes. The level is the remaining share, and falls from
     /// 1.
     ProportionalRates,
+    /// As [`CommonRateKind::ProportionalRates`], but the remaining bytes are those of an estimated size, which the policy sets.
+    /// Flows complete at their actual sizes.
+    EstimatedRates,
+}
+
+impl CommonRateKind {
+    /// Whether common rates are in proportion to remaining bytes, of known or of estimated sizes.
+    pub fn is_proportional(self) -> bool {
+        self != CommonRateKind::EqualRates
+    }
 }
 
 /// The state of a flow.
@@ -44,8 +54,10 @@ pub enum FlowState {
 pub(super) struct Flow {
     /// Size in bytes; infinite if unknown.
     pub size: f64,
-    /// Live with [`CommonRateKind::EqualRates`]: bytes sent minus the level. Live with
-    /// [`CommonRateKind::ProportionalRates`]: remaining bytes divided by the level. Waiting: bytes sent or remaining bytes.
+    /// The size that the policy computes with. Differs from `size` with [`CommonRateKind::EstimatedRates`] only.
+    pub estimate: f64,
+    /// Live with [`CommonRateKind::EqualRates`]: bytes sent minus the level. Live with other kinds: remaining bytes, as estimated,
+    /// divided by the level. Waiting: bytes sent or remaining bytes.
     pub base: f64,
     sender_index: u32,
     grid_position: GridPosition,
@@ -60,6 +72,13 @@ pub(super) struct Flow {
     heaps_stale: bool,
 }
 
+impl Flow {
+    /// The negative level at which the flow completes without its own rate ([`CommonRateKind::EstimatedRates`]).
+    fn estimated_completion(&self) -> f64 {
+        if self.base > 0.0 { (self.size - self.estimate) / self.base } else { f64::INFINITY }
+    }
+}
+
 /// The waiting flows of a specification, in the order of their keys.
 fn build_flows(
     spec: &CoflowSpec,
@@ -67,6 +86,7 @@ fn build_flows(
     positions: Vec<GridPosition>,
     senders: &[u32],
     sharing: CommonRateKind,
+    default_estimate: f64,
 ) -> Vec<Flow> {
     let mut sender_index = 0;
     let build = |(key, grid_position): (&FlowKey, GridPosition)| {
@@ -74,12 +94,14 @@ fn build_flows(
         if senders[sender_index] != key.src {
             sender_index = senders.partition_point(|&port| port < key.src);
         }
+        let estimate = match sharing {
+            CommonRateKind::EqualRates | CommonRateKind::ProportionalRates => bytes,
+            CommonRateKind::EstimatedRates => default_estimate,
+        };
         Flow {
             size: bytes,
-            base: match sharing {
-                CommonRateKind::EqualRates => 0.0,
-                CommonRateKind::ProportionalRates => bytes,
-            },
+            estimate,
+            base: if sharing.is_proportional() { estimate } else { 0.0 },
             sender_index: sender_index as u32,
             grid_position,
             spec_index: key.spec_index,
@@ -100,6 +122,12 @@ fn distinct(numbers: impl Iterator<Item = u32>) -> Vec<u32> {
     numbers
 }
 
+/// The lowest level that bytes sent at own rates are divided by ([`CommonRateKind::EstimatedRates`]).
+const LOW_LEVEL: f64 = 1e-6;
+
+/// How far the level falls below 0 until flows have outgrown their estimates. Flows that end exactly at their estimates do not.
+const OUTGROWN_LEVEL: f64 = 1e-9;
+
 /// No position.
 pub(super) const NO_INDEX: u32 = u32::MAX;
 
@@ -110,7 +138,7 @@ pub struct LinkLoad {
     pub link: u32,
     /// Number of live flows over the link.
     pub live_flow_count: u32,
-    /// [`CommonRateKind::ProportionalRates`]: sum of the bases of the live flows over the link.
+    /// Sum of the bases of the live flows over the link, unless rates are equal.
     pub(super) base_sum: f64,
 }
 
@@ -159,6 +187,8 @@ pub struct Coflow {
     /// Bytes of all flows, and of the longest flow.
     pub(super) total_bytes: f64,
     pub(super) longest_flow_bytes: f64,
+    /// The estimate of each flow's size before the policy sets one, in bytes.
+    pub(crate) default_estimate: f64,
     pub(super) flows: Vec<Flow>,
     grid: LiveFlowGrid,
     paths: Paths,
@@ -174,7 +204,10 @@ pub struct Coflow {
     level: f64,
     level_slope: f64,
     level_time: f64,
-    /// Flows by the level at which they complete. Entries of flows that changed are stale.
+    /// [`CommonRateKind::EstimatedRates`]: flows that have sent their estimate at their own rates. May contain flows that have
+    /// completed.
+    outgrown_flows: Vec<u32>,
+    /// Flows by the level at which they complete, which is negated if the level falls. Entries of flows that changed are stale.
     completions: BinaryHeap<Reverse<(OrderedF64, u32)>>,
     /// The same for flows that were live from the start: sorted once, the first to complete is last.
     initial_completions: Vec<(OrderedF64, u32)>,
@@ -209,12 +242,13 @@ impl Coflow {
         now: f64,
         routes: Option<&mut Trunks>,
         sharing: CommonRateKind,
+        default_estimate: f64,
     ) -> Coflow {
         let (keys, paths) = layout::lay_out(spec, index, routes);
         let (senders, receivers) =
             (distinct(keys.iter().map(|key| key.src)), distinct(keys.iter().map(|key| key.dst)));
         let (grid, positions) = LiveFlowGrid::new(&keys, &receivers);
-        let flows = build_flows(spec, &keys, positions, &senders, sharing);
+        let flows = build_flows(spec, &keys, positions, &senders, sharing, default_estimate);
         let loads = |links: Vec<u32>| -> Vec<LinkLoad> { links.into_iter().map(LinkLoad::idle).collect() };
         let mask = |links: &[u32]| BitSet::empty(links.last().map_or(0, |&last| last as usize + 1));
         let trunks = paths.distinct_trunks();
@@ -226,6 +260,7 @@ impl Coflow {
             weight: spec.weight,
             total_bytes: spec.total_bytes(),
             longest_flow_bytes: spec.flows.iter().map(|f| f.bytes.get()).fold(0.0, f64::max),
+            default_estimate,
             deadline: spec.deadline.map_or(f64::INFINITY, |d| now + d.get()),
             flows,
             grid,
@@ -239,12 +274,10 @@ impl Coflow {
             live_count: 0,
             completed_count: 0,
             common_rate_kind: sharing,
-            level: match sharing {
-                CommonRateKind::EqualRates => 0.0,
-                CommonRateKind::ProportionalRates => 1.0,
-            },
+            level: if sharing.is_proportional() { 1.0 } else { 0.0 },
             level_slope: 0.0,
             level_time: now,
+            outgrown_flows: Vec::new(),
             completions: BinaryHeap::new(),
             initial_completions: Vec::new(),
             initial_completions_sorted: true,
@@ -344,6 +377,11 @@ impl Coflow {
     pub fn flow_ports(&self, flow: u32) -> (u32, u32) {
         let f = &self.flows[flow as usize];
         (self.senders[f.sender_index as usize].link, self.receivers[f.grid_position.receiver as usize].link)
+    }
+
+    /// The position of a flow's receiving port in [`Coflow::receivers`].
+    pub(crate) fn receiver_index(&self, flow: u32) -> usize {
+        self.flows[flow as usize].grid_position.receiver as usize
     }
 
     /// The state of a flow.
@@ -496,6 +534,10 @@ impl Coflow {
                 Some((end, _)) => self.level_time + (end - self.level).max(0.0) / self.level_slope,
                 None => f64::INFINITY,
             },
+            CommonRateKind::EstimatedRates => match self.first_level_completion() {
+                Some((end, _)) => self.level_time + (end + self.level).max(0.0) / -self.level_slope,
+                None => f64::INFINITY,
+            },
         }
     }
 
@@ -506,9 +548,15 @@ impl Coflow {
             self.initial_completions.sort_unstable_by(|a, b| b.cmp(a));
             self.initial_completions_sorted = true;
         }
+        let estimated = self.common_rate_kind == CommonRateKind::EstimatedRates;
         let is_current = |&(OrderedF64(end), flow): &(OrderedF64, u32)| {
             let f = &self.flows[flow as usize];
-            f.state == FlowState::Live && f.size - f.base == end
+            f.state == FlowState::Live
+                && if estimated {
+                    f.own_rate_index == NO_INDEX && f.estimated_completion() == end
+                } else {
+                    f.size - f.base == end
+                }
         };
         while self.initial_completions.last().is_some_and(|last| !is_current(last)) {
             self.initial_completions.pop();
@@ -533,7 +581,7 @@ impl Coflow {
                 return;
             }
             match self.common_rate_kind {
-                CommonRateKind::EqualRates => {
+                CommonRateKind::EqualRates | CommonRateKind::EstimatedRates => {
                     let Some((_, flow)) = self.first_level_completion() else { return };
                     self.complete_flow(flow);
                     on_completed(flow, at);
@@ -564,6 +612,11 @@ impl Coflow {
                 self.mark_base_changed(flow);
             }
             CommonRateKind::ProportionalRates => self.reduce_base(flow, bytes / level),
+            CommonRateKind::EstimatedRates => {
+                self.restart_low_level(now);
+                let level = self.level(now);
+                self.reduce_estimated_base(flow, bytes / level);
+            }
         }
     }
 
@@ -573,6 +626,19 @@ impl Coflow {
         let f = &mut self.flows[flow as usize];
         let part = part.min(f.base);
         f.base -= part;
+        self.add_to_base_sums(flow, -part);
+    }
+
+    /// Subtracts a part, in units of the `level`, from the estimated remaining bytes of a live flow, which can become negative
+    /// ([`CommonRateKind::EstimatedRates`]).
+    #[inline]
+    pub(super) fn reduce_estimated_base(&mut self, flow: u32, part: f64) {
+        let f = &mut self.flows[flow as usize];
+        f.base -= part;
+        // By rounding, a wake-up at the end of the estimate can leave some bytes.
+        if f.base <= OUTGROWN_LEVEL * f.estimate {
+            self.outgrown_flows.push(flow);
+        }
         self.add_to_base_sums(flow, -part);
     }
 
@@ -633,16 +699,15 @@ impl Coflow {
             (FlowState::Completed, _) => f.size,
             (FlowState::Live, CommonRateKind::EqualRates) => f.base + self.level(now),
             (FlowState::Waiting, CommonRateKind::EqualRates) => f.base,
-            (FlowState::Live, CommonRateKind::ProportionalRates) => f.size - f.base * self.level(now),
-            (FlowState::Waiting, CommonRateKind::ProportionalRates) => f.size - f.base,
+            (FlowState::Live, _) => f.estimate - f.base * self.level(now),
+            (FlowState::Waiting, _) => f.estimate - f.base,
         }
     }
 
-    /// Remaining bytes of a live flow, without bytes sent at its own rate since the last fold
-    /// ([`CommonRateKind::ProportionalRates`]).
+    /// Remaining bytes of a live flow, as estimated, without bytes sent at its own rate since the last fold. Not with equal rates.
     ///
     /// The result is also exact if the size is far greater than the remainder.
-    pub(crate) fn remaining_bytes(&self, flow: u32, now: f64) -> f64 {
+    pub fn remaining_bytes(&self, flow: u32, now: f64) -> f64 {
         self.flows[flow as usize].base * self.level(now)
     }
 
@@ -685,13 +750,130 @@ impl Coflow {
         common
     }
 
+    // Estimated sizes ([`CommonRateKind::EstimatedRates`]).
+
+    /// Records the level at which a live flow completes without its own rate.
+    pub(super) fn push_estimated_completion(&mut self, flow: u32) {
+        let end = self.flows[flow as usize].estimated_completion();
+        if end.is_finite() {
+            self.completions.push(Reverse((OrderedF64(end), flow)));
+        }
+    }
+
+    /// Restarts the level at 1 if it is so low that divisions by the level lose precision.
+    ///
+    /// Rates in proportion to nothing do not exist, so the common part of the rates ends until the next schedule.
+    pub(super) fn restart_low_level(&mut self, now: f64) {
+        let level = self.level(now);
+        if level >= LOW_LEVEL {
+            return;
+        }
+        self.clear_base_sums();
+        let flows: Vec<u32> = self.live_flows().collect();
+        for flow in flows {
+            let base = self.flows[flow as usize].base * level;
+            self.flows[flow as usize].base = base;
+            self.add_to_base_sums(flow, base);
+            if base <= 0.0 {
+                self.outgrown_flows.push(flow);
+            }
+            self.push_estimated_completion(flow);
+        }
+        (self.level, self.level_slope, self.level_time) = (1.0, 0.0, now);
+    }
+
+    fn clear_base_sums(&mut self) {
+        let loads = self.senders.iter_mut().chain(&mut self.receivers).chain(&mut self.trunks);
+        loads.for_each(|load| load.base_sum = 0.0);
+    }
+
+    /// Limits the estimate of a waiting flow by those of live flows. The coflow's rates apply to the flow from now on, and a flow with
+    /// the default estimate would have a rate far above the others until the next schedule.
+    fn limit_estimate_of_waiting(&mut self, flow: u32, now: f64) {
+        if self.level_slope == 0.0 || self.live_count == 0 {
+            return;
+        }
+        let total: f64 = self.senders.iter().map(|load| load.base_sum.max(0.0)).sum();
+        let mean = total * self.level(now) / self.live_count as f64;
+        let f = &mut self.flows[flow as usize];
+        if f.base > 2.0 * mean {
+            f.estimate += mean - f.base;
+            f.base = mean;
+        }
+    }
+
+    /// Whether a flow has sent its whole estimated size. The bytes sent at own rates are current.
+    pub(super) fn has_outgrown_flows(&self, now: f64) -> bool {
+        !self.outgrown_flows.is_empty() || self.level(now) < LOW_LEVEL
+    }
+
+    /// The time at which flows without own rates outgrow their estimates; infinite if no such flow sends.
+    pub(super) fn estimates_end_at(&self) -> f64 {
+        if self.level_slope == 0.0 || self.live_count == 0 {
+            return f64::INFINITY;
+        }
+        self.level_time + (self.level + OUTGROWN_LEVEL) / -self.level_slope
+    }
+
+    /// Sets the estimated sizes of the live flows that have sent their estimates. `estimate` is as for
+    /// [`Coflow::set_estimates`]. O(live flows) if flows without own rates are among these flows.
+    pub(super) fn raise_estimates(&mut self, now: f64, mut estimate: impl FnMut(u32, u32, f64) -> f64) {
+        self.restart_low_level(now);
+        let level = self.level(now);
+        let mut flows = std::mem::take(&mut self.outgrown_flows);
+        for flow in flows.drain(..) {
+            let f = &mut self.flows[flow as usize];
+            if f.state != FlowState::Live || f.base > OUTGROWN_LEVEL * f.estimate {
+                continue;
+            }
+            let sent = f.estimate - f.base * level;
+            f.estimate = estimate(flow, f.grid_position.receiver, sent);
+            let more = (f.estimate - sent) / level - f.base;
+            f.base += more;
+            self.add_to_base_sums(flow, more);
+            if self.flows[flow as usize].own_rate_index == NO_INDEX {
+                self.push_estimated_completion(flow);
+            }
+        }
+        self.outgrown_flows = flows;
+    }
+
+    /// Sets the estimated sizes of the live flows. `estimate` receives a flow, the position of its receiving port in
+    /// [`Coflow::receivers`], and the bytes that the flow has sent; it returns more than these bytes. The bytes sent at own rates
+    /// are current. O(live flows).
+    pub(super) fn set_estimates(&mut self, now: f64, mut estimate: impl FnMut(u32, u32, f64) -> f64) {
+        let level = self.level(now);
+        self.clear_base_sums();
+        let mut completions = std::mem::take(&mut self.completions).into_vec();
+        completions.clear();
+        let flows: Vec<u32> = self.live_flows().collect();
+        for flow in flows {
+            let f = &mut self.flows[flow as usize];
+            let sent = f.estimate - f.base * level;
+            f.estimate = estimate(flow, f.grid_position.receiver, sent);
+            f.base = f.estimate - sent;
+            let base = f.base;
+            if f.own_rate_index == NO_INDEX && f.estimated_completion().is_finite() {
+                completions.push(Reverse((OrderedF64(f.estimated_completion()), flow)));
+            }
+            self.add_to_base_sums(flow, base);
+        }
+        self.completions = BinaryHeap::from(completions);
+        self.outgrown_flows.clear();
+        (self.level, self.level_time) = (1.0, now);
+    }
+
     // Changes of state.
 
     /// Makes a waiting flow live. Call [`Coflow::complete_flow`] instead for a flow without bytes.
     pub(super) fn set_flow_live(&mut self, flow: u32, now: f64) {
-        if self.live_count == 0 && self.common_rate_kind == CommonRateKind::ProportionalRates {
+        if self.live_count == 0 && self.common_rate_kind.is_proportional() {
             // No live flow depends on the old level, which may have continued after the last completion.
             (self.level, self.level_slope, self.level_time) = (1.0, 0.0, now);
+        }
+        if self.common_rate_kind == CommonRateKind::EstimatedRates {
+            self.restart_low_level(now);
+            self.limit_estimate_of_waiting(flow, now);
         }
         let level = self.level(now);
         let f = &mut self.flows[flow as usize];
@@ -716,11 +898,14 @@ impl Coflow {
                     self.mark_base_changed(flow);
                 }
             }
-            CommonRateKind::ProportionalRates => {
+            CommonRateKind::ProportionalRates | CommonRateKind::EstimatedRates => {
                 f.base /= level;
                 let base = f.base;
                 self.add_to_base_sums(flow, base);
             }
+        }
+        if self.common_rate_kind == CommonRateKind::EstimatedRates {
+            self.push_estimated_completion(flow);
         }
         self.mark_live(flow);
     }
@@ -776,7 +961,7 @@ impl Coflow {
                 self.sent_by_non_live += f.base;
                 self.waiting_with_progress += usize::from(f.base > 0.0);
             }
-            CommonRateKind::ProportionalRates => f.base *= level,
+            CommonRateKind::ProportionalRates | CommonRateKind::EstimatedRates => f.base *= level,
         }
         f.base_changed = true;
     }
@@ -791,7 +976,7 @@ impl Coflow {
                 self.waiting_with_progress -= usize::from(f.base > 0.0);
                 0.0
             }
-            CommonRateKind::ProportionalRates => f.size,
+            CommonRateKind::ProportionalRates | CommonRateKind::EstimatedRates => f.estimate,
         };
     }
 
@@ -807,14 +992,18 @@ impl Coflow {
                 self.sent_by_non_live += bytes;
                 self.waiting_with_progress += usize::from(bytes > 0.0);
             }
-            CommonRateKind::ProportionalRates => f.base = f.size - bytes,
+            CommonRateKind::ProportionalRates | CommonRateKind::EstimatedRates => f.base = f.estimate - bytes,
         }
     }
 
     /// Sets the size of a waiting flow in bytes, and resets its progress.
     pub(super) fn set_size(&mut self, flow: u32, bytes: f64) {
         self.reset_progress(flow);
-        self.flows[flow as usize].size = bytes;
+        let f = &mut self.flows[flow as usize];
+        f.size = bytes;
+        if self.common_rate_kind != CommonRateKind::EstimatedRates {
+            f.estimate = bytes;
+        }
     }
 
     /// Copies the progress of the flows of `other`, matched by their positions in the specifications. `other`

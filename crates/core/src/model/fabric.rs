@@ -4,6 +4,10 @@ use super::trunks::Trunks;
 use super::workload::PortSide;
 use crate::units::Rate;
 
+/// The default estimate of a flow's size, as time at the rate of the fastest port, and its maximum in bytes.
+const DEFAULT_ESTIMATE_SECONDS: f64 = 1e4;
+const MAX_DEFAULT_ESTIMATE: f64 = 1e14;
+
 /// What the capacity of a side of a port consists of.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct PortCapacity {
@@ -75,6 +79,14 @@ impl Fabric {
     /// The capacity of the fastest healthy port, in bytes per second.
     pub fn nominal_rate(&self) -> f64 {
         self.nominal_rate
+    }
+
+    /// The estimate of the size of a flow about which nothing is known, in bytes.
+    ///
+    /// It is far above the size of most flows, so that a flow rarely outgrows it; and low enough that bytes sent, the difference
+    /// between estimate and remaining bytes, are exact to a picosecond of the port's rate.
+    pub(crate) fn default_estimate(&self) -> f64 {
+        (DEFAULT_ESTIMATE_SECONDS * self.nominal_rate).min(MAX_DEFAULT_ESTIMATE)
     }
 
     /// Sending capacity by port, in bytes per second.

@@ -101,7 +101,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Creates an idle network. `sharing` is [`CommonRateKind::ProportionalRates`] if any coflow uses it.
+    /// Creates an idle network. `sharing` is [`CommonRateKind::EqualRates`] if all coflows use it.
     pub(crate) fn new(fabric: Fabric, routes: Option<Trunks>, sharing: CommonRateKind) -> Network {
         let measured = routes.as_ref().and_then(Trunks::measured).cloned();
         let constant = || {
@@ -199,7 +199,9 @@ impl Network {
             if f.own_rate_index == NO_INDEX { 0.0 } else { self.own_rates[f.own_rate_index as usize].rate };
         own + match coflow.common_rate_kind {
             CommonRateKind::EqualRates => coflow.level_slope(),
-            CommonRateKind::ProportionalRates => -coflow.level_slope() * f.base,
+            CommonRateKind::ProportionalRates | CommonRateKind::EstimatedRates => {
+                -coflow.level_slope() * f.base
+            }
         }
     }
 
@@ -220,7 +222,8 @@ impl Network {
         now: f64,
         sharing: CommonRateKind,
     ) -> Slot {
-        let coflow = Coflow::new(spec, index, self.released_count, now, self.routes.as_mut(), sharing);
+        let (seq, estimate) = (self.released_count, self.fabric.default_estimate());
+        let coflow = Coflow::new(spec, index, seq, now, self.routes.as_mut(), sharing, estimate);
         self.released_count += 1;
         let slot = match self.vacant_slots.pop() {
             Some(slot) => {
@@ -314,6 +317,7 @@ impl Network {
             before.released_at,
             self.routes.as_mut(),
             before.common_rate_kind,
+            before.default_estimate,
         );
         after.copy_progress(before, now);
         *before = after;
@@ -392,6 +396,12 @@ impl Network {
         self.own_completions[own as usize] = f64::INFINITY;
         self.vacant_own_rates.push(own);
         self.own_rate_counts[slot as usize] -= 1;
+        let coflow = self.coflow_mut(slot);
+        if coflow.common_rate_kind == CommonRateKind::EstimatedRates
+            && coflow.flow_state(flow) == FlowState::Live
+        {
+            coflow.push_estimated_completion(flow);
+        }
     }
 
     // Application of schedules.
@@ -410,12 +420,20 @@ impl Network {
             if coflow.common_rate_kind == CommonRateKind::EqualRates {
                 continue;
             }
+            let estimated = coflow.common_rate_kind == CommonRateKind::EstimatedRates;
             if own.slot != last {
+                if estimated {
+                    coflow.restart_low_level(now);
+                }
                 (last, per_level) = (own.slot, 1.0 / coflow.level(now));
             }
             let bytes = own.rate * (now - own.since);
             own.since = now;
-            coflow.reduce_base(own.flow, bytes * per_level);
+            if estimated {
+                coflow.reduce_estimated_base(own.flow, bytes * per_level);
+            } else {
+                coflow.reduce_base(own.flow, bytes * per_level);
+            }
         }
     }
 
@@ -429,7 +447,7 @@ impl Network {
         self.common_changed_under_own = false;
         self.apply_common_rates(allocation, now);
         self.apply_own_rates(allocation, now);
-        if self.common_rate_kind == CommonRateKind::ProportionalRates || self.common_changed_under_own {
+        if self.common_rate_kind.is_proportional() || self.common_changed_under_own {
             self.predict_completions(now);
         } else {
             for i in 0..self.changed_flows.len() {
@@ -454,8 +472,7 @@ impl Network {
         self.next_own_completion = next.into_iter().fold(rest, f64::min);
     }
 
-    /// Predicts the completion of each flow with an own rate. Bases of coflows under [`CommonRateKind::ProportionalRates`] are
-    /// current at `now`.
+    /// Predicts the completion of each flow with an own rate. Bases of coflows whose rates are not equal are current at `now`.
     fn predict_completions(&mut self, now: f64) {
         let Network { schedule_order, own_rates, own_completions, slots, .. } = self;
         let (mut last, mut level, mut slope) = (NO_INDEX, 0.0, 0.0);
@@ -471,6 +488,9 @@ impl Network {
                     (f.size - (f.base + level + rate * (now - since)), rate + slope)
                 }
                 CommonRateKind::ProportionalRates => (f.base * level, rate - slope * f.base),
+                CommonRateKind::EstimatedRates => {
+                    (f.size - (f.estimate - f.base * level), rate - slope * f.base)
+                }
             };
             own_completions[entry as usize] = now + left.max(0.0) / rate;
         }
@@ -492,13 +512,17 @@ impl Network {
             let slope = match (common, coflow.common_rate_kind) {
                 (CommonRate::None, _) => 0.0,
                 (CommonRate::Equal(rate), CommonRateKind::EqualRates) => rate,
-                (CommonRate::CompleteTogether(seconds), CommonRateKind::ProportionalRates) => {
-                    -coflow.level(now) / seconds
-                }
+                (
+                    CommonRate::CompleteTogether(seconds),
+                    CommonRateKind::ProportionalRates | CommonRateKind::EstimatedRates,
+                ) => -coflow.level(now) / seconds,
                 (CommonRate::CompleteTogether(_), CommonRateKind::EqualRates)
-                | (CommonRate::Equal(_), CommonRateKind::ProportionalRates) => {
+                | (
+                    CommonRate::Equal(_),
+                    CommonRateKind::ProportionalRates | CommonRateKind::EstimatedRates,
+                ) => {
                     unreachable!(
-                        "a policy with known flow sizes sets `CommonRate::CompleteTogether`, any other policy `CommonRate::Equal`"
+                        "a policy with known or estimated flow sizes sets `CommonRate::CompleteTogether`, any other policy `CommonRate::Equal`"
                     )
                 }
             };
@@ -649,6 +673,21 @@ impl Network {
     /// Flows whose own rate the last schedule set or changed.
     pub(crate) fn changed_flows(&self) -> &[(Slot, u32)] {
         &self.changed_flows
+    }
+
+    /// Sets the estimated sizes of a coflow's live flows; see [`Coflow::set_estimates`].
+    pub(super) fn set_estimates(&mut self, slot: Slot, now: f64, estimate: impl FnMut(u32, u32, f64) -> f64) {
+        self.coflow_mut(slot).set_estimates(now, estimate);
+    }
+
+    /// Raises the estimates of flows that have sent them; see [`Coflow::raise_estimates`].
+    pub(super) fn raise_estimates(
+        &mut self,
+        slot: Slot,
+        now: f64,
+        estimate: impl FnMut(u32, u32, f64) -> f64,
+    ) {
+        self.coflow_mut(slot).raise_estimates(now, estimate);
     }
 
     /// The maximum number of bytes that a flow has sent by `now`. O(flows with own rates) if the coflow contains

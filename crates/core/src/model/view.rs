@@ -18,16 +18,28 @@ pub trait Knowledge: sealed::Sealed + 'static {}
 #[derive(Debug, Clone, Copy)]
 pub enum SizesUnknown {}
 
+/// The bytes that flows have sent, as with [`SizesUnknown`], and the sizes that the policy itself estimated.
+#[derive(Debug, Clone, Copy)]
+pub enum SizesEstimated {}
+
 /// The sizes of all flows from the start (clairvoyant).
 #[derive(Debug, Clone, Copy)]
 pub enum SizesKnown {}
 
 impl Knowledge for SizesUnknown {}
+impl Knowledge for SizesEstimated {}
 impl Knowledge for SizesKnown {}
+
+/// Knowledge of remaining bytes, actual or estimated.
+pub trait SizesOrEstimates: Knowledge {}
+
+impl SizesOrEstimates for SizesEstimated {}
+impl SizesOrEstimates for SizesKnown {}
 
 mod sealed {
     pub trait Sealed {}
     impl Sealed for super::SizesUnknown {}
+    impl Sealed for super::SizesEstimated {}
     impl Sealed for super::SizesKnown {}
 }
 
@@ -126,18 +138,7 @@ impl View<'_, SizesUnknown> {
     }
 }
 
-impl View<'_, SizesKnown> {
-    /// Remaining bytes of a flow.
-    pub fn remaining_bytes(&self, slot: Slot, flow: u32) -> f64 {
-        let size = self.network.coflow(slot).flows[flow as usize].size;
-        (size - self.network.sent_bytes(slot, flow, self.now)).max(0.0)
-    }
-
-    /// The size of a flow in bytes.
-    pub fn flow_size(&self, slot: Slot, flow: u32) -> f64 {
-        self.network.coflow(slot).flows[flow as usize].size
-    }
-
+impl<K: SizesOrEstimates> View<'_, K> {
     /// Remaining bytes of a coflow's live flows, by sending port, by receiving port and by trunk.
     pub fn remaining_loads(&self, slot: Slot) -> RemainingLoads<'_> {
         self.network.coflow(slot).remaining_loads(self.now)
@@ -158,6 +159,51 @@ impl View<'_, SizesKnown> {
             time = time.max(bytes / fabric.trunk_capacities()[trunk]);
         }
         time
+    }
+}
+
+impl View<'_, SizesEstimated> {
+    /// Sets the estimated sizes of a coflow's live flows, in a schedule.
+    ///
+    /// `estimate` receives a flow, the position of its receiving port in [`Coflow::receivers`], and the bytes that the flow has
+    /// sent. It returns a size above these bytes. Before the first call, all flows of the coflow have one estimate,
+    /// [`Fabric::default_estimate`]. O(live flows of the coflow).
+    pub(crate) fn set_estimates(&mut self, slot: Slot, estimate: impl FnMut(u32, u32, f64) -> f64) {
+        self.network.set_estimates(slot, self.now, estimate);
+    }
+
+    /// Sets the estimated sizes of those live flows of a coflow that have sent their whole estimates. `estimate` is as for
+    /// [`View::set_estimates`].
+    pub(crate) fn raise_estimates(&mut self, slot: Slot, estimate: impl FnMut(u32, u32, f64) -> f64) {
+        self.network.raise_estimates(slot, self.now, estimate);
+    }
+
+    /// Whether a live flow of a coflow has sent its whole estimate, in a schedule.
+    pub(crate) fn has_outgrown_flows(&self, slot: Slot) -> bool {
+        self.network.coflow(slot).has_outgrown_flows(self.now)
+    }
+
+    /// The time at which a flow of a coflow has sent its whole estimate at the common rate; infinite if none does.
+    pub(crate) fn estimates_end_at(&self, slot: Slot) -> f64 {
+        self.network.coflow(slot).estimates_end_at()
+    }
+
+    /// Bytes of a live flow that remain by its estimate; for [`crate::policy::Policy::next_wakeup`].
+    pub(crate) fn estimated_remainder(&self, slot: Slot, flow: u32) -> f64 {
+        self.network.coflow(slot).remaining_bytes(flow, self.now)
+    }
+}
+
+impl View<'_, SizesKnown> {
+    /// Remaining bytes of a flow.
+    pub fn remaining_bytes(&self, slot: Slot, flow: u32) -> f64 {
+        let size = self.network.coflow(slot).flows[flow as usize].size;
+        (size - self.network.sent_bytes(slot, flow, self.now)).max(0.0)
+    }
+
+    /// The size of a flow in bytes.
+    pub fn flow_size(&self, slot: Slot, flow: u32) -> f64 {
+        self.network.coflow(slot).flows[flow as usize].size
     }
 
     /// Bytes of all flows of a coflow, from its specification.

@@ -17,7 +17,7 @@
 
 use super::{Event, Policy};
 use crate::allocation::{Allocation, CommonRate, Rule};
-use crate::model::{SizesKnown, Slot, View};
+use crate::model::{Knowledge, SizesKnown, SizesOrEstimates, Slot, View};
 use crate::solve::ResidualCapacity;
 
 /// An order of coflows: ascending keys; ties go to the coflow that was released first.
@@ -52,11 +52,11 @@ impl<O: CoflowOrder> OrderedPolicy<O> {
 /// Gives a coflow the rates at which its flows complete together, after `min_seconds` seconds or later.
 ///
 /// Sets no rates and returns false if a port of the coflow has no residual capacity. O(ports of the coflow).
-pub(super) fn assign_madd(
+pub(super) fn assign_madd<K: SizesOrEstimates>(
     slot: Slot,
     min_seconds: f64,
     residual: &mut ResidualCapacity,
-    view: &View<'_, SizesKnown>,
+    view: &View<'_, K>,
     out: &mut Allocation,
 ) -> bool {
     if !residual.admits(view.coflow(slot)) {
@@ -64,16 +64,19 @@ pub(super) fn assign_madd(
     }
     let loads = view.remaining_loads(slot);
     let seconds = residual.min_completion_time(loads).max(min_seconds);
+    if seconds == 0.0 {
+        return false;
+    }
     residual.subtract_madd_rates(loads, seconds);
     out.set_common(slot, CommonRate::CompleteTogether(seconds));
     true
 }
 
 /// Backfilling: each flow of the coflow takes the residual capacity of both of its ports.
-pub(super) fn backfill_coflow(
+pub(super) fn backfill_coflow<K: Knowledge>(
     slot: Slot,
     residual: &mut ResidualCapacity,
-    view: &View<'_, SizesKnown>,
+    view: &View<'_, K>,
     out: &mut Allocation,
 ) {
     residual.fill_flows(view.coflow(slot), |flow, rate| out.add_flow_rate(slot, flow, rate));

@@ -113,26 +113,26 @@ impl Sincronia {
     pub(super) fn from_params(_: &mut Params) -> Result<Sincronia, ParamsError> {
         Ok(Sincronia::default())
     }
+}
 
-    fn compute_order(&mut self, view: &View<'_, SizesKnown>) {
-        let fabric = view.fabric();
-        let ports = fabric.ports();
-        let capacities: Vec<f64> = fabric.link_capacities().collect();
-        let demands: Vec<CoflowDemand> = view
-            .active_coflows()
-            .iter()
-            .map(|&slot| {
-                let links = view.remaining_loads(slot).by_fabric_link(ports);
-                let seconds = links.map(|(link, bytes)| (link, bytes / capacities[link]));
-                let needed = seconds.filter(|(_, t)| t.is_finite() && *t > 0.0);
-                CoflowDemand { weight: view.coflow(slot).weight, link_seconds: needed.collect() }
-            })
-            .collect();
-        let kind = |link: usize| usize::from(link >= ports) + usize::from(link >= 2 * ports);
-        let order = bssi(&demands, capacities.len(), kind);
-        self.order = order.into_iter().map(|coflow| view.active_coflows()[coflow]).collect();
-        self.order_valid = true;
-    }
+/// The order of BSSI by remaining bytes, first to last.
+pub(super) fn compute_order(view: &View<'_, SizesKnown>) -> Vec<Slot> {
+    let fabric = view.fabric();
+    let ports = fabric.ports();
+    let capacities: Vec<f64> = fabric.link_capacities().collect();
+    let demands: Vec<CoflowDemand> = view
+        .active_coflows()
+        .iter()
+        .map(|&slot| {
+            let links = view.remaining_loads(slot).by_fabric_link(ports);
+            let seconds = links.map(|(link, bytes)| (link, bytes / capacities[link]));
+            let needed = seconds.filter(|(_, t)| t.is_finite() && *t > 0.0);
+            CoflowDemand { weight: view.coflow(slot).weight, link_seconds: needed.collect() }
+        })
+        .collect();
+    let kind = |link: usize| usize::from(link >= ports) + usize::from(link >= 2 * ports);
+    let order = bssi(&demands, capacities.len(), kind);
+    order.into_iter().map(|coflow| view.active_coflows()[coflow]).collect()
 }
 
 impl Policy for Sincronia {
@@ -146,7 +146,8 @@ impl Policy for Sincronia {
     fn schedule(&mut self, view: &mut View<'_, SizesKnown>, out: &mut Allocation) {
         if !self.order_valid {
             // The active coflows no longer include a coflow that left since the event.
-            self.compute_order(view);
+            self.order = compute_order(view);
+            self.order_valid = true;
         }
         self.residual.reset(view.fabric());
         for (class, &slot) in self.order.iter().enumerate() {

@@ -212,6 +212,34 @@ impl ResidualCapacity {
         }
     }
 
+    /// The residual capacity of a link, by its number in [`Fabric::link_capacities`].
+    pub(crate) fn link_residual(&self, link: usize) -> f64 {
+        let ports = self.senders.residuals.len();
+        match link.checked_sub(ports) {
+            None => self.senders.residuals[link],
+            Some(link) if link < ports => self.receivers.residuals[link],
+            Some(link) => self.trunks.residuals[link - ports],
+        }
+    }
+
+    /// The highest rate that a flow can have: the minimum residual capacity of its links.
+    pub(crate) fn flow_residual(&self, coflow: &Coflow, flow: u32) -> f64 {
+        let (src, dst) = coflow.flow_ports(flow);
+        let at_ports = self.senders.residuals[src as usize].min(self.receivers.residuals[dst as usize]);
+        let trunks = coflow.flow_trunks(flow).iter().map(|&trunk| self.trunks.residuals[trunk as usize]);
+        trunks.fold(at_ports, f64::min)
+    }
+
+    /// Subtracts the rate of one flow from its links.
+    pub(crate) fn subtract_flow_rate(&mut self, coflow: &Coflow, flow: u32, rate: f64) {
+        let (src, dst) = coflow.flow_ports(flow);
+        self.senders.subtract_rate(src as usize, rate, self.rounding_tolerance);
+        self.receivers.subtract_rate(dst as usize, rate, self.rounding_tolerance);
+        for &trunk in coflow.flow_trunks(flow) {
+            self.trunks.subtract_rate(trunk as usize, rate, self.rounding_tolerance);
+        }
+    }
+
     /// Gives each live flow of a coflow, in the order of flows, the minimum residual capacity of its links, and calls
     /// `on_rate` with each flow that got a rate. Every such flow exhausts a link, so there are at most two a port and
     /// one a trunk.

@@ -3,12 +3,16 @@
 use super::maxmin::MaxMinLeaf;
 use crate::allocation::{Allocation, CommonRate};
 use crate::model::network::LeafScope;
-use crate::model::{BitSet, CommonRateKind, Fabric, Network, SizesKnown, SizesUnknown, View};
+use crate::model::{
+    BitSet, CommonRateKind, Fabric, Knowledge, Network, SizesEstimated, SizesKnown, SizesOrEstimates,
+    SizesUnknown, View,
+};
 use crate::policy::{self, AnyPolicy, Event, Params, ParamsError, Policy};
 
 /// The algorithm of a leaf.
 pub(super) enum LeafAlgorithm {
     SizesUnknown(Box<dyn Policy<Knowledge = SizesUnknown>>),
+    SizesEstimated(Box<dyn Policy<Knowledge = SizesEstimated>>),
     SizesKnown(Box<dyn Policy<Knowledge = SizesKnown>>),
     MaxMin(MaxMinLeaf),
 }
@@ -38,9 +42,39 @@ fn build_algorithm(spec: &str) -> Result<LeafAlgorithm, ParamsError> {
     match policy::build(spec)? {
         _ if name == "fair" => Ok(LeafAlgorithm::MaxMin(MaxMinLeaf::default())),
         AnyPolicy::SizesUnknown(policy) if name != "aalo" => Ok(LeafAlgorithm::SizesUnknown(policy)),
+        AnyPolicy::SizesEstimated(policy) => Ok(LeafAlgorithm::SizesEstimated(policy)),
         AnyPolicy::SizesKnown(policy) if name != "aalo+" => Ok(LeafAlgorithm::SizesKnown(policy)),
         AnyPolicy::SizesUnknown(_) | AnyPolicy::SizesKnown(_) | AnyPolicy::Tree(_) => {
             Err(ParamsError::NotForLeaf { name })
+        }
+    }
+}
+
+/// Lets the policy of a leaf decide. `changed`: whether capacities have changed since its last decision.
+fn decide_rates<K: Knowledge>(
+    policy: &mut dyn Policy<Knowledge = K>,
+    changed: bool,
+    view: &mut View<'_, K>,
+    out: &mut Allocation,
+) {
+    if changed {
+        policy.on_event(Event::CapacityChanged, view);
+    }
+    policy.schedule(view, out);
+}
+
+/// Adds up the capacity that rates in proportion to remaining bytes use.
+fn add_madd_rates<K: SizesOrEstimates>(
+    view: &View<'_, K>,
+    decided: &Allocation,
+    ports: usize,
+    used_capacity: &mut [f64],
+) {
+    for &slot in view.active_coflows() {
+        if let CommonRate::CompleteTogether(seconds) = decided.common(slot) {
+            for (link, bytes) in view.remaining_loads(slot).by_fabric_link(ports) {
+                used_capacity[link] += bytes / seconds;
+            }
         }
     }
 }
@@ -75,10 +109,10 @@ impl Leaf {
     }
 
     pub(super) fn common_rate_kind(&self) -> CommonRateKind {
-        if matches!(self.algorithm, LeafAlgorithm::SizesKnown(_)) {
-            CommonRateKind::ProportionalRates
-        } else {
-            CommonRateKind::EqualRates
+        match self.algorithm {
+            LeafAlgorithm::SizesKnown(_) => CommonRateKind::ProportionalRates,
+            LeafAlgorithm::SizesEstimated(_) => CommonRateKind::EstimatedRates,
+            LeafAlgorithm::SizesUnknown(_) | LeafAlgorithm::MaxMin(_) => CommonRateKind::EqualRates,
         }
     }
 
@@ -86,6 +120,7 @@ impl Leaf {
         network.swap_scope(&mut self.scope);
         match &mut self.algorithm {
             LeafAlgorithm::SizesUnknown(policy) => policy.on_event(event, &mut View::new(network, now)),
+            LeafAlgorithm::SizesEstimated(policy) => policy.on_event(event, &mut View::new(network, now)),
             LeafAlgorithm::SizesKnown(policy) => policy.on_event(event, &mut View::new(network, now)),
             LeafAlgorithm::MaxMin(fair) => fair.stale = true,
         }
@@ -96,6 +131,9 @@ impl Leaf {
         network.swap_scope(&mut self.scope);
         let wake = match &mut self.algorithm {
             LeafAlgorithm::SizesUnknown(policy) => {
+                policy.next_wakeup(&mut View::new(network, now), &self.allocation)
+            }
+            LeafAlgorithm::SizesEstimated(policy) => {
                 policy.next_wakeup(&mut View::new(network, now), &self.allocation)
             }
             LeafAlgorithm::SizesKnown(policy) => {
@@ -147,27 +185,20 @@ impl Leaf {
             return;
         }
         network.swap_scope(&mut self.scope);
+        let used = &mut self.used_capacity;
         match &mut self.algorithm {
             LeafAlgorithm::SizesUnknown(policy) => {
+                decide_rates(&mut **policy, changed, &mut View::new(network, now), &mut self.allocation);
+            }
+            LeafAlgorithm::SizesEstimated(policy) => {
                 let mut view = View::new(network, now);
-                if changed {
-                    policy.on_event(Event::CapacityChanged, &mut view);
-                }
-                policy.schedule(&mut view, &mut self.allocation);
+                decide_rates(&mut **policy, changed, &mut view, &mut self.allocation);
+                add_madd_rates(&view, &self.allocation, ports, used);
             }
             LeafAlgorithm::SizesKnown(policy) => {
                 let mut view = View::new(network, now);
-                if changed {
-                    policy.on_event(Event::CapacityChanged, &mut view);
-                }
-                policy.schedule(&mut view, &mut self.allocation);
-                for &slot in view.active_coflows() {
-                    if let CommonRate::CompleteTogether(seconds) = self.allocation.common(slot) {
-                        for (link, bytes) in view.remaining_loads(slot).by_fabric_link(ports) {
-                            self.used_capacity[link] += bytes / seconds;
-                        }
-                    }
-                }
+                decide_rates(&mut **policy, changed, &mut view, &mut self.allocation);
+                add_madd_rates(&view, &self.allocation, ports, used);
             }
             LeafAlgorithm::MaxMin(_) => {}
         }

@@ -79,12 +79,8 @@ impl Snapshot<'_> {
             CommonRate::None => 0.0,
             CommonRate::Equal(rate) => rate,
             CommonRate::CompleteTogether(seconds) => {
-                let network = self.engine.network();
-                let coflow = network.coflow(slot);
-                let size = self.workload.coflows[coflow.workload_index].flows
-                    [coflow.spec_index(flow) as usize]
-                    .bytes;
-                (size.get() - network.sent_bytes(slot, flow, self.now)) / seconds
+                // By the sizes that the policy knows or estimates.
+                self.engine.network().coflow(slot).remaining_bytes(flow, self.now) / seconds
             }
         }
     }

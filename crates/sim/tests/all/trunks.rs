@@ -211,11 +211,11 @@ impl TrunkChecker {
                 let decided = match snapshot.allocation().common(slot) {
                     CommonRate::None => Some(own),
                     CommonRate::Equal(rate) => Some(rate + own),
-                    CommonRate::CompleteTogether(seconds) => {
+                    CommonRate::CompleteTogether(_) => {
                         let left = self.bytes[coflow.workload_index][original as usize]
                             - self.sent_bytes(coflow.workload_index, original);
                         // The last remaining bytes are mostly rounding errors.
-                        (left > 1e-3).then_some(left / seconds + own)
+                        (left > 1e-3).then(|| snapshot.decided_common_rate(slot, flow) + own)
                     }
                 };
                 // With queues, the transport sets the rates.

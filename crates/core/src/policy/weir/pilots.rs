@@ -1,0 +1,141 @@
+//! Pilots: flows that complete early, so that their sizes estimate those of other flows.
+
+use super::estimate::{ReceiverEstimates, Samples};
+use crate::allocation::Allocation;
+use crate::model::{Coflow, FlowState, SizesEstimated, Slot, View};
+use crate::solve::ResidualCapacity;
+
+/// Above this relative variance inside receivers, one completed flow does not stand for the others.
+const LOW_VARIANCE: f64 = 0.01;
+
+/// The relative variance of the mean of a receiver's completed flows that is low enough.
+const TARGET_VARIANCE: f64 = 0.04;
+
+/// The maximum number of completed flows that a receiver needs.
+const MAX_SAMPLES: f64 = 10.0;
+
+/// Degrees of freedom from which on the variance inside receivers is trusted.
+const TRUSTED_DEGREES: u32 = 8;
+
+/// No flow.
+const NO_FLOW: u32 = u32::MAX;
+
+/// The flows of a coflow by receiver, and the pilot of each receiver. Empty before the first pilot.
+#[derive(Debug, Default)]
+pub(super) struct Pilots {
+    /// The first flow of each receiver in `flows`, and the end of the last receiver's flows.
+    starts: Vec<u32>,
+    flows: Vec<u32>,
+    pilots: Vec<u32>,
+}
+
+impl Pilots {
+    /// Sorts the flows by receiver, once. O(flows).
+    fn index_flows(&mut self, coflow: &Coflow) {
+        if !self.starts.is_empty() {
+            return;
+        }
+        let receivers = coflow.receivers().len();
+        self.flows = (0..coflow.width() as u32).collect();
+        self.flows.sort_by_key(|&flow| coflow.receiver_index(flow));
+        let start =
+            |receiver| self.flows.partition_point(|&flow| coflow.receiver_index(flow) < receiver) as u32;
+        self.starts = (0..=receivers).map(start).collect();
+        self.pilots = vec![NO_FLOW; receivers];
+    }
+
+    fn flows_to(&self, receiver: usize) -> &[u32] {
+        &self.flows[self.starts[receiver] as usize..self.starts[receiver + 1] as usize]
+    }
+}
+
+/// The number of completed flows that a receiver with this number of flows needs. `spread` is the relative variance inside
+/// receivers and its degrees of freedom.
+pub(super) fn required_samples(spread: Option<(f64, u32)>, flows: usize) -> u32 {
+    match spread {
+        None => 1,
+        Some((variance, _)) if variance > LOW_VARIANCE => {
+            (variance / TARGET_VARIANCE).min(MAX_SAMPLES).min(flows as f64 / 3.0) as u32
+        }
+        Some((_, degrees)) if degrees < TRUSTED_DEGREES => 2,
+        Some(_) => 1,
+    }
+}
+
+/// The pilots of one coflow in a schedule, in memory that is used again.
+#[derive(Debug, Default)]
+pub(super) struct PilotRates {
+    chosen: Vec<u32>,
+    /// By link: number of pilots.
+    counts: Vec<u32>,
+}
+
+impl PilotRates {
+    /// Chooses a pilot for each receiver that needs one. O(receivers), and O(flows to the receiver) for each receiver whose last pilot
+    /// has no capacity.
+    pub fn choose(
+        &mut self,
+        slot: Slot,
+        pilots: &mut Pilots,
+        samples: &Samples,
+        estimates: &ReceiverEstimates,
+        residual: &ResidualCapacity,
+        view: &View<'_, SizesEstimated>,
+    ) {
+        self.chosen.clear();
+        self.counts.resize(view.fabric().links(), 0);
+        let coflow = view.coflow(slot);
+        pilots.index_flows(coflow);
+        for (receiver, load) in coflow.receivers().iter().enumerate() {
+            let flows = pilots.flows_to(receiver);
+            if load.live_flow_count < 2
+                || !residual.open_receivers().contains(load.link as usize)
+                || samples.count(receiver) >= required_samples(estimates.spread(), flows.len())
+            {
+                continue;
+            }
+            let has_capacity = |&flow: &u32| {
+                coflow.flow_state(flow) == FlowState::Live && residual.flow_residual(coflow, flow) > 0.0
+            };
+            let last = pilots.pilots[receiver];
+            let pilot = if last != NO_FLOW && has_capacity(&last) {
+                Some(last)
+            } else {
+                let rank = |flow: u32| {
+                    (self.counts[coflow.flow_ports(flow).0 as usize], -view.sent_bytes(slot, flow))
+                };
+                let ranked = flows.iter().copied().filter(has_capacity).map(|flow| (rank(flow), flow));
+                let first = ranked.min_by(|(a, _), (b, _)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+                first.map(|(_, flow)| flow)
+            };
+            if let Some(pilot) = pilot {
+                pilots.pilots[receiver] = pilot;
+                coflow.flow_links(pilot, view.fabric().ports()).for_each(|link| self.counts[link] += 1);
+                self.chosen.push(pilot);
+            }
+        }
+    }
+
+    /// Gives the chosen pilots one common rate, and then, in the order of receivers, the residual capacity of their links.
+    pub fn assign(
+        &mut self,
+        slot: Slot,
+        residual: &mut ResidualCapacity,
+        view: &View<'_, SizesEstimated>,
+        out: &mut Allocation,
+    ) {
+        let (coflow, ports) = (view.coflow(slot), view.fabric().ports());
+        let links = || self.chosen.iter().flat_map(|&flow| coflow.flow_links(flow, ports));
+        let rates = links().map(|link| residual.link_residual(link) / f64::from(self.counts[link]));
+        let rate = rates.fold(f64::INFINITY, f64::min);
+        for &flow in &self.chosen {
+            coflow.flow_links(flow, ports).for_each(|link| self.counts[link] = 0);
+            residual.subtract_flow_rate(coflow, flow, rate);
+        }
+        for &flow in &self.chosen {
+            let more = residual.flow_residual(coflow, flow);
+            residual.subtract_flow_rate(coflow, flow, more);
+            out.add_flow_rate(slot, flow, rate + more);
+        }
+    }
+}
