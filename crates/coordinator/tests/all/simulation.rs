@@ -437,7 +437,7 @@ fn seed_count() -> u64 {
 }
 
 fn run_all_policies(transport: Transport) {
-    for policy in ["saath", "aalo", "fair", "varys", "sincronia", "pfp"] {
+    for policy in ["saath", "aalo", "fair", "varys", "sincronia", "pfp", "weir"] {
         for seed in 0..seed_count() {
             run_simulation(policy, seed, None, transport);
         }
@@ -458,7 +458,7 @@ fn all_coflows_complete_with_delta_reports_over_streams() {
 /// A misreporting host does not reduce the capacity of others: no link is oversubscribed, and all coflows complete.
 #[test]
 fn misreporting_agent_is_counted_and_links_are_not_oversubscribed() {
-    for policy in ["saath", "aalo", "fair", "varys"] {
+    for policy in ["saath", "aalo", "fair", "varys", "weir"] {
         for seed in 100..104 {
             let rejected = run_simulation(policy, seed, Some(HOSTS - 1), Transport::Datagrams);
             assert!(
