@@ -11,7 +11,7 @@ DEMO = --locked --profile quick -p weir-cli --no-default-features --bin weir
 TRACE = $(or $(WEIR_FB_TRACE),../shared/data/FB2010-1Hr-150-0.txt)
 # Pages of results. FAST ones take four minutes together, MEASURED ones are only checked for their structure.
 FAST = netshare composition siphon fabrics
-SLOW = saath saba django
+SLOW = saath saba django weir
 MEASURED = live bench allocator siphon-live
 
 .DEFAULT_GOAL := help

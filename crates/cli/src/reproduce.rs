@@ -5,7 +5,9 @@ use std::path::Path;
 use weir_console::failure::Failure;
 use weir_console::output::{self, ResultDestination};
 use weir_console::progress::Progress;
-use weir_papers::{RunContext, Trace, composition, django, fabrics, netshare, saath, saba, siphon};
+use weir_papers::{
+    RunContext, Trace, composition, django, fabrics, netshare, own_policy, saath, saba, siphon,
+};
 
 use crate::args;
 use crate::source::limits;
@@ -45,6 +47,11 @@ pub fn reproduce(args: &args::Reproduce) -> Result<(), Failure> {
         }
         args::Reproduce::Fabrics(args) => {
             write_page(&args.page_options, |run_context| fabrics::page(args.seeds, run_context))
+        }
+        args::Reproduce::Weir(args) => {
+            write_replay_page(&args.input, &args.page_options, |trace, run_context| {
+                own_policy::page(trace, args.seeds, run_context)
+            })
         }
         #[cfg(all(feature = "live", target_os = "linux"))]
         args::Reproduce::Live(args) => write_live_page(args),

@@ -1,7 +1,8 @@
 //! Reproduces the evaluations of the papers that Weir implements: pages with published figures next to measured ones.
 //!
 //! Each paper has a module, whose documentation lists the measurements of the paper and the reproduced ones.
-//! [`composition`] and [`live`] combine papers, and [`fabrics`] compares their policies on networks with several links.
+//! [`composition`] and [`live`] combine papers, [`fabrics`] compares their policies on networks with several links, and
+//! [`own_policy`] compares them with Weir's own policy.
 //! Published figures are constants with a citation. The command that writes a page computes all other figures.
 
 mod claim;
@@ -14,6 +15,7 @@ pub mod fabrics;
 pub mod live;
 mod markdown;
 pub mod netshare;
+pub mod own_policy;
 pub mod saath;
 pub mod saba;
 pub mod siphon;

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueHint};
 use weir_core::units::{Rate, Time};
 #[cfg(all(feature = "live", target_os = "linux"))]
 use weir_papers::live::{Experiment, MAX_COFLOWS};
-use weir_papers::{composition, django, fabrics, netshare, saba, siphon};
+use weir_papers::{composition, django, fabrics, netshare, own_policy, saba, siphon};
 
 #[cfg(all(feature = "live", target_os = "linux"))]
 use super::EXECUTION_HEADING;
@@ -33,6 +33,8 @@ pub enum Reproduce {
     Composition(CompositionReproduction),
     /// Decisions over the links between switches compared with decisions over ports
     Fabrics(FabricsReproduction),
+    /// Weir's own policy compared with those of the papers
+    Weir(WeirReproduction),
     /// Real traffic over the testbed, compared with the papers and the simulator; needs root
     #[cfg(all(feature = "live", target_os = "linux"))]
     Live(LiveReproduction),
@@ -154,6 +156,22 @@ pub struct CompositionReproduction {
 pub struct FabricsReproduction {
     /// The number of generated workloads; a confidence interval needs at least two
     #[arg(long, help_heading = EVALUATION_HEADING, value_name = "N", default_value_t = fabrics::DEFAULT_SEEDS, value_parser = clap::value_parser!(u64).range(2..=1000))]
+    pub seeds: u64,
+
+    #[command(flatten)]
+    pub page_options: PageOptions,
+}
+
+/// Arguments of `weir reproduce weir`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  weir reproduce weir --trace FB2010-1Hr-150-0.txt --out docs/results/weir.md --jobs 2")]
+pub struct WeirReproduction {
+    #[command(flatten)]
+    pub input: ReplayInput,
+
+    /// The number of generated workloads of each kind; a confidence interval needs at least two
+    #[arg(long, help_heading = EVALUATION_HEADING, value_name = "N", default_value_t = own_policy::DEFAULT_SEEDS, value_parser = clap::value_parser!(u64).range(2..=1000))]
     pub seeds: u64,
 
     #[command(flatten)]
