@@ -1,8 +1,8 @@
 //! Writes the page of `weir reproduce weir`: Weir's own policy next to the policies of the papers.
 //!
 //! `families` are groups of workloads, and `figures` the statistics of a policy over a family. `weir` is compared with Varys and
-//! Sincronia, which know all sizes, and with Saath and Aalo, which know none. The constants of `weir` were chosen on generated traces
-//! other than those of this page.
+//! Sincronia, which know all sizes, and with Saath and Aalo, which know none. The generated workloads of this
+//! page were not used to choose constants of `weir`; its source states the origin of each constant.
 
 mod families;
 mod figures;

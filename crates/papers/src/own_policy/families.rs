@@ -14,7 +14,7 @@ use weir_trace::{Limits, TraceUnit};
 
 use crate::Trace;
 
-/// The first seed. The constants of the policy were chosen with smaller seeds.
+/// The first seed. Constants of the policy were chosen with smaller seeds.
 const FIRST_SEED: u64 = 1001;
 
 /// Coflows of a workload on a network with several switches.
