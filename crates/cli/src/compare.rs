@@ -119,7 +119,7 @@ fn jobs_table(policies: &[String], job_times: &[Vec<JobTime<'_>>]) -> String {
 }
 
 fn to_replay<'a>(policy: &str, source: &'a Source, network: &'a Network) -> Replay<'a> {
-    let sensitivities = source.sensitivities();
+    let sensitivities = &source.sensitivities;
     Replay { policy: policy.to_owned(), workload: &source.workload, network, sensitivities }
 }
 

@@ -66,7 +66,7 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
     let index = position.ok_or_else(|| unknown_coflow(args.coflow, &source))?;
     let network = Network::read(&args.replay, &args.network, &source, false)?;
     let options = network.options();
-    let policy = policy_spec::build_policy(&args.policy, Some(&workload.names), &source.sensitivities())?;
+    let policy = policy_spec::build_policy(&args.policy, Some(&workload.names), &source.sensitivities)?;
     let leaves = Leaves::new(&policy, workload).map_err(Failure::input)?;
     let mut explainer = Explainer::new(index);
     let watch = Progress::new(args.quiet).add_replay_bar(&args.policy, workload.coflows.len());

@@ -7,17 +7,18 @@ use weir_console::progress::Progress;
 use weir_console::run::{self, ReplayTask};
 use weir_console::table::{Alignment, Table, format_number};
 use weir_core::model::topology::{CableEvent, NodeId, Topology};
-use weir_core::model::{CoflowSpec, FlowSpec, ServiceNames, Workload};
+use weir_core::model::{CoflowSpec, FlowSpec, ServiceNames, Stage, Workload};
 use weir_core::policy::saba_sensitivity;
 use weir_core::saba::Sensitivity;
 use weir_core::solve::polynomial::Degree;
 use weir_core::units::{Bytes, Rate, Time};
 use weir_sim::jobs::workload::{PROFILER_NODES, Workload as PublishedWorkload};
-use weir_sim::jobs::{self, Job, Stage};
+use weir_sim::jobs::{self, Job};
 use weir_sim::outcome::mean;
 use weir_sim::{JobOutcome, Outcome};
 use weir_trace::WriteError;
 use weir_trace::jobs::{Jobs as JobsFile, ModelRef, WorkloadRef};
+use weir_trace::sensitivity::SensitivityTable;
 
 use crate::args;
 use crate::network::Network;
@@ -51,16 +52,13 @@ impl Jobs {
         let published_names: Vec<&str> = published.iter().map(|workload| workload.name).collect();
         let file = weir_trace::jobs::read(path, &published_names)?;
         let name = path.display().to_string();
-        let jobs: Vec<Job> = file
-            .jobs
-            .iter()
-            .map(|job| Job {
-                name: job.name.clone(),
-                stages: stages(&file, &published, job),
-                hosts: job.servers.clone(),
-                start: job.start,
-            })
-            .collect();
+        let job = |job: &weir_trace::jobs::Job| {
+            let nodes = job.servers.len() as f64 / f64::from(PROFILER_NODES);
+            let slowest = slowest_cable(&file.topology, &job.servers);
+            let stages = stages(&file, &published, job.workload, (job.data_scale, nodes), slowest);
+            Job { name: job.name.clone(), stages, hosts: job.servers.clone(), start: job.start }
+        };
+        let jobs: Vec<Job> = file.jobs.iter().map(job).collect();
         let sensitivities = sensitivities(&file, &published)
             .map_err(|reason| Failure::input(format_args!("{name}: {reason}")))?;
         let workload_name = |job: &weir_trace::jobs::Job| match job.workload {
@@ -122,7 +120,7 @@ impl Jobs {
                 policy: "fair".to_owned(),
                 workload: &alone,
                 options: network.options().clone(),
-                sensitivities: Vec::new(),
+                sensitivities: &[],
             };
             let outcome = task.run(&progress).map_err(|failure| {
                 let message = format!("job {} alone, under {}", self.jobs[index].name, failure.message);
@@ -231,26 +229,19 @@ fn duration(job: &JobOutcome) -> f64 {
     job.end - job.arrival
 }
 
-/// The stages of a job. Those of published workloads are scaled to its data, its hosts and their cables.
-fn stages(file: &JobsFile, published: &[PublishedWorkload], job: &weir_trace::jobs::Job) -> Vec<Stage> {
-    match job.workload {
-        WorkloadRef::InFile(index) => in_file(file, index),
-        WorkloadRef::Predefined(index) => {
-            let nodes = job.servers.len() as f64 / f64::from(PROFILER_NODES);
-            published[index].stages_at_rate(
-                job.data_scale,
-                nodes,
-                slowest_cable(&file.topology, &job.servers),
-            )
-        }
+/// The stages of a workload. Those of published workloads are scaled to the amount of data, the number of hosts divided by the
+/// profiler's, and the rate of the slowest cable.
+fn stages(
+    file: &JobsFile,
+    published: &[PublishedWorkload],
+    workload: WorkloadRef,
+    scale: (f64, f64),
+    slowest: Rate,
+) -> Vec<Stage> {
+    match workload {
+        WorkloadRef::InFile(index) => file.workloads[index].stages.clone(),
+        WorkloadRef::Predefined(index) => published[index].stages_at_rate(scale.0, scale.1, slowest),
     }
-}
-
-fn in_file(file: &JobsFile, index: usize) -> Vec<Stage> {
-    let stage = |&weir_trace::jobs::Stage { compute, overlapped_compute, bytes, max_transfer_time }: &_| {
-        Stage { compute, overlapped_compute, bytes, max_transfer_time }
-    };
-    file.workloads[index].stages.iter().map(stage).collect()
 }
 
 /// The rate of the slowest cable of these hosts.
@@ -262,31 +253,21 @@ fn slowest_cable<'a>(topology: &Topology, hosts: impl IntoIterator<Item = &'a u3
 /// The sensitivity of each job: of the file's table, or profiled at the rate of the slowest cable of any job.
 fn sensitivities(file: &JobsFile, published: &[PublishedWorkload]) -> Result<Vec<Sensitivity>, String> {
     let slowest = slowest_cable(&file.topology, file.jobs.iter().flat_map(|job| &job.servers));
+    let rows = file.sensitivity.as_ref().map_or(&[][..], SensitivityTable::rows);
     let mut profiled: Vec<(WorkloadRef, Sensitivity)> = Vec::new();
-    let mut all = Vec::with_capacity(file.jobs.len());
-    for job in &file.jobs {
-        let sensitivity = match (job.model, &file.sensitivity) {
-            (ModelRef::TableRow(row), Some(table)) => table.rows()[row].sensitivity,
-            (ModelRef::TableRow(_), None) => saba_sensitivity(),
-            (ModelRef::Profiled(workload), _) => {
-                match profiled.iter().find(|(other, _)| *other == workload) {
-                    Some((_, sensitivity)) => *sensitivity,
-                    None => {
-                        let stages = match workload {
-                            WorkloadRef::InFile(index) => in_file(file, index),
-                            WorkloadRef::Predefined(index) => {
-                                published[index].stages_at_rate(1.0, 1.0, slowest)
-                            }
-                        };
-                        let profile = jobs::profile(&stages, slowest).map_err(|error| error.to_string())?;
-                        let fit = profile.fit(Degree::Cubic).map_err(|error| error.to_string())?;
-                        profiled.push((workload, fit.sensitivity));
-                        fit.sensitivity
-                    }
-                }
-            }
+    let mut sensitivity = |job: &weir_trace::jobs::Job| {
+        let workload = match job.model {
+            ModelRef::TableRow(row) => return Ok(rows[row].sensitivity),
+            ModelRef::Profiled(workload) => workload,
         };
-        all.push(sensitivity);
-    }
-    Ok(all)
+        if let Some((_, known)) = profiled.iter().find(|(other, _)| *other == workload) {
+            return Ok(*known);
+        }
+        let stages = stages(file, published, workload, (1.0, 1.0), slowest);
+        let profile = jobs::profile(&stages, slowest).map_err(|error| error.to_string())?;
+        let fit = profile.fit(Degree::Cubic).map_err(|error| error.to_string())?;
+        profiled.push((workload, fit.sensitivity));
+        Ok(fit.sensitivity)
+    };
+    file.jobs.iter().map(&mut sensitivity).collect()
 }

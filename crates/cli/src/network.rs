@@ -180,7 +180,7 @@ pub struct Replay<'a> {
     /// The network.
     pub network: &'a Network,
     /// The sensitivities of all applications to bandwidth, if they are known.
-    pub sensitivities: Vec<Sensitivity>,
+    pub sensitivities: &'a [Sensitivity],
 }
 
 /// Runs all replays, at most `run_options.jobs` concurrently. Outcomes are in the order of `replays`.
@@ -188,8 +188,7 @@ pub struct Replay<'a> {
 /// # Errors
 /// If a check of a policy or a replay fails, or a signal arrives. All policies are checked before the first replay.
 pub fn run_replays(replays: &[Replay<'_>], run_options: &args::RunOptions) -> Result<Vec<Outcome>, Failure> {
-    let PartialResults { results, interruption } = run_replays_until_interrupted(replays, run_options)?;
-    interruption.map_or_else(|| Ok(results.into_iter().flatten().collect()), Err)
+    run_replays_until_interrupted(replays, run_options)?.complete()
 }
 
 /// As [`run_replays`], but a signal keeps the outcomes of the replays that have finished.
@@ -206,7 +205,7 @@ pub fn run_replays_until_interrupted(
             policy: replay.policy.clone(),
             workload: replay.workload,
             options: replay.network.options.clone(),
-            sensitivities: replay.sensitivities.clone(),
+            sensitivities: replay.sensitivities,
         })
         .collect();
     let progress = Progress::new(run_options.quiet);

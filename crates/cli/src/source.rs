@@ -20,6 +20,8 @@ pub struct Source {
     pub workload: Workload,
     /// The jobs of a file.
     pub jobs: Option<Jobs>,
+    /// The sensitivities of all applications to bandwidth; empty without jobs.
+    pub sensitivities: Vec<Sensitivity>,
     /// The name and the format of the trace.
     trace: Option<(String, Format)>,
 }
@@ -66,7 +68,8 @@ impl Source {
         let read_jobs = |file: &&PathBuf| Jobs::read(file, &mut workload, read_options.max_flows);
         let jobs = job_files.first().map(read_jobs).transpose()?;
         let name = files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
-        let mut source = Source { name, workload, jobs, trace: trace_format };
+        let sensitivities = jobs.as_ref().map_or_else(Vec::new, |jobs| jobs.sensitivities(&workload.names));
+        let mut source = Source { name, workload, jobs, sensitivities, trace: trace_format };
         if per_stage {
             source.workload = source.merge_stages(&source.workload)?;
         }
@@ -120,11 +123,6 @@ impl Source {
     pub fn job_name(&self, number: u64) -> String {
         let name = self.jobs.as_ref().and_then(|jobs| jobs.name_of(number));
         name.map_or_else(|| number.to_string(), str::to_owned)
-    }
-
-    /// The sensitivities of all applications to bandwidth, if there are jobs.
-    pub fn sensitivities(&self) -> Vec<Sensitivity> {
-        self.jobs.as_ref().map_or_else(Vec::new, |jobs| jobs.sensitivities(&self.workload.names))
     }
 
     /// The total bytes of all coflows.

@@ -44,13 +44,10 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
 
     // Equal replays at several points, as of a policy without the varied parameter, run once.
     let mut replays: Vec<Replay<'_>> = Vec::new();
-    let sensitivities = source.sensitivities();
+    let sensitivities = source.sensitivities.as_slice();
     let mut replay_at = |policy: &str, factor: f64, network| {
         let workload = workload_at(factor);
-        find_or_push(
-            &mut replays,
-            Replay { policy: policy.to_owned(), workload, network, sensitivities: sensitivities.clone() },
-        )
+        find_or_push(&mut replays, Replay { policy: policy.to_owned(), workload, network, sensitivities })
     };
     let mut rows: Vec<Vec<usize>> = Vec::new();
     for (point, specs) in points.iter().zip(&specs) {

@@ -25,12 +25,12 @@ pub struct ReplayTask<'a> {
     /// The options of the replay.
     pub options: ReplayOptions,
     /// The sensitivities of all applications to bandwidth, if they are known.
-    pub sensitivities: Vec<Sensitivity>,
+    pub sensitivities: &'a [Sensitivity],
 }
 
 impl ReplayTask<'_> {
     fn build(&self) -> Result<AnyPolicy, Failure> {
-        policy_spec::build_policy(&self.policy, Some(&self.workload.names), &self.sensitivities)
+        policy_spec::build_policy(&self.policy, Some(&self.workload.names), self.sensitivities)
     }
 
     /// Runs the replay.
@@ -49,22 +49,21 @@ impl ReplayTask<'_> {
 /// order of the tasks.
 ///
 /// # Errors
-/// The failure of the first task, in their order, that failed. No further task starts after a failure.
+/// The failure of the first task, in their order, that failed for another reason than a signal; otherwise the interruption. No
+/// further task starts after a failure.
 pub fn run_replays<T: Send>(
     tasks: &[ReplayTask<'_>],
     jobs: usize,
     progress: &Progress,
     on_outcome: impl Fn(usize, Outcome) -> T + Sync,
 ) -> Result<Vec<T>, Failure> {
-    // A policy that does not fit its trace is refused before any replay starts.
-    tasks.iter().try_for_each(|task| task.build().map(drop))?;
-    run_concurrently(tasks.len(), jobs, |at| tasks[at].run(progress).map(|outcome| on_outcome(at, outcome)))
+    run_replays_until_interrupted(tasks, jobs, progress, on_outcome)?.complete()
 }
 
 /// Calls `job` for 0 to `count` - 1, at most `jobs` concurrently. The results are in the order of the numbers.
 ///
 /// # Errors
-/// As [`run_replays`].
+/// The failure of the first job, in their order, that failed. No further job starts after a failure.
 pub fn run_concurrently<T: Send>(
     count: usize,
     jobs: usize,
@@ -112,6 +111,16 @@ pub struct PartialResults<T> {
     pub interruption: Option<Failure>,
 }
 
+impl<T> PartialResults<T> {
+    /// All results.
+    ///
+    /// # Errors
+    /// The interruption, if a signal arrived.
+    pub fn complete(self) -> Result<Vec<T>, Failure> {
+        self.interruption.map_or_else(|| Ok(self.results.into_iter().flatten().collect()), Err)
+    }
+}
+
 /// As [`run_replays`], but a signal keeps the results of the tasks that have finished.
 ///
 /// # Errors
@@ -122,6 +131,7 @@ pub fn run_replays_until_interrupted<T: Send>(
     progress: &Progress,
     on_outcome: impl Fn(usize, Outcome) -> T + Sync,
 ) -> Result<PartialResults<T>, Failure> {
+    // A policy that does not fit its trace is refused before any replay starts.
     tasks.iter().try_for_each(|task| task.build().map(drop))?;
     let run = |at: usize| tasks[at].run(progress).map(|outcome| on_outcome(at, outcome));
     let mut partial = PartialResults { results: Vec::with_capacity(tasks.len()), interruption: None };

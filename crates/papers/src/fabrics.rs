@@ -115,8 +115,7 @@ fn mean_ccts(
             let network =
                 NetworkModel { trunks: Some(Arc::clone(&trunks)), decides_over, ..NetworkModel::default() };
             let options = ReplayOptions { network, ..ReplayOptions::default() };
-            let task =
-                ReplayTask { policy: (*policy).to_owned(), workload, options, sensitivities: Vec::new() };
+            let task = ReplayTask { policy: (*policy).to_owned(), workload, options, sensitivities: &[] };
             *mean_cct = weir_sim::outcome::mean(&task.run(run_context.progress)?.ccts());
         }
     }

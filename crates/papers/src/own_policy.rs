@@ -76,7 +76,7 @@ fn measure(
             policy: policies[at % policies.len()].to_owned(),
             workload: &case.workload,
             options: case.options.clone(),
-            sensitivities: Vec::new(),
+            sensitivities: &[],
         };
         let outcome = task.run(run_context.progress)?;
         bar.inc(1);

@@ -18,35 +18,13 @@
 pub mod calibration;
 pub mod workload;
 
-use weir_core::model::{CoflowSpec, FlowSpec, ServiceNames, Workload};
+use weir_core::model::{CoflowSpec, FlowSpec, ServiceNames, Stage, Workload};
 use weir_core::saba::Fraction;
 use weir_core::saba::profile::{PROFILED_FRACTIONS, Profile, ProfileError};
 use weir_core::units::{Bytes, Rate, Time};
 
 /// The service of all jobs; each job is an application of it.
 pub const SERVICE: &str = "jobs";
-
-/// A step of a job, the same on each of its hosts.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Stage {
-    /// Computing time before the transfer starts.
-    pub compute: Time,
-    /// Computing time in parallel with the transfer; the stage lasts until both have ended.
-    pub overlapped_compute: Time,
-    /// Bytes that each host sends to the others in total, and receives from them.
-    pub bytes: Bytes,
-    /// The maximum time to wait for the transfer, if any.
-    pub max_transfer_time: Option<Time>,
-}
-
-impl Stage {
-    /// The duration of the stage, in seconds, if each host sends and receives at `rate`.
-    pub fn duration_alone(&self, rate: Rate) -> f64 {
-        let patience = self.max_transfer_time.map_or(f64::INFINITY, Time::get);
-        let moving = if self.bytes == Bytes::ZERO { 0.0 } else { self.bytes.get() / rate.get() };
-        self.compute.get() + self.overlapped_compute.get().max(moving.min(patience))
-    }
-}
 
 /// A job.
 #[derive(Debug, Clone, PartialEq)]

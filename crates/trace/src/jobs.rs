@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::Path;
 
 use weir_core::model::topology::CableEvent;
-use weir_core::model::{NodeId, ServiceNames, Topology};
+use weir_core::model::{NodeId, ServiceNames, Stage, Topology};
 use weir_core::units::{Bytes, Time};
 
 use crate::error::TraceError;
@@ -60,19 +60,6 @@ pub struct Workload {
     pub name: String,
     /// Its stages, in order.
     pub stages: Vec<Stage>,
-}
-
-/// A step of a workload, the same on each server.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Stage {
-    /// Computing time before the transfer starts.
-    pub compute: Time,
-    /// Computing time in parallel with the transfer.
-    pub overlapped_compute: Time,
-    /// Bytes that each server sends to the others in total, and receives from them.
-    pub bytes: Bytes,
-    /// The maximum time to wait for the transfer, if any.
-    pub max_transfer_time: Option<Time>,
 }
 
 /// A job.

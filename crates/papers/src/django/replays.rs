@@ -171,13 +171,9 @@ impl<'a> Replays<'a> {
                 ..ReplayOptions::default()
             };
             let workload = setup.workload(inputs.trace);
-            let outcome = ReplayTask {
-                policy: policy.clone(),
-                workload: &workload,
-                options,
-                sensitivities: Vec::new(),
-            }
-            .run(progress)?;
+            let outcome =
+                ReplayTask { policy: policy.clone(), workload: &workload, options, sensitivities: &[] }
+                    .run(progress)?;
             bar.inc(1);
             let schedules = outcome.schedule_ns.iter().map(|&ns| f64::from(ns) / 1e6).collect();
             Ok(Summary { ccts: outcome.ccts(), schedule_ms: schedules })

@@ -59,7 +59,7 @@ pub(super) fn section(bed: &BedName, coflows: usize, progress: &Progress) -> Res
             policy: policy.to_owned(),
             workload: &workload,
             options: replay_options(policy),
-            sensitivities: Vec::new(),
+            sensitivities: &[],
         };
         simulated.push((policy, task.run(progress)?));
     }

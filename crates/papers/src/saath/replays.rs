@@ -72,7 +72,7 @@ impl Replays {
                     interval: setting.interval.unwrap_or(interval),
                     ..replay_options(options)
                 },
-                sensitivities: Vec::new(),
+                sensitivities: &[],
             }
         };
         let tasks: Vec<ReplayTask<'_>> = distinct.iter().map(task).collect();

@@ -23,7 +23,7 @@ pub fn section(trace: &Trace, options: &Options, run_context: &RunContext<'_>) -
             policy: policy.to_owned(),
             workload: &trace.workload,
             options: replay_options(options),
-            sensitivities: Vec::new(),
+            sensitivities: &[],
         };
         let outcome = task.run(run_context.progress)?;
         let us: Vec<f64> = outcome.schedule_ns.iter().map(|&ns| f64::from(ns) / 1e3).collect();

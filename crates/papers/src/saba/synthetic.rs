@@ -14,11 +14,12 @@
 //! - *An instance* is one server's part of one job, so 20 jobs of 97 servers run concurrently. All start at once.
 //! - *Weak scaling*: with the 97 servers of the study each server computes and transfers as much as with the 18 of the profiler.
 
+use weir_core::model::Stage;
 use weir_core::saba::Sensitivity;
 use weir_core::solve::polynomial::Degree;
 use weir_core::units::{Bytes, Time};
+use weir_sim::jobs;
 use weir_sim::jobs::workload::testbed_link_rate;
-use weir_sim::jobs::{self, Stage};
 
 use super::random::StreamRng;
 

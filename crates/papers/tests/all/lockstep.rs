@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 
-use weir_core::model::{ServiceNames, Workload as Trace};
+use weir_core::model::{ServiceNames, Stage, Workload as Trace};
 use weir_core::policy;
 use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
 use weir_core::saba::{Fraction, Sensitivity};
@@ -11,7 +11,7 @@ use weir_core::units::{Bytes, Rate, Time};
 use weir_papers::saba::lockstep::cluster::{ClusterError, ClusterOptions, Coupling, PlacedJob, run};
 use weir_papers::saba::lockstep::sharing::{ConnectionLifetime, ControllerKind, SabaParameters, SharingRule};
 use weir_sim::jobs::workload::{Workload, testbed_link_rate};
-use weir_sim::jobs::{Job, Stage, add_jobs};
+use weir_sim::jobs::{Job, add_jobs};
 use weir_sim::{NoObserver, ReplayOptions, replay};
 
 fn stage(compute: f64, overlapped: f64, bytes: f64, patience: Option<f64>) -> Stage {

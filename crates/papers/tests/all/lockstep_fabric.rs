@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU16;
 
+use weir_core::model::Stage;
 use weir_core::model::topology::TopologyTemplate;
 use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
 use weir_core::saba::{Fraction, Sensitivity};
@@ -14,7 +15,6 @@ use weir_papers::saba::lockstep::fabric::{JobLinks, PathSelection};
 use weir_papers::saba::lockstep::sharing::{
     ConnectionLifetime, ControllerKind, SabaParameters, SharingError, SharingRule, equal_bytes_cutoffs,
 };
-use weir_sim::jobs::Stage;
 use weir_sim::jobs::workload::{Workload, testbed_link_rate};
 
 fn transfer_stage(bytes: f64) -> Stage {

@@ -1,6 +1,7 @@
 //! Tests Eq. 2 with any curve (Saba, EuroSys '23, section 5.1), the workloads of section 8.1 and the scenarios of section 8.5.
 
 use proptest::prelude::*;
+use weir_core::model::Stage;
 use weir_core::model::topology::route::Routes;
 use weir_core::model::topology::{NodeId, TopologyTemplate};
 use weir_core::saba::Fraction;
@@ -15,8 +16,8 @@ use weir_papers::saba::lockstep::cluster::{ClusterOptions, Coupling, PlacedJob, 
 use weir_papers::saba::lockstep::sharing::SharingRule;
 use weir_papers::saba::scenario::{self, INSTANCES, Network};
 use weir_papers::saba::synthetic::{SyntheticWorkload, WORKLOADS, place_jobs};
+use weir_sim::jobs;
 use weir_sim::jobs::workload::testbed_link_rate;
-use weir_sim::jobs::{self, Stage};
 
 #[test]
 fn weights_of_inverse_costs_are_proportional_to_square_roots() {

@@ -15,12 +15,13 @@
 //!   to the published R^2 of SVM and NI, h to that of NW. Other workloads have the mean of the two g, and the same h. LR, RF
 //!   and Sort, which suffer less from more nodes in the paper, have an h half as far from 1.
 
+use weir_core::model::Stage;
 use weir_core::saba::profile::{Profile, ProfileError};
 use weir_core::solve::polynomial::{Degree, Polynomial, fit_polynomial, r_squared};
 use weir_core::units::{Bytes, Rate, Time};
 
+use super::EndlessRun;
 use super::calibration::{self, FreeParameter, Quantity, StageShape, Target};
-use super::{EndlessRun, Stage};
 
 /// The number of servers of the profiler (section 2.1).
 pub const PROFILER_NODES: u32 = 8;

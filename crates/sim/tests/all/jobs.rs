@@ -1,14 +1,14 @@
 //! Jobs as a source: their coflows, the ten calibrated workloads, and profiles (Saba, EuroSys '23, sections 2, 4 and 8).
 
 use crate::common::{coflow, replay_with, time, workload};
-use weir_core::model::{ServiceNames, Workload as Trace};
+use weir_core::model::{ServiceNames, Stage, Workload as Trace};
 use weir_core::saba::profile::{PROFILED_FRACTIONS, ProfileError};
 use weir_core::solve::polynomial::Degree;
 use weir_core::units::{Bytes, Rate};
 use weir_sim::NoObserver;
 use weir_sim::jobs::calibration::{Quantity, StageShape, fit_shape};
 use weir_sim::jobs::workload::{PUBLISHED_FITS, Workload};
-use weir_sim::jobs::{AddJobsError, Job, SERVICE, Stage, add_jobs, profile};
+use weir_sim::jobs::{AddJobsError, Job, SERVICE, add_jobs, profile};
 
 fn stage(compute: f64, overlapped: f64, bytes: f64, patience: Option<f64>) -> Stage {
     Stage {

@@ -15,7 +15,7 @@ use weir_core::units::{Rate, Time};
 use super::fabric::{JobLinks, check_servers};
 use super::sharing::{Ports, SharingRule};
 use super::stream::Stream;
-use weir_sim::jobs::Stage;
+use weir_core::model::Stage;
 
 pub use super::error::ClusterError;
 

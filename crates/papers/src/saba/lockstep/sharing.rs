@@ -28,7 +28,7 @@ use weir_core::solve::wfq::{Queue, QueuedClass, Source, WfqSolver};
 
 use super::fabric::JobLinks;
 use super::stream::Stream;
-use weir_sim::jobs::Stage;
+use weir_core::model::Stage;
 
 pub use super::error::SharingError;
 
