@@ -1022,7 +1022,9 @@ impl Coflow {
                 self.set_size(flow, other.flows[other_flow as usize].size);
                 self.complete_flow(flow);
             } else {
-                self.set_sent_bytes(flow, other.sent_bytes(other_flow, now));
+                // By rounding, the bytes can reach the size just before the completion.
+                let below_size = self.flows[flow as usize].size.next_down().max(0.0);
+                self.set_sent_bytes(flow, other.sent_bytes(other_flow, now).min(below_size));
             }
         }
         (self.last_report, self.longest_completed_bytes) = (other.last_report, other.longest_completed_bytes);

@@ -263,3 +263,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn flow_that_is_complete_but_for_rounding_keeps_its_progress_on_a_new_path() {
+    // The second coflow's flow 1 has sent its byte at 7, but for rounding, when the first coflow takes its link. The cable of its
+    // flow 0 is repaired before it is served again, which replaces the flows.
+    let first = coflow(100, 7.0, &[(0, 0, 1.0)]);
+    let second = coflow(101, 6.0, &[(0, 1, 1.0), (0, 0, 1.0), (0, 0, 1.0)]);
+    let workload = workload(2, vec![first, second]);
+    let trunks = Trunks::new(leaf_spine(2, 3, 1, 1.0), 74).unwrap();
+    let events = [
+        event(5.963355155766268, LinkId(0), CableChange::Down),
+        event(7.130839828037955, LinkId(1), CableChange::Up),
+    ];
+    let mut recorder = Recorder { workload: &workload, schedules: Vec::new(), overload: None };
+    let options = options_with(&trunks, &events, 0.0);
+    let policy = policy::build("weir:turns=0:pilots=0s").unwrap();
+    let outcome = replay(&workload, policy, &options, &mut recorder).unwrap();
+    check_all_sent_bytes(&workload, &recorder.schedules, &outcome).unwrap();
+}

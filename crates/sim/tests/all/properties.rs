@@ -126,9 +126,11 @@ fn integrated_bytes(
     let mut bytes = BTreeMap::new();
     for (at, (from, rated)) in schedules.iter().enumerate() {
         let to = schedules.get(at + 1).map_or(f64::INFINITY, |next| next.0);
+        // The schedule after an event can be a little later: events within the slack of the interval share one.
+        let previous = at.checked_sub(1).map_or(f64::NEG_INFINITY, |before| schedules[before].0);
         for event in &workload.events {
             if let WorkloadChange::RestartFlow { coflow, flow } = event.change
-                && (*from - event.time.get()).abs() <= 1e-9
+                && (previous + 1e-9..=from + 1e-9).contains(&event.time.get())
             {
                 // Sent bytes are lost unless the flow had completed.
                 if outcome.coflows[coflow].flow_ends[flow] > *from + 1e-9 {
