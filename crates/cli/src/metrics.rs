@@ -14,7 +14,7 @@ use crate::source::Source;
 pub struct Metrics<'a> {
     source: &'a Source,
     network: &'a Network,
-    bounds: Option<LowerBounds>,
+    bounds: LowerBounds,
     has_deadlines: bool,
     has_jobs: bool,
     has_limits: bool,
@@ -55,9 +55,9 @@ impl<'a> Metrics<'a> {
         Metrics { source, network, bounds, has_deadlines, has_jobs, has_limits, weights, include_timing }
     }
 
-    /// The lower bound of the mean CCT in seconds, if it is known.
+    /// The lower bound of the mean CCT in seconds; `None` without coflows.
     pub fn min_mean_cct(&self) -> Option<f64> {
-        self.bounds.as_ref().filter(|bounds| !bounds.min_ccts.is_empty()).map(|bounds| bounds.min_mean_cct)
+        (!self.bounds.min_ccts.is_empty()).then_some(self.bounds.min_mean_cct)
     }
 
     /// All metrics of a replay, with speedups if there is a baseline. A statistic without samples is null.
@@ -70,10 +70,8 @@ impl<'a> Metrics<'a> {
         outcome: &Outcome,
         baseline: Option<&Baseline>,
     ) -> Result<Record, Failure> {
-        if let Some(bounds) = &self.bounds {
-            let check = bounds.check(outcome);
-            check.map_err(|error| Failure::runtime(format_args!("{policy}: internal error: {error}")))?;
-        }
+        let check = self.bounds.check(outcome);
+        check.map_err(|error| Failure::runtime(format_args!("{policy}: internal error: {error}")))?;
         let summary = Summary::new(outcome);
         let mut r = Record::default();
         r.add("policy", policy);

@@ -86,13 +86,9 @@ impl Network {
         policy_spec::default_policies(&workload.names, self.links.has_regions())
     }
 
-    /// The lower bounds of completion times; `None` on networks without known bounds.
-    pub fn bounds(&self, workload: &Workload) -> Option<LowerBounds> {
-        let ReplayOptions { port_rate, network, .. } = &self.options;
-        if network.regions.is_some() || !network.cable_events.is_empty() {
-            return None;
-        }
-        LowerBounds::new(workload, *port_rate, network.trunks.as_deref())
+    /// The lower bounds of completion times.
+    pub fn bounds(&self, workload: &Workload) -> LowerBounds {
+        LowerBounds::new(workload, &self.options)
     }
 
     /// The parameters of this network that a sweep can vary, for error messages.

@@ -88,13 +88,10 @@ fn measure(
     let (varys, saath, requeue_off) = (position("varys"), position("saath"), position(SAATH));
     let mut figures = vec![Figures::default(); policies.len()];
     for (case, ccts) in family.cases.iter().zip(outcomes.chunks(policies.len())) {
-        let bound =
-            LowerBounds::new(&case.workload, case.options.port_rate, case.options.network.trunks.as_deref());
+        let bound = LowerBounds::new(&case.workload, &case.options);
         for (figures, own) in figures.iter_mut().zip(ccts) {
             figures.add(own, &ccts[varys], &ccts[saath], &ccts[requeue_off]);
-            if let Some(bound) = &bound {
-                figures.add_bound(own, bound.min_mean_cct);
-            }
+            figures.add_bound(own, bound.min_mean_cct);
         }
     }
     Ok(figures)

@@ -8,6 +8,7 @@ mod two_tier;
 
 mod naive;
 mod orders;
+mod simgrid;
 
 use std::error::Error;
 use std::fmt::Display;
@@ -394,9 +395,10 @@ type PrintTable = fn() -> Result<()>;
 
 /// Prints the named tables, or all tables without names.
 fn print_tables(names: &[String]) -> Result<()> {
-    let printers: [(&str, PrintTable); 7] = [
+    let printers: [(&str, PrintTable); 8] = [
         ("policies", print_policies),
         ("reference", print_reference),
+        ("simgrid", simgrid::print_table),
         ("growth", print_growth),
         ("hosts", print_hosts),
         ("fabrics", print_fabrics),
@@ -405,7 +407,7 @@ fn print_tables(names: &[String]) -> Result<()> {
     ];
     if let Some(name) = names.iter().find(|name| printers.iter().all(|(other, _)| name != other)) {
         return Err(format!(
-            "table {name}: unknown; expected policies, reference, growth, hosts, fabrics, orders or solver"
+            "table {name}: unknown; expected policies, reference, simgrid, growth, hosts, fabrics, orders or solver"
         )
         .into());
     }

@@ -60,7 +60,8 @@ fn failing_cables_move_flows_to_other_paths() {
     let line = "compare crossing.txt --fabric failing.toml --policies fair,saath,pfp --interval 0 --quiet --no-timing";
     for policy in dir.json_of(&format!("{line} --format json")).as_array().unwrap() {
         assert!((policy["makespan_s"].as_f64().unwrap() - 10.0).abs() < 1e-9, "{policy}");
-        assert!(policy["lower_bound_mean_cct_s"].is_null());
+        // Of the ports: flows change their links.
+        assert_eq!(policy["lower_bound_mean_cct_s"], 2.0, "{policy}");
     }
     assert!(dir.stdout_of(line).contains("policies decide over all links; 3 events of cables."));
     assert!(dir.stdout_of("fabric check failing.toml").contains("8 cables, 3 events"));

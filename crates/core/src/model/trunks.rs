@@ -179,7 +179,7 @@ impl Trunks {
     }
 
     /// By port: the rates of its cable for sending and for receiving, in bytes per second; 0 if the cable is down.
-    pub(crate) fn cable_rates(&self) -> impl Iterator<Item = (f64, f64)> {
+    pub fn cable_rates(&self) -> impl Iterator<Item = (f64, f64)> {
         let of_port = |(&end, rate): (&u32, &Rate)| match &self.paths {
             Paths::Shortest { routes, link_rates, .. } => {
                 let cable = routes.topology().outgoing_links(NodeId(end))[0];
@@ -192,7 +192,7 @@ impl Trunks {
     }
 
     /// Changes cables, each by one of its links. Returns whether paths of flows may change.
-    pub(crate) fn change_cables(&mut self, changes: &[(LinkId, CableChange)]) -> bool {
+    pub fn change_cables(&mut self, changes: &[(LinkId, CableChange)]) -> bool {
         let Paths::Shortest { routes, trunk_by_link, link_rates, dead_end, .. } = &mut self.paths else {
             return false;
         };

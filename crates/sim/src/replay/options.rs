@@ -49,7 +49,7 @@ impl ReplayOptions {
 
     /// Events within this time, in seconds, are simultaneous: a millionth of the interval, but at most 10 ns, in which a
     /// flow sends a negligible number of bytes.
-    pub(super) fn slack_seconds(&self) -> f64 {
+    pub(crate) fn slack_seconds(&self) -> f64 {
         (self.interval.get() * 1e-6).min(1e-8)
     }
 }

@@ -13,6 +13,7 @@ use weir_core::model::topology::{CableChange, CableEvent};
 use weir_core::model::{FlowState, LinkId, NodeId, Routes, Topology, TopologyTemplate, Trunks, Workload};
 use weir_core::policy;
 use weir_core::units::Rate;
+use weir_sim::lower_bound::LowerBounds;
 use weir_sim::{NetworkModel, NoObserver, Observer, Outcome, ReplayError, ReplayOptions, Snapshot, replay};
 
 /// Leaves and two or more spines; hosts and, without oversubscription, uplinks of 1 byte/s per host and spine.
@@ -255,6 +256,7 @@ proptest! {
             let outcome = outcome.map_err(|error| TestCaseError::fail(format!("{policy}: {error}")))?;
             check_all_sent_bytes(workload, &recorder.schedules, &outcome)
                 .map_err(|error| TestCaseError::fail(format!("{policy}: {error}")))?;
+            prop_assert_eq!(LowerBounds::new(workload, &options).check(&outcome), Ok(()), "{}", policy);
             for utilization in &outcome.trunk_utilization {
                 prop_assert!(*utilization <= 1.0 + 1e-9, "{}: {}", policy, utilization);
             }

@@ -199,12 +199,8 @@ fn check_invariants(w: &Workload, policy: &str, rate: f64, interval: f64) -> Res
             }
         }
     }
-    if let Some(bounds) = LowerBounds::new(w, options(rate, 0.0).port_rate, None) {
-        let bound = bounds.min_mean_cct;
-        let mean = crate::common::mean(&outcome.ccts());
-        if mean < bound * (1.0 - 1e-9) - 1e-9 {
-            return fail(format!("the mean CCT {mean} is below the lower bound {bound}"));
-        }
+    if let Err(violation) = LowerBounds::new(w, &options(rate, interval)).check(&outcome) {
+        return fail(violation.to_string());
     }
     let again = replay_with(w, policy, rate, interval, &mut NoObserver).map_err(|e| e.to_string())?;
     if outcome_digest(&again) != outcome_digest(&outcome) {
