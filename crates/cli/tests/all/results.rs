@@ -172,14 +172,6 @@ fn compare_table_has_six_columns_with_the_json_values() {
     let caption = format!("/bound: mean divided by {bound:.2} ms, the lower bound of the mean.");
     assert!(text.contains(&caption), "{text} lacks {caption}");
     assert!(text.ends_with('\n') && text.lines().last().unwrap().starts_with("varys "), "{text}");
-    // Wide-area replays have no lower bound.
-    let area = "weir-wide-area = 1\nregions = [\"a\", \"b\"]\n\
-                [[link]]\nfrom = \"a\"\nto = \"b\"\nrate = \"80Mbit\"\n\
-                [[link]]\nfrom = \"b\"\nto = \"a\"\nrate = \"80Mbit\"\n";
-    dir.write("area.toml", area);
-    let text = dir.stdout_of("compare trace.txt --fabric area.toml --policies mrtf --no-timing");
-    assert_eq!(header_and_row(&text, "mrtf")[0], ["policy", "mean", "P50", "P90", "P99", "speedup"]);
-    assert!(!text.contains("bound:"), "{text}");
 }
 
 #[test]
