@@ -4,12 +4,17 @@ mod groups;
 mod outputs;
 mod table;
 
+use std::path::{Path, PathBuf};
+
 pub use outputs::check_distinct;
 use outputs::{Outputs, Results};
 use weir_console::failure::Failure;
 use weir_console::interrupt;
+use weir_console::output::OutputFile;
+use weir_console::policy_spec;
 use weir_console::record::Record;
 use weir_console::run::PartialResults;
+use weir_core::model::{FlowSpec, Workload};
 use weir_sim::Outcome;
 
 use crate::args;
@@ -17,16 +22,27 @@ use crate::jobs::{self, JobTime, Jobs};
 use crate::metrics::{Baseline, Metrics};
 use crate::network::{Network, Replay, run_replays, run_replays_until_interrupted};
 use crate::render;
+use crate::report::{self, Comparison};
 use crate::source::Source;
 
 /// Runs `weir sim`.
 pub fn sim(args: &args::Sim) -> Result<(), Failure> {
-    let args::Sim { policy, experiment, details } = args;
-    let outputs = Outputs::open(experiment, details, &[policy])?;
+    let args::Sim { policy, experiment, details, events } = args;
+    let trace_events = events.trace_events.as_deref();
+    let outputs = Outputs::open(experiment, details, ("--trace-events", trace_events), &[policy])?;
+    let events_file = trace_events.map(OutputFile::create).transpose()?;
     let (source, network) = read_inputs(experiment, details)?;
     let policies = std::slice::from_ref(policy);
     let alone = durations_alone(&source, &network, &experiment.run_options)?;
-    let outcomes = run_replays(&[to_replay(policy, &source, &network)], &experiment.run_options)?;
+    let replay = to_replay(policy, &source, &network);
+    let outcomes = match events_file {
+        None => run_replays(&[replay], &experiment.run_options)?,
+        Some(mut file) => {
+            let outcome = replay.run_with_events(&mut file, None, None, experiment.run_options.quiet)?;
+            file.finish()?;
+            vec![outcome]
+        }
+    };
 
     let metrics = Metrics::new(&source, &source.workload, &network, !experiment.no_timing);
     let mut record = metrics.record(policy, &outcomes[0], None)?;
@@ -45,9 +61,10 @@ pub fn sim(args: &args::Sim) -> Result<(), Failure> {
 
 /// Runs `weir compare`.
 pub fn compare(args: &args::Compare) -> Result<(), Failure> {
-    let args::Compare { policies, baseline, experiment, wide, details } = args;
+    let args::Compare { policies, baseline, experiment, wide, details, report } = args;
     let requested: Vec<&String> = policies.iter().chain(baseline).collect();
-    let outputs = Outputs::open(experiment, details, &requested)?;
+    let outputs = Outputs::open(experiment, details, ("--report", report.as_deref()), &requested)?;
+    let report_file = report.as_deref().map(OutputFile::create).transpose()?;
     let (source, network) = read_inputs(experiment, details)?;
     let policies =
         if policies.is_empty() { network.default_policies(&source.workload) } else { policies.clone() };
@@ -74,11 +91,38 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
     };
     let text = render::list(experiment.output.format, table, || records.clone());
     let policies = &policies;
+    if let Some(file) = report_file {
+        let comparison = Comparison {
+            caption: caption(&source, &network, |_| false),
+            inputs: input_files(experiment, policies),
+            policies,
+            outcomes: &outcomes,
+            records: &records,
+            baseline: baseline_position,
+            min_ccts: metrics.min_ccts(),
+            longest_flows: longest_flows(&source.workload),
+        };
+        file.write_and_finish(report::html(&comparison)?)?;
+    }
     outputs.write(
         &text,
         &Results { source: &source, network: &network, policies, outcomes: &outcomes, alone: &alone },
     )?;
     interruption.map_or(Ok(()), Err)
+}
+
+/// The files that a comparison reads.
+fn input_files(experiment: &args::Experiment, policies: &[String]) -> Vec<PathBuf> {
+    let args::NetworkOptions { incast, fabric, .. } = &experiment.network;
+    let trees = policies.iter().filter_map(|policy| policy_spec::tree_file(policy)).map(PathBuf::from);
+    let files = experiment.input.sources.iter().filter(|file| **file != Path::new("-")).cloned();
+    files.chain(fabric.clone()).chain(incast.clone()).chain(trees).collect()
+}
+
+/// By coflow: the bytes of its longest flow.
+fn longest_flows(workload: &Workload) -> Vec<f64> {
+    let longest = |flows: &[FlowSpec]| flows.iter().map(|flow| flow.bytes.get()).fold(0.0, f64::max);
+    workload.coflows.iter().map(|coflow| longest(&coflow.flows)).collect()
 }
 
 fn read_inputs(

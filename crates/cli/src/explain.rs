@@ -5,21 +5,19 @@ mod names;
 mod table;
 
 use leaves::Leaves;
-use names::{contending_coflows, rejection_seconds, rule_name};
+use names::{contending_coflows, rejection_seconds};
 use serde_json::{Value, json};
 use weir_console::failure::Failure;
-use weir_console::output::{self, ResultDestination};
+use weir_console::output::{self, OutputFile, ResultDestination};
 use weir_console::policy_spec;
-use weir_console::progress::{Progress, ReplayProgress};
 use weir_console::record::Record;
 use weir_console::table::format_count;
 use weir_core::allocation::OrderCriterion;
 use weir_sim::explain::{Explainer, Explanation, Link, ProgressState, TimelineEntry, build_timeline};
-use weir_sim::{CoflowOutcome, Observer, Snapshot, replay};
 
 use crate::args;
 use crate::compare::caption;
-use crate::network::Network;
+use crate::network::{Network, Replay};
 use crate::render;
 use crate::source::Source;
 
@@ -36,44 +34,39 @@ struct Report<'a> {
     entries: &'a [TimelineEntry<'a>],
 }
 
-/// Passes events of the replay to the progress bar and to the explainer.
-struct ExplainObserver<'a> {
-    watch: ReplayProgress,
-    explainer: &'a mut Explainer,
-}
-
-impl Observer for ExplainObserver<'_> {
-    fn on_schedule(&mut self, snapshot: &Snapshot<'_>) -> bool {
-        self.explainer.on_schedule(snapshot) && self.watch.on_schedule(snapshot)
-    }
-
-    fn on_coflow_completed(&mut self, outcome: &CoflowOutcome) {
-        self.explainer.on_coflow_completed(outcome);
-        self.watch.on_coflow_completed(outcome);
-    }
-}
-
 /// Runs `weir explain`.
 pub fn explain(args: &args::Explain) -> Result<(), Failure> {
     let args::ReplaySources { sources, read_options } = &args.input;
+    let trace_events = args.events.trace_events.as_deref();
+    let outputs = [("--out", args.output.out.as_deref()), ("--trace-events", trace_events)];
+    output::check_single_stdout(&outputs)?;
     for file in sources {
-        output::check_distinct(file, &[("--out", args.output.out.as_deref())])?;
+        output::check_distinct(file, &outputs)?;
     }
     let sink = ResultDestination::new(args.output.out.as_deref())?;
+    let events_file = trace_events.map(OutputFile::create).transpose()?;
     let source = Source::read(sources, read_options, args.replay.per_stage)?;
     let workload = &source.workload;
     let position = workload.coflows.iter().position(|coflow| coflow.id == args.coflow);
     let index = position.ok_or_else(|| unknown_coflow(args.coflow, &source))?;
     let network = Network::read(&args.replay, &args.network, &source, false)?;
-    let options = network.options();
     let policy = policy_spec::build_policy(&args.policy, Some(&workload.names), &source.sensitivities)?;
     let leaves = Leaves::new(&policy, workload).map_err(Failure::input)?;
     let mut explainer = Explainer::new(index);
-    let watch = Progress::new(args.quiet).add_replay_bar(&args.policy, workload.coflows.len());
-    let mut observer = ExplainObserver { watch, explainer: &mut explainer };
-    let outcome = replay(workload, policy, options, &mut observer)
-        .map_err(|error| Failure::from_replay_error(&args.policy, &error))?;
-    drop(observer);
+    let replay = Replay {
+        policy: args.policy.clone(),
+        workload,
+        network: &network,
+        sensitivities: &source.sensitivities,
+    };
+    let outcome = match events_file {
+        None => replay.run_observed(&mut [&mut explainer], args.quiet)?,
+        Some(mut file) => {
+            let outcome = replay.run_with_events(&mut file, Some(index), Some(&mut explainer), args.quiet)?;
+            file.finish()?;
+            outcome
+        }
+    };
     let explanation = explainer.finish();
     let mut explanation = explanation
         .ok_or_else(|| Failure::runtime(format_args!("coflow {} did not complete", args.coflow)))?;
@@ -122,7 +115,7 @@ fn entry_record(report: &Report<'_>, entry: &TimelineEntry<'_>) -> Record {
     r.add("queue", main.queue);
     r.add("contention", contending_coflows(main.order_criterion));
     r.add("overdue", main.order_criterion == OrderCriterion::DeadlineExpired);
-    r.add("rule", rule_name(main.rule));
+    r.add("rule", main.rule.name());
     r.add("cause", main.cause.name());
     r.add("port", link.and_then(Link::port));
     r.add("side", link.filter(|link| link.port().is_some()).map(Link::kind));
@@ -194,7 +187,7 @@ fn explanation_record(report: &Report<'_>) -> Record {
         .map(|state| explanation.seconds_in_state(state));
     r.add_all(["waiting_s", "slowed_s", "full_s"], times);
     let rules = explanation.seconds_under_each_rule().into_iter();
-    let rules = rules.map(|(rule, time)| json!({ "rule": rule_name(rule), "time_s": time }));
+    let rules = rules.map(|(rule, time)| json!({ "rule": rule.name(), "time_s": time }));
     r.add("by_rule", rules.collect::<Vec<Value>>());
     let causes = explanation.lost_seconds_by_cause().into_iter().map(|(cause, lost)| {
         let link = cause.link();

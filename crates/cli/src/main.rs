@@ -23,6 +23,7 @@ mod reference;
 #[cfg(all(feature = "live", target_os = "linux"))]
 mod relay;
 mod render;
+mod report;
 #[cfg(feature = "papers")]
 mod reproduce;
 mod saba;

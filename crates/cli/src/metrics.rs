@@ -60,6 +60,11 @@ impl<'a> Metrics<'a> {
         (!self.bounds.min_ccts.is_empty()).then_some(self.bounds.min_mean_cct)
     }
 
+    /// By coflow: the lower bound of its completion time, in seconds.
+    pub fn min_ccts(&self) -> &[f64] {
+        &self.bounds.min_ccts
+    }
+
     /// All metrics of a replay, with speedups if there is a baseline. A statistic without samples is null.
     ///
     /// # Errors

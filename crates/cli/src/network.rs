@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use weir_console::failure::Failure;
+use weir_console::output::OutputFile;
 use weir_console::policy_spec;
 use weir_console::progress::Progress;
 use weir_console::run::{self, PartialResults, ReplayTask};
 use weir_console::table::format_number;
+use weir_console::trace_events::TraceEvents;
 use weir_core::model::{Trunks, Workload};
 use weir_core::saba::Sensitivity;
 use weir_core::units::Time;
 use weir_sim::lower_bound::LowerBounds;
 use weir_sim::outcome::mean;
-use weir_sim::{Outcome, ReplayOptions};
+use weir_sim::{Observer, Outcome, ReplayOptions};
 
 use crate::args::{self, VariedSetting};
 use crate::links::Links;
@@ -179,6 +181,53 @@ pub struct Replay<'a> {
     pub sensitivities: &'a [Sensitivity],
 }
 
+impl Replay<'_> {
+    fn task(&self) -> ReplayTask<'_> {
+        ReplayTask {
+            policy: self.policy.clone(),
+            workload: self.workload,
+            options: self.network.options.clone(),
+            sensitivities: self.sensitivities,
+        }
+    }
+
+    /// Runs the replay, and passes its events to `observers`.
+    ///
+    /// # Errors
+    /// If the replay fails, or a signal arrives.
+    pub fn run_observed(&self, observers: &mut [&mut dyn Observer], quiet: bool) -> Result<Outcome, Failure> {
+        self.task().run_observed(&Progress::new(quiet), observers)
+    }
+
+    /// Runs the replay as [`Replay::run_observed`], and writes its trace events to `file`: all, or those of the coflow at one position.
+    ///
+    /// # Errors
+    /// If the replay fails, a signal arrives, or the file cannot be written.
+    pub fn run_with_events(
+        &self,
+        file: &mut OutputFile,
+        only: Option<usize>,
+        observer: Option<&mut dyn Observer>,
+        quiet: bool,
+    ) -> Result<Outcome, Failure> {
+        let ports = self.workload.ports as usize;
+        let link_name = |link: usize| match link {
+            _ if link < ports => format!("port {link} (sending)"),
+            _ if link < 2 * ports => format!("port {} (receiving)", link - ports),
+            _ => self.network.trunk_name(link - 2 * ports),
+        };
+        let mut events = TraceEvents::new(&mut *file, self.workload, only, &link_name);
+        let outcome = match observer {
+            Some(observer) => self.run_observed(&mut [&mut events, observer], quiet),
+            None => self.run_observed(&mut [&mut events], quiet),
+        };
+        let written = events.finish();
+        // A failed write stops the replay.
+        written.map_err(|error| file.failure(&error))?;
+        outcome
+    }
+}
+
 /// Runs all replays, at most `run_options.jobs` concurrently. Outcomes are in the order of `replays`.
 ///
 /// # Errors
@@ -195,15 +244,7 @@ pub fn run_replays_until_interrupted(
     replays: &[Replay<'_>],
     run_options: &args::RunOptions,
 ) -> Result<PartialResults<Outcome>, Failure> {
-    let tasks: Vec<ReplayTask<'_>> = replays
-        .iter()
-        .map(|replay| ReplayTask {
-            policy: replay.policy.clone(),
-            workload: replay.workload,
-            options: replay.network.options.clone(),
-            sensitivities: replay.sensitivities,
-        })
-        .collect();
+    let tasks: Vec<ReplayTask<'_>> = replays.iter().map(Replay::task).collect();
     let progress = Progress::new(run_options.quiet);
     run::run_replays_until_interrupted(&tasks, run_options.jobs, &progress, |index, outcome| {
         if tasks.len() > 1 {

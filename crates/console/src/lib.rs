@@ -1,5 +1,5 @@
 //! Provides the shared code of the commands of `weir` and the evaluations in `weir-papers`: failures with exit codes,
-//! interruption by signals, progress bars, tables, records, output files, and replays that several threads run.
+//! interruption by signals, progress bars, tables, records, output files, trace events, and replays that several threads run.
 
 pub mod failure;
 pub mod interrupt;
@@ -13,3 +13,4 @@ pub mod run;
 pub mod table;
 #[cfg(all(feature = "live", target_os = "linux"))]
 pub mod testbed;
+pub mod trace_events;

@@ -211,6 +211,23 @@ pub fn print(text: impl AsRef<[u8]>) -> io::Result<()> {
     out.flush()
 }
 
+/// Refuses two outputs to the standard output. The first output is the result, which goes there without a path.
+///
+/// # Errors
+/// The second output to the standard output.
+pub fn check_single_stdout(outputs: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
+    let to_stdout = |(_, path): &&(&str, Option<&Path>)| path.is_some_and(is_stdout);
+    let mut at_stdout = outputs.iter().filter(to_stdout).map(|(option, _)| *option);
+    let has_result = outputs.first().is_some_and(|(_, path)| path.is_none());
+    let first = if has_result { Some("the result") } else { at_stdout.next() };
+    match (first, at_stdout.next()) {
+        (Some(first), Some(second)) => Err(Failure::input(format_args!(
+            "{second}: {first} is already written to the standard output; expected a file for one of them"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Refuses outputs that would overwrite each other, the input, or a file that the input refers to.
 ///
 /// # Errors

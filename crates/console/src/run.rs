@@ -9,12 +9,12 @@ use weir_core::model::scenario::Scenario;
 use weir_core::policy::AnyPolicy;
 use weir_core::saba::Sensitivity;
 use weir_sim::service::{Mechanism, ScenarioOutcome, ScenarioRunError};
-use weir_sim::{Outcome, ReplayOptions, replay};
+use weir_sim::{CoflowOutcome, Observer, Outcome, ReplayOptions, Snapshot, replay};
 
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::policy_spec;
-use crate::progress::Progress;
+use crate::progress::{Progress, ReplayProgress};
 
 /// A replay to run.
 pub struct ReplayTask<'a> {
@@ -38,10 +38,40 @@ impl ReplayTask<'_> {
     /// # Errors
     /// If the policy does not exist, or the replay fails.
     pub fn run(&self, progress: &Progress) -> Result<Outcome, Failure> {
+        self.run_observed(progress, &mut [])
+    }
+
+    /// Runs the replay, and passes its events to `observers`.
+    ///
+    /// # Errors
+    /// As [`ReplayTask::run`]; an interruption if an observer stops the replay.
+    pub fn run_observed(
+        &self,
+        progress: &Progress,
+        observers: &mut [&mut dyn Observer],
+    ) -> Result<Outcome, Failure> {
         let policy = self.build()?;
-        let mut watch = progress.add_replay_bar(&self.policy, self.workload.coflows.len());
-        replay(self.workload, policy, &self.options, &mut watch)
+        let watch = progress.add_replay_bar(&self.policy, self.workload.coflows.len());
+        replay(self.workload, policy, &self.options, &mut Watched { watch, observers })
             .map_err(|error| Failure::from_replay_error(&self.policy, &error))
+    }
+}
+
+/// Passes events of a replay to its progress bar and to other observers.
+struct Watched<'a, 'b> {
+    watch: ReplayProgress,
+    observers: &'a mut [&'b mut dyn Observer],
+}
+
+impl Observer for Watched<'_, '_> {
+    fn on_schedule(&mut self, snapshot: &Snapshot<'_>) -> bool {
+        self.observers.iter_mut().all(|observer| observer.on_schedule(snapshot))
+            && self.watch.on_schedule(snapshot)
+    }
+
+    fn on_coflow_completed(&mut self, outcome: &CoflowOutcome) {
+        self.observers.iter_mut().for_each(|observer| observer.on_coflow_completed(outcome));
+        self.watch.on_coflow_completed(outcome);
     }
 }
 

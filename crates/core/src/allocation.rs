@@ -48,6 +48,25 @@ pub enum Rule {
     Connections,
 }
 
+impl Rule {
+    /// The name of the rule in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Rule::Unexplained => "unexplained",
+            Rule::AllOrNone => "all-or-none",
+            Rule::WorkConservation => "work-conservation",
+            Rule::NotAdmitted => "not-admitted",
+            Rule::Madd => "madd",
+            Rule::Deadline => "deadline",
+            Rule::Backfill => "backfill",
+            Rule::InOrder => "in-order",
+            Rule::WaitingForData => "waiting-for-data",
+            Rule::Transport => "transport",
+            Rule::Connections => "connections",
+        }
+    }
+}
+
 /// The criterion, next to the class, that orders a coflow; `weir explain` reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OrderCriterion {

@@ -146,6 +146,16 @@ pub struct DetailFiles {
     pub per_link: Option<PathBuf>,
 }
 
+/// The option for a file of trace events.
+#[derive(Debug, Args)]
+#[command(next_help_heading = OUTPUT_HEADING)]
+pub struct TraceEventsFile {
+    /// Also write the schedule as trace events, for Perfetto (ui.perfetto.dev) or chrome://tracing: a track for each coflow with the
+    /// rules that served it, and the rates of coflows and links. Long replays are sampled
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub trace_events: Option<PathBuf>,
+}
+
 /// Arguments of `weir sim`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -161,6 +171,9 @@ pub struct Sim {
 
     #[command(flatten)]
     pub details: DetailFiles,
+
+    #[command(flatten)]
+    pub events: TraceEventsFile,
 }
 
 /// Arguments of `weir compare`.
@@ -197,6 +210,10 @@ pub struct Compare {
 
     #[command(flatten)]
     pub details: DetailFiles,
+
+    /// Also write a report with figures: one HTML file, which needs no network
+    #[arg(long, help_heading = OUTPUT_HEADING, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub report: Option<PathBuf>,
 }
 
 /// Arguments of `weir sweep`.
@@ -275,4 +292,7 @@ pub struct Explain {
 
     #[command(flatten)]
     pub output: Output,
+
+    #[command(flatten)]
+    pub events: TraceEventsFile,
 }

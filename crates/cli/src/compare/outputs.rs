@@ -48,13 +48,14 @@ impl<'a> Results<'a> {
 type WriteLines = fn(&mut OutputFile, &Results<'_>) -> csv::Result<()>;
 
 impl Outputs {
-    /// Opens the outputs, which must differ from each other and from all inputs.
+    /// Opens the outputs, which must differ from each other, from the `other` output, an option and its file, and from all inputs.
     ///
     /// # Errors
     /// If a file cannot be created, or is another output or an input.
     pub fn open(
         experiment: &args::Experiment,
         detail_files: &args::DetailFiles,
+        other: (&str, Option<&Path>),
         policies: &[&String],
     ) -> Result<Outputs, Failure> {
         let out = experiment.output.out.as_deref();
@@ -67,16 +68,10 @@ impl Outputs {
             ("--per-group", groups),
             ("--per-job", jobs),
             ("--per-link", links),
+            other,
         ];
         let outputs_by_option = [&[("--out", out)], &details[..]].concat();
-        let to_stdout = |(_, path): &&(&str, Option<&Path>)| path.is_some_and(output::is_stdout);
-        let mut at_stdout = outputs_by_option.iter().filter(to_stdout).map(|(option, _)| *option);
-        let first = if out.is_none() { Some("the result") } else { at_stdout.next() };
-        if let (Some(first), Some(second)) = (first, at_stdout.next()) {
-            return Err(Failure::input(format_args!(
-                "{second}: {first} is already written to the standard output; expected a file for one of them"
-            )));
-        }
+        output::check_single_stdout(&outputs_by_option)?;
         check_distinct(experiment, policies, &outputs_by_option)?;
         let open = |path: Option<&Path>| path.map(OutputFile::create).transpose();
         Ok(Outputs {

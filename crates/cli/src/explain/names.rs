@@ -1,23 +1,9 @@
-//! Converts the rules and criteria of an explanation to the names and numbers in its output.
+//! Converts the criteria and links of an explanation to the names and numbers in its output.
 
-use weir_core::allocation::{OrderCriterion, Rule};
+use weir_core::allocation::OrderCriterion;
 use weir_sim::explain::{Explanation, Link};
 
 use crate::network::Network;
-
-/// The name of a rule in kebab case, such as `work-conservation` for `WorkConservation`.
-///
-/// The name is part of the output of `weir explain`: renaming a variant of [`Rule`] renames it there.
-pub fn rule_name(rule: Rule) -> String {
-    let mut name = String::new();
-    for c in format!("{rule:?}").chars() {
-        if c.is_uppercase() && !name.is_empty() {
-            name.push('-');
-        }
-        name.push(c.to_ascii_lowercase());
-    }
-    name
-}
 
 /// For a coflow that was rejected at admission: the seconds that it needed, and those that were left until its deadline. The first is
 /// infinite if a link had no residual capacity.

@@ -7,7 +7,7 @@ use weir_core::allocation::{OrderCriterion, Rule};
 use weir_sim::explain::{Explanation, ProgressState, Segment, SlowdownCause};
 
 use super::Report;
-use super::names::{contending_coflows, link_name, rejection_seconds, rule_name};
+use super::names::{contending_coflows, link_name, rejection_seconds};
 use crate::network::Network;
 
 /// The maximum number of lines of a summary by cause or by coflow.
@@ -108,7 +108,7 @@ fn timeline_table(report: &Report<'_>) -> String {
             format_percent(entry.pace()),
             format_bytes(entry.bytes),
             queue_text(main.queue, main.order_criterion),
-            rule_name(main.rule),
+            main.rule.name().to_owned(),
             if main.cause == SlowdownCause::None {
                 String::new()
             } else {
@@ -134,7 +134,7 @@ fn summary(explanation: &Explanation, network: &Network) -> String {
     let states =
         states.map(|(state, note)| row(state.name().to_owned(), explanation.seconds_in_state(state), note));
     let rules = explanation.seconds_under_each_rule().into_iter();
-    let rules = rules.map(|(rule, time)| row(rule_name(rule), time, rule_meaning(rule)));
+    let rules = rules.map(|(rule, time)| row(rule.name().to_owned(), time, rule_meaning(rule)));
     let causes = explanation.lost_seconds_by_cause().into_iter().take(MAX_SUMMARY_LINES);
     let mut causes: Vec<_> = causes.map(|(cause, time)| row(cause_text(cause, network), time, "")).collect();
     if explanation.restart_seconds() > 1e-9 * cct {

@@ -20,6 +20,7 @@ mod fabric_replays;
 mod failures;
 mod incast;
 mod jobs;
+mod pictures;
 mod predict;
 #[cfg(target_os = "linux")]
 mod python;

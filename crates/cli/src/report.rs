@@ -1,0 +1,302 @@
+//! Writes the report of `weir compare --report`: one HTML file that needs no other file and no network.
+//!
+//! The same input gives the same bytes. Files are named without their folders.
+
+mod chart;
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use chart::{Chart, line_style};
+use sha2::{Digest, Sha256};
+use weir_console::failure::Failure;
+use weir_console::record::Record;
+use weir_console::table::{format_count, format_optional, format_seconds};
+use weir_sim::Outcome;
+use weir_sim::outcome::percentile;
+
+/// Coflows with at most this many flows are narrow, and coflows whose longest flow has at most this many bytes are short (Varys, SIGCOMM
+/// '14, Table 3).
+const MAX_NARROW_WIDTH: usize = 50;
+const MAX_SHORT_BYTES: f64 = 5e6;
+
+/// A column of the result table: its title, its key in records, and its meaning.
+const COLUMNS: [(&str, &str, &str); 7] = [
+    ("mean", "mean_cct_s", "mean completion time"),
+    ("P50", "p50_cct_s", "50th percentile of completion times"),
+    ("P90", "p90_cct_s", "90th percentile"),
+    ("P95", "p95_cct_s", "95th percentile"),
+    ("P99", "p99_cct_s", "99th percentile"),
+    (
+        "speedup",
+        "speedup_p50",
+        "median over coflows of the time under the baseline divided by the time under the policy",
+    ),
+    ("/bound", "over_bound", "mean divided by a lower bound of the mean under any schedule"),
+];
+
+/// What a report describes.
+pub struct Comparison<'a> {
+    /// The description of workload and network, as lines of text.
+    pub caption: String,
+    /// The files that the command read.
+    pub inputs: Vec<PathBuf>,
+    pub policies: &'a [String],
+    pub outcomes: &'a [Outcome],
+    pub records: &'a [Record],
+    /// The position of the baseline among the policies.
+    pub baseline: usize,
+    /// By coflow: the lower bound of its completion time, in seconds.
+    pub min_ccts: &'a [f64],
+    /// By coflow: the bytes of its longest flow.
+    pub longest_flows: Vec<f64>,
+}
+
+/// The report as HTML.
+///
+/// # Errors
+/// If an input cannot be read again.
+pub fn html(comparison: &Comparison<'_>) -> Result<String, Failure> {
+    let Comparison { policies, outcomes, .. } = *comparison;
+    let title = format!("{} compared", format_count(policies.len(), "policy").replace("policys", "policies"));
+    let mut out = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n<style>\n{}</style>\n</head>\n\
+         <body>\n<main>\n<h1>{title}</h1>\n",
+        include_str!("report/style.css")
+    );
+    for line in comparison.caption.lines().filter(|line| !line.is_empty()) {
+        let _ = writeln!(out, "<p>{}</p>", escape(&without_folders(line, &comparison.inputs)));
+    }
+    out += &section("Results", &results_table(comparison));
+    let legend = legend(policies);
+    let ccts: Vec<Vec<f64>> = outcomes.iter().map(Outcome::ccts).collect();
+    out += &section(
+        "Completion times",
+        &(figure(
+            &distribution(&ccts, "completion time (s)"),
+            "Distribution of completion times",
+            "Part of the coflows that take at most this time. Coflows that take no time are not shown.",
+        ) + &legend),
+    );
+    let slowdowns: Vec<Vec<f64>> = ccts.iter().map(|ccts| ratios(ccts, comparison.min_ccts)).collect();
+    out += &section(
+        "Slowdowns",
+        &(figure(
+            &distribution(&slowdowns, "completion time / lower bound of the coflow"),
+            "Distribution of slowdowns",
+            "Part of the coflows whose time is at most this multiple of their lower bound, the time alone on the network.",
+        ) + &legend),
+    );
+    out += &section(
+        "Active coflows",
+        &(figure(
+            &active_coflows(outcomes),
+            "Number of active coflows over time",
+            "Coflows that are released and not complete. A policy that completes small coflows first has fewer.",
+        ) + &legend),
+    );
+    out += &section("Speedups by size", &speedup_table(comparison, &ccts));
+    out += &section("How to make this report again", &origin(comparison)?);
+    let _ = write!(out, "</main>\n</body>\n</html>\n");
+    Ok(out)
+}
+
+fn section(title: &str, body: &str) -> String {
+    format!("<section>\n<h2>{title}</h2>\n{body}</section>\n")
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// Replaces the paths of files by their names.
+fn without_folders(text: &str, files: &[PathBuf]) -> String {
+    files
+        .iter()
+        .fold(text.to_owned(), |text, file| text.replace(&file.display().to_string(), &file_name(file)))
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+}
+
+/// A figure, with its text for readers who do not see it.
+fn figure(chart: &Chart<'_>, alternative: &str, caption: &str) -> String {
+    match chart.to_svg() {
+        Some(svg) => format!(
+            "<figure>\n<div role=\"img\" aria-label=\"{alternative}; the table of results has the values\">{svg}</div>\n\
+             <figcaption>{caption}</figcaption>\n</figure>\n"
+        ),
+        None => "<p class=\"note\">No coflow has such a value.</p>\n".to_owned(),
+    }
+}
+
+fn legend(policies: &[String]) -> String {
+    let item = |(position, policy): (usize, &String)| {
+        let (color, style) = line_style(position);
+        format!(
+            "<li><span style=\"border-color:{color};border-top-style:{style}\"></span><code>{}</code></li>\n",
+            escape(policy)
+        )
+    };
+    format!("<ul class=\"legend\">\n{}</ul>\n", policies.iter().enumerate().map(item).collect::<String>())
+}
+
+/// The distribution of positive values of each policy.
+fn distribution<'a>(values: &[Vec<f64>], x_title: &'a str) -> Chart<'a> {
+    let line = |values: &Vec<f64>| -> Vec<(f64, f64)> {
+        let mut positive: Vec<f64> = values.iter().copied().filter(|&value| value > 0.0).collect();
+        positive.sort_by(f64::total_cmp);
+        let count = positive.len() as f64;
+        positive.iter().enumerate().map(|(rank, &value)| (value, (rank + 1) as f64 / count)).collect()
+    };
+    Chart {
+        x_title,
+        y_title: "part of the coflows",
+        has_log_axis: true,
+        y_max: 1.0,
+        lines: values.iter().map(line).collect(),
+    }
+}
+
+/// The ratios of two lists, where the second value is above 0.
+fn ratios(values: &[f64], divisors: &[f64]) -> Vec<f64> {
+    values
+        .iter()
+        .zip(divisors)
+        .filter(|(_, divisor)| **divisor > 0.0)
+        .map(|(value, divisor)| value / divisor)
+        .collect()
+}
+
+fn active_coflows(outcomes: &[Outcome]) -> Chart<'static> {
+    let line = |outcome: &Outcome| -> Vec<(f64, f64)> {
+        let coflows = outcome.coflows.iter();
+        let mut changes: Vec<(f64, f64)> =
+            coflows.flat_map(|coflow| [(coflow.released_at, 1.0), (coflow.end, -1.0)]).collect();
+        changes.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut active = 0.0;
+        let steps = changes.into_iter().map(|(at, change)| {
+            active += change;
+            [(at, active - change), (at, active)]
+        });
+        steps.flatten().collect()
+    };
+    let lines: Vec<Vec<(f64, f64)>> = outcomes.iter().map(line).collect();
+    let y_max = lines.iter().flatten().map(|point| point.1).fold(1.0, f64::max);
+    Chart { x_title: "time (s)", y_title: "active coflows", has_log_axis: false, y_max, lines }
+}
+
+fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let mut out = "<table>\n<thead><tr>".to_owned();
+    head.iter().for_each(|title| {
+        let _ = write!(out, "<th scope=\"col\">{}</th>", escape(title));
+    });
+    out += "</tr></thead>\n<tbody>\n";
+    for row in rows {
+        let cells: String = row.iter().skip(1).map(|cell| format!("<td>{}</td>", escape(cell))).collect();
+        let _ = writeln!(out, "<tr><th scope=\"row\"><code>{}</code></th>{cells}</tr>", escape(&row[0]));
+    }
+    out + "</tbody>\n</table>\n"
+}
+
+fn results_table(comparison: &Comparison<'_>) -> String {
+    let head: Vec<&str> = ["policy"].into_iter().chain(COLUMNS.map(|column| column.0)).collect();
+    let row = |(policy, record): (&String, &Record)| -> Vec<String> {
+        let cells = COLUMNS.map(|column| format_optional(record.number(column.1)));
+        [policy.clone()].into_iter().chain(cells).collect()
+    };
+    let rows: Vec<Vec<String>> = comparison.policies.iter().zip(comparison.records).map(row).collect();
+    let meanings: String =
+        COLUMNS.iter().map(|(title, _, meaning)| format!("<li>{title}: {meaning}</li>\n")).collect();
+    let baseline = escape(&comparison.policies[comparison.baseline]);
+    format!(
+        "{}<p class=\"note\">Times are in seconds. The baseline is <code>{baseline}</code>.</p>\n<ul class=\"note\">\n{meanings}</ul>\n",
+        table(&head, &rows)
+    )
+}
+
+/// Median speedups of coflows by width and by the length of their longest flow.
+fn speedup_table(comparison: &Comparison<'_>, ccts: &[Vec<f64>]) -> String {
+    let widths: Vec<usize> =
+        comparison.outcomes[comparison.baseline].coflows.iter().map(|coflow| coflow.width).collect();
+    let is_short = |at: usize| comparison.longest_flows[at] <= MAX_SHORT_BYTES;
+    let is_narrow = |at: usize| widths[at] <= MAX_NARROW_WIDTH;
+    let groups = [
+        ("short, narrow", true, true),
+        ("long, narrow", false, true),
+        ("short, wide", true, false),
+        ("long, wide", false, false),
+    ];
+    let members = groups.map(|(_, short, narrow)| -> Vec<usize> {
+        (0..widths.len()).filter(|&at| is_short(at) == short && is_narrow(at) == narrow).collect()
+    });
+    let titles: Vec<String> = groups
+        .iter()
+        .zip(&members)
+        .map(|(group, members)| format!("{} ({})", group.0, members.len()))
+        .collect();
+    let head: Vec<&str> = ["policy"].into_iter().chain(titles.iter().map(String::as_str)).collect();
+    let baseline = &ccts[comparison.baseline];
+    let rows: Vec<Vec<String>> = comparison
+        .policies
+        .iter()
+        .zip(ccts)
+        .map(|(policy, ccts)| {
+            let speedup = |members: &Vec<usize>| {
+                let of_member = |&at: &usize| (ccts[at] > 0.0).then(|| baseline[at] / ccts[at]);
+                let speedups: Vec<f64> = members.iter().filter_map(of_member).collect();
+                format_optional((!speedups.is_empty()).then(|| percentile(&speedups, 50.0)))
+            };
+            [policy.clone()].into_iter().chain(members.iter().map(speedup)).collect()
+        })
+        .collect();
+    format!(
+        "{}<p class=\"note\">Median speedup over <code>{}</code>, and the number of coflows. Narrow: at most {MAX_NARROW_WIDTH} flows. \
+         Short: no flow above {} MB.</p>\n",
+        table(&head, &rows),
+        escape(&comparison.policies[comparison.baseline]),
+        MAX_SHORT_BYTES / 1e6
+    )
+}
+
+/// The command, the version and the inputs.
+fn origin(comparison: &Comparison<'_>) -> Result<String, Failure> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let arg = |arg: &String| {
+        // An option's value can follow a `=`.
+        let (option, value) =
+            arg.split_once('=').map_or(("", arg.as_str()), |(option, value)| (option, value));
+        let name = if value.contains('/') { file_name(Path::new(value)) } else { value.to_owned() };
+        if option.is_empty() { name } else { format!("{option}={name}") }
+    };
+    let command = args.iter().map(arg).collect::<Vec<_>>().join(" ");
+    let mut out =
+        format!("<pre>weir {}</pre>\n<p>weir {}</p>\n<ul>\n", escape(&command), env!("CARGO_PKG_VERSION"));
+    for input in &comparison.inputs {
+        let sum =
+            checksum(input).map_err(|error| Failure::input(format_args!("{}: {error}", input.display())))?;
+        let _ =
+            writeln!(out, "<li><code>{}</code>: SHA-256 <code>{sum}</code></li>", escape(&file_name(input)));
+    }
+    out += "</ul>\n";
+    let seconds = comparison.outcomes.iter().map(|outcome| outcome.makespan).fold(0.0, f64::max);
+    let _ = writeln!(out, "<p class=\"note\">The longest replay ends at {}.</p>", format_seconds(seconds));
+    Ok(out)
+}
+
+/// The checksum of a file, in hexadecimal digits.
+fn checksum(path: &Path) -> io::Result<String> {
+    let (mut file, mut digest) = (File::open(path)?, Sha256::new());
+    let mut part = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut part)? {
+            0 => break,
+            length => digest.update(&part[..length]),
+        }
+    }
+    Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
