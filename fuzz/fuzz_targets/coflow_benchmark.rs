@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use weir_trace::{Limits, TraceUnit, coflow_benchmark};
 
 fuzz_target!(|input: &[u8]| {
-    let limits = Limits { max_flows: 10_000, max_line_bytes: 1 << 16 };
+    let limits = Limits { max_flows: 10_000, max_line_bytes: 1 << 16, ..Limits::default() };
     for unit in [TraceUnit::MB, TraceUnit::MiB] {
         let Ok(workload) = coflow_benchmark::read(input, "input", unit, &limits) else { return };
         let mut text = Vec::new();

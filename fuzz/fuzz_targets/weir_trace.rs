@@ -8,7 +8,7 @@ use weir_trace::{Limits, format};
 const START: &[u8] = b"weir-trace 1\nports 9\n";
 
 fuzz_target!(|input: &[u8]| {
-    let limits = Limits { max_flows: 10_000, max_line_bytes: 1 << 16 };
+    let limits = Limits { max_flows: 10_000, max_line_bytes: 1 << 16, ..Limits::default() };
     for input in [input.to_vec(), [START, input].concat()] {
         let Ok(workload) = format::read(&input[..], "input", &limits) else { continue };
         let mut text = Vec::new();

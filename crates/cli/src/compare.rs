@@ -13,6 +13,7 @@ use weir_console::interrupt;
 use weir_console::output::OutputFile;
 use weir_console::policy_spec;
 use weir_console::record::Record;
+use weir_console::report::{self, Comparison};
 use weir_console::run::PartialResults;
 use weir_core::model::{FlowSpec, Workload};
 use weir_sim::Outcome;
@@ -22,7 +23,6 @@ use crate::jobs::{self, JobTime, Jobs};
 use crate::metrics::{Baseline, Metrics};
 use crate::network::{Network, Replay, run_replays, run_replays_until_interrupted};
 use crate::render;
-use crate::report::{self, Comparison};
 use crate::source::Source;
 
 /// Runs `weir sim`.
@@ -95,6 +95,8 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
         let comparison = Comparison {
             caption: caption(&source, &network, |_| false),
             inputs: input_files(experiment, policies),
+            command: std::env::args().skip(1).collect(),
+            version: env!("CARGO_PKG_VERSION"),
             policies,
             outcomes: &outcomes,
             records: &records,

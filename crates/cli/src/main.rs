@@ -23,7 +23,6 @@ mod reference;
 #[cfg(all(feature = "live", target_os = "linux"))]
 mod relay;
 mod render;
-mod report;
 #[cfg(feature = "papers")]
 mod reproduce;
 mod saba;

@@ -235,7 +235,7 @@ fn write(
     };
     written.map_err(|error| match error {
         WriteError::Inexpressible { .. } if write_weir(&mut io::sink()).is_ok() => {
-            Failure::runtime(format_args!("{error}; expected --to weir, which can express it"))
+            Failure::input(format_args!("{error}; expected --to weir, which can express it"))
         }
         error => error.into(),
     })?;

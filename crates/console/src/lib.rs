@@ -9,6 +9,7 @@ pub mod policy_spec;
 pub mod profile;
 pub mod progress;
 pub mod record;
+pub mod report;
 pub mod run;
 pub mod table;
 #[cfg(all(feature = "live", target_os = "linux"))]

@@ -92,12 +92,14 @@ pub fn format_count<N: Display + PartialEq + From<u8>>(number: N, noun: &str) ->
 
 /// A fraction as a percentage with one decimal.
 pub fn format_percent(fraction: f64) -> String {
-    format!("{:.1} %", fraction * 100.0)
+    let text = format!("{:.1} %", fraction * 100.0);
+    if text == "-0.0 %" { "0.0 %".to_owned() } else { text }
 }
 
 /// A fraction as a percentage without decimals.
 pub fn format_whole_percent(fraction: f64) -> String {
-    format!("{:.0} %", fraction * 100.0)
+    let text = format!("{:.0} %", fraction * 100.0);
+    if text == "-0 %" { "0 %".to_owned() } else { text }
 }
 
 /// A time in seconds, with a suitable unit.
@@ -162,6 +164,12 @@ mod tests {
             (format_rate(725.0 * 125e3), format_rate(0.0)),
             ("725.0 Mbit".to_owned(), "0 bit".to_owned())
         );
+    }
+
+    #[test]
+    fn negative_zero_is_zero() {
+        let found = [format_percent(-1e-9), format_percent(-0.001), format_whole_percent(-0.001)];
+        assert_eq!(found, ["0.0 %", "-0.1 %", "0 %"]);
     }
 
     #[test]

@@ -33,11 +33,13 @@ pub struct Limits {
     pub max_flows: usize,
     /// The maximum length of a line, in bytes.
     pub max_line_bytes: usize,
+    /// The maximum size of a compressed trace after decompression, in bytes. The other limits do not bound the time to skip blank lines.
+    pub max_decompressed_bytes: u64,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { max_flows: 5_000_000, max_line_bytes: 64 << 20 }
+        Limits { max_flows: 5_000_000, max_line_bytes: 64 << 20, max_decompressed_bytes: 16 << 30 }
     }
 }
 

@@ -80,7 +80,7 @@ pub fn read(path: &Path) -> Result<IncastMeasurements, TraceError> {
 /// # Errors
 /// As for [`read`].
 pub fn read_from<R: Read>(input: R, name: &str) -> Result<IncastMeasurements, TraceError> {
-    let limits = Limits { max_flows: MAX_RUNS, max_line_bytes: MAX_LINE_BYTES };
+    let limits = Limits { max_flows: MAX_RUNS, max_line_bytes: MAX_LINE_BYTES, ..Limits::default() };
     let mut lines = LineReader::new(BufReader::new(input), name, &limits);
     let header = COLUMNS.join(",");
     match lines.next()? {

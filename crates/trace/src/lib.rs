@@ -38,6 +38,7 @@ pub mod wide_area;
 
 mod bounds;
 mod dag;
+mod decompress;
 mod error;
 mod lines;
 mod number;
@@ -94,7 +95,7 @@ pub fn read(path: &Path, unit: TraceUnit, limits: &Limits) -> Result<Trace, Trac
     }
 }
 
-/// Reads a trace in either format from `input`, which errors call `name`.
+/// Reads a trace in either format from `input`, which errors call `name`. The input can be compressed (gzip or Zstandard).
 ///
 /// # Errors
 /// As for [`read`].
@@ -104,6 +105,8 @@ pub fn read_from<R: BufRead>(
     unit: TraceUnit,
     limits: &Limits,
 ) -> Result<Trace, TraceError> {
+    let input =
+        decompress::open(input, limits).map_err(|source| TraceError::Io { file: name.to_owned(), source })?;
     let mut lines = LineReader::new(input, name, limits);
     if let Some(line) = lines.peek()?.filter(|line| line.text.starts_with(jobs::MAGIC)) {
         return Err(line.error(

@@ -205,7 +205,7 @@ fn failed_operations_are_exit_1() {
     assert_refused(&dir, "compare trace.txt --out .", 1, &["cannot be written"]);
     let convert = "trace convert own.weir made.txt --to coflow-benchmark";
     let words = ["the trace cannot be written in this format: it has events", "expected --to weir"];
-    assert_refused(&dir, convert, 1, &words);
+    assert_refused(&dir, convert, 2, &words);
     dir.write(
         "dead.weir",
         "weir-trace 1\nports 2\ncoflow 6\nflow 0 1 1MB\nevent 0s port=0 side=send rate=0\n",

@@ -91,7 +91,7 @@ fn trace_events_have_the_coflows_and_their_links() {
     let expected = dir.stdout_of("sim trace.txt --policy saath --no-timing");
     assert_eq!(dir.stdout_of("sim trace.txt --policy saath --no-timing --trace-events all.json"), expected);
     let all = trace_events(&dir, "all.json");
-    assert_eq!(lifetimes(&all), ["coflow 1", "coflow 2", "coflow 3"]);
+    assert_eq!(lifetimes(&all), ["coflow 1", "coflow 2", "coflow 7"]);
     assert!(all.iter().any(|event| event["name"] == "port 0 (sending)"), "{all:?}");
 
     dir.stdout_of("explain trace.txt --policy saath --coflow 2 --trace-events one.json");

@@ -122,7 +122,7 @@ fn trace_describe_counts_generated_services() {
     assert!(dir.stdout_of("trace describe shared.weir").contains("2, of 4 applications in all"));
     assert!(dir.stderr_of("trace generate --services 0", 2).contains("`services`: `0`"));
     for (line, coflow) in [("trace generate --services 2", 1), ("trace convert shared.weir made.txt", 1)] {
-        let error = dir.stderr_of(line, 1);
+        let error = dir.stderr_of(line, 2);
         let words =
             format!("coflow {coflow} cannot be written in this format: it has a service or an application");
         assert!(error.contains(&words) && error.contains("expected --to weir"), "{error}");

@@ -47,7 +47,7 @@ fn coflow_benchmark_errors_name_the_line() {
     check_errors(&[
         ("", "t:1: field `ports`: `end of file`", "weir-trace 1"),
         ("hello\n", "t:1: field `ports`: `hello`", "1 to 65536"),
-        ("\u{feff}5 1\n", "t:1: field `ports`: `\\u{feff}5`", "1 to 65536"),
+        ("\u{feff}\u{feff}5 1\n", "t:1: field `ports`: `\\u{feff}5`", "1 to 65536"),
         ("0 0", "t:1: field `ports`: `0`", "1 to 65536"),
         ("65537 0", "t:1: field `ports`: `65537`", "1 to 65536"),
         ("+5 0", "t:1: field `ports`: `+5`", ""),
@@ -191,7 +191,7 @@ fn reader_sorts_events_and_drops_comments() {
 
 #[test]
 fn limits_are_checked_before_allocation() {
-    let limits = Limits { max_flows: 10, max_line_bytes: 200 };
+    let limits = Limits { max_flows: 10, max_line_bytes: 200, ..Limits::default() };
     let error = |text: &str| {
         read_from(text.as_bytes(), "t", TraceUnit::MB, &limits).map(|_| ()).unwrap_err().to_string()
     };

@@ -1,6 +1,7 @@
 //! Tests of the readers and writers: one module per format.
 
 mod common;
+mod compressed;
 mod describe;
 mod edits;
 mod errors;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use weir_trace::{Format, Limits, TraceUnit, coflow_benchmark, format, read_from};
 
-const LIMITS: Limits = Limits { max_flows: 2000, max_line_bytes: 1 << 16 };
+const LIMITS: Limits = Limits { max_flows: 2000, max_line_bytes: 1 << 16, max_decompressed_bytes: 1 << 24 };
 
 /// Reads the input. If that succeeds, writes the trace and reads it again.
 fn read_without_panic(input: &[u8]) {

@@ -26,6 +26,7 @@ const MAX_POINTS: usize = 400;
 pub struct Chart<'a> {
     /// Title of the x axis, with its unit.
     pub x_title: &'a str,
+    /// Title of the y axis.
     pub y_title: &'a str,
     /// Whether the x axis is logarithmic.
     pub has_log_axis: bool,

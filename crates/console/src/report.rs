@@ -9,11 +9,11 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use crate::failure::Failure;
+use crate::record::Record;
+use crate::table::{format_optional, format_seconds};
 use chart::{Chart, line_style};
 use sha2::{Digest, Sha256};
-use weir_console::failure::Failure;
-use weir_console::record::Record;
-use weir_console::table::{format_count, format_optional, format_seconds};
 use weir_sim::Outcome;
 use weir_sim::outcome::percentile;
 
@@ -43,8 +43,15 @@ pub struct Comparison<'a> {
     pub caption: String,
     /// The files that the command read.
     pub inputs: Vec<PathBuf>,
+    /// The arguments of the command.
+    pub command: Vec<String>,
+    /// The version of the command.
+    pub version: &'a str,
+    /// The compared policies.
     pub policies: &'a [String],
+    /// By policy: the outcome of its replay.
     pub outcomes: &'a [Outcome],
+    /// By policy: the metrics of its replay.
     pub records: &'a [Record],
     /// The position of the baseline among the policies.
     pub baseline: usize,
@@ -60,7 +67,10 @@ pub struct Comparison<'a> {
 /// If an input cannot be read again.
 pub fn html(comparison: &Comparison<'_>) -> Result<String, Failure> {
     let Comparison { policies, outcomes, .. } = *comparison;
-    let title = format!("{} compared", format_count(policies.len(), "policy").replace("policys", "policies"));
+    let title = match policies.len() {
+        1 => "One policy".to_owned(),
+        count => format!("{count} policies compared"),
+    };
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n<style>\n{}</style>\n</head>\n\
@@ -265,7 +275,6 @@ fn speedup_table(comparison: &Comparison<'_>, ccts: &[Vec<f64>]) -> String {
 
 /// The command, the version and the inputs.
 fn origin(comparison: &Comparison<'_>) -> Result<String, Failure> {
-    let args: Vec<String> = std::env::args().skip(1).collect();
     let arg = |arg: &String| {
         // An option's value can follow a `=`.
         let (option, value) =
@@ -273,9 +282,8 @@ fn origin(comparison: &Comparison<'_>) -> Result<String, Failure> {
         let name = if value.contains('/') { file_name(Path::new(value)) } else { value.to_owned() };
         if option.is_empty() { name } else { format!("{option}={name}") }
     };
-    let command = args.iter().map(arg).collect::<Vec<_>>().join(" ");
-    let mut out =
-        format!("<pre>weir {}</pre>\n<p>weir {}</p>\n<ul>\n", escape(&command), env!("CARGO_PKG_VERSION"));
+    let command = comparison.command.iter().map(arg).collect::<Vec<_>>().join(" ");
+    let mut out = format!("<pre>weir {}</pre>\n<p>weir {}</p>\n<ul>\n", escape(&command), comparison.version);
     for input in &comparison.inputs {
         let sum =
             checksum(input).map_err(|error| Failure::input(format_args!("{}: {error}", input.display())))?;
