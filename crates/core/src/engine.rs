@@ -361,6 +361,7 @@ impl Engine {
         }
         self.notify_policy(Event::CoflowCompleted(slot), now);
         self.network.replace_flows(slot, spec, now);
+        self.capacity_limiters.iter_mut().for_each(|limiter| limiter.drop_paths(slot));
         for flow in 0..spec.flows.len() as u32 {
             let coflow = self.network.coflow(slot);
             let is_waiting = waiting.binary_search(&coflow.spec_index(flow)).is_ok();
