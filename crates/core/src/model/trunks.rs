@@ -110,7 +110,12 @@ impl Trunks {
         };
         let port_rates = (0..hosts).map(NodeId).map(rate_of).collect();
         let (paths, capacities) = EvenSplit::new(topology);
-        Trunks { paths: Paths::EvenSplit(Box::new(paths)), ends: (0..hosts).collect(), port_rates, capacities }
+        Trunks {
+            paths: Paths::EvenSplit(Box::new(paths)),
+            ends: (0..hosts).collect(),
+            port_rates,
+            capacities,
+        }
     }
 
     /// Scales the rates of all ports, and the capacities of all links, by a factor from 0 to 1.

@@ -19,8 +19,13 @@ fn path(trunks: &mut Trunks, src: u32, dst: u32) -> Vec<u32> {
 
 #[test]
 fn uplinks_of_a_leaf_are_one_trunk_with_their_total_capacity() {
-    let leaf_spine =
-        TopologyTemplate::LeafSpine { spines: 2, leaves: 3, hosts: 4, rate: rate(10.0), oversubscription: 4.0 };
+    let leaf_spine = TopologyTemplate::LeafSpine {
+        spines: 2,
+        leaves: 3,
+        hosts: 4,
+        rate: rate(10.0),
+        oversubscription: 4.0,
+    };
     let mut trunks = Trunks::even_split(leaf_spine.build().unwrap());
     // Each leaf has two uplinks of 5 bytes/s, and two links down.
     assert_eq!(trunks.capacities(), [10.0; 6]);
@@ -89,7 +94,9 @@ fn any_topology() -> impl Strategy<Value = Topology> {
             if switch > 0 {
                 let (from, to, cable) = seeds[switch % seeds.len()];
                 let other = (from ^ to) as usize % switch;
-                builder.add_cable(&format!("s{switch}"), &format!("s{other}"), rate(f64::from(cable))).unwrap();
+                builder
+                    .add_cable(&format!("s{switch}"), &format!("s{other}"), rate(f64::from(cable)))
+                    .unwrap();
             }
         }
         for (from, to, cable) in seeds {

@@ -86,7 +86,10 @@ impl EvenSplit {
             Some(group)
         };
         let group_by_link = topology.links().iter().zip(&uses).map(group_of).collect();
-        (EvenSplit { routes, sites, host_of_site, group_by_link, paths: BTreeMap::new(), link_shares }, capacities)
+        (
+            EvenSplit { routes, sites, host_of_site, group_by_link, paths: BTreeMap::new(), link_shares },
+            capacities,
+        )
     }
 
     /// Writes the groups that a flow between two hosts crosses to `path`, in the order of their numbers.
@@ -111,7 +114,8 @@ impl EvenSplit {
     /// The ends of the first link of a group, and the number of its other links.
     pub(super) fn group_name(&self, group: u32) -> String {
         let topology = self.routes.topology();
-        let mut links = topology.links().iter().zip(&self.group_by_link).filter(|(_, of)| **of == Some(group));
+        let mut links =
+            topology.links().iter().zip(&self.group_by_link).filter(|(_, of)| **of == Some(group));
         let first = links.next().map_or_else(String::new, |(link, _)| {
             format!("{} -> {}", topology.name(link.from), topology.name(link.to))
         });
