@@ -72,7 +72,7 @@ fn flows_per_host_and_in_all_are_limited() {
     let settings =
         Settings { max_flows: 5, max_flows_per_host: 3, keep_completed: 1.0, ..Settings::default() };
     let policy = build("saath").unwrap();
-    let mut plane = ControlPlane::new(&equal_links(), policy, ServiceNames::default(), settings, 1).unwrap();
+    let mut plane = ControlPlane::new(equal_links(), policy, ServiceNames::default(), settings, 1).unwrap();
     let limit_reached = |objects, max| Err(Refusal::LimitReached { objects, max });
     plane.register("a", registration(&[(0, 1, 1.0), (0, 2, 1.0)]), 0.0).unwrap();
     let two = registration(&[(0, 1, 1.0), (0, 3, 1.0)]);
@@ -567,7 +567,7 @@ fn report_of(udp_measurements: Vec<UdpMeasurement>) -> Report {
 }
 
 fn throttling_plane() -> ControlPlane {
-    crate::small_cluster::throttling_plane("fair", 1)
+    crate::small_cluster::throttling_plane(equal_links(), "fair", 1)
 }
 
 /// UDP measurements in the orders to each host.
