@@ -188,9 +188,8 @@ Example:
   weir reproduce live --out docs/results/live.md"
 )]
 pub struct LiveReproduction {
-    /// The experiments to run: netshare (section 5.3 of NetShare), slice (coflows under plain TCP, Aalo, Saath and Weir's own
-    /// policy), fabric (coflows over oversubscribed leaves), saba (profiled jobs), programs (unmodified programs in cgroups),
-    /// overheads (Saath's Table 2) [default: all]
+    /// The experiments to run: netshare (NetShare, section 5.3), slice (coflows on one switch), fabric (coflows over leaves), saba
+    /// (profiled jobs), programs (unmodified programs in cgroups), overheads (Saath's Table 2) [default: all]
     #[arg(long, help_heading = EVALUATION_HEADING, value_name = "NAME", value_delimiter = ',')]
     pub only: Vec<Experiment>,
 

@@ -10,8 +10,9 @@ use weir_proto::{FlowKey, Order, OrderedRate};
 use super::{Coflow, ControlPlane, Flow, Host, PAYLOAD_FRACTION, observed_connections};
 
 impl ControlPlane {
-    /// Computes the next schedule, unless nothing has changed since the last one. Returns an order for each host with a recent report, if its rates, queues or limits changed
-    /// or its lease is due for renewal. Orders that only renew a lease come last. O(flows), plus the cost of the policy.
+    /// Computes the next schedule, unless nothing has changed since the last one. Returns an order for each host with a recent
+    /// report, if its rates, queues or limits changed or its lease is due for renewal. Orders that only renew a lease come last.
+    /// O(flows), plus the cost of the policy.
     pub fn tick(&mut self, now: f64) -> Vec<(u32, Order)> {
         self.advance_to(now);
         self.engine.correct_overdue_flows(self.overdue_bytes(), self.now);

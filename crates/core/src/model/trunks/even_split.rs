@@ -40,7 +40,7 @@ struct LinkUse {
 
 impl EvenSplit {
     /// Computes the link groups, and their capacities in bytes per second. O(pairs of sites, times the links between two
-    /// sites and the ports of their switches).
+    /// sites), and O(sites x links).
     pub(super) fn new(topology: Topology) -> (EvenSplit, Vec<f64>) {
         let mut site_by_switches: BTreeMap<Vec<NodeId>, u32> = BTreeMap::new();
         let mut host_of_site = Vec::new();
@@ -57,8 +57,8 @@ impl EvenSplit {
         let mut routes = Routes::new(topology, 0);
         let mut uses = vec![LinkUse::default(); routes.topology().links().len()];
         let mut link_shares = Vec::new();
-        for (from, &src) in (0u64..).zip(&host_of_site) {
-            for (to, &dst) in (0u64..).zip(&host_of_site) {
+        for (to, &dst) in (0u64..).zip(&host_of_site) {
+            for (from, &src) in (0u64..).zip(&host_of_site) {
                 if from == to {
                     continue;
                 }
