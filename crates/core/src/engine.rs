@@ -316,7 +316,8 @@ impl Engine {
     /// than [`Engine::close_flow`] ([`Engine::correct_overdue_flows_of`]). O(coflows), and O(flows) of the coflows with
     /// such flows.
     pub fn correct_overdue_flows(&mut self, remaining_bytes: f64, now: f64) {
-        self.correct_overdue(&self.network.active_coflows().to_vec(), remaining_bytes, now);
+        let slots = self.network.active_coflows().to_vec();
+        self.correct_overdue(&slots, remaining_bytes, now);
     }
 
     /// Corrects the flows of one coflow, as [`Engine::correct_overdue_flows`].
