@@ -125,7 +125,7 @@ fn live_ccts(policy: &str, topology: &Topology, workload: &Workload) -> Vec<f64>
                     sent: 0,
                     closed: false,
                 });
-                let flow = SentFlow { key: key.clone(), spec: spec.clone(), sent_bytes: 0.0, rate: 0 };
+                let flow = SentFlow { key: key.clone(), spec: *spec, sent_bytes: 0.0, rate: 0 };
                 flows.insert(key, (index, flow));
             }
         }
