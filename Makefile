@@ -99,7 +99,7 @@ allocator: ## Make docs/results/allocator.md again: the central allocator's time
 		$(CARGO) bench --locked --quiet -p weir-core --bench hierarchy; } > docs/results/allocator.md.new
 	mv docs/results/allocator.md.new docs/results/allocator.md
 
-live: ## Make docs/results/live.md again: real traffic over a testbed of namespaces; needs root, and takes half an hour
+live: ## Make docs/results/live.md again: real traffic over a testbed of namespaces; needs root, and takes an hour
 	$(WEIR) reproduce live --out docs/results/live.md
 
 siphon-live: build-regions ## Make docs/results/siphon-live.md again: relays, coflows and Spark; needs root, Java and Maven; takes an hour

@@ -9,7 +9,7 @@ use tokio::runtime::Builder;
 use tonic::transport::Endpoint;
 use weir_agent::live::load_generator;
 use weir_coordinator::agents;
-use weir_coordinator::control_plane::{ControlPlane, Link, Registration, Settings, Transfer};
+use weir_coordinator::control_plane::{ControlPlane, Link, NetworkLinks, Registration, Settings, Transfer};
 use weir_coordinator::control_thread::start;
 use weir_core::model::ServiceNames;
 use weir_core::policy::build;
@@ -21,8 +21,13 @@ fn main() -> ExampleResult<()> {
     let hosts = std::env::args().nth(1).map_or(Ok(150), |text| text.parse::<u32>())?.clamp(2, 10_000);
     let rate = Rate::new(1.25e8).ok_or("1.25e8 is a valid rate")?;
     let links = vec![Link { send: rate, recv: rate }; hosts as usize];
-    let control_plane =
-        ControlPlane::new(&links, build("saath")?, ServiceNames::default(), Settings::default(), 1)?;
+    let control_plane = ControlPlane::new(
+        NetworkLinks::one_switch(&links),
+        build("saath")?,
+        ServiceNames::default(),
+        Settings::default(),
+        1,
+    )?;
     let (handle, _) = start(control_plane)?;
     let runtime = |name| Builder::new_multi_thread().worker_threads(1).thread_name(name).enable_all().build();
     let server = runtime("server")?;

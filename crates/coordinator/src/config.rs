@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
-use weir_core::model::ServiceNames;
+use weir_core::model::{ServiceNames, Topology};
 use weir_core::netshare::MEASUREMENT_PERIOD;
 use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
 use weir_core::saba::{Fraction, controller};
@@ -19,7 +19,7 @@ use weir_trace::toml_fields::{self, SourceText, TableFields, Value};
 use weir_trace::{MAX_WEIGHT, MIN_WEIGHT, TraceError, sensitivity, tree};
 
 use crate::admission::Quota;
-use crate::control_plane::{Link, Settings};
+use crate::control_plane::{Link, NetworkLinks, Settings};
 use crate::policy::{PolicyError, PolicySpec, ValidatedPolicy};
 
 mod hosts;
@@ -63,6 +63,8 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// Hosts in order of their numbers.
     pub hosts: Vec<Host>,
+    /// The network of the hosts; `None` if the configuration lists only the hosts.
+    pub topology: Option<Topology>,
     /// Switches in order of their numbers, which follow those of the hosts.
     pub switches: Vec<Switch>,
     /// Configured addresses of hosts, with the host's number.
@@ -196,6 +198,15 @@ impl Limits {
 }
 
 impl Config {
+    /// The links that the policy decides over.
+    pub fn network_links(&self) -> NetworkLinks {
+        let hosts: Vec<Link> = self.hosts.iter().map(|host| host.link).collect();
+        match &self.topology {
+            Some(topology) => NetworkLinks::with_topology(&hosts, topology.clone()),
+            None => NetworkLinks::one_switch(&hosts),
+        }
+    }
+
     /// Configured IPv4 addresses of hosts, with the host's number. Throttling of UDP applies to them.
     pub fn ipv4_addresses(&self) -> impl Iterator<Item = (Ipv4Addr, u32)> {
         self.addresses.iter().filter_map(|(address, &host)| match address {
@@ -290,6 +301,7 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
         api_address: api,
         tls,
         hosts,
+        topology: network,
         switches,
         addresses,
         names,
@@ -634,6 +646,14 @@ impl fmt::Display for Config {
             _ if self.hosts.is_empty() => {}
             PolicySpec::Policy(spec) => writeln!(f, "policy    {spec}")?,
             PolicySpec::Tree(_) => writeln!(f, "policy    a tree")?,
+        }
+        if let Some(topology) = &self.topology {
+            let between_switches = topology.links().iter().filter(|link| !topology.is_host_link(**link));
+            writeln!(
+                f,
+                "topology  policies decide over {} links between switches",
+                between_switches.count()
+            )?;
         }
         writeln!(f, "interval  {}, leases of {}", to_time(interval), to_time(lease))?;
         writeln!(f, "reserve   {reserve} of every link, for flows without a rate")?;

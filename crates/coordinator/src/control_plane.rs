@@ -13,8 +13,10 @@
 //!   data for one lease. After the lease it frees its ports, since the program that registered it may have died.
 //! - *Payload.* The engine counts payload, as frameworks and hosts do. Links and orders count whole packets, which
 //!   include headers.
-//! - *No zero rate.* A flow without a rate in the schedule gets its share of [`Settings::reserve`] of its two ports.
-//!   The engine does not schedule this reserve, so connections stay alive and no port exceeds its capacity.
+//! - *Links between switches.* With a topology, policies decide over trunks as in the simulator. The hash by which switches
+//!   select paths is unknown, so each flow counts as divided evenly among its shortest paths ([`Trunks::even_split`]).
+//! - *No zero rate.* A flow without a rate in the schedule gets its share of [`Settings::reserve`] of its links.
+//!   The engine does not schedule this reserve, so connections stay alive and no link exceeds its capacity.
 //! - *Leases.* Each order carries the epoch of its coordinator, a sequence number and a lease. A host gets an order when one of
 //!   its flows, queues or limits changes, and at least once every quarter of the lease and every second. A host that confirms
 //!   none of the recent orders gets a full order. The flows of a host without a report for one lease count as flows without data
@@ -24,7 +26,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_core::engine::{Engine, Links};
-use weir_core::model::{CoflowSpec, Fabric, FlowSpec, FlowState, PortSide, ServiceNames, Slot};
+use weir_core::model::{
+    CoflowSpec, Fabric, FlowSpec, FlowState, PortSide, ServiceNames, Slot, Topology, Trunks,
+};
 use weir_core::policy::AnyPolicy;
 use weir_core::tree::TreeError;
 use weir_core::units::{Bytes, Rate, Time};
@@ -110,6 +114,37 @@ pub struct Link {
     pub send: Rate,
     /// From the network to the host.
     pub recv: Rate,
+}
+
+/// The links that a control plane schedules.
+#[derive(Debug, Clone)]
+pub struct NetworkLinks {
+    /// Links of hosts, by host number.
+    hosts: Vec<Link>,
+    /// Links between switches; none if no link between switches can limit flows.
+    trunks: Option<Trunks>,
+}
+
+impl NetworkLinks {
+    /// Hosts with these links, under one switch.
+    pub fn one_switch(hosts: &[Link]) -> NetworkLinks {
+        NetworkLinks { hosts: hosts.to_vec(), trunks: None }
+    }
+
+    /// Hosts with these links, and the links between the switches of a topology with these hosts.
+    pub fn with_topology(hosts: &[Link], topology: Topology) -> NetworkLinks {
+        debug_assert_eq!(hosts.len(), topology.hosts(), "the topology contains the hosts");
+        let trunks = Trunks::even_split(topology);
+        NetworkLinks { hosts: hosts.to_vec(), trunks: Some(trunks).filter(|trunks| trunks.links() > 0) }
+    }
+
+    /// Capacities in bytes per second, including headers: of hosts' links for sending, then for receiving, then of trunks.
+    fn capacities(&self) -> Vec<f64> {
+        let send = self.hosts.iter().map(|link| link.send.get());
+        let recv = self.hosts.iter().map(|link| link.recv.get());
+        let trunks = self.trunks.iter().flat_map(Trunks::capacities);
+        send.chain(recv).chain(trunks.copied()).collect()
+    }
 }
 
 /// A host or a switch, and the orders sent to it. The fields about flows are used for hosts only.
@@ -243,10 +278,12 @@ pub struct ControlPlane {
     epoch: u64,
     names: ServiceNames,
     engine: Engine,
+    /// The time of the next schedule if no event occurs before.
+    next_wakeup: f64,
     /// Whether the policy reads sizes of flows.
     needs_sizes: bool,
-    /// Links of hosts, by host number. Switches have the numbers after the hosts and no entry.
-    links: Vec<Link>,
+    /// Links by host number, and between switches. Switches have the numbers after the hosts and no entry.
+    links: NetworkLinks,
     hosts: Vec<Host>,
     coflows: BTreeMap<Arc<str>, Coflow>,
     /// Ids of active coflows by their slot in the engine.
@@ -275,22 +312,23 @@ impl ControlPlane {
     /// # Errors
     /// The policy tree has no leaf for one of the names.
     pub fn new(
-        links: &[Link],
+        links: NetworkLinks,
         policy: AnyPolicy,
         names: ServiceNames,
         settings: Settings,
         epoch: u64,
     ) -> Result<ControlPlane, TreeError> {
         let needs_sizes = matches!(policy, AnyPolicy::SizesKnown(_));
-        let engine = build_engine(links, policy, &names, settings.reserve)?;
-        let hosts = std::iter::repeat_with(Host::new).take(links.len()).collect();
+        let engine = build_engine(&links, policy, &names, settings.reserve)?;
+        let hosts = std::iter::repeat_with(Host::new).take(links.hosts.len()).collect();
         Ok(ControlPlane {
             settings,
             epoch,
             names,
             engine,
+            next_wakeup: 0.0,
             needs_sizes,
-            links: links.to_vec(),
+            links,
             hosts,
             coflows: BTreeMap::new(),
             id_by_slot: Vec::new(),
@@ -422,6 +460,7 @@ impl ControlPlane {
         self.coflows.insert(Arc::clone(&id), coflow);
         match slot {
             Some(slot) => {
+                self.engine.correct_overdue_flows_of(slot, self.overdue_bytes(), self.now);
                 self.engine.replace_flows(slot, &spec, self.now);
                 self.engine.record_coflow_report(slot, sent, 0.0, self.now);
                 self.index_flows(&id, slot);
@@ -474,7 +513,7 @@ impl ControlPlane {
     pub fn set_policy(&mut self, policy: AnyPolicy, now: f64) -> Result<(), Refusal> {
         self.advance_to(now);
         let PreparedPolicy { engine, needs_sizes, coflows } = self.prepare_policy(policy)?;
-        (self.engine, self.needs_sizes) = (engine, needs_sizes);
+        (self.engine, self.needs_sizes, self.next_wakeup) = (engine, needs_sizes, self.now);
         self.id_by_slot.clear();
         for (id, spec) in &coflows {
             self.add_to_engine(id, spec);
@@ -527,7 +566,7 @@ impl ControlPlane {
         if self.flow_count - old_flows.len() + flows.len() > self.settings.max_flows {
             return Err(Refusal::LimitReached { objects: "flows", max: self.settings.max_flows });
         }
-        let last_host = self.links.len() as u32 - 1;
+        let last_host = self.links.hosts.len() as u32 - 1;
         for (flow, transfer) in flows.iter().enumerate() {
             if let Some(&host) = [transfer.src, transfer.dst].iter().find(|&&host| host > last_host) {
                 return Err(Refusal::UnknownHost { flow, host, last_host });
@@ -636,34 +675,37 @@ impl ControlPlane {
 
     /// Advances the time. Ignores a `now` before the current time, so time never decreases.
     fn advance_to(&mut self, now: f64) {
-        if now > self.now {
-            self.now = now;
-            let link_rate = self.engine.network().fabric().nominal_rate();
-            self.engine.correct_overdue_flows(link_rate * self.settings.interval, now);
-        }
+        self.now = self.now.max(now);
+    }
+
+    /// Bytes that remain of a flow that should have completed, but whose completion is not reported: what the fastest link
+    /// sends in an interval.
+    fn overdue_bytes(&self) -> f64 {
+        self.engine.network().fabric().nominal_rate() * self.settings.interval
     }
 }
 
 /// Payload of a full packet, as a fraction of its bytes on the link.
 const PAYLOAD_FRACTION: f64 = PAYLOAD_BYTES as f64 / FRAME_BYTES as f64;
 
-/// An engine whose ports have the payload capacity of the links without the reserve.
+/// An engine whose links have the payload capacity of `links` without the reserve.
 fn build_engine(
-    links: &[Link],
+    links: &NetworkLinks,
     policy: AnyPolicy,
     names: &ServiceNames,
     reserve: f64,
 ) -> Result<Engine, TreeError> {
-    let link_rates = links.iter().flat_map(|link| [link.send.get(), link.recv.get()]);
+    let link_rates = links.hosts.iter().flat_map(|link| [link.send.get(), link.recv.get()]);
     let usable_fraction = (1.0 - reserve) * PAYLOAD_FRACTION;
     let nominal_rate = link_rates.fold(1.0, f64::max) * usable_fraction;
     let fabric = Fabric::big_switch(
-        links.len() as u32,
+        links.hosts.len() as u32,
         Rate::new(nominal_rate)
             .expect("the highest of some rates times a fraction is finite and not negative"),
     );
-    let mut engine = Engine::new(Links::one_switch(fabric), policy, names)?;
-    for (port, link) in links.iter().enumerate() {
+    let trunks = links.trunks.clone().map(|trunks| trunks.scaled(usable_fraction));
+    let mut engine = Engine::new(Links { trunks, ..Links::one_switch(fabric) }, policy, names)?;
+    for (port, link) in links.hosts.iter().enumerate() {
         for (side, rate) in [(PortSide::Send, link.send), (PortSide::Receive, link.recv)] {
             let factor = rate.get() * usable_fraction / nominal_rate;
             if factor != 1.0 {

@@ -58,10 +58,14 @@ impl Coordinator {
         let agents = (listen("agents", config.agents_address).await?, agents_tls);
         let api = (listen("api", config.api_address).await?, api_tls);
         let store = Store::open(&config.store_path).map_err(|error| error.to_string())?;
-        let links: Vec<_> = config.hosts.iter().map(|host| host.link).collect();
         let policy = config.policy.build(&config.names, &config.weights);
-        let control_plane =
-            ControlPlane::new(&links, policy, config.names.clone(), config.settings, store.epoch());
+        let control_plane = ControlPlane::new(
+            config.network_links(),
+            policy,
+            config.names.clone(),
+            config.settings,
+            store.epoch(),
+        );
         let mut control_plane =
             control_plane.map_err(|error| format!("policy: {error}"))?.with_switches(config.switches.len());
         if config.allocator {

@@ -33,6 +33,11 @@ pub(crate) trait CapacityLimit: Send {
         let _ = slot;
     }
 
+    /// Discards the cached paths of a coflow whose flows were replaced.
+    fn drop_paths(&mut self, slot: Slot) {
+        let _ = slot;
+    }
+
     /// Receives the new capacities of all trunks, in bytes per second.
     fn set_trunk_capacities(&mut self, capacities: &[f64]) {
         let _ = capacities;
@@ -74,6 +79,11 @@ impl CapacityLimiter {
     /// See [`CapacityLimit::drop_cached_flows`].
     pub(crate) fn drop_cached_flows(&mut self, slot: Slot) {
         self.what.drop_cached_flows(slot);
+    }
+
+    /// See [`CapacityLimit::drop_paths`].
+    pub(crate) fn drop_paths(&mut self, slot: Slot) {
+        self.what.drop_paths(slot);
     }
 
     /// See [`CapacityLimit::set_trunk_capacities`].

@@ -61,6 +61,8 @@ pub struct Engine {
     allocation: Allocation,
     /// Reduce the decided rates to the capacity of links that the policy does not decide over.
     capacity_limiters: Vec<CapacityLimiter>,
+    /// Whether an event has occurred since the last schedule.
+    has_new_events: bool,
 }
 
 impl Engine {
@@ -105,12 +107,18 @@ impl Engine {
             }
         };
         let network = Network::new(fabric, trunks, sharing);
-        Ok(Engine { network, root, allocation: Allocation::default(), capacity_limiters })
+        let allocation = Allocation::default();
+        Ok(Engine { network, root, allocation, capacity_limiters, has_new_events: false })
     }
 
     /// The network as the engine knows it.
     pub fn network(&self) -> &Network {
         &self.network
+    }
+
+    /// Whether an event has occurred since the last schedule, so that the next one can differ.
+    pub fn has_new_events(&self) -> bool {
+        self.has_new_events
     }
 
     /// The last decision.
@@ -130,6 +138,7 @@ impl Engine {
     }
 
     fn notify_policy(&mut self, event: Event, now: f64) {
+        self.has_new_events = true;
         match &mut self.root {
             RootPolicy::SizesUnknown(policy) => {
                 policy.on_event(event, &mut View::new(&mut self.network, now))
@@ -303,10 +312,21 @@ impl Engine {
     /// Corrects flows that should have completed by `now` at the decided rates, but without an observed completion.
     ///
     /// Such flows get `remaining_bytes` bytes to send, or their whole size if that is smaller. A driver that learns of
-    /// completions from hosts calls this first whenever time has passed. O(coflows), and O(flows) of the coflows with
+    /// completions from hosts calls this before [`Engine::schedule`], and for a coflow before other changes of its flows
+    /// than [`Engine::close_flow`] ([`Engine::correct_overdue_flows_of`]). O(coflows), and O(flows) of the coflows with
     /// such flows.
     pub fn correct_overdue_flows(&mut self, remaining_bytes: f64, now: f64) {
-        for (slot, flow) in self.network.correct_overdue_flows(remaining_bytes, now) {
+        let slots = self.network.active_coflows().to_vec();
+        self.correct_overdue(&slots, remaining_bytes, now);
+    }
+
+    /// Corrects the flows of one coflow, as [`Engine::correct_overdue_flows`].
+    pub fn correct_overdue_flows_of(&mut self, slot: Slot, remaining_bytes: f64, now: f64) {
+        self.correct_overdue(&[slot], remaining_bytes, now);
+    }
+
+    fn correct_overdue(&mut self, slots: &[Slot], remaining_bytes: f64, now: f64) {
+        for (slot, flow) in self.network.correct_overdue_flows(slots, remaining_bytes, now) {
             self.notify_policy(Event::FlowInterrupted(slot, flow), now);
             self.notify_policy(Event::FlowLive(slot, flow), now);
         }
@@ -335,9 +355,8 @@ impl Engine {
         if self.network.coflow(slot).flow_state(flow) == FlowState::Completed {
             return;
         }
-        self.set_flow_waiting(slot, flow, now);
-        self.network.set_size(slot, flow, bytes);
-        self.complete_flow(slot, flow, now);
+        self.network.close_flow(slot, flow, bytes);
+        self.notify_policy(Event::FlowCompleted(slot, flow), now);
     }
 
     /// Replaces the flows of an active coflow by those of `spec`.
@@ -361,6 +380,7 @@ impl Engine {
         }
         self.notify_policy(Event::CoflowCompleted(slot), now);
         self.network.replace_flows(slot, spec, now);
+        self.capacity_limiters.iter_mut().for_each(|limiter| limiter.drop_paths(slot));
         for flow in 0..spec.flows.len() as u32 {
             let coflow = self.network.coflow(slot);
             let is_waiting = waiting.binary_search(&coflow.spec_index(flow)).is_ok();
@@ -414,6 +434,7 @@ impl Engine {
 
     /// Computes a new allocation and applies its rates.
     pub fn schedule(&mut self, now: f64) {
+        self.has_new_events = false;
         self.network.update_progress(now);
         self.allocation.start_decision(self.network.slots());
         let out = &mut self.allocation;

@@ -1,8 +1,11 @@
 //! Writes the page of `weir reproduce live`: mechanisms on real traffic, next to figures of the papers and of the simulator.
 //!
-//! Each `Experiment` has a module. `cluster` starts coordinators and agents for `slice`, `programs` and `overheads`.
+//! Each `Experiment` has a module. `cluster` starts coordinators and agents as processes, and
+//! `coflows` measures the coflows of `slice` and `fabric`.
 
 mod cluster;
+mod coflows;
+mod fabric;
 mod netshare;
 mod overheads;
 mod programs;
@@ -29,8 +32,10 @@ use crate::markdown;
 pub enum Experiment {
     /// NetShare's section 5.3.
     Netshare,
-    /// A slice of coflows under plain TCP, Aalo and Saath.
+    /// A slice of coflows under plain TCP, Aalo, Saath and Weir's own policy.
     Slice,
+    /// Coflows over a fabric with oversubscribed uplinks.
+    Fabric,
     /// Profiled jobs under equal shares and under Saba.
     Saba,
     /// Unmodified programs in cgroups, and their shares of a link.
@@ -41,13 +46,15 @@ pub enum Experiment {
 
 impl Experiment {
     /// All experiments, in the order of the page.
-    pub const ALL: [Self; 5] = [Self::Netshare, Self::Slice, Self::Saba, Self::Programs, Self::Overheads];
+    pub const ALL: [Self; 6] =
+        [Self::Netshare, Self::Slice, Self::Fabric, Self::Saba, Self::Programs, Self::Overheads];
 
     /// The name on the command line, and the heading of the section.
     const fn name_and_heading(self) -> (&'static str, &'static str) {
         match self {
             Self::Netshare => ("netshare", "NetShare, section 5.3: queues, throttling, both and neither"),
             Self::Slice => ("slice", "A slice of coflows"),
+            Self::Fabric => ("fabric", "Coflows over an oversubscribed fabric"),
             Self::Saba => ("saba", "Saba: jobs of different sensitivity"),
             Self::Programs => ("programs", "Unmodified programs"),
             Self::Overheads => ("overheads", "Overheads next to Saath's Table 2"),
@@ -81,14 +88,14 @@ pub struct Options {
     pub experiments: Vec<Experiment>,
     /// The duration of each phase of NetShare's experiment.
     pub phase: Time,
-    /// The number of coflows of the slice, at most [`MAX_COFLOWS`].
+    /// The number of coflows of the slice, at most [`MAX_COFLOWS`]; an upper limit for the fabric.
     pub coflows: usize,
     /// The testbed to use; it is created if it does not exist.
     pub bed: BedName,
 }
 
 /// The default and maximum number of coflows of the slice.
-pub const MAX_COFLOWS: usize = slice::MAX_COFLOWS;
+pub const MAX_COFLOWS: usize = coflows::workload::MAX_COFLOWS;
 
 /// The duration of a phase of NetShare's experiment in the paper, in seconds.
 const PAPER_PHASE_SECS: f64 = 30.0;
@@ -118,6 +125,7 @@ pub fn page(options: &Options, progress: &Progress) -> Result<String, Failure> {
         out.push_str(&match experiment {
             Experiment::Netshare => netshare::section(&options.bed, options.phase, progress),
             Experiment::Slice => slice::section(&options.bed, options.coflows, progress),
+            Experiment::Fabric => fabric::section(&options.bed, options.coflows, progress),
             Experiment::Saba => saba::section(&options.bed, progress),
             Experiment::Programs => programs::section(&options.bed, progress),
             Experiment::Overheads => overheads::section(progress),

@@ -182,13 +182,13 @@ pub struct WeirReproduction {
 #[cfg(all(feature = "live", target_os = "linux"))]
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The command needs the requirements that `weir testbed check` lists. It runs in real time, which takes half an hour.
+    after_help = "The command needs the requirements that `weir testbed check` lists. It runs in real time, which takes an hour.
 
 Example:
   weir reproduce live --out docs/results/live.md"
 )]
 pub struct LiveReproduction {
-    /// The experiments to run: netshare (section 5.3 of NetShare), slice (coflows under plain TCP, Aalo and Saath), saba
+    /// The experiments to run: netshare (NetShare, section 5.3), slice (coflows on one switch), fabric (coflows over leaves), saba
     /// (profiled jobs), programs (unmodified programs in cgroups), overheads (Saath's Table 2) [default: all]
     #[arg(long, help_heading = EVALUATION_HEADING, value_name = "NAME", value_delimiter = ',')]
     pub only: Vec<Experiment>,
@@ -197,7 +197,7 @@ pub struct LiveReproduction {
     #[arg(long, help_heading = EVALUATION_HEADING, value_name = "TIME", default_value = "30s", value_parser = parse_phase)]
     pub phase: Time,
 
-    /// The number of coflows of the slice to send
+    /// The number of coflows of the slice to send; of the fabric at most 16
     #[arg(long, help_heading = EVALUATION_HEADING, value_name = "N", default_value_t = MAX_COFLOWS as u64, value_parser = clap::value_parser!(u64).range(2..=MAX_COFLOWS as u64))]
     pub coflows: u64,
 

@@ -51,12 +51,34 @@ fn live_slice_ccts_are_near_simulated_ccts() {
     for part in ["# Real traffic", expected_options.as_str(), expected_count.as_str(), "| median error |"] {
         assert!(text.contains(part), "{part} is missing in {text}");
     }
-    for policy in ["fair", "aalo", "saath"] {
+    for policy in ["fair", "aalo", "saath", "weir"] {
         let [measured, simulated] = mean_ccts(&text, policy);
         // The rate of a link is a lower bound on the measured time; a busy machine increases it.
         assert!((0.95 * simulated..1.5 * simulated).contains(&measured), "{policy}: {measured}, {simulated}");
     }
     assert_eq!(testbed_files(&name), Vec::<String>::new());
     assert_eq!(signal_after(&dir, &line, Duration::from_secs(3), "-INT"), Some(130));
+    assert_eq!(testbed_files(&name), Vec::<String>::new());
+}
+
+#[test]
+fn live_ccts_over_an_oversubscribed_fabric_are_near_simulated_ccts() {
+    let dir = test_dir_with_testbed();
+    let Some(name) = testbed_name(&dir, "fabric") else { return };
+    let coflows = test_scale(3, 5);
+    let text =
+        dir.stdout_of(&format!("reproduce live --only fabric --coflows {coflows} --name {name} --quiet"));
+    eprintln!("{text}");
+    let [one_spine, two_spines] = ["\n1 spine:\n", "\n2 spines:\n"].map(|heading| {
+        text.split_once(heading).unwrap_or_else(|| panic!("{heading} is missing in {text}")).1
+    });
+    // Two flows over one of two spines take up to twice as long as if both spines were used.
+    for (table, longest) in [(one_spine, 1.5), (two_spines, 2.2)] {
+        for setup in ["fair", "saath, links of hosts only", "saath", "weir"] {
+            let [measured, simulated] = mean_ccts(table, setup);
+            let expected = 0.9 * simulated..longest * simulated;
+            assert!(expected.contains(&measured), "{setup}: measured {measured}, simulated {simulated}");
+        }
+    }
     assert_eq!(testbed_files(&name), Vec::<String>::new());
 }

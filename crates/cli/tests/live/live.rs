@@ -13,7 +13,7 @@ use crate::common::TestDir;
 use crate::common::wait_for;
 use crate::kernel::{RateBounds, pacing_rate};
 use weir_client::Agent;
-use weir_coordinator::control_plane::{ControlPlane, Link, Registration, Settings, Transfer};
+use weir_coordinator::control_plane::{ControlPlane, Link, NetworkLinks, Registration, Settings, Transfer};
 use weir_coordinator::{agents, control_thread};
 use weir_core::model::ServiceNames;
 use weir_core::policy::build;
@@ -50,8 +50,14 @@ fn run_coordinator_process() {
     let mut settings = Settings::default();
     // In the first epoch no lease may end while coflows complete, even on a busy machine.
     settings.lease = if epoch == 1 { 1.5 } else { settings.lease };
-    let plane =
-        ControlPlane::new(&links, build("saath").unwrap(), ServiceNames::default(), settings, epoch).unwrap();
+    let plane = ControlPlane::new(
+        NetworkLinks::one_switch(&links),
+        build("saath").unwrap(),
+        ServiceNames::default(),
+        settings,
+        epoch,
+    )
+    .unwrap();
     let (handle, _) = control_thread::start(plane).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {

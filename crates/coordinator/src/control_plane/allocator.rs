@@ -12,7 +12,7 @@
 //!   grow". A flow with a limited demand gets that headroom, and at least its part of the weighted share of its service
 //!   (the lower bound). A flow with unlimited demand gets no headroom: with 10% more for all of them, queues would decide
 //!   the rates, as `docs/results/netshare.md` shows for Fig. 5.
-//! - *Links.* Only the links of hosts count, as for coflows. TCP adapts to congestion between switches, and the demand
+//! - *Links.* Only the links of hosts count. TCP adapts to congestion between switches, and the demand
 //!   then falls.
 //! - *Coflows* have their rates from the policy, and the allocator ignores them. On links with both, TCP divides the
 //!   bandwidth.
@@ -229,7 +229,7 @@ impl ControlPlane {
         if flows.is_empty() {
             return;
         }
-        let limits = compute_limits(&self.links, self.settings.reserve, services, &flows);
+        let limits = compute_limits(&self.links.hosts, self.settings.reserve, services, &flows);
         for ((peer, flow), limit) in peers.into_iter().zip(&flows).zip(limits) {
             let host_limits = &mut self.hosts[flow.host as usize].limits;
             host_limits.computed.insert(peer, limit);

@@ -37,7 +37,7 @@ impl ControlPlane {
         let is_order_lost = applied_seq < host_state.ordered_seq
             && self.now - host_state.confirmation_wait_start > self.settings.confirmation_timeout();
         host_state.needs_full_order |= epoch != self.epoch || seq > host_state.ordered_seq || is_order_lost;
-        if host as usize >= self.links.len() {
+        if host as usize >= self.links.hosts.len() {
             // Switches run no programs.
             self.rejected_entries.foreign_flow += report.observed.len() as u64;
         } else {
@@ -51,14 +51,15 @@ impl ControlPlane {
             host_state.present = true;
             self.set_has_data(host, true);
         }
-        for progress in &report.flows {
-            self.apply_progress(host, progress);
-        }
+        // Completions first: a flow that has completed as scheduled is not overdue.
+        let (completed, others): (Vec<_>, Vec<_>) = report.flows.iter().partition(|progress| progress.closed);
+        completed.into_iter().chain(others).for_each(|progress| self.apply_progress(host, progress));
         self.store_udp_measurements(host, &report.udp_measurements);
     }
 
     /// Checks the progress of one flow, and applies it to the coflow and the engine.
     fn apply_progress(&mut self, host: u32, progress: &FlowProgress) {
+        let overdue_bytes = self.overdue_bytes();
         let Some(coflow) = self.coflows.get_mut(&progress.key.coflow) else {
             self.rejected_entries.unknown_flow += 1;
             return;
@@ -72,10 +73,11 @@ impl ControlPlane {
             return;
         }
         let Some(slot) = coflow.slot.filter(|_| !flow.is_completed) else { return };
-        if flow.grace_end.take().is_some() {
+        if flow.grace_end.take().is_some() && !progress.closed {
+            self.engine.correct_overdue_flows_of(slot, overdue_bytes, self.now);
             self.engine.set_flow_live(slot, flow.engine_index, UNKNOWN_SIZE_BYTES, self.now);
         }
-        let link_rate = self.links[host as usize].send.get();
+        let link_rate = self.links.hosts[host as usize].send.get();
         let mut sent = progress.sent as f64;
         // The first report may include bytes sent under an earlier coordinator, so it has no upper limit. Later reports may be
         // late by two intervals.
@@ -108,6 +110,7 @@ impl ControlPlane {
             sent - self.engine.network().sent_bytes(slot, flow.engine_index, self.now);
         if flow.bytes_ahead_of_engine.abs() > SYNC_TOLERANCE * link_rate * self.settings.interval {
             flow.bytes_ahead_of_engine = 0.0;
+            self.engine.correct_overdue_flows_of(slot, overdue_bytes, self.now);
             self.engine.set_flow_sent_bytes(slot, flow.engine_index, sent, self.now);
         }
     }
@@ -140,7 +143,7 @@ impl ControlPlane {
                     continue;
                 }
                 flow.bytes_ahead_of_engine += estimated_bytes;
-                let link_rate = self.links[flow.transfer.src as usize].send.get();
+                let link_rate = self.links.hosts[flow.transfer.src as usize].send.get();
                 if flow.bytes_ahead_of_engine > SYNC_TOLERANCE * link_rate * settings.interval {
                     flow.bytes_ahead_of_engine = 0.0;
                     self.engine.set_flow_sent_bytes(slot, flow.engine_index, flow.sent_bytes, now);
@@ -152,8 +155,10 @@ impl ControlPlane {
 
     /// Sets in the engine whether the flows of a host have data.
     pub(super) fn set_has_data(&mut self, host: u32, has_data: bool) {
+        let overdue_bytes = self.overdue_bytes();
         for coflow in self.coflows.values() {
             let Some(slot) = coflow.slot else { continue };
+            self.engine.correct_overdue_flows_of(slot, overdue_bytes, self.now);
             for flow in coflow.flows.iter().filter(|flow| flow.transfer.src == host && !flow.is_completed) {
                 if !has_data {
                     self.engine.set_flow_waiting(slot, flow.engine_index, self.now);
@@ -193,7 +198,7 @@ mod tests {
     use weir_core::units::{Bytes, Rate};
     use weir_proto::{FlowKey, FlowProgress, Report};
 
-    use super::super::{ControlPlane, Link, Registration, Settings, Transfer};
+    use super::super::{ControlPlane, Link, NetworkLinks, Registration, Settings, Transfer};
 
     /// Engine and control plane estimate the same progress of a flow without reports; neither ends a flow that
     /// continues.
@@ -203,7 +208,7 @@ mod tests {
         let settings = Settings::default();
         let policy = build("saath").unwrap();
         let mut control_plane = ControlPlane::new(
-            &[Link { send: rate, recv: rate }; 2],
+            NetworkLinks::one_switch(&[Link { send: rate, recv: rate }; 2]),
             policy,
             ServiceNames::default(),
             settings,

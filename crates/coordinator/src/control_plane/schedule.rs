@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use weir_core::allocation::{IntraQueueSharing, QueueDiscipline};
 use weir_core::model::Slot;
-use weir_core::units::Rate;
 use weir_proto::{FlowKey, Order, OrderedRate};
 
 use super::{Coflow, ControlPlane, Flow, Host, PAYLOAD_FRACTION, observed_connections};
 
 impl ControlPlane {
-    /// Computes the next schedule. Returns an order for each host with a recent report, if its rates, queues or limits changed
-    /// or its lease is due for renewal. Orders that only renew a lease come last. O(flows), plus the cost of the policy.
+    /// Computes the next schedule, unless nothing has changed since the last one. Returns an order for each host with a recent
+    /// report, if its rates, queues or limits changed or its lease is due for renewal. Orders that only renew a lease come last.
+    /// O(flows), plus the cost of the policy.
     pub fn tick(&mut self, now: f64) -> Vec<(u32, Order)> {
         self.advance_to(now);
+        self.engine.correct_overdue_flows(self.overdue_bytes(), self.now);
         for host in 0..self.hosts.len() {
             // An agent applies its last order until the end of the lease, so schedules include its flows until then.
             let max_silence = 2.0 * (self.settings.lease + self.settings.interval);
@@ -35,10 +36,21 @@ impl ControlPlane {
         let expired: Vec<Coflow> = expired.map(|(_, coflow)| coflow).collect();
         expired.iter().for_each(|coflow| self.count_flows(&coflow.flows, false));
         self.estimate_progress();
-        self.engine.schedule(self.now);
-        self.engine.next_wakeup(self.now);
+        if self.is_schedule_due() {
+            self.engine.schedule(self.now);
+            self.next_wakeup = self.engine.next_wakeup(self.now);
+        }
         self.allocate();
         self.build_orders()
+    }
+
+    /// Whether the policy decides now, as in the simulator: after an event, or at the time that the policy requested. Policies without
+    /// rates also decide by reported bytes, and therefore at every interval.
+    fn is_schedule_due(&self) -> bool {
+        // By rounding, an interval can end just before the requested time.
+        self.engine.has_new_events()
+            || self.next_wakeup <= self.now + 1e-6 * self.settings.interval
+            || self.engine.allocation().queue_discipline().is_some()
     }
 
     /// Builds the orders of all hosts, and returns those that are due.
@@ -172,26 +184,31 @@ impl ControlPlane {
                 c.flows.iter().filter(|f| !f.is_completed).map(move |flow| (slot, flow))
             })
         };
-        let mut flows_without_rate = vec![(0u32, 0u32); self.links.len()];
         let scheduled_rates: Vec<f64> = flows().map(|(slot, flow)| rate(slot, flow)).collect();
-        for ((_, flow), _) in flows().zip(&scheduled_rates).filter(|(_, rate)| **rate < 1.0) {
-            flows_without_rate[flow.transfer.src as usize].0 += 1;
-            flows_without_rate[flow.transfer.dst as usize].1 += 1;
+        let capacities = self.links.capacities();
+        let mut flows_without_rate = vec![0u32; capacities.len()];
+        for ((slot, flow), _) in flows().zip(&scheduled_rates).filter(|(_, rate)| **rate < 1.0) {
+            self.flow_links(slot, flow).for_each(|link| flows_without_rate[link] += 1);
         }
-        let reserve_rate = |flow: &Flow| {
-            let (src, dst) = (flow.transfer.src as usize, flow.transfer.dst as usize);
+        let reserve_rate = |slot: Slot, flow: &Flow| {
             let equal_share =
-                |rate: Rate, flow_count: u32| rate.get() / f64::from(round_up_coarsely(flow_count));
-            let send = equal_share(self.links[src].send, flows_without_rate[src].0);
-            let recv = equal_share(self.links[dst].recv, flows_without_rate[dst].1);
-            self.settings.reserve * send.min(recv)
+                |link: usize| capacities[link] / f64::from(round_up_coarsely(flows_without_rate[link]));
+            self.settings.reserve * self.flow_links(slot, flow).map(equal_share).fold(f64::INFINITY, f64::min)
         };
-        let to_ordered_rate = |((_, flow), &rate): ((Slot, &Flow), &f64)| {
+        let to_ordered_rate = |((slot, flow), &rate): ((Slot, &Flow), &f64)| {
             // 1e-6 B/s: without it, a rounding error could reduce the truncated rate by 1 B/s.
-            let rate = if rate < 1.0 { reserve_rate(flow) } else { rate / PAYLOAD_FRACTION + 1e-6 };
+            let rate = if rate < 1.0 { reserve_rate(slot, flow) } else { rate / PAYLOAD_FRACTION + 1e-6 };
             OrderedRate::Rate((rate as u64).max(1))
         };
         flows().zip(&scheduled_rates).map(to_ordered_rate).collect()
+    }
+
+    /// The links that a flow crosses, as positions in [`NetworkLinks::capacities`].
+    fn flow_links(&self, slot: Slot, flow: &Flow) -> impl Iterator<Item = usize> {
+        let (src, dst, hosts) = (flow.transfer.src, flow.transfer.dst, self.links.hosts.len());
+        let trunks = self.engine.flow_trunks(slot, flow.engine_index).iter();
+        let trunks = trunks.map(move |&trunk| 2 * hosts + trunk as usize);
+        [src as usize, hosts + dst as usize].into_iter().chain(trunks)
     }
 }
 

@@ -4,7 +4,7 @@
 //!
 //! 1. Each queue of a sender gives its share to its first coflow, divided equally among the flows of that coflow at the
 //!    sender.
-//! 2. At a receiver whose rates exceed its capacity, rates are reduced to max-min shares.
+//! 2. At a receiver or trunk whose rates exceed its capacity, rates are reduced to max-min shares.
 //! 3. The capacity of senders that step 2 frees goes to coflows in the order of queues.
 //!
 //! The coordinator computes step 3 because a pacing rate is an upper bound, which a sender cannot exceed.
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use weir_core::allocation::{InterQueueSharing, QueueDiscipline};
 use weir_core::model::{FlowState, Slot};
-use weir_core::solve::ResidualCapacity;
+use weir_core::solve::{CappedFlow, ResidualCapacity, max_min_capped};
 
 use super::{ControlPlane, Flow};
 
@@ -30,22 +30,23 @@ impl ControlPlane {
         let served: Vec<(Slot, &Flow, f64)> = live
             .filter_map(|(slot, flow)| Some((slot, flow, *head_rates.get(&(flow.transfer.src, slot))?)))
             .collect();
-        let mut rates_by_receiver = vec![Vec::new(); self.links.len()];
-        served.iter().for_each(|(_, flow, rate)| rates_by_receiver[flow.transfer.dst as usize].push(*rate));
-        let receiver_limits: Vec<f64> = rates_by_receiver
-            .into_iter()
-            .zip(fabric.recv_capacities())
-            .map(|(rates, &recv)| max_min_limit(rates, recv))
-            .collect();
+        let links = |slot, flow: &Flow| network.coflow(slot).flow_links(flow.engine_index, fabric.ports());
+        let (mut links_after_sender, mut ends) = (Vec::new(), vec![0]);
+        for (slot, flow, _) in &served {
+            links_after_sender.extend(links(*slot, flow).skip(1).map(|link| link as u32));
+            ends.push(links_after_sender.len());
+        }
+        let capped = |((_, _, rate), ends): (&(Slot, &Flow, f64), &[usize])| CappedFlow {
+            links: &links_after_sender[ends[0]..ends[1]],
+            cap: *rate,
+        };
+        let flows: Vec<CappedFlow<'_>> = served.iter().zip(ends.windows(2)).map(capped).collect();
         let mut residuals: Vec<f64> = fabric.link_capacities().collect();
+        let carried_rates = max_min_capped(&residuals, &flows);
         let mut rates = BTreeMap::new();
-        for (slot, flow, rate) in served {
-            let (src, dst) = (flow.transfer.src as usize, flow.transfer.dst as usize);
-            let rate = rate.min(receiver_limits[dst]);
+        for ((slot, flow, _), rate) in served.into_iter().zip(carried_rates) {
             rates.insert((slot, flow.engine_index), rate);
-            for link in [src, fabric.ports() + dst] {
-                residuals[link] = (residuals[link] - rate).max(0.0);
-            }
+            links(slot, flow).for_each(|link| residuals[link] = (residuals[link] - rate).max(0.0));
         }
         let mut residual = ResidualCapacity::default();
         residual.set_residuals(fabric, &residuals);
@@ -67,7 +68,7 @@ impl ControlPlane {
             InterQueueSharing::Weighted(weights) => weights.len(),
             InterQueueSharing::StrictPriority(classes) => *classes,
         };
-        let mut heads: Vec<Vec<Option<(Slot, u32)>>> = vec![vec![None; classes]; self.links.len()];
+        let mut heads: Vec<Vec<Option<(Slot, u32)>>> = vec![vec![None; classes]; self.links.hosts.len()];
         for &slot in network.active_coflows() {
             let class = self.engine.allocation().class(slot).min(classes - 1);
             for load in network.coflow(slot).senders().iter().filter(|load| load.live_flow_count > 0) {
@@ -88,31 +89,5 @@ impl ControlPlane {
             }
         }
         rates
-    }
-}
-
-/// The max-min limit of rates at a receiver with this capacity; infinite if their sum is not above the capacity.
-fn max_min_limit(mut rates: Vec<f64>, capacity: f64) -> f64 {
-    rates.sort_unstable_by(f64::total_cmp);
-    let mut remaining = capacity;
-    for (satisfied, &rate) in rates.iter().enumerate() {
-        let equal_share = remaining / (rates.len() - satisfied) as f64;
-        if rate > equal_share {
-            return equal_share;
-        }
-        remaining -= rate;
-    }
-    f64::INFINITY
-}
-
-#[cfg(test)]
-mod tests {
-    use super::max_min_limit;
-
-    #[test]
-    fn demands_below_the_fair_rate_are_met() {
-        assert_eq!(max_min_limit(vec![1.0, 9.0, 2.0, 8.0], 11.0), 4.0);
-        assert_eq!(max_min_limit(vec![3.0, 8.0], 11.0), f64::INFINITY);
-        assert_eq!(max_min_limit(Vec::new(), 11.0), f64::INFINITY);
     }
 }

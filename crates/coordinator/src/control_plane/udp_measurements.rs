@@ -58,7 +58,7 @@ impl ControlPlane {
     /// Checks the UDP measurements of a report and stores them for the senders.
     pub(super) fn store_udp_measurements(&mut self, host: u32, measurements: &[UdpMeasurement]) {
         let Some(state) = &mut self.udp_measurements else { return };
-        let Some(link) = self.links.get(host as usize) else {
+        let Some(link) = self.links.hosts.get(host as usize) else {
             self.rejected_entries.foreign_flow += measurements.len() as u64;
             return;
         };

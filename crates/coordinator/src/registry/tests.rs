@@ -31,10 +31,15 @@ fn configuration(folder: &Path) -> Config {
 }
 
 async fn open_registry(config: &Config, store: Store) -> Result<Registry, String> {
-    let links: Vec<_> = config.hosts.iter().map(|host| host.link).collect();
     let policy = config.policy.build(&config.names, &config.weights);
-    let plane =
-        ControlPlane::new(&links, policy, config.names.clone(), config.settings, store.epoch()).unwrap();
+    let plane = ControlPlane::new(
+        config.network_links(),
+        policy,
+        config.names.clone(),
+        config.settings,
+        store.epoch(),
+    )
+    .unwrap();
     Registry::new(config, store, control_thread::start(plane).unwrap().0, None).await
 }
 

@@ -11,7 +11,7 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Code, Request, Status, Streaming};
 use weir_coordinator::agents::{self, PeerInfo, ProvenPeer};
-use weir_coordinator::control_plane::{ControlPlane, Link, Settings};
+use weir_coordinator::control_plane::{ControlPlane, Link, NetworkLinks, Settings};
 use weir_coordinator::control_thread::{Handle, start};
 use weir_core::model::ServiceNames;
 use weir_core::policy::build;
@@ -30,7 +30,14 @@ fn start_control_thread() -> Handle {
 fn control_plane(settings: Settings) -> ControlPlane {
     let rate = Rate::new(1e6).unwrap();
     let links = [Link { send: rate, recv: rate }; 4];
-    ControlPlane::new(&links, build("saath").unwrap(), ServiceNames::default(), settings, 9).unwrap()
+    ControlPlane::new(
+        NetworkLinks::one_switch(&links),
+        build("saath").unwrap(),
+        ServiceNames::default(),
+        settings,
+        9,
+    )
+    .unwrap()
 }
 
 fn start_control_thread_with(settings: Settings) -> Handle {

@@ -1,5 +1,6 @@
 //! Tests of the control plane, one call at a time.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use weir_coordinator::control_plane::{
 use weir_core::model::ServiceNames;
 use weir_core::policy::build;
 use weir_core::units::Rate;
+use weir_proto::estimate_sent_bytes;
 
 /// All hosts send an empty report, which keeps them present.
 fn report_all_hosts(plane: &mut ControlPlane, now: f64) {
@@ -72,7 +74,7 @@ fn flows_per_host_and_in_all_are_limited() {
     let settings =
         Settings { max_flows: 5, max_flows_per_host: 3, keep_completed: 1.0, ..Settings::default() };
     let policy = build("saath").unwrap();
-    let mut plane = ControlPlane::new(&equal_links(), policy, ServiceNames::default(), settings, 1).unwrap();
+    let mut plane = ControlPlane::new(equal_links(), policy, ServiceNames::default(), settings, 1).unwrap();
     let limit_reached = |objects, max| Err(Refusal::LimitReached { objects, max });
     plane.register("a", registration(&[(0, 1, 1.0), (0, 2, 1.0)]), 0.0).unwrap();
     let two = registration(&[(0, 1, 1.0), (0, 3, 1.0)]);
@@ -92,6 +94,51 @@ fn flows_per_host_and_in_all_are_limited() {
     assert_eq!(plane.register("c", three.clone(), 1.0), limit_reached("flows of a host", 3));
     plane.tick(1.2);
     assert_eq!((plane.coflow_and_flow_counts(), plane.register("c", three, 1.2)), ((0, 0), Ok(true)));
+}
+
+/// A coflow with two flows of unknown sizes sends for 5 s, and then a coflow that is released later. When a flow of the first one
+/// is reported complete, its reported bytes estimate the other flow, which then has less to send than the later coflow.
+#[test]
+fn weir_estimates_sizes_from_the_reported_bytes_of_completed_flows() {
+    let mut plane = control_plane("weir:turns=0", 1);
+    let of_unknown_sizes = |flows: &[(u32, u32, f64)]| {
+        let mut requested = registration(flows);
+        requested.flows.iter_mut().for_each(|flow| flow.bytes = None);
+        requested
+    };
+    plane.register("first", of_unknown_sizes(&[(0, 1, 1.0), (0, 2, 1.0)]), 0.0).unwrap();
+    let mut flows: BTreeMap<FlowKey, (f64, u64)> = BTreeMap::new();
+    flows.extend((0..2).map(|flow| (flow_key("first", flow), (0.0, 0))));
+    let completed = flow_key("first", 0);
+    for step in 0..=750u32 {
+        let now = f64::from(step) * INTERVAL;
+        if step == 625 {
+            plane.register("later", of_unknown_sizes(&[(0, 3, 1.0)]), now).unwrap();
+            flows.insert(flow_key("later", 0), (0.0, 0));
+        }
+        let progress = flows.iter_mut().map(|(key, (sent, rate))| {
+            *sent += estimate_sent_bytes(*rate, INTERVAL);
+            FlowProgress { key: key.clone(), sent: *sent as u64, closed: step == 750 && *key == completed }
+        });
+        let report = Report {
+            applied: (1, plane.host_statuses()[0].ordered_seq),
+            flows: progress.collect(),
+            ..Report::default()
+        };
+        plane.report(0, &report, now);
+        for (key, rate) in plane.tick(now).into_iter().flat_map(|(_, order)| order.flows) {
+            if let (Some((_, applied)), OrderedRate::Rate(rate)) = (flows.get_mut(&key), rate) {
+                *applied = rate;
+            }
+        }
+        let rate_of = |coflow, flow| flows[&flow_key(coflow, flow)].1 as f64 / LINK_RATE;
+        let expected = match step {
+            0..625 => ("first", 1, 0.49),
+            625..750 => ("later", 0, 0.98),
+            _ => ("first", 1, 0.98),
+        };
+        assert!(rate_of(expected.0, expected.1) > expected.2, "step {step}: {flows:?}");
+    }
 }
 
 /// Saath Fig. 4 on hosts: the first coflow gets its ports, other coflows the residual capacity, and waiting flows a
@@ -567,7 +614,7 @@ fn report_of(udp_measurements: Vec<UdpMeasurement>) -> Report {
 }
 
 fn throttling_plane() -> ControlPlane {
-    crate::small_cluster::throttling_plane("fair", 1)
+    crate::small_cluster::throttling_plane(equal_links(), "fair", 1)
 }
 
 /// UDP measurements in the orders to each host.

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 use weir_coordinator::control_plane::{
-    ControlPlane, FlowProgress, Link, OrderedRate, Refusal, Registration, Report, Settings, Transfer,
+    ControlPlane, FlowProgress, Link, NetworkLinks, OrderedRate, Refusal, Registration, Report, Settings,
+    Transfer,
 };
 use weir_coordinator::control_thread::{Handle, RequestError, start};
 use weir_core::model::ServiceNames;
@@ -20,8 +21,14 @@ const LONG_LEASE: f64 = 20.0;
 fn start_control_thread(settings: Settings) -> (Handle, std::thread::JoinHandle<()>) {
     let rate = Rate::new(1e6).unwrap();
     let links = [Link { send: rate, recv: rate }; HOSTS];
-    let plane =
-        ControlPlane::new(&links, build("saath").unwrap(), ServiceNames::default(), settings, 3).unwrap();
+    let plane = ControlPlane::new(
+        NetworkLinks::one_switch(&links),
+        build("saath").unwrap(),
+        ServiceNames::default(),
+        settings,
+        3,
+    )
+    .unwrap();
     start(plane).unwrap()
 }
 

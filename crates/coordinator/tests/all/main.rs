@@ -11,6 +11,7 @@ mod control_plane;
 mod control_thread;
 #[path = "../../../trace/tests/all/edits.rs"]
 mod edits;
+mod fabric;
 mod flood;
 mod overlay;
 mod problems;

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::campaign::test_scale;
 use crate::small_cluster::{
-    HOSTS, INTERVAL, LINK_RATE, address, control_plane, flow_key, registration, throttling_plane,
+    HOSTS, INTERVAL, LINK_RATE, address, control_plane, equal_links, flow_key, oversubscribed_links,
+    registration, throttling_plane,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -53,6 +54,15 @@ struct Simulation {
     reports: VecDeque<(u64, u32, Report)>,
     coflows: BTreeMap<String, Registration>,
     transport: Transport,
+    fabric: Fabric,
+}
+
+/// Network of the hosts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fabric {
+    OneSwitch,
+    /// That of [`oversubscribed_links`].
+    TwoLeaves,
 }
 
 /// Transport of messages.
@@ -69,7 +79,7 @@ const REPEAT_STEPS: u64 = 125;
 
 impl Simulation {
     /// A simulation before its first step.
-    fn new(seed: u64, transport: Transport) -> Simulation {
+    fn new(seed: u64, transport: Transport, fabric: Fabric) -> Simulation {
         Simulation {
             random: ChaCha8Rng::seed_from_u64(seed),
             hosts: std::iter::repeat_with(Host::new).take(HOSTS as usize).collect(),
@@ -77,6 +87,7 @@ impl Simulation {
             reports: VecDeque::new(),
             coflows: BTreeMap::new(),
             transport,
+            fabric,
         }
     }
 
@@ -134,13 +145,18 @@ impl Simulation {
         }
     }
 
-    /// The maximum over all links of the sum of rates.
+    /// The maximum over all links, and over the uplinks and downlinks of each leaf, of the sum of rates.
     fn max_link_rate<'a>(&self, rates: impl Iterator<Item = (&'a FlowKey, f64)>) -> f64 {
-        let mut links = [[0.0; HOSTS as usize]; 2];
+        let mut links = [[0.0; HOSTS as usize]; 4];
         for (key, rate) in rates {
             let flow = self.coflows[&*key.coflow].flows[key.flow as usize];
             links[0][flow.src as usize] += rate;
             links[1][flow.dst as usize] += rate;
+            let [src_leaf, dst_leaf] = [flow.src, flow.dst].map(|host| host as usize / 2);
+            if self.fabric == Fabric::TwoLeaves && src_leaf != dst_leaf {
+                links[2][src_leaf] += rate;
+                links[3][dst_leaf] += rate;
+            }
         }
         links.into_iter().flatten().fold(0.0, f64::max)
     }
@@ -197,10 +213,15 @@ fn run_simulation(
     seed: u64,
     misreporting_host: Option<u32>,
     transport: Transport,
+    fabric: Fabric,
 ) -> RejectedEntries {
-    let mut simulation = Simulation::new(seed, transport);
+    let mut simulation = Simulation::new(seed, transport, fabric);
+    let links = match fabric {
+        Fabric::OneSwitch => equal_links(),
+        Fabric::TwoLeaves => oversubscribed_links(),
+    };
     let (mut epoch, mut is_running) = (1, true);
-    let mut control_plane = throttling_plane(policy, epoch);
+    let mut control_plane = throttling_plane(links.clone(), policy, epoch);
     let mut ordered: Vec<BTreeMap<FlowKey, OrderedRate>> = vec![BTreeMap::new(); HOSTS as usize];
     let mut last_applied = vec![(0, 0); HOSTS as usize];
     let mut last_report_at = vec![f64::NEG_INFINITY; HOSTS as usize];
@@ -232,7 +253,7 @@ fn run_simulation(
             epoch += 1;
             is_running = true;
             rejected = sum(rejected, control_plane.rejected_entries());
-            control_plane = throttling_plane(policy, epoch);
+            control_plane = throttling_plane(links.clone(), policy, epoch);
             ordered = vec![BTreeMap::new(); HOSTS as usize];
             last_report_at = vec![f64::NEG_INFINITY; HOSTS as usize];
             for (id, registration) in &simulation.coflows {
@@ -439,7 +460,7 @@ fn seed_count() -> u64 {
 fn run_all_policies(transport: Transport) {
     for policy in ["saath", "aalo", "fair", "varys", "sincronia", "pfp", "weir"] {
         for seed in 0..seed_count() {
-            run_simulation(policy, seed, None, transport);
+            run_simulation(policy, seed, None, transport, Fabric::OneSwitch);
         }
     }
 }
@@ -455,18 +476,30 @@ fn all_coflows_complete_with_delta_reports_over_streams() {
     run_all_policies(Transport::Streams);
 }
 
+/// Rates never exceed the uplinks of a leaf, which carry half as much as its hosts.
+#[test]
+fn ordered_rates_fit_into_oversubscribed_uplinks_under_failures() {
+    for policy in ["saath", "aalo", "varys", "sincronia", "pfp", "weir"] {
+        for seed in 0..seed_count() {
+            let transport = if seed % 2 == 0 { Transport::Datagrams } else { Transport::Streams };
+            run_simulation(policy, seed, None, transport, Fabric::TwoLeaves);
+        }
+    }
+}
+
 /// A misreporting host does not reduce the capacity of others: no link is oversubscribed, and all coflows complete.
 #[test]
 fn misreporting_agent_is_counted_and_links_are_not_oversubscribed() {
     for policy in ["saath", "aalo", "fair", "varys", "weir"] {
         for seed in 100..104 {
-            let rejected = run_simulation(policy, seed, Some(HOSTS - 1), Transport::Datagrams);
+            let run = |transport| run_simulation(policy, seed, Some(HOSTS - 1), transport, Fabric::OneSwitch);
+            let rejected = run(Transport::Datagrams);
             assert!(
                 rejected.above_link_rate > 0 && rejected.decreasing > 0 && rejected.foreign_flow > 0,
                 "{policy}, seed {seed}: {rejected:?}"
             );
             // Over streams, the falsified reports contain more than the changes.
-            let rejected = run_simulation(policy, seed, Some(HOSTS - 1), Transport::Streams);
+            let rejected = run(Transport::Streams);
             assert!(
                 rejected.above_link_rate > 0 && rejected.foreign_flow > 0,
                 "{policy}, seed {seed}: {rejected:?}"
@@ -509,7 +542,7 @@ fn observed((service, to): ServiceAndHost, demand: Option<Demand>) -> ObservedCo
 }
 
 fn run_limit_simulation(seed: u64) {
-    let mut world = Simulation::new(seed, Transport::Streams);
+    let mut world = Simulation::new(seed, Transport::Streams, Fabric::OneSwitch);
     let mut demands: Vec<BTreeMap<ServiceAndHost, Demand>> = vec![BTreeMap::new(); HOSTS as usize];
     let mut reported = demands.clone();
     let (mut epoch, mut is_running) = (1, true);

@@ -2,8 +2,10 @@
 
 use std::net::Ipv4Addr;
 
-use weir_coordinator::control_plane::{ControlPlane, FlowKey, Link, Registration, Settings, Transfer};
-use weir_core::model::ServiceNames;
+use weir_coordinator::control_plane::{
+    ControlPlane, FlowKey, Link, NetworkLinks, Registration, Settings, Transfer,
+};
+use weir_core::model::{ServiceNames, Topology, TopologyTemplate};
 use weir_core::policy::build;
 use weir_core::units::{Bytes, Rate};
 
@@ -11,25 +13,37 @@ pub const LINK_RATE: f64 = 1e6;
 pub const HOSTS: u32 = 4;
 pub const INTERVAL: f64 = 0.008;
 
-pub fn equal_links() -> Vec<Link> {
+pub fn equal_links() -> NetworkLinks {
     let rate = Rate::new(LINK_RATE).unwrap();
-    vec![Link { send: rate, recv: rate }; HOSTS as usize]
+    NetworkLinks::one_switch(&[Link { send: rate, recv: rate }; HOSTS as usize])
+}
+
+/// The four hosts under two leaves and two spines. The two uplinks of a leaf together carry as much as one host.
+pub fn oversubscribed_links() -> NetworkLinks {
+    let rate = Rate::new(LINK_RATE).unwrap();
+    let fabric = TopologyTemplate::LeafSpine { spines: 2, leaves: 2, hosts: 2, rate, oversubscription: 2.0 };
+    links_of(&fabric.build().unwrap())
+}
+
+/// The links of a topology whose hosts have one cable of [`LINK_RATE`] each.
+pub fn links_of(topology: &Topology) -> NetworkLinks {
+    let rate = Rate::new(LINK_RATE).unwrap();
+    NetworkLinks::with_topology(&vec![Link { send: rate, recv: rate }; topology.hosts()], topology.clone())
 }
 
 pub fn control_plane(policy: &str, epoch: u64) -> ControlPlane {
-    ControlPlane::new(
-        &equal_links(),
-        build(policy).unwrap(),
-        ServiceNames::default(),
-        Settings::default(),
-        epoch,
-    )
-    .unwrap()
+    plane_over(equal_links(), policy, epoch)
+}
+
+fn plane_over(links: NetworkLinks, policy: &str, epoch: u64) -> ControlPlane {
+    ControlPlane::new(links, build(policy).unwrap(), ServiceNames::default(), Settings::default(), epoch)
+        .unwrap()
 }
 
 /// A control plane with UDP throttling, and one address for each host.
-pub fn throttling_plane(policy: &str, epoch: u64) -> ControlPlane {
-    control_plane(policy, epoch).with_throttling((0..HOSTS).map(|host| (address(host), host)).collect())
+pub fn throttling_plane(links: NetworkLinks, policy: &str, epoch: u64) -> ControlPlane {
+    let addresses = (0..HOSTS).map(|host| (address(host), host)).collect();
+    plane_over(links, policy, epoch).with_throttling(addresses)
 }
 
 /// Address of a host: 10.0.0.0 plus its number.

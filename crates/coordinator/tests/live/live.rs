@@ -18,7 +18,7 @@ use tonic::transport::Endpoint;
 use weir_agent::live::{self, Settings as AgentSettings};
 use weir_client::{Agent, AgentError};
 use weir_coordinator::agents;
-use weir_coordinator::control_plane::{ControlPlane, Link, Registration, Settings, Transfer};
+use weir_coordinator::control_plane::{ControlPlane, Link, NetworkLinks, Registration, Settings, Transfer};
 use weir_coordinator::control_thread::{Handle, start};
 use weir_core::model::ServiceNames;
 use weir_core::policy::build;
@@ -48,9 +48,14 @@ impl Coordinator {
         let rate = Rate::new(LINK_RATE).unwrap();
         let links = [Link { send: rate, recv: rate }; 4];
         let settings = Settings { lease: 1.5, ..Settings::default() };
-        let plane =
-            ControlPlane::new(&links, build("saath").unwrap(), ServiceNames::default(), settings, epoch)
-                .unwrap();
+        let plane = ControlPlane::new(
+            NetworkLinks::one_switch(&links),
+            build("saath").unwrap(),
+            ServiceNames::default(),
+            settings,
+            epoch,
+        )
+        .unwrap();
         let (handle, _) = start(plane).unwrap();
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let bound = runtime.block_on(async {

@@ -18,8 +18,8 @@ const ROUNDING: f64 = 1e-9;
 /// The flows of a coflow.
 #[derive(Default, Clone)]
 struct Routed {
-    /// The coflow's position in the workload; the slot may be another's by now.
-    index: Option<usize>,
+    /// The coflow's sequence number, because slots are reused.
+    seq: Option<u64>,
     /// By flow.
     paths: Vec<u32>,
     /// How many flows are live and done where `live` was counted; `None` if they have to be counted again.
@@ -98,7 +98,7 @@ impl TrunkLimit {
         if self.coflows.len() <= slot as usize {
             self.coflows.resize(slot as usize + 1, Routed::default());
         }
-        if self.coflows[slot as usize].index == Some(coflow.workload_index) {
+        if self.coflows[slot as usize].seq == Some(coflow.seq) {
             return;
         }
         let mut links = Vec::new();
@@ -118,8 +118,7 @@ impl TrunkLimit {
         once.sort_unstable();
         once.dedup();
         let live = once.into_iter().map(|path| (path, 0)).collect();
-        self.coflows[slot as usize] =
-            Routed { index: Some(coflow.workload_index), paths, counted: None, live };
+        self.coflows[slot as usize] = Routed { seq: Some(coflow.seq), paths, counted: None, live };
     }
 
     /// The max-min rates of the flows that cross short links, among what was decided for them.
@@ -204,6 +203,12 @@ impl CapacityLimit for TrunkLimit {
     fn drop_cached_flows(&mut self, slot: Slot) {
         if let Some(coflow) = self.coflows.get_mut(slot as usize) {
             coflow.counted = None;
+        }
+    }
+
+    fn drop_paths(&mut self, slot: Slot) {
+        if let Some(coflow) = self.coflows.get_mut(slot as usize) {
+            coflow.seq = None;
         }
     }
 

@@ -1006,6 +1006,15 @@ impl Coflow {
         }
     }
 
+    /// Sets the size of a flow that completes next. A live flow's progress is not computed: its time of completion may have passed.
+    pub(super) fn set_final_size(&mut self, flow: u32, bytes: f64) {
+        if self.flows[flow as usize].state == FlowState::Live {
+            self.flows[flow as usize].size = bytes;
+        } else {
+            self.set_size(flow, bytes);
+        }
+    }
+
     /// Copies the progress of the flows of `other`, matched by their positions in the specifications. `other`
     /// contains no live flows.
     pub(super) fn copy_progress(&mut self, other: &Coflow, now: f64) {

@@ -257,18 +257,22 @@ impl Network {
         self.coflow_mut(slot).set_flow_waiting(flow, now);
     }
 
-    /// Corrects live flows that should have completed by `now`: each has `remaining_bytes` bytes to send.
+    /// Corrects live flows of `slots` that should have completed by `now`: each has `remaining_bytes` bytes to send.
     ///
     /// Returns all live flows of the affected coflows. These flows lose their rates until the next schedule.
-    pub(crate) fn correct_overdue_flows(&mut self, remaining_bytes: f64, now: f64) -> Vec<(Slot, u32)> {
+    pub(crate) fn correct_overdue_flows(
+        &mut self,
+        slots: &[Slot],
+        remaining_bytes: f64,
+        now: f64,
+    ) -> Vec<(Slot, u32)> {
         let mut overdue_by_own_rate = Vec::new();
         if self.next_own_completion <= now {
             let ended = self.own_rates.iter().zip(&self.own_completions).filter(|(_, end)| **end <= now);
             overdue_by_own_rate.extend(ended.map(|(own, _)| own.slot));
         }
         let mut corrected = Vec::new();
-        for i in 0..self.active_coflows.len() {
-            let slot = self.active_coflows[i];
+        for &slot in slots {
             if self.coflow_mut(slot).next_completion() > now && !overdue_by_own_rate.contains(&slot) {
                 continue;
             }
@@ -299,9 +303,10 @@ impl Network {
         self.coflow_mut(slot).set_sent_bytes(flow, bytes);
     }
 
-    /// Sets the size of a waiting flow in bytes.
-    pub(crate) fn set_size(&mut self, slot: Slot, flow: u32, bytes: f64) {
-        self.coflow_mut(slot).set_size(flow, bytes);
+    /// Completes a flow that has sent `bytes` bytes.
+    pub(crate) fn close_flow(&mut self, slot: Slot, flow: u32, bytes: f64) {
+        self.coflow_mut(slot).set_final_size(flow, bytes);
+        self.complete_flow(slot, flow);
     }
 
     /// Replaces the flows of a coflow without live flows by those of `spec`.

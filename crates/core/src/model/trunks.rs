@@ -4,12 +4,17 @@
 //! one path during its whole life:
 //!
 //! - in a topology, one of the shortest paths, selected by a hash of its hosts and its position in the workload (ECMP);
+//! - in a topology whose hash is unknown, all shortest paths with even shares ([`Trunks::even_split`]);
 //! - between regions, the link from one to the other, or a detour through a third region.
 //!
 //! When a cable of a topology fails or is repaired, flows whose path changed continue on another one
 //! ([`crate::engine::Engine::change_cables`]).
 
+mod even_split;
+
 use std::collections::BTreeMap;
+
+use even_split::EvenSplit;
 
 use super::link_history::LinkHistory;
 use super::topology::{CableChange, Link, LinkId, NodeId, Routes, Topology};
@@ -40,6 +45,7 @@ enum Paths {
         dead_end: Option<u32>,
         path: Vec<LinkId>,
     },
+    EvenSplit(Box<EvenSplit>),
     BetweenRegions {
         history: BandwidthHistory,
         /// By position of a coflow in the workload and of a flow in the coflow: the region that relays the flow.
@@ -91,7 +97,41 @@ impl Trunks {
         Ok(Trunks { paths, ends: (0..hosts).collect(), port_rates, capacities })
     }
 
-    /// The trunks with the paths of another seed. Between regions, paths have no seed.
+    /// Creates the trunks of a topology in which every switch divides each flow evenly among equal-cost links. A trunk is a
+    /// group of links that flows between the same hosts cross. If no trunk exceeds its capacity, no link does. The rate
+    /// of a port is the sum of the host's cables.
+    ///
+    /// For networks whose ECMP hash is unknown: a link's load is then its expected load. Cables cannot change.
+    pub fn even_split(topology: Topology) -> Trunks {
+        let hosts = topology.hosts() as u32;
+        let rate_of = |host: NodeId| {
+            let cables = topology.outgoing_links(host).iter().map(|&cable| topology.link(cable).rate.get());
+            Rate::new(cables.sum()).expect("a host has at most 2^20 cables of at most 1e15 B/s")
+        };
+        let port_rates = (0..hosts).map(NodeId).map(rate_of).collect();
+        let (paths, capacities) = EvenSplit::new(topology);
+        Trunks {
+            paths: Paths::EvenSplit(Box::new(paths)),
+            ends: (0..hosts).collect(),
+            port_rates,
+            capacities,
+        }
+    }
+
+    /// Scales the rates of all ports, and the capacities of all links, by a factor from 0 to 1.
+    ///
+    /// # Panics
+    /// If the factor is negative or not finite.
+    #[must_use]
+    pub fn scaled(mut self, factor: f64) -> Trunks {
+        for rate in &mut self.port_rates {
+            *rate = Rate::new(rate.get() * factor).expect("a rate times a factor from 0 to 1 is a rate");
+        }
+        self.capacities.iter_mut().for_each(|capacity| *capacity *= factor);
+        self
+    }
+
+    /// The trunks with the paths of another seed. Other paths than those of [`Trunks::new`] have no seed.
     #[must_use]
     pub fn with_seed(mut self, seed: u64) -> Trunks {
         if let Paths::Shortest { routes, .. } = &mut self.paths {
@@ -145,13 +185,13 @@ impl Trunks {
 
     /// Whether ports can limit flows. They do not between regions.
     pub fn has_limiting_ports(&self) -> bool {
-        matches!(self.paths, Paths::Shortest { .. })
+        !matches!(self.paths, Paths::BetweenRegions { .. })
     }
 
     /// Past measurements of the links, if their bandwidth is unknown in advance.
     pub fn measured(&self) -> Option<&LinkHistory> {
         match &self.paths {
-            Paths::Shortest { .. } => None,
+            Paths::Shortest { .. } | Paths::EvenSplit(_) => None,
             Paths::BetweenRegions { history, .. } => Some(history),
         }
     }
@@ -168,11 +208,12 @@ impl Trunks {
                     format!("{} -> {}", topology.name(link.from), topology.name(link.to))
                 })
             }
+            Paths::EvenSplit(split) => split.group_name(trunk as u32),
             Paths::BetweenRegions { .. } => format!("link {trunk}"),
         }
     }
 
-    /// Number of links between switches or regions.
+    /// Number of links, or groups of links, between switches or regions.
     pub fn links(&self) -> usize {
         let has_dead_end = matches!(self.paths, Paths::Shortest { dead_end: Some(_), .. });
         self.capacities.len() - usize::from(has_dead_end)
@@ -186,14 +227,18 @@ impl Trunks {
                 let rate = |link: LinkId| if routes.is_up(link) { link_rates[link.index()] } else { 0.0 };
                 (rate(cable), rate(cable.reverse()))
             }
-            Paths::BetweenRegions { .. } => (rate.get(), rate.get()),
+            Paths::EvenSplit(_) | Paths::BetweenRegions { .. } => (rate.get(), rate.get()),
         };
         self.ends.iter().zip(&self.port_rates).map(of_port)
     }
 
     /// Changes cables, each by one of its links. Returns whether paths of flows may change.
+    ///
+    /// # Panics
+    /// If flows are divided evenly: their link groups would change.
     pub fn change_cables(&mut self, changes: &[(LinkId, CableChange)]) -> bool {
         let Paths::Shortest { routes, trunk_by_link, link_rates, dead_end, .. } = &mut self.paths else {
+            assert!(!matches!(self.paths, Paths::EvenSplit(_)), "cables of an even split do not change");
             return false;
         };
         debug_assert!(dead_end.is_some(), "`with_dead_end` is called before cables change");
@@ -242,6 +287,7 @@ impl Trunks {
                     path.extend(*dead_end);
                 }
             }
+            Paths::EvenSplit(split) => split.compute_path(from, to, path),
             Paths::BetweenRegions { history, relays } => {
                 let relay = relays.get(&(coflow, flow)).copied().unwrap_or(to);
                 for (from, to) in [(from, relay), (relay, to)] {

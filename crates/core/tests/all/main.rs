@@ -8,6 +8,7 @@ mod common;
 mod connections;
 mod detour;
 mod engine;
+mod even_split;
 mod hierarchy;
 mod host_reports;
 mod incast;

@@ -29,6 +29,16 @@ pub struct Routes {
     node_shares: Vec<f64>,
     frontier: Vec<NodeId>,
     next_frontier: Vec<NodeId>,
+    next_hops: NextHops,
+}
+
+/// The links that lead nearer to one destination, by node, as far as computed.
+#[derive(Debug, Clone, Default)]
+struct NextHops {
+    destination: Option<NodeId>,
+    links: Vec<LinkId>,
+    /// By node: the range of `links`; empty if not computed.
+    ranges: Vec<(u32, u32)>,
 }
 
 impl Routes {
@@ -47,6 +57,7 @@ impl Routes {
             node_shares: vec![0.0; topology.nodes()],
             frontier: Vec::new(),
             next_frontier: Vec::new(),
+            next_hops: NextHops::default(),
             topology,
         }
     }
@@ -69,6 +80,7 @@ impl Routes {
 
     /// Takes a link down. The other link of the cable keeps its state. Returns whether the link was up.
     pub fn fail_link(&mut self, link: LinkId) -> bool {
+        self.next_hops.destination = None;
         let was_up = std::mem::replace(&mut self.link_up[link.index()], false);
         if let (true, Some((from, to))) = (was_up, self.switch_ends(link)) {
             // Distances change only if no other link leads from the switch nearer to the destination.
@@ -92,6 +104,7 @@ impl Routes {
 
     /// Takes a link up. Returns whether it was down.
     pub fn restore_link(&mut self, link: LinkId) -> bool {
+        self.next_hops.destination = None;
         let was_up = std::mem::replace(&mut self.link_up[link.index()], true);
         if let (false, Some((from, to))) = (was_up, self.switch_ends(link)) {
             for cached in &mut self.distances {
@@ -144,7 +157,7 @@ impl Routes {
     /// Writes the links that a flow between two hosts can take to `link_shares`, with the share of the flow on each link.
     ///
     /// Every node divides the flow evenly among the links that lead nearer to the destination. Each link occurs once.
-    /// Returns whether a path exists.
+    /// Returns whether a path exists. Fastest for consecutive flows to one destination.
     ///
     /// # Panics
     /// If one of the nodes is not a host of this topology.
@@ -157,11 +170,18 @@ impl Routes {
         link_shares.clear();
         self.check_host(from);
         self.set_destination(to);
-        let (mut shares, mut here, mut next) = (
+        let (mut shares, mut here, mut next, mut next_hops) = (
             std::mem::take(&mut self.node_shares),
             std::mem::take(&mut self.frontier),
             std::mem::take(&mut self.next_frontier),
+            std::mem::take(&mut self.next_hops),
         );
+        if next_hops.destination != Some(to) {
+            next_hops.destination = Some(to);
+            next_hops.links.clear();
+            next_hops.ranges.clear();
+            next_hops.ranges.resize(self.topology.nodes(), (0, 0));
+        }
         here.clear();
         here.push(from);
         shares[from.index()] = 1.0;
@@ -170,12 +190,18 @@ impl Routes {
             next.clear();
             for &node in &here {
                 let share = std::mem::take(&mut shares[node.index()]);
-                let first = link_shares.len();
-                self.visit_next_hops(node, to, |link| link_shares.push((link, 0.0)));
-                let each = share / (link_shares.len() - first) as f64;
-                for (link, share) in &mut link_shares[first..] {
-                    *share = each;
-                    let to = self.topology.link(*link).to;
+                let mut range = next_hops.ranges[node.index()];
+                if range.0 == range.1 {
+                    let first = next_hops.links.len() as u32;
+                    self.visit_next_hops(node, to, |link| next_hops.links.push(link));
+                    range = (first, next_hops.links.len() as u32);
+                    next_hops.ranges[node.index()] = range;
+                }
+                let links = &next_hops.links[range.0 as usize..range.1 as usize];
+                let each = share / links.len() as f64;
+                for &link in links {
+                    link_shares.push((link, each));
+                    let to = self.topology.link(link).to;
                     if shares[to.index()] == 0.0 {
                         next.push(to);
                     }
@@ -187,6 +213,7 @@ impl Routes {
         shares[to.index()] = 0.0;
         let found = here.first() == Some(&to);
         (self.node_shares, self.frontier, self.next_frontier) = (shares, here, next);
+        self.next_hops = next_hops;
         found
     }
 

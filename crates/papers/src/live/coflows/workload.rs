@@ -1,4 +1,4 @@
-//! Generates the coflows of the experiment `slice`.
+//! Generates the coflows of the experiments `slice` and `fabric`.
 
 use weir_console::failure::Failure;
 use weir_core::model::Workload;

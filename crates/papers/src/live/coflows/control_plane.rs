@@ -9,14 +9,14 @@ use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use weir_client::Agent;
 use weir_console::failure::Failure;
-use weir_console::policy_spec;
-use weir_coordinator::control_plane::{self, Link, Registration, Settings, Transfer};
+use weir_coordinator::control_plane::{self, NetworkLinks, Registration, Settings, Transfer};
 use weir_coordinator::{agents, control_thread};
 use weir_core::model::{CoflowSpec, FlowSpec, ServiceNames};
-use weir_core::units::Rate;
+use weir_core::policy::AnyPolicy;
 use weir_testbed::{Plan, namespace};
 
 use super::super::cluster::{self, Process};
+use super::super::link_rate;
 use super::workload::HOSTS;
 
 /// The port of the coordinator.
@@ -35,11 +35,9 @@ pub struct ControlPlane {
 
 impl ControlPlane {
     /// Starts the coordinator and the agents, and waits until all agents are connected.
-    pub fn start(plan: &Plan, policy: &str, rate: Rate) -> Result<ControlPlane, Failure> {
-        let links = [Link { send: rate, recv: rate }; HOSTS as usize];
-        let policy = policy_spec::build_policy(policy, None, &[])?;
+    pub fn start(plan: &Plan, policy: AnyPolicy, links: NetworkLinks) -> Result<ControlPlane, Failure> {
         let plane =
-            control_plane::ControlPlane::new(&links, policy, ServiceNames::default(), Settings::default(), 1)
+            control_plane::ControlPlane::new(links, policy, ServiceNames::default(), Settings::default(), 1)
                 .map_err(Failure::input)?;
         let (coordinator, _) = control_thread::start(plane).map_err(Failure::runtime)?;
         let runtime =
@@ -55,7 +53,7 @@ impl ControlPlane {
         let start = |host: u32| {
             let node = &plan.nodes[host as usize];
             let command =
-                cluster::agent_command(Some(node), &address.to_string(), host, rate, &socket(host))?;
+                cluster::agent_command(Some(node), &address.to_string(), host, link_rate(), &socket(host))?;
             Process::start(&format!("agent of {}", node.name), command)
         };
         let processes = (0..HOSTS).map(start).collect::<Result<Vec<_>, Failure>>()?;

@@ -1,0 +1,127 @@
+//! Flows that every switch divides evenly among equal-cost links, for networks whose ECMP hash is unknown.
+//!
+//! Hosts under the same switches have the same paths. A *link group* is the set of links between switches that flows
+//! between the same hosts can cross; such as all links from a leaf to the spines, or from a pod to the core. A group is one
+//! trunk. Its capacity is the highest total rate at which no link of the group exceeds its own capacity: the minimum over
+//! the links of the link's capacity, divided by the largest share of a flow on this link.
+//!
+//! In leaf-spine fabrics and fat trees, all flows have equal shares on a link, so the capacity is exact. If shares differ,
+//! as in a ring of switches, no link exceeds its capacity, but some capacity can stay unused.
+
+use std::collections::BTreeMap;
+
+use super::super::topology::route::splitmix64;
+use super::super::topology::{LinkId, NodeId, Routes, Topology};
+
+/// Link groups of a topology, and the groups that flows between two hosts cross.
+#[derive(Debug, Clone)]
+pub(super) struct EvenSplit {
+    routes: Routes,
+    /// By host: its *site*, the set of switches that it has cables to.
+    sites: Vec<u32>,
+    /// By site: one of its hosts.
+    host_of_site: Vec<NodeId>,
+    /// By link: its group; `None` for links of hosts and links on no shortest path.
+    group_by_link: Vec<Option<u32>>,
+    /// By sites of sender and receiver, as far as computed: the groups between them.
+    paths: BTreeMap<(u32, u32), Box<[u32]>>,
+    link_shares: Vec<(LinkId, f64)>,
+}
+
+/// The flows on a link.
+#[derive(Debug, Clone, Copy, Default)]
+struct LinkUse {
+    /// Sum of the hashes of all pairs of sites whose flows cross the link. Different sets of pairs have different sums, except
+    /// with negligible probability.
+    pairs: u64,
+    /// The largest share of a flow.
+    max_share: f64,
+}
+
+impl EvenSplit {
+    /// Computes the link groups, and their capacities in bytes per second. O(pairs of sites, times the links between two
+    /// sites), and O(sites x links).
+    pub(super) fn new(topology: Topology) -> (EvenSplit, Vec<f64>) {
+        let mut site_by_switches: BTreeMap<Vec<NodeId>, u32> = BTreeMap::new();
+        let mut host_of_site = Vec::new();
+        let site_of = |host: NodeId| {
+            let cables = topology.outgoing_links(host).iter();
+            let mut switches: Vec<NodeId> = cables.map(|&cable| topology.link(cable).to).collect();
+            switches.sort_unstable();
+            *site_by_switches.entry(switches).or_insert_with(|| {
+                host_of_site.push(host);
+                host_of_site.len() as u32 - 1
+            })
+        };
+        let sites = (0..topology.hosts() as u32).map(NodeId).map(site_of).collect();
+        let mut routes = Routes::new(topology, 0);
+        let mut uses = vec![LinkUse::default(); routes.topology().links().len()];
+        let mut link_shares = Vec::new();
+        for (to, &dst) in (0u64..).zip(&host_of_site) {
+            for (from, &src) in (0u64..).zip(&host_of_site) {
+                if from == to {
+                    continue;
+                }
+                routes.compute_ecmp_shares(src, dst, &mut link_shares);
+                let pair = splitmix64(from << 32 | to);
+                for &(link, share) in &link_shares {
+                    let link_use = &mut uses[link.index()];
+                    link_use.pairs = link_use.pairs.wrapping_add(pair);
+                    link_use.max_share = link_use.max_share.max(share);
+                }
+            }
+        }
+        let (mut group_by_pairs, mut capacities) = (BTreeMap::new(), Vec::new());
+        let topology = routes.topology();
+        let group_of = |(&link, link_use): (_, &LinkUse)| {
+            if topology.is_host_link(link) || link_use.max_share == 0.0 {
+                return None;
+            }
+            let group = *group_by_pairs.entry(link_use.pairs).or_insert_with(|| {
+                capacities.push(f64::INFINITY);
+                capacities.len() as u32 - 1
+            });
+            let capacity = &mut capacities[group as usize];
+            *capacity = capacity.min(link.rate.get() / link_use.max_share);
+            Some(group)
+        };
+        let group_by_link = topology.links().iter().zip(&uses).map(group_of).collect();
+        (
+            EvenSplit { routes, sites, host_of_site, group_by_link, paths: BTreeMap::new(), link_shares },
+            capacities,
+        )
+    }
+
+    /// Writes the groups that a flow between two hosts crosses to `path`, in the order of their numbers.
+    pub(super) fn compute_path(&mut self, from: u32, to: u32, path: &mut Vec<u32>) {
+        let pair = (self.sites[from as usize], self.sites[to as usize]);
+        if pair.0 == pair.1 {
+            return;
+        }
+        let EvenSplit { routes, host_of_site, group_by_link, paths, link_shares, .. } = self;
+        let groups = paths.entry(pair).or_insert_with(|| {
+            let [from, to] = [pair.0, pair.1].map(|site| host_of_site[site as usize]);
+            routes.compute_ecmp_shares(from, to, link_shares);
+            let groups = link_shares.iter().filter_map(|(link, _)| group_by_link[link.index()]);
+            let mut groups: Vec<u32> = groups.collect();
+            groups.sort_unstable();
+            groups.dedup();
+            groups.into()
+        });
+        path.extend_from_slice(groups);
+    }
+
+    /// The ends of the first link of a group, and the number of its other links.
+    pub(super) fn group_name(&self, group: u32) -> String {
+        let topology = self.routes.topology();
+        let mut links =
+            topology.links().iter().zip(&self.group_by_link).filter(|(_, of)| **of == Some(group));
+        let first = links.next().map_or_else(String::new, |(link, _)| {
+            format!("{} -> {}", topology.name(link.from), topology.name(link.to))
+        });
+        match links.count() {
+            0 => first,
+            others => format!("{first} and {others} more"),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Trunks of topologies whose switches divide flows evenly among equal-cost links.
+
+use proptest::prelude::*;
+use weir_core::model::topology::TopologyBuilder;
+use weir_core::model::{NodeId, Routes, Topology, TopologyTemplate, Trunks};
+use weir_core::units::Rate;
+
+use crate::common::config_with_cases;
+
+fn rate(bytes_per_second: f64) -> Rate {
+    Rate::new(bytes_per_second).unwrap()
+}
+
+fn path(trunks: &mut Trunks, src: u32, dst: u32) -> Vec<u32> {
+    let mut path = Vec::new();
+    trunks.compute_path(src, dst, 0, 0, &mut path);
+    path
+}
+
+#[test]
+fn uplinks_of_a_leaf_are_one_trunk_with_their_total_capacity() {
+    let leaf_spine = TopologyTemplate::LeafSpine {
+        spines: 2,
+        leaves: 3,
+        hosts: 4,
+        rate: rate(10.0),
+        oversubscription: 4.0,
+    };
+    let mut trunks = Trunks::even_split(leaf_spine.build().unwrap());
+    // Each leaf has two uplinks of 5 bytes/s, and two links down.
+    assert_eq!(trunks.capacities(), [10.0; 6]);
+    assert_eq!(trunks.port_rates(), [rate(10.0); 12]);
+    assert_eq!(path(&mut trunks, 0, 3), [] as [u32; 0]);
+    let [up, down] = path(&mut trunks, 0, 4)[..] else { panic!("a path over two trunks") };
+    assert_eq!(path(&mut trunks, 3, 11)[0], up.min(down), "all flows of a leaf share its uplinks");
+    let mut names = [up, down].map(|trunk| trunks.link_name(trunk as usize));
+    names.sort();
+    assert_eq!(names, ["leaf0 -> spine0 and 1 more", "spine0 -> leaf1 and 1 more"]);
+}
+
+#[test]
+fn fat_tree_has_four_trunks_between_pods() {
+    let fat_tree = TopologyTemplate::FatTree { ports: 4, rate: rate(1.0), oversubscription: 1.0 };
+    let mut trunks = Trunks::even_split(fat_tree.build().unwrap());
+    let capacities = |path: Vec<u32>, trunks: &Trunks| -> Vec<f64> {
+        path.into_iter().map(|trunk| trunks.capacities()[trunk as usize]).collect()
+    };
+    // Up to the two aggregation switches, to the four core switches, and down again.
+    let mut between_pods = capacities(path(&mut trunks, 0, 4), &trunks);
+    between_pods.sort_by(f64::total_cmp);
+    assert_eq!(between_pods, [2.0, 2.0, 4.0, 4.0]);
+    let inside_a_pod = path(&mut trunks, 0, 2);
+    assert_eq!(capacities(inside_a_pod, &trunks), [2.0, 2.0]);
+}
+
+#[test]
+fn slow_link_of_an_even_split_limits_its_group() {
+    let mut builder = TopologyBuilder::new();
+    for host in ["a", "b"] {
+        builder.add_host(host).unwrap();
+    }
+    for switch in ["left", "right", "fast", "slow"] {
+        builder.add_switch(switch, 1).unwrap();
+    }
+    for (from, to, bytes_per_second) in [
+        ("a", "left", 10.0),
+        ("b", "right", 10.0),
+        ("left", "fast", 9.0),
+        ("fast", "right", 9.0),
+        ("left", "slow", 1.0),
+        ("slow", "right", 9.0),
+    ] {
+        builder.add_cable(from, to, rate(bytes_per_second)).unwrap();
+    }
+    let mut trunks = Trunks::even_split(builder.build().unwrap()).scaled(0.5);
+    // All four links carry half of the flow; the slow one fills at 2 bytes/s.
+    let path = path(&mut trunks, 0, 1);
+    assert_eq!(path.len(), 1);
+    assert_eq!(trunks.capacities()[path[0] as usize], 1.0);
+    assert_eq!(trunks.port_rates(), [rate(5.0); 2]);
+}
+
+/// Connected switches with random cables and rates, and one or two cables for each host.
+fn any_topology() -> impl Strategy<Value = Topology> {
+    let switches = 2..8usize;
+    let seeds = prop::collection::vec((any::<u32>(), any::<u32>(), 1..10u32), 4..24);
+    (switches, seeds).prop_map(|(switches, seeds)| {
+        let mut builder = TopologyBuilder::new();
+        let hosts = switches;
+        (0..hosts).for_each(|host| builder.add_host(&format!("h{host}")).unwrap());
+        for switch in 0..switches {
+            builder.add_switch(&format!("s{switch}"), 1).unwrap();
+            builder.add_cable(&format!("h{switch}"), &format!("s{switch}"), rate(10.0)).unwrap();
+            if switch > 0 {
+                let (from, to, cable) = seeds[switch % seeds.len()];
+                let other = (from ^ to) as usize % switch;
+                builder
+                    .add_cable(&format!("s{switch}"), &format!("s{other}"), rate(f64::from(cable)))
+                    .unwrap();
+            }
+        }
+        for (from, to, cable) in seeds {
+            let names = [format!("s{}", from as usize % switches), format!("s{}", to as usize % switches)];
+            // Loops and second cables are refused.
+            let _ = builder.add_cable(&names[0], &names[1], rate(f64::from(cable)));
+            if from % 3 == 0 {
+                let _ = builder.add_cable(&format!("h{}", to as usize % hosts), &names[0], rate(10.0));
+            }
+        }
+        builder.build().unwrap()
+    })
+}
+
+proptest! {
+    #![proptest_config(config_with_cases(300))]
+
+    /// Flows that fill trunks never exceed the capacity of a link between switches.
+    #[test]
+    fn links_carry_what_trunks_admit(topology in any_topology(), order in any::<u64>()) {
+        let mut trunks = Trunks::even_split(topology.clone());
+        let hosts = topology.hosts() as u32;
+        let mut pairs: Vec<(u32, u32)> =
+            (0..hosts).flat_map(|src| (0..hosts).map(move |dst| (src, dst))).filter(|(a, b)| a != b).collect();
+        let pair_count = pairs.len();
+        pairs.rotate_left(order as usize % pair_count);
+        let mut residuals = trunks.capacities().to_vec();
+        let mut loads = vec![0.0; topology.links().len()];
+        let mut routes = Routes::new(topology.clone(), 0);
+        let mut shares = Vec::new();
+        for (src, dst) in pairs {
+            let path = path(&mut trunks, src, dst);
+            let rate = path.iter().map(|&trunk| residuals[trunk as usize]).fold(10.0, f64::min);
+            path.iter().for_each(|&trunk| residuals[trunk as usize] -= rate);
+            prop_assert!(routes.compute_ecmp_shares(NodeId(src), NodeId(dst), &mut shares));
+            shares.iter().for_each(|(link, share)| loads[link.index()] += share * rate);
+        }
+        for (&link, load) in topology.links().iter().zip(loads) {
+            prop_assert!(topology.is_host_link(link) || load <= link.rate.get() + 1e-9, "{load} over {link:?}");
+        }
+    }
+}
