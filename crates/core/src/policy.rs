@@ -7,16 +7,19 @@ use crate::wide_area::{Mrtf, Siphon};
 
 mod aalo;
 mod aalo_plus;
+mod attained_service;
 mod coflow_order;
 mod django;
 mod fair;
 mod fifo;
+mod gittins;
 pub(crate) mod interface;
 mod lcf;
 mod lwtf;
 mod ncf;
 pub(crate) mod params;
 mod pfp;
+mod philae;
 pub(crate) mod policy_table;
 mod saath;
 mod scf;
@@ -34,6 +37,7 @@ pub use policy_table::PolicyEntry;
 use policy_table::build_from;
 use served_in_order::{DETOURS_PARAM, GROUPS_PARAM, ServedInOrder};
 pub use tree_policies::saba_sensitivity;
+pub use weir::Constants as WeirConstants;
 
 /// A policy, by the knowledge of flows that it needs.
 pub enum AnyPolicy {
@@ -264,6 +268,36 @@ pub const POLICIES: &[PolicyEntry<AnyPolicy>] = &[
         build: |p| saath::Saath::from_params(p).map(box_sizes_unknown),
     },
     PolicyEntry {
+        name: "philae",
+        description: "shortest coflow first, by the mean size of pilot flows and contention (ToN '23); sizes unknown",
+        params: &[
+            ("pilots=0.01", "fraction of a coflow's flows that are pilots, at least one flow"),
+            ("thin=7", "maximum number of flows of a coflow that is served first, without pilots"),
+            (
+                "order=contention",
+                "sampled coflows by estimated size times `contention`, or by estimated `size`",
+            ),
+        ],
+        build: |p| philae::Philae::from_params(p).map(box_sizes_unknown),
+    },
+    PolicyEntry {
+        name: "gittins",
+        description: "highest Gittins index of the attained service first, by a learned distribution of sizes; sizes unknown",
+        params: &[
+            ("index=gittins", "`gittins`, or `las`: least attained service, without a distribution"),
+            (
+                "median=200ms",
+                "median of a lognormal distribution of sizes, as time on a coflow's busiest link",
+            ),
+            ("sigma=2.5", "standard deviation of the logarithm of these sizes"),
+            (
+                "prior=100",
+                "number of completed coflows that the lognormal distribution counts as; `inf`: do not learn",
+            ),
+        ],
+        build: |p| gittins::Gittins::from_params(p).map(box_sizes_unknown),
+    },
+    PolicyEntry {
         name: "weir",
         description: "shortest estimated remaining time first; pilot flows estimate sizes; sizes unknown",
         params: &[
@@ -343,4 +377,9 @@ pub const POLICIES: &[PolicyEntry<AnyPolicy>] = &[
 /// The name, a parameter or a value is unknown or invalid. The error lists the known names.
 pub fn build(spec: &str) -> Result<AnyPolicy, ParamsError> {
     build_from(POLICIES, spec)
+}
+
+/// The policy `weir` with other constants than the default ones.
+pub fn weir_with(constants: WeirConstants) -> AnyPolicy {
+    box_sizes_estimated(weir::Weir::new(constants))
 }

@@ -1,20 +1,25 @@
 //! Writes the page of `weir reproduce weir`: Weir's own policy next to the policies of the papers.
 //!
-//! `families` are groups of workloads, and `figures` the statistics of a policy over a family. `weir` is compared with Varys and
-//! Sincronia, which know all sizes, and with Saath and Aalo, which know none. The generated workloads of this
-//! page were not used to choose constants of `weir`; its source states the origin of each constant.
+//! `families` are groups of workloads, `figures` the statistics of policies over a family, and `shortfalls` the comparisons that `weir`
+//! loses, which come first on the page. `weir` is compared with Varys and Sincronia, which know all sizes, and with Philae, the order of
+//! the Gittins index, Saath and Aalo, which know none. The generated workloads of this page were not used to choose constants of
+//! `weir`; its source states the origin of each constant.
 
 mod families;
 mod figures;
+mod shortfalls;
 
 use weir_console::failure::Failure;
 use weir_console::policy_spec::build_policy;
-use weir_console::run::{ReplayTask, run_concurrently};
+use weir_console::run::run_concurrently;
+use weir_core::policy::{WeirConstants, weir_with};
 use weir_sim::lower_bound::LowerBounds;
+use weir_sim::replay;
 
 use crate::{RunContext, Trace, markdown};
-use families::Family;
-use figures::Figures;
+use families::{Case, Family};
+use figures::{Figures, Statistic, Times};
+use shortfalls::Shortfalls;
 
 /// The default number of generated workloads of each family.
 pub const DEFAULT_SEEDS: u64 = 10;
@@ -22,108 +27,200 @@ pub const DEFAULT_SEEDS: u64 = 10;
 /// Saath without the re-queueing of its section 4.3, with which it is worse on the public trace.
 const SAATH: &str = "saath:requeue=off";
 
-/// The compared policies. The first knows all sizes.
-const POLICIES: [&str; 7] = ["varys", "sincronia", "weir:sizes=known", "weir", SAATH, "saath", "aalo"];
+/// The policies with knowledge of all sizes.
+const KNOWN_POLICIES: [&str; 3] = ["varys", "sincronia", "weir:sizes=known"];
+
+/// The other compared policies, without `weir`.
+const RIVALS: [&str; 6] = ["philae", "gittins", "gittins:index=las", SAATH, "saath", "aalo"];
 
 /// `weir` without some of its ideas.
-const VARIANTS: [&str; 5] = ["weir", "weir:turns=0", "weir:turns=0.05", "weir:pilots=1h", "weir:pilots=0s"];
+const VARIANTS: [&str; 4] = ["weir:turns=0", "weir:turns=0.05", "weir:pilots=1h", "weir:pilots=0s"];
+
+/// A constant that changes the mean by less than this part, if halved or doubled, is not named among the shortfalls.
+const SMALL_CHANGE: f64 = 0.01;
+
+/// A policy and its name on the page.
+enum Contender {
+    /// By its specification.
+    Named(&'static str),
+    /// `weir` with other constants.
+    Weir(String, WeirConstants),
+}
+
+impl Contender {
+    fn name(&self) -> &str {
+        match self {
+            Contender::Named(name) => name,
+            Contender::Weir(name, _) => name,
+        }
+    }
+
+    fn replay(&self, case: &Case, run_context: &RunContext<'_>) -> Result<Times, Failure> {
+        let policy = match self {
+            Contender::Named(name) => build_policy(name, Some(&case.workload.names), &[])?,
+            Contender::Weir(_, constants) => weir_with(*constants),
+        };
+        let mut watch = run_context.progress.add_replay_bar(self.name(), case.workload.coflows.len());
+        let outcome = replay(&case.workload, policy, &case.options, &mut watch);
+        Ok(Times::new(&outcome.map_err(|error| Failure::from_replay_error(self.name(), &error))?))
+    }
+}
+
+fn named(names: &[&'static str]) -> Vec<Contender> {
+    names.iter().map(|name| Contender::Named(name)).collect()
+}
 
 /// The page: the trace and its faster copies, and `seeds` workloads of each generated family.
 ///
 /// # Errors
 /// If a replay fails, or a signal stops the work.
 pub fn page(trace: &Trace, seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure> {
+    let policies: Vec<&str> = [&KNOWN_POLICIES[..], &["weir"], &RIVALS].concat();
     // A wrong name fails before the first replay, not after minutes.
-    POLICIES.iter().chain(&VARIANTS).try_for_each(|policy| build_policy(policy, None, &[]).map(drop))?;
-    let families = families::all(trace, seeds)?;
+    policies.iter().chain(&VARIANTS).try_for_each(|policy| build_policy(policy, None, &[]).map(drop))?;
+    let (mut goals, mut tables) = (Vec::new(), String::new());
+    let mut shortfalls = Shortfalls::default();
+    for family in &families::all(trace, seeds)? {
+        let figures = measure(family, &named(&policies), run_context)?;
+        shortfalls.add_family(family, &figures);
+        goals.extend(goal_lines(family, &figures));
+        tables += &format!("\n### {}\n\n{}\n", family.name, family.description);
+        tables += &policies_table(&policies, &figures);
+    }
+    let mut variants = String::new();
+    let (mut sensitivity_head, mut sensitivity) = (Vec::new(), constant_names());
+    for family in &families::for_variants(seeds)? {
+        let compared: Vec<&str> = [&["varys", SAATH, "saath", "weir"][..], &VARIANTS].concat();
+        let (halves, doubles) = (scaled_constants("half", 0.5), scaled_constants("double", 2.0));
+        let contenders: Vec<Contender> = named(&compared).into_iter().chain(halves).chain(doubles).collect();
+        let figures = measure(family, &contenders, run_context)?;
+        shortfalls.add_variants(family, &figures, contenders.iter().map(Contender::name));
+        variants += &format!("\n### Variants: {}\n\n{}\n", family.name, family.description);
+        variants += &policies_table(&compared, &figures);
+        sensitivity_head.extend([format!("{}: half", family.name), "double".to_owned()]);
+        for line in &mut sensitivity {
+            for scale in ["half", "double"] {
+                let ratio = figures.ratio(&scaled_name(scale, &line[0]), "weir", Statistic::Mean);
+                line.push(format!("{ratio:.3}"));
+            }
+        }
+    }
     let mut out = head(trace, seeds);
-    let mut figures = Vec::new();
-    for family in &families {
-        figures.push(measure(family, &POLICIES, run_context)?);
-    }
-    out += "## Goals\n\nMean completion time of `weir` divided by that of the other policy.\n";
-    out += &goals_table(&families, &figures);
-    out += "## Policies\n\nThe mean over `varys`, and the median, 90th and 99th percentiles over `saath`, are ratios of completion \
-            times: below 1, the policy is better. *Bound* is the mean divided by a lower bound for every schedule. *Late* is the share \
-            of coflows that take more than twice as long as under `saath`. Of several workloads, the mean of the ratios with its 95 % \
-            confidence interval.\n";
-    for (family, figures) in families.iter().zip(&figures) {
-        out += &format!("\n### {}\n\n{}\n", family.name, family.description);
-        out += &policies_table(&POLICIES, figures);
-    }
+    out += &shortfalls.section();
+    out += "## Goals\n\nThe mean completion time of `weir` divided by that of the other policy: the mean over workloads, with its 95 % \
+            confidence interval, and the maximum.\n";
+    out += &markdown::table(&["workloads", "/", "mean", "goal", "maximum", "goal", "met"], 2, &goals);
+    out += TABLES_HEAD;
+    out += &tables;
     out += "## Variants of `weir`\n\n`turns=0` has no bound on the time of a coflow; `pilots=1h` serves no pilots, and `pilots=0s` serves \
             pilots of all coflows.\n";
-    for family in families.iter().filter(|family| family.has_variants) {
-        let compared: Vec<&str> = ["varys", SAATH, "saath"].into_iter().chain(VARIANTS).collect();
-        let figures = measure(family, &compared, run_context)?;
-        out += &format!("\n### Variants: {}\n", family.name);
-        out += &policies_table(&compared, &figures);
-    }
+    out += &variants;
+    out += "## Constants of `weir`\n\nThe mean completion time with one constant at half or double, divided by that with the default: mean \
+            of the ratios over workloads. `crates/core/src/policy/weir.rs` describes the constants.\n";
+    let columns: Vec<&str> =
+        ["constant", "default"].into_iter().chain(sensitivity_head.iter().map(String::as_str)).collect();
+    out += &markdown::table(&columns, 1, &with_defaults(sensitivity));
     Ok(markdown::collapse_blank_lines(out))
 }
 
-/// The figures of each policy over the workloads of a family.
+const TABLES_HEAD: &str = "## Policies\n\nThe mean over `varys`, and the median, 90th and 99th percentiles over `saath`, are ratios of \
+    completion times: below 1, the policy is better. *Bound* is the mean divided by a lower bound for every schedule. *Late* is the share \
+    of coflows that take more than twice as long as under `saath`. *Met* is the share of deadlines that are met. Of several workloads, the \
+    mean of the ratios with its 95 % confidence interval.\n";
+
+/// The times of each policy over the workloads of a family.
 fn measure(
     family: &Family,
-    policies: &[&str],
+    contenders: &[Contender],
     run_context: &RunContext<'_>,
-) -> Result<Vec<Figures>, Failure> {
-    let count = family.cases.len() * policies.len();
-    let bar = run_context.progress.add_step_bar(&family.name, count);
-    let outcomes = run_concurrently(count, run_context.jobs, |at| {
-        let case = &family.cases[at / policies.len()];
-        let task = ReplayTask {
-            policy: policies[at % policies.len()].to_owned(),
-            workload: &case.workload,
-            options: case.options.clone(),
-            sensitivities: &[],
-        };
-        let outcome = task.run(run_context.progress)?;
+) -> Result<Figures, Failure> {
+    let cases = family.cases.len();
+    let bar = run_context.progress.add_step_bar(&family.name, cases * contenders.len());
+    let mut times = run_concurrently(cases * contenders.len(), run_context.jobs, |at| {
+        let times = contenders[at / cases].replay(&family.cases[at % cases], run_context)?;
         bar.inc(1);
-        Ok(outcome.ccts())
-    })?;
+        Ok(times)
+    })?
+    .into_iter();
     bar.finish_and_clear();
-    let position =
-        |name: &str| policies.iter().position(|policy| *policy == name).expect("all lists have this policy");
-    let (varys, saath, requeue_off) = (position("varys"), position("saath"), position(SAATH));
-    let mut figures = vec![Figures::default(); policies.len()];
-    for (case, ccts) in family.cases.iter().zip(outcomes.chunks(policies.len())) {
-        let bound = LowerBounds::new(&case.workload, &case.options);
-        for (figures, own) in figures.iter_mut().zip(ccts) {
-            figures.add(own, &ccts[varys], &ccts[saath], &ccts[requeue_off]);
-            figures.add_bound(own, bound.min_mean_cct);
-        }
+    let bound = |case: &Case| {
+        let bounds = LowerBounds::new(&case.workload, &case.options);
+        // The bound is one of coflows, not of jobs.
+        case.workload.coflows.iter().all(|coflow| coflow.job.is_none()).then_some(bounds.min_mean_cct)
+    };
+    let bounds: Option<Vec<f64>> = family.cases.iter().map(bound).collect();
+    let mut figures = Figures::new(bounds.unwrap_or_default());
+    for contender in contenders {
+        figures.add(contender.name(), times.by_ref().take(cases).collect());
     }
     Ok(figures)
 }
 
-fn goals_table(families: &[Family], figures: &[Vec<Figures>]) -> String {
-    let weir = POLICIES.iter().position(|policy| *policy == "weir").expect("the list has this policy");
-    let goal = |goal: Option<f64>| goal.map_or_else(|| "-".to_owned(), |goal| format!("{goal}"));
-    let lines: Vec<Vec<String>> = families
-        .iter()
-        .zip(figures)
-        .map(|(family, figures)| {
-            let figures = &figures[weir];
-            vec![
-                family.name.clone(),
-                figures::interval(&figures.over_varys),
-                goal(family.goals.0),
-                figures::interval(&figures.over_requeue_off),
-                goal(family.goals.1),
-            ]
-        })
-        .collect();
-    let saath = format!("/ `{SAATH}`");
-    markdown::table(&["workloads", "/ `varys`", "goal", &saath, "goal"], 1, &lines)
+fn goal_lines(family: &Family, figures: &Figures) -> Vec<Vec<String>> {
+    let line = |goal: &families::Goal| {
+        let ratios = figures.ratios("weir", goal.against, Statistic::Mean);
+        vec![
+            family.name.clone(),
+            format!("`{}`", goal.against),
+            figures::interval(&ratios),
+            goal.max_mean.to_string(),
+            format!("{:.3}", ratios.iter().copied().fold(0.0, f64::max)),
+            goal.max_each.map_or_else(|| "-".to_owned(), |max| max.to_string()),
+            if shortfalls::is_met(goal, &ratios) { "yes" } else { "no" }.to_owned(),
+        ]
+    };
+    family.goals.iter().map(line).collect()
 }
 
-fn policies_table(policies: &[&str], figures: &[Figures]) -> String {
+fn policies_table(policies: &[&str], figures: &Figures) -> String {
     let saath = format!("/ `{SAATH}`");
-    let head = ["policy", "mean / `varys`", &saath, "P50 / `saath`", "P90", "P99", "bound", "late"];
-    let lines: Vec<Vec<String>> =
-        policies.iter().zip(figures).map(|(policy, figures)| figures.line(policy)).collect();
-    markdown::table(&head, 1, &lines)
+    let mut head = vec!["policy", "mean / `varys`", &saath, "P50 / `saath`", "P90", "P99", "bound", "late"];
+    let has_deadlines = figures.met_share("weir").is_some();
+    if has_deadlines {
+        head.push("met");
+    }
+    let line = |policy: &&str| {
+        let means = ["varys", SAATH].map(|other| figures.ratios(policy, other, Statistic::Mean));
+        let percentiles =
+            [50.0, 90.0, 99.0].map(|p| figures.ratio(policy, "saath", Statistic::Percentile(p)));
+        let bound = figures.over_bound(policy).map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
+        let mut line = vec![format!("`{policy}`")];
+        line.extend(means.iter().map(|ratios| figures::interval(ratios)));
+        line.extend(percentiles.iter().map(|ratio| format!("{ratio:.3}")));
+        line.extend([bound, markdown::format_percent(figures.late_share(policy, "saath"))]);
+        line.extend(figures.met_share(policy).map(markdown::format_percent));
+        line
+    };
+    markdown::table(&head, 1, &policies.iter().map(line).collect::<Vec<_>>())
+}
+
+/// A line with the name of each constant.
+fn constant_names() -> Vec<Vec<String>> {
+    WeirConstants::default().by_name().iter().map(|(name, _)| vec![(*name).to_owned()]).collect()
+}
+
+/// Formats the names of constants, and adds the default values after them.
+fn with_defaults(mut lines: Vec<Vec<String>>) -> Vec<Vec<String>> {
+    for (line, (name, value)) in lines.iter_mut().zip(WeirConstants::default().by_name()) {
+        line[0] = format!("`{name}`");
+        line.insert(1, markdown::format_cell(*value));
+    }
+    lines
+}
+
+fn scaled_name(scale: &str, constant: &str) -> String {
+    format!("{scale} {constant}")
+}
+
+/// `weir` with one constant times `factor`, for each constant.
+fn scaled_constants(scale: &'static str, factor: f64) -> impl Iterator<Item = Contender> {
+    (0..WeirConstants::default().by_name().len()).map(move |at| {
+        let mut constants = WeirConstants::default();
+        let (name, value) = &mut constants.by_name()[at];
+        **value *= factor;
+        let name = scaled_name(scale, name);
+        Contender::Weir(name, constants)
+    })
 }
 
 fn head(trace: &Trace, seeds: u64) -> String {
@@ -131,8 +228,9 @@ fn head(trace: &Trace, seeds: u64) -> String {
     format!(
         "# Weir's own policy\n\nMade by `weir reproduce weir {}{option} --out docs/results/weir.md`.\n\n\
          `weir` orders coflows by their estimated remaining time. It knows no sizes: completed flows of a coflow estimate those of its \
-         other flows. `crates/core/src/policy/weir.rs` describes and bounds it. `varys` and `sincronia` know all sizes; `saath` and \
-         `aalo` know none.\n\nPorts have 1 Gbit/s, and policies decide at multiples of 8 ms unless stated.\n\n",
+         other flows. `crates/core/src/policy/weir.rs` describes and bounds it. `varys` and `sincronia` know all sizes; `philae`, \
+         `gittins`, `saath` and `aalo` know none.\n\nPorts have 1 Gbit/s, and policies decide at multiples of 8 ms unless stated. Each \
+         generated family has {seeds} workloads.\n\n",
         trace.options(),
     )
 }

@@ -458,7 +458,7 @@ fn seed_count() -> u64 {
 }
 
 fn run_all_policies(transport: Transport) {
-    for policy in ["saath", "aalo", "fair", "varys", "sincronia", "pfp", "weir"] {
+    for policy in ["saath", "aalo", "fair", "varys", "sincronia", "pfp", "philae", "gittins", "weir"] {
         for seed in 0..seed_count() {
             run_simulation(policy, seed, None, transport, Fabric::OneSwitch);
         }

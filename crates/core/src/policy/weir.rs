@@ -80,6 +80,7 @@ mod estimate;
 mod known;
 mod pilots;
 
+use super::attained_service::{AttainedService, Levels};
 use super::coflow_order::{assign_madd, backfill_coflow};
 use super::{Event, Params, ParamsError, Policy};
 use crate::allocation::{Allocation, CommonRate, Rule};
@@ -88,22 +89,98 @@ use crate::solve::ResidualCapacity;
 use crate::units::Time;
 use estimate::{ReceiverEstimates, Samples, expected_size};
 pub(super) use known::WeirKnown;
-use pilots::Pilots;
+use pilots::{Pilots, required_samples};
 
-/// The upper limit of the first level of attained service, in seconds, and the factor from each limit to the next. Factors from 1.25
-/// to 2 differ by less than 1 %.
-const FIRST_LEVEL_SECONDS: f64 = 0.008;
-const LEVEL_FACTOR: f64 = 1.25;
+/// The constants of the policy. The evaluation halves and doubles each of them (docs/results/weir.md).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Constants {
+    /// The time of a coflow from which on it serves pilots, in seconds.
+    pub pilot_seconds: f64,
+    /// The relative variance inside receivers above which one completed flow does not stand for the others.
+    pub low_variance: f64,
+    /// The relative variance of the mean of a receiver's completed flows that is low enough.
+    pub target_variance: f64,
+    /// The maximum number of completed flows that a receiver needs.
+    pub max_samples: f64,
+    /// The same, as a share of the flows to the receiver.
+    pub max_sampled_share: f64,
+    /// Degrees of freedom from which on the variance inside receivers is trusted.
+    pub trusted_degrees: f64,
+    /// A flow that lacks only this part of its estimated size has no useful estimate.
+    pub credible_remainder: f64,
+    /// The part by which the estimate of such a flow exceeds the bytes that it has sent.
+    pub exceeded_growth: f64,
+    /// The estimated remainder of a flow that has sent more than the mean, as a multiple of the excess.
+    pub outlier_growth: f64,
+    /// The growth of the number of completed flows after which estimates are refreshed.
+    pub refresh_growth: f64,
+    /// The upper limit of the first level of attained service, in seconds.
+    pub first_level_seconds: f64,
+    /// The growth from each limit to the next.
+    pub level_growth: f64,
+    /// The fraction of the time in turns.
+    pub turn_fraction: f64,
+    /// The time of a turn and of the rest of its period, in seconds.
+    pub turn_period_seconds: f64,
+}
 
-/// The minimum time between schedules for one level, as a part of the level. The attained service of a coflow whose flows lost their
-/// progress falls behind its level, and the growth is an estimate.
+impl Default for Constants {
+    fn default() -> Constants {
+        Constants {
+            pilot_seconds: 0.3,
+            low_variance: 0.01,
+            target_variance: 0.04,
+            max_samples: 10.0,
+            max_sampled_share: 1.0 / 3.0,
+            trusted_degrees: 8.0,
+            credible_remainder: 0.02,
+            exceeded_growth: 0.1,
+            outlier_growth: 1.0,
+            refresh_growth: 0.05,
+            first_level_seconds: 0.008,
+            level_growth: 0.25,
+            turn_fraction: 0.01,
+            turn_period_seconds: 2.0,
+        }
+    }
+}
+
+impl Constants {
+    /// All constants with their names.
+    pub fn by_name(&mut self) -> [(&'static str, &mut f64); 14] {
+        [
+            ("pilot_seconds", &mut self.pilot_seconds),
+            ("low_variance", &mut self.low_variance),
+            ("target_variance", &mut self.target_variance),
+            ("max_samples", &mut self.max_samples),
+            ("max_sampled_share", &mut self.max_sampled_share),
+            ("trusted_degrees", &mut self.trusted_degrees),
+            ("credible_remainder", &mut self.credible_remainder),
+            ("exceeded_growth", &mut self.exceeded_growth),
+            ("outlier_growth", &mut self.outlier_growth),
+            ("refresh_growth", &mut self.refresh_growth),
+            ("first_level_seconds", &mut self.first_level_seconds),
+            ("level_growth", &mut self.level_growth),
+            ("turn_fraction", &mut self.turn_fraction),
+            ("turn_period_seconds", &mut self.turn_period_seconds),
+        ]
+    }
+
+    fn levels(&self) -> Levels {
+        Levels {
+            first_seconds: self.first_level_seconds,
+            growth: self.level_growth,
+            min_wait: MIN_LEVEL_WAIT,
+        }
+    }
+
+    fn turns(&self) -> Turns {
+        Turns { fraction: self.turn_fraction, period_seconds: self.turn_period_seconds }
+    }
+}
+
+/// The minimum time between schedules for one level of attained service, as a part of the level.
 const MIN_LEVEL_WAIT: f64 = 0.02;
-
-/// The growth of the number of completed flows after which estimates are refreshed.
-const REFRESH_GROWTH: f64 = 1.05;
-
-/// The time of a turn and of the rest of its period, in seconds.
-const TURN_PERIOD_SECONDS: f64 = 2.0;
 
 /// Wake-ups are at least this far in the future, in seconds. Rounding cannot repeat a schedule without end.
 const MIN_WAKEUP_SECONDS: f64 = 1e-6;
@@ -113,17 +190,21 @@ const MIN_WAKEUP_SECONDS: f64 = 1e-6;
 struct Turns {
     /// The fraction of each period.
     fraction: f64,
+    period_seconds: f64,
 }
 
 impl Turns {
     fn from_params(params: &mut Params) -> Result<Turns, ParamsError> {
         let is_valid = |fraction: &f64| (0.0..1.0).contains(fraction);
-        Ok(Turns { fraction: params.take_value("turns", 0.01, is_valid, "a number from 0 to below 1")? })
+        let default = Constants::default().turns();
+        let fraction =
+            params.take_value("turns", default.fraction, is_valid, "a number from 0 to below 1")?;
+        Ok(Turns { fraction, ..default })
     }
 
     /// Whether `now` is in a turn.
     fn is_turn(self, now: f64) -> bool {
-        (now / TURN_PERIOD_SECONDS).fract() < self.fraction
+        (now / self.period_seconds).fract() < self.fraction
     }
 
     /// The end of the turn at `now`, or the start of the next turn; infinite without turns.
@@ -131,10 +212,10 @@ impl Turns {
         if self.fraction == 0.0 {
             return f64::INFINITY;
         }
-        let periods = now / TURN_PERIOD_SECONDS;
+        let periods = now / self.period_seconds;
         let phase = if periods.fract() < self.fraction { self.fraction } else { 1.0 };
         // By rounding, the change can be at `now` although it is not in effect.
-        ((periods.floor() + phase) * TURN_PERIOD_SECONDS).max(now + MIN_WAKEUP_SECONDS)
+        ((periods.floor() + phase) * self.period_seconds).max(now + MIN_WAKEUP_SECONDS)
     }
 }
 
@@ -212,16 +293,15 @@ struct CoflowState {
     refreshed_count: u32,
     /// Whether flows had rates since the last schedule.
     was_served: bool,
-    /// Known coflows: estimated Γ. Others: attained service. In seconds.
-    seconds: f64,
-    /// The level of the attained service: from `level_seconds`, 0 for the first level, to `next_level_seconds`.
-    level_seconds: f64,
-    next_level_seconds: f64,
+    /// Known coflows: estimated Γ, in seconds.
+    known_seconds: f64,
+    /// Other coflows.
+    attained: AttainedService,
 }
 
 impl CoflowState {
     /// The state of a coflow that is released, or whose flows were replaced. O(flows) if flows have completed.
-    fn new(slot: Slot, view: &View<'_, SizesEstimated>) -> CoflowState {
+    fn new(slot: Slot, levels: Levels, view: &View<'_, SizesEstimated>) -> CoflowState {
         let coflow = view.coflow(slot);
         let mut samples = Samples::new(coflow.receivers().len());
         if coflow.completed_count() > 0 {
@@ -234,7 +314,7 @@ impl CoflowState {
             is_changed: true,
             has_new_receiver: !samples.is_empty(),
             samples,
-            next_level_seconds: FIRST_LEVEL_SECONDS,
+            attained: AttainedService::new(levels),
             ..CoflowState::default()
         }
     }
@@ -245,7 +325,12 @@ impl CoflowState {
     }
 
     fn key(&self) -> f64 {
-        if self.is_known() { self.seconds } else { self.level_seconds }
+        if self.is_known() { self.known_seconds } else { self.attained.level_seconds() }
+    }
+
+    /// The time of step 2, not rounded.
+    fn seconds(&self) -> f64 {
+        if self.is_known() { self.known_seconds } else { self.attained.seconds() }
     }
 
     /// Adds a completed flow.
@@ -256,7 +341,7 @@ impl CoflowState {
     }
 
     /// Computes the estimates of the receivers, if due. Returns whether flows need other estimates. O(receivers).
-    fn refresh(&mut self) -> bool {
+    fn refresh(&mut self, growth: f64) -> bool {
         let count = self.samples.total();
         if self.is_known() && std::mem::take(&mut self.has_new_flow) {
             self.refreshed_count = count;
@@ -264,7 +349,7 @@ impl CoflowState {
             return true;
         }
         let is_due =
-            self.has_new_receiver || f64::from(count) > REFRESH_GROWTH * f64::from(self.refreshed_count);
+            self.has_new_receiver || f64::from(count) > (1.0 + growth) * f64::from(self.refreshed_count);
         if !self.is_known() || !is_due {
             return false;
         }
@@ -272,22 +357,11 @@ impl CoflowState {
         self.refreshed_count = count;
         self.estimates.update(&self.samples)
     }
-
-    /// Records the attained service.
-    fn raise_attained(&mut self, seconds: f64) {
-        self.seconds = self.seconds.max(seconds);
-        // Sums over the links of flows with the default estimate are exact to about a byte.
-        while self.seconds >= self.next_level_seconds * (1.0 - 1e-6) {
-            self.level_seconds = self.next_level_seconds;
-            self.next_level_seconds *= LEVEL_FACTOR;
-        }
-    }
 }
 
 /// Weir's own policy, without knowledge of sizes.
 pub struct Weir {
-    /// The time of a coflow from which on it serves pilots, in seconds.
-    pilot_seconds: f64,
+    constants: Constants,
     turns: Turns,
     states: Vec<CoflowState>,
     order: Order,
@@ -300,23 +374,31 @@ pub struct Weir {
 
 impl Weir {
     pub(super) fn from_params(params: &mut Params) -> Result<Weir, ParamsError> {
-        let default = Time::new(0.3).expect("0.3 s is a valid time");
-        Ok(Weir {
-            pilot_seconds: params.take_value("pilots", default, |_| true, "a time such as 300ms")?.get(),
-            turns: Turns::from_params(params)?,
+        let mut constants = Constants::default();
+        let pilot_time = Time::new(constants.pilot_seconds).expect("the default is a valid time");
+        constants.pilot_seconds =
+            params.take_value("pilots", pilot_time, |_| true, "a time such as 300ms")?.get();
+        constants.turn_fraction = Turns::from_params(params)?.fraction;
+        Ok(Weir::new(constants))
+    }
+
+    pub(super) fn new(constants: Constants) -> Weir {
+        Weir {
+            constants,
+            turns: constants.turns(),
             states: Vec::new(),
             order: Order::default(),
             residual: ResidualCapacity::default(),
             pilot_rates: pilots::PilotRates::default(),
             capacity_changed: false,
             own_rates: Vec::new(),
-        })
+        }
     }
 
     /// Step 1. O(live flows of the coflow) if the estimates of all flows change, otherwise O(flows that outgrew their estimates).
     fn estimate_sizes(&mut self, slot: Slot, view: &mut View<'_, SizesEstimated>) {
         let state = &mut self.states[slot as usize];
-        let refreshed = state.is_changed && state.refresh();
+        let refreshed = state.is_changed && state.refresh(self.constants.refresh_growth);
         let outgrown = view.has_outgrown_flows(slot);
         if !refreshed && !outgrown {
             return;
@@ -324,9 +406,9 @@ impl Weir {
         state.is_changed = true;
         if !state.is_known() {
             // The attained service no longer follows from the default estimate. The level is hours.
-            state.next_level_seconds = f64::INFINITY;
+            state.attained.keep_level();
         }
-        let (estimates, is_known) = (&state.estimates, state.is_known());
+        let (estimates, is_known, constants) = (&state.estimates, state.is_known(), &self.constants);
         let default_estimate = view.coflow(slot).default_estimate;
         // Most flows to a receiver have sent equally much.
         let mut last = (u32::MAX, 0.0, 0.0);
@@ -334,9 +416,9 @@ impl Weir {
             if (last.0, last.1) != (receiver, sent) {
                 let size = if is_known {
                     let (mean, variance) = estimates.mean_and_variance(receiver as usize);
-                    expected_size(mean, variance, sent)
+                    expected_size(mean, variance, sent, constants)
                 } else {
-                    expected_size(default_estimate, 0.0, sent)
+                    expected_size(default_estimate, 0.0, sent, constants)
                 };
                 last = (receiver, sent, size);
             }
@@ -356,18 +438,21 @@ impl Weir {
             return;
         }
         if state.is_known() {
-            state.seconds = view.effective_bottleneck(slot);
+            state.known_seconds = view.effective_bottleneck(slot);
         } else {
-            state.raise_attained(attained_seconds(slot, view));
+            state.attained.raise(attained_seconds(slot, view), self.constants.levels());
         }
     }
 
     /// Steps 3 and 4 for one coflow.
     fn assign_rates(&mut self, slot: Slot, view: &View<'_, SizesEstimated>, out: &mut Allocation) {
         let state = &mut self.states[slot as usize];
-        if state.seconds >= self.pilot_seconds {
-            let Weir { residual, pilot_rates, .. } = self;
-            pilot_rates.choose(slot, &mut state.pilots, &state.samples, &state.estimates, residual, view);
+        if state.seconds() >= self.constants.pilot_seconds {
+            let Weir { residual, pilot_rates, constants, .. } = self;
+            let CoflowState { pilots, samples, estimates, .. } = state;
+            let spread = estimates.spread();
+            let required = |flows| required_samples(spread, flows, constants);
+            pilot_rates.choose(slot, pilots, samples, required, residual, view);
             pilot_rates.assign(slot, residual, view, out);
         }
         let rated = assign_madd(slot, 0.0, &mut self.residual, view, out);
@@ -399,7 +484,7 @@ impl Policy for Weir {
         match event {
             Event::CoflowReleased(slot) => {
                 self.states.resize_with(view.slots(), CoflowState::default);
-                self.states[slot as usize] = CoflowState::new(slot, view);
+                self.states[slot as usize] = CoflowState::new(slot, self.constants.levels(), view);
             }
             Event::FlowLive(slot, _) | Event::FlowInterrupted(slot, _) => {
                 let state = &mut self.states[slot as usize];
@@ -457,13 +542,12 @@ impl Policy for Weir {
             if state.is_known() {
                 next = next.min(view.estimates_end_at(slot));
             } else if state.was_served {
-                // The attained service cannot grow faster than by one second a second.
                 let mut growth = own_rate / view.fabric().nominal_rate();
                 if let CommonRate::CompleteTogether(seconds) = common {
                     growth += view.effective_bottleneck(slot) / seconds;
                 }
-                let seconds = (state.next_level_seconds - state.seconds) / growth.min(1.0);
-                next = next.min(now + seconds.max(MIN_LEVEL_WAIT * state.next_level_seconds));
+                let (attained, levels) = (&state.attained, self.constants.levels());
+                next = next.min(now + attained.time_to_next_level(attained.seconds(), growth, levels));
             }
         }
         next.max(now + MIN_WAKEUP_SECONDS)

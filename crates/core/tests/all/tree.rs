@@ -18,7 +18,7 @@ use weir_core::units::{Bytes, Rate, Time};
 const LEAF_POLICIES: [&str; 7] = ["saath", "fair", "varys", "sincronia", "scf", "pfp", "fifo"];
 
 /// All policies of leaves, some with non-default parameters.
-const LEAF_POLICIES_WITH_PARAMS: [&str; 21] = [
+const LEAF_POLICIES_WITH_PARAMS: [&str; 23] = [
     "fair",
     "pfp",
     "fifo",
@@ -32,6 +32,8 @@ const LEAF_POLICIES_WITH_PARAMS: [&str; 21] = [
     "sincronia",
     "django",
     "saath",
+    "philae",
+    "gittins",
     "weir",
     "saath:all-or-none=off",
     "saath:available=full",

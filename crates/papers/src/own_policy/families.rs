@@ -1,5 +1,7 @@
 //! Families of workloads: the trace, and generated ones that differ in one respect each.
 
+mod changing;
+
 use std::f64::consts::TAU;
 use std::sync::Arc;
 
@@ -12,6 +14,7 @@ use weir_sim::{NetworkModel, ReplayOptions};
 use weir_trace::generate::{ArrivalProcess, CoflowKind, Distribution, Preset, WorkloadSpec, generate};
 use weir_trace::{Limits, TraceUnit};
 
+use super::SAATH;
 use crate::Trace;
 
 /// The first seed. Constants of the policy were chosen with smaller seeds.
@@ -36,10 +39,30 @@ pub struct Family {
     pub description: String,
     /// The workloads.
     pub cases: Vec<Case>,
-    /// The goals for the mean of `weir` over that of `varys` and of `saath:requeue=off`, if there are any.
-    pub goals: (Option<f64>, Option<f64>),
-    /// Whether the page compares variants of `weir` on the family.
-    pub has_variants: bool,
+    /// The goals for the mean of `weir`.
+    pub goals: Vec<Goal>,
+}
+
+/// A goal for the mean of `weir`.
+#[derive(Debug, Clone, Copy)]
+pub struct Goal {
+    /// The policy that it is compared with.
+    pub against: &'static str,
+    /// The maximum of the mean ratio over all workloads.
+    pub max_mean: f64,
+    /// The maximum of the ratio of each workload, if there is one.
+    pub max_each: Option<f64>,
+}
+
+/// Goals against `varys` and against Saath without re-queueing.
+fn goals(varys: f64, saath: f64) -> Vec<Goal> {
+    let goal = |against, max_mean| Goal { against, max_mean, max_each: None };
+    vec![goal("varys", varys), goal(SAATH, saath)]
+}
+
+/// The goal to be no worse than `saath`.
+fn no_worse_than_saath() -> Vec<Goal> {
+    vec![Goal { against: "saath", max_mean: 1.0, max_each: None }]
 }
 
 /// All families, with `seeds` workloads of each generated one.
@@ -47,57 +70,98 @@ pub struct Family {
 /// # Errors
 /// If a workload or a network cannot be built.
 pub fn all(trace: &Trace, seeds: u64) -> Result<Vec<Family>, Failure> {
-    let seeds = FIRST_SEED..FIRST_SEED + seeds;
     let mut families = Vec::new();
     for factor in [1.0, 2.0, 4.0] {
         families.push(Family {
             name: format!("{}, arrivals x{factor}", trace.name),
-            description: format!("Coflows of the trace arrive {factor} times as fast."),
+            description: match factor {
+                1.0 => "Coflows arrive as in the trace.".to_owned(),
+                _ => format!("Coflows of the trace arrive {factor} times as fast."),
+            },
             cases: vec![case(trace.workload.with_faster_arrivals(factor))],
-            goals: (Some(1.02), Some(0.9)),
-            has_variants: false,
+            goals: goals(1.02, 0.9),
         });
     }
-    let generated = |seed: u64| generate_workload(&Preset::Facebook.spec(seed));
-    let mut add = |name: &str, description: &str, goals, has_variants, cases: Result<Vec<Case>, Failure>| {
-        let (name, description) = (name.to_owned(), description.to_owned());
-        families.push(Family { name, description, cases: cases?, goals, has_variants });
-        Ok::<(), Failure>(())
-    };
     let preset = "Workloads of the generator's preset `facebook`";
-    let cases = seeds.clone().map(|seed| generated(seed).map(case)).collect();
-    add("Generated", &format!("{preset}."), (Some(1.02), Some(0.88)), true, cases)?;
+    let mut like_trace = goals(1.02, 0.88);
+    like_trace[0].max_each = Some(1.05);
+    let facebook = |seed: u64| generate_workload(&Preset::Facebook.spec(seed));
+    families.push(generated("Generated", &format!("{preset}."), like_trace, seeds, &|seed| {
+        Ok(case(facebook(seed)?))
+    })?);
     for sigma in [0.5, 1.0] {
-        let skewed = |seed| Ok(case(skew(generated(seed)?, sigma, seed)));
-        let cases = seeds.clone().map(skewed).collect();
-        let description = format!(
-            "{preset}; the size of each flow is multiplied by a lognormal factor of mean 1, with sigma {sigma}."
-        );
-        let goals = (Some(1.05), Some(0.8));
-        add(&format!("Skewed sizes, sigma {sigma}"), &description, goals, sigma == 1.0, cases)?;
+        families.push(generated(
+            &format!("Skewed sizes, sigma {sigma}"),
+            &format!("{preset}; {}", skew_description(sigma)),
+            goals(1.05, 0.8),
+            seeds,
+            &|seed| Ok(case(skew(facebook(seed)?, sigma, seed))),
+        )?);
     }
-    let cases = seeds.clone().map(|seed| generate_workload(&narrow(seed)).map(case)).collect();
-    let description = "500 coflows of one to three mappers and reducers on 50 ports; the mean sizes of reducers are lognormal.";
-    add("Narrow coflows", description, (Some(1.3), Some(0.8)), true, cases)?;
+    families.push(narrow_coflows(seeds)?);
     for oversubscription in [2.0, 3.0, 5.0] {
-        let cases = seeds.clone().map(|seed| fabric_case(seed, oversubscription)).collect();
-        let description = format!(
-            "{FABRIC_COFLOWS} coflows of the preset `small` on 10 leaves of 5 hosts and 2 spines. The seed selects the paths too."
-        );
-        let goals = (Some(1.02), Some(0.85));
-        add(&format!("Leaves and spines, {oversubscription}:1"), &description, goals, false, cases)?;
+        families.push(generated(
+            &format!("Leaves and spines, {oversubscription}:1"),
+            &format!(
+                "{FABRIC_COFLOWS} coflows of the preset `small` on 10 leaves of 5 hosts and 2 spines. The seed selects the paths too."
+            ),
+            goals(1.02, 0.85),
+            seeds,
+            &|seed| fabric_case(seed, oversubscription),
+        )?);
     }
-    for (name, seconds) in [("0", 0.0), ("32 ms", 0.032)] {
-        let at_interval = |seed| {
-            let workload = generate_workload(&Preset::Small.spec(seed))?;
-            let interval = Time::new(seconds).unwrap_or(Time::ZERO);
-            Ok(Case { workload, options: ReplayOptions { interval, ..ReplayOptions::default() } })
-        };
-        let cases = seeds.clone().map(at_interval).collect();
-        let description = format!("Workloads of the preset `small`, with schedules at multiples of {name}.");
-        add(&format!("Interval {name}"), &description, (None, Some(1.0)), false, cases)?;
+    for milliseconds in [0.0, 8.0, 32.0] {
+        families.push(small_at_interval(milliseconds, seeds)?);
     }
+    families.extend(changing::families(seeds)?);
     Ok(families)
+}
+
+/// The families on which variants of `weir` are compared. They are small, since there are many variants.
+///
+/// # Errors
+/// If a workload cannot be built.
+pub fn for_variants(seeds: u64) -> Result<Vec<Family>, Failure> {
+    let description = format!("Workloads of the preset `small`; {}", skew_description(1.0));
+    let skewed = generated("Preset `small`, sigma 1", &description, Vec::new(), seeds, &|seed| {
+        Ok(case(skew(generate_workload(&Preset::Small.spec(seed))?, 1.0, seed)))
+    })?;
+    Ok(vec![small_at_interval(8.0, seeds)?, skewed, narrow_coflows(seeds)?])
+}
+
+/// A family with one workload by seed.
+fn generated(
+    name: &str,
+    description: &str,
+    goals: Vec<Goal>,
+    seeds: u64,
+    build: &dyn Fn(u64) -> Result<Case, Failure>,
+) -> Result<Family, Failure> {
+    let cases = (FIRST_SEED..FIRST_SEED + seeds).map(build).collect::<Result<_, _>>()?;
+    Ok(Family { name: name.to_owned(), description: description.to_owned(), cases, goals })
+}
+
+fn skew_description(sigma: f64) -> String {
+    format!("the size of each flow is multiplied by a lognormal factor of mean 1, with sigma {sigma}.")
+}
+
+fn narrow_coflows(seeds: u64) -> Result<Family, Failure> {
+    let description = "500 coflows of one to three mappers and reducers on 50 ports; the mean sizes of reducers are lognormal.";
+    let build = |seed| Ok(case(generate_workload(&narrow(seed))?));
+    generated("Narrow coflows", description, goals(1.3, 0.8), seeds, &build)
+}
+
+fn small_at_interval(milliseconds: f64, seeds: u64) -> Result<Family, Failure> {
+    let interval = Time::new(milliseconds / 1e3).unwrap_or(Time::ZERO);
+    let build = |seed| {
+        let workload = generate_workload(&Preset::Small.spec(seed))?;
+        Ok(Case { workload, options: ReplayOptions { interval, ..ReplayOptions::default() } })
+    };
+    let description = match milliseconds {
+        0.0 => "Workloads of the preset `small`, with a schedule at every event.".to_owned(),
+        _ => format!("Workloads of the preset `small`, with schedules at multiples of {milliseconds} ms."),
+    };
+    generated(&format!("Interval {milliseconds} ms"), &description, no_worse_than_saath(), seeds, &build)
 }
 
 fn case(workload: Workload) -> Case {
@@ -128,16 +192,38 @@ fn fabric_case(seed: u64, oversubscription: f64) -> Result<Case, Failure> {
 
 /// Multiplies the size of each flow by a lognormal factor of mean 1.
 fn skew(mut workload: Workload, sigma: f64, seed: u64) -> Workload {
-    let mut random = ChaCha8Rng::seed_from_u64(seed);
-    // Above 0 and up to 1.
-    let mut uniform = || ((random.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
+    let mut random = Random::new(seed);
     for flow in workload.coflows.iter_mut().flat_map(|coflow| &mut coflow.flows) {
         // A normal number by Box and Muller.
-        let normal = (-2.0 * libm::log(uniform())).sqrt() * libm::cos(TAU * uniform());
+        let normal = (-2.0 * libm::log(random.uniform())).sqrt() * libm::cos(TAU * random.uniform());
         let factor = libm::exp(sigma * normal - sigma * sigma / 2.0);
         flow.bytes = Bytes::new(flow.bytes.get() * factor).unwrap_or(flow.bytes);
     }
     workload
+}
+
+/// Random numbers that are equal on every platform.
+struct Random(ChaCha8Rng);
+
+impl Random {
+    fn new(seed: u64) -> Random {
+        Random(ChaCha8Rng::seed_from_u64(seed))
+    }
+
+    /// A uniform number above 0 and up to 1.
+    fn uniform(&mut self) -> f64 {
+        ((self.0.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64
+    }
+
+    /// A uniform number between two.
+    fn between(&mut self, min: f64, max: f64) -> f64 {
+        min + (max - min) * self.uniform()
+    }
+
+    /// A uniform position in a list of this length, which is not empty.
+    fn position(&mut self, length: usize) -> usize {
+        ((self.uniform() * length as f64) as usize).min(length - 1)
+    }
 }
 
 #[cfg(test)]

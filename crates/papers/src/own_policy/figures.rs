@@ -1,52 +1,121 @@
-//! Statistics of a policy over workloads, relative to other policies.
+//! Statistics of policies over the workloads of a family.
 
+use weir_sim::Outcome;
 use weir_sim::outcome::{mean, percentile};
 
 use crate::confidence_interval::ConfidenceInterval;
 
-/// By workload: ratios of completion times.
+/// The times of one replay, in seconds.
+#[derive(Debug, Clone, Default)]
+pub struct Times {
+    /// By coflow, or by job.
+    pub times: Vec<f64>,
+    /// The share of the coflows with deadlines that met them, if there are any.
+    pub met_share: Option<f64>,
+}
+
+impl Times {
+    /// The times of coflows, or of jobs if there are any.
+    pub fn new(outcome: &Outcome) -> Times {
+        let times = match &outcome.jobs[..] {
+            [] => outcome.ccts(),
+            jobs => jobs.iter().map(|job| job.end - job.arrival).collect(),
+        };
+        let deadlines: Vec<f64> = outcome
+            .coflows
+            .iter()
+            .filter_map(|coflow| Some(if coflow.met_deadline? { 1.0 } else { 0.0 }))
+            .collect();
+        Times { times, met_share: (!deadlines.is_empty()).then(|| mean(&deadlines)) }
+    }
+}
+
+/// A statistic of the times of one replay.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Statistic {
+    /// The mean.
+    Mean,
+    /// A percentile.
+    Percentile(f64),
+}
+
+impl Statistic {
+    fn value(self, times: &Times) -> f64 {
+        match self {
+            Statistic::Mean => mean(&times.times),
+            Statistic::Percentile(percentage) => percentile(&times.times, percentage),
+        }
+    }
+}
+
+/// The times of policies over the workloads of a family.
 #[derive(Debug, Clone, Default)]
 pub struct Figures {
-    /// Means over those of `varys`.
-    pub over_varys: Vec<f64>,
-    /// Means over those of `saath:requeue=off`.
-    pub over_requeue_off: Vec<f64>,
-    /// Medians, 90th and 99th percentiles over those of `saath`.
-    percentiles: [Vec<f64>; 3],
-    /// Means over the lower bound, if it is known.
-    over_bound: Vec<f64>,
-    /// Shares of coflows that take more than twice as long as under `saath`.
-    late: Vec<f64>,
+    /// Names of the policies.
+    policies: Vec<String>,
+    /// By policy and workload.
+    times: Vec<Vec<Times>>,
+    /// Lower bounds of the mean by workload, if all are known.
+    min_means: Vec<f64>,
 }
 
 impl Figures {
-    /// Adds the completion times of a workload under this policy and others.
-    pub fn add(&mut self, own: &[f64], varys: &[f64], saath: &[f64], requeue_off: &[f64]) {
-        self.over_varys.push(mean(own) / mean(varys));
-        self.over_requeue_off.push(mean(own) / mean(requeue_off));
-        for (ratios, percentage) in self.percentiles.iter_mut().zip([50.0, 90.0, 99.0]) {
-            ratios.push(percentile(own, percentage) / percentile(saath, percentage));
-        }
-        let late = own.iter().zip(saath).filter(|(own, saath)| **own > 2.0 * **saath).count();
-        self.late.push(late as f64 / own.len() as f64);
+    /// No policies yet. `min_means` are lower bounds of the mean by workload; empty if they are not known.
+    pub fn new(min_means: Vec<f64>) -> Figures {
+        Figures { min_means, ..Figures::default() }
     }
 
-    /// Adds the lower bound of the mean.
-    pub fn add_bound(&mut self, own: &[f64], min_mean: f64) {
-        self.over_bound.push(mean(own) / min_mean);
+    /// Adds a policy with its times by workload.
+    pub fn add(&mut self, policy: &str, times: Vec<Times>) {
+        self.policies.push(policy.to_owned());
+        self.times.push(times);
     }
 
-    /// The line of a table.
-    pub fn line(&self, policy: &str) -> Vec<String> {
-        let late = format!("{:.1} %", 100.0 * mean(&self.late));
-        let bound = if self.over_bound.is_empty() {
-            "-".to_owned()
-        } else {
-            format!("{:.2}", mean(&self.over_bound))
-        };
-        let means = [&self.over_varys, &self.over_requeue_off].map(|ratios| interval(ratios));
-        let percentiles = self.percentiles.each_ref().map(|ratios| format!("{:.3}", mean(ratios)));
-        [format!("`{policy}`")].into_iter().chain(means).chain(percentiles).chain([bound, late]).collect()
+    fn times(&self, policy: &str) -> &[Times] {
+        let at = self.policies.iter().position(|name| name == policy);
+        &self.times[at.expect("the caller names a measured policy")]
+    }
+
+    /// By workload: a statistic of one policy divided by that of another.
+    pub fn ratios(&self, policy: &str, other: &str, statistic: Statistic) -> Vec<f64> {
+        let pairs = self.times(policy).iter().zip(self.times(other));
+        pairs.map(|(own, other)| statistic.value(own) / statistic.value(other)).collect()
+    }
+
+    /// The mean of [`Figures::ratios`].
+    pub fn ratio(&self, policy: &str, other: &str, statistic: Statistic) -> f64 {
+        mean(&self.ratios(policy, other, statistic))
+    }
+
+    /// The share of coflows that take more than twice as long as under `other`.
+    pub fn late_share(&self, policy: &str, other: &str) -> f64 {
+        let shares: Vec<f64> = self
+            .times(policy)
+            .iter()
+            .zip(self.times(other))
+            .map(|(own, other)| {
+                let late = own.times.iter().zip(&other.times).filter(|(own, other)| **own > 2.0 * **other);
+                late.count() as f64 / own.times.len() as f64
+            })
+            .collect();
+        mean(&shares)
+    }
+
+    /// The share of deadlines that are met, if there are deadlines.
+    pub fn met_share(&self, policy: &str) -> Option<f64> {
+        let shares: Option<Vec<f64>> = self.times(policy).iter().map(|times| times.met_share).collect();
+        shares.map(|shares| mean(&shares))
+    }
+
+    /// The mean divided by the lower bound, if the bound is known.
+    pub fn over_bound(&self, policy: &str) -> Option<f64> {
+        let ratios: Vec<f64> = self
+            .times(policy)
+            .iter()
+            .zip(&self.min_means)
+            .map(|(times, min)| Statistic::Mean.value(times) / min)
+            .collect();
+        (!ratios.is_empty()).then(|| mean(&ratios))
     }
 }
 
@@ -58,20 +127,35 @@ pub fn interval(ratios: &[f64]) -> String {
     }
 }
 
+/// Whether a ratio, at the precision of the page, exceeds its maximum.
+pub fn exceeds(ratio: f64, max: f64) -> bool {
+    (ratio * 1000.0).round() > (max * 1000.0).round()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn times(times: &[f64]) -> Vec<Times> {
+        vec![Times { times: times.to_vec(), met_share: None }]
+    }
+
     #[test]
     fn figures_are_ratios_by_workload() {
-        let mut figures = Figures::default();
-        figures.add(&[1.0, 5.0], &[2.0, 2.0], &[1.0, 2.0], &[6.0, 6.0]);
-        figures.add_bound(&[1.0, 5.0], 1.5);
-        assert_eq!((figures.over_varys[0], figures.over_requeue_off[0]), (1.5, 0.5));
-        // The second coflow takes more than twice as long as under `saath`.
-        assert_eq!(
-            figures.line("own"),
-            ["`own`", "1.500", "0.500", "2.000", "2.421", "2.492", "2.00", "50.0 %"]
-        );
+        let mut figures = Figures::new(vec![1.5]);
+        figures.add("own", times(&[1.0, 5.0]));
+        figures.add("other", times(&[1.0, 2.0]));
+        // Means 3 and 1.5; medians 3 and 1.5.
+        assert_eq!(figures.ratios("own", "other", Statistic::Mean), [2.0]);
+        assert_eq!(figures.ratio("own", "other", Statistic::Percentile(50.0)), 2.0);
+        assert_eq!(figures.over_bound("own"), Some(2.0));
+        // The second coflow takes more than twice as long.
+        assert_eq!(figures.late_share("own", "other"), 0.5);
+        assert_eq!(figures.met_share("own"), None);
+    }
+
+    #[test]
+    fn goal_is_compared_at_the_precision_of_the_page() {
+        assert!(!exceeds(1.0004, 1.0) && exceeds(1.0006, 1.0));
     }
 }

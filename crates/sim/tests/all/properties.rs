@@ -441,8 +441,9 @@ proptest! {
         }
         // The other policies serve the flows of one coflow in the order of ports, numbered by first use, for
         // residual capacity. With one flow at each port, no flow takes capacity from another.
+        // Pilots of `philae` are an exception: of flows at equally busy ports, the first is a pilot.
         let w = with_one_flow_per_port(w);
-        for policy in POLICIES {
+        for policy in POLICIES.iter().filter(|policy| !policy.starts_with("philae:")) {
             let (a, b) = (replay_at_unit_rate(&w, policy).ccts(), replay_at_unit_rate(&with_reordered_flows(&w), policy).ccts());
             check_equal(&a, &b, 1e-6, policy)?;
         }
@@ -463,8 +464,9 @@ proptest! {
 
     #[test]
     fn scaling_bytes_and_times_scales_completion_times(w in any_workload(WorkloadFeatures { parents: true, ..DYNAMIC })) {
-        // The levels, pilots and turns of `weir` are times.
-        for policy in POLICIES.iter().filter(|policy| !policy.starts_with("weir")) {
+        // The levels, pilots and turns of `weir` are times, as are the levels of `gittins`.
+        let has_times = |policy: &str| policy.starts_with("weir") || policy.starts_with("gittins");
+        for policy in POLICIES.iter().filter(|policy| !has_times(policy)) {
             let scaled_policy = policy.replace("start=2B", "start=4B").replace("turn=0.5s", "turn=1s");
             let mut a = replay_at_unit_rate(&w, policy).ccts();
             a.iter_mut().for_each(|cct| *cct *= 2.0);

@@ -2,11 +2,7 @@
 
 use std::f64::consts::SQRT_2;
 
-/// A flow that has sent this part of its estimated size has no useful estimate.
-const CREDIBLE_FRACTION: f64 = 0.98;
-
-/// The estimate of such a flow, as a multiple of the bytes that it has sent.
-const EXCEEDED_FACTOR: f64 = 1.1;
+use super::Constants;
 
 /// Completed flows to one receiver: their number, their mean size, and the sum of the squared deviations from the mean.
 #[derive(Debug, Clone, Copy, Default)]
@@ -156,7 +152,7 @@ impl ReceiverEstimates {
 
 /// The expected size of a flow that has sent `sent` bytes, if sizes are lognormal with this mean and relative variance; always more
 /// than `sent`.
-pub(super) fn expected_size(mean: f64, relative_variance: f64, sent: f64) -> f64 {
+pub(super) fn expected_size(mean: f64, relative_variance: f64, sent: f64, constants: &Constants) -> f64 {
     let mut size = mean;
     if sent > 0.0 && relative_variance > 0.0 {
         let log_variance = libm::log1p(relative_variance);
@@ -169,9 +165,10 @@ pub(super) fn expected_size(mean: f64, relative_variance: f64, sent: f64) -> f64
     }
     if sent > mean {
         // The flow is an outlier: the completed flows say little about it.
-        size = size.max(2.0 * sent - mean);
+        size = size.max(sent + constants.outlier_growth * (sent - mean));
     }
-    if sent >= CREDIBLE_FRACTION * size { EXCEEDED_FACTOR * sent } else { size }
+    let is_credible = sent < (1.0 - constants.credible_remainder) * size;
+    if is_credible { size } else { (1.0 + constants.exceeded_growth) * sent }
 }
 
 /// The probability that a standard normal variable exceeds `x`.

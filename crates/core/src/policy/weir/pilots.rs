@@ -1,21 +1,10 @@
 //! Pilots: flows that complete early, so that their sizes estimate those of other flows.
 
-use super::estimate::{ReceiverEstimates, Samples};
+use super::Constants;
+use super::estimate::Samples;
 use crate::allocation::Allocation;
 use crate::model::{Coflow, FlowState, SizesEstimated, Slot, View};
 use crate::solve::ResidualCapacity;
-
-/// Above this relative variance inside receivers, one completed flow does not stand for the others.
-const LOW_VARIANCE: f64 = 0.01;
-
-/// The relative variance of the mean of a receiver's completed flows that is low enough.
-const TARGET_VARIANCE: f64 = 0.04;
-
-/// The maximum number of completed flows that a receiver needs.
-const MAX_SAMPLES: f64 = 10.0;
-
-/// Degrees of freedom from which on the variance inside receivers is trusted.
-const TRUSTED_DEGREES: u32 = 8;
 
 /// No flow.
 const NO_FLOW: u32 = u32::MAX;
@@ -51,13 +40,14 @@ impl Pilots {
 
 /// The number of completed flows that a receiver with this number of flows needs. `spread` is the relative variance inside
 /// receivers and its degrees of freedom.
-pub(super) fn required_samples(spread: Option<(f64, u32)>, flows: usize) -> u32 {
+pub(super) fn required_samples(spread: Option<(f64, u32)>, flows: usize, constants: &Constants) -> u32 {
     match spread {
         None => 1,
-        Some((variance, _)) if variance > LOW_VARIANCE => {
-            (variance / TARGET_VARIANCE).min(MAX_SAMPLES).min(flows as f64 / 3.0) as u32
+        Some((variance, _)) if variance > constants.low_variance => {
+            let max_samples = constants.max_samples.min(flows as f64 * constants.max_sampled_share);
+            (variance / constants.target_variance).min(max_samples) as u32
         }
-        Some((_, degrees)) if degrees < TRUSTED_DEGREES => 2,
+        Some((_, degrees)) if f64::from(degrees) < constants.trusted_degrees => 2,
         Some(_) => 1,
     }
 }
@@ -71,14 +61,15 @@ pub(super) struct PilotRates {
 }
 
 impl PilotRates {
-    /// Chooses a pilot for each receiver that needs one. O(receivers), and O(flows to the receiver) for each receiver whose last pilot
-    /// has no capacity.
+    /// Chooses a pilot for each receiver with fewer completed flows than `required_samples` returns for its number of flows.
+    ///
+    /// O(receivers), and O(flows to the receiver) for each receiver whose last pilot has no capacity.
     pub fn choose(
         &mut self,
         slot: Slot,
         pilots: &mut Pilots,
         samples: &Samples,
-        estimates: &ReceiverEstimates,
+        required_samples: impl Fn(usize) -> u32,
         residual: &ResidualCapacity,
         view: &View<'_, SizesEstimated>,
     ) {
@@ -90,7 +81,7 @@ impl PilotRates {
             let flows = pilots.flows_to(receiver);
             if load.live_flow_count < 2
                 || !residual.open_receivers().contains(load.link as usize)
-                || samples.count(receiver) >= required_samples(estimates.spread(), flows.len())
+                || samples.count(receiver) >= required_samples(flows.len())
             {
                 continue;
             }

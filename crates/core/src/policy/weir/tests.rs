@@ -1,5 +1,4 @@
 use super::estimate::{ReceiverEstimates, Samples, expected_size};
-use super::pilots::required_samples;
 use super::*;
 use crate::engine::{Engine, Links};
 use crate::model::{CoflowSpec, CompletedFlow, Fabric, FlowSpec, ServiceNames};
@@ -101,12 +100,12 @@ fn estimates_change_only_with_new_sizes() {
 
 #[test]
 fn flow_past_the_mean_is_expected_to_exceed_it_twice() {
-    assert_near(expected_size(10.0, 0.0, 0.0), 10.0);
-    assert_near(expected_size(10.0, 0.0, 9.0), 10.0);
+    assert_near(expected_size(10.0, 0.0, 0.0, &Constants::default()), 10.0);
+    assert_near(expected_size(10.0, 0.0, 9.0, &Constants::default()), 10.0);
     // At 98 % of the estimate: 1.1 times the bytes sent.
-    assert_near(expected_size(10.0, 0.0, 9.9), 10.89);
+    assert_near(expected_size(10.0, 0.0, 9.9, &Constants::default()), 10.89);
     // 5 past the mean: 5 more.
-    assert_near(expected_size(10.0, 0.0, 15.0), 20.0);
+    assert_near(expected_size(10.0, 0.0, 15.0, &Constants::default()), 20.0);
 }
 
 #[test]
@@ -114,29 +113,18 @@ fn expected_size_follows_the_lognormal_tail() {
     // Relative variance e - 1: the logarithm has deviation 1. At the median, mean * Phi(1) / (1 / 2).
     let mean = 100.0;
     let median = mean * (-0.5f64).exp();
-    let expected = expected_size(mean, std::f64::consts::E - 1.0, median);
+    let expected = expected_size(mean, std::f64::consts::E - 1.0, median, &Constants::default());
     assert!((expected - mean * 2.0 * 0.841_344_746_068_543).abs() < 1e-6, "{expected}");
 }
 
 #[test]
 fn required_samples_grow_with_the_variance() {
-    assert_eq!(required_samples(None, 9), 1);
-    assert_eq!(required_samples(Some((0.0, 0)), 9), 2);
-    assert_eq!(required_samples(Some((0.0, 8)), 9), 1);
-    assert_eq!(required_samples(Some((0.2, 8)), 90), 5);
-    assert_eq!(required_samples(Some((1.0, 8)), 90), 10);
-    assert_eq!(required_samples(Some((1.0, 8)), 9), 3);
-}
-
-#[test]
-fn attained_service_level_rounds_down() {
-    let mut state = CoflowState { next_level_seconds: FIRST_LEVEL_SECONDS, ..CoflowState::default() };
-    state.raise_attained(0.007);
-    assert_eq!(state.key(), 0.0);
-    state.raise_attained(0.009);
-    assert_eq!(state.key(), 0.008);
-    state.raise_attained(0.0126);
-    assert_eq!(state.key(), 0.0125);
+    assert_eq!(required_samples(None, 9, &Constants::default()), 1);
+    assert_eq!(required_samples(Some((0.0, 0)), 9, &Constants::default()), 2);
+    assert_eq!(required_samples(Some((0.0, 8)), 9, &Constants::default()), 1);
+    assert_eq!(required_samples(Some((0.2, 8)), 90, &Constants::default()), 5);
+    assert_eq!(required_samples(Some((1.0, 8)), 90, &Constants::default()), 10);
+    assert_eq!(required_samples(Some((1.0, 8)), 9, &Constants::default()), 3);
 }
 
 #[test]
