@@ -9,9 +9,10 @@ WEIR = $(CARGO) run --locked --profile $(PROFILE) --quiet -p weir-cli --bin weir
 DEMO = --locked --profile quick -p weir-cli --no-default-features --bin weir
 # The public coflow-benchmark trace.
 TRACE = $(or $(WEIR_FB_TRACE),../shared/data/FB2010-1Hr-150-0.txt)
-# Pages of results. FAST ones take four minutes together, MEASURED ones are only checked for their structure.
+# Pages of results. FAST ones take four minutes together, LONG ones half an hour each; MEASURED ones are only checked for their structure.
 FAST = netshare composition siphon fabrics
-SLOW = saath saba django weir
+SLOW = saath saba django
+LONG = weir
 MEASURED = live bench allocator siphon-live
 
 .DEFAULT_GOAL := help
