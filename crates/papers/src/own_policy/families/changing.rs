@@ -2,7 +2,8 @@
 
 use weir_console::failure::Failure;
 use weir_core::model::{PortSide, TimedEvent, Workload, WorkloadChange};
-use weir_core::units::{Rate, Time};
+use weir_core::units::Time;
+use weir_sim::ReplayOptions;
 use weir_sim::lower_bound::LowerBounds;
 use weir_trace::generate::Preset;
 
@@ -63,7 +64,7 @@ fn seconds(seconds: f64) -> Time {
 }
 
 fn set_deadlines(workload: &mut Workload, random: &mut Random) {
-    let bounds = LowerBounds::new(workload, Rate::GBIT, None).expect("ports have their nominal rate");
+    let bounds = LowerBounds::new(workload, &ReplayOptions::default());
     for (coflow, alone) in workload.coflows.iter_mut().zip(bounds.min_ccts) {
         coflow.deadline = Some(seconds(alone * random.between(1.0, 4.0)));
     }
