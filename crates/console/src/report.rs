@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use weir_sim::Outcome;
 use weir_sim::outcome::percentile;
 
-/// Coflows with at most this many flows are narrow, and coflows whose longest flow has at most this many bytes are short (Varys, SIGCOMM
+/// A narrow coflow has at most this many flows, and the longest flow of a short coflow has at most this many bytes (Varys, SIGCOMM
 /// '14, Table 3).
 const MAX_NARROW_WIDTH: usize = 50;
 const MAX_SHORT_BYTES: f64 = 5e6;

@@ -2,7 +2,7 @@
 //!
 //! | Group | Contents |
 //! |---|---|
-//! | `coflows` | A track for each coflow: a slice from release to completion, and in it a slice for each rule that served the coflow; queue changes as instants |
+//! | `coflows` | A track for each coflow: a slice from release to completion, slices for its rules, instants for its queues |
 //! | `rates of coflows` | The rate of each coflow as a counter, in Gbit/s |
 //! | `links` | The rate of each link as a counter, in Gbit/s |
 //!
@@ -46,7 +46,7 @@ pub struct TraceEvents<'a, W: Write> {
     end: f64,
 }
 
-/// What was last written of a link. Rates are in bytes per second.
+/// A link, and its last written rate. Rates are in bytes per second.
 struct LinkTrack {
     name: String,
     is_written: bool,
@@ -54,7 +54,7 @@ struct LinkTrack {
     written_rate: f64,
 }
 
-/// What was last written of a coflow.
+/// A coflow, and its last written state.
 struct Track {
     id: u64,
     rule: Rule,

@@ -8,7 +8,7 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 
-/// The text of a trace: plain input as it is, compressed input decompressed, each without a byte-order mark.
+/// The text of a trace, decompressed if necessary, without a byte-order mark.
 ///
 /// # Errors
 /// If the input cannot be read, or a compressed input is invalid.

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 const COMPARE: &str = "compare folder/trace.txt --policies fifo,saath,varys --no-timing";
 
-/// A folder with the trace in a folder of its own.
+/// A folder with the trace in a folder inside it.
 fn test_dir() -> TestDir {
     let dir = TestDir::new();
     std::fs::create_dir(dir.path("folder")).unwrap();

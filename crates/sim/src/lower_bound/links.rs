@@ -2,7 +2,7 @@
 //!
 //! - *One switch, or a topology*: sending sides of ports, receiving sides, and trunks, with the changes that events of the workload
 //!   and of cables make. If a cable fails, flows may change trunks: then only ports count.
-//! - *Regions*: all links that leave a region are one link, and all that enter it, since bytes may take detours. Their bandwidths are
+//! - *Regions*: the links out of a region are one link, and so are the links into it, since bytes may take detours. Their bandwidths are
 //!   random: each link has the capacity of its highest sample.
 
 use weir_core::model::{CoflowSpec, PortSide, Trunks, WideArea, Workload, WorkloadChange};
