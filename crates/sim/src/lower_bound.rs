@@ -8,8 +8,8 @@
 //! *bottleneck time*: the maximum, over all links, of the time that the link needs for its bytes. The sum of both is a lower bound
 //! on the sum of all CCTs for each link. The bound is the maximum over all links.
 //!
-//! Links have the capacity that they have at each time (`lower_bound/links.rs`). The model ignores effects that only make schedules slower, so
-//! the bound remains valid:
+//! Links have the capacity that they have at each time (`lower_bound/links.rs`). The model ignores effects that only make schedules
+//! slower, so the bound remains valid:
 //!
 //! - A coflow with parents counts with its bottleneck time at the highest capacity of each link, because its release depends on the
 //!   schedule.
