@@ -34,7 +34,8 @@
 //!   lognormal distribution decreases from the first level on, so `prior=inf` and `index=las` order coflows equally.
 //! - *Beyond the level* that one size in 10^9 of the lognormal distribution exceeds, the index decreases with the inverse of the level.
 //! - *Ties* go to the coflow that was released first. Coflows on one level are thus FIFO, and do not alternate.
-//! - Attained service never decreases, also if flows restart.
+//! - *Capacity* of a link for the attained service is the highest one so far. With the present one, a slow port would make bytes that were
+//!   sent before count for more. Attained service never decreases, also if flows restart.
 //!
 //! # Limits
 //!
@@ -46,7 +47,7 @@ use super::attained_service::{AttainedService, Levels};
 use super::coflow_order::backfill_coflow;
 use super::{Event, Params, ParamsError, Policy};
 use crate::allocation::{Allocation, CommonRate, Rule};
-use crate::model::{LinkLoad, SizesUnknown, Slot, View};
+use crate::model::{SizesUnknown, Slot, View};
 use crate::solve::ResidualCapacity;
 use crate::units::Time;
 
@@ -188,8 +189,9 @@ pub struct Gittins {
     residual: ResidualCapacity,
     /// By slot: total of the own rates of flows, in bytes per second.
     own_rates: Vec<f64>,
-    /// By link: bytes carried for one coflow.
+    /// By link: bytes carried for one coflow, and the highest capacity so far.
     carried_bytes: Vec<f64>,
+    capacities: Vec<f64>,
 }
 
 impl Gittins {
@@ -216,6 +218,7 @@ impl Gittins {
             residual: ResidualCapacity::default(),
             own_rates: Vec::new(),
             carried_bytes: Vec::new(),
+            capacities: Vec::new(),
         })
     }
 
@@ -228,8 +231,7 @@ impl Gittins {
             let bytes = view.sent_bytes(slot, flow);
             coflow.flow_links(flow, fabric.ports()).for_each(|link| self.carried_bytes[link] += bytes);
         }
-        let seconds =
-            self.carried_bytes.iter().zip(fabric.link_capacities()).map(|(bytes, rate)| bytes / rate);
+        let seconds = self.carried_bytes.iter().zip(&self.capacities).map(|(bytes, rate)| bytes / rate);
         let seconds = seconds.filter(|seconds| seconds.is_finite()).fold(0.0, f64::max);
         let state = &mut self.states[slot as usize];
         state.attained.raise(seconds, LEVELS);
@@ -245,23 +247,26 @@ impl Gittins {
             self.compute_attained(slot, view);
         }
     }
-}
 
-/// How fast the attained service of a coflow can grow if its live flows have a common rate and `own_rate` bytes per second in total on
-/// top of it, in seconds a second. O(links of the coflow).
-fn max_growth(slot: Slot, common: CommonRate, own_rate: f64, view: &View<'_, SizesUnknown>) -> f64 {
-    let CommonRate::Equal(rate) = common else { return if own_rate > 0.0 { 1.0 } else { 0.0 } };
-    let (coflow, fabric) = (view.coflow(slot), view.fabric());
-    let longest = |loads: &[LinkLoad], capacities: &[f64]| {
-        let growth = loads
-            .iter()
-            .map(|load| (rate * f64::from(load.live_flow_count) + own_rate) / capacities[load.link as usize]);
-        growth.fold(0.0, f64::max)
-    };
-    longest(coflow.senders(), fabric.send_capacities())
-        .max(longest(coflow.receivers(), fabric.recv_capacities()))
-        .max(longest(coflow.trunks(), fabric.trunk_capacities()))
-        .min(1.0)
+    /// How fast the attained service of a coflow can grow if its live flows have a common rate, and `own_rate` bytes per second in total on
+    /// top of it; in seconds a second. O(links of the coflow).
+    fn max_growth(
+        &self,
+        slot: Slot,
+        common: CommonRate,
+        own_rate: f64,
+        view: &View<'_, SizesUnknown>,
+    ) -> f64 {
+        let rate = if let CommonRate::Equal(rate) = common { rate } else { 0.0 };
+        if rate + own_rate == 0.0 {
+            return 0.0;
+        }
+        let loads = view.coflow(slot).link_loads(view.fabric().ports());
+        let live = loads.filter(|(_, load)| load.live_flow_count > 0);
+        let growth = live
+            .map(|(link, load)| (rate * f64::from(load.live_flow_count) + own_rate) / self.capacities[link]);
+        growth.fold(0.0, f64::max).min(1.0)
+    }
 }
 
 impl Policy for Gittins {
@@ -294,6 +299,10 @@ impl Policy for Gittins {
     /// O(coflows x links of each), O(flows) of coflows whose levels may have changed, and O(levels²) after a coflow has completed.
     fn schedule(&mut self, view: &mut View<'_, SizesUnknown>, out: &mut Allocation) {
         self.table.update();
+        self.capacities.resize(view.fabric().links(), 0.0);
+        for (highest, capacity) in self.capacities.iter_mut().zip(view.fabric().link_capacities()) {
+            *highest = highest.max(capacity);
+        }
         self.order.clear();
         for &slot in view.active_coflows() {
             self.update_level(slot, view);
@@ -337,7 +346,7 @@ impl Policy for Gittins {
         }
         let mut next = f64::INFINITY;
         for &(_, _, slot) in &self.order {
-            let growth = max_growth(slot, allocation.common(slot), self.own_rates[slot as usize], view);
+            let growth = self.max_growth(slot, allocation.common(slot), self.own_rates[slot as usize], view);
             let state = &mut self.states[slot as usize];
             state.growth = growth;
             if growth > 0.0 {

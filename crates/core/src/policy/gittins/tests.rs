@@ -1,6 +1,6 @@
 use super::*;
 use crate::engine::{Engine, Links};
-use crate::model::{CoflowSpec, CompletedFlow, Fabric, FlowSpec, ServiceNames};
+use crate::model::{CoflowSpec, CompletedFlow, Fabric, FlowSpec, PortSide, ServiceNames};
 use crate::policy::build;
 use crate::units::{Bytes, Rate};
 
@@ -116,4 +116,23 @@ fn coflow_of_learned_size_continues_near_its_end() {
     // By the learned size, about 1 / 10 for a new coflow, and at least 1 / 6 for one that has attained 5 s.
     assert_eq!(second_rate("gittins:prior=0.001"), 1.0);
     assert_eq!(second_rate("gittins:index=las"), 0.0);
+}
+
+#[test]
+fn slow_port_does_not_raise_the_attained_service_of_sent_bytes() {
+    let mut engine = engine("gittins:index=las", 3);
+    // The first coflow sends 4 bytes in 4 s.
+    let first = release(&mut engine, 1, &[(0, 2, 50.0)], 0.0);
+    run_until(&mut engine, 0.0);
+    run_until(&mut engine, 4.0);
+    // The second coflow takes port 2 until it has sent 8 bytes.
+    let second = release(&mut engine, 2, &[(1, 2, 50.0)], 4.0);
+    run_until(&mut engine, 4.0);
+    assert_eq!((rates(&engine, first), rates(&engine, second)), (vec![0.0], vec![1.0]));
+    run_until(&mut engine, 12.0);
+    // At a quarter of its capacity, port 0 needs 20 s for 5 bytes. They still count for 5 s, and those of the second coflow for 8 s.
+    engine.scale_port(0, PortSide::Send, 0.25, 12.0);
+    run_until(&mut engine, 12.0);
+    run_until(&mut engine, 16.2);
+    assert_eq!(rates(&engine, first), [0.25]);
 }
