@@ -17,6 +17,7 @@ pub(crate) mod interface;
 mod lcf;
 mod lwtf;
 mod ncf;
+mod normal;
 pub(crate) mod params;
 mod pfp;
 mod philae;
@@ -26,6 +27,8 @@ mod scf;
 mod served_in_order;
 pub mod sincronia;
 mod srtf;
+#[cfg(test)]
+mod test_engine;
 mod thresholds;
 mod tree_policies;
 mod varys;

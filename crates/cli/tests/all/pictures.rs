@@ -58,12 +58,10 @@ fn report_and_result_do_not_share_the_standard_output() {
 fn browser_shows_the_report() {
     let dir = test_dir();
     dir.stdout_of(&format!("{COMPARE} --report a.html"));
-    let (page, picture) = (dir.path("a.html"), dir.path("picture.png"));
     let mut browser = Command::new("chromium");
     browser.args(["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=1000"]);
     browser.arg(format!("--user-data-dir={}", dir.path("browser").display()));
-    let screenshot = format!("--screenshot={}", picture.display());
-    let Ok(shown) = browser.args(["--dump-dom", &screenshot]).arg(&page).output() else {
+    let Ok(shown) = browser.arg("--dump-dom").arg(dir.path("a.html")).output() else {
         println!("chromium is not installed; not tested");
         return;
     };

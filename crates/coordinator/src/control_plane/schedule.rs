@@ -186,13 +186,13 @@ impl ControlPlane {
         };
         let scheduled_rates: Vec<f64> = flows().map(|(slot, flow)| rate(slot, flow)).collect();
         let capacities = self.links.capacities();
-        let slow = |(slot, flow): (Slot, &Flow), rate: f64| {
+        let is_slow = |(slot, flow): (Slot, &Flow), rate: f64| {
             let slowest =
                 self.flow_links(slot, flow).map(|link| capacities[link]).fold(f64::INFINITY, f64::min);
             rate < 1.0 || rate < MIN_RATE_FRACTION * self.settings.reserve * slowest
         };
         let mut slow_flow_counts = vec![0u32; capacities.len()];
-        for ((slot, flow), _) in flows().zip(&scheduled_rates).filter(|(flow, rate)| slow(*flow, **rate)) {
+        for ((slot, flow), _) in flows().zip(&scheduled_rates).filter(|(flow, rate)| is_slow(*flow, **rate)) {
             self.flow_links(slot, flow).for_each(|link| slow_flow_counts[link] += 1);
         }
         let reserve_rate = |slot: Slot, flow: &Flow| {
@@ -202,7 +202,7 @@ impl ControlPlane {
         };
         let to_ordered_rate = |((slot, flow), &scheduled): ((Slot, &Flow), &f64)| {
             let mut rate = if scheduled < 1.0 { 0.0 } else { scheduled / PAYLOAD_FRACTION };
-            if slow((slot, flow), scheduled) {
+            if is_slow((slot, flow), scheduled) {
                 rate += reserve_rate(slot, flow);
             } else {
                 // Without it, a rounding error could reduce the truncated rate by 1 B/s.

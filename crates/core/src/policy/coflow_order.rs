@@ -36,16 +36,68 @@ pub trait CoflowOrder: Send {
     fn sort_key(&self, slot: Slot, view: &View<'_, SizesKnown>) -> f64;
 }
 
+/// The coflows with live flows, in the order of their keys, and of their release if the keys are equal.
+#[derive(Debug, Default)]
+pub(super) struct SortedCoflows {
+    entries: Vec<(f64, u64, Slot)>,
+}
+
+impl SortedCoflows {
+    /// Sorts the coflows. The others wait for data. O(coflows log coflows).
+    pub fn sort<K: Knowledge>(
+        &mut self,
+        view: &View<'_, K>,
+        out: &mut Allocation,
+        key: impl Fn(Slot) -> f64,
+    ) {
+        self.entries.clear();
+        for &slot in view.active_coflows() {
+            let coflow = view.coflow(slot);
+            if coflow.live_count() == 0 {
+                out.set_rule(slot, Rule::WaitingForData);
+            } else {
+                self.entries.push((key(slot), coflow.seq, slot));
+            }
+        }
+        self.entries.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    }
+
+    /// Number of coflows.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The coflow at a position.
+    pub fn slot(&self, position: usize) -> Slot {
+        self.entries[position].2
+    }
+
+    /// The coflows in order.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.entries.iter().map(|entry| entry.2)
+    }
+
+    /// Backfills the coflows in order.
+    pub fn backfill<K: Knowledge>(
+        &self,
+        residual: &mut ResidualCapacity,
+        view: &View<'_, K>,
+        out: &mut Allocation,
+    ) {
+        backfill_coflows(self.slots(), residual, view, out);
+    }
+}
+
 /// MADD and backfilling in an order of coflows.
 pub struct OrderedPolicy<O> {
     order: O,
     residual: ResidualCapacity,
-    coflow_order: Vec<(f64, u64, Slot)>,
+    coflow_order: SortedCoflows,
 }
 
 impl<O: CoflowOrder> OrderedPolicy<O> {
     pub(super) fn new(order: O) -> OrderedPolicy<O> {
-        OrderedPolicy { order, residual: ResidualCapacity::default(), coflow_order: Vec::new() }
+        OrderedPolicy { order, residual: ResidualCapacity::default(), coflow_order: SortedCoflows::default() }
     }
 }
 
@@ -72,14 +124,48 @@ pub(super) fn assign_madd<K: SizesOrEstimates>(
     true
 }
 
-/// Backfilling: each flow of the coflow takes the residual capacity of both of its ports.
-pub(super) fn backfill_coflow<K: Knowledge>(
+/// MADD for one coflow as soon as possible; without residual capacity, the coflow has to wait for backfilling.
+pub(super) fn assign_madd_or_backfill<K: SizesOrEstimates>(
     slot: Slot,
     residual: &mut ResidualCapacity,
     view: &View<'_, K>,
     out: &mut Allocation,
 ) {
-    residual.fill_flows(view.coflow(slot), |flow, rate| out.add_flow_rate(slot, flow, rate));
+    let rated = assign_madd(slot, 0.0, residual, view, out);
+    out.set_rule(slot, if rated { Rule::Madd } else { Rule::Backfill });
+}
+
+/// All or none: gives all flows of a coflow the highest equal rates, or none if a link has no residual capacity. O(links of the coflow).
+pub(super) fn assign_equal_rates<K: Knowledge>(
+    slot: Slot,
+    residual: &mut ResidualCapacity,
+    view: &View<'_, K>,
+    out: &mut Allocation,
+) {
+    let coflow = view.coflow(slot);
+    if !residual.admits(coflow) {
+        out.set_rule(slot, Rule::WorkConservation);
+        return;
+    }
+    let rate = residual.max_equal_rate(coflow);
+    residual.subtract_equal_rates(coflow, rate);
+    out.set_common(slot, CommonRate::Equal(rate));
+    out.set_rule(slot, Rule::AllOrNone);
+}
+
+/// Backfilling: each flow takes the residual capacity of its links, in the order of coflows.
+pub(super) fn backfill_coflows<K: Knowledge>(
+    slots: impl Iterator<Item = Slot>,
+    residual: &mut ResidualCapacity,
+    view: &View<'_, K>,
+    out: &mut Allocation,
+) {
+    for slot in slots {
+        if residual.is_exhausted() {
+            return;
+        }
+        residual.fill_flows(view.coflow(slot), |flow, rate| out.add_flow_rate(slot, flow, rate));
+    }
 }
 
 impl<O: CoflowOrder> Policy for OrderedPolicy<O> {
@@ -92,26 +178,12 @@ impl<O: CoflowOrder> Policy for OrderedPolicy<O> {
     /// O(coflows x ports of each).
     fn schedule(&mut self, view: &mut View<'_, SizesKnown>, out: &mut Allocation) {
         self.order.prepare(view);
-        self.coflow_order.clear();
-        for &slot in view.active_coflows() {
-            let coflow = view.coflow(slot);
-            if coflow.live_count() == 0 {
-                out.set_rule(slot, Rule::WaitingForData);
-            } else {
-                self.coflow_order.push((self.order.sort_key(slot, view), coflow.seq, slot));
-            }
-        }
-        self.coflow_order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let order = &self.order;
+        self.coflow_order.sort(view, out, |slot| order.sort_key(slot, view));
         self.residual.reset(view.fabric());
-        for &(_, _, slot) in &self.coflow_order {
-            let rated = assign_madd(slot, 0.0, &mut self.residual, view, out);
-            out.set_rule(slot, if rated { Rule::Madd } else { Rule::Backfill });
+        for slot in self.coflow_order.slots() {
+            assign_madd_or_backfill(slot, &mut self.residual, view, out);
         }
-        for &(_, _, slot) in &self.coflow_order {
-            if self.residual.is_exhausted() {
-                break;
-            }
-            backfill_coflow(slot, &mut self.residual, view, out);
-        }
+        self.coflow_order.backfill(&mut self.residual, view, out);
     }
 }

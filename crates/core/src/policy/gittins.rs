@@ -44,9 +44,11 @@
 //! - A coflow of much attained service can wait without limit while small coflows continue to arrive.
 
 use super::attained_service::{AttainedService, Levels};
-use super::coflow_order::backfill_coflow;
+use super::coflow_order::{SortedCoflows, assign_equal_rates};
+use super::interface::MIN_WAKEUP_SECONDS;
+use super::normal::upper_tail;
 use super::{Event, Params, ParamsError, Policy};
-use crate::allocation::{Allocation, CommonRate, Rule};
+use crate::allocation::{Allocation, CommonRate};
 use crate::model::{SizesUnknown, Slot, View};
 use crate::solve::ResidualCapacity;
 use crate::units::Time;
@@ -67,9 +69,6 @@ const MIN_SURVIVAL: f64 = 1e-9;
 /// The maximum number of levels.
 const MAX_LEVELS: usize = 1000;
 
-/// Wake-ups are at least this far in the future, in seconds. Rounding cannot repeat a schedule without end.
-const MIN_WAKEUP_SECONDS: f64 = 1e-6;
-
 /// A lognormal distribution of sizes, in seconds.
 #[derive(Debug, Clone, Copy)]
 struct LogNormal {
@@ -89,11 +88,6 @@ impl LogNormal {
         let partial = |x: f64| upper_tail(libm::log(x / self.median) / self.sigma - self.sigma);
         mean * (partial(a) - partial(b)) + b * self.survival(b) - a * self.survival(a)
     }
-}
-
-/// The probability that a standard normal variable exceeds `x`.
-fn upper_tail(x: f64) -> f64 {
-    0.5 * libm::erfc(x / std::f64::consts::SQRT_2)
 }
 
 /// A level of attained service.
@@ -184,8 +178,8 @@ pub struct Gittins {
     table: IndexTable,
     learns: bool,
     states: Vec<CoflowState>,
-    /// Coflows with live flows as (negative index, release, slot), in the order of service.
-    order: Vec<(f64, u64, Slot)>,
+    /// By descending index.
+    order: SortedCoflows,
     residual: ResidualCapacity,
     /// By slot: total of the own rates of flows, in bytes per second.
     own_rates: Vec<f64>,
@@ -214,7 +208,7 @@ impl Gittins {
             table,
             learns: weight.is_finite(),
             states: Vec::new(),
-            order: Vec::new(),
+            order: SortedCoflows::default(),
             residual: ResidualCapacity::default(),
             own_rates: Vec::new(),
             carried_bytes: Vec::new(),
@@ -303,35 +297,16 @@ impl Policy for Gittins {
         for (highest, capacity) in self.capacities.iter_mut().zip(view.fabric().link_capacities()) {
             *highest = highest.max(capacity);
         }
-        self.order.clear();
         for &slot in view.active_coflows() {
             self.update_level(slot, view);
-            if view.coflow(slot).live_count() == 0 {
-                out.set_rule(slot, Rule::WaitingForData);
-            } else {
-                let index = self.table.index(self.states[slot as usize].attained.level_seconds());
-                self.order.push((-index, view.coflow(slot).seq, slot));
-            }
         }
-        self.order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let (table, states) = (&self.table, &self.states);
+        self.order.sort(view, out, |slot| -table.index(states[slot as usize].attained.level_seconds()));
         self.residual.reset(view.fabric());
-        for &(_, _, slot) in &self.order {
-            let coflow = view.coflow(slot);
-            if self.residual.admits(coflow) {
-                let rate = self.residual.max_equal_rate(coflow);
-                self.residual.subtract_equal_rates(coflow, rate);
-                out.set_common(slot, CommonRate::Equal(rate));
-                out.set_rule(slot, Rule::AllOrNone);
-            } else {
-                out.set_rule(slot, Rule::WorkConservation);
-            }
+        for slot in self.order.slots() {
+            assign_equal_rates(slot, &mut self.residual, view, out);
         }
-        for &(_, _, slot) in &self.order {
-            if self.residual.is_exhausted() {
-                break;
-            }
-            backfill_coflow(slot, &mut self.residual, view, out);
-        }
+        self.order.backfill(&mut self.residual, view, out);
     }
 
     /// The earliest time at which a coflow can reach its next level.
@@ -345,7 +320,7 @@ impl Policy for Gittins {
             state.growth = 0.0;
         }
         let mut next = f64::INFINITY;
-        for &(_, _, slot) in &self.order {
+        for slot in self.order.slots() {
             let growth = self.max_growth(slot, allocation.common(slot), self.own_rates[slot as usize], view);
             let state = &mut self.states[slot as usize];
             state.growth = growth;

@@ -3,6 +3,9 @@
 use crate::allocation::Allocation;
 use crate::model::{Knowledge, Slot, View};
 
+/// Wake-ups are at least this far in the future, in seconds. Rounding cannot repeat a schedule without end.
+pub(super) const MIN_WAKEUP_SECONDS: f64 = 1e-6;
+
 /// A change since the last schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {

@@ -45,9 +45,9 @@
 //! - The mean over all flows does not tell how the bytes are spread over receivers.
 //! - A large coflow can wait without limit while small coflows continue to arrive.
 
-use super::coflow_order::backfill_coflow;
+use super::coflow_order::{assign_equal_rates, backfill_coflows};
 use super::{Event, Params, ParamsError, Policy};
-use crate::allocation::{Allocation, CommonRate, Rule};
+use crate::allocation::{Allocation, Rule};
 use crate::model::{BitSet, Coflow, FlowState, SizesUnknown, Slot, View};
 use crate::solve::{Contention, ResidualCapacity};
 
@@ -204,24 +204,19 @@ impl Philae {
         view: &View<'_, SizesUnknown>,
         out: &mut Allocation,
     ) {
-        let coflow = view.coflow(slot);
-        if phase == Phase::Sampling {
-            for &Pilot { flow, .. } in &self.states[slot as usize].pilots {
-                let rate = self.residual.flow_residual(coflow, flow);
-                if rate > 0.0 {
-                    self.residual.subtract_flow_rate(coflow, flow, rate);
-                    out.add_flow_rate(slot, flow, rate);
-                }
-            }
-            out.set_rule(slot, Rule::WorkConservation);
-        } else if self.residual.admits(coflow) {
-            let rate = self.residual.max_equal_rate(coflow);
-            self.residual.subtract_equal_rates(coflow, rate);
-            out.set_common(slot, CommonRate::Equal(rate));
-            out.set_rule(slot, Rule::AllOrNone);
-        } else {
-            out.set_rule(slot, Rule::WorkConservation);
+        if phase != Phase::Sampling {
+            assign_equal_rates(slot, &mut self.residual, view, out);
+            return;
         }
+        let coflow = view.coflow(slot);
+        for &Pilot { flow, .. } in &self.states[slot as usize].pilots {
+            let rate = self.residual.flow_residual(coflow, flow);
+            if rate > 0.0 {
+                self.residual.subtract_flow_rate(coflow, flow, rate);
+                out.add_flow_rate(slot, flow, rate);
+            }
+        }
+        out.set_rule(slot, Rule::WorkConservation);
     }
 }
 
@@ -263,12 +258,7 @@ impl Policy for Philae {
             let (phase, _, _, slot) = self.order[i];
             self.assign_rates(phase, slot, view, out);
         }
-        for &(_, _, _, slot) in &self.order {
-            if self.residual.is_exhausted() {
-                break;
-            }
-            backfill_coflow(slot, &mut self.residual, view, out);
-        }
+        backfill_coflows(self.order.iter().map(|entry| entry.3), &mut self.residual, view, out);
     }
 }
 

@@ -18,7 +18,7 @@
 //! - If a port of an admitted coflow slows down, the coflow may miss its deadline. It then completes as early as
 //!   possible.
 
-use super::coflow_order::{assign_madd, backfill_coflow};
+use super::coflow_order::{SortedCoflows, assign_madd, assign_madd_or_backfill, backfill_coflows};
 use super::{Event, Params, ParamsError, Policy};
 use crate::allocation::{Allocation, OrderCriterion, Rule};
 use crate::model::{SizesKnown, Slot, View};
@@ -41,7 +41,7 @@ pub struct Varys {
     deadline_mode: bool,
     admissions: Vec<Admission>,
     residual: ResidualCapacity,
-    coflow_order: Vec<(f64, u64, Slot)>,
+    coflow_order: SortedCoflows,
 }
 
 impl Varys {
@@ -50,7 +50,7 @@ impl Varys {
             deadline_mode: params.take_switch("deadlines", false)?,
             admissions: Vec::new(),
             residual: ResidualCapacity::default(),
-            coflow_order: Vec::new(),
+            coflow_order: SortedCoflows::default(),
         })
     }
 
@@ -105,35 +105,20 @@ impl Policy for Varys {
         if self.deadline_mode {
             self.admit_by_deadline(view, out);
         }
-        self.coflow_order.clear();
-        for &slot in view.active_coflows() {
-            let coflow = view.coflow(slot);
-            if coflow.live_count() == 0 {
-                out.set_rule(slot, Rule::WaitingForData);
-                continue;
-            }
-            self.coflow_order.push((view.effective_bottleneck(slot), coflow.seq, slot));
-        }
-        self.coflow_order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        for &(_, _, slot) in &self.coflow_order {
+        self.coflow_order.sort(view, out, |slot| view.effective_bottleneck(slot));
+        for slot in self.coflow_order.slots() {
             if let Admission::Rejected(reason) = self.admissions[slot as usize] {
                 out.set_order_criterion(slot, reason);
                 out.set_rule(slot, Rule::Backfill);
             }
             if self.admissions[slot as usize] == Admission::NotApplicable {
-                let rated = assign_madd(slot, 0.0, &mut self.residual, view, out);
-                out.set_rule(slot, if rated { Rule::Madd } else { Rule::Backfill });
+                assign_madd_or_backfill(slot, &mut self.residual, view, out);
             }
         }
         for rejected in [false, true] {
-            for &(_, _, slot) in &self.coflow_order {
-                if self.residual.is_exhausted() {
-                    return;
-                }
-                if matches!(self.admissions[slot as usize], Admission::Rejected(_)) == rejected {
-                    backfill_coflow(slot, &mut self.residual, view, out);
-                }
-            }
+            let is_rejected = |slot: Slot| matches!(self.admissions[slot as usize], Admission::Rejected(_));
+            let slots = self.coflow_order.slots().filter(|&slot| is_rejected(slot) == rejected);
+            backfill_coflows(slots, &mut self.residual, view, out);
         }
     }
 }

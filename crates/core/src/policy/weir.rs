@@ -81,7 +81,8 @@ mod known;
 mod pilots;
 
 use super::attained_service::{AttainedService, Levels};
-use super::coflow_order::{assign_madd, backfill_coflow};
+use super::coflow_order::{SortedCoflows, assign_madd_or_backfill};
+use super::interface::MIN_WAKEUP_SECONDS;
 use super::{Event, Params, ParamsError, Policy};
 use crate::allocation::{Allocation, CommonRate, Rule};
 use crate::model::{FlowState, LinkLoad, SizesEstimated, SizesOrEstimates, Slot, View};
@@ -182,9 +183,6 @@ impl Constants {
 /// The minimum time between schedules for one level of attained service, as a part of the level.
 const MIN_LEVEL_WAIT: f64 = 0.02;
 
-/// Wake-ups are at least this far in the future, in seconds. Rounding cannot repeat a schedule without end.
-const MIN_WAKEUP_SECONDS: f64 = 1e-6;
-
 /// The periods in which coflows are served in the order of release.
 #[derive(Debug, Clone, Copy)]
 struct Turns {
@@ -219,62 +217,16 @@ impl Turns {
     }
 }
 
-/// The coflows with live flows, in the order of their keys, and of their release if the keys are equal.
-#[derive(Debug, Default)]
-struct Order {
-    entries: Vec<(f64, u64, Slot)>,
-}
-
-impl Order {
-    /// Sorts the coflows. O(coflows log coflows).
-    fn sort<K: SizesOrEstimates>(
-        &mut self,
-        view: &View<'_, K>,
-        out: &mut Allocation,
-        key: impl Fn(Slot) -> f64,
-    ) {
-        self.entries.clear();
-        for &slot in view.active_coflows() {
-            let coflow = view.coflow(slot);
-            if coflow.live_count() == 0 {
-                out.set_rule(slot, Rule::WaitingForData);
-            } else {
-                self.entries.push((key(slot), coflow.seq, slot));
-            }
-        }
-        self.entries.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-    }
-
-    fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
-        self.entries.iter().map(|entry| entry.2)
-    }
-
-    /// Each flow takes the residual capacity of its links, in the order of coflows.
-    fn backfill<K: SizesOrEstimates>(
-        &self,
-        residual: &mut ResidualCapacity,
-        view: &View<'_, K>,
-        out: &mut Allocation,
-    ) {
-        for slot in self.slots() {
-            if residual.is_exhausted() {
-                return;
-            }
-            backfill_coflow(slot, residual, view, out);
-        }
-    }
-
-    /// Serves a turn: coflows in the order of release, flow by flow.
-    fn serve_turn<K: SizesOrEstimates>(
-        &mut self,
-        residual: &mut ResidualCapacity,
-        view: &View<'_, K>,
-        out: &mut Allocation,
-    ) {
-        self.sort(view, out, |_| 0.0);
-        self.slots().for_each(|slot| out.set_rule(slot, Rule::InOrder));
-        self.backfill(residual, view, out);
-    }
+/// Serves a turn: coflows in the order of release, flow by flow.
+fn serve_turn<K: SizesOrEstimates>(
+    order: &mut SortedCoflows,
+    residual: &mut ResidualCapacity,
+    view: &View<'_, K>,
+    out: &mut Allocation,
+) {
+    order.sort(view, out, |_| 0.0);
+    order.slots().for_each(|slot| out.set_rule(slot, Rule::InOrder));
+    order.backfill(residual, view, out);
 }
 
 /// State of one coflow.
@@ -364,7 +316,7 @@ pub struct Weir {
     constants: Constants,
     turns: Turns,
     states: Vec<CoflowState>,
-    order: Order,
+    order: SortedCoflows,
     residual: ResidualCapacity,
     pilot_rates: pilots::PilotRates,
     capacity_changed: bool,
@@ -387,7 +339,7 @@ impl Weir {
             constants,
             turns: constants.turns(),
             states: Vec::new(),
-            order: Order::default(),
+            order: SortedCoflows::default(),
             residual: ResidualCapacity::default(),
             pilot_rates: pilots::PilotRates::default(),
             capacity_changed: false,
@@ -455,8 +407,7 @@ impl Weir {
             pilot_rates.choose(slot, pilots, samples, required, residual, view);
             pilot_rates.assign(slot, residual, view, out);
         }
-        let rated = assign_madd(slot, 0.0, &mut self.residual, view, out);
-        out.set_rule(slot, if rated { Rule::Madd } else { Rule::Backfill });
+        assign_madd_or_backfill(slot, &mut self.residual, view, out);
     }
 }
 
@@ -511,13 +462,13 @@ impl Policy for Weir {
         self.capacity_changed = false;
         self.residual.reset(view.fabric());
         if self.turns.is_turn(view.now()) {
-            self.order.serve_turn(&mut self.residual, view, out);
+            serve_turn(&mut self.order, &mut self.residual, view, out);
             return;
         }
         let states = &self.states;
         self.order.sort(view, out, |slot| states[slot as usize].key());
-        for i in 0..self.order.entries.len() {
-            self.assign_rates(self.order.entries[i].2, view, out);
+        for i in 0..self.order.len() {
+            self.assign_rates(self.order.slot(i), view, out);
         }
         self.order.backfill(&mut self.residual, view, out);
     }
@@ -525,7 +476,7 @@ impl Policy for Weir {
     /// The next level or outgrown estimate, or the next start or end of a turn.
     fn next_wakeup(&mut self, view: &mut View<'_, SizesEstimated>, allocation: &Allocation) -> f64 {
         let now = view.now();
-        let mut next = if self.order.entries.len() > 1 { self.turns.next_change(now) } else { f64::INFINITY };
+        let mut next = if self.order.len() > 1 { self.turns.next_change(now) } else { f64::INFINITY };
         self.own_rates.clear();
         self.own_rates.resize(view.slots(), 0.0);
         for own in allocation.flow_rates() {

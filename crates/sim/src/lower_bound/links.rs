@@ -78,10 +78,12 @@ pub(super) struct LinkLoads {
     capacities: Vec<Capacity>,
     bytes: Vec<f64>,
     used_links: Vec<usize>,
-    /// The latest flows: the time until their data exists, and their minimum time after that.
+    /// Flows whose data exists some time after the release.
     late_flows: Vec<LateFlow>,
     ports: u32,
     paths: Paths,
+    /// The links of one flow, and its trunks.
+    flow_links: Vec<usize>,
     path: Vec<u32>,
 }
 
@@ -108,6 +110,7 @@ impl LinkLoads {
             late_flows: Vec::new(),
             ports: workload.ports,
             paths,
+            flow_links: Vec::new(),
             path: Vec::new(),
         }
     }
@@ -129,9 +132,9 @@ impl LinkLoads {
         }
         for (position, flow) in (0..).zip(&coflow.flows) {
             let (bytes, delay) = (flow.bytes.get(), flow.data_delay.get());
-            let links = self.flow_links(flow.src, flow.dst, index, position);
+            self.set_flow_links(flow.src, flow.dst, index, position);
             if bytes > 0.0 {
-                for &link in &links {
+                for &link in &self.flow_links {
                     if self.bytes[link] == 0.0 {
                         self.used_links.push(link);
                     }
@@ -139,25 +142,28 @@ impl LinkLoads {
                 }
             }
             if delay > 0.0 {
-                self.late_flows.push(LateFlow { delay, bytes, links });
+                self.late_flows.push(LateFlow { delay, bytes, links: self.flow_links.clone() });
             }
         }
     }
 
-    fn flow_links(&mut self, src: u32, dst: u32, index: usize, position: u32) -> Vec<usize> {
+    /// Sets `flow_links` to the links of a flow.
+    fn set_flow_links(&mut self, src: u32, dst: u32, index: usize, position: u32) {
+        self.flow_links.clear();
         match &mut self.paths {
             Paths::Ports(trunks) => {
                 let ports = self.ports as usize;
-                let mut links = vec![src as usize, ports + dst as usize];
+                self.flow_links.extend([src as usize, ports + dst as usize]);
                 if let Some(trunks) = trunks {
                     trunks.compute_path(src, dst, index, position, &mut self.path);
-                    links.extend(self.path.iter().map(|&trunk| 2 * ports + trunk as usize));
+                    self.flow_links.extend(self.path.iter().map(|&trunk| 2 * ports + trunk as usize));
                 }
-                links
             }
             Paths::Regions(area) => {
                 let (from, to) = (area.region_of_port(src, self.ports), area.region_of_port(dst, self.ports));
-                if from == to { Vec::new() } else { vec![from, area.regions().len() + to] }
+                if from != to {
+                    self.flow_links.extend([from, area.regions().len() + to]);
+                }
             }
         }
     }

@@ -1,8 +1,7 @@
 use super::*;
-use crate::engine::{Engine, Links};
-use crate::model::{CoflowSpec, CompletedFlow, Fabric, FlowSpec, PortSide, ServiceNames};
-use crate::policy::build;
-use crate::units::{Bytes, Rate};
+use crate::engine::Engine;
+use crate::model::{CompletedFlow, PortSide};
+use crate::policy::test_engine::{engine, rates, release};
 
 fn assert_near(found: f64, expected: f64) {
     assert!((found - expected).abs() <= 1e-9 * expected.abs().max(1e-3), "{found} instead of {expected}");
@@ -13,19 +12,6 @@ fn table(starts: &[f64]) -> IndexTable {
     let level =
         |pair: &[f64]| Level { start: pair[0], end: pair[1], completions: 0.0, service: 0.0, index: 0.0 };
     IndexTable { levels: starts.windows(2).map(level).collect(), is_stale: true }
-}
-
-/// A port of 1 byte/s for each number, without coflows.
-fn engine(policy: &str, ports: u32) -> Engine {
-    let fabric = Fabric::big_switch(ports, Rate::new(1.0).unwrap());
-    Engine::new(Links::one_switch(fabric), build(policy).unwrap(), &ServiceNames::default()).unwrap()
-}
-
-/// Releases a coflow of flows (src, dst, bytes).
-fn release(engine: &mut Engine, id: u64, flows: &[(u32, u32, f64)], now: f64) -> Slot {
-    let flow = |&(src, dst, bytes): &(u32, u32, f64)| FlowSpec::new(src, dst, Bytes::new(bytes).unwrap());
-    let spec = CoflowSpec::new(id, Time::new(now).unwrap(), flows.iter().map(flow).collect());
-    engine.release_coflow(&spec, id as usize, now, &mut Vec::new())
 }
 
 /// Completes flows and coflows until `now`, and schedules.
@@ -40,11 +26,6 @@ fn run_until(engine: &mut Engine, now: f64) {
     }
     engine.schedule(now);
     engine.next_wakeup(now);
-}
-
-fn rates(engine: &Engine, slot: Slot) -> Vec<f64> {
-    let network = engine.network();
-    (0..network.coflow(slot).width() as u32).map(|flow| network.rate(slot, flow)).collect()
 }
 
 #[test]

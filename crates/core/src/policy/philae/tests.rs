@@ -1,28 +1,13 @@
-use crate::engine::{Engine, Links};
-use crate::model::{CoflowSpec, CompletedFlow, Fabric, FlowSpec, ServiceNames, Slot};
-use crate::policy::build;
-use crate::units::{Bytes, Rate, Time};
-
-/// Ports of 1 byte/s without coflows.
-fn engine(policy: &str, ports: u32) -> Engine {
-    let fabric = Fabric::big_switch(ports, Rate::new(1.0).unwrap());
-    Engine::new(Links::one_switch(fabric), build(policy).unwrap(), &ServiceNames::default()).unwrap()
-}
-
-/// Releases a coflow of flows (src, dst, bytes).
-fn release(engine: &mut Engine, id: u64, flows: &[(u32, u32, f64)], now: f64) -> Slot {
-    let flow = |&(src, dst, bytes): &(u32, u32, f64)| FlowSpec::new(src, dst, Bytes::new(bytes).unwrap());
-    let spec = CoflowSpec::new(id, Time::new(now).unwrap(), flows.iter().map(flow).collect());
-    engine.release_coflow(&spec, id as usize, now, &mut Vec::new())
-}
+use crate::engine::Engine;
+use crate::model::{CompletedFlow, Slot};
+use crate::policy::test_engine::{self, engine, release};
 
 /// Completes flows until `now`, schedules, and returns the rates of a coflow's flows, in the order of ports.
 fn rates(engine: &mut Engine, slot: Slot, now: f64) -> Vec<f64> {
     let mut completed: Vec<CompletedFlow> = Vec::new();
     engine.complete_flows_until(now, &mut completed);
     engine.schedule(now);
-    let network = engine.network();
-    (0..network.coflow(slot).width() as u32).map(|flow| network.rate(slot, flow)).collect()
+    test_engine::rates(engine, slot)
 }
 
 #[test]

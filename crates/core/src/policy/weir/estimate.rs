@@ -1,7 +1,6 @@
 //! Estimates of the sizes of a coflow's live flows, from the sizes of its completed flows and the bytes that live flows have sent.
 
-use std::f64::consts::SQRT_2;
-
+use super::super::normal::upper_tail;
 use super::Constants;
 
 /// Completed flows to one receiver: their number, their mean size, and the sum of the squared deviations from the mean.
@@ -169,9 +168,4 @@ pub(super) fn expected_size(mean: f64, relative_variance: f64, sent: f64, consta
     }
     let is_credible = sent < (1.0 - constants.credible_remainder) * size;
     if is_credible { size } else { (1.0 + constants.exceeded_growth) * sent }
-}
-
-/// The probability that a standard normal variable exceeds `x`.
-fn upper_tail(x: f64) -> f64 {
-    0.5 * libm::erfc(x / SQRT_2)
 }

@@ -2,18 +2,18 @@
 //!
 //! The order of Sincronia lets small coflows at a congested link go before others, and MADD shares the links of a coflow as Varys does.
 
-use super::super::coflow_order::assign_madd;
+use super::super::coflow_order::{SortedCoflows, assign_madd_or_backfill};
 use super::super::sincronia::compute_order;
 use super::super::{Event, Params, ParamsError, Policy};
-use super::{Order, Turns};
-use crate::allocation::{Allocation, Rule};
+use super::{Turns, serve_turn};
+use crate::allocation::Allocation;
 use crate::model::{SizesKnown, Slot, View};
 use crate::solve::ResidualCapacity;
 
 /// Weir's own policy with knowledge of sizes.
 pub struct WeirKnown {
     turns: Turns,
-    order: Order,
+    order: SortedCoflows,
     residual: ResidualCapacity,
     order_valid: bool,
     /// By slot: position in the order of BSSI.
@@ -22,7 +22,7 @@ pub struct WeirKnown {
 
 impl WeirKnown {
     pub(in super::super) fn from_params(params: &mut Params) -> Result<WeirKnown, ParamsError> {
-        let (order, residual) = (Order::default(), ResidualCapacity::default());
+        let (order, residual) = (SortedCoflows::default(), ResidualCapacity::default());
         Ok(WeirKnown {
             turns: Turns::from_params(params)?,
             order,
@@ -54,19 +54,18 @@ impl Policy for WeirKnown {
         }
         self.residual.reset(view.fabric());
         if self.turns.is_turn(view.now()) {
-            self.order.serve_turn(&mut self.residual, view, out);
+            serve_turn(&mut self.order, &mut self.residual, view, out);
             return;
         }
         let ranks = &self.ranks;
         self.order.sort(view, out, |slot| ranks[slot as usize]);
         for slot in self.order.slots() {
-            let rated = assign_madd(slot, 0.0, &mut self.residual, view, out);
-            out.set_rule(slot, if rated { Rule::Madd } else { Rule::Backfill });
+            assign_madd_or_backfill(slot, &mut self.residual, view, out);
         }
         self.order.backfill(&mut self.residual, view, out);
     }
 
     fn next_wakeup(&mut self, view: &mut View<'_, SizesKnown>, _: &Allocation) -> f64 {
-        if self.order.entries.len() > 1 { self.turns.next_change(view.now()) } else { f64::INFINITY }
+        if self.order.len() > 1 { self.turns.next_change(view.now()) } else { f64::INFINITY }
     }
 }

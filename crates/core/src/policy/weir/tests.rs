@@ -1,9 +1,8 @@
 use super::estimate::{ReceiverEstimates, Samples, expected_size};
 use super::*;
-use crate::engine::{Engine, Links};
-use crate::model::{CoflowSpec, CompletedFlow, Fabric, FlowSpec, ServiceNames};
-use crate::policy::build;
-use crate::units::{Bytes, Rate};
+use crate::engine::Engine;
+use crate::model::CompletedFlow;
+use crate::policy::test_engine::{self, engine, release};
 
 /// Completed flows as (receiver, size).
 fn samples(receivers: usize, sizes: &[(usize, f64)]) -> Samples {
@@ -16,25 +15,11 @@ fn assert_near(found: f64, expected: f64) {
     assert!((found - expected).abs() <= 1e-9 * expected.abs().max(1.0), "{found} instead of {expected}");
 }
 
-/// Ports of 1 byte/s without coflows.
-fn engine(policy: &str, ports: u32) -> Engine {
-    let fabric = Fabric::big_switch(ports, Rate::new(1.0).unwrap());
-    Engine::new(Links::one_switch(fabric), build(policy).unwrap(), &ServiceNames::default()).unwrap()
-}
-
-/// Releases a coflow of flows (src, dst, bytes).
-fn release(engine: &mut Engine, id: u64, flows: &[(u32, u32, f64)], now: f64) -> Slot {
-    let flow = |&(src, dst, bytes): &(u32, u32, f64)| FlowSpec::new(src, dst, Bytes::new(bytes).unwrap());
-    let spec = CoflowSpec::new(id, Time::new(now).unwrap(), flows.iter().map(flow).collect());
-    engine.release_coflow(&spec, id as usize, now, &mut Vec::new())
-}
-
 /// Schedules, and returns the rates of a coflow's flows.
 fn rates(engine: &mut Engine, slot: Slot, now: f64) -> Vec<f64> {
     engine.schedule(now);
     engine.next_wakeup(now);
-    let network = engine.network();
-    (0..network.coflow(slot).width() as u32).map(|flow| network.rate(slot, flow)).collect()
+    test_engine::rates(engine, slot)
 }
 
 /// Runs until `end` or until `slot` completes, with a coflow of `arrival` bytes from port 0 to port 1 at every second. Returns the

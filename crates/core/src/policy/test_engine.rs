@@ -1,0 +1,25 @@
+//! Engines of ports of 1 byte/s, for tests of policies.
+
+use crate::engine::{Engine, Links};
+use crate::model::{CoflowSpec, Fabric, FlowSpec, ServiceNames, Slot};
+use crate::policy::build;
+use crate::units::{Bytes, Rate, Time};
+
+/// Ports of 1 byte/s without coflows.
+pub(super) fn engine(policy: &str, ports: u32) -> Engine {
+    let fabric = Fabric::big_switch(ports, Rate::new(1.0).unwrap());
+    Engine::new(Links::one_switch(fabric), build(policy).unwrap(), &ServiceNames::default()).unwrap()
+}
+
+/// Releases a coflow of flows (src, dst, bytes).
+pub(super) fn release(engine: &mut Engine, id: u64, flows: &[(u32, u32, f64)], now: f64) -> Slot {
+    let flow = |&(src, dst, bytes): &(u32, u32, f64)| FlowSpec::new(src, dst, Bytes::new(bytes).unwrap());
+    let spec = CoflowSpec::new(id, Time::new(now).unwrap(), flows.iter().map(flow).collect());
+    engine.release_coflow(&spec, id as usize, now, &mut Vec::new())
+}
+
+/// The rates of a coflow's flows.
+pub(super) fn rates(engine: &Engine, slot: Slot) -> Vec<f64> {
+    let network = engine.network();
+    (0..network.coflow(slot).width() as u32).map(|flow| network.rate(slot, flow)).collect()
+}
