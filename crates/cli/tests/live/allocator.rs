@@ -88,7 +88,7 @@ impl Restart {
 #[test]
 fn allocator_rates_equal_fig_5_and_survive_agent_restarts() {
     let test = "allocator";
-    let Some(hosts) = HostPair::up() else {
+    let Some(hosts) = HostPair::up_alone() else {
         eprintln!("{test} skips, since this machine cannot create namespaces");
         return;
     };

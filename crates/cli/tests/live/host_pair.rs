@@ -13,12 +13,12 @@ use std::time::Duration;
 use nix::sched::{CloneFlags, setns};
 
 use crate::common::{count_received_bytes, wait_within};
-use crate::test_lock::{self, SharedLock};
+use crate::test_lock::{self, TestLock};
 
 /// Two namespaces and a cable between them, which are deleted when dropped.
 pub struct HostPair {
     name: String,
-    _lock: SharedLock,
+    _lock: TestLock,
 }
 
 fn run_ip(line: &str) -> bool {
@@ -30,8 +30,17 @@ fn run_ip(line: &str) -> bool {
 }
 
 impl HostPair {
+    /// Two hosts of a test that overlaps with others; `None` without the privileges.
     pub fn up() -> Option<HostPair> {
-        let lock = test_lock::lock_shared();
+        HostPair::up_holding(TestLock::Shared(test_lock::lock_shared()))
+    }
+
+    /// Two hosts of a test that runs alone, since it measures times which a busy machine exceeds.
+    pub fn up_alone() -> Option<HostPair> {
+        HostPair::up_holding(TestLock::Exclusive(test_lock::lock_exclusive()))
+    }
+
+    fn up_holding(lock: TestLock) -> Option<HostPair> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let hosts = HostPair { name: format!("weirhost{}n{number}", std::process::id()), _lock: lock };

@@ -1,6 +1,6 @@
 //! Decides which tests run concurrently. Tests that send at the rates of their own networks leave most
-//! processors idle, and may overlap. Tests that use all processors, or a resource of which a machine has only
-//! one, run alone.
+//! processors idle, and may overlap. Tests that use all processors, that measure times which a busy machine
+//! exceeds, or that use a resource of which a machine has only one, run alone.
 //! Tests start in the order of module names: `abuse`, whose tests run alone, is first, before the long tests of
 //! `evaluations`.
 
@@ -13,6 +13,13 @@ pub type SharedLock = RwLockReadGuard<'static, ()>;
 
 /// An exclusive lock: the test that holds it runs alone.
 pub type ExclusiveLock = RwLockWriteGuard<'static, ()>;
+
+/// Either lock, until it is dropped.
+#[expect(dead_code, reason = "held, not read")]
+pub enum TestLock {
+    Shared(SharedLock),
+    Exclusive(ExclusiveLock),
+}
 
 /// Takes a shared lock, once no test holds the exclusive lock.
 pub fn lock_shared() -> SharedLock {
