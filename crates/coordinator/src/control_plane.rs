@@ -15,7 +15,7 @@
 //!   include headers.
 //! - *Links between switches.* With a topology, policies decide over trunks as in the simulator. The hash by which switches
 //!   select paths is unknown, so each flow counts as divided evenly among its shortest paths ([`Trunks::even_split`]).
-//! - *No zero rate.* A flow without a rate in the schedule gets its share of [`Settings::reserve`] of its links.
+//! - *No zero rate.* A flow without a rate in the schedule, or with a very low one, gets its share of [`Settings::reserve`] of its links.
 //!   The engine does not schedule this reserve, so connections stay alive and no link exceeds its capacity.
 //! - *Leases.* Each order carries the epoch of its coordinator, a sequence number and a lease. A host gets an order when one of
 //!   its flows, queues or limits changes, and at least once every quarter of the lease and every second. A host that confirms

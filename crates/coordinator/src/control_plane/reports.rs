@@ -138,11 +138,13 @@ impl ControlPlane {
                     estimate_sent_bytes(rate, now - estimated_at).min(size - flow.sent_bytes);
                 flow.sent_bytes += estimated_bytes;
                 coflow.sent_bytes += estimated_bytes;
-                // The engine itself estimates the progress of flows with a rate.
-                if self.engine.network().rate(slot, flow.engine_index) >= 1.0 {
+                // The engine itself estimates the progress at scheduled rates, and does not know shares of the reserve.
+                let scheduled_rate = self.engine.network().rate(slot, flow.engine_index);
+                let bytes_ahead = estimated_bytes - scheduled_rate * (now - estimated_at);
+                if bytes_ahead <= 0.0 {
                     continue;
                 }
-                flow.bytes_ahead_of_engine += estimated_bytes;
+                flow.bytes_ahead_of_engine += bytes_ahead;
                 let link_rate = self.links.hosts[flow.transfer.src as usize].send.get();
                 if flow.bytes_ahead_of_engine > SYNC_TOLERANCE * link_rate * settings.interval {
                     flow.bytes_ahead_of_engine = 0.0;

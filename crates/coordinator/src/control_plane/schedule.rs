@@ -186,18 +186,28 @@ impl ControlPlane {
         };
         let scheduled_rates: Vec<f64> = flows().map(|(slot, flow)| rate(slot, flow)).collect();
         let capacities = self.links.capacities();
-        let mut flows_without_rate = vec![0u32; capacities.len()];
-        for ((slot, flow), _) in flows().zip(&scheduled_rates).filter(|(_, rate)| **rate < 1.0) {
-            self.flow_links(slot, flow).for_each(|link| flows_without_rate[link] += 1);
+        let slow = |(slot, flow): (Slot, &Flow), rate: f64| {
+            let slowest =
+                self.flow_links(slot, flow).map(|link| capacities[link]).fold(f64::INFINITY, f64::min);
+            rate < 1.0 || rate < MIN_RATE_FRACTION * self.settings.reserve * slowest
+        };
+        let mut slow_flow_counts = vec![0u32; capacities.len()];
+        for ((slot, flow), _) in flows().zip(&scheduled_rates).filter(|(flow, rate)| slow(*flow, **rate)) {
+            self.flow_links(slot, flow).for_each(|link| slow_flow_counts[link] += 1);
         }
         let reserve_rate = |slot: Slot, flow: &Flow| {
             let equal_share =
-                |link: usize| capacities[link] / f64::from(round_up_coarsely(flows_without_rate[link]));
+                |link: usize| capacities[link] / f64::from(round_up_coarsely(slow_flow_counts[link]));
             self.settings.reserve * self.flow_links(slot, flow).map(equal_share).fold(f64::INFINITY, f64::min)
         };
-        let to_ordered_rate = |((slot, flow), &rate): ((Slot, &Flow), &f64)| {
-            // 1e-6 B/s: without it, a rounding error could reduce the truncated rate by 1 B/s.
-            let rate = if rate < 1.0 { reserve_rate(slot, flow) } else { rate / PAYLOAD_FRACTION + 1e-6 };
+        let to_ordered_rate = |((slot, flow), &scheduled): ((Slot, &Flow), &f64)| {
+            let mut rate = if scheduled < 1.0 { 0.0 } else { scheduled / PAYLOAD_FRACTION };
+            if slow((slot, flow), scheduled) {
+                rate += reserve_rate(slot, flow);
+            } else {
+                // Without it, a rounding error could reduce the truncated rate by 1 B/s.
+                rate += 1e-6;
+            }
             OrderedRate::Rate((rate as u64).max(1))
         };
         flows().zip(&scheduled_rates).map(to_ordered_rate).collect()
@@ -211,6 +221,10 @@ impl ControlPlane {
         [src as usize, hosts + dst as usize].into_iter().chain(trunks)
     }
 }
+
+/// A flow with a lower rate than this part of the reserve of its slowest link also gets a share of the reserve: the socket of a very
+/// slow flow sends its next packet seconds or minutes later, even if its rate has risen in the meantime.
+const MIN_RATE_FRACTION: f64 = 0.125;
 
 /// Whether an order only renews the lease.
 fn only_renews_lease(order: &Order) -> bool {
