@@ -207,8 +207,6 @@ struct Flow {
     /// Bytes sent at the time `estimated_at`: the reported bytes, plus the estimated progress since the report.
     sent_bytes: f64,
     estimated_at: f64,
-    /// Bytes of `sent_bytes` that the engine does not include yet.
-    bytes_ahead_of_engine: f64,
     is_completed: bool,
     /// Time until which the flow counts as having data without a report; `None` after the first report.
     grace_end: Option<f64>,
@@ -225,7 +223,6 @@ impl Flow {
             last_report: None,
             sent_bytes: 0.0,
             estimated_at: 0.0,
-            bytes_ahead_of_engine: 0.0,
             is_completed: false,
             grace_end: Some(grace_end),
             ordered_rate: None,

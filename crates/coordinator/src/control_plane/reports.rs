@@ -1,6 +1,7 @@
 //! Applies reports of agents: checks their entries, updates the progress of flows, and estimates the progress of flows
 //! without a report.
 
+use weir_core::model::Slot;
 use weir_core::units::Bytes;
 use weir_proto::{CounterTotals, FlowProgress, Report, estimate_sent_bytes};
 
@@ -10,6 +11,19 @@ use super::{ControlPlane, OrderedRate, UNKNOWN_SIZE_BYTES};
 /// Tolerated difference between the engine's bytes of a flow and the sent bytes, as a fraction of the bytes that the link
 /// sends in an interval. Frequent updates of the engine cost more than this error.
 const SYNC_TOLERANCE: f64 = 0.1;
+
+/// The difference above which the policy decides without another event. With small differences, policies that set rates by
+/// remaining bytes would change the rates of all flows at every interval.
+const MAX_DIFFERENCE: f64 = 10.0;
+
+/// Flows whose bytes in the engine differ from the sent bytes.
+#[derive(Debug, Default)]
+pub(super) struct Deviations {
+    /// Slot, index in the engine, and the sent bytes.
+    pub flows: Vec<(Slot, u32, f64)>,
+    /// Whether a difference exceeds [`MAX_DIFFERENCE`].
+    pub are_large: bool,
+}
 
 impl ControlPlane {
     /// Applies the report of a host or switch. Hosts report the flows that they send.
@@ -104,21 +118,14 @@ impl ControlPlane {
             self.engine.record_coflow_report(slot, coflow.sent_bytes, 0.0, self.now);
             self.engine.close_flow(slot, flow.engine_index, sent, self.now);
             self.remove_if_completed(&progress.key.coflow.clone());
-            return;
-        }
-        flow.bytes_ahead_of_engine =
-            sent - self.engine.network().sent_bytes(slot, flow.engine_index, self.now);
-        if flow.bytes_ahead_of_engine.abs() > SYNC_TOLERANCE * link_rate * self.settings.interval {
-            flow.bytes_ahead_of_engine = 0.0;
-            self.engine.correct_overdue_flows_of(slot, overdue_bytes, self.now);
-            self.engine.set_flow_sent_bytes(slot, flow.engine_index, sent, self.now);
         }
     }
 
     /// Adds the estimated progress of flows at their ordered rates. Updates the bytes of all coflows, and the flows without
-    /// data, in the engine. O(flows).
-    pub(super) fn estimate_progress(&mut self) {
+    /// data, in the engine. Returns the flows whose bytes in the engine differ. O(flows).
+    pub(super) fn estimate_progress(&mut self) -> Deviations {
         let (now, settings) = (self.now, self.settings);
+        let mut deviations = Deviations::default();
         for coflow in self.coflows.values_mut() {
             let Some(slot) = coflow.slot else { continue };
             for flow in coflow.flows.iter_mut().filter(|flow| !flow.is_completed) {
@@ -127,32 +134,30 @@ impl ControlPlane {
                 }
                 let estimated_at = std::mem::replace(&mut flow.estimated_at, now);
                 let host = &self.hosts[flow.transfer.src as usize];
-                let applies_orders = flow.last_report.is_some()
+                let is_reported = flow.last_report.is_some()
                     && !flow.has_no_connection(now)
                     && host.time_since_report(now) <= settings.lease;
-                let Some(OrderedRate::Rate(rate)) = flow.ordered_rate.filter(|_| applies_orders) else {
-                    continue;
-                };
-                let size = flow.transfer.bytes.map_or(UNKNOWN_SIZE_BYTES, Bytes::get);
-                let estimated_bytes =
-                    estimate_sent_bytes(rate, now - estimated_at).min(size - flow.sent_bytes);
-                flow.sent_bytes += estimated_bytes;
-                coflow.sent_bytes += estimated_bytes;
-                // The engine itself estimates the progress at scheduled rates, and does not know shares of the reserve.
-                let scheduled_rate = self.engine.network().rate(slot, flow.engine_index);
-                let bytes_ahead = estimated_bytes - scheduled_rate * (now - estimated_at);
-                if bytes_ahead <= 0.0 {
+                if !is_reported {
                     continue;
                 }
-                flow.bytes_ahead_of_engine += bytes_ahead;
+                if let Some(OrderedRate::Rate(rate)) = flow.ordered_rate {
+                    let size = flow.transfer.bytes.map_or(UNKNOWN_SIZE_BYTES, Bytes::get);
+                    let estimated_bytes =
+                        estimate_sent_bytes(rate, now - estimated_at).min(size - flow.sent_bytes);
+                    flow.sent_bytes += estimated_bytes;
+                    coflow.sent_bytes += estimated_bytes;
+                }
+                let in_engine = self.engine.network().sent_bytes(slot, flow.engine_index, now);
                 let link_rate = self.links.hosts[flow.transfer.src as usize].send.get();
-                if flow.bytes_ahead_of_engine > SYNC_TOLERANCE * link_rate * settings.interval {
-                    flow.bytes_ahead_of_engine = 0.0;
-                    self.engine.set_flow_sent_bytes(slot, flow.engine_index, flow.sent_bytes, now);
+                let intervals = (flow.sent_bytes - in_engine).abs() / (link_rate * settings.interval);
+                if intervals > SYNC_TOLERANCE {
+                    deviations.flows.push((slot, flow.engine_index, flow.sent_bytes));
+                    deviations.are_large |= intervals > MAX_DIFFERENCE;
                 }
             }
             self.engine.record_coflow_report(slot, coflow.sent_bytes, 0.0, now);
         }
+        deviations
     }
 
     /// Sets in the engine whether the flows of a host have data.

@@ -35,8 +35,11 @@ impl ControlPlane {
         });
         let expired: Vec<Coflow> = expired.map(|(_, coflow)| coflow).collect();
         expired.iter().for_each(|coflow| self.count_flows(&coflow.flows, false));
-        self.estimate_progress();
-        if self.is_schedule_due() {
+        let deviations = self.estimate_progress();
+        if deviations.are_large || self.is_schedule_due() {
+            for (slot, flow, sent_bytes) in deviations.flows {
+                self.engine.set_flow_sent_bytes(slot, flow, sent_bytes, self.now);
+            }
             self.engine.schedule(self.now);
             self.next_wakeup = self.engine.next_wakeup(self.now);
         }
