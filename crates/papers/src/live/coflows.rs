@@ -40,9 +40,15 @@ pub const PLAIN_TCP: &str = "fair";
 /// The number of runs under each policy. Runs differ, because the shares of TCP connections are random.
 pub const RUNS: usize = 3;
 
+/// The coordinator's settings. With the default reserve, tens of waiting flows on links of 100 Mbit/s would each send a packet every
+/// third of a second, and follow a higher rate only after that time.
+pub fn settings() -> Settings {
+    Settings { reserve: 0.05, ..Settings::default() }
+}
+
 /// A part of the page's text for all experiments with coflows.
 pub fn method_text() -> String {
-    let settings = Settings::default();
+    let settings = settings();
     format!(
         "- Under `{PLAIN_TCP}`, TCP alone divides the links. Under the other policies, each host runs an agent, which paces \
          the sockets that senders hand over. A further host has the coordinator, as a library in the measuring process. \
@@ -89,7 +95,7 @@ impl Setup {
     /// The options of a simulated replay. Links carry the payload rate. Under a coordinator, its reserve for flows without a rate is
     /// subtracted.
     fn replay_options(&self, network: &Topology) -> ReplayOptions {
-        let settings = Settings::default();
+        let settings = settings();
         let reserve = if self.policy == PLAIN_TCP { 0.0 } else { settings.reserve };
         let usable_fraction = PAYLOAD_FRACTION * (1.0 - reserve);
         let trunks = Some(Trunks::even_split(network.clone()).scaled(usable_fraction));
@@ -98,8 +104,8 @@ impl Setup {
             port_rate: Rate::new(LINK_BYTES_PER_SEC * usable_fraction)
                 .expect("a rate times a fraction is a rate"),
             interval: Time::new(settings.interval).expect("the default interval is a valid time"),
-            keep_flow_ends: false,
             network: NetworkModel { trunks, decides_over: self.decides_over, ..NetworkModel::default() },
+            ..ReplayOptions::default()
         }
     }
 }
