@@ -46,6 +46,11 @@ fn from_fields(mut fields: TableFields<'_>) -> Result<WideArea, TraceError> {
     let values = fields.read_list(&regions_value, NAMES)?;
     let regions: Vec<&str> =
         values.iter().map(|value| fields.read_string(value, "a region's name")).collect::<Result<_, _>>()?;
+    let names: Vec<String> = regions.iter().map(|&name| name.to_owned()).collect();
+    let consistent = |error: &WideAreaError| format!("a consistent wide area: {error}");
+    // Before the links, whose errors would hide those of the names.
+    WideArea::check_regions(&names)
+        .map_err(|error| fields.value_error(&regions_value, &consistent(&error)))?;
     let change_interval_value = fields.optional("change-interval");
     let change_interval = change_interval_value
         .map_or(Ok(Time::new(10.0).expect("10 s is a valid time")), |value| fields.read_time(&value))?;
@@ -58,9 +63,8 @@ fn from_fields(mut fields: TableFields<'_>) -> Result<WideArea, TraceError> {
     }
     fields.finish()?;
     let measured = links.iter().map(|link| link.measurement.clone()).collect();
-    let names = regions.iter().map(|&name| name.to_owned()).collect();
     WideArea::new(names, measured, change_interval, correlation).map_err(|error| {
-        let expected = format!("a consistent wide area: {error}");
+        let expected = consistent(&error);
         match error {
             WideAreaError::ChangeInterval(_) => fields
                 .value_error(&change_interval_value.expect("the default of 10 s is in range"), &expected),

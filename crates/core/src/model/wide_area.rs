@@ -96,6 +96,27 @@ impl WideArea {
     /// Maximum bandwidth.
     pub const MAX_BANDWIDTH: Rate = Rate::from_valid(1e15);
 
+    /// Checks the names of regions.
+    ///
+    /// # Errors
+    /// If there are too few or too many, or one is invalid or repeated.
+    pub fn check_regions(regions: &[String]) -> Result<(), WideAreaError> {
+        if !(2..=WideArea::MAX_REGIONS).contains(&regions.len()) {
+            return Err(WideAreaError::RegionCount(regions.len()));
+        }
+        let mut seen = BTreeSet::new();
+        for name in regions {
+            let is_blank_or_control = |c: char| c.is_whitespace() || c.is_control();
+            if !(1..=64).contains(&name.chars().count()) || name.contains(is_blank_or_control) {
+                return Err(WideAreaError::InvalidName(name.clone()));
+            }
+            if !seen.insert(name) {
+                return Err(WideAreaError::DuplicateRegion(name.clone()));
+            }
+        }
+        Ok(())
+    }
+
     /// Creates a wide area of these regions, with a link between each ordered pair.
     ///
     /// All links change their bandwidth every `change_interval`. Each new bandwidth is one of the samples of the link, with
@@ -109,7 +130,7 @@ impl WideArea {
         change_interval: Time,
         correlation: f64,
     ) -> Result<WideArea, WideAreaError> {
-        check_names(&regions)?;
+        WideArea::check_regions(&regions)?;
         if !(1e-3..=1e6).contains(&change_interval.get()) {
             return Err(WideAreaError::ChangeInterval(change_interval));
         }
@@ -242,23 +263,6 @@ fn ends_of_link(regions: usize, link: u32) -> (usize, usize) {
     let others = regions - 1;
     let (from, place) = (link as usize / others, link as usize % others);
     (from, if place < from { place } else { place + 1 })
-}
-
-fn check_names(regions: &[String]) -> Result<(), WideAreaError> {
-    if !(2..=WideArea::MAX_REGIONS).contains(&regions.len()) {
-        return Err(WideAreaError::RegionCount(regions.len()));
-    }
-    let mut seen = BTreeSet::new();
-    for name in regions {
-        let is_blank_or_control = |c: char| c.is_whitespace() || c.is_control();
-        if !(1..=64).contains(&name.chars().count()) || name.contains(is_blank_or_control) {
-            return Err(WideAreaError::InvalidName(name.clone()));
-        }
-        if !seen.insert(name) {
-            return Err(WideAreaError::DuplicateRegion(name.clone()));
-        }
-    }
-    Ok(())
 }
 
 /// The [`LinkHistory`] of the links between regions.

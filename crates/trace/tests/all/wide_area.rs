@@ -108,7 +108,7 @@ fn wide_area_errors_name_the_place() {
     assert_refused(&area_with_links(&[("a", "a")]), &["w:5: field `link 1 to`", "from a region to itself"]);
     assert_refused(
         &area_with_links(&[("a", "b"), ("b", "a")]).replace("\"b\"]", "\"a\"]"),
-        &["w:5: field `link 1 to`"],
+        &["w:2: field `regions`", "two regions are named `a`"],
     );
     assert_refused(
         "weir-wide-area = 1\nregions = [\"a\"]\nlink = []\n",
