@@ -21,6 +21,7 @@ mod trace;
 mod value;
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use weir_trace::TraceUnit;
@@ -51,7 +52,7 @@ pub use share::Share;
 #[cfg(all(feature = "live", target_os = "linux"))]
 pub use testbed::{Testbed, TestbedIncast, TestbedList, TestbedName, TestbedRun, TestbedUp};
 pub use trace::{Convert, Describe, Generate, Trace, TraceFormat};
-pub use value::{VariedParameter, VariedSetting, first_repeated};
+pub use value::{VariedParameter, VariedSetting, first_repeated, listed_policies};
 
 const INPUT_HEADING: &str = "Input";
 const OUTPUT_HEADING: &str = "Output";
@@ -69,6 +70,19 @@ pub const MISSING_COMMANDS: &[(&str, &[&str])] = &[
     ("papers", &["reproduce"]),
 ];
 
+/// The version, with the commit if the build knows it: `make install` passes the commit as `WEIR_COMMIT`. Other builds do without, since
+/// they would be made again after every commit.
+pub fn version() -> &'static str {
+    static VERSION: LazyLock<String> = LazyLock::new(|| {
+        let version = env!("CARGO_PKG_VERSION");
+        match option_env!("WEIR_COMMIT") {
+            Some(commit) if !commit.is_empty() => format!("{version} ({commit})"),
+            _ => version.to_owned(),
+        }
+    });
+    &VERSION
+}
+
 /// Coflow scheduling and network sharing: replay traces under Saath and other policies, share links by NetShare.
 ///
 /// A trace lists coflows: groups of flows that are useful only when all of them have completed. Weir replays the trace
@@ -76,7 +90,7 @@ pub const MISSING_COMMANDS: &[(&str, &[&str])] = &[
 #[derive(Debug, Parser)]
 #[command(
     name = "weir",
-    version,
+    version = version(),
     arg_required_else_help = true,
     subcommand_required = true,
     after_help = format!("{EXIT_CODES}{}", missing_commands_help()),
@@ -216,8 +230,8 @@ pub struct TraceInput {
 #[command(next_help_heading = INPUT_HEADING)]
 pub struct ReplaySources {
     /// A trace in the coflow-benchmark format or in Weir's own (`-` is the standard input), a file of jobs, or both, which then share
-    /// one network
-    #[arg(value_name = "SOURCE", value_hint = ValueHint::FilePath, help_heading = None, required = true, num_args = 1..=2)]
+    /// one network; `weir sweep` replays several traces one by one
+    #[arg(value_name = "SOURCE", value_hint = ValueHint::FilePath, help_heading = None, required = true, num_args = 1..)]
     pub sources: Vec<PathBuf>,
 
     #[command(flatten)]

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 pub use outputs::check_distinct;
 use outputs::{Outputs, Results};
+use weir_console::drawing;
 use weir_console::failure::Failure;
 use weir_console::interrupt;
 use weir_console::output::OutputFile;
@@ -15,13 +16,14 @@ use weir_console::policy_spec;
 use weir_console::record::Record;
 use weir_console::report::{self, Comparison};
 use weir_console::run::PartialResults;
+use weir_console::table::{Alignment, Table, format_seconds};
 use weir_core::model::{FlowSpec, Workload};
 use weir_sim::Outcome;
 
 use crate::args;
 use crate::jobs::{self, JobTime, Jobs};
 use crate::metrics::{Baseline, Metrics};
-use crate::network::{Network, Replay, run_replays, run_replays_until_interrupted};
+use crate::network::{KeptDetails, Network, Replay, run_replays, run_replays_until_interrupted};
 use crate::render;
 use crate::source::Source;
 
@@ -31,7 +33,7 @@ pub fn sim(args: &args::Sim) -> Result<(), Failure> {
     let trace_events = events.trace_events.as_deref();
     let outputs = Outputs::open(experiment, details, ("--trace-events", trace_events), &[policy])?;
     let events_file = trace_events.map(OutputFile::create).transpose()?;
-    let (source, network) = read_inputs(experiment, details)?;
+    let (source, network) = read_inputs(experiment, details, false)?;
     let policies = std::slice::from_ref(policy);
     let alone = durations_alone(&source, &network, &experiment.run_options)?;
     let replay = to_replay(policy, &source, &network);
@@ -62,12 +64,12 @@ pub fn sim(args: &args::Sim) -> Result<(), Failure> {
 /// Runs `weir compare`.
 pub fn compare(args: &args::Compare) -> Result<(), Failure> {
     let args::Compare { policies, baseline, experiment, wide, details, report } = args;
+    let policies = args::listed_policies(policies);
     let requested: Vec<&String> = policies.iter().chain(baseline).collect();
     let outputs = Outputs::open(experiment, details, ("--report", report.as_deref()), &requested)?;
     let report_file = report.as_deref().map(OutputFile::create).transpose()?;
-    let (source, network) = read_inputs(experiment, details)?;
-    let policies =
-        if policies.is_empty() { network.default_policies(&source.workload) } else { policies.clone() };
+    let (source, network) = read_inputs(experiment, details, report.is_some())?;
+    let policies = if policies.is_empty() { network.default_policies(&source.workload) } else { policies };
     let (policies, baseline_position) = with_baseline(&policies, baseline.as_ref())?;
     let alone = durations_alone(&source, &network, &experiment.run_options)?;
     let finished =
@@ -87,7 +89,8 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
         let head = caption(&source, &network, |_| false);
         let tables = if *wide { table::wide_table } else { table::short_table };
         let main = tables(&records, baseline_name, metrics.min_mean_cct());
-        head + &main + &jobs_table(&policies, &job_times)
+        let drawing = outputs.has_terminal().then(|| distribution_drawing(&policies, &outcomes));
+        head + &main + &jobs_table(&policies, &job_times) + &drawing.unwrap_or_default()
     };
     let text = render::list(experiment.output.format, table, || records.clone());
     let policies = &policies;
@@ -96,13 +99,14 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
             caption: caption(&source, &network, |_| false),
             inputs: input_files(experiment, policies),
             command: std::env::args().skip(1).collect(),
-            version: env!("CARGO_PKG_VERSION"),
+            version: args::version(),
             policies,
             outcomes: &outcomes,
             records: &records,
             baseline: baseline_position,
             min_ccts: metrics.min_ccts(),
             longest_flows: longest_flows(&source.workload),
+            trunk_name: &|trunk| network.trunk_name(trunk),
         };
         file.write_and_finish(report::html(&comparison)?)?;
     }
@@ -130,11 +134,15 @@ fn longest_flows(workload: &Workload) -> Vec<f64> {
 fn read_inputs(
     experiment: &args::Experiment,
     details: &args::DetailFiles,
+    has_report: bool,
 ) -> Result<(Source, Network), Failure> {
     let args::ReplaySources { sources, read_options } = &experiment.input;
     let source = Source::read(sources, read_options, experiment.replay.per_stage)?;
-    let keep_flows = details.per_flow.is_some();
-    let network = Network::read(&experiment.replay, &experiment.network, &source, keep_flows)?;
+    let kept = KeptDetails {
+        flow_ends: details.per_flow.is_some(),
+        link_use: details.per_link.is_some() || details.per_link_time.is_some() || has_report,
+    };
+    let network = Network::read(&experiment.replay, &experiment.network, &source, kept)?;
     Ok((source, network))
 }
 
@@ -162,6 +170,19 @@ fn add_slowdowns(records: &mut [Record], job_times: &[Vec<JobTime<'_>>]) {
 
 fn jobs_table(policies: &[String], job_times: &[Vec<JobTime<'_>>]) -> String {
     if job_times.is_empty() { String::new() } else { jobs::slowdown_table(policies, job_times) }
+}
+
+/// The distribution of completion times under each policy as a line of bars.
+fn distribution_drawing(policies: &[String], outcomes: &[Outcome]) -> String {
+    let ccts: Vec<Vec<f64>> = outcomes.iter().map(Outcome::ccts).collect();
+    let Some(([low, high], lines)) = drawing::distributions(&ccts) else { return String::new() };
+    let mut table = Table::new(&[("", Alignment::Left), ("", Alignment::Left)]);
+    policies.iter().zip(lines).for_each(|(policy, line)| table.add_row(vec![policy.clone(), line]));
+    format!(
+        "\nPart of the coflows that complete within {} to {}, in equal ratios from left to right:\n\n{table}",
+        format_seconds(low),
+        format_seconds(high)
+    )
 }
 
 fn to_replay<'a>(policy: &str, source: &'a Source, network: &'a Network) -> Replay<'a> {

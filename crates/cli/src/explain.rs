@@ -7,6 +7,7 @@ mod table;
 use leaves::Leaves;
 use names::{contending_coflows, rejection_seconds};
 use serde_json::{Value, json};
+use weir_console::drawing;
 use weir_console::failure::Failure;
 use weir_console::output::{self, OutputFile, ResultDestination};
 use weir_console::policy_spec;
@@ -17,7 +18,7 @@ use weir_sim::explain::{Explainer, Explanation, Link, ProgressState, TimelineEnt
 
 use crate::args;
 use crate::compare::caption;
-use crate::network::{Network, Replay};
+use crate::network::{KeptDetails, Network, Replay};
 use crate::render;
 use crate::source::Source;
 
@@ -49,7 +50,7 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
     let workload = &source.workload;
     let position = workload.coflows.iter().position(|coflow| coflow.id == args.coflow);
     let index = position.ok_or_else(|| unknown_coflow(args.coflow, &source))?;
-    let network = Network::read(&args.replay, &args.network, &source, false)?;
+    let network = Network::read(&args.replay, &args.network, &source, KeptDetails::default())?;
     let policy = policy_spec::build_policy(&args.policy, Some(&workload.names), &source.sensitivities)?;
     let leaves = Leaves::new(&policy, workload).map_err(Failure::input)?;
     let mut explainer = Explainer::new(index);
@@ -82,9 +83,10 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
         explanation: &explanation,
         entries: &entries,
     };
+    let colors = sink.is_terminal().then(drawing::has_colors);
     sink.write_text(render::object(
         args.output.format,
-        || format!("{}\n{}", caption(&source, &network, |_| false), table::explanation_text(&report)),
+        || format!("{}\n{}", caption(&source, &network, |_| false), table::explanation_text(&report, colors)),
         || explanation_record(&report),
         || entries.iter().map(|entry| entry_line(&report, entry)).collect(),
     ))
@@ -181,7 +183,7 @@ fn explanation_record(report: &Report<'_>) -> Record {
     r.add("resent_s", explanation.restart_seconds());
     r.add("alone_s", explanation.alone_seconds);
     r.add("slowdown", (explanation.alone_seconds > 0.0).then(|| outcome.cct() / explanation.alone_seconds));
-    r.add("met_deadline", outcome.met_deadline);
+    r.add("met_deadline", outcome.met_deadline());
     add_coflow_facts(&mut r, report);
     let times = [ProgressState::Waiting, ProgressState::Slowed, ProgressState::FullPace]
         .map(|state| explanation.seconds_in_state(state));

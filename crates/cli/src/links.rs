@@ -18,7 +18,7 @@ use crate::args;
 use crate::jobs::Jobs;
 
 /// The links in addition to ports of constant rate: none on one switch.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Links {
     incast: Option<Incast>,
     fabric: Option<Fabric>,
@@ -26,12 +26,14 @@ pub struct Links {
 }
 
 /// Links between regions.
+#[derive(Clone)]
 struct Regions {
     name: String,
     links: RegionLinks,
 }
 
 /// Receiving ports with many senders have the goodput that was measured with incast.
+#[derive(Clone)]
 struct Incast {
     name: String,
     measured: IncastMeasurements,
@@ -39,6 +41,7 @@ struct Incast {
 }
 
 /// A network with links between switches.
+#[derive(Clone)]
 struct Fabric {
     name: String,
     seed: u64,
@@ -103,7 +106,27 @@ impl Links {
         if let Some(regions) = &self.regions {
             options.network.regions = Some(regions.links.clone());
         }
-        options.network.goodput = self.incast.as_ref().map(|incast| incast.goodput(options.port_rate));
+        options.network.goodput = self.goodput(options.port_rate);
+    }
+
+    /// The capacity of receiving ports by their number of senders, with incast.
+    pub fn goodput(&self, port_rate: Rate) -> Option<Arc<Goodput>> {
+        self.incast.as_ref().map(|incast| incast.goodput(port_rate))
+    }
+
+    /// Sets the buffer of ports. Returns `false` without incast.
+    ///
+    /// # Errors
+    /// If the buffer is outside the measurements.
+    pub fn set_buffer(&mut self, buffer: u32) -> Result<bool, Failure> {
+        let Some(incast) = &mut self.incast else { return Ok(false) };
+        incast.buffer = buffer;
+        incast.check_buffer().map(|()| true)
+    }
+
+    /// The buffer of ports in packets, with incast.
+    pub fn buffer(&self) -> Option<u32> {
+        self.incast.as_ref().map(|incast| incast.buffer)
     }
 
     /// The names of the files, as lines of text.
@@ -288,19 +311,26 @@ impl Incast {
                 "{name}: field `connections`: `{only} in all lines`; expected several numbers of connections"
             )));
         }
+        let incast = Incast { name, measured, buffer };
+        incast.check_buffer()?;
+        Ok(incast)
+    }
+
+    fn check_buffer(&self) -> Result<(), Failure> {
+        let Incast { name, measured, buffer } = self;
         let buffers = measured.incast.buffers();
         let (min, max) = (buffers[0], buffers[buffers.len() - 1]);
-        if !(min..=max).contains(&buffer) {
-            return Err(Failure::input(format_args!(
-                "--buffer: `{buffer}` is outside the measurements; expected {min} to {max} packets, as in {name}"
-            )));
+        if (min..=max).contains(buffer) {
+            return Ok(());
         }
-        Ok(Incast { name, measured, buffer })
+        Err(Failure::input(format_args!(
+            "--buffer: `{buffer}` is outside the measurements; expected {min} to {max} packets, as in {name}"
+        )))
     }
 
     fn goodput(&self, port_rate: Rate) -> Arc<Goodput> {
         let goodput = self.measured.incast.goodput(self.buffer, port_rate);
-        Arc::new(goodput.expect("`read` checks that the buffer is within the measured ones"))
+        Arc::new(goodput.expect("`check_buffer` checks that the buffer is within the measured ones"))
     }
 
     fn caption(&self, port_rate: Rate) -> String {

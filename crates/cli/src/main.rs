@@ -41,6 +41,7 @@ use std::process::ExitCode;
 
 use args::{Cli, Command, MISSING_COMMANDS};
 use clap::Parser;
+use clap::error::{ContextKind, ErrorKind};
 use weir_console::failure::Failure;
 
 fn main() -> ExitCode {
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
         print_failure(&failure);
         return ExitCode::from(failure.exit_code);
     }
-    let command = Cli::parse().command;
+    let command = Cli::try_parse().unwrap_or_else(|error| without_escape_tip(error).exit()).command;
     let Err(failure) = dispatch(&command) else { return ExitCode::SUCCESS };
     if !failure.message.is_empty() {
         #[cfg(feature = "live")]
@@ -62,6 +63,14 @@ fn main() -> ExitCode {
         print_failure(&failure);
     }
     ExitCode::from(failure.exit_code)
+}
+
+/// Removes the tip to pass an unknown option as a value, such as `-- --fabric`. No command takes such values.
+fn without_escape_tip(mut error: clap::Error) -> clap::Error {
+    if error.kind() == ErrorKind::UnknownArgument {
+        error.remove(ContextKind::Suggested);
+    }
+    error
 }
 
 fn print_failure(failure: &Failure) {

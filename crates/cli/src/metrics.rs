@@ -104,8 +104,8 @@ impl<'a> Metrics<'a> {
             r.add("weighted_mean_cct_s", weighted / weights.iter().sum::<f64>());
         }
         if self.has_deadlines {
-            r.add("deadlines_met", summary.deadlines_met);
-            r.add("deadlines", summary.deadlines);
+            r.add_all(["deadlines_met", "deadlines_missed", "deadlines_rejected"], summary.deadlines);
+            r.add("deadlines", summary.deadlines.iter().sum::<usize>());
         }
         if self.has_jobs {
             r.add("mean_jct_s", summary.mean_jct);

@@ -30,8 +30,17 @@ pub struct Network {
     varied_path_seed: Option<u64>,
 }
 
+/// What outcomes contain on request.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct KeptDetails {
+    /// The end of every flow.
+    pub flow_ends: bool,
+    /// The utilization of links over time.
+    pub link_use: bool,
+}
+
 impl Network {
-    /// Reads the requested network, or that of the jobs of `source`. With `keep_flows`, outcomes contain the end of every flow.
+    /// Reads the requested network, or that of the jobs of `source`.
     ///
     /// # Errors
     /// If a file of the network cannot be read or is invalid, or the buffer is outside the measurements.
@@ -39,7 +48,7 @@ impl Network {
         replay: &args::ReplayOptions,
         args: &args::NetworkOptions,
         source: &Source,
-        keep_flows: bool,
+        kept: KeptDetails,
     ) -> Result<Network, Failure> {
         let links = Links::read(args, source.jobs.as_ref())?;
         if let (Some(jobs), Some(_)) = (&source.jobs, replay.port_rate) {
@@ -48,7 +57,7 @@ impl Network {
                 jobs.name
             )));
         }
-        let mut network = Network::one_switch(replay, keep_flows);
+        let mut network = Network::one_switch(replay, kept);
         if links.has_regions() && replay.interval.is_none() {
             network.options.interval = Time::ZERO;
         }
@@ -57,12 +66,13 @@ impl Network {
     }
 
     /// The ports of one switch.
-    fn one_switch(replay: &args::ReplayOptions, keep_flows: bool) -> Network {
+    fn one_switch(replay: &args::ReplayOptions, kept: KeptDetails) -> Network {
         let defaults = ReplayOptions::default();
         let options = ReplayOptions {
             port_rate: replay.port_rate.unwrap_or(defaults.port_rate),
             interval: replay.interval.unwrap_or(defaults.interval),
-            keep_flow_ends: keep_flows,
+            keep_flow_ends: kept.flow_ends,
+            keep_link_use: kept.link_use,
             ..defaults
         };
         Network { options, links: Arc::default(), varied_path_seed: None }
@@ -94,36 +104,48 @@ impl Network {
     }
 
     /// The parameters of this network that a sweep can vary, for error messages.
-    pub fn sweep_parameters(&self) -> &'static str {
-        match () {
-            () if self.links.has_regions() => "interval, arrival, bandwidth-seed",
-            () if self.links.have_own_port_rates() => "interval, arrival, path-seed",
-            () => "interval, arrival, port-rate",
-        }
+    pub fn sweep_parameters(&self) -> String {
+        let of_links = match () {
+            () if self.links.has_regions() => "bandwidth-seed",
+            () if self.links.have_own_port_rates() => "path-seed",
+            () => "port-rate",
+        };
+        let buffer = if self.links.buffer().is_some() { ", buffer" } else { "" };
+        format!("interval, arrival, {of_links}{buffer}")
     }
 
     /// Sets a parameter. Returns `false` if this network does not have the parameter.
-    pub fn set_parameter(&mut self, setting: VariedSetting) -> bool {
+    ///
+    /// # Errors
+    /// If the parameter cannot have this value.
+    pub fn set_parameter(&mut self, setting: VariedSetting) -> Result<bool, Failure> {
         match setting {
             VariedSetting::Interval(interval) => self.options.interval = interval,
             VariedSetting::PortRate(rate) if !self.links.have_own_port_rates() => {
                 self.options.port_rate = rate;
                 self.links.apply(&mut self.options);
             }
+            VariedSetting::Buffer(buffer) => {
+                let links = Arc::make_mut(&mut self.links);
+                if !links.set_buffer(buffer)? {
+                    return Ok(false);
+                }
+                self.options.network.goodput = links.goodput(self.options.port_rate);
+            }
             VariedSetting::BandwidthSeed(seed) => match &mut self.options.network.regions {
                 Some(regions) => regions.bandwidth_seed = seed,
-                None => return false,
+                None => return Ok(false),
             },
             VariedSetting::PathSeed(seed) => match &mut self.options.network.trunks {
                 Some(trunks) => {
                     *trunks = Arc::new(Trunks::clone(trunks).with_seed(seed));
                     self.varied_path_seed = Some(seed);
                 }
-                None => return false,
+                None => return Ok(false),
             },
-            _ => return false,
+            _ => return Ok(false),
         }
-        true
+        Ok(true)
     }
 
     /// Whether the parameters of both networks are equal. The networks must be equal in all other respects.
@@ -132,7 +154,8 @@ impl Network {
             let ReplayOptions { port_rate, interval, network, .. } = &network.options;
             (*port_rate, *interval, network.regions.as_ref().map(|regions| regions.bandwidth_seed))
         };
-        (parameters(self), self.varied_path_seed) == (parameters(other), other.varied_path_seed)
+        let all = |network| (parameters(network), network.varied_path_seed, network.links.buffer());
+        all(self) == all(other)
     }
 
     /// The fields that describe the network in a record.

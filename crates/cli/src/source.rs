@@ -51,10 +51,10 @@ impl Source {
     ) -> Result<Source, Failure> {
         let (job_files, traces): (Vec<&PathBuf>, Vec<&PathBuf>) =
             files.iter().partition(|file| weir_trace::jobs::is_jobs_file(file));
-        if let [first, second] = job_files[..] {
+        if let [first, second, ..] = job_files[..] {
             return Err(two_of_a_kind(first, second, "jobs"));
         }
-        if let [first, second] = traces[..] {
+        if let [first, second, ..] = traces[..] {
             return Err(two_of_a_kind(first, second, "traces"));
         }
         let mut workload =

@@ -1,90 +1,175 @@
 //! Runs `weir sweep`: replays policies at all combinations of one or two varied parameters.
 
+mod combined;
 mod grid;
+mod table;
+
+use std::path::PathBuf;
 
 use grid::{Point, PolicySpec, add_supported_params, grid};
 use weir_console::failure::Failure;
 use weir_console::output::ResultDestination;
 use weir_console::record::Record;
-use weir_console::table::{Alignment, Table, format_optional};
 use weir_core::model::Workload;
 
-use crate::args::{self, VariedParameter};
-use crate::compare::{caption, check_distinct, with_baseline};
+use crate::args;
+use crate::compare::{check_distinct, with_baseline};
 use crate::metrics::{Baseline, Metrics};
-use crate::network::{Network, Replay, run_replays};
+use crate::network::{KeptDetails, Network, Replay, run_replays};
 use crate::render;
 use crate::source::Source;
+
+/// A trace of the sweep, or a trace with jobs.
+struct Input {
+    source: Source,
+    network: Network,
+    points: Vec<Point>,
+    /// The workload at each arrival factor of a point, and at 1.
+    workloads: Vec<(f64, Workload)>,
+}
+
+impl Input {
+    fn read(files: &[PathBuf], args: &args::Sweep) -> Result<Input, Failure> {
+        let args::Experiment { input, replay, network, .. } = &args.experiment;
+        let mut source = Source::read(files, &input.read_options, false)?;
+        let network = Network::read(replay, network, &source, KeptDetails::default())?;
+        let points = grid(&args.vary, &network)?;
+        let workloads = workloads_by_arrival_factor(&source, &points, replay.per_stage)?;
+        if replay.per_stage {
+            source.workload = find_workload(&workloads, 1.0).clone();
+        }
+        Ok(Input { source, network, points, workloads })
+    }
+
+    /// Reads each of several traces, or the trace and the jobs.
+    ///
+    /// # Errors
+    /// If a file cannot be read, does not fit the options, or nothing varies.
+    fn read_all(args: &args::Sweep) -> Result<Vec<Input>, Failure> {
+        let files = &args.experiment.input.sources;
+        let has_several_traces =
+            files.len() > 1 && !files.iter().any(|file| weir_trace::jobs::is_jobs_file(file));
+        if args.vary.is_empty() && !has_several_traces {
+            return Err(Failure::input("--vary: expected one or two parameters, or several traces"));
+        }
+        match has_several_traces {
+            true => files.chunks(1).map(|file| Input::read(file, args)).collect(),
+            false => Ok(vec![Input::read(files, args)?]),
+        }
+    }
+}
+
+/// A result of the sweep.
+struct Row<'a> {
+    /// The policy as given.
+    policy: &'a str,
+    /// What varies, with the value: the trace if there are several, and the parameters.
+    values: Vec<(String, String)>,
+    metrics: Record,
+}
 
 /// Runs `weir sweep`.
 pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     let experiment = &args.experiment;
-    let (policies, baseline_position) = with_baseline(&args.policies, args.baseline.as_ref())?;
-    let args::ReplaySources { sources, read_options } = &experiment.input;
-    let mut source = Source::read(sources, read_options, false)?;
-    let network = Network::read(&experiment.replay, &experiment.network, &source, false)?;
-    let points = grid(&args.vary, &network)?;
+    let (policies, baseline_position) =
+        with_baseline(&args::listed_policies(&args.policies), args.baseline.as_ref())?;
+    let inputs = Input::read_all(args)?;
+    // The points of all inputs have the same parameters.
+    let points = &inputs[0].points;
     let specs = points
         .iter()
         .map(|point| policies.iter().map(|policy| add_supported_params(policy, &point.params)).collect())
         .collect::<Result<Vec<Vec<PolicySpec>>, Failure>>()?;
-    grid::check_params(&points[0].params, &specs[0], &network)?;
+    grid::check_params(&points[0].params, &specs[0], &inputs[0].network)?;
     let requested: Vec<&String> = policies.iter().collect();
     check_distinct(experiment, &requested, &[("--out", experiment.output.out.as_deref())])?;
     let sink = ResultDestination::new(experiment.output.out.as_deref())?;
 
-    let workloads = workloads_by_arrival_factor(&source, &points, experiment.replay.per_stage)?;
-    let workload_at = |factor: f64| {
-        let found = workloads.iter().find(|(other, _)| *other == factor);
-        &found.expect("`workloads` has an entry for the arrival factor of every point and for 1").1
+    let rows = run(args, &policies, baseline_position, &inputs, &specs)?;
+    let is_varied = |key: &str| args.vary.iter().any(|vary| vary.key == key);
+    let head = || {
+        let sources: String = inputs.iter().map(|input| input.source.caption()).collect();
+        sources + &inputs[0].network.caption(is_varied)
     };
-    if experiment.replay.per_stage {
-        source.workload = workload_at(1.0).clone();
-    }
+    let baseline = &policies[baseline_position];
+    let text = if args.confidence {
+        let combined = combined::combine(&rows);
+        let table = || head() + &table::combined_table(args, baseline, &combined);
+        render::list(experiment.output.format, table, || combined.clone())
+    } else {
+        let table = || head() + &table::table(args, baseline, &rows);
+        render::list(experiment.output.format, table, || rows.iter().map(to_record).collect())
+    };
+    sink.write_text(text)
+}
 
+/// The values of a row, and its metrics.
+fn to_record(row: &Row<'_>) -> Record {
+    let mut record = Record::default();
+    // The metrics contain the trace.
+    for (key, value) in row.values.iter().filter(|(key, _)| key != "trace") {
+        record.add_named(format!("vary_{key}"), value.as_str());
+    }
+    record.append(row.metrics.clone());
+    record
+}
+
+/// Replays each policy at each point of each input. `specs` are the policies at each point.
+fn run<'a>(
+    args: &args::Sweep,
+    policies: &'a [String],
+    baseline_position: usize,
+    inputs: &[Input],
+    specs: &[Vec<PolicySpec>],
+) -> Result<Vec<Row<'a>>, Failure> {
     // Equal replays at several points, as of a policy without the varied parameter, run once.
     let mut replays: Vec<Replay<'_>> = Vec::new();
-    let sensitivities = source.sensitivities.as_slice();
-    let mut replay_at = |policy: &str, factor: f64, network| {
-        let workload = workload_at(factor);
-        find_or_push(&mut replays, Replay { policy: policy.to_owned(), workload, network, sensitivities })
-    };
-    let mut rows: Vec<Vec<usize>> = Vec::new();
-    for (point, specs) in points.iter().zip(&specs) {
-        rows.push(
-            specs
-                .iter()
-                .map(|spec| replay_at(&spec.spec_text, point.arrival_factor, &point.network))
-                .collect(),
-        );
+    let mut positions: Vec<Vec<usize>> = Vec::new();
+    let mut fixed_baselines = Vec::new();
+    for Input { source, network, points, workloads } in inputs {
+        let mut replay_at = |policy: &str, factor: f64, network| {
+            let (policy, workload) = (policy.to_owned(), find_workload(workloads, factor));
+            let sensitivities = source.sensitivities.as_slice();
+            find_or_push(&mut replays, Replay { policy, workload, network, sensitivities })
+        };
+        for (point, specs) in points.iter().zip(specs) {
+            let position =
+                |spec: &PolicySpec| replay_at(&spec.spec_text, point.arrival_factor, &point.network);
+            positions.push(specs.iter().map(position).collect());
+        }
+        fixed_baselines
+            .push(args.fixed_baseline.then(|| replay_at(&policies[baseline_position], 1.0, network)));
     }
-    let fixed_baseline_position =
-        args.fixed_baseline.then(|| replay_at(&policies[baseline_position], 1.0, &network));
-    let outcomes = run_replays(&replays, &experiment.run_options)?;
+    let outcomes = run_replays(&replays, &args.experiment.run_options)?;
 
-    let mut records = Vec::new();
-    for (point, row) in points.iter().zip(&rows) {
-        let metrics =
-            Metrics::new(&source, workload_at(point.arrival_factor), &point.network, !experiment.no_timing);
-        let baseline_replay = fixed_baseline_position.unwrap_or(row[baseline_position]);
-        let baseline = Baseline::new(&replays[baseline_replay].policy, &outcomes[baseline_replay]);
-        for &index in row {
-            let mut record = Record::default();
-            for (vary, value) in args.vary.iter().zip(&point.values) {
-                record.add_named(format!("vary_{}", vary.key), value.as_str());
+    let mut rows = Vec::new();
+    let mut positions = positions.iter();
+    for (Input { source, points, workloads, .. }, fixed_baseline) in inputs.iter().zip(fixed_baselines) {
+        for (point, positions) in points.iter().zip(&mut positions) {
+            let workload = find_workload(workloads, point.arrival_factor);
+            let metrics = Metrics::new(source, workload, &point.network, !args.experiment.no_timing);
+            let baseline = fixed_baseline.unwrap_or(positions[baseline_position]);
+            let baseline = Baseline::new(&replays[baseline].policy, &outcomes[baseline]);
+            let trace = (inputs.len() > 1).then(|| ("trace".to_owned(), source.name.clone()));
+            let keys = args.vary.iter().map(|vary| vary.key.clone());
+            let values: Vec<_> = trace.into_iter().chain(keys.zip(point.values.iter().cloned())).collect();
+            for (policy, &position) in policies.iter().zip(positions) {
+                let replay = &replays[position];
+                let mut metrics = metrics.record(&replay.policy, &outcomes[position], Some(&baseline))?;
+                if fixed_baseline.is_some() {
+                    metrics.add("fixed_baseline", true);
+                }
+                rows.push(Row { policy, values: values.clone(), metrics });
             }
-            record.append(metrics.record(&replays[index].policy, &outcomes[index], Some(&baseline))?);
-            if fixed_baseline_position.is_some() {
-                record.add("fixed_baseline", true);
-            }
-            records.push(record);
         }
     }
-    let table = || {
-        let head = caption(&source, &network, |key| args.vary.iter().any(|vary| vary.key == key));
-        head + &table(args, &policies, &policies[baseline_position], &points, &records)
-    };
-    sink.write_text(render::list(experiment.output.format, table, || records.clone()))
+    Ok(rows)
+}
+
+/// The workload at an arrival factor of a point, or at 1.
+fn find_workload(workloads: &[(f64, Workload)], factor: f64) -> &Workload {
+    let found = workloads.iter().find(|(other, _)| *other == factor);
+    &found.expect("there is an entry for the arrival factor of every point and for 1").1
 }
 
 /// The workload at each arrival factor, and at factor 1. Stages are merged after arrivals are scaled, so that the release times
@@ -115,42 +200,4 @@ fn find_or_push<'a>(replays: &mut Vec<Replay<'a>>, replay: Replay<'a>) -> usize 
         replays.push(replay);
         replays.len() - 1
     })
-}
-
-fn table(
-    args: &args::Sweep,
-    policies: &[String],
-    baseline: &str,
-    points: &[Point],
-    records: &[Record],
-) -> String {
-    const COLUMNS: [(&str, &str); 9] = [
-        ("mean", "mean_cct_s"),
-        ("P50", "p50_cct_s"),
-        ("P90", "p90_cct_s"),
-        ("/bound", "over_bound"),
-        ("| P10", "speedup_p10"),
-        ("P50", "speedup_p50"),
-        ("P90", "speedup_p90"),
-        ("mean", "speedup_mean"),
-        ("| schedule us", "schedule_mean_us"),
-    ];
-    let varied = args.vary.iter().map(|VariedParameter { key, .. }| (key.as_str(), Alignment::Right));
-    let has_jobs = records.iter().any(|record| record.get("mean_jct_s").is_some());
-    let columns: Vec<(&str, &str)> =
-        COLUMNS.into_iter().chain(has_jobs.then_some(("mean JCT", "mean_jct_s"))).collect();
-    let titles = columns.iter().map(|(title, _)| (*title, Alignment::Right));
-    let mut table =
-        Table::new(&varied.chain([("policy", Alignment::Left)]).chain(titles).collect::<Vec<_>>());
-    for (index, record) in records.iter().enumerate() {
-        let mut cells = points[index / policies.len()].values.clone();
-        cells.push(policies[index % policies.len()].clone());
-        cells.extend(columns.iter().map(|(_, name)| format_optional(record.number(name))));
-        table.add_row(cells);
-    }
-    let values = if args.fixed_baseline { "with unvaried parameters" } else { "at the same values" };
-    format!(
-        "\nCoflow completion times in seconds | speedups over `{baseline}` {values}, coflow by coflow.\n\
-         /bound: mean divided by the lower bound of the mean.\n\n{table}"
-    )
 }

@@ -1,7 +1,7 @@
 //! Writes outputs: files that appear complete or not at all, and the standard output.
 
 use std::fs;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
@@ -187,6 +187,11 @@ impl ResultDestination {
             Some(path) if !is_stdout(path) => ResultDestination::File(OutputFile::create(path)?),
             _ => ResultDestination::Stdout,
         })
+    }
+
+    /// Whether a person reads the result in a terminal.
+    pub fn is_terminal(&self) -> bool {
+        matches!(self, ResultDestination::Stdout) && io::stdout().is_terminal()
     }
 
     /// Writes all of `text`.

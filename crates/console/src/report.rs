@@ -3,6 +3,7 @@
 //! The same input gives the same bytes. Files are named without their folders.
 
 mod chart;
+mod heat_map;
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -59,6 +60,8 @@ pub struct Comparison<'a> {
     pub min_ccts: &'a [f64],
     /// By coflow: the bytes of its longest flow.
     pub longest_flows: Vec<f64>,
+    /// The ends of a link between switches or regions, by its number.
+    pub trunk_name: &'a dyn Fn(usize) -> String,
 }
 
 /// The report as HTML.
@@ -108,6 +111,8 @@ pub fn html(comparison: &Comparison<'_>) -> Result<String, Failure> {
             "Coflows that are released and not complete. A policy that completes small coflows first has fewer.",
         ) + &legend),
     );
+    out += &section("Coflows over time", &coflow_timelines(comparison));
+    out += &section("Utilization of links", &link_uses(comparison));
     out += &section("Speedups by size", &speedup_table(comparison, &ccts));
     out += &section("How to make this report again", &origin(comparison)?);
     let _ = write!(out, "</main>\n</body>\n</html>\n");
@@ -198,6 +203,83 @@ fn active_coflows(outcomes: &[Outcome]) -> Chart<'static> {
     let lines: Vec<Vec<(f64, f64)>> = outcomes.iter().map(line).collect();
     let y_max = lines.iter().flatten().map(|point| point.1).fold(1.0, f64::max);
     Chart { x_title: "time (s)", y_title: "active coflows", has_log_axis: false, y_max, lines }
+}
+
+/// The number of parts of the time in a coflow timeline.
+const TIMELINE_PARTS: usize = 256;
+
+/// For each policy, an image with a row for each coflow, filled from its release to its end.
+fn coflow_timelines(comparison: &Comparison<'_>) -> String {
+    let end = latest_end(comparison.outcomes);
+    let images = comparison.policies.iter().zip(comparison.outcomes).map(|(policy, outcome)| {
+        let mut lives: Vec<(f64, f64)> =
+            outcome.coflows.iter().map(|coflow| (coflow.released_at, coflow.end)).collect();
+        lives.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        let part_seconds = end / TIMELINE_PARTS as f64;
+        let active_part = |(released_at, end): (f64, f64), part: usize| {
+            let [from, to] = [part, part + 1].map(|part| part as f64 * part_seconds);
+            ((end.min(to) - released_at.max(from)) / part_seconds).max(0.0)
+        };
+        let row = |&life: &(f64, f64)| (0..TIMELINE_PARTS).map(|part| active_part(life, part)).collect();
+        let rows: Vec<Vec<f64>> = lives.iter().map(row).collect();
+        image(policy, &rows, 1.0, "coflow timeline")
+    });
+    format!(
+        "<p class=\"note\">A row for each coflow, from the first released at the top to the last. It is colored from the release to \
+         the end. From left to right: 0 to {}.</p>\n{}",
+        format_seconds(end),
+        images.collect::<String>()
+    )
+}
+
+/// For each policy, an image with a row for each link.
+fn link_uses(comparison: &Comparison<'_>) -> String {
+    let end = latest_end(comparison.outcomes);
+    let Some(first) = comparison.outcomes.iter().find_map(|outcome| outcome.link_use.as_ref()) else {
+        return String::new();
+    };
+    let images = comparison.policies.iter().zip(comparison.outcomes).map(|(policy, outcome)| {
+        let Some(used) = &outcome.link_use else { return String::new() };
+        let rows = [&used.send[..], &used.recv, &used.trunks].concat();
+        let parts = rows.first().map_or(0, Vec::len);
+        image(
+            policy,
+            &rows,
+            (parts as f64 * used.part_seconds / end).min(1.0),
+            "utilization of links over time",
+        )
+    });
+    let names = |side: &str, count: usize| (count > 0).then(|| format!("{side} of ports 0 to {}", count - 1));
+    let trunks = match first.trunks.len() {
+        0 => None,
+        1 => Some((comparison.trunk_name)(0)),
+        count => Some(format!("{} to {}", (comparison.trunk_name)(0), (comparison.trunk_name)(count - 1))),
+    };
+    let rows = [names("sending sides", first.send.len()), names("receiving sides", first.recv.len()), trunks];
+    format!(
+        "<p class=\"note\">A row for each link, from top to bottom: {}. From left to right: 0 to {}. The color is the part of \
+         the capacity in use: <span class=\"scale\" style=\"background:{}\"></span> from just above 0 to all of it.</p>\n{}",
+        escape(&rows.into_iter().flatten().collect::<Vec<_>>().join(", then ")),
+        format_seconds(end),
+        heat_map::css_gradient(),
+        images.collect::<String>()
+    )
+}
+
+fn latest_end(outcomes: &[Outcome]) -> f64 {
+    outcomes.iter().map(|outcome| outcome.makespan).fold(0.0, f64::max)
+}
+
+/// An image of a policy's values. `width` is a part of the page's width.
+fn image(policy: &str, rows: &[Vec<f64>], width: f64, content: &str) -> String {
+    let Some(url) = heat_map::data_url(rows) else { return String::new() };
+    let policy = escape(policy);
+    format!(
+        "<figure class=\"map\">\n<figcaption><code>{policy}</code></figcaption>\n\
+         <img alt=\"{policy}: {content}; `--per-coflow` and `--per-link-time` write the values\" style=\"width:{:.2}%\" \
+         src=\"{url}\">\n</figure>\n",
+        100.0 * width
+    )
 }
 
 fn table(head: &[&str], rows: &[Vec<String>]) -> String {
@@ -291,7 +373,7 @@ fn origin(comparison: &Comparison<'_>) -> Result<String, Failure> {
             writeln!(out, "<li><code>{}</code>: SHA-256 <code>{sum}</code></li>", escape(&file_name(input)));
     }
     out += "</ul>\n";
-    let seconds = comparison.outcomes.iter().map(|outcome| outcome.makespan).fold(0.0, f64::max);
+    let seconds = latest_end(comparison.outcomes);
     let _ = writeln!(out, "<p class=\"note\">The longest replay ends at {}.</p>", format_seconds(seconds));
     Ok(out)
 }

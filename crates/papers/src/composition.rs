@@ -174,12 +174,7 @@ fn slowdown(workload: &Workload, coflow: &CoflowOutcome, rate: Rate) -> f64 {
 /// # Errors
 /// If a replay fails, or a signal stops the work.
 pub fn page(seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure> {
-    let options = ReplayOptions {
-        port_rate: Rate::GBIT,
-        interval: Time::ZERO,
-        keep_flow_ends: false,
-        network: weir_sim::NetworkModel::default(),
-    };
+    let options = ReplayOptions { interval: Time::ZERO, ..ReplayOptions::default() };
     let workloads = (1..=seeds).map(workload).collect::<Result<Vec<Workload>, Failure>>()?;
     let replays = run_concurrently(VARIANTS.len() * workloads.len(), run_context.jobs, |at| {
         let (variant, workload) = (&VARIANTS[at / workloads.len()], &workloads[at % workloads.len()]);

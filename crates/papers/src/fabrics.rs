@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use weir_console::confidence_interval::ConfidenceInterval;
 use weir_console::failure::Failure;
 use weir_console::run::{ReplayTask, run_concurrently};
 use weir_core::engine::DecidesOver;
@@ -14,7 +15,6 @@ use weir_sim::{NetworkModel, ReplayOptions};
 use weir_trace::generate::{Preset, WorkloadSpec, generate};
 use weir_trace::{Limits, TraceUnit};
 
-use crate::confidence_interval::ConfidenceInterval;
 use crate::{RunContext, markdown};
 
 /// The default number of workloads.
@@ -74,7 +74,7 @@ pub fn page(seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure>
     out.push_str("## Mean CCT over links in seconds\n");
     out.push_str(&table(&POLICIES, |policy, network| {
         let links: Vec<f64> = of(policy, network).iter().map(|[links, _]| *links).collect();
-        ConfidenceInterval::from_values(&links).format()
+        markdown::format_interval(&ConfidenceInterval::from_values(&links))
     }));
     out.push_str(
         "## Mean CCT of `saath:backfill=missed` divided by that of `saath`, over links\n\nAbove 1, backfilling of admitted coflows is \

@@ -8,7 +8,6 @@
 mod claim;
 mod clock;
 pub mod composition;
-mod confidence_interval;
 pub mod django;
 pub mod fabrics;
 #[cfg(all(feature = "live", target_os = "linux"))]

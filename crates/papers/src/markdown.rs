@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use weir_console::confidence_interval::ConfidenceInterval;
 use weir_console::table::format_number;
 
 /// The maximum relative difference of a measured number from a published one that counts as the same.
@@ -31,6 +32,11 @@ pub fn format_cell(value: f64) -> String {
         s if !(1e-6..0.095).contains(&s) => format!("{value:.2}"),
         _ => format_number(value),
     }
+}
+
+/// Formats a mean with half of the width of its interval, as `1.03 ± 0.0210`.
+pub fn format_interval(interval: &ConfidenceInterval) -> String {
+    format!("{} ± {}", format_cell(interval.mean), format_cell(interval.half_width))
 }
 
 /// Formats a fraction as a percentage.

@@ -1,5 +1,25 @@
 //! The outcome of a replay, and statistics over its values.
 
+/// What became of a deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeadlineOutcome {
+    /// The coflow completed in time.
+    Met,
+    /// The policy admitted the coflow, or admits all, and it completed late.
+    Missed,
+    /// The policy rejected the coflow at admission, and it completed late.
+    Rejected,
+}
+
+impl DeadlineOutcome {
+    /// All outcomes with their names.
+    pub const ALL: [(DeadlineOutcome, &str); 3] = [
+        (DeadlineOutcome::Met, "met"),
+        (DeadlineOutcome::Missed, "missed"),
+        (DeadlineOutcome::Rejected, "rejected"),
+    ];
+}
+
 /// The result of one coflow. Times are in seconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CoflowOutcome {
@@ -21,8 +41,8 @@ pub struct CoflowOutcome {
     pub flow_time_deviation: f64,
     /// Whether all its flows have the same size.
     pub has_equal_flow_sizes: bool,
-    /// Whether it met its deadline; `None` without a deadline.
-    pub met_deadline: Option<bool>,
+    /// What became of its deadline; `None` without one.
+    pub deadline: Option<DeadlineOutcome>,
     /// The end of each flow, in the order of the specification; empty unless [`crate::ReplayOptions::keep_flow_ends`] is set.
     pub flow_ends: Vec<f64>,
 }
@@ -31,6 +51,11 @@ impl CoflowOutcome {
     /// The coflow completion time: from the release to the end of the last flow.
     pub fn cct(&self) -> f64 {
         self.end - self.released_at
+    }
+
+    /// Whether it met its deadline; `None` without a deadline.
+    pub fn met_deadline(&self) -> Option<bool> {
+        self.deadline.map(|deadline| deadline == DeadlineOutcome::Met)
     }
 }
 
@@ -43,6 +68,19 @@ pub struct JobOutcome {
     pub arrival: f64,
     /// The end of its last computing.
     pub end: f64,
+}
+
+/// The utilization of links over time: bytes carried divided by the bytes that the link could have carried, in parts of equal length.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct LinkUse {
+    /// The length of a part in seconds. The last part can be shorter, since it ends at the makespan.
+    pub part_seconds: f64,
+    /// By port and part, for sending. Empty if ports limit no flow, as between regions.
+    pub send: Vec<Vec<f64>>,
+    /// The same for receiving.
+    pub recv: Vec<Vec<f64>>,
+    /// By trunk and part. Empty on one switch.
+    pub trunks: Vec<Vec<f64>>,
 }
 
 /// The outcome of a replay.
@@ -63,6 +101,8 @@ pub struct Outcome {
     pub recv_utilization: Vec<f64>,
     /// By trunk: the same, with the capacity that the trunk had. Empty on one switch.
     pub trunk_utilization: Vec<f64>,
+    /// The utilization of all links over time, if [`crate::ReplayOptions::keep_link_use`] is set.
+    pub link_use: Option<LinkUse>,
     /// The time to compute each schedule, in nanoseconds, in the order of schedules.
     pub schedule_ns: Vec<u32>,
     /// The real time of the replay, in seconds.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 use std::time::Instant;
 
+use weir_core::allocation::OrderCriterion;
 use weir_core::engine::{Engine, Links};
 use weir_core::model::topology::CableEvent;
 use weir_core::model::{
@@ -14,13 +15,16 @@ use weir_core::ordered_f64::OrderedF64;
 use weir_core::policy::AnyPolicy;
 use weir_core::units::Time;
 
-use crate::outcome::{CoflowOutcome, JobOutcome, Outcome, coefficient_of_variation};
+use crate::outcome::{
+    CoflowOutcome, DeadlineOutcome, JobOutcome, LinkUse, Outcome, coefficient_of_variation,
+};
 use crate::port_numbering::PortNumbering;
 use crate::regions::RegionLayout;
 use crate::regions::bandwidth::Bandwidth;
 use crate::transport::{Transport, build_transport};
 
 pub(crate) mod error;
+mod link_use;
 pub(crate) mod options;
 mod rerouting;
 pub(crate) mod snapshot;
@@ -28,6 +32,7 @@ mod transfer_limit;
 mod trunk_usage;
 
 pub use error::ReplayError;
+use link_use::LinkUseRecorder;
 pub use options::{NetworkModel, ReplayOptions};
 pub use snapshot::{NoObserver, Observer, Snapshot};
 use snapshot::{all_capacities, flow_links};
@@ -90,6 +95,8 @@ struct Replay<'a> {
     /// below zero for dropped bytes.
     extra_bytes: Vec<(u32, u32, f64)>,
     trunk_usage: TrunkUsage,
+    /// The utilization of links over time, if requested.
+    link_use: Option<LinkUseRecorder>,
     /// By coflow and flow in the specification's order: bytes that crossed former paths.
     bytes_on_former_paths: BTreeMap<(usize, u32), f64>,
     schedule_ns: Vec<u32>,
@@ -158,7 +165,8 @@ impl<'a> Replay<'a> {
         let decides_over = options.network.decides_over;
         let links = Links { fabric, trunks, goodput: goodput.clone(), decides_over };
         let mut engine = Engine::new(links, policy, &workload.names)?;
-        let nominal_rates = all_capacities(&engine).collect();
+        let nominal_rates: Vec<f64> = all_capacities(&engine).collect();
+        let link_use = options.keep_link_use.then(|| LinkUseRecorder::new(nominal_rates.clone()));
         if let Some(bandwidth) = &bandwidth {
             engine.set_trunk_capacities(bandwidth.rates(), 0.0);
         }
@@ -186,6 +194,7 @@ impl<'a> Replay<'a> {
             completed_flows: Vec::new(),
             extra_bytes: Vec::new(),
             trunk_usage: TrunkUsage::default(),
+            link_use,
             bytes_on_former_paths: BTreeMap::new(),
             schedule_ns: Vec::new(),
         };
@@ -298,6 +307,10 @@ impl Replay<'_> {
                 // The wake-up does not advance time, because rounding puts it at or before now.
                 next_wakeup = now + self.options.interval.get().max(1e-9).max(now * 1e-12);
             }
+            if let Some(mut link_use) = self.link_use.take() {
+                link_use.on_schedule(&self.snapshot(now));
+                self.link_use = Some(link_use);
+            }
             if !observer.on_schedule(&self.snapshot(now)) {
                 let coflows = self.workload.coflows.len();
                 return Err(ReplayError::Interrupted { completed: self.completed_count, total: coflows });
@@ -398,6 +411,9 @@ impl Replay<'_> {
                 }
             }
         }
+        if let Some(link_use) = &mut self.link_use {
+            link_use.end_flows(&self.completed_flows);
+        }
         let last_completion = self.completed_flows.iter().map(|ended| ended.completed_at).fold(now, f64::max);
         self.record_completions(observer);
         last_completion
@@ -481,6 +497,15 @@ impl Replay<'_> {
         self.completed_flows.clear();
     }
 
+    fn deadline_outcome(&self, slot: Slot, end: f64) -> DeadlineOutcome {
+        let is_met = end <= self.engine.network().coflow(slot).deadline * (1.0 + 1e-12);
+        match self.engine.allocation().order_criterion(slot) {
+            _ if is_met => DeadlineOutcome::Met,
+            OrderCriterion::Rejected { .. } => DeadlineOutcome::Rejected,
+            _ => DeadlineOutcome::Missed,
+        }
+    }
+
     fn complete_coflow(&mut self, index: usize, slot: Slot, observer: &mut dyn Observer) {
         let spec = &self.workload.coflows[index];
         let coflow = self.engine.network().coflow(slot);
@@ -498,7 +523,7 @@ impl Replay<'_> {
             dropped_bytes: self.progress[index].dropped_bytes,
             flow_time_deviation: coefficient_of_variation(ends.iter().map(|e| e - arrival)),
             has_equal_flow_sizes: spec.flows.iter().all(|f| f.bytes == first),
-            met_deadline: spec.deadline.map(|_| end <= coflow.deadline * (1.0 + 1e-12)),
+            deadline: spec.deadline.map(|_| self.deadline_outcome(slot, end)),
             flow_ends: if self.options.keep_flow_ends { ends } else { Vec::new() },
         };
         self.engine.remove_coflow(slot, end);
@@ -717,8 +742,18 @@ impl Replay<'_> {
         if let Some(trunks) = &self.options.network.trunks {
             trunk_utilization.truncate(trunks.links());
         }
+        let mut link_use = self.link_use.take().map(|recorder| {
+            let (part_seconds, mut rows) = recorder.finish(makespan);
+            let trunks = rows.drain(2 * ports..).take(trunk_utilization.len()).collect();
+            let numbers =
+                (0..self.workload.ports).map(|port| self.port_numbering.number_of_port(port) as usize);
+            let of_side =
+                |side: usize| numbers.clone().map(|number| rows[side * ports + number].clone()).collect();
+            LinkUse { part_seconds, send: of_side(0), recv: of_side(1), trunks }
+        });
         if self.options.network.regions.is_some() {
             (send, recv) = (Vec::new(), Vec::new());
+            link_use.iter_mut().for_each(|used| (used.send, used.recv) = (Vec::new(), Vec::new()));
         }
         for side in [&mut send, &mut recv] {
             for (bytes, rate) in side.iter_mut().zip(&rates) {
@@ -748,6 +783,7 @@ impl Replay<'_> {
             send_utilization: send,
             recv_utilization: recv,
             trunk_utilization,
+            link_use,
             schedule_ns: self.schedule_ns,
             wall_seconds: 0.0,
         }

@@ -1,6 +1,6 @@
 //! Computes statistics of one replay, and of the speedup between two replays.
 
-use crate::outcome::{Outcome, mean, percentile, speedups};
+use crate::outcome::{DeadlineOutcome, Outcome, mean, percentile, speedups};
 
 /// Statistics of one replay. Statistics without any coflows, flows, ports or schedules are `None`.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,10 +16,8 @@ pub struct Summary {
     pub mean_utilization: Option<f64>,
     /// The utilization of the busiest side of a port, from 0 to 1.
     pub max_utilization: Option<f64>,
-    /// Number of coflows that met their deadlines.
-    pub deadlines_met: usize,
-    /// Number of coflows with deadlines.
-    pub deadlines: usize,
+    /// Number of coflows with deadlines that were met, missed and rejected, in the order of [`DeadlineOutcome::ALL`].
+    pub deadlines: [usize; 3],
     /// The mean job completion time, in seconds.
     pub mean_jct: Option<f64>,
     /// The mean time to compute a schedule, in microseconds.
@@ -35,7 +33,8 @@ impl Summary {
         let wide = outcome.coflows.iter().filter(|coflow| coflow.width > 1);
         let deviations: Vec<f64> = wide.map(|coflow| coflow.flow_time_deviation).collect();
         let utilizations = utilizations(outcome);
-        let met: Vec<bool> = outcome.coflows.iter().filter_map(|coflow| coflow.met_deadline).collect();
+        let with_deadline =
+            |deadline| outcome.coflows.iter().filter(|c| c.deadline == Some(deadline)).count();
         let jcts: Vec<f64> = outcome.jobs.iter().map(|job| job.end - job.arrival).collect();
         let schedules: Vec<f64> = outcome.schedule_ns.iter().map(|&ns| f64::from(ns) / 1e3).collect();
         Summary {
@@ -44,8 +43,7 @@ impl Summary {
             deviation_percentiles: percentiles_of(&deviations, [50.0, 90.0]),
             mean_utilization: mean_of(&utilizations),
             max_utilization: utilizations.last().copied(),
-            deadlines_met: met.iter().filter(|&&met| met).count(),
-            deadlines: met.len(),
+            deadlines: DeadlineOutcome::ALL.map(|(deadline, _)| with_deadline(deadline)),
             mean_jct: mean_of(&jcts),
             mean_schedule_us: mean_of(&schedules),
             schedule_us_percentiles: percentiles_of(&schedules, [90.0, 99.0]),
@@ -105,7 +103,7 @@ mod tests {
     use super::*;
     use crate::CoflowOutcome;
 
-    fn coflow(cct: f64, width: usize, deviation: f64, met_deadline: Option<bool>) -> CoflowOutcome {
+    fn coflow(cct: f64, width: usize, deviation: f64, deadline: Option<DeadlineOutcome>) -> CoflowOutcome {
         CoflowOutcome {
             index: 0,
             id: 0,
@@ -116,7 +114,7 @@ mod tests {
             dropped_bytes: 0.0,
             flow_time_deviation: deviation,
             has_equal_flow_sizes: true,
-            met_deadline,
+            deadline,
             flow_ends: Vec::new(),
         }
     }
@@ -136,8 +134,8 @@ mod tests {
     fn single_flow_coflows_have_no_deviation() {
         let outcome = Outcome {
             coflows: vec![
-                coflow(1.0, 1, 9.0, Some(true)),
-                coflow(2.0, 2, 0.5, Some(false)),
+                coflow(1.0, 1, 9.0, Some(DeadlineOutcome::Met)),
+                coflow(2.0, 2, 0.5, Some(DeadlineOutcome::Missed)),
                 coflow(6.0, 3, 0.7, None),
             ],
             makespan: 7.0,
@@ -150,7 +148,7 @@ mod tests {
         assert_eq!((summary.mean_cct, summary.cct_percentiles[0]), (Some(3.0), Some(2.0)));
         assert_eq!(summary.deviation_percentiles[0], Some(0.6));
         assert_eq!((summary.mean_utilization, summary.max_utilization), (Some(0.375), Some(0.5)));
-        assert_eq!((summary.deadlines_met, summary.deadlines), (1, 2));
+        assert_eq!(summary.deadlines, [1, 1, 0]);
         assert_eq!(summary.mean_schedule_us, Some(2.0));
     }
 }

@@ -7,7 +7,8 @@ use weir_core::engine::DecidesOver;
 use weir_core::units::{Rate, Time};
 
 use super::value::{
-    VariedParameter, integer_in, parse_coflow_id, parse_interval, parse_policy_spec, parse_port_rate,
+    PolicyList, VariedParameter, integer_in, parse_coflow_id, parse_interval, parse_policy_spec,
+    parse_port_rate,
 };
 use super::{EXECUTION_HEADING, INPUT_HEADING, OUTPUT_HEADING, Output, ReplaySources, RunOptions};
 
@@ -130,7 +131,7 @@ pub struct DetailFiles {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub per_flow: Option<PathBuf>,
 
-    /// Also write a line for each policy and group of coflows, by service, application, weight and met deadlines:
+    /// Also write a line for each policy and group of coflows, by service, application, weight and deadline (met, missed or rejected):
     /// policy,kind,group,coflows,bytes,mean_cct_s,p50_cct_s,p90_cct_s,p95_cct_s,p99_cct_s; `-` is the standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub per_group: Option<PathBuf>,
@@ -140,10 +141,16 @@ pub struct DetailFiles {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub per_job: Option<PathBuf>,
 
-    /// Also write a line for each policy and link: policy,kind,link,utilization; `-` is the standard output. The kind is `send` or
-    /// `receive` for the sides of ports, which have numbers, or `trunk` for links between switches or regions, named by their ends
+    /// Also write a line for each policy and link: policy,kind,link,utilization,peak_utilization; `-` is the standard output. The kind
+    /// is `send` or `receive` for the sides of ports, which have numbers, or `trunk` for links between switches or regions, named by
+    /// their ends. The peak is the highest value of --per-link-time
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub per_link: Option<PathBuf>,
+
+    /// Also write a line for each policy, link and part of the time: policy,kind,link,from_s,to_s,utilization; `-` is the standard
+    /// output. The replay is divided into 65 to 128 parts of equal length
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub per_link_time: Option<PathBuf>,
 }
 
 /// The option for a file of trace events.
@@ -194,8 +201,8 @@ Examples:
 pub struct Compare {
     /// The policies and their parameters, separated by commas: NAME[:KEY=VALUE...] or tree:FILE [default: the policies that
     /// `weir policies` lists for the network and that fit the trace]
-    #[arg(long, help_heading = POLICY_HEADING, value_name = "POLICIES", value_delimiter = ',', value_parser = parse_policy_spec)]
-    pub policies: Vec<String>,
+    #[arg(long, help_heading = POLICY_HEADING, value_name = "POLICIES")]
+    pub policies: Vec<PolicyList>,
 
     /// The policy that speedups refer to, which is replayed too if it is not among the policies [default: the first policy]
     #[arg(long, help_heading = POLICY_HEADING, value_name = "POLICY", value_parser = parse_policy_spec)]
@@ -222,21 +229,24 @@ pub struct Compare {
   interval=TIME,...    the scheduling interval
   arrival=FACTOR,...   the factor by which coflows arrive faster (Saath, Fig. 14d)
   port-rate=RATE,...   the rate of each port, without --fabric
+  buffer=PACKETS,...   the buffer of each port, with --incast
   path-seed=N,...      the seed of the hash that selects paths
   bandwidth-seed=N,... the seed of the random bandwidths between regions
 
-A policy without the parameter is replayed once, for comparison; at least one policy must have it. Speedups refer to the \
+A key such as saath:start is varied for this policy only. A policy without the parameter is replayed once, for comparison; \
+at least one policy must have it. Several traces are replayed one by one. Speedups refer to the \
 baseline at the same values, or with --fixed-baseline to the baseline with unvaried parameters.
 
 Examples:
   weir sweep trace.txt --policies saath --baseline aalo --vary start=1MB,10MB,100MB,1GB
   weir sweep trace.txt --policies saath --baseline aalo --fixed-baseline --vary arrival=0.5,1,2,4
   weir sweep trace.txt --policies saath,aalo --vary interval=0,8ms,80ms --vary arrival=0.5,1,2
+  weir sweep day1.txt day2.txt day3.txt --policies aalo,saath --vary aalo:start=1MB,10MB --confidence
   weir sweep trace.txt --fabric examples/wide-area/private-cloud.toml --policies mrtf,siphon --vary depth=1,2,3 --vary bandwidth-seed=1,2,3")]
 pub struct Sweep {
     /// The policies and their parameters, separated by commas: NAME[:KEY=VALUE...] or tree:FILE
-    #[arg(long, help_heading = POLICY_HEADING, value_name = "POLICIES", value_delimiter = ',', value_parser = parse_policy_spec, required = true)]
-    pub policies: Vec<String>,
+    #[arg(long, help_heading = POLICY_HEADING, value_name = "POLICIES", required = true)]
+    pub policies: Vec<PolicyList>,
 
     /// The policy that speedups refer to [default: the first policy]
     #[arg(long, help_heading = POLICY_HEADING, value_name = "POLICY", value_parser = parse_policy_spec)]
@@ -247,8 +257,12 @@ pub struct Sweep {
     pub fixed_baseline: bool,
 
     /// A parameter to vary and its values; a second --vary replays all combinations
-    #[arg(long, help_heading = POLICY_HEADING, value_name = "KEY=V1,V2,...", required = true)]
+    #[arg(long, help_heading = POLICY_HEADING, value_name = "KEY=V1,V2,...")]
     pub vary: Vec<VariedParameter>,
+
+    /// Combine the results of all traces and seeds: means with 95 % confidence intervals
+    #[arg(long, help_heading = OUTPUT_HEADING)]
+    pub confidence: bool,
 
     #[command(flatten)]
     pub experiment: Experiment,

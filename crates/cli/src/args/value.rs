@@ -62,10 +62,36 @@ pub fn parse_policy_spec(text: &str) -> Result<String, String> {
     policy_spec::build_policy(spec, None, &[]).map(|_| spec.to_owned()).map_err(|failure| failure.message)
 }
 
+/// Policies in a list separated by commas. As in CSV, quotes enclose an item with commas, such as the name of a tree's file.
+#[derive(Debug, Clone)]
+pub struct PolicyList(Vec<String>);
+
+impl FromStr for PolicyList {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<PolicyList, String> {
+        let mut line = csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes());
+        let items = line.records().next().transpose().map_err(|error| error.to_string())?;
+        let items = items.ok_or("expected at least one policy")?;
+        let policies = items.iter().map(parse_policy_spec).collect::<Result<_, _>>();
+        let policies = policies.map_err(|message| {
+            let has_tree = items.iter().any(|item| policy_spec::tree_file(item.trim()).is_some());
+            let help = "; help: quote a tree whose file has a comma in its name: '\"tree:a,b.toml\"'";
+            message + if has_tree && items.len() > 1 && !text.contains('"') { help } else { "" }
+        });
+        Ok(PolicyList(policies?))
+    }
+}
+
+/// The policies of all lists.
+pub fn listed_policies(lists: &[PolicyList]) -> Vec<String> {
+    lists.iter().flat_map(|list| list.0.iter().cloned()).collect()
+}
+
 /// A parameter of a sweep and its values: `start=1MB,10MB`.
 #[derive(Debug, Clone)]
 pub struct VariedParameter {
-    /// `interval`, `arrival`, `port-rate`, `path-seed`, `bandwidth-seed`, or a parameter of a policy.
+    /// `interval`, `arrival`, `port-rate`, `buffer`, `path-seed`, `bandwidth-seed`, or a parameter of policies; `NAME:KEY` for one policy.
     pub key: String,
     /// The distinct values, at least one: the text as given, and its setting.
     pub values: Vec<(String, VariedSetting)>,
@@ -78,6 +104,8 @@ pub enum VariedSetting {
     Interval(Time),
     /// The rate of each port.
     PortRate(Rate),
+    /// The buffer of ports in packets, for measured incast.
+    Buffer(u32),
     /// The seed of the random bandwidths between regions.
     BandwidthSeed(u64),
     /// The seed of the hash that selects paths.
@@ -93,6 +121,7 @@ fn parse_setting(key: &str, value: &str) -> Result<VariedSetting, String> {
     Ok(match key {
         "interval" => VariedSetting::Interval(parse_interval(value)?),
         "port-rate" => VariedSetting::PortRate(parse_port_rate(value)?),
+        "buffer" => VariedSetting::Buffer(value.parse().map_err(|_| "expected a number of packets")?),
         "bandwidth-seed" => {
             VariedSetting::BandwidthSeed(value.parse().map_err(|_| "expected a whole number")?)
         }

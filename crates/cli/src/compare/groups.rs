@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_core::model::{CoflowSpec, ServiceNames};
 use weir_sim::CoflowOutcome;
-use weir_sim::outcome::{mean, percentile};
+use weir_sim::outcome::{DeadlineOutcome, mean, percentile};
 
 use super::outputs::Results;
 
@@ -19,12 +19,8 @@ const GROUPINGS: [Grouping; 4] = [
     }),
     ("weight", |spec, _, _| spec.weight.to_string()),
     ("deadline", |_, outcome, _| {
-        match outcome.met_deadline {
-            Some(true) => "met",
-            Some(false) => "missed",
-            None => "none",
-        }
-        .to_owned()
+        let name = DeadlineOutcome::ALL.iter().find(|(deadline, _)| outcome.deadline == Some(*deadline));
+        name.map_or("none", |(_, name)| name).to_owned()
     }),
 ];
 

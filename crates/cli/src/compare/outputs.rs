@@ -22,6 +22,7 @@ pub struct Outputs {
     per_group: Option<OutputFile>,
     per_job: Option<OutputFile>,
     per_link: Option<OutputFile>,
+    per_link_time: Option<OutputFile>,
 }
 
 /// What the outputs describe.
@@ -59,15 +60,18 @@ impl Outputs {
         policies: &[&String],
     ) -> Result<Outputs, Failure> {
         let out = experiment.output.out.as_deref();
-        let args::DetailFiles { per_coflow, per_flow, per_group, per_job, per_link } = detail_files;
+        let args::DetailFiles { per_coflow, per_flow, per_group, per_job, per_link, per_link_time } =
+            detail_files;
         let (coflows, flows) = (per_coflow.as_deref(), per_flow.as_deref());
         let (groups, jobs, links) = (per_group.as_deref(), per_job.as_deref(), per_link.as_deref());
+        let link_times = per_link_time.as_deref();
         let details = [
             ("--per-coflow", coflows),
             ("--per-flow", flows),
             ("--per-group", groups),
             ("--per-job", jobs),
             ("--per-link", links),
+            ("--per-link-time", link_times),
             other,
         ];
         let outputs_by_option = [&[("--out", out)], &details[..]].concat();
@@ -81,7 +85,13 @@ impl Outputs {
             per_group: open(groups)?,
             per_job: open(jobs)?,
             per_link: open(links)?,
+            per_link_time: open(link_times)?,
         })
+    }
+
+    /// Whether a person reads the result in a terminal.
+    pub fn has_terminal(&self) -> bool {
+        self.result.is_terminal()
     }
 
     /// Writes all outputs; files appear once all of them are complete.
@@ -98,6 +108,7 @@ impl Outputs {
             (self.per_group, |file, results| write_groups(file, results)),
             (self.per_job, job_lines),
             (self.per_link, link_lines),
+            (self.per_link_time, link_time_lines),
         ];
         for (file, write_lines) in lines {
             let Some(mut file) = file else { continue };
@@ -212,17 +223,52 @@ fn job_lines(out: &mut OutputFile, results: &Results<'_>) -> csv::Result<()> {
     Ok(csv.flush()?)
 }
 
+/// A link with its utilization during the replay, and in parts of the time.
+struct UsedLink<'a> {
+    kind: &'static str,
+    name: String,
+    utilization: f64,
+    parts: &'a [f64],
+}
+
+fn used_links<'a>(results: &Results<'_>, outcome: &'a Outcome) -> Vec<UsedLink<'a>> {
+    let Some(parts) = &outcome.link_use else { return Vec::new() };
+    let sides = [
+        ("send", &outcome.send_utilization, &parts.send),
+        ("receive", &outcome.recv_utilization, &parts.recv),
+        ("trunk", &outcome.trunk_utilization, &parts.trunks),
+    ];
+    let of_side = |(kind, used, parts): (&'static str, &'a Vec<f64>, &'a Vec<Vec<f64>>)| {
+        used.iter().zip(parts).enumerate().map(move |(number, (&utilization, parts))| {
+            let name = if kind == "trunk" { results.network.trunk_name(number) } else { number.to_string() };
+            UsedLink { kind, name, utilization, parts }
+        })
+    };
+    sides.into_iter().flat_map(of_side).collect()
+}
+
 fn link_lines(out: &mut OutputFile, results: &Results<'_>) -> csv::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
-    csv.write_record(["policy", "kind", "link", "utilization"])?;
+    csv.write_record(["policy", "kind", "link", "utilization", "peak_utilization"])?;
     for (policy, outcome) in results.by_policy() {
-        for (kind, used) in [("send", &outcome.send_utilization), ("receive", &outcome.recv_utilization)] {
-            for (port, utilization) in used.iter().enumerate() {
-                csv.serialize((policy, kind, port, utilization))?;
-            }
+        for UsedLink { kind, name, utilization, parts } in used_links(results, outcome) {
+            let peak = parts.iter().copied().fold(0.0, f64::max);
+            csv.serialize((policy, kind, name, utilization, peak))?;
         }
-        for (trunk, utilization) in outcome.trunk_utilization.iter().enumerate() {
-            csv.serialize((policy, "trunk", results.network.trunk_name(trunk), utilization))?;
+    }
+    Ok(csv.flush()?)
+}
+
+fn link_time_lines(out: &mut OutputFile, results: &Results<'_>) -> csv::Result<()> {
+    let mut csv = csv::Writer::from_writer(out);
+    csv.write_record(["policy", "kind", "link", "from_s", "to_s", "utilization"])?;
+    for (policy, outcome) in results.by_policy() {
+        let part_seconds = outcome.link_use.as_ref().map_or(0.0, |used| used.part_seconds);
+        for UsedLink { kind, name, parts, .. } in used_links(results, outcome) {
+            for (part, utilization) in parts.iter().enumerate() {
+                let [from, to] = [part, part + 1].map(|part| part as f64 * part_seconds);
+                csv.serialize((policy, kind, &name, from, to.min(outcome.makespan), utilization))?;
+            }
         }
     }
     Ok(csv.flush()?)

@@ -171,9 +171,11 @@ pub fn single_policy_table(r: &Record) -> String {
         line(
             "in time",
             format!(
-                "{} of {} with deadlines",
+                "{} of {} with deadlines; {} late, and {} rejected and late",
                 integer_cell(r, "deadlines_met"),
-                integer_cell(r, "deadlines")
+                integer_cell(r, "deadlines"),
+                integer_cell(r, "deadlines_missed"),
+                integer_cell(r, "deadlines_rejected")
             ),
         );
     }

@@ -1,5 +1,6 @@
 //! Prints an explanation as text with tables.
 
+use weir_console::drawing::{self, Color};
 use weir_console::table::{
     Alignment, Table, format_bytes, format_count, format_number, format_percent, format_seconds,
 };
@@ -13,8 +14,9 @@ use crate::network::Network;
 /// The maximum number of lines of a summary by cause or by coflow.
 const MAX_SUMMARY_LINES: usize = 5;
 
-/// The explanation as text: the outcome of the coflow, its time line, and sums of time by state, rule, cause and coflow.
-pub fn explanation_text(report: &Report<'_>) -> String {
+/// The explanation as text: the outcome of the coflow, its time line, and sums of time by state, rule, cause and coflow. In a terminal,
+/// `colors` states whether a drawing of the time line has colors.
+pub fn explanation_text(report: &Report<'_>, colors: Option<bool>) -> String {
     let Report { policy, explanation, entries, .. } = *report;
     let outcome = &explanation.outcome;
     let slowdown = match explanation.alone_seconds {
@@ -49,7 +51,7 @@ pub fn explanation_text(report: &Report<'_>) -> String {
     if explanation.lost_bytes > 0.0 {
         out += &format!("{} were sent again by restarted flows.\n", format_bytes(explanation.lost_bytes));
     }
-    if let Some(met) = outcome.met_deadline {
+    if let Some(met) = outcome.met_deadline() {
         out += &format!("It {} its deadline.\n", if met { "met" } else { "missed" });
     }
     if let Some((needed, left)) = rejection_seconds(explanation) {
@@ -62,6 +64,7 @@ pub fn explanation_text(report: &Report<'_>) -> String {
     if entries.is_empty() || outcome.cct() == 0.0 {
         return out + "It took no time: there is nothing to explain.\n";
     }
+    out += &colors.map_or_else(String::new, |has_colors| pace_drawing(explanation, has_colors));
     out += &format!("\nTime line, in seconds since the release:\n\n{}", timeline_table(report));
     out += "\n`pace` is the progress relative to running alone; `sent` counts the bytes of all its flows.\n";
     if entries.iter().any(|entry| entry.segment_count > 1) {
@@ -80,6 +83,37 @@ pub fn explanation_text(report: &Report<'_>) -> String {
         out += "\nA coflow is overdue after its maximum waiting time in a queue; it then goes before all queues.\n";
     }
     out + &summary(explanation, report.network)
+}
+
+/// The number of characters of a drawing.
+const DRAWING_WIDTH: usize = 64;
+
+/// The pace from the release to the completion, as a line of bars.
+fn pace_drawing(explanation: &Explanation, has_colors: bool) -> String {
+    let outcome = &explanation.outcome;
+    let part_seconds = outcome.cct() / DRAWING_WIDTH as f64;
+    let pace_in_part = |part: usize| {
+        let from = outcome.released_at + part as f64 * part_seconds;
+        let overlap = |segment: &Segment| {
+            (segment.end.min(from + part_seconds) - segment.start.max(from)).max(0.0) / part_seconds
+        };
+        explanation.segments.iter().map(|segment| segment.pace() * overlap(segment)).sum::<f64>()
+    };
+    let character = |part: usize| {
+        let pace = pace_in_part(part);
+        let bar = drawing::bar(pace).to_string();
+        let color = match pace {
+            pace if pace < 0.01 => Color::Red,
+            pace if pace < 0.99 => Color::Yellow,
+            _ => Color::Green,
+        };
+        match has_colors {
+            true => drawing::colored(if pace < 0.01 { "▁" } else { &bar }, color),
+            false => bar,
+        }
+    };
+    let line: String = (0..DRAWING_WIDTH).map(character).collect();
+    format!("\nPace from the release to the completion; full height: as fast as alone.\n\n|{line}|\n")
 }
 
 fn timeline_table(report: &Report<'_>) -> String {

@@ -26,7 +26,7 @@ pub struct Point {
 /// If there are more than two keys, a key is repeated, or a parameter does not exist on the network.
 pub fn grid(vary: &[VariedParameter], network: &Network) -> Result<Vec<Point>, Failure> {
     match vary {
-        [_] => {}
+        [] | [_] => {}
         [first, second] if first.key != second.key => {}
         [first, _] => {
             return Err(Failure::input(format_args!(
@@ -34,7 +34,7 @@ pub fn grid(vary: &[VariedParameter], network: &Network) -> Result<Vec<Point>, F
                 first.key
             )));
         }
-        _ => return Err(Failure::input("--vary: expected one or two parameters")),
+        _ => return Err(Failure::input("--vary: expected one or two parameters, or several traces")),
     }
     let start =
         Point { values: Vec::new(), network: network.clone(), arrival_factor: 1.0, params: Vec::new() };
@@ -49,7 +49,7 @@ pub fn grid(vary: &[VariedParameter], network: &Network) -> Result<Vec<Point>, F
             match *setting {
                 VariedSetting::Policy => point.params.push((key.clone(), value.clone())),
                 VariedSetting::Arrival(factor) => point.arrival_factor = factor,
-                setting if point.network.set_parameter(setting) => {}
+                setting if point.network.set_parameter(setting)? => {}
                 _ => {
                     return Err(Failure::input(format_args!(
                         "--vary: `{key}` does not exist on this network; expected {}, or a parameter of a policy",
@@ -72,7 +72,7 @@ pub struct PolicySpec {
     supports_param: Vec<bool>,
 }
 
-/// Adds to a policy the parameters that it supports. Policy trees support none.
+/// Adds to a policy the parameters that it supports. Policy trees support none. A key `NAME:KEY` is that of one policy only.
 ///
 /// # Errors
 /// If the policy refuses a value.
@@ -80,11 +80,14 @@ pub fn add_supported_params(policy: &str, params: &[(String, String)]) -> Result
     let mut spec = PolicySpec { spec_text: policy.to_owned(), supports_param: Vec::new() };
     let is_tree = policy_spec::tree_file(policy).is_some();
     for (key, value) in params {
+        let (owner, key) = key.split_once(':').map_or((None, key.as_str()), |(name, key)| (Some(name), key));
+        let is_owner = owner.is_none_or(|name| policy.split(':').next() == Some(name));
         let extended = format!("{}:{key}={value}", spec.spec_text);
         let is_supported = !is_tree
+            && is_owner
             && match policy::build(&extended) {
                 Ok(_) => true,
-                Err(ParamsError::UnknownKey { .. }) => false,
+                Err(ParamsError::UnknownKey { .. } | ParamsError::HasNoEffect { .. }) => false,
                 Err(error) => return Err(Failure::input(format_args!("--vary: {error}"))),
             };
         if is_supported {

@@ -85,17 +85,35 @@ fn utilization_is_written_by_link() {
     // 2 MB from the first leaf to the second, at 0.25 MB/s over one spine, within 8 s.
     dir.write("crossing.txt", "4 1\n1 0 1 0 1 2:2.0\n");
     dir.stdout_of(
-        "sim crossing.txt --fabric network.toml --policy saath --interval 0 --quiet --per-link links.csv",
+        "sim crossing.txt --fabric network.toml --policy saath --interval 0 --quiet --per-link links.csv \
+         --per-link-time times.csv",
     );
     let links = dir.read("links.csv");
     let lines: Vec<Vec<&str>> = links.lines().map(|line| line.split(',').collect()).collect();
-    assert_eq!((lines.len(), links.lines().next()), (1 + 4 + 4 + 8, Some("policy,kind,link,utilization")));
+    assert_eq!(
+        (lines.len(), links.lines().next()),
+        (1 + 4 + 4 + 8, Some("policy,kind,link,utilization,peak_utilization"))
+    );
     let used: Vec<&Vec<&str>> = lines[1..].iter().filter(|line| line[3] != "0.0").collect();
     let [send, receive, up, down] = used[..] else { panic!("{links}") };
     assert_eq!(
-        (send[1..].join(","), receive[1..].join(",")),
+        (send[1..4].join(","), receive[1..4].join(",")),
         ("send,0,0.25".into(), "receive,2,0.25".into())
     );
+    for used in [&send, &receive, &up, &down] {
+        let [mean, peak] = [3, 4].map(|column| used[column].parse::<f64>().unwrap());
+        assert!((peak - mean).abs() < 1e-9, "the flow has a constant rate: {used:?}");
+    }
+    let times = dir.read("times.csv");
+    assert_eq!(times.lines().next(), Some("policy,kind,link,from_s,to_s,utilization"));
+    let of_sender: Vec<Vec<&str>> = times
+        .lines()
+        .filter_map(|line| line.strip_prefix("saath,send,0,"))
+        .map(|line| line.split(',').collect())
+        .collect();
+    assert_eq!((of_sender[0][0], of_sender.last().unwrap()[1]), ("0.0", "8.0"), "{of_sender:?}");
+    assert!(of_sender.len() >= 64 && of_sender.windows(2).all(|pair| pair[0][1] == pair[1][0]));
+    assert_eq!(times.lines().count(), 1 + 16 * of_sender.len());
     let spine = up[2].strip_prefix("leaf0 -> ").unwrap();
     assert_eq!((up[1], up[3], down[1], down[3]), ("trunk", "1.0", "trunk", "1.0"));
     assert_eq!(down[2], format!("{spine} -> leaf1"));

@@ -170,6 +170,12 @@ fn wrong_trace_and_replay_usage_is_exit_2() {
         ("sweep trace.txt --policies saath --vary d=1 --vary d=2", "given twice"),
         ("sweep trace.txt --policies saath --vary d=1 --vary start=1MB --vary growth=2", "one or two"),
         ("sweep trace.txt --policies saath --vary d", "KEY=V1,V2"),
+        (
+            "compare trace.txt --policies aalo:turn=1s",
+            "policy `aalo`: `turn` has an effect only with `sharing=turns`; expected both",
+        ),
+        ("sweep trace.txt --policies saath --vary aalo:start=1MB,2MB", "has a parameter `aalo:start`"),
+        ("compare trace.txt --policies tree:a,b.toml", "quote a tree whose file has a comma in its name"),
         ("policies nope", "saba, siphon, mrtf, tree:FILE"),
         (
             "compare trace.txt --policies saath,fifo,saath",

@@ -24,12 +24,14 @@ fn report_is_one_file_with_the_same_bytes_each_time() {
     dir.stdout_of(&format!("{COMPARE} --report a.html"));
     assert_eq!(dir.read("a.html"), report);
     assert_eq!(report.matches("<svg").count(), 3);
+    // For each policy, the coflows and the links over time.
+    assert_eq!(report.matches("src=\"data:image/png;base64,").count(), 2 * 3);
     for cell in ["<code>varys</code>", "<th scope=\"col\">P99</th>", "trace.txt: 3 coflows", "SHA-256"] {
         assert!(report.contains(cell), "{cell}: {report}");
     }
     // Neither other files nor folders of the machine.
     for absent in
-        ["<script", "<link", "href=", "src=", "url(", "folder/", &*dir.path("").display().to_string()]
+        ["<script", "<link", "href=", "src=\"h", "url(", "folder/", &*dir.path("").display().to_string()]
     {
         assert!(!report.contains(absent), "{absent}");
     }

@@ -240,6 +240,29 @@ fn sweep_replays_all_combinations_of_values() {
     assert_eq!((&last["vary_start"], &last["vary_arrival"]), (&"10MB".into(), &"4".into()));
     assert_eq!(last["policy"], "saath:start=10MB");
     assert_eq!((&results[11]["policy"], &results[11]["speedup_mean"]), (&"fifo".into(), &1.0.into()));
+    // A parameter of one policy.
+    let scoped =
+        dir.json_of("sweep trace.txt --policies aalo,saath --vary saath:start=1MB,2MB --format json");
+    let policies: Vec<&Value> = (0..4).map(|index| &scoped[index]["policy"]).collect();
+    assert_eq!(policies, ["aalo", "saath:start=1MB", "aalo", "saath:start=2MB"]);
+    assert_eq!(scoped[1]["vary_saath:start"], "1MB");
+    // The values of several traces are samples.
+    dir.write("slow.txt", "2 1\n1 0 1 0 1 1:50.0\n");
+    dir.write("fast.txt", "2 1\n1 0 1 0 1 1:25.0\n");
+    let line = "sweep slow.txt fast.txt --policies saath --interval 0 --vary arrival=1,2 --no-timing";
+    let each = dir.json_of(&format!("{line} --format json"));
+    let expected = [("slow.txt", 0.4), ("slow.txt", 0.4), ("fast.txt", 0.2), ("fast.txt", 0.2)];
+    for (at, (trace, time)) in expected.into_iter().enumerate() {
+        assert_eq!((&each[at]["trace"], &each[at]["mean_cct_s"]), (&trace.into(), &time.into()));
+    }
+    let combined = dir.json_of(&format!("{line} --confidence --format json"));
+    assert_eq!(combined.as_array().unwrap().len(), 2);
+    assert_eq!((&combined[0]["samples"], &combined[1]["vary_arrival"]), (&2.into(), &"2".into()));
+    // Student's t with one degree of freedom is 12.706, and the standard error is 0.1.
+    let [mean, width] = ["mean_cct_s", "mean_cct_s_ci95"].map(|name| combined[0][name].as_f64().unwrap());
+    assert!((mean - 0.3).abs() < 1e-9 && (width - 1.2706).abs() < 1e-9, "{combined}");
+    let text = dir.stdout_of(&format!("{line} --confidence"));
+    assert!(text.contains("0.3000 ± 1.271") && text.contains("slow.txt: 1 coflow"), "{text}");
     // A fixed baseline without varied parameters is equal for all values.
     let sweep_command =
         |vary: &str| format!("sweep trace.txt --policies fifo --fixed-baseline --no-timing --vary {vary}");

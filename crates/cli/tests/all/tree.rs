@@ -82,6 +82,15 @@ fn explanations_name_the_leaf_of_a_coflow_and_of_its_holders() {
 }
 
 #[test]
+fn quoted_tree_may_have_a_comma_in_its_name() {
+    let dir = TestDir::new();
+    dir.write("one,two.toml", "weir-tree = 1\n[service.default]\npolicy = \"saath\"\n");
+    let results = dir.json_of("compare trace.txt --policies \"tree:one,two.toml\",saath --format json");
+    assert_eq!(results[0]["policy"], "tree:one,two.toml");
+    assert_eq!(results[0]["mean_cct_s"], results[1]["mean_cct_s"]);
+}
+
+#[test]
 fn compare_adds_netshare_and_saba_only_for_traces_with_services() {
     let dir = TestDir::new();
     let text = dir.stdout_of("compare trace.txt --quiet");

@@ -59,7 +59,10 @@ impl Aalo {
         )?;
         let turns = match sharing {
             PortSharing::Turns => Some(QueueTurns::from_params(count, params)?),
-            PortSharing::Weighted | PortSharing::Strict => None,
+            PortSharing::Weighted | PortSharing::Strict => {
+                params.reject_without("turn", "sharing=turns")?;
+                None
+            }
         };
         Ok(Aalo {
             thresholds,

@@ -29,6 +29,16 @@ pub enum ParamsError {
         /// The known keys.
         known: String,
     },
+    /// The parameter has an effect only with another one.
+    #[error("policy `{policy}`: `{key}` has an effect only with `{required}`; expected both")]
+    HasNoEffect {
+        /// Name of the policy.
+        policy: String,
+        /// The key in the specification.
+        key: String,
+        /// The other parameter with its value.
+        required: String,
+    },
     /// A part of the specification is not `key=value`.
     #[error("policy `{policy}`: `{part}` is not a parameter; expected `key=value`")]
     MissingValue {
@@ -101,6 +111,17 @@ impl Params {
         self.known_keys.push(key);
         let at = self.given_params.iter().position(|(k, _)| k == key)?;
         Some(self.given_params.remove(at).1)
+    }
+
+    /// Rejects `key`, since it has an effect only with the parameter `required`, which is absent.
+    ///
+    /// # Errors
+    /// [`ParamsError::HasNoEffect`] if the specification contains `key`.
+    pub fn reject_without(&mut self, key: &'static str, required: &str) -> Result<(), ParamsError> {
+        self.take_text(key).map_or(Ok(()), |_| {
+            let (policy, key) = (self.name.clone(), key.to_owned());
+            Err(ParamsError::HasNoEffect { policy, key, required: required.to_owned() })
+        })
     }
 
     /// Takes the value of `key`, or `default` if the specification does not contain `key`.

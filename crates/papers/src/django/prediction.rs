@@ -7,8 +7,8 @@ use weir_sim::outcome::percentile;
 use super::replays::Replays;
 use super::setup::{DEFAULT, Setup};
 use crate::claim::Claim;
-use crate::confidence_interval::ConfidenceInterval;
-use crate::markdown::{format_cell, format_percent, table};
+use crate::markdown::{format_cell, format_interval, format_percent, table};
+use weir_console::confidence_interval::ConfidenceInterval;
 use weir_console::failure::Failure;
 use weir_console::progress::Progress;
 
@@ -122,7 +122,7 @@ pub fn fig4(records: &Records, progress: &Progress) -> Result<(String, Claim), F
         "accuracy lost with 100 training records instead of 300, points",
         "6.2: \"only 3% accuracy loss\"",
         "3",
-        accuracy_loss.format(),
+        format_interval(&accuracy_loss),
     );
     let heads = TRAINING_COUNTS.map(|trained| format!("{trained} records"));
     let head: Vec<&str> = ["classes", "published", "measured", "chance"]

@@ -1,9 +1,8 @@
 //! Statistics of policies over the workloads of a family.
 
+use weir_console::confidence_interval::ConfidenceInterval;
 use weir_sim::Outcome;
 use weir_sim::outcome::{mean, percentile};
-
-use crate::confidence_interval::ConfidenceInterval;
 
 /// The times of one replay, in seconds.
 #[derive(Debug, Clone, Default)]
@@ -24,7 +23,7 @@ impl Times {
         let deadlines: Vec<f64> = outcome
             .coflows
             .iter()
-            .filter_map(|coflow| Some(if coflow.met_deadline? { 1.0 } else { 0.0 }))
+            .filter_map(|coflow| Some(if coflow.met_deadline()? { 1.0 } else { 0.0 }))
             .collect();
         Times { times, met_share: (!deadlines.is_empty()).then(|| mean(&deadlines)) }
     }

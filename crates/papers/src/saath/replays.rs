@@ -106,8 +106,7 @@ pub fn replay_options(options: &Options) -> weir_sim::ReplayOptions {
     weir_sim::ReplayOptions {
         port_rate: options.port_rate,
         interval: options.interval,
-        keep_flow_ends: false,
-        network: weir_sim::NetworkModel::default(),
+        ..weir_sim::ReplayOptions::default()
     }
 }
 

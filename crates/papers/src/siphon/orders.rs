@@ -1,5 +1,6 @@
 //! Compares orders of coflows over three regions with MRTF (minimum remaining time first), as in section 5.3.
 
+use weir_console::confidence_interval::ConfidenceInterval;
 use weir_console::failure::Failure;
 use weir_console::run::run_concurrently;
 use weir_console::table::format_bytes;
@@ -9,7 +10,6 @@ use weir_core::units::Time;
 use weir_sim::outcome::{mean, percentile};
 use weir_sim::regions::{coflows_between_regions, link_loads, link_of_flow};
 
-use crate::confidence_interval::ConfidenceInterval;
 use crate::{RunContext, markdown};
 
 /// The baseline.
@@ -221,7 +221,7 @@ impl Coflows {
                 .collect();
             lines.push(vec![
                 assumption.to_owned(),
-                ConfidenceInterval::from_values(&seconds).format(),
+                markdown::format_interval(&ConfidenceInterval::from_values(&seconds)),
                 ratio_to_mrtf(replays, &all, mean).format_ratio(),
                 ratio_to_mrtf(replays, &all, p90).format_ratio(),
                 ratio_to_mrtf(replays, &bins[0].0, mean).format_ratio(),

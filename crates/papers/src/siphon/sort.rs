@@ -1,5 +1,6 @@
 //! Simulates section 5.2: one shuffle between five regions, with each of Siphon's parts.
 
+use weir_console::confidence_interval::ConfidenceInterval;
 use weir_console::failure::Failure;
 use weir_core::model::WideArea;
 use weir_core::wide_area::detour;
@@ -7,7 +8,6 @@ use weir_sim::outcome::{mean, percentile};
 use weir_sim::regions::link_of_flow;
 
 use super::shuffle::{JobOutcome, Shuffle};
-use crate::confidence_interval::ConfidenceInterval;
 use crate::markdown;
 
 /// The bytes that the job reads.
@@ -102,7 +102,9 @@ fn reads_section(area: &WideArea, seeds: u64) -> Result<String, Failure> {
         let job = |seed| draw_shuffle(seed).run(area, scheme.policy, seed);
         let jobs = (1..=seeds).map(job).collect::<Result<Vec<JobOutcome>, Failure>>()?;
         let confidence_interval = |value: &dyn Fn(&JobOutcome) -> f64| {
-            ConfidenceInterval::from_values(&jobs.iter().map(value).collect::<Vec<f64>>()).format()
+            markdown::format_interval(&ConfidenceInterval::from_values(
+                &jobs.iter().map(value).collect::<Vec<f64>>(),
+            ))
         };
         let short_reads = |job: &JobOutcome| {
             job.read_ends_secs.iter().filter(|read| **read <= SHORT_READ_SECS).count() as f64

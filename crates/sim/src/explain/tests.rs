@@ -37,7 +37,8 @@ fn explain_over(
     network: NetworkModel,
 ) -> Explanation {
     let rate = Rate::new(1.0).unwrap();
-    let options = ReplayOptions { port_rate: rate, interval: time(interval), keep_flow_ends: false, network };
+    let options =
+        ReplayOptions { port_rate: rate, interval: time(interval), network, ..ReplayOptions::default() };
     let mut explainer = Explainer::new(index);
     let outcome = replay(workload, policy::build(spec).unwrap(), &options, &mut explainer);
     assert!(outcome.is_ok(), "{spec}, interval {interval}: {outcome:?}");

@@ -40,7 +40,7 @@ fn leaf_spine(oversubscription: f64) -> Trunks {
 }
 
 fn options_over(network: NetworkModel) -> ReplayOptions {
-    ReplayOptions { port_rate: rate(), interval: Time::ZERO, keep_flow_ends: false, network }
+    ReplayOptions { port_rate: rate(), interval: Time::ZERO, network, ..ReplayOptions::default() }
 }
 
 fn with_trunks(trunks: Trunks) -> ReplayOptions {

@@ -20,6 +20,8 @@ pub struct ReplayOptions {
     pub interval: Time,
     /// Whether the outcome contains the end of every flow.
     pub keep_flow_ends: bool,
+    /// Whether the outcome contains the utilization of links over time. This costs O(flows that send) at every schedule.
+    pub keep_link_use: bool,
     /// The network between the ports.
     pub network: NetworkModel,
 }
@@ -61,6 +63,7 @@ impl Default for ReplayOptions {
             port_rate: Rate::GBIT,
             interval: Time::new(8e-3).expect("8 ms is a valid time"),
             keep_flow_ends: false,
+            keep_link_use: false,
             network: NetworkModel::default(),
         }
     }

@@ -7,6 +7,7 @@ use crate::common::{
     POLICIES, Schedule, WorkloadFeatures, any_workload, assert_near, cases, check_all_sent_bytes, coflow,
     options, time, workload,
 };
+use crate::link_use::check_link_use;
 use crate::reference_simulator::Epoch;
 use proptest::prelude::*;
 use weir_core::model::topology::{CableChange, CableEvent};
@@ -260,6 +261,8 @@ proptest! {
             for utilization in &outcome.trunk_utilization {
                 prop_assert!(*utilization <= 1.0 + 1e-9, "{}: {}", policy, utilization);
             }
+            check_link_use(&outcome, false)
+                .map_err(|error| TestCaseError::fail(format!("{policy}: {error}")))?;
             let again = replay(workload, policy::build(policy).unwrap(), &options, &mut NoObserver).unwrap();
             prop_assert_eq!(again.coflows, outcome.coflows, "{}", policy);
         }

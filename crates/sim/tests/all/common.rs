@@ -37,7 +37,8 @@ pub fn options(rate: f64, interval: f64) -> ReplayOptions {
         port_rate: Rate::new(rate).expect("a rate"),
         interval: time(interval),
         keep_flow_ends: true,
-        network: weir_sim::NetworkModel::default(),
+        keep_link_use: true,
+        ..ReplayOptions::default()
     }
 }
 

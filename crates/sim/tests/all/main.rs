@@ -7,6 +7,7 @@ mod campaign;
 mod common;
 mod incast;
 mod jobs;
+mod link_use;
 mod papers;
 #[path = "../../benches/naive/ports.rs"]
 mod ports;

@@ -6,6 +6,7 @@ use crate::common::{
     POLICIES, WorkloadFeatures, any_workload, cases, coflow, is_near, options, replay_at_unit_rate,
     replay_with, time, workload,
 };
+use crate::link_use::check_link_use;
 use proptest::prelude::*;
 use weir_core::allocation::Rule;
 use weir_core::model::{FlowState, Workload, WorkloadChange};
@@ -201,6 +202,9 @@ fn check_invariants(w: &Workload, policy: &str, rate: f64, interval: f64) -> Res
     }
     if let Err(violation) = LowerBounds::new(w, &options(rate, interval)).check(&outcome) {
         return fail(violation.to_string());
+    }
+    if let Err(difference) = check_link_use(&outcome, w.events.is_empty()) {
+        return fail(difference);
     }
     let again = replay_with(w, policy, rate, interval, &mut NoObserver).map_err(|e| e.to_string())?;
     if outcome_digest(&again) != outcome_digest(&outcome) {

@@ -1,6 +1,7 @@
 //! Chowdhury, Zhong, Stoica, "Efficient Coflow Scheduling with Varys", SIGCOMM '14.
 
 use weir_core::model::{PortSide, WorkloadChange};
+use weir_sim::outcome::DeadlineOutcome;
 
 use crate::common::{assert_near, check_ccts, coflow, replay_at_unit_rate, time, timed_event, workload};
 
@@ -60,12 +61,12 @@ fn section_5_4_admitted_coflows_end_at_their_deadlines() {
     // C3 is not admitted: it does not affect the others, and ends after them.
     let rejected = [two[0], two[1], (3, 0.0, 2.0, Some(2.0))];
     check_ccts(&workload_with_deadlines(&rejected), policy, &[8.0, 8.0, 10.0]);
-    let met: Vec<_> = replay_at_unit_rate(&workload_with_deadlines(&rejected), policy)
+    let deadlines: Vec<_> = replay_at_unit_rate(&workload_with_deadlines(&rejected), policy)
         .coflows
         .iter()
-        .map(|c| c.met_deadline)
+        .map(|c| c.deadline)
         .collect();
-    assert_eq!(met, [Some(true), None, Some(false)]);
+    assert_eq!(deadlines, [Some(DeadlineOutcome::Met), None, Some(DeadlineOutcome::Rejected)]);
     // C4 just fits, and meets its deadline. C2 gets no bandwidth meanwhile.
     let admitted = [two[0], two[1], (4, 0.0, 2.0, Some(4.0))];
     check_ccts(&workload_with_deadlines(&admitted), policy, &[8.0, 10.0, 4.0]);
@@ -85,5 +86,5 @@ fn section_5_4_a_slow_port_makes_an_admitted_coflow_late() {
         vec![timed_event(7.0, WorkloadChange::PortRate { port: 0, side: PortSide::Send, factor: 0.25 })];
     let out = replay_at_unit_rate(&w, "varys:deadlines=on");
     assert_near(&[out.coflows[0].cct()], &[9.0], 1e-9, "late");
-    assert_eq!(out.coflows[0].met_deadline, Some(false));
+    assert_eq!(out.coflows[0].deadline, Some(DeadlineOutcome::Missed));
 }

@@ -2,8 +2,6 @@
 
 use weir_sim::outcome::mean;
 
-use crate::markdown;
-
 /// The 97.5th percentiles of Student's t distribution with 1 to 30 degrees of freedom.
 const STUDENT_T: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
@@ -14,8 +12,9 @@ const STUDENT_T: [f64; 30] = [
 const NORMAL_QUANTILE: f64 = 1.960;
 
 /// A mean with its 95 % confidence interval.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub struct ConfidenceInterval {
+    /// The mean of the values.
     pub mean: f64,
     /// The distance from the mean to each end of the interval; infinite for one value.
     pub half_width: f64,
@@ -35,12 +34,7 @@ impl ConfidenceInterval {
         }
     }
 
-    /// The mean and half of the width, as `1.03 ± 0.0210`.
-    pub fn format(&self) -> String {
-        format!("{} ± {}", markdown::format_cell(self.mean), markdown::format_cell(self.half_width))
-    }
-
-    /// As [`format`](Self::format), with three decimals, for ratios near 1.
+    /// The mean and half of the width with three decimals, for ratios near 1: `1.030 ± 0.021`.
     pub fn format_ratio(&self) -> String {
         format!("{:.3} ± {:.3}", self.mean, self.half_width)
     }

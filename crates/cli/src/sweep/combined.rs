@@ -1,0 +1,58 @@
+//! Combines the results of a sweep over traces and seeds.
+
+use weir_console::confidence_interval::ConfidenceInterval;
+use weir_console::record::Record;
+
+use super::Row;
+
+/// The keys whose values are samples of the same experiment.
+pub const SAMPLED_KEYS: [&str; 3] = ["trace", "path-seed", "bandwidth-seed"];
+
+/// The columns with a mean and an interval: names of records, and the name of the half width of the interval.
+pub const COLUMNS: [(&str, &str); 9] = [
+    ("mean_cct_s", "mean_cct_s_ci95"),
+    ("p50_cct_s", "p50_cct_s_ci95"),
+    ("p90_cct_s", "p90_cct_s_ci95"),
+    ("p99_cct_s", "p99_cct_s_ci95"),
+    ("over_bound", "over_bound_ci95"),
+    ("speedup_p10", "speedup_p10_ci95"),
+    ("speedup_p50", "speedup_p50_ci95"),
+    ("speedup_p90", "speedup_p90_ci95"),
+    ("speedup_mean", "speedup_mean_ci95"),
+];
+
+/// For each combination of the other values, and each policy: the number of samples, and the mean of each column with its 95 %
+/// confidence interval. In the order of first samples. The half width of a single sample is null.
+pub fn combine(rows: &[Row<'_>]) -> Vec<Record> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for Row { policy, values, metrics } in rows {
+        let is_kept = |(key, _): &&(String, String)| !SAMPLED_KEYS.contains(&key.as_str());
+        let values: Vec<(String, String)> = values.iter().filter(is_kept).cloned().collect();
+        match groups.iter_mut().find(|group| group.values == values && group.policy == *policy) {
+            Some(group) => group.samples.push(metrics),
+            None => groups.push(Group { policy, values, samples: vec![metrics] }),
+        }
+    }
+    groups.iter().map(combined_record).collect()
+}
+
+/// Results of a policy that differ in traces and seeds only.
+struct Group<'a> {
+    policy: &'a str,
+    values: Vec<(String, String)>,
+    samples: Vec<&'a Record>,
+}
+
+fn combined_record(Group { policy, values, samples }: &Group<'_>) -> Record {
+    let mut r = Record::default();
+    values.iter().for_each(|(key, value)| r.add_named(format!("vary_{key}"), value.as_str()));
+    r.add("policy", *policy);
+    r.add("samples", samples.len());
+    for (name, half_width) in COLUMNS {
+        let values: Vec<f64> = samples.iter().filter_map(|record| record.number(name)).collect();
+        let interval = (!values.is_empty()).then(|| ConfidenceInterval::from_values(&values));
+        r.add(name, interval.map(|interval| interval.mean));
+        r.add(half_width, interval.map(|interval| interval.half_width).filter(|width| width.is_finite()));
+    }
+    r
+}
