@@ -5,7 +5,7 @@ use weir_console::output::ResultDestination;
 use weir_console::policy_spec;
 use weir_console::record::Record;
 use weir_console::table::{Alignment, Table};
-use weir_core::policy::{POLICIES, PolicyEntry};
+use weir_core::policy::{self, PolicyEntry};
 
 use crate::args;
 use crate::render;
@@ -14,7 +14,7 @@ use crate::render;
 pub fn policies(args: &args::Policies) -> Result<(), Failure> {
     let name = args.name.as_deref();
     let is_tree = name.is_some_and(|name| policy_spec::tree_file(name).is_some());
-    let mut lines: Vec<ListedPolicy> = POLICIES.iter().map(ListedPolicy::new).collect();
+    let mut lines: Vec<ListedPolicy> = policy::all().map(ListedPolicy::new).collect();
     lines.retain(|line| name.is_none_or(|name| line.name == name));
     if is_tree {
         lines = vec![TREE_ENTRY];
@@ -44,7 +44,7 @@ struct ListedPolicy {
 }
 
 impl ListedPolicy {
-    fn new<T>(entry: &PolicyEntry<T>) -> ListedPolicy {
+    fn new(entry: &PolicyEntry) -> ListedPolicy {
         ListedPolicy { name: entry.name, about: entry.description, params: entry.params }
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use weir_core::model::ServiceNames;
-use weir_core::policy::{self, AnyPolicy, POLICIES, ParamsError};
+use weir_core::policy::{self, AnyPolicy, ParamsError};
 use weir_core::saba::Sensitivity;
 use weir_core::suggestion::did_you_mean;
 use weir_core::tree::TreeSpec;
@@ -52,7 +52,7 @@ fn tree_path(file: &str) -> Result<&Path, Failure> {
 
 /// The failure for an unknown policy name.
 pub fn unknown_policy(name: &str) -> Failure {
-    let known: Vec<&str> = POLICIES.iter().map(|entry| entry.name).collect();
+    let known: Vec<&str> = policy::all().map(|entry| entry.name).collect();
     Failure::input(format_args!(
         "unknown policy `{name}`; expected one of {}, {TREE_PREFIX}FILE{}",
         known.join(", "),
@@ -67,8 +67,7 @@ const REGION_POLICIES: [&str; 2] = ["siphon", "mrtf"];
 /// application, policies that divide bandwidth between applications are omitted, since they equal `fair`.
 pub fn default_policies(names: &ServiceNames, has_regions: bool) -> Vec<String> {
     let divides_bandwidth = |name: &str| matches!(policy::build(name), Ok(AnyPolicy::Tree(_)));
-    let listed = POLICIES
-        .iter()
+    let listed = policy::all()
         .map(|entry| entry.name)
         .filter(|name| names.application_count() > 1 || !divides_bandwidth(name))
         .filter(|name| has_regions || !REGION_POLICIES.contains(name));

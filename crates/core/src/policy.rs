@@ -36,8 +36,7 @@ mod weir;
 
 pub use interface::{Event, Policy, Routing, TrunkSupport};
 pub use params::{Params, ParamsError};
-pub use policy_table::PolicyEntry;
-use policy_table::build_from;
+pub use policy_table::{PolicyEntry, RegisterError, all, build, register};
 use served_in_order::{DETOURS_PARAM, GROUPS_PARAM, ServedInOrder};
 pub use tree_policies::saba_sensitivity;
 pub use weir::Constants as WeirConstants;
@@ -129,8 +128,8 @@ const QUEUE_PARAMS: &[(&str, &str)] = &[
 const TIME_PARAM: (&str, &str) =
     ("time=bottleneck", "remaining time by the `bottleneck` port or the longest `flow`");
 
-/// All policies.
-pub const POLICIES: &[PolicyEntry<AnyPolicy>] = &[
+/// The policies of this crate.
+pub const POLICIES: &[PolicyEntry] = &[
     PolicyEntry {
         name: "fair",
         description: "per-flow max-min, as TCP shares (UC-TCP); sizes unknown",
@@ -373,14 +372,6 @@ pub const POLICIES: &[PolicyEntry<AnyPolicy>] = &[
         build: |p| ServedInOrder::from_params(Mrtf, p).map(box_sizes_known),
     },
 ];
-
-/// Builds a policy from its specification, `name` or `name:key=value:key=value`.
-///
-/// # Errors
-/// The name, a parameter or a value is unknown or invalid. The error lists the known names.
-pub fn build(spec: &str) -> Result<AnyPolicy, ParamsError> {
-    build_from(POLICIES, spec)
-}
 
 /// The policy `weir` with other constants than the default ones.
 pub fn weir_with(constants: WeirConstants) -> AnyPolicy {

@@ -18,8 +18,3 @@ mod transport;
 pub use outcome::{CoflowOutcome, JobOutcome, Outcome};
 pub use regions::RegionLinks;
 pub use replay::{NetworkModel, NoObserver, Observer, ReplayError, ReplayOptions, Snapshot, replay};
-
-/// Compiles and runs the code of the page on adding a policy.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/adding-a-policy.md")]
-struct AddingAPolicy;

@@ -1,26 +1,105 @@
-//! Rows of a table of policies, and the look-up of a policy by name.
+//! Rows of the table of policies, and the look-up of a policy by name.
+
+use std::sync::OnceLock;
 
 use super::params::{Params, ParamsError};
+use super::{AnyPolicy, POLICIES};
 
-/// A row of a table of policies; `T` is the type that the row builds.
-pub struct PolicyEntry<T> {
+/// A row of the table of policies.
+#[derive(Debug, Clone, Copy)]
+pub struct PolicyEntry {
     /// Name of the policy.
     pub name: &'static str,
     /// One-line description.
     pub description: &'static str,
     /// Parameters: `key=value` with the default value, and a description.
     pub params: &'static [(&'static str, &'static str)],
-    pub(crate) build: fn(&mut Params) -> Result<T, ParamsError>,
+    /// Builds the policy from the parameters that it takes. The caller rejects the others.
+    pub build: fn(&mut Params) -> Result<AnyPolicy, ParamsError>,
 }
 
-/// Builds the policy that `spec` names from a table.
-pub(crate) fn build_from<T>(table: &[PolicyEntry<T>], spec: &str) -> Result<T, ParamsError> {
+/// Why policies of another crate cannot be registered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RegisterError {
+    /// The name is that of another policy, or of a policy tree.
+    #[error("policy `{0}` exists; expected another name")]
+    NameInUse(&'static str),
+    /// The name cannot be part of a specification.
+    #[error("policy name `{0}` is invalid; expected letters, digits, `+` and `-`")]
+    InvalidName(&'static str),
+    /// Policies were registered before.
+    #[error("policies were registered before; expected one call")]
+    RegisteredBefore,
+}
+
+/// Policies of other crates.
+static REGISTERED: OnceLock<Vec<PolicyEntry>> = OnceLock::new();
+
+/// Adds policies of another crate to the table for the whole process. Only one call is possible.
+///
+/// # Errors
+/// If a name is invalid or in use, or the call is not the first one.
+pub fn register(policies: Vec<PolicyEntry>) -> Result<(), RegisterError> {
+    for (position, PolicyEntry { name, .. }) in policies.iter().enumerate() {
+        let others = POLICIES.iter().chain(&policies[..position]);
+        if others.map(|entry| entry.name).chain(["tree"]).any(|other| other == *name) {
+            return Err(RegisterError::NameInUse(name));
+        }
+        if name.is_empty() || !name.chars().all(|c| c.is_alphanumeric() || c == '+' || c == '-') {
+            return Err(RegisterError::InvalidName(name));
+        }
+    }
+    REGISTERED.set(policies).map_err(|_| RegisterError::RegisteredBefore)
+}
+
+/// All policies: those of this crate, and the registered ones.
+pub fn all() -> impl Iterator<Item = &'static PolicyEntry> {
+    POLICIES.iter().chain(REGISTERED.get().into_iter().flatten())
+}
+
+/// Builds a policy from its specification, `name` or `name:key=value:key=value`.
+///
+/// # Errors
+/// The name, a parameter or a value is unknown or invalid. The error lists the known names.
+pub fn build(spec: &str) -> Result<AnyPolicy, ParamsError> {
     let mut params = Params::parse(spec)?;
-    let entry = table.iter().find(|e| e.name == params.name()).ok_or_else(|| ParamsError::UnknownPolicy {
+    let entry = all().find(|e| e.name == params.name()).ok_or_else(|| ParamsError::UnknownPolicy {
         name: params.name().to_owned(),
-        known: table.iter().map(|e| e.name).collect::<Vec<_>>().join(", "),
+        known: all().map(|e| e.name).collect::<Vec<_>>().join(", "),
     })?;
     let policy = (entry.build)(&mut params)?;
     params.reject_unknown()?;
     Ok(policy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::fifo::Fifo;
+
+    /// Also the only test that registers policies.
+    #[test]
+    fn registered_policy_is_in_the_table() {
+        let entry = |name| PolicyEntry {
+            name,
+            description: "",
+            params: &[],
+            build: |params| Ok(AnyPolicy::SizesKnown(Box::new(Fifo::from_params(params)?))),
+        };
+        for (names, expected) in [
+            (&["own", "saath"][..], RegisterError::NameInUse("saath")),
+            (&["own", "own"], RegisterError::NameInUse("own")),
+            (&["tree"], RegisterError::NameInUse("tree")),
+            (&["a:b"], RegisterError::InvalidName("a:b")),
+            (&[""], RegisterError::InvalidName("")),
+        ] {
+            assert_eq!(register(names.iter().map(|name| entry(name)).collect()), Err(expected));
+        }
+        assert!(build("own-fifo").is_err());
+        register(vec![entry("own-fifo")]).unwrap();
+        assert!(all().any(|entry| entry.name == "own-fifo"));
+        assert!(build("own-fifo").is_ok());
+        assert!(matches!(build("own-fifo:x=1"), Err(ParamsError::UnknownKey { .. })));
+        assert_eq!(register(Vec::new()), Err(RegisterError::RegisteredBefore));
+    }
 }
