@@ -27,6 +27,7 @@ pub fn ctl(args: &args::Ctl) -> Result<(), Failure> {
         CtlCommand::Queues => print_list(args, QUEUES, coordinator.get("/v1/queues")?),
         CtlCommand::Coflows => print_list(args, COFLOWS, coordinator.coflows()?),
         CtlCommand::Allocation => print_list(args, FLOWS, coordinator.allocation()?),
+        CtlCommand::Trace => trace(args, &coordinator),
         CtlCommand::Relays => print_list(args, RELAYS, coordinator.get("/v1/relays")?),
         CtlCommand::Routes => print_list(args, ROUTES, coordinator.routes()?),
         CtlCommand::Paths => print_list(args, PATHS, coordinator.get("/v1/paths")?),
@@ -172,6 +173,22 @@ fn backup(args: &args::Ctl, coordinator: &Coordinator, file: &Path, replace: boo
         line[name.replace(' ', "_")] = count.into();
     }
     print_list(args, BACKUP, json!([line]))
+}
+
+/// The timeout of a trace.
+const TRACE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Writes the trace events of a coordinator.
+fn trace(args: &args::Ctl, coordinator: &Coordinator) -> Result<(), Failure> {
+    let destination = ResultDestination::new(args.output.out.as_deref())?;
+    let mut events = Vec::new();
+    interrupt::record_signals();
+    let mut stream = Interruptible(coordinator.get_stream("/v1/trace", TRACE_TIMEOUT)?);
+    match stream.read_to_end(&mut events) {
+        Ok(_) => destination.write_text(events),
+        Err(error) if interrupt::is_requested() => Err(Failure::interrupted(error)),
+        Err(error) => Err(Failure::runtime(format_args!("/v1/trace: {error}"))),
+    }
 }
 
 /// Prints a JSON array of objects, with the keys `columns` as columns.

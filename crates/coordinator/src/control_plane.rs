@@ -35,6 +35,7 @@ use weir_core::units::{Bytes, Rate, Time};
 use weir_proto::{FRAME_BYTES, MAX_FLOWS_PER_HOST, PAYLOAD_BYTES, is_id};
 
 mod allocator;
+mod history;
 mod observed_connections;
 mod rejected_entries;
 mod reports;
@@ -45,6 +46,7 @@ mod status;
 mod udp_measurements;
 
 pub use allocator::ServiceWeights;
+pub use history::Decision;
 pub use rejected_entries::RejectedEntries;
 pub use request::{Refusal, Registration, Transfer, UnknownName};
 pub use status::{CoflowStatus, CoflowSummary, FlowAllocation, FlowStatus, HostStatus};
@@ -300,6 +302,8 @@ pub struct ControlPlane {
     udp_measurements: Option<udp_measurements::UdpMeasurements>,
     /// Allocator for observed connections; `None` without central allocation.
     allocator: Option<allocator::Allocator>,
+    /// Decisions of the last minutes.
+    history: history::History,
     now: f64,
 }
 
@@ -337,6 +341,7 @@ impl ControlPlane {
             completed: Vec::new(),
             udp_measurements: None,
             allocator: None,
+            history: history::History::default(),
             now: 0.0,
         })
     }

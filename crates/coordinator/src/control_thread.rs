@@ -19,7 +19,7 @@ use weir_core::policy::AnyPolicy;
 use weir_proto::{FlowKey, ObservedConnections, Order, Queues, RefusedOrders, Report, RestoredObjects};
 
 use crate::control_plane::{
-    CoflowStatus, CoflowSummary, ControlPlane, FlowAllocation, HostStatus, Refusal, Registration,
+    CoflowStatus, CoflowSummary, ControlPlane, Decision, FlowAllocation, HostStatus, Refusal, Registration,
     RejectedEntries, ServiceWeights, Transfer,
 };
 
@@ -438,6 +438,14 @@ impl Handle {
         max: usize,
     ) -> Result<Vec<FlowAllocation>, Stopped> {
         self.call(move |state| state.plane.flow_allocations(after.as_ref(), max)).await
+    }
+
+    /// See [`ControlPlane::decisions`]. Also returns the present time, in seconds since the start.
+    ///
+    /// # Errors
+    /// [`Stopped`]: the coordinator has stopped.
+    pub async fn decisions(&self) -> Result<(Vec<Decision>, f64), Stopped> {
+        self.call(|state| (state.plane.decisions(), state.now())).await
     }
 
     /// See [`ControlPlane::host_statuses`].

@@ -42,6 +42,7 @@ mod overlay_metrics;
 mod policy;
 mod sharing;
 mod state;
+mod trace;
 
 pub use coflows::{CoflowList, CoflowState, FlowState, RegisteredCoflow};
 pub use overlay::{PathState, RelayState, RouteList, RouteState};
@@ -97,6 +98,7 @@ fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(state::hosts))
         .routes(routes!(state::switches))
         .routes(routes!(state::allocation))
+        .routes(routes!(trace::trace))
         .routes(routes!(overlay::relays))
         .routes(routes!(overlay::routes))
         .routes(routes!(overlay::paths))

@@ -120,6 +120,8 @@ pub enum CtlCommand {
     Coflows,
     /// List the rate of every flow in the latest allocation
     Allocation,
+    /// Write the decisions of the last five minutes as trace events, for Perfetto (ui.perfetto.dev) or chrome://tracing; always as JSON
+    Trace,
     /// List the relays of the overlay, and the state of their orders
     Relays,
     /// List the active coflows between regions by pair of relays: priority, paths and progress

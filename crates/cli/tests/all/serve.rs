@@ -348,6 +348,11 @@ fn damaged_store_is_refused_and_its_backup_replaces_it() {
     let coordinator_process = CoordinatorProcess::start(&config);
     assert!(register_coflow(&coordinator_process.api_address, "c0"));
     wait_for_condition("the agent accepts orders", || accepts_orders(&coordinator_process));
+    let (code, text) = coordinator_process.ctl(&["trace"]);
+    assert_eq!(code, Some(0), "{text}");
+    let trace: Value = serde_json::from_str(&text).unwrap();
+    let mut events = trace["traceEvents"].as_array().unwrap().iter();
+    assert!(events.any(|event| event["args"]["name"] == "coflow c0"), "{text}");
     let (code, text) = coordinator_process.ctl(&["backup", backup.to_str().unwrap()]);
     assert_eq!(code, Some(0), "{text}");
     drop(coordinator_process);

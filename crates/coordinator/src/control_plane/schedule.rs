@@ -36,7 +36,8 @@ impl ControlPlane {
         let expired: Vec<Coflow> = expired.map(|(_, coflow)| coflow).collect();
         expired.iter().for_each(|coflow| self.count_flows(&coflow.flows, false));
         let deviations = self.estimate_progress();
-        if deviations.are_large || self.is_schedule_due() {
+        let is_due = deviations.are_large || self.is_schedule_due();
+        if is_due {
             for (slot, flow, sent_bytes) in deviations.flows {
                 self.engine.set_flow_sent_bytes(slot, flow, sent_bytes, self.now);
             }
@@ -44,7 +45,11 @@ impl ControlPlane {
             self.next_wakeup = self.engine.next_wakeup(self.now);
         }
         self.allocate();
-        self.build_orders()
+        let orders = self.build_orders();
+        if is_due {
+            self.record_decisions();
+        }
+        orders
     }
 
     /// Whether the policy decides now, as in the simulator: after an event, or at the time that the policy requested. Policies without

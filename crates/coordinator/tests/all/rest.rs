@@ -708,6 +708,29 @@ fn slow_event_clients_get_a_missed_event() {
 }
 
 #[test]
+fn trace_has_the_decisions_for_active_and_ended_coflows() {
+    let server = TestServer::start();
+    put(&server, "/v1/coflows/c1", &coflow_body("c"));
+    let events_of = |trace: &Value, kind: &str| -> Vec<Value> {
+        let events = trace["traceEvents"].as_array().unwrap().iter();
+        events.filter(|event| event["ph"] == kind).cloned().collect()
+    };
+    wait_for(&server, "/v1/trace", |trace| !events_of(trace, "X").is_empty());
+    let trace = get(&server, "/v1/trace").1;
+    let names: Vec<Value> =
+        events_of(&trace, "M").iter().map(|event| event["args"]["name"].clone()).collect();
+    assert_eq!(names, ["coflows", "ordered rates of coflows", "coflow c1"]);
+    let slice = &events_of(&trace, "X")[0];
+    assert!(slice["dur"].as_f64().unwrap() >= 0.0 && slice["args"]["queue"] == 0, "{slice}");
+    assert_eq!(events_of(&trace, "C").len(), 1, "{trace}");
+    // The last rate of a coflow that has ended is zero.
+    assert_eq!(send_json_request(&server, "DELETE", "/v1/coflows/c1", b"").0, 204);
+    wait_for(&server, "/v1/trace", |trace| events_of(trace, "C").len() == 2);
+    let last = &events_of(&get(&server, "/v1/trace").1, "C")[1];
+    assert_eq!((&last["name"], &last["args"]["Gbit/s"]), (&json!("coflow c1"), &json!(0.0)));
+}
+
+#[test]
 fn health_checks_and_metrics_report_the_current_state() {
     let mut server = TestServer::start();
     assert_eq!(get_text(&server, "/livez"), (200, "alive\n".to_owned()));

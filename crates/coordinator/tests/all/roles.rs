@@ -102,6 +102,8 @@ fn roles_are_limited_to_their_permissions() {
         (&reader, "GET", "/metrics", "", 200),
         (&ads, "GET", "/v1/allocation", "", 403),
         (&reader, "GET", "/v1/allocation", "", 200),
+        (&ads, "GET", "/v1/trace", "", 403),
+        (&reader, "GET", "/v1/trace", "", 200),
         (&ads, "GET", "/v1/backup", "", 403),
         (&reader, "GET", "/v1/backup", "", 403),
         (&agent, "GET", "/v1/backup", "", 403),
