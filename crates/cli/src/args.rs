@@ -4,6 +4,7 @@
 mod agent;
 #[cfg(feature = "live")]
 mod coordinator;
+mod examples;
 mod fabric;
 mod predict;
 #[cfg(all(feature = "live", target_os = "linux"))]
@@ -22,7 +23,7 @@ mod value;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 use weir_trace::TraceUnit;
 
 use value::integer_in;
@@ -86,6 +87,19 @@ pub struct Cli {
     /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// Parses the arguments of the process. Exits after an error, or a request for help or the version.
+    pub fn from_arguments() -> Cli {
+        let matches = command().get_matches();
+        Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+}
+
+/// The command line, with examples.
+pub fn command() -> clap::Command {
+    examples::add_examples(Cli::command(), "weir")
 }
 
 const EXIT_CODES: &str = "\

@@ -40,7 +40,6 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use args::{Cli, Command, MISSING_COMMANDS};
-use clap::Parser;
 use weir_console::failure::Failure;
 
 fn main() -> ExitCode {
@@ -51,7 +50,7 @@ fn main() -> ExitCode {
         print_failure(&failure);
         return ExitCode::from(failure.exit_code);
     }
-    let command = Cli::parse().command;
+    let command = Cli::from_arguments().command;
     let Err(failure) = dispatch(&command) else { return ExitCode::SUCCESS };
     if !failure.message.is_empty() {
         #[cfg(feature = "live")]
