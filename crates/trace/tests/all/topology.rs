@@ -90,7 +90,7 @@ fn generated_nodes_have_the_names_of_the_page() {
         ("netshare-fig16", &["E11-A1 E11", "E42-A3 E42", "E11 M12", "M42 C2"]),
         ("leaf-spine", &["h0 leaf0", "h6 leaf0", "h7 leaf1", "leaf3 spine2"]),
         ("fat-tree", &["h0 edge0.0", "h2 edge0.1", "h4 edge1.0", "edge0.1 agg0.0", "agg3.1 core3"]),
-        ("saba-tiers", &["h0 tor0", "h1943 tor107", "tor107 leaf101", "leaf101 spine53"]),
+        ("saba-tiers", &["h0 tor0", "h1943 tor107", "tor107 leaf101", "leaf101 spine35"]),
     ];
     for template in all_templates() {
         let topology = template.build().unwrap();
