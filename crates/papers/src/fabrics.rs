@@ -164,8 +164,8 @@ fn summary(ports_over_links: impl Fn(&'static str) -> String) -> String {
     let highest = OVERSUBSCRIPTIONS[OVERSUBSCRIPTIONS.len() - 1];
     format!(
         "## Summary\n\n\
-         - At an oversubscription of {highest}:1, the mean CCT over ports divided by the mean CCT over links is {} for `saath`, {} for \
-         `varys`, {} for `sincronia` and {} for `fifo`. Above 1, decisions over links are better.\n\
+         - Mean CCT over ports divided by mean CCT over links, at an oversubscription of {highest}:1: `saath` {}, `varys` {}, \
+         `sincronia` {}, `fifo` {}. Above 1, decisions over links are better.\n\
          - The gain grows with the oversubscription, except for `fifo`, which does not order by size.\n\n",
         ports_over_links(SAATH),
         ports_over_links("varys"),
