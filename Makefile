@@ -16,7 +16,7 @@ LONG = weir
 MEASURED = live bench allocator siphon-live
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint fmt bench bench-page criterion docs docs-check results results-check build-check allocator live siphon-live relay-cost test-spark test-spark-short spark-demo spark-measure build-regions install clean
+.PHONY: help demo test test-all lint fmt bench bench-page criterion docs docs-check book results results-check build-check allocator live siphon-live relay-cost test-spark test-spark-short spark-demo spark-measure build-regions install clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):[^#]*## */  make \1#/' | column -t -s '#' 2>/dev/null || \
@@ -77,6 +77,9 @@ docs-check: ## Check that what is made from the code is up to date, and what REA
 	$(CARGO) run --locked --quiet -p weir-trace --example demo_trace | cmp - examples/demo.txt
 	@tools/check-readme
 	@tools/check-dependencies
+
+book: ## Build the documentation as a searchable book, target/book/index.html; the first run installs mdBook in target/tools
+	@CARGO=$(CARGO) tools/book
 
 results: ## Make the pages of results that follow from code and inputs again; PAGES="saath" names them
 	@for page in $(or $(PAGES),$(FAST) $(SLOW)); do \

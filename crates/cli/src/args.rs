@@ -4,6 +4,7 @@
 mod agent;
 #[cfg(feature = "live")]
 mod coordinator;
+mod examples;
 mod fabric;
 mod predict;
 #[cfg(all(feature = "live", target_os = "linux"))]
@@ -23,7 +24,8 @@ mod value;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::error::{ContextKind, ErrorKind};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 use weir_trace::TraceUnit;
 
 use value::integer_in;
@@ -100,6 +102,27 @@ pub struct Cli {
     /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// Parses the arguments of the process. Exits after an error, or a request for help or the version.
+    pub fn from_arguments() -> Cli {
+        let matches = command().try_get_matches().unwrap_or_else(|error| without_escape_tip(error).exit());
+        Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+}
+
+/// Removes the tip to pass an unknown option as a value, such as `-- --fabric`. No command takes such values.
+fn without_escape_tip(mut error: clap::Error) -> clap::Error {
+    if error.kind() == ErrorKind::UnknownArgument {
+        error.remove(ContextKind::Suggested);
+    }
+    error
+}
+
+/// The command line, with examples.
+pub fn command() -> clap::Command {
+    examples::add_examples(Cli::command(), "weir")
 }
 
 const EXIT_CODES: &str = "\

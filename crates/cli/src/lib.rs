@@ -42,8 +42,6 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use args::{Cli, Command, MISSING_COMMANDS};
-use clap::Parser;
-use clap::error::{ContextKind, ErrorKind};
 use weir_console::failure::Failure;
 use weir_core::policy::{self, PolicyEntry};
 
@@ -61,7 +59,7 @@ pub fn run(policies: Vec<PolicyEntry>) -> ExitCode {
         print_failure(&failure);
         return ExitCode::from(failure.exit_code);
     }
-    let command = Cli::try_parse().unwrap_or_else(|error| without_escape_tip(error).exit()).command;
+    let command = Cli::from_arguments().command;
     let Err(failure) = dispatch(&command) else { return ExitCode::SUCCESS };
     if !failure.message.is_empty() {
         #[cfg(feature = "live")]
@@ -72,14 +70,6 @@ pub fn run(policies: Vec<PolicyEntry>) -> ExitCode {
         print_failure(&failure);
     }
     ExitCode::from(failure.exit_code)
-}
-
-/// Removes the tip to pass an unknown option as a value, such as `-- --fabric`. No command takes such values.
-fn without_escape_tip(mut error: clap::Error) -> clap::Error {
-    if error.kind() == ErrorKind::UnknownArgument {
-        error.remove(ContextKind::Suggested);
-    }
-    error
 }
 
 fn print_failure(failure: &Failure) {

@@ -3,22 +3,22 @@
 use std::fs;
 use std::io;
 
-use clap::{Arg, Command, CommandFactory};
+use clap::{Arg, Command};
 use weir_console::failure::Failure;
 use weir_console::output::{self, OutputFile};
 
-use crate::args::{self, Cli};
+use crate::args;
 
 /// Runs `weir completions`.
 pub fn completions(args: &args::Completions) -> Result<(), Failure> {
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "weir", &mut text);
+    clap_complete::generate(args.shell, &mut args::command(), "weir", &mut text);
     Ok(output::print(text)?)
 }
 
 /// Builds the command line with the names and help of all subcommands.
 fn build_command() -> Command {
-    let mut command = Cli::command().disable_help_subcommand(true);
+    let mut command = args::command().disable_help_subcommand(true);
     command.build();
     command
 }

@@ -9,7 +9,9 @@ use weir_console::interrupt;
 use weir_console::output;
 use weir_console::progress::Progress;
 use weir_console::record::Record;
-use weir_console::table::{Alignment, BITS_PER_BYTE, Table, format_number, format_percent, format_rate};
+use weir_console::table::{
+    Alignment, BITS_PER_BYTE, Table, format_count, format_number, format_percent, format_rate,
+};
 use weir_console::testbed::{SHOULD_CONTINUE, failure, measure_scenario, with_bed};
 use weir_core::model::scenario::Scenario;
 use weir_sim::service::{Mechanism, ScenarioOutcome, ServicePhase};
@@ -44,9 +46,12 @@ fn up(args: &args::TestbedUp) -> Result<(), Failure> {
     }
     let bed = Bed::up(name, &topology, SHOULD_CONTINUE).map_err(|error| failure(&error))?;
     let (hosts, switches) = (topology.hosts(), topology.nodes() - topology.hosts());
-    let line =
-        format!("up: {name}: {hosts} hosts, {switches} switches, {} cables\n", bed.plan().cables.len());
-    Ok(output::print(line)?)
+    Ok(output::print(format!(
+        "up: {name}: {}, {}, {}\n",
+        format_count(hosts, "host"),
+        format_count(switches, "switch"),
+        format_count(bed.plan().cables.len(), "cable")
+    ))?)
 }
 
 fn down(args::TestbedName { name }: &args::TestbedName) -> Result<(), Failure> {

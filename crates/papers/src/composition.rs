@@ -192,7 +192,9 @@ pub fn page(seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure>
     let means: Vec<Metrics> = variants
         .map(|replays_of_variant| (0..COLUMNS.len()).map(|at| column(replays_of_variant, at)).collect())
         .collect();
-    let mut out = head(seeds, &workloads[0]);
+    let mut out = head(seeds);
+    out.push_str(&summary(&means));
+    out.push_str(&conditions(seeds, &workloads[0]));
     out.push_str(&measured_section(&means));
     out.push_str(&gains_section(&means));
     Ok(markdown::collapse_blank_lines(out))
@@ -205,16 +207,57 @@ fn workload(seed: u64) -> Result<Workload, Failure> {
     Ok(workload)
 }
 
-fn head(seeds: u64, first: &Workload) -> String {
+fn head(seeds: u64) -> String {
     let option = if seeds == DEFAULT_SEEDS { String::new() } else { format!(" --seeds {seeds}") };
-    let join_values = |list: &[(&str, f64)]| {
-        list.iter().map(|(name, value)| format!("`{name}` {value}")).collect::<Vec<_>>().join(", ")
-    };
     format!(
         "# What each level of a policy tree adds\n\n\
          Made by `weir reproduce composition --out docs/results/composition.md{option}`.\n\n\
          No paper has this experiment. NetShare shares bandwidth between services, Saba between applications, Saath between \
-         coflows. A [policy tree](../policy-tree.md) nests the three. The replays below add one level at a time.\n\n\
+         coflows. A [policy tree](../policy-tree.md) nests the three. The replays below add one level at a time.\n\n"
+    )
+}
+
+/// The position of a variant.
+fn variant_position(name: &str) -> usize {
+    let position = VARIANTS.iter().position(|variant| variant.name == name);
+    position.expect("the variants have this one")
+}
+
+fn summary(means: &[Metrics]) -> String {
+    let cell = |name: &str, column: usize| (COLUMNS[column].1)(means[variant_position(name)][column]);
+    let [below_share, mean_cct, slowdown] = [0, 6, 10];
+    format!(
+        "## Summary\n\n\
+         - Services: without weights, `service-1` is below its share at {} of the contended port sides; with weights, at \
+         {}.\n\
+         - Applications in services: the mean predicted slowdown is {} without Saba's weights, and {} with them.\n\
+         - Coflows in services: the mean CCT is {} s with max-min, {} s with `saath` and {} s with `varys`. With `saath`, \
+         `service-1` is below its share at {} of the contended port sides, since all-or-none leaves capacity unused; with \
+         `varys`, at {}.\n\
+         - All three levels: with `varys`, the mean CCT is {} s and the mean predicted slowdown {}; `saath` alone, without \
+         shares, has {} s and {}.\n\n",
+        cell("fair", below_share),
+        cell("services", below_share),
+        cell("services", slowdown),
+        cell("services, applications", slowdown),
+        cell("services", mean_cct),
+        cell("services, `saath`", mean_cct),
+        cell("services, `varys`", mean_cct),
+        cell("services, `saath`", below_share),
+        cell("services, `varys`", below_share),
+        cell("services, applications, `varys`", mean_cct),
+        cell("services, applications, `varys`", slowdown),
+        cell("`saath` alone", mean_cct),
+        cell("`saath` alone", slowdown),
+    )
+}
+
+fn conditions(seeds: u64, first: &Workload) -> String {
+    let join_values = |list: &[(&str, f64)]| {
+        list.iter().map(|(name, value)| format!("`{name}` {value}")).collect::<Vec<_>>().join(", ")
+    };
+    format!(
+        "## Conditions\n\n\
          - **Workloads**: {seeds} of the generator's `small` preset (seeds 1 to {seeds}), {} coflows on {} ports of 1 \
          Gbit/s. Coflows are spread at random over two services with three applications each. The policy runs at every \
          event. Figures are means over the workloads.\n\

@@ -20,7 +20,7 @@ mod timings;
 
 use weir_trace::incast::IncastMeasurements;
 
-use crate::claim::{Claim, claims_table};
+use crate::claim::{Claim, claims_table, count_same, find};
 use crate::{RunContext, Trace, markdown};
 use weir_console::failure::Failure;
 use weir_console::table::format_bytes;
@@ -65,8 +65,12 @@ pub fn page(
     let predictions = prediction::predictions(&records, replays.inputs.threshold())?;
     let times = timing.then(|| PredictorTimes::measure(&records)).transpose()?;
     let write = || {
-        let mut out = head(trace, seeds, &replays);
-        out.push_str(&figures_with_claims(&replays, seeds, &fig4, &predictions, few_records.clone()));
+        let (claims, figures) =
+            figures_with_claims(&replays, seeds, &fig4, &predictions, few_records.clone());
+        let mut out = head(trace, seeds);
+        out.push_str(&summary(&claims));
+        out.push_str(&conditions(trace, &replays));
+        out.push_str(&figures);
         out.push_str(&figures::assumptions(&replays));
         if let Some(times) = &times {
             out.push_str(&timings::section(&replays, times));
@@ -83,17 +87,41 @@ fn read_measurements(text: &str, name: &str) -> Result<IncastMeasurements, Failu
     Ok(weir_trace::incast::read_from(text.as_bytes(), name)?)
 }
 
-fn head(trace: &Trace, seeds: u64, replays: &Replays<'_>) -> String {
+fn head(trace: &Trace, seeds: u64) -> String {
     let options = trace.options();
     let option = if seeds == DEFAULT_SEEDS { String::new() } else { format!(" --seeds {seeds}") };
-    let workload = DEFAULT.workload(&trace.workload);
-    let total: f64 = workload.coflows.iter().map(|coflow| coflow.total_bytes()).sum();
-    let flows = workload.flow_count();
     format!(
         "# Django, published and measured\n\n\
          Made by `weir reproduce django {options} --out docs/results/django.md{option}`. The paper is Zheng et al., \
          \"Django: Bilateral coflow scheduling with predictive concurrent connections\", JPDC '21. The page quotes every \
-         published figure with its place; the command computes every other figure.\n\n\
+         published figure with its place; the command computes every other figure.\n\n"
+    )
+}
+
+fn summary(claims: &[Claim]) -> String {
+    let (same, figures) = count_same(claims);
+    let ratio = |subject: &str| find(claims, subject).measured_and_published();
+    format!(
+        "## Summary\n\n\
+         - Reproduced by simulation, with measured costs of connections: the best number of connections (Fig. 2), its \
+         prediction (Fig. 4), CCTs (Fig. 5), buffers, reducers, load and hosts (Fig. 6 to 9), parameters (Fig. 11), and seven \
+         servers (Table 2).\n\
+         - Within 10 % of the published figures: {same} of {figures}. The mean CCT under Django, divided by that under Aalo+, is \
+         {}; divided by that under DCTCP, it is {}.\n\
+         - [Assumptions](#assumptions) has the choices that change a result most.\n\
+         - Not reproduced: the testbed and ns-3, which are simulated here without packets; the queue length of Fig. 2(b), 146 \
+         packets with 13 connections, since the simulator has no queues.\n\n",
+        ratio("mean CCT / Aalo+'s"),
+        ratio("mean CCT / DCTCP's"),
+    )
+}
+
+fn conditions(trace: &Trace, replays: &Replays<'_>) -> String {
+    let workload = DEFAULT.workload(&trace.workload);
+    let total: f64 = workload.coflows.iter().map(|coflow| coflow.total_bytes()).sum();
+    let flows = workload.flow_count();
+    format!(
+        "## Conditions\n\n\
          - **Trace**: {} coflows, {flows} flows, {}; a flow has {} on average. Port p of the trace is host p modulo {}. A \
          reducer fetches the data of all mappers on one host over one connection. At a load ratio of 1, one coflow arrives \
          per second on average (6.4). Sizes are scaled so that the load of the ports is that of the trace.\n\
@@ -105,9 +133,7 @@ fn head(trace: &Trace, seeds: u64, replays: &Replays<'_>) -> String {
          reduction was [measured](../incast-format.md) with {} and {} per connection. The kernel of the measurements has no \
          DCTCP. More than {} connections were not measured; they cost as much as {}.\n\
          - **Connections**: Django uses q - k connections for each host (theorem 4.1). The buffer holds q packets, and the \
-         switch marks from k = {} packets on. The default is {} connections.\n\
-         - **Not reproduced**: the testbed and ns-3 (simulated here), and the queue length of Fig. 2(b), 146 packets with 13 \
-         connections.\n\n",
+         switch marks from k = {} packets on. The default is {} connections.\n\n",
         workload.coflows.len(),
         format_bytes(total),
         format_bytes(total / flows.max(1) as f64),
@@ -123,14 +149,14 @@ fn head(trace: &Trace, seeds: u64, replays: &Replays<'_>) -> String {
     )
 }
 
-/// The table of the paper's statements, and the figures.
+/// The paper's statements, and the sections with their table and the figures.
 fn figures_with_claims(
     replays: &Replays<'_>,
     seeds: u64,
     fig4: &str,
     predictions: &[Prediction],
     few_records: Claim,
-) -> String {
+) -> (Vec<Claim>, String) {
     let mut list = Vec::new();
     let fig2 = figures::fig2(replays, seeds, &mut list);
     list.push(few_records);
@@ -139,9 +165,10 @@ fn figures_with_claims(
     list.extend(figures::claims_6_to_9(replays));
     let fig11 = figures::fig11(replays, &mut list);
     let table2 = figures::table2(replays, &mut list);
-    format!(
+    let sections = format!(
         "## Published and measured\n\n{}{fig2}{fig4}{theorem}{fig5}{}{fig11}{table2}",
         claims_table(&list),
         figures::fig6_to_9(replays)
-    )
+    );
+    (list, sections)
 }

@@ -62,15 +62,20 @@ pub fn page(seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure>
         let replays = &replays[network * workloads.len()..(network + 1) * workloads.len()];
         replays.iter().map(|policies| policies[policy]).collect()
     };
+    let position =
+        |name| POLICIES.iter().position(|policy| *policy == name).expect("the list has this policy");
+    let ports_over_links = |policy: usize, network: usize| {
+        let ratios: Vec<f64> = of(policy, network).iter().map(|[links, ports]| ports / links).collect();
+        ConfidenceInterval::from_values(&ratios).format_ratio()
+    };
     let mut out = head(seeds);
+    out.push_str(&summary(|policy| ports_over_links(position(policy), OVERSUBSCRIPTIONS.len() - 1)));
+    out.push_str(&conditions(seeds));
     out.push_str(
         "## Mean CCT over ports divided by mean CCT over links\n\nAbove 1, decisions over links are better. Means over workloads with \
          95 % confidence intervals.\n",
     );
-    out.push_str(&table(&POLICIES, |policy, network| {
-        let ratios: Vec<f64> = of(policy, network).iter().map(|[links, ports]| ports / links).collect();
-        ConfidenceInterval::from_values(&ratios).format_ratio()
-    }));
+    out.push_str(&table(&POLICIES, ports_over_links));
     out.push_str("## Mean CCT over links in seconds\n");
     out.push_str(&table(&POLICIES, |policy, network| {
         let links: Vec<f64> = of(policy, network).iter().map(|[links, _]| *links).collect();
@@ -80,8 +85,6 @@ pub fn page(seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure>
         "## Mean CCT of `saath:backfill=missed` divided by that of `saath`, over links\n\nAbove 1, backfilling of admitted coflows is \
          better. Means of the ratios by workload.\n",
     );
-    let position =
-        |name| POLICIES.iter().position(|policy| *policy == name).expect("the list has this policy");
     let (missed, all) = (position(SAATH_MISSED), position(SAATH));
     out.push_str(&table(&[SAATH], |_, network| {
         let pairs = of(missed, network).into_iter().zip(of(all, network));
@@ -152,7 +155,28 @@ fn head(seeds: u64) -> String {
          less than its ports, a policy can decide over all links (`--decide-over links`, the default). Or the policy decides over \
          ports, and rates are reduced where a link is oversubscribed (`--decide-over ports`). The reduced rates are max-min, as \
          those of TCP with senders that limit themselves to the decided rates; capacity that becomes free at ports is not \
-         reassigned.\n\n\
+         reassigned.\n\n"
+    )
+}
+
+/// The summary; `ports_over_links` returns the ratio of mean CCTs of a policy at the highest oversubscription.
+fn summary(ports_over_links: impl Fn(&'static str) -> String) -> String {
+    let highest = OVERSUBSCRIPTIONS[OVERSUBSCRIPTIONS.len() - 1];
+    format!(
+        "## Summary\n\n\
+         - Mean CCT over ports divided by mean CCT over links, at an oversubscription of {highest}:1: `saath` {}, `varys` {}, \
+         `sincronia` {}, `fifo` {}. Above 1, decisions over links are better.\n\
+         - The gain grows with the oversubscription, except for `fifo`, which does not order by size.\n\n",
+        ports_over_links(SAATH),
+        ports_over_links("varys"),
+        ports_over_links("sincronia"),
+        ports_over_links("fifo"),
+    )
+}
+
+fn conditions(seeds: u64) -> String {
+    format!(
+        "## Conditions\n\n\
          - **Workloads**: {seeds} of the generator's `small` preset (seeds 1 to {seeds}), {COFLOWS} coflows on {} ports of 1 Gbit/s.\n\
          - **Network**: {LEAVES} leaves of {HOSTS_PER_LEAF} hosts and {SPINES} spines. Each flow takes one path by a hash with the \
          workload's seed. The oversubscription is the capacity of a leaf's hosts divided by that of its links to spines.\n\

@@ -142,11 +142,24 @@ fn head(options: &Options) -> String {
          The command needs root. It sends traffic between network namespaces of one machine. Veth pairs connect the \
          namespaces, and HTB at the sending end of every link limits the rate ([the testbed](../testbed.md)). TCP uses \
          `{CONGESTION_CONTROL}`. Measured figures depend on the machine and on its other load. The page quotes published \
-         figures with their place in the paper. Simulated figures are from the fluid simulator with the same scenario.\n\n",
+         figures with their place in the paper. Simulated figures are from the fluid simulator with the same scenario.\n\n\
+         {SUMMARY}",
         command(options),
         machine_description(),
     )
 }
+
+const SUMMARY: &str = "\
+## Summary
+
+- Next to published figures: NetShare's rates (section 5.3) and Saath's overheads (Table 2).
+- Next to simulated figures: a slice of coflows, coflows over an oversubscribed fabric, jobs under Saba's weights, and shares of unmodified \
+programs.
+- Not reproduced: the papers' clusters and workloads. Hosts are namespaces that share the processors of one machine, and links carry 100 \
+Mbit/s to 1 Gbit/s.
+- [Where live runs differ from the simulator](../live.md#where-it-differs-from-the-simulator) has the causes of the differences.
+
+";
 
 /// The command that writes the page with these options.
 fn command(options: &Options) -> String {

@@ -106,6 +106,8 @@ pub fn page(trace: &Trace, seeds: u64, run_context: &RunContext<'_>) -> Result<S
         }
     }
     let mut out = head(trace, seeds);
+    out += &shortfalls.summary();
+    out += &conditions(seeds);
     out += &shortfalls.section();
     out += "## Goals\n\nThe mean completion time of `weir` divided by that of the other policy: the mean over workloads, with its 95 % \
             confidence interval, and the maximum.\n";
@@ -229,8 +231,13 @@ fn head(trace: &Trace, seeds: u64) -> String {
         "# Weir's own policy\n\nMade by `weir reproduce weir {}{option} --out docs/results/weir.md`.\n\n\
          `weir` orders coflows by their estimated remaining time. It knows no sizes: completed flows of a coflow estimate those of its \
          other flows. `crates/core/src/policy/weir.rs` describes and bounds it. `varys` and `sincronia` know all sizes; `philae`, \
-         `gittins`, `saath` and `aalo` know none.\n\nPorts have 1 Gbit/s, and policies decide at multiples of 8 ms unless stated. Each \
-         generated family has {seeds} workloads.\n\n",
+         `gittins`, `saath` and `aalo` know none.\n\n",
         trace.options(),
+    )
+}
+
+fn conditions(seeds: u64) -> String {
+    format!(
+        "Ports have 1 Gbit/s, and policies decide at multiples of 8 ms unless stated. Each generated family has {seeds} workloads.\n\n"
     )
 }

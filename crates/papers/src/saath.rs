@@ -63,13 +63,19 @@ pub fn page(trace: &Trace, options: &Options, run_context: &RunContext<'_>) -> R
         [assumptions::settings(), synchrony::settings(), speedups::settings(), sensitivity::settings()];
     let replays = Replays::run(trace, options, settings.concat(), run_context)?;
 
-    let mut out = head(trace, options, &description);
-    out.push_str(&published::section(&[
+    let numbers: Vec<published::Comparison> = [
         synchrony::published(&replays, &description),
         speedups::published(&replays),
         sensitivity::published(&replays),
         speedups::published_testbed(&replays),
-    ]));
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let mut out = head(trace, options);
+    out.push_str(&published::summary(&numbers));
+    out.push_str(&conditions(trace, options, &description));
+    out.push_str(&published::section(&numbers));
     out.push_str(&assumptions::section(&replays));
     out.push_str(&synchrony::section(&replays, &trace.workload));
     out.push_str(&speedups::section(&replays, threshold));
@@ -83,8 +89,8 @@ pub fn page(trace: &Trace, options: &Options, run_context: &RunContext<'_>) -> R
     Ok(out)
 }
 
-/// The start of the page: its subject, its command, and the conditions of the replays.
-fn head(trace: &Trace, options: &Options, description: &WorkloadStatistics) -> String {
+/// The start of the page: the paper and the command.
+fn head(trace: &Trace, options: &Options) -> String {
     let mut command = format!("weir reproduce saath {} --out docs/results/saath.md", trace.options());
     for (value, default, option) in [
         (options.port_rate.to_string(), "1Gbit", "--port-rate"),
@@ -96,19 +102,22 @@ fn head(trace: &Trace, options: &Options, description: &WorkloadStatistics) -> S
     }
     format!(
         "# Saath, published and measured\n\n\
-         This page compares the results of the Saath paper with the results of Weir: the published numbers, the assumptions \
-         that change a result most, and the paper's figures.\n\n\
-         - Paper: Jajoo, Gandhi, Hu and Koh, \"Saath: Speeding up CoFlows by Exploiting the Spatial Dimension\", CoNEXT '17. \
-         The page quotes its numbers with their places.\n\
-         - Command: `{command}`. It computes all other numbers.\n\
+         Made by `{command}`. The paper is Jajoo, Gandhi, Hu and Koh, \"Saath: Speeding up CoFlows by Exploiting the Spatial \
+         Dimension\", CoNEXT '17. The page quotes every published number with its place; the command computes every other \
+         number.\n\n"
+    )
+}
+
+/// The trace, the network and the parameters of the replays.
+fn conditions(trace: &Trace, options: &Options, description: &WorkloadStatistics) -> String {
+    format!(
+        "## Conditions\n\n\
          - Trace: `{}`, {} coflows, {} flows, {} on {} ports; {}.\n\
          - Network: ports of {}, a schedule every {}. The simulator has no packets, losses or message delays.\n\
          - Parameters (section 6): S = 10 MB, E = 10, K = 10, d = 2. `weir policies saath` and `weir policies aalo` list \
          them.\n\
          - CCT is the coflow completion time, FCT the flow completion time. The speedup of a coflow is its CCT under the \
-         other policy divided by its CCT under Saath.\n\
-         - Not reproduced: Fig. 12 and all other numbers of the OSP trace, which is not public; Fig. 16, whose compute times \
-         are not public; CPU and memory of Table 2, which [another page](live.md) measures on real traffic.\n",
+         other policy divided by its CCT under Saath.\n",
         trace.name,
         description.coflows,
         description.flows,

@@ -69,6 +69,7 @@ pub fn page(options: &Options, run_context: &RunContext<'_>) -> Result<String, F
     let rivals = rivals::measure(&simulation)?;
     let mut out = head(options);
     out.push_str(&summary(&main, &rivals));
+    out.push_str(CONDITIONS);
     out.push_str(&workloads::section(testbed.workloads())?);
     out.push_str(&studies::section(&testbed, &main)?);
     out.push_str(&rivals::section(&simulation, &rivals));
@@ -95,23 +96,27 @@ fn head(options: &Options) -> String {
         "# Saba, published and measured\n\n\
          Made by `{command}`. The paper is Katebzadeh, Costa and Grot, \"Saba: Rethinking Datacenter Network Allocation from \
          Application's Perspective\", EuroSys '23. The page quotes every published figure with its place; the command \
-         computes every other figure.\n\n\
-         - Reproduced: the sensitivity models (Fig. 1, 2, 5, 6), the testbed (Fig. 8), other data, nodes and degrees (Fig. \
-         9), the simulations of 1,944 servers (Fig. 10, 11), and the controller's calculation time (Fig. 12).\n\
-         - Workloads are simulated as stages. A stage computes and then transfers bytes between all servers of the job; both \
-         can overlap. The simulator is fluid: it has no packets, losses, delays, disks or garbage collections.\n\
-         - The baseline is exact per-flow max-min. The baseline of the paper is InfiniBand's congestion control, which \
-         approximates max-min.\n\
-         - Ideal max-min is max-min between applications: a queue per application, all with the same weight (section 8.4).\n\
-         - A speedup is a job's time under the baseline divided by its time under the policy. Averages are geometric means \
-         (section 8.1).\n\n"
+         computes every other figure.\n\n"
     )
 }
+
+const CONDITIONS: &str = "\
+## Conditions
+
+- Workloads are simulated as stages. A stage computes and then transfers bytes between all servers of the job; both can overlap. The \
+simulator is fluid: it has no packets, losses, delays, disks or garbage collections.
+- The baseline is exact per-flow max-min. The baseline of the paper is InfiniBand's congestion control, which approximates max-min.
+- Ideal max-min is max-min between applications: a queue per application, all with the same weight (section 8.4).
+- A speedup is a job's time under the baseline divided by its time under the policy. Averages are geometric means (section 8.1).
+
+";
 
 fn summary(main: &studies::MainResults, rivals: &rivals::RivalSpeedups) -> String {
     let [paper, .., quarter, _] = &rivals.conditions;
     format!(
         "## Summary\n\n\
+         - Reproduced by simulation: the sensitivity models (Fig. 1, 2, 5, 6), the testbed (Fig. 8), other data, nodes and \
+         degrees (Fig. 9), the simulations of 1,944 servers (Fig. 10, 11), and the controller's calculation time (Fig. 12).\n\
          - Section 8.2, 32 servers: the average speedup of Saba is {}; the paper has {}.\n\
          - Section 8.4, 1,944 servers: the average speedup of Saba is {}; the paper has {}. Each server runs one job, and \
          links between switches are not oversubscribed. Jobs take {} times as long under the baseline as with all bandwidth, \
@@ -121,7 +126,9 @@ fn summary(main: &studies::MainResults, rivals: &rivals::RivalSpeedups) -> Strin
          cubic models predict far too small slowdowns there. Simulated slowdowns in place of these models, or a limit on the \
          wait for bytes, raise the speedup (\"Assumptions\").\n\
          - The paper's baseline is slower than max-min: ideal max-min is 1.14 times as fast in section 8.4. The baseline \
-         here wastes no bandwidth.\n\n",
+         here wastes no bandwidth.\n\
+         - Not reproduced: the real workloads on InfiniBand. [Real traffic](live.md) has profiles of real commands and their \
+         speedups.\n\n",
         markdown::format_cell(main.saba.mean),
         markdown::format_cell(studies::PUBLISHED_MEAN_SPEEDUP),
         markdown::format_cell(paper.policies[0].mean),

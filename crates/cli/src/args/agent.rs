@@ -39,14 +39,7 @@ pub enum Agent {
     after_help = "Programs pass the sockets of their flows to the agent over the Unix socket; the permissions of its directory decide which \
 programs have access. The agent configures the queues that the coordinator orders at the interfaces. It gives an application the class \
 that the coordinator orders for the registered application of the same name. On SIGINT or SIGTERM the agent removes all limits, \
-restores the interfaces and exits. If the agent is killed, queues and classes stay.
-
-Examples:
-  weir agent run --host 3 --rate 1Gbit --coordinator 127.0.0.1:7700
-  weir agent run --host 3 --rate 1Gbit --interface eth0 --application web=system.slice/web.service
-  weir agent run --host 3 --rate 1Gbit --coordinator weir.example:7700 \\
-    --certificate node-4.pem --key node-4.key --authority authority.pem
-  weir agent run --host 48 --port eth1=10Gbit --port eth2=10Gbit"
+restores the interfaces and exits. If the agent is killed, queues and classes stay."
 )]
 pub struct AgentRun {
     /// The number of this host or switch in the coordinator's configuration, from 0; switches follow hosts
@@ -115,11 +108,7 @@ impl FromStr for SwitchPort {
 #[derive(Debug, Args)]
 #[command(
     after_help = "The DSCP of a packet selects its queue: 1 for the first, 2 for the second and so on. The command applies \
-only differences: a second run changes nothing.
-
-Examples:
-  weir agent queues --interface eth0 --rate 1Gbit --weights 1:3:9
-  weir agent queues --interface eth0 --rate 1Gbit --weights 1:3:9 --dry-run"
+only differences: a second run changes nothing."
 )]
 pub struct AgentQueues {
     /// The interface whose queues are configured
@@ -144,10 +133,7 @@ pub struct AgentQueues {
 #[command(
     after_help = "An application is a cgroup (version 2) of unmodified programs, or the traffic of a port outside such cgroups. Its packets leave the \
 interfaces with the DSCP CLASS, through the queue of that class, which `weir agent queues` configures. On SIGINT or SIGTERM the \
-command removes its programs from the kernel. If it is killed, classes stay until its next run or `weir agent cleanup`.
-
-Examples:
-  weir agent traffic --interface eth0 --application web=system.slice/web.service:1 --application batch=batch:2",
+command removes its programs from the kernel. If it is killed, classes stay until its next run or `weir agent cleanup`.",
     mut_arg("interfaces", |arg| arg.required(true)),
     mut_arg("applications", |arg| arg.required(true))
 )]

@@ -24,12 +24,7 @@ pub enum LogFormat {
 #[derive(Debug, Args)]
 #[command(
     after_help = "docs/serve.md describes the configuration, and docs/api.md the HTTP interface. The coordinator exits on SIGINT or SIGTERM; \
-agents apply their last orders until the lease ends.
-
-Examples:
-  weir serve --check examples/serve.toml
-  weir serve --check-store weir.redb
-  weir serve --config examples/serve.toml --log json"
+agents apply their last orders until the lease ends."
 )]
 pub struct Serve {
     /// The configuration file
@@ -84,13 +79,6 @@ impl Credentials {
 
 /// Arguments of `weir ctl`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  weir ctl hosts
-  weir ctl coflows --format csv
-  weir ctl policy set saath:d=4
-  weir ctl policy set tree:examples/serve-tree.toml
-  weir ctl weight ads 3
-  weir ctl backup weir-backup.redb")]
 pub struct Ctl {
     /// The address of the coordinator's HTTP interface
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7701", value_parser = parse_address, global = true)]

@@ -41,9 +41,6 @@ pub struct FabricDescribe {
 
 /// Arguments of `weir fabric generate`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  weir fabric generate leaf-spine --spines 4 --leaves 8 --hosts 16 --rate 10Gbit --oversubscription 2
-  weir fabric generate fat-tree --ports 8 --rate 10Gbit --cables --out fabric.toml")]
 pub struct FabricGenerate {
     /// Write a list of all cables instead of the plan and its parameters
     #[arg(long, help_heading = OUTPUT_HEADING, global = true)]

@@ -20,11 +20,7 @@ pub enum Predict {
 #[derive(Debug, Args)]
 #[command(
     after_help = "The measurements are the output of `weir testbed incast --format csv`, with one number of connections, one size, and two buffers or
-more. Three quarters of the records train the model, the rest test it. The same measurements and seed give the same model.
-
-Examples:
-  weir predict train examples/incast/classes.csv --out model.toml
-  weir predict train incast.csv --seed 7 --c 100 --gamma 10"
+more. Three quarters of the records train the model, the rest test it. The same measurements and seed give the same model."
 )]
 pub struct PredictTrain {
     /// The measurements, in CSV; `-` is the standard input
@@ -56,11 +52,7 @@ pub struct PredictTrain {
 #[derive(Debug, Args)]
 #[command(
     after_help = "The loss must be of an incast like those that the model was trained on. If marking starts at the end of the buffer or beyond, any number
-of connections loses packets; the result is then 1.
-
-Examples:
-  weir predict connections examples/incast/model.toml --loss 0.46 --threshold 20
-  weir compare trace.txt --policies django:connections=80,aalo+"
+of connections loses packets; the result is then 1."
 )]
 pub struct PredictConnections {
     /// The model, as `weir predict train` writes it; `-` is the standard input

@@ -16,12 +16,7 @@ use super::{EXECUTION_HEADING, Format, MODEL_HEADING, OUTPUT_HEADING, parse_port
 #[command(
     after_help = "The command runs with 5, 10, 25, 50, 75, 90 and 100 % of the bandwidth, after one run for warm-up. On a testbed it runs in the \
 namespace of the first host, and has to start its parts on other hosts itself. A run ends when the command exits; the rest of its process group \
-is then killed.
-
-Examples:
-  weir profile --bed bed --name shuffle --out table.toml -- \\
-    python3 examples/jobs/shuffle.py weir-bed-h0 weir-bed-h1 weir-bed-h2
-  weir profile --interface eth0 --rate 10Gbit --runs 5 --samples samples.csv -- ./job.sh"
+is then killed."
 )]
 pub struct Profile {
     /// The command and its arguments

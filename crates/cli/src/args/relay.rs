@@ -21,13 +21,7 @@ pub enum Relay {
 #[command(
     after_help = "Programs reach the relay through the client library or the Spark plugin, which send directly if there is no relay. On SIGINT or \
 SIGTERM the relay refuses new flows, waits for open flows, and exits; programs continue the remaining flows directly. The relay keeps \
-no files and changes no settings of the host.
-
-Examples:
-  weir relay run --name west --overlay overlay.toml --insecure
-  weir relay run --name west --coordinator weir.example:7700 \\
-    --certificate west.pem --key west.key --authority authority.pem
-  weir relay run --name west --overlay overlay.toml --dry-run"
+no files and changes no settings of the host."
 )]
 pub struct RelayRun {
     /// The name of this relay in the coordinator's configuration, or in the overlay file

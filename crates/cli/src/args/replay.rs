@@ -165,9 +165,6 @@ pub struct TraceEventsFile {
 
 /// Arguments of `weir sim`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  weir sim trace.txt --policy saath
-  weir sim trace.txt --policy saath:start=1MB:d=4 --interval 0 --format json")]
 pub struct Sim {
     /// The policy and its parameters: NAME[:KEY=VALUE...], or a policy tree: tree:FILE. `weir policies` lists all policies
     #[arg(long, help_heading = POLICY_HEADING, value_name = "POLICY", value_parser = parse_policy_spec)]
@@ -189,14 +186,7 @@ pub struct Sim {
     after_help = "A speedup is the completion time of one coflow under the baseline divided by its time under the policy: above 1 is \
 better. The speedup of a coflow that takes no time under both is 1; a coflow that takes no time under one of them is excluded.
 
-By default, policies that share between applications are compared only if the trace has several applications.
-
-Examples:
-  weir compare trace.txt
-  weir compare trace.txt --policies saath,aalo,fair --baseline aalo
-  weir compare trace.txt --policies saath,saath:lcof=off --format json --out ablation.json
-  weir compare examples/jobs.toml --policies fair,saath,saba
-  weir compare trace.txt --fabric examples/wide-area/private-cloud.toml --policies mrtf,siphon"
+By default, policies that share between applications are compared only if the trace has several applications."
 )]
 pub struct Compare {
     /// The policies and their parameters, separated by commas: NAME[:KEY=VALUE...] or tree:FILE [default: the policies that
@@ -235,14 +225,7 @@ pub struct Compare {
 
 A key such as saath:start is varied for this policy only. A policy without the parameter is replayed once, for comparison; \
 at least one policy must have it. Several traces are replayed one by one. Speedups refer to the \
-baseline at the same values, or with --fixed-baseline to the baseline with unvaried parameters.
-
-Examples:
-  weir sweep trace.txt --policies saath --baseline aalo --vary start=1MB,10MB,100MB,1GB
-  weir sweep trace.txt --policies saath --baseline aalo --fixed-baseline --vary arrival=0.5,1,2,4
-  weir sweep trace.txt --policies saath,aalo --vary interval=0,8ms,80ms --vary arrival=0.5,1,2
-  weir sweep day1.txt day2.txt day3.txt --policies aalo,saath --vary aalo:start=1MB,10MB --confidence
-  weir sweep trace.txt --fabric examples/wide-area/private-cloud.toml --policies mrtf,siphon --vary depth=1,2,3 --vary bandwidth-seed=1,2,3")]
+baseline at the same values, or with --fixed-baseline to the baseline with unvaried parameters.")]
 pub struct Sweep {
     /// The policies and their parameters, separated by commas: NAME[:KEY=VALUE...] or tree:FILE
     #[arg(long, help_heading = POLICY_HEADING, value_name = "POLICIES", required = true)]
@@ -272,11 +255,7 @@ pub struct Sweep {
 #[derive(Debug, Args)]
 #[command(
     after_help = "The table's time line counts from the release of the coflow. CSV and JSON have that time as since_release_s. Their \
-from_s, to_s, arrival_s and end_s count from the start of the trace.
-
-Examples:
-  weir explain trace.txt --policy saath --coflow 7
-  weir explain trace.txt --policy aalo --coflow 7 --all --format csv"
+from_s, to_s, arrival_s and end_s count from the start of the trace."
 )]
 pub struct Explain {
     #[command(flatten)]

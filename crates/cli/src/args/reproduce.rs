@@ -64,8 +64,6 @@ pub struct ReplayInput {
 
 /// Arguments of `weir reproduce netshare`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
-  weir reproduce netshare --out docs/results/netshare.md")]
 pub struct NetshareReproduction {
     /// The number of seeds of the hash that selects paths; figures that depend on paths are means over them
     #[arg(long, help_heading = EVALUATION_HEADING, value_name = "N", default_value_t = netshare::DEFAULT_SEEDS, value_parser = parse_up_to_1000)]
@@ -78,10 +76,7 @@ pub struct NetshareReproduction {
 /// Arguments of `weir reproduce saba`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Workloads are simulated, so no trace is needed. The controller's processor time (Fig. 12) takes three minutes.
-
-Example:
-  weir reproduce saba --out docs/results/saba.md --jobs 2"
+    after_help = "Workloads are simulated, so no trace is needed. The controller's processor time (Fig. 12) takes three minutes."
 )]
 pub struct SabaReproduction {
     /// The number of random cluster setups (section 8.2)
@@ -102,8 +97,6 @@ pub struct SabaReproduction {
 
 /// Arguments of `weir reproduce siphon`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
-  weir reproduce siphon --trace FB2010-1Hr-150-0.txt --out docs/results/siphon.md --jobs 2")]
 pub struct SiphonReproduction {
     #[command(flatten)]
     pub input: ReplayInput,
@@ -118,8 +111,6 @@ pub struct SiphonReproduction {
 
 /// Arguments of `weir reproduce django`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
-  weir reproduce django --trace FB2010-1Hr-150-0.txt --out docs/results/django.md --jobs 2")]
 pub struct DjangoReproduction {
     #[command(flatten)]
     pub input: ReplayInput,
@@ -138,8 +129,6 @@ pub struct DjangoReproduction {
 
 /// Arguments of `weir reproduce composition`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
-  weir reproduce composition --out docs/results/composition.md")]
 pub struct CompositionReproduction {
     /// The number of generated workloads; figures are means over them
     #[arg(long, help_heading = EVALUATION_HEADING, value_name = "N", default_value_t = composition::DEFAULT_SEEDS, value_parser = parse_up_to_1000)]
@@ -151,8 +140,6 @@ pub struct CompositionReproduction {
 
 /// Arguments of `weir reproduce fabrics`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
-  weir reproduce fabrics --out docs/results/fabrics.md --jobs 2")]
 pub struct FabricsReproduction {
     /// The number of generated workloads; a confidence interval needs at least two
     #[arg(long, help_heading = EVALUATION_HEADING, value_name = "N", default_value_t = fabrics::DEFAULT_SEEDS, value_parser = clap::value_parser!(u64).range(2..=1000))]
@@ -164,8 +151,6 @@ pub struct FabricsReproduction {
 
 /// Arguments of `weir reproduce weir`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
-  weir reproduce weir --trace FB2010-1Hr-150-0.txt --out docs/results/weir.md --jobs 2")]
 pub struct WeirReproduction {
     #[command(flatten)]
     pub input: ReplayInput,
@@ -182,10 +167,7 @@ pub struct WeirReproduction {
 #[cfg(all(feature = "live", target_os = "linux"))]
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The command needs the requirements that `weir testbed check` lists. It runs in real time, which takes an hour.
-
-Example:
-  weir reproduce live --out docs/results/live.md"
+    after_help = "The command needs the requirements that `weir testbed check` lists. It runs in real time, which takes an hour."
 )]
 pub struct LiveReproduction {
     /// The experiments to run: netshare (NetShare, section 5.3), slice (coflows on one switch), fabric (coflows over leaves), saba
@@ -215,8 +197,6 @@ pub struct LiveReproduction {
 
 /// Arguments of `weir reproduce saath`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
-  weir reproduce saath --trace FB2010-1Hr-150-0.txt --out docs/results/saath.md --jobs 2")]
 pub struct SaathReproduction {
     #[command(flatten)]
     pub input: ReplayInput,

@@ -26,11 +26,7 @@ pub enum Saba {
 /// Arguments of `weir saba profile`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The workloads are the ten of the paper's Table 1, as simulated jobs that are calibrated to the published figures.
-
-Examples:
-  weir saba profile --out table.toml
-  weir saba profile --workload LR,SQL --degree 2"
+    after_help = "The workloads are the ten of the paper's Table 1, as simulated jobs that are calibrated to the published figures."
 )]
 pub struct SabaProfile {
     /// The names of the workloads, separated by commas, or `all`
@@ -64,9 +60,6 @@ pub struct SabaWeightOptions {
 
 /// Arguments of `weir saba weights`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  weir saba weights table.toml --apps LR,PR
-  weir saba weights table.toml --apps LR,SQL,SQL,Sort --c-saba 0.8 --format json")]
 pub struct SabaWeights {
     /// The sensitivity table
     #[arg(value_hint = ValueHint::FilePath)]

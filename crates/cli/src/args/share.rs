@@ -16,11 +16,7 @@ use super::{EXECUTION_HEADING, OUTPUT_HEADING, Output, SHARING_HEADING};
   throttling         Algorithm 1 for unresponsive connections, one queue (3.2)
   queues+throttling  queues and throttling
   central            a central allocator's limits for all connections, one queue (3.3)
-  queues+central     queues and central
-
-Examples:
-  weir share examples/netshare-5.3.toml
-  weir share examples/netshare-5.3.toml --mechanism queues,queues+throttling --over-time rates.csv --format json")]
+  queues+central     queues and central")]
 pub struct Share {
     /// The scenario, in TOML; `-` is the standard input
     #[arg(value_hint = ValueHint::FilePath)]

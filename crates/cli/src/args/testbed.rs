@@ -41,9 +41,6 @@ pub struct TestbedName {
 
 /// Arguments of `weir testbed up`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  weir testbed up examples/fabrics/leaf-spine-16.toml
-  weir fabric generate netshare-fig7 | weir testbed up - --name fig7 --dry-run")]
 pub struct TestbedUp {
     /// The network, in TOML; `-` is the standard input
     #[arg(value_hint = ValueHint::FilePath)]
@@ -61,10 +58,7 @@ pub struct TestbedUp {
 #[derive(Debug, Args)]
 #[command(
     after_help = "The run takes as long as the scenario, once for each mechanism. If no testbed of this name is up, the command builds one, and \
-removes it afterwards.
-
-Example:
-  weir testbed run examples/netshare-5.3.toml --mechanism queues"
+removes it afterwards."
 )]
 pub struct TestbedRun {
     /// The scenario, in TOML; `-` is the standard input
@@ -90,11 +84,7 @@ pub struct TestbedRun {
 /// Arguments of `weir testbed incast`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "If no testbed of this name is up, the command builds one and removes it afterwards: senders and one receiver at a switch.
-
-Examples:
-  weir testbed incast --buffers 25,100,250 --connections 5,50,200 --format csv --out incast.csv
-  weir testbed incast --buffers 25,100,250 --connections 5,50,200 --marks 20 --congestion reno"
+    after_help = "If no testbed of this name is up, the command builds one and removes it afterwards: senders and one receiver at a switch."
 )]
 pub struct TestbedIncast {
     /// The buffers of the switch's port to the receiver, in packets of full size

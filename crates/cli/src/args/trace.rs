@@ -47,11 +47,7 @@ pub enum TraceFormat {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Distributions (DIST): constant:V, uniform:MIN,MAX, exponential:MEAN, pareto:SHAPE,MIN,MAX, \
-lognormal:MEDIAN,SIGMA,MIN,MAX
-
-Examples:
-  weir trace generate --preset facebook --seed 7 --out trace.txt
-  weir trace generate --ports 20 --coflows 50 --mappers uniform:1,10 --size pareto:1.2,1,1000 --arrival burst"
+lognormal:MEDIAN,SIGMA,MIN,MAX"
 )]
 pub struct Generate {
     /// A predefined specification: `facebook` resembles the public trace, `small` has the same shape on 50 ports
@@ -117,10 +113,7 @@ pub struct Generate {
 /// Arguments of `weir trace convert`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The command refuses a trace with fields that the format cannot express. The trace unit applies to both files.
-
-Example:
-  weir trace convert trace.txt trace.weir"
+    after_help = "The command refuses a trace with fields that the format cannot express. The trace unit applies to both files."
 )]
 pub struct Convert {
     #[command(flatten)]

@@ -1,19 +1,65 @@
-//! Tests that every document is reachable from `README.md`, and that every link leads to an existing file.
+//! Tests that every document is reachable from `README.md` and is in the table of contents, that every link leads to an existing file and
+//! heading, and that every command exists.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use crate::common::assert_known_command;
 
 fn root() -> PathBuf {
     fs::canonicalize(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).unwrap()
 }
 
+/// The lines of a document outside of fenced code blocks.
+fn prose(text: &str) -> String {
+    let mut is_fenced = false;
+    let lines = text.lines().filter(|line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_fenced ^= is_fence;
+        !is_fence && !is_fenced
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The local targets of a document's links: the file, which is empty for the document itself, and the heading's anchor, which is empty for
+/// the whole file.
+fn local_links(text: &str) -> Vec<(String, String)> {
+    let prose = prose(text);
+    let targets = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let local = targets.filter(|target| !target.contains("://") && !target.contains(char::is_whitespace));
+    local
+        .map(|target| {
+            let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+            (file.to_owned(), anchor.to_owned())
+        })
+        .collect()
+}
+
+/// The anchors of a document's headings, as GitHub and mdBook make them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+    let mut anchors = BTreeSet::new();
+    for line in prose(text).lines() {
+        let title = line.trim_start_matches('#');
+        if title.len() == line.len() || !title.starts_with(' ') {
+            continue;
+        }
+        let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+        let anchor: String = title.trim().to_lowercase().chars().filter(kept).collect();
+        let anchor = anchor.replace(' ', "-");
+        let count = counts.entry(anchor.clone()).or_default();
+        anchors.insert(if *count == 0 { anchor } else { format!("{anchor}-{count}") });
+        *count += 1;
+    }
+    anchors
+}
+
 /// The local files that a document links to.
 fn linked_files(document: &Path) -> Vec<PathBuf> {
     let text = fs::read_to_string(document).unwrap();
-    let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-    let files = targets.filter_map(|target| target.split('#').next()).filter(|file| !file.is_empty());
-    files.filter(|file| !file.contains("://")).map(|file| document.parent().unwrap().join(file)).collect()
+    let files = local_links(&text).into_iter().filter(|(file, _)| !file.is_empty());
+    files.map(|(file, _)| document.parent().unwrap().join(file)).collect()
 }
 
 fn collect_documents(folder: &Path, found: &mut BTreeSet<PathBuf>) {
@@ -27,10 +73,21 @@ fn collect_documents(folder: &Path, found: &mut BTreeSet<PathBuf>) {
     }
 }
 
+/// All pages of `docs`, and the documents next to it that they belong to.
+fn all_documents() -> BTreeSet<PathBuf> {
+    let mut all = BTreeSet::new();
+    collect_documents(&root().join("docs"), &mut all);
+    assert!(all.len() >= 14, "{all:?}");
+    all.extend(
+        ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "bpf/README.md"].map(|name| root().join(name)),
+    );
+    all
+}
+
 #[test]
 fn every_document_is_reachable_from_the_readme() {
     let readme = root().join("README.md");
-    let (mut found, mut pending) = (BTreeSet::new(), vec![readme]);
+    let (mut found, mut pending) = (BTreeSet::from([readme.clone()]), vec![readme]);
     while let Some(document) = pending.pop() {
         for link in linked_files(&document) {
             let file = fs::canonicalize(&link)
@@ -41,9 +98,146 @@ fn every_document_is_reachable_from_the_readme() {
             }
         }
     }
-    let mut all = BTreeSet::new();
-    collect_documents(&root().join("docs"), &mut all);
-    assert!(all.len() >= 14, "{all:?}");
+    let all = all_documents();
     let missing: Vec<&PathBuf> = all.difference(&found).collect();
     assert!(missing.is_empty(), "README.md does not lead to {missing:?}");
+}
+
+#[test]
+fn table_of_contents_lists_every_document_once() {
+    let contents = root().join("docs/SUMMARY.md");
+    let mut listed: Vec<PathBuf> =
+        linked_files(&contents).iter().map(|file| fs::canonicalize(file).unwrap()).collect();
+    listed.sort();
+    let mut expected: Vec<PathBuf> = all_documents().into_iter().filter(|file| *file != contents).collect();
+    expected.sort();
+    assert_eq!(listed, expected);
+}
+
+#[test]
+fn links_lead_to_files_and_headings() {
+    let mut failures = Vec::new();
+    for document in all_documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        for (file, anchor) in local_links(&text) {
+            let target =
+                if file.is_empty() { document.clone() } else { document.parent().unwrap().join(&file) };
+            if !target.exists() {
+                failures.push(format!("{}: no file {file}", document.display()));
+            } else if !anchor.is_empty() && !anchors(&fs::read_to_string(&target).unwrap()).contains(&anchor)
+            {
+                failures.push(format!("{}: {file} has no heading #{anchor}", document.display()));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+/// The commands in code blocks that run `weir`, with continuation lines joined and without variables.
+fn weir_commands(text: &str) -> Vec<String> {
+    let (mut commands, mut block) = (Vec::new(), None);
+    for line in text.replace("\\\n", " ").lines() {
+        if let Some(language) = line.trim_start().strip_prefix("```") {
+            block = if block.is_some() { None } else { Some(language.to_owned()) };
+            continue;
+        }
+        let command = match block.as_deref() {
+            Some("sh") => Some(line),
+            // Other blocks have output, and commands after a prompt.
+            Some(_) => line.trim_start().strip_prefix("$ "),
+            None => line.strip_prefix("    ").map(|line| line.trim_start().trim_start_matches("$ ")),
+        };
+        // A command ends at a comment, or where another program begins.
+        let words = command.unwrap_or_default().split_whitespace();
+        let words = words.take_while(|word| !matches!(*word, "|" | ">" | "2>" | "&&" | "&" | "#" | "--"));
+        let words: Vec<&str> = words.filter(|word| !word.starts_with('$')).collect();
+        // Messages begin with `weir: ` or `weir agent: `.
+        if words.len() > 1 && words[0] == "weir" && !words.iter().any(|word| word.ends_with(':')) {
+            commands.push(words[1..].join(" "));
+        }
+    }
+    commands
+}
+
+#[test]
+fn weir_commands_of_all_documents_exist() {
+    let mut commands = BTreeSet::new();
+    for document in all_documents() {
+        // The command line's page is made from the definitions, and an older release may have had other commands.
+        if !document.ends_with("docs/cli.md") && !document.ends_with("CHANGELOG.md") {
+            commands.extend(weir_commands(&fs::read_to_string(&document).unwrap()));
+        }
+    }
+    assert!(commands.len() > 60, "{commands:#?}");
+    for command in commands {
+        assert_known_command(&command.split(' ').collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn result_pages_of_papers_open_with_a_summary() {
+    let pages = [
+        "saath",
+        "saba",
+        "netshare",
+        "siphon",
+        "siphon-live",
+        "django",
+        "live",
+        "composition",
+        "fabrics",
+        "weir",
+    ];
+    for page in pages {
+        let text = fs::read_to_string(root().join(format!("docs/results/{page}.md"))).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        let mut headings = (0..lines.len()).filter(|&line| lines[line].starts_with("## "));
+        let (first, second) = (headings.next().unwrap(), headings.next().unwrap());
+        assert_eq!(lines[first], "## Summary", "{page}");
+        assert!(second <= 25, "{page}: the second section begins at line {}", second + 1);
+    }
+}
+
+/// The crates of the workspace that a crate depends on, without those of its tests.
+fn dependencies(name: &str) -> BTreeSet<String> {
+    let manifest = fs::read_to_string(root().join(format!("crates/{name}/Cargo.toml"))).unwrap();
+    let mut is_dependency = false;
+    let mut found = BTreeSet::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            is_dependency =
+                line.ends_with("dependencies]") && !line.contains("dev-") && !line.contains("build-");
+        } else if let (true, Some(rest)) = (is_dependency, line.strip_prefix("weir-")) {
+            found.insert(rest.split(['.', ' ', '=']).next().unwrap().to_owned());
+        }
+    }
+    found
+}
+
+#[test]
+fn diagram_of_crates_has_their_dependencies() {
+    let page = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let diagram = page.split("```mermaid\n").nth(1).unwrap().split("```").next().unwrap();
+    let name = |end: &str| end.trim().split('[').next().unwrap().to_owned();
+    let mut drawn: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for line in diagram.lines() {
+        if let Some((from, to)) = line.split_once("-->") {
+            drawn.entry(name(from)).or_default().insert(name(to));
+            drawn.entry(name(to)).or_default();
+        } else if let Some((end, _)) = line.split_once('[').filter(|_| !line.contains("subgraph")) {
+            drawn.entry(end.trim().to_owned()).or_default();
+        }
+    }
+    // An arrow from the box of programs stands for many.
+    for name in ["programs", "simulation", "hosts", "cli", "papers", "lab"] {
+        drawn.remove(name);
+    }
+    let crates: BTreeSet<String> = fs::read_dir(root().join("crates"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| !matches!(name.as_str(), "cli" | "console" | "papers" | "lab"))
+        .collect();
+    let expected: BTreeMap<String, BTreeSet<String>> =
+        crates.into_iter().map(|name| (name.clone(), dependencies(&name))).collect();
+    assert_eq!(drawn, expected);
 }

@@ -20,6 +20,7 @@ mod fabric_replays;
 mod failures;
 mod incast;
 mod jobs;
+mod output_columns;
 mod pictures;
 mod predict;
 #[cfg(target_os = "linux")]
@@ -39,3 +40,5 @@ mod serve;
 mod share;
 mod test_files;
 mod tree;
+#[cfg(target_os = "linux")]
+mod tutorials;

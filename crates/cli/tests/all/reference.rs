@@ -1,10 +1,11 @@
-//! Tests that `docs/cli.md` matches the definitions of commands and options. `WEIR_WRITE_DOCS=1 cargo test -p
+//! Tests that `docs/cli.md` matches the definitions of commands and options, and their examples. `WEIR_WRITE_DOCS=1 cargo test -p
 //! weir-cli --test all reference` writes the page.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::common::TestDir;
+use crate::common::{TestDir, assert_known_command};
 
 #[test]
 fn cli_reference_matches_the_command_definitions() {
@@ -18,4 +19,31 @@ fn cli_reference_matches_the_command_definitions() {
         current == generated,
         "docs/cli.md is stale; help: run `WEIR_WRITE_DOCS=1 cargo test -p weir-cli --test all reference`"
     );
+}
+
+#[test]
+fn every_command_has_three_examples_with_known_options() {
+    let page = TestDir::new().stdout_of("reference");
+    let mut commands = BTreeSet::new();
+    for section in page.split("\n#").skip(1) {
+        let title = section.lines().next().unwrap().trim_start_matches('#').trim();
+        let examples =
+            section.split("\nExamples:\n").nth(1).unwrap_or_default().split("\n```").next().unwrap();
+        let examples: Vec<&str> = examples.lines().collect();
+        assert!(examples.len() >= 3, "{title}: {examples:?}; expected three examples");
+        // Other programs are before `weir` or after it.
+        for example in examples {
+            let words: Vec<&str> =
+                example.split_whitespace().skip_while(|word| *word != "weir").skip(1).collect();
+            let end = words.iter().position(|word| matches!(*word, "|" | ">" | "&&" | "--" | "check'"));
+            let words = &words[..end.unwrap_or(words.len())];
+            if !words.is_empty() {
+                commands.insert(words.join(" "));
+            }
+        }
+    }
+    assert!(commands.len() > 120, "{commands:#?}");
+    for command in commands {
+        assert_known_command(&command.split(' ').collect::<Vec<_>>());
+    }
 }

@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test program uses some of the helpers")]
 
 pub mod serving;
+#[cfg(target_os = "linux")]
+pub mod tutorial;
 #[path = "../../../agent/tests/live/wait.rs"]
 mod wait;
 

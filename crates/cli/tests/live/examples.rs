@@ -2,31 +2,37 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::test_lock;
 
-/// The test skips without the privileges, the BPF programs or the tools that the script needs.
-#[test]
-fn example_script_gives_web_more_bandwidth_than_batch() {
-    let _lock = test_lock::lock_shared();
-    let weir = env!("CARGO_BIN_EXE_weir");
-    let namespace = format!("weirexample{}", std::process::id());
+/// A requirement of live examples that this machine lacks: namespaces, the agent's BPF programs, or one of these programs.
+pub fn missing_requirement(programs: &[&str]) -> Option<String> {
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    let namespace = format!("weirexample{}-{}", std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed));
     let ip =
         |words: &[&str]| Command::new("ip").args(words).output().is_ok_and(|output| output.status.success());
     if !ip(&["netns", "add", &namespace]) {
-        eprintln!("bed/live.sh skips, since this machine cannot create namespaces");
-        return;
+        return Some("this machine cannot create namespaces".to_owned());
     }
     ip(&["netns", "del", &namespace]);
     let traffic = ["agent", "traffic", "--interface", "nowhere", "--application", "x=nowhere"];
-    let stderr = Command::new(weir).args(traffic).output().unwrap().stderr;
-    let is_available = |program: &str| Command::new(program).arg("--version").output().is_ok();
-    if String::from_utf8_lossy(&stderr).contains("built without")
-        || !["openssl", "curl", "python3"].iter().all(|p| is_available(p))
-    {
-        eprintln!("bed/live.sh skips, since programs that it needs are missing");
+    let stderr = Command::new(env!("CARGO_BIN_EXE_weir")).args(traffic).output().unwrap().stderr;
+    if String::from_utf8_lossy(&stderr).contains("built without") {
+        return Some("weir was built without BPF programs".to_owned());
+    }
+    let is_missing = |program: &&&str| Command::new(program).arg("--version").output().is_err();
+    programs.iter().find(is_missing).map(|program| format!("{program} is missing"))
+}
+
+#[test]
+fn example_script_gives_web_more_bandwidth_than_batch() {
+    if let Some(reason) = missing_requirement(&["openssl", "curl", "python3"]) {
+        eprintln!("bed/live.sh skips, since {reason}");
         return;
     }
+    let _lock = test_lock::lock_shared();
+    let weir = env!("CARGO_BIN_EXE_weir");
     let mut script = Command::new("timeout");
     let output = script
         .args(["-k", "5", "120"])

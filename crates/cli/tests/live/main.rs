@@ -27,4 +27,5 @@ mod switch;
 mod test_lock;
 mod testbed;
 mod throttle;
+mod tutorial;
 mod udp;

@@ -14,7 +14,7 @@ use weir_console::failure::Failure;
 
 /// The payload as a fraction of the bytes that links carry with ns-2's defaults. A packet has 1,000 bytes of data and 40
 /// bytes of headers, and links carry an acknowledgement of 40 bytes in the other direction.
-const PAYLOAD_FRACTION: f64 = 1000.0 / 1080.0;
+pub(super) const PAYLOAD_FRACTION: f64 = 1000.0 / 1080.0;
 
 /// The section of the page.
 pub(super) fn section(context: &Context<'_>, table_2: &Table2, table_3: &Table3) -> Result<String, Failure> {

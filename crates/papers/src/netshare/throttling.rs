@@ -69,14 +69,14 @@ impl Table2 {
     }
 }
 
-/// The section of the page.
-pub(super) fn section(runs: &Table2) -> String {
+/// The figures in the text of the paper.
+pub(super) fn claims(runs: &Table2) -> [Claim; 10] {
     use Mechanism::{None, Queues, QueuesThrottling, Throttling};
     let claim = |subject, citation, published, mechanism, phase, service| {
         Claim::number(subject, citation, published, runs.received_mbit(mechanism, phase, service))
     };
     let queues_throttling = QueuesThrottling;
-    let list = [
+    [
         claim(
             "queues and throttling, 5-35 s: A1",
             "5.3: \"A1 gets 250 Mbps\"",
@@ -106,7 +106,11 @@ pub(super) fn section(runs: &Table2) -> String {
             3,
             0,
         ),
-    ];
+    ]
+}
+
+/// The section of the page.
+pub(super) fn section(runs: &Table2, claims: &[Claim]) -> String {
     format!(
         "## Section 5.3: rate throttling (Table 2, Fig. 12 to 15)\n\n\
          A1 sends TCP; A2 and A3 send UDP at 1 Gbit/s. The weights are 1:3:9. Rates are in Mbit/s at the end of each phase. \
@@ -115,7 +119,7 @@ pub(super) fn section(runs: &Table2) -> String {
          {}The rates of all phases. The mean over a phase is in brackets if it differs from the rate at the end. The paper \
          has no experiment with central allocation.\n\
          {}",
-        claims_table(&list),
+        claims_table(claims),
         phases_table(runs)
     )
 }

@@ -118,6 +118,25 @@ impl Shortfalls {
         }
     }
 
+    /// The summary of the page.
+    pub fn summary(&self) -> String {
+        let kept = |comparisons: &Comparisons| {
+            format!("{} of {}", comparisons.count - comparisons.lost.len(), comparisons.count)
+        };
+        format!(
+            "## Summary\n\n\
+             - No paper has this policy. Its goal is the mean completion time of `varys` without knowledge of sizes.\n\
+             - {} goals for the mean are met; the next section lists the others.\n\
+             - The mean is at most that of each policy without knowledge of sizes in {} comparisons.\n\
+             - Percentiles are at most those of `saath`, or of `varys` where these are larger, in {} comparisons.\n\
+             - The page has simulations only. [On real sockets](live.md#a-slice-of-coflows), `weir` has a longer mean than `saath` and \
+             `aalo`.\n\n",
+            kept(&self.goals),
+            kept(&self.rivals),
+            kept(&self.percentiles),
+        )
+    }
+
     /// The first section of the page.
     pub fn section(&self) -> String {
         let mut out = "## Where `weir` is worse\n\nAll comparisons that `weir` loses, at three decimals. Ratios are of completion times; above the \
@@ -173,6 +192,7 @@ mod tests {
         let mut shortfalls = Shortfalls::default();
         // `weir` takes 3 s: 1.5 times as long as under all others but Aalo.
         shortfalls.add_family(&family(vec![goal]), &figures(&[("weir", 3.0), ("aalo", 4.0)]));
+        assert!(shortfalls.summary().contains("- 0 of 1 goals for the mean are met;"));
         let section = shortfalls.section();
         assert!(section.contains("Goals for the mean: lost in 1 of 1 comparisons."), "{section}");
         assert!(section.contains("| F | / `varys` | 1.500 | 1.02 |"), "{section}");

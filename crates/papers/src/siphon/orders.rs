@@ -81,13 +81,23 @@ struct Coflows {
     excluded: usize,
 }
 
-/// The section of the page.
+/// Mean CCTs over those of MRTF, with confidence intervals.
+pub struct MeanRatios {
+    /// Of Siphon's order.
+    pub siphon: String,
+    /// Of Siphon's order with detours.
+    pub siphon_with_detours: String,
+    /// Of MRTF with detours.
+    pub mrtf_with_detours: String,
+}
+
+/// The ratios of the summary, and the section of the page.
 pub fn section(
     workload: &Workload,
     area: &WideArea,
     seeds: u64,
     run_context: &RunContext<'_>,
-) -> Result<String, Failure> {
+) -> Result<(MeanRatios, String), Failure> {
     let coflows = Coflows::new(workload, area)?;
     let bar = run_context.progress.add_step_bar("replays", CASES.len() * seeds as usize);
     let replays = run_concurrently(CASES.len() * seeds as usize, run_context.jobs, |index| {
@@ -98,7 +108,8 @@ pub fn section(
     bar.finish_and_clear();
     let found = replays?;
     let by_case: Vec<&[CaseReplays]> = found.chunks(seeds as usize).collect();
-    Ok(coflows.introduction() + &coflows.fig15(&by_case) + &coflows.assumptions(&by_case))
+    let section = coflows.introduction() + &coflows.fig15(&by_case) + &coflows.assumptions(&by_case);
+    Ok((coflows.mean_ratios(&by_case), section))
 }
 
 impl Coflows {
@@ -148,6 +159,20 @@ impl Coflows {
         order.sort_by(|&a, &b| sizes[a].total_cmp(&sizes[b]));
         let count = order.len().div_ceil(BINS).max(1);
         order.chunks(count).map(|bin| (bin.to_vec(), sizes[bin[bin.len() - 1]])).collect()
+    }
+
+    fn mean_ratios(&self, replays_by_case: &[&[CaseReplays]]) -> MeanRatios {
+        let all: Vec<usize> = (0..self.workload.coflows.len()).collect();
+        let ratio = |policy: &str| {
+            let position = CASES.iter().position(|case| case.policy == policy);
+            let position = position.expect("the cases have this policy");
+            ratio_to_mrtf(replays_by_case[position], &all, mean).format_ratio()
+        };
+        MeanRatios {
+            siphon: ratio("siphon"),
+            siphon_with_detours: ratio("siphon:detours=on"),
+            mrtf_with_detours: ratio("mrtf:detours=on"),
+        }
     }
 
     fn introduction(&self) -> String {

@@ -78,6 +78,32 @@ fn the_documents_examples_are_read() {
     assert!(parse(&with_events).unwrap_err().contains("`event`: expected one of"));
 }
 
+/// The cables that the page implies for one template of each kind: from a host to its switch, or between switches.
+#[test]
+fn generated_nodes_have_the_names_of_the_page() {
+    let expected: [(&str, &[&str]); 9] = [
+        ("big-switch", &["h0 switch", "h4 switch"]),
+        ("netshare-fig1", &["E1-A1 E1", "E4-A3 E4", "E4 C1"]),
+        ("netshare-fig3", &["H1 E1", "H3 E1", "H4 E2", "H6 E2", "H7 E2", "H2 E3", "H5 E4", "H8 E4", "E1 C1"]),
+        ("netshare-fig6", &["H1 E1", "H4 E1", "H5 E2", "H12 E3", "E3 C1"]),
+        ("netshare-fig7", &["H1 E1", "H12 E3", "E3 C1", "E3 C2"]),
+        ("netshare-fig16", &["E11-A1 E11", "E42-A3 E42", "E11 M12", "M42 C2"]),
+        ("leaf-spine", &["h0 leaf0", "h6 leaf0", "h7 leaf1", "leaf3 spine2"]),
+        ("fat-tree", &["h0 edge0.0", "h2 edge0.1", "h4 edge1.0", "edge0.1 agg0.0", "agg3.1 core3"]),
+        ("saba-tiers", &["h0 tor0", "h1943 tor107", "tor107 leaf101", "leaf101 spine35"]),
+    ];
+    for template in all_templates() {
+        let topology = template.build().unwrap();
+        let (_, cables) = expected.iter().find(|(kind, _)| *kind == template.name()).unwrap();
+        for cable in *cables {
+            let (from, to) = cable.split_once(' ').unwrap();
+            let from = topology.find_node(from).unwrap_or_else(|| panic!("{}: {cable}", template.name()));
+            let mut ends = topology.outgoing_links(from).iter().map(|&link| topology.link(link).to);
+            assert!(ends.any(|end| topology.name(end) == to), "{}: {cable}", template.name());
+        }
+    }
+}
+
 #[test]
 fn topology_errors_name_line_field_value_and_expectation() {
     let good = "weir-fabric = 1\nkind = \"links\"\nhosts = [\"a\", \"b\"]\n\n[[switch]]\nname = \"s\"\ntier = 1\n\n\

@@ -1,0 +1,601 @@
+//! Adds three or more examples to the help of each command.
+
+use clap::Command;
+
+/// Adds the examples of a command with this path, and of its subcommands, to the end of their help.
+pub fn add_examples(command: Command, path: &str) -> Command {
+    let command = command.mut_subcommands(|sub| {
+        let path = format!("{path} {}", sub.get_name());
+        add_examples(sub, &path)
+    });
+    let Some((_, lines)) = EXAMPLES.iter().find(|(name, _)| *name == path) else { return command };
+    let examples = format!("Examples:\n  {}", lines.join("\n  "));
+    let help = command.get_after_help().map_or(examples.clone(), |help| format!("{help}\n\n{examples}"));
+    command.after_help(help)
+}
+
+/// By command: examples. The command `weir` has its own, which only `--help` shows.
+const EXAMPLES: &[(&str, &[&str])] = &[
+    (
+        "weir sim",
+        &[
+            "weir sim trace.txt --policy saath",
+            "weir sim trace.txt --policy saath:start=1MB:d=4 --interval 0 --format json",
+            "weir sim trace.txt --policy varys --per-coflow ccts.csv --per-link links.csv",
+        ],
+    ),
+    (
+        "weir compare",
+        &[
+            "weir compare trace.txt",
+            "weir compare trace.txt --policies saath,aalo,fair --baseline aalo",
+            "weir compare trace.txt --policies saath,saath:lcof=off --format json --out ablation.json",
+            "weir compare trace.txt --fabric fabric.toml --policies fair,saath --report report.html",
+            "weir compare examples/jobs.toml --policies fair,saath,saba",
+            "weir compare trace.txt --fabric examples/wide-area/private-cloud.toml --policies mrtf,siphon",
+        ],
+    ),
+    (
+        "weir sweep",
+        &[
+            "weir sweep trace.txt --policies saath --baseline aalo --vary start=1MB,10MB,100MB,1GB",
+            "weir sweep trace.txt --policies saath --baseline aalo --fixed-baseline --vary arrival=0.5,1,2,4",
+            "weir sweep trace.txt --policies saath,aalo --vary interval=0,8ms,80ms --vary arrival=0.5,1,2",
+            "weir sweep day1.txt day2.txt day3.txt --policies aalo,saath --vary aalo:start=1MB,10MB --confidence",
+            "weir sweep trace.txt --fabric examples/wide-area/private-cloud.toml --policies mrtf,siphon --vary depth=1,2,3 --vary bandwidth-seed=1,2,3",
+        ],
+    ),
+    (
+        "weir explain",
+        &[
+            "weir explain trace.txt --policy saath --coflow 7",
+            "weir explain trace.txt --policy aalo --coflow 7 --all --format csv",
+            "weir explain trace.txt --policy saath --coflow 7 --trace-events coflow.json",
+        ],
+    ),
+    (
+        "weir share",
+        &[
+            "weir share examples/netshare-5.3.toml",
+            "weir share examples/scenarios/guarantee.toml --mechanism central,queues+central",
+            "weir share examples/netshare-5.3.toml --mechanism queues,queues+throttling --over-time rates.csv --format json",
+        ],
+    ),
+    (
+        "weir reproduce",
+        &[
+            "weir reproduce saath --trace FB2010-1Hr-150-0.txt --out saath.md",
+            "weir reproduce netshare --out netshare.md",
+            "weir reproduce live --only programs",
+        ],
+    ),
+    (
+        "weir reproduce saath",
+        &[
+            "weir reproduce saath --trace FB2010-1Hr-150-0.txt",
+            "weir reproduce saath --trace FB2010-1Hr-150-0.txt --out docs/results/saath.md --jobs 2",
+            "weir reproduce saath --trace FB2010-1Hr-150-0.txt --interval 40ms --no-timing",
+        ],
+    ),
+    (
+        "weir reproduce netshare",
+        &[
+            "weir reproduce netshare",
+            "weir reproduce netshare --out docs/results/netshare.md",
+            "weir reproduce netshare --seeds 100 --jobs 2",
+        ],
+    ),
+    (
+        "weir reproduce saba",
+        &[
+            "weir reproduce saba --no-timing",
+            "weir reproduce saba --out docs/results/saba.md --jobs 2",
+            "weir reproduce saba --setups 50 --seed 7 --no-timing",
+        ],
+    ),
+    (
+        "weir reproduce siphon",
+        &[
+            "weir reproduce siphon --trace FB2010-1Hr-150-0.txt",
+            "weir reproduce siphon --trace FB2010-1Hr-150-0.txt --out docs/results/siphon.md --jobs 2",
+            "weir reproduce siphon --trace FB2010-1Hr-150-0.txt --seeds 20",
+        ],
+    ),
+    (
+        "weir reproduce django",
+        &[
+            "weir reproduce django --trace FB2010-1Hr-150-0.txt",
+            "weir reproduce django --trace FB2010-1Hr-150-0.txt --out docs/results/django.md --jobs 2",
+            "weir reproduce django --trace FB2010-1Hr-150-0.txt --seeds 100 --no-timing",
+        ],
+    ),
+    (
+        "weir reproduce composition",
+        &[
+            "weir reproduce composition",
+            "weir reproduce composition --out docs/results/composition.md",
+            "weir reproduce composition --seeds 50 --jobs 2",
+        ],
+    ),
+    (
+        "weir reproduce fabrics",
+        &[
+            "weir reproduce fabrics",
+            "weir reproduce fabrics --out docs/results/fabrics.md --jobs 2",
+            "weir reproduce fabrics --seeds 5",
+        ],
+    ),
+    (
+        "weir reproduce weir",
+        &[
+            "weir reproduce weir --trace FB2010-1Hr-150-0.txt",
+            "weir reproduce weir --trace FB2010-1Hr-150-0.txt --out docs/results/weir.md --jobs 2",
+            "weir reproduce weir --trace FB2010-1Hr-150-0.txt --seeds 2",
+        ],
+    ),
+    (
+        "weir reproduce live",
+        &[
+            "weir reproduce live --out docs/results/live.md",
+            "weir reproduce live --only netshare --phase 5s",
+            "weir reproduce live --only fabric --coflows 6",
+        ],
+    ),
+    (
+        "weir saba",
+        &[
+            "weir saba profile --out table.toml",
+            "weir saba weights table.toml --apps LR,PR",
+            "weir compare examples/jobs.toml --policies fair,saba",
+        ],
+    ),
+    (
+        "weir saba profile",
+        &[
+            "weir saba profile --out table.toml",
+            "weir saba profile --workload LR,SQL --degree 2",
+            "weir saba profile --format csv",
+        ],
+    ),
+    (
+        "weir saba weights",
+        &[
+            "weir saba weights table.toml --apps LR,PR",
+            "weir saba weights table.toml --apps LR,SQL,SQL,Sort --c-saba 0.8 --format json",
+            "weir saba weights table.toml --apps LR,PR,Sort --floor 0.5",
+        ],
+    ),
+    (
+        "weir predict",
+        &[
+            "weir predict train examples/incast/classes.csv --out model.toml",
+            "weir predict connections examples/incast/model.toml --loss 0.46 --threshold 20",
+            "weir compare trace.txt --policies django:connections=30,aalo+",
+        ],
+    ),
+    (
+        "weir predict train",
+        &[
+            "weir predict train examples/incast/classes.csv --out model.toml",
+            "weir predict train incast.csv --seed 7 --c 100 --gamma 10",
+            "weir predict train incast.csv --format json",
+        ],
+    ),
+    (
+        "weir predict connections",
+        &[
+            "weir predict connections examples/incast/model.toml --loss 0.46 --threshold 20",
+            "weir predict connections model.toml --loss 0.1 --threshold 65 --format json",
+            "weir compare trace.txt --policies django:connections=80,aalo+",
+        ],
+    ),
+    (
+        "weir profile",
+        &[
+            "weir profile --bed bed --name shuffle --out table.toml -- python3 examples/jobs/shuffle.py weir-bed-h0 weir-bed-h1 weir-bed-h2",
+            "weir profile --interface eth0 --rate 10Gbit --runs 5 --samples samples.csv -- ./job.sh",
+            "weir profile --interface eth0 --rate 1Gbit --timeout 10min --log job.log -- ./job.sh",
+        ],
+    ),
+    ("weir policies", &["weir policies", "weir policies saath", "weir policies tree"]),
+    (
+        "weir trace",
+        &[
+            "weir trace check trace.txt",
+            "weir trace describe trace.txt",
+            "weir trace generate --preset facebook --seed 7 --out trace.txt",
+        ],
+    ),
+    (
+        "weir trace check",
+        &[
+            "weir trace check examples/demo.txt",
+            "weir trace check trace.txt --trace-unit MiB",
+            "weir trace check examples/jobs.toml",
+        ],
+    ),
+    (
+        "weir trace describe",
+        &[
+            "weir trace describe examples/demo.txt",
+            "weir trace describe trace.weir --per-stage",
+            "weir trace describe trace.txt --format json --out trace.json",
+        ],
+    ),
+    (
+        "weir trace generate",
+        &[
+            "weir trace generate --preset facebook --seed 7 --out trace.txt",
+            "weir trace generate --ports 20 --coflows 50 --mappers uniform:1,10 --size pareto:1.2,1,1000 --arrival burst",
+            "weir trace generate --services 2 --applications 3 --out shared.weir",
+        ],
+    ),
+    (
+        "weir trace convert",
+        &[
+            "weir trace convert trace.txt trace.weir",
+            "weir trace convert trace.weir - --to coflow-benchmark",
+            "weir trace convert examples/jobs.toml jobs.weir",
+        ],
+    ),
+    (
+        "weir fabric",
+        &[
+            "weir fabric check fabric.toml",
+            "weir fabric describe examples/fabrics/fat-tree-4.toml",
+            "weir fabric generate leaf-spine --spines 4 --leaves 8 --hosts 16 --rate 10Gbit --oversubscription 2",
+        ],
+    ),
+    (
+        "weir fabric check",
+        &[
+            "weir fabric check examples/fabrics/leaf-spine-16.toml",
+            "weir fabric check examples/wide-area/private-cloud.toml",
+            "weir fabric generate netshare-fig7 | weir fabric check -",
+        ],
+    ),
+    (
+        "weir fabric describe",
+        &[
+            "weir fabric describe examples/fabrics/leaf-spine-16.toml",
+            "weir fabric describe fabric.toml --format json",
+            "weir fabric generate fat-tree --ports 8 --rate 10Gbit | weir fabric describe -",
+        ],
+    ),
+    (
+        "weir fabric generate",
+        &[
+            "weir fabric generate big-switch --hosts 4 --rate 1Gbit",
+            "weir fabric generate leaf-spine --spines 4 --leaves 8 --hosts 16 --rate 10Gbit --oversubscription 2",
+            "weir fabric generate fat-tree --ports 8 --rate 10Gbit --cables --out fabric.toml",
+        ],
+    ),
+    (
+        "weir fabric generate big-switch",
+        &[
+            "weir fabric generate big-switch --hosts 4 --rate 1Gbit",
+            "weir fabric generate big-switch --hosts 4 --rate 100Mbit --out fabric.toml",
+            "weir fabric generate big-switch --hosts 3 --rate 100Mbit | weir testbed up -",
+        ],
+    ),
+    (
+        "weir fabric generate leaf-spine",
+        &[
+            "weir fabric generate leaf-spine --spines 4 --leaves 8 --hosts 16 --rate 10Gbit --oversubscription 2",
+            "weir fabric generate leaf-spine --spines 2 --leaves 4 --hosts 4 --rate 1Gbit --oversubscription 1 --out fabric.toml",
+            "weir fabric generate leaf-spine --spines 2 --leaves 2 --hosts 2 --rate 1Gbit --oversubscription 1 --cables",
+        ],
+    ),
+    (
+        "weir fabric generate fat-tree",
+        &[
+            "weir fabric generate fat-tree --ports 4 --rate 1Gbit",
+            "weir fabric generate fat-tree --ports 8 --rate 10Gbit --oversubscription 4 --out fabric.toml",
+            "weir fabric generate fat-tree --ports 4 --rate 1Gbit --cables",
+        ],
+    ),
+    (
+        "weir fabric generate saba-tiers",
+        &[
+            "weir fabric generate saba-tiers",
+            "weir fabric generate saba-tiers --oversubscription 4 --out fabric.toml",
+            "weir fabric generate saba-tiers | weir fabric describe -",
+        ],
+    ),
+    (
+        "weir fabric generate netshare-fig1",
+        &[
+            "weir fabric generate netshare-fig1",
+            "weir fabric generate netshare-fig1 --cables",
+            "weir fabric generate netshare-fig1 --out fabric.toml",
+        ],
+    ),
+    (
+        "weir fabric generate netshare-fig3",
+        &[
+            "weir fabric generate netshare-fig3",
+            "weir fabric generate netshare-fig3 --cables",
+            "weir fabric generate netshare-fig3 --out fabric.toml",
+        ],
+    ),
+    (
+        "weir fabric generate netshare-fig6",
+        &[
+            "weir fabric generate netshare-fig6",
+            "weir fabric generate netshare-fig6 --cables",
+            "weir fabric generate netshare-fig6 | weir testbed up - --name fig6",
+        ],
+    ),
+    (
+        "weir fabric generate netshare-fig7",
+        &[
+            "weir fabric generate netshare-fig7",
+            "weir fabric generate netshare-fig7 --cables",
+            "weir fabric generate netshare-fig7 | weir testbed up - --name fig7",
+        ],
+    ),
+    (
+        "weir fabric generate netshare-fig16",
+        &[
+            "weir fabric generate netshare-fig16 --services 8",
+            "weir fabric generate netshare-fig16 --services 2 --cables",
+            "weir fabric generate netshare-fig16 --services 8 --out fabric.toml",
+        ],
+    ),
+    (
+        "weir testbed",
+        &[
+            "weir testbed up examples/fabrics/leaf-spine-16.toml",
+            "weir testbed run examples/netshare-5.3.toml",
+            "weir testbed down",
+        ],
+    ),
+    (
+        "weir testbed up",
+        &[
+            "weir testbed up examples/fabrics/leaf-spine-16.toml",
+            "weir testbed up fabric.toml --name racks",
+            "weir fabric generate netshare-fig7 | weir testbed up - --name fig7 --dry-run",
+        ],
+    ),
+    (
+        "weir testbed run",
+        &[
+            "weir testbed run examples/netshare-5.3.toml",
+            "weir testbed run examples/netshare-5.3.toml --mechanism queues",
+            "weir testbed run examples/netshare-5.3.toml --format csv --out rates.csv",
+        ],
+    ),
+    (
+        "weir testbed incast",
+        &[
+            "weir testbed incast --buffers 25,100,250 --connections 5,50,200",
+            "weir testbed incast --buffers 25,100,250 --connections 5,50,200 --format csv --out incast.csv",
+            "weir testbed incast --buffers 25,100,250 --connections 5,50,200 --marks 20 --congestion reno",
+        ],
+    ),
+    (
+        "weir testbed down",
+        &["weir testbed down", "weir testbed down --name fig7", "weir testbed list && weir testbed down"],
+    ),
+    (
+        "weir testbed list",
+        &[
+            "weir testbed list",
+            "weir testbed list --name bed",
+            "nsenter --net=/run/netns/weir-bed-h3 weir testbed list",
+        ],
+    ),
+    (
+        "weir testbed check",
+        &[
+            "weir testbed check",
+            "weir testbed check && weir testbed up fabric.toml",
+            "unshare -Urnm sh -c 'mount -t tmpfs none /run && weir testbed check'",
+        ],
+    ),
+    (
+        "weir serve",
+        &[
+            "weir serve --check examples/serve.toml",
+            "weir serve --check-store weir.redb",
+            "weir serve --config examples/serve.toml --log json",
+        ],
+    ),
+    (
+        "weir ctl",
+        &[
+            "weir ctl hosts",
+            "weir ctl coflows --format csv",
+            "weir ctl policy set saath:d=4",
+            "weir ctl weight ads 3",
+            "weir ctl hosts --coordinator weir.example:7701 --certificate ann.pem --key ann.key --authority authority.pem",
+        ],
+    ),
+    (
+        "weir ctl trace",
+        &[
+            "weir ctl trace > decisions.json",
+            "weir ctl trace --out decisions.json",
+            "weir ctl trace --coordinator weir.example:7701 --certificate ann.pem --key ann.key --authority authority.pem --out decisions.json",
+        ],
+    ),
+    (
+        "weir ctl hosts",
+        &[
+            "weir ctl hosts",
+            "weir ctl hosts --format csv",
+            "weir ctl hosts --coordinator weir.example:7701 --certificate ann.pem --key ann.key --authority authority.pem",
+        ],
+    ),
+    (
+        "weir ctl switches",
+        &["weir ctl switches", "weir ctl switches --format json", "weir ctl switches --out switches.txt"],
+    ),
+    (
+        "weir ctl queues",
+        &[
+            "weir ctl queues",
+            "weir ctl queues --format json",
+            "weir ctl queues --format csv --out queues.csv",
+        ],
+    ),
+    (
+        "weir ctl coflows",
+        &[
+            "weir ctl coflows",
+            "weir ctl coflows --format csv --out coflows.csv",
+            "weir ctl coflows --coordinator 127.0.0.1:7701",
+        ],
+    ),
+    (
+        "weir ctl allocation",
+        &[
+            "weir ctl allocation",
+            "weir ctl allocation --format csv --out rates.csv",
+            "weir ctl allocation --coordinator 127.0.0.1:7701",
+        ],
+    ),
+    (
+        "weir ctl relays",
+        &["weir ctl relays", "weir ctl relays --format json", "weir ctl relays --coordinator 127.0.0.1:7701"],
+    ),
+    (
+        "weir ctl routes",
+        &["weir ctl routes", "weir ctl routes --format json", "weir ctl routes --out routes.txt"],
+    ),
+    (
+        "weir ctl paths",
+        &["weir ctl paths", "weir ctl paths --format csv --out paths.csv", "weir ctl paths --format json"],
+    ),
+    (
+        "weir ctl services",
+        &[
+            "weir ctl services",
+            "weir ctl services --format json",
+            "weir ctl services --coordinator weir.example:7701 --certificate ann.pem --key ann.key --authority authority.pem",
+        ],
+    ),
+    (
+        "weir ctl applications",
+        &[
+            "weir ctl applications",
+            "weir ctl applications --format csv",
+            "weir ctl applications --coordinator 127.0.0.1:7701",
+        ],
+    ),
+    (
+        "weir ctl observed",
+        &[
+            "weir ctl observed",
+            "weir ctl observed --format csv --out observed.csv",
+            "weir ctl observed --coordinator 127.0.0.1:7701",
+        ],
+    ),
+    (
+        "weir ctl weight",
+        &[
+            "weir ctl weight ads 3",
+            "weir ctl weight batch 0.5",
+            "weir ctl weight ads 3 --coordinator weir.example:7701 --certificate ann.pem --key ann.key --authority authority.pem",
+        ],
+    ),
+    (
+        "weir ctl backup",
+        &[
+            "weir ctl backup weir-backup.redb",
+            "weir ctl backup weir-backup.redb --replace",
+            "weir ctl backup weir-backup.redb && weir serve --check-store weir-backup.redb",
+        ],
+    ),
+    (
+        "weir ctl policy",
+        &[
+            "weir ctl policy get",
+            "weir ctl policy set saath:d=4",
+            "weir ctl policy set tree:examples/serve-tree.toml",
+        ],
+    ),
+    (
+        "weir ctl policy get",
+        &[
+            "weir ctl policy get",
+            "weir ctl policy get --format json",
+            "weir ctl policy get --coordinator 127.0.0.1:7701",
+        ],
+    ),
+    (
+        "weir ctl policy set",
+        &[
+            "weir ctl policy set saath:d=4",
+            "weir ctl policy set weir",
+            "weir ctl policy set tree:examples/serve-tree.toml",
+        ],
+    ),
+    (
+        "weir agent",
+        &[
+            "weir agent run --host 3 --rate 1Gbit --coordinator 127.0.0.1:7700",
+            "weir agent queues --interface eth0 --rate 1Gbit --weights 1:3:9 --dry-run",
+            "weir agent cleanup",
+        ],
+    ),
+    (
+        "weir agent run",
+        &[
+            "weir agent run --host 3 --rate 1Gbit --coordinator 127.0.0.1:7700",
+            "weir agent run --host 3 --rate 1Gbit --interface eth0 --application web=system.slice/web.service",
+            "weir agent run --host 3 --rate 1Gbit --coordinator weir.example:7700 --certificate node-4.pem --key node-4.key --authority authority.pem",
+            "weir agent run --host 48 --port eth1=10Gbit --port eth2=10Gbit",
+        ],
+    ),
+    (
+        "weir agent queues",
+        &[
+            "weir agent queues --interface eth0 --rate 1Gbit --weights 1:3:9 --dry-run",
+            "weir agent queues --interface eth0 --rate 1Gbit --weights 1:3:9",
+            "nsenter --net=/run/netns/weir-bed-h0 weir agent queues --interface eth0 --rate 100Mbit --weights 1:1",
+        ],
+    ),
+    (
+        "weir agent traffic",
+        &[
+            "weir agent traffic --interface eth0 --application web=port/8080:1",
+            "weir agent traffic --interface eth0 --application web=system.slice/web.service:1 --application batch=batch:2",
+            "weir agent traffic --interface eth0 --interface eth1 --application batch=batch",
+        ],
+    ),
+    (
+        "weir agent cleanup",
+        &[
+            "weir agent cleanup",
+            "systemctl disable --now weir-agent && weir agent cleanup",
+            "nsenter --net=/run/netns/weir-bed-h0 weir agent cleanup",
+        ],
+    ),
+    (
+        "weir relay",
+        &[
+            "weir relay run --name west --overlay overlay.toml --dry-run",
+            "weir relay run --name west --overlay overlay.toml --insecure",
+            "weir relay run --name west --coordinator weir.example:7700 --certificate west.pem --key west.key --authority authority.pem",
+        ],
+    ),
+    (
+        "weir relay run",
+        &[
+            "weir relay run --name west --overlay overlay.toml --dry-run",
+            "weir relay run --name west --overlay overlay.toml --insecure",
+            "weir relay run --name west --coordinator weir.example:7700 --certificate west.pem --key west.key --authority authority.pem",
+        ],
+    ),
+    (
+        "weir completions",
+        &[
+            "weir completions bash > ~/.local/share/bash-completion/completions/weir",
+            "weir completions zsh > ~/.zfunc/_weir",
+            "weir completions fish > ~/.config/fish/completions/weir.fish",
+        ],
+    ),
+    ("weir man", &["weir man | man -l -", "weir man --out man1", "weir man --out ~/.local/share/man/man1"]),
+];
