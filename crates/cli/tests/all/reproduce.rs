@@ -22,6 +22,8 @@ fn saath_page_has_its_sections_in_order_and_the_same_bytes_again() {
         sections,
         [
             "# Saath, published and measured",
+            "## Summary",
+            "## Conditions",
             "## Published numbers",
             "## Assumptions that change a result most",
             "## Fig. 2 and 13: coflows out of sync",
