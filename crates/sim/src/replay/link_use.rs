@@ -131,13 +131,10 @@ impl LinkUseRecorder {
         self.carried.resize(size, 0.0);
         self.capacity.resize(size, 0.0);
         while until > self.part_seconds * MAX_PARTS as f64 {
-            for bytes in [&mut self.carried, &mut self.capacity] {
-                // In a list by part and link, the links of a part's two halves are adjacent.
-                for (position, target) in (0..size).map(|at| (at, at / self.link_count / 2 * self.link_count))
-                {
-                    let moved = std::mem::take(&mut bytes[position]);
-                    bytes[target + position % self.link_count] += moved;
-                }
+            // Before the first period, there are no bytes to move.
+            if self.since > 0.0 {
+                merge_halves(&mut self.carried, self.link_count);
+                merge_halves(&mut self.capacity, self.link_count);
             }
             self.part_seconds *= 2.0;
         }
@@ -156,5 +153,14 @@ impl LinkUseRecorder {
             (0..parts).map(of_part).collect()
         };
         (self.part_seconds, (0..self.link_count).map(of_link).collect())
+    }
+}
+
+/// Adds the bytes of each two neighbouring parts. `bytes` are by part and link.
+fn merge_halves(bytes: &mut [f64], link_count: usize) {
+    for position in 0..bytes.len() {
+        let (part, link) = (position / link_count, position % link_count);
+        let moved = std::mem::take(&mut bytes[position]);
+        bytes[part / 2 * link_count + link] += moved;
     }
 }
