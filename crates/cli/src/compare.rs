@@ -14,7 +14,7 @@ use weir_console::interrupt;
 use weir_console::output::OutputFile;
 use weir_console::policy_spec;
 use weir_console::record::Record;
-use weir_console::report::{self, Comparison};
+use weir_console::report::{self, Comparison, Origin};
 use weir_console::run::PartialResults;
 use weir_console::table::{Alignment, Table, format_seconds};
 use weir_core::model::{FlowSpec, Workload};
@@ -97,9 +97,7 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
     if let Some(file) = report_file {
         let comparison = Comparison {
             caption: caption(&source, &network, |_| false),
-            inputs: input_files(experiment, policies),
-            command: std::env::args().skip(1).collect(),
-            version: args::version(),
+            origin: report_origin(input_files(experiment, policies)),
             policies,
             outcomes: &outcomes,
             records: &records,
@@ -117,8 +115,13 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
     interruption.map_or(Ok(()), Err)
 }
 
-/// The files that a comparison reads.
-fn input_files(experiment: &args::Experiment, policies: &[String]) -> Vec<PathBuf> {
+/// The origin of a report: these input files, and the arguments and the version of this process.
+pub fn report_origin(inputs: Vec<PathBuf>) -> Origin<'static> {
+    Origin { inputs, command: std::env::args().skip(1).collect(), version: args::version() }
+}
+
+/// The files that replays of policies read.
+pub fn input_files(experiment: &args::Experiment, policies: &[String]) -> Vec<PathBuf> {
     let args::NetworkOptions { incast, fabric, .. } = &experiment.network;
     let trees = policies.iter().filter_map(|policy| policy_spec::tree_file(policy)).map(PathBuf::from);
     let files = experiment.input.sources.iter().filter(|file| **file != Path::new("-")).cloned();

@@ -4,6 +4,8 @@ mod leaves;
 mod names;
 mod table;
 
+use std::path::PathBuf;
+
 use leaves::Leaves;
 use names::{contending_coflows, rejection_seconds};
 use serde_json::{Value, json};
@@ -12,12 +14,15 @@ use weir_console::failure::Failure;
 use weir_console::output::{self, OutputFile, ResultDestination};
 use weir_console::policy_spec;
 use weir_console::record::Record;
+use weir_console::report::explanation::{self, ExplanationReport, PacePeriod};
 use weir_console::table::format_count;
 use weir_core::allocation::OrderCriterion;
-use weir_sim::explain::{Explainer, Explanation, Link, ProgressState, TimelineEntry, build_timeline};
+use weir_sim::explain::{
+    Explainer, Explanation, Link, ProgressState, Segment, TimelineEntry, build_timeline,
+};
 
 use crate::args;
-use crate::compare::caption;
+use crate::compare::{caption, report_origin};
 use crate::network::{KeptDetails, Network, Replay};
 use crate::render;
 use crate::source::Source;
@@ -39,13 +44,18 @@ struct Report<'a> {
 pub fn explain(args: &args::Explain) -> Result<(), Failure> {
     let args::ReplaySources { sources, read_options } = &args.input;
     let trace_events = args.events.trace_events.as_deref();
-    let outputs = [("--out", args.output.out.as_deref()), ("--trace-events", trace_events)];
+    let outputs = [
+        ("--out", args.output.out.as_deref()),
+        ("--trace-events", trace_events),
+        ("--report", args.report.as_deref()),
+    ];
     output::check_single_stdout(&outputs)?;
     for file in sources {
         output::check_distinct(file, &outputs)?;
     }
     let sink = ResultDestination::new(args.output.out.as_deref())?;
     let events_file = trace_events.map(OutputFile::create).transpose()?;
+    let report_file = args.report.as_deref().map(OutputFile::create).transpose()?;
     let source = Source::read(sources, read_options, args.replay.per_stage)?;
     let workload = &source.workload;
     let position = workload.coflows.iter().position(|coflow| coflow.id == args.coflow);
@@ -83,6 +93,9 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
         explanation: &explanation,
         entries: &entries,
     };
+    if let Some(file) = report_file {
+        file.write_and_finish(explanation::html(&html_report(args, &report))?)?;
+    }
     let colors = sink.is_terminal().then(drawing::has_colors);
     sink.write_text(render::object(
         args.output.format,
@@ -90,6 +103,26 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
         || explanation_record(&report),
         || entries.iter().map(|entry| entry_line(&report, entry)).collect(),
     ))
+}
+
+/// What the report in HTML describes.
+fn html_report(args: &args::Explain, report: &Report<'_>) -> ExplanationReport<'static> {
+    let Report { source, network, policy, explanation, .. } = *report;
+    let release = explanation.outcome.released_at;
+    let period = |segment: &Segment| PacePeriod {
+        start: segment.start - release,
+        end: segment.end - release,
+        pace: segment.pace(),
+    };
+    let network_files = [&args.network.incast, &args.network.fabric].into_iter().flatten().cloned();
+    let tree = policy_spec::tree_file(policy).map(PathBuf::from);
+    ExplanationReport {
+        title: format!("Coflow {} under {policy}", explanation.outcome.id),
+        caption: caption(source, network, |_| false),
+        origin: report_origin(args.input.sources.iter().cloned().chain(network_files).chain(tree).collect()),
+        text: table::explanation_text(report, None),
+        paces: explanation.segments.iter().map(period).collect(),
+    }
 }
 
 /// The failure for a coflow that the trace does not contain; lists some ids as examples.

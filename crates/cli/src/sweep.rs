@@ -7,13 +7,16 @@ mod table;
 use std::path::PathBuf;
 
 use grid::{Point, PolicySpec, add_supported_params, grid};
+use table::Cells;
 use weir_console::failure::Failure;
-use weir_console::output::ResultDestination;
+use weir_console::output::{self, OutputFile, ResultDestination};
 use weir_console::record::Record;
+use weir_console::report::sweep::{SweepLine, SweepReport};
+use weir_console::report::{self, Origin};
 use weir_core::model::Workload;
 
 use crate::args;
-use crate::compare::{check_distinct, with_baseline};
+use crate::compare::{check_distinct, input_files, report_origin, with_baseline};
 use crate::metrics::{Baseline, Metrics};
 use crate::network::{KeptDetails, Network, Replay, run_replays};
 use crate::render;
@@ -82,25 +85,61 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
         .collect::<Result<Vec<Vec<PolicySpec>>, Failure>>()?;
     grid::check_params(&points[0].params, &specs[0], &inputs[0].network)?;
     let requested: Vec<&String> = policies.iter().collect();
-    check_distinct(experiment, &requested, &[("--out", experiment.output.out.as_deref())])?;
+    let outputs = [("--out", experiment.output.out.as_deref()), ("--report", args.report.as_deref())];
+    output::check_single_stdout(&outputs)?;
+    check_distinct(experiment, &requested, &outputs)?;
     let sink = ResultDestination::new(experiment.output.out.as_deref())?;
+    let report_file = args.report.as_deref().map(OutputFile::create).transpose()?;
 
-    let rows = run(args, &policies, baseline_position, &inputs, &specs)?;
+    let mut rows = run(args, &policies, baseline_position, &inputs, &specs)?;
+    if args.confidence {
+        rows = combined::combine(&rows);
+    }
     let is_varied = |key: &str| args.vary.iter().any(|vary| vary.key == key);
-    let head = || {
-        let sources: String = inputs.iter().map(|input| input.source.caption()).collect();
-        sources + &inputs[0].network.caption(is_varied)
-    };
-    let baseline = &policies[baseline_position];
-    let text = if args.confidence {
-        let combined = combined::combine(&rows);
-        let table = || head() + &table::combined_table(args, baseline, &combined);
-        render::list(experiment.output.format, table, || combined.clone())
-    } else {
-        let table = || head() + &table::table(args, baseline, &rows);
-        render::list(experiment.output.format, table, || rows.iter().map(to_record).collect())
-    };
-    sink.write_text(text)
+    let sources: String = inputs.iter().map(|input| input.source.caption()).collect();
+    let network = inputs[0].network.caption(is_varied);
+    let caption = sources + &network + &table::caption(args, &policies[baseline_position]);
+    let cells = if args.confidence { Cells::with_intervals(&rows) } else { Cells::new(&rows) };
+    if let Some(file) = report_file {
+        let origin = report_origin(input_files(experiment, &policies));
+        file.write_and_finish(report::sweep::html(&to_report(&rows, &cells, &caption, origin))?)?;
+    }
+    let table = || format!("{caption}\n{}", cells.to_table());
+    let records = || rows.iter().map(to_record).collect();
+    sink.write_text(render::list(experiment.output.format, table, records))
+}
+
+/// What the report in HTML describes. Its x axis has the values of what varies first.
+fn to_report<'a>(rows: &[Row<'_>], cells: &Cells, caption: &str, origin: Origin<'a>) -> SweepReport<'a> {
+    let (mut x_values, mut lines): (Vec<String>, Vec<SweepLine>) = (Vec::new(), Vec::new());
+    for Row { policy, values, metrics } in rows {
+        let (first, others) =
+            values.split_first().map_or((None, &[][..]), |(first, rest)| (Some(first), rest));
+        let value = first.map_or("", |(_, value)| value);
+        let position = x_values.iter().position(|other| other == value).unwrap_or_else(|| {
+            x_values.push(value.to_owned());
+            x_values.len() - 1
+        });
+        let others: String = others.iter().map(|(key, value)| format!(", {key}={value}")).collect();
+        let name = format!("{policy}{others}");
+        let Some(mean) = metrics.number("mean_cct_s") else { continue };
+        match lines.iter_mut().find(|line| line.name == name) {
+            Some(line) => line.points.push((position, mean)),
+            None => lines.push(SweepLine { name, points: vec![(position, mean)] }),
+        }
+    }
+    SweepReport {
+        caption: caption.to_owned(),
+        origin,
+        head: cells.head.clone(),
+        rows: cells.rows.clone(),
+        x_title: rows
+            .first()
+            .and_then(|row| row.values.first())
+            .map_or_else(String::new, |(key, _)| key.clone()),
+        x_values,
+        lines,
+    }
 }
 
 /// The values of a row, and its metrics.

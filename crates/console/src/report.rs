@@ -1,20 +1,20 @@
-//! Writes the report of `weir compare --report`: one HTML file that needs no other file and no network.
+//! Writes reports: one HTML file that needs no other file and no network.
 //!
 //! The same input gives the same bytes. Files are named without their folders.
 
 mod chart;
+pub mod explanation;
 mod heat_map;
+mod page;
+pub mod sweep;
 
-use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+pub use page::Origin;
 
 use crate::failure::Failure;
 use crate::record::Record;
 use crate::table::{format_optional, format_seconds};
-use chart::{Chart, line_style};
-use sha2::{Digest, Sha256};
+use chart::Chart;
+use page::{Page, escape, figure, legend, table};
 use weir_sim::Outcome;
 use weir_sim::outcome::percentile;
 
@@ -42,12 +42,8 @@ const COLUMNS: [(&str, &str, &str); 7] = [
 pub struct Comparison<'a> {
     /// The description of workload and network, as lines of text.
     pub caption: String,
-    /// The files that the command read.
-    pub inputs: Vec<PathBuf>,
-    /// The arguments of the command.
-    pub command: Vec<String>,
-    /// The version of the command.
-    pub version: &'a str,
+    /// How to make the report again.
+    pub origin: Origin<'a>,
     /// The compared policies.
     pub policies: &'a [String],
     /// By policy: the outcome of its replay.
@@ -74,90 +70,34 @@ pub fn html(comparison: &Comparison<'_>) -> Result<String, Failure> {
         1 => "One policy".to_owned(),
         count => format!("{count} policies compared"),
     };
-    let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n<style>\n{}</style>\n</head>\n\
-         <body>\n<main>\n<h1>{title}</h1>\n",
-        include_str!("report/style.css")
-    );
-    for line in comparison.caption.lines().filter(|line| !line.is_empty()) {
-        let _ = writeln!(out, "<p>{}</p>", escape(&without_folders(line, &comparison.inputs)));
-    }
-    out += &section("Results", &results_table(comparison));
+    let mut page = Page::new(&title, &comparison.caption, &comparison.origin);
+    page.add_section("Results", &results_table(comparison));
     let legend = legend(policies);
     let ccts: Vec<Vec<f64>> = outcomes.iter().map(Outcome::ccts).collect();
-    out += &section(
-        "Completion times",
-        &(figure(
-            &distribution(&ccts, "completion time (s)"),
-            "Distribution of completion times",
-            "Part of the coflows that take at most this time. Coflows that take no time are not shown.",
-        ) + &legend),
+    let completion_times = figure(
+        &distribution(&ccts, "completion time (s)"),
+        "Distribution of completion times",
+        "Part of the coflows that take at most this time. Coflows that take no time are not shown.",
     );
+    page.add_section("Completion times", &(completion_times + &legend));
     let slowdowns: Vec<Vec<f64>> = ccts.iter().map(|ccts| ratios(ccts, comparison.min_ccts)).collect();
-    out += &section(
-        "Slowdowns",
-        &(figure(
-            &distribution(&slowdowns, "completion time / lower bound of the coflow"),
-            "Distribution of slowdowns",
-            "Part of the coflows whose time is at most this multiple of their lower bound, the time alone on the network.",
-        ) + &legend),
+    let slowdowns = figure(
+        &distribution(&slowdowns, "completion time / lower bound of the coflow"),
+        "Distribution of slowdowns",
+        "Part of the coflows whose time is at most this multiple of their lower bound, the time alone on the network.",
     );
-    out += &section(
-        "Active coflows",
-        &(figure(
-            &active_coflows(outcomes),
-            "Number of active coflows over time",
-            "Coflows that are released and not complete. A policy that completes small coflows first has fewer.",
-        ) + &legend),
+    page.add_section("Slowdowns", &(slowdowns + &legend));
+    let active = figure(
+        &active_coflows(outcomes),
+        "Number of active coflows over time",
+        "Coflows that are released and not complete. A policy that completes small coflows first has fewer.",
     );
-    out += &section("Coflows over time", &coflow_timelines(comparison));
-    out += &section("Utilization of links", &link_uses(comparison));
-    out += &section("Speedups by size", &speedup_table(comparison, &ccts));
-    out += &section("How to make this report again", &origin(comparison)?);
-    let _ = write!(out, "</main>\n</body>\n</html>\n");
-    Ok(out)
-}
-
-fn section(title: &str, body: &str) -> String {
-    format!("<section>\n<h2>{title}</h2>\n{body}</section>\n")
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-/// Replaces the paths of files by their names.
-fn without_folders(text: &str, files: &[PathBuf]) -> String {
-    files
-        .iter()
-        .fold(text.to_owned(), |text, file| text.replace(&file.display().to_string(), &file_name(file)))
-}
-
-fn file_name(path: &Path) -> String {
-    path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
-}
-
-/// A figure, with its text for readers who do not see it.
-fn figure(chart: &Chart<'_>, alternative: &str, caption: &str) -> String {
-    match chart.to_svg() {
-        Some(svg) => format!(
-            "<figure>\n<div role=\"img\" aria-label=\"{alternative}; the table of results has the values\">{svg}</div>\n\
-             <figcaption>{caption}</figcaption>\n</figure>\n"
-        ),
-        None => "<p class=\"note\">No coflow has such a value.</p>\n".to_owned(),
-    }
-}
-
-fn legend(policies: &[String]) -> String {
-    let item = |(position, policy): (usize, &String)| {
-        let (color, style) = line_style(position);
-        format!(
-            "<li><span style=\"border-color:{color};border-top-style:{style}\"></span><code>{}</code></li>\n",
-            escape(policy)
-        )
-    };
-    format!("<ul class=\"legend\">\n{}</ul>\n", policies.iter().enumerate().map(item).collect::<String>())
+    page.add_section("Active coflows", &(active + &legend));
+    page.add_section("Coflows over time", &coflow_timelines(comparison));
+    page.add_section("Utilization of links", &link_uses(comparison));
+    page.add_section("Speedups by size", &speedup_table(comparison, &ccts));
+    let seconds = format_seconds(latest_end(outcomes));
+    page.finish(&comparison.origin, &format!("The longest replay ends at {seconds}."))
 }
 
 /// The distribution of positive values of each policy.
@@ -171,6 +111,7 @@ fn distribution<'a>(values: &[Vec<f64>], x_title: &'a str) -> Chart<'a> {
     Chart {
         x_title,
         y_title: "part of the coflows",
+        x_labels: &[],
         has_log_axis: true,
         y_max: 1.0,
         lines: values.iter().map(line).collect(),
@@ -202,7 +143,7 @@ fn active_coflows(outcomes: &[Outcome]) -> Chart<'static> {
     };
     let lines: Vec<Vec<(f64, f64)>> = outcomes.iter().map(line).collect();
     let y_max = lines.iter().flatten().map(|point| point.1).fold(1.0, f64::max);
-    Chart { x_title: "time (s)", y_title: "active coflows", has_log_axis: false, y_max, lines }
+    Chart { x_title: "time (s)", y_title: "active coflows", x_labels: &[], has_log_axis: false, y_max, lines }
 }
 
 /// The number of parts of the time in a coflow timeline.
@@ -282,19 +223,6 @@ fn image(policy: &str, rows: &[Vec<f64>], width: f64, content: &str) -> String {
     )
 }
 
-fn table(head: &[&str], rows: &[Vec<String>]) -> String {
-    let mut out = "<table>\n<thead><tr>".to_owned();
-    head.iter().for_each(|title| {
-        let _ = write!(out, "<th scope=\"col\">{}</th>", escape(title));
-    });
-    out += "</tr></thead>\n<tbody>\n";
-    for row in rows {
-        let cells: String = row.iter().skip(1).map(|cell| format!("<td>{}</td>", escape(cell))).collect();
-        let _ = writeln!(out, "<tr><th scope=\"row\"><code>{}</code></th>{cells}</tr>", escape(&row[0]));
-    }
-    out + "</tbody>\n</table>\n"
-}
-
 fn results_table(comparison: &Comparison<'_>) -> String {
     let head: Vec<&str> = ["policy"].into_iter().chain(COLUMNS.map(|column| column.0)).collect();
     let row = |(policy, record): (&String, &Record)| -> Vec<String> {
@@ -353,40 +281,4 @@ fn speedup_table(comparison: &Comparison<'_>, ccts: &[Vec<f64>]) -> String {
         escape(&comparison.policies[comparison.baseline]),
         MAX_SHORT_BYTES / 1e6
     )
-}
-
-/// The command, the version and the inputs.
-fn origin(comparison: &Comparison<'_>) -> Result<String, Failure> {
-    let arg = |arg: &String| {
-        // An option's value can follow a `=`.
-        let (option, value) =
-            arg.split_once('=').map_or(("", arg.as_str()), |(option, value)| (option, value));
-        let name = if value.contains('/') { file_name(Path::new(value)) } else { value.to_owned() };
-        if option.is_empty() { name } else { format!("{option}={name}") }
-    };
-    let command = comparison.command.iter().map(arg).collect::<Vec<_>>().join(" ");
-    let mut out = format!("<pre>weir {}</pre>\n<p>weir {}</p>\n<ul>\n", escape(&command), comparison.version);
-    for input in &comparison.inputs {
-        let sum =
-            checksum(input).map_err(|error| Failure::input(format_args!("{}: {error}", input.display())))?;
-        let _ =
-            writeln!(out, "<li><code>{}</code>: SHA-256 <code>{sum}</code></li>", escape(&file_name(input)));
-    }
-    out += "</ul>\n";
-    let seconds = latest_end(comparison.outcomes);
-    let _ = writeln!(out, "<p class=\"note\">The longest replay ends at {}.</p>", format_seconds(seconds));
-    Ok(out)
-}
-
-/// The checksum of a file, in hexadecimal digits.
-fn checksum(path: &Path) -> io::Result<String> {
-    let (mut file, mut digest) = (File::open(path)?, Sha256::new());
-    let mut part = vec![0; 1 << 16];
-    loop {
-        match file.read(&mut part)? {
-            0 => break,
-            length => digest.update(&part[..length]),
-        }
-    }
-    Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -247,6 +247,10 @@ pub struct Sweep {
     #[arg(long, help_heading = OUTPUT_HEADING)]
     pub confidence: bool,
 
+    /// Also write a report with figures: one HTML file, which needs no network
+    #[arg(long, help_heading = OUTPUT_HEADING, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub report: Option<PathBuf>,
+
     #[command(flatten)]
     pub experiment: Experiment,
 }
@@ -285,6 +289,10 @@ pub struct Explain {
 
     #[command(flatten)]
     pub output: Output,
+
+    /// Also write a report with a figure: one HTML file, which needs no network
+    #[arg(long, help_heading = OUTPUT_HEADING, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub report: Option<PathBuf>,
 
     #[command(flatten)]
     pub events: TraceEventsFile,

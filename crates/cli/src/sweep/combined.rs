@@ -23,8 +23,8 @@ pub const COLUMNS: [(&str, &str); 9] = [
 
 /// For each combination of the other values, and each policy: the number of samples, and the mean of each column with its 95 %
 /// confidence interval. In the order of first samples. The half width of a single sample is null.
-pub fn combine(rows: &[Row<'_>]) -> Vec<Record> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
+pub fn combine<'a>(rows: &[Row<'a>]) -> Vec<Row<'a>> {
+    let mut groups: Vec<Group<'a, '_>> = Vec::new();
     for Row { policy, values, metrics } in rows {
         let is_kept = |(key, _): &&(String, String)| !SAMPLED_KEYS.contains(&key.as_str());
         let values: Vec<(String, String)> = values.iter().filter(is_kept).cloned().collect();
@@ -33,26 +33,26 @@ pub fn combine(rows: &[Row<'_>]) -> Vec<Record> {
             None => groups.push(Group { policy, values, samples: vec![metrics] }),
         }
     }
-    groups.iter().map(combined_record).collect()
+    groups.into_iter().map(combined_row).collect()
 }
 
-/// Results of a policy that differ in traces and seeds only.
-struct Group<'a> {
+/// Results of a policy that differ in traces and seeds only. `'b` is the lifetime of the metrics.
+struct Group<'a, 'b> {
     policy: &'a str,
     values: Vec<(String, String)>,
-    samples: Vec<&'a Record>,
+    samples: Vec<&'b Record>,
 }
 
-fn combined_record(Group { policy, values, samples }: &Group<'_>) -> Record {
-    let mut r = Record::default();
-    values.iter().for_each(|(key, value)| r.add_named(format!("vary_{key}"), value.as_str()));
-    r.add("policy", *policy);
-    r.add("samples", samples.len());
+fn combined_row<'a>(Group { policy, values, samples }: Group<'a, '_>) -> Row<'a> {
+    let mut metrics = Record::default();
+    metrics.add("policy", policy);
+    metrics.add("samples", samples.len());
     for (name, half_width) in COLUMNS {
         let values: Vec<f64> = samples.iter().filter_map(|record| record.number(name)).collect();
         let interval = (!values.is_empty()).then(|| ConfidenceInterval::from_values(&values));
-        r.add(name, interval.map(|interval| interval.mean));
-        r.add(half_width, interval.map(|interval| interval.half_width).filter(|width| width.is_finite()));
+        metrics.add(name, interval.map(|interval| interval.mean));
+        let width = interval.map(|interval| interval.half_width).filter(|width| width.is_finite());
+        metrics.add(half_width, width);
     }
-    r
+    Row { policy, values, metrics }
 }

@@ -38,6 +38,34 @@ fn report_is_one_file_with_the_same_bytes_each_time() {
 }
 
 #[test]
+fn sweeps_and_explanations_have_reports() {
+    let dir = test_dir();
+    let sweep = "sweep folder/trace.txt --policies fifo,saath --vary arrival=1,2,4 --no-timing";
+    let text = dir.stdout_of(sweep);
+    assert_eq!(dir.stdout_of(&format!("{sweep} --report sweep.html")), text, "the result does not change");
+    let report = dir.read("sweep.html");
+    assert_eq!(report.matches("<svg").count(), 1);
+    for part in ["mean completion time (s)", "arrival", "<code>saath</code>", "<h2>Results</h2>", "SHA-256"] {
+        assert!(report.contains(part), "{part}: {report}");
+    }
+    assert_eq!(report.matches("<tr>").count(), 1 + 2 * 3);
+    dir.stdout_of(&format!("{sweep} --report sweep.html"));
+    assert_eq!(dir.read("sweep.html"), report);
+
+    let explain = "explain folder/trace.txt --policy saath --coflow 2";
+    let text = dir.stdout_of(explain);
+    assert_eq!(dir.stdout_of(&format!("{explain} --report explain.html")), text);
+    let report = dir.read("explain.html");
+    assert_eq!(report.matches("<svg").count(), 1);
+    for part in ["<h1>Coflow 2 under saath</h1>", "time since the release (s)", "Time by state", "SHA-256"] {
+        assert!(report.contains(part), "{part}: {report}");
+    }
+    for report in [dir.read("sweep.html"), report] {
+        assert!(!report.contains("folder/") && !report.contains("href="), "{report}");
+    }
+}
+
+#[test]
 fn report_escapes_names() {
     let dir = TestDir::new();
     dir.write("a<b>&.txt", &dir.read("trace.txt"));
@@ -51,6 +79,8 @@ fn report_and_result_do_not_share_the_standard_output() {
     let dir = TestDir::new();
     let error = dir.stderr_of("compare trace.txt --policies fifo --report -", 2);
     assert!(error.contains("--report: the result is already written to the standard output"), "{error}");
+    let error = dir.stderr_of("sweep trace.txt --policies fifo --vary arrival=1 --report trace.txt", 2);
+    assert!(error.contains("expected another file than that of the input"), "{error}");
     let error = dir.stderr_of("explain trace.txt --policy fifo --coflow 1 --trace-events trace.txt", 2);
     assert!(error.contains("--trace-events"), "{error}");
 }

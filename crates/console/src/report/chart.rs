@@ -28,6 +28,8 @@ pub struct Chart<'a> {
     pub x_title: &'a str,
     /// Title of the y axis.
     pub y_title: &'a str,
+    /// Labels at 0, 1 and so on, if the x axis has no numbers.
+    pub x_labels: &'a [String],
     /// Whether the x axis is logarithmic.
     pub has_log_axis: bool,
     /// The highest value of the y axis, which starts at 0.
@@ -78,6 +80,15 @@ impl Chart<'_> {
         Some(svg)
     }
 
+    fn x_label(&self, value: f64) -> String {
+        if self.x_labels.is_empty() {
+            return number(value);
+        }
+        let is_whole = (value - value.round()).abs() < 1e-6 && value > -0.5;
+        let label = is_whole.then(|| self.x_labels.get(value.round() as usize)).flatten();
+        label.cloned().unwrap_or_default()
+    }
+
     fn draw<X>(&self, svg: &mut String, x_axis: X) -> Result<(), Box<dyn std::error::Error>>
     where
         X: Ranged<ValueType = f64> + ValueFormatter<f64>,
@@ -98,7 +109,8 @@ impl Chart<'_> {
             .axis_style(gray)
             .bold_line_style(gray.mix(0.3))
             .light_line_style(TRANSPARENT)
-            .x_label_formatter(&|value| number(*value))
+            .x_labels(if self.x_labels.is_empty() { 10 } else { self.x_labels.len().clamp(2, 20) })
+            .x_label_formatter(&|value| self.x_label(*value))
             .y_label_formatter(&|value| number(*value))
             .draw()?;
         for (position, line) in self.lines.iter().enumerate() {
@@ -139,7 +151,7 @@ mod tests {
     use super::*;
 
     fn chart(lines: Vec<Vec<(f64, f64)>>) -> Chart<'static> {
-        Chart { x_title: "seconds", y_title: "part", has_log_axis: true, y_max: 1.0, lines }
+        Chart { x_title: "seconds", y_title: "part", x_labels: &[], has_log_axis: true, y_max: 1.0, lines }
     }
 
     #[test]

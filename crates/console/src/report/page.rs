@@ -1,0 +1,145 @@
+//! The parts that all reports have: head, sections, tables, and how to make the report again.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::chart::{Chart, line_style};
+use crate::failure::Failure;
+
+/// How a report was made.
+pub struct Origin<'a> {
+    /// The files that the command read.
+    pub inputs: Vec<PathBuf>,
+    /// The arguments of the command.
+    pub command: Vec<String>,
+    /// The version of the command.
+    pub version: &'a str,
+}
+
+/// A page under construction.
+pub struct Page {
+    html: String,
+}
+
+impl Page {
+    /// A page with a title, and a description as lines of text.
+    pub fn new(title: &str, caption: &str, origin: &Origin<'_>) -> Page {
+        let title = escape(title);
+        let mut html = format!(
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n<style>\n{}</style>\n\
+             </head>\n<body>\n<main>\n<h1>{title}</h1>\n",
+            include_str!("style.css")
+        );
+        for line in caption.lines().filter(|line| !line.is_empty()) {
+            let _ = writeln!(html, "<p>{}</p>", escape(&without_folders(line, &origin.inputs)));
+        }
+        Page { html }
+    }
+
+    /// Adds a section with a body in HTML.
+    pub fn add_section(&mut self, title: &str, body: &str) {
+        let _ = write!(self.html, "<section>\n<h2>{title}</h2>\n{body}</section>\n");
+    }
+
+    /// The page with its origin, and a note below it.
+    ///
+    /// # Errors
+    /// If an input cannot be read again.
+    pub fn finish(mut self, origin: &Origin<'_>, note: &str) -> Result<String, Failure> {
+        let body = format!("{}<p class=\"note\">{}</p>\n", origin_list(origin)?, escape(note));
+        self.add_section("How to make this report again", &body);
+        Ok(self.html + "</main>\n</body>\n</html>\n")
+    }
+}
+
+/// Text without characters that HTML interprets.
+pub fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// Replaces the paths of files by their names.
+fn without_folders(text: &str, files: &[PathBuf]) -> String {
+    files
+        .iter()
+        .fold(text.to_owned(), |text, file| text.replace(&file.display().to_string(), &file_name(file)))
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+}
+
+/// A figure, with its text for readers who do not see it.
+pub fn figure(chart: &Chart<'_>, alternative: &str, caption: &str) -> String {
+    match chart.to_svg() {
+        Some(svg) => format!(
+            "<figure>\n<div role=\"img\" aria-label=\"{alternative}; the table of results has the values\">{svg}</div>\n\
+             <figcaption>{caption}</figcaption>\n</figure>\n"
+        ),
+        None => "<p class=\"note\">There are no such values.</p>\n".to_owned(),
+    }
+}
+
+/// The colors of lines, by name.
+pub fn legend(names: &[String]) -> String {
+    let item = |(position, name): (usize, &String)| {
+        let (color, style) = line_style(position);
+        format!(
+            "<li><span style=\"border-color:{color};border-top-style:{style}\"></span><code>{}</code></li>\n",
+            escape(name)
+        )
+    };
+    format!("<ul class=\"legend\">\n{}</ul>\n", names.iter().enumerate().map(item).collect::<String>())
+}
+
+/// A table. The first cell of each row names the row.
+pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let mut out = "<table>\n<thead><tr>".to_owned();
+    head.iter().for_each(|title| {
+        let _ = write!(out, "<th scope=\"col\">{}</th>", escape(title));
+    });
+    out += "</tr></thead>\n<tbody>\n";
+    for row in rows {
+        let cells: String = row.iter().skip(1).map(|cell| format!("<td>{}</td>", escape(cell))).collect();
+        let _ = writeln!(out, "<tr><th scope=\"row\"><code>{}</code></th>{cells}</tr>", escape(&row[0]));
+    }
+    out + "</tbody>\n</table>\n"
+}
+
+/// The command, the version and the inputs.
+fn origin_list(origin: &Origin<'_>) -> Result<String, Failure> {
+    let arg = |arg: &String| {
+        // An option's value can follow a `=`.
+        let (option, value) =
+            arg.split_once('=').map_or(("", arg.as_str()), |(option, value)| (option, value));
+        let name = if value.contains('/') { file_name(Path::new(value)) } else { value.to_owned() };
+        if option.is_empty() { name } else { format!("{option}={name}") }
+    };
+    let command = origin.command.iter().map(arg).collect::<Vec<_>>().join(" ");
+    let mut out = format!("<pre>weir {}</pre>\n<p>weir {}</p>\n<ul>\n", escape(&command), origin.version);
+    for input in &origin.inputs {
+        let sum =
+            checksum(input).map_err(|error| Failure::input(format_args!("{}: {error}", input.display())))?;
+        let _ =
+            writeln!(out, "<li><code>{}</code>: SHA-256 <code>{sum}</code></li>", escape(&file_name(input)));
+    }
+    out += "</ul>\n";
+    Ok(out)
+}
+
+/// The checksum of a file, in hexadecimal digits.
+fn checksum(path: &Path) -> io::Result<String> {
+    let (mut file, mut digest) = (File::open(path)?, Sha256::new());
+    let mut part = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut part)? {
+            0 => break,
+            length => digest.update(&part[..length]),
+        }
+    }
+    Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
