@@ -98,7 +98,7 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
         let comparison = Comparison {
             caption: caption(&source, &network, |_| false),
             origin: report_origin(input_files(experiment, policies)),
-            policies,
+            policies: &policies.iter().map(|policy| policy_spec::without_folder(policy)).collect::<Vec<_>>(),
             outcomes: &outcomes,
             records: &records,
             baseline: baseline_position,
@@ -117,6 +117,7 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
 
 /// The origin of a report: these input files, and the arguments and the version of this process.
 pub fn report_origin(inputs: Vec<PathBuf>) -> Origin<'static> {
+    let inputs = inputs.into_iter().filter(|file| file.as_os_str() != "-").collect();
     Origin { inputs, command: std::env::args().skip(1).collect(), version: args::version() }
 }
 
@@ -124,8 +125,15 @@ pub fn report_origin(inputs: Vec<PathBuf>) -> Origin<'static> {
 pub fn input_files(experiment: &args::Experiment, policies: &[String]) -> Vec<PathBuf> {
     let args::NetworkOptions { incast, fabric, .. } = &experiment.network;
     let trees = policies.iter().filter_map(|policy| policy_spec::tree_file(policy)).map(PathBuf::from);
-    let files = experiment.input.sources.iter().filter(|file| **file != Path::new("-")).cloned();
-    files.chain(fabric.clone()).chain(incast.clone()).chain(trees).collect()
+    experiment
+        .input
+        .sources
+        .iter()
+        .cloned()
+        .chain(fabric.clone())
+        .chain(incast.clone())
+        .chain(trees)
+        .collect()
 }
 
 /// By coflow: the bytes of its longest flow.

@@ -117,7 +117,7 @@ fn html_report(args: &args::Explain, report: &Report<'_>) -> ExplanationReport<'
     let network_files = [&args.network.incast, &args.network.fabric].into_iter().flatten().cloned();
     let tree = policy_spec::tree_file(policy).map(PathBuf::from);
     ExplanationReport {
-        title: format!("Coflow {} under {policy}", explanation.outcome.id),
+        title: format!("Coflow {} under {}", explanation.outcome.id, policy_spec::without_folder(policy)),
         caption: caption(source, network, |_| false),
         origin: report_origin(args.input.sources.iter().cloned().chain(network_files).chain(tree).collect()),
         text: table::explanation_text(report, None),

@@ -121,7 +121,7 @@ impl Links {
     pub fn set_buffer(&mut self, buffer: u32) -> Result<bool, Failure> {
         let Some(incast) = &mut self.incast else { return Ok(false) };
         incast.buffer = buffer;
-        incast.check_buffer().map(|()| true)
+        incast.check_buffer("--vary buffer").map(|()| true)
     }
 
     /// The buffer of ports in packets, with incast.
@@ -312,11 +312,11 @@ impl Incast {
             )));
         }
         let incast = Incast { name, measured, buffer };
-        incast.check_buffer()?;
+        incast.check_buffer("--buffer")?;
         Ok(incast)
     }
 
-    fn check_buffer(&self) -> Result<(), Failure> {
+    fn check_buffer(&self, option: &str) -> Result<(), Failure> {
         let Incast { name, measured, buffer } = self;
         let buffers = measured.incast.buffers();
         let (min, max) = (buffers[0], buffers[buffers.len() - 1]);
@@ -324,7 +324,7 @@ impl Incast {
             return Ok(());
         }
         Err(Failure::input(format_args!(
-            "--buffer: `{buffer}` is outside the measurements; expected {min} to {max} packets, as in {name}"
+            "{option}: `{buffer}` is outside the measurements; expected {min} to {max} packets, as in {name}"
         )))
     }
 

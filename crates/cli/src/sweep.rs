@@ -10,6 +10,7 @@ use grid::{Point, PolicySpec, add_supported_params, grid};
 use table::Cells;
 use weir_console::failure::Failure;
 use weir_console::output::{self, OutputFile, ResultDestination};
+use weir_console::policy_spec;
 use weir_console::record::Record;
 use weir_console::report::sweep::{SweepLine, SweepReport};
 use weir_console::report::{self, Origin};
@@ -55,6 +56,16 @@ impl Input {
         if args.vary.is_empty() && !has_several_traces {
             return Err(Failure::input("--vary: expected one or two parameters, or several traces"));
         }
+        let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+        if let Some(name) = args::first_repeated(&names) {
+            return Err(Failure::input(format_args!("{name} is given twice; expected each trace once")));
+        }
+        let is_sampled = |vary: &args::VariedParameter| combined::SAMPLED_KEYS.contains(&vary.key.as_str());
+        if args.confidence && !has_several_traces && !args.vary.iter().any(is_sampled) {
+            return Err(Failure::input(
+                "--confidence: nothing to combine; expected several traces, or --vary path-seed or bandwidth-seed",
+            ));
+        }
         match has_several_traces {
             true => files.chunks(1).map(|file| Input::read(file, args)).collect(),
             false => Ok(vec![Input::read(files, args)?]),
@@ -83,7 +94,7 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
         .iter()
         .map(|point| policies.iter().map(|policy| add_supported_params(policy, &point.params)).collect())
         .collect::<Result<Vec<Vec<PolicySpec>>, Failure>>()?;
-    grid::check_params(&points[0].params, &specs[0], &inputs[0].network)?;
+    grid::check_params(&points[0].params, &specs, &inputs[0].network)?;
     let requested: Vec<&String> = policies.iter().collect();
     let outputs = [("--out", experiment.output.out.as_deref()), ("--report", args.report.as_deref())];
     output::check_single_stdout(&outputs)?;
@@ -121,18 +132,23 @@ fn to_report<'a>(rows: &[Row<'_>], cells: &Cells, caption: &str, origin: Origin<
             x_values.len() - 1
         });
         let others: String = others.iter().map(|(key, value)| format!(", {key}={value}")).collect();
-        let name = format!("{policy}{others}");
+        let name = policy_spec::without_folder(policy) + &others;
         let Some(mean) = metrics.number("mean_cct_s") else { continue };
         match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push((position, mean)),
             None => lines.push(SweepLine { name, points: vec![(position, mean)] }),
         }
     }
+    let with_display_name = |row: &Vec<String>| {
+        let mut row = row.clone();
+        row[cells.policy] = policy_spec::without_folder(&row[cells.policy]);
+        row
+    };
     SweepReport {
         caption: caption.to_owned(),
         origin,
         head: cells.head.clone(),
-        rows: cells.rows.clone(),
+        rows: cells.rows.iter().map(with_display_name).collect(),
         x_title: rows
             .first()
             .and_then(|row| row.values.first())

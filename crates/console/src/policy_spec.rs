@@ -18,6 +18,12 @@ pub fn tree_file(spec: &str) -> Option<&str> {
     spec.strip_prefix(TREE_PREFIX).or((spec == "tree").then_some(""))
 }
 
+/// The specification with the name of a tree's file instead of its path.
+pub fn without_folder(spec: &str) -> String {
+    let name = tree_file(spec).and_then(|file| Path::new(file).file_name());
+    name.map_or_else(|| spec.to_owned(), |name| format!("{TREE_PREFIX}{}", name.to_string_lossy()))
+}
+
 /// Builds the policy that `spec` names: `NAME[:KEY=VALUE...]`, or `tree:FILE`. With `names`, a tree must have a leaf for each name of the
 /// trace. With `sensitivities` of all applications, `saba` without parameters uses them.
 ///

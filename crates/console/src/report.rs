@@ -161,13 +161,20 @@ fn coflow_timelines(comparison: &Comparison<'_>) -> String {
             let [from, to] = [part, part + 1].map(|part| part as f64 * part_seconds);
             ((end.min(to) - released_at.max(from)) / part_seconds).max(0.0)
         };
-        let row = |&life: &(f64, f64)| (0..TIMELINE_PARTS).map(|part| active_part(life, part)).collect();
-        let rows: Vec<Vec<f64>> = lives.iter().map(row).collect();
+        let mean_row = |lives: &[(f64, f64)]| {
+            let mean =
+                |part| lives.iter().map(|&life| active_part(life, part)).sum::<f64>() / lives.len() as f64;
+            (0..TIMELINE_PARTS).map(mean).collect()
+        };
+        // Means first, since a row for each of many coflows would need too much memory.
+        let rows: Vec<Vec<f64>> =
+            lives.chunks(lives.len().div_ceil(heat_map::MAX_ROWS).max(1)).map(mean_row).collect();
         image(policy, &rows, 1.0, "coflow timeline")
     });
     format!(
-        "<p class=\"note\">A row for each coflow, from the first released at the top to the last. It is colored from the release to \
-         the end. From left to right: 0 to {}.</p>\n{}",
+        "<p class=\"note\">A row for each coflow, from the first released at the top to the last; with more than {} coflows, the mean of \
+         several. It is colored from the release to the end. From left to right: 0 to {}.</p>\n{}",
+        heat_map::MAX_ROWS,
         format_seconds(end),
         images.collect::<String>()
     )
@@ -198,8 +205,9 @@ fn link_uses(comparison: &Comparison<'_>) -> String {
     };
     let rows = [names("sending sides", first.send.len()), names("receiving sides", first.recv.len()), trunks];
     format!(
-        "<p class=\"note\">A row for each link, from top to bottom: {}. From left to right: 0 to {}. The color is the part of \
+        "<p class=\"note\">A row for each link, or for several with more than {} links, from top to bottom: {}. From left to right: 0 to {}. The color is the part of \
          the capacity in use: <span class=\"scale\" style=\"background:{}\"></span> from just above 0 to all of it.</p>\n{}",
+        heat_map::MAX_ROWS,
         escape(&rows.into_iter().flatten().collect::<Vec<_>>().join(", then ")),
         format_seconds(end),
         heat_map::css_gradient(),

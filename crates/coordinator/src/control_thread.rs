@@ -445,7 +445,11 @@ impl Handle {
     /// # Errors
     /// [`Stopped`]: the coordinator has stopped.
     pub async fn decisions(&self) -> Result<(Vec<Decision>, f64), Stopped> {
-        self.call(|state| (state.plane.decisions(), state.now())).await
+        self.call(|state| {
+            let now = state.now();
+            (state.plane.decisions(now), now)
+        })
+        .await
     }
 
     /// See [`ControlPlane::host_statuses`].

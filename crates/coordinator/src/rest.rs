@@ -76,6 +76,8 @@ struct Api {
     body_permits: Arc<Semaphore>,
     /// A permit for each concurrent backup.
     backup_permits: Arc<Semaphore>,
+    /// A permit for each concurrent trace.
+    trace_permits: Arc<Semaphore>,
     stop: watch::Receiver<bool>,
     openapi: Arc<utoipa::openapi::OpenApi>,
 }
@@ -134,6 +136,7 @@ fn router(
         limits,
         body_permits: Arc::new(Semaphore::new(body_bytes)),
         backup_permits: Arc::new(Semaphore::new(1)),
+        trace_permits: Arc::new(Semaphore::new(1)),
         stop,
         openapi: Arc::new(document),
     };

@@ -165,8 +165,7 @@ fn summary(ports_over_links: impl Fn(&'static str) -> String) -> String {
     format!(
         "## Summary\n\n\
          - Mean CCT over ports divided by mean CCT over links, at an oversubscription of {highest}:1: `saath` {}, `varys` {}, \
-         `sincronia` {}, `fifo` {}. Above 1, decisions over links are better.\n\
-         - The gain grows with the oversubscription, except for `fifo`, which does not order by size.\n\n",
+         `sincronia` {}, `fifo` {}. Above 1, decisions over links are better.\n\n",
         ports_over_links(SAATH),
         ports_over_links("varys"),
         ports_over_links("sincronia"),

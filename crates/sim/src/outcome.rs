@@ -7,7 +7,7 @@ pub enum DeadlineOutcome {
     Met,
     /// The policy admitted the coflow, or admits all, and it completed late.
     Missed,
-    /// The policy rejected the coflow at admission, and it completed late.
+    /// The policy rejected the coflow at admission, before its deadline, and it completed late.
     Rejected,
 }
 

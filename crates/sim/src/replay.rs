@@ -166,10 +166,10 @@ impl<'a> Replay<'a> {
         let links = Links { fabric, trunks, goodput: goodput.clone(), decides_over };
         let mut engine = Engine::new(links, policy, &workload.names)?;
         let nominal_rates: Vec<f64> = all_capacities(&engine).collect();
-        let link_use = options.keep_link_use.then(|| LinkUseRecorder::new(nominal_rates.clone()));
         if let Some(bandwidth) = &bandwidth {
             engine.set_trunk_capacities(bandwidth.rates(), 0.0);
         }
+        let link_use = options.keep_link_use.then(|| LinkUseRecorder::new(all_capacities(&engine).collect()));
         let count = workload.coflows.len();
         let mut replay = Replay {
             workload,
@@ -501,7 +501,8 @@ impl Replay<'_> {
         let is_met = end <= self.engine.network().coflow(slot).deadline * (1.0 + 1e-12);
         match self.engine.allocation().order_criterion(slot) {
             _ if is_met => DeadlineOutcome::Met,
-            OrderCriterion::Rejected { .. } => DeadlineOutcome::Rejected,
+            // A later decision, after a change of paths, finds no time left.
+            OrderCriterion::Rejected { left_us, .. } if left_us > 0 => DeadlineOutcome::Rejected,
             _ => DeadlineOutcome::Missed,
         }
     }

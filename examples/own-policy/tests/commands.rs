@@ -48,7 +48,10 @@ fn own_policy_is_among_all_policies() {
 fn page_shows_the_code_of_this_program() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let code = fs::read_to_string(root.join("src/main.rs")).unwrap();
-    let page = fs::read_to_string(root.join("../../docs/adding-a-policy.md")).unwrap();
+    let Ok(page) = fs::read_to_string(root.join("../../docs/adding-a-policy.md")) else {
+        println!("a copy outside of Weir's repository; not tested");
+        return;
+    };
     let blocks: Vec<&str> =
         page.split("```rust,ignore\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert_eq!(blocks.len(), 2);

@@ -148,7 +148,8 @@ pub struct DetailFiles {
     pub per_link: Option<PathBuf>,
 
     /// Also write a line for each policy, link and part of the time: policy,kind,link,from_s,to_s,utilization; `-` is the standard
-    /// output. The replay is divided into 65 to 128 parts of equal length
+    /// output. The replay is divided into at most 128 parts of equal length. Recording takes time in proportion to the flows at every
+    /// schedule
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub per_link_time: Option<PathBuf>,
 }

@@ -71,8 +71,12 @@ impl FromStr for PolicyList {
 
     fn from_str(text: &str) -> Result<PolicyList, String> {
         let mut line = csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes());
-        let items = line.records().next().transpose().map_err(|error| error.to_string())?;
+        let mut records = line.records();
+        let items = records.next().transpose().map_err(|error| error.to_string())?;
         let items = items.ok_or("expected at least one policy")?;
+        if records.next().is_some() {
+            return Err("expected policies in one line".to_owned());
+        }
         let policies = items.iter().map(parse_policy_spec).collect::<Result<_, _>>();
         let policies = policies.map_err(|message| {
             let has_tree = items.iter().any(|item| policy_spec::tree_file(item.trim()).is_some());

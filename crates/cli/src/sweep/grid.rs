@@ -70,6 +70,8 @@ pub struct PolicySpec {
     pub spec_text: String,
     /// For each parameter of the point, whether the policy supports it.
     supports_param: Vec<bool>,
+    /// Why the policy does not use a parameter that it has, as a message.
+    unused_param: Option<String>,
 }
 
 /// Adds to a policy the parameters that it supports. Policy trees support none. A key `NAME:KEY` is that of one policy only.
@@ -77,39 +79,65 @@ pub struct PolicySpec {
 /// # Errors
 /// If the policy refuses a value.
 pub fn add_supported_params(policy: &str, params: &[(String, String)]) -> Result<PolicySpec, Failure> {
-    let mut spec = PolicySpec { spec_text: policy.to_owned(), supports_param: Vec::new() };
     let is_tree = policy_spec::tree_file(policy).is_some();
-    for (key, value) in params {
-        let (owner, key) = key.split_once(':').map_or((None, key.as_str()), |(name, key)| (Some(name), key));
-        let is_owner = owner.is_none_or(|name| policy.split(':').next() == Some(name));
-        let extended = format!("{}:{key}={value}", spec.spec_text);
-        let is_supported = !is_tree
-            && is_owner
-            && match policy::build(&extended) {
-                Ok(_) => true,
-                Err(ParamsError::UnknownKey { .. } | ParamsError::HasNoEffect { .. }) => false,
-                Err(error) => return Err(Failure::input(format_args!("--vary: {error}"))),
-            };
-        if is_supported {
-            spec.spec_text = extended;
+    let own_key = |key: &'_ str| match key.split_once(':') {
+        None => Some(key.to_owned()),
+        Some((name, key)) => (policy.split(':').next() == Some(name)).then(|| key.to_owned()),
+    };
+    let keys: Vec<Option<String>> = params.iter().map(|(key, _)| own_key(key).filter(|_| !is_tree)).collect();
+    let mut spec = PolicySpec {
+        spec_text: policy.to_owned(),
+        supports_param: keys.iter().map(Option::is_some).collect(),
+        unused_param: None,
+    };
+    // All of them together, since one can need another. Each round removes one that the policy does not take.
+    loop {
+        let supported =
+            keys.iter().zip(params).zip(&spec.supports_param).filter(|(_, is_supported)| **is_supported);
+        let added =
+            supported.filter_map(|((key, (_, value)), _)| Some(format!(":{}={value}", key.as_ref()?)));
+        spec.spec_text = policy.to_owned() + &added.collect::<String>();
+        if is_tree {
+            return Ok(spec);
         }
-        spec.supports_param.push(is_supported);
+        let error = match policy::build(&spec.spec_text) {
+            Ok(_) => return Ok(spec),
+            Err(error) => error,
+        };
+        let refused = match &error {
+            ParamsError::UnknownKey { key, .. } => Some(key),
+            ParamsError::HasNoEffect { key, .. } => {
+                spec.unused_param = Some(error.to_string());
+                Some(key)
+            }
+            _ => None,
+        };
+        let position = keys.iter().zip(&spec.supports_param).position(|(key, is_supported)| {
+            *is_supported && key.as_ref().is_some_and(|key| refused == Some(key))
+        });
+        match position {
+            Some(position) => spec.supports_param[position] = false,
+            None => return Err(Failure::input(format_args!("--vary: {error}"))),
+        }
     }
-    Ok(spec)
 }
 
-/// Checks that at least one policy supports each parameter.
+/// Checks that at least one policy supports each parameter at one of the points. `specs` are the policies at each point.
 ///
 /// # Errors
 /// If no policy supports a parameter.
 pub fn check_params(
     params: &[(String, String)],
-    specs: &[PolicySpec],
+    specs: &[Vec<PolicySpec>],
     network: &Network,
 ) -> Result<(), Failure> {
+    let all = || specs.iter().flatten();
     let unsupported =
-        params.iter().zip(0..).find(|(_, index)| !specs.iter().any(|spec| spec.supports_param[*index]));
-    let Some(((key, _), _)) = unsupported else { return Ok(()) };
+        params.iter().enumerate().find(|(index, _)| !all().any(|spec| spec.supports_param[*index]));
+    let Some((_, (key, _))) = unsupported else { return Ok(()) };
+    if let Some(reason) = all().find_map(|spec| spec.unused_param.as_ref()) {
+        return Err(Failure::input(format_args!("--vary: {reason}")));
+    }
     Err(Failure::input(format_args!(
         "--vary: no policy has a parameter `{key}`; expected {}, or a parameter of a policy (`weir policies NAME`)",
         network.sweep_parameters()

@@ -25,7 +25,7 @@ pub struct Cells {
     /// A line for each row.
     pub rows: Vec<Vec<String>>,
     /// The position of the column with the policy.
-    policy: usize,
+    pub policy: usize,
 }
 
 impl Cells {

@@ -175,6 +175,8 @@ fn wrong_trace_and_replay_usage_is_exit_2() {
             "policy `aalo`: `turn` has an effect only with `sharing=turns`; expected both",
         ),
         ("sweep trace.txt --policies saath --vary aalo:start=1MB,2MB", "has a parameter `aalo:start`"),
+        ("sweep trace.txt trace.txt --policies saath", "trace.txt is given twice; expected each trace once"),
+        ("sweep trace.txt --policies saath --vary d=1,2 --confidence", "--confidence: nothing to combine"),
         ("compare trace.txt --policies tree:a,b.toml", "quote a tree whose file has a comma in its name"),
         ("policies nope", "saba, siphon, mrtf, tree:FILE"),
         (

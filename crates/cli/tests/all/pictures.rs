@@ -66,6 +66,20 @@ fn sweeps_and_explanations_have_reports() {
 }
 
 #[test]
+fn reports_name_trees_and_other_files_without_folders() {
+    let dir = test_dir();
+    dir.write("folder/one.toml", "weir-tree = 1\n[service.default]\npolicy = \"saath\"\n");
+    dir.stdout_of(
+        "compare folder/trace.txt --policies aalo,tree:folder/one.toml,netshare:weights=1 --report r.html",
+    );
+    let report = dir.read("r.html");
+    assert!(!report.contains("folder/"), "{report}");
+    assert!(report.contains("<code>tree:one.toml</code>"), "{report}");
+    let command = "weir compare trace.txt --policies aalo,tree:one.toml,netshare:weights=1 --report r.html";
+    assert!(report.contains(command), "{report}");
+}
+
+#[test]
 fn report_escapes_names() {
     let dir = TestDir::new();
     dir.write("a<b>&.txt", &dir.read("trace.txt"));

@@ -240,6 +240,17 @@ fn sweep_replays_all_combinations_of_values() {
     assert_eq!((&last["vary_start"], &last["vary_arrival"]), (&"10MB".into(), &"4".into()));
     assert_eq!(last["policy"], "saath:start=10MB");
     assert_eq!((&results[11]["policy"], &results[11]["speedup_mean"]), (&"fifo".into(), &1.0.into()));
+    // A parameter that needs another, in any order.
+    let turns = "sweep trace.txt --policies aalo --vary turn=1ms,2ms --vary sharing=strict,turns";
+    let turns = dir.json_of(&format!("{turns} --format json"));
+    let policies: Vec<&Value> = (0..4).map(|index| &turns[index]["policy"]).collect();
+    let with_turn = |turn: &str| format!("aalo:turn={turn}:sharing=turns");
+    assert_eq!(
+        policies,
+        ["aalo:sharing=strict", &*with_turn("1ms"), "aalo:sharing=strict", &*with_turn("2ms")]
+    );
+    let error = dir.stderr_of("sweep trace.txt --policies aalo --vary turn=1ms", 2);
+    assert!(error.contains("`turn` has an effect only with `sharing=turns`; expected both"), "{error}");
     // A parameter of one policy.
     let scoped =
         dir.json_of("sweep trace.txt --policies aalo,saath --vary saath:start=1MB,2MB --format json");

@@ -4,7 +4,9 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -61,11 +63,15 @@ fn line_matches(expected: &str, found: &str) -> bool {
     })
 }
 
+/// The maximum time between two lines of output. A block can compile a program.
+const BLOCK_TIMEOUT: Duration = Duration::from_secs(600);
+
 /// A shell and the processes that it started, which are killed when it is dropped.
 pub struct Tutorial {
     shell: Child,
     input: ChildStdin,
-    output: BufReader<ChildStdout>,
+    /// The lines of its output.
+    output: mpsc::Receiver<String>,
     dir: TempDir,
 }
 
@@ -82,7 +88,16 @@ impl Tutorial {
         command.envs(environment.iter().copied());
         let log = fs::File::create(dir.path().join(".stderr")).unwrap();
         let mut shell = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
-        let (input, output) = (shell.stdin.take().unwrap(), BufReader::new(shell.stdout.take().unwrap()));
+        let (input, stdout) = (shell.stdin.take().unwrap(), shell.stdout.take().unwrap());
+        let (lines, output) = mpsc::channel();
+        thread::spawn(move || {
+            let mut stdout = BufReader::new(stdout);
+            let mut line = String::new();
+            while stdout.read_line(&mut line).is_ok_and(|length| length > 0) {
+                // The test ends before the shell.
+                let _ = lines.send(std::mem::take(&mut line));
+            }
+        });
         Tutorial { shell, input, output, dir }
     }
 
@@ -94,12 +109,8 @@ impl Tutorial {
         writeln!(self.input, ". {} < /dev/null; printf '\\n{END}%s\\n' $?", file.display()).unwrap();
         let mut text = String::new();
         loop {
-            let mut line = String::new();
-            assert!(
-                self.output.read_line(&mut line).unwrap() > 0,
-                "the shell exited: {commands}{}",
-                self.log()
-            );
+            let line = self.output.recv_timeout(BLOCK_TIMEOUT);
+            let line = line.unwrap_or_else(|error| panic!("{error}: {commands}{}", self.log()));
             if let Some(code) = line.strip_prefix(END) {
                 assert_eq!(text.pop(), Some('\n'));
                 return (code.trim().to_owned(), text);
@@ -115,22 +126,27 @@ impl Tutorial {
         format!("\n{}", lines[lines.len().saturating_sub(20)..].join("\n"))
     }
 
-    /// Runs all blocks of a page. A block has to succeed. If its output is not that of the page, its last line runs again until `patience`
-    /// has passed.
+    /// Runs all blocks of a page. A block has to succeed. If it has an output and fails, or its output is not that of the page, its last
+    /// line runs again until `patience` has passed.
     pub fn run_page(&mut self, page: &str, patience: Duration) {
         let blocks = blocks(page);
         assert!(blocks.len() > 8, "{} blocks", blocks.len());
         for Block { commands, output } in &blocks {
-            let (code, mut found) = self.run(commands);
-            assert_eq!(code, "0", "{commands}\n{found}{}", self.log());
-            let Some(output) = output else { continue };
+            let (mut code, mut found) = self.run(commands);
+            let Some(output) = output else {
+                assert_eq!(code, "0", "{commands}\n{found}{}", self.log());
+                continue;
+            };
             let start = Instant::now();
             let expected: Vec<&str> = output.lines().collect();
-            while !matches(&expected, &found.lines().collect::<Vec<_>>()) {
+            while code != "0" || !matches(&expected, &found.lines().collect::<Vec<_>>()) {
                 let log = self.log();
-                assert!(start.elapsed() < patience, "{commands}\nexpected:\n{output}\nfound:\n{found}{log}");
+                assert!(
+                    start.elapsed() < patience,
+                    "{commands}\nexpected:\n{output}\nfound, exit code {code}:\n{found}{log}"
+                );
                 let last = commands.lines().last().unwrap_or_default();
-                (_, found) = self.run(last);
+                (code, found) = self.run(last);
             }
         }
     }

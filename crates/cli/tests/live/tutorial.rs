@@ -30,7 +30,7 @@ fn live_tutorial_prints_what_it_shows() {
         eprintln!("live_tutorial_prints_what_it_shows skips, since {reason}");
         return;
     }
-    let _lock = test_lock::lock_shared();
+    let _lock = test_lock::lock_exclusive();
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tutorial-live.md");
     let bed = format!("tutorial{}", std::process::id());
     let page = fs::read_to_string(page).unwrap().replace("mybed", &bed);

@@ -10,8 +10,8 @@ const COLORS: [[u8; 3]; 5] = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 2
 /// The number of colors in an image. Color 0 is transparent, for the value 0.
 const LEVELS: usize = 32;
 
-/// The most rows of an image. A row of an image with fewer rows than the table is the mean of several rows.
-const MAX_ROWS: usize = 600;
+/// The maximum number of rows of an image. A row of an image with fewer rows than the table is the mean of several rows.
+pub const MAX_ROWS: usize = 600;
 
 /// The image of a table as the address of an image in a page; `None` without values. Rows have equal lengths.
 pub fn data_url(rows: &[Vec<f64>]) -> Option<String> {

@@ -116,7 +116,12 @@ fn origin_list(origin: &Origin<'_>) -> Result<String, Failure> {
         // An option's value can follow a `=`.
         let (option, value) =
             arg.split_once('=').map_or(("", arg.as_str()), |(option, value)| (option, value));
-        let name = if value.contains('/') { file_name(Path::new(value)) } else { value.to_owned() };
+        let value = without_folders(value, &origin.inputs);
+        // A path has a folder that exists, unlike a value such as 4/2/1.
+        let is_path = Path::new(&value)
+            .parent()
+            .is_some_and(|parent| !parent.as_os_str().is_empty() && parent.is_dir());
+        let name = if is_path { file_name(Path::new(&value)) } else { value };
         if option.is_empty() { name } else { format!("{option}={name}") }
     };
     let command = origin.command.iter().map(arg).collect::<Vec<_>>().join(" ");

@@ -70,6 +70,10 @@ impl History {
             self.in_force.insert(Arc::clone(&kept.coflow), kept);
         }
         former.into_values().for_each(|last| self.end(last, now));
+        self.drop_old(now);
+    }
+
+    fn drop_old(&mut self, now: f64) {
         let is_old = |decision: &Decision| decision.until.is_some_and(|end| now - end > KEPT_SECONDS);
         while self.ended.len() > MAX_DECISIONS || self.ended.front().is_some_and(is_old) {
             self.ended.pop_front();
@@ -103,7 +107,9 @@ impl ControlPlane {
     }
 
     /// The decisions of the last five minutes, at most 50,000: first those that ended, by their end, then those in force.
-    pub fn decisions(&self) -> Vec<Decision> {
+    pub fn decisions(&mut self, now: f64) -> Vec<Decision> {
+        // Without events, no schedule drops old decisions.
+        self.history.drop_old(now);
         self.history.ended.iter().chain(self.history.in_force.values()).cloned().collect()
     }
 }
@@ -143,5 +149,7 @@ mod tests {
         let now = history.ended.back().unwrap().until.unwrap() + KEPT_SECONDS + 1.0;
         history.update(Vec::new(), now);
         assert_eq!(history.ended.len(), 1, "the decision in force has ended just now");
+        history.drop_old(now + KEPT_SECONDS + 1.0);
+        assert!(history.ended.is_empty());
     }
 }

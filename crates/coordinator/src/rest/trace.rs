@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
 use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
 
 use super::{Api, Client, check_may_see, permission_problem};
 use crate::control_plane::Decision;
@@ -25,8 +26,19 @@ pub async fn trace(State(api): State<Api>, client: Client) -> Result<impl IntoRe
     if matches!(**client, Identity::Framework(_)) {
         return Err(permission_problem(&client, "see", None));
     }
+    let Ok(permit) = api.trace_permits.clone().try_acquire_owned() else {
+        return Err(Problem::limit_reached(
+            "trace: another trace is in progress; expected at most one concurrent trace",
+        ));
+    };
     let (decisions, now) = api.registry.handle().decisions().await?;
-    Ok(([(header::CONTENT_TYPE, "application/json")], trace_events(decisions, now)))
+    // Tens of megabytes of text, which must not delay the streams of agents.
+    let events = spawn_blocking(move || {
+        let _permit = permit;
+        trace_events(decisions, now)
+    });
+    let events = events.await.expect("`trace_events` does not panic");
+    Ok(([(header::CONTENT_TYPE, "application/json")], events))
 }
 
 /// The file in the Trace Event Format. Decisions in force end at `now`.
@@ -43,9 +55,8 @@ fn trace_events(mut decisions: Vec<Decision>, now: f64) -> String {
         let _ = writeln!(out, "{event},");
         for (decision, next) in of_coflow.iter().zip(of_coflow.iter().skip(1).map(Some).chain([None])) {
             let _ = writeln!(out, "{},", slice(decision, track, now));
-            if let Some(rate) = decision.rate {
-                let _ = writeln!(out, "{},", counter(&name, decision.from, rate));
-            }
+            // A counter keeps its value, so it is 0 while TCP divides the links.
+            let _ = writeln!(out, "{},", counter(&name, decision.from, decision.rate.unwrap_or(0.0)));
             // Without another decision at its end, the coflow has ended.
             let end = decision.until.filter(|until| next.is_none_or(|next| next.from > *until));
             if let Some(end) = end {

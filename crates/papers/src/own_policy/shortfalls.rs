@@ -129,8 +129,7 @@ impl Shortfalls {
              - {} goals for the mean are met; the next section lists the others.\n\
              - The mean is at most that of each policy without knowledge of sizes in {} comparisons.\n\
              - Percentiles are at most those of `saath`, or of `varys` where these are larger, in {} comparisons.\n\
-             - The page has simulations only. [On real sockets](live.md#a-slice-of-coflows), `weir` has a longer mean than `saath` and \
-             `aalo`.\n\n",
+             - The page has simulations only; [another page](live.md#a-slice-of-coflows) has `weir` on real sockets.\n\n",
             kept(&self.goals),
             kept(&self.rivals),
             kept(&self.percentiles),
