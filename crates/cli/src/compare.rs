@@ -95,8 +95,9 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
     let text = render::list(experiment.output.format, table, || records.clone());
     let policies = &policies;
     if let Some(file) = report_file {
+        let incomplete = interruption.as_ref().map_or_else(String::new, |failure| failure.message.clone());
         let comparison = Comparison {
-            caption: caption(&source, &network, |_| false),
+            caption: caption(&source, &network, |_| false) + &incomplete,
             origin: report_origin(input_files(experiment, policies)),
             policies: &policies.iter().map(|policy| policy_spec::without_folder(policy)).collect::<Vec<_>>(),
             outcomes: &outcomes,
@@ -142,6 +143,10 @@ fn longest_flows(workload: &Workload) -> Vec<f64> {
     workload.coflows.iter().map(|coflow| longest(&coflow.flows)).collect()
 }
 
+/// The maximum number of flows for which a report records the utilization of links without a request. Recording takes time in
+/// proportion to the flows at every schedule.
+const MAX_RECORDED_FLOWS: usize = 20_000;
+
 fn read_inputs(
     experiment: &args::Experiment,
     details: &args::DetailFiles,
@@ -151,7 +156,8 @@ fn read_inputs(
     let source = Source::read(sources, read_options, experiment.replay.per_stage)?;
     let kept = KeptDetails {
         flow_ends: details.per_flow.is_some(),
-        link_use: details.per_link.is_some() || details.per_link_time.is_some() || has_report,
+        link_use: details.per_link_time.is_some()
+            || has_report && source.workload.flow_count() <= MAX_RECORDED_FLOWS,
     };
     let network = Network::read(&experiment.replay, &experiment.network, &source, kept)?;
     Ok((source, network))

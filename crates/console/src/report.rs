@@ -77,7 +77,7 @@ pub fn html(comparison: &Comparison<'_>) -> Result<String, Failure> {
     let completion_times = figure(
         &distribution(&ccts, "completion time (s)"),
         "Distribution of completion times",
-        "Part of the coflows that take at most this time. Coflows that take no time are not shown.",
+        "Part of the coflows that take at most this time. Coflows that take no time count, but have no place on this axis.",
     );
     page.add_section("Completion times", &(completion_times + &legend));
     let slowdowns: Vec<Vec<f64>> = ccts.iter().map(|ccts| ratios(ccts, comparison.min_ccts)).collect();
@@ -103,10 +103,12 @@ pub fn html(comparison: &Comparison<'_>) -> Result<String, Failure> {
 /// The distribution of positive values of each policy.
 fn distribution<'a>(values: &[Vec<f64>], x_title: &'a str) -> Chart<'a> {
     let line = |values: &Vec<f64>| -> Vec<(f64, f64)> {
-        let mut positive: Vec<f64> = values.iter().copied().filter(|&value| value > 0.0).collect();
-        positive.sort_by(f64::total_cmp);
-        let count = positive.len() as f64;
-        positive.iter().enumerate().map(|(rank, &value)| (value, (rank + 1) as f64 / count)).collect()
+        let mut sorted = values.clone();
+        sorted.sort_by(f64::total_cmp);
+        let part = |rank: usize| rank as f64 / sorted.len() as f64;
+        let positive = sorted.iter().enumerate().filter(|(_, value)| **value > 0.0);
+        // Steps: the part rises at each value.
+        positive.flat_map(|(rank, &value)| [(value, part(rank)), (value, part(rank + 1))]).collect()
     };
     Chart {
         x_title,
@@ -128,18 +130,31 @@ fn ratios(values: &[f64], divisors: &[f64]) -> Vec<f64> {
         .collect()
 }
 
+/// The maximum number of steps of a line.
+const MAX_STEPS: usize = 190;
+
 fn active_coflows(outcomes: &[Outcome]) -> Chart<'static> {
     let line = |outcome: &Outcome| -> Vec<(f64, f64)> {
         let coflows = outcome.coflows.iter();
         let mut changes: Vec<(f64, f64)> =
             coflows.flat_map(|coflow| [(coflow.released_at, 1.0), (coflow.end, -1.0)]).collect();
         changes.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let mut active = 0.0;
-        let steps = changes.into_iter().map(|(at, change)| {
-            active += change;
-            [(at, active - change), (at, active)]
+        // A chart has fewer points than large workloads have changes.
+        let samples = changes.len().min(MAX_STEPS);
+        let end = changes.last().map_or(0.0, |change| change.0);
+        let (mut active, mut next) = (0.0, changes.iter().peekable());
+        let steps = (1..=samples).map(|sample| {
+            let former = active;
+            let at = match samples == changes.len() {
+                true => changes[sample - 1].0,
+                false => end * sample as f64 / samples as f64,
+            };
+            while let Some((_, change)) = next.next_if(|change| change.0 <= at) {
+                active += change;
+            }
+            [(at, former), (at, active)]
         });
-        steps.flatten().collect()
+        steps.collect::<Vec<_>>().concat()
     };
     let lines: Vec<Vec<(f64, f64)>> = outcomes.iter().map(line).collect();
     let y_max = lines.iter().flatten().map(|point| point.1).fold(1.0, f64::max);
@@ -169,11 +184,11 @@ fn coflow_timelines(comparison: &Comparison<'_>) -> String {
         // Means first, since a row for each of many coflows would need too much memory.
         let rows: Vec<Vec<f64>> =
             lives.chunks(lives.len().div_ceil(heat_map::MAX_ROWS).max(1)).map(mean_row).collect();
-        image(policy, &rows, 1.0, "coflow timeline")
+        image(policy, &rows, 1.0, "coflows over time; `--per-coflow` writes the values")
     });
     format!(
         "<p class=\"note\">A row for each coflow, from the first released at the top to the last; with more than {} coflows, the mean of \
-         several. It is colored from the release to the end. From left to right: 0 to {}.</p>\n{}",
+         several. Its line goes from the release to the end: yellow where it is active all the time of a pixel. From left to right: 0 to {}.</p>\n{}",
         heat_map::MAX_ROWS,
         format_seconds(end),
         images.collect::<String>()
@@ -184,7 +199,7 @@ fn coflow_timelines(comparison: &Comparison<'_>) -> String {
 fn link_uses(comparison: &Comparison<'_>) -> String {
     let end = latest_end(comparison.outcomes);
     let Some(first) = comparison.outcomes.iter().find_map(|outcome| outcome.link_use.as_ref()) else {
-        return String::new();
+        return "<p class=\"note\">Not recorded, since this takes long for so many flows; <code>--per-link-time</code> records it.</p>\n".to_owned();
     };
     let images = comparison.policies.iter().zip(comparison.outcomes).map(|(policy, outcome)| {
         let Some(used) = &outcome.link_use else { return String::new() };
@@ -194,7 +209,7 @@ fn link_uses(comparison: &Comparison<'_>) -> String {
             policy,
             &rows,
             (parts as f64 * used.part_seconds / end).min(1.0),
-            "utilization of links over time",
+            "utilization of links over time; `--per-link-time` writes the values",
         )
     });
     let names = |side: &str, count: usize| (count > 0).then(|| format!("{side} of ports 0 to {}", count - 1));
@@ -225,7 +240,7 @@ fn image(policy: &str, rows: &[Vec<f64>], width: f64, content: &str) -> String {
     let policy = escape(policy);
     format!(
         "<figure class=\"map\">\n<figcaption><code>{policy}</code></figcaption>\n\
-         <img alt=\"{policy}: {content}; `--per-coflow` and `--per-link-time` write the values\" style=\"width:{:.2}%\" \
+         <img alt=\"{policy}: {content}\" style=\"width:{:.2}%\" \
          src=\"{url}\">\n</figure>\n",
         100.0 * width
     )

@@ -143,7 +143,7 @@ pub struct DetailFiles {
 
     /// Also write a line for each policy and link: policy,kind,link,utilization,peak_utilization; `-` is the standard output. The kind
     /// is `send` or `receive` for the sides of ports, which have numbers, or `trunk` for links between switches or regions, named by
-    /// their ends. The peak is the highest value of --per-link-time
+    /// their ends. The peak is the highest value of --per-link-time, and empty without it
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub per_link: Option<PathBuf>,
 

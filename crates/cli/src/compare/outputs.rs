@@ -232,14 +232,15 @@ struct UsedLink<'a> {
 }
 
 fn used_links<'a>(results: &Results<'_>, outcome: &'a Outcome) -> Vec<UsedLink<'a>> {
-    let Some(parts) = &outcome.link_use else { return Vec::new() };
+    let parts = outcome.link_use.as_ref();
     let sides = [
-        ("send", &outcome.send_utilization, &parts.send),
-        ("receive", &outcome.recv_utilization, &parts.recv),
-        ("trunk", &outcome.trunk_utilization, &parts.trunks),
+        ("send", &outcome.send_utilization, parts.map(|parts| &parts.send)),
+        ("receive", &outcome.recv_utilization, parts.map(|parts| &parts.recv)),
+        ("trunk", &outcome.trunk_utilization, parts.map(|parts| &parts.trunks)),
     ];
-    let of_side = |(kind, used, parts): (&'static str, &'a Vec<f64>, &'a Vec<Vec<f64>>)| {
-        used.iter().zip(parts).enumerate().map(move |(number, (&utilization, parts))| {
+    let of_side = |(kind, used, parts): (&'static str, &'a Vec<f64>, Option<&'a Vec<Vec<f64>>>)| {
+        used.iter().enumerate().map(move |(number, &utilization)| {
+            let parts = parts.map_or(&[][..], |parts| &parts[number]);
             let name = if kind == "trunk" { results.network.trunk_name(number) } else { number.to_string() };
             UsedLink { kind, name, utilization, parts }
         })
@@ -252,7 +253,7 @@ fn link_lines(out: &mut OutputFile, results: &Results<'_>) -> csv::Result<()> {
     csv.write_record(["policy", "kind", "link", "utilization", "peak_utilization"])?;
     for (policy, outcome) in results.by_policy() {
         for UsedLink { kind, name, utilization, parts } in used_links(results, outcome) {
-            let peak = parts.iter().copied().fold(0.0, f64::max);
+            let peak = parts.iter().copied().max_by(f64::total_cmp);
             csv.serialize((policy, kind, name, utilization, peak))?;
         }
     }

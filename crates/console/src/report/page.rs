@@ -77,7 +77,7 @@ fn file_name(path: &Path) -> String {
 pub fn figure(chart: &Chart<'_>, alternative: &str, caption: &str) -> String {
     match chart.to_svg() {
         Some(svg) => format!(
-            "<figure>\n<div role=\"img\" aria-label=\"{alternative}; the table of results has the values\">{svg}</div>\n\
+            "<figure>\n<div role=\"img\" aria-label=\"{alternative}\">{svg}</div>\n\
              <figcaption>{caption}</figcaption>\n</figure>\n"
         ),
         None => "<p class=\"note\">There are no such values.</p>\n".to_owned(),
@@ -122,10 +122,14 @@ fn origin_list(origin: &Origin<'_>) -> Result<String, Failure> {
             .parent()
             .is_some_and(|parent| !parent.as_os_str().is_empty() && parent.is_dir());
         let name = if is_path { file_name(Path::new(&value)) } else { value };
-        if option.is_empty() { name } else { format!("{option}={name}") }
+        quoted(&if option.is_empty() { name } else { format!("{option}={name}") })
     };
     let command = origin.command.iter().map(arg).collect::<Vec<_>>().join(" ");
-    let mut out = format!("<pre>weir {}</pre>\n<p>weir {}</p>\n<ul>\n", escape(&command), origin.version);
+    let mut out = format!(
+        "<pre>weir {}</pre>\n<p>Files are named without their folders. weir {}</p>\n<ul>\n",
+        escape(&command),
+        origin.version
+    );
     for input in &origin.inputs {
         let sum =
             checksum(input).map_err(|error| Failure::input(format_args!("{}: {error}", input.display())))?;
@@ -134,6 +138,15 @@ fn origin_list(origin: &Origin<'_>) -> Result<String, Failure> {
     }
     out += "</ul>\n";
     Ok(out)
+}
+
+/// An argument as a shell reads it.
+fn quoted(arg: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
+    match !arg.is_empty() && arg.chars().all(is_plain) {
+        true => arg.to_owned(),
+        false => format!("'{}'", arg.replace('\'', "'\\''")),
+    }
 }
 
 /// The checksum of a file, in hexadecimal digits.

@@ -93,7 +93,7 @@ impl ControlPlane {
             let slot = coflow.slot?;
             let mut rate = Some(0.0);
             for flow in coflow.flows.iter().filter(|flow| !flow.is_completed) {
-                match flow.ordered_rate {
+                match self.ordered_rate_of(flow) {
                     Some(OrderedRate::Rate(of_flow)) => rate = rate.map(|sum| sum + of_flow as f64),
                     Some(OrderedRate::Unlimited) => rate = None,
                     Some(OrderedRate::Removed) | None => {}

@@ -151,7 +151,7 @@ impl ControlPlane {
     }
 
     /// The last ordered rate of a flow; `None` if its host receives no orders.
-    fn ordered_rate_of(&self, flow: &super::Flow) -> Option<OrderedRate> {
+    pub(super) fn ordered_rate_of(&self, flow: &super::Flow) -> Option<OrderedRate> {
         flow.ordered_rate.filter(|_| self.hosts[flow.transfer.src as usize].receives_orders)
     }
 

@@ -1,6 +1,6 @@
 //! The utilization of each link over time.
 
-use std::collections::HashMap;
+use std::ops::Range;
 
 use weir_core::model::{CompletedFlow, Slot};
 
@@ -11,11 +11,11 @@ const MAX_PARTS: usize = 128;
 
 /// A flow that sends since the last schedule.
 #[derive(Debug, Clone, Copy)]
-struct Sender {
+struct SendingFlow {
+    /// Its number in the coflow.
+    number: u32,
     /// In bytes per second.
     rate: f64,
-    /// The time until which it sends: infinite unless it has completed.
-    end: f64,
     /// The end of its links in the recorder's list.
     links_end: usize,
 }
@@ -30,10 +30,15 @@ pub(super) struct LinkUseRecorder {
     carried: Vec<f64>,
     /// By part and link: bytes that the link could have carried.
     capacity: Vec<f64>,
-    senders: Vec<Sender>,
+    /// The flows that send since the last schedule, coflow by coflow.
+    flows: Vec<SendingFlow>,
     links: Vec<u32>,
-    /// Positions in `senders`.
-    positions: HashMap<(Slot, u32), usize>,
+    /// By link: the rates of these flows, in bytes per second.
+    link_rates: Vec<f64>,
+    /// Flows that have completed since the last schedule: rate, end, and positions in `links`.
+    ended: Vec<(f64, f64, Range<usize>)>,
+    /// By slot: the positions of the coflow's flows in `flows`.
+    positions: Vec<Range<usize>>,
     /// By link: its capacity since the last schedule, in bytes per second.
     link_capacities: Vec<f64>,
     /// The time of the last schedule.
@@ -48,9 +53,11 @@ impl LinkUseRecorder {
             part_seconds: 1e-6,
             carried: Vec::new(),
             capacity: Vec::new(),
-            senders: Vec::new(),
+            flows: Vec::new(),
             links: Vec::new(),
-            positions: HashMap::new(),
+            link_rates: vec![0.0; capacities.len()],
+            ended: Vec::new(),
+            positions: Vec::new(),
             link_capacities: capacities,
             since: 0.0,
         }
@@ -60,14 +67,21 @@ impl LinkUseRecorder {
     pub fn on_schedule(&mut self, snapshot: &Snapshot<'_>) {
         self.advance(snapshot.now());
         for &slot in snapshot.active() {
-            for flow in snapshot.coflow(slot).live_flows() {
-                let rate = snapshot.rate(slot, flow);
+            let start = self.flows.len();
+            for number in snapshot.coflow(slot).live_flows() {
+                let rate = snapshot.rate(slot, number);
                 if rate > 0.0 {
-                    self.links.extend(snapshot.flow_links(slot, flow).map(|link| link as u32));
-                    self.positions.insert((slot, flow), self.senders.len());
-                    self.senders.push(Sender { rate, end: f64::INFINITY, links_end: self.links.len() });
+                    for link in snapshot.flow_links(slot, number) {
+                        self.link_rates[link] += rate;
+                        self.links.push(link as u32);
+                    }
+                    let links_end = self.links.len();
+                    self.flows.push(SendingFlow { number, rate, links_end });
                 }
             }
+            let slot = slot as usize;
+            self.positions.resize(self.positions.len().max(slot + 1), 0..0);
+            self.positions[slot] = start..self.flows.len();
         }
         self.link_capacities.clear();
         self.link_capacities.extend(snapshot.link_capacities());
@@ -76,43 +90,52 @@ impl LinkUseRecorder {
     /// Records that flows have completed since the last schedule.
     pub fn end_flows(&mut self, completed: &[CompletedFlow]) {
         for &CompletedFlow { slot, flow, completed_at } in completed {
-            if let Some(&position) = self.positions.get(&(slot, flow)) {
-                self.senders[position].end = completed_at;
+            let Some(positions) = self.positions.get(slot as usize) else { continue };
+            let of_coflow = &self.flows[positions.clone()];
+            if let Some(at) = of_coflow.iter().position(|sending| sending.number == flow) {
+                let links_start = match positions.start + at {
+                    0 => 0,
+                    position => self.flows[position - 1].links_end,
+                };
+                self.ended.push((of_coflow[at].rate, completed_at, links_start..of_coflow[at].links_end));
             }
         }
     }
 
-    /// Adds the bytes since the last schedule.
+    /// Adds the bytes since the last schedule. O(links, and links of flows that have completed).
     fn advance(&mut self, now: f64) {
         self.make_room(now);
-        let (senders, links) = (std::mem::take(&mut self.senders), std::mem::take(&mut self.links));
         let mut carried = std::mem::take(&mut self.carried);
-        let mut links_start = 0;
-        for sender in &senders {
-            for (part, seconds) in self.parts_until(now.min(sender.end)) {
-                for &link in &links[links_start..sender.links_end] {
-                    carried[part * self.link_count + link as usize] += sender.rate * seconds;
+        for (part, seconds) in self.parts_between(self.since, now) {
+            let of_part = &mut carried[part * self.link_count..][..self.link_count];
+            of_part.iter_mut().zip(&self.link_rates).for_each(|(sum, rate)| *sum += rate * seconds);
+        }
+        for &(rate, end, ref links) in &self.ended {
+            for (part, seconds) in self.parts_between(end, now) {
+                for &link in &self.links[links.clone()] {
+                    let bytes = &mut carried[part * self.link_count + link as usize];
+                    *bytes = (*bytes - rate * seconds).max(0.0);
                 }
             }
-            links_start = sender.links_end;
         }
         self.carried = carried;
         let mut capacity = std::mem::take(&mut self.capacity);
-        for (part, seconds) in self.parts_until(now) {
+        for (part, seconds) in self.parts_between(self.since, now) {
             let of_part = &mut capacity[part * self.link_count..][..self.link_count];
             of_part.iter_mut().zip(&self.link_capacities).for_each(|(sum, rate)| *sum += rate * seconds);
         }
         self.capacity = capacity;
-        (self.senders, self.links) = (senders, links);
-        self.senders.clear();
+        self.flows.clear();
         self.links.clear();
-        self.positions.clear();
+        self.ended.clear();
+        self.link_rates.fill(0.0);
+        self.positions.fill(0..0);
         self.since = now;
     }
 
-    /// The parts between the last schedule and `until`, each with the seconds in it.
-    fn parts_until(&self, until: f64) -> impl Iterator<Item = (usize, f64)> + use<> {
-        let (since, part_seconds) = (self.since, self.part_seconds);
+    /// The parts between two times, each with the seconds in it.
+    fn parts_between(&self, since: f64, until: f64) -> impl Iterator<Item = (usize, f64)> + use<> {
+        let part_seconds = self.part_seconds;
         let [first, last] = [since, until].map(|time| self.part_at(time));
         (first..=last).filter_map(move |part| {
             let start = since.max(part as f64 * part_seconds);
