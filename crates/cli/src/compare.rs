@@ -4,7 +4,7 @@ mod groups;
 mod outputs;
 mod table;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub use outputs::check_distinct;
 use outputs::{Outputs, Results};

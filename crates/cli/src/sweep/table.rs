@@ -62,7 +62,7 @@ impl Cells {
     }
 
     fn with_columns<'a>(
-        rows: &[Row<'_>],
+        rows: &'a [Row<'_>],
         titles: impl Iterator<Item = &'a str>,
         cells: impl Fn(&Row<'_>) -> Vec<String>,
     ) -> Cells {

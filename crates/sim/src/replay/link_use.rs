@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use weir_core::model::{CompletedFlow, Slot};
+use weir_core::model::CompletedFlow;
 
 use super::snapshot::Snapshot;
 
