@@ -113,15 +113,14 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
 /// The command, the version and the inputs.
 fn origin_list(origin: &Origin<'_>) -> Result<String, Failure> {
     let arg = |arg: &String| {
+        let arg = without_folders(arg, &origin.inputs);
         // An option's value can follow a `=`.
-        let (option, value) =
-            arg.split_once('=').map_or(("", arg.as_str()), |(option, value)| (option, value));
-        let value = without_folders(value, &origin.inputs);
+        let option = arg.split_once('=').filter(|(option, _)| option.starts_with("--"));
+        let (option, value) = option.map_or(("", &*arg), |(option, value)| (option, value));
         // A path has a folder that exists, unlike a value such as 4/2/1.
-        let is_path = Path::new(&value)
-            .parent()
-            .is_some_and(|parent| !parent.as_os_str().is_empty() && parent.is_dir());
-        let name = if is_path { file_name(Path::new(&value)) } else { value };
+        let path = Path::new(value);
+        let is_path = path.parent().is_some_and(|parent| !parent.as_os_str().is_empty() && parent.is_dir());
+        let name = if is_path { file_name(path) } else { value.to_owned() };
         quoted(&if option.is_empty() { name } else { format!("{option}={name}") })
     };
     let command = origin.command.iter().map(arg).collect::<Vec<_>>().join(" ");
