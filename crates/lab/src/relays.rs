@@ -111,6 +111,9 @@ impl Relay {
         };
         let status = Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).status();
         match status {
+            Ok(status) if status.success() && self == Relay::Nginx && !nginx_has_streams() => {
+                Some(format!("nginx has no stream module; expected {NGINX_STREAM_MODULE}"))
+            }
             Ok(status) if status.success() => None,
             Ok(_) => Some(format!("`{} {}` fails", program.display(), args.join(" "))),
             Err(error) => Some(format!("{} cannot be run: {error}", program.display())),
@@ -325,9 +328,22 @@ fn haproxy_configuration(splice: bool, pairs: &[(SocketAddrV4, SocketAddrV4)]) -
     out
 }
 
+/// The stream module of nginx, where packages install it.
+const NGINX_STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
+
+/// Whether nginx was built with the stream module, or has it as a file.
+fn nginx_has_streams() -> bool {
+    let is_built_in =
+        |text: &[u8]| String::from_utf8_lossy(text).split(' ').any(|arg| arg == "--with-stream");
+    Path::new(NGINX_STREAM_MODULE).exists()
+        || Command::new("nginx").arg("-V").output().is_ok_and(|output| is_built_in(&output.stderr))
+}
+
 fn nginx_configuration(folder: &Path, number: usize, pairs: &[(SocketAddrV4, SocketAddrV4)]) -> String {
-    let module = "/usr/lib/nginx/modules/ngx_stream_module.so";
-    let load = if Path::new(module).exists() { format!("load_module {module};\n") } else { String::new() };
+    let load = match Path::new(NGINX_STREAM_MODULE).exists() {
+        true => format!("load_module {NGINX_STREAM_MODULE};\n"),
+        false => String::new(),
+    };
     let pid = folder.join(format!("{number}.pid"));
     let mut out = format!(
         "{load}daemon off;\nworker_processes 1;\nworker_rlimit_nofile 16384;\npid {};\nerror_log stderr;\n\
