@@ -1,6 +1,6 @@
 //! Runs `weir`: parses the command line, dispatches to a command, and reports failures with an exit code.
 //!
-//! A program with policies of its own calls [`run`] with them, and has all commands: see `examples/own-policy`.
+//! A program with more policies passes them to [`run`], and has all commands: see `examples/own-policy`.
 
 #[cfg(all(feature = "live", target_os = "linux"))]
 mod agent;

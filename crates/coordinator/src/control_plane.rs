@@ -231,6 +231,11 @@ impl Flow {
         }
     }
 
+    /// The last ordered rate; `None` if the host receives no orders.
+    fn applied_rate(&self, hosts: &[Host]) -> Option<OrderedRate> {
+        self.ordered_rate.filter(|_| hosts[self.transfer.src as usize].receives_orders)
+    }
+
     /// Whether no connection is known for the flow, and its grace period has ended.
     fn has_no_connection(&self, now: f64) -> bool {
         self.grace_end.is_some_and(|end| end < now)
@@ -248,6 +253,8 @@ struct Coflow {
     flows: Vec<Flow>,
     /// Bytes sent, summed over all flows.
     sent_bytes: f64,
+    /// The recorded decision that is in force.
+    decision: Option<Decision>,
 }
 
 impl Coflow {
@@ -302,7 +309,7 @@ pub struct ControlPlane {
     udp_measurements: Option<udp_measurements::UdpMeasurements>,
     /// Allocator for observed connections; `None` without central allocation.
     allocator: Option<allocator::Allocator>,
-    /// Decisions of the last minutes.
+    /// Decisions of the last minutes that are no longer in force.
     history: history::History,
     now: f64,
 }
@@ -397,6 +404,7 @@ impl ControlPlane {
             completed_at: None,
             flows,
             sent_bytes: 0.0,
+            decision: None,
         };
         self.coflows.insert(Arc::clone(&id), coflow);
         self.add_to_engine(&id, &spec);
@@ -504,6 +512,7 @@ impl ControlPlane {
             self.id_by_slot[slot as usize] = None;
         }
         self.queue_removals(&id, &coflow.flows);
+        self.history.end(coflow.decision, self.now);
         Ok(())
     }
 

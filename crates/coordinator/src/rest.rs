@@ -243,6 +243,15 @@ fn check_may_see(identity: &Identity, service: Option<&str>) -> Result<(), Probl
     if identity.may_see(service) { Ok(()) } else { Err(permission_problem(identity, "see", service)) }
 }
 
+/// Refuses clients that may not see the flows of all services.
+fn check_may_see_all_flows(identity: &Identity) -> Result<(), Problem> {
+    check_may_see(identity, None)?;
+    match identity {
+        Identity::Framework(_) => Err(permission_problem(identity, "see", None)),
+        _ => Ok(()),
+    }
+}
+
 /// Refuses clients that may not change objects of a service. `None` stands for objects that all services share.
 fn check_may_change(identity: &Identity, service: Option<&str>) -> Result<(), Problem> {
     if identity.may_change(service) { Ok(()) } else { Err(permission_problem(identity, "change", service)) }

@@ -8,18 +8,23 @@ use super::Row;
 /// The keys whose values are samples of the same experiment.
 pub const SAMPLED_KEYS: [&str; 3] = ["trace", "path-seed", "bandwidth-seed"];
 
-/// The columns with a mean and an interval: names of records, and the name of the half width of the interval.
-pub const COLUMNS: [(&str, &str); 9] = [
-    ("mean_cct_s", "mean_cct_s_ci95"),
-    ("p50_cct_s", "p50_cct_s_ci95"),
-    ("p90_cct_s", "p90_cct_s_ci95"),
-    ("p99_cct_s", "p99_cct_s_ci95"),
-    ("over_bound", "over_bound_ci95"),
-    ("speedup_p10", "speedup_p10_ci95"),
-    ("speedup_p50", "speedup_p50_ci95"),
-    ("speedup_p90", "speedup_p90_ci95"),
-    ("speedup_mean", "speedup_mean_ci95"),
+/// The columns with a mean and an interval.
+pub const COLUMNS: [&str; 9] = [
+    "mean_cct_s",
+    "p50_cct_s",
+    "p90_cct_s",
+    "p99_cct_s",
+    "over_bound",
+    "speedup_p10",
+    "speedup_p50",
+    "speedup_p90",
+    "speedup_mean",
 ];
+
+/// The column with half of the width of a column's interval.
+pub fn half_width_column(column: &str) -> String {
+    format!("{column}_ci95")
+}
 
 /// For each combination of the other values, and each policy: the number of samples, and the mean of each column with its 95 %
 /// confidence interval. In the order of first samples. The half width of a single sample is null.
@@ -47,12 +52,12 @@ fn combined_row<'a>(Group { policy, values, samples }: Group<'a, '_>) -> Row<'a>
     let mut metrics = Record::default();
     metrics.add("policy", policy);
     metrics.add("samples", samples.len());
-    for (name, half_width) in COLUMNS {
+    for name in COLUMNS {
         let values: Vec<f64> = samples.iter().filter_map(|record| record.number(name)).collect();
         let interval = (!values.is_empty()).then(|| ConfidenceInterval::from_values(&values));
         metrics.add(name, interval.map(|interval| interval.mean));
         let width = interval.map(|interval| interval.half_width).filter(|width| width.is_finite());
-        metrics.add(half_width, width);
+        metrics.add_named(half_width_column(name), width);
     }
     Row { policy, values, metrics }
 }

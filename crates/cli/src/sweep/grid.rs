@@ -80,43 +80,37 @@ pub struct PolicySpec {
 /// If the policy refuses a value.
 pub fn add_supported_params(policy: &str, params: &[(String, String)]) -> Result<PolicySpec, Failure> {
     let is_tree = policy_spec::tree_file(policy).is_some();
-    let own_key = |key: &'_ str| match key.split_once(':') {
-        None => Some(key.to_owned()),
-        Some((name, key)) => (policy.split(':').next() == Some(name)).then(|| key.to_owned()),
+    let own_param = |(key, value): &(String, String)| {
+        let (name, key) = key.split_once(':').map_or((None, &**key), |(name, key)| (Some(name), key));
+        let is_own = !is_tree && name.is_none_or(|name| policy.split(':').next() == Some(name));
+        is_own.then(|| (key.to_owned(), value.clone()))
     };
-    let keys: Vec<Option<String>> = params.iter().map(|(key, _)| own_key(key).filter(|_| !is_tree)).collect();
-    let mut spec = PolicySpec {
-        spec_text: policy.to_owned(),
-        supports_param: keys.iter().map(Option::is_some).collect(),
-        unused_param: None,
-    };
+    let mut added: Vec<Option<(String, String)>> = params.iter().map(own_param).collect();
+    let mut unused_param = None;
     // All of them together, since one can need another. Each round removes one that the policy does not take.
     loop {
-        let supported =
-            keys.iter().zip(params).zip(&spec.supports_param).filter(|(_, is_supported)| **is_supported);
-        let added =
-            supported.filter_map(|((key, (_, value)), _)| Some(format!(":{}={value}", key.as_ref()?)));
-        spec.spec_text = policy.to_owned() + &added.collect::<String>();
-        if is_tree {
-            return Ok(spec);
-        }
-        let error = match policy::build(&spec.spec_text) {
-            Ok(_) => return Ok(spec),
-            Err(error) => error,
+        let text = added.iter().flatten().map(|(key, value)| format!(":{key}={value}"));
+        let spec_text = policy.to_owned() + &text.collect::<String>();
+        let error = match if is_tree { None } else { policy::build(&spec_text).err() } {
+            None => {
+                let supports_param = added.iter().map(Option::is_some).collect();
+                return Ok(PolicySpec { spec_text, supports_param, unused_param });
+            }
+            Some(error) => error,
         };
         let refused = match &error {
             ParamsError::UnknownKey { key, .. } => Some(key),
             ParamsError::HasNoEffect { key, .. } => {
-                spec.unused_param = Some(error.to_string());
+                unused_param = Some(error.to_string());
                 Some(key)
             }
             _ => None,
         };
-        let position = keys.iter().zip(&spec.supports_param).position(|(key, is_supported)| {
-            *is_supported && key.as_ref().is_some_and(|key| refused == Some(key))
-        });
-        match position {
-            Some(position) => spec.supports_param[position] = false,
+        let is_refused = |param: &&mut Option<(String, String)>| {
+            param.as_ref().is_some_and(|(key, _)| Some(key) == refused)
+        };
+        match added.iter_mut().find(is_refused) {
+            Some(param) => *param = None,
             None => return Err(Failure::input(format_args!("--vary: {error}"))),
         }
     }

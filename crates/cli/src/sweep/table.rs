@@ -42,22 +42,18 @@ impl Cells {
 
     /// A line for each policy and combination of the values that are no samples, with intervals.
     pub fn with_intervals(rows: &[Row<'_>]) -> Cells {
-        let columns = COLUMNS.into_iter().filter_map(|(title, name)| {
-            let (_, half_width) = combined::COLUMNS.iter().find(|(other, _)| *other == name)?;
-            Some((title, name, *half_width))
-        });
-        let columns: Vec<(&str, &str, &str)> = columns.collect();
-        let titles = ["samples"].into_iter().chain(columns.iter().map(|(title, ..)| *title));
+        let columns = COLUMNS.into_iter().filter(|(_, name)| combined::COLUMNS.contains(name));
+        let titles = ["samples"].into_iter().chain(columns.clone().map(|(title, _)| title));
         Cells::with_columns(rows, titles, |row| {
-            let cell = |(_, name, half_width): &(&str, &str, &str)| {
+            let cell = |(_, name): (&str, &str)| {
                 let mean = format_optional(row.metrics.number(name));
-                match row.metrics.number(half_width) {
+                match row.metrics.number(&combined::half_width_column(name)) {
                     Some(width) => format!("{mean} ± {}", format_number(width)),
                     None => mean,
                 }
             };
             let samples = row.metrics.get("samples").map_or_else(String::new, ToString::to_string);
-            [samples].into_iter().chain(columns.iter().map(cell)).collect()
+            [samples].into_iter().chain(columns.clone().map(cell)).collect()
         })
     }
 

@@ -1,12 +1,12 @@
 //! The decisions of the last minutes.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weir_core::allocation::Rule;
 use weir_proto::OrderedRate;
 
-use super::ControlPlane;
+use super::{Coflow, ControlPlane, Host};
 
 /// The time for which decisions are kept after their end, in seconds.
 const KEPT_SECONDS: f64 = 300.0;
@@ -45,31 +45,17 @@ impl Decision {
     }
 }
 
-/// Decisions in force, and earlier ones.
+/// Decisions that are no longer in force.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// By coflow.
-    in_force: BTreeMap<Arc<str>, Decision>,
     /// In the order of their ends.
     ended: VecDeque<Decision>,
 }
 
 impl History {
-    /// Replaces the decisions in force at `now`; `decisions` has one for each active coflow. O(active coflows).
-    fn update(&mut self, decisions: Vec<Decision>, now: f64) {
-        let mut former = std::mem::take(&mut self.in_force);
-        for decision in decisions {
-            let kept = match former.remove(&decision.coflow) {
-                Some(last) if !last.differs(&decision) => last,
-                Some(last) => {
-                    self.end(last, now);
-                    decision
-                }
-                None => decision,
-            };
-            self.in_force.insert(Arc::clone(&kept.coflow), kept);
-        }
-        former.into_values().for_each(|last| self.end(last, now));
+    /// Adds the decision that was in force for a coflow until `now`, if there is one.
+    pub fn end(&mut self, decision: Option<Decision>, now: f64) {
+        self.ended.extend(decision.map(|decision| Decision { until: Some(now), ..decision }));
         self.drop_old(now);
     }
 
@@ -79,38 +65,51 @@ impl History {
             self.ended.pop_front();
         }
     }
+}
 
-    fn end(&mut self, decision: Decision, now: f64) {
-        self.ended.push_back(Decision { until: Some(now), ..decision });
+impl Coflow {
+    /// The ordered rate of all flows; `None` if TCP divides the links.
+    fn ordered_rate(&self, hosts: &[Host]) -> Option<f64> {
+        let rates = self.flows.iter().filter(|flow| !flow.is_completed).map(|flow| flow.applied_rate(hosts));
+        rates
+            .map(|rate| match rate {
+                Some(OrderedRate::Rate(rate)) => Some(rate as f64),
+                Some(OrderedRate::Unlimited) => None,
+                Some(OrderedRate::Removed) | None => Some(0.0),
+            })
+            .sum()
     }
 }
 
 impl ControlPlane {
     /// Records the decisions of the last schedule, with the rates of its orders. O(flows).
     pub(super) fn record_decisions(&mut self) {
-        let allocation = self.engine.allocation();
-        let decisions = self.coflows.iter().filter_map(|(id, coflow)| {
-            let slot = coflow.slot?;
-            let mut rate = Some(0.0);
-            for flow in coflow.flows.iter().filter(|flow| !flow.is_completed) {
-                match self.ordered_rate_of(flow) {
-                    Some(OrderedRate::Rate(of_flow)) => rate = rate.map(|sum| sum + of_flow as f64),
-                    Some(OrderedRate::Unlimited) => rate = None,
-                    Some(OrderedRate::Removed) | None => {}
-                }
+        let (now, allocation) = (self.now, self.engine.allocation());
+        for (id, coflow) in &mut self.coflows {
+            let decision = coflow.slot.map(|slot| Decision {
+                coflow: Arc::clone(id),
+                from: now,
+                until: None,
+                rate: coflow.ordered_rate(&self.hosts),
+                rule: allocation.rule(slot),
+                class: allocation.class(slot),
+            });
+            let has_changed = match (&coflow.decision, &decision) {
+                (Some(last), Some(decision)) => last.differs(decision),
+                (last, decision) => last.is_some() || decision.is_some(),
+            };
+            if has_changed {
+                self.history.end(std::mem::replace(&mut coflow.decision, decision), now);
             }
-            let (rule, class) = (allocation.rule(slot), allocation.class(slot));
-            Some(Decision { coflow: Arc::clone(id), from: self.now, until: None, rate, rule, class })
-        });
-        let decisions = decisions.collect();
-        self.history.update(decisions, self.now);
+        }
     }
 
-    /// The decisions of the last five minutes, at most 50,000: first those that ended, by their end, then those in force.
+    /// The decisions of the last five minutes: first those that ended, at most 50,000, by their end, then those in force.
     pub fn decisions(&mut self, now: f64) -> Vec<Decision> {
-        // Without events, no schedule drops old decisions.
+        // Without events, no decision ends.
         self.history.drop_old(now);
-        self.history.ended.iter().chain(self.history.in_force.values()).cloned().collect()
+        let in_force = self.coflows.values().filter_map(|coflow| coflow.decision.as_ref());
+        self.history.ended.iter().chain(in_force).cloned().collect()
     }
 }
 
@@ -118,37 +117,30 @@ impl ControlPlane {
 mod tests {
     use super::*;
 
-    fn decision(coflow: &str, from: f64, rate: f64) -> Decision {
-        let rule = Rule::AllOrNone;
-        Decision { coflow: coflow.into(), from, until: None, rate: Some(rate), rule, class: 0 }
+    fn decision(rate: Option<f64>) -> Decision {
+        Decision { coflow: "a".into(), from: 0.0, until: None, rate, rule: Rule::AllOrNone, class: 0 }
     }
 
     #[test]
     fn small_changes_of_a_rate_continue_a_decision() {
-        let mut history = History::default();
-        history.update(vec![decision("a", 0.0, 100.0)], 0.0);
-        history.update(vec![decision("a", 1.0, 100.5), decision("b", 1.0, 7.0)], 1.0);
-        assert!(history.ended.is_empty());
-        assert_eq!(history.in_force["a"].from, 0.0);
-        history.update(vec![decision("a", 2.0, 102.0)], 2.0);
-        let ended: Vec<_> = history.ended.iter().map(|d| (&*d.coflow, d.from, d.until)).collect();
-        assert_eq!(ended, [("a", 0.0, Some(2.0)), ("b", 1.0, Some(2.0))]);
-        assert_eq!(history.in_force["a"].rate, Some(102.0));
-        let other_rule = Decision { rule: Rule::WorkConservation, ..decision("a", 3.0, 102.0) };
-        history.update(vec![other_rule], 3.0);
-        assert_eq!(history.ended.len(), 3);
+        let first = decision(Some(100.0));
+        assert!(!first.differs(&Decision { from: 1.0, ..decision(Some(100.5)) }));
+        assert!(first.differs(&decision(Some(102.0))));
+        assert!(first.differs(&decision(None)) && !decision(None).differs(&decision(None)));
+        assert!(first.differs(&Decision { rule: Rule::WorkConservation, ..decision(Some(100.0)) }));
+        assert!(first.differs(&Decision { class: 1, ..decision(Some(100.0)) }));
     }
 
     #[test]
     fn old_and_too_many_decisions_are_dropped() {
         let mut history = History::default();
-        for step in 0..=MAX_DECISIONS + 10 {
-            history.update(vec![decision("a", 0.0, 2.0_f64.powi(step as i32 % 2))], step as f64 * 1e-3);
+        for step in 0..MAX_DECISIONS + 10 {
+            history.end(Some(decision(Some(1.0))), step as f64 * 1e-3);
         }
         assert_eq!(history.ended.len(), MAX_DECISIONS);
         let now = history.ended.back().unwrap().until.unwrap() + KEPT_SECONDS + 1.0;
-        history.update(Vec::new(), now);
-        assert_eq!(history.ended.len(), 1, "the decision in force has ended just now");
+        history.end(Some(decision(None)), now);
+        assert_eq!(history.ended.len(), 1, "the last decision has ended just now");
         history.drop_old(now + KEPT_SECONDS + 1.0);
         assert!(history.ended.is_empty());
     }

@@ -150,18 +150,13 @@ impl ControlPlane {
         coflow.slot.map(|slot| self.engine.allocation().class(slot))
     }
 
-    /// The last ordered rate of a flow; `None` if its host receives no orders.
-    pub(super) fn ordered_rate_of(&self, flow: &super::Flow) -> Option<OrderedRate> {
-        flow.ordered_rate.filter(|_| self.hosts[flow.transfer.src as usize].receives_orders)
-    }
-
     /// State of a coflow; `None` if it is not registered.
     pub fn coflow_status(&self, id: &str) -> Option<CoflowStatus> {
         let coflow = self.coflows.get(id)?;
         let to_flow_status = |flow: &super::Flow| FlowStatus {
             sent_bytes: flow.sent_bytes,
             is_completed: flow.is_completed,
-            ordered_rate: self.ordered_rate_of(flow),
+            ordered_rate: flow.applied_rate(&self.hosts),
         };
         Some(CoflowStatus {
             registration: coflow.registration.clone(),
@@ -181,7 +176,7 @@ impl ControlPlane {
                 Some(FlowAllocation {
                     key,
                     transfer: flow.transfer,
-                    ordered_rate: self.ordered_rate_of(flow)?,
+                    ordered_rate: flow.applied_rate(&self.hosts)?,
                 })
             })
         });

@@ -7,9 +7,8 @@ use utoipa::{IntoParams, ToSchema};
 use weir_proto::{Conflict, FlowKey, OrderedRate};
 
 use super::body::{QueryParams, page_size};
-use super::{Api, Client, check_may_see, permission_problem};
+use super::{Api, Client, check_may_see, check_may_see_all_flows};
 use crate::config::CableEnd;
-use crate::identity::Identity;
 use crate::problem::Problem;
 
 /// Maximum number of flows in an answer.
@@ -161,10 +160,7 @@ pub async fn allocation(
     client: Client,
     QueryParams(page): QueryParams<AllocationPage>,
 ) -> Result<Json<AllocationList>, Problem> {
-    check_may_see(&client, None)?;
-    if matches!(**client, Identity::Framework(_)) {
-        return Err(permission_problem(&client, "see", None));
-    }
+    check_may_see_all_flows(&client)?;
     let page_size = page_size(page.limit, 1000, MAX_PAGE_SIZE)?;
     let after = page.coflow.map(|coflow| FlowKey { coflow: coflow.into(), flow: page.flow.unwrap_or(0) });
     let allocations = api.registry.handle().flow_allocations(after, page_size).await?;

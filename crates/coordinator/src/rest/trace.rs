@@ -8,9 +8,8 @@ use axum::response::IntoResponse;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
-use super::{Api, Client, check_may_see, permission_problem};
+use super::{Api, Client, check_may_see_all_flows};
 use crate::control_plane::Decision;
-use crate::identity::Identity;
 use crate::problem::Problem;
 
 /// The groups of tracks, as processes of the format.
@@ -22,10 +21,7 @@ const COFLOW_RATES: u32 = 2;
 #[utoipa::path(get, path = "/v1/trace",
     responses((status = 200, body = String, content_type = "application/json"), (status = "4XX", body = Problem)))]
 pub async fn trace(State(api): State<Api>, client: Client) -> Result<impl IntoResponse, Problem> {
-    check_may_see(&client, None)?;
-    if matches!(**client, Identity::Framework(_)) {
-        return Err(permission_problem(&client, "see", None));
-    }
+    check_may_see_all_flows(&client)?;
     let Ok(permit) = api.trace_permits.clone().try_acquire_owned() else {
         return Err(Problem::limit_reached(
             "trace: another trace is in progress; expected at most one concurrent trace",

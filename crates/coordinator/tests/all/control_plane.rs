@@ -46,6 +46,36 @@ fn repeated_registration_is_idempotent_and_a_different_body_is_refused() {
 }
 
 #[test]
+fn decisions_end_with_the_next_one_or_with_their_coflow() {
+    let mut plane = control_plane("fifo", 1);
+    report_all_hosts(&mut plane, 0.0);
+    for id in ["a", "b"] {
+        plane.register(id, registration(&[(0, 1, 5e5)]), 0.0).unwrap();
+        report_flow(&mut plane, 0, flow_key(id, 0), 0.0);
+    }
+    plane.tick(0.0);
+    let found = |plane: &mut ControlPlane, now| -> Vec<(String, f64, Option<f64>, bool)> {
+        let is_fast = |rate: Option<f64>| rate.unwrap() > 0.5 * LINK_RATE;
+        let decisions = plane.decisions(now).into_iter();
+        decisions.map(|d| (d.coflow.to_string(), d.from, d.until, is_fast(d.rate))).collect()
+    };
+    let (a, b) = ("a".to_owned(), "b".to_owned());
+    assert_eq!(found(&mut plane, 0.0), [(a.clone(), 0.0, None, true), (b.clone(), 0.0, None, false)]);
+    // Without an event, nothing is decided.
+    plane.tick(INTERVAL);
+    assert_eq!(found(&mut plane, INTERVAL).len(), 2);
+    plane.deregister("a", 2.0 * INTERVAL).unwrap();
+    plane.tick(3.0 * INTERVAL);
+    let ends = [
+        (a, 0.0, Some(2.0 * INTERVAL), true),
+        (b.clone(), 0.0, Some(3.0 * INTERVAL), false),
+        (b, 3.0 * INTERVAL, None, true),
+    ];
+    assert_eq!(found(&mut plane, 1.0), ends);
+    assert_eq!(found(&mut plane, 400.0), ends[2..]);
+}
+
+#[test]
 fn invalid_registrations_are_refused() {
     let mut plane = control_plane("varys", 1);
     let unknown_host = registration(&[(0, 1, 5e5), (0, HOSTS, 1.0)]);

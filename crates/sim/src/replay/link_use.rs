@@ -10,14 +10,14 @@ use super::snapshot::Snapshot;
 const MAX_PARTS: usize = 128;
 
 /// A flow that sends since the last schedule.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct SendingFlow {
     /// Its number in the coflow.
     number: u32,
     /// In bytes per second.
     rate: f64,
-    /// The end of its links in the recorder's list.
-    links_end: usize,
+    /// Its links, as positions in the recorder's list.
+    links: Range<usize>,
 }
 
 /// Records the utilization of each link. Parts of the time have equal lengths, which double when the time needs more than
@@ -35,8 +35,8 @@ pub(super) struct LinkUseRecorder {
     links: Vec<u32>,
     /// By link: the rates of these flows, in bytes per second.
     link_rates: Vec<f64>,
-    /// Flows that have completed since the last schedule: rate, end, and positions in `links`.
-    ended: Vec<(f64, f64, Range<usize>)>,
+    /// Flows that have completed since the last schedule, with their ends.
+    ended: Vec<(f64, SendingFlow)>,
     /// By slot: the positions of the coflow's flows in `flows`.
     positions: Vec<Range<usize>>,
     /// By link: its capacity since the last schedule, in bytes per second.
@@ -71,12 +71,12 @@ impl LinkUseRecorder {
             for number in snapshot.coflow(slot).live_flows() {
                 let rate = snapshot.rate(slot, number);
                 if rate > 0.0 {
+                    let links_start = self.links.len();
                     for link in snapshot.flow_links(slot, number) {
                         self.link_rates[link] += rate;
                         self.links.push(link as u32);
                     }
-                    let links_end = self.links.len();
-                    self.flows.push(SendingFlow { number, rate, links_end });
+                    self.flows.push(SendingFlow { number, rate, links: links_start..self.links.len() });
                 }
             }
             let slot = slot as usize;
@@ -91,61 +91,33 @@ impl LinkUseRecorder {
     pub fn end_flows(&mut self, completed: &[CompletedFlow]) {
         for &CompletedFlow { slot, flow, completed_at } in completed {
             let Some(positions) = self.positions.get(slot as usize) else { continue };
-            let of_coflow = &self.flows[positions.clone()];
-            if let Some(at) = of_coflow.iter().position(|sending| sending.number == flow) {
-                let links_start = match positions.start + at {
-                    0 => 0,
-                    position => self.flows[position - 1].links_end,
-                };
-                self.ended.push((of_coflow[at].rate, completed_at, links_start..of_coflow[at].links_end));
-            }
+            let sending = self.flows[positions.clone()].iter().find(|sending| sending.number == flow);
+            self.ended.extend(sending.map(|sending| (completed_at, sending.clone())));
         }
     }
 
     /// Adds the bytes since the last schedule. O(links, and links of flows that have completed).
     fn advance(&mut self, now: f64) {
         self.make_room(now);
-        let mut carried = std::mem::take(&mut self.carried);
-        for (part, seconds) in self.parts_between(self.since, now) {
-            let of_part = &mut carried[part * self.link_count..][..self.link_count];
-            of_part.iter_mut().zip(&self.link_rates).for_each(|(sum, rate)| *sum += rate * seconds);
+        for (part, seconds) in parts_between(self.since, now, self.part_seconds) {
+            let of_part = part * self.link_count..(part + 1) * self.link_count;
+            add_bytes(&mut self.carried[of_part.clone()], &self.link_rates, seconds);
+            add_bytes(&mut self.capacity[of_part], &self.link_capacities, seconds);
         }
-        for &(rate, end, ref links) in &self.ended {
-            for (part, seconds) in self.parts_between(end, now) {
-                for &link in &self.links[links.clone()] {
-                    let bytes = &mut carried[part * self.link_count + link as usize];
-                    *bytes = (*bytes - rate * seconds).max(0.0);
+        for (end, flow) in &self.ended {
+            for (part, seconds) in parts_between(*end, now, self.part_seconds) {
+                for &link in &self.links[flow.links.clone()] {
+                    let bytes = &mut self.carried[part * self.link_count + link as usize];
+                    *bytes = (*bytes - flow.rate * seconds).max(0.0);
                 }
             }
         }
-        self.carried = carried;
-        let mut capacity = std::mem::take(&mut self.capacity);
-        for (part, seconds) in self.parts_between(self.since, now) {
-            let of_part = &mut capacity[part * self.link_count..][..self.link_count];
-            of_part.iter_mut().zip(&self.link_capacities).for_each(|(sum, rate)| *sum += rate * seconds);
-        }
-        self.capacity = capacity;
         self.flows.clear();
         self.links.clear();
         self.ended.clear();
         self.link_rates.fill(0.0);
         self.positions.fill(0..0);
         self.since = now;
-    }
-
-    /// The parts between two times, each with the seconds in it.
-    fn parts_between(&self, since: f64, until: f64) -> impl Iterator<Item = (usize, f64)> + use<> {
-        let part_seconds = self.part_seconds;
-        let [first, last] = [since, until].map(|time| self.part_at(time));
-        (first..=last).filter_map(move |part| {
-            let start = since.max(part as f64 * part_seconds);
-            let end = if part == last { until } else { (part + 1) as f64 * part_seconds };
-            (end > start).then_some((part, end - start))
-        })
-    }
-
-    fn part_at(&self, time: f64) -> usize {
-        ((time / self.part_seconds) as usize).min(MAX_PARTS - 1)
     }
 
     /// Doubles the length of parts until they contain `until`.
@@ -177,6 +149,21 @@ impl LinkUseRecorder {
         };
         (self.part_seconds, (0..self.link_count).map(of_link).collect())
     }
+}
+
+/// The parts between two times, each with the seconds in it.
+fn parts_between(since: f64, until: f64, part_seconds: f64) -> impl Iterator<Item = (usize, f64)> {
+    let [first, last] = [since, until].map(|time| ((time / part_seconds) as usize).min(MAX_PARTS - 1));
+    (first..=last).filter_map(move |part| {
+        let start = since.max(part as f64 * part_seconds);
+        let end = if part == last { until } else { (part + 1) as f64 * part_seconds };
+        (end > start).then_some((part, end - start))
+    })
+}
+
+/// Adds what links carry in some seconds. `bytes` and `rates` are by link.
+fn add_bytes(bytes: &mut [f64], rates: &[f64], seconds: f64) {
+    bytes.iter_mut().zip(rates).for_each(|(sum, rate)| *sum += rate * seconds);
 }
 
 /// Adds the bytes of each two neighbouring parts. `bytes` are by part and link.

@@ -236,16 +236,9 @@ impl Transport for MaxMin {
     }
 
     fn flow_rate(&self, slot: Slot, flow: u32, network: &Network) -> f64 {
-        // Without allocation for the paths of usual networks.
-        let (mut short_path, mut length) = ([0; 8], 0);
-        let links = || network.coflow(slot).flow_links(flow, self.ports).map(|link| link as u32);
-        for (place, link) in short_path.iter_mut().zip(links()) {
-            (*place, length) = (link, length + 1);
-        }
-        let class = match length < short_path.len() {
-            true => self.class_by_links.get(&short_path[..length]),
-            false => self.class_by_links.get(links().collect::<Vec<u32>>().as_slice()),
-        };
+        let links: Vec<u32> =
+            network.coflow(slot).flow_links(flow, self.ports).map(|link| link as u32).collect();
+        let class = self.class_by_links.get(links.as_slice());
         class.map_or(0.0, |&class| self.rates.level(self.rates.bottleneck(class) as usize))
     }
 
