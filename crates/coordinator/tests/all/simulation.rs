@@ -77,6 +77,9 @@ enum Transport {
 /// Interval after which unconfirmed changes are reported again, in steps: one second.
 const REPEAT_STEPS: u64 = 125;
 
+/// Sending and receiving sides of hosts, uplinks and downlinks of leaves.
+const LINK_KINDS: usize = 4;
+
 impl Simulation {
     /// A simulation before its first step.
     fn new(seed: u64, transport: Transport, fabric: Fabric) -> Simulation {
@@ -145,9 +148,12 @@ impl Simulation {
         }
     }
 
-    /// The maximum over all links, and over the uplinks and downlinks of each leaf, of the sum of rates.
-    fn max_link_rate<'a>(&self, rates: impl Iterator<Item = (&'a FlowKey, f64)>) -> f64 {
-        let mut links = [[0.0; HOSTS as usize]; 4];
+    /// The sums of rates on the sending and receiving sides of hosts, and on the uplinks and downlinks of leaves.
+    fn link_rates<'a>(
+        &self,
+        rates: impl Iterator<Item = (&'a FlowKey, f64)>,
+    ) -> [[f64; HOSTS as usize]; LINK_KINDS] {
+        let mut links = [[0.0; HOSTS as usize]; LINK_KINDS];
         for (key, rate) in rates {
             let flow = self.coflows[&*key.coflow].flows[key.flow as usize];
             links[0][flow.src as usize] += rate;
@@ -158,7 +164,7 @@ impl Simulation {
                 links[3][dst_leaf] += rate;
             }
         }
-        links.into_iter().flatten().fold(0.0, f64::max)
+        links
     }
 
     fn sender_and_size(&self, key: &FlowKey) -> Option<(u32, f64)> {
@@ -227,9 +233,11 @@ fn run_simulation(
     let mut last_report_at = vec![f64::NEG_INFINITY; HOSTS as usize];
     let mut lease_end = vec![0.0; HOSTS as usize];
     let lease = Settings::default().lease;
-    let mut rejected = RejectedEntries::default();
-    // Number of consecutive steps in which the applied rates exceeded the capacity of a link.
-    let (mut oversubscribed_steps, mut max_oversubscribed_steps) = (0, 0);
+    // Counts of all coordinators of the simulation. The last one can be new when the coflows are complete.
+    let (mut rejected, mut forwarded) = (RejectedEntries::default(), 0);
+    // Number of consecutive steps in which the applied rates exceeded the capacity of each link.
+    let mut oversubscribed_steps = [[0; HOSTS as usize]; LINK_KINDS];
+    let mut max_oversubscribed_steps = 0;
     for step in 0..4000u64 {
         let now = step as f64 * INTERVAL;
         let is_faulty = step < 600;
@@ -253,6 +261,7 @@ fn run_simulation(
             epoch += 1;
             is_running = true;
             rejected = sum(rejected, control_plane.rejected_entries());
+            forwarded += control_plane.forwarded_udp_measurements();
             control_plane = throttling_plane(links.clone(), policy, epoch);
             ordered = vec![BTreeMap::new(); HOSTS as usize];
             last_report_at = vec![f64::NEG_INFINITY; HOSTS as usize];
@@ -310,13 +319,15 @@ fn run_simulation(
         // lease.
         let applied_rates =
             simulation.hosts.iter().flat_map(|agent| agent.lease_state.rates(Duration::from_secs_f64(now)));
-        let max_applied_rate = simulation.max_link_rate(applied_rates.map(|(key, rate)| (key, rate as f64)));
-        oversubscribed_steps = if max_applied_rate > MAX_LINK_RATE { oversubscribed_steps + 1 } else { 0 };
-        max_oversubscribed_steps = max_oversubscribed_steps.max(oversubscribed_steps);
-        assert!(
-            step < 650 || oversubscribed_steps == 0,
-            "{policy}, seed {seed}, step {step}: applied rates of {max_applied_rate} on a link of {LINK_RATE}"
-        );
+        let applied_rates = simulation.link_rates(applied_rates.map(|(key, rate)| (key, rate as f64)));
+        for (steps, rate) in oversubscribed_steps.iter_mut().flatten().zip(applied_rates.as_flattened()) {
+            *steps = if *rate > MAX_LINK_RATE { *steps + 1 } else { 0 };
+            max_oversubscribed_steps = max_oversubscribed_steps.max(*steps);
+            assert!(
+                step < 650 || *steps == 0,
+                "{policy}, seed {seed}, step {step}: applied rates of {rate} on a link of {LINK_RATE}"
+            );
+        }
         for host in 0..HOSTS {
             let own_flows: Vec<(FlowKey, f64)> = simulation
                 .coflows
@@ -432,14 +443,16 @@ fn run_simulation(
             _ => None,
         });
         assert!(ordered_rates.clone().all(|(_, rate)| rate > 0.0), "a flow is ordered a rate of zero");
-        let max_ordered_rate = simulation.max_link_rate(ordered_rates);
+        let ordered_rates = simulation.link_rates(ordered_rates);
+        let max_ordered_rate = ordered_rates.as_flattened().iter().copied().fold(0.0, f64::max);
         assert!(
             max_ordered_rate <= MAX_LINK_RATE,
             "{policy}, seed {seed}, step {step}: ordered rates of {max_ordered_rate} on a link of {LINK_RATE}"
         );
         if !is_faulty && simulation.coflows.keys().all(|id| control_plane.is_completed(id) == Some(true)) {
             assert_eq!(control_plane.active_coflow_count(), 0);
-            assert!(control_plane.forwarded_udp_measurements() > 0);
+            let forwarded = forwarded + control_plane.forwarded_udp_measurements();
+            assert!(forwarded > 0, "{policy}, seed {seed}, step {step}: no measurement was forwarded");
             // Consecutive delays at two hosts could extend the overload, but are rare.
             let longest = max_oversubscribed_steps as f64 * INTERVAL;
             assert!(
