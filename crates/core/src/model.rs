@@ -16,6 +16,7 @@ pub mod wide_area;
 pub mod workload;
 
 pub use bit_set::BitSet;
+pub(crate) use coflow::OpenLinks;
 pub use coflow::{Coflow, CommonRateKind, FlowState, LinkLoad};
 pub use fabric::Fabric;
 pub use incast::{Goodput, Incast, IncastError, IncastRun};

@@ -12,6 +12,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use self::grid::{GridPosition, LiveFlowGrid};
+pub(crate) use self::layout::OpenLinks;
 use self::layout::{FlowKey, Paths};
 use super::bit_set::BitSet;
 use super::trunks::Trunks;
@@ -464,8 +465,9 @@ impl Coflow {
         self.paths.is_switch()
     }
 
-    /// The first path from `from` on with live flows and with trunks in `open` only.
-    pub(crate) fn next_open_path(&self, from: usize, open: &BitSet) -> Option<usize> {
+    /// The first path from `from` on that has live flows and crosses open trunks only. Skips paths of which all senders, or the
+    /// receiver of the only flow, are closed.
+    pub(crate) fn next_open_path(&self, from: usize, open: OpenLinks<'_>) -> Option<usize> {
         self.paths.next_open(from, open)
     }
 

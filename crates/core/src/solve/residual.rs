@@ -1,6 +1,6 @@
 //! Residual capacity of each link during the construction of a schedule.
 
-use crate::model::{BitSet, Coflow, Fabric, LinkLoad, RemainingLoads};
+use crate::model::{BitSet, Coflow, Fabric, LinkLoad, OpenLinks, RemainingLoads};
 
 /// Links of one kind: the sending sides of ports, the receiving sides, or trunks.
 #[derive(Debug, Clone, Default)]
@@ -263,11 +263,19 @@ impl ResidualCapacity {
         });
     }
 
+    fn open_links(&self) -> OpenLinks<'_> {
+        OpenLinks {
+            senders: &self.senders.open_links,
+            receivers: &self.receivers.open_links,
+            trunks: &self.trunks.open_links,
+        }
+    }
+
     /// [`ResidualCapacity::fill_flows`] path by path.
     fn fill_paths(&mut self, coflow: &Coflow, mut on_rate: impl FnMut(u32, f64)) {
         let dust = self.rounding_tolerance;
         let mut next = 0;
-        while let Some(path) = coflow.next_open_path(next, &self.trunks.open_links) {
+        while let Some(path) = coflow.next_open_path(next, self.open_links()) {
             next = path + 1;
             let trunks = coflow.path_trunks(path);
             let over_trunks = |trunk: &u32| self.trunks.residuals[*trunk as usize];

@@ -23,15 +23,36 @@ pub(super) struct FlowKey {
 struct Path {
     /// The trunks, as a range of [`Paths::trunks`].
     trunks: Range<u32>,
-    /// The next path with another first trunk.
-    next_run: u32,
+    /// The run that contains the path, as a position in [`Paths::runs`].
+    run: u32,
     live_flow_count: u32,
+    /// The ports of the path's only flow. In networks of three tiers, most paths have one flow.
+    only_flow: Option<(u32, u32)>,
+}
+
+/// Consecutive paths with the same first trunk.
+#[derive(Debug, Clone)]
+struct Run {
+    /// The end of its paths.
+    end: u32,
+    /// The sending ports of its flows, as a range of [`Paths::run_senders`].
+    senders: Range<u32>,
+}
+
+/// The links with residual capacity, by kind.
+#[derive(Clone, Copy)]
+pub(crate) struct OpenLinks<'a> {
+    pub senders: &'a BitSet,
+    pub receivers: &'a BitSet,
+    pub trunks: &'a BitSet,
 }
 
 /// The paths of a coflow, sorted by their trunks. On one switch: one path without trunks.
 #[derive(Debug, Clone)]
 pub(super) struct Paths {
     paths: Vec<Path>,
+    runs: Vec<Run>,
+    run_senders: Vec<u32>,
     /// The trunks of all paths: their numbers, and their positions in [`Paths::distinct_trunks`].
     trunks: Vec<u32>,
     trunk_indices: Vec<u32>,
@@ -39,8 +60,18 @@ pub(super) struct Paths {
 
 impl Paths {
     fn one_switch() -> Paths {
-        let path = Path { trunks: 0..0, next_run: 1, live_flow_count: 0 };
-        Paths { paths: vec![path], trunks: Vec::new(), trunk_indices: Vec::new() }
+        let path = Path { trunks: 0..0, run: 0, live_flow_count: 0, only_flow: None };
+        Paths { paths: vec![path], ..Paths::empty() }
+    }
+
+    fn empty() -> Paths {
+        Paths {
+            paths: Vec::new(),
+            runs: Vec::new(),
+            run_senders: Vec::new(),
+            trunks: Vec::new(),
+            trunk_indices: Vec::new(),
+        }
     }
 
     /// Number of paths.
@@ -84,21 +115,64 @@ impl Paths {
         &mut self.paths[path].live_flow_count
     }
 
-    /// The first path from `from` on with live flows, and with trunks in `open` only. Skips all paths over a closed
-    /// first trunk at once.
-    pub fn next_open(&self, from: usize, open: &BitSet) -> Option<usize> {
+    /// The first path from `from` on that has live flows and crosses open trunks only. Skips runs over a closed first trunk, runs
+    /// without an open sender, and paths whose only flow has a closed port. Not for one switch.
+    pub fn next_open(&self, from: usize, open: OpenLinks<'_>) -> Option<usize> {
+        let is_open = |set: &BitSet, link: u32| set.contains(link as usize);
+        let has_open_trunks =
+            |path: usize| self.trunks(path).iter().all(|&trunk| is_open(open.trunks, trunk));
+        let has_open_ports = |path: &Path| {
+            let is_closed = |(src, dst)| !is_open(open.senders, src) || !is_open(open.receivers, dst);
+            path.live_flow_count > 0 && !path.only_flow.is_some_and(is_closed)
+        };
         let mut at = from;
         while let Some(path) = self.paths.get(at) {
-            let trunks = self.trunks(at);
-            if trunks.first().is_some_and(|&first| !open.contains(first as usize)) {
-                at = path.next_run as usize;
-            } else if path.live_flow_count > 0 && trunks.iter().all(|&trunk| open.contains(trunk as usize)) {
-                return Some(at);
-            } else {
-                at += 1;
+            let run = &self.runs[path.run as usize];
+            let end = run.end as usize;
+            let first = self.trunks(at).first();
+            let is_closed = first.is_some_and(|&trunk| !is_open(open.trunks, trunk));
+            // The senders are looked up once for each run.
+            let starts_run = at == 0 || self.paths[at - 1].run != path.run;
+            if !is_closed
+                && (!starts_run || self.senders(run).iter().any(|&port| is_open(open.senders, port)))
+            {
+                let found =
+                    (at..end).find(|&path| has_open_ports(&self.paths[path]) && has_open_trunks(path));
+                if found.is_some() {
+                    return found;
+                }
             }
+            at = end;
         }
         None
+    }
+
+    /// The sending ports of a run.
+    fn senders(&self, run: &Run) -> &[u32] {
+        &self.run_senders[run.senders.start as usize..run.senders.end as usize]
+    }
+
+    /// Finds the runs, and the paths with one flow. `keys` are those of all flows, sorted.
+    fn find_runs(&mut self, keys: &[FlowKey]) {
+        for flows in keys.chunk_by(|a, b| a.path == b.path) {
+            if let [flow] = flows {
+                self.paths[flow.path as usize].only_flow = Some((flow.src, flow.dst));
+            }
+        }
+        let first_trunk = |key: &FlowKey| self.trunks(key.path as usize).first();
+        let runs: Vec<&[FlowKey]> = keys.chunk_by(|a, b| first_trunk(a) == first_trunk(b)).collect();
+        for flows in runs {
+            let mut senders: Vec<u32> = flows.iter().map(|flow| flow.src).collect();
+            senders.sort_unstable();
+            senders.dedup();
+            let (start, end) = (flows[0].path, flows[flows.len() - 1].path + 1);
+            for path in &mut self.paths[start as usize..end as usize] {
+                path.run = self.runs.len() as u32;
+            }
+            let senders_start = self.run_senders.len() as u32;
+            self.run_senders.append(&mut senders);
+            self.runs.push(Run { end, senders: senders_start..self.run_senders.len() as u32 });
+        }
     }
 }
 
@@ -135,7 +209,7 @@ pub(super) fn lay_out(spec: &CoflowSpec, index: usize, routes: Option<&mut Trunk
         .zip(&spec.flows)
         .map(|(spec_index, f)| FlowKey { path: 0, src: f.src, layer: 0, dst: f.dst, spec_index })
         .collect();
-    let paths = match routes {
+    let mut paths = match routes {
         None => Paths::one_switch(),
         Some(routes) => assign_paths(&mut keys, &FlowTrunks::new(spec, index, routes)),
     };
@@ -151,13 +225,16 @@ pub(super) fn lay_out(spec: &CoflowSpec, index: usize, routes: Option<&mut Trunk
     if has_layers {
         keys.sort_unstable();
     }
+    if !paths.is_switch() {
+        paths.find_runs(&keys);
+    }
     (keys, paths)
 }
 
 /// Numbers the distinct paths of the flows in the order of their trunks, and sets the path of each flow.
 fn assign_paths(keys: &mut [FlowKey], flow_trunks: &FlowTrunks) -> Paths {
     keys.sort_unstable_by(|a, b| flow_trunks.of(a.spec_index).cmp(flow_trunks.of(b.spec_index)));
-    let mut paths = Paths { paths: Vec::new(), trunks: Vec::new(), trunk_indices: Vec::new() };
+    let mut paths = Paths::empty();
     let mut before = None;
     for key in keys {
         let trunks = flow_trunks.of(key.spec_index);
@@ -166,14 +243,9 @@ fn assign_paths(keys: &mut [FlowKey], flow_trunks: &FlowTrunks) -> Paths {
             let start = paths.trunks.len() as u32;
             paths.trunks.extend_from_slice(trunks);
             let trunks = start..paths.trunks.len() as u32;
-            paths.paths.push(Path { trunks, next_run: 0, live_flow_count: 0 });
+            paths.paths.push(Path { trunks, run: 0, live_flow_count: 0, only_flow: None });
         }
         key.path = paths.paths.len() as u32 - 1;
-    }
-    for path in (0..paths.len()).rev() {
-        let next = path + 1;
-        let same_run = next < paths.len() && paths.trunks(path).first() == paths.trunks(next).first();
-        paths.paths[path].next_run = if same_run { paths.paths[next].next_run } else { next as u32 };
     }
     let distinct = paths.distinct_trunks();
     let index_of = |trunk: &u32| distinct.partition_point(|other| other < trunk) as u32;
