@@ -1,10 +1,17 @@
 //! Numbers of flows by link and bottleneck.
 
+use std::ops::Range;
+
 /// By link and other link: the flows over the first that the second one limits.
 #[derive(Debug, Clone)]
 pub(super) enum CrossingFlows {
     /// A number for each pair of links.
-    Dense { links: usize, flows: Vec<f32> },
+    Dense {
+        links: usize,
+        flows: Vec<f32>,
+        /// By link: the other links between which all numbers above zero are. On one switch, that is one side of the ports.
+        spans: Vec<Range<usize>>,
+    },
     /// By link: the other links with flows, sorted.
     Sparse(Vec<Vec<(u32, f32)>>),
 }
@@ -15,7 +22,7 @@ const MAX_DENSE_LINKS: usize = 512;
 impl CrossingFlows {
     pub fn new(links: usize) -> CrossingFlows {
         if links <= MAX_DENSE_LINKS {
-            CrossingFlows::Dense { links, flows: vec![0.0; links * links] }
+            CrossingFlows::Dense { links, flows: vec![0.0; links * links], spans: vec![0..0; links] }
         } else {
             CrossingFlows::Sparse(vec![Vec::new(); links])
         }
@@ -23,7 +30,10 @@ impl CrossingFlows {
 
     pub fn clear(&mut self) {
         match self {
-            CrossingFlows::Dense { flows, .. } => flows.fill(0.0),
+            CrossingFlows::Dense { flows, spans, .. } => {
+                flows.fill(0.0);
+                spans.fill(0..0);
+            }
             CrossingFlows::Sparse(rows) => rows.iter_mut().for_each(Vec::clear),
         }
     }
@@ -31,7 +41,15 @@ impl CrossingFlows {
     /// Changes a number. Whole numbers up to 2^24 are exact.
     pub fn add(&mut self, link: usize, bottleneck: u32, change: f32) {
         match self {
-            CrossingFlows::Dense { links, flows } => flows[link * *links + bottleneck as usize] += change,
+            CrossingFlows::Dense { links, flows, spans } => {
+                let bottleneck = bottleneck as usize;
+                flows[link * *links + bottleneck] += change;
+                let Range { start, end } = spans[link];
+                spans[link] = match start < end {
+                    true => start.min(bottleneck)..end.max(bottleneck + 1),
+                    false => bottleneck..bottleneck + 1,
+                };
+            }
             CrossingFlows::Sparse(rows) => {
                 let row = &mut rows[link];
                 match row.binary_search_by_key(&bottleneck, |entry| entry.0) {
@@ -50,7 +68,7 @@ impl CrossingFlows {
     /// The flows over a link that another one limits.
     pub fn flows(&self, link: usize, bottleneck: u32) -> f32 {
         match self {
-            CrossingFlows::Dense { links, flows } => flows[link * links + bottleneck as usize],
+            CrossingFlows::Dense { links, flows, .. } => flows[link * links + bottleneck as usize],
             CrossingFlows::Sparse(rows) => {
                 let found = rows[link].binary_search_by_key(&bottleneck, |entry| entry.0);
                 found.map_or(0.0, |at| rows[link][at].1)
@@ -62,7 +80,12 @@ impl CrossingFlows {
     /// flows) in the sparse form.
     pub fn used_capacity(&self, link: usize, levels: &[f64]) -> f64 {
         match self {
-            CrossingFlows::Dense { links, flows } => dot(&flows[link * links..(link + 1) * links], levels),
+            CrossingFlows::Dense { links, flows, spans } => {
+                // Sums with the same lanes for any span.
+                let start = spans[link].start / 8 * 8;
+                let end = spans[link].end.next_multiple_of(8).min(*links);
+                dot(&flows[link * links + start..link * links + end], &levels[start..end])
+            }
             CrossingFlows::Sparse(rows) => {
                 rows[link].iter().map(|&(other, flows)| f64::from(flows) * levels[other as usize]).sum()
             }
