@@ -1,21 +1,23 @@
 //! Runs `weir sim` and `weir compare`: replays a trace under one or several policies.
 
 mod groups;
+mod kept_outcomes;
 mod outputs;
+mod replays;
 mod table;
 
 use std::path::PathBuf;
 
+use kept_outcomes::{Input, KeptOutcomes};
 pub use outputs::check_distinct;
 use outputs::{Outputs, Results};
+use replays::{FinishedReplays, run_until_interrupted};
 use weir_console::drawing;
 use weir_console::failure::Failure;
-use weir_console::interrupt;
 use weir_console::output::OutputFile;
 use weir_console::policy_spec;
 use weir_console::record::Record;
 use weir_console::report::{self, Comparison, Origin};
-use weir_console::run::PartialResults;
 use weir_console::table::{Alignment, Table, format_seconds};
 use weir_core::model::{FlowSpec, Workload};
 use weir_sim::Outcome;
@@ -23,7 +25,7 @@ use weir_sim::Outcome;
 use crate::args;
 use crate::jobs::{self, JobTime, Jobs};
 use crate::metrics::{Baseline, Metrics};
-use crate::network::{KeptDetails, Network, Replay, run_replays, run_replays_until_interrupted};
+use crate::network::{KeptDetails, Network, Replay, run_replays};
 use crate::render;
 use crate::source::Source;
 
@@ -31,9 +33,9 @@ use crate::source::Source;
 pub fn sim(args: &args::Sim) -> Result<(), Failure> {
     let args::Sim { policy, experiment, details, events } = args;
     let trace_events = events.trace_events.as_deref();
-    let outputs = Outputs::open(experiment, details, ("--trace-events", trace_events), &[policy])?;
+    let outputs = Outputs::open(experiment, details, &[("--trace-events", trace_events)], &[policy])?;
     let events_file = trace_events.map(OutputFile::create).transpose()?;
-    let (source, network) = read_inputs(experiment, details, false)?;
+    let (source, network, _) = read_inputs(experiment, details, false)?;
     let policies = std::slice::from_ref(policy);
     let alone = durations_alone(&source, &network, &experiment.run_options)?;
     let replay = to_replay(policy, &source, &network);
@@ -63,19 +65,29 @@ pub fn sim(args: &args::Sim) -> Result<(), Failure> {
 
 /// Runs `weir compare`.
 pub fn compare(args: &args::Compare) -> Result<(), Failure> {
-    let args::Compare { policies, baseline, experiment, wide, details, report } = args;
+    let args::Compare { policies, baseline, experiment, resume, wide, details, report } = args;
+    if resume.is_some() {
+        kept_outcomes::check_sources(experiment)?;
+    }
     let policies = args::listed_policies(policies);
     let requested: Vec<&String> = policies.iter().chain(baseline).collect();
-    let outputs = Outputs::open(experiment, details, ("--report", report.as_deref()), &requested)?;
+    let others = [("--report", report.as_deref()), ("--resume", resume.as_deref())];
+    let outputs = Outputs::open(experiment, details, &others, &requested)?;
     let report_file = report.as_deref().map(OutputFile::create).transpose()?;
-    let (source, network) = read_inputs(experiment, details, report.is_some())?;
+    let (source, network, kept_details) = read_inputs(experiment, details, report.is_some())?;
     let policies = if policies.is_empty() { network.default_policies(&source.workload) } else { policies };
     let (policies, baseline_position) = with_baseline(&policies, baseline.as_ref())?;
     let alone = durations_alone(&source, &network, &experiment.run_options)?;
-    let finished =
-        run_until_interrupted(&source, &network, &policies, baseline_position, &experiment.run_options)?;
+    let open = |file: &PathBuf| {
+        let input = Input::new(experiment, kept_details)?;
+        KeptOutcomes::open(file, &input, &policies, &source.workload, &network)
+    };
+    let kept = resume.as_ref().map(open).transpose()?;
+    let replays: Vec<Replay<'_>> =
+        policies.iter().map(|policy| to_replay(policy, &source, &network)).collect();
+    let finished = run_until_interrupted(&replays, baseline_position, kept, &experiment.run_options)?;
     let baseline_name = &policies[baseline_position];
-    let FinishedReplays { policies, outcomes, interruption } = finished;
+    let FinishedReplays { policies, outcomes, failure } = finished;
     let baseline_position = policies.iter().position(|policy| policy == baseline_name).unwrap_or(0);
 
     let metrics = Metrics::new(&source, &source.workload, &network, !experiment.no_timing);
@@ -95,7 +107,7 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
     let text = render::list(experiment.output.format, table, || records.clone());
     let policies = &policies;
     if let Some(file) = report_file {
-        let incomplete = interruption.as_ref().map_or_else(String::new, |failure| failure.message.clone());
+        let incomplete = failure.as_ref().map_or_else(String::new, |failure| failure.message.clone());
         let comparison = Comparison {
             caption: caption(&source, &network, |_| false) + &incomplete,
             origin: report_origin(input_files(experiment, policies)),
@@ -113,7 +125,7 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
         &text,
         &Results { source: &source, network: &network, policies, outcomes: &outcomes, alone: &alone },
     )?;
-    interruption.map_or(Ok(()), Err)
+    failure.map_or(Ok(()), Err)
 }
 
 /// The origin of a report: these input files, and the arguments and the version of this process.
@@ -151,7 +163,7 @@ fn read_inputs(
     experiment: &args::Experiment,
     details: &args::DetailFiles,
     has_report: bool,
-) -> Result<(Source, Network), Failure> {
+) -> Result<(Source, Network, KeptDetails), Failure> {
     let args::ReplaySources { sources, read_options } = &experiment.input;
     let source = Source::read(sources, read_options, experiment.replay.per_stage)?;
     let kept = KeptDetails {
@@ -160,7 +172,7 @@ fn read_inputs(
             || has_report && source.workload.flow_count() <= MAX_RECORDED_FLOWS,
     };
     let network = Network::read(&experiment.replay, &experiment.network, &source, kept)?;
-    Ok((source, network))
+    Ok((source, network, kept))
 }
 
 /// The durations of the jobs of a file alone, in seconds; empty without such jobs.
@@ -205,56 +217,6 @@ fn distribution_drawing(policies: &[String], outcomes: &[Outcome]) -> String {
 fn to_replay<'a>(policy: &str, source: &'a Source, network: &'a Network) -> Replay<'a> {
     let sensitivities = &source.sensitivities;
     Replay { policy: policy.to_owned(), workload: &source.workload, network, sensitivities }
-}
-
-/// The policies whose replays have finished, with their outcomes.
-struct FinishedReplays {
-    policies: Vec<String>,
-    outcomes: Vec<Outcome>,
-    /// The failure if a signal arrived before the others had finished.
-    interruption: Option<Failure>,
-}
-
-/// Replays all policies, or those that finish before a signal arrives.
-///
-/// # Errors
-/// If a replay fails, or a signal arrives before the baseline has finished.
-fn run_until_interrupted(
-    source: &Source,
-    network: &Network,
-    policies: &[String],
-    baseline: usize,
-    run_options: &args::RunOptions,
-) -> Result<FinishedReplays, Failure> {
-    let replays: Vec<Replay<'_>> = policies.iter().map(|policy| to_replay(policy, source, network)).collect();
-    let PartialResults { results, interruption } = run_replays_until_interrupted(&replays, run_options)?;
-    let has_baseline = results[baseline].is_some();
-    let mut finished = FinishedReplays { policies: Vec::new(), outcomes: Vec::new(), interruption: None };
-    let mut stopped = Vec::new();
-    for (policy, result) in policies.iter().zip(results) {
-        match result {
-            Some(outcome) => {
-                finished.policies.push(policy.clone());
-                finished.outcomes.push(outcome);
-            }
-            None => stopped.push(policy.as_str()),
-        }
-    }
-    let Some(failure) = interruption else { return Ok(finished) };
-    if !has_baseline {
-        return Err(failure);
-    }
-    // The results of the finished policies are written; the exit code is that of the signal.
-    interrupt::forget_signal();
-    let message = format!(
-        "interrupted; the results lack {} of {} policies; help: for the others, run with --policies {} --baseline {}",
-        stopped.len(),
-        policies.len(),
-        stopped.join(","),
-        policies[baseline],
-    );
-    finished.interruption = Some(Failure { message, ..failure });
-    Ok(finished)
 }
 
 /// A description of the trace and the network. `is_varied` returns whether a sweep varies a parameter.

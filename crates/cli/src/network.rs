@@ -83,6 +83,16 @@ impl Network {
         &self.options
     }
 
+    /// The number of links between switches or regions.
+    pub fn trunk_count(&self) -> usize {
+        let weir_sim::NetworkModel { trunks, regions, .. } = &self.options.network;
+        match (trunks, regions) {
+            (_, Some(regions)) => regions.area.links(),
+            (Some(trunks), None) => trunks.links(),
+            (None, None) => 0,
+        }
+    }
+
     /// The ends of a link between switches or regions.
     pub fn trunk_name(&self, trunk: usize) -> String {
         let weir_sim::NetworkModel { trunks, regions, .. } = &self.options.network;
@@ -256,20 +266,23 @@ impl Replay<'_> {
 /// # Errors
 /// If a check of a policy or a replay fails, or a signal arrives. All policies are checked before the first replay.
 pub fn run_replays(replays: &[Replay<'_>], run_options: &args::RunOptions) -> Result<Vec<Outcome>, Failure> {
-    run_replays_until_interrupted(replays, run_options)?.complete()
+    run_replays_until_interrupted(&replays.iter().collect::<Vec<_>>(), run_options, |_, _| ())?.complete()
 }
 
-/// As [`run_replays`], but a signal keeps the outcomes of the replays that have finished.
+/// As [`run_replays`], but a signal keeps the outcomes of the replays that have finished. Each is passed to `on_finished` when it is
+/// available.
 ///
 /// # Errors
 /// If a check of a policy or a replay fails for another reason than a signal.
 pub fn run_replays_until_interrupted(
-    replays: &[Replay<'_>],
+    replays: &[&Replay<'_>],
     run_options: &args::RunOptions,
+    on_finished: impl Fn(&Replay<'_>, &Outcome) + Sync,
 ) -> Result<PartialResults<Outcome>, Failure> {
-    let tasks: Vec<ReplayTask<'_>> = replays.iter().map(Replay::task).collect();
+    let tasks: Vec<ReplayTask<'_>> = replays.iter().map(|replay| replay.task()).collect();
     let progress = Progress::new(run_options.quiet);
     run::run_replays_until_interrupted(&tasks, run_options.jobs, &progress, |index, outcome| {
+        on_finished(replays[index], &outcome);
         if tasks.len() > 1 {
             let mean_cct = format_number(mean(&outcome.ccts()));
             progress.print_finished(&format!("{}: mean completion time {mean_cct} s", tasks[index].policy));

@@ -1,7 +1,9 @@
 //! The outcome of a replay, and statistics over its values.
 
+use serde::{Deserialize, Serialize};
+
 /// What became of a deadline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DeadlineOutcome {
     /// The coflow completed in time.
     Met,
@@ -21,7 +23,7 @@ impl DeadlineOutcome {
 }
 
 /// The result of one coflow. Times are in seconds.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CoflowOutcome {
     /// Its index in the workload.
     pub index: usize,
@@ -60,7 +62,7 @@ impl CoflowOutcome {
 }
 
 /// The result of one job: its coflows and the computing around them. Times are in seconds.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobOutcome {
     /// Its id in the trace.
     pub id: u64,
@@ -71,7 +73,7 @@ pub struct JobOutcome {
 }
 
 /// The utilization of links over time: bytes carried divided by the bytes that the link could have carried, in parts of equal length.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct LinkUse {
     /// The length of a part in seconds. The last part can be shorter, since it ends at the makespan.
     pub part_seconds: f64,
@@ -84,7 +86,7 @@ pub struct LinkUse {
 }
 
 /// The outcome of a replay.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// Coflows in the order of the workload.
     pub coflows: Vec<CoflowOutcome>,

@@ -202,6 +202,11 @@ pub struct Compare {
     #[command(flatten)]
     pub experiment: Experiment,
 
+    /// Keep the outcomes of finished replays in this file, and do not repeat the replays that it has: a comparison that was
+    /// interrupted continues. The inputs and options must be the same, the policies and outputs may differ
+    #[arg(long, help_heading = EXECUTION_HEADING, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub resume: Option<PathBuf>,
+
     /// Print all columns, in two tables; JSON and CSV always contain all columns
     #[arg(long, help_heading = OUTPUT_HEADING)]
     pub wide: bool,

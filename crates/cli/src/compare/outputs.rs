@@ -49,14 +49,15 @@ impl<'a> Results<'a> {
 type WriteLines = fn(&mut OutputFile, &Results<'_>) -> csv::Result<()>;
 
 impl Outputs {
-    /// Opens the outputs, which must differ from each other, from the `other` output, an option and its file, and from all inputs.
+    /// Opens the outputs, which must differ from each other, from the `other` outputs, options and their files, and from all
+    /// inputs.
     ///
     /// # Errors
     /// If a file cannot be created, or is another output or an input.
     pub fn open(
         experiment: &args::Experiment,
         detail_files: &args::DetailFiles,
-        other: (&str, Option<&Path>),
+        others: &[(&str, Option<&Path>)],
         policies: &[&String],
     ) -> Result<Outputs, Failure> {
         let out = experiment.output.out.as_deref();
@@ -72,9 +73,8 @@ impl Outputs {
             ("--per-job", jobs),
             ("--per-link", links),
             ("--per-link-time", link_times),
-            other,
         ];
-        let outputs_by_option = [&[("--out", out)], &details[..]].concat();
+        let outputs_by_option = [&[("--out", out)], &details[..], others].concat();
         output::check_single_stdout(&outputs_by_option)?;
         check_distinct(experiment, policies, &outputs_by_option)?;
         let open = |path: Option<&Path>| path.map(OutputFile::create).transpose();

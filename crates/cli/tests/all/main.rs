@@ -35,6 +35,7 @@ mod relay_coordinator;
 mod relay_page;
 mod reproduce;
 mod results;
+mod resume;
 mod saba;
 mod serve;
 mod share;

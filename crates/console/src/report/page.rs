@@ -1,13 +1,10 @@
 //! The parts that all reports have: head, sections, tables, and how to make the report again.
 
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
-
 use super::chart::{Chart, line_style};
+use crate::checksum;
 use crate::failure::Failure;
 
 /// How a report was made.
@@ -130,8 +127,7 @@ fn origin_list(origin: &Origin<'_>) -> Result<String, Failure> {
         origin.version
     );
     for input in &origin.inputs {
-        let sum =
-            checksum(input).map_err(|error| Failure::input(format_args!("{}: {error}", input.display())))?;
+        let sum = checksum::of_file(input)?;
         let _ =
             writeln!(out, "<li><code>{}</code>: SHA-256 <code>{sum}</code></li>", escape(&file_name(input)));
     }
@@ -146,17 +142,4 @@ fn quoted(arg: &str) -> String {
         true => arg.to_owned(),
         false => format!("'{}'", arg.replace('\'', "'\\''")),
     }
-}
-
-/// The checksum of a file, in hexadecimal digits.
-fn checksum(path: &Path) -> io::Result<String> {
-    let (mut file, mut digest) = (File::open(path)?, Sha256::new());
-    let mut part = vec![0; 1 << 16];
-    loop {
-        match file.read(&mut part)? {
-            0 => break,
-            length => digest.update(&part[..length]),
-        }
-    }
-    Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
