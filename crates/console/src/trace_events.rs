@@ -1,4 +1,4 @@
-//! Writes a replay as trace events (the Trace Event Format of Chrome, as JSON), which Perfetto and chrome://tracing display.
+//! Writes a replay as trace events ([`weir_trace::trace_events`]).
 //!
 //! | Group | Contents |
 //! |---|---|
@@ -12,10 +12,11 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use serde_json::{Value, json};
+use serde_json::json;
 use weir_core::allocation::Rule;
 use weir_core::model::{Coflow, FlowState, Slot, Workload};
 use weir_sim::{CoflowOutcome, Observer, Snapshot};
+use weir_trace::trace_events::{EventWriter, Track};
 
 use crate::interrupt;
 
@@ -40,7 +41,7 @@ pub struct TraceEvents<'a, W: Write> {
     min_step: f64,
     next_sample: f64,
     /// The sampled coflows, by position in the workload.
-    coflows: BTreeMap<usize, Track>,
+    coflows: BTreeMap<usize, CoflowTrack>,
     links: Vec<LinkTrack>,
     /// The last completion.
     end: f64,
@@ -55,42 +56,13 @@ struct LinkTrack {
 }
 
 /// A coflow, and its last written state.
-struct Track {
+struct CoflowTrack {
     id: u64,
     rule: Rule,
     /// Start of the slice of this rule.
     since: f64,
     queue: usize,
     rate: f64,
-}
-
-/// Writes events, and keeps the first error until the end.
-struct EventWriter<W> {
-    out: W,
-    is_empty: bool,
-    result: io::Result<()>,
-}
-
-impl<W: Write> EventWriter<W> {
-    fn write(&mut self, event: &Value) {
-        if self.result.is_ok() {
-            let start = if self.is_empty { "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n" } else { ",\n" };
-            self.result = write!(self.out, "{start}{event}");
-            self.is_empty = false;
-        }
-    }
-
-    fn name_group(&mut self, group: u32, name: &str) {
-        self.write(&json!({ "ph": "M", "name": "process_name", "pid": group, "args": { "name": name } }));
-        self.write(&json!({ "ph": "M", "name": "process_sort_index", "pid": group, "args": { "sort_index": group } }));
-    }
-
-    fn count(&mut self, group: u32, name: &str, at: f64, bytes_per_second: f64) {
-        let gbit = bytes_per_second * 8e-9;
-        self.write(
-            &json!({ "ph": "C", "name": name, "pid": group, "ts": micros(at), "args": { "Gbit/s": gbit } }),
-        );
-    }
 }
 
 impl<'a, W: Write> TraceEvents<'a, W> {
@@ -104,7 +76,7 @@ impl<'a, W: Write> TraceEvents<'a, W> {
     ) -> TraceEvents<'a, W> {
         let arrivals = || workload.coflows.iter().map(|coflow| coflow.arrival.get());
         let span = (arrivals().fold(0.0, f64::max) - arrivals().fold(f64::INFINITY, f64::min)).max(0.0);
-        let mut out = EventWriter { out, is_empty: true, result: Ok(()) };
+        let mut out = EventWriter::new(out);
         let groups = [(COFLOWS, "coflows"), (COFLOW_RATES, "rates of coflows"), (LINKS, "links")];
         groups.iter().for_each(|&(group, name)| out.name_group(group, name));
         TraceEvents {
@@ -126,8 +98,7 @@ impl<'a, W: Write> TraceEvents<'a, W> {
     pub fn finish(mut self) -> io::Result<()> {
         self.links.iter_mut().for_each(|link| link.rate = 0.0);
         self.write_links(self.end);
-        self.out.result?;
-        self.out.out.write_all(b"\n]}\n")
+        self.out.finish()
     }
 
     fn is_written(&self, index: usize) -> bool {
@@ -175,23 +146,19 @@ impl<'a, W: Write> TraceEvents<'a, W> {
         let (rule, queue) = (allocation.rule(slot), allocation.class(slot));
         let out = &mut self.out;
         let track = self.coflows.entry(index).or_insert_with(|| {
-            let name = json!({ "name": format!("coflow {}", coflow.id) });
-            out.write(
-                &json!({ "ph": "M", "name": "thread_name", "pid": COFLOWS, "tid": index, "args": name }),
-            );
-            Track { id: coflow.id, rule, since: now, queue, rate: 0.0 }
+            out.name_track(track_of(index), &format!("coflow {}", coflow.id));
+            CoflowTrack { id: coflow.id, rule, since: now, queue, rate: 0.0 }
         });
         if track.rule != rule {
             write_slice(out, index, track, now);
             (track.rule, track.since) = (rule, now);
         }
         if track.queue != queue {
-            let name = format!("queue {queue}");
-            out.write(&json!({ "ph": "i", "s": "t", "name": name, "pid": COFLOWS, "tid": index, "ts": micros(now) }));
+            out.instant(track_of(index), &format!("queue {queue}"), now);
             track.queue = queue;
         }
         if has_changed(track.rate, rate) {
-            out.count(COFLOW_RATES, &format!("coflow {}", track.id), now, rate);
+            out.rate(COFLOW_RATES, &format!("coflow {}", track.id), now, rate);
             track.rate = rate;
         }
     }
@@ -200,7 +167,7 @@ impl<'a, W: Write> TraceEvents<'a, W> {
     fn write_links(&mut self, now: f64) {
         for link in self.links.iter_mut().filter(|link| link.is_written) {
             if has_changed(link.written_rate, link.rate) {
-                self.out.count(LINKS, &link.name, now, link.rate);
+                self.out.rate(LINKS, &link.name, now, link.rate);
                 link.written_rate = link.rate;
             }
         }
@@ -226,7 +193,7 @@ impl<W: Write> Observer for TraceEvents<'_, W> {
             }
         }
         self.write_links(now);
-        self.out.result.is_ok() && !interrupt::is_requested()
+        self.out.is_ok() && !interrupt::is_requested()
     }
 
     fn on_coflow_completed(&mut self, outcome: &CoflowOutcome) {
@@ -237,38 +204,33 @@ impl<W: Write> Observer for TraceEvents<'_, W> {
             json!({ "width": outcome.width, "bytes": outcome.bytes, "completion time (s)": outcome.cct() });
         let (name, end) = (format!("coflow {}", outcome.id), outcome.end);
         self.end = self.end.max(end);
-        self.out.write(&json!({
-            "ph": "X", "name": name, "pid": COFLOWS, "tid": outcome.index, "ts": micros(outcome.released_at),
-            "dur": micros(outcome.cct()), "args": facts,
-        }));
+        self.out.slice(track_of(outcome.index), &name, [outcome.released_at, end], &facts);
         if let Some(track) = self.coflows.remove(&outcome.index) {
             write_slice(&mut self.out, outcome.index, &track, end);
-            self.out.count(COFLOW_RATES, &name, end, 0.0);
+            self.out.rate(COFLOW_RATES, &name, end, 0.0);
         }
     }
 }
 
 /// Writes the slice of a coflow's rule, until `end`.
-fn write_slice<W: Write>(out: &mut EventWriter<W>, index: usize, track: &Track, end: f64) {
-    let (start, length) = (micros(track.since), micros(end - track.since));
-    out.write(&json!({
-        "ph": "X", "name": track.rule.name(), "pid": COFLOWS, "tid": index, "ts": start, "dur": length,
-        "args": { "queue": track.queue },
-    }));
+fn write_slice<W: Write>(out: &mut EventWriter<W>, index: usize, track: &CoflowTrack, end: f64) {
+    let facts = json!({ "queue": track.queue });
+    out.slice(track_of(index), track.rule.name(), [track.since, end], &facts);
+}
+
+/// The track of a coflow, by its position in the workload.
+fn track_of(index: usize) -> Track {
+    Track { group: COFLOWS, number: index }
 }
 
 fn has_changed(before: f64, now: f64) -> bool {
     (before - now).abs() > MIN_CHANGE * before.max(now)
 }
 
-/// Seconds in microseconds, to the nanosecond.
-fn micros(seconds: f64) -> f64 {
-    (seconds * 1e9).round() / 1e3
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
     use weir_core::model::{CoflowSpec, FlowSpec, ServiceNames};
     use weir_core::policy;
     use weir_core::units::{Bytes, Rate, Time};

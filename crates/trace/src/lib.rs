@@ -17,6 +17,8 @@
 //! | [`incast`] | measured goodput of many connections to one receiver (CSV) |
 //! | [`sensitivity`] | Saba's table of applications' sensitivity to bandwidth |
 //!
+//! [`trace_events`] is written only.
+//!
 //! All except [`incast`] are TOML, and all except [`incast`] and [`sensitivity`] are parsed with [`toml_fields`].
 //!
 //! For any input, a trace reader returns a consistent [`Workload`], or a [`TraceError`] that names the line, the field,
@@ -33,6 +35,7 @@ pub mod scenario;
 pub mod sensitivity;
 pub mod toml_fields;
 pub mod topology;
+pub mod trace_events;
 pub mod tree;
 pub mod wide_area;
 

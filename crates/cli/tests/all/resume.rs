@@ -65,10 +65,7 @@ fn outcomes_of_another_input_are_refused() {
         "compare trace.txt --resume kept.jsonl --interval 1ms",
         "kept.jsonl: has outcomes for other options; help: remove",
     );
-    refuse(
-        "compare other.txt --resume kept.jsonl",
-        "has outcomes for other files or contents of files (",
-    );
+    refuse("compare other.txt --resume kept.jsonl", "has outcomes for other files or contents of files (");
     refuse("compare - --resume kept.jsonl", "--resume: expected files as sources, not the standard input");
     refuse("compare trace.txt --resume trace.txt", "trace.txt");
     assert_eq!(dir.read("kept.jsonl"), kept);

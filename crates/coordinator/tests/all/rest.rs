@@ -717,11 +717,13 @@ fn trace_has_the_decisions_for_active_and_ended_coflows() {
     };
     wait_for(&server, "/v1/trace", |trace| !events_of(trace, "X").is_empty());
     let trace = get(&server, "/v1/trace").1;
-    let names: Vec<Value> =
-        events_of(&trace, "M").iter().map(|event| event["args"]["name"].clone()).collect();
+    let named = events_of(&trace, "M");
+    let names: Vec<&str> = named.iter().filter_map(|event| event["args"]["name"].as_str()).collect();
     assert_eq!(names, ["coflows", "ordered rates of coflows", "coflow c1"]);
-    let slice = &events_of(&trace, "X")[0];
-    assert!(slice["dur"].as_f64().unwrap() >= 0.0 && slice["args"]["queue"] == 0, "{slice}");
+    let [lifetime, decision] = &events_of(&trace, "X")[..] else { panic!("{trace}") };
+    assert_eq!(lifetime["name"], "coflow c1");
+    assert_eq!((&decision["ts"], &decision["dur"]), (&lifetime["ts"], &lifetime["dur"]));
+    assert!(decision["dur"].as_f64().unwrap() >= 0.0 && decision["args"]["queue"] == 0, "{decision}");
     assert_eq!(events_of(&trace, "C").len(), 1, "{trace}");
     // The last rate of a coflow that has ended is zero.
     assert_eq!(send_json_request(&server, "DELETE", "/v1/coflows/c1", b"").0, 204);
