@@ -12,7 +12,7 @@ use crate::failure::Failure;
 ///
 /// # Errors
 /// If the file cannot be read.
-pub fn of_file(path: &Path) -> Result<String, Failure> {
+pub fn compute(path: &Path) -> Result<String, Failure> {
     let read = || {
         let (mut file, mut digest) = (File::open(path)?, Sha256::new());
         let mut part = vec![0; 1 << 16];

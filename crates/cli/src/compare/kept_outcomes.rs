@@ -49,7 +49,7 @@ impl Input {
     /// If a file cannot be read.
     pub fn new(experiment: &args::Experiment, kept: KeptDetails) -> Result<Input, Failure> {
         let files = super::input_files(experiment, &[]);
-        let with_checksum = |file: PathBuf| Ok((file.display().to_string(), checksum::of_file(&file)?));
+        let with_checksum = |file: PathBuf| Ok((file.display().to_string(), checksum::compute(&file)?));
         Ok(Input {
             version: args::version().to_owned(),
             files: files.into_iter().map(with_checksum).collect::<Result<_, Failure>>()?,
@@ -109,7 +109,7 @@ impl KeptOutcomes {
         let mut trees = BTreeMap::new();
         for policy in policies {
             if let Some(file) = policy_spec::tree_file(policy) {
-                trees.insert(policy.clone(), checksum::of_file(Path::new(&file))?);
+                trees.insert(policy.clone(), checksum::compute(Path::new(&file))?);
             }
         }
         let unreadable =

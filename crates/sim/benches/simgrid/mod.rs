@@ -82,7 +82,6 @@ fn cases() -> Result<Vec<Case>> {
     Ok(vec![
         ("demo, one switch".to_owned(), demo.clone(), None),
         ("100 coflows, one switch".to_owned(), first(100), None),
-        ("200 coflows, one switch".to_owned(), first(200), None),
         ("demo, 5 x 10 hosts, one spine, 4:1".to_owned(), demo, fabric(5, 10, 1, 4.0)?),
         ("100 coflows, 10 x 15 hosts, one spine, 3:1".to_owned(), first(100), fabric(10, 15, 1, 3.0)?),
         ("100 coflows, 10 x 15 hosts, 4 spines, 3:1".to_owned(), first(100), fabric(10, 15, 4, 3.0)?),

@@ -88,6 +88,10 @@ impl Coflow {
     fn live_count_over(&self, link: usize) -> usize {
         self.live_flows().filter(|f| f.links().any(|l| l == link)).count()
     }
+
+    fn shares_link(&self, other: &Coflow) -> bool {
+        self.live_flows().flat_map(Flow::links).any(|link| other.live_count_over(link) > 0)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -227,9 +231,40 @@ impl AaloParameters {
 #[derive(Debug, Clone)]
 enum Policy {
     Saath(SaathParameters),
-    Varys { deadlines: bool },
+    Varys {
+        deadlines: bool,
+    },
+    /// MADD and backfilling in an order of coflows.
+    Ordered(SortKey),
     Aalo(AaloParameters),
+    /// Max-min between all flows over all links.
+    Fair,
 }
+
+/// The key by which coflows are served in ascending order.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum SortKey {
+    Release,
+    Bytes,
+    LongestFlow,
+    Width,
+    RemainingBytes,
+    LongestRemainingFlow,
+    Bottleneck,
+    /// The bottleneck, times the number of coflows that share a link.
+    AddedWaiting,
+}
+
+/// The policies that serve coflows in the order of a key.
+const ORDERED_POLICIES: [(&str, SortKey); 7] = [
+    ("fifo", SortKey::Release),
+    ("scf", SortKey::Bytes),
+    ("scf:by=length", SortKey::LongestFlow),
+    ("ncf", SortKey::Width),
+    ("lcf", SortKey::RemainingBytes),
+    ("srtf:time=flow", SortKey::LongestRemainingFlow),
+    ("lwtf", SortKey::AddedWaiting),
+];
 
 /// The trunks from a time on.
 #[derive(Debug, Clone)]
@@ -417,7 +452,7 @@ impl ReferenceSimulator<'_> {
                 let expires = if c.deadline_at > self.now { c.deadline_at } else { f64::INFINITY };
                 saath.next_queue_change(c, self.now).min(expires)
             }
-            Policy::Varys { .. } => f64::INFINITY,
+            Policy::Varys { .. } | Policy::Ordered(_) | Policy::Fair => f64::INFINITY,
             Policy::Aalo(aalo) => aalo.next_queue_change(c, self.now),
         }
     }
@@ -564,7 +599,9 @@ impl ReferenceSimulator<'_> {
         match self.policy.clone() {
             Policy::Saath(saath) => self.schedule_saath(&saath, &mut left),
             Policy::Varys { deadlines } => self.schedule_varys(deadlines, &mut left),
+            Policy::Ordered(key) => self.schedule_ordered(key, &mut left),
             Policy::Aalo(aalo) => self.schedule_aalo(&aalo, &mut left),
+            Policy::Fair => self.schedule_fair(),
         }
     }
 
@@ -593,17 +630,13 @@ impl ReferenceSimulator<'_> {
                 self.coflows[c].deadline_at = self.now + saath.d * waiting as f64 * t;
             }
         }
-        let blocks = |a: &Coflow, b: &Coflow| {
-            a.live_flows()
-                .any(|f| b.live_flows().any(|g| f.links().any(|link| g.links().any(|other| other == link))))
-        };
         let mut turns: Vec<(usize, f64, usize)> = Vec::new();
         for &c in &active {
             let coflow = &self.coflows[c];
             let queue = coflow.queue.unwrap();
             let contention = active.iter().filter(|&&o| {
                 o != c
-                    && blocks(coflow, &self.coflows[o])
+                    && coflow.shares_link(&self.coflows[o])
                     && (saath.contention_all || self.coflows[o].queue == Some(queue))
             });
             turns.push(if coflow.deadline_at <= self.now + RATE_TOLERANCE {
@@ -703,22 +736,61 @@ impl ReferenceSimulator<'_> {
                 }
             }
         }
-        let mut order: Vec<(f64, usize)> =
-            active.iter().map(|&c| (self.min_completion_seconds(c, &self.links), c)).collect();
-        order.sort_by(|a, b| a.0.total_cmp(&b.0));
-        self.has_ties |= order.windows(2).any(|two| two[1].0 > 0.0 && two[1].0 - two[0].0 < RATE_TOLERANCE);
-        for &(_, c) in &order {
+        let order = self.sort(SortKey::Bottleneck);
+        for &c in &order {
             if self.coflows[c].admitted.is_none() {
                 self.assign_madd(c, 0.0, left);
             }
         }
         for rejected in [false, true] {
-            for &(_, c) in &order {
+            for &c in &order {
                 if (self.coflows[c].admitted == Some(false)) == rejected {
                     self.backfill(c, left);
                 }
             }
         }
+    }
+
+    /// The active coflows in the order of a key, and of their release if keys are equal.
+    fn sort(&mut self, key: SortKey) -> Vec<usize> {
+        let active = self.active();
+        let key_of = |c: usize| {
+            let coflow = &self.coflows[c];
+            let remaining = || coflow.live_flows().map(|f| f.size - f.sent_bytes);
+            match key {
+                SortKey::Release => 0.0,
+                SortKey::Bytes => coflow.flows.iter().map(|f| f.size).sum(),
+                SortKey::LongestFlow => coflow.flows.iter().map(|f| f.size).fold(0.0, f64::max),
+                SortKey::Width => coflow.flows.len() as f64,
+                SortKey::RemainingBytes => remaining().sum(),
+                SortKey::LongestRemainingFlow => remaining().fold(0.0, f64::max),
+                SortKey::Bottleneck => self.min_completion_seconds(c, &self.links),
+                SortKey::AddedWaiting => {
+                    let others = active.iter().filter(|&&o| o != c && coflow.shares_link(&self.coflows[o]));
+                    self.min_completion_seconds(c, &self.links) * others.count() as f64
+                }
+            }
+        };
+        let mut order: Vec<(f64, usize)> = active.iter().map(|&c| (key_of(c), c)).collect();
+        // The sort is stable: active coflows are in order of release.
+        order.sort_by(|a, b| a.0.total_cmp(&b.0));
+        if ![SortKey::Release, SortKey::Width].contains(&key) {
+            self.has_ties |=
+                order.windows(2).any(|two| two[1].0 > 0.0 && two[1].0 - two[0].0 < RATE_TOLERANCE);
+        }
+        order.into_iter().map(|(_, c)| c).collect()
+    }
+
+    fn schedule_ordered(&mut self, key: SortKey, left: &mut [f64]) {
+        let order = self.sort(key);
+        order.iter().for_each(|&c| self.assign_madd(c, 0.0, left));
+        order.iter().for_each(|&c| self.backfill(c, left));
+    }
+
+    fn schedule_fair(&mut self) {
+        let flows = self.coflows.iter_mut().flat_map(|c| &mut c.flows);
+        flows.filter(|f| f.phase == FlowPhase::Live).for_each(|f| f.rate = f64::INFINITY);
+        self.limit_to_links(0);
     }
 
     fn schedule_aalo(&mut self, aalo: &AaloParameters, left: &mut [f64]) {
@@ -733,7 +805,7 @@ impl ReferenceSimulator<'_> {
                 for (src, &rate) in left[..ports].iter().enumerate() {
                     self.offer_rates(src, rate, &order, strict, aalo);
                 }
-                self.limit_to_links(&left[ports..]);
+                self.limit_to_links(ports);
                 for flow in self.coflows.iter().flat_map(Coflow::live_flows) {
                     flow.links().for_each(|link| left[link] -= flow.rate);
                 }
@@ -770,15 +842,14 @@ impl ReferenceSimulator<'_> {
         }
     }
 
-    /// The links after the senders, max-min: all rates rise together, up to the offers or until a link is full.
-    fn limit_to_links(&mut self, capacities: &[f64]) {
-        let ports = self.workload.ports as usize;
+    /// The links from `first` on, max-min: all rates rise together, up to the offers or until a link is full.
+    fn limit_to_links(&mut self, first: usize) {
         let flows = self.coflows.iter_mut().flat_map(|c| &mut c.flows);
         let mut open: Vec<(f64, &mut Flow)> =
             flows.filter(|f| f.phase == FlowPhase::Live && f.rate > 0.0).map(|f| (f.rate, f)).collect();
         open.iter_mut().for_each(|(_, flow)| flow.rate = 0.0);
-        let mut left = capacities.to_vec();
-        let links = |flow: &Flow| -> Vec<usize> { flow.links().skip(1).map(|link| link - ports).collect() };
+        let mut left = self.links.clone();
+        let links = |flow: &Flow| -> Vec<usize> { flow.links().filter(|&link| link >= first).collect() };
         while !open.is_empty() {
             let mut counts = vec![0.0; left.len()];
             open.iter().for_each(|(_, flow)| links(flow).iter().for_each(|&link| counts[link] += 1.0));
@@ -952,8 +1023,32 @@ proptest! {
             compare_with_failures(&case.workload, Some(&case.trunks), &case.events, &case.epochs, name, policy)
         };
         compare("varys", &Policy::Varys { deadlines: false })?;
+        compare("fair", &Policy::Fair)?;
+        for (name, key) in ORDERED_POLICIES {
+            compare(name, &Policy::Ordered(key))?;
+        }
         let name = format!("aalo:start={start}B:growth=2:queues=4:at=both:sharing=strict");
         compare(&name, &Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at: ControlledPorts::All }))?;
+    }
+
+    #[test]
+    fn ordered_policies_and_fair_match_the_reference_simulator(
+        w in any_workload(WorkloadFeatures::ALL.with_distinct_values()),
+    ) {
+        compare_with_replay(&w, "fair", &Policy::Fair)?;
+        for (name, key) in ORDERED_POLICIES {
+            compare_with_replay(&w, name, &Policy::Ordered(key))?;
+        }
+    }
+
+    #[test]
+    fn ordered_policies_and_fair_over_trunks_match_the_reference_simulator(
+        (w, trunks) in any_workload_with_trunks(WorkloadFeatures::ALL.with_distinct_values()),
+    ) {
+        compare_over_trunks(&w, Some(&trunks), "fair", &Policy::Fair)?;
+        for (name, key) in ORDERED_POLICIES {
+            compare_over_trunks(&w, Some(&trunks), name, &Policy::Ordered(key))?;
+        }
     }
 
     #[test]

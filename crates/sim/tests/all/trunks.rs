@@ -273,11 +273,17 @@ impl Observer for TrunkChecker {
     }
 }
 
-/// A network of at least two leaves with at least `ports` hosts.
+/// A network of two or three tiers with at least `ports` hosts, up to 16.
 fn any_trunks(ports: u32) -> impl Strategy<Value = Trunks> {
-    (1..3u32, 2..4u32, prop::sample::select(vec![1.0, 1.7, 3.0]), 0..100u64).prop_map(
-        move |(spines, leaves, oversubscription, seed)| {
-            leaf_spine_trunks(spines, leaves, ports.div_ceil(leaves).max(1), oversubscription, seed)
+    let shape = (0..4u8, 1..3u32, 2..4u32);
+    (shape, prop::sample::select(vec![1.0, 1.7, 3.0]), 0..100u64).prop_map(
+        move |((tiers, spines, leaves), oversubscription, seed)| match tiers {
+            0 => {
+                let template =
+                    TopologyTemplate::FatTree { ports: 4, rate: Rate::new(1.0).unwrap(), oversubscription };
+                Trunks::new(template.build().unwrap(), seed).unwrap()
+            }
+            _ => leaf_spine_trunks(spines, leaves, ports.div_ceil(leaves).max(1), oversubscription, seed),
         },
     )
 }
