@@ -2,7 +2,6 @@
 //!
 //! The same input gives the same bytes. Files are named without their folders.
 
-mod chart;
 pub mod explanation;
 mod heat_map;
 mod page;
@@ -10,10 +9,10 @@ pub mod sweep;
 
 pub use page::Origin;
 
+use crate::chart::{LineChart, Scale};
 use crate::failure::Failure;
 use crate::record::Record;
 use crate::table::{format_optional, format_seconds};
-use chart::Chart;
 use page::{Page, escape, figure, legend, table};
 use weir_sim::Outcome;
 use weir_sim::outcome::percentile;
@@ -101,7 +100,7 @@ pub fn html(comparison: &Comparison<'_>) -> Result<String, Failure> {
 }
 
 /// The distribution of positive values of each policy.
-fn distribution<'a>(values: &[Vec<f64>], x_title: &'a str) -> Chart<'a> {
+fn distribution<'a>(values: &[Vec<f64>], x_title: &'a str) -> LineChart<'a> {
     let line = |values: &Vec<f64>| -> Vec<(f64, f64)> {
         let mut sorted = values.clone();
         sorted.sort_by(f64::total_cmp);
@@ -110,13 +109,13 @@ fn distribution<'a>(values: &[Vec<f64>], x_title: &'a str) -> Chart<'a> {
         // Steps: the part rises at each value.
         positive.flat_map(|(rank, &value)| [(value, part(rank)), (value, part(rank + 1))]).collect()
     };
-    Chart {
+    LineChart {
         x_title,
         y_title: "part of the coflows",
-        x_labels: &[],
-        has_log_axis: true,
+        x_scale: Scale::Log,
         y_max: 1.0,
         lines: values.iter().map(line).collect(),
+        ..LineChart::default()
     }
 }
 
@@ -133,7 +132,7 @@ fn ratios(values: &[f64], divisors: &[f64]) -> Vec<f64> {
 /// The maximum number of steps of a line.
 const MAX_STEPS: usize = 190;
 
-fn active_coflows(outcomes: &[Outcome]) -> Chart<'static> {
+fn active_coflows(outcomes: &[Outcome]) -> LineChart<'static> {
     let line = |outcome: &Outcome| -> Vec<(f64, f64)> {
         let coflows = outcome.coflows.iter();
         let mut changes: Vec<(f64, f64)> =
@@ -158,7 +157,7 @@ fn active_coflows(outcomes: &[Outcome]) -> Chart<'static> {
     };
     let lines: Vec<Vec<(f64, f64)>> = outcomes.iter().map(line).collect();
     let y_max = lines.iter().flatten().map(|point| point.1).fold(1.0, f64::max);
-    Chart { x_title: "time (s)", y_title: "active coflows", x_labels: &[], has_log_axis: false, y_max, lines }
+    LineChart { x_title: "time (s)", y_title: "active coflows", y_max, lines, ..LineChart::default() }
 }
 
 /// The number of parts of the time in a coflow timeline.

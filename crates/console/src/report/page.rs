@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::chart::{Chart, line_style};
+use crate::chart::{LineChart, line_style};
 use crate::failure::Failure;
 
 /// How a report was made.
@@ -74,7 +74,7 @@ fn file_name(path: &Path) -> String {
 }
 
 /// A figure, with its text for readers who do not see it.
-pub fn figure(chart: &Chart<'_>, alternative: &str, caption: &str) -> String {
+pub fn figure(chart: &LineChart<'_>, alternative: &str, caption: &str) -> String {
     match chart.to_svg() {
         Some(svg) => format!(
             "<figure>\n<div role=\"img\" aria-label=\"{alternative}\">{svg}</div>\n\
