@@ -7,9 +7,9 @@ mod dots;
 mod legend;
 mod lines;
 
-pub use axis::Scale;
+pub use axis::{Scale, round_values};
 pub use dots::{Dot, DotPlot, DotRow, DotSeries};
-pub use lines::{LineChart, Marks, line_style};
+pub use lines::{LineChart, Marks, distribution, line_style};
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -86,7 +86,7 @@ fn text_width(text: &str) -> i32 {
 }
 
 /// A number without trailing zeros.
-fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     if value != 0.0 && !(1e-3..1e6).contains(&value.abs()) {
         return format!("{value:e}");
     }

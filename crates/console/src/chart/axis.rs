@@ -102,6 +102,11 @@ impl Axis {
     }
 }
 
+/// At most `max` round values from 0 to `end`, in ascending order.
+pub fn round_values(end: f64, max: usize) -> Vec<f64> {
+    Axis { scale: Scale::Linear, low: 0.0, high: end.max(1e-9) }.ticks(max)
+}
+
 /// `digits` times a power of ten, rounded once.
 fn decimal(digits: i64, power: i32) -> f64 {
     format!("{digits}e{power}").parse().expect("the text is a number")

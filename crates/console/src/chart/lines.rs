@@ -9,6 +9,9 @@ use super::{Area, COLORS, DARK, Drawn, GRAY, SHAPES, Scale, Shape, WIDTH, color,
 /// The height of a chart without its legend, in pixels.
 const HEIGHT: i32 = 380;
 
+/// Space at the right for half of the last label of the x axis, in pixels.
+const LABEL_SPACE: u32 = 16;
+
 /// The most points of a line. More would not be visible.
 const MAX_POINTS: usize = 400;
 
@@ -23,7 +26,9 @@ pub struct LineChart<'a> {
     pub x_labels: &'a [String],
     /// The scale of the x axis.
     pub x_scale: Scale,
-    /// The highest value of the y axis, which starts at 0.
+    /// The lowest value of the y axis.
+    pub y_min: f64,
+    /// The highest value of the y axis.
     pub y_max: f64,
     /// Points of each line, ascending in x; in a chart with a logarithmic axis, above 0.
     pub lines: Vec<Vec<(f64, f64)>>,
@@ -51,6 +56,18 @@ impl Marks {
         let shape = if self.is_published { Shape::HollowDiamond } else { SHAPES[position % SHAPES.len()] };
         (shape, self.line.map_or(DARK, color))
     }
+}
+
+/// The line of a distribution: the part of the values that are at most x. It rises at each value in a step.
+pub fn distribution(values: &[f64]) -> Vec<(f64, f64)> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let part = |rank: usize| rank as f64 / sorted.len() as f64;
+    sorted
+        .iter()
+        .enumerate()
+        .flat_map(|(rank, &value)| [(value, part(rank)), (value, part(rank + 1))])
+        .collect()
 }
 
 /// The color of a line by its position, as CSS, and the style of its border in a legend. Lines that repeat a color are dashed, then
@@ -122,7 +139,7 @@ impl LineChart<'_> {
         let legend = self.legend();
         let is_image = legend.height() > 0;
         let height = (HEIGHT + legend.height()) as u32;
-        let root = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
+        let root = SVGBackend::with_string(svg, (WIDTH + LABEL_SPACE, height)).into_drawing_area();
         let text = if is_image { DARK } else { GRAY };
         if is_image {
             root.fill(&WHITE)?;
@@ -130,10 +147,11 @@ impl LineChart<'_> {
         }
         let mut chart = ChartBuilder::on(&root)
             .margin(8)
+            .margin_right(8 + LABEL_SPACE)
             .margin_top(8 + legend.height())
             .x_label_area_size(44)
             .y_label_area_size(60)
-            .build_cartesian_2d(x_axis, 0.0..self.y_max)?;
+            .build_cartesian_2d(x_axis, self.y_min..self.y_max)?;
         chart
             .configure_mesh()
             .x_desc(self.x_title)
@@ -203,6 +221,11 @@ mod tests {
             [0, 7, 14, 21].map(|position| line_style(position).1),
             ["solid", "dashed", "dotted", "solid"]
         );
+    }
+
+    #[test]
+    fn distribution_rises_in_steps() {
+        assert_eq!(distribution(&[3.0, 1.0]), [(1.0, 0.0), (1.0, 0.5), (3.0, 0.5), (3.0, 1.0)]);
     }
 
     #[test]

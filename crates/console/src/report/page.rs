@@ -62,6 +62,14 @@ pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
+/// Text with names between backquotes, as HTML.
+pub fn code(text: &str) -> String {
+    let parts = text.split('`').enumerate();
+    parts
+        .map(|(at, part)| if at % 2 == 1 { format!("<code>{}</code>", escape(part)) } else { escape(part) })
+        .collect()
+}
+
 /// Replaces the paths of files by their names.
 fn without_folders(text: &str, files: &[PathBuf]) -> String {
     files
