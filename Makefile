@@ -81,7 +81,7 @@ docs-check: ## Check that what is made from the code is up to date, and what REA
 book: ## Build the documentation as a searchable book, target/book/index.html; the first run installs mdBook in target/tools
 	@CARGO=$(CARGO) tools/book
 
-results: ## Make the pages of results that follow from code and inputs again; PAGES="saath" names them
+results: ## Make the pages of results that follow from code and inputs again, with their pictures; PAGES="saath" names them
 	@for page in $(or $(PAGES),$(FAST) $(SLOW)); do \
 		case $$page in \
 			live | bench | allocator | siphon-live) echo "$$page: a page of measurements; expected one of $(FAST) $(SLOW)"; exit 2 ;; \

@@ -117,7 +117,9 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
             baseline: baseline_position,
             min_ccts: metrics.min_ccts(),
             longest_flows: longest_flows(&source.workload),
+            weights: source.workload.coflows.iter().map(|coflow| coflow.weight).collect(),
             trunk_name: &|trunk| network.trunk_name(trunk),
+            job_name: &|job| source.job_name(job),
         };
         file.write_and_finish(report::html(&comparison)?)?;
     }

@@ -17,6 +17,9 @@ use weir_trace::network_file::NetworkFile;
 use crate::args;
 use crate::jobs::Jobs;
 
+/// The option of a sweep that varies the buffer, for error messages.
+const VARIED_BUFFER: &str = "--vary buffer";
+
 /// The links in addition to ports of constant rate: none on one switch.
 #[derive(Clone, Default)]
 pub struct Links {
@@ -58,9 +61,17 @@ impl Links {
     /// # Errors
     /// If a file cannot be read, or does not fit the options or the jobs.
     pub fn read(args: &args::NetworkOptions, jobs: Option<&Jobs>) -> Result<Links, Failure> {
-        let incast = match (&args.incast, args.buffer) {
-            (Some(path), Some(buffer)) => Some(Incast::read(path, buffer)?),
-            _ => None,
+        let incast = match (&args.incast, args.buffer, args.varied_buffer) {
+            (None, ..) => None,
+            (Some(path), Some(buffer), _) => Some(Incast::read(path, buffer, "--buffer")?),
+            (Some(path), None, Some(buffer)) => Some(Incast::read(path, buffer, VARIED_BUFFER)?),
+            (Some(path), None, None) => {
+                let message = format!(
+                    "--incast: {}: expected --buffer PACKETS, the buffer of each port",
+                    path.display()
+                );
+                return Err(Failure::input(message));
+            }
         };
         let (mut fabric, mut regions) = (None, None);
         if let Some(jobs) = jobs {
@@ -121,7 +132,7 @@ impl Links {
     pub fn set_buffer(&mut self, buffer: u32) -> Result<bool, Failure> {
         let Some(incast) = &mut self.incast else { return Ok(false) };
         incast.buffer = buffer;
-        incast.check_buffer("--vary buffer").map(|()| true)
+        incast.check_buffer(VARIED_BUFFER).map(|()| true)
     }
 
     /// The buffer of ports in packets, with incast.
@@ -135,10 +146,10 @@ impl Links {
         names.chain(self.fabric.iter().map(|fabric| &fabric.name)).map(|name| format!("{name}.\n")).collect()
     }
 
-    /// A description of the links at a port rate, as lines of text. With `is_seed_varied`, a sweep varies the seed of paths.
-    pub fn caption(&self, port_rate: Rate, is_seed_varied: bool) -> String {
-        let incast = self.incast.iter().map(|incast| incast.caption(port_rate));
-        let fabric = self.fabric.iter().map(|fabric| fabric.caption(is_seed_varied));
+    /// A description of the links at a port rate, as lines of text. `is_varied` returns whether a sweep varies a parameter.
+    pub fn caption(&self, port_rate: Rate, is_varied: impl Fn(&str) -> bool) -> String {
+        let incast = self.incast.iter().map(|incast| incast.caption(port_rate, is_varied("buffer")));
+        let fabric = self.fabric.iter().map(|fabric| fabric.caption(is_varied("path-seed")));
         incast.chain(fabric).collect()
     }
 
@@ -303,7 +314,7 @@ impl Fabric {
 }
 
 impl Incast {
-    fn read(path: &Path, buffer: u32) -> Result<Incast, Failure> {
+    fn read(path: &Path, buffer: u32, option: &str) -> Result<Incast, Failure> {
         let name = path.display().to_string();
         let measured = weir_trace::incast::read(path)?;
         if let [only] = measured.incast.connections() {
@@ -312,7 +323,7 @@ impl Incast {
             )));
         }
         let incast = Incast { name, measured, buffer };
-        incast.check_buffer("--buffer")?;
+        incast.check_buffer(option)?;
         Ok(incast)
     }
 
@@ -333,9 +344,16 @@ impl Incast {
         Arc::new(goodput.expect("`check_buffer` checks that the buffer is within the measured ones"))
     }
 
-    fn caption(&self, port_rate: Rate) -> String {
+    fn caption(&self, port_rate: Rate, is_buffer_varied: bool) -> String {
         let Incast { name, measured, buffer } = self;
         let incast = &measured.incast;
+        if is_buffer_varied {
+            return format!(
+                "{name}: incast of {} a connection, measured on a link of {}, {measured}; ports buffer `buffer` packets.\n",
+                format_bytes(incast.bytes()),
+                format_rate(incast.link_rate()),
+            );
+        }
         let goodput = self.goodput(port_rate);
         let (best, max) = (
             goodput.best_connections() as u32,

@@ -196,7 +196,7 @@ impl Network {
         let rate = self.options.port_rate;
         let (rate, links) = match is_varied("port-rate") {
             true => ("`port-rate`".to_owned(), self.links.names()),
-            false => (rate.to_string(), self.links.caption(rate, is_varied("path-seed"))),
+            false => (rate.to_string(), self.links.caption(rate, is_varied)),
         };
         format!("Ports of {rate}, {schedules}.\n{links}")
     }

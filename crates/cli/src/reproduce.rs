@@ -1,12 +1,14 @@
-//! Runs `weir reproduce`: repeats a paper's evaluation, and writes its page.
+//! Runs `weir reproduce`: repeats a paper's evaluation, and writes its page with its pictures.
 
+use std::fs;
 use std::path::Path;
 
 use weir_console::failure::Failure;
-use weir_console::output::{self, ResultDestination};
+use weir_console::output::{self, OutputFile, ResultDestination};
 use weir_console::progress::Progress;
 use weir_papers::{
-    RunContext, Trace, composition, django, fabrics, netshare, own_policy, saath, saba, siphon,
+    PICTURE_FOLDER, Page, RunContext, Trace, composition, django, fabrics, netshare, own_policy, saath, saba,
+    siphon,
 };
 
 use crate::args;
@@ -58,22 +60,43 @@ pub fn reproduce(args: &args::Reproduce) -> Result<(), Failure> {
     }
 }
 
-/// Builds a page, and writes it to the standard output or a file.
+/// Builds a page, and writes it to a file with its pictures next to it, or without pictures to the standard output or a device.
 fn write_page(
     args: &args::PageOptions,
-    build: impl FnOnce(&RunContext<'_>) -> Result<String, Failure>,
+    build: impl FnOnce(&RunContext<'_>) -> Result<Page, Failure>,
 ) -> Result<(), Failure> {
     let sink = ResultDestination::new(args.out.as_deref())?;
     let progress = Progress::new(args.run_options.quiet);
     let run_context = RunContext { jobs: args.run_options.jobs, progress: &progress };
-    sink.write_text(build(&run_context)?.as_bytes())
+    let page = build(&run_context)?;
+    match args.out.as_deref().filter(|path| !output::is_device(path)) {
+        Some(path) => {
+            // Pictures first, so that a complete page refers to complete pictures.
+            write_pictures(path, &page)?;
+            sink.write_text(page.text)
+        }
+        None => sink.write_text(page.text_without_pictures()),
+    }
+}
+
+/// Writes the pictures of the page `path` to a folder next to it.
+fn write_pictures(path: &Path, page: &Page) -> Result<(), Failure> {
+    if page.pictures.is_empty() {
+        return Ok(());
+    }
+    let folder = path.with_file_name(PICTURE_FOLDER);
+    fs::create_dir_all(&folder).map_err(|error| Failure::output(&folder, &error))?;
+    for picture in &page.pictures {
+        OutputFile::create(&folder.join(&picture.file_name))?.write_and_finish(&picture.svg)?;
+    }
+    Ok(())
 }
 
 /// Writes the page of an evaluation that replays a trace.
 fn write_replay_page(
     args: &args::ReplayInput,
     page: &args::PageOptions,
-    build: impl FnOnce(&Trace, &RunContext<'_>) -> Result<String, Failure>,
+    build: impl FnOnce(&Trace, &RunContext<'_>) -> Result<Page, Failure>,
 ) -> Result<(), Failure> {
     output::check_distinct(&args.trace, &[("--out", page.out.as_deref())])?;
     let read = weir_trace::read(&args.trace, args.read_options.trace_unit, &limits(&args.read_options))?;

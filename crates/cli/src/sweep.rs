@@ -36,7 +36,14 @@ impl Input {
     fn read(files: &[PathBuf], args: &args::Sweep) -> Result<Input, Failure> {
         let args::Experiment { input, replay, network, .. } = &args.experiment;
         let mut source = Source::read(files, &input.read_options, false)?;
-        let network = Network::read(replay, network, &source, KeptDetails::default())?;
+        let mut network = network.clone();
+        network.varied_buffer = first_buffer(&args.vary);
+        if args.fixed_baseline && network.incast.is_some() && network.buffer.is_none() {
+            return Err(Failure::input(
+                "--fixed-baseline: the baseline has the unvaried buffer; expected --buffer PACKETS with --incast",
+            ));
+        }
+        let network = Network::read(replay, &network, &source, KeptDetails::default())?;
         let points = grid(&args.vary, &network)?;
         let workloads = workloads_by_arrival_factor(&source, &points, replay.per_stage)?;
         if replay.per_stage {
@@ -219,6 +226,14 @@ fn run<'a>(
         }
     }
     Ok(rows)
+}
+
+/// The first value of the buffer, if it varies.
+fn first_buffer(vary: &[args::VariedParameter]) -> Option<u32> {
+    vary.iter().flat_map(|parameter| &parameter.values).find_map(|(_, setting)| match setting {
+        args::VariedSetting::Buffer(buffer) => Some(*buffer),
+        _ => None,
+    })
 }
 
 /// The workload at an arrival factor of a point, or at 1.

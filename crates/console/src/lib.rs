@@ -1,6 +1,8 @@
 //! Provides the shared code of the commands of `weir` and the evaluations in `weir-papers`: failures with exit codes,
-//! interruption by signals, progress bars, tables, drawings, records, output files, trace events, and replays that several threads run.
+//! interruption by signals, progress bars, tables, charts, drawings, records, output files, trace events, and replays that several
+//! threads run.
 
+pub mod chart;
 pub mod checksum;
 pub mod confidence_interval;
 pub mod drawing;

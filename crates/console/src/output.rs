@@ -126,7 +126,7 @@ pub fn is_stdout(path: &Path) -> bool {
 }
 
 /// Whether a path names a device, a pipe, or the target of `/dev/stdout`.
-fn is_device(path: &Path) -> bool {
+pub fn is_device(path: &Path) -> bool {
     let is_special = |found: fs::Metadata| !found.is_file() && !found.is_dir();
     is_stdout(path)
         || path.starts_with("/dev")

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 
+use crate::table::format_optional;
+
 /// An ordered list of names and values.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Record(Vec<(Cow<'static, str>, Value)>);
@@ -33,6 +35,14 @@ impl Record {
     /// The value of a name, if it is a number.
     pub fn number(&self, name: &str) -> Option<f64> {
         self.get(name)?.as_f64()
+    }
+
+    /// The value of a name for people: a count with all digits, another number rounded, and `-` without a number.
+    pub fn format_cell(&self, name: &str) -> String {
+        match self.get(name) {
+            Some(Value::Number(count)) if count.is_u64() => count.to_string(),
+            value => format_optional(value.and_then(Value::as_f64)),
+        }
     }
 
     /// Appends the names and values of `other`.

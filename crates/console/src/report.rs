@@ -2,7 +2,6 @@
 //!
 //! The same input gives the same bytes. Files are named without their folders.
 
-mod chart;
 pub mod explanation;
 mod heat_map;
 mod page;
@@ -10,13 +9,13 @@ pub mod sweep;
 
 pub use page::Origin;
 
+use crate::chart::{self, LineChart, Scale};
 use crate::failure::Failure;
 use crate::record::Record;
-use crate::table::{format_optional, format_seconds};
-use chart::Chart;
-use page::{Page, escape, figure, legend, table};
+use crate::table::{format_count, format_optional, format_seconds};
+use page::{Page, code, escape, figure, legend, table};
 use weir_sim::Outcome;
-use weir_sim::outcome::percentile;
+use weir_sim::outcome::{LinkUse, percentile};
 
 /// A narrow coflow has at most this many flows, and the longest flow of a short coflow has at most this many bytes (Varys, SIGCOMM
 /// '14, Table 3).
@@ -38,6 +37,29 @@ const COLUMNS: [(&str, &str, &str); 7] = [
     ("/bound", "over_bound", "mean divided by a lower bound of the mean under any schedule"),
 ];
 
+/// Columns of the result table for workloads with weights, deadlines or jobs, whose records have these keys.
+const OPTIONAL_COLUMNS: [(&str, &str, &str); 7] = [
+    ("weighted", "weighted_mean_cct_s", "mean weighted by the coflows' weights"),
+    ("met", "deadlines_met", "coflows that met their deadlines"),
+    ("missed", "deadlines_missed", "coflows that were admitted and completed after their deadlines"),
+    (
+        "rejected",
+        "deadlines_rejected",
+        "coflows that were rejected at admission and completed after their deadlines",
+    ),
+    ("mean JCT", "mean_jct_s", "mean job completion time"),
+    (
+        "mean slowdown of jobs",
+        "mean_job_slowdown",
+        "mean over jobs of the time divided by the time alone, under `fair`",
+    ),
+    ("max", "max_job_slowdown", "the same, maximum"),
+];
+
+/// The maximum number of groups of weights, and of jobs, in a table.
+const MAX_GROUPS: usize = 8;
+const MAX_JOBS: usize = 40;
+
 /// What a report describes.
 pub struct Comparison<'a> {
     /// The description of workload and network, as lines of text.
@@ -56,8 +78,12 @@ pub struct Comparison<'a> {
     pub min_ccts: &'a [f64],
     /// By coflow: the bytes of its longest flow.
     pub longest_flows: Vec<f64>,
+    /// By coflow: its weight.
+    pub weights: Vec<f64>,
     /// The ends of a link between switches or regions, by its number.
     pub trunk_name: &'a dyn Fn(usize) -> String,
+    /// The name of a job, by its number.
+    pub job_name: &'a dyn Fn(u64) -> String,
 }
 
 /// The report as HTML.
@@ -96,27 +122,30 @@ pub fn html(comparison: &Comparison<'_>) -> Result<String, Failure> {
     page.add_section("Coflows over time", &coflow_timelines(comparison));
     page.add_section("Utilization of links", &link_uses(comparison));
     page.add_section("Speedups by size", &speedup_table(comparison, &ccts));
+    if let Some(table) = weight_table(comparison, &ccts) {
+        page.add_section("Completion times by weight", &table);
+    }
+    if let Some(table) = job_table(comparison) {
+        page.add_section("Jobs", &table);
+    }
     let seconds = format_seconds(latest_end(outcomes));
     page.finish(&comparison.origin, &format!("The longest replay ends at {seconds}."))
 }
 
 /// The distribution of positive values of each policy.
-fn distribution<'a>(values: &[Vec<f64>], x_title: &'a str) -> Chart<'a> {
-    let line = |values: &Vec<f64>| -> Vec<(f64, f64)> {
-        let mut sorted = values.clone();
-        sorted.sort_by(f64::total_cmp);
-        let part = |rank: usize| rank as f64 / sorted.len() as f64;
-        let positive = sorted.iter().enumerate().filter(|(_, value)| **value > 0.0);
-        // Steps: the part rises at each value.
-        positive.flat_map(|(rank, &value)| [(value, part(rank)), (value, part(rank + 1))]).collect()
+fn distribution<'a>(values: &[Vec<f64>], x_title: &'a str) -> LineChart<'a> {
+    // Coflows that take no time count, but have no place on the axis.
+    let line = |values: &Vec<f64>| {
+        let steps = chart::distribution(values).into_iter();
+        steps.filter(|(value, _)| *value > 0.0).collect()
     };
-    Chart {
+    LineChart {
         x_title,
         y_title: "part of the coflows",
-        x_labels: &[],
-        has_log_axis: true,
+        x_scale: Scale::Log,
         y_max: 1.0,
         lines: values.iter().map(line).collect(),
+        ..LineChart::default()
     }
 }
 
@@ -133,7 +162,7 @@ fn ratios(values: &[f64], divisors: &[f64]) -> Vec<f64> {
 /// The maximum number of steps of a line.
 const MAX_STEPS: usize = 190;
 
-fn active_coflows(outcomes: &[Outcome]) -> Chart<'static> {
+fn active_coflows(outcomes: &[Outcome]) -> LineChart<'static> {
     let line = |outcome: &Outcome| -> Vec<(f64, f64)> {
         let coflows = outcome.coflows.iter();
         let mut changes: Vec<(f64, f64)> =
@@ -158,7 +187,7 @@ fn active_coflows(outcomes: &[Outcome]) -> Chart<'static> {
     };
     let lines: Vec<Vec<(f64, f64)>> = outcomes.iter().map(line).collect();
     let y_max = lines.iter().flatten().map(|point| point.1).fold(1.0, f64::max);
-    Chart { x_title: "time (s)", y_title: "active coflows", x_labels: &[], has_log_axis: false, y_max, lines }
+    LineChart { x_title: "time (s)", y_title: "active coflows", y_max, lines, ..LineChart::default() }
 }
 
 /// The number of parts of the time in a coflow timeline.
@@ -184,13 +213,15 @@ fn coflow_timelines(comparison: &Comparison<'_>) -> String {
         // Means first, since a row for each of many coflows would need too much memory.
         let rows: Vec<Vec<f64>> =
             lives.chunks(lives.len().div_ceil(heat_map::MAX_ROWS).max(1)).map(mean_row).collect();
-        image(policy, &rows, 1.0, "coflows over time; `--per-coflow` writes the values")
+        // The first row is at the top, the last one at the bottom.
+        let labels = [("first coflow", 1), ("", 10), ("last coflow", 1)];
+        let labels = labels.map(|(name, rows)| RowLabel { name: name.to_owned(), rows });
+        image(policy, &rows, &labels, end, end, "coflows over time; `--per-coflow` writes the values")
     });
     format!(
         "<p class=\"note\">A row for each coflow, from the first released at the top to the last; with more than {} coflows, the mean of \
-         several. Its line goes from the release to the end: yellow where it is active all the time of a pixel. From left to right: 0 to {}.</p>\n{}",
+         several. Its line goes from the release to the end: yellow where it is active all the time of a pixel. Times are in seconds.</p>\n{}",
         heat_map::MAX_ROWS,
-        format_seconds(end),
         images.collect::<String>()
     )
 }
@@ -201,6 +232,7 @@ fn link_uses(comparison: &Comparison<'_>) -> String {
     let Some(first) = comparison.outcomes.iter().find_map(|outcome| outcome.link_use.as_ref()) else {
         return "<p class=\"note\">Not recorded, since this takes long for so many flows; <code>--per-link-time</code> records it.</p>\n".to_owned();
     };
+    let labels = link_labels(first, comparison.trunk_name);
     let images = comparison.policies.iter().zip(comparison.outcomes).map(|(policy, outcome)| {
         let Some(used) = &outcome.link_use else { return String::new() };
         let rows = [&used.send[..], &used.recv, &used.trunks].concat();
@@ -208,23 +240,16 @@ fn link_uses(comparison: &Comparison<'_>) -> String {
         image(
             policy,
             &rows,
-            (parts as f64 * used.part_seconds / end).min(1.0),
+            &labels,
+            (parts as f64 * used.part_seconds).min(end),
+            end,
             "utilization of links over time; `--per-link-time` writes the values",
         )
     });
-    let names = |side: &str, count: usize| (count > 0).then(|| format!("{side} of ports 0 to {}", count - 1));
-    let trunks = match first.trunks.len() {
-        0 => None,
-        1 => Some((comparison.trunk_name)(0)),
-        count => Some(format!("{} to {}", (comparison.trunk_name)(0), (comparison.trunk_name)(count - 1))),
-    };
-    let rows = [names("sending sides", first.send.len()), names("receiving sides", first.recv.len()), trunks];
     format!(
-        "<p class=\"note\">A row for each link, or for several with more than {} links, from top to bottom: {}. From left to right: 0 to {}. The color is the part of \
+        "<p class=\"note\">A row for each link, or for several with more than {} links. Times are in seconds. The color is the part of \
          the capacity in use: <span class=\"scale\" style=\"background:{}\"></span> from just above 0 to all of it.</p>\n{}",
         heat_map::MAX_ROWS,
-        escape(&rows.into_iter().flatten().collect::<Vec<_>>().join(", then ")),
-        format_seconds(end),
         heat_map::css_gradient(),
         images.collect::<String>()
     )
@@ -234,32 +259,154 @@ fn latest_end(outcomes: &[Outcome]) -> f64 {
     outcomes.iter().map(|outcome| outcome.makespan).fold(0.0, f64::max)
 }
 
-/// An image of a policy's values. `width` is a part of the page's width.
-fn image(policy: &str, rows: &[Vec<f64>], width: f64, content: &str) -> String {
+/// A label next to rows of an image.
+struct RowLabel {
+    name: String,
+    /// The number of its rows.
+    rows: usize,
+}
+
+/// The maximum number of links that have a label each.
+const MAX_LABELS: usize = 14;
+
+/// A label for each link, or, with many links, for the sending sides, the receiving sides and the links between switches or regions.
+fn link_labels(used: &LinkUse, trunk_name: &dyn Fn(usize) -> String) -> Vec<RowLabel> {
+    let [send, recv, trunks] = [used.send.len(), used.recv.len(), used.trunks.len()];
+    if send + recv + trunks <= MAX_LABELS {
+        let sides = (0..send).map(|port| format!("port {port} sends"));
+        let sides = sides.chain((0..recv).map(|port| format!("port {port} receives")));
+        let names = sides.chain((0..trunks).map(trunk_name));
+        return names.map(|name| RowLabel { name, rows: 1 }).collect();
+    }
+    let side =
+        |name: &str, count: usize| RowLabel { name: format!("ports 0 to {} {name}", count - 1), rows: count };
+    let between = || match trunks {
+        1 => trunk_name(0),
+        count => format!("{} to {}", trunk_name(0), trunk_name(count - 1)),
+    };
+    let sides = [("send", send), ("receive", recv)].into_iter().filter(|(_, count)| *count > 0);
+    let mut labels: Vec<RowLabel> = sides.map(|(name, count)| side(name, count)).collect();
+    if trunks > 0 {
+        labels.push(RowLabel { name: between(), rows: trunks });
+    }
+    labels
+}
+
+/// The maximum number of times below an image.
+const MAX_TIMES: usize = 10;
+
+/// An image of a policy's values, with labels of its rows and times in seconds below it. Its columns cover the time from 0 to `seconds`,
+/// and the page's width the time from 0 to `end`.
+fn image(
+    policy: &str,
+    rows: &[Vec<f64>],
+    labels: &[RowLabel],
+    seconds: f64,
+    end: f64,
+    content: &str,
+) -> String {
     let Some(url) = heat_map::data_url(rows) else { return String::new() };
     let policy = escape(policy);
+    let label =
+        |RowLabel { name, rows }: &RowLabel| format!("<span style=\"flex:{rows}\">{}</span>", escape(name));
+    let labels: String = labels.iter().map(label).collect();
+    let part = |seconds: f64| if end > 0.0 { 100.0 * seconds / end } else { 100.0 };
+    let time = |time: f64| format!("<span style=\"left:{:.2}%\">{}</span>", part(time), chart::number(time));
+    let times: String = chart::round_values(end, MAX_TIMES).into_iter().map(time).collect();
     format!(
-        "<figure class=\"map\">\n<figcaption><code>{policy}</code></figcaption>\n\
-         <img alt=\"{policy}: {content}\" style=\"width:{:.2}%\" \
-         src=\"{url}\">\n</figure>\n",
-        100.0 * width
+        "<figure class=\"map\">\n<figcaption><code>{policy}</code></figcaption>\n<div class=\"rows\">{labels}</div>\n\
+         <div><img alt=\"{policy}: {content}\" style=\"width:{:.2}%\" src=\"{url}\"></div>\n<div class=\"times\">{times}</div>\n</figure>\n",
+        part(seconds)
     )
 }
 
 fn results_table(comparison: &Comparison<'_>) -> String {
-    let head: Vec<&str> = ["policy"].into_iter().chain(COLUMNS.map(|column| column.0)).collect();
+    let has_values = |key: &str| comparison.records.iter().any(|record| record.number(key).is_some());
+    let optional = OPTIONAL_COLUMNS.into_iter().filter(|(_, key, _)| has_values(key));
+    let columns: Vec<(&str, &str, &str)> = COLUMNS.into_iter().chain(optional).collect();
+    let head: Vec<&str> = ["policy"].into_iter().chain(columns.iter().map(|column| column.0)).collect();
     let row = |(policy, record): (&String, &Record)| -> Vec<String> {
-        let cells = COLUMNS.map(|column| format_optional(record.number(column.1)));
+        let cells = columns.iter().map(|(_, key, _)| record.format_cell(key));
         [policy.clone()].into_iter().chain(cells).collect()
     };
     let rows: Vec<Vec<String>> = comparison.policies.iter().zip(comparison.records).map(row).collect();
-    let meanings: String =
-        COLUMNS.iter().map(|(title, _, meaning)| format!("<li>{title}: {meaning}</li>\n")).collect();
+    let meaning = |(title, _, meaning): &(&str, &str, &str)| format!("<li>{title}: {}</li>\n", code(meaning));
+    let meanings: String = columns.iter().map(meaning).collect();
     let baseline = escape(&comparison.policies[comparison.baseline]);
     format!(
         "{}<p class=\"note\">Times are in seconds. The baseline is <code>{baseline}</code>.</p>\n<ul class=\"note\">\n{meanings}</ul>\n",
         table(&head, &rows)
     )
+}
+
+/// Mean completion times by weight, if weights differ. Of many weights, neighbours share a column.
+fn weight_table(comparison: &Comparison<'_>, ccts: &[Vec<f64>]) -> Option<String> {
+    let mut weights = comparison.weights.clone();
+    weights.sort_by(f64::total_cmp);
+    weights.dedup();
+    if weights.len() < 2 {
+        return None;
+    }
+    let groups: Vec<[f64; 2]> = weights
+        .chunks(weights.len().div_ceil(MAX_GROUPS))
+        .map(|group| [group[0], group[group.len() - 1]])
+        .collect();
+    let members = |[min, max]: [f64; 2]| -> Vec<usize> {
+        (0..comparison.weights.len()).filter(|&at| (min..=max).contains(&comparison.weights[at])).collect()
+    };
+    let members: Vec<Vec<usize>> = groups.iter().map(|group| members(*group)).collect();
+    let title = |([min, max], members): (&[f64; 2], &Vec<usize>)| {
+        let weights = if min == max { min.to_string() } else { format!("{min} to {max}") };
+        format!("{weights} ({})", members.len())
+    };
+    let titles: Vec<String> = groups.iter().zip(&members).map(title).collect();
+    let head: Vec<&str> = ["policy"].into_iter().chain(titles.iter().map(String::as_str)).collect();
+    let row = |(policy, ccts): (&String, &Vec<f64>)| -> Vec<String> {
+        let mean = |members: &Vec<usize>| {
+            let ccts: Vec<f64> = members.iter().map(|&at| ccts[at]).collect();
+            format_optional(Some(weir_sim::outcome::mean(&ccts)))
+        };
+        [policy.clone()].into_iter().chain(members.iter().map(mean)).collect()
+    };
+    let rows: Vec<Vec<String>> = comparison.policies.iter().zip(ccts).map(row).collect();
+    Some(format!(
+        "{}<p class=\"note\">Mean completion time in seconds by the weight of the coflow, and the number of coflows.</p>\n",
+        table(&head, &rows)
+    ))
+}
+
+/// Completion times of jobs, if the workload has jobs: statistics, and the times of the first jobs.
+fn job_table(comparison: &Comparison<'_>) -> Option<String> {
+    let jobs = &comparison.outcomes.first()?.jobs;
+    if jobs.is_empty() {
+        return None;
+    }
+    let times =
+        |outcome: &Outcome| -> Vec<f64> { outcome.jobs.iter().map(|job| job.end - job.arrival).collect() };
+    let row = |(policy, outcome): (&String, &Outcome)| -> Vec<String> {
+        let times = times(outcome);
+        let percentiles = [50.0, 90.0, 99.0].map(|percentage| percentile(&times, percentage));
+        let cells = [weir_sim::outcome::mean(&times)].into_iter().chain(percentiles);
+        [policy.clone()].into_iter().chain(cells.map(|cell| format_optional(Some(cell)))).collect()
+    };
+    let rows: Vec<Vec<String>> = comparison.policies.iter().zip(comparison.outcomes).map(row).collect();
+    let head =
+        ["job"].into_iter().chain(comparison.policies.iter().map(String::as_str)).collect::<Vec<&str>>();
+    let times: Vec<Vec<f64>> = comparison.outcomes.iter().map(times).collect();
+    let job_row = |(at, job): (usize, &weir_sim::JobOutcome)| -> Vec<String> {
+        let cells = times.iter().map(|times| format_optional(Some(times[at])));
+        [(comparison.job_name)(job.id)].into_iter().chain(cells).collect()
+    };
+    let job_rows: Vec<Vec<String>> = jobs.iter().enumerate().take(MAX_JOBS).map(job_row).collect();
+    let shown = match jobs.len() {
+        count if count > MAX_JOBS => format!("the first {MAX_JOBS} of {}", format_count(count, "job")),
+        count => format_count(count, "job"),
+    };
+    Some(format!(
+        "{}<p class=\"note\">Job completion times in seconds, below those of {shown}.</p>\n{}",
+        table(&["policy", "mean", "P50", "P90", "P99"], &rows),
+        table(&head, &job_rows)
+    ))
 }
 
 /// Median speedups of coflows by width and by the length of their longest flow.

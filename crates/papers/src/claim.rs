@@ -1,5 +1,7 @@
 //! Builds tables of published figures next to measured ones.
 
+use weir_console::chart::DotRow;
+
 use crate::markdown::{format_cell, format_ratio, is_same, table};
 
 /// A figure or a statement of a paper, and what Weir measures.
@@ -10,6 +12,8 @@ pub struct Claim {
     published: String,
     measured: String,
     ratio: String,
+    /// For a figure: the published and the measured value.
+    values: Option<(f64, f64)>,
     /// For a figure: whether the measured value is within 10 % of the published one.
     is_same: Option<bool>,
 }
@@ -31,6 +35,7 @@ impl Claim {
             published: published_cell,
             measured: measured_cell,
             ratio,
+            values: Some((published, measured)),
         }
     }
 
@@ -43,8 +48,20 @@ impl Claim {
             published: published.to_owned(),
             measured,
             ratio,
+            values: None,
             is_same: None,
         }
+    }
+
+    /// The subject.
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
+
+    /// A row of a plot with the published and the measured value; `None` for a statement.
+    pub fn to_row(&self) -> Option<DotRow> {
+        let (published, measured) = self.values?;
+        Some(DotRow::new(self.subject.as_str(), &[Some(published), Some(measured)]))
     }
 
     /// The measured and the published value as `MEASURED (published: PUBLISHED)`.

@@ -22,8 +22,10 @@ use weir_sim::{CoflowOutcome, Outcome, ReplayOptions, replay};
 use weir_trace::generate::{Preset, assign_services, generate};
 use weir_trace::{Limits, TraceUnit};
 
-use crate::{RunContext, markdown};
+use crate::picture::Pictures;
+use crate::{Page, RunContext, markdown};
 use share_monitor::ShareMonitor;
+use weir_console::chart::{DotPlot, DotRow, DotSeries, Scale};
 use weir_console::failure::Failure;
 use weir_console::run::run_concurrently;
 
@@ -173,7 +175,8 @@ fn slowdown(workload: &Workload, coflow: &CoflowOutcome, rate: Rate) -> f64 {
 ///
 /// # Errors
 /// If a replay fails, or a signal stops the work.
-pub fn page(seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure> {
+pub fn page(seeds: u64, run_context: &RunContext<'_>) -> Result<Page, Failure> {
+    let mut pictures = Pictures::new("composition");
     let options = ReplayOptions { interval: Time::ZERO, ..ReplayOptions::default() };
     let workloads = (1..=seeds).map(workload).collect::<Result<Vec<Workload>, Failure>>()?;
     let replays = run_concurrently(VARIANTS.len() * workloads.len(), run_context.jobs, |at| {
@@ -195,9 +198,9 @@ pub fn page(seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure>
     let mut out = head(seeds);
     out.push_str(&summary(&means));
     out.push_str(&conditions(seeds, &workloads[0]));
-    out.push_str(&measured_section(&means));
+    out.push_str(&measured_section(&means, &mut pictures));
     out.push_str(&gains_section(&means));
-    Ok(markdown::collapse_blank_lines(out))
+    Ok(pictures.finish(markdown::collapse_blank_lines(out)))
 }
 
 /// A workload of the generator's small preset, with its coflows spread at random over services and applications.
@@ -279,14 +282,30 @@ fn conditions(seeds: u64, first: &Workload) -> String {
     )
 }
 
-fn measured_section(metrics: &[Metrics]) -> String {
+fn measured_section(metrics: &[Metrics], pictures: &mut Pictures) -> String {
     let row = |(variant, figures): (&Variant, &Metrics)| {
         let cells = COLUMNS.iter().zip(figures).map(|((_, format), &value)| format(value));
         [vec![variant.name.to_owned()], cells.collect()].concat()
     };
     let rows: Vec<_> = VARIANTS.iter().zip(metrics).map(row).collect();
     let head: Vec<&str> = ["levels"].into_iter().chain(COLUMNS.map(|(name, _)| name)).collect();
-    format!("## Measured\n{}", markdown::table(&head, 1, &rows))
+    let picture = pictures.add(
+        "times",
+        "Mean completion times of both services and of all coflows, by the levels of the tree",
+        "The mean CCTs of the table, by the levels of the tree.",
+        times_plot(metrics),
+    );
+    format!("## Measured\n{}{picture}", markdown::table(&head, 1, &rows))
+}
+
+/// The mean CCTs of each variant.
+fn times_plot(metrics: &[Metrics]) -> Option<String> {
+    let row = |(variant, figures): (&Variant, &Metrics)| {
+        DotRow::new(variant.name.replace('`', ""), &[4, 5, 6].map(|column| Some(figures[column])))
+    };
+    let series = ["service-1", "service-2", "all"].map(DotSeries::measured).to_vec();
+    let rows = VARIANTS.iter().zip(metrics).map(row).collect();
+    DotPlot { title: "mean CCT (s)", scale: Scale::Linear, reference: None, series, rows }.to_svg()
 }
 
 /// Pairs of variants, as indices into [`VARIANTS`]: without a level and with it.

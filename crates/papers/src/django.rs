@@ -18,10 +18,12 @@ mod replays;
 mod setup;
 mod timings;
 
+use weir_console::chart::Scale;
 use weir_trace::incast::IncastMeasurements;
 
 use crate::claim::{Claim, claims_table, count_same, find};
-use crate::{RunContext, Trace, markdown};
+use crate::picture::{Pictures, published_next_to_measured};
+use crate::{Page, RunContext, Trace, markdown};
 use weir_console::failure::Failure;
 use weir_console::table::format_bytes;
 
@@ -42,12 +44,7 @@ pub const DEFAULT_SEEDS: u64 = 10;
 ///
 /// # Errors
 /// If all coflows of the trace arrive at 0 s, a replay fails, or a signal stops the work.
-pub fn page(
-    trace: &Trace,
-    seeds: u64,
-    timing: bool,
-    run_context: &RunContext<'_>,
-) -> Result<String, Failure> {
+pub fn page(trace: &Trace, seeds: u64, timing: bool, run_context: &RunContext<'_>) -> Result<Page, Failure> {
     if !trace.workload.coflows.iter().any(|coflow| coflow.arrival.get() > 0.0) {
         let name = &trace.name;
         return Err(Failure::input(format_args!(
@@ -61,12 +58,14 @@ pub fn page(
         small: read_measurements(SMALL_CSV, "examples/incast/cost-64kB-marks.csv")?,
     });
     let records = prediction::records()?;
-    let (fig4, few_records) = prediction::fig4(&records, run_context.progress)?;
+    let (fig4, few_records, accuracies) = prediction::fig4(&records, run_context.progress)?;
     let predictions = prediction::predictions(&records, replays.inputs.threshold())?;
     let times = timing.then(|| PredictorTimes::measure(&records)).transpose()?;
     let write = || {
+        let mut pictures = Pictures::new("django");
+        let fig4 = fig4.clone() + &prediction::picture(&accuracies, &mut pictures);
         let (claims, figures) =
-            figures_with_claims(&replays, seeds, &fig4, &predictions, few_records.clone());
+            figures_with_claims(&replays, seeds, &fig4, &predictions, few_records.clone(), &mut pictures);
         let mut out = head(trace, seeds);
         out.push_str(&summary(&claims));
         out.push_str(&conditions(trace, &replays));
@@ -75,7 +74,7 @@ pub fn page(
         if let Some(times) = &times {
             out.push_str(&timings::section(&replays, times));
         }
-        markdown::collapse_blank_lines(out)
+        pictures.finish(markdown::collapse_blank_lines(out))
     };
     // The first pass only collects the required replays. Its page has placeholders and is discarded.
     write();
@@ -156,19 +155,33 @@ fn figures_with_claims(
     fig4: &str,
     predictions: &[Prediction],
     few_records: Claim,
+    pictures: &mut Pictures,
 ) -> (Vec<Claim>, String) {
     let mut list = Vec::new();
-    let fig2 = figures::fig2(replays, seeds, &mut list);
+    let fig2 = figures::fig2(replays, seeds, &mut list, pictures);
     list.push(few_records);
     let theorem = prediction::theorem(replays, predictions, &mut list);
-    let fig5 = figures::fig5(replays, &mut list);
+    let fig5 = figures::fig5(replays, &mut list, pictures);
     list.extend(figures::claims_6_to_9(replays));
     let fig11 = figures::fig11(replays, &mut list);
     let table2 = figures::table2(replays, &mut list);
     let sections = format!(
-        "## Published and measured\n\n{}{fig2}{fig4}{theorem}{fig5}{}{fig11}{table2}",
+        "## Published and measured\n\n{}{}{fig2}{fig4}{theorem}{fig5}{}{fig11}{table2}",
         claims_table(&list),
-        figures::fig6_to_9(replays)
+        ratios_picture(&list, pictures),
+        figures::fig6_to_9(replays, pictures)
     );
     (list, sections)
+}
+
+/// The claims that compare policies: ratios of CCTs, and speedups.
+fn ratios_picture(claims: &[Claim], pictures: &mut Pictures) -> String {
+    let is_ratio = |claim: &&Claim| claim.subject().contains("speedup") || claim.subject().contains(" / ");
+    let rows = claims.iter().filter(is_ratio).filter_map(Claim::to_row).collect();
+    pictures.add(
+        "published",
+        "Ratios of completion times and speedups of Django: published and measured",
+        "The ratios and speedups of the table.",
+        published_next_to_measured("ratio or speedup", Scale::Log, Some(1.0), rows),
+    )
 }

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use weir_console::chart::{Dot, DotPlot, DotRow, DotSeries, Scale};
 use weir_console::confidence_interval::ConfidenceInterval;
 use weir_console::failure::Failure;
 use weir_console::run::{ReplayTask, run_concurrently};
@@ -15,7 +16,8 @@ use weir_sim::{NetworkModel, ReplayOptions};
 use weir_trace::generate::{Preset, WorkloadSpec, generate};
 use weir_trace::{Limits, TraceUnit};
 
-use crate::{RunContext, markdown};
+use crate::picture::Pictures;
+use crate::{Page, RunContext, markdown};
 
 /// The default number of workloads.
 pub const DEFAULT_SEEDS: u64 = 20;
@@ -47,7 +49,8 @@ type MeanCcts = Vec<[f64; 2]>;
 ///
 /// # Errors
 /// If a replay fails, or a signal stops the work.
-pub fn page(seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure> {
+pub fn page(seeds: u64, run_context: &RunContext<'_>) -> Result<Page, Failure> {
+    let mut pictures = Pictures::new("fabrics");
     let workloads = (1..=seeds).map(workload).collect::<Result<Vec<Workload>, Failure>>()?;
     let count = OVERSUBSCRIPTIONS.len() * workloads.len();
     let bar = run_context.progress.add_step_bar("networks", count);
@@ -64,10 +67,11 @@ pub fn page(seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure>
     };
     let position =
         |name| POLICIES.iter().position(|policy| *policy == name).expect("the list has this policy");
-    let ports_over_links = |policy: usize, network: usize| {
+    let ratio_interval = |policy: usize, network: usize| {
         let ratios: Vec<f64> = of(policy, network).iter().map(|[links, ports]| ports / links).collect();
-        ConfidenceInterval::from_values(&ratios).format_ratio()
+        ConfidenceInterval::from_values(&ratios)
     };
+    let ports_over_links = |policy, network| ratio_interval(policy, network).format_ratio();
     let mut out = head(seeds);
     out.push_str(&summary(|policy| ports_over_links(position(policy), OVERSUBSCRIPTIONS.len() - 1)));
     out.push_str(&conditions(seeds));
@@ -76,6 +80,12 @@ pub fn page(seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure>
          95 % confidence intervals.\n",
     );
     out.push_str(&table(&POLICIES, ports_over_links));
+    out.push_str(&pictures.add(
+        "ratios",
+        "Mean completion time over ports divided by that over links, by policy and oversubscription",
+        "The ratios of the table with their confidence intervals. Right of the line at 1, decisions over links are better.",
+        ratios_plot(ratio_interval),
+    ));
     out.push_str("## Mean CCT over links in seconds\n");
     out.push_str(&table(&POLICIES, |policy, network| {
         let links: Vec<f64> = of(policy, network).iter().map(|[links, _]| *links).collect();
@@ -92,7 +102,24 @@ pub fn page(seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure>
         ConfidenceInterval::from_values(&ratios).format_ratio()
     }));
     out.push_str(NOTES);
-    Ok(markdown::collapse_blank_lines(out))
+    Ok(pictures.finish(markdown::collapse_blank_lines(out)))
+}
+
+/// A row for each policy, with a dot for each oversubscription.
+fn ratios_plot(interval: impl Fn(usize, usize) -> ConfidenceInterval) -> Option<String> {
+    let dot = |policy: usize, network: usize| {
+        let interval = interval(policy, network);
+        Some(Dot { value: interval.mean, half_width: interval.half_width })
+    };
+    let row = |(policy, name): (usize, &&str)| DotRow {
+        name: (*name).to_owned(),
+        dots: (0..OVERSUBSCRIPTIONS.len()).map(|network| dot(policy, network)).collect(),
+    };
+    let rows = POLICIES.iter().enumerate().map(row).collect();
+    let series =
+        OVERSUBSCRIPTIONS.map(|over| DotSeries::measured(&format!("oversubscription {over}:1"))).to_vec();
+    let title = "mean completion time over ports / over links";
+    DotPlot { title, scale: Scale::Log, reference: Some(1.0), series, rows }.to_svg()
 }
 
 /// By policy: the mean CCT over links and over ports.

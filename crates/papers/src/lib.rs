@@ -15,9 +15,12 @@ pub mod live;
 mod markdown;
 pub mod netshare;
 pub mod own_policy;
+mod picture;
 pub mod saath;
 pub mod saba;
 pub mod siphon;
+
+pub use picture::{FOLDER as PICTURE_FOLDER, Page, Picture};
 
 use weir_console::progress::Progress;
 use weir_core::model::Workload;

@@ -19,7 +19,8 @@ mod shuffles;
 mod throttling;
 
 use crate::claim::{Claim, count_same};
-use crate::{RunContext, markdown};
+use crate::picture::Pictures;
+use crate::{Page, RunContext, markdown};
 #[cfg(all(feature = "live", target_os = "linux"))]
 pub(crate) use scenario::MBIT;
 #[cfg(all(feature = "live", target_os = "linux"))]
@@ -41,21 +42,23 @@ struct Context<'a> {
 ///
 /// # Errors
 /// If a simulation fails, or a signal stops the work.
-pub fn page(seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure> {
+pub fn page(seeds: u64, run_context: &RunContext<'_>) -> Result<Page, Failure> {
     let context = Context { seeds, run_context };
     let table_2 = throttling::Table2::run(&context)?;
     let table_3 = scaling::Table3::run(&context)?;
     let throttling_claims = throttling::claims(&table_2);
     let (shuffle_claims, shuffles) = shuffles::section(&context)?;
+    let mut pictures = Pictures::new("netshare");
     let mut out = head(seeds);
     out.push_str(&summary(&[&throttling_claims[..], &shuffle_claims].concat(), &table_3));
     out.push_str(&conditions(seeds));
     out.push_str(&examples::section(&context)?);
-    out.push_str(&throttling::section(&table_2, &throttling_claims));
+    out.push_str(&throttling::section(&table_2, &throttling_claims, &mut pictures));
     out.push_str(&shuffles);
-    out.push_str(&scaling::section(&table_3));
+    out.push_str(&shuffles::picture(&shuffle_claims, &mut pictures));
+    out.push_str(&scaling::section(&table_3, &mut pictures));
     out.push_str(&assumptions::section(&context, &table_2, &table_3)?);
-    Ok(markdown::collapse_blank_lines(out))
+    Ok(pictures.finish(markdown::collapse_blank_lines(out)))
 }
 
 fn head(seeds: u64) -> String {

@@ -9,6 +9,8 @@ mod families;
 mod figures;
 mod shortfalls;
 
+use weir_console::chart::{Dot, DotPlot, DotRow, DotSeries, Scale};
+use weir_console::confidence_interval::ConfidenceInterval;
 use weir_console::failure::Failure;
 use weir_console::policy_spec::build_policy;
 use weir_console::run::run_concurrently;
@@ -16,7 +18,8 @@ use weir_core::policy::{WeirConstants, weir_with};
 use weir_sim::lower_bound::LowerBounds;
 use weir_sim::replay;
 
-use crate::{RunContext, Trace, markdown};
+use crate::picture::Pictures;
+use crate::{Page, RunContext, Trace, markdown};
 use families::{Case, Family};
 use figures::{Figures, Statistic, Times};
 use shortfalls::Shortfalls;
@@ -74,16 +77,17 @@ fn named(names: &[&'static str]) -> Vec<Contender> {
 ///
 /// # Errors
 /// If a replay fails, or a signal stops the work.
-pub fn page(trace: &Trace, seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure> {
+pub fn page(trace: &Trace, seeds: u64, run_context: &RunContext<'_>) -> Result<Page, Failure> {
     let policies: Vec<&str> = [&KNOWN_POLICIES[..], &["weir"], &RIVALS].concat();
     // A wrong name fails before the first replay, not after minutes.
     policies.iter().chain(&VARIANTS).try_for_each(|policy| build_policy(policy, None, &[]).map(drop))?;
-    let (mut goals, mut tables) = (Vec::new(), String::new());
+    let (mut goals, mut goal_rows, mut tables) = (Vec::new(), Vec::new(), String::new());
     let mut shortfalls = Shortfalls::default();
     for family in &families::all(trace, seeds)? {
         let figures = measure(family, &named(&policies), run_context)?;
         shortfalls.add_family(family, &figures);
         goals.extend(goal_lines(family, &figures));
+        goal_rows.extend(self::goal_rows(family, &figures));
         tables += &format!("\n### {}\n\n{}\n", family.name, family.description);
         tables += &policies_table(&policies, &figures);
     }
@@ -112,6 +116,13 @@ pub fn page(trace: &Trace, seeds: u64, run_context: &RunContext<'_>) -> Result<S
     out += "## Goals\n\nThe mean completion time of `weir` divided by that of the other policy: the mean over workloads, with its 95 % \
             confidence interval, and the maximum.\n";
     out += &markdown::table(&["workloads", "/", "mean", "goal", "maximum", "goal", "met"], 2, &goals);
+    let mut pictures = Pictures::new("weir");
+    out += &pictures.add(
+        "goals",
+        "Mean completion time of weir divided by that of other policies, with the goals",
+        "The means of the table with their confidence intervals. Hollow: goals. A mean at or left of its goal meets it.",
+        goals_plot(goal_rows),
+    );
     out += TABLES_HEAD;
     out += &tables;
     out += "## Variants of `weir`\n\n`turns=0` has no bound on the time of a coflow; `pilots=1h` serves no pilots, and `pilots=0s` serves \
@@ -122,7 +133,7 @@ pub fn page(trace: &Trace, seeds: u64, run_context: &RunContext<'_>) -> Result<S
     let columns: Vec<&str> =
         ["constant", "default"].into_iter().chain(sensitivity_head.iter().map(String::as_str)).collect();
     out += &markdown::table(&columns, 1, &with_defaults(sensitivity));
-    Ok(markdown::collapse_blank_lines(out))
+    Ok(pictures.finish(markdown::collapse_blank_lines(out)))
 }
 
 const TABLES_HEAD: &str = "## Policies\n\nThe mean over `varys`, and the median, 90th and 99th percentiles over `saath`, are ratios of \
@@ -172,6 +183,27 @@ fn goal_lines(family: &Family, figures: &Figures) -> Vec<Vec<String>> {
         ]
     };
     family.goals.iter().map(line).collect()
+}
+
+/// Rows of the plot of goals, below the name of the family.
+fn goal_rows(family: &Family, figures: &Figures) -> Vec<DotRow> {
+    let row = |goal: &families::Goal| {
+        let ratios = figures.ratios("weir", goal.against, Statistic::Mean);
+        let interval = ConfidenceInterval::from_values(&ratios);
+        // A single workload has no interval.
+        let half_width = if ratios.len() > 1 { interval.half_width } else { 0.0 };
+        let dots = vec![Some(goal.max_mean.into()), Some(Dot { value: interval.mean, half_width })];
+        DotRow { name: format!("/ {}", goal.against), dots }
+    };
+    let heading = (!family.goals.is_empty()).then(|| DotRow::heading(family.name.as_str()));
+    heading.into_iter().chain(family.goals.iter().map(row)).collect()
+}
+
+fn goals_plot(rows: Vec<DotRow>) -> Option<String> {
+    let series =
+        vec![DotSeries { name: "goal".to_owned(), is_published: true }, DotSeries::measured("mean of weir")];
+    let title = "mean completion time of weir / of the other policy";
+    DotPlot { title, scale: Scale::Log, reference: Some(1.0), series, rows }.to_svg()
 }
 
 fn policies_table(policies: &[&str], figures: &Figures) -> String {

@@ -33,7 +33,8 @@ use weir_console::table::format_bytes;
 use weir_core::units::{Rate, Time};
 use weir_trace::describe::{self, WorkloadStatistics};
 
-use crate::{RunContext, Trace, markdown};
+use crate::picture::Pictures;
+use crate::{Page, RunContext, Trace, markdown};
 use replays::Replays;
 
 /// Options of the page.
@@ -50,7 +51,7 @@ pub struct Options {
 ///
 /// # Errors
 /// If the trace has no coflows or is invalid, a replay fails, or a signal stops the work.
-pub fn page(trace: &Trace, options: &Options, run_context: &RunContext<'_>) -> Result<String, Failure> {
+pub fn page(trace: &Trace, options: &Options, run_context: &RunContext<'_>) -> Result<Page, Failure> {
     let name = &trace.name;
     if trace.workload.coflows.is_empty() {
         return Err(Failure::input(format_args!("{name}: no coflows; expected a trace with coflows")));
@@ -72,21 +73,22 @@ pub fn page(trace: &Trace, options: &Options, run_context: &RunContext<'_>) -> R
     .into_iter()
     .flatten()
     .collect();
+    let mut pictures = Pictures::new("saath");
     let mut out = head(trace, options);
     out.push_str(&published::summary(&numbers));
     out.push_str(&conditions(trace, options, &description));
-    out.push_str(&published::section(&numbers));
+    out.push_str(&published::section(&numbers, &mut pictures));
     out.push_str(&assumptions::section(&replays));
-    out.push_str(&synchrony::section(&replays, &trace.workload));
-    out.push_str(&speedups::section(&replays, threshold));
-    out.push_str(&sensitivity::section(&replays));
+    out.push_str(&synchrony::section(&replays, &trace.workload, &mut pictures));
+    out.push_str(&speedups::section(&replays, threshold, &mut pictures));
+    out.push_str(&sensitivity::section(&replays, &mut pictures));
     if options.timing {
         out.push_str(&timings::section(trace, options, run_context)?);
     }
     let mut out = markdown::collapse_blank_lines(out);
     out.truncate(out.trim_end().len());
     out.push('\n');
-    Ok(out)
+    Ok(pictures.finish(out))
 }
 
 /// The start of the page: the paper and the command.

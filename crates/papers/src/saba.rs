@@ -35,7 +35,8 @@ use weir_console::failure::Failure;
 use weir_core::saba::{Fraction, Sensitivity};
 use weir_sim::outcome::mean;
 
-use crate::{RunContext, markdown};
+use crate::picture::Pictures;
+use crate::{Page, RunContext, markdown};
 use simulation::Simulation;
 use testbed::Testbed;
 
@@ -62,7 +63,8 @@ const QUEUES: u16 = 8;
 ///
 /// # Errors
 /// If a simulation fails, or a signal stops the work.
-pub fn page(options: &Options, run_context: &RunContext<'_>) -> Result<String, Failure> {
+pub fn page(options: &Options, run_context: &RunContext<'_>) -> Result<Page, Failure> {
+    let mut pictures = Pictures::new("saba");
     let testbed = Testbed::new(options.setups, options.seed, run_context);
     let simulation = Simulation::new(options.seed, run_context);
     let main = studies::main_results(&testbed)?;
@@ -70,14 +72,14 @@ pub fn page(options: &Options, run_context: &RunContext<'_>) -> Result<String, F
     let mut out = head(options);
     out.push_str(&summary(&main, &rivals));
     out.push_str(CONDITIONS);
-    out.push_str(&workloads::section(testbed.workloads())?);
-    out.push_str(&studies::section(&testbed, &main)?);
-    out.push_str(&rivals::section(&simulation, &rivals));
+    out.push_str(&workloads::section(testbed.workloads(), &mut pictures)?);
+    out.push_str(&studies::section(&testbed, &main, &mut pictures)?);
+    out.push_str(&rivals::section(&simulation, &rivals, &mut pictures));
     out.push_str(&assumptions::section(&testbed, &simulation)?);
     if options.timing {
         out.push_str(&controller::section(options.seed, run_context.progress)?);
     }
-    Ok(markdown::collapse_blank_lines(out))
+    Ok(pictures.finish(markdown::collapse_blank_lines(out)))
 }
 
 fn head(options: &Options) -> String {

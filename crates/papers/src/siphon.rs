@@ -19,7 +19,8 @@ use weir_core::model::{WideArea, Workload};
 use weir_core::policy::build;
 use weir_sim::{Outcome, RegionLinks, ReplayOptions};
 
-use crate::{RunContext, Trace, markdown};
+use crate::picture::Pictures;
+use crate::{Page, RunContext, Trace, markdown};
 
 /// The links of section 5.3: the path and the text of the file.
 const PRIVATE_CLOUD: (&str, &str) =
@@ -36,13 +37,13 @@ pub const DEFAULT_SEEDS: u64 = 5;
 ///
 /// # Errors
 /// If a replay fails, or a signal stops the work.
-pub fn page(trace: &Trace, seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure> {
+pub fn page(trace: &Trace, seeds: u64, run_context: &RunContext<'_>) -> Result<Page, Failure> {
+    let mut pictures = Pictures::new("siphon");
     let (ratios, orders) =
-        orders::section(&trace.workload, &read_wide_area(PRIVATE_CLOUD)?, seeds, run_context)?;
-    let sort = sort::section(&read_wide_area(TABLE_1)?, seeds)?;
-    Ok(markdown::collapse_blank_lines(
-        head(trace, seeds) + &summary(&ratios) + &conditions(seeds) + &orders + &sort,
-    ))
+        orders::section(&trace.workload, &read_wide_area(PRIVATE_CLOUD)?, seeds, run_context, &mut pictures)?;
+    let sort = sort::section(&read_wide_area(TABLE_1)?, seeds, &mut pictures)?;
+    let out = head(trace, seeds) + &summary(&ratios) + &conditions(seeds) + &orders + &sort;
+    Ok(pictures.finish(markdown::collapse_blank_lines(out)))
 }
 
 fn read_wide_area((name, text): (&str, &str)) -> Result<WideArea, Failure> {

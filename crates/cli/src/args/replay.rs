@@ -41,12 +41,16 @@ pub struct ReplayOptions {
 pub struct NetworkOptions {
     /// Reduce the rate of a receiving port with many senders as measured in this file, the output of
     /// `weir testbed incast --format csv`
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "buffer")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub incast: Option<PathBuf>,
 
     /// The buffer of each switch port for --incast, in packets of full size
     #[arg(long, value_name = "PACKETS", value_parser = integer_in(1..=1_000_000_u32), requires = "incast")]
     pub buffer: Option<u32>,
+
+    /// The first buffer of a sweep that varies it.
+    #[arg(skip)]
+    pub varied_buffer: Option<u32>,
 
     /// Replay over a network with links between switches or regions: a file in the fabric format, or in the wide-area format for
     /// regions. Port 0 is the first host, and a port has the rate of its host's cable; ports in regions have no limit. The
@@ -225,7 +229,7 @@ pub struct Compare {
   interval=TIME,...    the scheduling interval
   arrival=FACTOR,...   the factor by which coflows arrive faster (Saath, Fig. 14d)
   port-rate=RATE,...   the rate of each port, without --fabric
-  buffer=PACKETS,...   the buffer of each port, with --incast
+  buffer=PACKETS,...   the buffer of each port, with --incast; replaces --buffer
   path-seed=N,...      the seed of the hash that selects paths
   bandwidth-seed=N,... the seed of the random bandwidths between regions
 

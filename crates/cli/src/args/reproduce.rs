@@ -46,7 +46,8 @@ pub struct PageOptions {
     #[command(flatten)]
     pub run_options: RunOptions,
 
-    /// Write the page to this file instead of the standard output; the file appears once it is complete
+    /// Write the page to this file, and its pictures as SVG to the folder `figures` next to it; a file appears once it is complete.
+    /// Without this option, the page has no pictures and goes to the standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT_HEADING)]
     pub out: Option<PathBuf>,
 }

@@ -62,6 +62,17 @@ pub fn parse_policy_spec(text: &str) -> Result<String, String> {
     policy_spec::build_policy(spec, None, &[]).map(|_| spec.to_owned()).map_err(|failure| failure.message)
 }
 
+/// The items of a list separated by commas. As in CSV, quotes enclose an item with commas.
+fn split_list(text: &str) -> Result<Vec<String>, String> {
+    let mut line = csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes());
+    let mut records = line.records();
+    let items = records.next().transpose().map_err(|error| error.to_string())?;
+    if records.next().is_some() {
+        return Err("expected a list in one line".to_owned());
+    }
+    Ok(items.iter().flatten().map(str::to_owned).collect())
+}
+
 /// Policies in a list separated by commas. As in CSV, quotes enclose an item with commas, such as the name of a tree's file.
 #[derive(Debug, Clone)]
 pub struct PolicyList(Vec<String>);
@@ -70,14 +81,11 @@ impl FromStr for PolicyList {
     type Err = String;
 
     fn from_str(text: &str) -> Result<PolicyList, String> {
-        let mut line = csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes());
-        let mut records = line.records();
-        let items = records.next().transpose().map_err(|error| error.to_string())?;
-        let items = items.ok_or("expected at least one policy")?;
-        if records.next().is_some() {
-            return Err("expected policies in one line".to_owned());
+        let items = split_list(text)?;
+        if items.is_empty() {
+            return Err("expected at least one policy".to_owned());
         }
-        let policies = items.iter().map(parse_policy_spec).collect::<Result<_, _>>();
+        let policies = items.iter().map(|item| parse_policy_spec(item)).collect::<Result<_, _>>();
         let policies = policies.map_err(|message| {
             let has_tree = items.iter().any(|item| policy_spec::tree_file(item.trim()).is_some());
             let help = "; help: quote a tree whose file has a comma in its name: '\"tree:a,b.toml\"'";
@@ -143,9 +151,9 @@ impl FromStr for VariedParameter {
 
     fn from_str(text: &str) -> Result<VariedParameter, String> {
         let (key, values) = text.split_once('=').ok_or("expected KEY=V1,V2,...")?;
-        let values: Vec<String> = values.split(',').map(|value| value.trim().to_owned()).collect();
+        let values: Vec<String> = split_list(values)?.iter().map(|value| value.trim().to_owned()).collect();
         let key = key.trim().to_owned();
-        if key.is_empty() || values.iter().any(String::is_empty) {
+        if key.is_empty() || values.is_empty() || values.iter().any(String::is_empty) {
             return Err("expected KEY=V1,V2,... without empty parts".to_owned());
         }
         if let Some(value) = first_repeated(&values) {
@@ -166,4 +174,19 @@ impl FromStr for VariedParameter {
 /// The first text that repeats an earlier one.
 pub fn first_repeated(texts: &[String]) -> Option<&String> {
     (1..).zip(texts).find_map(|(end, text)| texts[..end - 1].contains(text).then_some(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_enclose_values_with_commas() {
+        let parsed: VariedParameter = "netshare:weights=1,\"a,b\", 2".parse().unwrap();
+        let values: Vec<&str> = parsed.values.iter().map(|(value, _)| value.as_str()).collect();
+        assert_eq!((parsed.key.as_str(), values), ("netshare:weights", vec!["1", "a,b", "2"]));
+        for empty in ["start=", "start=1MB,,2MB", "=1"] {
+            assert!(empty.parse::<VariedParameter>().unwrap_err().contains("without empty parts"), "{empty}");
+        }
+    }
 }

@@ -21,6 +21,14 @@ pub const COLUMNS: [&str; 9] = [
     "speedup_mean",
 ];
 
+/// The number of missed deadlines, which has a mean and an interval if the trace has deadlines.
+pub const DEADLINES_MISSED: &str = "deadlines_missed";
+
+/// Whether a column has a mean and an interval.
+pub fn has_interval(column: &str) -> bool {
+    COLUMNS.contains(&column) || column == DEADLINES_MISSED
+}
+
 /// The column with half of the width of a column's interval.
 pub fn half_width_column(column: &str) -> String {
     format!("{column}_ci95")
@@ -52,7 +60,8 @@ fn combined_row<'a>(Group { policy, values, samples }: Group<'a, '_>) -> Row<'a>
     let mut metrics = Record::default();
     metrics.add("policy", policy);
     metrics.add("samples", samples.len());
-    for name in COLUMNS {
+    let has_deadlines = samples.iter().any(|record| record.get(DEADLINES_MISSED).is_some());
+    for name in COLUMNS.into_iter().chain(has_deadlines.then_some(DEADLINES_MISSED)) {
         let values: Vec<f64> = samples.iter().filter_map(|record| record.number(name)).collect();
         let interval = (!values.is_empty()).then(|| ConfidenceInterval::from_values(&values));
         metrics.add(name, interval.map(|interval| interval.mean));

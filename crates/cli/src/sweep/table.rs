@@ -2,7 +2,8 @@
 
 use weir_console::table::{Alignment, Table, format_number, format_optional};
 
-use super::{Row, combined};
+use super::Row;
+use super::combined::{self, DEADLINES_MISSED};
 use crate::args;
 
 /// Titles and names of the columns with results. A bar separates groups.
@@ -18,6 +19,9 @@ const COLUMNS: [(&str, &str); 9] = [
     ("| schedule us", "schedule_mean_us"),
 ];
 
+/// Columns for traces with deadlines or jobs, whose results have these names.
+const OPTIONAL_COLUMNS: [(&str, &str); 2] = [("missed", DEADLINES_MISSED), ("mean JCT", "mean_jct_s")];
+
 /// The results of a sweep as cells.
 pub struct Cells {
     /// The titles of the columns: what varies, the policy, and results.
@@ -31,21 +35,20 @@ pub struct Cells {
 impl Cells {
     /// A line for each point and policy.
     pub fn new(rows: &[Row<'_>]) -> Cells {
-        let has_jobs = rows.iter().any(|row| row.metrics.get("mean_jct_s").is_some());
-        let columns: Vec<(&str, &str)> =
-            COLUMNS.into_iter().chain(has_jobs.then_some(("mean JCT", "mean_jct_s"))).collect();
+        let columns = columns(rows);
         let titles = columns.iter().map(|(title, _)| *title);
         Cells::with_columns(rows, titles, |row| {
-            columns.iter().map(|(_, name)| format_optional(row.metrics.number(name))).collect()
+            columns.iter().map(|(_, name)| row.metrics.format_cell(name)).collect()
         })
     }
 
     /// A line for each policy and combination of the values that are no samples, with intervals.
     pub fn with_intervals(rows: &[Row<'_>]) -> Cells {
-        let columns = COLUMNS.into_iter().filter(|(_, name)| combined::COLUMNS.contains(name));
-        let titles = ["samples"].into_iter().chain(columns.clone().map(|(title, _)| title));
+        let columns: Vec<(&str, &str)> =
+            columns(rows).into_iter().filter(|(_, name)| combined::has_interval(name)).collect();
+        let titles = ["samples"].into_iter().chain(columns.iter().map(|(title, _)| *title));
         Cells::with_columns(rows, titles, |row| {
-            let cell = |(_, name): (&str, &str)| {
+            let cell = |(_, name): &(&str, &str)| {
                 let mean = format_optional(row.metrics.number(name));
                 match row.metrics.number(&combined::half_width_column(name)) {
                     Some(width) => format!("{mean} ± {}", format_number(width)),
@@ -53,7 +56,7 @@ impl Cells {
                 }
             };
             let samples = row.metrics.get("samples").map_or_else(String::new, ToString::to_string);
-            [samples].into_iter().chain(columns.clone().map(cell)).collect()
+            [samples].into_iter().chain(columns.iter().map(cell)).collect()
         })
     }
 
@@ -85,6 +88,12 @@ impl Cells {
         self.rows.iter().for_each(|row| table.add_row(row.clone()));
         table
     }
+}
+
+/// The columns that occur in the results.
+fn columns(rows: &[Row<'_>]) -> Vec<(&'static str, &'static str)> {
+    let occurs = |(_, name): &(&str, &str)| rows.iter().any(|row| row.metrics.get(name).is_some());
+    COLUMNS.into_iter().chain(OPTIONAL_COLUMNS.into_iter().filter(occurs)).collect()
 }
 
 /// The text above the table.

@@ -62,21 +62,32 @@ fn linked_files(document: &Path) -> Vec<PathBuf> {
     files.map(|(file, _)| document.parent().unwrap().join(file)).collect()
 }
 
-fn collect_documents(folder: &Path, found: &mut BTreeSet<PathBuf>) {
+fn collect_files(folder: &Path, found: &mut BTreeSet<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            collect_documents(&path, found);
+            collect_files(&path, found);
         } else {
             found.insert(path);
         }
     }
 }
 
+fn is_document(file: &Path) -> bool {
+    file.extension().is_some_and(|extension| extension == "md")
+}
+
+/// All pages and images of `docs`.
+fn all_files_of_docs() -> BTreeSet<PathBuf> {
+    let mut all = BTreeSet::new();
+    collect_files(&root().join("docs"), &mut all);
+    all
+}
+
 /// All pages of `docs`, and the documents next to it that they belong to.
 fn all_documents() -> BTreeSet<PathBuf> {
-    let mut all = BTreeSet::new();
-    collect_documents(&root().join("docs"), &mut all);
+    let mut all = all_files_of_docs();
+    all.retain(|file| is_document(file));
     assert!(all.len() >= 14, "{all:?}");
     all.extend(
         ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "bpf/README.md"].map(|name| root().join(name)),
@@ -85,20 +96,19 @@ fn all_documents() -> BTreeSet<PathBuf> {
 }
 
 #[test]
-fn every_document_is_reachable_from_the_readme() {
+fn every_document_and_image_is_reachable_from_the_readme() {
     let readme = root().join("README.md");
     let (mut found, mut pending) = (BTreeSet::from([readme.clone()]), vec![readme]);
     while let Some(document) = pending.pop() {
         for link in linked_files(&document) {
             let file = fs::canonicalize(&link)
                 .unwrap_or_else(|error| panic!("{}: {}: {error}", document.display(), link.display()));
-            let is_document = file.extension().is_some_and(|extension| extension == "md");
-            if found.insert(file.clone()) && is_document {
+            if found.insert(file.clone()) && is_document(&file) {
                 pending.push(file);
             }
         }
     }
-    let all = all_documents();
+    let all: BTreeSet<PathBuf> = all_documents().into_iter().chain(all_files_of_docs()).collect();
     let missing: Vec<&PathBuf> = all.difference(&found).collect();
     assert!(missing.is_empty(), "README.md does not lead to {missing:?}");
 }

@@ -75,6 +75,24 @@ fn sweep_and_sim_accept_an_incast_cost() {
 }
 
 #[test]
+fn varied_buffer_needs_no_buffer() {
+    let dir = test_dir_with_incast();
+    let line = "sweep incast.txt --policies fair --vary buffer=50,100 --interval 0 --incast cost.csv";
+    let with_buffer = dir.json_of(&format!("{line} --buffer 75 --format json"));
+    let results = dir.json_of(&format!("{line} --format json"));
+    let mean = |results: &serde_json::Value, at: usize| results[at]["mean_cct_s"].as_f64().unwrap();
+    for (at, cct) in [(0, 0.128), (1, 0.064)] {
+        assert!((mean(&results, at) - cct).abs() < 1e-9, "{results}");
+        assert_eq!(mean(&results, at), mean(&with_buffer, at));
+    }
+    assert!(dir.stdout_of(line).contains("ports buffer `buffer` packets"));
+    let error = dir.stderr_of(&line.replace("buffer=50", "buffer=5"), 2);
+    assert!(error.contains("--vary buffer: `5` is outside the measurements"), "{error}");
+    let error = dir.stderr_of(&format!("{line} --fixed-baseline"), 2);
+    assert!(error.contains("--fixed-baseline: the baseline has the unvaried buffer"), "{error}");
+}
+
+#[test]
 fn invalid_incast_options_are_exit_2() {
     let dir = test_dir_with_incast();
     let error = dir.stderr_of("sim incast.txt --policy fair --incast cost.csv", 2);

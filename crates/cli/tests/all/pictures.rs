@@ -1,6 +1,9 @@
 //! Tests reports and trace events.
 
-use std::process::Command;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::BufReader;
+use std::process::{Command, Output};
 
 use crate::common::TestDir;
 use serde_json::Value;
@@ -99,20 +102,132 @@ fn report_and_result_do_not_share_the_standard_output() {
     assert!(error.contains("--trace-events"), "{error}");
 }
 
-/// Without Chromium, the test says so.
+#[test]
+fn report_has_columns_and_tables_of_weights_deadlines_and_jobs() {
+    let dir = TestDir::new();
+    dir.write(
+        "two.weir",
+        "weir-trace 1\nports 4\ncoflow 1 weight=3 deadline=2s job=4\nflow 0 1 1MB\ncoflow 2 deadline=2s job=5\nflow 2 3 3MB\n",
+    );
+    let line =
+        "compare two.weir --policies fair,varys:deadlines=on --interval 0 --port-rate 8Mbit --no-timing";
+    dir.stdout_of(&format!("{line} --report r.html"));
+    let report = dir.read("r.html");
+    for title in ["weighted", "met", "missed", "rejected", "mean JCT"] {
+        assert!(report.contains(&format!("<th scope=\"col\">{title}</th>")), "{title}: {report}");
+    }
+    // Under both, the coflow of 3 s is late; with admission control it is rejected.
+    assert!(report.contains("<td>1</td><td>1</td><td>0</td>"), "{report}");
+    assert!(report.contains("<td>1</td><td>0</td><td>1</td>"), "{report}");
+    let head = "<th scope=\"col\">1 (1)</th><th scope=\"col\">3 (1)</th>";
+    assert!(report.contains(head) && report.contains("<h2>Completion times by weight</h2>"), "{report}");
+    assert!(report.contains("<tr><th scope=\"row\"><code>fair</code></th><td>3.000</td><td>1.000</td></tr>"));
+    assert!(report.contains("<tr><th scope=\"row\"><code>5</code></th><td>3.000</td>"), "{report}");
+    dir.stdout_of("compare trace.txt --policies fifo --report p.html");
+    for title in ["weighted", "rejected", "<h2>Jobs</h2>", "by weight"] {
+        assert!(!dir.read("p.html").contains(title), "{title}");
+    }
+}
+
+#[test]
+fn images_have_labels_of_rows_and_times() {
+    let dir = test_dir();
+    dir.stdout_of(&format!("{COMPARE} --report a.html"));
+    let report = dir.read("a.html");
+    for label in ["port 0 sends", "port 3 receives", "first coflow"] {
+        assert!(report.contains(&format!("<span style=\"flex:1\">{label}</span>")), "{label}: {report}");
+    }
+    assert!(report.contains("<div class=\"times\"><span style=\"left:0.00%\">0</span>"), "{report}");
+    // With more links, labels name the groups.
+    dir.stdout_of("trace generate --ports 12 --coflows 6 --seed 4 --out many.txt");
+    dir.stdout_of("compare many.txt --policies fifo --report b.html");
+    let report = dir.read("b.html");
+    for label in ["ports 0 to 11 send", "ports 0 to 11 receive"] {
+        assert!(report.contains(&format!("<span style=\"flex:12\">{label}</span>")), "{label}: {report}");
+    }
+}
+
+#[test]
+fn sweep_counts_missed_deadlines_if_there_are_deadlines() {
+    let dir = TestDir::new();
+    dir.write(
+        "late.weir",
+        "weir-trace 1\nports 2\ncoflow 1 deadline=1500ms\nflow 0 1 1MB\ncoflow 2 deadline=1500ms\nflow 0 1 1MB\n",
+    );
+    let line = "sweep late.weir --policies fifo --interval 0 --vary port-rate=8Mbit,80Mbit --no-timing";
+    let text = dir.stdout_of(&format!("{line} --report r.html"));
+    let rows: Vec<&str> = text.lines().filter(|line| line.contains("fifo ")).collect();
+    assert!(text.contains("missed") && rows[0].ends_with(" 1") && rows[1].ends_with(" 0"), "{text}");
+    assert!(dir.read("r.html").contains("<th scope=\"col\">missed</th>"));
+    let text = dir.stdout_of("sweep trace.txt --policies fifo --vary arrival=1,2 --no-timing");
+    assert!(!text.contains("missed"), "{text}");
+}
+
+/// Runs Chromium on a file, or returns `None` without Chromium.
+fn chromium(dir: &TestDir, args: &[&str], file: &str) -> Option<Output> {
+    let mut browser = Command::new("chromium");
+    browser.args([
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--virtual-time-budget=1000",
+    ]);
+    browser.arg(format!("--user-data-dir={}", dir.path("browser").display()));
+    let shown = browser.args(args).arg(dir.path(file)).output().ok();
+    if shown.is_none() {
+        println!("chromium is not installed; not tested");
+    }
+    shown
+}
+
 #[test]
 fn browser_shows_the_report() {
     let dir = test_dir();
     dir.stdout_of(&format!("{COMPARE} --report a.html"));
-    let mut browser = Command::new("chromium");
-    browser.args(["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=1000"]);
-    browser.arg(format!("--user-data-dir={}", dir.path("browser").display()));
-    let Ok(shown) = browser.arg("--dump-dom").arg(dir.path("a.html")).output() else {
-        println!("chromium is not installed; not tested");
-        return;
-    };
+    let Some(shown) = chromium(&dir, &["--dump-dom"], "a.html") else { return };
     let text = String::from_utf8_lossy(&shown.stdout);
     assert!(text.contains("Completion times") && text.contains("part of the coflows"), "{text}");
+}
+
+/// The colors of the pixels of a section of a report, without its legend; `None` without Chromium.
+fn pixels_of_section(dir: &TestDir, report: &str, section: usize) -> Option<Vec<[u8; 3]>> {
+    let style = format!("section:not(:nth-of-type({section})), .legend, .scale {{ display: none; }}</style>");
+    dir.write("section.html", &dir.read(report).replace("</style>", &style));
+    let image = dir.path("section.png");
+    let screenshot = format!("--screenshot={}", image.display());
+    let shown = chromium(dir, &["--window-size=1000,1400", &screenshot], "section.html")?;
+    let file = File::open(&image).unwrap_or_else(|error| panic!("{error}: {shown:?}"));
+    let mut reader = png::Decoder::new(BufReader::new(file)).read_info().unwrap();
+    let mut bytes = vec![0; reader.output_buffer_size().unwrap()];
+    let info = reader.next_frame(&mut bytes).unwrap();
+    assert_eq!(info.bit_depth, png::BitDepth::Eight);
+    let samples = info.color_type.samples();
+    Some(bytes.chunks_exact(samples).map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect())
+}
+
+#[test]
+fn browser_draws_each_line_and_the_heat_maps() {
+    let dir = TestDir::new();
+    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/demo.txt");
+    std::fs::copy(demo, dir.path("demo.txt")).unwrap();
+    dir.stdout_of("compare demo.txt --policies fair,aalo,varys --no-timing --report a.html");
+    let Some(chart) = pixels_of_section(&dir, "a.html", 2) else { return };
+    let count = |pixels: &[[u8; 3]], color: [u8; 3]| pixels.iter().filter(|pixel| **pixel == color).count();
+    // A line is 2 pixels wide, and crosses most of the chart.
+    for (policy, color) in [("fair", [0, 114, 178]), ("aalo", [230, 159, 0]), ("varys", [0, 158, 115])] {
+        let pixels = count(&chart, color);
+        assert!(pixels > 300, "{pixels} pixels of {policy}");
+    }
+    assert_eq!(count(&chart, [213, 94, 0]), 0, "the color of a fourth policy");
+    // Coflows over time, and the utilization of links: links in full use are yellow, and most links are idle at times.
+    for (section, name) in [(5, "coflows"), (6, "links")] {
+        let map = pixels_of_section(&dir, "a.html", section).unwrap();
+        let used = count(&map, [253, 231, 37]);
+        assert!(used > 500, "{name}: {used} pixels of full use");
+        let colors: BTreeSet<[u8; 3]> = map.into_iter().collect();
+        assert!(colors.len() > 20, "{name}: {} colors", colors.len());
+    }
 }
 
 fn trace_events(dir: &TestDir, file: &str) -> Vec<Value> {

@@ -35,7 +35,41 @@ fn saath_page_has_its_sections_in_order_and_the_same_bytes_again() {
     );
     assert_eq!(dir.stdout_of(&format!("{COMMAND} --jobs 3")), text, "the page depends on --jobs");
     assert_eq!(dir.stdout_of(&format!("{COMMAND} --out made.md")), "");
-    assert_eq!(dir.read("made.md"), text);
+    // The page in a file has pictures in addition.
+    let page = dir.read("made.md");
+    let pictures: Vec<&str> =
+        page.split("](figures/").skip(1).filter_map(|rest| rest.split(')').next()).collect();
+    assert_eq!(
+        pictures,
+        [
+            "saath-speedups.svg",
+            "saath-shares.svg",
+            "saath-deviations.svg",
+            "saath-distribution.svg",
+            "saath-sensitivity.svg"
+        ]
+    );
+    let is_added = |line: &&str| line.starts_with("![") || line.starts_with('*');
+    let lines = |text: &str| -> Vec<String> {
+        text.lines().filter(|line| !line.is_empty() && !is_added(line)).map(str::to_owned).collect()
+    };
+    assert_eq!(lines(&page), lines(&text));
+    let drawn = pictures.iter().map(|name| dir.read(&format!("figures/{name}"))).collect::<Vec<String>>();
+    for svg in &drawn {
+        assert!(svg.starts_with("<svg ") && svg.contains("published"), "{svg}");
+    }
+    dir.stdout_of(&format!("{COMMAND} --out made.md --jobs 3"));
+    let again = pictures.iter().map(|name| dir.read(&format!("figures/{name}"))).collect::<Vec<String>>();
+    assert_eq!(drawn, again);
+}
+
+#[test]
+fn pages_on_the_standard_output_have_no_pictures() {
+    let dir = test_dir_with_trace();
+    let text = dir.stdout_of(COMMAND);
+    assert!(!text.contains("figures/"), "{text}");
+    assert_eq!(dir.stdout_of(&format!("{COMMAND} --out -")), text);
+    assert!(!dir.files().contains(&"figures".to_owned()));
 }
 
 #[test]

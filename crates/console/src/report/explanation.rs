@@ -1,7 +1,7 @@
 //! Writes the report of `weir explain --report`.
 
-use super::chart::Chart;
 use super::page::{Origin, Page, escape, figure};
+use crate::chart::LineChart;
 use crate::failure::Failure;
 
 /// What the report of an explanation describes.
@@ -38,13 +38,12 @@ pub fn html(report: &ExplanationReport<'_>) -> Result<String, Failure> {
     let steps =
         report.paces.iter().flat_map(|period| [(period.start, period.pace), (period.end, period.pace)]);
     let y_max = report.paces.iter().map(|period| period.pace).fold(1.0, f64::max);
-    let chart = Chart {
+    let chart = LineChart {
         x_title: "time since the release (s)",
         y_title: "pace",
-        x_labels: &[],
-        has_log_axis: false,
         y_max: 1.05 * y_max,
         lines: vec![steps.collect()],
+        ..LineChart::default()
     };
     let caption = "Progress at the coflow's bottleneck link, relative to running alone. At 0 it waits.";
     page.add_section("Pace", &figure(&chart, "Pace of the coflow over time", caption));

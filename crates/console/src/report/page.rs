@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use super::chart::{Chart, line_style};
+use crate::chart::{LineChart, line_style};
 use crate::checksum;
 use crate::failure::Failure;
 
@@ -59,6 +59,14 @@ pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
+/// Text with names between backquotes, as HTML.
+pub fn code(text: &str) -> String {
+    let parts = text.split('`').enumerate();
+    parts
+        .map(|(at, part)| if at % 2 == 1 { format!("<code>{}</code>", escape(part)) } else { escape(part) })
+        .collect()
+}
+
 /// Replaces the paths of files by their names.
 fn without_folders(text: &str, files: &[PathBuf]) -> String {
     files
@@ -71,7 +79,7 @@ fn file_name(path: &Path) -> String {
 }
 
 /// A figure, with its text for readers who do not see it.
-pub fn figure(chart: &Chart<'_>, alternative: &str, caption: &str) -> String {
+pub fn figure(chart: &LineChart<'_>, alternative: &str, caption: &str) -> String {
     match chart.to_svg() {
         Some(svg) => format!(
             "<figure>\n<div role=\"img\" aria-label=\"{alternative}\">{svg}</div>\n\

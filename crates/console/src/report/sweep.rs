@@ -1,7 +1,7 @@
 //! Writes the report of `weir sweep --report`.
 
-use super::chart::Chart;
 use super::page::{Origin, Page, figure, legend, table};
+use crate::chart::LineChart;
 use crate::failure::Failure;
 
 /// What the report of a sweep describes.
@@ -42,13 +42,13 @@ pub fn html(report: &SweepReport<'_>) -> Result<String, Failure> {
         .map(|line| line.points.iter().map(|&(position, mean)| (position as f64, mean)).collect())
         .collect();
     let y_max = lines.iter().flatten().map(|point| point.1).fold(0.0, f64::max);
-    let chart = Chart {
+    let chart = LineChart {
         x_title: &report.x_title,
         y_title: "mean completion time (s)",
         x_labels: &report.x_values,
-        has_log_axis: false,
         y_max: if y_max > 0.0 { 1.05 * y_max } else { 1.0 },
         lines,
+        ..LineChart::default()
     };
     let names: Vec<String> = report.lines.iter().map(|line| line.name.clone()).collect();
     let figure = figure(&chart, "Mean completion times", "Mean completion time by policy at each value.");

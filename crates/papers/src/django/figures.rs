@@ -3,19 +3,24 @@
 
 use std::rc::Rc;
 
+use weir_console::chart::{DotPlot, DotRow, DotSeries, LineChart, Marks, Scale, distribution};
 use weir_sim::outcome::mean;
 
 use super::replays::{AALO, DCTCP, PUBLISHED_BEST, Replays, Summary};
 use super::setup::{ConnectionCost, DEFAULT, MEAN_FLOW_BYTES, Setup, TASKS_PER_SIDE, WorkloadSource};
 use crate::claim::Claim;
 use crate::markdown;
+use crate::picture::Pictures;
 use weir_console::table::format_bytes;
 
 /// Numbers of connections of Fig. 2.
 const CONNECTIONS: [usize; 13] = [1, 2, 3, 4, 6, 8, 11, 13, 16, 24, 32, 48, 64];
 
+/// The CCT with 13 connections, in seconds (2.3: "about 2.4").
+const PUBLISHED_CCT_WITH_13: f64 = 2.4;
+
 /// Fig. 2: the best number of connections, over `seeds` draws of the sizes.
-pub fn fig2(replays: &Replays<'_>, seeds: u64, claims: &mut Vec<Claim>) -> String {
+pub fn fig2(replays: &Replays<'_>, seeds: u64, claims: &mut Vec<Claim>, pictures: &mut Pictures) -> String {
     let mean_cct = |cost, policy: &str| {
         let setup = |seed| Setup { source: WorkloadSource::Shuffle(seed), cost, ..DEFAULT };
         mean(&(1..=seeds).map(|seed| replays.summary(setup(seed), policy).mean()).collect::<Vec<f64>>())
@@ -23,13 +28,11 @@ pub fn fig2(replays: &Replays<'_>, seeds: u64, claims: &mut Vec<Claim>) -> Strin
     let cct_with = |connections: usize, cost| mean_cct(cost, &format!("django:connections={connections}"));
     let goodput = replays.inputs.goodput(&DEFAULT).expect("the default setup has measured losses");
     let ccts = CONNECTIONS.map(|connections| cct_with(connections, ConnectionCost::Marked));
+    let free_ccts = CONNECTIONS.map(|connections| cct_with(connections, ConnectionCost::None));
     let row = |name: &str, cells: [String; 13]| [vec![name.to_owned()], cells.to_vec()].concat();
     let rows = [
         row("CCT s", ccts.map(markdown::format_cell)),
-        row(
-            "CCT s if connections cost nothing",
-            CONNECTIONS.map(|n| markdown::format_cell(cct_with(n, ConnectionCost::None))),
-        ),
+        row("CCT s if connections cost nothing", free_ccts.map(markdown::format_cell)),
         row("measured loss", CONNECTIONS.map(|n| markdown::format_percent(goodput.loss(n)))),
     ];
     let best = CONNECTIONS.into_iter().zip(ccts).min_by(|a, b| a.1.total_cmp(&b.1));
@@ -40,7 +43,7 @@ pub fn fig2(replays: &Replays<'_>, seeds: u64, claims: &mut Vec<Claim>) -> Strin
         Claim::number(
             "CCT with 13 connections, s",
             "2.3: \"about 2.4\"",
-            2.4,
+            PUBLISHED_CCT_WITH_13,
             cct_with(13, ConnectionCost::Marked),
         ),
         Claim::number("loss with 13 connections", "2.3: \"10^-4\"", 1e-4, goodput.loss(13)),
@@ -58,11 +61,40 @@ pub fn fig2(replays: &Replays<'_>, seeds: u64, claims: &mut Vec<Claim>) -> Strin
         markdown::format_cell(mean_cct(ConnectionCost::Marked, AALO)),
         markdown::format_cell(mean_cct(ConnectionCost::Marked, DCTCP)),
         markdown::table(&head, 1, &rows)
+    ) + &pictures.add(
+        "connections",
+        "Completion time of a coflow by the number of connections, with the published point",
+        "CCTs of the table. Hollow: the published CCT with 13 connections. The y axis does not start at 0.",
+        connections_chart(ccts, free_ccts),
     )
 }
 
+fn connections_chart(ccts: [f64; 13], free_ccts: [f64; 13]) -> Option<String> {
+    let line =
+        |ccts: [f64; 13]| CONNECTIONS.iter().map(|&connections| connections as f64).zip(ccts).collect();
+    let published = Marks {
+        name: "published".to_owned(),
+        line: None,
+        is_published: true,
+        points: vec![(13.0, PUBLISHED_CCT_WITH_13)],
+    };
+    let all = || ccts.into_iter().chain(free_ccts);
+    LineChart {
+        x_title: "connections",
+        y_title: "CCT (s)",
+        x_scale: Scale::Log,
+        y_min: 0.95 * all().fold(PUBLISHED_CCT_WITH_13, f64::min),
+        y_max: 1.05 * all().fold(PUBLISHED_CCT_WITH_13, f64::max),
+        lines: vec![line(ccts), line(free_ccts)],
+        names: &["measured costs".to_owned(), "connections cost nothing".to_owned()],
+        marks: vec![published],
+        ..LineChart::default()
+    }
+    .to_svg()
+}
+
 /// Fig. 5: the basic comparison.
-pub fn fig5(replays: &Replays<'_>, claims: &mut Vec<Claim>) -> String {
+pub fn fig5(replays: &Replays<'_>, claims: &mut Vec<Claim>, pictures: &mut Pictures) -> String {
     let all = replays.compare_policies(DEFAULT);
     let row = |name: String, value: &dyn Fn(&Summary) -> f64| {
         [vec![name], all.iter().map(|summary| markdown::format_cell(value(summary))).collect()].concat()
@@ -80,7 +112,31 @@ pub fn fig5(replays: &Replays<'_>, claims: &mut Vec<Claim>) -> String {
     format!(
         "## Fig. 5: basic performance\n\nCCTs in seconds.\n{}",
         markdown::table(&["", "Django", "Aalo+", "DCTCP"], 1, &rows)
+    ) + &pictures.add(
+        "times",
+        "Distributions of completion times under Django, Aalo+ and DCTCP",
+        "Part of the coflows that take at most this time. The paper prints curves, of which its text quotes ratios (above).",
+        times_chart(&all),
     )
+}
+
+/// The names of the policies on the page.
+const POLICY_NAMES: [&str; 3] = ["Django", "Aalo+", "DCTCP"];
+
+fn times_chart(summaries: &[Rc<Summary>; 3]) -> Option<String> {
+    let line = |summary: &Rc<Summary>| -> Vec<(f64, f64)> {
+        distribution(summary.ccts()).into_iter().filter(|(cct, _)| *cct > 0.0).collect()
+    };
+    LineChart {
+        x_title: "CCT (s)",
+        y_title: "part of the coflows",
+        x_scale: Scale::Log,
+        y_max: 1.0,
+        lines: summaries.iter().map(line).collect(),
+        names: &POLICY_NAMES.map(str::to_owned),
+        ..LineChart::default()
+    }
+    .to_svg()
 }
 
 const BUFFERS: [u32; 6] = [25, 50, 75, 100, 150, 250];
@@ -93,7 +149,7 @@ fn reducers_setup(count: u32) -> Setup {
 }
 
 /// Fig. 6 to 9: buffers, reducers, loads and hosts.
-pub fn fig6_to_9(replays: &Replays<'_>) -> String {
+pub fn fig6_to_9(replays: &Replays<'_>, pictures: &mut Pictures) -> String {
     let mut setups = vec![("default".to_owned(), DEFAULT)];
     let mut add = |name: String, setup: Setup| {
         // The default setup is a point of several figures; the table has it once.
@@ -116,6 +172,16 @@ pub fn fig6_to_9(replays: &Replays<'_>) -> String {
         row.extend(all.iter().map(|summary| markdown::format_cell(summary.p95())));
         row
     };
+    let dots = |(name, setup): &(String, Setup)| {
+        DotRow::new(name.as_str(), &replays.compare_policies(*setup).map(|summary| Some(summary.mean())))
+    };
+    let plot = DotPlot {
+        title: "mean CCT (s)",
+        scale: Scale::Log,
+        reference: None,
+        series: POLICY_NAMES.map(DotSeries::measured).to_vec(),
+        rows: setups.iter().map(dots).collect(),
+    };
     let rows: Vec<_> = setups.into_iter().map(row).collect();
     let head = ["setup", "m", "Django mean s", "Aalo+", "DCTCP", "Django P95 s", "Aalo+", "DCTCP"];
     format!(
@@ -127,6 +193,11 @@ pub fn fig6_to_9(replays: &Replays<'_>) -> String {
         DEFAULT.buffer_packets,
         DEFAULT.hosts,
         markdown::table(&head, 1, &rows)
+    ) + &pictures.add(
+        "setups",
+        "Mean completion times under Django, Aalo+ and DCTCP by buffer, reducers, load and hosts",
+        "The mean CCTs of the table. The paper prints curves, of which its text quotes speedups (above).",
+        plot.to_svg(),
     )
 }
 

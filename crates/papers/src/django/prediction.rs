@@ -1,5 +1,6 @@
 //! Evaluates the predictor: its accuracy (6.2, Fig. 4), and the number of connections that it predicts (theorem 4.1).
 
+use weir_console::chart::{Dot, DotRow, Scale};
 use weir_predict::data::{self, Record, Records};
 use weir_predict::{Loss, Model, Predictor, TrainingSettings, file, max_connections};
 use weir_sim::outcome::percentile;
@@ -8,6 +9,7 @@ use super::replays::Replays;
 use super::setup::{DEFAULT, Setup};
 use crate::claim::Claim;
 use crate::markdown::{format_cell, format_interval, format_percent, table};
+use crate::picture::{Pictures, published_next_to_measured};
 use weir_console::confidence_interval::ConfidenceInterval;
 use weir_console::failure::Failure;
 use weir_console::progress::Progress;
@@ -74,18 +76,18 @@ fn accuracies(records: &Records, classes: &[u32], training_count: usize) -> Resu
     (1..=SPLITS).map(split_accuracy).collect()
 }
 
-/// Fig. 4, and the paper's statement about 100 training records.
+/// Fig. 4, the paper's statement about 100 training records, and the rows of a plot of accuracies in percent.
 ///
 /// # Errors
 /// If a signal stops the work.
-pub fn fig4(records: &Records, progress: &Progress) -> Result<(String, Claim), Failure> {
+pub fn fig4(records: &Records, progress: &Progress) -> Result<(String, Claim, Vec<DotRow>), Failure> {
     let bar = progress.add_step_bar("predictors", PUBLISHED_ACCURACIES.len());
     let percent = |values: &[f64]| {
         let interval = ConfidenceInterval::from_values(values);
         format!("{:.1} ± {:.1} %", 100.0 * interval.mean, 100.0 * interval.half_width)
     };
     let classes = records.classes();
-    let (mut rows, mut all_classes) = (Vec::new(), Vec::new());
+    let (mut rows, mut all_classes, mut dots) = (Vec::new(), Vec::new(), Vec::new());
     for (count, published) in PUBLISHED_ACCURACIES {
         let classes = &classes[..count];
         let max = Split::new(records, classes, 1).max_training_count();
@@ -96,6 +98,12 @@ pub fn fig4(records: &Records, progress: &Progress) -> Result<(String, Claim), F
             percent(&all),
             format_percent(1.0 / count as f64),
         ];
+        let interval = ConfidenceInterval::from_values(&all);
+        let measured = Dot { value: 100.0 * interval.mean, half_width: 100.0 * interval.half_width };
+        dots.push(DotRow {
+            name: format!("{count} classes"),
+            dots: vec![Some((100.0 * published).into()), Some(measured)],
+        });
         all_classes.clear();
         for training_count in TRAINING_COUNTS {
             let accuracies_of_count = if training_count <= max {
@@ -144,7 +152,17 @@ pub fn fig4(records: &Records, progress: &Progress) -> Result<(String, Claim), F
         classes.len(),
         table(&head, 0, &rows)
     );
-    Ok((section, claim))
+    Ok((section, claim, dots))
+}
+
+/// The picture of Fig. 4.
+pub fn picture(accuracies: &[DotRow], pictures: &mut Pictures) -> String {
+    pictures.add(
+        "accuracy",
+        "Accuracy of the buffer prediction by the number of classes: published and measured",
+        "The accuracies of the table, with all training records.",
+        published_next_to_measured("accuracy (%)", Scale::Linear, None, accuracies.to_vec()),
+    )
 }
 
 /// The prediction for one buffer.

@@ -40,6 +40,11 @@ impl Summary {
         mean(&self.ccts)
     }
 
+    /// The CCTs, in seconds.
+    pub fn ccts(&self) -> &[f64] {
+        &self.ccts
+    }
+
     /// A percentile of the CCTs, in seconds.
     pub fn percentile(&self, p: f64) -> f64 {
         percentile(&self.ccts, p)

@@ -1,12 +1,15 @@
 //! Simulates section 5.4: services with different numbers of connections on three tiers (Fig. 16, Table 3).
 
+use weir_console::chart::{LineChart, Marks};
 use weir_core::model::TopologyTemplate;
 use weir_sim::outcome::mean;
 use weir_sim::service::Mechanism;
 
 use super::Context;
+use super::assumptions::PAYLOAD_FRACTION;
 use super::scenario::{ScenarioBuilder, final_rates};
 use crate::markdown::{format_cell, format_ratio, is_same, table};
+use crate::picture::Pictures;
 use weir_console::failure::Failure;
 use weir_console::run::run_concurrently;
 
@@ -105,8 +108,38 @@ impl Table3 {
     }
 }
 
+/// The rates of Table 3: published on the x axis, measured on the y axis.
+fn rates_chart(Table3(measured): &Table3) -> Option<String> {
+    let names = ["A", "B max", "B min"];
+    let marks = |(index, name): (usize, &str)| {
+        let points =
+            TABLE_3.iter().zip(measured).map(|(row, rates)| (row.published_mbit[index], rates[index]));
+        Marks {
+            name: name.to_owned(),
+            line: Some(index + 2),
+            is_published: false,
+            points: points.filter(|(published, _)| *published > 0.0).collect(),
+        }
+    };
+    let marks: Vec<Marks> = names.into_iter().enumerate().map(marks).collect();
+    let max = marks
+        .iter()
+        .flat_map(|marks| &marks.points)
+        .fold(0.0, |max: f64, point| max.max(point.0).max(point.1));
+    LineChart {
+        x_title: "published (Mbit/s)",
+        y_title: "measured (Mbit/s)",
+        y_max: 1.05 * max,
+        lines: vec![vec![(0.0, 0.0), (max, max)], vec![(0.0, 0.0), (max * PAYLOAD_FRACTION, max)]],
+        names: &["measured = published".to_owned(), "measured payload = published".to_owned()],
+        marks,
+        ..LineChart::default()
+    }
+    .to_svg()
+}
+
 /// The section of the page.
-pub(super) fn section(measured: &Table3) -> String {
+pub(super) fn section(measured: &Table3, pictures: &mut Pictures) -> String {
     let cells = |(row, measured): (&Row, &[f64; 3])| {
         let Row { services, connections: [a, b], weights, published_mbit: published } = row;
         let mut cells = vec![
@@ -132,7 +165,14 @@ pub(super) fn section(measured: &Table3) -> String {
          W: weights; \"-\" means no queues. The paper's columns \"B (Max)\" and \"B (Min)\" are swapped; here the maximum \
          comes first. The last row is from the text. The simulator counts all bytes that links carry \
          ([assumptions](#assumptions)).\n\
-         {}",
+         {}{}",
         table(&head.split('|').collect::<Vec<_>>(), 3, &rows),
+        pictures.add(
+            "table-3",
+            "Rates of Table 3: published and measured",
+            "Each rate of the table, by its published and its measured value. On the lines, the rate of all bytes, or of the payload alone, \
+             is the published one.",
+            rates_chart(measured),
+        )
     )
 }

@@ -1,5 +1,6 @@
 //! Simulates sections 5.1 and 5.2: two Hadoop shuffles on one core (Fig. 6, 8, 9) and on two (Fig. 7, 10, 11).
 
+use weir_console::chart::Scale;
 use weir_core::model::TopologyTemplate;
 use weir_sim::outcome::{mean, percentile};
 use weir_sim::service::Mechanism;
@@ -8,6 +9,7 @@ use super::Context;
 use super::scenario::{MBIT, ScenarioBuilder};
 use crate::claim::{Claim, claims_table};
 use crate::markdown::format_cell;
+use crate::picture::{Pictures, published_next_to_measured};
 use weir_console::failure::Failure;
 use weir_console::run::run_concurrently;
 
@@ -75,6 +77,17 @@ fn core_port_rates(
 /// The sum over all ports of the rates of a service, for each run.
 fn totals(runs: &[CorePortRates], service: usize) -> Vec<f64> {
     runs.iter().map(|ports| ports.iter().map(|rates| rates[service]).sum()).collect()
+}
+
+/// The picture of the section.
+pub(super) fn picture(claims: &[Claim], pictures: &mut Pictures) -> String {
+    let rows = claims.iter().filter_map(Claim::to_row).collect();
+    pictures.add(
+        "shuffles",
+        "Ratios of rates in two shuffles: published and measured",
+        "The ratios of the table.",
+        published_next_to_measured("ratio", Scale::Linear, Some(1.0), rows),
+    )
 }
 
 /// The figures of the paper, and the section of the page.

@@ -1,5 +1,6 @@
 //! Simulates section 5.3: a TCP flow and two UDP flows (Table 2, Fig. 12 to 15).
 
+use weir_console::chart::{DotRow, Scale};
 use weir_core::model::TopologyTemplate;
 use weir_core::model::scenario::SendMode;
 use weir_sim::service::{Mechanism, ScenarioOutcome};
@@ -8,6 +9,7 @@ use super::Context;
 use super::scenario::{MBIT, ScenarioBuilder, mbit_rate};
 use crate::claim::{Claim, claims_table};
 use crate::markdown::{format_cell, table};
+use crate::picture::{Pictures, published_next_to_measured};
 use weir_console::failure::Failure;
 
 /// The phases of Table 2.
@@ -110,18 +112,46 @@ pub(super) fn claims(runs: &Table2) -> [Claim; 10] {
 }
 
 /// The section of the page.
-pub(super) fn section(runs: &Table2, claims: &[Claim]) -> String {
+pub(super) fn section(runs: &Table2, claims: &[Claim], pictures: &mut Pictures) -> String {
     format!(
         "## Section 5.3: rate throttling (Table 2, Fig. 12 to 15)\n\n\
          A1 sends TCP; A2 and A3 send UDP at 1 Gbit/s. The weights are 1:3:9. Rates are in Mbit/s at the end of each phase. \
          The paper attributes A1's dips to 750 Mbit/s in the third phase to lost acknowledgements, which the simulator does \
          not model.\n\
-         {}The rates of all phases. The mean over a phase is in brackets if it differs from the rate at the end. The paper \
+         {}{}The rates of all phases. The mean over a phase is in brackets if it differs from the rate at the end. The paper \
          has no experiment with central allocation.\n\
          {}",
         claims_table(claims),
+        pictures.add(
+            "throttling",
+            "Rates of A1 and A2 under each mechanism: published and measured",
+            "The rates of the table, by mechanism and phase.",
+            published_next_to_measured("Mbit/s", Scale::Linear, None, rows_by_mechanism(claims)),
+        ),
         phases_table(runs)
     )
+}
+
+/// The claims as rows of a plot, below the names of mechanisms. A subject is `MECHANISM, PHASE: FLOW`, `PHASE: FLOW` with the mechanism
+/// of the claim before, or `FLOW` with its phase, too.
+fn rows_by_mechanism(claims: &[Claim]) -> Vec<DotRow> {
+    let (mut rows, mut phase) = (Vec::new(), "");
+    for claim in claims {
+        let Some(row) = claim.to_row() else { continue };
+        let flow = match claim.subject().split_once(": ") {
+            Some((place, flow)) => {
+                phase = place;
+                if let Some((mechanism, name)) = place.split_once(", ") {
+                    rows.push(DotRow::heading(mechanism));
+                    phase = name;
+                }
+                flow
+            }
+            None => claim.subject(),
+        };
+        rows.push(DotRow { name: format!("{phase}: {flow}"), ..row });
+    }
+    rows
 }
 
 fn phases_table(runs: &Table2) -> String {

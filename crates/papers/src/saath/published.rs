@@ -1,6 +1,9 @@
 //! Writes the table of the numbers in the paper's text next to the measured ones.
 
+use weir_console::chart::{DotRow, Scale};
+
 use crate::markdown;
+use crate::picture::{Pictures, published_next_to_measured};
 
 /// A number of the paper, and the same quantity measured.
 pub struct Comparison {
@@ -8,7 +11,8 @@ pub struct Comparison {
     citation: &'static str,
     published: f64,
     measured: f64,
-    format: fn(f64) -> String,
+    /// Whether it is printed as a percentage.
+    is_fraction: bool,
 }
 
 impl Comparison {
@@ -19,7 +23,7 @@ impl Comparison {
         published: f64,
         measured: f64,
     ) -> Comparison {
-        Comparison { quantity, citation, published, measured, format: markdown::format_cell }
+        Comparison { quantity, citation, published, measured, is_fraction: false }
     }
 
     /// A fraction, which is printed as a percentage.
@@ -29,7 +33,11 @@ impl Comparison {
         published: f64,
         measured: f64,
     ) -> Comparison {
-        Comparison { quantity, citation, published, measured, format: markdown::format_percent }
+        Comparison { quantity, citation, published, measured, is_fraction: true }
+    }
+
+    fn format(&self, value: f64) -> String {
+        if self.is_fraction { markdown::format_percent(value) } else { markdown::format_cell(value) }
     }
 }
 
@@ -40,7 +48,7 @@ pub fn summary(numbers: &[Comparison]) -> String {
         let quantity = format!("Saath over {other}, P50");
         let found = numbers.iter().find(|number| number.quantity == quantity);
         let number = found.expect("the published numbers have this median speedup");
-        format!("{} (published: {})", (number.format)(number.measured), (number.format)(number.published))
+        format!("{} (published: {})", number.format(number.measured), number.format(number.published))
     };
     format!(
         "## Summary\n\n\
@@ -59,15 +67,15 @@ pub fn summary(numbers: &[Comparison]) -> String {
 }
 
 /// The section with all numbers, in the order of the paper.
-pub fn section(numbers: &[Comparison]) -> String {
+pub fn section(numbers: &[Comparison], pictures: &mut Pictures) -> String {
     let lines: Vec<Vec<String>> = numbers
         .iter()
         .map(|number| {
             vec![
                 number.quantity.to_owned(),
                 number.citation.to_owned(),
-                (number.format)(number.published),
-                (number.format)(number.measured),
+                number.format(number.published),
+                number.format(number.measured),
                 markdown::format_ratio(number.measured, number.published),
             ]
         })
@@ -78,7 +86,32 @@ pub fn section(numbers: &[Comparison]) -> String {
          ## Published numbers\n\n\
          The policies have their default parameters. The paper does not say which variant of Aalo it compares with; the next \
          section has other variants.\n\
-         {}",
-        markdown::table(&head, 2, &lines)
+         {}{}",
+        markdown::table(&head, 2, &lines),
+        pictures_of(numbers, pictures)
+    )
+}
+
+/// The numbers in two pictures: speedups, and percentages.
+fn pictures_of(numbers: &[Comparison], pictures: &mut Pictures) -> String {
+    let rows = |is_fraction: bool| -> Vec<DotRow> {
+        let factor = if is_fraction { 100.0 } else { 1.0 };
+        let numbers = numbers.iter().filter(|number| number.is_fraction == is_fraction);
+        let values =
+            |number: &Comparison| [number.published, number.measured].map(|value| Some(factor * value));
+        numbers.map(|number| DotRow::new(number.quantity, &values(number))).collect()
+    };
+    let speedups = published_next_to_measured("speedup", Scale::Log, Some(1.0), rows(false));
+    let shares = published_next_to_measured("%", Scale::Linear, None, rows(true));
+    pictures.add(
+        "speedups",
+        "Speedups of Saath and of its parts: published and measured",
+        "The speedups of the table. Right of the line at 1, coflows are faster.",
+        speedups,
+    ) + &pictures.add(
+        "shares",
+        "Shares of coflows, and deviations of flow completion times: published and measured",
+        "The percentages of the table.",
+        shares,
     )
 }

@@ -1,11 +1,14 @@
 //! Writes Fig. 14: sweeps of S, E, the interval, the arrival rate and d.
 
+use weir_console::chart::{DotPlot, DotRow, DotSeries, Scale};
 use weir_core::units::Time;
 use weir_sim::outcome::percentile;
 
 use super::published::Comparison;
 use super::replays::{ReplaySetting, Replays, coflow_speedups, mean_cct};
+use super::speedups::PUBLISHED_OVER_AALO;
 use crate::markdown::{format_cell, table};
+use crate::picture::Pictures;
 
 /// The values of S other than the default, with their policy parameters.
 const START_THRESHOLDS: [(&str, &str); 4] =
@@ -20,6 +23,12 @@ const INTERVALS_MS: [u32; 4] = [2, 40, 100, 400];
 const ARRIVAL_FACTORS: [f64; 4] = [0.25, 0.5, 2.0, MAX_ARRIVAL_FACTOR];
 const MAX_ARRIVAL_FACTOR: f64 = 4.0;
 const DEADLINE_FACTORS: [(&str, &str); 3] = [("1", D_1), ("4", ":d=4"), ("16", ":d=16")];
+
+/// The published median speedup of Saath over Aalo at the highest arrival rate.
+const PUBLISHED_AT_HIGHEST_A: f64 = 1.9;
+/// The same at d = 1.
+const PUBLISHED_AT_D_1: f64 = 1.5;
+
 const D_1: &str = ":d=1";
 
 /// A value of a sweep, with the settings of both policies.
@@ -80,20 +89,20 @@ pub fn published(replays: &Replays) -> Vec<Comparison> {
         Comparison::number(
             "Saath over Aalo at the highest A, P50",
             "6.3, Fig. 14d: \"to 1.9x\"",
-            1.9,
+            PUBLISHED_AT_HIGHEST_A,
             fastest,
         ),
         Comparison::number(
             "Saath over Aalo at d = 1, P50",
             "6.3, Fig. 14e: \"median speedup of 1.5x\"",
-            1.5,
+            PUBLISHED_AT_D_1,
             d_1,
         ),
     ]
 }
 
 /// The section of Fig. 14.
-pub fn section(replays: &Replays) -> String {
+pub fn section(replays: &Replays, pictures: &mut Pictures) -> String {
     let default = replays.outcome_of_policy("aalo");
     let line = |point: &SweepPoint| {
         let (saath, aalo) = (replays.outcome(&point.saath), replays.outcome(&point.aalo));
@@ -128,7 +137,42 @@ pub fn section(replays: &Replays) -> String {
          - (d) Arrivals A times as fast: \"the overall speedup in both SAATH and Aalo decreases\", and that of Saath over \
          Aalo grows \"from 1.53x to 1.9x\".\n\
          - (e) Deadline factor d: Saath is \"insensitive to d\".\n\
-         {}",
-        table(&head, 2, &points().iter().map(line).collect::<Vec<_>>())
+         {}{}",
+        table(&head, 2, &points().iter().map(line).collect::<Vec<_>>()),
+        pictures.add(
+            "sensitivity",
+            "Median speedups by S, E, interval, arrival rate and d, with published medians",
+            "Median speedups of the table. Hollow: published medians of Saath over Aalo, both at this value (6.1, 6.3).",
+            plot(replays),
+        )
     )
+}
+
+/// The median speedups at all points.
+fn plot(replays: &Replays) -> Option<String> {
+    let default = replays.outcome_of_policy("aalo");
+    let row = |point: &SweepPoint| {
+        let (saath, aalo) = (replays.outcome(&point.saath), replays.outcome(&point.aalo));
+        let p50 = |outcome, baseline| Some(percentile(&coflow_speedups(outcome, baseline), 50.0));
+        let published = match (point.figure, &*point.value) {
+            ("default", _) => Some(PUBLISHED_OVER_AALO[0]),
+            ("(d) A", value) if value == MAX_ARRIVAL_FACTOR.to_string() => Some(PUBLISHED_AT_HIGHEST_A),
+            ("(e) d", "1") => Some(PUBLISHED_AT_D_1),
+            _ => None,
+        };
+        let name = if point.value == "-" {
+            point.figure.to_owned()
+        } else {
+            format!("{} = {}", point.figure, point.value)
+        };
+        DotRow::new(name, &[published, p50(saath, aalo), p50(saath, default), p50(aalo, default)])
+    };
+    let series = vec![
+        DotSeries::published("published: Saath over Aalo"),
+        DotSeries::measured("Saath over Aalo, both at this value"),
+        DotSeries::measured("Saath over default Aalo"),
+        DotSeries::measured("Aalo over default Aalo"),
+    ];
+    let rows = points().iter().map(row).collect();
+    DotPlot { title: "median speedup", scale: Scale::Log, reference: Some(1.0), series, rows }.to_svg()
 }

@@ -1,5 +1,6 @@
 //! Writes Fig. 3, 9, 10, 11 and 15: speedups of coflows.
 
+use weir_console::chart::{LineChart, Marks, Scale, distribution};
 use weir_core::units::Bytes;
 use weir_sim::CoflowOutcome;
 use weir_sim::outcome::{mean, percentile, speedups};
@@ -9,6 +10,7 @@ use super::published::Comparison;
 use super::replays::{ReplaySetting, Replays, coflow_speedups, mean_cct};
 use super::synchrony::fraction_below;
 use crate::markdown::{format_cell, format_percent, format_ratio, p10_p50_p90, table};
+use crate::picture::Pictures;
 
 /// The parts of Saath, each together with those before it: all-or-none with FIFO, per-flow thresholds, least contention first.
 const MECHANISMS: [(&str, &str); 3] =
@@ -95,8 +97,8 @@ fn fraction_faster(speedups: &[f64]) -> f64 {
 }
 
 /// The sections of all figures; `bin_threshold` is the size that separates the bins of Table 1.
-pub fn section(replays: &Replays, bin_threshold: Bytes) -> String {
-    [fig3(replays), fig9(replays), fig10(replays, bin_threshold)].concat()
+pub fn section(replays: &Replays, bin_threshold: Bytes, pictures: &mut Pictures) -> String {
+    [fig3(replays), fig9(replays, pictures), fig10(replays, bin_threshold)].concat()
 }
 
 fn fig3(replays: &Replays) -> String {
@@ -116,7 +118,40 @@ fn fig3(replays: &Replays) -> String {
     )
 }
 
-fn fig9(replays: &Replays) -> String {
+/// Distributions of the speedups of Saath.
+fn fig9_chart(replays: &Replays) -> Option<String> {
+    let line = |baseline: &&str| {
+        distribution(&coflow_speedups(
+            replays.outcome_of_policy("saath"),
+            replays.outcome_of_policy(baseline),
+        ))
+    };
+    let published = |line: usize, points: &[(f64, f64)]| Marks {
+        name: format!("over {}, published", BASELINES[line]),
+        line: Some(line),
+        is_published: true,
+        points: points.to_vec(),
+    };
+    let [over_aalo_p50, over_aalo_p90] = PUBLISHED_OVER_AALO;
+    let names = BASELINES.map(|baseline| format!("over {baseline}"));
+    LineChart {
+        x_title: "speedup of Saath",
+        y_title: "part of the coflows",
+        x_scale: Scale::Log,
+        y_max: 1.0,
+        lines: BASELINES.iter().map(line).collect(),
+        names: &names,
+        marks: vec![
+            published(0, &[(over_aalo_p50, 0.5), (over_aalo_p90, 0.9)]),
+            published(1, &[(1.0, 0.5)]),
+            published(2, &[(PUBLISHED_OVER_TCP, 0.5)]),
+        ],
+        ..LineChart::default()
+    }
+    .to_svg()
+}
+
+fn fig9(replays: &Replays, pictures: &mut Pictures) -> String {
     let line = |baseline: &&str| {
         let saath_speedups =
             coflow_speedups(replays.outcome_of_policy("saath"), replays.outcome_of_policy(baseline));
@@ -130,8 +165,15 @@ fn fig9(replays: &Replays) -> String {
         "\n\
          ## Fig. 9 and 15: speedup of Saath\n\n\
          `fair` is max-min sharing between flows, in place of UC-TCP. A CCT is lower if it decreases by at least 0.1 %.\n\
-         {}",
-        table(&head, 1, &BASELINES.iter().map(line).collect::<Vec<_>>())
+         {}{}",
+        table(&head, 1, &BASELINES.iter().map(line).collect::<Vec<_>>()),
+        pictures.add(
+            "distribution",
+            "Distributions of the speedups of Saath over Aalo, Varys and fair sharing, with published percentiles",
+            "Part of the coflows whose speedup under Saath is at most this value. Hollow: published percentiles (6.1); `fair` is in place of \
+             UC-TCP.",
+            fig9_chart(replays),
+        )
     )
 }
 

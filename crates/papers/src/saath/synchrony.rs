@@ -1,5 +1,6 @@
 //! Writes Fig. 2 and 13: the spread of the flow completion times of a coflow.
 
+use weir_console::chart::{LineChart, Marks, distribution};
 use weir_core::model::{CoflowSpec, Workload};
 use weir_sim::Outcome;
 use weir_sim::outcome::{coefficient_of_variation, mean, percentile};
@@ -8,6 +9,7 @@ use weir_trace::describe::WorkloadStatistics;
 use super::published::Comparison;
 use super::replays::{ReplaySetting, Replays};
 use crate::markdown::{format_percent, table};
+use crate::picture::Pictures;
 
 /// Flows with a normalized deviation (standard deviation over mean) below this value complete at the same time. Without
 /// rounding errors, the deviation would be 0.
@@ -65,7 +67,7 @@ pub fn published(replays: &Replays, description: &WorkloadStatistics) -> Vec<Com
 }
 
 /// The section of Fig. 2 and 13.
-pub fn section(replays: &Replays, workload: &Workload) -> String {
+pub fn section(replays: &Replays, workload: &Workload, pictures: &mut Pictures) -> String {
     let flow_lengths =
         |coflow: &CoflowSpec| coefficient_of_variation(coflow.flows.iter().map(|flow| flow.bytes.get()));
     let lengths: Vec<f64> = workload.coflows.iter().map(flow_lengths).collect();
@@ -86,9 +88,55 @@ pub fn section(replays: &Replays, workload: &Workload) -> String {
          ## Fig. 2 and 13: coflows out of sync\n\n\
          The normalized deviation of a coflow is the standard deviation of its flow lengths, or of its FCTs, divided by \
          their mean. The rows about FCTs exclude coflows with one flow.\n\
-         {}",
-        table(&head, 2, &lines)
+         {}{}",
+        table(&head, 2, &lines),
+        pictures.add(
+            "deviations",
+            "Distributions of the deviation of flow completion times under Aalo and Saath, with published points",
+            "Part of the coflows with several flows whose deviation of FCTs is at most this value, up to 150 %. Hollow: published points of \
+             Fig. 2c and 13.",
+            deviations_chart(replays),
+        )
     )
+}
+
+/// The maximum deviation in the picture, in percent. Few coflows have larger ones.
+const MAX_SHOWN_DEVIATION: f64 = 150.0;
+
+/// Distributions of the deviations of FCTs, in percent.
+fn deviations_chart(replays: &Replays) -> Option<String> {
+    const LINES: [(&str, &str, bool); 4] = [
+        ("Aalo, equal flows", "aalo", true),
+        ("Aalo, unequal flows", "aalo", false),
+        ("Saath, equal flows", "saath", true),
+        ("Saath, unequal flows", "saath", false),
+    ];
+    let line = |&(_, policy, equal): &(&str, &str, bool)| -> Vec<(f64, f64)> {
+        let deviations = fct_deviations(replays.outcome_of_policy(policy), equal);
+        let steps = distribution(&deviations).into_iter().map(|(value, part)| (100.0 * value, part));
+        steps.filter(|(value, _)| *value <= MAX_SHOWN_DEVIATION).collect()
+    };
+    let published = |line: usize, points: &[(f64, f64)]| Marks {
+        name: format!("{}, published", LINES[line].0),
+        line: Some(line),
+        is_published: true,
+        points: points.to_vec(),
+    };
+    let names = LINES.map(|(name, ..)| name.to_owned());
+    LineChart {
+        x_title: "deviation (%)",
+        y_title: "part of the coflows",
+        y_max: 1.0,
+        lines: LINES.iter().map(line).collect(),
+        names: &names,
+        marks: vec![
+            published(0, &[(0.0, 0.2), (10.0, PUBLISHED_AALO_BELOW_TENTH), (12.0, 0.5), (39.0, 0.8)]),
+            published(1, &[(27.0, 0.5), (50.0, 0.8)]),
+            published(2, &[(0.0, PUBLISHED_SAATH_IN_SYNC), (10.0, 0.71)]),
+        ],
+        ..LineChart::default()
+    }
+    .to_svg()
 }
 
 fn deviation_row(figure: &str, name: &str, deviations: &[f64]) -> Vec<String> {

@@ -1,6 +1,7 @@
 //! Compares Saba and its rivals on 1,944 servers (Fig. 10 and 11), with several rates of links between switches.
 
 use crate::saba::lockstep::sharing::ControllerKind;
+use weir_console::chart::{DotPlot, DotRow, DotSeries, Scale};
 use weir_console::failure::Failure;
 use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
 
@@ -8,6 +9,7 @@ use super::simulation::{
     self, Comparison, Conditions, DISTRIBUTED, PAPER_CONDITIONS, Policy, QUARTER_TRUNKS, Simulation,
 };
 use crate::markdown::{format_cell, table};
+use crate::picture::Pictures;
 
 /// The average speedup of Saba in section 8.4.
 pub const PUBLISHED_SABA_SPEEDUP: f64 = 1.27;
@@ -56,9 +58,19 @@ pub fn measure(simulation: &Simulation<'_>) -> Result<RivalSpeedups, Failure> {
     Ok(RivalSpeedups { conditions: [paper?, half?, quarter?, eighth?] })
 }
 
+fn speedups_plot(rows: Vec<DotRow>) -> Option<String> {
+    let measured = ["measured", "links between switches at 1/2", "at 1/4", "at 1/8"].map(DotSeries::measured);
+    let series = [DotSeries::published("published")].into_iter().chain(measured).collect();
+    DotPlot { title: "speedup", scale: Scale::Log, reference: Some(1.0), series, rows }.to_svg()
+}
+
 /// The section of the page.
-pub fn section(simulation: &Simulation<'_>, RivalSpeedups { conditions }: &RivalSpeedups) -> String {
-    let mut lines = Vec::new();
+pub fn section(
+    simulation: &Simulation<'_>,
+    RivalSpeedups { conditions }: &RivalSpeedups,
+    pictures: &mut Pictures,
+) -> String {
+    let (mut lines, mut rows) = (Vec::new(), Vec::new());
     let mut line = |name: &str,
                     citation: &str,
                     published: Option<f64>,
@@ -67,6 +79,8 @@ pub fn section(simulation: &Simulation<'_>, RivalSpeedups { conditions }: &Rival
             vec![name.to_owned(), citation.to_owned(), published.map_or_else(|| "-".to_owned(), format_cell)];
         line.extend(conditions.iter().map(|comparison| format_cell(value(comparison))));
         lines.push(line);
+        let measured = conditions.iter().map(|comparison| Some(value(comparison)));
+        rows.push(DotRow::new(name, &[published].into_iter().chain(measured).collect::<Vec<Option<f64>>>()));
     };
     for (index, (name, _, published, citation)) in RIVALS.into_iter().enumerate() {
         line(name, citation, published, &|comparison| comparison.policies[index].mean);
@@ -82,6 +96,8 @@ pub fn section(simulation: &Simulation<'_>, RivalSpeedups { conditions }: &Rival
         &min_speedup,
     );
     line("baseline: time / time with all bandwidth", "-", None, &|comparison| comparison.slowdown);
+    // The last row has no speedups.
+    rows.pop();
     let head = [
         "policy",
         "place in the paper",
@@ -105,8 +121,14 @@ pub fn section(simulation: &Simulation<'_>, RivalSpeedups { conditions }: &Rival
          - Sincronia: strict priorities between the active transfers. The order is computed again whenever a transfer starts \
          or ends.\n\
          {}The paper does not say whether 1.79 and 0.97 are relative to the baseline, as here, or to ideal max-min. The \
-         simulator computed rates {solutions} times; {unsettled} of these computations did not converge.\n\n",
+         simulator computed rates {solutions} times; {unsettled} of these computations did not converge.\n\n{}",
         simulation.seed,
         table(&head, 2, &lines),
+        pictures.add(
+            "servers",
+            "Speedups of Saba and its rivals on 1,944 servers: published, and measured with four rates of links between switches",
+            "The speedups of the table.",
+            speedups_plot(rows),
+        )
     )
 }

@@ -1,5 +1,6 @@
 //! Writes the speedups on the testbed: LR with PR (Fig. 1b), 500 setups (Fig. 8), and other data, nodes and degrees (Fig. 9).
 
+use weir_console::chart::{DotPlot, DotRow, DotSeries, Scale};
 use weir_console::failure::Failure;
 use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
 use weir_core::solve::polynomial::Degree;
@@ -8,6 +9,7 @@ use weir_sim::jobs::workload::PROFILER_NODES;
 use super::setup::SetupJob;
 use super::testbed::{Conditions, PAPER_CONDITIONS, Policy, SABA, Speedups, Testbed};
 use crate::markdown::{format_cell, table};
+use crate::picture::Pictures;
 
 /// The published average speedup of section 8.2.
 pub const PUBLISHED_MEAN_SPEEDUP: f64 = 1.88;
@@ -87,8 +89,12 @@ pub fn main_results(testbed: &Testbed<'_>) -> Result<MainResults, Failure> {
 }
 
 /// The sections of the page.
-pub fn section(testbed: &Testbed<'_>, main: &MainResults) -> Result<String, Failure> {
-    Ok(lr_and_pr_section(testbed)? + &fig8(testbed, main) + &fig9(testbed)?)
+pub fn section(
+    testbed: &Testbed<'_>,
+    main: &MainResults,
+    pictures: &mut Pictures,
+) -> Result<String, Failure> {
+    Ok(lr_and_pr_section(testbed)? + &fig8(testbed, main, pictures) + &fig9(testbed, pictures)?)
 }
 
 /// One instance of each workload on the same servers.
@@ -133,9 +139,13 @@ fn lr_and_pr_section(testbed: &Testbed<'_>) -> Result<String, Failure> {
     ))
 }
 
-fn fig8(testbed: &Testbed<'_>, MainResults { saba, ideal_max_min: ideal }: &MainResults) -> String {
+fn fig8(
+    testbed: &Testbed<'_>,
+    MainResults { saba, ideal_max_min: ideal }: &MainResults,
+    pictures: &mut Pictures,
+) -> String {
     let count = testbed.setups().len();
-    let mut lines = Vec::new();
+    let (mut lines, mut rows) = (Vec::new(), Vec::new());
     let mut line = |name: &str, published: Option<(&str, f64)>, saba: Option<f64>, ideal: Option<f64>| {
         lines.push(vec![
             name.to_owned(),
@@ -144,6 +154,7 @@ fn fig8(testbed: &Testbed<'_>, MainResults { saba, ideal_max_min: ideal }: &Main
             optional_cell(saba),
             optional_cell(ideal),
         ]);
+        rows.push(DotRow::new(name, &[published.map(|(_, value)| value), saba, ideal]));
     };
     let average = Some(("8.2, Fig. 8a: \"by 1.88x compared to the baseline\"", PUBLISHED_MEAN_SPEEDUP));
     line("all", average, Some(saba.mean), Some(ideal.mean));
@@ -166,20 +177,33 @@ fn fig8(testbed: &Testbed<'_>, MainResults { saba, ideal_max_min: ideal }: &Main
     format!(
         "## The testbed (Fig. 8)\n\nSpeedups over the baseline in {count} setups of 16 jobs on 32 servers, drawn with seed {}: one \
          switch, links of 56 Gbit/s, 8 queues per port, 16 priority levels, k = 3.\n{}\
-         Setups with an average below 1: published 2 of 500 (8.2, Fig. 8b), measured {} of {count}; with ideal max-min {}.\n\n",
+         Setups with an average below 1: published 2 of 500 (8.2, Fig. 8b), measured {} of {count}; with ideal max-min {}.\n\n{}",
         testbed.seed,
         table(&head, 2, &lines),
         setups_below_one(saba),
-        setups_below_one(ideal)
+        setups_below_one(ideal),
+        pictures.add(
+            "testbed",
+            "Speedups of Saba by workload on the testbed: published and measured",
+            "The speedups of the table. Right of the line at 1, jobs are faster than under the baseline.",
+            speedups_plot(["Saba", "ideal max-min"], rows),
+        )
     )
+}
+
+/// Published speedups, and two measured ones with these names.
+fn speedups_plot(measured: [&str; 2], rows: Vec<DotRow>) -> Option<String> {
+    let [first, second] = measured.map(DotSeries::measured);
+    let series = vec![DotSeries::published("published"), first, second];
+    DotPlot { title: "speedup", scale: Scale::Log, reference: Some(1.0), series, rows }.to_svg()
 }
 
 fn optional_cell(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), format_cell)
 }
 
-fn fig9(testbed: &Testbed<'_>) -> Result<String, Failure> {
-    let mut lines = Vec::new();
+fn fig9(testbed: &Testbed<'_>, pictures: &mut Pictures) -> Result<String, Failure> {
+    let (mut lines, mut rows) = (Vec::new(), Vec::new());
     for study in &STUDIES {
         let servers = (study.nodes * f64::from(PROFILER_NODES)) as u32;
         let jobs = [one_job_per_workload(testbed.workloads().len(), study.data, servers)];
@@ -193,16 +217,19 @@ fn fig9(testbed: &Testbed<'_>) -> Result<String, Failure> {
         )?;
         for (workload, citation, published) in study.published {
             let speedup = |speedups: &Speedups| match workload {
-                Some(name) => optional_cell(speedups.workloads[testbed.workload_position(name)]),
-                None => format_cell(speedups.mean),
+                Some(name) => speedups.workloads[testbed.workload_position(name)],
+                None => Some(speedups.mean),
             };
+            let measured = [speedup(&speedups[0]), speedup(&speedups[1])];
+            let name = format!("{}, {}", study.name, workload.unwrap_or("all"));
+            rows.push(DotRow::new(name, &[Some(*published), measured[0], measured[1]]));
             lines.push(vec![
                 study.name.to_owned(),
                 workload.unwrap_or("all").to_owned(),
                 (*citation).to_owned(),
                 format_cell(*published),
-                speedup(&speedups[0]),
-                speedup(&speedups[1]),
+                optional_cell(measured[0]),
+                optional_cell(measured[1]),
             ]);
         }
     }
@@ -219,7 +246,13 @@ fn fig9(testbed: &Testbed<'_>) -> Result<String, Failure> {
          Speedups of Saba over the baseline, with one instance of each of the ten workloads on every server. Models are \
          fitted with the data and the nodes of the profiler. In the last column, the profiler runs with the data and the \
          nodes of the study.\n\
-         {}",
-        table(&head, 3, &lines)
+         {}{}",
+        table(&head, 3, &lines),
+        pictures.add(
+            "studies",
+            "Speedups of Saba with other data, nodes and degrees: published and measured",
+            "The speedups of the table.",
+            speedups_plot(["measured", "with models of these data and nodes"], rows),
+        )
     ))
 }

@@ -1,5 +1,6 @@
 //! Compares the ten workloads of Table 1 with the figures that the paper publishes about them (Fig. 1a, 2, 5 and 6).
 
+use weir_console::chart::{LineChart, Marks};
 use weir_console::failure::Failure;
 use weir_core::saba::profile::{Profile, SensitivityFit};
 use weir_core::solve::polynomial::Degree;
@@ -8,6 +9,7 @@ use weir_sim::jobs::workload::{DEFAULT_SECONDS, PUBLISHED_FITS, SHAPE_REPETITION
 use weir_sim::outcome::mean;
 
 use crate::markdown::{format_cell, table};
+use crate::picture::Pictures;
 
 /// The mean of the ten slowdowns at 25 % of the bandwidth (section 2.1).
 const PUBLISHED_MEAN_SLOWDOWN: f64 = 2.1;
@@ -17,17 +19,63 @@ const DATA_AND_NODE_FACTORS: [(f64, f64); 6] =
     [(0.1, 1.0), (10.0, 1.0), (1.0, 0.5), (1.0, 2.0), (1.0, 3.0), (1.0, 4.0)];
 
 /// The section of the page.
-pub fn section(workloads: &[Workload]) -> Result<String, Failure> {
+pub fn section(workloads: &[Workload], pictures: &mut Pictures) -> Result<String, Failure> {
     Ok(format!(
         "## Workloads (Fig. 1a, 2, 5 and 6)\n\n\
          Up to four parameters of each workload are fitted to the published figures by least squares. Where the paper \
          publishes no figure, Weir chooses the target: slowdowns at 25 % in equal steps, so that the average over the ten is \
          the published one. The exponents of data and nodes are fitted to the five published R^2 of section 4.2.\n\
-         {}{}{}",
+         {}{}{}{}",
         published(workloads),
+        pictures.add(
+            "slowdowns",
+            "Slowdowns of workloads by bandwidth, with published points",
+            "Slowdowns of the fitted workloads for which the paper publishes points (hollow; 2.1 and Fig. 5).",
+            slowdowns_chart(workloads),
+        ),
         shapes_section(workloads),
         accuracy_section(workloads)?
     ))
+}
+
+/// Slowdowns by bandwidth of the workloads with published slowdowns.
+fn slowdowns_chart(workloads: &[Workload]) -> Option<String> {
+    let published = |workload: &Workload| -> Vec<(f64, f64)> {
+        let targets = workload.targets.iter().filter(|target| target.source.is_some());
+        let mut points: Vec<(f64, f64)> = targets
+            .filter_map(|target| match target.quantity {
+                Quantity::Slowdown(bandwidth) => Some((100.0 * bandwidth, target.value)),
+                _ => None,
+            })
+            .collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        points
+    };
+    let shown: Vec<&Workload> = workloads.iter().filter(|workload| !published(workload).is_empty()).collect();
+    let names: Vec<String> = shown.iter().map(|workload| workload.name.to_owned()).collect();
+    let line = |workload: &&Workload| -> Vec<(f64, f64)> {
+        (5..=100)
+            .map(|percent| (f64::from(percent), workload.shape.slowdown(f64::from(percent) / 100.0)))
+            .collect()
+    };
+    let lines: Vec<Vec<(f64, f64)>> = shown.iter().map(line).collect();
+    let y_max = lines.iter().flatten().map(|point| point.1).fold(1.0, f64::max);
+    let marks = |(position, workload): (usize, &&Workload)| Marks {
+        name: format!("{}, published", workload.name),
+        line: Some(position),
+        is_published: true,
+        points: published(workload),
+    };
+    LineChart {
+        x_title: "bandwidth (%)",
+        y_title: "slowdown",
+        y_max: 1.05 * y_max,
+        lines,
+        names: &names,
+        marks: shown.iter().enumerate().map(marks).collect(),
+        ..LineChart::default()
+    }
+    .to_svg()
 }
 
 fn quantity_text(quantity: Quantity) -> String {

@@ -1,5 +1,6 @@
 //! Simulates section 5.2: one shuffle between five regions, with each of Siphon's parts.
 
+use weir_console::chart::{LineChart, Marks, distribution};
 use weir_console::confidence_interval::ConfidenceInterval;
 use weir_console::failure::Failure;
 use weir_core::model::WideArea;
@@ -9,6 +10,7 @@ use weir_sim::regions::link_of_flow;
 
 use super::shuffle::{JobOutcome, Shuffle};
 use crate::markdown;
+use crate::picture::Pictures;
 
 /// The bytes that the job reads.
 const JOB_BYTES: f64 = 2.73e9;
@@ -33,6 +35,8 @@ struct PublishedScheme {
     published_slowest_read: &'static str,
     /// The fraction of reads within [`SHORT_READ_SECS`] in Fig. 12.
     published_short_reads: &'static str,
+    /// Both as points: seconds, and the fraction of reads within these.
+    published_points: &'static [(f64, f64)],
 }
 
 const SCHEMES: [PublishedScheme; 4] = [
@@ -41,24 +45,28 @@ const SCHEMES: [PublishedScheme; 4] = [
         policy: "fair",
         published_slowest_read: "\">60 s\" (fitted)",
         published_short_reads: "35 %",
+        published_points: &[(SHORT_READ_SECS, 0.35), (60.0, 1.0)],
     },
     PublishedScheme {
         name: "flow groups alone",
         policy: "siphon:groups=on",
         published_slowest_read: "-",
         published_short_reads: "-",
+        published_points: &[],
     },
     PublishedScheme {
         name: "multi-path",
         policy: "fair:detours=on",
         published_slowest_read: "\"~ 50 s\"",
         published_short_reads: "22 %",
+        published_points: &[(SHORT_READ_SECS, 0.22), (50.0, 1.0)],
     },
     PublishedScheme {
         name: "Siphon: multi-path and flow groups",
         policy: "siphon:detours=on:groups=on",
         published_slowest_read: "\"almost the same\"",
         published_short_reads: "-",
+        published_points: &[],
     },
 ];
 
@@ -67,8 +75,8 @@ const NAMED_LINKS: [(&str, &str, &str); 3] =
     [("taiwan", "carolina", "the largest"), ("taiwan", "oregon", "149"), ("oregon", "carolina", "170")];
 
 /// The section of the page.
-pub fn section(area: &WideArea, seeds: u64) -> Result<String, Failure> {
-    Ok(introduction(area) + &reads_section(area, seeds)? + &traffic_section(area))
+pub fn section(area: &WideArea, seeds: u64, pictures: &mut Pictures) -> Result<String, Failure> {
+    Ok(introduction(area) + &reads_section(area, seeds, pictures)? + &traffic_section(area))
 }
 
 fn draw_shuffle(seed: u64) -> Shuffle {
@@ -96,8 +104,31 @@ fn introduction(area: &WideArea) -> String {
     )
 }
 
-fn reads_section(area: &WideArea, seeds: u64) -> Result<String, Failure> {
-    let mut lines = Vec::new();
+/// Distributions of the times of reads, over all seeds.
+fn reads_chart(reads_by_scheme: Vec<Vec<f64>>) -> Option<String> {
+    let names: Vec<String> = SCHEMES.iter().map(|scheme| scheme.name.to_owned()).collect();
+    let marks = SCHEMES.iter().enumerate().filter(|(_, scheme)| !scheme.published_points.is_empty());
+    LineChart {
+        x_title: "time of a read (s)",
+        y_title: "part of the reads",
+        y_max: 1.0,
+        lines: reads_by_scheme.iter().map(|reads| distribution(reads)).collect(),
+        names: &names,
+        marks: marks
+            .map(|(position, scheme)| Marks {
+                name: format!("{}, published", scheme.name),
+                line: Some(position),
+                is_published: true,
+                points: scheme.published_points.to_vec(),
+            })
+            .collect(),
+        ..LineChart::default()
+    }
+    .to_svg()
+}
+
+fn reads_section(area: &WideArea, seeds: u64, pictures: &mut Pictures) -> Result<String, Failure> {
+    let (mut lines, mut reads) = (Vec::new(), Vec::new());
     for scheme in &SCHEMES {
         let job = |seed| draw_shuffle(seed).run(area, scheme.policy, seed);
         let jobs = (1..=seeds).map(job).collect::<Result<Vec<JobOutcome>, Failure>>()?;
@@ -120,6 +151,7 @@ fn reads_section(area: &WideArea, seeds: u64) -> Result<String, Failure> {
             confidence_interval(&|job| percentile(&job.read_ends_secs, 90.0)),
             confidence_interval(&JobOutcome::end),
         ]);
+        reads.push(jobs.into_iter().flat_map(|job| job.read_ends_secs).collect());
     }
     let head = [
         "scheme",
@@ -136,8 +168,14 @@ fn reads_section(area: &WideArea, seeds: u64) -> Result<String, Failure> {
         "### Fig. 10 to 12: reads and jobs\n\
          {}Published figures are from 5.2, Fig. 12. Siphon has \"a slight reduction in the task execution time\" over \
          multi-path (5.2, Fig. 11). The capacity of relays and of their hosts is not limited here; the paper publishes no \
-         figure for it.\n\n",
-        markdown::table(&head, 1, &lines)
+         figure for it.\n\n{}",
+        markdown::table(&head, 1, &lines),
+        pictures.add(
+            "reads",
+            "Distributions of the times of reads under four schemes, with published points",
+            "Part of the reads of all seeds that take at most this time. Hollow: published points of Fig. 12.",
+            reads_chart(reads),
+        )
     ))
 }
 
