@@ -10,6 +10,7 @@ use super::coflow::{Coflow, FlowState, LinkLoad};
 use super::fabric::Fabric;
 use super::link_history::LinkHistory;
 use super::network::Network;
+use crate::allocation::FlowRate;
 
 /// The knowledge of flows that a policy uses.
 pub trait Knowledge: sealed::Sealed + 'static {}
@@ -180,9 +181,10 @@ impl View<'_, SizesEstimated> {
         self.network.coflow(slot).estimates_end_at()
     }
 
-    /// Bytes of a live flow that remain by its estimate; for [`crate::policy::Policy::next_wakeup`].
-    pub(crate) fn estimated_remainder(&self, slot: Slot, flow: u32) -> f64 {
-        self.network.coflow(slot).remaining_bytes(flow, self.now)
+    /// The time until the first of these flows of a coflow has sent its estimate at its present rate, in seconds; for
+    /// [`crate::policy::Policy::next_wakeup`].
+    pub(crate) fn time_to_estimated_end(&self, slot: Slot, flows: &[FlowRate]) -> f64 {
+        self.network.time_to_estimated_end(slot, flows, self.now)
     }
 }
 

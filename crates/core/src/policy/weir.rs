@@ -479,11 +479,12 @@ impl Policy for Weir {
         let mut next = if self.order.len() > 1 { self.turns.next_change(now) } else { f64::INFINITY };
         self.own_rates.clear();
         self.own_rates.resize(view.slots(), 0.0);
-        for own in allocation.flow_rates() {
-            self.own_rates[own.slot as usize] += own.rate;
-            if self.states[own.slot as usize].is_known() {
-                let bytes = view.estimated_remainder(own.slot, own.flow);
-                next = next.min(now + bytes / view.rate(own.slot, own.flow));
+        for flows in allocation.flow_rates().chunk_by(|a, b| a.slot == b.slot) {
+            let slot = flows[0].slot;
+            let own_rate = &mut self.own_rates[slot as usize];
+            flows.iter().for_each(|own| *own_rate += own.rate);
+            if self.states[slot as usize].is_known() {
+                next = next.min(now + view.time_to_estimated_end(slot, flows));
             }
         }
         for slot in self.order.slots() {
