@@ -322,6 +322,8 @@ pub struct Weir {
     capacity_changed: bool,
     /// By slot: total of the own rates of flows, in bytes per second.
     own_rates: Vec<f64>,
+    /// By receiver of one coflow: the bytes that the last flow has sent, and its estimated size.
+    last_sizes: Vec<(f64, f64)>,
 }
 
 impl Weir {
@@ -344,6 +346,7 @@ impl Weir {
             pilot_rates: pilots::PilotRates::default(),
             capacity_changed: false,
             own_rates: Vec::new(),
+            last_sizes: Vec::new(),
         }
     }
 
@@ -361,20 +364,24 @@ impl Weir {
             state.attained.keep_level();
         }
         let (estimates, is_known, constants) = (&state.estimates, state.is_known(), &self.constants);
-        let default_estimate = view.coflow(slot).default_estimate;
+        let coflow = view.coflow(slot);
+        let default_estimate = coflow.default_estimate;
         // Most flows to a receiver have sent equally much.
-        let mut last = (u32::MAX, 0.0, 0.0);
+        let last_sizes = &mut self.last_sizes;
+        last_sizes.clear();
+        last_sizes.resize(coflow.receivers().len(), (f64::NAN, 0.0));
         let estimate = |_: u32, receiver: u32, sent: f64| {
-            if (last.0, last.1) != (receiver, sent) {
+            let last = &mut last_sizes[receiver as usize];
+            if last.0 != sent {
                 let size = if is_known {
                     let (mean, variance) = estimates.mean_and_variance(receiver as usize);
                     expected_size(mean, variance, sent, constants)
                 } else {
                     expected_size(default_estimate, 0.0, sent, constants)
                 };
-                last = (receiver, sent, size);
+                *last = (sent, size);
             }
-            last.2
+            last.1
         };
         if refreshed {
             view.set_estimates(slot, estimate);
