@@ -294,20 +294,21 @@ impl CoflowState {
 
     /// Computes the estimates of the receivers, if due. Returns whether flows need other estimates. O(receivers).
     fn refresh(&mut self, growth: f64) -> bool {
-        let count = self.samples.total();
-        if self.is_known() && std::mem::take(&mut self.has_new_flow) {
-            self.refreshed_count = count;
-            self.estimates.update(&self.samples);
-            return true;
-        }
-        let is_due =
-            self.has_new_receiver || f64::from(count) > (1.0 + growth) * f64::from(self.refreshed_count);
-        if !self.is_known() || !is_due {
+        if !self.is_known() {
             return false;
         }
-        self.has_new_receiver = false;
+        let count = self.samples.total();
+        let has_new_flow = std::mem::take(&mut self.has_new_flow);
+        if !has_new_flow {
+            let has_grown = f64::from(count) > (1.0 + growth) * f64::from(self.refreshed_count);
+            if !self.has_new_receiver && !has_grown {
+                return false;
+            }
+            self.has_new_receiver = false;
+        }
         self.refreshed_count = count;
-        self.estimates.update(&self.samples)
+        self.pilots.reset_candidates();
+        self.estimates.update(&self.samples) || has_new_flow
     }
 }
 
