@@ -184,6 +184,8 @@ pub struct Coflow {
     pub released_at: f64,
     /// Weight for weighted policies.
     pub weight: f64,
+    /// The numbers of its service and application.
+    pub application: (u32, u32),
     /// Absolute time of the deadline in seconds; infinite without a deadline.
     pub deadline: f64,
     /// Bytes of all flows, and of the longest flow.
@@ -257,6 +259,7 @@ impl Coflow {
             seq,
             released_at: now,
             weight: spec.weight,
+            application: (spec.service, spec.application),
             total_bytes: spec.total_bytes(),
             longest_flow_bytes: spec.flows.iter().map(|f| f.bytes.get()).fold(0.0, f64::max),
             default_estimate,
