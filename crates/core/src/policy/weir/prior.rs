@@ -80,7 +80,7 @@ impl Application {
         let is_surprise = error * error > MAX_DEVIATIONS * MAX_DEVIATIONS * self.error.max(MIN_ERROR);
         self.error += rate * ((error * error).min(MAX_COFLOW_ERROR) - self.error);
         if is_surprise {
-            // The application has changed: what it was before says nothing.
+            // The application has changed, so its earlier coflows say nothing about the next one.
             (self.count, self.log_mean, self.within) = (1, log_mean, within);
         } else {
             self.log_mean += rate * error;
