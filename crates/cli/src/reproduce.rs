@@ -23,9 +23,12 @@ pub fn reproduce(args: &args::Reproduce) -> Result<(), Failure> {
                 interval: args.interval,
                 timing: !args.no_timing,
             };
-            write_replay_page(&args.input, &args.page_options, |trace, run_context| {
-                saath::page(trace, &options, run_context)
-            })
+            write_replay_page(
+                &args.input.trace,
+                &args.input.read_options,
+                &args.page_options,
+                |trace, run_context| saath::page(trace, &options, run_context),
+            )
         }
         args::Reproduce::Netshare(args) => {
             write_page(&args.page_options, |run_context| netshare::page(args.seeds, run_context))
@@ -34,24 +37,30 @@ pub fn reproduce(args: &args::Reproduce) -> Result<(), Failure> {
             let options = saba::Options { setups: args.setups, seed: args.seed, timing: !args.no_timing };
             write_page(&args.page_options, |run_context| saba::page(&options, run_context))
         }
-        args::Reproduce::Siphon(args) => {
-            write_replay_page(&args.input, &args.page_options, |trace, run_context| {
-                siphon::page(trace, args.seeds, run_context)
-            })
-        }
-        args::Reproduce::Django(args) => {
-            write_replay_page(&args.input, &args.page_options, |trace, run_context| {
-                django::page(trace, args.seeds, !args.no_timing, run_context)
-            })
-        }
+        args::Reproduce::Siphon(args) => write_replay_page(
+            &args.input.trace,
+            &args.input.read_options,
+            &args.page_options,
+            |trace, run_context| siphon::page(trace, args.seeds, run_context),
+        ),
+        args::Reproduce::Django(args) => write_replay_page(
+            &args.input.trace,
+            &args.input.read_options,
+            &args.page_options,
+            |trace, run_context| django::page(trace, args.seeds, !args.no_timing, run_context),
+        ),
         args::Reproduce::Composition(args) => {
             write_page(&args.page_options, |run_context| composition::page(args.seeds, run_context))
         }
         args::Reproduce::Fabrics(args) => {
             write_page(&args.page_options, |run_context| fabrics::page(args.seeds, run_context))
         }
+        args::Reproduce::Weir(args) if args.priors => {
+            write_page(&args.page_options, |run_context| own_policy::priors_section(args.seeds, run_context))
+        }
         args::Reproduce::Weir(args) => {
-            write_replay_page(&args.input, &args.page_options, |trace, run_context| {
+            let trace = args.trace.as_ref().expect("the command line requires a trace without `--priors`");
+            write_replay_page(trace, &args.read_options, &args.page_options, |trace, run_context| {
                 own_policy::page(trace, args.seeds, run_context)
             })
         }
@@ -94,14 +103,14 @@ fn write_pictures(path: &Path, page: &Page) -> Result<(), Failure> {
 
 /// Writes the page of an evaluation that replays a trace.
 fn write_replay_page(
-    args: &args::ReplayInput,
+    path: &Path,
+    options: &args::ReadOptions,
     page: &args::PageOptions,
     build: impl FnOnce(&Trace, &RunContext<'_>) -> Result<Page, Failure>,
 ) -> Result<(), Failure> {
-    output::check_distinct(&args.trace, &[("--out", page.out.as_deref())])?;
-    let read = weir_trace::read(&args.trace, args.read_options.trace_unit, &limits(&args.read_options))?;
-    let trace =
-        Trace { name: file_name(&args.trace), workload: read.workload, unit: args.read_options.trace_unit };
+    output::check_distinct(path, &[("--out", page.out.as_deref())])?;
+    let read = weir_trace::read(path, options.trace_unit, &limits(options))?;
+    let trace = Trace { name: file_name(path), workload: read.workload, unit: options.trace_unit };
     write_page(page, |run_context| build(&trace, run_context))
 }
 

@@ -315,6 +315,10 @@ pub const POLICIES: &[PolicyEntry] = &[
                 "turns=0.01",
                 "fraction of the time in which coflows are served in order of release, so that none starves; 0: no bound",
             ),
+            (
+                "prior=off",
+                "`on`: a coflow starts with the sizes of earlier coflows of its application, until its flows contradict them",
+            ),
         ],
         build: |p| match p.take_choice("sizes", &[("estimated", false), ("known", true)])? {
             false => weir::Weir::from_params(p).map(box_sizes_estimated),

@@ -128,12 +128,43 @@ pub fn page(trace: &Trace, seeds: u64, run_context: &RunContext<'_>) -> Result<P
     out += "## Variants of `weir`\n\n`turns=0` has no bound on the time of a coflow; `pilots=1h` serves no pilots, and `pilots=0s` serves \
             pilots of all coflows.\n";
     out += &variants;
+    out += &priors_section(seeds, run_context)?;
     out += "## Constants of `weir`\n\nThe mean completion time with one constant at half or double, divided by that with the default: mean \
             of the ratios over workloads. `crates/core/src/policy/weir.rs` describes the constants.\n";
     let columns: Vec<&str> =
         ["constant", "default"].into_iter().chain(sensitivity_head.iter().map(String::as_str)).collect();
     out += &markdown::table(&columns, 1, &with_defaults(sensitivity));
     Ok(pictures.finish(markdown::collapse_blank_lines(out)))
+}
+
+/// The section about priors: applications that recur, and two guards against wrong priors.
+///
+/// # Errors
+/// If a replay fails, or a signal stops the work.
+pub fn priors_section(seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure> {
+    let policies = ["varys", SAATH, "saath", "weir", "weir:prior=on"];
+    let mut lines = Vec::new();
+    let mut tables = String::new();
+    for family in &families::recurring(seeds)? {
+        let figures = measure(family, &named(&policies), run_context)?;
+        let ratios = |policy, other| figures.ratios(policy, other, Statistic::Mean);
+        let over_weir = ratios("weir:prior=on", "weir");
+        lines.push(vec![
+            family.name.clone(),
+            figures::interval(&over_weir),
+            format!("{:.3}", over_weir.iter().copied().fold(0.0, f64::max)),
+            figures::interval(&ratios("weir", "varys")),
+            figures::interval(&ratios("weir:prior=on", "varys")),
+        ]);
+        tables += &format!("\n### {}\n\n{}\n", family.name, family.description);
+        tables += &policies_table(&policies, &figures);
+    }
+    let mut out = "## Priors\n\n`prior=on` starts each coflow with the sizes of earlier coflows of its application. Ratios of the mean \
+                   completion time: the mean over workloads, with its 95 % confidence interval, and the maximum.\n"
+        .to_owned();
+    let head = ["workloads", "`prior=on` / `weir`", "maximum", "`weir` / `varys`", "`prior=on` / `varys`"];
+    out += &markdown::table(&head, 1, &lines);
+    Ok(out + &tables)
 }
 
 const TABLES_HEAD: &str = "## Policies\n\nThe mean over `varys`, and the median, 90th and 99th percentiles over `saath`, are ratios of \

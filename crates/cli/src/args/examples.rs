@@ -130,7 +130,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "weir reproduce weir --trace FB2010-1Hr-150-0.txt",
             "weir reproduce weir --trace FB2010-1Hr-150-0.txt --out docs/results/weir.md --jobs 2",
-            "weir reproduce weir --trace FB2010-1Hr-150-0.txt --seeds 2",
+            "weir reproduce weir --priors --seeds 4",
         ],
     ),
     (

@@ -153,12 +153,20 @@ pub struct FabricsReproduction {
 /// Arguments of `weir reproduce weir`.
 #[derive(Debug, Args)]
 pub struct WeirReproduction {
+    /// The trace, in the coflow-benchmark format or in Weir's own
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = INPUT_HEADING, required_unless_present = "priors")]
+    pub trace: Option<PathBuf>,
+
     #[command(flatten)]
-    pub input: ReplayInput,
+    pub read_options: ReadOptions,
 
     /// The number of generated workloads of each kind; a confidence interval needs at least two
     #[arg(long, help_heading = EVALUATION_HEADING, value_name = "N", default_value_t = own_policy::DEFAULT_SEEDS, value_parser = clap::value_parser!(u64).range(2..=1000))]
     pub seeds: u64,
+
+    /// Write only the section about priors, which needs no trace and takes half a minute of processor time
+    #[arg(long, help_heading = EVALUATION_HEADING, conflicts_with = "trace")]
+    pub priors: bool,
 
     #[command(flatten)]
     pub page_options: PageOptions,

@@ -5,12 +5,14 @@
 //! with time and covers the common part. Every flow stores its distance to the level. Only flows with own rates need
 //! work between two schedules.
 
+mod completion_queue;
 mod grid;
 mod layout;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use self::completion_queue::CompletionQueue;
 use self::grid::{GridPosition, LiveFlowGrid};
 pub(crate) use self::layout::OpenLinks;
 use self::layout::{FlowKey, Paths};
@@ -183,6 +185,8 @@ pub struct Coflow {
     pub released_at: f64,
     /// Weight for weighted policies.
     pub weight: f64,
+    /// The numbers of its service and application.
+    pub application: (u32, u32),
     /// Absolute time of the deadline in seconds; infinite without a deadline.
     pub deadline: f64,
     /// Bytes of all flows, and of the longest flow.
@@ -209,10 +213,7 @@ pub struct Coflow {
     /// completed.
     outgrown_flows: Vec<u32>,
     /// Flows by the level at which they complete, which is negated if the level falls. Entries of flows that changed are stale.
-    completions: BinaryHeap<Reverse<(OrderedF64, u32)>>,
-    /// The same for flows that were live from the start: sorted once, the first to complete is last.
-    initial_completions: Vec<(OrderedF64, u32)>,
-    initial_completions_sorted: bool,
+    completions: CompletionQueue,
     /// Touched live flows by base, for the most and the least advanced flow. Contain stale entries too.
     most_advanced: BinaryHeap<(OrderedF64, u32)>,
     least_advanced: BinaryHeap<Reverse<(OrderedF64, u32)>>,
@@ -259,6 +260,7 @@ impl Coflow {
             seq,
             released_at: now,
             weight: spec.weight,
+            application: (spec.service, spec.application),
             total_bytes: spec.total_bytes(),
             longest_flow_bytes: spec.flows.iter().map(|f| f.bytes.get()).fold(0.0, f64::max),
             default_estimate,
@@ -279,9 +281,7 @@ impl Coflow {
             level_slope: 0.0,
             level_time: now,
             outgrown_flows: Vec::new(),
-            completions: BinaryHeap::new(),
-            initial_completions: Vec::new(),
-            initial_completions_sorted: true,
+            completions: CompletionQueue::default(),
             most_advanced: BinaryHeap::new(),
             least_advanced: BinaryHeap::new(),
             stale_flows: Vec::new(),
@@ -546,33 +546,17 @@ impl Coflow {
     /// The flow that completes first as the level rises, and the level of its completion.
     fn first_level_completion(&mut self) -> Option<(f64, u32)> {
         self.push_stale_flows();
-        if !self.initial_completions_sorted {
-            self.initial_completions.sort_unstable_by(|a, b| b.cmp(a));
-            self.initial_completions_sorted = true;
-        }
         let estimated = self.common_rate_kind == CommonRateKind::EstimatedRates;
-        let is_current = |&(OrderedF64(end), flow): &(OrderedF64, u32)| {
-            let f = &self.flows[flow as usize];
+        let flows = &self.flows;
+        self.completions.first(|end, flow| {
+            let f = &flows[flow as usize];
             f.state == FlowState::Live
                 && if estimated {
                     f.own_rate_index == NO_INDEX && f.estimated_completion() == end
                 } else {
                     f.size - f.base == end
                 }
-        };
-        while self.initial_completions.last().is_some_and(|last| !is_current(last)) {
-            self.initial_completions.pop();
-        }
-        while self.completions.peek().is_some_and(|Reverse(top)| !is_current(top)) {
-            self.completions.pop();
-        }
-        let first = self.initial_completions.last();
-        let touched = self.completions.peek().map(|Reverse(top)| top);
-        let next = match (first, touched) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
-        next.map(|&(OrderedF64(end), flow)| (end, flow))
+        })
     }
 
     /// Completes the flows that the level alone completes by `until`, and calls `on_completed` with each flow and its time.
@@ -687,7 +671,7 @@ impl Coflow {
             }
             let (base, end) = (f.base, f.size - f.base);
             if end.is_finite() {
-                self.completions.push(Reverse((OrderedF64(end), flow)));
+                self.completions.push(end, flow);
             }
             self.most_advanced.push((OrderedF64(base), flow));
             self.least_advanced.push(Reverse((OrderedF64(base), flow)));
@@ -758,7 +742,7 @@ impl Coflow {
     pub(super) fn push_estimated_completion(&mut self, flow: u32) {
         let end = self.flows[flow as usize].estimated_completion();
         if end.is_finite() {
-            self.completions.push(Reverse((OrderedF64(end), flow)));
+            self.completions.push(end, flow);
         }
     }
 
@@ -846,8 +830,7 @@ impl Coflow {
     pub(super) fn set_estimates(&mut self, now: f64, mut estimate: impl FnMut(u32, u32, f64) -> f64) {
         let level = self.level(now);
         self.clear_base_sums();
-        let mut completions = std::mem::take(&mut self.completions).into_vec();
-        completions.clear();
+        self.completions.clear();
         let flows: Vec<u32> = self.live_flows().collect();
         for flow in flows {
             let f = &mut self.flows[flow as usize];
@@ -855,12 +838,12 @@ impl Coflow {
             f.estimate = estimate(flow, f.grid_position.receiver, sent);
             f.base = f.estimate - sent;
             let base = f.base;
-            if f.own_rate_index == NO_INDEX && f.estimated_completion().is_finite() {
-                completions.push(Reverse((OrderedF64(f.estimated_completion()), flow)));
+            let end = f.estimated_completion();
+            if f.own_rate_index == NO_INDEX && end.is_finite() {
+                self.completions.push(end, flow);
             }
             self.add_to_base_sums(flow, base);
         }
-        self.completions = BinaryHeap::from(completions);
         self.outgrown_flows.clear();
         (self.level, self.level_time) = (1.0, now);
     }
@@ -891,8 +874,7 @@ impl Coflow {
                 if f.base == 0.0 && !f.base_changed {
                     self.unchanged_base_count += 1;
                     if f.size.is_finite() {
-                        self.initial_completions.push((OrderedF64(f.size), flow));
-                        self.initial_completions_sorted = false;
+                        self.completions.push(f.size, flow);
                     }
                 } else {
                     self.has_base_below_start |= f.base < 0.0;

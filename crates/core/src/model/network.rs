@@ -695,6 +695,22 @@ impl Network {
         self.coflow_mut(slot).raise_estimates(now, estimate);
     }
 
+    /// The time until the first of these flows of a coflow has sent its estimate at the applied rates; infinite if none of them sends.
+    pub(super) fn time_to_estimated_end(&self, slot: Slot, flows: &[FlowRate], now: f64) -> f64 {
+        let coflow = self.coflow(slot);
+        let (level, slope) = (coflow.level(now), coflow.level_slope());
+        let times = flows.iter().map(|own| {
+            let f = &coflow.flows[own.flow as usize];
+            let own_rate = match f.own_rate_index {
+                _ if f.state != FlowState::Live => return f64::INFINITY,
+                NO_INDEX => 0.0,
+                index => self.own_rates[index as usize].rate,
+            };
+            f.base * level / (own_rate - slope * f.base)
+        });
+        times.fold(f64::INFINITY, f64::min)
+    }
+
     /// The maximum number of bytes that a flow has sent by `now`. O(flows with own rates) if the coflow contains
     /// some.
     pub(super) fn max_sent_bytes(&mut self, slot: Slot, now: f64) -> f64 {

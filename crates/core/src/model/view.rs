@@ -10,6 +10,7 @@ use super::coflow::{Coflow, FlowState, LinkLoad};
 use super::fabric::Fabric;
 use super::link_history::LinkHistory;
 use super::network::Network;
+use crate::allocation::FlowRate;
 
 /// The knowledge of flows that a policy uses.
 pub trait Knowledge: sealed::Sealed + 'static {}
@@ -148,17 +149,9 @@ impl<K: SizesOrEstimates> View<'_, K> {
     /// bottleneck). Infinite if a link of a live flow is down. O(links of the coflow).
     pub fn effective_bottleneck(&self, slot: Slot) -> f64 {
         let (loads, fabric) = (self.remaining_loads(slot), self.network.fabric());
-        let mut time = 0.0f64;
-        for (port, bytes) in loads.by_sender() {
-            time = time.max(bytes / fabric.send_capacities()[port]);
-        }
-        for (port, bytes) in loads.by_receiver() {
-            time = time.max(bytes / fabric.recv_capacities()[port]);
-        }
-        for (trunk, bytes) in loads.by_trunk() {
-            time = time.max(bytes / fabric.trunk_capacities()[trunk]);
-        }
-        time
+        let time = longest_seconds(loads.by_sender(), fabric.send_capacities(), 0.0);
+        let time = longest_seconds(loads.by_receiver(), fabric.recv_capacities(), time);
+        longest_seconds(loads.by_trunk(), fabric.trunk_capacities(), time)
     }
 }
 
@@ -188,9 +181,10 @@ impl View<'_, SizesEstimated> {
         self.network.coflow(slot).estimates_end_at()
     }
 
-    /// Bytes of a live flow that remain by its estimate; for [`crate::policy::Policy::next_wakeup`].
-    pub(crate) fn estimated_remainder(&self, slot: Slot, flow: u32) -> f64 {
-        self.network.coflow(slot).remaining_bytes(flow, self.now)
+    /// The time until the first of these flows of a coflow has sent its estimate at its present rate, in seconds; for
+    /// [`crate::policy::Policy::next_wakeup`].
+    pub(crate) fn time_to_estimated_end(&self, slot: Slot, flows: &[FlowRate]) -> f64 {
+        self.network.time_to_estimated_end(slot, flows, self.now)
     }
 }
 
@@ -238,6 +232,23 @@ impl Coflow {
             level: self.level(now),
         }
     }
+}
+
+/// The maximum of `seconds` and of the times in which links carry these bytes.
+///
+/// Links of the same capacity in a row need one division: that of their maximum.
+#[inline]
+fn longest_seconds(loads: impl Iterator<Item = (usize, f64)>, capacities: &[f64], mut seconds: f64) -> f64 {
+    let (mut max_bytes, mut capacity) = (0.0f64, f64::INFINITY);
+    for (link, bytes) in loads {
+        if capacities[link] != capacity {
+            seconds = seconds.max(max_bytes / capacity);
+            (max_bytes, capacity) = (bytes, capacities[link]);
+        } else {
+            max_bytes = max_bytes.max(bytes);
+        }
+    }
+    seconds.max(max_bytes / capacity)
 }
 
 /// Remaining bytes at the links of one coflow.

@@ -15,7 +15,7 @@
 //!
 //! # Algorithm
 //!
-//! A coflow is *known* once a flow with bytes has completed.
+//! A coflow is *known* once a flow with bytes has completed, or by a prior.
 //!
 //! 1. *Estimate* ([`estimate`]): when the completed flows say something new, or a flow has sent its whole estimate.
 //! 2. *Order*: ascending key. The key of a known coflow is its estimated Γ: the time that the bottleneck needs for the estimated
@@ -66,19 +66,22 @@
 //! - *Refresh*: estimates of all flows are computed when a receiver has its first completed flow, and when the number of completed flows
 //!   has grown by 5 %. With 2 % instead of 10 %, the mean was about 1 % lower for skewed sizes, and schedules took twice as long.
 //! - *Ties* go to the coflow that was released first.
+//! - *Priors* (`prior=on`, off by default): a coflow is known from its release on, by the sizes of earlier coflows of its application,
+//!   until a flow completes or contradicts them; see [`prior`]. The proof of the bound holds, since turns do not depend on estimates.
 //! - *Known sizes* (`sizes=known`) replace the estimates, for comparison; see [`known`].
 //!
 //! # Limits
 //!
-//! - A narrow coflow has few flows to learn from. A coflow of one flow stays unknown until it completes.
-//! - Sizes that are skewed inside receivers (lognormal, sigma 0.5 and 1) make the mean 3 to 13 % worse than that of Varys, and schedules
-//!   about seven times as long as those of Saath.
+//! - A narrow coflow has few flows to learn from. A coflow of one flow stays unknown until it completes, unless it has a prior.
+//! - Sizes that are skewed inside receivers (lognormal, sigma 0.5 and 1) make the mean 3 to 13 % worse than that of Varys. A few
+//!   schedules, which estimate all flows of a large coflow, then take ten times as long as those of Saath.
 //! - Flows that are long outliers of their receiver delay their coflow, as the estimate of Γ is then too low.
 //! - Waves of flows, of which the first have other sizes than the later ones, mislead the estimate.
 
 mod estimate;
 mod known;
 mod pilots;
+mod prior;
 
 use super::attained_service::{AttainedService, Levels};
 use super::coflow_order::{SortedCoflows, assign_madd_or_backfill};
@@ -91,6 +94,7 @@ use crate::units::Time;
 use estimate::{ReceiverEstimates, Samples, expected_size};
 pub(super) use known::WeirKnown;
 use pilots::{Pilots, required_samples};
+use prior::{Prior, Priors};
 
 /// The constants of the policy. The evaluation halves and doubles each of them (docs/results/weir.md).
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -234,6 +238,8 @@ fn serve_turn<K: SizesOrEstimates>(
 struct CoflowState {
     samples: Samples,
     estimates: ReceiverEstimates,
+    /// Sizes by earlier coflows of the application. None once a flow with bytes has completed, or has contradicted them.
+    prior: Option<Prior>,
     pilots: Pilots,
     /// Whether the flows or their sizes changed since the last estimate.
     is_changed: bool,
@@ -253,27 +259,28 @@ struct CoflowState {
 
 impl CoflowState {
     /// The state of a coflow that is released, or whose flows were replaced. O(flows) if flows have completed.
-    fn new(slot: Slot, levels: Levels, view: &View<'_, SizesEstimated>) -> CoflowState {
+    fn new(slot: Slot, levels: Levels, prior: Option<Prior>, view: &View<'_, SizesEstimated>) -> CoflowState {
         let coflow = view.coflow(slot);
-        let mut samples = Samples::new(coflow.receivers().len());
+        let mut state = CoflowState {
+            is_changed: true,
+            has_new_receiver: prior.is_some(),
+            samples: Samples::new(coflow.receivers().len()),
+            prior,
+            attained: AttainedService::new(levels),
+            ..CoflowState::default()
+        };
         if coflow.completed_count() > 0 {
             let flows = 0..coflow.width() as u32;
             for flow in flows.filter(|&flow| coflow.flow_state(flow) == FlowState::Completed) {
-                samples.add(coflow.receiver_index(flow), view.sent_bytes(slot, flow));
+                state.add_completed(coflow.receiver_index(flow), view.sent_bytes(slot, flow));
             }
         }
-        CoflowState {
-            is_changed: true,
-            has_new_receiver: !samples.is_empty(),
-            samples,
-            attained: AttainedService::new(levels),
-            ..CoflowState::default()
-        }
+        state
     }
 
     /// Whether sizes are estimated.
     fn is_known(&self) -> bool {
-        !self.samples.is_empty()
+        !self.samples.is_empty() || self.prior.is_some()
     }
 
     fn key(&self) -> f64 {
@@ -288,26 +295,33 @@ impl CoflowState {
     /// Adds a completed flow.
     fn add_completed(&mut self, receiver: usize, size: f64) {
         self.is_changed = true;
-        self.has_new_receiver |= size > 0.0 && self.samples.count(receiver) == 0;
+        if size > 0.0 {
+            self.has_new_receiver |= self.samples.count(receiver) == 0;
+            self.prior = None;
+        }
         self.samples.add(receiver, size);
     }
 
     /// Computes the estimates of the receivers, if due. Returns whether flows need other estimates. O(receivers).
     fn refresh(&mut self, growth: f64) -> bool {
-        let count = self.samples.total();
-        if self.is_known() && std::mem::take(&mut self.has_new_flow) {
-            self.refreshed_count = count;
-            self.estimates.update(&self.samples);
-            return true;
-        }
-        let is_due =
-            self.has_new_receiver || f64::from(count) > (1.0 + growth) * f64::from(self.refreshed_count);
-        if !self.is_known() || !is_due {
+        if !self.is_known() {
             return false;
         }
-        self.has_new_receiver = false;
+        let count = self.samples.total();
+        let has_new_flow = std::mem::take(&mut self.has_new_flow);
+        if !has_new_flow {
+            let has_grown = f64::from(count) > (1.0 + growth) * f64::from(self.refreshed_count);
+            if !self.has_new_receiver && !has_grown {
+                return false;
+            }
+            self.has_new_receiver = false;
+        }
+        if self.prior.is_some() {
+            return true;
+        }
         self.refreshed_count = count;
-        self.estimates.update(&self.samples)
+        self.pilots.reset_candidates();
+        self.estimates.update(&self.samples) || has_new_flow
     }
 }
 
@@ -322,6 +336,10 @@ pub struct Weir {
     capacity_changed: bool,
     /// By slot: total of the own rates of flows, in bytes per second.
     own_rates: Vec<f64>,
+    /// Sizes of earlier coflows, if they are used.
+    priors: Option<Priors>,
+    /// By receiver of one coflow: the bytes that the last flow has sent, and its estimated size.
+    last_sizes: Vec<(f64, f64)>,
 }
 
 impl Weir {
@@ -331,7 +349,8 @@ impl Weir {
         constants.pilot_seconds =
             params.take_value("pilots", pilot_time, |_| true, "a time such as 300ms")?.get();
         constants.turn_fraction = Turns::from_params(params)?.fraction;
-        Ok(Weir::new(constants))
+        let priors = params.take_switch("prior", false)?.then(Priors::default);
+        Ok(Weir { priors, ..Weir::new(constants) })
     }
 
     pub(super) fn new(constants: Constants) -> Weir {
@@ -344,6 +363,8 @@ impl Weir {
             pilot_rates: pilots::PilotRates::default(),
             capacity_changed: false,
             own_rates: Vec::new(),
+            priors: None,
+            last_sizes: Vec::new(),
         }
     }
 
@@ -351,8 +372,7 @@ impl Weir {
     fn estimate_sizes(&mut self, slot: Slot, view: &mut View<'_, SizesEstimated>) {
         let state = &mut self.states[slot as usize];
         let refreshed = state.is_changed && state.refresh(self.constants.refresh_growth);
-        let outgrown = view.has_outgrown_flows(slot);
-        if !refreshed && !outgrown {
+        if !refreshed && !view.has_outgrown_flows(slot) {
             return;
         }
         state.is_changed = true;
@@ -360,27 +380,47 @@ impl Weir {
             // The attained service no longer follows from the default estimate. The level is hours.
             state.attained.keep_level();
         }
-        let (estimates, is_known, constants) = (&state.estimates, state.is_known(), &self.constants);
-        let default_estimate = view.coflow(slot).default_estimate;
-        // Most flows to a receiver have sent equally much.
-        let mut last = (u32::MAX, 0.0, 0.0);
-        let estimate = |_: u32, receiver: u32, sent: f64| {
-            if (last.0, last.1) != (receiver, sent) {
-                let size = if is_known {
-                    let (mean, variance) = estimates.mean_and_variance(receiver as usize);
-                    expected_size(mean, variance, sent, constants)
-                } else {
-                    expected_size(default_estimate, 0.0, sent, constants)
-                };
-                last = (receiver, sent, size);
-            }
-            last.2
+        let max_sent = self.set_sizes(slot, refreshed, view);
+        let state = &mut self.states[slot as usize];
+        if state.prior.is_some_and(|prior| max_sent > prior.max_size) {
+            // The coflow is unknown, and its attained service follows from the default estimate again.
+            state.prior = None;
+            self.set_sizes(slot, true, view);
+        }
+    }
+
+    /// Sets the estimated sizes of all live flows, or of those that outgrew their estimates. Returns the maximum number of bytes that
+    /// one of these flows has sent.
+    fn set_sizes(&mut self, slot: Slot, all: bool, view: &mut View<'_, SizesEstimated>) -> f64 {
+        let state = &self.states[slot as usize];
+        let coflow = view.coflow(slot);
+        let common = match state.prior {
+            Some(prior) => Some((prior.mean, prior.relative_variance)),
+            None if state.is_known() => None,
+            None => Some((coflow.default_estimate, 0.0)),
         };
-        if refreshed {
+        // Most flows to a receiver have sent equally much.
+        let last_sizes = &mut self.last_sizes;
+        last_sizes.clear();
+        last_sizes.resize(coflow.receivers().len(), (f64::NAN, 0.0));
+        let mut max_sent = 0.0f64;
+        let estimate = |_: u32, receiver: u32, sent: f64| {
+            let last = &mut last_sizes[receiver as usize];
+            if last.0 != sent {
+                max_sent = max_sent.max(sent);
+                let (mean, variance) =
+                    common.unwrap_or_else(|| state.estimates.mean_and_variance(receiver as usize));
+                let size = expected_size(mean, variance, sent, &self.constants);
+                *last = (sent, size);
+            }
+            last.1
+        };
+        if all {
             view.set_estimates(slot, estimate);
         } else {
             view.raise_estimates(slot, estimate);
         }
+        max_sent
     }
 
     /// The times of step 2. O(links of the coflow) if flows had rates or changed.
@@ -399,7 +439,7 @@ impl Weir {
     /// Steps 3 and 4 for one coflow.
     fn assign_rates(&mut self, slot: Slot, view: &View<'_, SizesEstimated>, out: &mut Allocation) {
         let state = &mut self.states[slot as usize];
-        if state.seconds() >= self.constants.pilot_seconds {
+        if state.prior.is_none() && state.seconds() >= self.constants.pilot_seconds {
             let Weir { residual, pilot_rates, constants, .. } = self;
             let CoflowState { pilots, samples, estimates, .. } = state;
             let spread = estimates.spread();
@@ -435,7 +475,9 @@ impl Policy for Weir {
         match event {
             Event::CoflowReleased(slot) => {
                 self.states.resize_with(view.slots(), CoflowState::default);
-                self.states[slot as usize] = CoflowState::new(slot, self.constants.levels(), view);
+                let application = view.coflow(slot).application;
+                let prior = self.priors.as_ref().and_then(|priors| priors.find(application));
+                self.states[slot as usize] = CoflowState::new(slot, self.constants.levels(), prior, view);
             }
             Event::FlowLive(slot, _) | Event::FlowInterrupted(slot, _) => {
                 let state = &mut self.states[slot as usize];
@@ -445,7 +487,15 @@ impl Policy for Weir {
                 let (size, receiver) = (view.sent_bytes(slot, flow), view.coflow(slot).receiver_index(flow));
                 self.states[slot as usize].add_completed(receiver, size);
             }
-            Event::CoflowCompleted(slot) => self.states[slot as usize] = CoflowState::default(),
+            Event::CoflowCompleted(slot) => {
+                let state = std::mem::take(&mut self.states[slot as usize]);
+                let coflow = view.coflow(slot);
+                // Flows that are replaced have not all completed.
+                let is_complete = coflow.completed_count() == coflow.width() && !state.samples.is_empty();
+                if let Some(priors) = self.priors.as_mut().filter(|_| is_complete) {
+                    priors.learn(coflow.application, &state.samples.summarize());
+                }
+            }
             Event::CapacityChanged => self.capacity_changed = true,
         }
     }
@@ -479,11 +529,12 @@ impl Policy for Weir {
         let mut next = if self.order.len() > 1 { self.turns.next_change(now) } else { f64::INFINITY };
         self.own_rates.clear();
         self.own_rates.resize(view.slots(), 0.0);
-        for own in allocation.flow_rates() {
-            self.own_rates[own.slot as usize] += own.rate;
-            if self.states[own.slot as usize].is_known() {
-                let bytes = view.estimated_remainder(own.slot, own.flow);
-                next = next.min(now + bytes / view.rate(own.slot, own.flow));
+        for flows in allocation.flow_rates().chunk_by(|a, b| a.slot == b.slot) {
+            let slot = flows[0].slot;
+            let own_rate = &mut self.own_rates[slot as usize];
+            flows.iter().for_each(|own| *own_rate += own.rate);
+            if self.states[slot as usize].is_known() {
+                next = next.min(now + view.time_to_estimated_end(slot, flows));
             }
         }
         for slot in self.order.slots() {

@@ -18,7 +18,7 @@ use weir_core::units::{Bytes, Rate, Time};
 const LEAF_POLICIES: [&str; 7] = ["saath", "fair", "varys", "sincronia", "scf", "pfp", "fifo"];
 
 /// All policies of leaves, some with non-default parameters.
-const LEAF_POLICIES_WITH_PARAMS: [&str; 23] = [
+const LEAF_POLICIES_WITH_PARAMS: [&str; 24] = [
     "fair",
     "pfp",
     "fifo",
@@ -35,6 +35,7 @@ const LEAF_POLICIES_WITH_PARAMS: [&str; 23] = [
     "philae",
     "gittins",
     "weir",
+    "weir:prior=on",
     "saath:all-or-none=off",
     "saath:available=full",
     "saath:work-conservation=off",

@@ -1,6 +1,7 @@
 //! Families of workloads: the trace, and generated ones that differ in one respect each.
 
 mod changing;
+mod recurring;
 
 use std::f64::consts::TAU;
 use std::sync::Arc;
@@ -13,6 +14,8 @@ use weir_core::units::{Bytes, Rate, Time};
 use weir_sim::{NetworkModel, ReplayOptions};
 use weir_trace::generate::{ArrivalProcess, CoflowKind, Distribution, Preset, WorkloadSpec, generate};
 use weir_trace::{Limits, TraceUnit};
+
+pub use recurring::families as recurring;
 
 use super::SAATH;
 use crate::Trace;
@@ -194,9 +197,7 @@ fn fabric_case(seed: u64, oversubscription: f64) -> Result<Case, Failure> {
 fn skew(mut workload: Workload, sigma: f64, seed: u64) -> Workload {
     let mut random = Random::new(seed);
     for flow in workload.coflows.iter_mut().flat_map(|coflow| &mut coflow.flows) {
-        // A normal number by Box and Muller.
-        let normal = (-2.0 * libm::log(random.uniform())).sqrt() * libm::cos(TAU * random.uniform());
-        let factor = libm::exp(sigma * normal - sigma * sigma / 2.0);
+        let factor = random.lognormal(sigma);
         flow.bytes = Bytes::new(flow.bytes.get() * factor).unwrap_or(flow.bytes);
     }
     workload
@@ -218,6 +219,20 @@ impl Random {
     /// A uniform number between two.
     fn between(&mut self, min: f64, max: f64) -> f64 {
         min + (max - min) * self.uniform()
+    }
+
+    /// A lognormal number of mean 1. `sigma` is the deviation of its logarithm.
+    fn lognormal(&mut self, sigma: f64) -> f64 {
+        // A normal number by Box and Muller.
+        let normal = (-2.0 * libm::log(self.uniform())).sqrt() * libm::cos(TAU * self.uniform());
+        libm::exp(sigma * normal - sigma * sigma / 2.0)
+    }
+
+    /// Brings a list into a random order.
+    fn shuffle<T>(&mut self, list: &mut [T]) {
+        for end in (2..=list.len()).rev() {
+            list.swap(end - 1, self.position(end));
+        }
     }
 
     /// A uniform position in a list of this length, which is not empty.

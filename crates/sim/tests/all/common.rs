@@ -163,6 +163,7 @@ pub const POLICIES: &[&str] = &[
     "weir:turns=0.3:pilots=0s",
     "weir:turns=0:sizes=known",
     "weir:sizes=known",
+    "weir:prior=on",
     "siphon:samples=20",
     "mrtf",
     "mrtf:groups=on",

@@ -90,6 +90,11 @@ pub(super) struct Summary {
 }
 
 impl Summary {
+    /// The variance of all sizes, relative to the square of their mean.
+    pub fn relative_variance(&self) -> f64 {
+        self.within + self.between / (self.mean * self.mean)
+    }
+
     /// The mean size of the flows to a receiver: the mean of its completed flows, moved towards the mean of all receivers the more,
     /// the less the completed flows say (the best linear predictor).
     pub fn receiver_mean(&self, samples: &Samples, receiver: usize) -> f64 {

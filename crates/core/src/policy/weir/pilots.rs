@@ -16,9 +16,30 @@ pub(super) struct Pilots {
     starts: Vec<u32>,
     flows: Vec<u32>,
     pilots: Vec<u32>,
+    /// Receivers that may have too few completed flows, in order.
+    candidates: Vec<u32>,
+    /// Whether `candidates` lacks no such receiver.
+    has_all_candidates: bool,
 }
 
 impl Pilots {
+    /// Checks all receivers again, because the required number of completed flows may have grown.
+    pub fn reset_candidates(&mut self) {
+        self.has_all_candidates = false;
+    }
+
+    /// Removes and returns the candidates; flows have to be indexed. O(receivers) after a reset.
+    fn take_candidates(&mut self) -> Vec<u32> {
+        let mut candidates = std::mem::take(&mut self.candidates);
+        if !std::mem::replace(&mut self.has_all_candidates, true) {
+            candidates.clear();
+            // A receiver of one flow needs no pilot.
+            let receivers = 0..self.pilots.len() as u32;
+            candidates.extend(receivers.filter(|&receiver| self.flows_to(receiver as usize).len() >= 2));
+        }
+        candidates
+    }
+
     /// Sorts the flows by receiver, once. O(flows).
     fn index_flows(&mut self, coflow: &Coflow) {
         if !self.starts.is_empty() {
@@ -63,7 +84,7 @@ pub(super) struct PilotRates {
 impl PilotRates {
     /// Chooses a pilot for each receiver with fewer completed flows than `required_samples` returns for its number of flows.
     ///
-    /// O(receivers), and O(flows to the receiver) for each receiver whose last pilot has no capacity.
+    /// O(receivers with too few completed flows), and O(flows to the receiver) for each receiver whose last pilot has no capacity.
     pub fn choose(
         &mut self,
         slot: Slot,
@@ -77,13 +98,16 @@ impl PilotRates {
         self.counts.resize(view.fabric().links(), 0);
         let coflow = view.coflow(slot);
         pilots.index_flows(coflow);
-        for (receiver, load) in coflow.receivers().iter().enumerate() {
+        let mut candidates = pilots.take_candidates();
+        candidates.retain(|&receiver| {
+            let receiver = receiver as usize;
             let flows = pilots.flows_to(receiver);
-            if load.live_flow_count < 2
-                || !residual.open_receivers().contains(load.link as usize)
-                || samples.count(receiver) >= required_samples(flows.len())
-            {
-                continue;
+            if samples.count(receiver) >= required_samples(flows.len()) {
+                return false;
+            }
+            let load = &coflow.receivers()[receiver];
+            if load.live_flow_count < 2 || !residual.open_receivers().contains(load.link as usize) {
+                return true;
             }
             let has_capacity = |&flow: &u32| {
                 coflow.flow_state(flow) == FlowState::Live && residual.flow_residual(coflow, flow) > 0.0
@@ -104,7 +128,9 @@ impl PilotRates {
                 coflow.flow_links(pilot, view.fabric().ports()).for_each(|link| self.counts[link] += 1);
                 self.chosen.push(pilot);
             }
-        }
+            true
+        });
+        pilots.candidates = candidates;
     }
 
     /// Gives the chosen pilots one common rate, and then, in the order of receivers, the residual capacity of their links.

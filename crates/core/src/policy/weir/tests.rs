@@ -1,8 +1,9 @@
 use super::estimate::{ReceiverEstimates, Samples, expected_size};
 use super::*;
 use crate::engine::Engine;
-use crate::model::CompletedFlow;
+use crate::model::{CoflowSpec, CompletedFlow, FlowSpec};
 use crate::policy::test_engine::{self, engine, release};
+use crate::units::Bytes;
 
 /// Completed flows as (receiver, size).
 fn samples(receivers: usize, sizes: &[(usize, f64)]) -> Samples {
@@ -155,15 +156,15 @@ fn backfilling_uses_links_that_the_first_coflow_leaves() {
 #[test]
 fn turns_bound_the_completion_time_of_a_starved_coflow() {
     // Coflows of 1 byte arrive at every second and fill the link.
-    for sizes in ["estimated", "known"] {
-        let mut starving = engine(&format!("weir:turns=0:sizes={sizes}"), 2);
+    for option in ["sizes=estimated", "sizes=known", "prior=on"] {
+        let mut starving = engine(&format!("weir:turns=0:{option}"), 2);
         let slot = release(&mut starving, 1, &[(0, 1, 20.0)], 0.0);
-        assert_eq!(run_with_arrivals(&mut starving, slot, 1.0, 2000.0), None, "{sizes}");
-        let mut bounded = engine(&format!("weir:turns=0.1:sizes={sizes}"), 2);
+        assert_eq!(run_with_arrivals(&mut starving, slot, 1.0, 2000.0), None, "{option}");
+        let mut bounded = engine(&format!("weir:turns=0.1:{option}"), 2);
         let slot = release(&mut bounded, 1, &[(0, 1, 20.0)], 0.0);
         let end = run_with_arrivals(&mut bounded, slot, 1.0, 2000.0).expect("turns serve the oldest coflow");
         // Two links, each with 20 bytes at 1 byte/s.
-        assert!(end <= (20.0 + 20.0) / 0.1 + 2.0, "{sizes}: {end}");
+        assert!(end <= (20.0 + 20.0) / 0.1 + 2.0, "{option}: {end}");
     }
 }
 
@@ -172,4 +173,78 @@ fn flow_that_outgrows_its_estimate_completes() {
     let mut engine = engine("weir", 3);
     let slot = release(&mut engine, 1, &[(0, 1, 1.0), (0, 2, 60.0)], 0.0);
     assert_near(run_with_arrivals(&mut engine, slot, 0.0, 100.0).expect("both flows complete"), 61.0);
+}
+
+/// Releases a coflow of an application, with flows (src, dst, bytes).
+fn release_of(engine: &mut Engine, application: u32, flows: &[(u32, u32, f64)], now: f64) -> Slot {
+    let flow = |&(src, dst, bytes): &(u32, u32, f64)| FlowSpec::new(src, dst, Bytes::new(bytes).unwrap());
+    let spec = CoflowSpec::new(0, Time::new(now).unwrap(), flows.iter().map(flow).collect());
+    engine.release_coflow(&CoflowSpec { application, ..spec }, 0, now, &mut Vec::new())
+}
+
+/// An engine in which a coflow of application 1 with a flow of 50 bytes and one of application 2 with 5 bytes have completed, at 55 s.
+fn engine_with_history(policy: &str) -> Engine {
+    let mut engine = engine(policy, 3);
+    for (application, bytes, start) in [(1, 50.0, 0.0), (2, 5.0, 50.0)] {
+        let slot = release_of(&mut engine, application, &[(0, 1, bytes)], start);
+        engine.schedule(start);
+        engine.close_flow(slot, 0, bytes, start + bytes);
+        engine.remove_coflow(slot, start + bytes);
+    }
+    engine
+}
+
+#[test]
+fn coflow_with_a_prior_is_ordered_by_it_from_its_release() {
+    // Two new coflows; the first one is of the application with large coflows.
+    let rates_of = |policy: &str| {
+        let mut engine = engine_with_history(policy);
+        let large = release_of(&mut engine, 1, &[(0, 1, 50.0)], 55.0);
+        let small = release_of(&mut engine, 2, &[(0, 1, 5.0)], 55.0);
+        (rates(&mut engine, large, 55.0)[0], rates(&mut engine, small, 55.0)[0])
+    };
+    let (large, small) = rates_of("weir:turns=0:prior=on");
+    assert_near(large, 0.0);
+    assert_near(small, 1.0);
+    // By default, neither is known, and the first one goes first.
+    let (large, small) = rates_of("weir:turns=0");
+    assert_near(large, 1.0);
+    assert_near(small, 0.0);
+}
+
+#[test]
+fn coflow_of_a_new_application_is_unknown() {
+    let mut engine = engine_with_history("weir:turns=0:prior=on");
+    let small = release_of(&mut engine, 2, &[(0, 1, 5.0)], 55.0);
+    let new = release_of(&mut engine, 3, &[(0, 1, 500.0)], 55.0);
+    assert_near(rates(&mut engine, new, 55.0)[0], 1.0);
+    assert_near(rates(&mut engine, small, 55.0)[0], 0.0);
+}
+
+#[test]
+fn wrong_prior_ends_when_a_flow_has_sent_far_more() {
+    let mut engine = engine_with_history("weir:turns=0:prior=on");
+    let slot = release_of(&mut engine, 2, &[(0, 1, 500.0), (0, 2, 500.0)], 55.0);
+    // One flow has sent 18 bytes, the other none: the prior of 5 bytes expects more of the first one.
+    rates(&mut engine, slot, 55.0);
+    engine.set_flow_sent_bytes(slot, 0, 18.0, 56.0);
+    engine.set_flow_sent_bytes(slot, 1, 0.0, 56.0);
+    let with_prior = rates(&mut engine, slot, 56.0);
+    assert!(with_prior[0] > 2.0 * with_prior[1], "{with_prior:?}");
+    // Three deviations of 0.5 above 5 bytes are 22.4 bytes. Beyond, the coflow is unknown, and its flows have equal rates.
+    engine.set_flow_sent_bytes(slot, 0, 23.0, 57.0);
+    let without = rates(&mut engine, slot, 57.0);
+    assert!((without[0] - without[1]).abs() < 0.01, "{without:?}");
+}
+
+#[test]
+fn first_completed_flow_replaces_the_prior() {
+    let mut engine = engine_with_history("weir:turns=0:prior=on");
+    let slot = release_of(&mut engine, 1, &[(0, 1, 2.0), (0, 2, 2.0)], 55.0);
+    rates(&mut engine, slot, 55.0);
+    engine.close_flow(slot, 0, 2.0, 59.0);
+    // By the completed flow, less than 2 s are left; by the prior, more than 40 s.
+    let other = release_of(&mut engine, 2, &[(0, 1, 5.0)], 59.0);
+    assert_near(rates(&mut engine, other, 59.0)[0], 0.0);
+    assert_near(rates(&mut engine, slot, 59.0)[1], 1.0);
 }
