@@ -56,7 +56,7 @@ pub fn reproduce(args: &args::Reproduce) -> Result<(), Failure> {
             write_page(&args.page_options, |run_context| fabrics::page(args.seeds, run_context))
         }
         args::Reproduce::Weir(args) if args.priors => {
-            write_page(&args.page_options, |run_context| own_policy::priors_section(args.seeds, run_context))
+            write_page(&args.page_options, |run_context| own_policy::priors_page(args.seeds, run_context))
         }
         args::Reproduce::Weir(args) => {
             let trace = args.trace.as_ref().expect("the command line requires a trace without `--priors`");

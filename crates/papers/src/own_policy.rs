@@ -137,11 +137,16 @@ pub fn page(trace: &Trace, seeds: u64, run_context: &RunContext<'_>) -> Result<P
     Ok(pictures.finish(markdown::collapse_blank_lines(out)))
 }
 
-/// The section about priors: applications that recur, and two guards against wrong priors.
+/// A page of the section about priors alone.
 ///
 /// # Errors
 /// If a replay fails, or a signal stops the work.
-pub fn priors_section(seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure> {
+pub fn priors_page(seeds: u64, run_context: &RunContext<'_>) -> Result<Page, Failure> {
+    Ok(Pictures::new("weir").finish(priors_section(seeds, run_context)?))
+}
+
+/// The section about priors: applications that recur, and two guards against wrong priors.
+fn priors_section(seeds: u64, run_context: &RunContext<'_>) -> Result<String, Failure> {
     let policies = ["varys", SAATH, "saath", "weir", "weir:prior=on"];
     let mut lines = Vec::new();
     let mut tables = String::new();
