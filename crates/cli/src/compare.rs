@@ -8,7 +8,7 @@ mod table;
 
 use std::path::PathBuf;
 
-use kept_outcomes::{Input, KeptOutcomes};
+use kept_outcomes::KeptOutcomes;
 pub use outputs::check_distinct;
 use outputs::{Outputs, Results};
 use replays::{FinishedReplays, run_until_interrupted};
@@ -66,9 +66,6 @@ pub fn sim(args: &args::Sim) -> Result<(), Failure> {
 /// Runs `weir compare`.
 pub fn compare(args: &args::Compare) -> Result<(), Failure> {
     let args::Compare { policies, baseline, experiment, resume, wide, details, report } = args;
-    if resume.is_some() {
-        kept_outcomes::check_sources(experiment)?;
-    }
     let policies = args::listed_policies(policies);
     let requested: Vec<&String> = policies.iter().chain(baseline).collect();
     let others = [("--report", report.as_deref()), ("--resume", resume.as_deref())];
@@ -78,10 +75,7 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
     let policies = if policies.is_empty() { network.default_policies(&source.workload) } else { policies };
     let (policies, baseline_position) = with_baseline(&policies, baseline.as_ref())?;
     let alone = durations_alone(&source, &network, &experiment.run_options)?;
-    let open = |file: &PathBuf| {
-        let input = Input::new(experiment, kept_details)?;
-        KeptOutcomes::open(file, &input, &policies, &source.workload, &network)
-    };
+    let open = |file: &PathBuf| KeptOutcomes::open(file, &source, &network, kept_details, &policies);
     let kept = resume.as_ref().map(open).transpose()?;
     let replays: Vec<Replay<'_>> =
         policies.iter().map(|policy| to_replay(policy, &source, &network)).collect();

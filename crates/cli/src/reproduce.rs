@@ -74,6 +74,12 @@ fn write_page(
     args: &args::PageOptions,
     build: impl FnOnce(&RunContext<'_>) -> Result<Page, Failure>,
 ) -> Result<(), Failure> {
+    if let Some(out) = args.out.as_deref().filter(|out| out.ends_with(PICTURE_FOLDER)) {
+        let name = out.display();
+        return Err(Failure::input(format_args!(
+            "--out: `{name}` is the folder of pictures; expected another name"
+        )));
+    }
     let sink = ResultDestination::new(args.out.as_deref())?;
     let progress = Progress::new(args.run_options.quiet);
     let run_context = RunContext { jobs: args.run_options.jobs, progress: &progress };

@@ -38,7 +38,8 @@ const COLUMNS: [(&str, &str, &str); 7] = [
 ];
 
 /// Columns of the result table for workloads with weights, deadlines or jobs, whose records have these keys.
-const OPTIONAL_COLUMNS: [(&str, &str, &str); 7] = [
+const OPTIONAL_COLUMNS: [(&str, &str, &str); 8] = [
+    ("dropped", "dropped_bytes", "bytes that were not sent before the limit of their transfer"),
     ("weighted", "weighted_mean_cct_s", "mean weighted by the coflows' weights"),
     ("met", "deadlines_met", "coflows that met their deadlines"),
     ("missed", "deadlines_missed", "coflows that were admitted and completed after their deadlines"),

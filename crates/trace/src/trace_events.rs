@@ -56,9 +56,10 @@ impl<W: Write> EventWriter<W> {
     /// Writes a slice of a track, with facts about it. Slices inside another one are displayed below it.
     pub fn slice(&mut self, track: Track, name: &str, [from, to]: [f64; 2], facts: &Value) {
         let Track { group, number } = track;
-        let (start, length) = (micros(from), micros(to - from));
+        // The difference of rounded times: with a rounded length, a slice could end after the next one starts.
+        let length = (nanos(to) - nanos(from)) / 1e3;
         self.write(&json!({
-            "ph": "X", "name": name, "pid": group, "tid": number, "ts": start, "dur": length, "args": facts,
+            "ph": "X", "name": name, "pid": group, "tid": number, "ts": micros(from), "dur": length, "args": facts,
         }));
     }
 
@@ -85,7 +86,12 @@ impl<W: Write> EventWriter<W> {
     }
 }
 
+/// Seconds in whole nanoseconds.
+fn nanos(seconds: f64) -> f64 {
+    (seconds * 1e9).round()
+}
+
 /// Seconds in microseconds, to the nanosecond.
 fn micros(seconds: f64) -> f64 {
-    (seconds * 1e9).round() / 1e3
+    nanos(seconds) / 1e3
 }

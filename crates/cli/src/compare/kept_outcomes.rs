@@ -1,78 +1,59 @@
 //! The file of `--resume`: outcomes of finished replays, from which a comparison continues after an interruption.
 //!
-//! The first line describes the input, and each further line has the outcome of one policy. A line is appended when a replay finishes.
+//! The first line identifies the input, and each further line has the outcome of one policy. A line is appended when a replay finishes.
+//! Each line starts with the checksum of its rest, in JSON.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 use weir_console::checksum;
 use weir_console::failure::Failure;
-use weir_console::policy_spec;
 use weir_core::model::Workload;
-use weir_sim::Outcome;
+use weir_core::policy::AnyPolicy;
+use weir_sim::{Outcome, ReplayOptions};
 
-use crate::args;
 use crate::network::{KeptDetails, Network};
+use crate::source::Source;
 
 /// The maximum size of a file. The outcome of 100,000 coflows takes 20 MB.
 const MAX_BYTES: u64 = 4 << 30;
 
-/// Checks that all sources can be read again.
-///
-/// # Errors
-/// If a source is the standard input.
-pub fn check_sources(experiment: &args::Experiment) -> Result<(), Failure> {
-    match experiment.input.sources.iter().any(|file| file.as_os_str() == "-") {
-        true => Err(Failure::input("--resume: expected files as sources, not the standard input")),
-        false => Ok(()),
-    }
-}
-
-/// What outcomes depend on, except for the policy.
+/// What outcomes depend on, except for the policy, as checksums.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Input {
-    version: String,
-    /// The files that the command reads, with their checksums.
-    files: BTreeMap<String, String>,
-    /// The options of sources, replay and network, and what outcomes contain.
-    options: [String; 4],
+struct Input {
+    /// Of the running program, which can have policies of its own.
+    program: String,
+    /// Of the coflows and of the network, as read from all files and options.
+    coflows: String,
+    network: String,
 }
 
 impl Input {
-    /// The input of a comparison.
-    ///
-    /// # Errors
-    /// If a file cannot be read.
-    pub fn new(experiment: &args::Experiment, kept: KeptDetails) -> Result<Input, Failure> {
-        let files = super::input_files(experiment, &[]);
-        let with_checksum = |file: PathBuf| Ok((file.display().to_string(), checksum::compute(&file)?));
+    fn new(source: &Source, network: &Network) -> Result<Input, Failure> {
+        let program = std::env::current_exe()
+            .map_err(|error| Failure::runtime(format_args!("--resume: the running program: {error}")))?;
+        let options =
+            ReplayOptions { keep_flow_ends: false, keep_link_use: false, ..network.options().clone() };
         Ok(Input {
-            version: args::version().to_owned(),
-            files: files.into_iter().map(with_checksum).collect::<Result<_, Failure>>()?,
-            options: [
-                format!("{:?}", experiment.input.read_options),
-                format!("{:?}", experiment.replay),
-                format!("{:?}", experiment.network),
-                format!("{kept:?}"),
-            ],
+            program: checksum::of_file(&program)?,
+            coflows: checksum::of_debug(&(&source.workload, &source.sensitivities)),
+            network: checksum::of_debug(&options),
         })
     }
 
     /// What differs from the input of this comparison.
-    fn difference(&self, other: &Input) -> Option<String> {
-        if self.version != other.version {
-            return Some(format!("another version of weir, {}", self.version));
+    fn difference(&self, other: &Input) -> Option<&'static str> {
+        match () {
+            () if self.program != other.program => Some("another build of weir"),
+            () if self.coflows != other.coflows => Some("other coflows"),
+            () if self.network != other.network => Some("another network, port rate or interval"),
+            () => None,
         }
-        if self.options != other.options {
-            return Some("other options".to_owned());
-        }
-        let differs = |name: &&String| self.files.get(*name) != other.files.get(*name);
-        let name = self.files.keys().chain(other.files.keys()).find(differs)?;
-        Some(format!("other files or contents of files ({name})"))
     }
 }
 
@@ -80,7 +61,7 @@ impl Input {
 #[derive(Debug, Serialize, Deserialize)]
 struct Entry<T> {
     policy: String,
-    /// The checksum of the policy's tree file.
+    /// The checksum of the policy's tree.
     tree: Option<String>,
     outcome: T,
 }
@@ -90,72 +71,101 @@ pub struct KeptOutcomes {
     path: PathBuf,
     /// By policy.
     outcomes: BTreeMap<String, Outcome>,
+    /// By policy: the checksum of its tree.
     trees: BTreeMap<String, String>,
     file: Mutex<File>,
 }
 
 impl KeptOutcomes {
-    /// Opens or creates the file. Reads the outcomes of these policies, which must be of the same input.
+    /// Opens or creates the file. Reads the outcomes of these policies with these details, which must be of the same input.
     ///
     /// # Errors
-    /// If the file or a policy tree cannot be read, the file is of another input, or another process uses it.
+    /// If the file or a policy cannot be read, the file is of another input, or another process uses it.
     pub fn open(
         path: &Path,
-        input: &Input,
-        policies: &[String],
-        workload: &Workload,
+        source: &Source,
         network: &Network,
+        details: KeptDetails,
+        policies: &[String],
     ) -> Result<KeptOutcomes, Failure> {
-        let mut trees = BTreeMap::new();
-        for policy in policies {
-            if let Some(file) = policy_spec::tree_file(policy) {
-                trees.insert(policy.clone(), checksum::compute(Path::new(&file))?);
-            }
+        let refuse = |message: &dyn Display| Failure::input(format_args!("{}: {message}", path.display()));
+        if path.as_os_str() == "-" || path.exists() && !path.is_file() {
+            return Err(Failure::input(format_args!("--resume: `{}`: expected a file", path.display())));
         }
-        let unreadable =
-            |error: &dyn std::fmt::Display| Failure::input(format_args!("{}: {error}", path.display()));
-        let options = OpenOptions::new().read(true).append(true).create(true).open(path);
-        let mut file = options.map_err(|error| Failure::output(path, &error))?;
+        let input = Input::new(source, network)?;
+        let trees = tree_checksums(policies, source)?;
+        let opened = OpenOptions::new().read(true).append(true).create(true).open(path);
+        let file = opened.map_err(|error| Failure::output(path, &error))?;
         file.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => unreadable(&"another process uses this file"),
-            TryLockError::Error(error) => unreadable(&error),
+            TryLockError::WouldBlock => refuse(&"another process uses this file"),
+            TryLockError::Error(error) => refuse(&error),
         })?;
-        let lines = complete_lines(&mut file).map_err(|error| unreadable(&error))?;
-        let Some((first, entries)) = lines.split_first() else {
-            write_line(&mut file, input).map_err(|error| Failure::output(path, &error))?;
-            return Ok(KeptOutcomes {
-                path: path.to_owned(),
-                outcomes: BTreeMap::new(),
-                trees,
-                file: file.into(),
-            });
-        };
-        let invalid = |line: usize, error: &dyn std::fmt::Display| {
-            unreadable(&format_args!("line {line}: {error}; expected a file that --resume has written"))
-        };
-        let kept_input: Input = serde_json::from_str(first).map_err(|error| invalid(1, &error))?;
-        if let Some(difference) = kept_input.difference(input) {
-            return Err(unreadable(&format_args!(
-                "has outcomes for {difference}; help: remove the file to start again"
-            )));
+        let mut kept =
+            KeptOutcomes { path: path.to_owned(), outcomes: BTreeMap::new(), trees, file: Mutex::new(file) };
+        let fits = |outcome: &Outcome| fits(outcome, &source.workload, network);
+        let complete_bytes = kept.read(&input, policies, details, fits).map_err(|error| refuse(&error))?;
+        if complete_bytes == 0 {
+            kept.write_line(&input)?;
+        } else {
+            // Without a last line that was not written to its end.
+            let file = kept.file.get_mut().expect("no other thread has the file");
+            file.set_len(complete_bytes).map_err(|error| Failure::output(path, &error))?;
         }
-        let mut outcomes = BTreeMap::new();
-        for (number, line) in (2..).zip(entries) {
-            let entry: Entry<Outcome> =
-                serde_json::from_str(line).map_err(|error| invalid(number, &error))?;
-            if !fits(&entry.outcome, workload, network) {
-                return Err(invalid(number, &"the outcome is of other coflows or links"));
-            }
-            if entry.tree.as_ref() == trees.get(&entry.policy) {
-                outcomes.insert(entry.policy, entry.outcome);
-            }
-        }
-        Ok(KeptOutcomes { path: path.to_owned(), outcomes, trees, file: file.into() })
+        Ok(kept)
     }
 
-    /// The outcome of a policy, if its replay has finished.
-    pub fn get(&self, policy: &str) -> Option<&Outcome> {
-        self.outcomes.get(policy)
+    /// Reads the file. Returns the length of its complete lines, 0 for an empty file.
+    fn read(
+        &mut self,
+        input: &Input,
+        policies: &[String],
+        details: KeptDetails,
+        fits: impl Fn(&Outcome) -> bool,
+    ) -> Result<u64, String> {
+        let file = self.file.get_mut().expect("no other thread has the file");
+        let size = file.metadata().map_err(|error| error.to_string())?.len();
+        if size > MAX_BYTES {
+            return Err(format!("{size} bytes; expected at most {MAX_BYTES}"));
+        }
+        let mut reader = BufReader::new(&*file);
+        let (mut complete_bytes, mut line) = (0, Vec::new());
+        for number in 1.. {
+            line.clear();
+            let length = reader.read_until(b'\n', &mut line).map_err(|error| error.to_string())?;
+            // The first line of a file that this module wrote is complete.
+            if length == 0 || number > 1 && !line.ends_with(b"\n") {
+                break;
+            }
+            let invalid = |error: String| format!("line {number}: {error}");
+            if number == 1 {
+                let former: Input = parse_line(&line).map_err(invalid)?;
+                if let Some(difference) = former.difference(input) {
+                    let remedy = "repeat the former command, or name another file";
+                    return Err(format!("has outcomes for {difference}; help: {remedy}"));
+                }
+            } else {
+                let Entry::<Outcome> { policy, tree, outcome } = parse_line(&line).map_err(invalid)?;
+                if !fits(&outcome) {
+                    return Err(invalid("the outcome is of other coflows or links".to_owned()));
+                }
+                let is_requested = policies.contains(&policy) && tree.as_ref() == self.trees.get(&policy);
+                if let Some(outcome) = with_details(outcome, details).filter(|_| is_requested) {
+                    self.outcomes.insert(policy, outcome);
+                }
+            }
+            complete_bytes += length as u64;
+        }
+        Ok(complete_bytes)
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes the outcomes of finished replays, by policy.
+    pub fn take_outcomes(&mut self) -> BTreeMap<String, Outcome> {
+        std::mem::take(&mut self.outcomes)
     }
 
     /// Appends the outcome of a policy.
@@ -163,37 +173,58 @@ impl KeptOutcomes {
     /// # Errors
     /// If the file cannot be written.
     pub fn append(&self, policy: &str, outcome: &Outcome) -> Result<(), Failure> {
-        let entry = Entry { policy: policy.to_owned(), tree: self.trees.get(policy).cloned(), outcome };
-        let mut file = self.file.lock().expect("no thread panics while it holds the lock");
-        write_line(&mut file, &entry).map_err(|error| Failure::output(&self.path, &error))
+        self.write_line(&Entry { policy: policy.to_owned(), tree: self.trees.get(policy).cloned(), outcome })
+    }
+
+    fn write_line(&self, value: &impl Serialize) -> Result<(), Failure> {
+        let write = || -> io::Result<()> {
+            let json = serde_json::to_string(value)?;
+            let line = format!("{} {json}\n", checksum::of_bytes(json.as_bytes()));
+            let mut file = self.file.lock().expect("no thread panics while it holds the lock");
+            let length = file.metadata()?.len();
+            // The next line must not continue a part of this one.
+            file.write_all(line.as_bytes()).inspect_err(|_| drop(file.set_len(length)))
+        };
+        write().map_err(|error| Failure::output(&self.path, &error))
     }
 }
 
-/// Reads all complete lines, and removes a last line that was not written to its end.
-fn complete_lines(file: &mut File) -> io::Result<Vec<String>> {
-    if file.metadata()?.len() > MAX_BYTES {
-        return Err(io::Error::other(format!("expected at most {MAX_BYTES} bytes")));
-    }
-    let (mut lines, mut end) = (Vec::new(), 0);
-    let mut reader = BufReader::new(&*file);
-    loop {
-        let mut line = String::new();
-        let length = reader.read_line(&mut line)?;
-        if !line.ends_with('\n') {
-            break;
+/// The checksums of the policies that are trees, by policy.
+fn tree_checksums(policies: &[String], source: &Source) -> Result<BTreeMap<String, String>, Failure> {
+    let mut checksums = BTreeMap::new();
+    for policy in policies {
+        let names = Some(&source.workload.names);
+        if let AnyPolicy::Tree(tree) =
+            weir_console::policy_spec::build_policy(policy, names, &source.sensitivities)?
+        {
+            checksums.insert(policy.clone(), checksum::of_debug(&tree));
         }
-        end += length as u64;
-        lines.push(line);
     }
-    file.set_len(end)?;
-    file.seek(SeekFrom::End(0))?;
-    Ok(lines)
+    Ok(checksums)
 }
 
-fn write_line(file: &mut File, value: &impl Serialize) -> io::Result<()> {
-    let mut line = serde_json::to_vec(value)?;
-    line.push(b'\n');
-    file.write_all(&line)
+/// Parses a line of which the checksum is right.
+fn parse_line<'a, T: Deserialize<'a>>(line: &'a [u8]) -> Result<T, String> {
+    let line = std::str::from_utf8(line).ok().and_then(|line| line.strip_suffix('\n')).unwrap_or_default();
+    match line.split_once(' ') {
+        Some((sum, json)) if checksum::of_bytes(json.as_bytes()) == sum => {
+            serde_json::from_str(json).map_err(|error| error.to_string())
+        }
+        _ => Err("wrong checksum; expected a line that --resume has written".to_owned()),
+    }
+}
+
+/// An outcome with these details, without others; `None` if it lacks them.
+fn with_details(mut outcome: Outcome, details: KeptDetails) -> Option<Outcome> {
+    let has_flow_ends = outcome.coflows.iter().all(|coflow| coflow.flow_ends.len() == coflow.width);
+    if details.flow_ends && !has_flow_ends || details.link_use && outcome.link_use.is_none() {
+        return None;
+    }
+    if !details.flow_ends {
+        outcome.coflows.iter_mut().for_each(|coflow| coflow.flow_ends.clear());
+    }
+    outcome.link_use = outcome.link_use.filter(|_| details.link_use);
+    Some(outcome)
 }
 
 /// Whether an outcome has the coflows of a workload and the links of a network.
@@ -207,7 +238,11 @@ fn fits(outcome: &Outcome, workload: &Workload, network: &Network) -> bool {
     let has_sides = sides.into_iter().all(|side| [0, ports].contains(&side.len()));
     let has_use = outcome.link_use.as_ref().is_none_or(|used| {
         let sides = [&used.send, &used.recv].into_iter().all(|side| [0, ports].contains(&side.len()));
-        sides && used.trunks.len() == trunks
+        let mut parts = used.send.iter().chain(&used.recv).chain(&used.trunks).map(Vec::len);
+        let first = parts.next();
+        sides && used.trunks.len() == trunks && parts.all(|length| Some(length) == first)
     });
-    ends_fit && has_coflows && has_sides && has_use && outcome.trunk_utilization.len() == trunks
+    let jobs: BTreeSet<u64> = workload.coflows.iter().filter_map(|coflow| coflow.job).collect();
+    let has_jobs = outcome.jobs.iter().map(|job| job.id).eq(jobs);
+    has_jobs && ends_fit && has_coflows && has_sides && has_use && outcome.trunk_utilization.len() == trunks
 }

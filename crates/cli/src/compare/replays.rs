@@ -29,11 +29,11 @@ pub struct FinishedReplays {
 pub fn run_until_interrupted(
     replays: &[Replay<'_>],
     baseline: usize,
-    kept: Option<KeptOutcomes>,
+    mut kept: Option<KeptOutcomes>,
     run_options: &args::RunOptions,
 ) -> Result<FinishedReplays, Failure> {
-    let kept_outcome = |replay: &Replay<'_>| kept.as_ref()?.get(&replay.policy);
-    let left: Vec<&Replay<'_>> = replays.iter().filter(|replay| kept_outcome(replay).is_none()).collect();
+    let mut done = kept.as_mut().map(KeptOutcomes::take_outcomes).unwrap_or_default();
+    let left: Vec<&Replay<'_>> = replays.iter().filter(|replay| !done.contains_key(&replay.policy)).collect();
     let write_failure = Mutex::new(None);
     let keep = |replay: &Replay<'_>, outcome: &Outcome| {
         if let Some(Err(failure)) = kept.as_ref().map(|kept| kept.append(&replay.policy, outcome)) {
@@ -45,7 +45,7 @@ pub fn run_until_interrupted(
     let mut finished = FinishedReplays::default();
     let mut stopped = Vec::new();
     for replay in replays {
-        match kept_outcome(replay).cloned().or_else(|| results.next().flatten()) {
+        match done.remove(&replay.policy).or_else(|| results.next().flatten()) {
             Some(outcome) => {
                 finished.policies.push(replay.policy.clone());
                 finished.outcomes.push(outcome);
@@ -57,7 +57,14 @@ pub fn run_until_interrupted(
     let Some(failure) = interruption else { return Ok(finished) };
     let baseline = &replays[baseline].policy;
     if !finished.policies.contains(baseline) {
-        return Err(failure);
+        let Some(kept) = kept else { return Err(failure) };
+        let (lacking, all) = (stopped.len(), replays.len());
+        let message = format!(
+            "interrupted; {} has the outcomes of {} of {all} policies; help: for the others, repeat the command",
+            kept.path().display(),
+            all - lacking
+        );
+        return Err(Failure { message, ..failure });
     }
     // The results of the finished policies are written; the exit code is that of the signal.
     interrupt::forget_signal();

@@ -114,7 +114,7 @@ fn pace_drawing(explanation: &Explanation, has_colors: bool) -> String {
     };
     let line: String = (0..DRAWING_WIDTH).map(character).collect();
     let legend = match has_colors {
-        true => "Green: as fast as alone (at least 99 %). Yellow: slower. Red: waiting (below 1 %).\n",
+        true => "Green: a pace of at least 99 %. Yellow: slower. Red: below 1 %.\n",
         false => "",
     };
     format!("\nPace from the release to the completion; full height: as fast as alone.\n{legend}\n|{line}|\n")

@@ -36,6 +36,17 @@ pub struct SweepLine {
 /// If an input cannot be read again.
 pub fn html(report: &SweepReport<'_>) -> Result<String, Failure> {
     let mut page = Page::new("Sweep", &report.caption, &report.origin);
+    // A single value gives no line.
+    if report.x_values.len() > 1 {
+        page.add_section("Mean completion times", &mean_times(report));
+    }
+    let head: Vec<&str> = report.head.iter().map(String::as_str).collect();
+    page.add_section("Results", &table(&head, &report.rows));
+    page.finish(&report.origin, "Times are in seconds.")
+}
+
+/// The mean completion times over the values, as a figure with its legend.
+fn mean_times(report: &SweepReport<'_>) -> String {
     let lines: Vec<Vec<(f64, f64)>> = report
         .lines
         .iter()
@@ -51,9 +62,5 @@ pub fn html(report: &SweepReport<'_>) -> Result<String, Failure> {
         ..LineChart::default()
     };
     let names: Vec<String> = report.lines.iter().map(|line| line.name.clone()).collect();
-    let figure = figure(&chart, "Mean completion times", "Mean completion time by policy at each value.");
-    page.add_section("Mean completion times", &(figure + &legend(&names)));
-    let head: Vec<&str> = report.head.iter().map(String::as_str).collect();
-    page.add_section("Results", &table(&head, &report.rows));
-    page.finish(&report.origin, "Times are in seconds.")
+    figure(&chart, "Mean completion times", "Mean completion time by policy at each value.") + &legend(&names)
 }

@@ -465,8 +465,8 @@ impl Coflow {
         self.paths.is_switch()
     }
 
-    /// The first path from `from` on that has live flows and crosses open trunks only. Skips paths of which all senders, or the
-    /// receiver of the only flow, are closed.
+    /// The first path from `from` on that has live flows and crosses open trunks only. Skips paths of which all senders, or a port of
+    /// the only flow, are closed.
     pub(crate) fn next_open_path(&self, from: usize, open: OpenLinks<'_>) -> Option<usize> {
         self.paths.next_open(from, open)
     }

@@ -696,6 +696,7 @@ impl Network {
     }
 
     /// The time until the first of these flows of a coflow has sent its estimate at the applied rates; infinite if none of them sends.
+    /// O(flows).
     pub(super) fn time_to_estimated_end(&self, slot: Slot, flows: &[FlowRate], now: f64) -> f64 {
         let coflow = self.coflow(slot);
         let (level, slope) = (coflow.level(now), coflow.level_slope());

@@ -368,7 +368,8 @@ impl Weir {
         }
     }
 
-    /// Step 1. O(live flows of the coflow) if the estimates of all flows change, otherwise O(flows that outgrew their estimates).
+    /// Step 1. O(live flows of the coflow) if the estimates of all flows change, otherwise O(receivers, and flows that outgrew
+    /// their estimates).
     fn estimate_sizes(&mut self, slot: Slot, view: &mut View<'_, SizesEstimated>) {
         let state = &mut self.states[slot as usize];
         let refreshed = state.is_changed && state.refresh(self.constants.refresh_growth);

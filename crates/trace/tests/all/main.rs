@@ -14,5 +14,6 @@ mod round_trip;
 mod scenario;
 mod sensitivity;
 mod topology;
+mod trace_events;
 mod tree;
 mod wide_area;
