@@ -14,7 +14,7 @@ use crate::failure::Failure;
 ///
 /// # Errors
 /// If the file cannot be read.
-pub fn of_file(path: &Path) -> Result<String, Failure> {
+pub fn hash_file(path: &Path) -> Result<String, Failure> {
     let read = || {
         let (mut file, mut digest) = (File::open(path)?, Sha256::new());
         let mut part = vec![0; 1 << 16];
@@ -29,12 +29,12 @@ pub fn of_file(path: &Path) -> Result<String, Failure> {
 }
 
 /// The checksum of bytes.
-pub fn of_bytes(bytes: &[u8]) -> String {
+pub fn hash_bytes(bytes: &[u8]) -> String {
     to_hex(&Sha256::digest(bytes))
 }
 
 /// The checksum of a value's description for debugging, which has all its fields. Comparable within one version of the program.
-pub fn of_debug(value: &impl Debug) -> String {
+pub fn hash_debug_text(value: &impl Debug) -> String {
     struct Hasher(Sha256);
     impl fmt::Write for Hasher {
         fn write_str(&mut self, text: &str) -> fmt::Result {

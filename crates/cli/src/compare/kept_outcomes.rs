@@ -26,7 +26,7 @@ const MAX_BYTES: u64 = 4 << 30;
 /// What outcomes depend on, except for the policy, as checksums.
 #[derive(Debug, Serialize, Deserialize)]
 struct Input {
-    /// Of the running program, which can have policies of its own.
+    /// Of the running program, which can contain further policies.
     program: String,
     /// Of the coflows and of the network, as read from all files and options.
     coflows: String,
@@ -40,9 +40,9 @@ impl Input {
         let options =
             ReplayOptions { keep_flow_ends: false, keep_link_use: false, ..network.options().clone() };
         Ok(Input {
-            program: checksum::of_file(&program)?,
-            coflows: checksum::of_debug(&(&source.workload, &source.sensitivities)),
-            network: checksum::of_debug(&options),
+            program: checksum::hash_file(&program)?,
+            coflows: checksum::hash_debug_text(&(&source.workload, &source.sensitivities)),
+            network: checksum::hash_debug_text(&options),
         })
     }
 
@@ -179,7 +179,7 @@ impl KeptOutcomes {
     fn write_line(&self, value: &impl Serialize) -> Result<(), Failure> {
         let write = || -> io::Result<()> {
             let json = serde_json::to_string(value)?;
-            let line = format!("{} {json}\n", checksum::of_bytes(json.as_bytes()));
+            let line = format!("{} {json}\n", checksum::hash_bytes(json.as_bytes()));
             let mut file = self.file.lock().expect("no thread panics while it holds the lock");
             let length = file.metadata()?.len();
             // The next line must not continue a part of this one.
@@ -197,7 +197,7 @@ fn tree_checksums(policies: &[String], source: &Source) -> Result<BTreeMap<Strin
         if let AnyPolicy::Tree(tree) =
             weir_console::policy_spec::build_policy(policy, names, &source.sensitivities)?
         {
-            checksums.insert(policy.clone(), checksum::of_debug(&tree));
+            checksums.insert(policy.clone(), checksum::hash_debug_text(&tree));
         }
     }
     Ok(checksums)
@@ -207,7 +207,7 @@ fn tree_checksums(policies: &[String], source: &Source) -> Result<BTreeMap<Strin
 fn parse_line<'a, T: Deserialize<'a>>(line: &'a [u8]) -> Result<T, String> {
     let line = std::str::from_utf8(line).ok().and_then(|line| line.strip_suffix('\n')).unwrap_or_default();
     match line.split_once(' ') {
-        Some((sum, json)) if checksum::of_bytes(json.as_bytes()) == sum => {
+        Some((sum, json)) if checksum::hash_bytes(json.as_bytes()) == sum => {
             serde_json::from_str(json).map_err(|error| error.to_string())
         }
         _ => Err("wrong checksum; expected a line that --resume has written".to_owned()),

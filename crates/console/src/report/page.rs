@@ -135,7 +135,7 @@ fn origin_list(origin: &Origin<'_>) -> Result<String, Failure> {
         origin.version
     );
     for input in &origin.inputs {
-        let sum = checksum::of_file(input)?;
+        let sum = checksum::hash_file(input)?;
         let _ =
             writeln!(out, "<li><code>{}</code>: SHA-256 <code>{sum}</code></li>", escape(&file_name(input)));
     }
