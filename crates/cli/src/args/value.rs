@@ -175,18 +175,3 @@ impl FromStr for VariedParameter {
 pub fn first_repeated(texts: &[String]) -> Option<&String> {
     (1..).zip(texts).find_map(|(end, text)| texts[..end - 1].contains(text).then_some(text))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quotes_enclose_values_with_commas() {
-        let parsed: VariedParameter = "netshare:weights=1,\"a,b\", 2".parse().unwrap();
-        let values: Vec<&str> = parsed.values.iter().map(|(value, _)| value.as_str()).collect();
-        assert_eq!((parsed.key.as_str(), values), ("netshare:weights", vec!["1", "a,b", "2"]));
-        for empty in ["start=", "start=1MB,,2MB", "=1"] {
-            assert!(empty.parse::<VariedParameter>().unwrap_err().contains("without empty parts"), "{empty}");
-        }
-    }
-}

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -23,24 +23,25 @@ use crate::source::Source;
 /// The maximum size of a file. The outcome of 100,000 coflows takes 20 MB.
 const MAX_BYTES: u64 = 4 << 30;
 
-/// What outcomes depend on, except for the policy, as checksums.
+/// What outcomes depend on, except for the policy.
 #[derive(Debug, Serialize, Deserialize)]
 struct Input {
-    /// Of the running program, which can contain further policies.
+    /// The size of the running program and the time of its last change: another build can decide differently.
     program: String,
-    /// Of the coflows and of the network, as read from all files and options.
+    /// Checksums of the coflows and of the network, as read from all files and options.
     coflows: String,
     network: String,
 }
 
 impl Input {
     fn new(source: &Source, network: &Network) -> Result<Input, Failure> {
-        let program = std::env::current_exe()
-            .map_err(|error| Failure::runtime(format_args!("--resume: the running program: {error}")))?;
+        let program = std::env::current_exe().and_then(fs::metadata);
+        let program = program.and_then(|file| Ok(format!("{} {:?}", file.len(), file.modified()?)));
         let options =
             ReplayOptions { keep_flow_ends: false, keep_link_use: false, ..network.options().clone() };
         Ok(Input {
-            program: checksum::hash_file(&program)?,
+            program: program
+                .map_err(|error| Failure::runtime(format_args!("--resume: the running program: {error}")))?,
             coflows: checksum::hash_debug_text(&(&source.workload, &source.sensitivities)),
             network: checksum::hash_debug_text(&options),
         })

@@ -381,3 +381,17 @@ fn interrupted_compare_writes_the_policies_that_have_finished() {
     let results = dir.read("o.csv");
     assert!(results.lines().count() == 2 && results.contains("\nscf,150,"), "{results}");
 }
+
+#[test]
+fn empty_parts_of_vary_are_refused_and_quotes_are_removed() {
+    let dir = TestDir::new();
+    for values in ["start=", "start=1MB,,2MB", "=1"] {
+        let line = format!("sweep trace.txt --policies saath --vary {values}");
+        assert_refused(&dir, &line, 2, &["without empty parts"]);
+    }
+    let sweep = |values: &str| {
+        let line = "sweep trace.txt --policies saath --format csv --no-timing --vary";
+        dir.stdout_of(&format!("{line} {values}"))
+    };
+    assert_eq!(sweep("start=1MB,\"2MB\""), sweep("start=1MB,2MB"));
+}

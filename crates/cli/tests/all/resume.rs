@@ -31,7 +31,7 @@ fn resumed_compare_repeats_no_finished_replay() {
 #[test]
 fn killed_compare_resumes_after_its_last_complete_outcome() {
     let dir = TestDir::new();
-    dir.stdout_of("trace generate --preset facebook --coflows 150 --out big.txt");
+    dir.stdout_of("trace generate --preset facebook --coflows 60 --out big.txt");
     // The second policy takes hundreds of times as long as the first.
     let line = "compare big.txt --policies scf,aalo:at=both --resume kept.jsonl --format csv";
     let mut child = dir.command(line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
