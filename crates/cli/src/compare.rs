@@ -35,7 +35,7 @@ pub fn sim(args: &args::Sim) -> Result<(), Failure> {
     let trace_events = events.trace_events.as_deref();
     let outputs = Outputs::open(experiment, details, &[("--trace-events", trace_events)], &[policy])?;
     let events_file = trace_events.map(OutputFile::create).transpose()?;
-    let (source, network, _) = read_inputs(experiment, details, false)?;
+    let (source, network) = read_inputs(experiment, details, false)?;
     let policies = std::slice::from_ref(policy);
     let alone = durations_alone(&source, &network, &experiment.run_options)?;
     let replay = to_replay(policy, &source, &network);
@@ -71,11 +71,11 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
     let others = [("--report", report.as_deref()), ("--resume", resume.as_deref())];
     let outputs = Outputs::open(experiment, details, &others, &requested)?;
     let report_file = report.as_deref().map(OutputFile::create).transpose()?;
-    let (source, network, kept_details) = read_inputs(experiment, details, report.is_some())?;
+    let (source, network) = read_inputs(experiment, details, report.is_some())?;
     let policies = if policies.is_empty() { network.default_policies(&source.workload) } else { policies };
     let (policies, baseline_position) = with_baseline(&policies, baseline.as_ref())?;
     let alone = durations_alone(&source, &network, &experiment.run_options)?;
-    let open = |file: &PathBuf| KeptOutcomes::open(file, &source, &network, kept_details, &policies);
+    let open = |file: &PathBuf| KeptOutcomes::open(file, &source, &network, &policies);
     let kept = resume.as_ref().map(open).transpose()?;
     let replays: Vec<Replay<'_>> =
         policies.iter().map(|policy| to_replay(policy, &source, &network)).collect();
@@ -159,7 +159,7 @@ fn read_inputs(
     experiment: &args::Experiment,
     details: &args::DetailFiles,
     has_report: bool,
-) -> Result<(Source, Network, KeptDetails), Failure> {
+) -> Result<(Source, Network), Failure> {
     let args::ReplaySources { sources, read_options } = &experiment.input;
     let source = Source::read(sources, read_options, experiment.replay.per_stage)?;
     let kept = KeptDetails {
@@ -168,7 +168,7 @@ fn read_inputs(
             || has_report && source.workload.flow_count() <= MAX_RECORDED_FLOWS,
     };
     let network = Network::read(&experiment.replay, &experiment.network, &source, kept)?;
-    Ok((source, network, kept))
+    Ok((source, network))
 }
 
 /// The durations of the jobs of a file alone, in seconds; empty without such jobs.

@@ -236,8 +236,7 @@ fn goal_rows(family: &Family, figures: &Figures) -> Vec<DotRow> {
 }
 
 fn goals_plot(rows: Vec<DotRow>) -> Option<String> {
-    let series =
-        vec![DotSeries { name: "goal".to_owned(), is_published: true }, DotSeries::measured("mean of weir")];
+    let series = vec![DotSeries::published("goal"), DotSeries::measured("mean of weir")];
     let title = "mean completion time of weir / of the other policy";
     DotPlot { title, scale: Scale::Log, reference: Some(1.0), series, rows }.to_svg()
 }

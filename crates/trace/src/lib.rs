@@ -17,7 +17,7 @@
 //! | [`incast`] | measured goodput of many connections to one receiver (CSV) |
 //! | [`sensitivity`] | Saba's table of applications' sensitivity to bandwidth |
 //!
-//! [`trace_events`] is written only.
+//! [`trace_events`] writes a file for other programs.
 //!
 //! All except [`incast`] are TOML, and all except [`incast`] and [`sensitivity`] are parsed with [`toml_fields`].
 //!

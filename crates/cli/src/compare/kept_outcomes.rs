@@ -17,7 +17,7 @@ use weir_core::model::Workload;
 use weir_core::policy::AnyPolicy;
 use weir_sim::{Outcome, ReplayOptions};
 
-use crate::network::{KeptDetails, Network};
+use crate::network::Network;
 use crate::source::Source;
 
 /// The maximum size of a file. The outcome of 100,000 coflows takes 20 MB.
@@ -78,7 +78,8 @@ pub struct KeptOutcomes {
 }
 
 impl KeptOutcomes {
-    /// Opens or creates the file. Reads the outcomes of these policies with these details, which must be of the same input.
+    /// Opens or creates the file. Reads the outcomes of these policies with the details of a replay over `network`, which must be
+    /// of the same input.
     ///
     /// # Errors
     /// If the file or a policy cannot be read, the file is of another input, or another process uses it.
@@ -86,7 +87,6 @@ impl KeptOutcomes {
         path: &Path,
         source: &Source,
         network: &Network,
-        details: KeptDetails,
         policies: &[String],
     ) -> Result<KeptOutcomes, Failure> {
         let refuse = |message: &dyn Display| Failure::input(format_args!("{}: {message}", path.display()));
@@ -104,7 +104,8 @@ impl KeptOutcomes {
         let mut kept =
             KeptOutcomes { path: path.to_owned(), outcomes: BTreeMap::new(), trees, file: Mutex::new(file) };
         let fits = |outcome: &Outcome| fits(outcome, &source.workload, network);
-        let complete_bytes = kept.read(&input, policies, details, fits).map_err(|error| refuse(&error))?;
+        let complete_bytes =
+            kept.read(&input, policies, network.options(), fits).map_err(|error| refuse(&error))?;
         if complete_bytes == 0 {
             kept.write_line(&input)?;
         } else {
@@ -120,7 +121,7 @@ impl KeptOutcomes {
         &mut self,
         input: &Input,
         policies: &[String],
-        details: KeptDetails,
+        options: &ReplayOptions,
         fits: impl Fn(&Outcome) -> bool,
     ) -> Result<u64, String> {
         let file = self.file.get_mut().expect("no other thread has the file");
@@ -150,7 +151,7 @@ impl KeptOutcomes {
                     return Err(invalid("the outcome is of other coflows or links".to_owned()));
                 }
                 let is_requested = policies.contains(&policy) && tree.as_ref() == self.trees.get(&policy);
-                if let Some(outcome) = with_details(outcome, details).filter(|_| is_requested) {
+                if let Some(outcome) = with_details(outcome, options).filter(|_| is_requested) {
                     self.outcomes.insert(policy, outcome);
                 }
             }
@@ -215,16 +216,16 @@ fn parse_line<'a, T: Deserialize<'a>>(line: &'a [u8]) -> Result<T, String> {
     }
 }
 
-/// An outcome with these details, without others; `None` if it lacks them.
-fn with_details(mut outcome: Outcome, details: KeptDetails) -> Option<Outcome> {
+/// An outcome with the details that these options keep, without others; `None` if it lacks them.
+fn with_details(mut outcome: Outcome, options: &ReplayOptions) -> Option<Outcome> {
     let has_flow_ends = outcome.coflows.iter().all(|coflow| coflow.flow_ends.len() == coflow.width);
-    if details.flow_ends && !has_flow_ends || details.link_use && outcome.link_use.is_none() {
+    if options.keep_flow_ends && !has_flow_ends || options.keep_link_use && outcome.link_use.is_none() {
         return None;
     }
-    if !details.flow_ends {
+    if !options.keep_flow_ends {
         outcome.coflows.iter_mut().for_each(|coflow| coflow.flow_ends.clear());
     }
-    outcome.link_use = outcome.link_use.filter(|_| details.link_use);
+    outcome.link_use = outcome.link_use.filter(|_| options.keep_link_use);
     Some(outcome)
 }
 

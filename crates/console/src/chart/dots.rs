@@ -1,12 +1,14 @@
 //! Draws values as dots in rows, such as published values next to measured ones.
 
+use std::ops::Range;
+
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
 use super::axis::Axis;
 use super::legend::{Legend, Sample};
 use super::{
-    DARK, Drawn, GRAY, SHAPES, Scale, Shape, WIDTH, color, draw_mark, number, text_style, text_width,
+    Area, DARK, Drawn, GRAY, SHAPES, Scale, Shape, WIDTH, color, draw_mark, number, text_style, text_width,
 };
 
 /// Pixels below the rows, for the labels and the title of the axis.
@@ -152,34 +154,40 @@ impl DotPlot<'_> {
             root.draw(&PathElement::new([(x, top), (x, top + rows_height)], DARK.stroke_width(1)))?;
         }
         for (row, first_pixel) in self.rows.iter().zip((top..).step_by(row_height as usize)) {
-            let middle = first_pixel + row_height / 2;
-            if row.dots.is_empty() {
-                let style = TextStyle {
-                    font: ("sans-serif", 16, FontStyle::Bold).into(),
-                    ..text_style(DARK, HPos::Left)
-                };
-                root.draw(&Text::new(row.name.as_str(), (8, middle), style))?;
-                continue;
-            }
-            root.draw(&Text::new(
-                row.name.as_str(),
-                (columns.start - 10, middle),
-                text_style(DARK, HPos::Right),
-            ))?;
-            root.draw(&PathElement::new([(columns.start, middle), (columns.end, middle)], GRAY.mix(0.2)))?;
-            for (position, dot) in row.dots.iter().enumerate() {
-                let Some(dot) = dot else { continue };
-                let (shape, color) = self.style(position);
-                let y = middle + 5 * position as i32 - 5 * (self.series.len() as i32 - 1) / 2;
-                if dot.half_width > 0.0 {
-                    let ends =
-                        [dot.value - dot.half_width, dot.value + dot.half_width].map(|end| (x_of(end), y));
-                    root.draw(&PathElement::new(ends, color.stroke_width(1)))?;
-                }
-                draw_mark(&root, (x_of(dot.value), y), shape, color)?;
-            }
+            self.draw_row(&root, row, first_pixel + row_height / 2, columns.clone(), x_of)?;
         }
         root.present()?;
+        Ok(())
+    }
+
+    /// Draws a row around the pixel `middle` of the y axis. The chart has these columns of pixels, and a value is at `x_of`.
+    fn draw_row(
+        &self,
+        area: &Area<'_>,
+        row: &DotRow,
+        middle: i32,
+        columns: Range<i32>,
+        x_of: impl Fn(f64) -> i32,
+    ) -> Drawn {
+        let name = row.name.as_str();
+        if row.dots.is_empty() {
+            let font = ("sans-serif", 16, FontStyle::Bold).into();
+            let style = TextStyle { font, ..text_style(DARK, HPos::Left) };
+            area.draw(&Text::new(name, (8, middle), style))?;
+            return Ok(());
+        }
+        area.draw(&Text::new(name, (columns.start - 10, middle), text_style(DARK, HPos::Right)))?;
+        area.draw(&PathElement::new([(columns.start, middle), (columns.end, middle)], GRAY.mix(0.2)))?;
+        for (position, dot) in row.dots.iter().enumerate() {
+            let Some(dot) = dot else { continue };
+            let (shape, color) = self.style(position);
+            let y = middle + 5 * position as i32 - 5 * (self.series.len() as i32 - 1) / 2;
+            if dot.half_width > 0.0 {
+                let ends = [dot.value - dot.half_width, dot.value + dot.half_width].map(|end| (x_of(end), y));
+                area.draw(&PathElement::new(ends, color.stroke_width(1)))?;
+            }
+            draw_mark(area, (x_of(dot.value), y), shape, color)?;
+        }
         Ok(())
     }
 }

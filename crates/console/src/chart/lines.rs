@@ -52,6 +52,11 @@ pub struct Marks {
 }
 
 impl Marks {
+    /// Points that a paper publishes.
+    pub fn published(name: impl Into<String>, line: Option<usize>, points: &[(f64, f64)]) -> Marks {
+        Marks { name: name.into(), line, is_published: true, points: points.to_vec() }
+    }
+
     fn style(&self, position: usize) -> (Shape, RGBColor) {
         let shape = if self.is_published { Shape::HollowDiamond } else { SHAPES[position % SHAPES.len()] };
         (shape, self.line.map_or(DARK, color))

@@ -72,12 +72,7 @@ pub fn fig2(replays: &Replays<'_>, seeds: u64, claims: &mut Vec<Claim>, pictures
 fn connections_chart(ccts: [f64; 13], free_ccts: [f64; 13]) -> Option<String> {
     let line =
         |ccts: [f64; 13]| CONNECTIONS.iter().map(|&connections| connections as f64).zip(ccts).collect();
-    let published = Marks {
-        name: "published".to_owned(),
-        line: None,
-        is_published: true,
-        points: vec![(13.0, PUBLISHED_CCT_WITH_13)],
-    };
+    let published = Marks::published("published", None, &[(13.0, PUBLISHED_CCT_WITH_13)]);
     let all = || ccts.into_iter().chain(free_ccts);
     LineChart {
         x_title: "connections",

@@ -104,20 +104,12 @@ pub fn fig4(records: &Records, progress: &Progress) -> Result<(String, Claim, Ve
             name: format!("{count} classes"),
             dots: vec![Some((100.0 * published).into()), Some(measured)],
         });
-        all_classes.clear();
-        for training_count in TRAINING_COUNTS {
-            let accuracies_of_count = if training_count <= max {
-                accuracies(records, classes, training_count)?
-            } else {
-                Vec::new()
-            };
-            row.push(if accuracies_of_count.is_empty() {
-                "-".to_owned()
-            } else {
-                percent(&accuracies_of_count)
-            });
-            all_classes.push(accuracies_of_count);
-        }
+        let with_records =
+            |count| if count <= max { accuracies(records, classes, count) } else { Ok(Vec::new()) };
+        all_classes = TRAINING_COUNTS.into_iter().map(with_records).collect::<Result<Vec<_>, _>>()?;
+        row.extend(
+            all_classes.iter().map(|found| if found.is_empty() { "-".to_owned() } else { percent(found) }),
+        );
         rows.push(row);
         bar.inc(1);
     }

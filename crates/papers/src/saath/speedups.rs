@@ -126,11 +126,8 @@ fn fig9_chart(replays: &Replays) -> Option<String> {
             replays.outcome_of_policy(baseline),
         ))
     };
-    let published = |line: usize, points: &[(f64, f64)]| Marks {
-        name: format!("over {}, published", BASELINES[line]),
-        line: Some(line),
-        is_published: true,
-        points: points.to_vec(),
+    let published = |line: usize, points: &[(f64, f64)]| {
+        Marks::published(format!("over {}, published", BASELINES[line]), Some(line), points)
     };
     let [over_aalo_p50, over_aalo_p90] = PUBLISHED_OVER_AALO;
     let names = BASELINES.map(|baseline| format!("over {baseline}"));

@@ -116,11 +116,8 @@ fn deviations_chart(replays: &Replays) -> Option<String> {
         let steps = distribution(&deviations).into_iter().map(|(value, part)| (100.0 * value, part));
         steps.filter(|(value, _)| *value <= MAX_SHOWN_DEVIATION).collect()
     };
-    let published = |line: usize, points: &[(f64, f64)]| Marks {
-        name: format!("{}, published", LINES[line].0),
-        line: Some(line),
-        is_published: true,
-        points: points.to_vec(),
+    let published = |line: usize, points: &[(f64, f64)]| {
+        Marks::published(format!("{}, published", LINES[line].0), Some(line), points)
     };
     let names = LINES.map(|(name, ..)| name.to_owned());
     LineChart {

@@ -60,11 +60,8 @@ fn slowdowns_chart(workloads: &[Workload]) -> Option<String> {
     };
     let lines: Vec<Vec<(f64, f64)>> = shown.iter().map(line).collect();
     let y_max = lines.iter().flatten().map(|point| point.1).fold(1.0, f64::max);
-    let marks = |(position, workload): (usize, &&Workload)| Marks {
-        name: format!("{}, published", workload.name),
-        line: Some(position),
-        is_published: true,
-        points: published(workload),
+    let marks = |(position, workload): (usize, &&Workload)| {
+        Marks::published(format!("{}, published", workload.name), Some(position), &published(workload))
     };
     LineChart {
         x_title: "bandwidth (%)",

@@ -115,11 +115,9 @@ fn reads_chart(reads_by_scheme: Vec<Vec<f64>>) -> Option<String> {
         lines: reads_by_scheme.iter().map(|reads| distribution(reads)).collect(),
         names: &names,
         marks: marks
-            .map(|(position, scheme)| Marks {
-                name: format!("{}, published", scheme.name),
-                line: Some(position),
-                is_published: true,
-                points: scheme.published_points.to_vec(),
+            .map(|(position, scheme)| {
+                let name = format!("{}, published", scheme.name);
+                Marks::published(name, Some(position), scheme.published_points)
             })
             .collect(),
         ..LineChart::default()

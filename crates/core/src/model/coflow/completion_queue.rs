@@ -31,7 +31,7 @@ impl CompletionQueue {
         self.added.clear();
     }
 
-    /// Adds a flow that completes at a level. O(1) if no flow was taken since the queue was empty, otherwise O(log entries).
+    /// Adds a flow that completes at a level. O(1) before the first access, then O(log entries).
     pub fn push(&mut self, level: f64, flow: u32) {
         let entry = (OrderedF64(level), flow);
         if self.sorted.is_empty() {
