@@ -69,7 +69,7 @@ docs: ## Make docs/cli.md, docs/combinations.md, docs/api-errors.md, the demo tr
 
 bench-page: ## Make docs/results/bench.md again, on a machine without other load
 	{ printf '# Benchmarks\n\n'; tools/measured-by 'make bench'; printf '\nTimes depend on the machine, ratios less so.\n\n'; \
-		for table in policies reference simgrid hosts orders solver growth; do $(MAKE) --no-print-directory bench ARGS=$$table || exit 1; done; } > docs/results/bench.md.new
+		for table in policies reference simgrid fabrics hosts orders solver growth; do $(MAKE) --no-print-directory bench ARGS=$$table || exit 1; done; } > docs/results/bench.md.new
 	mv docs/results/bench.md.new docs/results/bench.md
 
 docs-check: ## Check that what is made from the code is up to date, and what README and CONTRIBUTING list

@@ -54,7 +54,10 @@ pub fn sim(args: &args::Sim) -> Result<(), Failure> {
     add_slowdowns(std::slice::from_mut(&mut record), &job_times);
     let table = || {
         let head = caption(&source, &network, |_| false);
-        head + "\n" + &table::single_policy_table(&record) + &jobs_table(policies, &job_times)
+        head + "\n"
+            + &table::single_policy_table(&record)
+            + &jobs_table(policies, &job_times)
+            + &services_table(&source, policies, &outcomes)
     };
     let text = render::object(experiment.output.format, table, || record.clone(), || vec![record.clone()]);
     outputs.write(
@@ -96,7 +99,10 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
         let tables = if *wide { table::wide_table } else { table::short_table };
         let main = tables(&records, baseline_name, metrics.min_mean_cct());
         let drawing = outputs.has_terminal().then(|| distribution_drawing(&policies, &outcomes));
-        head + &main + &jobs_table(&policies, &job_times) + &drawing.unwrap_or_default()
+        head + &main
+            + &jobs_table(&policies, &job_times)
+            + &services_table(&source, &policies, &outcomes)
+            + &drawing.unwrap_or_default()
     };
     let text = render::list(experiment.output.format, table, || records.clone());
     let policies = &policies;
@@ -111,7 +117,7 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
             baseline: baseline_position,
             min_ccts: metrics.min_ccts(),
             longest_flows: longest_flows(&source.workload),
-            weights: source.workload.coflows.iter().map(|coflow| coflow.weight).collect(),
+            weights: source.workload.finite_coflows().iter().map(|coflow| coflow.weight).collect(),
             trunk_name: &|trunk| network.trunk_name(trunk),
             job_name: &|job| source.job_name(job),
         };
@@ -148,7 +154,7 @@ pub fn input_files(experiment: &args::Experiment, policies: &[String]) -> Vec<Pa
 /// By coflow: the bytes of its longest flow.
 fn longest_flows(workload: &Workload) -> Vec<f64> {
     let longest = |flows: &[FlowSpec]| flows.iter().map(|flow| flow.bytes.get()).fold(0.0, f64::max);
-    workload.coflows.iter().map(|coflow| longest(&coflow.flows)).collect()
+    workload.finite_coflows().iter().map(|coflow| longest(&coflow.flows)).collect()
 }
 
 /// The maximum number of flows for which a report records the utilization of links without a request. Recording takes time in
@@ -195,6 +201,11 @@ fn add_slowdowns(records: &mut [Record], job_times: &[Vec<JobTime<'_>>]) {
 
 fn jobs_table(policies: &[String], job_times: &[Vec<JobTime<'_>>]) -> String {
     if job_times.is_empty() { String::new() } else { jobs::slowdown_table(policies, job_times) }
+}
+
+/// The mean rates of the services of a file; empty without services.
+fn services_table(source: &Source, policies: &[String], outcomes: &[Outcome]) -> String {
+    source.services.as_ref().map_or_else(String::new, |services| services.rate_table(policies, outcomes))
 }
 
 /// The distribution of completion times under each policy as a line of bars.

@@ -82,7 +82,7 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
     let mut explanation = explanation
         .ok_or_else(|| Failure::runtime(format_args!("coflow {} did not complete", args.coflow)))?;
     // Between regions, the explained flows are merged; the outcome is that of the trace's flows.
-    explanation.outcome = outcome.coflows[index].clone();
+    explanation.outcome = outcome.coflow(index).clone();
 
     let entries = build_timeline(&explanation.segments, if args.all { usize::MAX } else { MAX_ENTRIES });
     let report = Report {

@@ -6,7 +6,7 @@ use weir_console::failure::Failure;
 use weir_console::progress::Progress;
 use weir_console::run::{self, ReplayTask};
 use weir_console::table::{Alignment, Table, format_number};
-use weir_core::model::topology::{CableEvent, NodeId, Topology};
+use weir_core::model::topology::{NodeId, Topology};
 use weir_core::model::{CoflowSpec, FlowSpec, ServiceNames, Stage, Workload};
 use weir_core::policy::saba_sensitivity;
 use weir_core::saba::Sensitivity;
@@ -16,12 +16,12 @@ use weir_sim::jobs::workload::{PROFILER_NODES, Workload as PublishedWorkload};
 use weir_sim::jobs::{self, Job};
 use weir_sim::outcome::mean;
 use weir_sim::{JobOutcome, Outcome};
-use weir_trace::WriteError;
 use weir_trace::jobs::{Jobs as JobsFile, ModelRef, WorkloadRef};
 use weir_trace::sensitivity::SensitivityTable;
 
 use crate::args;
 use crate::network::Network;
+use crate::source::{EmbeddedNetwork, check_bounds};
 
 /// The maximum number of jobs in the table; `--per-job` has all.
 const MAX_TABLE_ROWS: usize = 40;
@@ -30,10 +30,6 @@ const MAX_TABLE_ROWS: usize = 40;
 pub struct Jobs {
     /// The name of the file, as given.
     pub name: String,
-    /// The network that the file contains.
-    pub topology: Topology,
-    /// The events of its cables.
-    pub cable_events: Vec<CableEvent>,
     jobs: Vec<Job>,
     /// By job: the name of its workload, and its sensitivity to bandwidth.
     workload_names: Vec<String>,
@@ -43,11 +39,15 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    /// Reads the jobs of a file, and adds their coflows to `workload`.
+    /// Reads the jobs and the network of a file, and adds the jobs' coflows to `workload`.
     ///
     /// # Errors
     /// If the file cannot be read or is invalid, a workload cannot be profiled, or the coflows do not fit.
-    pub fn read(path: &Path, workload: &mut Workload, max_flows: usize) -> Result<Jobs, Failure> {
+    pub fn read(
+        path: &Path,
+        workload: &mut Workload,
+        max_flows: usize,
+    ) -> Result<(Jobs, EmbeddedNetwork), Failure> {
         let published = PublishedWorkload::all();
         let published_names: Vec<&str> = published.iter().map(|workload| workload.name).collect();
         let file = weir_trace::jobs::read(path, &published_names)?;
@@ -68,9 +68,10 @@ impl Jobs {
         let workload_names = file.jobs.iter().map(workload_name).collect();
         let added = jobs::add_jobs(workload, &jobs, max_flows);
         let first_number = added.map_err(|error| Failure::input(format_args!("{name}: {error}")))?;
-        weir_trace::check_workload(workload).map_err(|error| out_of_bounds(&name, &error))?;
+        check_bounds(&name, workload)?;
         let JobsFile { topology, cable_events, .. } = file;
-        Ok(Jobs { name, topology, cable_events, jobs, workload_names, sensitivities, first_number })
+        let network = EmbeddedNetwork { name: name.clone(), topology, cable_events, path_seed: 0 };
+        Ok((Jobs { name, jobs, workload_names, sensitivities, first_number }, network))
     }
 
     /// The number of jobs.
@@ -201,16 +202,6 @@ pub fn slowdown_table(policies: &[String], times: &[Vec<JobTime<'_>>]) -> String
     format!(
         "\nSlowdowns of jobs: the time under the policy divided by the time alone under `fair`.\n{omitted}\n{table}"
     )
-}
-
-/// The failure for coflows of jobs that are out of the bounds of traces.
-fn out_of_bounds(name: &str, error: &WriteError) -> Failure {
-    match error {
-        WriteError::Inexpressible { subject, reason } => {
-            Failure::input(format_args!("{name}: {subject}: {reason}; expected less data and shorter times"))
-        }
-        other => Failure::input(format_args!("{name}: {other}")),
-    }
 }
 
 /// A workload with the coflows of one job. The others are empty, since the paths of flows depend on the positions of coflows.

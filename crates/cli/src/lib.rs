@@ -30,6 +30,7 @@ mod reproduce;
 mod saba;
 #[cfg(feature = "live")]
 mod serve;
+mod services;
 mod share;
 mod source;
 mod sweep;

@@ -8,14 +8,14 @@ use weir_console::failure::Failure;
 use weir_console::table::{format_bytes, format_count, format_percent, format_rate};
 use weir_core::engine::DecidesOver;
 use weir_core::model::topology::CableEvent;
-use weir_core::model::{Goodput, Topology, Trunks, WideArea};
+use weir_core::model::{Goodput, Trunks, WideArea};
 use weir_core::units::Rate;
 use weir_sim::{RegionLinks, ReplayOptions};
 use weir_trace::incast::IncastMeasurements;
 use weir_trace::network_file::NetworkFile;
 
 use crate::args;
-use crate::jobs::Jobs;
+use crate::source::EmbeddedNetwork;
 
 /// The option of a sweep that varies the buffer, for error messages.
 const VARIED_BUFFER: &str = "--vary buffer";
@@ -56,11 +56,11 @@ struct Fabric {
 }
 
 impl Links {
-    /// Reads the requested files. Jobs bring their own network.
+    /// Reads the requested files, or takes the network that a source contains.
     ///
     /// # Errors
-    /// If a file cannot be read, or does not fit the options or the jobs.
-    pub fn read(args: &args::NetworkOptions, jobs: Option<&Jobs>) -> Result<Links, Failure> {
+    /// If a file cannot be read, or does not fit the options or the source.
+    pub fn read(args: &args::NetworkOptions, embedded: Option<&EmbeddedNetwork>) -> Result<Links, Failure> {
         let incast = match (&args.incast, args.buffer, args.varied_buffer) {
             (None, ..) => None,
             (Some(path), Some(buffer), _) => Some(Incast::read(path, buffer, "--buffer")?),
@@ -74,20 +74,20 @@ impl Links {
             }
         };
         let (mut fabric, mut regions) = (None, None);
-        if let Some(jobs) = jobs {
+        if let Some(network) = embedded {
             if args.fabric.is_some() {
                 return Err(Failure::input(format_args!(
-                    "--fabric: {} contains a network; expected no --fabric with jobs",
-                    jobs.name
+                    "--fabric: {} contains a network; expected no --fabric with it",
+                    network.name
                 )));
             }
-            let (topology, events) = (jobs.topology.clone(), jobs.cable_events.clone());
-            fabric = Some(Fabric::new(jobs.name.clone(), topology, events, args)?);
+            fabric = Some(Fabric::new(network.clone(), args)?);
         } else if let Some(path) = &args.fabric {
             let name = path.display().to_string();
             match NetworkFile::read(path)? {
-                NetworkFile::Topology(topology, events) => {
-                    fabric = Some(Fabric::new(name, topology, events, args)?);
+                NetworkFile::Topology(topology, cable_events) => {
+                    let network = EmbeddedNetwork { name, topology, cable_events, path_seed: 0 };
+                    fabric = Some(Fabric::new(network, args)?);
                 }
                 NetworkFile::WideArea(area) => regions = Some(Regions::new(name, area, args)?),
             }
@@ -207,8 +207,8 @@ impl Links {
 fn check_one_switch(args: &args::NetworkOptions) -> Result<(), Failure> {
     let option = match (DecidesOver::from(args.decide_over), args.path_seed) {
         (DecidesOver::Ports, _) => "--decide-over ports",
-        (_, 1..) => "--path-seed",
-        (DecidesOver::Links, 0) => return Ok(()),
+        (_, Some(1..)) => "--path-seed",
+        (DecidesOver::Links, Some(0) | None) => return Ok(()),
     };
     Err(Failure::input(format_args!(
         "{option}: one switch has no links between switches; expected --fabric FILE"
@@ -227,7 +227,7 @@ impl Regions {
                 "--decide-over ports: the ports of regions limit no flow ({name}); expected `links`"
             )));
         }
-        if args.path_seed != 0 {
+        if args.path_seed.is_some_and(|seed| seed != 0) {
             return Err(Failure::input(format_args!(
                 "--path-seed: one link leads from each region to each other ({name}); expected a fabric of hosts and switches"
             )));
@@ -251,18 +251,15 @@ impl Regions {
 }
 
 impl Fabric {
-    fn new(
-        name: String,
-        topology: Topology,
-        cable_events: Vec<CableEvent>,
-        args: &args::NetworkOptions,
-    ) -> Result<Fabric, Failure> {
+    fn new(network: EmbeddedNetwork, args: &args::NetworkOptions) -> Result<Fabric, Failure> {
+        let EmbeddedNetwork { name, topology, cable_events, path_seed } = network;
+        let seed = args.path_seed.unwrap_or(path_seed);
         if args.bandwidth_seed.is_some() {
             return Err(Failure::input(format_args!(
                 "--bandwidth-seed: the links of {name} have constant rates; expected a file of regions (weir-wide-area)"
             )));
         }
-        let trunks = Trunks::new(topology, args.path_seed);
+        let trunks = Trunks::new(topology, seed);
         let trunks = trunks.map_err(|error| Failure::input(format_args!("{name}: {error}")))?;
         let rates = trunks.port_rates();
         let (min, max) = (
@@ -271,7 +268,7 @@ impl Fabric {
         );
         Ok(Fabric {
             name,
-            seed: args.path_seed,
+            seed,
             decides_over: args.decide_over.into(),
             min_port_rate: min.copied().unwrap_or(Rate::ZERO),
             max_port_rate: max.copied().unwrap_or(Rate::ZERO),

@@ -3,9 +3,9 @@
 use weir_console::failure::Failure;
 use weir_console::record::Record;
 use weir_core::model::Workload;
-use weir_sim::Outcome;
 use weir_sim::lower_bound::LowerBounds;
 use weir_sim::summary::{SpeedupSummary, Summary};
+use weir_sim::{CoflowOutcome, Outcome};
 
 use crate::network::Network;
 use crate::source::Source;
@@ -45,12 +45,12 @@ impl<'a> Metrics<'a> {
         network: &'a Network,
         include_timing: bool,
     ) -> Metrics<'a> {
-        let mut coflows = workload.coflows.iter();
+        let mut coflows = workload.finite_coflows().iter();
         let bounds = network.bounds(workload);
         let has_deadlines = coflows.clone().any(|coflow| coflow.deadline.is_some());
         let has_limits = coflows.clone().any(|coflow| coflow.max_transfer_time.is_some());
         let has_jobs = coflows.any(|coflow| coflow.job.is_some());
-        let weights: Vec<f64> = workload.coflows.iter().map(|coflow| coflow.weight).collect();
+        let weights: Vec<f64> = workload.finite_coflows().iter().map(|coflow| coflow.weight).collect();
         let weights = weights.windows(2).any(|pair| pair[0] != pair[1]).then_some(weights);
         Metrics { source, network, bounds, has_deadlines, has_jobs, has_limits, weights, include_timing }
     }
@@ -112,6 +112,12 @@ impl<'a> Metrics<'a> {
         }
         if self.has_limits {
             r.add("dropped_bytes", outcome.coflows.iter().map(|coflow| coflow.dropped_bytes).sum::<f64>());
+        }
+        if self.source.services.is_some() {
+            r.add(
+                "service_bytes",
+                outcome.endless_coflows.iter().map(CoflowOutcome::sent_bytes).sum::<f64>(),
+            );
         }
         let if_timing = |value: Option<f64>| value.filter(|_| self.include_timing);
         r.add("schedules", outcome.schedule_ns.len());

@@ -40,7 +40,7 @@ pub struct KeptDetails {
 }
 
 impl Network {
-    /// Reads the requested network, or that of the jobs of `source`.
+    /// Reads the requested network, or that which `source` contains.
     ///
     /// # Errors
     /// If a file of the network cannot be read or is invalid, or the buffer is outside the measurements.
@@ -50,11 +50,11 @@ impl Network {
         source: &Source,
         kept: KeptDetails,
     ) -> Result<Network, Failure> {
-        let links = Links::read(args, source.jobs.as_ref())?;
-        if let (Some(jobs), Some(_)) = (&source.jobs, replay.port_rate) {
+        let links = Links::read(args, source.network.as_ref())?;
+        if let (Some(embedded), Some(_)) = (&source.network, replay.port_rate) {
             return Err(Failure::input(format_args!(
-                "--port-rate: {} contains a network with its own rates; expected no --port-rate with jobs",
-                jobs.name
+                "--port-rate: {} contains a network with its own rates; expected no --port-rate with it",
+                embedded.name
             )));
         }
         let mut network = Network::one_switch(replay, kept);

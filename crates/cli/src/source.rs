@@ -1,18 +1,20 @@
-//! Reads the trace and the jobs of a command, and describes them.
+//! Reads the trace, the jobs and the services of a command, and describes them.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use weir_console::failure::Failure;
 use weir_console::table::{format_bytes, format_count};
-use weir_core::model::{ServiceNames, Workload};
+use weir_core::model::topology::CableEvent;
+use weir_core::model::{ServiceNames, Topology, Workload};
 use weir_core::saba::Sensitivity;
-use weir_trace::{Format, Limits, TraceUnit};
+use weir_trace::{Format, Limits, SourceKind, TraceUnit, WriteError};
 
 use crate::args;
 use crate::jobs::Jobs;
+use crate::services::Services;
 
-/// The coflows of a trace, of jobs, or of both.
+/// The coflows of a trace, of jobs, of services, or of several of these.
 pub struct Source {
     /// The names of the files, as given.
     pub name: String,
@@ -20,10 +22,60 @@ pub struct Source {
     pub workload: Workload,
     /// The jobs of a file.
     pub jobs: Option<Jobs>,
+    /// The services of a file.
+    pub services: Option<Services>,
+    /// The network that a file contains.
+    pub network: Option<EmbeddedNetwork>,
     /// The sensitivities of all applications to bandwidth; empty without jobs.
     pub sensitivities: Vec<Sensitivity>,
     /// The name and the format of the trace.
     trace: Option<(String, Format)>,
+}
+
+/// The network that a file of jobs or of services contains.
+#[derive(Clone)]
+pub struct EmbeddedNetwork {
+    /// The name of the file, as given.
+    pub name: String,
+    /// The hosts, switches and cables.
+    pub topology: Topology,
+    /// The events of cables, in order of time.
+    pub cable_events: Vec<CableEvent>,
+    /// The default of the seed of paths.
+    pub path_seed: u64,
+}
+
+impl EmbeddedNetwork {
+    /// The network of two files: both must have the same one, and only one of them can have events.
+    fn combine(jobs: EmbeddedNetwork, services: EmbeddedNetwork) -> Result<EmbeddedNetwork, Failure> {
+        let difference = match () {
+            () if jobs.topology != services.topology => "different networks",
+            () if !jobs.cable_events.is_empty() && !services.cable_events.is_empty() => {
+                "events of cables in both files"
+            }
+            () if services.cable_events.is_empty() => {
+                return Ok(EmbeddedNetwork { cable_events: jobs.cable_events, ..services });
+            }
+            () => return Ok(services),
+        };
+        Err(Failure::input(format_args!(
+            "{} and {}: {difference}; expected the same network in both, and events in one",
+            jobs.name, services.name
+        )))
+    }
+}
+
+/// Checks that the coflows of all sources are within the bounds of traces. `name` is the file that was added last.
+///
+/// # Errors
+/// If a value is out of bounds.
+pub fn check_bounds(name: &str, workload: &Workload) -> Result<(), Failure> {
+    weir_trace::check_workload(workload).map_err(|error| match error {
+        WriteError::Inexpressible { subject, reason } => {
+            Failure::input(format_args!("{name}: {subject}: {reason}; expected less data and shorter times"))
+        }
+        other => Failure::input(format_args!("{name}: {other}")),
+    })
 }
 
 /// The limits on the size of a trace.
@@ -33,43 +85,54 @@ pub fn limits(read_options: &args::ReadOptions) -> Limits {
 
 fn two_of_a_kind(first: &Path, second: &Path, kind: &str) -> Failure {
     Failure::input(format_args!(
-        "{} and {} are both {kind}; expected one trace, one file of jobs, or one of each",
+        "{} and {} are both {kind}; expected at most one trace, one file of jobs and one of services",
         first.display(),
         second.display()
     ))
 }
 
 impl Source {
-    /// Reads a trace, a file of jobs, or one of each. With `per_stage`, merges the coflows of each job, stage and wave.
+    /// Reads a trace, a file of jobs, one of services, or several of these. With `per_stage`, merges the coflows of each job, stage and wave.
     ///
     /// # Errors
-    /// If a file cannot be read or is neither, both files are of one kind, or merged stages wait for each other in a cycle.
+    /// If a file cannot be read or is none of these, two files are of one kind, or merged stages wait for each other in a cycle.
     pub fn read(
         files: &[PathBuf],
         read_options: &args::ReadOptions,
         per_stage: bool,
     ) -> Result<Source, Failure> {
-        let (job_files, traces): (Vec<&PathBuf>, Vec<&PathBuf>) =
-            files.iter().partition(|file| weir_trace::jobs::is_jobs_file(file));
-        if let [first, second, ..] = job_files[..] {
-            return Err(two_of_a_kind(first, second, "jobs"));
-        }
-        if let [first, second, ..] = traces[..] {
-            return Err(two_of_a_kind(first, second, "traces"));
-        }
+        let only = |kind: SourceKind, name: &str| {
+            let of_kind: Vec<&PathBuf> =
+                files.iter().filter(|file| SourceKind::of_file(file) == kind).collect();
+            match of_kind[..] {
+                [first, second, ..] => Err(two_of_a_kind(first, second, name)),
+                _ => Ok(of_kind.first().copied()),
+            }
+        };
+        let trace_file = only(SourceKind::Trace, "traces")?;
+        let (job_file, service_file) =
+            (only(SourceKind::Jobs, "jobs")?, only(SourceKind::Services, "services")?);
         let mut workload =
             Workload { ports: 1, coflows: Vec::new(), events: Vec::new(), names: ServiceNames::empty() };
         let mut trace_format = None;
-        if let [file] = traces[..] {
+        if let Some(file) = trace_file {
             let trace = weir_trace::read(file, read_options.trace_unit, &limits(read_options))?;
             workload = trace.workload;
             trace_format = Some((file.display().to_string(), trace.format));
         }
-        let read_jobs = |file: &&PathBuf| Jobs::read(file, &mut workload, read_options.max_flows);
-        let jobs = job_files.first().map(read_jobs).transpose()?;
+        let read_jobs = |file: &PathBuf| Jobs::read(file, &mut workload, read_options.max_flows);
+        let (jobs, jobs_network) = job_file.map(read_jobs).transpose()?.unzip();
+        let read_services = |file: &PathBuf| Services::read(file, &mut workload, read_options.max_flows);
+        let (services, services_network) = service_file.map(read_services).transpose()?.unzip();
+        let network = match (jobs_network, services_network) {
+            (Some(jobs), Some(services)) => Some(EmbeddedNetwork::combine(jobs, services)?),
+            (jobs, services) => jobs.or(services),
+        };
         let name = files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
-        let sensitivities = jobs.as_ref().map_or_else(Vec::new, |jobs| jobs.sensitivities(&workload.names));
-        let mut source = Source { name, workload, jobs, sensitivities, trace: trace_format };
+        let sensitivities =
+            jobs.as_ref().map_or_else(Vec::new, |jobs: &Jobs| jobs.sensitivities(&workload.names));
+        let mut source =
+            Source { name, workload, jobs, services, network, sensitivities, trace: trace_format };
         if per_stage {
             source.workload = source.merge_stages(&source.workload)?;
         }
@@ -100,7 +163,7 @@ impl Source {
         self.unit().map_or(Value::Null, |unit| unit.to_string().into())
     }
 
-    /// The format and the unit as text, and the number of jobs.
+    /// The format and the unit as text, and the numbers of jobs and of services.
     pub fn format_text(&self) -> String {
         let trace = self.trace.as_ref().map(|(_, format)| match format {
             Format::CoflowBenchmark(unit) => {
@@ -109,14 +172,18 @@ impl Source {
             Format::Weir => "Weir's format, sizes with units".to_owned(),
         });
         let jobs = self.jobs.as_ref().map(|jobs| format_count(jobs.count(), "job"));
-        trace.into_iter().chain(jobs).collect::<Vec<_>>().join("; ")
+        let services = self.services.as_ref().map(Services::caption);
+        trace.into_iter().chain(jobs).chain(services).collect::<Vec<_>>().join("; ")
     }
 
     /// The fields that describe the files in a record.
     pub fn record_fields(&self) -> Vec<(&'static str, Value)> {
         let trace = self.trace.as_ref().map_or(Value::Null, |(name, _)| name.as_str().into());
         let jobs = self.jobs.as_ref().map(|jobs| ("jobs_file", jobs.name.as_str().into()));
-        [("trace", trace), ("trace_unit", self.unit_value())].into_iter().chain(jobs).collect()
+        let services =
+            self.services.as_ref().map(|services| ("services_file", services.name.as_str().into()));
+        let trace = [("trace", trace), ("trace_unit", self.unit_value())];
+        trace.into_iter().chain(jobs).chain(services).collect()
     }
 
     /// The name of a job: that of the file of jobs, or its number in the trace.
@@ -125,18 +192,19 @@ impl Source {
         name.map_or_else(|| number.to_string(), str::to_owned)
     }
 
-    /// The total bytes of all coflows.
+    /// The total bytes of all finite coflows.
     pub fn bytes(&self) -> f64 {
-        self.workload.coflows.iter().map(|coflow| coflow.total_bytes()).sum()
+        self.workload.finite_coflows().iter().map(|coflow| coflow.total_bytes()).sum()
     }
 
     /// A line about the size and the format of the trace.
     pub fn caption(&self) -> String {
+        let coflows = self.workload.finite_coflows();
         format!(
             "{}: {}, {}, {} on {} ({})\n",
             self.name,
-            format_count(self.workload.coflows.len(), "coflow"),
-            format_count(self.workload.flow_count(), "flow"),
+            format_count(coflows.len(), "coflow"),
+            format_count(coflows.iter().map(|coflow| coflow.flows.len()).sum::<usize>(), "flow"),
             format_bytes(self.bytes()),
             format_count(self.workload.ports, "port"),
             self.format_text(),

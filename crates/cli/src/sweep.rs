@@ -15,6 +15,7 @@ use weir_console::record::Record;
 use weir_console::report::sweep::{SweepLine, SweepReport};
 use weir_console::report::{self, Origin};
 use weir_core::model::Workload;
+use weir_trace::SourceKind;
 
 use crate::args;
 use crate::compare::{check_distinct, input_files, report_origin, with_baseline};
@@ -23,7 +24,7 @@ use crate::network::{KeptDetails, Network, Replay, run_replays};
 use crate::render;
 use crate::source::Source;
 
-/// A trace of the sweep, or a trace with jobs.
+/// A trace of the sweep, or a trace with jobs and services.
 struct Input {
     source: Source,
     network: Network,
@@ -52,14 +53,14 @@ impl Input {
         Ok(Input { source, network, points, workloads })
     }
 
-    /// Reads each of several traces, or the trace and the jobs.
+    /// Reads each of several traces, or the trace, the jobs and the services.
     ///
     /// # Errors
     /// If a file cannot be read, does not fit the options, or nothing varies.
     fn read_all(args: &args::Sweep) -> Result<Vec<Input>, Failure> {
         let files = &args.experiment.input.sources;
         let has_several_traces =
-            files.len() > 1 && !files.iter().any(|file| weir_trace::jobs::is_jobs_file(file));
+            files.len() > 1 && files.iter().all(|file| SourceKind::of_file(file) == SourceKind::Trace);
         if args.vary.is_empty() && !has_several_traces {
             return Err(Failure::input("--vary: expected one or two parameters, or several traces"));
         }

@@ -328,7 +328,10 @@ pub const POLICIES: &[PolicyEntry] = &[
     PolicyEntry {
         name: "netshare",
         description: "services by weight at every port, max-min between flows inside (UCSD 2010); sizes unknown",
-        params: &[("weights=1", "weights of the trace's services in order, as in `4/2/1`; others use 1")],
+        params: &[(
+            "weights=",
+            "weights of the services in order, as in `4/2/1`; others have the weights of a scenario, or else 1",
+        )],
         build: |p| tree_policies::netshare_tree(p).map(AnyPolicy::Tree),
     },
     PolicyEntry {

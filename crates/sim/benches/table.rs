@@ -6,6 +6,7 @@
 #[path = "../../core/benches/two_tier/mod.rs"]
 mod two_tier;
 
+mod fabrics;
 mod naive;
 mod orders;
 mod simgrid;
@@ -15,18 +16,17 @@ use std::fmt::Display;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 
 use two_tier::Instance;
-use weir_core::model::{CoflowSpec, FlowSpec, TopologyTemplate, Trunks, Workload};
+use weir_core::model::{CoflowSpec, FlowSpec, Workload};
 use weir_core::policy::{self, POLICIES};
 use weir_core::solve::{FlowClass, max_min};
-use weir_core::units::{Bytes, Rate, Time};
+use weir_core::units::{Bytes, Time};
 use weir_sim::outcome::{mean, percentile};
-use weir_sim::{NetworkModel, NoObserver, ReplayOptions, replay};
+use weir_sim::{NoObserver, ReplayOptions, replay};
 use weir_trace::generate::{Preset, generate};
 use weir_trace::{Limits, TraceUnit};
 
@@ -401,7 +401,7 @@ fn print_tables(names: &[String]) -> Result<()> {
         ("simgrid", simgrid::print_table),
         ("growth", print_growth),
         ("hosts", print_hosts),
-        ("fabrics", print_fabrics),
+        ("fabrics", fabrics::print_table),
         ("orders", orders::print_table),
         ("solver", print_solver),
     ];
@@ -416,52 +416,6 @@ fn print_tables(names: &[String]) -> Result<()> {
             print()?;
         }
     }
-    Ok(())
-}
-
-/// Policies over the links of a fabric. The others take minutes there: `aalo` visits all flows with a rate at every schedule,
-/// `pfp` and `django` decide over ports.
-const FABRIC_POLICIES: [&str; 8] =
-    ["fair", "saath", "saath:backfill=all", "varys", "fifo", "lcf", "lwtf", "sincronia"];
-
-/// Prints the times of replays over ten leaves, next to those on one switch.
-fn print_fabrics() -> Result<()> {
-    let workload = read_or_generate_workload()?;
-    let (leaves, spines, oversubscription) = (10, 4, 3.0);
-    let template = TopologyTemplate::LeafSpine {
-        spines,
-        leaves,
-        hosts: workload.ports.div_ceil(leaves),
-        rate: Rate::GBIT,
-        oversubscription,
-    };
-    let trunks = Some(Arc::new(Trunks::new(template.build()?, SEED)?));
-    let fabric = ReplayOptions {
-        network: NetworkModel { trunks, ..NetworkModel::default() },
-        ..ReplayOptions::default()
-    };
-    println!("## Networks with several links\n");
-    println!(
-        "The same trace on {leaves} leaves and {spines} spines with links between switches that are oversubscribed {oversubscription}:1, \
-         each flow over one path by a hash. Processor seconds of the fastest of three runs.\n"
-    );
-    let mut table =
-        Table::new(&["policy", "one switch s", "fabric s", "fabric / switch", "mean schedule us"]);
-    for policy in FABRIC_POLICIES {
-        let [switch, fabric] = [&ReplayOptions::default(), &fabric].map(|options| {
-            eprintln!("{policy}: {}", if options.network.trunks.is_some() { "fabric" } else { "one switch" });
-            ReplayMeasurement::measure_in_process(&workload, policy, options, 3)
-        });
-        let (switch, fabric) = (switch?, fabric?);
-        table.line(vec![
-            format!("`{policy}`"),
-            format_significant(switch.seconds),
-            format_significant(fabric.seconds),
-            format_significant(fabric.seconds / switch.seconds),
-            format_significant(fabric.mean_us),
-        ]);
-    }
-    table.print();
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 //! The engine in `weir-core` decides; this crate provides virtual time and the network. [`service`] has its own simulator, for
 //! services that share a network under NetShare's mechanisms.
 
+pub mod demands;
 pub mod explain;
 pub mod jobs;
 pub mod lower_bound;

@@ -14,6 +14,7 @@
 //! - A coflow with parents counts with its bottleneck time at the highest capacity of each link, because its release depends on the
 //!   schedule.
 //! - A coflow with a maximum transfer time counts with the shorter of both times, because the schedule decides which bytes it sends.
+//! - Endless coflows take no part of any link.
 //! - Late data counts in bottleneck times only. Data that becomes unavailable, restarts of flows, and the scheduling interval are
 //!   ignored.
 
@@ -35,7 +36,7 @@ use links::{Capacity, LinkLoads};
 pub struct LowerBounds {
     /// The lower bound of the mean CCT, in seconds; 0 without coflows.
     pub min_mean_cct: f64,
-    /// The lower bound of the CCT of each coflow, in the order of the workload: its bottleneck time, in seconds; infinite if a link
+    /// The lower bound of the CCT of each finite coflow, in the order of the workload: its bottleneck time, in seconds; infinite if a link
     /// never has the capacity for its bytes.
     pub min_ccts: Vec<f64>,
     /// By how much later than an event its effect can start, over all events, in seconds.
@@ -88,8 +89,9 @@ impl LowerBounds {
     pub fn new(workload: &Workload, options: &ReplayOptions) -> LowerBounds {
         let mut loads = LinkLoads::new(workload, options);
         let mut machines: Vec<Machine> = vec![Machine::default(); loads.links()];
-        let mut min_ccts = Vec::with_capacity(workload.coflows.len());
-        for (index, coflow) in workload.coflows.iter().enumerate() {
+        let coflows = workload.finite_coflows();
+        let mut min_ccts = Vec::with_capacity(coflows.len());
+        for (index, coflow) in coflows.iter().enumerate() {
             loads.set_coflow(coflow, index);
             let limit = coflow.max_transfer_time.map_or(f64::INFINITY, Time::get);
             // Time before the release is not part of the CCT.

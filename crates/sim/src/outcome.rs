@@ -55,6 +55,11 @@ impl CoflowOutcome {
         self.end - self.released_at
     }
 
+    /// The bytes that the network carried.
+    pub fn sent_bytes(&self) -> f64 {
+        self.bytes - self.dropped_bytes
+    }
+
     /// Whether it met its deadline; `None` without a deadline.
     pub fn met_deadline(&self) -> Option<bool> {
         self.deadline.map(|deadline| deadline == DeadlineOutcome::Met)
@@ -88,8 +93,10 @@ pub struct LinkUse {
 /// The outcome of a replay.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Coflows in the order of the workload.
+    /// Finite coflows in the order of the workload.
     pub coflows: Vec<CoflowOutcome>,
+    /// Endless coflows in the order of the workload.
+    pub endless_coflows: Vec<CoflowOutcome>,
     /// Jobs in the order of their ids.
     pub jobs: Vec<JobOutcome>,
     /// Number of flows of all coflows.
@@ -112,7 +119,15 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Completion times of the coflows, in the order of the workload.
+    /// The outcome of the coflow at this position in the workload.
+    ///
+    /// # Panics
+    /// If the workload has no such coflow.
+    pub fn coflow(&self, index: usize) -> &CoflowOutcome {
+        self.coflows.get(index).unwrap_or_else(|| &self.endless_coflows[index - self.coflows.len()])
+    }
+
+    /// Completion times of the finite coflows, in the order of the workload.
     pub fn ccts(&self) -> Vec<f64> {
         self.coflows.iter().map(CoflowOutcome::cct).collect()
     }

@@ -135,6 +135,7 @@ pub fn replay(
             if !options.network.cable_events.is_empty() {
                 trunks = trunks.map(Trunks::with_dead_end);
             }
+            trunks = trunks.map(|trunks| trunks.with_flow_limits(&workload.coflows));
             Replay::new(workload, policy, options, trunks, None)?.run_to_end(observer)?
         }
     };
@@ -724,7 +725,7 @@ impl Replay<'_> {
     }
 
     fn into_outcome(mut self) -> Outcome {
-        let coflows: Vec<CoflowOutcome> = self.outcomes.into_iter().flatten().collect();
+        let mut coflows: Vec<CoflowOutcome> = self.outcomes.into_iter().flatten().collect();
         let makespan = coflows.iter().map(|c| c.end).fold(0.0, f64::max);
         let ports = self.workload.ports as usize;
         let (mut send, mut recv) = (vec![0.0; ports], vec![0.0; ports]);
@@ -776,8 +777,10 @@ impl Replay<'_> {
             job.arrival = job.arrival.min(arrival);
             job.end = job.end.max(end);
         }
+        let endless_coflows = coflows.split_off(self.workload.finite_coflows().len());
         Outcome {
             coflows,
+            endless_coflows,
             jobs: jobs.into_values().collect(),
             flow_count: self.workload.flow_count(),
             makespan,

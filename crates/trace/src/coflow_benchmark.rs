@@ -316,6 +316,7 @@ fn format_coflow(coflow: &CoflowSpec, unit: TraceUnit) -> Result<String, String>
         (coflow.overlapped_compute != Time::ZERO, "it computes during its flows"),
         (coflow.compute_after != Time::ZERO, "it computes after its flows"),
         (coflow.max_transfer_time.is_some(), "it limits the time of its flows"),
+        (coflow.is_endless || coflow.max_flow_rate.is_some(), "it belongs to a service"),
         (coflow.flows.iter().any(|f| f.data_delay != Time::ZERO), "a flow is released later than it"),
     ] {
         if is_present {

@@ -4,7 +4,6 @@
 //! consistent [`Jobs`], or a [`TraceError`] that names the line, the field, the value and the expected value.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -104,22 +103,6 @@ pub enum ModelRef {
 /// [`TraceError::Io`] if a file cannot be read; [`TraceError::Field`] for the first invalid field.
 pub fn read(path: &Path, predefined: &[&str]) -> Result<Jobs, TraceError> {
     toml_fields::read_file_in_folder(path, |input, name, folder| read_from(input, name, folder, predefined))
-}
-
-/// Whether the file at `path` seems to contain jobs: it is a TOML file, or one of its first lines begins with the key of the
-/// version. The standard input, `-`, and pipes can be read only once, so they do not.
-pub fn is_jobs_file(path: &Path) -> bool {
-    if !path.is_file() {
-        return false;
-    }
-    if path.extension().is_some_and(|extension| extension == "toml") {
-        return true;
-    }
-    let Ok(file) = File::open(path) else { return false };
-    let mut start = Vec::new();
-    // An error of reading is reported by the reader of the file.
-    let _ = file.take(1 << 16).read_to_end(&mut start);
-    start.split(|&byte| byte == b'\n').any(|line| line.trim_ascii_start().starts_with(MAGIC.as_bytes()))
 }
 
 /// Reads jobs from `input`, which errors call `name`. Names of files in it are relative to `folder`.

@@ -46,6 +46,7 @@ mod error;
 mod lines;
 mod number;
 mod shuffle;
+mod source_kind;
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -60,6 +61,7 @@ pub use bounds::{
 pub use coflow_benchmark::TraceUnit;
 pub use error::{TraceError, WriteError};
 pub use number::to_toml_string;
+pub use source_kind::SourceKind;
 
 use lines::LineReader;
 

@@ -27,7 +27,7 @@ pub const MAX_FILE_BYTES: usize = 8 << 20;
 pub const VERSION: u32 = 1;
 
 /// The key that contains the version.
-const MAGIC: &str = "weir-scenario";
+pub(crate) const MAGIC: &str = "weir-scenario";
 
 /// Reads the scenario at `path`; `-` is the standard input. The name of a fabric's file is relative to the scenario's
 /// folder.

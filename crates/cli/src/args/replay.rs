@@ -54,7 +54,7 @@ pub struct NetworkOptions {
 
     /// Replay over a network with links between switches or regions: a file in the fabric format, or in the wide-area format for
     /// regions. Port 0 is the first host, and a port has the rate of its host's cable; ports in regions have no limit. The
-    /// policies `pfp` and `django` decide over host ports only. A file of jobs contains its network
+    /// policies `pfp` and `django` decide over host ports only. A file of jobs or of services contains its network
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "port_rate")]
     pub fabric: Option<PathBuf>,
 
@@ -64,9 +64,9 @@ pub struct NetworkOptions {
     #[arg(long, value_enum, default_value_t = DecideOver::Links)]
     pub decide_over: DecideOver,
 
-    /// The seed of the hash that selects one of the shortest paths for each flow
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub path_seed: u64,
+    /// The seed of the hash that selects one of the shortest paths for each flow [default: that of a file of services, or else 0]
+    #[arg(long, value_name = "N")]
+    pub path_seed: Option<u64>,
 
     /// Replaced by --fabric
     #[arg(long, value_name = "FILE", hide = true, value_parser = refuse_wide_area)]
@@ -144,6 +144,11 @@ pub struct DetailFiles {
     /// alone is that under `fair`, for jobs of a file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub per_job: Option<PathBuf>,
+
+    /// Also write a line for each policy and active interval of a demand of services: policy,service,demand,coflow,from_s,to_s,
+    /// connections,bytes,mean_bit_per_s; `-` is the standard output
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub per_demand: Option<PathBuf>,
 
     /// Also write a line for each policy and link: policy,kind,link,utilization,peak_utilization; `-` is the standard output. The kind
     /// is `send` or `receive` for the sides of ports, which have numbers, or `trunk` for links between switches or regions, named by

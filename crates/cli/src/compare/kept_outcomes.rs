@@ -232,7 +232,9 @@ fn with_details(mut outcome: Outcome, options: &ReplayOptions) -> Option<Outcome
 /// Whether an outcome has the coflows of a workload and the links of a network.
 fn fits(outcome: &Outcome, workload: &Workload, network: &Network) -> bool {
     let ends_fit = outcome.coflows.iter().all(|coflow| [0, coflow.width].contains(&coflow.flow_ends.len()));
-    let coflows = outcome.coflows.iter().map(|coflow| (coflow.index, coflow.id, coflow.width));
+    let coflows = outcome.coflows.iter().chain(&outcome.endless_coflows);
+    let coflows = coflows.map(|coflow| (coflow.index, coflow.id, coflow.width));
+    let has_finite = outcome.coflows.len() == workload.finite_coflows().len();
     let expected = workload.coflows.iter().enumerate();
     let has_coflows = coflows.eq(expected.map(|(index, spec)| (index, spec.id, spec.flows.len())));
     let [ports, trunks] = [workload.ports as usize, network.trunk_count()];
@@ -246,5 +248,11 @@ fn fits(outcome: &Outcome, workload: &Workload, network: &Network) -> bool {
     });
     let jobs: BTreeSet<u64> = workload.coflows.iter().filter_map(|coflow| coflow.job).collect();
     let has_jobs = outcome.jobs.iter().map(|job| job.id).eq(jobs);
-    has_jobs && ends_fit && has_coflows && has_sides && has_use && outcome.trunk_utilization.len() == trunks
+    has_jobs
+        && ends_fit
+        && has_finite
+        && has_coflows
+        && has_sides
+        && has_use
+        && outcome.trunk_utilization.len() == trunks
 }

@@ -12,6 +12,7 @@ use super::groups::write_groups;
 use crate::args;
 use crate::jobs;
 use crate::network::Network;
+use crate::services::ServedDemand;
 use crate::source::Source;
 
 /// The outputs of a command, opened before the replays.
@@ -21,6 +22,7 @@ pub struct Outputs {
     per_flow: Option<OutputFile>,
     per_group: Option<OutputFile>,
     per_job: Option<OutputFile>,
+    per_demand: Option<OutputFile>,
     per_link: Option<OutputFile>,
     per_link_time: Option<OutputFile>,
 }
@@ -61,16 +63,24 @@ impl Outputs {
         policies: &[&String],
     ) -> Result<Outputs, Failure> {
         let out = experiment.output.out.as_deref();
-        let args::DetailFiles { per_coflow, per_flow, per_group, per_job, per_link, per_link_time } =
-            detail_files;
+        let args::DetailFiles {
+            per_coflow,
+            per_flow,
+            per_group,
+            per_job,
+            per_demand,
+            per_link,
+            per_link_time,
+        } = detail_files;
         let (coflows, flows) = (per_coflow.as_deref(), per_flow.as_deref());
         let (groups, jobs, links) = (per_group.as_deref(), per_job.as_deref(), per_link.as_deref());
-        let link_times = per_link_time.as_deref();
+        let (link_times, demands) = (per_link_time.as_deref(), per_demand.as_deref());
         let details = [
             ("--per-coflow", coflows),
             ("--per-flow", flows),
             ("--per-group", groups),
             ("--per-job", jobs),
+            ("--per-demand", demands),
             ("--per-link", links),
             ("--per-link-time", link_times),
         ];
@@ -84,6 +94,7 @@ impl Outputs {
             per_flow: open(flows)?,
             per_group: open(groups)?,
             per_job: open(jobs)?,
+            per_demand: open(demands)?,
             per_link: open(links)?,
             per_link_time: open(link_times)?,
         })
@@ -107,6 +118,7 @@ impl Outputs {
             (self.per_flow, flow_lines),
             (self.per_group, |file, results| write_groups(file, results)),
             (self.per_job, job_lines),
+            (self.per_demand, demand_lines),
             (self.per_link, link_lines),
             (self.per_link_time, link_time_lines),
         ];
@@ -218,6 +230,29 @@ fn job_lines(out: &mut OutputFile, results: &Results<'_>) -> csv::Result<()> {
             let slowdown = alone.map(|alone| jobs::slowdown(time, alone));
             let name = results.source.job_name(job.id);
             csv.serialize((policy, name, job.arrival, job.end, time, alone, slowdown))?;
+        }
+    }
+    Ok(csv.flush()?)
+}
+
+fn demand_lines(out: &mut OutputFile, results: &Results<'_>) -> csv::Result<()> {
+    let mut csv = csv::Writer::from_writer(out);
+    csv.write_record([
+        "policy",
+        "service",
+        "demand",
+        "coflow",
+        "from_s",
+        "to_s",
+        "connections",
+        "bytes",
+        "mean_bit_per_s",
+    ])?;
+    for (policy, outcome) in results.by_policy() {
+        for served in results.source.services.iter().flat_map(|services| services.served(outcome)) {
+            let ServedDemand { service, demand, coflow, from, to, connections, bytes } = served;
+            let mean = served.mean_bit_rate();
+            csv.serialize((policy, service, demand, coflow, from, to, connections, bytes, mean))?;
         }
     }
     Ok(csv.flush()?)

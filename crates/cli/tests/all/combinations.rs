@@ -68,6 +68,39 @@ link = [
 ]
 ";
 
+/// The network of [`LEAF_SPINE`] as a table of another file.
+const EMBEDDED: &str = "\
+fabric = { kind = \"leaf-spine\", spines = 2, leaves = 2, hosts = 2, rate = \"80Mbit\", oversubscription = 3.0 }
+";
+
+const JOBS: &str = "\
+[workload.small]
+rounds = 2
+stages = [{ compute = \"50ms\", bytes = \"200kB\" }]
+[[job]]
+name = \"etl\"
+workload = \"small\"
+servers = [\"h0\", \"h1\", \"h2\"]
+";
+
+const SERVICES: &str = "\
+end = \"2s\"
+service = [{ name = \"ads\", weight = 2 }, { name = \"web\", weight = 1 }]
+[[demand]]
+service = \"web\"
+from = \"h0\"
+to = \"*\"
+sending = \"capped\"
+rate = \"1Mbit\"
+[[demand]]
+service = \"ads\"
+from = \"h1\"
+to = \"h3\"
+connections = 2
+sending = \"elastic\"
+active = [[\"200ms\", \"900ms\"], [\"1s\", \"2s\"]]
+";
+
 const REGIONS: &str = "\
 weir-wide-area = 1
 regions = [\"east\", \"west\", \"north\"]
@@ -89,8 +122,11 @@ buffer_packets,connections,bytes,congestion,marks_packets,run,loss,goodput_bit_p
 50,2,1000000,reno,20,1,0.1,40000000,0.3,0.4
 ";
 
-/// The columns: a title, and the options of the network.
-const NETWORKS: [(&str, &str); 7] = [
+/// The files of a column with jobs and services beside the trace.
+const ALL_SOURCES: &str = "jobs.toml services.toml";
+
+/// The columns: a title, and the options of the network, or the files that contain it.
+const NETWORKS: [(&str, &str); 9] = [
     ("one switch", ""),
     ("one switch, incast", "--incast incast.csv --buffer 50"),
     ("leaf-spine, failing cables", "--fabric failing.toml"),
@@ -98,11 +134,15 @@ const NETWORKS: [(&str, &str); 7] = [
     ("leaf-spine, `--decide-over ports`", "--fabric failing.toml --decide-over ports"),
     ("unequal hosts", "--fabric unequal.toml"),
     ("regions", "--fabric regions.toml"),
+    ("jobs and services, failing cables", ALL_SOURCES),
+    ("jobs and services, incast", "jobs.toml services.toml --incast incast.csv --buffer 50"),
 ];
 
 fn test_dir() -> TestDir {
     let dir = TestDir::new();
     let failing = format!("{LEAF_SPINE}{FAILING_CABLES}");
+    let jobs = format!("weir-jobs = 1\n{EMBEDDED}{JOBS}");
+    let services = format!("weir-scenario = 1\n{EMBEDDED}{SERVICES}{FAILING_CABLES}");
     for (file, text) in [
         ("all.weir", TRACE),
         ("leaf-spine.toml", LEAF_SPINE),
@@ -110,6 +150,8 @@ fn test_dir() -> TestDir {
         ("unequal.toml", UNEQUAL_HOSTS),
         ("regions.toml", REGIONS),
         ("incast.csv", INCAST),
+        ("jobs.toml", &jobs),
+        ("services.toml", &services),
     ] {
         dir.write(file, text);
     }
@@ -137,7 +179,7 @@ impl Reasons {
 fn refusal(dir: &TestDir, policy: &str, options: &str) -> Option<String> {
     let line = format!(
         "sim all.weir --policy {policy} {options} --quiet --no-timing --format json --out result.json \
-         --per-coflow coflows.csv --per-flow flows.csv --per-link links.csv"
+         --per-coflow coflows.csv --per-flow flows.csv --per-link links.csv --per-demand demands.csv"
     );
     let output = dir.command(&line).output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
@@ -155,7 +197,13 @@ fn refusal(dir: &TestDir, policy: &str, options: &str) -> Option<String> {
         "{line}: {result}"
     );
     let lines_of = |file: &str| dir.read(file).lines().count() - 1;
-    assert_eq!((lines_of("coflows.csv"), lines_of("flows.csv")), (3, 7), "{line}");
+    // The job has two transfers of six flows, and the services have three active intervals.
+    let expected = if options.contains("services.toml") { (5, 19, 3) } else { (3, 7, 0) };
+    assert_eq!((lines_of("coflows.csv"), lines_of("flows.csv"), lines_of("demands.csv")), expected, "{line}");
+    for demand in csv::Reader::from_reader(dir.read("demands.csv").as_bytes()).records() {
+        let rate: f64 = demand.unwrap()[8].parse().unwrap();
+        assert!(rate.is_finite() && rate >= 0.0, "{line}: {rate}");
+    }
     assert!(lines_of("links.csv") >= 6, "{line}: {}", dir.read("links.csv"));
     let explained = dir
         .json_of(&format!("explain all.weir --policy {policy} {options} --coflow 2 --quiet --format json"));
@@ -188,19 +236,24 @@ fn page() -> String {
         let mut cells: Vec<String> =
             NETWORKS.iter().map(|(_, options)| reasons.cell(refusal(&dir, policy, options))).collect();
         assert!(cells.iter().all(|cell| cell == "yes"), "{policy}: {:?}", reasons.0);
-        for options in ["--fabric failing.toml", "--fabric regions.toml"] {
+        for options in ["--fabric failing.toml", "--fabric regions.toml", ALL_SOURCES] {
             cells.push(reasons.cell(refusal_in_tree(&dir, policy, options)));
         }
         rows += &format!("| `{policy}` | {} |\n", cells.join(" | "));
     }
     let mut titles: Vec<&str> = NETWORKS.iter().map(|(title, _)| *title).collect();
-    titles.extend(["leaf of a tree, leaf-spine", "leaf of a tree, regions"]);
+    titles.extend([
+        "leaf of a tree, leaf-spine",
+        "leaf of a tree, regions",
+        "leaf of a tree, jobs and services",
+    ]);
     let listed = (1..).zip(&reasons.0).map(|(number, reason)| format!("{number}. {reason}\n"));
     format!(
         "# What works with what\n\n\
          After reading this page you know which policies run on which networks. A test replays a trace with late data, a deadline, a\n\
          parent, computing, a failing port and a restarted flow in each cell, writes results by coflow, flow and link, and explains a\n\
-         coflow. *Failing cables*: one fails and is repaired, another becomes slower.\n\n\
+         coflow. *Failing cables*: one fails and is repaired, another becomes slower. *Jobs and services*: a file of each beside the trace, on\n\
+         the leaf-spine that both contain.\n\n\
          | policy | {} |\n|---|{}\n{rows}\n\
          Refused, because leaves divide links by the rates that their policies set:\n\n{}\n\
          `--incast` between regions is refused, since ports in regions limit no flow. `detours=on` of `fair`, `siphon` and `mrtf` needs\n\

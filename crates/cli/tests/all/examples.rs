@@ -45,7 +45,7 @@ fn reading_command(file: &str, trace: &str) -> Option<String> {
         ("incast", "model.toml") => format!("predict connections {name} --loss 0.46 --threshold 20"),
         // `tree.toml` refers to this file.
         ("", "tree-sensitivity.toml") => return None,
-        ("", "jobs.toml") => format!("sim {name} --policy saath --quiet"),
+        ("", "jobs.toml" | "services.toml") => format!("sim {name} --policy saath --quiet"),
         // The tests of `weir-trace` and `weir-predict` read the measurements; the tests of `weir profile` run
         // the jobs.
         ("incast" | "jobs", _) => return None,

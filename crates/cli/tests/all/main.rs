@@ -38,6 +38,7 @@ mod results;
 mod resume;
 mod saba;
 mod serve;
+mod services;
 mod share;
 mod test_files;
 mod tree;

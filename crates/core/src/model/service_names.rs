@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-/// Names of the services of a workload, and of the applications of each service. Coflows refer to services and
-/// applications by number.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Names of the services of a workload, of the applications of each service, and the services' weights. Coflows refer to
+/// services and applications by number.
+#[derive(Debug, Clone, PartialEq)]
 pub struct ServiceNames {
     services: Vec<Service>,
     numbers: BTreeMap<String, u32>,
@@ -12,9 +12,10 @@ pub struct ServiceNames {
     application_count: usize,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 struct Service {
     name: String,
+    weight: Option<f64>,
     applications: Vec<String>,
     numbers: BTreeMap<String, u32>,
 }
@@ -98,6 +99,16 @@ impl ServiceNames {
     /// The name of a service, by its number.
     pub fn service(&self, service: u32) -> &str {
         &self.services[service as usize].name
+    }
+
+    /// The weight of a service for policies that share between services: 1 by default.
+    pub fn weight(&self, service: u32) -> f64 {
+        self.services[service as usize].weight.unwrap_or(1.0)
+    }
+
+    /// Sets the weight of a service: finite and above 0.
+    pub fn set_weight(&mut self, service: u32, weight: f64) {
+        self.services[service as usize].weight = Some(weight);
     }
 
     /// The names of a service's applications, by their numbers.

@@ -19,6 +19,7 @@ use even_split::EvenSplit;
 use super::link_history::LinkHistory;
 use super::topology::{CableChange, Link, LinkId, NodeId, Routes, Topology};
 use super::wide_area::{BandwidthHistory, WideArea};
+use super::workload::CoflowSpec;
 use crate::units::Rate;
 
 /// Links between switches or regions, and the paths of flows.
@@ -28,8 +29,13 @@ pub struct Trunks {
     /// By port: its host, or its region.
     ends: Vec<u32>,
     port_rates: Vec<Rate>,
-    /// Capacities in bytes per second.
+    /// Capacities in bytes per second: of the links, of the trunk without capacity, and of the maximum rates of flows.
     capacities: Vec<f64>,
+    /// Number of links, or groups of links.
+    links: usize,
+    /// By position of a coflow in the workload: the number of a trunk that only its first flow crosses; those of its other flows
+    /// follow.
+    flow_limits: BTreeMap<usize, u32>,
 }
 
 /// How flows find their paths.
@@ -94,7 +100,7 @@ impl Trunks {
         let link_rates = topology.links().iter().map(|link| link.rate.get()).collect();
         let routes = Box::new(Routes::new(topology, seed));
         let paths = Paths::Shortest { routes, trunk_by_link, link_rates, dead_end: None, path: Vec::new() };
-        Ok(Trunks { paths, ends: (0..hosts).collect(), port_rates, capacities })
+        Ok(Trunks::from_parts(paths, (0..hosts).collect(), port_rates, capacities))
     }
 
     /// Creates the trunks of a topology in which every switch divides each flow evenly among equal-cost links. A trunk is a
@@ -110,12 +116,12 @@ impl Trunks {
         };
         let port_rates = (0..hosts).map(NodeId).map(rate_of).collect();
         let (paths, capacities) = EvenSplit::new(topology);
-        Trunks {
-            paths: Paths::EvenSplit(Box::new(paths)),
-            ends: (0..hosts).collect(),
-            port_rates,
-            capacities,
-        }
+        Trunks::from_parts(Paths::EvenSplit(Box::new(paths)), (0..hosts).collect(), port_rates, capacities)
+    }
+
+    fn from_parts(paths: Paths, ends: Vec<u32>, port_rates: Vec<Rate>, capacities: Vec<f64>) -> Trunks {
+        let links = capacities.len();
+        Trunks { paths, ends, port_rates, capacities, links, flow_limits: BTreeMap::new() }
     }
 
     /// Scales the rates of all ports, and the capacities of all links, by a factor from 0 to 1.
@@ -153,12 +159,24 @@ impl Trunks {
     /// divided evenly among the regions and limit no flow. A flow with an entry in `relays` takes a detour: the key is the
     /// position of its coflow in the workload and its own in the coflow, the value a region that is neither of its ends.
     pub fn between_regions(area: &WideArea, ports: u32, relays: BTreeMap<(usize, u32), u32>) -> Trunks {
-        Trunks {
-            paths: Paths::BetweenRegions { history: area.bandwidth_history(), relays },
-            ends: (0..ports).map(|port| area.region_of_port(port, ports) as u32).collect(),
-            port_rates: vec![area.unlimited_port_rate(); ports as usize],
-            capacities: (0..area.links() as u32).map(|link| area.mean_bandwidth(link)).collect(),
+        Trunks::from_parts(
+            Paths::BetweenRegions { history: area.bandwidth_history(), relays },
+            (0..ports).map(|port| area.region_of_port(port, ports) as u32).collect(),
+            vec![area.unlimited_port_rate(); ports as usize],
+            (0..area.links() as u32).map(|link| area.mean_bandwidth(link)).collect(),
+        )
+    }
+
+    /// Limits the flows of coflows with [`CoflowSpec::max_flow_rate`]: each of them crosses a trunk of its own with that capacity.
+    #[must_use]
+    pub fn with_flow_limits(mut self, coflows: &[CoflowSpec]) -> Trunks {
+        for (position, coflow) in coflows.iter().enumerate() {
+            if let Some(rate) = coflow.max_flow_rate {
+                self.flow_limits.insert(position, self.capacities.len() as u32);
+                self.capacities.extend(coflow.flows.iter().map(|_| rate.get()));
+            }
         }
+        self
     }
 
     /// Renumbers the ports: port 0 becomes the former port `ports[0]`, and so on.
@@ -196,10 +214,13 @@ impl Trunks {
         }
     }
 
-    /// The ends of a link of a topology, as in `leaf0 -> spine1`, by its position in [`Trunks::capacities`]. Between regions, use
-    /// [`WideArea::link_name`].
+    /// The ends of a link of a topology, as in `leaf0 -> spine1`, by its position in [`Trunks::capacities`], or what limits flows
+    /// there. Between regions, use [`WideArea::link_name`].
     pub fn link_name(&self, trunk: usize) -> String {
         match &self.paths {
+            Paths::Shortest { dead_end, .. } if trunk >= self.links && *dead_end != Some(trunk as u32) => {
+                "maximum rate of a flow".to_owned()
+            }
             Paths::Shortest { routes, trunk_by_link, .. } => {
                 let topology = routes.topology();
                 let is_trunk = |number: &Option<u32>| *number == Some(trunk as u32);
@@ -215,8 +236,7 @@ impl Trunks {
 
     /// Number of links, or groups of links, between switches or regions.
     pub fn links(&self) -> usize {
-        let has_dead_end = matches!(self.paths, Paths::Shortest { dead_end: Some(_), .. });
-        self.capacities.len() - usize::from(has_dead_end)
+        self.links
     }
 
     /// By port: the rates of its cable for sending and for receiving, in bytes per second; 0 if the cable is down.
@@ -259,7 +279,7 @@ impl Trunks {
         paths_change
     }
 
-    /// Capacities of the links, in bytes per second; last, the 0 of [`Trunks::with_dead_end`].
+    /// Capacities of the links, in bytes per second; then those of [`Trunks::with_dead_end`] and [`Trunks::with_flow_limits`].
     pub fn capacities(&self) -> &[f64] {
         &self.capacities
     }
@@ -274,9 +294,13 @@ impl Trunks {
     /// `coflow` is the position of the coflow in the workload, and `flow` the position of the flow in the coflow.
     pub fn compute_path(&mut self, src: u32, dst: u32, coflow: usize, flow: u32, path: &mut Vec<u32>) {
         path.clear();
-        if src == dst {
-            return;
+        if src != dst {
+            self.add_links(src, dst, coflow, flow, path);
         }
+        path.extend(self.flow_limits.get(&coflow).map(|first| first + flow));
+    }
+
+    fn add_links(&mut self, src: u32, dst: u32, coflow: usize, flow: u32, path: &mut Vec<u32>) {
         let (from, to) = (self.ends[src as usize], self.ends[dst as usize]);
         match &mut self.paths {
             Paths::Shortest { routes, trunk_by_link, dead_end, path: links, .. } => {

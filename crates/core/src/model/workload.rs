@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 
 use super::service_names::ServiceNames;
-use crate::units::{Bytes, Time};
+use crate::units::{Bytes, Rate, Time};
 
 /// A replayable set of coflows on a fabric of `ports` ports, with events.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workload {
     /// Number of ports. Ports are numbered from 0; each sends and receives.
     pub ports: u32,
-    /// Coflows in the order of the trace. Ids are distinct.
+    /// Coflows in the order of the trace; endless ones last. Ids are distinct.
     pub coflows: Vec<CoflowSpec>,
     /// Events in the order of time.
     pub events: Vec<TimedEvent>,
@@ -53,6 +53,11 @@ pub struct CoflowSpec {
     pub compute_after: Time,
     /// Maximum time from the release to the end of the last flow. Bytes that are not sent by then are dropped.
     pub max_transfer_time: Option<Time>,
+    /// Maximum rate of each flow, on networks with trunks; one switch ignores it.
+    pub max_flow_rate: Option<Rate>,
+    /// Whether its flows always have more to send, until the maximum transfer time, as the connections of a service. Its sizes are
+    /// then more than the network can carry in that time, and its completion is no result.
+    pub is_endless: bool,
     /// Flows of the coflow; at least one.
     pub flows: Vec<FlowSpec>,
 }
@@ -139,6 +144,8 @@ impl CoflowSpec {
             overlapped_compute: Time::ZERO,
             compute_after: Time::ZERO,
             max_transfer_time: None,
+            max_flow_rate: None,
+            is_endless: false,
             flows,
         }
     }
@@ -197,6 +204,9 @@ pub enum WorkloadError {
     /// A name of a service or application is malformed.
     #[error("`{0}` is not a valid name of a service or application; expected {rule}", rule = ServiceNames::NAME_RULE)]
     InvalidName(String),
+    /// An endless coflow has no maximum transfer time, or precedes one that ends.
+    #[error("coflow {0} is endless; expected a maximum transfer time, and only endless coflows after it")]
+    InvalidEndless(u64),
     /// A parent does not exist.
     #[error("coflow {0}: a parent is not in the workload")]
     UnknownParent(u64),
@@ -217,7 +227,12 @@ impl Workload {
         self.coflows.iter().map(|c| c.flows.len()).sum()
     }
 
-    /// Returns the workload with arrivals `factor` times as fast (Saath Fig. 14d).
+    /// The coflows that end by sending all their bytes.
+    pub fn finite_coflows(&self) -> &[CoflowSpec] {
+        &self.coflows[..self.coflows.partition_point(|coflow| !coflow.is_endless)]
+    }
+
+    /// Returns the workload with arrivals `factor` times as fast (Saath Fig. 14d), except those of endless coflows.
     ///
     /// Times of events are scaled with the arrivals. Releases of flows, computing times and deadlines keep their
     /// lengths.
@@ -230,7 +245,7 @@ impl Workload {
             "arrival factor {factor} is invalid; expected a finite number above 0"
         );
         let mut faster = self.clone();
-        for coflow in &mut faster.coflows {
+        for coflow in faster.coflows.iter_mut().filter(|coflow| !coflow.is_endless) {
             coflow.arrival = Time::from_valid(coflow.arrival.get() / factor);
         }
         for event in &mut faster.events {
@@ -339,6 +354,12 @@ impl Workload {
             if coflow.parents.iter().any(|&p| p >= self.coflows.len()) {
                 return Err(WorkloadError::UnknownParent(id));
             }
+        }
+        let is_misplaced = |pair: &&[CoflowSpec]| pair[0].is_endless && !pair[1].is_endless;
+        let misplaced = self.coflows.windows(2).find(is_misplaced).map(|pair| &pair[0]);
+        let is_unlimited = |coflow: &&CoflowSpec| coflow.is_endless && coflow.max_transfer_time.is_none();
+        if let Some(coflow) = misplaced.or_else(|| self.coflows.iter().find(is_unlimited)) {
+            return Err(WorkloadError::InvalidEndless(coflow.id));
         }
         for (position, event) in self.events.iter().enumerate() {
             let known = match event.change {

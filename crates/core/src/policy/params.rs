@@ -144,21 +144,20 @@ impl Params {
         }
     }
 
-    /// Takes a list of numbers separated by `/`, or one `default` if the specification does not contain `key`.
+    /// Takes a list of numbers separated by `/`, if the specification contains `key`.
     ///
     /// # Errors
     /// [`ParamsError::InvalidValue`] if a number cannot be parsed or `is_valid` returns false.
     pub fn take_list(
         &mut self,
         key: &'static str,
-        default: f64,
         is_valid: impl Fn(f64) -> bool,
         expected: &str,
-    ) -> Result<Vec<f64>, ParamsError> {
-        let Some(text) = self.take_text(key) else { return Ok(vec![default]) };
+    ) -> Result<Option<Vec<f64>>, ParamsError> {
+        let Some(text) = self.take_text(key) else { return Ok(None) };
         let numbers: Option<Vec<f64>> =
             text.split('/').map(|part| part.trim().parse().ok().filter(|number| is_valid(*number))).collect();
-        numbers.ok_or_else(|| self.value_error(key, &text, expected))
+        numbers.map(Some).ok_or_else(|| self.value_error(key, &text, expected))
     }
 
     /// Takes `on` or `off`.

@@ -24,22 +24,15 @@ const MAX_SLOWDOWN: f64 = 1e6;
 
 pub(super) fn netshare_tree(params: &mut Params) -> Result<TreeSpec, ParamsError> {
     let expected = "numbers from 1e-9 to 1e9, separated by `/`, such as 4/2/1";
-    Ok(TreeSpec::Netshare(params.take_list(
-        "weights",
-        1.0,
-        |weight| (1e-9..=1e9).contains(&weight),
-        expected,
-    )?))
+    let weights = params.take_list("weights", |weight| (1e-9..=1e9).contains(&weight), expected)?;
+    Ok(TreeSpec::Netshare(weights.unwrap_or_default()))
 }
 
 pub(super) fn saba_tree(params: &mut Params) -> Result<TreeSpec, ParamsError> {
     let expected = "numbers from 1 to 1e6, separated by `/`, such as 2.3/1.1";
-    let slowdowns = params.take_list(
-        "slowdown",
-        DEFAULT_SLOWDOWN,
-        |slowdown| (1.0..=MAX_SLOWDOWN).contains(&slowdown),
-        expected,
-    )?;
+    let slowdowns =
+        params.take_list("slowdown", |slowdown| (1.0..=MAX_SLOWDOWN).contains(&slowdown), expected)?;
+    let slowdowns = slowdowns.unwrap_or_else(|| vec![DEFAULT_SLOWDOWN]);
     Ok(TreeSpec::Saba(slowdowns.into_iter().map(sensitivity).collect()))
 }
 

@@ -52,7 +52,7 @@ pub enum TreeSpec {
     /// The listed services, and an optional default for unlisted services.
     Services(Vec<Service>, Option<Box<Service>>),
     /// Services by the weights of a list, in the order of the workload's names, with max-min fairness between flows
-    /// inside. Services past the end of the list get weight 1.
+    /// inside. Services past the end of the list have the weights of the workload's names.
     Netshare(Vec<f64>),
     /// All applications by sensitivity, independent of their services, in the order of the workload's names, with
     /// max-min fairness between flows inside. Applications past the end of the list get the last model. The list
@@ -185,7 +185,8 @@ impl TreeSpec {
             }
             TreeSpec::Netshare(weights) => {
                 for number in services {
-                    let weight = weights.get(number as usize).copied().unwrap_or(1.0);
+                    let weight = weights.get(number as usize).copied();
+                    let weight = weight.unwrap_or_else(|| names.weight(number));
                     let weight = check_weight(names.service(number), weight)?;
                     let leaf = layout
                         .add_service(weight, ApplicationWeights::Fixed(vec![1.0]), [FAIR_POLICY.to_owned()])

@@ -5,6 +5,7 @@ mod cables;
 #[path = "../../../core/tests/all/campaign.rs"]
 mod campaign;
 mod common;
+mod demands;
 mod incast;
 mod jobs;
 mod link_use;

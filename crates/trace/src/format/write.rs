@@ -17,6 +17,10 @@ pub(super) fn write_workload<W: Write>(workload: &Workload, mut out: W) -> Resul
         let reason = format!("it names its parent {parent} twice");
         return Err(WriteError::Inexpressible { subject: format!("coflow {id}"), reason });
     }
+    if let Some(coflow) = workload.coflows.iter().find(|c| c.is_endless || c.max_flow_rate.is_some()) {
+        let reason = "it belongs to a service".to_owned();
+        return Err(WriteError::Inexpressible { subject: format!("coflow {}", coflow.id), reason });
+    }
     if !are_names_in_order_of_use(workload) {
         let reason = "its services and applications are not in the order of their first coflows".to_owned();
         return Err(WriteError::Inexpressible { subject: "the trace".to_owned(), reason });

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use weir_trace::TraceUnit;
-use weir_trace::jobs::{Jobs, ModelRef, WorkloadRef, is_jobs_file, read, read_from};
+use weir_trace::jobs::{Jobs, ModelRef, WorkloadRef, read, read_from};
+use weir_trace::{SourceKind, TraceUnit};
 
 const PREDEFINED: [&str; 3] = ["LR", "SVM", "Sort"];
 
@@ -155,11 +155,12 @@ fn fabric_of_jobs_can_have_events() {
 }
 
 #[test]
-fn jobs_are_told_from_traces_by_their_version() {
+fn sources_are_told_from_each_other_by_their_version() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-    assert!(is_jobs_file(&folder.join("jobs.toml")));
+    assert_eq!(SourceKind::of_file(&folder.join("jobs.toml")), SourceKind::Jobs);
+    assert_eq!(SourceKind::of_file(&folder.join("netshare-5.3.toml")), SourceKind::Services);
     for other in ["demo.txt", "dag.weir", "missing.toml", "."] {
-        assert!(!is_jobs_file(&folder.join(other)), "{other}");
+        assert_eq!(SourceKind::of_file(&folder.join(other)), SourceKind::Trace, "{other}");
     }
     let limits = weir_trace::Limits::default();
     let from_pipe = weir_trace::read_from(HEAD.as_bytes(), "pipe", TraceUnit::MB, &limits).unwrap_err();

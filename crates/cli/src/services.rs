@@ -1,0 +1,138 @@
+//! Services of a replay: reads them from a scenario, and reports what their connections received.
+
+use std::path::Path;
+
+use weir_console::failure::Failure;
+use weir_console::table::{Alignment, BITS_PER_BYTE, Table, format_count, format_number, format_rate};
+use weir_core::model::{Scenario, Workload};
+use weir_sim::Outcome;
+use weir_sim::demands::{self, ActiveDemand};
+
+use crate::source::{EmbeddedNetwork, check_bounds};
+
+/// The maximum number of services in the table; `--per-demand` has all.
+const MAX_TABLE_ROWS: usize = 40;
+
+/// The services of a scenario.
+pub struct Services {
+    /// The name of the file, as given.
+    pub name: String,
+    scenario: Scenario,
+    active: Vec<ActiveDemand>,
+}
+
+/// What the connections of a demand received in one of its active intervals. Times are in seconds.
+pub struct ServedDemand<'a> {
+    /// The name of the service.
+    pub service: &'a str,
+    /// The number of the demand in the file, from 1.
+    pub demand: usize,
+    /// The number of the coflow.
+    pub coflow: u64,
+    /// The interval in which the demand was active.
+    pub from: f64,
+    /// The end of the interval.
+    pub to: f64,
+    /// Number of connections.
+    pub connections: usize,
+    /// The bytes that all connections sent.
+    pub bytes: f64,
+}
+
+impl ServedDemand<'_> {
+    /// The mean rate of all connections together, in bits per second.
+    pub fn mean_bit_rate(&self) -> f64 {
+        self.bytes / (self.to - self.from) * BITS_PER_BYTE
+    }
+}
+
+impl Services {
+    /// Reads the services and the network of a scenario, and adds the demands' coflows to `workload`.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or policies cannot serve it.
+    pub fn read(
+        path: &Path,
+        workload: &mut Workload,
+        max_flows: usize,
+    ) -> Result<(Services, EmbeddedNetwork), Failure> {
+        let scenario = weir_trace::scenario::read(path)?;
+        let name = path.display().to_string();
+        let added = demands::add_demands(workload, &scenario, max_flows);
+        let active = added.map_err(|error| Failure::input(format_args!("{name}: {error}")))?;
+        check_bounds(&name, workload)?;
+        let network = EmbeddedNetwork {
+            name: name.clone(),
+            topology: scenario.topology.clone(),
+            cable_events: scenario.events.clone(),
+            path_seed: scenario.seed,
+        };
+        Ok((Services { name, scenario, active }, network))
+    }
+
+    /// The numbers of services and of connections as text.
+    pub fn caption(&self) -> String {
+        let connections: u64 = self.scenario.demands.iter().map(|demand| demand.connection_count()).sum();
+        format!(
+            "{} with {} until {}",
+            format_count(self.scenario.services.len(), "service"),
+            format_count(connections, "connection"),
+            self.scenario.end
+        )
+    }
+
+    /// What each demand received under a policy, in the order of the file.
+    pub fn served<'a>(&'a self, outcome: &'a Outcome) -> impl Iterator<Item = ServedDemand<'a>> {
+        self.active.iter().map(|active| {
+            let coflow = outcome.coflow(active.coflow);
+            ServedDemand {
+                service: &self.scenario.services[self.scenario.demands[active.demand].service].name,
+                demand: active.demand + 1,
+                coflow: coflow.id,
+                from: active.interval.0.get(),
+                to: active.interval.1.get(),
+                connections: coflow.width,
+                bytes: coflow.sent_bytes(),
+            }
+        })
+    }
+
+    /// The seconds in which any connection of a service is active.
+    fn active_seconds(&self, service: usize) -> f64 {
+        let of_service =
+            self.active.iter().filter(|active| self.scenario.demands[active.demand].service == service);
+        let mut intervals: Vec<(f64, f64)> =
+            of_service.map(|active| (active.interval.0.get(), active.interval.1.get())).collect();
+        intervals.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (mut seconds, mut end) = (0.0, 0.0);
+        for (from, to) in intervals {
+            seconds += (to - from.max(end)).max(0.0);
+            end = end.max(to);
+        }
+        seconds
+    }
+
+    /// The mean rate of each service under each policy, while any of its connections is active, as a table.
+    pub fn rate_table(&self, policies: &[String], outcomes: &[Outcome]) -> String {
+        let [left, right] = [Alignment::Left, Alignment::Right].map(|align| move |name| (name, align));
+        let mut columns = vec![left("service"), right("weight"), right("active s")];
+        columns.extend(policies.iter().map(|policy| right(policy.as_str())));
+        let mut table = Table::new(&columns);
+        for (number, service) in self.scenario.services.iter().enumerate().take(MAX_TABLE_ROWS) {
+            let seconds = self.active_seconds(number);
+            let rate = |outcome: &Outcome| {
+                let served = self.served(outcome).filter(|demand| demand.service == service.name);
+                let bytes: f64 = served.map(|demand| demand.bytes).sum();
+                if seconds > 0.0 { format_rate(bytes / seconds) } else { "-".to_owned() }
+            };
+            let mut line = vec![service.name.clone(), service.weight.to_string(), format_number(seconds)];
+            line.extend(outcomes.iter().map(rate));
+            table.add_row(line);
+        }
+        let omitted = match self.scenario.services.len().saturating_sub(MAX_TABLE_ROWS) {
+            0 => String::new(),
+            count => format!("{count} more services are not shown; --per-demand writes all.\n"),
+        };
+        format!("\nMean rates of services while their connections are active:\n{omitted}\n{table}")
+    }
+}

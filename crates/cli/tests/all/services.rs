@@ -1,0 +1,138 @@
+//! Services as a source of replays: rates beside coflows and jobs, and refused combinations.
+
+use crate::common::TestDir;
+
+const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/demo.txt");
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/services.toml");
+
+/// Two hosts at one switch of 8 Mbit/s. The service `web` sends from the first to the second in two of three seconds.
+const ONE_LINK: &str = "\
+weir-scenario = 1
+end = \"3s\"
+fabric = { kind = \"big-switch\", hosts = 2, rate = \"8Mbit\" }
+service = [{ name = \"web\", weight = 3 }]
+[[demand]]
+service = \"web\"
+from = \"h0\"
+to = \"h1\"
+sending = \"elastic\"
+active = [[\"0s\", \"1s\"], [\"2s\", \"3s\"]]
+";
+
+/// A coflow of the service `batch` over the same link.
+const TRACE: &str = "weir-trace 1\nports 2\ncoflow 5 service=batch\nflow 0 1 1MB\n";
+
+#[track_caller]
+fn assert_refused(dir: &TestDir, line: &str, expected: &str) {
+    let message = dir.stderr_of(line, 2);
+    assert!(message.contains(expected), "{line}: {message}");
+}
+
+fn test_dir() -> TestDir {
+    let dir = TestDir::new();
+    dir.write("services.toml", ONE_LINK);
+    dir.write("trace.weir", TRACE);
+    dir
+}
+
+#[test]
+fn compare_reports_rates_of_services_beside_coflows() {
+    let dir = TestDir::new();
+    let table = dir.stdout_of(&format!(
+        "compare {DEMO} {EXAMPLE} --policies fair,netshare --no-timing --quiet --per-demand demands.csv"
+    ));
+    assert!(table.contains("2 services with 57 connections until 60s"), "{table}");
+    assert!(table.contains("200 coflows"), "{table}");
+    let demands = dir.read("demands.csv");
+    assert_eq!(demands.lines().count(), 1 + 2 * 2, "{demands}");
+    let rate_of = |policy: &str, service: &str| -> f64 {
+        let found = demands.lines().find(|line| line.starts_with(&format!("{policy},{service},")));
+        found.and_then(|line| line.rsplit(',').next()).unwrap().parse().unwrap()
+    };
+    // At its weight, the server gets all it asks for.
+    let asked = 49.0 * 10e6;
+    assert!((rate_of("netshare", "web") / asked - 1.0).abs() < 0.02, "{demands}");
+    assert!(rate_of("fair", "web") < rate_of("netshare", "web"), "{demands}");
+}
+
+#[test]
+fn services_share_with_coflows_by_weight() {
+    let dir = test_dir();
+    let line = "trace.weir services.toml --interval 0 --quiet --no-timing --format json";
+    // Of 1 MB, netshare sends a quarter in the first second, and the rest in the free second from 1 s on.
+    let shared = dir.json_of(&format!("sim {line} --policy netshare"));
+    assert!((shared["mean_cct_s"].as_f64().unwrap() - 1.75).abs() < 1e-9, "{shared}");
+    assert!((shared["service_bytes"].as_f64().unwrap() - 1.75e6).abs() < 1e-3, "{shared}");
+    assert_eq!((&shared["coflows"], &shared["services_file"]), (&1.into(), &"services.toml".into()));
+    assert!((shared["lower_bound_mean_cct_s"].as_f64().unwrap() - 1.0).abs() < 1e-9, "{shared}");
+    // A policy that knows sizes serves the coflow first.
+    let varys = dir.json_of(&format!("sim {line} --policy varys"));
+    assert!((varys["mean_cct_s"].as_f64().unwrap() - 1.0).abs() < 1e-9, "{varys}");
+}
+
+#[test]
+fn services_work_alone_and_in_all_commands() {
+    let dir = test_dir();
+    let alone = dir.json_of("sim services.toml --policy saath --interval 0 --quiet --format json");
+    assert_eq!((&alone["coflows"], &alone["mean_cct_s"]), (&0.into(), &serde_json::Value::Null));
+    assert!((alone["service_bytes"].as_f64().unwrap() - 2e6).abs() < 1e-3, "{alone}");
+    let explained = dir.json_of(
+        "explain trace.weir services.toml --policy fair --coflow 7 --interval 0 --quiet --format json",
+    );
+    assert!((explained["cct_s"].as_f64().unwrap() - 1.0).abs() < 1e-9, "{explained}");
+    let swept = dir.json_of(
+        "sweep trace.weir services.toml --policies fair,saath --vary interval=0s,8ms --quiet --no-timing --format json",
+    );
+    assert_eq!(swept.as_array().unwrap().len(), 4);
+    let line = "compare trace.weir services.toml --policies fair,saath --quiet --no-timing --resume kept --format json";
+    let first = dir.stdout_of(line);
+    assert_eq!(dir.stdout_of(line), first);
+}
+
+#[test]
+fn services_and_jobs_need_one_network() {
+    let dir = test_dir();
+    let jobs = |hosts: u32| {
+        format!(
+            "weir-jobs = 1\nfabric = {{ kind = \"big-switch\", hosts = {hosts}, rate = \"8Mbit\" }}\n\
+             [workload.own]\nstages = [{{ bytes = \"1MB\" }}]\n[[job]]\nworkload = \"own\"\nservers = [\"h0\", \"h1\"]\n"
+        )
+    };
+    dir.write("jobs.toml", &jobs(2));
+    dir.write("other.toml", &jobs(3));
+    let line = "trace.weir services.toml --policy fair --quiet --format json";
+    assert_eq!(dir.json_of(&format!("sim jobs.toml {line}"))["coflows"], 2);
+    let expected = "other.toml and services.toml: different networks; expected the same network in both, and events in one";
+    assert_refused(&dir, &format!("sim other.toml {line}"), expected);
+}
+
+#[test]
+fn what_policies_cannot_serve_is_refused_with_the_reason() {
+    let dir = test_dir();
+    let lossy = ONE_LINK.replace("\"elastic\"", "\"unresponsive\"\nrate = \"1Mbit\"");
+    dir.write("lossy.toml", &lossy);
+    assert_refused(
+        &dir,
+        "sim lossy.toml --policy fair",
+        "demand 1: `unresponsive` connections lose bytes on their way",
+    );
+    let queue = "[[port]]\nfrom = \"h0\"\nto = \"*\"\nqueues = [{ weight = 1, services = [\"web\"] }]\n";
+    dir.write("ports.toml", &format!("{ONE_LINK}{queue}"));
+    assert_refused(
+        &dir,
+        "sim ports.toml --policy fair",
+        "[[port]] configures mechanisms of NetShare, which `weir share` simulates",
+    );
+    assert_refused(
+        &dir,
+        "sim services.toml services.toml --policy fair",
+        "services.toml and services.toml are both services",
+    );
+    dir.write("network.toml", "weir-fabric = 1\nkind = \"big-switch\"\nhosts = 2\nrate = \"8Mbit\"\n");
+    assert_refused(
+        &dir,
+        "sim services.toml --fabric network.toml --policy fair",
+        "services.toml contains a network",
+    );
+    assert_refused(&dir, "sim services.toml --policy fair --max-flows 1", "have more than 1 connections");
+}
