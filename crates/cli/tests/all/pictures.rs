@@ -65,11 +65,20 @@ fn sweeps_and_explanations_have_reports() {
     assert_eq!(dir.stdout_of(&format!("{explain} --report explain.html")), text);
     let report = dir.read("explain.html");
     assert_eq!(charts(&report), 1);
-    for part in ["<h1>Coflow 2 under saath</h1>", "time since the release (s)", "Time by state", "SHA-256"] {
+    for part in [
+        "<h1>Coflow 2 under saath</h1>",
+        "time since the release (s)",
+        "<h3>Time by state</h3>",
+        "<th scope=\"col\" class=\"text\">held up by</th>",
+        "<code>pace</code> is the progress",
+        "SHA-256",
+    ] {
         assert!(report.contains(part), "{part}: {report}");
     }
     for report in [dir.read("sweep.html"), report] {
         assert!(!report.contains("folder/") && !report.contains("href="), "{report}");
+        // What marks code and groups of columns in a terminal.
+        assert!(!report.contains('`') && !report.contains(">| "), "{report}");
     }
 }
 
