@@ -124,9 +124,16 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
     failure.map_or(Ok(()), Err)
 }
 
-/// The origin of a report: these input files, and the arguments and the version of this process.
-pub fn report_origin(inputs: Vec<PathBuf>) -> Origin<'static> {
-    let inputs = inputs.into_iter().filter(|file| file.as_os_str() != "-").collect();
+/// The origin of a report: these input files and those that they name, and the arguments and the version of this process.
+pub fn report_origin(named: Vec<PathBuf>) -> Origin<'static> {
+    let mut inputs: Vec<PathBuf> = Vec::new();
+    for file in named.into_iter().filter(|file| file.as_os_str() != "-") {
+        for file in [file.clone()].into_iter().chain(weir_trace::toml_fields::referenced_files(&file)) {
+            if !inputs.contains(&file) {
+                inputs.push(file);
+            }
+        }
+    }
     Origin { inputs, command: std::env::args().skip(1).collect(), version: args::version() }
 }
 

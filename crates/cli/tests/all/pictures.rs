@@ -132,6 +132,34 @@ fn policies_of_one_color_differ_in_dashes_and_marks() {
 }
 
 #[test]
+fn report_has_checksums_of_files_that_a_tree_or_jobs_name() {
+    let dir = TestDir::new();
+    let examples = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"));
+    for name in ["tree.toml", "tree-sensitivity.toml"] {
+        dir.write(name, &std::fs::read_to_string(examples.join(name)).unwrap());
+    }
+    let assert_checksums = |report: &str, files: &[&str]| {
+        let report = dir.read(report);
+        assert_eq!(report.matches("SHA-256").count(), files.len(), "{report}");
+        for file in files {
+            assert!(report.contains(&format!("<li><code>{file}</code>: SHA-256")), "{file}: {report}");
+        }
+    };
+    let generate =
+        "trace generate --preset facebook --coflows 5 --services 2 --applications 2 --out shared.weir";
+    dir.stdout_of(generate);
+    let tree = "shared.weir --policies fair,tree:tree.toml --report";
+    dir.stdout_of(&format!("compare {tree} tree.html"));
+    assert_checksums("tree.html", &["shared.weir", "tree.toml", "tree-sensitivity.toml"]);
+    dir.stdout_of(&format!("sweep {tree} sweep.html --vary arrival=1,2"));
+    assert_checksums("sweep.html", &["shared.weir", "tree.toml", "tree-sensitivity.toml"]);
+    dir.write("jobs.toml", "weir-jobs = 1\nfabric = \"fabric.toml\"\nsensitivity = \"tree-sensitivity.toml\"\n[[job]]\nworkload = \"LR\"\nservers = \"*\"\n");
+    dir.stdout_of("fabric generate big-switch --hosts 4 --rate 1Gbit --out fabric.toml");
+    dir.stdout_of("compare jobs.toml --policies fair --report jobs.html");
+    assert_checksums("jobs.html", &["jobs.toml", "fabric.toml", "tree-sensitivity.toml"]);
+}
+
+#[test]
 fn report_of_many_flows_and_policies_is_small() {
     let dir = TestDir::new();
     dir.stdout_of("trace generate --ports 40 --coflows 1500 --reducers uniform:1,4 --mappers uniform:1,4 --seed 4 --out many.txt");
