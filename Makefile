@@ -131,7 +131,7 @@ relay-cost: ## Measure relays in namespaces; needs root. ARGS="--cases saturated
 	@$(CARGO) run --locked --profile $(PROFILE) --quiet -p weir-lab -- relay-cost $(ARGS)
 
 install: ## Install weir, its man pages and completions under PREFIX (default ~/.local)
-	WEIR_COMMIT=$$(git rev-parse --short=12 HEAD 2>/dev/null) $(CARGO) install --locked --path crates/cli --root $(PREFIX)
+	$(CARGO) install --locked --path crates/cli --root $(PREFIX)
 	$(PREFIX)/bin/weir man --out $(PREFIX)/share/man/man1
 	mkdir -p $(PREFIX)/share/bash-completion/completions
 	$(PREFIX)/bin/weir completions bash > $(PREFIX)/share/bash-completion/completions/weir

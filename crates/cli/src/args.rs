@@ -22,7 +22,7 @@ mod trace;
 mod value;
 
 use std::path::PathBuf;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
@@ -72,15 +72,19 @@ pub const MISSING_COMMANDS: &[(&str, &[&str])] = &[
     ("papers", &["reproduce"]),
 ];
 
-/// The version, with the commit if the build knows it: `make install` passes the commit as `WEIR_COMMIT`. Other builds do without, since
-/// they would be made again after every commit.
+/// The commit of the program; see [`set_commit`].
+static COMMIT: OnceLock<&str> = OnceLock::new();
+
+/// Sets the commit that the version shows. Only the first call has an effect.
+pub fn set_commit(commit: &'static str) {
+    let _ = COMMIT.set(commit);
+}
+
+/// The version, with the commit if the program has set it.
 pub fn version() -> &'static str {
     static VERSION: LazyLock<String> = LazyLock::new(|| {
         let version = env!("CARGO_PKG_VERSION");
-        match option_env!("WEIR_COMMIT") {
-            Some(commit) if !commit.is_empty() => format!("{version} ({commit})"),
-            _ => version.to_owned(),
-        }
+        COMMIT.get().map_or_else(|| version.to_owned(), |commit| format!("{version} ({commit})"))
     });
     &VERSION
 }

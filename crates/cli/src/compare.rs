@@ -84,16 +84,20 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
         policies.iter().map(|policy| to_replay(policy, &source, &network)).collect();
     let finished = run_until_interrupted(&replays, baseline_position, kept, &experiment.run_options)?;
     let baseline_name = &policies[baseline_position];
-    let FinishedReplays { policies, outcomes, failure } = finished;
-    let baseline_position = policies.iter().position(|policy| policy == baseline_name).unwrap_or(0);
+    let FinishedReplays { policies, outcomes, missing, failure } = finished;
+    let baseline_position = policies.iter().position(|policy| policy == baseline_name);
 
     let metrics = Metrics::new(&source, &source.workload, &network, !experiment.no_timing);
-    let baseline = Baseline::new(baseline_name, &outcomes[baseline_position]);
+    let baseline =
+        Baseline::if_finished(baseline_name, baseline_position.map(|position| &outcomes[position]));
     let records = policies.iter().zip(&outcomes);
     let records = records.map(|(policy, outcome)| metrics.record(policy, outcome, Some(&baseline)));
     let mut records: Vec<Record> = records.collect::<Result<_, _>>()?;
     let job_times = job_times(&source, &alone, &outcomes);
     add_slowdowns(&mut records, &job_times);
+    if !missing.is_empty() {
+        records.iter_mut().for_each(|record| record.add("missing_policies", missing.clone()));
+    }
     let table = || {
         let head = caption(&source, &network, |_| false);
         let tables = if *wide { table::wide_table } else { table::short_table };
@@ -130,9 +134,16 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
     failure.map_or(Ok(()), Err)
 }
 
-/// The origin of a report: these input files, and the arguments and the version of this process.
-pub fn report_origin(inputs: Vec<PathBuf>) -> Origin<'static> {
-    let inputs = inputs.into_iter().filter(|file| file.as_os_str() != "-").collect();
+/// The origin of a report: these input files and those that they name, and the arguments and the version of this process.
+pub fn report_origin(named: Vec<PathBuf>) -> Origin<'static> {
+    let mut inputs: Vec<PathBuf> = Vec::new();
+    for file in named.into_iter().filter(|file| file.as_os_str() != "-") {
+        for file in [file.clone()].into_iter().chain(weir_trace::toml_fields::referenced_files(&file)) {
+            if !inputs.contains(&file) {
+                inputs.push(file);
+            }
+        }
+    }
     Origin { inputs, command: std::env::args().skip(1).collect(), version: args::version() }
 }
 

@@ -265,6 +265,17 @@ fn connect(args: &args::Ctl) -> Result<Coordinator, Failure> {
     let address = &args.coordinator;
     Ok(match args.credentials.tls_files(address, false)? {
         None => Coordinator::local(address)?,
-        Some([certificate, key, authority]) => Coordinator::secure(address, certificate, key, authority)?,
+        Some([certificate, key, authority]) => {
+            #[cfg(target_os = "linux")]
+            check_validity(certificate, key, authority)?;
+            Coordinator::secure(address, certificate, key, authority)?
+        }
     })
+}
+
+/// Checks that the own certificate is valid now. A coordinator refuses others, but does not state the reason in all cases.
+#[cfg(target_os = "linux")]
+fn check_validity(certificate: &Path, key: &Path, authority: &Path) -> Result<(), Failure> {
+    let [certificate, key, clients] = [certificate, key, authority].map(Path::to_owned);
+    weir_tls::check_validity(&weir_tls::TlsFiles { certificate, key, clients }).map_err(Failure::input)
 }

@@ -99,10 +99,16 @@ pub fn explain(args: &args::Explain) -> Result<(), Failure> {
     let colors = sink.is_terminal().then(drawing::has_colors);
     sink.write_text(render::object(
         args.output.format,
-        || format!("{}\n{}", caption(&source, &network, |_| false), table::explanation_text(&report, colors)),
+        || format!("{}\n{}", caption(&source, &network, |_| false), explanation_text(&report, colors)),
         || explanation_record(&report),
         || entries.iter().map(|entry| entry_line(&report, entry)).collect(),
     ))
+}
+
+/// The explanation as text; see [`table::explanation`].
+fn explanation_text(report: &Report<'_>, colors: Option<bool>) -> String {
+    let blocks = table::explanation(report, colors);
+    blocks.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 /// What the report in HTML describes.
@@ -120,7 +126,7 @@ fn html_report(args: &args::Explain, report: &Report<'_>) -> ExplanationReport<'
         title: format!("Coflow {} under {}", explanation.outcome.id, policy_spec::without_folder(policy)),
         caption: caption(source, network, |_| false),
         origin: report_origin(args.input.sources.iter().cloned().chain(network_files).chain(tree).collect()),
-        text: table::explanation_text(report, None),
+        blocks: table::explanation(report, None),
         paces: explanation.segments.iter().map(period).collect(),
     }
 }
@@ -144,7 +150,7 @@ fn entry_record(report: &Report<'_>, entry: &TimelineEntry<'_>) -> Record {
     let mut r = Record::default();
     r.add("from_s", entry.start);
     r.add("to_s", entry.end);
-    r.add("state", main.state.name());
+    r.add("state", entry.state().name());
     r.add("pace", entry.pace());
     r.add("bytes", entry.bytes);
     r.add("queue", main.queue);

@@ -42,6 +42,7 @@ use std::env;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+pub use args::set_commit;
 use args::{Cli, Command, MISSING_COMMANDS};
 use weir_console::failure::Failure;
 use weir_core::policy::{self, PolicyEntry};

@@ -26,13 +26,19 @@ pub struct Metrics<'a> {
 /// The replay that others are compared with.
 pub struct Baseline {
     policy: String,
-    ccts: Vec<f64>,
+    /// By coflow: the completion time; `None` if the replay has not finished.
+    ccts: Option<Vec<f64>>,
 }
 
 impl Baseline {
     /// The outcome of `policy` as the baseline.
     pub fn new(policy: &str, outcome: &Outcome) -> Baseline {
-        Baseline { policy: policy.to_owned(), ccts: outcome.ccts() }
+        Baseline::if_finished(policy, Some(outcome))
+    }
+
+    /// `policy` as the baseline. Without an outcome, speedups are null.
+    pub fn if_finished(policy: &str, outcome: Option<&Outcome>) -> Baseline {
+        Baseline { policy: policy.to_owned(), ccts: outcome.map(Outcome::ccts) }
     }
 }
 
@@ -86,11 +92,12 @@ impl<'a> Metrics<'a> {
         r.add_all(["p50_cct_s", "p90_cct_s", "p95_cct_s", "p99_cct_s"], summary.cct_percentiles);
         r.add("makespan_s", outcome.makespan);
         if let Some(Baseline { policy, ccts }) = baseline {
-            let speedups = SpeedupSummary::new(ccts, &outcome.ccts());
+            let speedups = ccts.as_ref().map(|ccts| SpeedupSummary::new(ccts, &outcome.ccts()));
             r.add("baseline", policy.as_str());
-            r.add_all(["speedup_p10", "speedup_p50", "speedup_p90"], speedups.percentiles);
-            r.add("speedup_mean", speedups.mean);
-            r.add("speedups_excluded", speedups.undefined_count);
+            let percentiles = speedups.as_ref().map_or([None; 3], |speedups| speedups.percentiles);
+            r.add_all(["speedup_p10", "speedup_p50", "speedup_p90"], percentiles);
+            r.add("speedup_mean", speedups.as_ref().and_then(|speedups| speedups.mean));
+            r.add("speedups_excluded", speedups.map(|speedups| speedups.undefined_count));
         }
         let bound = self.min_mean_cct();
         r.add("lower_bound_mean_cct_s", bound);

@@ -22,6 +22,7 @@ const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 pub fn serve(args: &args::Serve) -> Result<(), Failure> {
     if let Some(path) = &args.check {
         let config = config::read(path)?;
+        config.check_certificate().map_err(Failure::input)?;
         return Ok(output::print(format!("{config}\n{}: no error found\n", path.display()))?);
     }
     if let Some(path) = &args.check_store {
@@ -30,6 +31,10 @@ pub fn serve(args: &args::Serve) -> Result<(), Failure> {
     let path = args.config.as_deref().expect("clap requires --config without --check and --check-store");
     let config = config::read(path)?;
     init_log(args.log);
+    if let Err(error) = config.check_certificate() {
+        // The clock may be corrected while the coordinator runs, and a new coordinator reads a new certificate.
+        tracing::warn!("{error}");
+    }
     interrupt::record_signals();
     let runtime = Builder::new_multi_thread().enable_all().build().map_err(Failure::runtime)?;
     runtime.block_on(async {

@@ -12,7 +12,7 @@ use weir_console::failure::Failure;
 use weir_console::output::{self, OutputFile, ResultDestination};
 use weir_console::policy_spec;
 use weir_console::record::Record;
-use weir_console::report::sweep::{SweepLine, SweepReport};
+use weir_console::report::sweep::{SweepLine, SweepPoint, SweepReport};
 use weir_console::report::{self, Origin};
 use weir_core::model::Workload;
 use weir_trace::SourceKind;
@@ -117,19 +117,21 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     let is_varied = |key: &str| args.vary.iter().any(|vary| vary.key == key);
     let sources: String = inputs.iter().map(|input| input.source.caption()).collect();
     let network = inputs[0].network.caption(is_varied);
-    let caption = sources + &network + &table::caption(args, &policies[baseline_position]);
+    let caption = |separator| {
+        format!("{sources}{network}{}", table::caption(args, &policies[baseline_position], separator))
+    };
     let cells = if args.confidence { Cells::with_intervals(&rows) } else { Cells::new(&rows) };
     if let Some(file) = report_file {
         let origin = report_origin(input_files(experiment, &policies));
-        file.write_and_finish(report::sweep::html(&to_report(&rows, &cells, &caption, origin))?)?;
+        file.write_and_finish(report::sweep::html(&to_report(&rows, &cells, caption(", "), origin))?)?;
     }
-    let table = || format!("{caption}\n{}", cells.to_table());
+    let table = || format!("{}\n{}", caption(" | "), cells.to_table());
     let records = || rows.iter().map(to_record).collect();
     sink.write_text(render::list(experiment.output.format, table, records))
 }
 
 /// What the report in HTML describes. Its x axis has the values of what varies first.
-fn to_report<'a>(rows: &[Row<'_>], cells: &Cells, caption: &str, origin: Origin<'a>) -> SweepReport<'a> {
+fn to_report<'a>(rows: &[Row<'_>], cells: &Cells, caption: String, origin: Origin<'a>) -> SweepReport<'a> {
     let (mut x_values, mut lines): (Vec<String>, Vec<SweepLine>) = (Vec::new(), Vec::new());
     for Row { policy, values, metrics } in rows {
         let (first, others) =
@@ -142,21 +144,17 @@ fn to_report<'a>(rows: &[Row<'_>], cells: &Cells, caption: &str, origin: Origin<
         let others: String = others.iter().map(|(key, value)| format!(", {key}={value}")).collect();
         let name = policy_spec::without_folder(policy) + &others;
         let Some(mean) = metrics.number("mean_cct_s") else { continue };
+        let half_width = metrics.number(&combined::half_width_column("mean_cct_s"));
+        let point = SweepPoint { position, mean, half_width };
         match lines.iter_mut().find(|line| line.name == name) {
-            Some(line) => line.points.push((position, mean)),
-            None => lines.push(SweepLine { name, points: vec![(position, mean)] }),
+            Some(line) => line.points.push(point),
+            None => lines.push(SweepLine { name, points: vec![point] }),
         }
     }
-    let with_display_name = |row: &Vec<String>| {
-        let mut row = row.clone();
-        row[cells.policy] = policy_spec::without_folder(&row[cells.policy]);
-        row
-    };
     SweepReport {
-        caption: caption.to_owned(),
+        caption,
         origin,
-        head: cells.head.clone(),
-        rows: cells.rows.iter().map(with_display_name).collect(),
+        table: cells.to_report_table(),
         x_title: rows
             .first()
             .and_then(|row| row.values.first())

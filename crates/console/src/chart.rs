@@ -9,7 +9,7 @@ mod lines;
 
 pub use axis::{Scale, round_values};
 pub use dots::{Dot, DotPlot, DotRow, DotSeries};
-pub use lines::{LineChart, Marks, distribution, line_style};
+pub use lines::{LineChart, Marks, distribution, line_sample};
 
 use plotters::coord::Shift;
 use plotters::prelude::*;

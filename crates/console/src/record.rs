@@ -91,6 +91,9 @@ fn format_cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
+        Value::Array(items) if items.iter().all(Value::is_string) => {
+            items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
+        }
         // The same digits as in JSON: the fewest that parse to the same number.
         other => other.to_string(),
     }

@@ -73,8 +73,8 @@ pub struct Comparison<'a> {
     pub outcomes: &'a [Outcome],
     /// By policy: the metrics of its replay.
     pub records: &'a [Record],
-    /// The position of the baseline among the policies.
-    pub baseline: usize,
+    /// The position of the baseline among the policies, if its replay has finished.
+    pub baseline: Option<usize>,
     /// By coflow: the lower bound of its completion time, in seconds.
     pub min_ccts: &'a [f64],
     /// By coflow: the bytes of its longest flow.
@@ -122,7 +122,9 @@ pub fn html(comparison: &Comparison<'_>) -> Result<String, Failure> {
     page.add_section("Active coflows", &(active + &legend));
     page.add_section("Coflows over time", &coflow_timelines(comparison));
     page.add_section("Utilization of links", &link_uses(comparison));
-    page.add_section("Speedups by size", &speedup_table(comparison, &ccts));
+    if let Some(baseline) = comparison.baseline {
+        page.add_section("Speedups by size", &speedup_table(comparison, &ccts, baseline));
+    }
     if let Some(table) = weight_table(comparison, &ccts) {
         page.add_section("Completion times by weight", &table);
     }
@@ -333,9 +335,12 @@ fn results_table(comparison: &Comparison<'_>) -> String {
     let rows: Vec<Vec<String>> = comparison.policies.iter().zip(comparison.records).map(row).collect();
     let meaning = |(title, _, meaning): &(&str, &str, &str)| format!("<li>{title}: {}</li>\n", code(meaning));
     let meanings: String = columns.iter().map(meaning).collect();
-    let baseline = escape(&comparison.policies[comparison.baseline]);
+    let baseline = match comparison.baseline {
+        Some(baseline) => format!("The baseline is <code>{}</code>.", escape(&comparison.policies[baseline])),
+        None => "The baseline has not finished.".to_owned(),
+    };
     format!(
-        "{}<p class=\"note\">Times are in seconds. The baseline is <code>{baseline}</code>.</p>\n<ul class=\"note\">\n{meanings}</ul>\n",
+        "{}<p class=\"note\">Times are in seconds. {baseline}</p>\n<ul class=\"note\">\n{meanings}</ul>\n",
         table(&head, &rows)
     )
 }
@@ -411,9 +416,10 @@ fn job_table(comparison: &Comparison<'_>) -> Option<String> {
 }
 
 /// Median speedups of coflows by width and by the length of their longest flow.
-fn speedup_table(comparison: &Comparison<'_>, ccts: &[Vec<f64>]) -> String {
+fn speedup_table(comparison: &Comparison<'_>, ccts: &[Vec<f64>], baseline: usize) -> String {
+    let baseline_name = escape(&comparison.policies[baseline]);
     let widths: Vec<usize> =
-        comparison.outcomes[comparison.baseline].coflows.iter().map(|coflow| coflow.width).collect();
+        comparison.outcomes[baseline].coflows.iter().map(|coflow| coflow.width).collect();
     let is_short = |at: usize| comparison.longest_flows[at] <= MAX_SHORT_BYTES;
     let is_narrow = |at: usize| widths[at] <= MAX_NARROW_WIDTH;
     let groups = [
@@ -431,7 +437,7 @@ fn speedup_table(comparison: &Comparison<'_>, ccts: &[Vec<f64>]) -> String {
         .map(|(group, members)| format!("{} ({})", group.0, members.len()))
         .collect();
     let head: Vec<&str> = ["policy"].into_iter().chain(titles.iter().map(String::as_str)).collect();
-    let baseline = &ccts[comparison.baseline];
+    let baseline = &ccts[baseline];
     let rows: Vec<Vec<String>> = comparison
         .policies
         .iter()
@@ -446,10 +452,9 @@ fn speedup_table(comparison: &Comparison<'_>, ccts: &[Vec<f64>]) -> String {
         })
         .collect();
     format!(
-        "{}<p class=\"note\">Median speedup over <code>{}</code>, and the number of coflows. Narrow: at most {MAX_NARROW_WIDTH} flows. \
+        "{}<p class=\"note\">Median speedup over <code>{baseline_name}</code>, and the number of coflows. Narrow: at most {MAX_NARROW_WIDTH} flows. \
          Short: no flow above {} MB.</p>\n",
         table(&head, &rows),
-        escape(&comparison.policies[comparison.baseline]),
         MAX_SHORT_BYTES / 1e6
     )
 }

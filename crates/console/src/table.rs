@@ -34,6 +34,26 @@ impl Table {
         debug_assert_eq!(cells.len(), self.header.len());
         self.rows.push(cells);
     }
+
+    /// The titles of the columns.
+    pub fn header(&self) -> &[String] {
+        &self.header
+    }
+
+    /// Whether a column has a title.
+    pub fn has_header(&self) -> bool {
+        !self.header.iter().all(String::is_empty)
+    }
+
+    /// The alignments of the columns.
+    pub fn alignments(&self) -> &[Alignment] {
+        &self.alignments
+    }
+
+    /// The lines, with a cell for each column.
+    pub fn rows(&self) -> &[Vec<String>] {
+        &self.rows
+    }
 }
 
 /// The table as text. Each column is as wide as its widest cell.
@@ -46,7 +66,7 @@ impl Display for Table {
             }
         }
         let rule: Vec<String> = widths.iter().map(|&width| "-".repeat(width)).collect();
-        let head = (!self.header.iter().all(String::is_empty)).then_some([&self.header, &rule]);
+        let head = self.has_header().then_some([&self.header, &rule]);
         for line in head.into_iter().flatten().chain(&self.rows) {
             let cells =
                 line.iter().zip(&widths).zip(&self.alignments).map(|((cell, &width), align)| match align {

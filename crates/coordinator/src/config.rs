@@ -27,6 +27,7 @@ mod overlay;
 mod switches;
 
 pub use overlay::{MAX_LINK_SAMPLES, Overlay, Relay};
+use weir_tls::TlsError;
 pub use weir_tls::TlsFiles;
 
 /// Maximum length of the file, in bytes.
@@ -215,6 +216,14 @@ impl Config {
         })
     }
 
+    /// Checks that the coordinator's certificate is valid now.
+    ///
+    /// # Errors
+    /// [`TlsError::NotValidNow`].
+    pub fn check_certificate(&self) -> Result<(), TlsError> {
+        self.tls.as_ref().map_or(Ok(()), weir_tls::check_validity)
+    }
+
     fn name_of(&self, end: CableEnd) -> &str {
         match end {
             CableEnd::Host(host) => &self.hosts[host as usize].name,
@@ -290,6 +299,10 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
     let tls = tls.map(|value| read_tls(&fields, &value, folder)).transpose()?;
     let mut listen = fields.read_table(&listen, "listen ".to_owned())?;
     let (agents, api) = (read_address(&mut listen, "agents", &tls)?, read_address(&mut listen, "api", &tls)?);
+    if overlaps(agents, api) {
+        let expected = format!("another address than that of `agents`, {agents}");
+        return Err(listen.key_error("api", &api.to_string(), &expected));
+    }
     listen.finish()?;
     let (limits, settings) = match limits {
         Some(value) => read_limits(&fields, &value, settings)?,
@@ -581,6 +594,14 @@ fn read_address(
         return Err(fields.value_error(&value, expected));
     }
     Ok(address)
+}
+
+/// Whether one socket would receive the connections of both addresses. The system selects port 0, a different one for each socket.
+fn overlaps(one: SocketAddr, other: SocketAddr) -> bool {
+    let includes = |one: IpAddr, other: IpAddr| one == other || one.is_unspecified();
+    one.port() == other.port()
+        && one.port() != 0
+        && (includes(one.ip(), other.ip()) || includes(other.ip(), one.ip()))
 }
 
 fn read_limits(

@@ -336,7 +336,7 @@ pub const POLICIES: &[PolicyEntry] = &[
     },
     PolicyEntry {
         name: "saba",
-        description: "applications by sensitivity at every port, max-min between flows inside (EuroSys '23)",
+        description: "applications by sensitivity at every port, max-min between flows inside (EuroSys '23); sizes unknown",
         params: &[(
             "slowdown=2",
             "slowdown of each application at half the bandwidth, in the trace's order, as in `2.3/1.1`; others use the last one",
@@ -345,7 +345,7 @@ pub const POLICIES: &[PolicyEntry] = &[
     },
     PolicyEntry {
         name: "siphon",
-        description: "Monte Carlo search over orders of coflows under uncertain bandwidth; every link serves in that order (ATC '18)",
+        description: "Monte Carlo search over orders of coflows under uncertain bandwidth; every link serves in that order (ATC '18); needs flow sizes",
         params: &[
             (
                 "depth=3",

@@ -37,9 +37,6 @@ use crate::outcome::CoflowOutcome;
 use crate::replay::{Observer, Snapshot};
 use limit::{CoflowLoads, HolderRate};
 
-/// The minimum pace at which a coflow is not slowed.
-const MIN_FULL_PACE: f64 = 0.999;
-
 /// Follows one coflow through a replay.
 pub struct Explainer {
     index: usize,
@@ -186,7 +183,9 @@ impl Explainer {
     }
 
     /// The explanation; `None` if the coflow did not complete in the replay.
-    pub fn finish(self) -> Option<Explanation> {
+    pub fn finish(mut self) -> Option<Explanation> {
+        // The bottleneck can become another link between two schedules, which changes the pace.
+        self.segments.iter_mut().for_each(Segment::set_state_by_pace);
         Some(Explanation {
             outcome: self.outcome?,
             alone_seconds: self.alone_seconds,
@@ -335,11 +334,7 @@ impl Explainer {
         }
         let bottleneck = self.find_bottleneck();
         let pace = bottleneck.map_or(0.0, |link| self.own_rates[link] / self.nominal_rates[link]);
-        let state = match pace {
-            _ if self.rates.is_empty() => ProgressState::Waiting,
-            pace if pace < MIN_FULL_PACE => ProgressState::Slowed,
-            _ => ProgressState::FullPace,
-        };
+        let state = ProgressState::from_pace(pace, !self.rates.is_empty());
         let ports = snapshot.fabric().ports();
         let has_live_flows = |link: usize| {
             let mut flows = self.flow_links.iter().zip(&self.flow_numbers);

@@ -4,7 +4,9 @@ mod config;
 mod name;
 mod session;
 
-pub use config::{Tls, TlsError, TlsFiles, check_own_certificate, client_config, server_config};
+pub use config::{
+    Tls, TlsError, TlsFiles, check_own_certificate, check_validity, client_config, server_config,
+};
 pub use name::{certificate_name, framework_name, relay_name};
 pub use session::{TlsSession, is_plain_text, is_tls_record};
 

@@ -2,13 +2,22 @@
 
 use clap::Command;
 
-/// Adds the examples of a command with this path, and of its subcommands, to the end of their help.
+use super::MISSING_COMMANDS;
+
+/// Adds the examples of a command with this path, and of its subcommands, to the end of their help, except for those of commands that
+/// this build lacks.
 pub fn add_examples(command: Command, path: &str) -> Command {
     let command = command.mut_subcommands(|sub| {
         let path = format!("{path} {}", sub.get_name());
         add_examples(sub, &path)
     });
     let Some((_, lines)) = EXAMPLES.iter().find(|(name, _)| *name == path) else { return command };
+    let missing = MISSING_COMMANDS.iter().flat_map(|(_, commands)| *commands);
+    let lines: Vec<&str> = lines
+        .iter()
+        .filter(|line| !missing.clone().any(|command| line.contains(&format!("weir {command}"))))
+        .copied()
+        .collect();
     let examples = format!("Examples:\n  {}", lines.join("\n  "));
     let help = command.get_after_help().map_or(examples.clone(), |help| format!("{help}\n\n{examples}"));
     command.after_help(help)

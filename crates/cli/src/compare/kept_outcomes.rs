@@ -160,11 +160,6 @@ impl KeptOutcomes {
         Ok(complete_bytes)
     }
 
-    /// The file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Takes the outcomes of finished replays, by policy.
     pub fn take_outcomes(&mut self) -> BTreeMap<String, Outcome> {
         std::mem::take(&mut self.outcomes)

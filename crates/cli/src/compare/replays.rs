@@ -18,6 +18,8 @@ pub struct FinishedReplays {
     pub policies: Vec<String>,
     /// By policy: the outcome.
     pub outcomes: Vec<Outcome>,
+    /// The policies that a signal stopped, or that had not started.
+    pub missing: Vec<String>,
     /// The failure if a signal arrived before the others had finished, or outcomes could not be kept.
     pub failure: Option<Failure>,
 }
@@ -25,7 +27,7 @@ pub struct FinishedReplays {
 /// Runs all replays that are not in `kept`, or those that finish before a signal arrives.
 ///
 /// # Errors
-/// If a replay fails, or a signal arrives before the baseline has finished.
+/// If a replay fails, or a signal arrives before any has finished.
 pub fn run_until_interrupted(
     replays: &[Replay<'_>],
     baseline: usize,
@@ -43,38 +45,40 @@ pub fn run_until_interrupted(
     let PartialResults { results, interruption } = run_replays_until_interrupted(&left, run_options, keep)?;
     let mut results = results.into_iter();
     let mut finished = FinishedReplays::default();
-    let mut stopped = Vec::new();
     for replay in replays {
         match done.remove(&replay.policy).or_else(|| results.next().flatten()) {
             Some(outcome) => {
                 finished.policies.push(replay.policy.clone());
                 finished.outcomes.push(outcome);
             }
-            None => stopped.push(replay.policy.as_str()),
+            None => finished.missing.push(replay.policy.clone()),
         }
     }
     finished.failure = write_failure.into_inner().expect("no thread panics while it holds the lock");
     let Some(failure) = interruption else { return Ok(finished) };
-    let baseline = &replays[baseline].policy;
-    if !finished.policies.contains(baseline) {
-        let Some(kept) = kept else { return Err(failure) };
-        let (lacking, all) = (stopped.len(), replays.len());
-        let message = format!(
-            "interrupted; {} has the outcomes of {} of {all} policies; help: for the others, repeat the command",
-            kept.path().display(),
-            all - lacking
-        );
-        return Err(Failure { message, ..failure });
+    if finished.policies.is_empty() {
+        return Err(failure);
     }
     // The results of the finished policies are written; the exit code is that of the signal.
     interrupt::forget_signal();
-    let remedy = match kept {
-        Some(_) => "repeat the command".to_owned(),
-        None => format!("run with --policies {} --baseline {baseline}", stopped.join(",")),
-    };
-    let (lacking, all) = (stopped.len(), replays.len());
     let message =
-        format!("interrupted; the results lack {lacking} of {all} policies; help: for the others, {remedy}");
+        interruption_message(&finished.missing, replays.len(), &replays[baseline].policy, kept.is_some());
     finished.failure = Some(Failure { message, ..failure });
     Ok(finished)
+}
+
+/// States which results lack, and how to get them.
+fn interruption_message(missing: &[String], all: usize, baseline: &str, are_kept: bool) -> String {
+    let remedy = match are_kept {
+        true => "repeat the command".to_owned(),
+        false => format!("run with --policies {} --baseline {baseline}", missing.join(",")),
+    };
+    let speedups = match missing.iter().any(|policy| policy == baseline) {
+        true => format!(", and speedups, since the baseline `{baseline}` has not finished"),
+        false => String::new(),
+    };
+    let lacking = missing.len();
+    format!(
+        "interrupted; the results lack {lacking} of {all} policies{speedups}; help: for the others, {remedy}"
+    )
 }

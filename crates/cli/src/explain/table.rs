@@ -1,6 +1,7 @@
 //! Prints an explanation as text with tables.
 
 use weir_console::drawing::{self, Color};
+use weir_console::report::explanation::Block;
 use weir_console::table::{
     Alignment, Table, format_bytes, format_count, format_number, format_percent, format_seconds,
 };
@@ -14,10 +15,48 @@ use crate::network::Network;
 /// The maximum number of lines of a summary by cause or by coflow.
 const MAX_SUMMARY_LINES: usize = 5;
 
-/// The explanation as text: the outcome of the coflow, its time line, and sums of time by state, rule, cause and coflow. In a terminal,
+/// The explanation: the outcome of the coflow, its time line, and sums of time by state, rule, cause and coflow. In a terminal,
 /// `colors` states whether a drawing of the time line has colors.
-pub fn explanation_text(report: &Report<'_>, colors: Option<bool>) -> String {
-    let Report { policy, explanation, entries, .. } = *report;
+pub fn explanation(report: &Report<'_>, colors: Option<bool>) -> Vec<Block> {
+    let Report { explanation, entries, .. } = *report;
+    let outcome = outcome_text(report);
+    if entries.is_empty() || explanation.outcome.cct() == 0.0 {
+        return vec![Block::Text(outcome + "It took no time: there is nothing to explain.\n")];
+    }
+    let mut blocks = vec![Block::Text(outcome)];
+    blocks.extend(colors.map(|has_colors| Block::Text(pace_drawing(explanation, has_colors))));
+    blocks.push(Block::Title("Time line, in seconds since the release".to_owned()));
+    blocks.push(Block::Table(timeline_table(report)));
+    let occurs = |matches_criterion: fn(OrderCriterion) -> bool| {
+        entries.iter().any(|entry| {
+            matches_criterion(entry.longest.order_criterion)
+                || entry.longest.holders.iter().any(|holder| matches_criterion(holder.order_criterion))
+        })
+    };
+    let notes = [
+        (true, "`pace` is the progress relative to running alone; `sent` counts the bytes of all its flows."),
+        (
+            entries.iter().any(|entry| entry.segment_count > 1),
+            "Short segments are merged (number of segments). Queue, rule and cause are those of the longest; `--all` shows each segment.",
+        ),
+        (
+            occurs(|criterion| contending_coflows(criterion).is_some()),
+            "Within a queue, the coflow that contends with the fewest others goes first.",
+        ),
+        (
+            occurs(|criterion| criterion == OrderCriterion::DeadlineExpired),
+            "A coflow is overdue after its maximum waiting time in a queue; it then goes before all queues.",
+        ),
+    ];
+    let shown = notes.iter().filter(|(is_shown, _)| *is_shown);
+    blocks.extend(shown.map(|(_, note)| Block::Text((*note).to_owned())));
+    blocks.extend(summary(explanation, report.network));
+    blocks
+}
+
+/// The outcome of the coflow.
+fn outcome_text(report: &Report<'_>) -> String {
+    let Report { policy, explanation, .. } = *report;
     let outcome = &explanation.outcome;
     let slowdown = match explanation.alone_seconds {
         0.0 => String::new(),
@@ -61,66 +100,51 @@ pub fn explanation_text(report: &Report<'_>, colors: Option<bool>) -> String {
         };
         out += &format!("Rejected at admission: {needed}, deadline in {}.\n", format_seconds(left));
     }
-    if entries.is_empty() || outcome.cct() == 0.0 {
-        return out + "It took no time: there is nothing to explain.\n";
-    }
-    out += &colors.map_or_else(String::new, |has_colors| pace_drawing(explanation, has_colors));
-    out += &format!("\nTime line, in seconds since the release:\n\n{}", timeline_table(report));
-    out += "\n`pace` is the progress relative to running alone; `sent` counts the bytes of all its flows.\n";
-    if entries.iter().any(|entry| entry.segment_count > 1) {
-        out += "\nShort segments are merged (number of segments) under the name of the longest; --all shows each segment.\n";
-    }
-    let occurs = |matches_criterion: fn(OrderCriterion) -> bool| {
-        entries.iter().any(|entry| {
-            matches_criterion(entry.longest.order_criterion)
-                || entry.longest.holders.iter().any(|holder| matches_criterion(holder.order_criterion))
-        })
-    };
-    if occurs(|criterion| contending_coflows(criterion).is_some()) {
-        out += "\nWithin a queue, the coflow that contends with the fewest others goes first.\n";
-    }
-    if occurs(|criterion| criterion == OrderCriterion::DeadlineExpired) {
-        out += "\nA coflow is overdue after its maximum waiting time in a queue; it then goes before all queues.\n";
-    }
-    out + &summary(explanation, report.network)
+    out
 }
 
 /// The number of characters of a drawing.
 const DRAWING_WIDTH: usize = 64;
 
-/// The pace from the release to the completion, as a line of bars.
+/// The pace from the release to the completion, as a line of bars. Colors show the state.
 fn pace_drawing(explanation: &Explanation, has_colors: bool) -> String {
     let outcome = &explanation.outcome;
     let part_seconds = outcome.cct() / DRAWING_WIDTH as f64;
-    let pace_in_part = |part: usize| {
-        let from = outcome.released_at + part as f64 * part_seconds;
-        let overlap = |segment: &Segment| {
-            (segment.end.min(from + part_seconds) - segment.start.max(from)).max(0.0) / part_seconds
-        };
-        explanation.segments.iter().map(|segment| segment.pace() * overlap(segment)).sum::<f64>()
-    };
     let character = |part: usize| {
-        let pace = pace_in_part(part);
-        let bar = drawing::bar(pace).to_string();
-        let color = match pace {
-            pace if pace < 0.01 => Color::Red,
-            pace if pace < 0.99 => Color::Yellow,
-            _ => Color::Green,
+        let from = outcome.released_at + part as f64 * part_seconds;
+        let (pace, state) = explanation.progress_between(from, from + part_seconds);
+        let bar = drawing::bar(pace);
+        let color = match state {
+            ProgressState::Waiting => Color::Red,
+            ProgressState::Slowed => Color::Yellow,
+            ProgressState::FullPace => Color::Green,
         };
         match has_colors {
-            true => drawing::colored(if pace < 0.01 { "▁" } else { &bar }, color),
-            false => bar,
+            // A space would not show its color.
+            true => drawing::colored(
+                &(if bar == ' ' { drawing::bar(f64::MIN_POSITIVE) } else { bar }).to_string(),
+                color,
+            ),
+            false => bar.to_string(),
         }
     };
     let line: String = (0..DRAWING_WIDTH).map(character).collect();
     let legend = match has_colors {
-        true => "Green: a pace of at least 99 %. Yellow: slower. Red: below 1 %.\n",
+        true => "Green: as fast as alone. Yellow: slower. Red: no flow moves.\n",
         false => "",
     };
-    format!("\nPace from the release to the completion; full height: as fast as alone.\n{legend}\n|{line}|\n")
+    format!("Pace from the release to the completion; full height: as fast as alone.\n{legend}\n|{line}|\n")
 }
 
-fn timeline_table(report: &Report<'_>) -> String {
+/// A pace as a percentage. A coflow that is slowed has neither 0 % nor 100 %.
+fn pace_text(pace: f64, state: ProgressState) -> String {
+    match state {
+        ProgressState::Slowed if pace < 0.0005 => "<0.1 %".to_owned(),
+        _ => format_percent(pace),
+    }
+}
+
+fn timeline_table(report: &Report<'_>) -> Table {
     let release = report.explanation.outcome.released_at;
     let mut table = Table::new(&[
         ("from", Alignment::Right),
@@ -135,19 +159,20 @@ fn timeline_table(report: &Report<'_>) -> String {
     ]);
     for entry in report.entries {
         let main = entry.longest;
-        let state = match entry.segment_count {
-            1 => main.state.name().to_owned(),
-            n => format!("{}, mostly ({n})", main.state.name()),
+        let state = entry.state();
+        let state_text = match entry.segment_count {
+            1 => state.name().to_owned(),
+            n => format!("{} ({n})", state.name()),
         };
         table.add_row(vec![
             format!("{:.4}", entry.start - release),
             format!("{:.4}", entry.end - release),
-            state,
-            format_percent(entry.pace()),
+            state_text,
+            pace_text(entry.pace(), state),
             format_bytes(entry.bytes),
             queue_text(main.queue, main.order_criterion),
             main.rule.name().to_owned(),
-            if main.cause == SlowdownCause::None {
+            if state == ProgressState::FullPace {
                 String::new()
             } else {
                 cause_text(main.cause, report.network)
@@ -155,18 +180,18 @@ fn timeline_table(report: &Report<'_>) -> String {
             holders_text(main, report),
         ]);
     }
-    table.to_string()
+    table
 }
 
 /// Sums: time by state and by rule, and lost time by cause and by coflow.
-fn summary(explanation: &Explanation, network: &Network) -> String {
+fn summary(explanation: &Explanation, network: &Network) -> Vec<Block> {
     let cct = explanation.outcome.cct();
     let row = |name: String, time: f64, note: &str| {
         vec![name, format_seconds(time), format_percent(time / cct), note.to_owned()]
     };
     let states = [
         (ProgressState::Waiting, "nothing moves"),
-        (ProgressState::Slowed, "its bottleneck is below full rate"),
+        (ProgressState::Slowed, "slower than alone"),
         (ProgressState::FullPace, "as fast as alone: its bottleneck is at full rate"),
     ];
     let states =
@@ -189,15 +214,15 @@ fn summary(explanation: &Explanation, network: &Network) -> String {
     sections
         .into_iter()
         .filter(|(_, rows)| !rows.is_empty())
-        .map(|(title, rows)| section(title, rows))
+        .flat_map(|(title, rows)| section(title, rows))
         .collect()
 }
 
-fn section(title: &str, rows: Vec<Vec<String>>) -> String {
+fn section(title: &str, rows: Vec<Vec<String>>) -> [Block; 2] {
     let aligns = [Alignment::Left, Alignment::Right, Alignment::Right, Alignment::Left];
     let mut table = Table::new(&aligns.map(|align| ("", align)));
     rows.into_iter().for_each(|row| table.add_row(row));
-    format!("\n{title}:\n\n{table}")
+    [Block::Title(title.to_owned()), Block::Table(table)]
 }
 
 fn rule_meaning(rule: Rule) -> &'static str {

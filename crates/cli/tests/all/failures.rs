@@ -365,21 +365,30 @@ fn interrupted_compare_writes_the_policies_that_have_finished() {
     let started = Instant::now();
     dir.stdout_of("sim big.txt --policy scf");
     let scf_time = started.elapsed();
-    // The second policy takes hundreds of times as long as the first.
-    let child = dir
-        .command("compare big.txt --policies scf,aalo:at=both --out o.csv --format csv --no-timing")
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    thread::sleep(10 * scf_time + Duration::from_secs(1));
-    send_signal("-TERM", child.id());
-    let ran = CommandOutput::new(child.wait_with_output().unwrap());
-    assert_eq!(ran.code, Some(143), "{ran:?}");
+    let interrupted = |options: &str, out: &str| {
+        // The second policy takes hundreds of times as long as the first.
+        let line = format!("compare big.txt --policies scf,aalo:at=both --no-timing {options} --out {out}");
+        let child = dir.command(&line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        thread::sleep(10 * scf_time + Duration::from_secs(1));
+        send_signal("-TERM", child.id());
+        let ran = CommandOutput::new(child.wait_with_output().unwrap());
+        assert_eq!(ran.code, Some(143), "{ran:?}");
+        (dir.read(out), ran.stderr)
+    };
+    let (results, error) = interrupted("--format csv", "o.csv");
     let expected = "interrupted; the results lack 1 of 2 policies; help: for the others, run with --policies aalo:at=both --baseline scf";
-    assert!(ran.stderr.contains(expected), "{}", ran.stderr);
-    let results = dir.read("o.csv");
+    assert!(error.contains(expected), "{error}");
     assert!(results.lines().count() == 2 && results.contains("\nscf,150,"), "{results}");
+    assert!(results.lines().next().unwrap().ends_with(",missing_policies"), "{results}");
+    // The baseline has not finished.
+    let (results, error) = interrupted("--baseline aalo:at=both --format json --report r.html", "o.json");
+    assert!(error.contains("and speedups, since the baseline `aalo:at=both` has not finished"), "{error}");
+    let results: serde_json::Value = serde_json::from_str(&results).unwrap();
+    let [scf] = &results.as_array().unwrap()[..] else { panic!("{results}") };
+    assert_eq!(scf["missing_policies"], serde_json::json!(["aalo:at=both"]));
+    assert!(scf["mean_cct_s"].is_f64() && scf["speedup_p50"].is_null(), "{results}");
+    assert_eq!(scf["baseline"], "aalo:at=both");
+    assert!(dir.read("r.html").contains("The baseline has not finished."));
 }
 
 #[test]

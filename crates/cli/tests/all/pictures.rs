@@ -18,6 +18,11 @@ fn test_dir() -> TestDir {
     dir
 }
 
+/// The number of charts of a report.
+fn charts(report: &str) -> usize {
+    report.matches("<div role=\"img\"").count()
+}
+
 #[test]
 fn report_is_one_file_with_the_same_bytes_each_time() {
     let dir = test_dir();
@@ -26,7 +31,7 @@ fn report_is_one_file_with_the_same_bytes_each_time() {
     let report = dir.read("a.html");
     dir.stdout_of(&format!("{COMPARE} --report a.html"));
     assert_eq!(dir.read("a.html"), report);
-    assert_eq!(report.matches("<svg").count(), 3);
+    assert_eq!(charts(&report), 3);
     // For each policy, the coflows and the links over time.
     assert_eq!(report.matches("src=\"data:image/png;base64,").count(), 2 * 3);
     for cell in ["<code>varys</code>", "<th scope=\"col\">P99</th>", "trace.txt: 3 coflows", "SHA-256"] {
@@ -47,7 +52,7 @@ fn sweeps_and_explanations_have_reports() {
     let text = dir.stdout_of(sweep);
     assert_eq!(dir.stdout_of(&format!("{sweep} --report sweep.html")), text, "the result does not change");
     let report = dir.read("sweep.html");
-    assert_eq!(report.matches("<svg").count(), 1);
+    assert_eq!(charts(&report), 1);
     for part in ["mean completion time (s)", "arrival", "<code>saath</code>", "<h2>Results</h2>", "SHA-256"] {
         assert!(report.contains(part), "{part}: {report}");
     }
@@ -59,12 +64,21 @@ fn sweeps_and_explanations_have_reports() {
     let text = dir.stdout_of(explain);
     assert_eq!(dir.stdout_of(&format!("{explain} --report explain.html")), text);
     let report = dir.read("explain.html");
-    assert_eq!(report.matches("<svg").count(), 1);
-    for part in ["<h1>Coflow 2 under saath</h1>", "time since the release (s)", "Time by state", "SHA-256"] {
+    assert_eq!(charts(&report), 1);
+    for part in [
+        "<h1>Coflow 2 under saath</h1>",
+        "time since the release (s)",
+        "<h3>Time by state</h3>",
+        "<th scope=\"col\" class=\"text\">held up by</th>",
+        "<code>pace</code> is the progress",
+        "SHA-256",
+    ] {
         assert!(report.contains(part), "{part}: {report}");
     }
     for report in [dir.read("sweep.html"), report] {
         assert!(!report.contains("folder/") && !report.contains("href="), "{report}");
+        // What marks code and groups of columns in a terminal.
+        assert!(!report.contains('`') && !report.contains(">| "), "{report}");
     }
 }
 
@@ -80,6 +94,79 @@ fn reports_name_trees_and_other_files_without_folders() {
     assert!(report.contains("<code>tree:one.toml</code>"), "{report}");
     let command = "weir compare trace.txt --policies aalo,tree:one.toml,netshare:weights=1 --report r.html";
     assert!(report.contains(command), "{report}");
+}
+
+#[test]
+fn sweep_report_draws_confidence_intervals_and_scrolls_its_table() {
+    let dir = TestDir::new();
+    for seed in ["1", "2"] {
+        dir.stdout_of(&format!("trace generate --ports 6 --coflows 8 --seed {seed} --out {seed}.txt"));
+    }
+    let line = "sweep 1.txt 2.txt --policies fifo,saath --vary arrival=1,2,4 --no-timing";
+    dir.stdout_of(&format!("{line} --confidence --report intervals.html"));
+    let report = dir.read("intervals.html");
+    assert!(report.contains("with its 95 % confidence interval") && report.contains(" ± "), "{report}");
+    // For each policy and value, a vertical line with two ends, in the color of the policy.
+    for color in ["#0072B2", "#E69F00"] {
+        let interval = format!("stroke=\"{color}\" stroke-width=\"1\"");
+        assert_eq!(report.matches(&interval).count(), 3 * 3, "{color}: {report}");
+    }
+    for title in ["speedup P10", "mean speedup"] {
+        assert!(report.contains(&format!("class=\"number\">{title}</th>")), "{title}: {report}");
+    }
+    assert!(report.contains("<div class=\"table wide\"><table>"), "{report}");
+    dir.stdout_of(&format!("{line} --report means.html"));
+    assert!(!dir.read("means.html").contains("confidence"), "no intervals");
+}
+
+#[test]
+fn policies_of_one_color_differ_in_dashes_and_marks() {
+    let dir = TestDir::new();
+    let policies: Vec<String> = (1..=17).map(|queues| format!("saath:queues={queues}")).collect();
+    dir.stdout_of(&format!("compare trace.txt --policies {} --report r.html", policies.join(",")));
+    let report = dir.read("r.html");
+    let legend = report.split("<ul class=\"legend\">").nth(1).unwrap().split("</ul>").next().unwrap();
+    let samples: BTreeSet<&str> =
+        legend.split("<svg").skip(1).filter_map(|item| item.split("</svg>").next()).collect();
+    assert_eq!(samples.len(), 17, "{legend}");
+}
+
+#[test]
+fn report_has_checksums_of_files_that_a_tree_or_jobs_name() {
+    let dir = TestDir::new();
+    let examples = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"));
+    for name in ["tree.toml", "tree-sensitivity.toml"] {
+        dir.write(name, &std::fs::read_to_string(examples.join(name)).unwrap());
+    }
+    let assert_checksums = |report: &str, files: &[&str]| {
+        let report = dir.read(report);
+        assert_eq!(report.matches("SHA-256").count(), files.len(), "{report}");
+        for file in files {
+            assert!(report.contains(&format!("<li><code>{file}</code>: SHA-256")), "{file}: {report}");
+        }
+    };
+    let generate =
+        "trace generate --preset facebook --coflows 5 --services 2 --applications 2 --out shared.weir";
+    dir.stdout_of(generate);
+    let tree = "shared.weir --policies fair,tree:tree.toml --report";
+    dir.stdout_of(&format!("compare {tree} tree.html"));
+    assert_checksums("tree.html", &["shared.weir", "tree.toml", "tree-sensitivity.toml"]);
+    dir.stdout_of(&format!("sweep {tree} sweep.html --vary arrival=1,2"));
+    assert_checksums("sweep.html", &["shared.weir", "tree.toml", "tree-sensitivity.toml"]);
+    dir.write("jobs.toml", "weir-jobs = 1\nfabric = \"fabric.toml\"\nsensitivity = \"tree-sensitivity.toml\"\n[[job]]\nworkload = \"LR\"\nservers = \"*\"\n");
+    dir.stdout_of("fabric generate big-switch --hosts 4 --rate 1Gbit --out fabric.toml");
+    dir.stdout_of("compare jobs.toml --policies fair --report jobs.html");
+    assert_checksums("jobs.html", &["jobs.toml", "fabric.toml", "tree-sensitivity.toml"]);
+}
+
+#[test]
+fn report_of_many_flows_and_policies_is_small() {
+    let dir = TestDir::new();
+    dir.stdout_of("trace generate --ports 40 --coflows 1500 --reducers uniform:1,4 --mappers uniform:1,4 --seed 4 --out many.txt");
+    dir.stdout_of("compare many.txt --policies fifo,scf,srtf,lwtf --per-link-time links.csv --report r.html");
+    // At most 400 points a line, and 600 rows an image: more coflows or links do not make it longer.
+    let size = dir.read("r.html").len();
+    assert!(size < 4 * 100_000, "{size} bytes");
 }
 
 #[test]
@@ -158,7 +245,7 @@ fn sweep_counts_missed_deadlines_if_there_are_deadlines() {
     let text = dir.stdout_of(&format!("{line} --report r.html"));
     let rows: Vec<&str> = text.lines().filter(|line| line.contains("fifo ")).collect();
     assert!(text.contains("missed") && rows[0].ends_with(" 1") && rows[1].ends_with(" 0"), "{text}");
-    assert!(dir.read("r.html").contains("<th scope=\"col\">missed</th>"));
+    assert!(dir.read("r.html").contains("<th scope=\"col\" class=\"number\">missed</th>"));
     let text = dir.stdout_of("sweep trace.txt --policies fifo --vary arrival=1,2 --no-timing");
     assert!(!text.contains("missed"), "{text}");
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use crate::common::{TestDir, assert_known_command};
 
@@ -46,4 +47,20 @@ fn every_command_has_three_examples_with_known_options() {
     for command in commands {
         assert_known_command(&command.split(' ').collect::<Vec<_>>());
     }
+}
+
+#[test]
+fn version_shows_the_commit_that_was_checked_out() {
+    let output = |program: &str, args: &[&str]| {
+        let output =
+            Command::new(program).args(args).current_dir(env!("CARGO_MANIFEST_DIR")).output().ok()?;
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+    };
+    let top = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.git");
+    let commit = output("git", &["rev-parse", "HEAD"]);
+    let (Some(commit), true) = (commit, Path::new(top).exists()) else {
+        return eprintln!("skipped: these sources have no repository, or git is missing");
+    };
+    let version = output(env!("CARGO_BIN_EXE_weir"), &["--version"]).unwrap();
+    assert_eq!(version, format!("weir {} ({})\n", env!("CARGO_PKG_VERSION"), &commit[..12]));
 }

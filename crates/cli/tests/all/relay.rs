@@ -179,3 +179,44 @@ fn taken_addresses_name_their_option() {
         assert!(text.contains(&format!("weir: {option}: {taken}: cannot listen: ")), "{text}");
     }
 }
+
+#[test]
+fn ctl_and_serve_check_name_their_expired_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new("own");
+    let run = |args: &[&str]| {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_weir")).args(args).current_dir(folder.path()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let path = |file: &Path| file.to_str().unwrap().to_owned();
+    for (files, is_expired) in [
+        (authority.write_expired_files(folder.path(), "weir://operator/ann"), true),
+        (authority.write_files(folder.path(), "weir://operator/bob"), false),
+    ] {
+        let [certificate, key, clients] =
+            [&files.certificate, &files.key, &files.clients].map(|file| path(file));
+        let message =
+            format!("{certificate}: the certificate has expired; expected one that is valid now; help: ");
+        std::fs::write(
+            folder.path().join("serve.toml"),
+            format!(
+                "weir-serve = 1\nstore = \"weir.redb\"\npolicy = \"saath\"\n[listen]\nagents = \"10.0.0.1:7700\"\n\
+                 api = \"10.0.0.1:7701\"\n[host]\na = \"1Gbit\"\n[tls]\ncertificate = \"{certificate}\"\nkey = \"{key}\"\n\
+                 clients = \"{clients}\"\n"
+            ),
+        )
+        .unwrap();
+        let (code, text) = run(&["serve", "--check", "serve.toml"]);
+        assert_eq!(
+            (code, text.contains(&message)),
+            (Some(if is_expired { 2 } else { 0 }), is_expired),
+            "{text}"
+        );
+        // No coordinator listens there.
+        let address = ["ctl", "hosts", "--coordinator", "127.0.0.1:1"];
+        let files = ["--certificate", &*certificate, "--key", &*key, "--authority", &*clients];
+        let (code, text) = run(&[&address[..], &files].concat());
+        assert!(code != Some(0) && text.contains(&message) == is_expired, "{text}");
+    }
+}

@@ -1,6 +1,8 @@
 //! Tests the example that needs a network.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -25,13 +27,24 @@ pub fn missing_requirement(programs: &[&str]) -> Option<String> {
     programs.iter().find(is_missing).map(|program| format!("{program} is missing"))
 }
 
+/// The files below /run/weir.
+fn state_files() -> BTreeSet<PathBuf> {
+    let list = |folder: &str| -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).into_iter().flatten();
+        entries.map(|entry| entry.unwrap().path()).filter(|path| !path.is_dir()).collect()
+    };
+    ["/run/weir", "/run/weir/agent-queues"].into_iter().flat_map(list).collect()
+}
+
 #[test]
-fn example_script_gives_web_more_bandwidth_than_batch() {
+fn example_script_gives_web_more_bandwidth_than_batch_and_leaves_nothing_behind() {
     if let Some(reason) = missing_requirement(&["openssl", "curl", "python3"]) {
         eprintln!("bed/live.sh skips, since {reason}");
         return;
     }
-    let _lock = test_lock::lock_shared();
+    // Other tests have files in the same folder.
+    let _lock = test_lock::lock_exclusive();
+    let files = state_files();
     let weir = env!("CARGO_BIN_EXE_weir");
     let mut script = Command::new("timeout");
     let output = script
@@ -42,6 +55,8 @@ fn example_script_gives_web_more_bandwidth_than_batch() {
         .unwrap();
     let [stdout, stderr] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
     assert!(output.status.success(), "{stdout}{stderr}");
+    let left: Vec<PathBuf> = state_files().difference(&files).cloned().collect();
+    assert!(left.is_empty(), "the script left {left:?}");
     let line = |first: &str| {
         let found = stdout.lines().find(|line| line.starts_with(first));
         found.unwrap_or_else(|| panic!("{first}: {stdout}{stderr}")).split_whitespace().collect::<Vec<_>>()

@@ -126,7 +126,8 @@ impl DotPlot<'_> {
         let root = SVGBackend::with_string(svg, (WIDTH, (top + rows_height + AXIS_HEIGHT + 8) as u32))
             .into_drawing_area();
         root.fill(&WHITE)?;
-        legend.draw(&root)?;
+        // It has no lines.
+        legend.draw(&root, &mut String::new())?;
         let mut chart = ChartBuilder::on(&root)
             .margin_top(top)
             .margin_bottom(8)

@@ -52,13 +52,13 @@ impl Legend {
         self.places().last().map_or(0, |(_, y)| y + LINE_HEIGHT / 2)
     }
 
-    /// Draws the legend at the top of an image.
-    pub fn draw(&self, area: &Area<'_>) -> Drawn {
+    /// Draws the legend at the top of an image, except for its dashed lines, which are appended to `dashed_lines` as SVG.
+    pub fn draw(&self, area: &Area<'_>, dashed_lines: &mut String) -> Drawn {
         let style = text_style(DARK, HPos::Left);
         for ((sample, name), (x, y)) in self.items.iter().zip(self.places()) {
             match sample {
                 Sample::Line(position) => {
-                    lines::draw_line(area, &[(x, y), (x + SAMPLE_WIDTH - 6, y)], *position)?
+                    lines::draw_sample(area, (x, y), SAMPLE_WIDTH - 6, *position, dashed_lines)?
                 }
                 Sample::Mark(shape, color) => draw_mark(area, (x + SAMPLE_WIDTH / 2 - 3, y), *shape, *color)?,
             }

@@ -32,6 +32,8 @@ pub struct LineChart<'a> {
     pub y_max: f64,
     /// Points of each line, ascending in x; in a chart with a logarithmic axis, above 0.
     pub lines: Vec<Vec<(f64, f64)>>,
+    /// Intervals of each line, in its color: x, and the ends on the y axis.
+    pub intervals: Vec<Vec<(f64, f64, f64)>>,
     /// The names of the lines, for an image outside of a report: it has a legend and a white background.
     pub names: &'a [String],
     /// Points next to the lines. In an image, the legend has their names.
@@ -75,37 +77,111 @@ pub fn distribution(values: &[f64]) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// The color of a line by its position, as CSS, and the style of its border in a legend. Lines that repeat a color are dashed, then
-/// dotted.
-pub fn line_style(position: usize) -> (String, &'static str) {
+/// How lines that repeat a color differ from the first one: the lengths of dashes and of the spaces between them in pixels, and marks.
+const REPEATED_STYLES: [(Option<(u32, u32)>, Shape); 4] = [
+    (Some((8, 5)), Shape::Circle),
+    (Some((2, 4)), Shape::Square),
+    (None, Shape::Triangle),
+    (Some((12, 3)), Shape::Diamond),
+];
+
+/// The style of a line whose color an earlier line has, by its position.
+fn repeated_style(position: usize) -> Option<(Option<(u32, u32)>, Shape)> {
+    let repetition = (position / COLORS.len()).checked_sub(1)?;
+    Some(REPEATED_STYLES[repetition % REPEATED_STYLES.len()])
+}
+
+/// The color of a line by its position, as CSS.
+fn css_color(position: usize) -> String {
     let RGBColor(red, green, blue) = color(position);
-    let style = match dashes(position) {
-        None => "solid",
-        Some((length, _)) if length > 2 => "dashed",
-        Some(_) => "dotted",
-    };
-    (format!("#{red:02x}{green:02x}{blue:02x}"), style)
+    format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// The length of the dashes of a line and of the space between them, in pixels.
-fn dashes(position: usize) -> Option<(u32, u32)> {
-    match position / COLORS.len() % 3 {
-        0 => None,
-        1 => Some((8, 5)),
-        _ => Some((2, 4)),
+/// Pixels along a line between two of its marks.
+const MARK_DISTANCE: f64 = 120.0;
+
+/// A line with at most this many points has a mark at each.
+const MAX_MARKED_POINTS: usize = 20;
+
+/// The pixels of a line at which it has marks. Lines of different colors have them at different distances from their starts.
+fn mark_places(pixels: &[(i32, i32)], position: usize) -> Vec<(i32, i32)> {
+    if pixels.len() <= MAX_MARKED_POINTS {
+        return pixels.to_vec();
     }
+    let mut left = MARK_DISTANCE * (position % COLORS.len() + 1) as f64 / COLORS.len() as f64;
+    let mut places = Vec::new();
+    for pair in pixels.windows(2) {
+        let [(x, y), (next_x, next_y)] = [pair[0], pair[1]].map(|(x, y)| (f64::from(x), f64::from(y)));
+        let length = (next_x - x).hypot(next_y - y);
+        while left < length {
+            let along = |from: f64, to: f64| (from + left / length * (to - from)).round() as i32;
+            places.push((along(x, next_x), along(y, next_y)));
+            left += MARK_DISTANCE;
+        }
+        left -= length;
+    }
+    places
 }
 
-/// Draws a line through pixels, in the color of its position.
-pub(super) fn draw_line(area: &Area<'_>, pixels: &[(i32, i32)], position: usize) -> Drawn {
-    let style = color(position).stroke_width(2);
-    match dashes(position) {
+/// Draws a line through pixels in the style of its position, with marks at `marked` if the style has marks. A dashed line is appended to
+/// `dashed_lines` as SVG, since Plotters makes an element of each dash.
+fn draw_styled(
+    area: &Area<'_>,
+    pixels: &[(i32, i32)],
+    marked: &[(i32, i32)],
+    position: usize,
+    dashed_lines: &mut String,
+) -> Drawn {
+    let style = repeated_style(position);
+    match style.and_then(|(dashes, _)| dashes) {
         Some((length, space)) => {
-            for dash in DashedLineSeries::new(pixels.iter().copied(), length, space, style) {
-                area.draw(&dash)?;
-            }
+            let points: Vec<String> = pixels.iter().map(|(x, y)| format!("{x},{y}")).collect();
+            *dashed_lines += &format!(
+                "<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"2\" stroke-dasharray=\"{length} {space}\" points=\"{}\"/>\n",
+                css_color(position),
+                points.join(" ")
+            );
         }
-        None => area.draw(&PathElement::new(pixels, style))?,
+        None => area.draw(&PathElement::new(pixels, color(position).stroke_width(2)))?,
+    }
+    let Some((_, shape)) = style else { return Ok(()) };
+    marked.iter().try_for_each(|&pixel| draw_mark(area, pixel, shape, color(position)))
+}
+
+/// Draws a short line in the style of a position, for a legend; see [`draw_styled`].
+pub(super) fn draw_sample(
+    area: &Area<'_>,
+    (x, y): (i32, i32),
+    width: i32,
+    position: usize,
+    dashed_lines: &mut String,
+) -> Drawn {
+    draw_styled(area, &[(x, y), (x + width, y)], &[(x + width / 2, y)], position, dashed_lines)
+}
+
+/// A short line in the style of a position as SVG, for a legend in HTML.
+pub fn line_sample(position: usize) -> String {
+    const SIZE: (u32, u32) = (36, 12);
+    let (mut svg, mut dashed_lines) = (String::new(), String::new());
+    let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+    let [width, middle] = [SIZE.0 as i32, SIZE.1 as i32 / 2];
+    draw_sample(&area, (0, middle), width, position, &mut dashed_lines).expect("a string takes any SVG");
+    drop(area);
+    insert_elements(&mut svg, &dashed_lines);
+    svg
+}
+
+/// Inserts elements at the end of an image.
+fn insert_elements(svg: &mut String, elements: &str) {
+    let end = svg.rfind("</svg>").unwrap_or(svg.len());
+    svg.insert_str(end, elements);
+}
+
+/// Draws a vertical line from a value to another one, with a short line at each end.
+fn draw_interval(area: &Area<'_>, low: (i32, i32), high: (i32, i32), color: RGBColor) -> Drawn {
+    let cap = |(x, y): (i32, i32)| vec![(x - 4, y), (x + 4, y)];
+    for line in [vec![low, high], cap(low), cap(high)] {
+        area.draw(&PathElement::new(line, color.stroke_width(1)))?;
     }
     Ok(())
 }
@@ -115,8 +191,9 @@ impl LineChart<'_> {
     pub fn to_svg(&self) -> Option<String> {
         let points = self.lines.iter().chain(self.marks.iter().map(|marks| &marks.points)).flatten();
         let x_axis = Axis::over(self.x_scale, points.map(|point| point.0))?;
-        let mut svg = String::new();
-        self.draw(&mut svg, x_axis).expect("a string takes any SVG");
+        let (mut svg, mut dashed_lines) = (String::new(), String::new());
+        self.draw(&mut svg, x_axis, &mut dashed_lines).expect("a string takes any SVG");
+        insert_elements(&mut svg, &dashed_lines);
         Some(svg)
     }
 
@@ -140,7 +217,7 @@ impl LineChart<'_> {
         legend
     }
 
-    fn draw(&self, svg: &mut String, x_axis: Axis) -> Drawn {
+    fn draw(&self, svg: &mut String, x_axis: Axis, dashed_lines: &mut String) -> Drawn {
         let legend = self.legend();
         let is_image = legend.height() > 0;
         let height = (HEIGHT + legend.height()) as u32;
@@ -148,7 +225,7 @@ impl LineChart<'_> {
         let text = if is_image { DARK } else { GRAY };
         if is_image {
             root.fill(&WHITE)?;
-            legend.draw(&root)?;
+            legend.draw(&root, dashed_lines)?;
         }
         let mut chart = ChartBuilder::on(&root)
             .margin(8)
@@ -173,7 +250,13 @@ impl LineChart<'_> {
         let pixel = |point: &(f64, f64)| chart.backend_coord(point);
         for (position, line) in self.lines.iter().enumerate() {
             let pixels: Vec<(i32, i32)> = thin_out(line).iter().map(pixel).collect();
-            draw_line(&root, &pixels, position)?;
+            draw_styled(&root, &pixels, &mark_places(&pixels, position), position, dashed_lines)?;
+        }
+        for (position, intervals) in self.intervals.iter().enumerate() {
+            for &(x, low, high) in intervals {
+                let [low, high] = [low, high].map(|y| pixel(&(x, y.clamp(self.y_min, self.y_max))));
+                draw_interval(&root, low, high, color(position))?;
+            }
         }
         for (position, marks) in self.marks.iter().enumerate() {
             let (shape, color) = marks.style(position);
@@ -218,14 +301,42 @@ mod tests {
         let svg =
             chart((1..=8).map(|end| vec![(0.1, 0.0), (f64::from(end), 1.0)]).collect()).to_svg().unwrap();
         for position in 0..7 {
-            let color = line_style(position).0;
+            let color = css_color(position);
             assert!(svg.to_lowercase().contains(&color), "{color}: {svg}");
         }
         assert!(svg.contains("seconds") && svg.contains("part"), "{svg}");
-        assert_eq!(
-            [0, 7, 14, 21].map(|position| line_style(position).1),
-            ["solid", "dashed", "dotted", "solid"]
-        );
+    }
+
+    #[test]
+    fn lines_of_one_color_differ_in_dashes_and_marks() {
+        let samples: Vec<String> = (0..35).map(line_sample).collect();
+        for (position, sample) in samples.iter().enumerate() {
+            assert!(sample.to_lowercase().contains(&css_color(position)), "{sample}");
+            assert!(
+                sample.ends_with("</svg>\n") && !samples[..position].contains(sample),
+                "{position}: {sample}"
+            );
+        }
+        assert_eq!(samples.iter().filter(|sample| sample.contains("stroke-dasharray")).count(), 3 * 7);
+        // A dashed line in a chart is one element.
+        let svg = chart((0..9).map(|_| vec![(0.1, 0.0), (1.0, 1.0)]).collect()).to_svg().unwrap();
+        assert_eq!(svg.matches("stroke-dasharray=\"8 5\"").count(), 2);
+    }
+
+    #[test]
+    fn long_lines_have_marks_at_equal_distances() {
+        let pixels: Vec<(i32, i32)> = (0..=600).map(|x| (x, 50)).collect();
+        assert_eq!(mark_places(&pixels, 13), [(120, 50), (240, 50), (360, 50), (480, 50), (600, 50)][..4]);
+        assert_eq!(mark_places(&pixels[..2], 13), pixels[..2]);
+    }
+
+    #[test]
+    fn intervals_end_at_the_edge_of_the_chart() {
+        let mut chart = chart(vec![vec![(1.0, 0.5), (10.0, 0.5)]]);
+        let without = chart.to_svg().unwrap().matches("<polyline").count();
+        chart.intervals = vec![vec![(1.0, -5.0, 5.0)]];
+        let svg = chart.to_svg().unwrap();
+        assert_eq!(svg.matches("<polyline").count(), without + 3);
     }
 
     #[test]

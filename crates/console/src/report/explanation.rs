@@ -1,8 +1,11 @@
 //! Writes the report of `weir explain --report`.
 
-use super::page::{Origin, Page, escape, figure};
+use std::fmt::{self, Display};
+
+use super::page::{Origin, Page, aligned_table, code, figure};
 use crate::chart::LineChart;
 use crate::failure::Failure;
+use crate::table::Table;
 
 /// What the report of an explanation describes.
 pub struct ExplanationReport<'a> {
@@ -12,10 +15,42 @@ pub struct ExplanationReport<'a> {
     pub caption: String,
     /// How to make the report again.
     pub origin: Origin<'a>,
-    /// The explanation as text, with its tables.
-    pub text: String,
+    /// The explanation.
+    pub blocks: Vec<Block>,
     /// The pace of the coflow from its release on, without gaps.
     pub paces: Vec<PacePeriod>,
+}
+
+/// A part of an explanation.
+#[derive(Debug, Clone)]
+pub enum Block {
+    /// Lines of text, with names between backquotes.
+    Text(String),
+    /// The title of the next table.
+    Title(String),
+    /// A table.
+    Table(Table),
+}
+
+impl Display for Block {
+    /// The part as lines of text.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Block::Text(text) => writeln!(f, "{}", text.trim_end()),
+            Block::Title(title) => writeln!(f, "{title}:"),
+            Block::Table(table) => write!(f, "{table}"),
+        }
+    }
+}
+
+impl Block {
+    fn to_html(&self) -> String {
+        match self {
+            Block::Text(text) => format!("<p>{}</p>\n", code(text.trim_end()).replace('\n', "<br>\n")),
+            Block::Title(title) => format!("<h3>{}</h3>\n", code(title)),
+            Block::Table(table) => aligned_table(table),
+        }
+    }
 }
 
 /// A period with a constant pace.
@@ -45,8 +80,9 @@ pub fn html(report: &ExplanationReport<'_>) -> Result<String, Failure> {
         lines: vec![steps.collect()],
         ..LineChart::default()
     };
-    let caption = "Progress at the coflow's bottleneck link, relative to running alone. At 0 it waits.";
+    let caption =
+        "Progress at the coflow's bottleneck link, relative to running alone. At 0, nothing moves there.";
     page.add_section("Pace", &figure(&chart, "Pace of the coflow over time", caption));
-    page.add_section("Explanation", &format!("<pre>{}</pre>\n", escape(&report.text)));
+    page.add_section("Explanation", &report.blocks.iter().map(Block::to_html).collect::<String>());
     page.finish(&report.origin, "Times are in seconds since the release.")
 }

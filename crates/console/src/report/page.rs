@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::chart::{LineChart, line_style};
+use crate::chart::{LineChart, line_sample};
 use crate::checksum;
 use crate::failure::Failure;
+use crate::table::{Alignment, Table};
 
 /// How a report was made.
 pub struct Origin<'a> {
@@ -33,7 +34,7 @@ impl Page {
             include_str!("style.css")
         );
         for line in caption.lines().filter(|line| !line.is_empty()) {
-            let _ = writeln!(html, "<p>{}</p>", escape(&without_folders(line, &origin.inputs)));
+            let _ = writeln!(html, "<p>{}</p>", code(&without_folders(line, &origin.inputs)));
         }
         Page { html }
     }
@@ -89,30 +90,51 @@ pub fn figure(chart: &LineChart<'_>, alternative: &str, caption: &str) -> String
     }
 }
 
-/// The colors of lines, by name.
+/// The styles of lines, by name.
 pub fn legend(names: &[String]) -> String {
     let item = |(position, name): (usize, &String)| {
-        let (color, style) = line_style(position);
-        format!(
-            "<li><span style=\"border-color:{color};border-top-style:{style}\"></span><code>{}</code></li>\n",
-            escape(name)
-        )
+        format!("<li>{}<code>{}</code></li>\n", line_sample(position), escape(name))
     };
     format!("<ul class=\"legend\">\n{}</ul>\n", names.iter().enumerate().map(item).collect::<String>())
 }
 
 /// A table. The first cell of each row names the row.
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
-    let mut out = "<table>\n<thead><tr>".to_owned();
-    head.iter().for_each(|title| {
-        let _ = write!(out, "<th scope=\"col\">{}</th>", escape(title));
-    });
-    out += "</tr></thead>\n<tbody>\n";
-    for row in rows {
+    let head = head.iter().map(|title| format!("<th scope=\"col\">{}</th>", escape(title)));
+    let row = |row: &Vec<String>| {
         let cells: String = row.iter().skip(1).map(|cell| format!("<td>{}</td>", escape(cell))).collect();
-        let _ = writeln!(out, "<tr><th scope=\"row\"><code>{}</code></th>{cells}</tr>", escape(&row[0]));
-    }
-    out + "</tbody>\n</table>\n"
+        format!("<tr><th scope=\"row\"><code>{}</code></th>{cells}</tr>\n", escape(&row[0]))
+    };
+    table_element(head.len(), &head.collect::<String>(), &rows.iter().map(row).collect::<String>())
+}
+
+/// A table with the alignments of its columns. Names between backquotes are code.
+pub fn aligned_table(table: &Table) -> String {
+    let class = |column: usize| match table.alignments()[column] {
+        Alignment::Left => " class=\"text\"",
+        Alignment::Right => " class=\"number\"",
+    };
+    let head = table.header().iter().enumerate();
+    let head: String = head
+        .filter(|_| table.has_header())
+        .map(|(column, title)| format!("<th scope=\"col\"{}>{}</th>", class(column), code(title)))
+        .collect();
+    let row = |row: &Vec<String>| {
+        let cells = row.iter().enumerate();
+        let cells = cells.map(|(column, cell)| format!("<td{}>{}</td>", class(column), code(cell)));
+        format!("<tr>{}</tr>\n", cells.collect::<String>())
+    };
+    table_element(table.header().len(), &head, &table.rows().iter().map(row).collect::<String>())
+}
+
+/// A table with more columns than this is printed in landscape format.
+const MAX_PORTRAIT_COLUMNS: usize = 9;
+
+/// A table that scrolls if it is wider than the window.
+fn table_element(columns: usize, head: &str, rows: &str) -> String {
+    let class = if columns > MAX_PORTRAIT_COLUMNS { "table wide" } else { "table" };
+    let head = if head.is_empty() { String::new() } else { format!("<thead><tr>{head}</tr></thead>\n") };
+    format!("<div class=\"{class}\"><table>\n{head}<tbody>\n{rows}</tbody>\n</table></div>\n")
 }
 
 /// The command, the version and the inputs.

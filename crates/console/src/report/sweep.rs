@@ -1,8 +1,9 @@
 //! Writes the report of `weir sweep --report`.
 
-use super::page::{Origin, Page, figure, legend, table};
+use super::page::{Origin, Page, aligned_table, figure, legend};
 use crate::chart::LineChart;
 use crate::failure::Failure;
+use crate::table::Table;
 
 /// What the report of a sweep describes.
 pub struct SweepReport<'a> {
@@ -10,10 +11,8 @@ pub struct SweepReport<'a> {
     pub caption: String,
     /// How to make the report again.
     pub origin: Origin<'a>,
-    /// The titles of the columns of results.
-    pub head: Vec<String>,
-    /// The results as text, in the order of the columns.
-    pub rows: Vec<Vec<String>>,
+    /// The results.
+    pub table: Table,
     /// What varies along the x axis.
     pub x_title: String,
     /// The values along the x axis.
@@ -26,8 +25,19 @@ pub struct SweepReport<'a> {
 pub struct SweepLine {
     /// The policy, and the values of the other parameters.
     pub name: String,
-    /// The positions of values, and the mean completion time in seconds.
-    pub points: Vec<(usize, f64)>,
+    /// The points, by their position among the values.
+    pub points: Vec<SweepPoint>,
+}
+
+/// A mean completion time.
+#[derive(Debug, Clone, Copy)]
+pub struct SweepPoint {
+    /// The position of the value along the x axis.
+    pub position: usize,
+    /// The mean in seconds.
+    pub mean: f64,
+    /// Half of the width of its 95 % confidence interval, if it is known.
+    pub half_width: Option<f64>,
 }
 
 /// The report as HTML.
@@ -40,27 +50,50 @@ pub fn html(report: &SweepReport<'_>) -> Result<String, Failure> {
     if report.x_values.len() > 1 {
         page.add_section("Mean completion times", &mean_times(report));
     }
-    let head: Vec<&str> = report.head.iter().map(String::as_str).collect();
-    page.add_section("Results", &table(&head, &report.rows));
+    page.add_section("Results", &aligned_table(&report.table));
     page.finish(&report.origin, "Times are in seconds.")
 }
 
+/// The distance between two lines with intervals, as a part of the distance between two values. Intervals at one place would hide each
+/// other.
+const LINE_DISTANCE: f64 = 0.012;
+
 /// The mean completion times over the values, as a figure with its legend.
 fn mean_times(report: &SweepReport<'_>) -> String {
-    let lines: Vec<Vec<(f64, f64)>> = report
-        .lines
-        .iter()
-        .map(|line| line.points.iter().map(|&(position, mean)| (position as f64, mean)).collect())
+    let has_intervals =
+        report.lines.iter().flat_map(|line| &line.points).any(|point| point.half_width.is_some());
+    let middle = report.lines.len().saturating_sub(1) as f64 / 2.0;
+    let x = |line: usize, point: &SweepPoint| match has_intervals {
+        true => point.position as f64 + (line as f64 - middle) * LINE_DISTANCE,
+        false => point.position as f64,
+    };
+    let lines = report.lines.iter().enumerate();
+    let means =
+        lines.clone().map(|(at, line)| line.points.iter().map(|point| (x(at, point), point.mean)).collect());
+    let interval = |at: usize, point: &SweepPoint| {
+        point.half_width.map(|width| (x(at, point), point.mean - width, point.mean + width))
+    };
+    let intervals: Vec<Vec<(f64, f64, f64)>> = lines
+        .map(|(at, line)| line.points.iter().filter_map(|point| interval(at, point)).collect())
         .collect();
-    let y_max = lines.iter().flatten().map(|point| point.1).fold(0.0, f64::max);
+    let points = report.lines.iter().flat_map(|line| &line.points);
+    let y_max = points.map(|point| point.mean + point.half_width.unwrap_or(0.0)).fold(0.0, f64::max);
     let chart = LineChart {
         x_title: &report.x_title,
         y_title: "mean completion time (s)",
         x_labels: &report.x_values,
         y_max: if y_max > 0.0 { 1.05 * y_max } else { 1.0 },
-        lines,
+        lines: means.collect(),
+        intervals,
         ..LineChart::default()
     };
     let names: Vec<String> = report.lines.iter().map(|line| line.name.clone()).collect();
-    figure(&chart, "Mean completion times", "Mean completion time by policy at each value.") + &legend(&names)
+    let caption = match has_intervals {
+        true => {
+            "Mean completion time by policy at each value, with its 95 % confidence interval. Lines are shifted a little to the side, so \
+             that intervals do not hide each other."
+        }
+        false => "Mean completion time by policy at each value.",
+    };
+    figure(&chart, "Mean completion times", caption) + &legend(&names)
 }

@@ -78,6 +78,20 @@ fn throttling_needs_addresses_and_a_short_interval() {
 }
 
 #[test]
+fn addresses_of_agents_and_api_must_differ() {
+    let parse_with = |agents: &str, api: &str| {
+        let text = SMALL.replace("127.0.0.1:0", agents).replace("[::1]:0", api);
+        parse(&text).map(drop).map_err(|error| error.to_string())
+    };
+    for (agents, api) in [("127.0.0.1:7700", "127.0.0.1:7701"), ("127.0.0.1:7700", "127.0.0.2:7700")] {
+        assert_eq!(parse_with(agents, api), Ok(()));
+    }
+    let error = parse_with("127.0.0.1:7700", "127.0.0.1:7700").unwrap_err();
+    let expected = "`127.0.0.1:7700`: expected another address than that of `agents`, 127.0.0.1:7700";
+    assert!(error.contains("field `listen api`: ") && error.contains(expected), "{error}");
+}
+
+#[test]
 fn excess_weights_are_read_with_the_allocator() {
     let parse_with = |keys: &str| parse(&SMALL.replace("policy =", &format!("{keys}policy ="))).unwrap();
     assert!(!parse_with("").allocator && !parse_with("allocator = false\n").allocator);

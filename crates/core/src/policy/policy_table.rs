@@ -77,6 +77,17 @@ mod tests {
     use super::*;
     use crate::policy::fifo::Fifo;
 
+    #[test]
+    fn description_states_whether_sizes_are_known() {
+        for entry in crate::policy::POLICIES {
+            let expected = match build(entry.name).unwrap() {
+                AnyPolicy::SizesKnown(_) => "needs flow sizes",
+                _ => "sizes unknown",
+            };
+            assert!(entry.description.contains(expected), "{}: {expected}", entry.name);
+        }
+    }
+
     /// Also the only test that registers policies.
     #[test]
     fn registered_policy_is_in_the_table() {

@@ -66,6 +66,20 @@ impl ProgressState {
     }
 }
 
+/// The minimum pace at which a coflow is not slowed.
+const MIN_FULL_PACE: f64 = 0.999;
+
+impl ProgressState {
+    /// The state of a period with a pace, in which flows move or not.
+    pub(super) fn from_pace(pace: f64, moves: bool) -> ProgressState {
+        match pace {
+            _ if !moves => ProgressState::Waiting,
+            pace if pace < MIN_FULL_PACE => ProgressState::Slowed,
+            _ => ProgressState::FullPace,
+        }
+    }
+}
+
 /// The reason why a coflow is slower than alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SlowdownCause {
@@ -158,6 +172,16 @@ impl Segment {
         pace(self.alone_seconds, self.duration_seconds())
     }
 
+    /// Whether a flow moves.
+    pub(super) fn moves(&self) -> bool {
+        self.state != ProgressState::Waiting
+    }
+
+    /// Sets the state to that of the pace in the whole segment.
+    pub(super) fn set_state_by_pace(&mut self) {
+        self.state = ProgressState::from_pace(self.pace(), self.moves());
+    }
+
     /// Seconds lost compared with running alone.
     pub fn lost_seconds(&self) -> f64 {
         (self.duration_seconds() - self.alone_seconds).max(0.0)
@@ -183,6 +207,16 @@ pub struct Explanation {
 }
 
 impl Explanation {
+    /// The mean pace in a period, and the state in it as a whole.
+    pub fn progress_between(&self, start: f64, end: f64) -> (f64, ProgressState) {
+        let overlap = |segment: &Segment| segment.end.min(end) - segment.start.max(start);
+        let min_overlap = 1e-9 * (end - start);
+        let overlapping = || self.segments.iter().filter(|segment| overlap(segment) > min_overlap);
+        let alone_seconds: f64 = overlapping().map(|segment| segment.pace() * overlap(segment)).sum();
+        let pace = pace(alone_seconds, end - start);
+        (pace, ProgressState::from_pace(pace, overlapping().any(Segment::moves)))
+    }
+
     /// Seconds in a state.
     pub fn seconds_in_state(&self, state: ProgressState) -> f64 {
         self.segments

@@ -1,12 +1,12 @@
 //! Shortens a timeline: merges neighbouring segments, the shortest first.
 
-use super::Segment;
 use super::report::pace;
+use super::{ProgressState, Segment};
 
 /// Consecutive segments of an explanation, merged into one entry. Times in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TimelineEntry<'a> {
-    /// The longest of the segments, which stands for all of them.
+    /// The longest of the segments. Its queue, rule and cause stand for all of them.
     pub longest: &'a Segment,
     /// The start of the first segment.
     pub start: f64,
@@ -18,6 +18,8 @@ pub struct TimelineEntry<'a> {
     pub alone_seconds: f64,
     /// The number of merged segments.
     pub segment_count: usize,
+    /// Whether a flow moves in a segment.
+    moves: bool,
 }
 
 impl<'a> TimelineEntry<'a> {
@@ -34,12 +36,18 @@ impl<'a> TimelineEntry<'a> {
             bytes: segments.iter().map(|segment| segment.bytes).sum(),
             alone_seconds: segments.iter().map(|segment| segment.alone_seconds).sum(),
             segment_count: segments.len(),
+            moves: segments.iter().any(Segment::moves),
         })
     }
 
     /// The average pace; see [`Segment::pace`].
     pub fn pace(&self) -> f64 {
         pace(self.alone_seconds, self.end - self.start)
+    }
+
+    /// The state in the period as a whole, which agrees with [`TimelineEntry::pace`].
+    pub fn state(&self) -> ProgressState {
+        ProgressState::from_pace(self.pace(), self.moves)
     }
 }
 
@@ -79,7 +87,7 @@ fn merge_shorter(segments: &[Segment], min_time: f64) -> Vec<TimelineEntry<'_>> 
 mod tests {
     use weir_core::allocation::{OrderCriterion, Rule};
 
-    use super::super::{ProgressState, SlowdownCause};
+    use super::super::SlowdownCause;
     use super::*;
 
     fn segments(ends: &[f64]) -> Vec<Segment> {
@@ -114,5 +122,24 @@ mod tests {
         assert_eq!(entries.iter().map(|entry| entry.segment_count).collect::<Vec<_>>(), [1, 3, 1]);
         assert_eq!((entries[1].start, entries[1].end, entries[1].bytes), (5.0, 5.4, 3.0));
         assert_eq!(*entries[1].longest, segments[2]);
+    }
+
+    #[test]
+    fn state_of_merged_segments_agrees_with_their_pace() {
+        let state = |paces: [f64; 3]| {
+            let mut segments = segments(&[5.0, 5.2, 10.0]);
+            for (segment, pace) in segments.iter_mut().zip(paces) {
+                segment.alone_seconds = pace * segment.duration_seconds();
+                segment.state = ProgressState::from_pace(pace, pace > 0.0);
+            }
+            let entry = TimelineEntry::new(&segments).unwrap();
+            (entry.longest.state, entry.state())
+        };
+        let (waiting, slowed, full) =
+            (ProgressState::Waiting, ProgressState::Slowed, ProgressState::FullPace);
+        assert_eq!(state([1.0, 0.0, 1.0]), (full, slowed), "98 % is not full pace");
+        assert_eq!(state([0.0, 0.001, 0.0]), (waiting, slowed), "bytes move");
+        assert_eq!(state([0.0; 3]), (waiting, waiting));
+        assert_eq!(state([1.0; 3]), (full, full));
     }
 }

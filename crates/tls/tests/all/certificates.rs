@@ -37,6 +37,12 @@ impl Authority {
         self.write(folder, &[name], 4000, other)
     }
 
+    /// Files with an expired certificate of this authority, of an end that trusts another one.
+    #[allow(dead_code, reason = "each test has its own copy of this file")]
+    pub fn write_expired_files_that_trust(&self, other: &Authority, folder: &Path, name: &str) -> TlsFiles {
+        self.write(folder, &[name], 2021, other)
+    }
+
     fn write(&self, folder: &Path, names: &[&str], last_year: i32, trusted: &Authority) -> TlsFiles {
         let mut params = CertificateParams::default();
         let uri = |name: &&str| SanType::URI(Ia5String::try_from(*name).unwrap());

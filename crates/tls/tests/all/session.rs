@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
-use weir_tls::{Tls, TlsFiles, TlsSession, check_own_certificate};
+use weir_tls::{Tls, TlsFiles, TlsSession, check_own_certificate, check_validity};
 
 use crate::certificates::Authority;
 
@@ -119,6 +119,23 @@ fn own_certificate_must_be_valid_and_signed_by_the_authority() {
         error.starts_with(&format!("{certificate}: no authority in {authorities} has signed")),
         "{error}"
     );
+}
+
+#[test]
+fn validity_is_checked_for_certificates_of_any_authority() {
+    let folder = tempfile::tempdir().unwrap();
+    let (authority, other) = (Authority::new("own"), Authority::new("other"));
+    check_validity(&authority.write_files(folder.path(), "weir://relay/west")).unwrap();
+    check_validity(&other.write_files_that_trust(&authority, folder.path(), "weir://relay/foreign")).unwrap();
+    let expired = [
+        authority.write_expired_files(folder.path(), "weir://relay/expired"),
+        other.write_expired_files_that_trust(&authority, folder.path(), "weir://relay/both"),
+    ];
+    for files in expired {
+        let error = check_validity(&files).unwrap_err().to_string();
+        let start = format!("{}: the certificate has expired; expected", files.certificate.display());
+        assert!(error.starts_with(&start), "{error}");
+    }
 }
 
 #[test]
