@@ -8,6 +8,7 @@
 //! it fast. Flows of one sender over the same trunks, a *row*, have a common limit apart from their receivers, and a row's
 //! rates are subtracted from its links at once. Flows are adjacent in memory in the order in which an update visits them.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use weir_core::allocation::{Allocation, InterQueueSharing, QueueDiscipline};
@@ -18,18 +19,15 @@ use super::{SentProgress, Transport};
 /// No entry.
 const NONE: u32 = u32::MAX;
 
-/// Flows of one sender over the same trunks: the entries `start..end`.
-#[derive(Debug, Clone, Copy)]
-struct Row {
-    src: u32,
-    start: u32,
-    end: u32,
-}
+/// Number of flows that one comparison covers.
+const CHUNK: usize = 16;
 
-impl Row {
-    fn entries(self) -> std::ops::Range<usize> {
-        self.start as usize..self.end as usize
-    }
+/// Flows of one sender over the same trunks.
+#[derive(Debug, Clone)]
+struct Row {
+    /// The sender and the trunks, as a range of [`CoflowFlows::row_links`].
+    links: Range<usize>,
+    entries: Range<usize>,
 }
 
 /// The live flows of one coflow: one entry a flow, by row.
@@ -38,6 +36,7 @@ struct CoflowFlows {
     /// The coflow's sequence number, because slots are reused.
     seq: Option<u64>,
     rows: Vec<Row>,
+    row_links: Vec<u32>,
     // By entry. Entries between rows are unused, because flows have ended.
     flows: Vec<u32>,
     receiver_links: Vec<u32>,
@@ -64,23 +63,28 @@ impl CoflowFlows {
         }
     }
 
-    /// Adds the started flows to the rows. O(live flows log live flows).
+    /// Adds the started flows to the rows, and removes unused entries. O(live flows log live flows).
     fn build_rows(&mut self, coflow: &Coflow, ports: usize) {
         let mut flows = std::mem::take(&mut self.started);
         for row in &self.rows {
-            let entries = row.entries();
+            let entries = row.entries.clone();
             flows.extend(entries.map(|entry| (self.flows[entry], self.remaining_bytes[entry])));
         }
         // Flows are numbered by path, then by sender.
         flows.sort_unstable_by_key(|&(flow, _)| flow);
         self.rows.clear();
+        self.row_links.clear();
         self.flows.clear();
         self.receiver_links.clear();
         self.remaining_bytes.clear();
         let links = |flow: u32| (coflow.flow_ports(flow).0, coflow.flow_trunks(flow));
         for row in flows.chunk_by(|a, b| links(a.0) == links(b.0)) {
-            let start = self.flows.len() as u32;
-            self.rows.push(Row { src: links(row[0].0).0, start, end: start + row.len() as u32 });
+            let (src, trunks) = links(row[0].0);
+            let (first_link, first) = (self.row_links.len(), self.flows.len());
+            self.row_links.push(src);
+            self.row_links.extend(trunks.iter().map(|trunk| 2 * ports as u32 + trunk));
+            self.rows
+                .push(Row { links: first_link..self.row_links.len(), entries: first..first + row.len() });
             for &(flow, remaining_bytes) in row {
                 self.entry_of_flow[flow as usize] = self.flows.len() as u32;
                 self.flows.push(flow);
@@ -96,49 +100,39 @@ impl CoflowFlows {
         self.entry_of_flow.get(flow as usize).filter(|entry| **entry != NONE).map(|&entry| entry as usize)
     }
 
+    /// Whether flows have started, or most entries are unused.
+    fn needs_new_rows(&self, coflow: &Coflow) -> bool {
+        !self.started.is_empty() || 2 * coflow.live_count() < self.flows.len()
+    }
+
     /// Counts, by link, the flows whose links all have capacity. Returns whether there are any.
-    fn count_open_flows(&self, coflow: &Coflow, shares: &mut [LinkShare], ports: usize) -> bool {
+    fn count_open_flows(&self, shares: &mut [LinkShare]) -> bool {
         let mut total = 0;
         for row in &self.rows {
-            let links = || self.row_links(row, coflow, ports);
-            if links().any(|link| shares[link].rate == 0.0) {
+            let links = &self.row_links[row.links.clone()];
+            if links.iter().any(|&link| shares[link as usize].rate == 0.0) {
                 continue;
             }
-            let row_count = count_open_receivers(&self.receiver_links[row.entries()], shares);
-            links().for_each(|link| shares[link].flow_count += row_count);
+            let row_count = count_open_receivers(&self.receiver_links[row.entries.clone()], shares);
+            links.iter().for_each(|&link| shares[link as usize].flow_count += row_count);
             total += row_count;
         }
         total > 0
     }
 
     /// Adds the minimum of the even shares of a flow's links to its rate.
-    fn add_rates(&mut self, coflow: &Coflow, shares: &mut [LinkShare], ports: usize) {
-        for at in 0..self.rows.len() {
-            let row = self.rows[at];
-            let limit = self
-                .row_links(&row, coflow, ports)
-                .map(|link| shares[link].rate)
-                .fold(f64::INFINITY, f64::min);
+    fn add_rates(&mut self, shares: &mut [LinkShare]) {
+        for row in &self.rows {
+            let links = &self.row_links[row.links.clone()];
+            let limit = links.iter().map(|&link| shares[link as usize].rate).fold(f64::INFINITY, f64::min);
             if limit == 0.0 {
                 continue;
             }
-            let (rates, links) = (&mut self.rates[row.entries()], &self.receiver_links[row.entries()]);
-            let row_rate = add_row_rates(rates, links, limit, shares);
+            let rates = &mut self.rates[row.entries.clone()];
+            let row_rate = add_row_rates(rates, &self.receiver_links[row.entries.clone()], limit, shares);
             self.total_rate += row_rate;
-            self.row_links(&row, coflow, ports).for_each(|link| shares[link].used += row_rate);
+            links.iter().for_each(|&link| shares[link as usize].used += row_rate);
         }
-    }
-
-    /// The sender and the trunks of a row.
-    fn row_links<'a>(
-        &self,
-        row: &Row,
-        coflow: &'a Coflow,
-        ports: usize,
-    ) -> impl Iterator<Item = usize> + use<'a> {
-        let trunks = coflow.flow_trunks(self.flows[row.start as usize]);
-        let trunks = trunks.iter().map(move |&trunk| 2 * ports + trunk as usize);
-        std::iter::once(row.src as usize).chain(trunks)
     }
 
     /// Adds the bytes sent in `seconds`, and resets the rates.
@@ -154,13 +148,16 @@ impl CoflowFlows {
     /// Computes the end of the first flow at the present rates, which apply from `since` on.
     fn find_next_end(&mut self, since: f64) {
         let mut seconds = f64::MAX;
-        for row in &self.rows {
-            let flows = self.remaining_bytes[row.entries()].iter().zip(&self.rates[row.entries()]);
-            for (remaining_bytes, rate) in flows {
-                // A product is cheaper than a quotient, and few flows end earlier than all before.
-                if *remaining_bytes < seconds * rate && *rate > 0.0 {
-                    seconds = remaining_bytes.max(0.0) / rate;
-                }
+        // A product is cheaper than a quotient, and few chunks have a flow that ends earlier than all before. The rates of
+        // unused entries are 0.
+        let chunks = self.remaining_bytes.chunks(CHUNK).zip(self.rates.chunks(CHUNK));
+        for (remaining_bytes, rates) in chunks {
+            let flows = || remaining_bytes.iter().zip(rates);
+            if !flows().fold(false, |any, (left, rate)| any | (*left < seconds * rate)) {
+                continue;
+            }
+            for (left, rate) in flows().filter(|(_, rate)| **rate > 0.0) {
+                seconds = seconds.min(left.max(0.0) / rate);
             }
         }
         self.next_end = if seconds < f64::MAX { since + seconds } else { f64::INFINITY };
@@ -182,9 +179,13 @@ impl CoflowFlows {
 
     /// Removes a flow of a row.
     fn remove_entry(&mut self, entry: usize) {
-        let row = self.rows.partition_point(|row| row.end as usize <= entry);
-        self.rows[row].end -= 1;
-        let last = self.rows[row].end as usize;
+        let at = self.rows.partition_point(|row| row.entries.end <= entry);
+        let row = &mut self.rows[at].entries;
+        row.end -= 1;
+        let last = row.end;
+        if row.start == row.end {
+            self.rows.remove(at);
+        }
         self.entry_of_flow[self.flows[entry] as usize] = NONE;
         if entry != last {
             self.entry_of_flow[self.flows[last] as usize] = entry as u32;
@@ -194,9 +195,6 @@ impl CoflowFlows {
             self.rates[entry] = self.rates[last];
         }
         self.rates[last] = 0.0;
-        if self.rows[row].start == self.rows[row].end {
-            self.rows.remove(row);
-        }
     }
 }
 
@@ -322,12 +320,17 @@ impl CoordinatedQueues {
     fn share_evenly(&mut self, slot: Slot, capacities: &mut [f64], network: &Network, tolerance: f64) {
         let (coflow, ports) = (network.coflow(slot), network.fabric().ports());
         let links = || coflow.link_loads(ports).map(|(link, _)| link);
-        for link in links() {
+        let is_open = coflow
+            .link_loads(ports)
+            .all(|(link, load)| load.live_flow_count == 0 || capacities[link] > tolerance);
+        for (link, load) in coflow.link_loads(ports) {
             let rate = if capacities[link] > tolerance { f64::INFINITY } else { 0.0 };
-            self.shares[link] = LinkShare { flow_count: 0, rate, used: 0.0 };
+            let flow_count = if is_open { load.live_flow_count } else { 0 };
+            self.shares[link] = LinkShare { flow_count, rate, used: 0.0 };
         }
+        let has_counts = is_open && coflow.live_count() > 0;
         let flows = &mut self.coflows[slot as usize];
-        if !flows.count_open_flows(coflow, &mut self.shares, ports) {
+        if !has_counts && !flows.count_open_flows(&mut self.shares) {
             return;
         }
         for link in links().filter(|&link| capacities[link] > tolerance) {
@@ -336,7 +339,7 @@ impl CoordinatedQueues {
         if flows.total_rate == 0.0 {
             self.coflows_with_rate.push(slot);
         }
-        flows.add_rates(coflow, &mut self.shares, ports);
+        flows.add_rates(&mut self.shares);
         for link in links() {
             let used = self.shares[link].used;
             capacities[link] -= used;
@@ -438,7 +441,7 @@ impl Transport for CoordinatedQueues {
             self.coflow_order.push((allocation.class(slot), slot));
             let coflow = network.coflow(slot);
             let flows = self.prepare_coflow(slot, coflow);
-            if !flows.started.is_empty() {
+            if flows.needs_new_rows(coflow) {
                 flows.build_rows(coflow, fabric.ports());
             }
         }
