@@ -316,7 +316,7 @@ impl CoordinatedQueues {
     }
 
     /// Gives each flow of a coflow the minimum of its even shares of its links' remaining `capacities`. O(flows of rows with
-    /// capacity + links).
+    /// capacity + links); receivers without capacity are not skipped.
     fn share_evenly(&mut self, slot: Slot, capacities: &mut [f64], network: &Network, tolerance: f64) {
         let (coflow, ports) = (network.coflow(slot), network.fabric().ports());
         let links = || coflow.link_loads(ports).map(|(link, _)| link);
