@@ -2,6 +2,7 @@
 //!
 //! A policy that sets all rates needs no transport. A transport computes the steady-state rates and the bytes sent.
 
+mod coordinated_queues;
 mod link_queues;
 mod max_min;
 mod sender_queues;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use weir_core::allocation::{Allocation, IntraQueueSharing, QueueDiscipline, ReceiverMode};
 use weir_core::model::{CompletedFlow, Goodput, Network, Slot};
 
+use coordinated_queues::CoordinatedQueues;
 use link_queues::LinkQueues;
 use max_min::MaxMin;
 use sender_queues::SenderQueues;
@@ -62,6 +64,9 @@ pub(crate) fn build_transport(
         (IntraQueueSharing::Fifo, ReceiverMode::Transport) if fabric.trunk_capacities().is_empty() => {
             Box::new(SenderQueues::new(queues, fabric, goodput))
         }
-        (IntraQueueSharing::Fifo, _) => Box::new(LinkQueues::new(queues, goodput)),
+        (IntraQueueSharing::Fifo, ReceiverMode::Transport) => Box::new(LinkQueues::new(queues, goodput)),
+        (IntraQueueSharing::Fifo, ReceiverMode::SameQueues) => {
+            Box::new(CoordinatedQueues::new(queues, goodput))
+        }
     }
 }

@@ -1,19 +1,15 @@
-//! Queues with FIFO by coflow inside, over all links: Aalo with coordinated links, or with queues at senders over trunks.
+//! Queues with FIFO by coflow inside, at senders, over trunks: Aalo on a fabric.
 //!
-//! *Coordinated*: all links have the queues. Coflow by coflow, each flow gets the minimum of its even shares of its links.
-//! Each queue first divides its weighted share of every link; then all coflows, in the order of queues, divide the residual
-//! capacity. Under strict priority, only the second step applies.
-//!
-//! *At senders*: as [`super::sender_queues`], which is faster and for one switch only. Every sending port shares its rate
-//! among its queues, and each queue's share goes to its first coflow, evenly over that coflow's flows at the port. The other
-//! links share their capacity max-min between flows, at most at the offered rates. The residual capacity goes to the
-//! coflows in the order of queues.
+//! As [`super::sender_queues`], which is faster and for one switch only. Every sending port shares its rate among its queues,
+//! and each queue's share goes to its first coflow, evenly over that coflow's flows at the port. The other links share their
+//! capacity max-min between flows, at most at the offered rates. The residual capacity goes to the coflows in the order of
+//! queues.
 //!
 //! Every update visits all flows with a rate.
 
 use std::sync::Arc;
 
-use weir_core::allocation::{Allocation, InterQueueSharing, QueueDiscipline, ReceiverMode};
+use weir_core::allocation::{Allocation, InterQueueSharing, QueueDiscipline};
 use weir_core::model::{BitSet, Coflow, CompletedFlow, Goodput, Network, Slot};
 use weir_core::solve::{CappedFlow, ResidualCapacity, max_min_capped};
 
@@ -61,7 +57,6 @@ struct Offer {
 /// A transport with queues over links.
 pub(super) struct LinkQueues {
     weights: InterQueueSharing,
-    receiver_mode: ReceiverMode,
     coflows: Vec<CoflowFlows>,
     /// Flows with a rate.
     flows_with_rate: Vec<(Slot, u32)>,
@@ -69,15 +64,11 @@ pub(super) struct LinkQueues {
     next_end: f64,
     /// Coflows by class, then by release.
     coflow_order: Vec<(usize, Slot)>,
-    /// By link: capacity that no flow uses, while a queue's share is divided. Empty while the residual capacity itself is
-    /// divided.
+    /// By link: capacity that no flow uses.
     residuals: Vec<f64>,
     /// The ports of a coflow with remaining capacity.
     open_senders: BitSet,
     open_receivers: BitSet,
-    /// By link: number of flows that divide the capacity.
-    flow_counts: Vec<f64>,
-    divided_flows: Vec<u32>,
     residual_capacity: ResidualCapacity,
     goodput: Option<Arc<Goodput>>,
 }
@@ -86,7 +77,6 @@ impl LinkQueues {
     pub(super) fn new(queues: &QueueDiscipline, goodput: Option<Arc<Goodput>>) -> LinkQueues {
         LinkQueues {
             weights: queues.inter_queue.clone(),
-            receiver_mode: queues.receiver_mode,
             coflows: Vec::new(),
             flows_with_rate: Vec::new(),
             last_time: 0.0,
@@ -95,8 +85,6 @@ impl LinkQueues {
             residuals: Vec::new(),
             open_senders: BitSet::default(),
             open_receivers: BitSet::default(),
-            flow_counts: Vec::new(),
-            divided_flows: Vec::new(),
             residual_capacity: ResidualCapacity::default(),
             goodput,
         }
@@ -142,87 +130,6 @@ impl LinkQueues {
         self.last_time = now;
     }
 
-    // Coordinated links.
-
-    /// Divides each queue's weighted share of every link, and then, in the order of coflows, the residual capacity.
-    fn divide_links(&mut self, network: &Network, tolerance: f64) {
-        let order = std::mem::take(&mut self.coflow_order);
-        let ports = network.fabric().ports();
-        if let InterQueueSharing::Weighted(weights) = self.weights.clone() {
-            let capacities: Vec<f64> = network.fabric().link_capacities().collect();
-            let mut totals = vec![0.0; capacities.len()];
-            let mut counted = vec![usize::MAX; capacities.len()];
-            for &(class, slot) in &order {
-                let loads = network.coflow(slot).link_loads(ports);
-                for (link, _) in loads.filter(|(_, load)| load.live_flow_count > 0) {
-                    if std::mem::replace(&mut counted[link], class) != class {
-                        totals[link] += weights[class];
-                    }
-                }
-            }
-            for coflows in order.chunk_by(|a, b| a.0 == b.0) {
-                let weight = weights[coflows[0].0];
-                let share = |(capacity, total): (&f64, &f64)| {
-                    if *total > 0.0 { capacity * weight / total } else { 0.0 }
-                };
-                let mut shares: Vec<f64> = capacities.iter().zip(&totals).map(share).collect();
-                for &(_, slot) in coflows {
-                    self.share_evenly(slot, &mut shares, network, tolerance);
-                }
-            }
-        }
-        let mut residuals = std::mem::take(&mut self.residuals);
-        for &(_, slot) in &order {
-            self.share_evenly(slot, &mut residuals, network, tolerance);
-        }
-        self.residuals = residuals;
-        self.coflow_order = order;
-    }
-
-    /// Gives each flow of a coflow the minimum of its even shares of its links' remaining `capacities`. O(flows between
-    /// open ports + links).
-    fn share_evenly(&mut self, slot: Slot, capacities: &mut [f64], network: &Network, tolerance: f64) {
-        let (coflow, ports) = (network.coflow(slot), network.fabric().ports());
-        let links = |flow: u32| coflow.flow_links(flow, ports);
-        self.open_ports(coflow, ports, |link| capacities[link] > tolerance);
-        self.flow_counts.clear();
-        self.flow_counts.resize(capacities.len(), 0.0);
-        self.divided_flows.clear();
-        let LinkQueues { open_senders, open_receivers, flow_counts, divided_flows, .. } = self;
-        coflow.visit_open_flows(open_senders, open_receivers, |flow, _, _| {
-            if coflow
-                .flow_trunks(flow)
-                .iter()
-                .all(|&trunk| capacities[2 * ports + trunk as usize] > tolerance)
-            {
-                divided_flows.push(flow);
-                links(flow).for_each(|link| flow_counts[link] += 1.0);
-            }
-            (false, false)
-        });
-        if divided_flows.is_empty() {
-            return;
-        }
-        for (count, left) in flow_counts.iter_mut().zip(&*capacities) {
-            *count = left / *count;
-        }
-        let even_shares = flow_counts;
-        let flows = &mut self.coflows[slot as usize];
-        for &flow in &*divided_flows {
-            let rate = links(flow).map(|link| even_shares[link]).fold(f64::INFINITY, f64::min);
-            if flows.add_rate(flow, rate) {
-                self.flows_with_rate.push((slot, flow));
-            }
-            for link in links(flow) {
-                capacities[link] -= rate;
-                // A queue's share is also part of the residual capacity.
-                if let Some(residual) = self.residuals.get_mut(link) {
-                    *residual -= rate;
-                }
-            }
-        }
-    }
-
     /// Opens the ports of a coflow whose links satisfy `is_open`.
     fn open_ports(&mut self, coflow: &Coflow, ports: usize, is_open: impl Fn(usize) -> bool) {
         self.open_senders.reset(ports);
@@ -236,8 +143,6 @@ impl LinkQueues {
             }
         }
     }
-
-    // Queues at senders.
 
     /// Sets the rates that senders offer and the other links carry, and then, in the order of coflows, reassigns the residual
     /// capacity.
@@ -392,10 +297,7 @@ impl Transport for LinkQueues {
         self.coflow_order.extend(network.active_coflows().iter().map(|&slot| (allocation.class(slot), slot)));
         // The active coflows are in the order of release, and the sort is stable.
         self.coflow_order.sort_by_key(|&(class, _)| class);
-        match self.receiver_mode {
-            ReceiverMode::SameQueues => self.divide_links(network, tolerance),
-            ReceiverMode::Transport => self.serve_sender_queues(network, tolerance),
-        }
+        self.serve_sender_queues(network, tolerance);
         self.limit_to_goodput(network);
         self.next_end = f64::INFINITY;
         for &(slot, flow) in &self.flows_with_rate {

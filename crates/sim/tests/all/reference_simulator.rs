@@ -193,8 +193,10 @@ struct AaloParameters {
 /// Ports with queues.
 #[derive(Debug, Clone, Copy)]
 enum ControlledPorts {
-    /// Both sides, in strict priority order.
-    All,
+    /// All links. Unless `strict`, each queue first divides its weighted share.
+    All {
+        strict: bool,
+    },
     Senders {
         strict: bool,
     },
@@ -799,7 +801,12 @@ impl ReferenceSimulator<'_> {
             self.active().into_iter().map(|c| (aalo.queue_of(&self.coflows[c]), c)).collect();
         order.sort_by_key(|turn| turn.0);
         match aalo.at {
-            ControlledPorts::All => self.share_coordinated(&order, left),
+            ControlledPorts::All { strict } => {
+                if !strict {
+                    self.share_by_weight(&order, left, aalo);
+                }
+                self.share_coordinated(&order, left);
+            }
             ControlledPorts::Senders { strict } => {
                 let ports = self.workload.ports as usize;
                 for (src, &rate) in left[..ports].iter().enumerate() {
@@ -866,6 +873,29 @@ impl ReferenceSimulator<'_> {
                 flow.rate < offer - TOLERANCE / 10.0
                     && links(flow).iter().all(|&link| left[link] > TOLERANCE / 10.0)
             });
+        }
+    }
+
+    /// Each queue's weighted share of every link, among the queues with a flow there, goes to its coflows.
+    fn share_by_weight(&mut self, order: &[(usize, usize)], left: &mut [f64], aalo: &AaloParameters) {
+        let links = self.links.clone();
+        let has_flow = |simulator: &Self, queue: usize, link: usize| {
+            let coflows = order.iter().filter(|turn| turn.0 == queue).map(|&(_, c)| &simulator.coflows[c]);
+            coflows.flat_map(Coflow::live_flows).any(|flow| flow.links().any(|other| other == link))
+        };
+        for coflows in order.chunk_by(|a, b| a.0 == b.0) {
+            let weight = aalo.queue_weight(coflows[0].0);
+            let mut shares: Vec<f64> = Vec::new();
+            for (link, &capacity) in links.iter().enumerate() {
+                let queues = (0..aalo.queues).filter(|&queue| has_flow(self, queue, link));
+                let total: f64 = queues.map(|queue| aalo.queue_weight(queue)).sum();
+                shares.push(if total > 0.0 { capacity * weight / total } else { 0.0 });
+            }
+            let before = shares.clone();
+            self.share_coordinated(coflows, &mut shares);
+            for (left, (before, after)) in left.iter_mut().zip(before.iter().zip(&shares)) {
+                *left -= before - after;
+            }
         }
     }
 
@@ -1028,7 +1058,8 @@ proptest! {
             compare(name, &Policy::Ordered(key))?;
         }
         let name = format!("aalo:start={start}B:growth=2:queues=4:at=both:sharing=strict");
-        compare(&name, &Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at: ControlledPorts::All }))?;
+        let at = ControlledPorts::All { strict: true };
+        compare(&name, &Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at }))?;
     }
 
     #[test]
@@ -1059,8 +1090,11 @@ proptest! {
 
     #[test]
     fn coordinated_aalo_matches_the_reference_simulator(w in any_workload(WorkloadFeatures::ALL.with_distinct_values()), start in 0.9f64..4.0) {
-        let name = format!("aalo:start={start}B:growth=2:queues=4:at=both:sharing=strict");
-        compare_with_replay(&w, &name, &Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at: ControlledPorts::All }))?;
+        for (sharing, strict) in [(":sharing=strict", true), ("", false)] {
+            let name = format!("aalo:start={start}B:growth=2:queues=4:at=both{sharing}");
+            let at = ControlledPorts::All { strict };
+            compare_with_replay(&w, &name, &Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at }))?;
+        }
     }
 
     #[test]
@@ -1070,9 +1104,10 @@ proptest! {
         strict in prop::bool::ANY,
     ) {
         let queues = format!("aalo:start={start}B:growth=2:queues=4");
+        let sharing = if strict { ":sharing=strict" } else { "" };
         let variants = [
-            (format!("{queues}:at=both:sharing=strict"), ControlledPorts::All),
-            (format!("{queues}{}", if strict { ":sharing=strict" } else { "" }), ControlledPorts::Senders { strict }),
+            (format!("{queues}:at=both{sharing}"), ControlledPorts::All { strict }),
+            (format!("{queues}{sharing}"), ControlledPorts::Senders { strict }),
         ];
         for (name, at) in variants {
             let policy = Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at });
