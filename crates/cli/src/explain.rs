@@ -216,12 +216,14 @@ fn explanation_record(report: &Report<'_>) -> Record {
     r.add("job", spec.job.map(|number| source.job_name(number)));
     r.add("stage", spec.stage);
     r.add("width", outcome.width);
-    r.add("bytes", outcome.bytes);
-    r.add("dropped_bytes", outcome.dropped_bytes);
+    // The sizes of endless coflows are no result.
+    r.add("bytes", if spec.is_endless { outcome.sent_bytes() } else { outcome.bytes });
+    r.add("dropped_bytes", (!spec.is_endless).then_some(outcome.dropped_bytes));
     r.add("lost_bytes", explanation.lost_bytes);
     r.add("resent_s", explanation.restart_seconds());
     r.add("alone_s", explanation.alone_seconds);
-    r.add("slowdown", (explanation.alone_seconds > 0.0).then(|| outcome.cct() / explanation.alone_seconds));
+    let has_slowdown = explanation.alone_seconds > 0.0 && !spec.is_endless;
+    r.add("slowdown", has_slowdown.then(|| outcome.cct() / explanation.alone_seconds));
     r.add("met_deadline", outcome.met_deadline());
     add_coflow_facts(&mut r, report);
     let times = [ProgressState::Waiting, ProgressState::Slowed, ProgressState::FullPace]

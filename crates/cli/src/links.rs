@@ -261,6 +261,7 @@ impl Fabric {
         }
         let trunks = Trunks::new(topology, seed);
         let trunks = trunks.map_err(|error| Failure::input(format_args!("{name}: {error}")))?;
+        let trunks = if cable_events.is_empty() { trunks } else { trunks.with_dead_end() };
         let rates = trunks.port_rates();
         let (min, max) = (
             rates.iter().min_by(|a, b| a.get().total_cmp(&b.get())),

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use weir_console::failure::Failure;
 use weir_console::table::{Alignment, BITS_PER_BYTE, Table, format_count, format_number, format_rate};
+use weir_core::model::scenario::CableEvent;
 use weir_core::model::{Scenario, Workload};
-use weir_sim::Outcome;
 use weir_sim::demands::{self, ActiveDemand};
+use weir_sim::{CoflowOutcome, Outcome};
 
 use crate::source::{EmbeddedNetwork, check_bounds};
 
@@ -46,28 +47,40 @@ impl ServedDemand<'_> {
     }
 }
 
+/// A scenario, with the name of its file as given.
+pub type NamedScenario = (String, Scenario);
+
+/// Reads a scenario and its network.
+///
+/// # Errors
+/// If the file cannot be read or is invalid.
+pub fn read(path: &Path) -> Result<(NamedScenario, EmbeddedNetwork), Failure> {
+    let scenario = weir_trace::scenario::read(path)?;
+    let name = path.display().to_string();
+    let network = EmbeddedNetwork {
+        name: name.clone(),
+        topology: scenario.topology.clone(),
+        cable_events: scenario.events.clone(),
+        path_seed: scenario.seed,
+    };
+    Ok(((name, scenario), network))
+}
+
 impl Services {
-    /// Reads the services and the network of a scenario, and adds the demands' coflows to `workload`.
+    /// Adds the demands' coflows to `workload`, which is replayed with these events of cables.
     ///
     /// # Errors
-    /// If the file cannot be read, or policies cannot serve it.
-    pub fn read(
-        path: &Path,
+    /// If policies cannot serve the demands.
+    pub fn add(
+        (name, scenario): NamedScenario,
         workload: &mut Workload,
+        cable_events: &[CableEvent],
         max_flows: usize,
-    ) -> Result<(Services, EmbeddedNetwork), Failure> {
-        let scenario = weir_trace::scenario::read(path)?;
-        let name = path.display().to_string();
-        let added = demands::add_demands(workload, &scenario, max_flows);
+    ) -> Result<Services, Failure> {
+        let added = demands::add_demands(workload, &scenario, cable_events, max_flows);
         let active = added.map_err(|error| Failure::input(format_args!("{name}: {error}")))?;
         check_bounds(&name, workload)?;
-        let network = EmbeddedNetwork {
-            name: name.clone(),
-            topology: scenario.topology.clone(),
-            cable_events: scenario.events.clone(),
-            path_seed: scenario.seed,
-        };
-        Ok((Services { name, scenario, active }, network))
+        Ok(Services { name, scenario, active })
     }
 
     /// The numbers of services and of connections as text.
@@ -83,18 +96,25 @@ impl Services {
 
     /// What each demand received under a policy, in the order of the file.
     pub fn served<'a>(&'a self, outcome: &'a Outcome) -> impl Iterator<Item = ServedDemand<'a>> {
-        self.active.iter().map(|active| {
-            let coflow = outcome.coflow(active.coflow);
-            ServedDemand {
-                service: &self.scenario.services[self.scenario.demands[active.demand].service].name,
-                demand: active.demand + 1,
-                coflow: coflow.id,
-                from: active.interval.0.get(),
-                to: active.interval.1.get(),
-                connections: coflow.width,
-                bytes: coflow.sent_bytes(),
-            }
-        })
+        self.active.iter().map(|active| self.served_demand(active, outcome.coflow(active.coflow)))
+    }
+
+    /// What the demand of an endless coflow received.
+    pub fn served_by<'a>(&'a self, coflow: &CoflowOutcome) -> Option<ServedDemand<'a>> {
+        let active = self.active.iter().find(|active| active.coflow == coflow.index)?;
+        Some(self.served_demand(active, coflow))
+    }
+
+    fn served_demand<'a>(&'a self, active: &ActiveDemand, coflow: &CoflowOutcome) -> ServedDemand<'a> {
+        ServedDemand {
+            service: &self.scenario.services[self.scenario.demands[active.demand].service].name,
+            demand: active.demand + 1,
+            coflow: coflow.id,
+            from: active.interval.0.get(),
+            to: active.interval.1.get(),
+            connections: coflow.width,
+            bytes: coflow.sent_bytes(),
+        }
     }
 
     /// The seconds in which any connection of a service is active.

@@ -12,7 +12,7 @@ use weir_trace::{Format, Limits, SourceKind, TraceUnit, WriteError};
 
 use crate::args;
 use crate::jobs::Jobs;
-use crate::services::Services;
+use crate::services::{self, Services};
 
 /// The coflows of a trace, of jobs, of services, or of several of these.
 pub struct Source {
@@ -46,20 +46,20 @@ pub struct EmbeddedNetwork {
 }
 
 impl EmbeddedNetwork {
-    /// The network of two files: both must have the same one, and only one of them can have events.
+    /// The network of two files: both must have the same one, and if both have events, the same ones.
     fn combine(jobs: EmbeddedNetwork, services: EmbeddedNetwork) -> Result<EmbeddedNetwork, Failure> {
         let difference = match () {
             () if jobs.topology != services.topology => "different networks",
-            () if !jobs.cable_events.is_empty() && !services.cable_events.is_empty() => {
-                "events of cables in both files"
-            }
             () if services.cable_events.is_empty() => {
                 return Ok(EmbeddedNetwork { cable_events: jobs.cable_events, ..services });
             }
-            () => return Ok(services),
+            () if jobs.cable_events.is_empty() || jobs.cable_events == services.cable_events => {
+                return Ok(services);
+            }
+            () => "different events of cables",
         };
         Err(Failure::input(format_args!(
-            "{} and {}: {difference}; expected the same network in both, and events in one",
+            "{} and {}: {difference}; expected the same network in both, and the same events or events in one",
             jobs.name, services.name
         )))
     }
@@ -122,12 +122,15 @@ impl Source {
         }
         let read_jobs = |file: &PathBuf| Jobs::read(file, &mut workload, read_options.max_flows);
         let (jobs, jobs_network) = job_file.map(read_jobs).transpose()?.unzip();
-        let read_services = |file: &PathBuf| Services::read(file, &mut workload, read_options.max_flows);
-        let (services, services_network) = service_file.map(read_services).transpose()?.unzip();
+        let scenario = service_file.map(|file| services::read(file)).transpose()?;
+        let (scenario, services_network) = scenario.unzip();
         let network = match (jobs_network, services_network) {
             (Some(jobs), Some(services)) => Some(EmbeddedNetwork::combine(jobs, services)?),
             (jobs, services) => jobs.or(services),
         };
+        let events = network.as_ref().map_or(&[][..], |network| &network.cable_events);
+        let add = |scenario| Services::add(scenario, &mut workload, events, read_options.max_flows);
+        let services = scenario.map(add).transpose()?;
         let name = files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
         let sensitivities =
             jobs.as_ref().map_or_else(Vec::new, |jobs: &Jobs| jobs.sensitivities(&workload.names));

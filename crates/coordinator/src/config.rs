@@ -598,7 +598,10 @@ fn read_address(
 
 /// Whether one socket would receive the connections of both addresses. The system selects port 0, a different one for each socket.
 fn overlaps(one: SocketAddr, other: SocketAddr) -> bool {
-    let includes = |one: IpAddr, other: IpAddr| one == other || one.is_unspecified();
+    // `::` receives connections by IPv4 too, but `0.0.0.0` none by IPv6.
+    let includes = |one: IpAddr, other: IpAddr| {
+        one == other || one.is_unspecified() && (one.is_ipv6() || other.is_ipv4())
+    };
     one.port() == other.port()
         && one.port() != 0
         && (includes(one.ip(), other.ip()) || includes(other.ip(), one.ip()))

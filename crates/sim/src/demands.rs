@@ -6,12 +6,15 @@
 //!
 //! NetShare's mechanisms on hosts, guarantees and connections that lose bytes have their own simulator, [`crate::service`].
 
-use weir_core::model::scenario::{CableChange, Demand, Scenario, SendMode};
+use weir_core::model::scenario::{CableChange, CableEvent, Demand, Scenario, SendMode};
 use weir_core::model::{CoflowSpec, FlowSpec, NodeId, ServiceNames, Workload, WorkloadChange};
-use weir_core::units::{Bytes, Rate, Time};
+use weir_core::units::{Bytes, Time};
 
 /// The bytes of an endless flow, divided by those that it can send in its time.
 const SIZE_MARGIN: f64 = 1.01;
+
+/// The minimum bytes of an endless flow. Flows of less than a byte complete at once.
+const MIN_BYTES: f64 = 1e3;
 
 /// The reason why the demands of a scenario cannot be added to a workload.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -57,7 +60,8 @@ pub struct ActiveDemand {
     pub interval: (Time, Time),
 }
 
-/// Adds the demands of `scenario` to `workload`, if all its flows are then at most `max_flows`. Returns the added coflows.
+/// Adds the demands of `scenario` to `workload`, if all its flows are then at most `max_flows`. `cable_events` are those of the replay,
+/// which can have another source. Returns the added coflows.
 ///
 /// Services keep their names and weights, and share them with those of the workload. Numbers of coflows follow the largest one. An
 /// interval without any pair of hosts adds nothing.
@@ -67,6 +71,7 @@ pub struct ActiveDemand {
 pub fn add_demands(
     workload: &mut Workload,
     scenario: &Scenario,
+    cable_events: &[CableEvent],
     max_flows: usize,
 ) -> Result<Vec<ActiveDemand>, AddDemandsError> {
     check(scenario)?;
@@ -80,14 +85,14 @@ pub fn add_demands(
     let mut names = workload.names.clone();
     let mut active_demands = Vec::new();
     let mut coflows = Vec::new();
-    let flow_rate = max_flow_rate(scenario, workload);
+    let host_rates = max_host_rates(scenario, cable_events, workload);
     for (position, demand) in scenario.demands.iter().enumerate() {
         let service = &scenario.services[demand.service];
         let numbers = names.intern(&service.name, ServiceNames::DEFAULT);
         let (number, application) = numbers.ok_or(AddDemandsError::TooManyApplications)?;
         names.set_weight(number, service.weight);
         for &interval in &demand.active_intervals {
-            let coflow = endless_coflow(demand, interval, flow_rate);
+            let coflow = endless_coflow(demand, interval, &host_rates);
             if coflow.flows.is_empty() {
                 continue;
             }
@@ -122,32 +127,48 @@ fn check(scenario: &Scenario) -> Result<(), AddDemandsError> {
     }
 }
 
-/// The highest rate that any flow can have, in bytes per second: that of the fastest link after any event.
-fn max_flow_rate(scenario: &Scenario, workload: &Workload) -> f64 {
-    let links = scenario.topology.links().iter().map(|link| link.rate.get());
-    let events = scenario.events.iter().map(|event| match event.change {
-        CableChange::Rate(rate) => rate.get(),
-        CableChange::Down | CableChange::Up => 0.0,
-    });
+/// By host: the highest rate of its cable after any event, in bytes per second.
+fn max_host_rates(scenario: &Scenario, cable_events: &[CableEvent], workload: &Workload) -> Vec<f64> {
+    let topology = &scenario.topology;
+    let mut rates: Vec<f64> = (0..topology.hosts() as u32)
+        .map(|host| {
+            topology.outgoing_links(NodeId(host)).iter().map(|&cable| topology.link(cable).rate.get()).sum()
+        })
+        .collect();
+    for event in cable_events {
+        let CableChange::Rate(rate) = event.change else { continue };
+        let link = topology.link(event.cable);
+        for NodeId(end) in [link.from, link.to] {
+            if let Some(host_rate) = rates.get_mut(end as usize) {
+                *host_rate = host_rate.max(rate.get());
+            }
+        }
+    }
     let factors = workload.events.iter().map(|event| match event.change {
         WorkloadChange::PortRate { factor, .. } => factor,
         WorkloadChange::RestartFlow { .. } | WorkloadChange::DelayFlow { .. } => 1.0,
     });
-    links.chain(events).fold(0.0, f64::max) * factors.fold(1.0, f64::max)
+    let factor = factors.fold(1.0, f64::max);
+    rates.iter().map(|rate| rate * factor).collect()
 }
 
 /// A coflow without numbers, of all connections of a demand in one of its active intervals.
-fn endless_coflow(demand: &Demand, (start, end): (Time, Time), flow_rate: f64) -> CoflowSpec {
+fn endless_coflow(demand: &Demand, (start, end): (Time, Time), host_rates: &[f64]) -> CoflowSpec {
     let max_flow_rate = match demand.send_mode {
         SendMode::Capped(rate) => Some(rate),
         SendMode::Elastic | SendMode::Unresponsive(_) => None,
     };
     let seconds = end.get() - start.get();
-    let rate = max_flow_rate.map_or(flow_rate, Rate::get);
-    let bytes = Bytes::new(rate * seconds * SIZE_MARGIN).expect("rates and scenarios have upper limits");
+    let bytes = |src: u32, dst: u32| {
+        let rate = host_rates[src as usize].min(host_rates[dst as usize]);
+        let rate = max_flow_rate.map_or(rate, |limit| limit.get().min(rate));
+        Bytes::new((rate * seconds * SIZE_MARGIN).max(MIN_BYTES))
+            .expect("rates and scenarios have upper limits")
+    };
     let pairs = demand.sources.iter().flat_map(|&src| demand.destinations.iter().map(move |&dst| (src, dst)));
     let flows = pairs.filter(|(src, dst)| src != dst).flat_map(|(NodeId(src), NodeId(dst))| {
-        (0..demand.connections).map(move |_| FlowSpec::new(src, dst, bytes))
+        let flow = FlowSpec::new(src, dst, bytes(src, dst));
+        (0..demand.connections).map(move |_| flow)
     });
     CoflowSpec {
         max_transfer_time: Some(Time::new(seconds).expect("an interval ends after its start")),

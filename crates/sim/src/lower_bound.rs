@@ -39,6 +39,8 @@ pub struct LowerBounds {
     /// The lower bound of the CCT of each finite coflow, in the order of the workload: its bottleneck time, in seconds; infinite if a link
     /// never has the capacity for its bytes.
     pub min_ccts: Vec<f64>,
+    /// By port: the highest utilization for sending, and for receiving. Above 1 if an event raises its rate.
+    max_utilization: Vec<[f64; 2]>,
     /// By how much later than an event its effect can start, over all events, in seconds.
     event_slack: f64,
 }
@@ -89,6 +91,7 @@ impl LowerBounds {
     pub fn new(workload: &Workload, options: &ReplayOptions) -> LowerBounds {
         let mut loads = LinkLoads::new(workload, options);
         let mut machines: Vec<Machine> = vec![Machine::default(); loads.links()];
+        let max_utilization = loads.max_port_utilization(options);
         let coflows = workload.finite_coflows();
         let mut min_ccts = Vec::with_capacity(coflows.len());
         for (index, coflow) in coflows.iter().enumerate() {
@@ -117,7 +120,8 @@ impl LowerBounds {
         }
         let min_mean_cct = min_sum / min_ccts.len().max(1) as f64;
         let events = workload.events.len() + options.network.cable_events.len();
-        LowerBounds { min_mean_cct, min_ccts, event_slack: events as f64 * options.slack_seconds() }
+        let event_slack = events as f64 * options.slack_seconds();
+        LowerBounds { min_mean_cct, min_ccts, max_utilization, event_slack }
     }
 
     /// Checks an outcome of a replay of the same workload on the same ports. O(coflows + ports).
@@ -139,8 +143,10 @@ impl LowerBounds {
         if is_below(mean, min, outcome.makespan) {
             return Err(BoundViolation::MeanTooLow { mean, min });
         }
-        for (side, used) in [("sent", &outcome.send_utilization), ("received", &outcome.recv_utilization)] {
-            if let Some(port) = used.iter().position(|&used| used > 1.0 + RELATIVE_TOLERANCE) {
+        let sides = [("sent", &outcome.send_utilization), ("received", &outcome.recv_utilization)];
+        for (number, (side, used)) in sides.into_iter().enumerate() {
+            let is_above = |(used, max): (&f64, &[f64; 2])| *used > max[number] * (1.0 + RELATIVE_TOLERANCE);
+            if let Some(port) = used.iter().zip(&self.max_utilization).position(is_above) {
                 return Err(BoundViolation::PortOverCapacity { port, side, utilization: used[port] });
             }
         }

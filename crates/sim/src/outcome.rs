@@ -99,7 +99,7 @@ pub struct Outcome {
     pub endless_coflows: Vec<CoflowOutcome>,
     /// Jobs in the order of their ids.
     pub jobs: Vec<JobOutcome>,
-    /// Number of flows of all coflows.
+    /// Number of flows of all finite coflows.
     pub flow_count: usize,
     /// The end of the last flow, in seconds.
     pub makespan: f64,

@@ -162,6 +162,8 @@ impl<'a> Replay<'a> {
             Some(trunks) => Fabric::from_port_rates(trunks.port_rates()),
             None => Fabric::big_switch(workload.ports, options.port_rate),
         };
+        // Behind the links are trunks that only stand for limits of flows.
+        let limits = trunks.as_ref().map_or(0, |trunks| trunks.capacities().len() - trunks.links());
         let goodput = options.network.goodput.clone().filter(|goodput| goodput.has_reduction());
         let decides_over = options.network.decides_over;
         let links = Links { fabric, trunks, goodput: goodput.clone(), decides_over };
@@ -170,7 +172,8 @@ impl<'a> Replay<'a> {
         if let Some(bandwidth) = &bandwidth {
             engine.set_trunk_capacities(bandwidth.rates(), 0.0);
         }
-        let link_use = options.keep_link_use.then(|| LinkUseRecorder::new(all_capacities(&engine).collect()));
+        let recorded = nominal_rates[..nominal_rates.len() - limits].to_vec();
+        let link_use = options.keep_link_use.then(|| LinkUseRecorder::new(recorded));
         let count = workload.coflows.len();
         let mut replay = Replay {
             workload,
@@ -393,7 +396,9 @@ impl Replay<'_> {
             None if link < ports => format!("port {} (sending)", port(link)),
             None => format!("port {} (receiving)", port(link - ports)),
             Some(trunk) => {
-                let trunks = self.options.network.trunks.as_ref();
+                let trunks = self.options.network.trunks.as_deref().cloned();
+                let has_dead_end = !self.cable_events.is_empty();
+                let trunks = if has_dead_end { trunks.map(Trunks::with_dead_end) } else { trunks };
                 trunks.map_or_else(String::new, |trunks| trunks.link_name(trunk))
             }
         }
@@ -782,7 +787,7 @@ impl Replay<'_> {
             coflows,
             endless_coflows,
             jobs: jobs.into_values().collect(),
-            flow_count: self.workload.flow_count(),
+            flow_count: self.workload.finite_coflows().iter().map(|coflow| coflow.flows.len()).sum(),
             makespan,
             send_utilization: send,
             recv_utilization: recv,

@@ -284,7 +284,7 @@ pub struct Explain {
     #[arg(long, help_heading = POLICY_HEADING, value_name = "POLICY", value_parser = parse_policy_spec)]
     pub policy: String,
 
-    /// The number of the coflow in the trace
+    /// The number of the coflow in the trace. Those of jobs and of services follow; `--per-coflow` and `--per-demand` list them
     #[arg(long, help_heading = INPUT_HEADING, value_name = "ID", value_parser = parse_coflow_id)]
     pub coflow: u64,
 

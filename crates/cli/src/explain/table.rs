@@ -3,7 +3,7 @@
 use weir_console::drawing::{self, Color};
 use weir_console::report::explanation::Block;
 use weir_console::table::{
-    Alignment, Table, format_bytes, format_count, format_number, format_percent, format_seconds,
+    Alignment, Table, format_bytes, format_count, format_number, format_percent, format_rate, format_seconds,
 };
 use weir_core::allocation::{OrderCriterion, Rule};
 use weir_sim::explain::{Explanation, ProgressState, Segment, SlowdownCause};
@@ -58,6 +58,19 @@ pub fn explanation(report: &Report<'_>, colors: Option<bool>) -> Vec<Block> {
 fn outcome_text(report: &Report<'_>) -> String {
     let Report { policy, explanation, .. } = *report;
     let outcome = &explanation.outcome;
+    if let Some(served) = report.source.services.as_ref().and_then(|services| services.served_by(outcome)) {
+        return format!(
+            "Coflow {} under {policy}: demand {} of service {}, {}, from {} to {}.\nIt sent {}, a mean rate of {}.\n",
+            outcome.id,
+            served.demand,
+            served.service,
+            format_count(served.connections, "connection"),
+            format_seconds(served.from),
+            format_seconds(served.to),
+            format_bytes(served.bytes),
+            format_rate(served.bytes / (served.to - served.from)),
+        );
+    }
     let slowdown = match explanation.alone_seconds {
         0.0 => String::new(),
         alone => format!(": a slowdown of {}", format_number(outcome.cct() / alone)),

@@ -80,6 +80,15 @@ fn services_work_alone_and_in_all_commands() {
         "explain trace.weir services.toml --policy fair --coflow 7 --interval 0 --quiet --format json",
     );
     assert!((explained["cct_s"].as_f64().unwrap() - 1.0).abs() < 1e-9, "{explained}");
+    assert_eq!(
+        (&explained["slowdown"], &explained["dropped_bytes"]),
+        (&serde_json::Value::Null, &serde_json::Value::Null)
+    );
+    let text = dir.stdout_of("explain services.toml --policy fair --coflow 0 --interval 0 --quiet");
+    assert!(
+        text.contains("demand 1 of service web, 1 connection, from 0 s to 1.000 s.\nIt sent 1.000 MB"),
+        "{text}"
+    );
     let swept = dir.json_of(
         "sweep trace.weir services.toml --policies fair,saath --vary interval=0s,8ms --quiet --no-timing --format json",
     );
@@ -102,7 +111,7 @@ fn services_and_jobs_need_one_network() {
     dir.write("other.toml", &jobs(3));
     let line = "trace.weir services.toml --policy fair --quiet --format json";
     assert_eq!(dir.json_of(&format!("sim jobs.toml {line}"))["coflows"], 2);
-    let expected = "other.toml and services.toml: different networks; expected the same network in both, and events in one";
+    let expected = "other.toml and services.toml: different networks; expected the same network in both";
     assert_refused(&dir, &format!("sim other.toml {line}"), expected);
 }
 

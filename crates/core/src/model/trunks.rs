@@ -33,8 +33,8 @@ pub struct Trunks {
     capacities: Vec<f64>,
     /// Number of links, or groups of links.
     links: usize,
-    /// By position of a coflow in the workload: the number of a trunk that only its first flow crosses; those of its other flows
-    /// follow.
+    /// By position of a coflow in the workload: the number of a trunk that only its first flow crosses at a time; those of its other
+    /// flows follow.
     flow_limits: BTreeMap<usize, u32>,
 }
 
@@ -167,14 +167,28 @@ impl Trunks {
         )
     }
 
-    /// Limits the flows of coflows with [`CoflowSpec::max_flow_rate`]: each of them crosses a trunk of its own with that capacity.
+    /// Limits the flows of coflows with [`CoflowSpec::max_flow_rate`]: each of them crosses a trunk of its own with that capacity. A
+    /// coflow that begins after the end of the one before it, with the same rate and number of flows, uses the same trunks.
     #[must_use]
     pub fn with_flow_limits(mut self, coflows: &[CoflowSpec]) -> Trunks {
+        let mut before: Option<(&CoflowSpec, u32)> = None;
         for (position, coflow) in coflows.iter().enumerate() {
-            if let Some(rate) = coflow.max_flow_rate {
-                self.flow_limits.insert(position, self.capacities.len() as u32);
+            let Some(rate) = coflow.max_flow_rate else { continue };
+            let has_ended = |former: &CoflowSpec| {
+                let end = former.max_transfer_time.map(|limit| former.arrival.get() + limit.get());
+                end.is_some_and(|end| former.is_endless && end <= coflow.arrival.get())
+            };
+            let reused = before.filter(|(former, _)| {
+                former.max_flow_rate == Some(rate)
+                    && former.flows.len() == coflow.flows.len()
+                    && has_ended(former)
+            });
+            let first = reused.map_or(self.capacities.len() as u32, |(_, first)| first);
+            if reused.is_none() {
                 self.capacities.extend(coflow.flows.iter().map(|_| rate.get()));
             }
+            self.flow_limits.insert(position, first);
+            before = Some((coflow, first));
         }
         self
     }

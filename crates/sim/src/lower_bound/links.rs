@@ -124,6 +124,23 @@ impl LinkLoads {
         &self.capacities[link]
     }
 
+    /// By port: the highest capacity of its sides, divided by the rate at the start; empty between regions.
+    pub fn max_port_utilization(&self, options: &ReplayOptions) -> Vec<[f64; 2]> {
+        if options.network.regions.is_some() {
+            return Vec::new();
+        }
+        let ports = self.ports as usize;
+        let rate = |port: usize| match &options.network.trunks {
+            Some(trunks) => trunks.port_rates()[port].get(),
+            None => options.port_rate.get(),
+        };
+        let of_port = |port: usize| {
+            let highest = |link: usize| self.capacities[link].max() / rate(port);
+            [highest(port), highest(ports + port)].map(|highest| highest.max(1.0))
+        };
+        (0..ports).map(of_port).collect()
+    }
+
     /// Sets the loads of the coflow at a position in the workload.
     pub fn set_coflow(&mut self, coflow: &CoflowSpec, index: usize) {
         self.late_flows.clear();

@@ -46,7 +46,7 @@ pub(super) struct LinkUseRecorder {
 }
 
 impl LinkUseRecorder {
-    /// `capacities` are those of all links at the start, in bytes per second.
+    /// `capacities` are those of the recorded links at the start, in bytes per second: the first ones of all links.
     pub fn new(capacities: Vec<f64>) -> LinkUseRecorder {
         LinkUseRecorder {
             link_count: capacities.len(),
@@ -73,8 +73,10 @@ impl LinkUseRecorder {
                 if rate > 0.0 {
                     let links_start = self.links.len();
                     for link in snapshot.flow_links(slot, number) {
-                        self.link_rates[link] += rate;
-                        self.links.push(link as u32);
+                        if let Some(link_rate) = self.link_rates.get_mut(link) {
+                            *link_rate += rate;
+                            self.links.push(link as u32);
+                        }
                     }
                     self.flows.push(SendingFlow { number, rate, links: links_start..self.links.len() });
                 }
@@ -84,7 +86,7 @@ impl LinkUseRecorder {
             self.positions[slot] = start..self.flows.len();
         }
         self.link_capacities.clear();
-        self.link_capacities.extend(snapshot.link_capacities());
+        self.link_capacities.extend(snapshot.link_capacities().take(self.link_count));
     }
 
     /// Records that flows have completed since the last schedule.

@@ -47,7 +47,8 @@ impl Replay<'_> {
             (Some(_), FlowState::Waiting) => self.interrupted_remaining_bytes.remove(&key).unwrap_or(size),
         };
         let remaining = remaining.clamp(0.0, size);
-        self.engine.complete_flow(slot, flow, at);
+        // Policies learn what was sent, not the size.
+        self.engine.close_flow(slot, flow, size - remaining, at);
         self.completed_flows.push(CompletedFlow { slot, flow, completed_at: at });
         self.progress[index].dropped_bytes += remaining;
         let port = |number| self.port_numbering.port_with_number(number);

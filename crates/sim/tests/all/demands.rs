@@ -54,7 +54,7 @@ fn replay_over(scenario: &Scenario, workload: &Workload, policy: &str) -> (Outco
 /// The scenario alone; with the bytes that each endless coflow sent.
 fn sent_bytes(scenario: &Scenario, policy: &str) -> Vec<f64> {
     let mut workload = Workload { names: ServiceNames::empty(), ..workload(1, Vec::new()) };
-    add_demands(&mut workload, scenario, MAX_FLOWS).unwrap();
+    add_demands(&mut workload, scenario, &scenario.events, MAX_FLOWS).unwrap();
     let (outcome, _) = replay_over(scenario, &workload, policy);
     assert!(outcome.coflows.is_empty());
     outcome.endless_coflows.iter().map(|coflow| coflow.sent_bytes()).collect()
@@ -92,7 +92,7 @@ fn capped_connections_leave_the_rest_to_others() {
 fn demands_take_bandwidth_from_coflows_and_leave_their_statistics_alone() {
     let demands = scenario(&[("A", "h0", "h2", "sending = \"elastic\"\nactive = [[\"0s\", \"4s\"]]")]);
     let mut all = workload(4, vec![coflow(7, 0.0, &[(1, 2, 3.0 * GBIT)])]);
-    let active = add_demands(&mut all, &demands, MAX_FLOWS).unwrap();
+    let active = add_demands(&mut all, &demands, &[], MAX_FLOWS).unwrap();
     assert_eq!((all.coflows[1].id, active[0].coflow), (8, 1));
     assert_eq!(all.finite_coflows().len(), 1);
     let (outcome, options) = replay_over(&demands, &all, "fair");
@@ -115,17 +115,74 @@ fn faster_ports_do_not_complete_endless_flows() {
     let double = WorkloadChange::PortRate { port: 0, side: PortSide::Send, factor: 2.0 };
     let receive = WorkloadChange::PortRate { port: 2, side: PortSide::Receive, factor: 2.0 };
     faster.events = vec![timed_event(1.0, double), timed_event(1.0, receive)];
-    add_demands(&mut faster, &demands, MAX_FLOWS).unwrap();
+    add_demands(&mut faster, &demands, &[], MAX_FLOWS).unwrap();
     for policy in POLICIES {
-        let (outcome, _) = replay_over(&demands, &faster, policy);
+        let (outcome, options) = replay_over(&demands, &faster, policy);
+        LowerBounds::new(&faster, &options).check(&outcome).unwrap();
         let demand = &outcome.endless_coflows[0];
         assert_near(&[demand.end, demand.sent_bytes()], &[10.0, 19.0 * GBIT], 1e-9, policy);
     }
 }
 
 #[test]
+fn policies_learn_what_services_sent_and_not_their_sizes() {
+    // A limit at or above the rate of a host changes the size only.
+    let interval = |start: u32| format!("[\"{}ms\", \"{}ms\"]", 100 * start, 100 * start + 50);
+    let active = format!("active = [{}]", (0..20).map(interval).collect::<Vec<_>>().join(", "));
+    let with_cap = |cap: &str| scenario(&[("A", "h0", "h2", &format!("{cap}\n{active}"))]);
+    let coflows = |number: u64| coflow(number, 0.1 * number as f64, &[(0, 2, 1e6 * (number % 5 + 1) as f64)]);
+    for policy in ["gittins", "weir:prior=on", "weir", "philae", "saath"] {
+        let ccts =
+            [ELASTIC, "sending = \"capped\"\nrate = \"1Gbit\"", "sending = \"capped\"\nrate = \"100Gbit\""]
+                .map(|cap| {
+                    let demands = with_cap(cap);
+                    let mut all = workload(4, (0..30).map(coflows).collect());
+                    add_demands(&mut all, &demands, &[], MAX_FLOWS).unwrap();
+                    replay_over(&demands, &all, policy).0.ccts()
+                });
+        assert_near(&ccts[1], &ccts[0], 1e-9, policy);
+        assert_near(&ccts[2], &ccts[0], 1e-9, policy);
+    }
+}
+
+#[test]
+fn events_of_other_files_do_not_end_services() {
+    let demands = scenario(&[("A", "h0", "h2", ELASTIC)]);
+    let event = |host: u32| CableEvent {
+        time: time(1.0),
+        cable: demands.topology.outgoing_links(NodeId(host))[0],
+        change: CableChange::Rate(Rate::new(10.0 * GBIT).unwrap()),
+    };
+    let events = vec![event(0), event(2)];
+    let mut all = workload(4, Vec::new());
+    add_demands(&mut all, &demands, &events, MAX_FLOWS).unwrap();
+    let with_events = Scenario { events, ..demands };
+    let (outcome, options) = replay_over(&with_events, &all, "fair");
+    assert_near(
+        &[outcome.endless_coflows[0].sent_bytes()],
+        &[91.0 * GBIT],
+        1e-9,
+        "1 s at 1 Gbit, 9 s at 10 Gbit",
+    );
+    LowerBounds::new(&all, &options).check(&outcome).unwrap();
+}
+
+#[test]
+fn intervals_of_a_demand_share_their_limits() {
+    let capped = "sending = \"capped\"\nrate = \"100Mbit\"\nactive = [[\"0s\", \"1s\"], [\"2s\", \"3s\"], [\"4s\", \"5s\"]]";
+    let twice = scenario(&[("A", "h0", "h2", capped), ("B", "h1", "h2", capped)]);
+    let mut all = workload(4, Vec::new());
+    add_demands(&mut all, &twice, &[], MAX_FLOWS).unwrap();
+    let trunks = Trunks::new(twice.topology.clone(), 0).unwrap();
+    let links = trunks.links();
+    assert_eq!(trunks.with_flow_limits(&all.coflows).capacities().len(), links + 2);
+    assert_near(&sent_bytes(&twice, "fair"), &[0.1 * GBIT; 6], 1e-9, "fair");
+}
+
+#[test]
 fn scenarios_that_policies_cannot_serve_are_refused() {
-    let refusal = |scenario: &Scenario| add_demands(&mut workload(1, Vec::new()), scenario, 3).unwrap_err();
+    let refusal =
+        |scenario: &Scenario| add_demands(&mut workload(1, Vec::new()), scenario, &[], 3).unwrap_err();
     let lossy = scenario(&[("A", "h0", "h2", "sending = \"unresponsive\"\nrate = \"1Mbit\"")]);
     assert_eq!(refusal(&lossy), AddDemandsError::Unresponsive(1));
     assert_eq!(
@@ -137,14 +194,14 @@ fn scenarios_that_policies_cannot_serve_are_refused() {
     assert_eq!(refusal(&named), AddDemandsError::InvalidName("a/b".to_owned()));
     let mut used_up = workload(1, vec![coflow(u64::MAX, 0.0, &[(0, 0, 1.0)])]);
     let one = scenario(&[("A", "h0", "h2", ELASTIC)]);
-    assert_eq!(add_demands(&mut used_up, &one, 9).unwrap_err(), AddDemandsError::NumbersUsedUp);
+    assert_eq!(add_demands(&mut used_up, &one, &[], 9).unwrap_err(), AddDemandsError::NumbersUsedUp);
     assert_eq!(used_up.coflows.len(), 1);
 }
 
 #[test]
 fn endless_coflows_need_a_limit_and_follow_all_others() {
     let mut all = workload(4, vec![coflow(1, 0.0, &[(0, 1, 1.0)])]);
-    add_demands(&mut all, &scenario(&[("A", "h0", "h2", ELASTIC)]), MAX_FLOWS).unwrap();
+    add_demands(&mut all, &scenario(&[("A", "h0", "h2", ELASTIC)]), &[], MAX_FLOWS).unwrap();
     all.check().unwrap();
     all.coflows.reverse();
     assert!(all.check().unwrap_err().to_string().starts_with("coflow 2 is endless"));
