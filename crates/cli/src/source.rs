@@ -92,7 +92,8 @@ fn two_of_a_kind(first: &Path, second: &Path, kind: &str) -> Failure {
 }
 
 impl Source {
-    /// Reads a trace, a file of jobs, one of services, or several of these. With `per_stage`, merges the coflows of each job, stage and wave.
+    /// Reads a trace, a file of jobs, one of services, or several of these. With `per_stage`, merges the coflows of each job, stage
+    /// and wave.
     ///
     /// # Errors
     /// If a file cannot be read or is none of these, two files are of one kind, or merged stages wait for each other in a cycle.
@@ -103,7 +104,7 @@ impl Source {
     ) -> Result<Source, Failure> {
         let only = |kind: SourceKind, name: &str| {
             let of_kind: Vec<&PathBuf> =
-                files.iter().filter(|file| SourceKind::of_file(file) == kind).collect();
+                files.iter().filter(|file| SourceKind::detect(file) == kind).collect();
             match of_kind[..] {
                 [first, second, ..] => Err(two_of_a_kind(first, second, name)),
                 _ => Ok(of_kind.first().copied()),

@@ -60,7 +60,7 @@ impl Input {
     fn read_all(args: &args::Sweep) -> Result<Vec<Input>, Failure> {
         let files = &args.experiment.input.sources;
         let has_several_traces =
-            files.len() > 1 && files.iter().all(|file| SourceKind::of_file(file) == SourceKind::Trace);
+            files.len() > 1 && files.iter().all(|file| SourceKind::detect(file) == SourceKind::Trace);
         if args.vary.is_empty() && !has_several_traces {
             return Err(Failure::input("--vary: expected one or two parameters, or several traces"));
         }

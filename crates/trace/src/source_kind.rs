@@ -23,7 +23,7 @@ pub enum SourceKind {
 impl SourceKind {
     /// The kind that the file at `path` seems to have: one of its first lines begins with the key of a version, or it is another TOML
     /// file, which is read as jobs. The standard input, `-`, and pipes can be read only once, so they are traces.
-    pub fn of_file(path: &Path) -> SourceKind {
+    pub fn detect(path: &Path) -> SourceKind {
         if !path.is_file() {
             return SourceKind::Trace;
         }

@@ -122,7 +122,7 @@ buffer_packets,connections,bytes,congestion,marks_packets,run,loss,goodput_bit_p
 50,2,1000000,reno,20,1,0.1,40000000,0.3,0.4
 ";
 
-/// The files of a column with jobs and services beside the trace.
+/// The files of a column with jobs and services together with the trace.
 const ALL_SOURCES: &str = "jobs.toml services.toml";
 
 /// The columns: a title, and the options of the network, or the files that contain it.
@@ -252,7 +252,7 @@ fn page() -> String {
         "# What works with what\n\n\
          After reading this page you know which policies run on which networks. A test replays a trace with late data, a deadline, a\n\
          parent, computing, a failing port and a restarted flow in each cell, writes results by coflow, flow and link, and explains a\n\
-         coflow. *Failing cables*: one fails and is repaired, another becomes slower. *Jobs and services*: a file of each beside the trace, on\n\
+         coflow. *Failing cables*: one fails and is repaired, another becomes slower. *Jobs and services*: a file of each and the trace, on\n\
          the leaf-spine that both contain.\n\n\
          | policy | {} |\n|---|{}\n{rows}\n\
          Refused, because leaves divide links by the rates that their policies set:\n\n{}\n\

@@ -1,4 +1,4 @@
-//! Services as a source of replays: rates beside coflows and jobs, and refused combinations.
+//! Services as a source of replays: rates together with coflows and jobs, and refused combinations.
 
 use crate::common::TestDir;
 
@@ -36,7 +36,7 @@ fn test_dir() -> TestDir {
 }
 
 #[test]
-fn compare_reports_rates_of_services_beside_coflows() {
+fn compare_reports_rates_of_services_next_to_coflows() {
     let dir = TestDir::new();
     let table = dir.stdout_of(&format!(
         "compare {DEMO} {EXAMPLE} --policies fair,netshare --no-timing --quiet --per-demand demands.csv"
@@ -116,7 +116,7 @@ fn services_and_jobs_need_one_network() {
 }
 
 #[test]
-fn what_policies_cannot_serve_is_refused_with_the_reason() {
+fn demands_that_policies_cannot_serve_are_refused() {
     let dir = test_dir();
     let lossy = ONE_LINK.replace("\"elastic\"", "\"unresponsive\"\nrate = \"1Mbit\"");
     dir.write("lossy.toml", &lossy);

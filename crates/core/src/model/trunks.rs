@@ -167,7 +167,7 @@ impl Trunks {
         )
     }
 
-    /// Limits the flows of coflows with [`CoflowSpec::max_flow_rate`]: each of them crosses a trunk of its own with that capacity. A
+    /// Limits the flows of coflows with [`CoflowSpec::max_flow_rate`]: each of them crosses a separate trunk with that capacity. A
     /// coflow that begins after the end of the one before it, with the same rate and number of flows, uses the same trunks.
     #[must_use]
     pub fn with_flow_limits(mut self, coflows: &[CoflowSpec]) -> Trunks {

@@ -157,10 +157,10 @@ fn fabric_of_jobs_can_have_events() {
 #[test]
 fn sources_are_told_from_each_other_by_their_version() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-    assert_eq!(SourceKind::of_file(&folder.join("jobs.toml")), SourceKind::Jobs);
-    assert_eq!(SourceKind::of_file(&folder.join("netshare-5.3.toml")), SourceKind::Services);
+    assert_eq!(SourceKind::detect(&folder.join("jobs.toml")), SourceKind::Jobs);
+    assert_eq!(SourceKind::detect(&folder.join("netshare-5.3.toml")), SourceKind::Services);
     for other in ["demo.txt", "dag.weir", "missing.toml", "."] {
-        assert_eq!(SourceKind::of_file(&folder.join(other)), SourceKind::Trace, "{other}");
+        assert_eq!(SourceKind::detect(&folder.join(other)), SourceKind::Trace, "{other}");
     }
     let limits = weir_trace::Limits::default();
     let from_pipe = weir_trace::read_from(HEAD.as_bytes(), "pipe", TraceUnit::MB, &limits).unwrap_err();
