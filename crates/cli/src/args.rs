@@ -256,8 +256,8 @@ pub struct TraceInput {
 #[derive(Debug, Args)]
 #[command(next_help_heading = INPUT_HEADING)]
 pub struct ReplaySources {
-    /// A trace in the coflow-benchmark format or in Weir's own (`-` is the standard input), a file of jobs, or both, which then share
-    /// one network; `weir sweep` replays several traces one by one
+    /// A trace in the coflow-benchmark format or in Weir's own (`-` is the standard input), a file of jobs, one of services, or one of
+    /// each, which then share one network; `weir sweep` replays several traces one by one
     #[arg(value_name = "SOURCE", value_hint = ValueHint::FilePath, help_heading = None, required = true, num_args = 1..)]
     pub sources: Vec<PathBuf>,
 

@@ -17,7 +17,7 @@ use weir_console::failure::Failure;
 use weir_console::output::OutputFile;
 use weir_console::policy_spec;
 use weir_console::record::Record;
-use weir_console::report::{self, Comparison, Origin};
+use weir_console::report::{self, Comparison, Origin, ServiceRates};
 use weir_console::table::{Alignment, Table, format_seconds};
 use weir_core::model::{FlowSpec, Workload};
 use weir_sim::Outcome;
@@ -124,6 +124,11 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
             weights: source.workload.finite_coflows().iter().map(|coflow| coflow.weight).collect(),
             trunk_name: &|trunk| network.trunk_name(trunk),
             job_name: &|job| source.job_name(job),
+            services: source.services.as_ref().map(|services| ServiceRates {
+                description: services.description(),
+                names: services.shown_names().map(str::to_owned).collect(),
+                rates: outcomes.iter().map(|outcome| services.mean_rates(outcome)).collect(),
+            }),
         };
         file.write_and_finish(report::html(&comparison)?)?;
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use weir_console::failure::Failure;
-use weir_console::table::{Alignment, BITS_PER_BYTE, Table, format_count, format_number, format_rate};
+use weir_console::table::{Alignment, BITS_PER_BYTE, Table, format_count, format_rate, format_seconds};
 use weir_core::model::scenario::CableEvent;
 use weir_core::model::{Scenario, Workload};
 use weir_sim::demands::{self, ActiveDemand};
@@ -11,8 +11,8 @@ use weir_sim::{CoflowOutcome, Outcome};
 
 use crate::source::{EmbeddedNetwork, check_bounds};
 
-/// The maximum number of services in the table; `--per-demand` has all.
-const MAX_TABLE_ROWS: usize = 40;
+/// The maximum number of services in tables; `--per-demand` has all.
+const MAX_SHOWN: usize = 8;
 
 /// The services of a scenario.
 pub struct Services {
@@ -132,27 +132,49 @@ impl Services {
         seconds
     }
 
-    /// The mean rate of each service under each policy, while any of its connections is active, as a table.
-    pub fn rate_table(&self, policies: &[String], outcomes: &[Outcome]) -> String {
-        let [left, right] = [Alignment::Left, Alignment::Right].map(|align| move |name| (name, align));
-        let mut columns = vec![left("service"), right("weight"), right("active s")];
-        columns.extend(policies.iter().map(|policy| right(policy.as_str())));
-        let mut table = Table::new(&columns);
-        for (number, service) in self.scenario.services.iter().enumerate().take(MAX_TABLE_ROWS) {
-            let seconds = self.active_seconds(number);
-            let rate = |outcome: &Outcome| {
-                let served = self.served(outcome).filter(|demand| demand.service == service.name);
-                let bytes: f64 = served.map(|demand| demand.bytes).sum();
-                if seconds > 0.0 { format_rate(bytes / seconds) } else { "-".to_owned() }
-            };
-            let mut line = vec![service.name.clone(), service.weight.to_string(), format_number(seconds)];
-            line.extend(outcomes.iter().map(rate));
-            table.add_row(line);
-        }
-        let omitted = match self.scenario.services.len().saturating_sub(MAX_TABLE_ROWS) {
+    /// The first services with their weights and active times, as a line of text.
+    pub fn description(&self) -> String {
+        let services = self.scenario.services.iter().enumerate().take(MAX_SHOWN);
+        let described: Vec<String> = services
+            .map(|(number, service)| {
+                let seconds = format_seconds(self.active_seconds(number));
+                format!("{} (weight {}, active {seconds})", service.name, service.weight)
+            })
+            .collect();
+        let omitted = match self.scenario.services.len().saturating_sub(MAX_SHOWN) {
             0 => String::new(),
-            count => format!("{count} more services are not shown; --per-demand writes all.\n"),
+            count => format!("; {count} more are not shown, --per-demand writes all"),
         };
-        format!("\nMean rates of services while their connections are active:\n{omitted}\n{table}")
+        format!(
+            "Mean rates of services while their connections are active: {}{omitted}.",
+            described.join(", ")
+        )
+    }
+
+    /// The names of the first services.
+    pub fn shown_names(&self) -> impl Iterator<Item = &str> {
+        self.scenario.services.iter().take(MAX_SHOWN).map(|service| service.name.as_str())
+    }
+
+    /// The mean rate of each of the first services in an outcome, while any of its connections is active.
+    pub fn mean_rates(&self, outcome: &Outcome) -> Vec<String> {
+        let rate = |(number, name): (usize, &str)| {
+            let served = self.served(outcome).filter(|demand| demand.service == name);
+            let (bytes, seconds) =
+                (served.map(|demand| demand.bytes).sum::<f64>(), self.active_seconds(number));
+            if seconds > 0.0 { format_rate(bytes / seconds) } else { "-".to_owned() }
+        };
+        self.shown_names().enumerate().map(rate).collect()
+    }
+
+    /// The mean rates of the first services under each policy, as a table.
+    pub fn rate_table(&self, policies: &[String], outcomes: &[Outcome]) -> String {
+        let names = self.shown_names().map(|name| (name, Alignment::Right));
+        let mut table =
+            Table::new(&[("policy", Alignment::Left)].into_iter().chain(names).collect::<Vec<_>>());
+        for (policy, outcome) in policies.iter().zip(outcomes) {
+            table.add_row([policy.clone()].into_iter().chain(self.mean_rates(outcome)).collect());
+        }
+        format!("\n{}\n\n{table}", self.description())
     }
 }

@@ -102,6 +102,10 @@ impl Source {
         read_options: &args::ReadOptions,
         per_stage: bool,
     ) -> Result<Source, Failure> {
+        if let Some(file) = files.iter().find(|file| file.as_os_str() != "-" && !file.exists()) {
+            // The reader of traces reports why.
+            weir_trace::read(file, read_options.trace_unit, &limits(read_options))?;
+        }
         let only = |kind: SourceKind, name: &str| {
             let of_kind: Vec<&PathBuf> =
                 files.iter().filter(|file| SourceKind::detect(file) == kind).collect();

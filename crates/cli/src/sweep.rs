@@ -59,6 +59,12 @@ impl Input {
     /// If a file cannot be read, does not fit the options, or nothing varies.
     fn read_all(args: &args::Sweep) -> Result<Vec<Input>, Failure> {
         let files = &args.experiment.input.sources;
+        let traces = files.iter().filter(|file| SourceKind::detect(file) == SourceKind::Trace).count();
+        if traces > 1 && traces < files.len() {
+            return Err(Failure::input(
+                "a sweep cannot combine several traces with jobs or services; expected one trace with them, or traces alone",
+            ));
+        }
         let has_several_traces =
             files.len() > 1 && files.iter().all(|file| SourceKind::detect(file) == SourceKind::Trace);
         if args.vary.is_empty() && !has_several_traces {

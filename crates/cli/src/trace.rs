@@ -31,7 +31,14 @@ pub fn trace(args: &args::Trace) -> Result<(), Failure> {
 }
 
 fn read_source(input: &args::TraceInput, per_stage: bool) -> Result<Source, Failure> {
-    Source::read(std::slice::from_ref(&input.trace), &input.read_options, per_stage)
+    let source = Source::read(std::slice::from_ref(&input.trace), &input.read_options, per_stage)?;
+    match &source.services {
+        None => Ok(source),
+        Some(services) => Err(Failure::input(format_args!(
+            "{}: connections of services have no sizes; expected a trace or jobs",
+            services.name
+        ))),
+    }
 }
 
 fn check(args: &args::TraceInput) -> Result<(), Failure> {

@@ -85,6 +85,18 @@ pub struct Comparison<'a> {
     pub trunk_name: &'a dyn Fn(usize) -> String,
     /// The name of a job, by its number.
     pub job_name: &'a dyn Fn(u64) -> String,
+    /// The rates of services, if there are any.
+    pub services: Option<ServiceRates>,
+}
+
+/// The rates of services, as texts.
+pub struct ServiceRates {
+    /// What the rates are.
+    pub description: String,
+    /// The names of the services.
+    pub names: Vec<String>,
+    /// By policy: the rate of each service.
+    pub rates: Vec<Vec<String>>,
 }
 
 /// The report as HTML.
@@ -130,6 +142,9 @@ pub fn html(comparison: &Comparison<'_>) -> Result<String, Failure> {
     }
     if let Some(table) = job_table(comparison) {
         page.add_section("Jobs", &table);
+    }
+    if let Some(services) = &comparison.services {
+        page.add_section("Services", &service_table(policies, services));
     }
     let seconds = format_seconds(latest_end(outcomes));
     page.finish(&comparison.origin, &format!("The longest replay ends at {seconds}."))
@@ -413,6 +428,13 @@ fn job_table(comparison: &Comparison<'_>) -> Option<String> {
         table(&["policy", "mean", "P50", "P90", "P99"], &rows),
         table(&head, &job_rows)
     ))
+}
+
+fn service_table(policies: &[String], services: &ServiceRates) -> String {
+    let head: Vec<&str> = ["policy"].into_iter().chain(services.names.iter().map(String::as_str)).collect();
+    let row = |(policy, rates): (&String, &Vec<String>)| [std::slice::from_ref(policy), rates].concat();
+    let rows: Vec<Vec<String>> = policies.iter().zip(&services.rates).map(row).collect();
+    format!("<p class=\"note\">{}</p>\n{}", escape(&services.description), table(&head, &rows))
 }
 
 /// Median speedups of coflows by width and by the length of their longest flow.

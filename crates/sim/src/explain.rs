@@ -171,12 +171,23 @@ impl Explainer {
         }
     }
 
-    /// Notes the links of the flows, which change when cables fail, and their loads.
+    /// Notes the links of the flows, which change when cables fail, and their loads. A flow that loses its path keeps the links of that
+    /// path too: alone, it would have it.
     fn note_links(&mut self, snapshot: &Snapshot<'_>, slot: Slot) {
         self.flow_links.resize(self.flow_numbers.len(), Vec::new());
         for (links, &flow) in self.flow_links.iter_mut().zip(&self.flow_numbers) {
-            links.clear();
-            links.extend(snapshot.flow_links(slot, flow));
+            let is_dead_end = |link: &usize| self.nominal_rates[*link] == 0.0;
+            match snapshot.flow_links(slot, flow).find(is_dead_end) {
+                Some(dead_end) if !links.is_empty() => {
+                    if !links.contains(&dead_end) {
+                        links.push(dead_end);
+                    }
+                }
+                _ => {
+                    links.clear();
+                    links.extend(snapshot.flow_links(slot, flow));
+                }
+            }
         }
         self.sum_loads();
         self.alone_remaining_seconds = self.compute_alone_seconds();
@@ -226,8 +237,15 @@ impl Explainer {
 
     /// Seconds that the remaining bytes take alone.
     fn compute_alone_seconds(&self) -> f64 {
-        let seconds = self.remaining_by_link.iter().zip(&self.nominal_rates);
-        seconds.map(|(bytes, rate)| if *bytes > 0.0 { bytes / rate } else { 0.0 }).fold(0.0, f64::max)
+        self.loaded_links()
+            .map(|link| self.remaining_by_link[link] / self.nominal_rates[link])
+            .fold(0.0, f64::max)
+    }
+
+    /// The links with remaining bytes, without the one that flows without a path cross: alone, they have a path.
+    fn loaded_links(&self) -> impl Iterator<Item = usize> + Clone + '_ {
+        let is_loaded = |&link: &usize| self.remaining_by_link[link] > 0.0 && self.nominal_rates[link] > 0.0;
+        (0..self.remaining_by_link.len()).filter(is_loaded)
     }
 
     /// Computes the remaining bytes of each link.
@@ -370,10 +388,10 @@ impl Explainer {
     /// The link whose remaining bytes take longest alone; of several, the one where the coflow is slowest.
     fn find_bottleneck(&self) -> Option<usize> {
         let seconds = |link: usize| self.remaining_by_link[link] / self.nominal_rates[link];
-        let loaded = || (0..self.remaining_by_link.len()).filter(|&link| self.remaining_by_link[link] > 0.0);
-        let most = loaded().map(seconds).fold(0.0, f64::max);
+        let loaded = self.loaded_links();
+        let most = loaded.clone().map(seconds).fold(0.0, f64::max);
         let pace = |link: usize| self.own_rates[link] / self.nominal_rates[link];
-        loaded()
+        loaded
             .filter(|&link| seconds(link) >= most * (1.0 - 1e-9))
             .min_by(|&a, &b| pace(a).total_cmp(&pace(b)))
     }

@@ -6,7 +6,7 @@ use weir_console::table::{
     Alignment, Table, format_bytes, format_count, format_number, format_percent, format_rate, format_seconds,
 };
 use weir_core::allocation::{OrderCriterion, Rule};
-use weir_sim::explain::{Explanation, ProgressState, Segment, SlowdownCause};
+use weir_sim::explain::{Explanation, Link, ProgressState, Segment, SlowdownCause};
 
 use super::Report;
 use super::names::{contending_coflows, link_name, rejection_seconds};
@@ -260,6 +260,9 @@ fn cause_text(cause: SlowdownCause, network: &Network) -> String {
         SlowdownCause::NextSchedule => "released between two schedules".to_owned(),
         SlowdownCause::NoData => "its bottleneck has no data to send".to_owned(),
         SlowdownCause::ContendedLink(link) => link_name(link, network),
+        SlowdownCause::SlowLink(Link::Trunk(trunk)) if trunk as usize >= network.trunk_count() => {
+            "no path leads to the receiver while cables are down".to_owned()
+        }
         SlowdownCause::SlowLink(link) => format!("{} is below its nominal rate", link_name(link, network)),
         SlowdownCause::Policy => "no link is a bottleneck: the policy gives no more".to_owned(),
     }

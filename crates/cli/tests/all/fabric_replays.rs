@@ -183,6 +183,42 @@ fn links_without_capacity_are_named() {
 }
 
 #[test]
+fn explanations_count_the_time_without_a_path() {
+    let dir = test_dir_with_network();
+    let change = |at: u32, ends: [&str; 2], change: &str| {
+        let [one, other] = ends;
+        format!("[[event]]\nat = \"{at}s\"\ncable = [\"{one}\", \"{other}\"]\nchange = \"{change}\"\n")
+    };
+    let outage = |cables: &[[&str; 2]]| {
+        let events =
+            |at: u32, state: &str| cables.iter().map(|&ends| change(at, ends, state)).collect::<String>();
+        format!("{NETWORK}{}{}", events(1, "down"), events(4, "up"))
+    };
+    dir.write("trunks.toml", &outage(&[["leaf0", "spine0"], ["leaf0", "spine1"]]));
+    dir.write("host.toml", &outage(&[["h0", "leaf0"]]));
+    // Of the second coflow, one flow needs the cables.
+    dir.write("one.weir", "weir-trace 1\nports 4\ncoflow 1\nflow 0 2 4MB\n");
+    dir.write("two.weir", "weir-trace 1\nports 4\ncoflow 1\nflow 0 2 4MB\nflow 3 2 4MB\n");
+    for (network, cause) in [("trunks", "slow-trunk"), ("host", "slow-port")] {
+        for trace in ["one", "two"] {
+            let line = format!(
+                "explain {trace}.weir --fabric {network}.toml --policy fair --coflow 1 --interval 0 --quiet --format json"
+            );
+            let found = dir.json_of(&line);
+            let seconds = |key: &str| found[key].as_f64().unwrap();
+            let causes = found["by_cause"].as_array().unwrap();
+            let lost: f64 = causes.iter().map(|cause| cause["lost_s"].as_f64().unwrap()).sum();
+            assert!((lost - (seconds("cct_s") - seconds("alone_s"))).abs() < 1e-9, "{line}: {found}");
+            assert!(causes.iter().any(|found| found["cause"] == cause), "{line}: {found}");
+        }
+    }
+    // A coflow that is released without a path has no former links.
+    dir.write("late.weir", "weir-trace 1\nports 4\ncoflow 1 arrival=2s\nflow 0 2 4MB\n");
+    let text = dir.stdout_of("explain late.weir --fabric trunks.toml --policy fair --coflow 1 --quiet");
+    assert!(text.contains("no path leads to the receiver while cables are down"), "{text}");
+}
+
+#[test]
 fn invalid_fabric_options_are_exit_2() {
     let dir = test_dir_with_network();
     dir.write("wide.txt", "5 1\n1 0 1 0 1 4:2\n");

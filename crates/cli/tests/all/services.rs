@@ -39,10 +39,12 @@ fn test_dir() -> TestDir {
 fn compare_reports_rates_of_services_next_to_coflows() {
     let dir = TestDir::new();
     let table = dir.stdout_of(&format!(
-        "compare {DEMO} {EXAMPLE} --policies fair,netshare --no-timing --quiet --per-demand demands.csv"
+        "compare {DEMO} {EXAMPLE} --policies fair,netshare --no-timing --quiet --per-demand demands.csv --report r.html"
     ));
     assert!(table.contains("2 services with 57 connections until 60s"), "{table}");
     assert!(table.contains("200 coflows"), "{table}");
+    assert!(table.contains("web (weight 4, active 60.00 s), backup (weight 1, active 30.00 s)."), "{table}");
+    assert!(dir.read("r.html").contains("backup (weight 1, active 30.00 s)"));
     let demands = dir.read("demands.csv");
     assert_eq!(demands.lines().count(), 1 + 2 * 2, "{demands}");
     let rate_of = |policy: &str, service: &str| -> f64 {
@@ -111,6 +113,11 @@ fn services_and_jobs_need_one_network() {
     dir.write("other.toml", &jobs(3));
     let line = "trace.weir services.toml --policy fair --quiet --format json";
     assert_eq!(dir.json_of(&format!("sim jobs.toml {line}"))["coflows"], 2);
+    dir.write("second.weir", TRACE);
+    let several = "sweep trace.weir second.weir services.toml --policies saath --vary start=1MB";
+    assert_refused(&dir, several, "a sweep cannot combine several traces with jobs or services");
+    assert_refused(&dir, "sim trace.weir missing.toml --policy fair", "missing.toml: cannot be read");
+    assert_refused(&dir, "trace describe services.toml", "connections of services have no sizes");
     let expected = "other.toml and services.toml: different networks; expected the same network in both";
     assert_refused(&dir, &format!("sim other.toml {line}"), expected);
 }

@@ -95,6 +95,10 @@ fn find_limiting_link(
         };
         let (remaining, nominal) = (coflow.remaining_bytes[link], snapshot.nominal_rates()[link]);
         let negligible_rate = NEGLIGIBLE_FRACTION * nominal;
+        if remaining > 0.0 && nominal == 0.0 && worst.is_none_or(|((most, _), ..)| most < f64::INFINITY) {
+            // Flows without a path cross this link.
+            worst = Some(((f64::INFINITY, remaining), link, false));
+        }
         if remaining == 0.0 || capacity - used[link] > negligible_rate {
             continue;
         }
