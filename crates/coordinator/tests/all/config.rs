@@ -86,9 +86,15 @@ fn addresses_of_agents_and_api_must_differ() {
     for (agents, api) in [("127.0.0.1:7700", "127.0.0.1:7701"), ("127.0.0.1:7700", "127.0.0.2:7700")] {
         assert_eq!(parse_with(agents, api), Ok(()));
     }
-    assert_eq!(parse_with("0.0.0.0:7700", "[::1]:7700"), Ok(()));
+    let with_tls = |agents: &str, api: &str| {
+        let text = SMALL.replace("127.0.0.1:0", agents).replace("[::1]:0", api);
+        let tls = "[tls]\ncertificate = \"host.pem\"\nkey = \"host.key\"\nclients = \"ca.pem\"\n";
+        parse(&format!("{text}\n{tls}")).map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(with_tls("0.0.0.0:7700", "[::1]:7700"), Ok(()));
     for agents in ["0.0.0.0:7700", "[::]:7700"] {
-        assert!(parse_with(agents, "127.0.0.1:7700").is_err(), "{agents}");
+        let error = with_tls(agents, "127.0.0.1:7700").unwrap_err();
+        assert!(error.contains("expected another address"), "{error}");
     }
     let error = parse_with("127.0.0.1:7700", "127.0.0.1:7700").unwrap_err();
     let expected = "`127.0.0.1:7700`: expected another address than that of `agents`, 127.0.0.1:7700";
