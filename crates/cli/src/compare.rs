@@ -17,7 +17,7 @@ use weir_console::failure::Failure;
 use weir_console::output::OutputFile;
 use weir_console::policy_spec;
 use weir_console::record::Record;
-use weir_console::report::{self, Comparison, Origin, ServiceRates};
+use weir_console::report::{self, Comparison, Origin};
 use weir_console::table::{Alignment, Table, format_seconds};
 use weir_core::model::{FlowSpec, Workload};
 use weir_sim::Outcome;
@@ -27,6 +27,7 @@ use crate::jobs::{self, JobTime, Jobs};
 use crate::metrics::{Baseline, Metrics};
 use crate::network::{KeptDetails, Network, Replay, run_replays};
 use crate::render;
+use crate::services::{self, Services};
 use crate::source::Source;
 
 /// Runs `weir sim`.
@@ -124,11 +125,7 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
             weights: source.workload.finite_coflows().iter().map(|coflow| coflow.weight).collect(),
             trunk_name: &|trunk| network.trunk_name(trunk),
             job_name: &|job| source.job_name(job),
-            services: source.services.as_ref().map(|services| ServiceRates {
-                description: services.description(),
-                names: services.shown_names().map(str::to_owned).collect(),
-                rates: outcomes.iter().map(|outcome| services.mean_rates(outcome)).collect(),
-            }),
+            services: source.services.as_ref().map(|services| services.rates(&outcomes)),
         };
         file.write_and_finish(report::html(&comparison)?)?;
     }
@@ -221,7 +218,8 @@ fn jobs_table(policies: &[String], job_times: &[Vec<JobTime<'_>>]) -> String {
 
 /// The mean rates of the services of a file; empty without services.
 fn services_table(source: &Source, policies: &[String], outcomes: &[Outcome]) -> String {
-    source.services.as_ref().map_or_else(String::new, |services| services.rate_table(policies, outcomes))
+    let table = |services: &Services| services::rate_table(policies, &services.rates(outcomes));
+    source.services.as_ref().map_or_else(String::new, table)
 }
 
 /// The distribution of completion times under each policy as a line of bars.

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use weir_console::failure::Failure;
-use weir_console::table::{Alignment, BITS_PER_BYTE, Table, format_count, format_rate, format_seconds};
+use weir_console::report::ServiceRates;
+use weir_console::table::{Alignment, Table, format_count, format_rate, format_seconds};
 use weir_core::model::scenario::CableEvent;
 use weir_core::model::{Scenario, Workload};
 use weir_sim::demands::{self, ActiveDemand};
@@ -41,9 +42,9 @@ pub struct ServedDemand<'a> {
 }
 
 impl ServedDemand<'_> {
-    /// The mean rate of all connections together, in bits per second.
-    pub fn mean_bit_rate(&self) -> f64 {
-        self.bytes / (self.to - self.from) * BITS_PER_BYTE
+    /// The mean rate of all connections together, in bytes per second.
+    pub fn mean_rate(&self) -> f64 {
+        self.bytes / (self.to - self.from)
     }
 }
 
@@ -133,7 +134,7 @@ impl Services {
     }
 
     /// The first services with their weights and active times, as a line of text.
-    pub fn description(&self) -> String {
+    fn description(&self) -> String {
         let services = self.scenario.services.iter().enumerate().take(MAX_SHOWN);
         let described: Vec<String> = services
             .map(|(number, service)| {
@@ -152,12 +153,12 @@ impl Services {
     }
 
     /// The names of the first services.
-    pub fn shown_names(&self) -> impl Iterator<Item = &str> {
+    fn shown_names(&self) -> impl Iterator<Item = &str> {
         self.scenario.services.iter().take(MAX_SHOWN).map(|service| service.name.as_str())
     }
 
     /// The mean rate of each of the first services in an outcome, while any of its connections is active.
-    pub fn mean_rates(&self, outcome: &Outcome) -> Vec<String> {
+    fn mean_rates(&self, outcome: &Outcome) -> Vec<String> {
         let rate = |(number, name): (usize, &str)| {
             let served = self.served(outcome).filter(|demand| demand.service == name);
             let (bytes, seconds) =
@@ -167,14 +168,22 @@ impl Services {
         self.shown_names().enumerate().map(rate).collect()
     }
 
-    /// The mean rates of the first services under each policy, as a table.
-    pub fn rate_table(&self, policies: &[String], outcomes: &[Outcome]) -> String {
-        let names = self.shown_names().map(|name| (name, Alignment::Right));
-        let mut table =
-            Table::new(&[("policy", Alignment::Left)].into_iter().chain(names).collect::<Vec<_>>());
-        for (policy, outcome) in policies.iter().zip(outcomes) {
-            table.add_row([policy.clone()].into_iter().chain(self.mean_rates(outcome)).collect());
+    /// The mean rates of the first services in each outcome.
+    pub fn rates(&self, outcomes: &[Outcome]) -> ServiceRates {
+        ServiceRates {
+            description: self.description(),
+            names: self.shown_names().map(str::to_owned).collect(),
+            rates: outcomes.iter().map(|outcome| self.mean_rates(outcome)).collect(),
         }
-        format!("\n{}\n\n{table}", self.description())
     }
+}
+
+/// The rates of services under each policy, as a table.
+pub fn rate_table(policies: &[String], services: &ServiceRates) -> String {
+    let names = services.names.iter().map(|name| (name.as_str(), Alignment::Right));
+    let mut table = Table::new(&[("policy", Alignment::Left)].into_iter().chain(names).collect::<Vec<_>>());
+    for (policy, rates) in policies.iter().zip(&services.rates) {
+        table.add_row([std::slice::from_ref(policy), rates].concat());
+    }
+    format!("\n{}\n\n{table}", services.description)
 }

@@ -8,7 +8,7 @@ use weir_console::table::{format_bytes, format_count};
 use weir_core::model::topology::CableEvent;
 use weir_core::model::{ServiceNames, Topology, Workload};
 use weir_core::saba::Sensitivity;
-use weir_trace::{Format, Limits, SourceKind, TraceUnit, WriteError};
+use weir_trace::{Format, Limits, SourceKind, TraceError, TraceUnit, WriteError};
 
 use crate::args;
 use crate::jobs::Jobs;
@@ -83,6 +83,29 @@ pub fn limits(read_options: &args::ReadOptions) -> Limits {
     Limits { max_flows: read_options.max_flows, ..Limits::default() }
 }
 
+/// The file of each kind: of traces, of jobs and of services.
+///
+/// # Errors
+/// If a file does not exist, or two files are of one kind.
+fn files_by_kind(files: &[PathBuf]) -> Result<[Option<&Path>; 3], Failure> {
+    let mut found =
+        [(SourceKind::Trace, "traces"), (SourceKind::Jobs, "jobs"), (SourceKind::Services, "services")]
+            .map(|(kind, name)| (kind, name, None));
+    for file in files {
+        if file.as_os_str() != "-" {
+            let name = || file.display().to_string();
+            std::fs::metadata(file).map_err(|source| TraceError::Io { file: name(), source })?;
+        }
+        let detected = SourceKind::detect(file);
+        for (_, name, of_kind) in found.iter_mut().filter(|(kind, ..)| *kind == detected) {
+            if let Some(first) = of_kind.replace(file.as_path()) {
+                return Err(two_of_a_kind(first, file, name));
+            }
+        }
+    }
+    Ok(found.map(|(.., file)| file))
+}
+
 fn two_of_a_kind(first: &Path, second: &Path, kind: &str) -> Failure {
     Failure::input(format_args!(
         "{} and {} are both {kind}; expected at most one trace, one file of jobs and one of services",
@@ -102,21 +125,7 @@ impl Source {
         read_options: &args::ReadOptions,
         per_stage: bool,
     ) -> Result<Source, Failure> {
-        if let Some(file) = files.iter().find(|file| file.as_os_str() != "-" && !file.exists()) {
-            // The reader of traces reports why.
-            weir_trace::read(file, read_options.trace_unit, &limits(read_options))?;
-        }
-        let only = |kind: SourceKind, name: &str| {
-            let of_kind: Vec<&PathBuf> =
-                files.iter().filter(|file| SourceKind::detect(file) == kind).collect();
-            match of_kind[..] {
-                [first, second, ..] => Err(two_of_a_kind(first, second, name)),
-                _ => Ok(of_kind.first().copied()),
-            }
-        };
-        let trace_file = only(SourceKind::Trace, "traces")?;
-        let (job_file, service_file) =
-            (only(SourceKind::Jobs, "jobs")?, only(SourceKind::Services, "services")?);
+        let [trace_file, job_file, service_file] = files_by_kind(files)?;
         let mut workload =
             Workload { ports: 1, coflows: Vec::new(), events: Vec::new(), names: ServiceNames::empty() };
         let mut trace_format = None;
@@ -125,9 +134,9 @@ impl Source {
             workload = trace.workload;
             trace_format = Some((file.display().to_string(), trace.format));
         }
-        let read_jobs = |file: &PathBuf| Jobs::read(file, &mut workload, read_options.max_flows);
+        let read_jobs = |file: &Path| Jobs::read(file, &mut workload, read_options.max_flows);
         let (jobs, jobs_network) = job_file.map(read_jobs).transpose()?.unzip();
-        let scenario = service_file.map(|file| services::read(file)).transpose()?;
+        let scenario = service_file.map(services::read).transpose()?;
         let (scenario, services_network) = scenario.unzip();
         let network = match (jobs_network, services_network) {
             (Some(jobs), Some(services)) => Some(EmbeddedNetwork::combine(jobs, services)?),
@@ -207,12 +216,11 @@ impl Source {
 
     /// A line about the size and the format of the trace.
     pub fn caption(&self) -> String {
-        let coflows = self.workload.finite_coflows();
         format!(
             "{}: {}, {}, {} on {} ({})\n",
             self.name,
-            format_count(coflows.len(), "coflow"),
-            format_count(coflows.iter().map(|coflow| coflow.flows.len()).sum::<usize>(), "flow"),
+            format_count(self.workload.finite_coflows().len(), "coflow"),
+            format_count(self.workload.finite_flow_count(), "flow"),
             format_bytes(self.bytes()),
             format_count(self.workload.ports, "port"),
             self.format_text(),

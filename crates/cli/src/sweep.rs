@@ -65,8 +65,7 @@ impl Input {
                 "a sweep cannot combine several traces with jobs or services; expected one trace with them, or traces alone",
             ));
         }
-        let has_several_traces =
-            files.len() > 1 && files.iter().all(|file| SourceKind::detect(file) == SourceKind::Trace);
+        let has_several_traces = traces > 1;
         if args.vary.is_empty() && !has_several_traces {
             return Err(Failure::input("--vary: expected one or two parameters, or several traces"));
         }

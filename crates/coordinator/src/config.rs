@@ -297,13 +297,7 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
         check_allocator(&fields, &value, queues, settings.interval)?;
     }
     let tls = tls.map(|value| read_tls(&fields, &value, folder)).transpose()?;
-    let mut listen = fields.read_table(&listen, "listen ".to_owned())?;
-    let (agents, api) = (read_address(&mut listen, "agents", &tls)?, read_address(&mut listen, "api", &tls)?);
-    if overlaps(agents, api) {
-        let expected = format!("another address than that of `agents`, {agents}");
-        return Err(listen.key_error("api", &api.to_string(), &expected));
-    }
-    listen.finish()?;
+    let (agents, api) = read_listen(&fields, &listen, &tls)?;
     let (limits, settings) = match limits {
         Some(value) => read_limits(&fields, &value, settings)?,
         None => (Limits::default(), settings),
@@ -576,6 +570,22 @@ fn read_tls(fields: &TableFields<'_>, value: &Value<'_>, folder: &Path) -> Resul
     let files = TlsFiles { certificate: file("certificate")?, key: file("key")?, clients: file("clients")? };
     tls.finish()?;
     Ok(files)
+}
+
+/// The addresses for agents and for the API.
+fn read_listen(
+    fields: &TableFields<'_>,
+    value: &Value<'_>,
+    tls: &Option<TlsFiles>,
+) -> Result<(SocketAddr, SocketAddr), TraceError> {
+    let mut listen = fields.read_table(value, "listen ".to_owned())?;
+    let (agents, api) = (read_address(&mut listen, "agents", tls)?, read_address(&mut listen, "api", tls)?);
+    if overlaps(agents, api) {
+        let expected = format!("another address than that of `agents`, {agents}");
+        return Err(listen.key_error("api", &api.to_string(), &expected));
+    }
+    listen.finish()?;
+    Ok((agents, api))
 }
 
 fn read_address(

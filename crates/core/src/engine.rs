@@ -277,6 +277,12 @@ impl Engine {
         of_limit.map_or(self.network.fabric().trunk_capacities(), Trunks::capacities)
     }
 
+    /// The name of a trunk by its position in [`Engine::trunk_capacities`]; see [`Trunks::link_name`].
+    pub fn trunk_name(&self, trunk: usize) -> String {
+        let of_limit = self.capacity_limiters.iter().find_map(|limiter| limiter.limit().trunks());
+        of_limit.or(self.network.trunks()).map_or_else(String::new, |trunks| trunks.link_name(trunk))
+    }
+
     /// The trunks that a flow with a rate crosses, also if the policy decides over ports only.
     pub fn flow_trunks(&self, slot: Slot, flow: u32) -> &[u32] {
         let limits = self.capacity_limiters.iter().map(CapacityLimiter::limit);

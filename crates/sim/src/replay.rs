@@ -395,12 +395,7 @@ impl Replay<'_> {
         match link.checked_sub(2 * ports) {
             None if link < ports => format!("port {} (sending)", port(link)),
             None => format!("port {} (receiving)", port(link - ports)),
-            Some(trunk) => {
-                let trunks = self.options.network.trunks.as_deref().cloned();
-                let has_dead_end = !self.cable_events.is_empty();
-                let trunks = if has_dead_end { trunks.map(Trunks::with_dead_end) } else { trunks };
-                trunks.map_or_else(String::new, |trunks| trunks.link_name(trunk))
-            }
+            Some(trunk) => self.engine.trunk_name(trunk),
         }
     }
 
@@ -787,7 +782,7 @@ impl Replay<'_> {
             coflows,
             endless_coflows,
             jobs: jobs.into_values().collect(),
-            flow_count: self.workload.finite_coflows().iter().map(|coflow| coflow.flows.len()).sum(),
+            flow_count: self.workload.finite_flow_count(),
             makespan,
             send_utilization: send,
             recv_utilization: recv,

@@ -52,6 +52,14 @@ pub(crate) trait Transport {
     fn coflow_progress(&self, slot: Slot) -> Option<SentProgress>;
 }
 
+/// Writes the active coflows to `order`, with their classes: by class, then by release.
+fn order_by_class(order: &mut Vec<(usize, Slot)>, network: &Network, allocation: &Allocation) {
+    order.clear();
+    order.extend(network.active_coflows().iter().map(|&slot| (allocation.class(slot), slot)));
+    // The active coflows are in the order of release, and the sort is stable.
+    order.sort_by_key(|&(class, _)| class);
+}
+
 /// Creates the transport for these queues. `goodput` is the capacity of receiving ports by their number of senders.
 pub(crate) fn build_transport(
     queues: &QueueDiscipline,

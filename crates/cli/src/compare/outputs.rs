@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use weir_console::failure::Failure;
 use weir_console::output::{self, OutputFile, ResultDestination};
 use weir_console::policy_spec;
+use weir_console::table::BITS_PER_BYTE;
 use weir_sim::Outcome;
 
 use super::groups::write_groups;
@@ -251,7 +252,7 @@ fn demand_lines(out: &mut OutputFile, results: &Results<'_>) -> csv::Result<()> 
     for (policy, outcome) in results.by_policy() {
         for served in results.source.services.iter().flat_map(|services| services.served(outcome)) {
             let ServedDemand { service, demand, coflow, from, to, connections, bytes } = served;
-            let mean = served.mean_bit_rate();
+            let mean = served.mean_rate() * BITS_PER_BYTE;
             csv.serialize((policy, service, demand, coflow, from, to, connections, bytes, mean))?;
         }
     }

@@ -68,7 +68,7 @@ fn outcome_text(report: &Report<'_>) -> String {
             format_seconds(served.from),
             format_seconds(served.to),
             format_bytes(served.bytes),
-            format_rate(served.bytes / (served.to - served.from)),
+            format_rate(served.mean_rate()),
         );
     }
     let slowdown = match explanation.alone_seconds {

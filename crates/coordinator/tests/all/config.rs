@@ -79,18 +79,16 @@ fn throttling_needs_addresses_and_a_short_interval() {
 
 #[test]
 fn addresses_of_agents_and_api_must_differ() {
-    let parse_with = |agents: &str, api: &str| {
+    let parse_and = |rest: &str, agents: &str, api: &str| {
         let text = SMALL.replace("127.0.0.1:0", agents).replace("[::1]:0", api);
-        parse(&text).map(drop).map_err(|error| error.to_string())
+        parse(&format!("{text}\n{rest}")).map(drop).map_err(|error| error.to_string())
     };
+    let parse_with = |agents: &str, api: &str| parse_and("", agents, api);
     for (agents, api) in [("127.0.0.1:7700", "127.0.0.1:7701"), ("127.0.0.1:7700", "127.0.0.2:7700")] {
         assert_eq!(parse_with(agents, api), Ok(()));
     }
-    let with_tls = |agents: &str, api: &str| {
-        let text = SMALL.replace("127.0.0.1:0", agents).replace("[::1]:0", api);
-        let tls = "[tls]\ncertificate = \"host.pem\"\nkey = \"host.key\"\nclients = \"ca.pem\"\n";
-        parse(&format!("{text}\n{tls}")).map(drop).map_err(|error| error.to_string())
-    };
+    let tls = "[tls]\ncertificate = \"host.pem\"\nkey = \"host.key\"\nclients = \"ca.pem\"\n";
+    let with_tls = |agents: &str, api: &str| parse_and(tls, agents, api);
     assert_eq!(with_tls("0.0.0.0:7700", "[::1]:7700"), Ok(()));
     for agents in ["0.0.0.0:7700", "[::]:7700"] {
         let error = with_tls(agents, "127.0.0.1:7700").unwrap_err();

@@ -337,6 +337,11 @@ impl Network {
         self.fabric.scale_port(port, side, factor);
     }
 
+    /// The trunks, and the paths of flows over them.
+    pub(crate) fn trunks(&self) -> Option<&Trunks> {
+        self.routes.as_ref()
+    }
+
     /// Returns whether the network has trunks.
     pub(crate) fn set_trunk_capacities(&mut self, capacities: &[f64]) -> bool {
         let has_trunks = self.routes.is_some();

@@ -232,6 +232,11 @@ impl Workload {
         &self.coflows[..self.coflows.partition_point(|coflow| !coflow.is_endless)]
     }
 
+    /// Number of flows of the coflows that end by sending all their bytes.
+    pub fn finite_flow_count(&self) -> usize {
+        self.finite_coflows().iter().map(|c| c.flows.len()).sum()
+    }
+
     /// Returns the workload with arrivals `factor` times as fast (Saath Fig. 14d), except those of endless coflows.
     ///
     /// Times of events are scaled with the arrivals. Releases of flows, computing times and deadlines keep their

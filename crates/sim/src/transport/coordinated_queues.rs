@@ -14,7 +14,7 @@ use std::sync::Arc;
 use weir_core::allocation::{Allocation, InterQueueSharing, QueueDiscipline};
 use weir_core::model::{Coflow, CompletedFlow, Goodput, Network, Slot};
 
-use super::{SentProgress, Transport};
+use super::{SentProgress, Transport, order_by_class};
 
 /// No entry.
 const NONE: u32 = u32::MAX;
@@ -436,17 +436,14 @@ impl Transport for CoordinatedQueues {
         self.residuals.clear();
         self.residuals.extend(fabric.link_capacities());
         self.shares.resize(self.residuals.len(), LinkShare::default());
-        self.coflow_order.clear();
         for &slot in network.active_coflows() {
-            self.coflow_order.push((allocation.class(slot), slot));
             let coflow = network.coflow(slot);
             let flows = self.prepare_coflow(slot, coflow);
             if flows.needs_new_rows(coflow) {
                 flows.build_rows(coflow, fabric.ports());
             }
         }
-        // The active coflows are in the order of release, and the sort is stable.
-        self.coflow_order.sort_by_key(|&(class, _)| class);
+        order_by_class(&mut self.coflow_order, network, allocation);
         self.divide_links(network, tolerance);
         self.limit_to_goodput(network);
         self.find_next_end();

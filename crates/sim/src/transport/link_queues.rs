@@ -13,7 +13,7 @@ use weir_core::allocation::{Allocation, InterQueueSharing, QueueDiscipline};
 use weir_core::model::{BitSet, Coflow, CompletedFlow, Goodput, Network, Slot};
 use weir_core::solve::{CappedFlow, ResidualCapacity, max_min_capped};
 
-use super::{SentProgress, Transport};
+use super::{SentProgress, Transport, order_by_class};
 
 /// Flows of one coflow, in the coflow's order.
 #[derive(Debug, Default)]
@@ -293,10 +293,7 @@ impl Transport for LinkQueues {
         let tolerance = 1e-9 * fabric.nominal_rate();
         self.residuals.clear();
         self.residuals.extend(fabric.link_capacities());
-        self.coflow_order.clear();
-        self.coflow_order.extend(network.active_coflows().iter().map(|&slot| (allocation.class(slot), slot)));
-        // The active coflows are in the order of release, and the sort is stable.
-        self.coflow_order.sort_by_key(|&(class, _)| class);
+        order_by_class(&mut self.coflow_order, network, allocation);
         self.serve_sender_queues(network, tolerance);
         self.limit_to_goodput(network);
         self.next_end = f64::INFINITY;
