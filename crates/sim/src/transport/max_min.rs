@@ -69,13 +69,15 @@ impl MaxMin {
         }
     }
 
-    /// Sets the capacity of receivers by the number of their flows whose senders have capacity. O(classes).
+    /// Sets the capacity of receivers by the number of their flows whose links all have capacity. O(classes).
     fn limit_to_goodput(&mut self, fabric: &Fabric) {
         let Some(goodput) = &self.goodput else { return };
         let mut connections = vec![0; self.ports];
+        let capacities: Vec<f64> = fabric.link_capacities().collect();
         for class in 0..self.classes.len() as u32 {
-            let &[src, dst, ..] = self.rates.links(class) else { continue };
-            if fabric.send_capacities()[src as usize] > 0.0 {
+            let links = self.rates.links(class);
+            let &[_, dst, ..] = links else { continue };
+            if links.iter().all(|&link| capacities[link as usize] > 0.0) {
                 connections[dst as usize - self.ports] += self.rates.flow_count(class) as usize;
             }
         }

@@ -7,6 +7,7 @@ use crate::common::{
     POLICIES, Schedule, WorkloadFeatures, any_workload, assert_near, cases, check_all_sent_bytes, coflow,
     options, time, workload,
 };
+use crate::incast::goodput_of;
 use crate::link_use::check_link_use;
 use crate::reference_simulator::Epoch;
 use proptest::prelude::*;
@@ -105,6 +106,26 @@ fn flow_waits_while_the_cable_of_its_host_is_down() {
     let built = policy::build("fair").unwrap();
     let stalled = replay(&one, built, &options_with(&trunks, forever, 0.0), &mut NoObserver).unwrap_err();
     assert!(matches!(stalled, ReplayError::Stalled { id: 1, .. }), "{stalled}");
+}
+
+#[test]
+fn flow_without_a_path_adds_no_incast_sender() {
+    let topology = leaf_spine(2, 2, 2, 1.0);
+    // Port 3 is under the leaf of port 2. Port 0 has no path until 4 s; two senders would halve the goodput of port 2.
+    let one = workload(4, vec![coflow(1, 0.0, &[(0, 2, 2.0), (3, 2, 4.0)])]);
+    let uplink = first_path(&topology, 0, 2)[1];
+    let uplinks = topology.outgoing_links(topology.link(uplink).from).iter().copied();
+    let uplinks: Vec<LinkId> = uplinks.filter(|&link| !topology.is_host_link(topology.link(link))).collect();
+    let change = |at, change| uplinks.iter().map(move |&link| event(at, link, change));
+    let events: Vec<CableEvent> =
+        change(0.0, CableChange::Down).chain(change(4.0, CableChange::Up)).collect();
+    let trunks = Trunks::new(topology, 0).unwrap();
+    let mut options = options_with(&trunks, &events, 0.0);
+    options.network.goodput = Some(goodput_of(&[(1, 1.0), (2, 0.5)], 1.0));
+    for policy in ["fair", "aalo", "saath:all-or-none=off", "varys"] {
+        let found = replay(&one, policy::build(policy).unwrap(), &options, &mut NoObserver).unwrap();
+        assert_near(&found.coflows[0].flow_ends, &[6.0, 4.0], 1e-9, policy);
+    }
 }
 
 #[test]

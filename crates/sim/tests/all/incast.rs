@@ -15,7 +15,7 @@ use weir_sim::{NetworkModel, NoObserver, Observer, Outcome, ReplayOptions, Snaps
 
 /// Measurements with a buffer of one byte per connection, on a link of 1 byte/s. A second buffer size without
 /// loss gives the link rate.
-fn goodput_of(parts: &[(u32, f64)], rate: f64) -> Arc<Goodput> {
+pub fn goodput_of(parts: &[(u32, f64)], rate: f64) -> Arc<Goodput> {
     let run =
         |buffer, connections, goodput| IncastRun { buffer, connections, bytes: 1.0, loss: 0.0, goodput };
     let both = parts.iter().flat_map(|&(n, part)| [run(1, n, part), run(2, n, 1.0)]);
