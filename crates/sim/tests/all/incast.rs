@@ -79,6 +79,18 @@ fn incast_only_slows_the_receiver_with_several_senders() {
     check_ends(&one, "saath", &through, &[12.0, 6.0, 12.0]);
 }
 
+#[test]
+fn unused_sender_capacity_goes_past_a_receiver_that_another_sender_would_slow_down() {
+    let goodput = goodput_of(&[(1, 1.0), (2, 0.5)], 1.0);
+    // Ports 0 and 1 send to port 3, a quarter each. Port 4 sends halves to ports 2 and 5.
+    let first = coflow(1, 0.0, &[(0, 3, 4.0), (1, 3, 4.0), (4, 2, 4.0), (4, 5, 4.0)]);
+    // With a second sender, port 2 carries no more than its half. Port 0 sends its three quarters to port 6.
+    let second = coflow(2, 0.0, &[(0, 2, 1.0), (0, 6, 3.0)]);
+    let all = workload(7, vec![first, second]);
+    let found = replay_with_options(&all, "aalo", &options_with_goodput(&goodput, 1.0, 0.0));
+    assert!(is_near(found.coflows[1].flow_ends[1], 4.0, 1e-9), "{:?}", found.coflows[1].flow_ends);
+}
+
 /// Records the schedules.
 struct Recorder<'a> {
     goodput: &'a Goodput,

@@ -1,6 +1,6 @@
 //! Reassigns the senders' capacity that overloaded receivers do not accept.
 
-use weir_core::model::{Network, Slot};
+use weir_core::model::{BitSet, Goodput, Network, Slot};
 use weir_core::solve::ResidualCapacity;
 
 use super::{NONE, SenderQueues};
@@ -120,15 +120,21 @@ impl SenderQueues {
         let update_number = self.reassignment.update_number;
         let mut assigned_rates = std::mem::take(&mut self.reassignment.assigned_rates);
         assigned_rates.clear();
-        let residual = &mut self.reassignment.residual;
-        residual.set_residuals(network.fabric(), &self.residuals);
-        for &(_, slot) in &self.coflow_order {
-            if residual.is_exhausted() {
-                break;
+        match self.goodput.clone() {
+            Some(goodput) => self.fill_within_goodput(&goodput, &mut assigned_rates, network),
+            None => {
+                let residual = &mut self.reassignment.residual;
+                residual.set_residuals(network.fabric(), &self.residuals);
+                for &(_, slot) in &self.coflow_order {
+                    if residual.is_exhausted() {
+                        break;
+                    }
+                    residual.fill_flows(network.coflow(slot), |flow, rate| {
+                        assigned_rates.push((slot, flow, rate));
+                    });
+                }
             }
-            residual.fill_flows(network.coflow(slot), |flow, rate| assigned_rates.push((slot, flow, rate)));
         }
-        self.limit_to_goodput(&mut assigned_rates, network);
         let entry_buffer = std::mem::take(&mut self.reassignment.entry_buffer);
         let previous_entries = std::mem::replace(&mut self.reassignment.ordered_entries, entry_buffer);
         let mut unvisited = previous_entries.iter();
@@ -170,26 +176,45 @@ impl SenderQueues {
         self.reassignment.entry_buffer.clear();
     }
 
-    /// Reduces reassigned rates to what receivers carry with so many flows: each flow that did not send before adds one.
-    /// O(offers of receivers of reassigned capacity).
-    fn limit_to_goodput(&self, assigned_rates: &mut Vec<(Slot, u32, f64)>, network: &Network) {
-        let Some(goodput) = &self.goodput else { return };
+    /// Assigns residual capacity, with receivers whose capacity depends on the number of their flows: each flow that did not
+    /// send before adds one. A flow without a rate leaves the capacity of its sender to later flows.
+    fn fill_within_goodput(
+        &self,
+        goodput: &Goodput,
+        assigned_rates: &mut Vec<(Slot, u32, f64)>,
+        network: &Network,
+    ) {
+        let capacities = network.fabric().recv_capacities();
+        let tolerance = 1e-9 * network.fabric().nominal_rate();
+        let mut residuals = self.residuals[..self.port_count].to_vec();
         // By receiver: the number of sending flows, and their total rate.
         let mut receivers: Vec<Option<(usize, f64)>> = vec![None; self.port_count];
-        assigned_rates.retain_mut(|(slot, flow, rate)| {
-            let dst = network.coflow(*slot).flow_ports(*flow).1 as usize;
-            let offered = || (self.connection_count(dst), self.offered_rates[dst]);
-            let (count, total_rate) = *receivers[dst].get_or_insert_with(offered);
-            let count = count + usize::from(self.base_rate(*slot, *flow) == 0.0);
-            let capacity = network.fabric().recv_capacities()[dst];
-            *rate = rate.min(capacity * goodput.utilization(count) - total_rate);
-            // A rate in the order of rounding errors counts as 0.
-            let is_significant = *rate > 1e-9 * capacity;
-            if is_significant {
-                receivers[dst] = Some((count, total_rate + *rate));
+        let (mut open_senders, mut open_receivers) =
+            (BitSet::empty(self.port_count), BitSet::empty(self.port_count));
+        for port in 0..self.port_count {
+            if residuals[port] > tolerance {
+                open_senders.insert(port);
             }
-            is_significant
-        });
+            if capacities[port] > 0.0 {
+                open_receivers.insert(port);
+            }
+        }
+        for &(_, slot) in &self.coflow_order {
+            let coflow = network.coflow(slot);
+            coflow.visit_open_flows(&mut open_senders, &mut open_receivers, |flow, src, dst| {
+                let offered = || (self.connection_count(dst), self.offered_rates[dst]);
+                let (count, total_rate) = *receivers[dst].get_or_insert_with(offered);
+                let count = count + usize::from(self.base_rate(slot, flow) == 0.0);
+                let rate = residuals[src].min(capacities[dst] * goodput.utilization(count) - total_rate);
+                // A rate in the order of rounding errors counts as 0.
+                if rate > tolerance {
+                    residuals[src] -= rate;
+                    receivers[dst] = Some((count, total_rate + rate));
+                    assigned_rates.push((slot, flow, rate));
+                }
+                (residuals[src] <= tolerance, false)
+            });
+        }
     }
 
     /// The entry of a flow with reassigned capacity. Usually it is the next entry of the last update, which avoids an access
