@@ -113,7 +113,9 @@ impl ConnectionSolver {
         rates.clear();
         rates.resize(open.len(), 0.0);
         for (served, &rate) in self.connections.iter().zip(&self.rates) {
-            rates[served.input_index as usize] = rate;
+            // Rates of connections that get nothing converge to 0 without reaching it.
+            let is_rounding = rate <= OFFER_TOLERANCE * send[served.src as usize];
+            rates[served.input_index as usize] = if is_rounding { 0.0 } else { rate };
         }
     }
 

@@ -91,6 +91,16 @@ fn unused_sender_capacity_goes_past_a_receiver_that_another_sender_would_slow_do
     assert!(is_near(found.coflows[1].flow_ends[1], 4.0, 1e-9), "{:?}", found.coflows[1].flow_ends);
 }
 
+#[test]
+fn connection_without_a_rate_costs_no_goodput() {
+    let goodput = goodput_of(&[(1, 1.0), (2, 0.5)], 1.0);
+    // From 1 s on, port 0 sends the second coflow only. The first coflow keeps its connection to port 2.
+    let all = workload(4, vec![coflow(1, 0.0, &[(0, 2, 4.0), (0, 3, 4.0)]), coflow(2, 1.0, &[(0, 2, 1.0)])]);
+    let through = options_with_goodput(&goodput, 1.0, 0.0);
+    let found = replay_with_options(&all, "django:connections=2", &through).ccts();
+    assert_near(&found, &[9.0, 1.0], 1e-9, "django");
+}
+
 /// Records the schedules.
 struct Recorder<'a> {
     goodput: &'a Goodput,
