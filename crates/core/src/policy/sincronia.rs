@@ -8,7 +8,7 @@
 //! - *Online*: the order is recomputed from the remaining bytes when a coflow is released or completes, when data of a
 //!   flow appears or is lost, and when the capacity of a port changes. (The authors' simulator orders by original
 //!   sizes.)
-//! - *Links* between switches count as ports do.
+//! - *Links* between switches count as ports do. The order leaves out links without capacity.
 //! - *Ties* between bottleneck ports go to the sending side, and on one side to the highest port. Ties between
 //!   coflows go to the one that arrived last: BSSI places it last.
 //! - *Tolerance*: numbers tie if they differ by less than one part in 10^9. The ratios of weight to time also tie

@@ -9,7 +9,7 @@ use crate::common::{
 };
 use crate::incast::goodput_of;
 use crate::link_use::check_link_use;
-use crate::reference_simulator::Epoch;
+use crate::reference_simulator::{Epoch, TestNetwork};
 use proptest::prelude::*;
 use weir_core::model::topology::{CableChange, CableEvent};
 use weir_core::model::{FlowState, LinkId, NodeId, Routes, Topology, TopologyTemplate, Trunks, Workload};
@@ -150,6 +150,17 @@ pub struct Failures {
     pub trunks: Trunks,
     pub events: Vec<CableEvent>,
     pub epochs: Vec<Epoch>,
+}
+
+impl Failures {
+    pub fn network(&self) -> TestNetwork<'_> {
+        TestNetwork {
+            trunks: Some(&self.trunks),
+            cable_events: &self.events,
+            epochs: &self.epochs,
+            ..TestNetwork::default()
+        }
+    }
 }
 
 /// The paths and capacities after each event, from the routes of the topology.

@@ -1,0 +1,184 @@
+//! Aalo: queues by the bytes that coflows have sent, at senders or at all links.
+
+use super::incast::GoodputCurve;
+use super::{Coflow, FlowPhase, RATE_TOLERANCE, ReferenceSimulator, TOLERANCE};
+
+/// Queues by the bytes that coflows have sent.
+#[derive(Debug, Clone)]
+pub(super) struct AaloParameters {
+    pub(super) start: f64,
+    pub(super) growth: f64,
+    pub(super) queues: usize,
+    pub(super) at: ControlledPorts,
+}
+
+/// Ports with queues.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ControlledPorts {
+    /// All links. Unless `strict`, each queue first divides its weighted share.
+    All {
+        strict: bool,
+    },
+    Senders {
+        strict: bool,
+    },
+}
+
+impl AaloParameters {
+    fn upper_threshold(&self, queue: usize) -> f64 {
+        self.start * self.growth.powi(queue as i32)
+    }
+
+    fn queue_weight(&self, queue: usize) -> f64 {
+        (self.queues - queue) as f64
+    }
+
+    fn sent_bytes(c: &Coflow) -> f64 {
+        c.lost_bytes + c.flows.iter().map(|f| f.sent_bytes).sum::<f64>()
+    }
+
+    fn queue_of(&self, c: &Coflow) -> usize {
+        let below = |q: &usize| Self::sent_bytes(c) < self.upper_threshold(*q) * (1.0 - 1e-12);
+        (0..self.queues - 1).find(below).unwrap_or(self.queues - 1)
+    }
+
+    /// Time at which a coflow reaches the next threshold at the current rates.
+    pub(super) fn next_queue_change(&self, c: &Coflow, now: f64) -> f64 {
+        let rate: f64 = c.live_flows().map(|f| f.rate).sum();
+        (0..self.queues - 1)
+            .map(|q| self.upper_threshold(q) - Self::sent_bytes(c))
+            .filter(|left| *left > RATE_TOLERANCE && rate > 0.0)
+            .fold(f64::INFINITY, |next, left| next.min(now + left / rate))
+    }
+}
+
+impl ReferenceSimulator<'_> {
+    pub(super) fn schedule_aalo(&mut self, aalo: &AaloParameters, left: &mut [f64]) {
+        // The sort is stable: active coflows are in order of release.
+        let mut order: Vec<(usize, usize)> =
+            self.active().into_iter().map(|c| (aalo.queue_of(&self.coflows[c]), c)).collect();
+        order.sort_by_key(|turn| turn.0);
+        match aalo.at {
+            ControlledPorts::All { strict } => {
+                if !strict {
+                    self.share_by_weight(&order, left, aalo);
+                }
+                self.share_coordinated(&order, left);
+            }
+            ControlledPorts::Senders { strict } => {
+                let ports = self.workload.ports as usize;
+                for (src, &rate) in left[..ports].iter().enumerate() {
+                    self.offer_rates(src, rate, &order, strict, aalo);
+                }
+                // Over trunks, goodput reduces the rates afterwards, as for policies that set rates.
+                let goodput = self.goodput.filter(|_| self.links.len() == 2 * ports);
+                self.limit_to_links(ports, goodput);
+                for flow in self.coflows.iter().flat_map(Coflow::live_flows) {
+                    flow.links().for_each(|link| left[link] -= flow.rate);
+                }
+                // Work conservation: later coflows use the residual capacity of the senders.
+                for (_, c) in order {
+                    match goodput {
+                        Some(goodput) => self.backfill_within_goodput(c, goodput, left),
+                        None => self.backfill(c, left),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives each flow in turn the residual capacity of its sender, as far as its receiver carries it with one more
+    /// sending flow.
+    fn backfill_within_goodput(&mut self, c: usize, goodput: &GoodputCurve, left: &mut [f64]) {
+        for f in 0..self.coflows[c].flows.len() {
+            let flow = &self.coflows[c].flows[f];
+            if flow.phase != FlowPhase::Live {
+                continue;
+            }
+            let receiver = flow.dst;
+            let senders = self.coflows.iter().flat_map(Coflow::live_flows);
+            let senders = senders.filter(|other| other.dst == receiver && other.rate > 0.0);
+            let (mut count, mut received) = (usize::from(flow.rate == 0.0), 0.0);
+            for other in senders {
+                count += 1;
+                received += other.rate;
+            }
+            let rate = left[flow.src].min(self.links[receiver] * goodput.share(count) - received);
+            if rate > TOLERANCE {
+                self.coflows[c].flows[f].take_rate(rate, left);
+            }
+        }
+    }
+
+    /// One sender: each queue's share goes to the first coflow with a flow there, evenly over its flows.
+    fn offer_rates(
+        &mut self,
+        src: usize,
+        rate: f64,
+        order: &[(usize, usize)],
+        strict: bool,
+        aalo: &AaloParameters,
+    ) {
+        let mut served: Vec<(usize, usize)> =
+            order.iter().copied().filter(|&(_, c)| self.coflows[c].live_count_over(src) > 0).collect();
+        served.dedup_by_key(|turn| turn.0);
+        if strict {
+            served.truncate(1);
+        }
+        let total: f64 = served.iter().map(|&(queue, _)| aalo.queue_weight(queue)).sum();
+        for (queue, c) in served {
+            let coflow = &mut self.coflows[c];
+            let even = rate * aalo.queue_weight(queue) / total / coflow.live_count_over(src) as f64;
+            for flow in coflow.flows.iter_mut().filter(|f| f.phase == FlowPhase::Live && f.src == src) {
+                flow.rate = even;
+            }
+        }
+    }
+
+    /// Each queue's weighted share of every link, among the queues with a flow there, goes to its coflows.
+    fn share_by_weight(&mut self, order: &[(usize, usize)], left: &mut [f64], aalo: &AaloParameters) {
+        let links = self.links.clone();
+        let has_flow = |simulator: &Self, queue: usize, link: usize| {
+            let coflows = order.iter().filter(|turn| turn.0 == queue).map(|&(_, c)| &simulator.coflows[c]);
+            coflows.flat_map(Coflow::live_flows).any(|flow| flow.links().any(|other| other == link))
+        };
+        for coflows in order.chunk_by(|a, b| a.0 == b.0) {
+            let weight = aalo.queue_weight(coflows[0].0);
+            let mut shares: Vec<f64> = Vec::new();
+            for (link, &capacity) in links.iter().enumerate() {
+                let queues = (0..aalo.queues).filter(|&queue| has_flow(self, queue, link));
+                let total: f64 = queues.map(|queue| aalo.queue_weight(queue)).sum();
+                shares.push(if total > 0.0 { capacity * weight / total } else { 0.0 });
+            }
+            let before = shares.clone();
+            self.share_coordinated(coflows, &mut shares);
+            for (left, (before, after)) in left.iter_mut().zip(before.iter().zip(&shares)) {
+                *left -= before - after;
+            }
+        }
+    }
+
+    fn share_coordinated(&mut self, order: &[(usize, usize)], left: &mut [f64]) {
+        for &(_, c) in order {
+            // Each flow gets the smaller of its even shares, among flows whose other port has residual
+            // capacity.
+            let open: Vec<usize> = (0..self.coflows[c].flows.len())
+                .filter(|&f| {
+                    let flow = &self.coflows[c].flows[f];
+                    flow.phase == FlowPhase::Live && flow.links().all(|link| left[link] > TOLERANCE)
+                })
+                .collect();
+            let flows = self.coflows[c].flows.clone();
+            let rates: Vec<f64> = open
+                .iter()
+                .map(|&f| {
+                    let count = |link| open.iter().filter(|&&g| flows[g].links().any(|l| l == link)).count();
+                    flows[f].links().map(|link| left[link] / count(link) as f64).fold(f64::INFINITY, f64::min)
+                })
+                .collect();
+            for (f, rate) in open.into_iter().zip(rates) {
+                self.coflows[c].flows[f].take_rate(rate, left);
+            }
+        }
+    }
+}

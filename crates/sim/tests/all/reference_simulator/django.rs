@@ -1,0 +1,292 @@
+//! Django (JPDC '21, sections 3 and 4): receivers open connections, senders serve them by strict priority, and a tracker
+//! chooses the senders. It decides over ports only.
+
+use super::connections::{Connection, steady_rates};
+use super::incast::any_curve;
+use super::network::{TestNetwork, compare_over_trunks, compare_with_replay};
+use super::{FlowPhase, Policy, RATE_TOLERANCE, ReferenceSimulator};
+use crate::cables::any_failures;
+use crate::common::{WorkloadFeatures, any_workload, cases};
+use crate::trunks::any_workload_with_trunks;
+use proptest::prelude::*;
+
+/// The parameters of the paper, apart from the number of connections of a host.
+const ALPHA: f64 = 0.1;
+const BETA: f64 = 0.7;
+const ETA: f64 = 0.6;
+const LAMBDA: f64 = 0.2;
+const THETA: f64 = 0.5;
+
+/// Receiving hosts, by port, and the residual capacity of links.
+#[derive(Debug, Default)]
+pub(super) struct DjangoState {
+    /// Connections in the order in which they were opened.
+    connections: Vec<Vec<Connection>>,
+    /// The coflow of the prioritized reducer at the last schedule.
+    prioritized: Vec<Option<usize>>,
+    residuals: Vec<f64>,
+    /// Whether the last schedule opened or closed a connection.
+    pub(super) has_changed: bool,
+}
+
+/// Compares numbers, the greatest first. Numbers that are equal except for rounding set `has_ties`.
+fn descending(a: f64, b: f64, has_ties: &mut bool) -> std::cmp::Ordering {
+    *has_ties |= a != b && (a - b).abs() < RATE_TOLERANCE;
+    b.total_cmp(&a)
+}
+
+impl ReferenceSimulator<'_> {
+    fn remaining_bytes(&self, c: usize) -> f64 {
+        self.coflows[c].live_flows().map(|f| f.size - f.sent_bytes).sum()
+    }
+
+    /// Coflows with live flows, by remaining bytes, then by release.
+    fn shortest_coflows(&self) -> Vec<usize> {
+        let mut order = self.active();
+        order.retain(|&c| self.coflows[c].live_flows().count() > 0);
+        order.sort_by(|&a, &b| self.remaining_bytes(a).total_cmp(&self.remaining_bytes(b)));
+        order
+    }
+
+    /// The coflows with a reducer at a receiver (`link`), in their order.
+    fn reducers(&self, order: &[usize], link: usize) -> Vec<usize> {
+        order.iter().copied().filter(|&c| self.coflows[c].live_count_over(link) > 0).collect()
+    }
+
+    pub(super) fn schedule_django(&mut self, max_connections: usize) {
+        let ports = self.workload.ports as usize;
+        let mut django = std::mem::take(&mut self.django);
+        django.connections.resize_with(ports, Vec::new);
+        django.prioritized.resize(ports, None);
+        django.has_changed = false;
+        let order = self.shortest_coflows();
+        let positions = crate::ports::port_positions(self.workload);
+        let mut hosts: Vec<usize> = (0..ports).collect();
+        hosts.sort_by_key(|&port| positions[port]);
+        self.close_ended_connections(&mut django, &hosts);
+        let mut turns = Vec::new();
+        for &port in &hosts {
+            match self.reducers(&order, ports + port).first() {
+                Some(&first) if self.links[ports + port] > 0.0 => {
+                    let rank = order.iter().position(|&c| c == first).unwrap();
+                    turns.push((rank, self.coflows[first].remaining_over(ports + port), port, first));
+                }
+                _ => django.prioritized[port] = None,
+            }
+        }
+        turns.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        for (_, _, port, first) in turns {
+            self.divide_connections(&mut django, max_connections, &order, port, first);
+        }
+        self.set_connection_rates(&mut django, &order, &hosts);
+        self.django = django;
+        self.limit_to_trunks();
+    }
+
+    /// Closes connections of flows that do not send any more or whose links are down, and subtracts the rates of the others
+    /// from the capacities.
+    fn close_ended_connections(&self, django: &mut DjangoState, hosts: &[usize]) {
+        django.residuals = self.links.clone();
+        for &port in hosts {
+            django.connections[port].retain(|connection| {
+                let flow = &self.coflows[connection.coflow].flows[connection.flow];
+                flow.phase == FlowPhase::Live && self.links[flow.src] > 0.0 && self.links[flow.dst] > 0.0
+            });
+            for connection in &django.connections[port] {
+                for link in [connection.src, connection.dst] {
+                    django.residuals[link] = (django.residuals[link] - connection.rate).max(0.0);
+                }
+            }
+        }
+    }
+
+    /// Whether more than this fraction of a link's capacity is residual.
+    fn has_residual(&mut self, django: &DjangoState, link: usize, fraction: f64) -> bool {
+        let excess = django.residuals[link] - fraction * self.links[link];
+        self.has_ties |= excess.abs() < RATE_TOLERANCE;
+        excess > 0.0
+    }
+
+    /// Algorithm 2: divides the connections of a receiver among its reducers.
+    fn divide_connections(
+        &mut self,
+        django: &mut DjangoState,
+        max_connections: usize,
+        order: &[usize],
+        port: usize,
+        first: usize,
+    ) {
+        let link = self.workload.ports as usize + port;
+        let reserved = ((BETA * max_connections as f64).floor() as usize).max(1);
+        let mut free = max_connections - django.connections[port].len();
+        if django.prioritized[port] == Some(first) {
+            if free > 0 && self.has_residual(django, link, ALPHA) && self.has_residual(django, link, THETA) {
+                for c in self.reducers(order, link).into_iter().skip(1) {
+                    let count = django.connections[port].iter().filter(|open| open.coflow == c).count();
+                    if count as f64 <= ETA * free as f64
+                        && self.open_connection(django, max_connections, order, c, link, false)
+                    {
+                        free -= 1;
+                        break;
+                    }
+                }
+            }
+        } else {
+            let before = django.prioritized[port].replace(first);
+            while free < reserved && self.close_connection(django, order, before, first, link) {
+                free += 1;
+            }
+        }
+        let count = |django: &DjangoState| {
+            django.connections[port].iter().filter(|open| open.coflow == first).count()
+        };
+        while count(django) < reserved
+            && free > 0
+            && self.open_connection(django, max_connections, order, first, link, true)
+        {
+            free -= 1;
+        }
+    }
+
+    /// Algorithm 3, lines 1 to 4: closes a connection of the reducer that was prioritized before, or else of the last reducer;
+    /// of its connections the fastest. Returns whether it did.
+    fn close_connection(
+        &mut self,
+        django: &mut DjangoState,
+        order: &[usize],
+        before: Option<usize>,
+        first: usize,
+        link: usize,
+    ) -> bool {
+        let connections = &mut django.connections[link - self.workload.ports as usize];
+        let rank = |c: usize| order.iter().position(|&other| other == c).unwrap();
+        let key = |open: &Connection| (Some(open.coflow) != before, std::cmp::Reverse(rank(open.coflow)));
+        let mut candidates: Vec<usize> =
+            (0..connections.len()).filter(|&at| connections[at].coflow != first).collect();
+        let has_ties = &mut self.has_ties;
+        candidates.sort_by(|&a, &b| {
+            let (a, b) = (&connections[a], &connections[b]);
+            let by_reducer = key(a).cmp(&key(b));
+            by_reducer.then_with(|| descending(a.rate, b.rate, has_ties)).then(a.flow.cmp(&b.flow))
+        });
+        let Some(&at) = candidates.first() else { return false };
+        let closed = connections.remove(at);
+        for link in [closed.src, closed.dst] {
+            django.residuals[link] = (django.residuals[link] + closed.rate).min(self.links[link]);
+        }
+        django.has_changed = true;
+        true
+    }
+
+    /// Algorithm 3, lines 5 to 12: opens a connection of a reducer. Returns whether it did.
+    fn open_connection(
+        &mut self,
+        django: &mut DjangoState,
+        max_connections: usize,
+        order: &[usize],
+        c: usize,
+        link: usize,
+        prioritized: bool,
+    ) -> bool {
+        if !prioritized && !self.has_residual(django, link, THETA) {
+            return false;
+        }
+        let connections = &django.connections[link - self.workload.ports as usize];
+        let flows = &self.coflows[c].flows;
+        let mut pending: Vec<usize> = (0..flows.len())
+            .filter(|&f| {
+                let is_open = connections.iter().any(|open| (open.coflow, open.flow) == (c, f));
+                flows[f].phase == FlowPhase::Live
+                    && flows[f].dst == link
+                    && self.links[flows[f].src] > 0.0
+                    && !is_open
+            })
+            .collect();
+        // Ties go to the flow with the most remaining bytes, then to the first one; all sorts are stable.
+        let left = |f: usize| flows[f].size - flows[f].sent_bytes;
+        pending.sort_by(|&a, &b| left(b).total_cmp(&left(a)));
+        let vacant = |f: usize| django.residuals[flows[f].src];
+        let mut has_ties = false;
+        if prioritized {
+            // Algorithm 4: the senders with the most bandwidth, where senders that prioritize the coflow have a bonus.
+            let balanced = |f: usize| {
+                let src = flows[f].src;
+                let is_matched = self.reducers(order, src).first() == Some(&c);
+                vacant(f) + if is_matched { LAMBDA * self.links[src] } else { 0.0 }
+            };
+            pending.sort_by(|&a, &b| descending(balanced(a), balanced(b), &mut has_ties));
+            pending.truncate(max_connections);
+            pending.sort_by(|&a, &b| descending(vacant(a), vacant(b), &mut has_ties));
+        } else {
+            // From the sender on whose bandwidth is the nearest to the receiver's, those with less.
+            pending.sort_by(|&a, &b| descending(vacant(a), vacant(b), &mut has_ties));
+            let gap = |f: usize| (django.residuals[link] - vacant(f)).abs();
+            let mut nearest = 0;
+            for at in 1..pending.len() {
+                if descending(gap(pending[nearest]), gap(pending[at]), &mut has_ties).is_lt() {
+                    nearest = at;
+                }
+            }
+            pending.drain(..nearest);
+            pending.truncate((max_connections / 4).max(1));
+            pending.sort_by(|&a, &b| left(b).total_cmp(&left(a)).then(a.cmp(&b)));
+        }
+        let Some(&f) = pending.first() else { return false };
+        let src = flows[f].src;
+        let rate = django.residuals[src].min(django.residuals[link]);
+        django.residuals[src] -= rate;
+        django.residuals[link] -= rate;
+        let opened = Connection { coflow: c, flow: f, src, dst: link, rate };
+        django.connections[link - self.workload.ports as usize].push(opened);
+        django.has_changed = true;
+        self.has_ties |= has_ties;
+        true
+    }
+
+    /// The rates of all connections. Senders serve them in the order of coflows.
+    fn set_connection_rates(&mut self, django: &mut DjangoState, order: &[usize], hosts: &[usize]) {
+        let mut open: Vec<Connection> =
+            hosts.iter().flat_map(|&port| django.connections[port].clone()).collect();
+        let converged = steady_rates(&self.links, order, &mut open);
+        self.has_ties |= !converged;
+        let mut rates = open.into_iter();
+        for &port in hosts {
+            for connection in &mut django.connections[port] {
+                connection.rate = rates.next().unwrap().rate;
+                self.coflows[connection.coflow].flows[connection.flow].rate = connection.rate;
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(60))]
+
+    #[test]
+    fn django_matches_the_reference_simulator(
+        w in any_workload(WorkloadFeatures::ALL.with_distinct_values()),
+        connections in 1usize..6,
+    ) {
+        compare_with_replay(&w, &format!("django:connections={connections}"), &Policy::Django { connections })?;
+    }
+
+    #[test]
+    fn django_over_trunks_matches_the_reference_simulator(
+        (w, trunks) in any_workload_with_trunks(WorkloadFeatures::ALL.with_distinct_values()),
+        connections in 1usize..6,
+    ) {
+        let name = format!("django:connections={connections}");
+        compare_over_trunks(&w, &trunks, &name, &Policy::Django { connections })?;
+    }
+
+    #[test]
+    fn django_matches_the_reference_simulator_while_cables_fail(
+        case in any_failures(WorkloadFeatures { restarts: false, ..WorkloadFeatures::ALL }.with_distinct_values()),
+        curve in any_curve(),
+        connections in 1usize..6,
+    ) {
+        let network = TestNetwork { goodput: Some(&curve), ..case.network() };
+        let name = format!("django:connections={connections}");
+        network.compare(&case.workload, &name, &Policy::Django { connections })?;
+    }
+}

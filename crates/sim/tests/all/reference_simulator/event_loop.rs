@@ -1,0 +1,239 @@
+//! The event loop: arrivals, completions, events of the workload and of trunks.
+
+use super::{Coflow, Epoch, Flow, FlowPhase, Policy, RATE_TOLERANCE, ReferenceSimulator, service_order};
+use weir_core::model::{PortSide, WorkloadChange};
+
+impl ReferenceSimulator<'_> {
+    /// Release time of a coflow; unknown while a parent is active.
+    fn release_time(&self, c: usize) -> f64 {
+        let parents = &self.coflows[c].parents;
+        let ends = parents.iter().map(|&p| self.coflows[p].end.unwrap_or(f64::INFINITY));
+        ends.fold(self.coflows[c].arrival, f64::max)
+    }
+
+    fn next_schedule_time(&self, at: f64) -> f64 {
+        if self.interval == 0.0 || at.is_infinite() {
+            return at;
+        }
+        ((at - self.slack()) / self.interval).ceil() * self.interval
+    }
+
+    /// Events within this distance of a schedule are part of it.
+    fn slack(&self) -> f64 {
+        (1e-6 * self.interval).clamp(RATE_TOLERANCE, 1e-8)
+    }
+
+    /// Runs the replay. Returns all completion times, and whether rounding may have decided an order.
+    pub(super) fn run(mut self) -> (Vec<f64>, bool) {
+        for _ in 0..200_000 {
+            if self.coflows.iter().all(|c| c.end.is_some()) {
+                return (self.coflows.iter().map(|c| c.end.unwrap() - c.arrival).collect(), self.has_ties);
+            }
+            let (mut soon, mut wake) = (f64::INFINITY, self.next_wakeup());
+            for c in 0..self.coflows.len() {
+                let coflow = &self.coflows[c];
+                if coflow.end.is_some() {
+                    continue;
+                }
+                if coflow.release_number.is_none() {
+                    soon = soon.min(self.release_time(c));
+                    continue;
+                }
+                for flow in &coflow.flows {
+                    soon = match flow.phase {
+                        FlowPhase::Live if flow.rate > 0.0 => {
+                            soon.min(self.now + (flow.size - flow.sent_bytes) / flow.rate)
+                        }
+                        FlowPhase::Waiting => soon.min(flow.available_at),
+                        _ => soon,
+                    };
+                }
+            }
+            if self.next_schedule_time(wake) <= self.now {
+                // A threshold that this schedule missed by rounding waits for the next one.
+                wake = self.now + self.interval.max(RATE_TOLERANCE);
+            }
+            let soon = soon.min(wake);
+            let event = self.workload.events.get(self.next_event).map_or(f64::INFINITY, |e| e.time.get());
+            let epoch = self.epochs.get(self.next_epoch).map_or(f64::INFINITY, |epoch| epoch.time);
+            let next = self.next_schedule_time(soon).min(event).min(epoch).max(self.now);
+            assert!(next.is_finite(), "no event after {}", self.now);
+            self.advance(next);
+            self.process_events();
+            while self.next_epoch < self.epochs.len()
+                && self.epochs[self.next_epoch].time <= self.now + self.slack()
+            {
+                self.begin_epoch(self.next_epoch);
+                self.next_epoch += 1;
+            }
+            self.schedule();
+        }
+        panic!("the reference simulator makes no progress after {}", self.now);
+    }
+
+    /// The time at which the policy decides again if nothing else happens.
+    fn next_wakeup(&self) -> f64 {
+        let active = self.coflows.iter().filter(|c| c.release_number.is_some() && c.end.is_none());
+        match &self.policy {
+            Policy::Saath(saath) => {
+                let expires =
+                    |c: &Coflow| if c.deadline_at > self.now { c.deadline_at } else { f64::INFINITY };
+                let next = active.map(|c| saath.next_queue_change(c, self.now).min(expires(c)));
+                next.fold(f64::INFINITY, f64::min)
+            }
+            Policy::Aalo(aalo) => {
+                active.map(|c| aalo.next_queue_change(c, self.now)).fold(f64::INFINITY, f64::min)
+            }
+            Policy::Pfp => self.next_overtaking(),
+            Policy::Django { .. } if self.django.has_changed => self.now,
+            Policy::Varys { .. }
+            | Policy::Ordered(_)
+            | Policy::Fair
+            | Policy::Sincronia
+            | Policy::Django { .. } => f64::INFINITY,
+        }
+    }
+
+    /// Advances all flows to `next`. Flows that complete earlier keep their own completion time.
+    fn advance(&mut self, next: f64) {
+        let (from, slack) = (self.now, self.slack());
+        for coflow in &mut self.coflows {
+            let mut ended: Vec<(f64, usize)> = Vec::new();
+            for (place, flow) in coflow.flows.iter_mut().enumerate() {
+                if flow.phase != FlowPhase::Live {
+                    continue;
+                }
+                let end = from + (flow.size - flow.sent_bytes) / flow.rate;
+                if flow.rate > 0.0 && end <= next + slack {
+                    (flow.phase, flow.sent_bytes, flow.end, flow.rate) =
+                        (FlowPhase::Completed, flow.size, end, 0.0);
+                    ended.push((end, place));
+                } else {
+                    flow.sent_bytes += flow.rate * (next - from);
+                }
+            }
+            coflow.completed_lengths.extend(ended.iter().map(|&(_, place)| coflow.flows[place].size));
+        }
+        self.now = next;
+        self.complete_coflows();
+    }
+
+    fn complete_coflows(&mut self) {
+        for coflow in self.coflows.iter_mut().filter(|c| c.release_number.is_some() && c.end.is_none()) {
+            if coflow.flows.iter().all(|f| f.phase == FlowPhase::Completed) {
+                coflow.end = Some(coflow.flows.iter().map(|f| f.end).fold(coflow.arrival, f64::max));
+                self.flows_changed = true;
+            }
+        }
+    }
+
+    /// Changes trunks, and moves incomplete flows to their present paths.
+    fn begin_epoch(&mut self, number: usize) {
+        let Epoch { capacities, paths, .. } = &self.epochs[number];
+        self.links_changed = true;
+        let ports = self.workload.ports as usize;
+        self.links.truncate(2 * ports);
+        self.links.extend(capacities);
+        let order = crate::ports::port_positions(self.workload);
+        for ((coflow, spec), paths) in self.coflows.iter_mut().zip(&self.workload.coflows).zip(paths) {
+            let trunks = |i: usize| -> Vec<usize> {
+                paths[i].iter().map(|&trunk| 2 * ports + trunk as usize).collect()
+            };
+            let moves = coflow.flows.iter().zip(&coflow.spec_order);
+            let mut moves = moves.filter(|(flow, _)| flow.phase != FlowPhase::Completed);
+            if !moves.any(|(flow, &i)| flow.trunks != trunks(i)) {
+                continue;
+            }
+            let mut by_spec = vec![None; spec.flows.len()];
+            for (flow, &i) in coflow.flows.iter().zip(&coflow.spec_order) {
+                by_spec[i] = Some(Flow { trunks: trunks(i), ..flow.clone() });
+            }
+            let over_paths = (!self.policy.decides_over_ports()).then_some(paths);
+            coflow.spec_order = service_order(spec, over_paths, |port| order[port as usize]);
+            coflow.flows = coflow.spec_order.iter().map(|&i| by_spec[i].clone().unwrap()).collect();
+        }
+    }
+
+    /// Applies arrivals, data and events until now.
+    fn process_events(&mut self) {
+        let now = self.now + self.slack();
+        loop {
+            // Data before events: an event at the same time overrides data arrivals.
+            for coflow in &mut self.coflows {
+                for flow in
+                    coflow.flows.iter_mut().filter(|f| f.phase == FlowPhase::Waiting && f.available_at <= now)
+                {
+                    flow.phase = FlowPhase::Live;
+                    if flow.size == 0.0 {
+                        (flow.phase, flow.end) = (FlowPhase::Completed, flow.available_at);
+                    } else {
+                        self.flows_changed = true;
+                    }
+                }
+            }
+            self.complete_coflows();
+            // One release per iteration: a coflow without bytes completes at once, and may release another
+            // one before the next.
+            let ready = (0..self.coflows.len())
+                .filter(|&c| self.coflows[c].release_number.is_none() && self.release_time(c) <= now)
+                .min_by(|&a, &b| self.release_time(a).total_cmp(&self.release_time(b)));
+            if let Some(c) = ready {
+                let at = self.release_time(c);
+                let coflow = &mut self.coflows[c];
+                (coflow.arrival, coflow.release_number) = (at, Some(self.released));
+                coflow.deadline += at;
+                self.released += 1;
+                self.flows_changed = true;
+                for flow in &mut coflow.flows {
+                    flow.phase = FlowPhase::Waiting;
+                    flow.available_at = (flow.available_at + at).max(flow.withheld_until);
+                }
+            } else if let Some(event) = self.workload.events.get(self.next_event)
+                && event.time.get() <= now
+            {
+                self.apply_event(event.change);
+                self.next_event += 1;
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn apply_event(&mut self, change: WorkloadChange) {
+        match change {
+            WorkloadChange::PortRate { port, side, factor } => {
+                self.links_changed = true;
+                if side != PortSide::Receive {
+                    self.links[port as usize] = factor;
+                }
+                if side != PortSide::Send {
+                    self.links[(self.workload.ports + port) as usize] = factor;
+                }
+            }
+            WorkloadChange::RestartFlow { coflow, flow } => {
+                let coflow = &mut self.coflows[coflow];
+                let place = coflow.spec_order.iter().position(|&p| p == flow).unwrap();
+                let flow = &mut coflow.flows[place];
+                if matches!(flow.phase, FlowPhase::Live | FlowPhase::Waiting) {
+                    self.flows_changed = true;
+                    coflow.lost_bytes += flow.sent_bytes;
+                    flow.sent_bytes = 0.0;
+                }
+            }
+            WorkloadChange::DelayFlow { coflow, flow, until } => {
+                let coflow = &mut self.coflows[coflow];
+                let place = coflow.spec_order.iter().position(|&p| p == flow).unwrap();
+                let flow = &mut coflow.flows[place];
+                match flow.phase {
+                    FlowPhase::Unreleased => flow.withheld_until = flow.withheld_until.max(until.get()),
+                    FlowPhase::Waiting | FlowPhase::Live => {
+                        self.flows_changed |= flow.phase == FlowPhase::Live;
+                        flow.phase = FlowPhase::Waiting;
+                        flow.available_at = flow.available_at.max(until.get());
+                    }
+                    FlowPhase::Completed => {}
+                }
+            }
+        }
+    }
+}

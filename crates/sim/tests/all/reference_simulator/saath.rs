@@ -1,0 +1,170 @@
+//! Saath: queues by the bytes of flows, least contention first, all-or-none, deadlines.
+
+use super::{Coflow, Flow, FlowPhase, RATE_TOLERANCE, ReferenceSimulator, TOLERANCE};
+
+#[derive(Debug, Clone)]
+pub(super) struct SaathParameters {
+    pub(super) start: f64,
+    pub(super) growth: f64,
+    pub(super) queues: usize,
+    pub(super) d: f64,
+    pub(super) all_or_none: bool,
+    pub(super) per_flow: bool,
+    pub(super) lcof: bool,
+    pub(super) conserve_work: bool,
+    pub(super) backfill_all: bool,
+    pub(super) requeue: bool,
+    pub(super) contention_all: bool,
+    pub(super) require_full_ports: bool,
+    pub(super) time_per_flow: bool,
+}
+
+impl SaathParameters {
+    fn upper_threshold(&self, queue: usize) -> f64 {
+        self.start * self.growth.powi(queue as i32)
+    }
+
+    fn queue_by(&self, is_past: impl Fn(f64) -> bool) -> usize {
+        (0..self.queues - 1).find(|&q| !is_past(self.upper_threshold(q))).unwrap_or(self.queues - 1)
+    }
+
+    /// Remaining bytes of the least advanced flow if its length is the median of the completed flows.
+    fn estimate(&self, c: &Coflow) -> Option<(f64, f64)> {
+        if !self.requeue || !self.per_flow || c.completed_lengths.is_empty() {
+            return None;
+        }
+        let mut lengths = c.completed_lengths.clone();
+        lengths.sort_by(f64::total_cmp);
+        let n = lengths.len();
+        let median = (lengths[(n - 1) / 2] + lengths[n / 2]) / 2.0;
+        let unfinished = c.flows.iter().filter(|f| f.phase != FlowPhase::Completed);
+        let least = unfinished.map(|f| f.sent_bytes).fold(f64::INFINITY, f64::min);
+        (least < median - RATE_TOLERANCE).then_some((median, median - least))
+    }
+
+    fn max_sent(c: &Coflow) -> f64 {
+        c.flows.iter().map(|f| f.sent_bytes).fold(0.0, f64::max)
+    }
+
+    fn queue_of(&self, c: &Coflow) -> usize {
+        let width = c.flows.len() as f64;
+        if !self.per_flow {
+            let total: f64 = c.flows.iter().map(|f| f.sent_bytes).sum();
+            return self.queue_by(|upper| total >= upper * (1.0 - 1e-12));
+        }
+        match self.estimate(c) {
+            Some((_, left)) => self.queue_by(|upper| left * width > upper * (1.0 + 1e-12)),
+            None => self.queue_by(|upper| Self::max_sent(c) * width >= upper * (1.0 - 1e-12)),
+        }
+    }
+
+    /// Next time at which a coflow's queue may change at the current rates: when a flow, or the whole coflow,
+    /// reaches a threshold.
+    pub(super) fn next_queue_change(&self, c: &Coflow, now: f64) -> f64 {
+        let width = c.flows.len() as f64;
+        let mut next = f64::INFINITY;
+        let mut at = |left: f64, rate: f64| {
+            if left > RATE_TOLERANCE && rate > 0.0 {
+                next = f64::min(next, now + left / rate);
+            }
+        };
+        for queue in 0..self.queues {
+            let upper = self.upper_threshold(queue);
+            if !self.per_flow {
+                at(
+                    upper - c.flows.iter().map(|f| f.sent_bytes).sum::<f64>(),
+                    c.live_flows().map(|f| f.rate).sum(),
+                );
+                continue;
+            }
+            for flow in c.live_flows() {
+                at(upper / width - flow.sent_bytes, flow.rate);
+                if let Some((median, _)) = self.estimate(c) {
+                    at(median - upper / width - flow.sent_bytes, flow.rate);
+                    at(median - flow.sent_bytes, flow.rate);
+                }
+            }
+        }
+        next
+    }
+}
+
+impl ReferenceSimulator<'_> {
+    pub(super) fn schedule_saath(&mut self, saath: &SaathParameters, left: &mut [f64]) {
+        let active = self.active();
+        for &c in &active {
+            let queue = saath.queue_of(&self.coflows[c]);
+            if self.coflows[c].queue != Some(queue) {
+                self.coflows[c].queue = Some(queue);
+                let waiting = active.iter().filter(|&&o| self.coflows[o].queue == Some(queue)).count();
+                let lower = if queue == 0 { 0.0 } else { saath.upper_threshold(queue - 1) };
+                let mut t = saath.upper_threshold(queue) - lower;
+                if saath.time_per_flow {
+                    t /= self.coflows[c].flows.len() as f64;
+                }
+                self.coflows[c].deadline_at = self.now + saath.d * waiting as f64 * t;
+            }
+        }
+        let mut turns: Vec<(usize, f64, usize)> = Vec::new();
+        for &c in &active {
+            let coflow = &self.coflows[c];
+            let queue = coflow.queue.unwrap();
+            let contention = active.iter().filter(|&&o| {
+                o != c
+                    && coflow.shares_link(&self.coflows[o])
+                    && (saath.contention_all || self.coflows[o].queue == Some(queue))
+            });
+            turns.push(if coflow.deadline_at <= self.now + RATE_TOLERANCE {
+                (0, coflow.deadline_at, c)
+            } else if saath.lcof {
+                (queue + 1, contention.count() as f64, c)
+            } else {
+                (queue + 1, 0.0, c)
+            });
+        }
+        let expired: Vec<f64> = turns.iter().filter(|turn| turn.0 == 0).map(|turn| turn.1).collect();
+        self.has_ties |=
+            (1..expired.len()).any(|i| expired[..i].iter().any(|e| (e - expired[i]).abs() < RATE_TOLERANCE));
+        // The sort is stable: active coflows are in order of release.
+        turns.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        let mut admitted = Vec::new();
+        for group in 0..=saath.queues {
+            let mut missed = Vec::new();
+            for &(_, _, c) in turns.iter().filter(|turn| turn.0 == group) {
+                let coflow = &self.coflows[c];
+                if coflow.live_flows().count() == 0 {
+                    continue;
+                }
+                if !saath.all_or_none {
+                    self.backfill(c, left);
+                    continue;
+                }
+                let is_available =
+                    |left: f64, whole: f64| left > TOLERANCE && (!saath.require_full_ports || left >= whole);
+                let available = !coflow.has_waiting_flows()
+                    && coflow
+                        .live_flows()
+                        .all(|f| f.links().all(|link| is_available(left[link], self.links[link])));
+                if !available {
+                    missed.push(c);
+                    continue;
+                }
+                admitted.push(c);
+                let links = coflow.live_flows().flat_map(Flow::links);
+                let rates = links.map(|link| left[link] / coflow.live_count_over(link) as f64);
+                let rate = rates.fold(f64::INFINITY, f64::min);
+                for flow in self.coflows[c].flows.iter_mut().filter(|f| f.phase == FlowPhase::Live) {
+                    flow.take_rate(rate, left);
+                }
+            }
+            if saath.conserve_work {
+                for c in missed {
+                    self.backfill(c, left);
+                }
+            }
+        }
+        for c in admitted.into_iter().filter(|_| saath.backfill_all) {
+            self.backfill(c, left);
+        }
+    }
+}
