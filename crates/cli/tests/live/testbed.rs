@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{CommandOutput, TestDir, wait_for, wait_for_sigint_handler};
-use crate::test_lock::{self, SharedLock};
+use crate::test_lock::{self, TestLock};
 
 const FABRIC: &str = "weir-fabric = 1\nkind = \"leaf-spine\"\nspines = 2\nleaves = 5\nhosts = 10\nrate = \"100Mbit\"\noversubscription = 1.0\n";
 
@@ -39,7 +39,7 @@ pub fn test_dir_with_testbed() -> TestDir {
 }
 
 /// The name of a testbed, and the lock of its test.
-pub struct TestbedName(String, #[allow(dead_code, reason = "held until the test ends")] SharedLock);
+pub struct TestbedName(String, #[allow(dead_code, reason = "held until the test ends")] TestLock);
 
 impl Deref for TestbedName {
     type Target = str;
@@ -55,9 +55,17 @@ impl fmt::Display for TestbedName {
     }
 }
 
-/// A name for a testbed; `None` if this machine cannot run testbeds.
+/// A name for a testbed of a test that overlaps with others; `None` if this machine cannot run testbeds.
 pub fn testbed_name(dir: &TestDir, test: &str) -> Option<TestbedName> {
-    let lock = test_lock::lock_shared();
+    testbed_name_holding(TestLock::Shared(test_lock::lock_shared()), dir, test)
+}
+
+/// The same for a test that runs alone.
+pub fn testbed_name_alone(dir: &TestDir, test: &str) -> Option<TestbedName> {
+    testbed_name_holding(TestLock::Exclusive(test_lock::lock_exclusive()), dir, test)
+}
+
+fn testbed_name_holding(lock: TestLock, dir: &TestDir, test: &str) -> Option<TestbedName> {
     let check = dir.run("testbed check");
     if check.code != Some(0) {
         eprintln!("{test} skips: {}{}", check.stdout, check.stderr);
