@@ -170,10 +170,6 @@ fn longest_flows(workload: &Workload) -> Vec<f64> {
     workload.finite_coflows().iter().map(|coflow| longest(&coflow.flows)).collect()
 }
 
-/// The maximum number of flows for which a report records the utilization of links without a request. Recording takes time in
-/// proportion to the flows at every schedule.
-const MAX_RECORDED_FLOWS: usize = 20_000;
-
 fn read_inputs(
     experiment: &args::Experiment,
     details: &args::DetailFiles,
@@ -183,8 +179,7 @@ fn read_inputs(
     let source = Source::read(sources, read_options, experiment.replay.per_stage)?;
     let kept = KeptDetails {
         flow_ends: details.per_flow.is_some(),
-        link_use: details.per_link_time.is_some()
-            || has_report && source.workload.flow_count() <= MAX_RECORDED_FLOWS,
+        link_use: has_report || details.per_link.is_some() || details.per_link_time.is_some(),
     };
     let network = Network::read(&experiment.replay, &experiment.network, &source, kept)?;
     Ok((source, network))

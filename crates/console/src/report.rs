@@ -248,7 +248,7 @@ fn coflow_timelines(comparison: &Comparison<'_>) -> String {
 fn link_uses(comparison: &Comparison<'_>) -> String {
     let end = latest_end(comparison.outcomes);
     let Some(first) = comparison.outcomes.iter().find_map(|outcome| outcome.link_use.as_ref()) else {
-        return "<p class=\"note\">Not recorded, since this takes long for so many flows; <code>--per-link-time</code> records it.</p>\n".to_owned();
+        return String::new();
     };
     let labels = link_labels(first, comparison.trunk_name);
     let images = comparison.policies.iter().zip(comparison.outcomes).map(|(policy, outcome)| {

@@ -172,8 +172,11 @@ impl<'a> Replay<'a> {
         if let Some(bandwidth) = &bandwidth {
             engine.set_trunk_capacities(bandwidth.rates(), 0.0);
         }
-        let recorded = nominal_rates[..nominal_rates.len() - limits].to_vec();
-        let link_use = options.keep_link_use.then(|| LinkUseRecorder::new(recorded));
+        let recorded = all_capacities(&engine).take(nominal_rates.len() - limits).collect();
+        // The replay does not end before the last arrival.
+        let arrivals = workload.coflows.iter().map(|coflow| coflow.arrival.get());
+        let last_arrival = arrivals.fold(0.0, f64::max);
+        let link_use = options.keep_link_use.then(|| LinkUseRecorder::new(recorded, last_arrival));
         let count = workload.coflows.len();
         let mut replay = Replay {
             workload,
@@ -277,6 +280,7 @@ impl Replay<'_> {
             // carry two flows at the same time for that long.
             now = next.max(now);
             let due_until = self.due_until(now);
+            self.count_link_use_until(due_until);
             now = self.complete_flows_until(due_until, now, observer);
             if next_limit <= due_until {
                 now = now.max(next_limit);
@@ -311,10 +315,6 @@ impl Replay<'_> {
                 // The wake-up does not advance time, because rounding puts it at or before now.
                 next_wakeup = now + self.options.interval.get().max(1e-9).max(now * 1e-12);
             }
-            if let Some(mut link_use) = self.link_use.take() {
-                link_use.on_schedule(&self.snapshot(now));
-                self.link_use = Some(link_use);
-            }
             if !observer.on_schedule(&self.snapshot(now)) {
                 let coflows = self.workload.coflows.len();
                 return Err(ReplayError::Interrupted { completed: self.completed_count, total: coflows });
@@ -343,6 +343,7 @@ impl Replay<'_> {
         self.trunk_usage.add_capacities(bandwidth.rates(), now);
         bandwidth.apply_change().map_err(too_many)?;
         self.engine.set_trunk_capacities(bandwidth.rates(), now);
+        self.record_capacities(now);
         Ok(())
     }
 
@@ -412,9 +413,6 @@ impl Replay<'_> {
                 }
             }
         }
-        if let Some(link_use) = &mut self.link_use {
-            link_use.end_flows(&self.completed_flows);
-        }
         let last_completion = self.completed_flows.iter().map(|ended| ended.completed_at).fold(now, f64::max);
         self.record_completions(observer);
         last_completion
@@ -470,12 +468,17 @@ impl Replay<'_> {
     /// Stops a flow whose data is about to be withdrawn. The flow keeps its progress.
     fn stop_flow(&mut self, index: usize, slot: Slot, flow: u32, now: f64) {
         let network = self.engine.network();
-        if let Some(transport) = &mut self.transport
-            && network.coflow(slot).flow_state(flow) == FlowState::Live
-        {
-            let left = transport.stop_flow(slot, flow, network, now);
-            self.interrupted_remaining_bytes.insert((index, network.coflow(slot).spec_index(flow)), left);
+        if network.coflow(slot).flow_state(flow) != FlowState::Live {
+            return;
         }
+        let mut sent = network.sent_bytes(slot, flow, now);
+        if let Some(transport) = &mut self.transport {
+            let left = transport.stop_flow(slot, flow, network, now);
+            let spec_index = network.coflow(slot).spec_index(flow);
+            self.interrupted_remaining_bytes.insert((index, spec_index), left);
+            sent = self.flow_size(index, spec_index) - left;
+        }
+        self.count_link_use(slot, flow, sent);
     }
 
     /// Records the flows in `completed_flows`.
@@ -483,10 +486,11 @@ impl Replay<'_> {
         for i in 0..self.completed_flows.len() {
             let CompletedFlow { slot, flow, completed_at: at } = self.completed_flows[i];
             let index = self.coflow_by_slot[slot as usize];
-            let coflow = self.engine.network().coflow(slot);
-            let spec_index = coflow.spec_index(flow);
+            let spec_index = self.engine.network().coflow(slot).spec_index(flow);
             self.progress[index].flow_ends[spec_index as usize] = at;
-            let mut bytes = self.workload.coflows[index].flows[spec_index as usize].bytes.get();
+            let mut bytes = self.flow_size(index, spec_index);
+            self.count_link_use(slot, flow, bytes);
+            let coflow = self.engine.network().coflow(slot);
             bytes -= self.bytes_on_former_paths.remove(&(index, spec_index)).unwrap_or(0.0);
             self.trunk_usage.add_bytes(self.engine.flow_trunks(slot, flow), bytes);
             if coflow.completed_count() == coflow.width()
@@ -529,6 +533,9 @@ impl Replay<'_> {
             flow_ends: if self.options.keep_flow_ends { ends } else { Vec::new() },
         };
         self.engine.remove_coflow(slot, end);
+        if let Some(link_use) = &mut self.link_use {
+            link_use.remove_coflow(index);
+        }
         self.progress[index].slot = None;
         self.completed_count += 1;
         let finished_at = spec.computed_at(arrival, end);
@@ -650,6 +657,7 @@ impl Replay<'_> {
         match self.workload.events[position].change {
             WorkloadChange::PortRate { port, side, factor } => {
                 self.engine.scale_port(self.port_numbering.number_of_port(port), side, factor, now);
+                self.record_capacities(now);
             }
             WorkloadChange::RestartFlow { coflow, flow } => {
                 if let Some((slot, place)) = self.find_flow(coflow, flow) {
@@ -706,6 +714,8 @@ impl Replay<'_> {
         ));
         let on_former_paths = self.bytes_on_former_paths.remove(&(index, spec_index)).unwrap_or(0.0);
         self.trunk_usage.add_bytes(self.engine.flow_trunks(slot, flow), sent - on_former_paths);
+        self.count_link_use(slot, flow, sent);
+        self.skip_link_use(slot, flow, -sent);
         self.engine.restart_flow(slot, flow, now);
         if live {
             self.start_flow(index, slot, flow, now);

@@ -152,13 +152,12 @@ pub struct DetailFiles {
 
     /// Also write a line for each policy and link: policy,kind,link,utilization,peak_utilization; `-` is the standard output. The kind
     /// is `send` or `receive` for the sides of ports, which have numbers, or `trunk` for links between switches or regions, named by
-    /// their ends. The peak is the highest value of --per-link-time, and empty without it
+    /// their ends. The peak is the highest value of --per-link-time
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub per_link: Option<PathBuf>,
 
     /// Also write a line for each policy, link and part of the time: policy,kind,link,from_s,to_s,utilization; `-` is the standard
-    /// output. The replay is divided into at most 128 parts of equal length. Recording takes time in proportion to the flows at every
-    /// schedule
+    /// output. The replay is divided into at most 128 parts of equal length
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub per_link_time: Option<PathBuf>,
 }

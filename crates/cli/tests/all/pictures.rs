@@ -163,7 +163,7 @@ fn report_has_checksums_of_files_that_a_tree_or_jobs_name() {
 fn report_of_many_flows_and_policies_is_small() {
     let dir = TestDir::new();
     dir.stdout_of("trace generate --ports 40 --coflows 1500 --reducers uniform:1,4 --mappers uniform:1,4 --seed 4 --out many.txt");
-    dir.stdout_of("compare many.txt --policies fifo,scf,srtf,lwtf --per-link-time links.csv --report r.html");
+    dir.stdout_of("compare many.txt --policies fifo,scf,srtf,lwtf --report r.html");
     // At most 400 points a line, and 600 rows an image: more coflows or links do not make it longer.
     let size = dir.read("r.html").len();
     assert!(size < 4 * 100_000, "{size} bytes");

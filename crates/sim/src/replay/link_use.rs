@@ -1,23 +1,90 @@
 //! The utilization of each link over time.
+//!
+//! The time is divided into parts. At the end of each part, every live flow adds the bytes that it has sent since the last part to
+//! its links; a flow that completes or changes its path adds them at once. Rates between these times do not matter, so the number
+//! of schedules does not either.
 
-use std::ops::Range;
+use weir_core::model::Slot;
 
-use weir_core::model::CompletedFlow;
-
-use super::snapshot::Snapshot;
+use super::Replay;
+use super::snapshot::{all_capacities, flow_links};
 
 /// The maximum number of parts into which the time is divided.
 const MAX_PARTS: usize = 128;
 
-/// A flow that sends since the last schedule.
-#[derive(Debug, Clone)]
-struct SendingFlow {
-    /// Its number in the coflow.
-    number: u32,
-    /// In bytes per second.
-    rate: f64,
-    /// Its links, as positions in the recorder's list.
-    links: Range<usize>,
+impl Replay<'_> {
+    /// Counts the bytes of live flows at the ends of parts of the time until `until`.
+    pub(super) fn count_link_use_until(&mut self, until: f64) {
+        let Some(mut link_use) = self.link_use.take() else { return };
+        while let Some(at) = link_use.end_of_part(until) {
+            self.visit_remaining_bytes(at, |slot, flow, remaining_bytes| {
+                let index = self.flow_index(slot, flow);
+                let sent_bytes = self.flow_size(index.coflow, index.flow) - remaining_bytes;
+                link_use.count_bytes(index, sent_bytes, flow_links(&self.engine, slot, flow));
+            });
+            link_use.begin_part();
+        }
+        self.link_use = Some(link_use);
+    }
+
+    /// Visits every live flow, with the bytes that it has left at `at`, which is before the next schedule.
+    fn visit_remaining_bytes(&self, at: f64, mut visit: impl FnMut(Slot, u32, f64)) {
+        let network = self.engine.network();
+        if let Some(transport) = &self.transport {
+            transport.visit_remaining_bytes(network, at, &mut visit);
+            return;
+        }
+        for &slot in network.active_coflows() {
+            for flow in network.coflow(slot).live_flows() {
+                let FlowIndex { coflow, flow: spec_index, .. } = self.flow_index(slot, flow);
+                let size = self.flow_size(coflow, spec_index);
+                visit(slot, flow, (size - network.sent_bytes(slot, flow, at)).max(0.0));
+            }
+        }
+    }
+
+    /// Counts the bytes of a flow whose path or progress is about to change, or that stops.
+    pub(super) fn count_link_use(&mut self, slot: Slot, flow: u32, sent_bytes: f64) {
+        let index = self.flow_index(slot, flow);
+        if let Some(link_use) = &mut self.link_use {
+            link_use.count_bytes(index, sent_bytes, flow_links(&self.engine, slot, flow));
+        }
+    }
+
+    fn flow_index(&self, slot: Slot, flow: u32) -> FlowIndex {
+        let coflow = self.engine.network().coflow(slot);
+        FlowIndex {
+            coflow: self.coflow_by_slot[slot as usize],
+            width: coflow.width(),
+            flow: coflow.spec_index(flow),
+        }
+    }
+
+    /// Records that the capacities of links have changed at `now`.
+    pub(super) fn record_capacities(&mut self, now: f64) {
+        // The recorded time ends with the last completion.
+        if let Some(link_use) = &mut self.link_use
+            && self.completed_count < self.workload.coflows.len()
+        {
+            link_use.set_capacities(all_capacities(&self.engine), now);
+        }
+    }
+
+    /// Records that a flow skips bytes, which its links do not carry, or, below zero, that it sends bytes again.
+    pub(super) fn skip_link_use(&mut self, slot: Slot, flow: u32, bytes: f64) {
+        let index = self.flow_index(slot, flow);
+        if let Some(link_use) = &mut self.link_use {
+            *link_use.counted_bytes(index) += bytes;
+        }
+    }
+}
+
+/// A flow, by the index of its coflow in the workload, the coflow's number of flows, and the flow's index in it.
+#[derive(Debug, Clone, Copy)]
+struct FlowIndex {
+    coflow: usize,
+    width: usize,
+    flow: u32,
 }
 
 /// Records the utilization of each link. Parts of the time have equal lengths, which double when the time needs more than
@@ -26,126 +93,110 @@ struct SendingFlow {
 pub(super) struct LinkUseRecorder {
     link_count: usize,
     part_seconds: f64,
+    /// Number of parts that have ended; the next bytes belong to the part after them.
+    ended_parts: usize,
     /// By part and link: bytes that the link carried.
     carried: Vec<f64>,
     /// By part and link: bytes that the link could have carried.
     capacity: Vec<f64>,
-    /// The flows that send since the last schedule, coflow by coflow.
-    flows: Vec<SendingFlow>,
-    links: Vec<u32>,
-    /// By link: the rates of these flows, in bytes per second.
-    link_rates: Vec<f64>,
-    /// Flows that have completed since the last schedule, with their ends.
-    ended: Vec<(f64, SendingFlow)>,
-    /// By slot: the positions of the coflow's flows in `flows`.
-    positions: Vec<Range<usize>>,
-    /// By link: its capacity since the last schedule, in bytes per second.
+    /// By coflow and flow of the workload: the sent bytes that are in `carried`. Empty unless the coflow is active.
+    counted: Vec<Vec<f64>>,
+    /// By link: its capacity from `since` on, in bytes per second.
     link_capacities: Vec<f64>,
-    /// The time of the last schedule.
     since: f64,
 }
 
 impl LinkUseRecorder {
-    /// `capacities` are those of the recorded links at the start, in bytes per second: the first ones of all links.
-    pub fn new(capacities: Vec<f64>) -> LinkUseRecorder {
-        LinkUseRecorder {
+    /// `capacities` are those of the recorded links at the start, in bytes per second: the first ones of all links. Records until
+    /// `min_end` at least.
+    pub fn new(capacities: Vec<f64>, min_end: f64) -> LinkUseRecorder {
+        let mut recorder = LinkUseRecorder {
             link_count: capacities.len(),
             part_seconds: 1e-6,
-            carried: Vec::new(),
-            capacity: Vec::new(),
-            flows: Vec::new(),
-            links: Vec::new(),
-            link_rates: vec![0.0; capacities.len()],
-            ended: Vec::new(),
-            positions: Vec::new(),
+            ended_parts: 0,
+            carried: vec![0.0; MAX_PARTS * capacities.len()],
+            capacity: vec![0.0; MAX_PARTS * capacities.len()],
+            counted: Vec::new(),
             link_capacities: capacities,
             since: 0.0,
-        }
+        };
+        recorder.make_room(min_end);
+        recorder
     }
 
-    /// Records the rates of a schedule. O(flows that send, with their links, and links).
-    pub fn on_schedule(&mut self, snapshot: &Snapshot<'_>) {
-        self.advance(snapshot.now());
-        for &slot in snapshot.active() {
-            let start = self.flows.len();
-            for number in snapshot.coflow(slot).live_flows() {
-                let rate = snapshot.rate(slot, number);
-                if rate > 0.0 {
-                    let links_start = self.links.len();
-                    for link in snapshot.flow_links(slot, number) {
-                        if let Some(link_rate) = self.link_rates.get_mut(link) {
-                            *link_rate += rate;
-                            self.links.push(link as u32);
-                        }
-                    }
-                    self.flows.push(SendingFlow { number, rate, links: links_start..self.links.len() });
-                }
+    /// The end of the present part, if it is not after `until`. Live flows count their bytes until then, and
+    /// [`LinkUseRecorder::begin_part`] follows.
+    fn end_of_part(&mut self, until: f64) -> Option<f64> {
+        self.make_room(until);
+        let end = (self.ended_parts + 1) as f64 * self.part_seconds;
+        (end <= until && self.ended_parts < MAX_PARTS).then_some(end)
+    }
+
+    fn begin_part(&mut self) {
+        self.ended_parts += 1;
+    }
+
+    /// Counts the bytes of a flow until now, in the present part: `sent_bytes` in all since it started.
+    fn count_bytes(&mut self, index: FlowIndex, sent_bytes: f64, links: impl Iterator<Item = usize>) {
+        let counted = std::mem::replace(self.counted_bytes(index), sent_bytes);
+        let part = self.ended_parts.min(MAX_PARTS - 1);
+        let of_part = &mut self.carried[part * self.link_count..][..self.link_count];
+        for link in links {
+            if let Some(bytes) = of_part.get_mut(link) {
+                *bytes += sent_bytes - counted;
             }
-            let slot = slot as usize;
-            self.positions.resize(self.positions.len().max(slot + 1), 0..0);
-            self.positions[slot] = start..self.flows.len();
         }
+    }
+
+    /// Frees the state of a coflow that has completed.
+    pub fn remove_coflow(&mut self, coflow: usize) {
+        if let Some(counted) = self.counted.get_mut(coflow) {
+            *counted = Vec::new();
+        }
+    }
+
+    fn counted_bytes(&mut self, FlowIndex { coflow, width, flow }: FlowIndex) -> &mut f64 {
+        self.counted.resize_with(self.counted.len().max(coflow + 1), Vec::new);
+        let of_coflow = &mut self.counted[coflow];
+        of_coflow.resize(width, 0.0);
+        &mut of_coflow[flow as usize]
+    }
+
+    /// Records the capacities of all links from `now` on.
+    fn set_capacities(&mut self, capacities: impl Iterator<Item = f64>, now: f64) {
+        self.count_capacities(now);
         self.link_capacities.clear();
-        self.link_capacities.extend(snapshot.link_capacities().take(self.link_count));
+        self.link_capacities.extend(capacities.take(self.link_count));
     }
 
-    /// Records that flows have completed since the last schedule.
-    pub fn end_flows(&mut self, completed: &[CompletedFlow]) {
-        for &CompletedFlow { slot, flow, completed_at } in completed {
-            let Some(positions) = self.positions.get(slot as usize) else { continue };
-            let sending = self.flows[positions.clone()].iter().find(|sending| sending.number == flow);
-            self.ended.extend(sending.map(|sending| (completed_at, sending.clone())));
-        }
-    }
-
-    /// Adds the bytes since the last schedule. O(links, and links of flows that have completed).
-    fn advance(&mut self, now: f64) {
+    fn count_capacities(&mut self, now: f64) {
         self.make_room(now);
         for (part, seconds) in parts_between(self.since, now, self.part_seconds) {
-            let of_part = part * self.link_count..(part + 1) * self.link_count;
-            add_bytes(&mut self.carried[of_part.clone()], &self.link_rates, seconds);
-            add_bytes(&mut self.capacity[of_part], &self.link_capacities, seconds);
+            let of_part = &mut self.capacity[part * self.link_count..][..self.link_count];
+            of_part.iter_mut().zip(&self.link_capacities).for_each(|(sum, rate)| *sum += rate * seconds);
         }
-        for (end, flow) in &self.ended {
-            for (part, seconds) in parts_between(*end, now, self.part_seconds) {
-                for &link in &self.links[flow.links.clone()] {
-                    let bytes = &mut self.carried[part * self.link_count + link as usize];
-                    *bytes = (*bytes - flow.rate * seconds).max(0.0);
-                }
-            }
-        }
-        self.flows.clear();
-        self.links.clear();
-        self.ended.clear();
-        self.link_rates.fill(0.0);
-        self.positions.fill(0..0);
         self.since = now;
     }
 
     /// Doubles the length of parts until they contain `until`.
     fn make_room(&mut self, until: f64) {
-        let size = MAX_PARTS * self.link_count;
-        self.carried.resize(size, 0.0);
-        self.capacity.resize(size, 0.0);
         while until > self.part_seconds * MAX_PARTS as f64 {
-            // Before the first period, there are no bytes to move.
-            if self.since > 0.0 {
-                merge_halves(&mut self.carried, self.link_count);
-                merge_halves(&mut self.capacity, self.link_count);
-            }
+            merge_halves(&mut self.carried, self.link_count);
+            merge_halves(&mut self.capacity, self.link_count);
+            self.ended_parts /= 2;
             self.part_seconds *= 2.0;
         }
     }
 
     /// The length of parts in seconds, and the utilization by link and part until `end`.
     pub fn finish(mut self, end: f64) -> (f64, Vec<Vec<f64>>) {
-        self.advance(end);
+        self.count_capacities(end);
         let parts = (end / self.part_seconds).ceil().min(MAX_PARTS as f64) as usize;
         let of_link = |link: usize| {
             let of_part = |part: usize| {
                 let position = part * self.link_count + link;
                 let capacity = self.capacity[position];
-                if capacity > 0.0 { self.carried[position] / capacity } else { 0.0 }
+                if capacity > 0.0 { self.carried[position].max(0.0) / capacity } else { 0.0 }
             };
             (0..parts).map(of_part).collect()
         };
@@ -161,11 +212,6 @@ fn parts_between(since: f64, until: f64, part_seconds: f64) -> impl Iterator<Ite
         let end = if part == last { until } else { (part + 1) as f64 * part_seconds };
         (end > start).then_some((part, end - start))
     })
-}
-
-/// Adds what links carry in some seconds. `bytes` and `rates` are by link.
-fn add_bytes(bytes: &mut [f64], rates: &[f64], seconds: f64) {
-    bytes.iter_mut().zip(rates).for_each(|(sum, rate)| *sum += rate * seconds);
 }
 
 /// Adds the bytes of each two neighbouring parts. `bytes` are by part and link.

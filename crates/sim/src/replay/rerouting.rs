@@ -19,7 +19,9 @@ impl Replay<'_> {
         if self.engine.network().fabric().trunk_capacities().is_empty() {
             self.count_bytes_on_former_paths(now);
         }
-        for slot in self.engine.change_cables(&changes, now) {
+        let rerouted = self.engine.change_cables(&changes, now);
+        self.record_capacities(now);
+        for slot in rerouted {
             self.reroute_coflow(slot, now);
         }
     }
@@ -27,29 +29,36 @@ impl Replay<'_> {
     /// Counts the bytes that flows have sent over their paths so far. For policies that decide over ports only, whose flows are
     /// not laid out again.
     fn count_bytes_on_former_paths(&mut self, now: f64) {
-        let network = self.engine.network();
-        for &slot in network.active_coflows() {
-            let (index, coflow) = (self.coflow_by_slot[slot as usize], network.coflow(slot));
-            let flows = 0..coflow.width() as u32;
-            for flow in flows.filter(|&flow| coflow.flow_state(flow) != FlowState::Completed) {
-                let sent = network.sent_bytes(slot, flow, now);
-                let key = (index, coflow.spec_index(flow));
-                let before = self.bytes_on_former_paths.insert(key, sent).unwrap_or(0.0);
-                self.trunk_usage.add_bytes(self.engine.flow_trunks(slot, flow), sent - before);
+        for i in 0..self.engine.network().active_coflows().len() {
+            let slot = self.engine.network().active_coflows()[i];
+            for flow in 0..self.engine.network().coflow(slot).width() as u32 {
+                let network = self.engine.network();
+                if network.coflow(slot).flow_state(flow) != FlowState::Completed {
+                    let sent = network.sent_bytes(slot, flow, now);
+                    self.leave_path(slot, flow, sent);
+                }
             }
         }
+    }
+
+    /// Counts the bytes that a flow has sent over a path that it may leave: `sent_bytes` in all.
+    fn leave_path(&mut self, slot: Slot, flow: u32, sent_bytes: f64) {
+        let key = (self.coflow_by_slot[slot as usize], self.engine.network().coflow(slot).spec_index(flow));
+        let before = self.bytes_on_former_paths.insert(key, sent_bytes).unwrap_or(0.0);
+        self.trunk_usage.add_bytes(self.engine.flow_trunks(slot, flow), sent_bytes - before);
+        self.count_link_use(slot, flow, sent_bytes);
     }
 
     /// Moves the flows of a coflow to their present paths. They keep their progress.
     fn reroute_coflow(&mut self, slot: Slot, now: f64) {
         let index = self.coflow_by_slot[slot as usize];
-        let network = self.engine.network();
-        let coflow = network.coflow(slot);
         // By flow in the specification's order: remaining bytes on the transport.
         let mut remaining = BTreeMap::new();
-        for flow in 0..coflow.width() as u32 {
+        for flow in 0..self.engine.network().coflow(slot).width() as u32 {
+            let network = self.engine.network();
+            let coflow = network.coflow(slot);
             let (spec_index, state) = (coflow.spec_index(flow), coflow.flow_state(flow));
-            let size = self.workload.coflows[index].flows[spec_index as usize].bytes.get();
+            let size = self.flow_size(index, spec_index);
             let sent = match (&mut self.transport, state) {
                 (_, FlowState::Completed) => continue,
                 (None, _) => network.sent_bytes(slot, flow, now),
@@ -62,8 +71,7 @@ impl Replay<'_> {
                     self.interrupted_remaining_bytes.get(&(index, spec_index)).map_or(0.0, |left| size - left)
                 }
             };
-            let before = self.bytes_on_former_paths.insert((index, spec_index), sent).unwrap_or(0.0);
-            self.trunk_usage.add_bytes(coflow.flow_trunks(flow), sent - before);
+            self.leave_path(slot, flow, sent);
         }
         self.engine.replace_flows(slot, &self.numbered_spec(index), now);
         self.index_waiting_flows(index, slot);

@@ -47,6 +47,7 @@ impl Replay<'_> {
             (Some(_), FlowState::Waiting) => self.interrupted_remaining_bytes.remove(&key).unwrap_or(size),
         };
         let remaining = remaining.clamp(0.0, size);
+        self.skip_link_use(slot, flow, remaining);
         // Policies learn the sent bytes, not the size.
         self.engine.close_flow(slot, flow, size - remaining, at);
         self.completed_flows.push(CompletedFlow { slot, flow, completed_at: at });

@@ -481,6 +481,18 @@ impl Transport for CoordinatedQueues {
         flows.and_then(|flows| flows.entry(flow).map(|entry| flows.rates[entry])).unwrap_or(0.0)
     }
 
+    fn visit_remaining_bytes(&self, network: &Network, at: f64, visit: &mut dyn FnMut(Slot, u32, f64)) {
+        for &slot in network.active_coflows() {
+            // A coflow without live flows may have no state.
+            let Some(flows) = self.coflows.get(slot as usize) else { continue };
+            for entry in flows.rows.iter().flat_map(|row| row.entries.clone()) {
+                let sent_bytes = flows.rates[entry] * (at - self.last_time);
+                visit(slot, flows.flows[entry], (flows.remaining_bytes[entry] - sent_bytes).max(0.0));
+            }
+            flows.started.iter().for_each(|&(flow, bytes)| visit(slot, flow, bytes));
+        }
+    }
+
     fn coflow_progress(&self, slot: Slot) -> Option<SentProgress> {
         let flows = self.coflows.get(slot as usize)?;
         Some(SentProgress { sent_bytes: flows.sent_bytes, rate: flows.total_rate, time: self.last_time })

@@ -341,6 +341,16 @@ impl Transport for LinkQueues {
         self.coflows.get(slot as usize).map_or(0.0, |flows| flows.rates[flow as usize])
     }
 
+    fn visit_remaining_bytes(&self, network: &Network, at: f64, visit: &mut dyn FnMut(Slot, u32, f64)) {
+        for &slot in network.active_coflows() {
+            for flow in network.coflow(slot).live_flows() {
+                let CoflowFlows { remaining_bytes, rates, .. } = &self.coflows[slot as usize];
+                let sent_bytes = rates[flow as usize] * (at - self.last_time);
+                visit(slot, flow, (remaining_bytes[flow as usize] - sent_bytes).max(0.0));
+            }
+        }
+    }
+
     fn coflow_progress(&self, slot: Slot) -> Option<SentProgress> {
         let flows = self.coflows.get(slot as usize)?;
         Some(SentProgress { sent_bytes: flows.sent_bytes, rate: flows.total_rate, time: self.last_time })

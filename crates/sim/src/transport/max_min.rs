@@ -244,6 +244,15 @@ impl Transport for MaxMin {
         class.map_or(0.0, |&class| self.rates.level(self.rates.bottleneck(class) as usize))
     }
 
+    fn visit_remaining_bytes(&self, _: &Network, at: f64, visit: &mut dyn FnMut(Slot, u32, f64)) {
+        for (number, class) in self.classes.iter().enumerate() {
+            let count = self.sent_bytes_at(number as u32, at);
+            for &Reverse((OrderedF64(end), slot, flow)) in &class.flows {
+                visit(slot, flow, (end - count).max(0.0));
+            }
+        }
+    }
+
     fn coflow_progress(&self, _: Slot) -> Option<SentProgress> {
         None
     }

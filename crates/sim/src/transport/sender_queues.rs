@@ -694,6 +694,14 @@ impl Transport for SenderQueues {
         self.base_rate(slot, flow) + self.reassignment.rate(flows.flows[flow as usize].reassignment_entry)
     }
 
+    fn visit_remaining_bytes(&self, network: &Network, at: f64, visit: &mut dyn FnMut(Slot, u32, f64)) {
+        for &slot in network.active_coflows() {
+            for flow in network.coflow(slot).live_flows() {
+                visit(slot, flow, self.remaining_bytes(slot, flow, at));
+            }
+        }
+    }
+
     fn coflow_progress(&self, slot: Slot) -> Option<SentProgress> {
         let flows = self.coflows.get(slot as usize)?;
         Some(SentProgress { sent_bytes: flows.sent_bytes, rate: flows.total_rate, time: self.last_time })

@@ -24,7 +24,7 @@ fn leaf_spine(spines: u32, leaves: u32, hosts: u32, oversubscription: f64) -> To
     TopologyTemplate::LeafSpine { spines, leaves, hosts, rate, oversubscription }.build().unwrap()
 }
 
-fn options_with(trunks: &Trunks, events: &[CableEvent], interval: f64) -> ReplayOptions {
+pub fn options_with(trunks: &Trunks, events: &[CableEvent], interval: f64) -> ReplayOptions {
     let network = NetworkModel {
         trunks: Some(Arc::new(trunks.clone())),
         cable_events: events.into(),
@@ -293,7 +293,7 @@ proptest! {
             for utilization in &outcome.trunk_utilization {
                 prop_assert!(*utilization <= 1.0 + 1e-9, "{}: {}", policy, utilization);
             }
-            check_link_use(&outcome, false)
+            check_link_use(&outcome, interval, false)
                 .map_err(|error| TestCaseError::fail(format!("{policy}: {error}")))?;
             let again = replay(workload, policy::build(policy).unwrap(), &options, &mut NoObserver).unwrap();
             prop_assert_eq!(again.coflows, outcome.coflows, "{}", policy);

@@ -1,10 +1,15 @@
 //! Tests the utilization of links over time.
 
-use crate::common::{assert_near, coflow, options, replay_at_unit_rate, timed_event, workload};
+use crate::cables::{Failures, any_failures, options_with};
+use crate::common::{
+    WorkloadFeatures, assert_near, cases, coflow, options, replay_at_unit_rate, timed_event, workload,
+};
+use proptest::prelude::*;
+use weir_core::engine::DecidesOver;
 use weir_core::model::{PortSide, WorkloadChange};
 use weir_core::policy;
 use weir_sim::outcome::LinkUse;
-use weir_sim::{NoObserver, Outcome, ReplayOptions, replay};
+use weir_sim::{NoObserver, Observer, Outcome, ReplayOptions, Snapshot, replay};
 
 /// The lengths of the parts of the time.
 fn part_lengths(used: &LinkUse, makespan: f64) -> Vec<f64> {
@@ -19,11 +24,13 @@ fn busy_seconds(parts: &[f64], lengths: &[f64]) -> f64 {
 
 /// Checks that no link exceeds its capacity in a part of the time, and, if capacities are constant, that the parts add up to the
 /// utilization of the whole time.
-pub fn check_link_use(outcome: &Outcome, has_constant_capacities: bool) -> Result<(), String> {
+pub fn check_link_use(outcome: &Outcome, interval: f64, has_constant_capacities: bool) -> Result<(), String> {
     let used = outcome.link_use.as_ref().ok_or("no utilization")?;
     let lengths = part_lengths(used, outcome.makespan);
-    if lengths.len() > 128 || (outcome.makespan > 1e-4 && lengths.len() < 64) {
-        return Err(format!("{} parts", lengths.len()));
+    // The last schedule is at most an interval after the makespan.
+    let latest = outcome.makespan + interval + 1e-6;
+    if lengths.len() > 128 || (latest > 1e-4 && used.part_seconds * 64.0 > latest) {
+        return Err(format!("{} parts of {} s", lengths.len(), used.part_seconds));
     }
     let sides = [
         (&used.send, &outcome.send_utilization),
@@ -57,7 +64,7 @@ fn parts_show_when_links_were_busy() {
         vec![coflow(1, 0.0, &[(0, 1, 2.0)]), coflow(2, 0.0, &[(0, 0, 1.0)]), coflow(3, 6.0, &[(1, 1, 2.0)])],
     );
     let outcome = replay_at_unit_rate(&all, "fifo");
-    check_link_use(&outcome, true).unwrap();
+    check_link_use(&outcome, 0.0, true).unwrap();
     let used = outcome.link_use.unwrap();
     let lengths = part_lengths(&used, outcome.makespan);
     let between = |parts: &[f64], from: f64, to: f64| {
@@ -95,4 +102,105 @@ fn outcome_has_no_link_use_unless_it_is_kept() {
     let options = ReplayOptions { keep_link_use: false, ..options(1.0, 0.0) };
     let outcome = replay(&all, policy::build("fair").unwrap(), &options, &mut NoObserver).unwrap();
     assert_eq!(outcome.link_use, None);
+}
+
+/// A flow between two schedules.
+struct SendingFlow {
+    coflow: usize,
+    flow: usize,
+    rate: f64,
+    links: Vec<usize>,
+}
+
+/// Records the rates of all flows and the capacities of all links. Links are sending sides, receiving sides, then trunks.
+#[derive(Default)]
+struct RateRecorder {
+    schedules: Vec<(f64, Vec<SendingFlow>, Vec<f64>)>,
+}
+
+impl Observer for RateRecorder {
+    fn on_schedule(&mut self, snapshot: &Snapshot<'_>) -> bool {
+        let ports = snapshot.fabric().ports();
+        // The position of a link with the workload's numbers of ports.
+        let position = |link: usize| match link {
+            link if link < ports => snapshot.workload_port(link as u32) as usize,
+            link if link < 2 * ports => ports + snapshot.workload_port((link - ports) as u32) as usize,
+            link => link,
+        };
+        let mut flows = Vec::new();
+        for &slot in snapshot.active() {
+            let coflow = snapshot.coflow(slot);
+            for flow in coflow.live_flows() {
+                flows.push(SendingFlow {
+                    coflow: coflow.workload_index,
+                    flow: coflow.spec_index(flow) as usize,
+                    rate: snapshot.rate(slot, flow),
+                    links: snapshot.flow_links(slot, flow).map(position).collect(),
+                });
+            }
+        }
+        let mut capacities = vec![0.0; snapshot.link_capacities().count()];
+        for (link, capacity) in snapshot.link_capacities().enumerate() {
+            capacities[position(link)] = capacity;
+        }
+        self.schedules.push((snapshot.now(), flows, capacities));
+        self.schedules.len() < 20_000
+    }
+}
+
+impl RateRecorder {
+    /// The utilization by link in a part of the time: the integral of all rates, divided by that of the capacity.
+    fn utilization(&self, outcome: &Outcome, from: f64, to: f64) -> Vec<f64> {
+        let links = self.schedules[0].2.len();
+        let (mut bytes, mut capacity_bytes) = (vec![0.0; links], vec![0.0; links]);
+        let first = (0.0, Vec::new(), self.schedules[0].2.clone());
+        let schedules: Vec<_> = std::iter::once(&first).chain(&self.schedules).collect();
+        for (at, (start, flows, capacities)) in schedules.iter().enumerate() {
+            let end = schedules.get(at + 1).map_or(f64::INFINITY, |next| next.0);
+            let seconds = |end: f64| (end.min(to) - start.max(from)).max(0.0);
+            capacity_bytes.iter_mut().zip(capacities).for_each(|(sum, rate)| *sum += rate * seconds(end));
+            for SendingFlow { coflow, flow, rate, links } in flows {
+                let flow_end = outcome.coflows[*coflow].flow_ends[*flow];
+                links.iter().for_each(|&link| bytes[link] += rate * seconds(end.min(flow_end)));
+            }
+        }
+        let quotient = |(bytes, of): (f64, f64)| if of > 0.0 { bytes / of } else { 0.0 };
+        bytes.into_iter().zip(capacity_bytes).map(quotient).collect()
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(40))]
+
+    /// Under changes of ports, cables and flows, with policies that set rates and with every transport.
+    #[test]
+    fn utilization_of_every_part_equals_the_integral_of_rates(
+        case in any_failures(WorkloadFeatures::ALL),
+        interval in prop::sample::select(vec![0.0, 0.5]),
+        policy in prop::sample::select(vec!["fair", "saath", "varys", "aalo", "aalo:at=both", "weir"]),
+        decides_over in prop::sample::select(vec![DecidesOver::Links, DecidesOver::Ports]),
+    ) {
+        let Failures { workload, trunks, events, .. } = &case;
+        let mut recorder = RateRecorder::default();
+        let mut options = options_with(trunks, events, interval);
+        options.network.decides_over = decides_over;
+        let outcome = replay(workload, policy::build(policy).unwrap(), &options, &mut recorder)
+            .map_err(|error| TestCaseError::fail(format!("{policy}: {error}")))?;
+        prop_assume!(outcome.makespan > 0.0 && !recorder.schedules.is_empty());
+        let used = outcome.link_use.as_ref().unwrap();
+        let found = [&used.send[..], &used.recv, &used.trunks].concat();
+        for part in 0..part_lengths(used, outcome.makespan).len() {
+            let start = part as f64 * used.part_seconds;
+            let end = (start + used.part_seconds).min(outcome.makespan);
+            let expected = recorder.utilization(&outcome, start, end);
+            for (link, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                // A rounding error in a time is multiplied by the rate.
+                let rounding = 1e-6 + 1e-11 * outcome.makespan / (end - start);
+                prop_assert!(
+                    (found[part] - expected).abs() <= rounding,
+                    "{}: link {} in part {}: found {}, expected {}", policy, link, part, found[part], expected
+                );
+            }
+        }
+    }
 }

@@ -203,7 +203,7 @@ fn check_invariants(w: &Workload, policy: &str, rate: f64, interval: f64) -> Res
     if let Err(violation) = LowerBounds::new(w, &options(rate, interval)).check(&outcome) {
         return fail(violation.to_string());
     }
-    if let Err(difference) = check_link_use(&outcome, w.events.is_empty()) {
+    if let Err(difference) = check_link_use(&outcome, interval, w.events.is_empty()) {
         return fail(difference);
     }
     let again = replay_with(w, policy, rate, interval, &mut NoObserver).map_err(|e| e.to_string())?;
