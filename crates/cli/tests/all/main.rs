@@ -44,3 +44,4 @@ mod test_files;
 mod tree;
 #[cfg(target_os = "linux")]
 mod tutorials;
+mod version;
