@@ -50,7 +50,24 @@ pub fn read_from<R: Read>(input: R, name: &str, folder: &Path) -> Result<Scenari
 
 /// The scenario described by the keys of a file.
 fn from_fields(mut fields: TableFields<'_>, folder: &Path) -> Result<Scenario, TraceError> {
-    let (topology, cable_events) = read_fabric(&mut fields, folder)?;
+    let mut scenario = read_settings(&mut fields, folder)?;
+    let mut tables = Tables::list(fields)?;
+    let service_indices = tables.read_services(&mut scenario)?;
+    tables.read_demands(&mut scenario, &service_indices)?;
+    for guarantee in &mut tables.guarantees {
+        scenario.guarantees.push(read_guarantee(guarantee, &scenario.topology, &service_indices)?);
+    }
+    tables.read_ports(&mut scenario, &service_indices)?;
+    for event in &mut tables.events {
+        scenario.events.push(cable_events::read_event(event, &scenario.topology)?);
+    }
+    scenario.check().map_err(|error| tables.to_trace_error(&error))?;
+    Ok(scenario)
+}
+
+/// A scenario of the keys that contain no lists of tables.
+fn read_settings(fields: &mut TableFields<'_>, folder: &Path) -> Result<Scenario, TraceError> {
+    let (topology, cable_events) = read_fabric(fields, folder)?;
     if !cable_events.is_empty() {
         return Err(fields.key_error(
             "fabric",
@@ -68,7 +85,7 @@ fn from_fields(mut fields: TableFields<'_>, folder: &Path) -> Result<Scenario, T
         Some(value) => fields.read_u32(&value, "a whole number from 0 to 4294967295")?,
         None => 0,
     };
-    let mut scenario = Scenario {
+    Ok(Scenario {
         topology,
         seed: u64::from(seed),
         end,
@@ -78,88 +95,97 @@ fn from_fields(mut fields: TableFields<'_>, folder: &Path) -> Result<Scenario, T
         guarantees: Vec::new(),
         ports: Vec::new(),
         events: Vec::new(),
-    };
-    let services = fields.required("service", TABLES)?;
-    let services = read_table_list(&fields, "service", &services)?;
-    let demands = fields.required("demand", TABLES)?;
-    let demands = read_table_list(&fields, "demand", &demands)?;
-    let guarantees = read_optional_table_list(&mut fields, "guarantee")?;
-    let ports = read_optional_table_list(&mut fields, "port")?;
-    let events = read_optional_table_list(&mut fields, "event")?;
-    fields.finish()?;
-    let mut positions = TablePositions {
-        root: fields,
-        services: Vec::new(),
-        demands: Vec::new(),
-        guarantees: Vec::new(),
-        ports: Vec::new(),
-        events: Vec::new(),
-    };
-    let mut service_indices = BTreeMap::new();
-    for mut service in services {
-        let read = read_service(&mut service)?;
-        if service_indices.insert(read.name.clone(), scenario.services.len()).is_some() {
-            return Err(service.key_error("name", &read.name, "a distinct name"));
-        }
-        scenario.services.push(read);
-        positions.services.push(service);
-    }
-    let mut connections = 0u64;
-    for mut demand in demands {
-        let read = read_demand(&mut demand, &scenario, &service_indices)?;
-        let count = read.connection_count();
-        connections = connections.saturating_add(count);
-        scenario.demands.push(read);
-        positions.demands.push(demand);
-        // `check` below refuses both cases. A few lines of `*` can mean many hosts, so stop reading here.
-        if count == 0 || connections > Scenario::MAX_CONNECTIONS as u64 {
-            break;
-        }
-    }
-    for mut guarantee in guarantees {
-        scenario.guarantees.push(read_guarantee(&mut guarantee, &scenario.topology, &service_indices)?);
-        positions.guarantees.push(guarantee);
-    }
-    let mut links = 0;
-    for mut port in ports {
-        let (read, queues) = port::read(&mut port, &scenario.topology, &service_indices)?;
-        links += read.links.len();
-        scenario.ports.push(read);
-        positions.ports.push((port, queues));
-        // More links than exist means that one is configured twice, which `check` below rejects. Stop reading here, because
-        // a few lines of `*` can mean many links.
-        if links > scenario.topology.links().len() {
-            break;
-        }
-    }
-    for mut event in events {
-        scenario.events.push(cable_events::read_event(&mut event, &scenario.topology)?);
-        positions.events.push(event);
-    }
-    scenario.check().map_err(|error| positions.to_trace_error(&error))?;
-    Ok(scenario)
+    })
 }
 
-/// The tables of a file, for the positions of errors.
-struct TablePositions<'a> {
+/// The tables of a file, which also have the positions of errors.
+struct Tables<'a> {
     root: TableFields<'a>,
     services: Vec<TableFields<'a>>,
     demands: Vec<TableFields<'a>>,
     guarantees: Vec<TableFields<'a>>,
-    /// Each port with its queues.
-    ports: Vec<(TableFields<'a>, Vec<TableFields<'a>>)>,
+    ports: Vec<TableFields<'a>>,
+    /// By port that has been read: its queues.
+    queues: Vec<Vec<TableFields<'a>>>,
     events: Vec<TableFields<'a>>,
 }
 
-impl TablePositions<'_> {
+impl<'a> Tables<'a> {
+    /// The tables in the lists of a file, whose other keys have been read.
+    fn list(mut root: TableFields<'a>) -> Result<Tables<'a>, TraceError> {
+        let services = root.required("service", TABLES)?;
+        let services = read_table_list(&root, "service", &services)?;
+        let demands = root.required("demand", TABLES)?;
+        let demands = read_table_list(&root, "demand", &demands)?;
+        let guarantees = read_optional_table_list(&mut root, "guarantee")?;
+        let ports = read_optional_table_list(&mut root, "port")?;
+        let events = read_optional_table_list(&mut root, "event")?;
+        root.finish()?;
+        Ok(Tables { root, services, demands, guarantees, ports, queues: Vec::new(), events })
+    }
+
+    /// Adds the services to `scenario`, and returns their positions by name.
+    fn read_services(&mut self, scenario: &mut Scenario) -> Result<BTreeMap<String, usize>, TraceError> {
+        let mut service_indices = BTreeMap::new();
+        for service in &mut self.services {
+            let read = read_service(service)?;
+            if service_indices.insert(read.name.clone(), scenario.services.len()).is_some() {
+                return Err(service.key_error("name", &read.name, "a distinct name"));
+            }
+            scenario.services.push(read);
+        }
+        Ok(service_indices)
+    }
+
+    /// Adds the demands to `scenario`.
+    fn read_demands(
+        &mut self,
+        scenario: &mut Scenario,
+        service_indices: &BTreeMap<String, usize>,
+    ) -> Result<(), TraceError> {
+        let mut connections = 0u64;
+        for demand in &mut self.demands {
+            let read = read_demand(demand, scenario, service_indices)?;
+            let count = read.connection_count();
+            connections = connections.saturating_add(count);
+            scenario.demands.push(read);
+            // `Scenario::check` refuses both cases. A few lines of `*` can mean many hosts, so stop reading here.
+            if count == 0 || connections > Scenario::MAX_CONNECTIONS as u64 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the ports with their queues to `scenario`.
+    fn read_ports(
+        &mut self,
+        scenario: &mut Scenario,
+        service_indices: &BTreeMap<String, usize>,
+    ) -> Result<(), TraceError> {
+        let mut links = 0;
+        for port in &mut self.ports {
+            let (read, queues) = port::read(port, &scenario.topology, service_indices)?;
+            links += read.links.len();
+            scenario.ports.push(read);
+            self.queues.push(queues);
+            // More links than exist means that one is configured twice, which `Scenario::check` rejects. Stop reading here, because
+            // a few lines of `*` can mean many links.
+            if links > scenario.topology.links().len() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     fn to_trace_error(&self, error: &ScenarioError) -> TraceError {
         let fields = match error.location {
             ErrorLocation::Scenario => &self.root,
             ErrorLocation::Service(at) => &self.services[at],
             ErrorLocation::Demand(at) => &self.demands[at],
             ErrorLocation::Guarantee(at) => &self.guarantees[at],
-            ErrorLocation::Port(at) => &self.ports[at].0,
-            ErrorLocation::Queue { port, queue } => &self.ports[port].1[queue],
+            ErrorLocation::Port(at) => &self.ports[at],
+            ErrorLocation::Queue { port, queue } => &self.queues[port][queue],
             ErrorLocation::Event(at) => &self.events[at],
         };
         fields.key_error(error.field, &error.value, &error.expected)
