@@ -1,0 +1,108 @@
+//! Limits for clients of the API.
+
+use weir_core::units::{Bytes, Time};
+use weir_trace::TraceError;
+use weir_trace::toml_fields::{TableFields, Value};
+
+use super::settings::read_time;
+use crate::admission::Quota;
+use crate::control_plane::Settings;
+
+/// Limits for clients of the API.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// Maximum length of a request's body.
+    pub max_body: Bytes,
+    /// Maximum duration of a request, including its body.
+    pub max_request_duration: Time,
+    /// Maximum number of concurrent connections.
+    pub max_connections: u32,
+    /// Maximum number of concurrent connections of one address without a proven identity.
+    pub max_connections_per_address: u32,
+    /// Maximum number of concurrent connections of one proven identity.
+    pub max_connections_per_identity: u32,
+    /// Maximum number of events that wait for a slow client.
+    pub max_queued_events: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            max_body: Bytes::new(4e6).expect("4 MB is a valid size"),
+            max_request_duration: Time::new(10.0).expect("10 s is a valid time"),
+            max_connections: 1024,
+            max_connections_per_address: 512,
+            max_connections_per_identity: 512,
+            max_queued_events: 1024,
+        }
+    }
+}
+
+impl Limits {
+    /// Maximum number of concurrent connections over a limit. They can request only the coordinator's health.
+    const MAX_PROBES: usize = 64;
+
+    /// The limits of the API's connections.
+    pub fn connection_quota(&self) -> Quota {
+        Quota {
+            total: self.max_connections as usize,
+            per_address: self.max_connections_per_address as usize,
+            per_identity: self.max_connections_per_identity as usize,
+            probes: Limits::MAX_PROBES,
+        }
+    }
+}
+
+pub(super) fn read_limits(
+    fields: &TableFields<'_>,
+    value: &Value<'_>,
+    settings: Settings,
+) -> Result<(Limits, Settings), TraceError> {
+    let mut limit_fields = fields.read_table(value, "limits ".to_owned())?;
+    let default = Limits::default();
+    let mut count = |key: &'static str, default: usize, max: u32| -> Result<u32, TraceError> {
+        let Some(value) = limit_fields.optional(key) else { return Ok(default as u32) };
+        let expected = format!("a whole number from 1 to {max}");
+        let count = limit_fields.read_u32(&value, &expected)?;
+        if (1..=max).contains(&count) { Ok(count) } else { Err(limit_fields.value_error(&value, &expected)) }
+    };
+    let max_coflows = count("coflows", settings.max_coflows, 10_000_000)? as usize;
+    let max_flows = count("flows", settings.max_flows, 100_000_000)? as usize;
+    let max_connections = count("connections", default.max_connections as usize, 1_000_000)?;
+    let max_connections_per_address =
+        count("connections-per-address", default.max_connections_per_address as usize, 1_000_000)?;
+    let max_connections_per_identity =
+        count("connections-per-identity", default.max_connections_per_identity as usize, 1_000_000)?;
+    let max_queued_events = count("events", default.max_queued_events as usize, 1_000_000)?;
+    let max_body = match limit_fields.optional("body") {
+        None => default.max_body,
+        Some(value) => {
+            let body = limit_fields.read_bytes(&value)?;
+            if !(1e3..=1e9).contains(&body.get()) {
+                return Err(limit_fields.value_error(&value, "a size from 1kB to 1GB"));
+            }
+            body
+        }
+    };
+    let seconds = read_time(
+        &mut limit_fields,
+        "request",
+        0.1..=600.0,
+        "a time from 100ms to 10min",
+        default.max_request_duration.get(),
+    )?;
+    let max_request_duration = Time::new(seconds).expect("a time from 100 ms to 10 min is valid");
+    limit_fields.finish()?;
+    let settings = Settings { max_coflows, max_flows, ..settings };
+    Ok((
+        Limits {
+            max_body,
+            max_request_duration,
+            max_connections,
+            max_connections_per_address,
+            max_connections_per_identity,
+            max_queued_events,
+        },
+        settings,
+    ))
+}

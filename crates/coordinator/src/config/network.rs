@@ -1,0 +1,65 @@
+//! Reads the network: hosts, switches, and addresses of hosts.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
+
+use weir_core::model::Topology;
+use weir_trace::TraceError;
+use weir_trace::toml_fields::{TableFields, Value};
+
+use super::{Host, Overlay, Switch, hosts, switches};
+
+/// The values of the keys that describe the network.
+pub(super) struct NetworkValues<'a> {
+    topology: Option<Value<'a>>,
+    host: Option<Value<'a>>,
+    switch: Option<Value<'a>>,
+    address: Option<Value<'a>>,
+}
+
+/// The network.
+pub(super) struct NetworkTables {
+    pub hosts: Vec<Host>,
+    pub topology: Option<Topology>,
+    pub switches: Vec<Switch>,
+    /// By address: the number of its host.
+    pub addresses: BTreeMap<IpAddr, u32>,
+}
+
+impl<'a> NetworkValues<'a> {
+    /// Takes the values from the file.
+    pub fn take(fields: &mut TableFields<'a>) -> NetworkValues<'a> {
+        NetworkValues {
+            topology: fields.optional("topology"),
+            host: fields.optional("host"),
+            switch: fields.optional("switch"),
+            address: fields.optional("address"),
+        }
+    }
+
+    /// Reads the values. An overlay of relays needs no hosts.
+    pub fn read(
+        self,
+        fields: &TableFields<'_>,
+        overlay: Option<&Overlay>,
+        folder: &Path,
+    ) -> Result<NetworkTables, TraceError> {
+        let (hosts, topology) = match (overlay, &self.topology, &self.host) {
+            (Some(_), None, None) => (Vec::new(), None),
+            _ => hosts::read_hosts(fields, self.topology, self.host, folder)?,
+        };
+        let numbers: BTreeMap<&str, u32> =
+            (0u32..).zip(&hosts).map(|(number, host)| (&*host.name, number)).collect();
+        let mut relay_names =
+            overlay.into_iter().flat_map(|overlay| &overlay.relays).map(|relay| &*relay.name);
+        if let Some(name) = relay_names.find(|name| numbers.contains_key(name)) {
+            return Err(fields.key_error("overlay", name, "names of relays that no host has"));
+        }
+        let read_switches = |value| switches::read_switches(fields, &value, &numbers, topology.as_ref());
+        let switches = self.switch.map(read_switches).transpose()?.unwrap_or_default();
+        let read_addresses = |value| hosts::read_addresses(fields, &value, &numbers);
+        let addresses = self.address.map(read_addresses).transpose()?.unwrap_or_default();
+        Ok(NetworkTables { hosts, topology, switches, addresses })
+    }
+}

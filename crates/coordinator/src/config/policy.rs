@@ -1,0 +1,51 @@
+//! Reads the policy, or the file of a policy tree.
+
+use std::path::Path;
+
+use weir_core::model::ServiceNames;
+use weir_trace::toml_fields::{self, TableFields, Value};
+use weir_trace::{TraceError, sensitivity, tree};
+
+use crate::policy::{PolicyError, PolicySpec, ValidatedPolicy};
+
+/// Prefix of the file of a policy tree.
+const TREE_PREFIX: &str = "tree:";
+
+const EXPECTED_POLICY: &str = "a policy with its parameters, such as \"saath:d=4\", or \"tree:FILE\"";
+
+/// Reads the policy, which is required if the configuration has hosts: an overlay has its own policy.
+pub(super) fn read_policy(
+    fields: &TableFields<'_>,
+    value: Option<Value<'_>>,
+    folder: &Path,
+    names: &ServiceNames,
+    has_hosts: bool,
+) -> Result<ValidatedPolicy, TraceError> {
+    let value = match &value {
+        Some(value) => value,
+        None if has_hosts => return Err(fields.key_error("policy", "nothing", EXPECTED_POLICY)),
+        None => return Ok(ValidatedPolicy::without_hosts()),
+    };
+    let spec = fields.read_string(value, EXPECTED_POLICY)?;
+    let tables = |file: &str| sensitivity::read(&folder.join(file));
+    let policy = match spec.strip_prefix(TREE_PREFIX) {
+        None => ValidatedPolicy::new(PolicySpec::Policy(spec.to_owned()), "policy", &tables, names),
+        Some("" | "-") => return Err(fields.value_error(value, "a file name after `tree:`")),
+        Some(file) => {
+            let path = folder.join(file);
+            let text = toml_fields::read_file(&path, |input, name| {
+                toml_fields::read_text(input, name, tree::MAX_FILE_BYTES)
+            });
+            let text = fields.referenced(value, text)?;
+            // Sensitivity tables of a tree are relative to the tree's folder.
+            let tree_folder = path.parent().unwrap_or(folder);
+            let name = path.display().to_string();
+            let tables = |file: &str| tree::read_named_table(tree_folder, file, &name);
+            ValidatedPolicy::new(PolicySpec::Tree(text), &name, &tables, names)
+        }
+    };
+    policy.map_err(|error| match error {
+        PolicyError::Params(error) => fields.value_error(value, &format!("{EXPECTED_POLICY} ({error})")),
+        PolicyError::Tree(error) => error,
+    })
+}

@@ -1,0 +1,132 @@
+//! Summarizes the configuration for operators.
+
+use std::fmt;
+
+use weir_core::saba::controller::ControllerSettings;
+use weir_core::units::Time;
+
+use super::{Config, Host, Limits, QueueAssignment, Saba, Switch, TlsFiles};
+use crate::control_plane::{Link, Settings};
+use crate::policy::PolicySpec;
+
+impl fmt::Display for Config {
+    /// A summary of the configuration, for operators.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fmt_control_plane(f)?;
+        self.fmt_addresses(f)?;
+        self.fmt_limits(f)?;
+        self.fmt_queues(f)?;
+        self.fmt_services(f)?;
+        self.fmt_network(f)?;
+        if let Some(overlay) = &self.overlay {
+            write!(f, "{overlay}")?;
+        }
+        let uses_weights = self.queues == QueueAssignment::Services || self.policy.uses_service_weights();
+        if !self.weights.is_empty() && !uses_weights {
+            writeln!(f, "note      this policy ignores the weights of services")?;
+        }
+        Ok(())
+    }
+}
+
+impl Config {
+    fn fmt_control_plane(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let to_time = |value: f64| Time::new(value).unwrap_or(Time::ZERO);
+        let Settings { interval, lease, reserve, keep_completed, .. } = self.settings;
+        match self.policy.spec() {
+            _ if self.hosts.is_empty() => {}
+            PolicySpec::Policy(spec) => writeln!(f, "policy    {spec}")?,
+            PolicySpec::Tree(_) => writeln!(f, "policy    a tree")?,
+        }
+        if let Some(topology) = &self.topology {
+            let between_switches = topology.links().iter().filter(|link| !topology.is_host_link(**link));
+            writeln!(
+                f,
+                "topology  policies decide over {} links between switches",
+                between_switches.count()
+            )?;
+        }
+        writeln!(f, "interval  {}, leases of {}", to_time(interval), to_time(lease))?;
+        writeln!(f, "reserve   {reserve} of every link, for flows without a rate")?;
+        writeln!(f, "keep      completed coflows for {}", to_time(keep_completed))?;
+        writeln!(f, "store     {}", self.store_path.display())
+    }
+
+    fn fmt_addresses(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let protection = if self.tls.is_some() { "mutual TLS" } else { "plain text, on this host only" };
+        writeln!(f, "agents    {} ({protection})", self.agents_address)?;
+        writeln!(f, "api       {} ({protection})", self.api_address)?;
+        let Some(TlsFiles { certificate, key, clients }) = &self.tls else { return Ok(()) };
+        let (certificate, key, clients) = (certificate.display(), key.display(), clients.display());
+        writeln!(f, "tls       certificate {certificate}, key {key}, clients {clients}")
+    }
+
+    fn fmt_limits(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Settings { max_coflows, max_flows, .. } = self.settings;
+        let Limits { max_body, max_request_duration, max_queued_events, .. } = self.limits;
+        let Limits { max_connections, max_connections_per_address, max_connections_per_identity, .. } =
+            self.limits;
+        writeln!(f, "limits    {max_coflows} coflows, {max_flows} flows")?;
+        writeln!(
+            f,
+            "          {max_connections} connections, {max_connections_per_address} an address, \
+             {max_connections_per_identity} an identity"
+        )?;
+        writeln!(f, "          {max_body} and {max_request_duration} a request, {max_queued_events} events")
+    }
+
+    fn fmt_queues(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.queues {
+            QueueAssignment::Applications(Saba { settings, queues }) => {
+                let ControllerSettings { c_saba, max_levels, .. } = settings;
+                let share = c_saba.get();
+                writeln!(
+                    f,
+                    "saba      {max_levels} priority levels in {queues} queues, {share} of every link"
+                )?;
+            }
+            QueueAssignment::Services => writeln!(f, "queues    one for each service, at every port")?,
+        }
+        if self.allocator {
+            writeln!(f, "allocator rates of observed connections, by service")?;
+        }
+        if self.has_throttling {
+            writeln!(f, "throttle  UDP, to slightly above the rate measured at the receiver")?;
+        }
+        Ok(())
+    }
+
+    fn fmt_services(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for service in 0..self.names.services() as u32 {
+            let name = self.names.service(service);
+            let weight = match self.weights.get(name) {
+                Some(weight) => format!("weight {weight}"),
+                None if self.queues == QueueAssignment::Services => "weight 1 in queues".to_owned(),
+                None => "the policy's weight".to_owned(),
+            };
+            let excess =
+                self.excess_weights.get(name).map(|weight| format!(", excess {weight}")).unwrap_or_default();
+            let applications = self.names.applications(service).join(", ");
+            writeln!(f, "service   {name}: {weight}{excess}; applications {applications}")?;
+        }
+        Ok(())
+    }
+
+    fn fmt_network(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Host { name, link: Link { send, recv } } in &self.hosts {
+            if send == recv {
+                writeln!(f, "host      {name}: {send}")?;
+            } else {
+                writeln!(f, "host      {name}: sends {send}, receives {recv}")?;
+            }
+        }
+        for Switch { name, ports } in &self.switches {
+            let ports: Vec<&str> = ports.iter().map(|&end| self.name_of(end)).collect();
+            writeln!(f, "switch    {name}: {}", ports.join(", "))?;
+        }
+        for (address, &host) in &self.addresses {
+            writeln!(f, "address   {address}: {}", self.hosts[host as usize].name)?;
+        }
+        Ok(())
+    }
+}
