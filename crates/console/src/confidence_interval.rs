@@ -11,12 +11,15 @@ const STUDENT_T: [f64; 30] = [
 /// The 97.5th percentile of the normal distribution, for more than 30 degrees of freedom.
 const NORMAL_QUANTILE: f64 = 1.960;
 
+/// Values that differ from their mean by less than this part of it differ by round-off only.
+const ROUND_OFF: f64 = 1e-9;
+
 /// A mean with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy)]
 pub struct ConfidenceInterval {
     /// The mean of the values.
     pub mean: f64,
-    /// The distance from the mean to each end of the interval; infinite for one value.
+    /// The distance from the mean to each end of the interval; infinite for one value, 0 for equal values.
     pub half_width: f64,
 }
 
@@ -27,6 +30,9 @@ impl ConfidenceInterval {
         let Some(t_index) = count.checked_sub(2) else {
             return ConfidenceInterval { mean, half_width: f64::INFINITY };
         };
+        if values.iter().all(|value| (value - mean).abs() <= ROUND_OFF * mean.abs()) {
+            return ConfidenceInterval { mean, half_width: 0.0 };
+        }
         let variance = values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / (count - 1) as f64;
         ConfidenceInterval {
             mean,
@@ -51,5 +57,13 @@ mod tests {
         // 4.303 times the standard error, 1 / sqrt(3).
         assert!((interval.half_width - 2.4843).abs() < 1e-3, "{}", interval.half_width);
         assert_eq!(ConfidenceInterval::from_values(&[1.0]).half_width, f64::INFINITY);
+    }
+
+    #[test]
+    fn interval_of_values_that_differ_by_round_off_has_no_width() {
+        for values in [[0.1; 3], [0.3, 0.1 + 0.2, 0.3], [12.5, 12.5 + 1e-9, 12.5], [0.0; 3]] {
+            assert_eq!(ConfidenceInterval::from_values(&values).half_width, 0.0, "{values:?}");
+        }
+        assert!(ConfidenceInterval::from_values(&[12.5, 12.5 + 1e-6, 12.5]).half_width > 0.0);
     }
 }

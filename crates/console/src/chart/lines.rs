@@ -32,7 +32,7 @@ pub struct LineChart<'a> {
     pub y_max: f64,
     /// Points of each line, ascending in x; in a chart with a logarithmic axis, above 0.
     pub lines: Vec<Vec<(f64, f64)>>,
-    /// Intervals of each line, in its color: x, and the ends on the y axis.
+    /// Intervals of each line, in its color: x, and the ends on the y axis. Those of several lines are drawn next to each other.
     pub intervals: Vec<Vec<(f64, f64, f64)>>,
     /// The names of the lines, for an image outside of a report: it has a legend and a white background.
     pub names: &'a [String],
@@ -177,6 +177,18 @@ fn insert_elements(svg: &mut String, elements: &str) {
     svg.insert_str(end, elements);
 }
 
+/// The distance between the intervals of two lines at one value in pixels, and the most pixels from the value to an interval. Intervals at
+/// one place would hide each other.
+const INTERVAL_DISTANCE: f64 = 3.0;
+const MAX_INTERVAL_SHIFT: f64 = 6.0;
+
+/// The pixels from a value to the interval of the line at a position, of `count` lines.
+fn interval_shift(position: usize, count: usize) -> i32 {
+    let steps = count.saturating_sub(1) as f64;
+    let distance = INTERVAL_DISTANCE.min(2.0 * MAX_INTERVAL_SHIFT / steps.max(1.0));
+    ((position as f64 - steps / 2.0) * distance).round() as i32
+}
+
 /// Draws a vertical line from a value to another one, with a short line at each end.
 fn draw_interval(area: &Area<'_>, low: (i32, i32), high: (i32, i32), color: RGBColor) -> Drawn {
     let cap = |(x, y): (i32, i32)| vec![(x - 4, y), (x + 4, y)];
@@ -253,8 +265,12 @@ impl LineChart<'_> {
             draw_styled(&root, &pixels, &mark_places(&pixels, position), position, dashed_lines)?;
         }
         for (position, intervals) in self.intervals.iter().enumerate() {
+            let shift = interval_shift(position, self.intervals.len());
             for &(x, low, high) in intervals {
-                let [low, high] = [low, high].map(|y| pixel(&(x, y.clamp(self.y_min, self.y_max))));
+                let [low, high] = [low, high].map(|y| {
+                    let (x, y) = pixel(&(x, y.clamp(self.y_min, self.y_max)));
+                    (x + shift, y)
+                });
                 draw_interval(&root, low, high, color(position))?;
             }
         }
@@ -337,6 +353,17 @@ mod tests {
         chart.intervals = vec![vec![(1.0, -5.0, 5.0)]];
         let svg = chart.to_svg().unwrap();
         assert_eq!(svg.matches("<polyline").count(), without + 3);
+    }
+
+    #[test]
+    fn intervals_of_several_lines_are_a_few_pixels_apart() {
+        assert_eq!([0, 1, 2].map(|position| interval_shift(position, 3)), [-3, 0, 3]);
+        assert_eq!(interval_shift(0, 1), 0);
+        for count in 2..20 {
+            let shifts: Vec<i32> = (0..count).map(|position| interval_shift(position, count)).collect();
+            assert!(shifts.iter().all(|shift| (-6..=6).contains(shift)), "{shifts:?}");
+            assert!(shifts.is_sorted() && shifts[0] < shifts[count - 1], "{shifts:?}");
+        }
     }
 
     #[test]

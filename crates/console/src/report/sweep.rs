@@ -54,28 +54,18 @@ pub fn html(report: &SweepReport<'_>) -> Result<String, Failure> {
     page.finish(&report.origin, "Times are in seconds.")
 }
 
-/// The distance between two lines with intervals, as a part of the distance between two values. Intervals at one place would hide each
-/// other.
-const LINE_DISTANCE: f64 = 0.012;
-
 /// The mean completion times over the values, as a figure with its legend.
 fn mean_times(report: &SweepReport<'_>) -> String {
     let has_intervals =
         report.lines.iter().flat_map(|line| &line.points).any(|point| point.half_width.is_some());
-    let middle = report.lines.len().saturating_sub(1) as f64 / 2.0;
-    let x = |line: usize, point: &SweepPoint| match has_intervals {
-        true => point.position as f64 + (line as f64 - middle) * LINE_DISTANCE,
-        false => point.position as f64,
+    let mean = |point: &SweepPoint| (point.position as f64, point.mean);
+    let interval = |point: &SweepPoint| {
+        point.half_width.map(|width| (point.position as f64, point.mean - width, point.mean + width))
     };
-    let lines = report.lines.iter().enumerate();
-    let means =
-        lines.clone().map(|(at, line)| line.points.iter().map(|point| (x(at, point), point.mean)).collect());
-    let interval = |at: usize, point: &SweepPoint| {
-        point.half_width.map(|width| (x(at, point), point.mean - width, point.mean + width))
-    };
-    let intervals: Vec<Vec<(f64, f64, f64)>> = lines
-        .map(|(at, line)| line.points.iter().filter_map(|point| interval(at, point)).collect())
-        .collect();
+    let lines = report.lines.iter();
+    let means = lines.clone().map(|line| line.points.iter().map(mean).collect());
+    let intervals: Vec<Vec<(f64, f64, f64)>> =
+        lines.map(|line| line.points.iter().filter_map(interval).collect()).collect();
     let points = report.lines.iter().flat_map(|line| &line.points);
     let y_max = points.map(|point| point.mean + point.half_width.unwrap_or(0.0)).fold(0.0, f64::max);
     let chart = LineChart {
@@ -90,8 +80,8 @@ fn mean_times(report: &SweepReport<'_>) -> String {
     let names: Vec<String> = report.lines.iter().map(|line| line.name.clone()).collect();
     let caption = match has_intervals {
         true => {
-            "Mean completion time by policy at each value, with its 95 % confidence interval. Lines are shifted a little to the side, so \
-             that intervals do not hide each other."
+            "Mean completion time by policy at each value, with its 95 % confidence interval. Intervals are a few pixels next to their \
+             points, so that they do not hide each other."
         }
         false => "Mean completion time by policy at each value.",
     };
