@@ -97,13 +97,22 @@ impl Services {
 
     /// What each demand received under a policy, in the order of the file.
     pub fn served<'a>(&'a self, outcome: &'a Outcome) -> impl Iterator<Item = ServedDemand<'a>> {
-        self.active.iter().map(|active| self.served_demand(active, outcome.coflow(active.coflow)))
+        self.with_outcomes(outcome).map(|(active, coflow)| self.served_demand(active, coflow))
     }
 
-    /// What the demand of an endless coflow received.
-    pub fn served_by<'a>(&'a self, coflow: &CoflowOutcome) -> Option<ServedDemand<'a>> {
-        let active = self.active.iter().find(|active| active.coflow == coflow.index)?;
-        Some(self.served_demand(active, coflow))
+    /// What the demand of an endless coflow of `workload` received.
+    pub fn served_by<'a>(&'a self, workload: &Workload, coflow: &CoflowOutcome) -> Option<ServedDemand<'a>> {
+        let position = coflow.index.checked_sub(workload.finite_coflows().len())?;
+        Some(self.served_demand(&self.active[position], coflow))
+    }
+
+    /// The active intervals with their coflows. All endless coflows are of services. With `--per-stage`, their positions differ from those
+    /// at which they were added.
+    fn with_outcomes<'a>(
+        &'a self,
+        outcome: &'a Outcome,
+    ) -> impl Iterator<Item = (&'a ActiveDemand, &'a CoflowOutcome)> {
+        self.active.iter().zip(&outcome.endless_coflows)
     }
 
     fn served_demand<'a>(&'a self, active: &ActiveDemand, coflow: &CoflowOutcome) -> ServedDemand<'a> {

@@ -58,7 +58,9 @@ pub fn explanation(report: &Report<'_>, colors: Option<bool>) -> Vec<Block> {
 fn outcome_text(report: &Report<'_>) -> String {
     let Report { policy, explanation, .. } = *report;
     let outcome = &explanation.outcome;
-    if let Some(served) = report.source.services.as_ref().and_then(|services| services.served_by(outcome)) {
+    let source = report.source;
+    let services = source.services.as_ref();
+    if let Some(served) = services.and_then(|services| services.served_by(&source.workload, outcome)) {
         return format!(
             "Coflow {} under {policy}: demand {} of service {}, {}, from {} to {}.\nIt sent {}, a mean rate of {}.\n",
             outcome.id,

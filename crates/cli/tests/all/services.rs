@@ -152,3 +152,27 @@ fn demands_that_policies_cannot_serve_are_refused() {
     );
     assert_refused(&dir, "sim services.toml --policy fair --max-flows 1", "have more than 1 connections");
 }
+
+#[test]
+fn merged_stages_keep_the_rates_of_services() {
+    let dir = test_dir();
+    dir.write(
+        "job.weir",
+        "weir-trace 1\nports 2\ncoflow 1 job=4\nflow 0 1 1MB\ncoflow 2 job=4\nflow 1 0 1MB\n",
+    );
+    let line = "job.weir services.toml --interval 0 --quiet --per-stage";
+    let merged = dir.json_of(&format!("sim {line} --policy netshare --format json --per-demand demands.csv"));
+    assert_eq!(merged["coflows"], 1);
+    let demands = dir.read("demands.csv");
+    let intervals: Vec<&str> =
+        demands.lines().skip(1).map(|line| line.split(",web,").nth(1).unwrap()).collect();
+    assert!(
+        intervals[0].starts_with("1,3,0.0,1.0,1,") && intervals[1].starts_with("1,4,2.0,3.0,1,"),
+        "{demands}"
+    );
+    let explained = dir.stdout_of(&format!("explain {line} --policy fair --coflow 4"));
+    assert!(
+        explained.contains("demand 1 of service web, 1 connection, from 2.000 s to 3.000 s"),
+        "{explained}"
+    );
+}
