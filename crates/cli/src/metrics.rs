@@ -2,12 +2,14 @@
 
 use weir_console::failure::Failure;
 use weir_console::record::Record;
+use weir_console::table::BITS_PER_BYTE;
 use weir_core::model::Workload;
 use weir_sim::lower_bound::LowerBounds;
 use weir_sim::summary::{SpeedupSummary, Summary};
 use weir_sim::{CoflowOutcome, Outcome};
 
 use crate::network::Network;
+use crate::services;
 use crate::source::Source;
 
 /// Computes the metrics of replays of one workload over one network.
@@ -120,11 +122,12 @@ impl<'a> Metrics<'a> {
         if self.has_limits {
             r.add("dropped_bytes", outcome.coflows.iter().map(|coflow| coflow.dropped_bytes).sum::<f64>());
         }
-        if self.source.services.is_some() {
-            r.add(
-                "service_bytes",
-                outcome.endless_coflows.iter().map(CoflowOutcome::sent_bytes).sum::<f64>(),
-            );
+        if let Some(services) = &self.source.services {
+            let bytes = outcome.endless_coflows.iter().map(CoflowOutcome::sent_bytes).sum::<f64>();
+            r.add("service_bytes", bytes);
+            for (name, rate) in services.mean_rates(outcome) {
+                r.add_named(services::rate_column(name), rate.map(|rate| rate * BITS_PER_BYTE));
+            }
         }
         let if_timing = |value: Option<f64>| value.filter(|_| self.include_timing);
         r.add("schedules", outcome.schedule_ns.len());

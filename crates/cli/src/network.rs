@@ -284,8 +284,11 @@ pub fn run_replays_until_interrupted(
     run::run_replays_until_interrupted(&tasks, run_options.jobs, &progress, |index, outcome| {
         on_finished(replays[index], &outcome);
         if tasks.len() > 1 {
-            let mean_cct = format_number(mean(&outcome.ccts()));
-            progress.print_finished(&format!("{}: mean completion time {mean_cct} s", tasks[index].policy));
+            let result = match outcome.coflows.is_empty() {
+                true => "complete".to_owned(),
+                false => format!("mean completion time {} s", format_number(mean(&outcome.ccts()))),
+            };
+            progress.print_finished(&format!("{}: {result}", tasks[index].policy));
         }
         outcome
     })

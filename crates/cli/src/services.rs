@@ -12,8 +12,21 @@ use weir_sim::{CoflowOutcome, Outcome};
 
 use crate::source::{EmbeddedNetwork, check_bounds};
 
-/// The maximum number of services in tables; `--per-demand` has all.
+/// The maximum number of services in tables; `--per-demand`, CSV and JSON have all.
 const MAX_SHOWN: usize = 8;
+
+/// The start and the end of the name of a column with the mean rate of a service; the name of the service is between them.
+const RATE_COLUMN: [&str; 2] = ["service_", "_bit_per_s"];
+
+/// The column with the mean rate of a service.
+pub fn rate_column(service: &str) -> String {
+    RATE_COLUMN.join(service)
+}
+
+/// Whether a column has the mean rate of a service.
+pub fn is_rate_column(column: &str) -> bool {
+    column.strip_prefix(RATE_COLUMN[0]).is_some_and(|rest| rest.ends_with(RATE_COLUMN[1]))
+}
 
 /// The services of a scenario.
 pub struct Services {
@@ -142,8 +155,8 @@ impl Services {
         seconds
     }
 
-    /// The first services with their weights and active times, as a line of text.
-    fn description(&self) -> String {
+    /// The first services with their weights and active times, as a line of text. `all` names the output that has all services.
+    pub fn description(&self, all: &str) -> String {
         let services = self.scenario.services.iter().enumerate().take(MAX_SHOWN);
         let described: Vec<String> = services
             .map(|(number, service)| {
@@ -153,7 +166,7 @@ impl Services {
             .collect();
         let omitted = match self.scenario.services.len().saturating_sub(MAX_SHOWN) {
             0 => String::new(),
-            count => format!("; {count} more are not shown, --per-demand writes all"),
+            count => format!("; {count} more are not shown, {all} writes all"),
         };
         format!(
             "Mean rates of services while their connections are active: {}{omitted}.",
@@ -162,27 +175,33 @@ impl Services {
     }
 
     /// The names of the first services.
-    fn shown_names(&self) -> impl Iterator<Item = &str> {
+    pub fn shown_names(&self) -> impl Iterator<Item = &str> {
         self.scenario.services.iter().take(MAX_SHOWN).map(|service| service.name.as_str())
     }
 
-    /// The mean rate of each of the first services in an outcome, while any of its connections is active.
-    fn mean_rates(&self, outcome: &Outcome) -> Vec<String> {
-        let rate = |(number, name): (usize, &str)| {
-            let served = self.served(outcome).filter(|demand| demand.service == name);
-            let (bytes, seconds) =
-                (served.map(|demand| demand.bytes).sum::<f64>(), self.active_seconds(number));
-            if seconds > 0.0 { format_rate(bytes / seconds) } else { "-".to_owned() }
+    /// The name and the mean rate of each service in an outcome, in bytes per second, while any of its connections is active; `None` for a
+    /// service without active connections.
+    pub fn mean_rates(&self, outcome: &Outcome) -> Vec<(&str, Option<f64>)> {
+        let mut bytes = vec![0.0; self.scenario.services.len()];
+        for (active, coflow) in self.with_outcomes(outcome) {
+            bytes[self.scenario.demands[active.demand].service] += coflow.sent_bytes();
+        }
+        let rate = |number: usize| {
+            let seconds = self.active_seconds(number);
+            (seconds > 0.0).then(|| bytes[number] / seconds)
         };
-        self.shown_names().enumerate().map(rate).collect()
+        let services = self.scenario.services.iter().enumerate();
+        services.map(|(number, service)| (service.name.as_str(), rate(number))).collect()
     }
 
     /// The mean rates of the first services in each outcome.
     pub fn rates(&self, outcomes: &[Outcome]) -> ServiceRates {
+        let cell = |(_, rate): (&str, Option<f64>)| rate.map_or_else(|| "-".to_owned(), format_rate);
+        let row = |outcome| self.mean_rates(outcome).into_iter().take(MAX_SHOWN).map(cell).collect();
         ServiceRates {
-            description: self.description(),
+            description: self.description("--per-demand"),
             names: self.shown_names().map(str::to_owned).collect(),
-            rates: outcomes.iter().map(|outcome| self.mean_rates(outcome)).collect(),
+            rates: outcomes.iter().map(row).collect(),
         }
     }
 }

@@ -214,16 +214,23 @@ impl Source {
         self.workload.finite_coflows().iter().map(|coflow| coflow.total_bytes()).sum()
     }
 
+    /// Whether any coflow ends by sending its bytes, as all do but those of services.
+    pub fn has_finite_coflows(&self) -> bool {
+        !self.workload.finite_coflows().is_empty()
+    }
+
     /// A line about the size and the format of the trace.
     pub fn caption(&self) -> String {
+        let (ports, format) = (format_count(self.workload.ports, "port"), self.format_text());
+        if self.services.is_some() && !self.has_finite_coflows() {
+            return format!("{}: {ports} ({format})\n", self.name);
+        }
         format!(
-            "{}: {}, {}, {} on {} ({})\n",
+            "{}: {}, {}, {} on {ports} ({format})\n",
             self.name,
             format_count(self.workload.finite_coflows().len(), "coflow"),
             format_count(self.workload.finite_flow_count(), "flow"),
             format_bytes(self.bytes()),
-            format_count(self.workload.ports, "port"),
-            self.format_text(),
         )
     }
 }

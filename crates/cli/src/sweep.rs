@@ -123,9 +123,15 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     let sources: String = inputs.iter().map(|input| input.source.caption()).collect();
     let network = inputs[0].network.caption(is_varied);
     let caption = |separator| {
-        format!("{sources}{network}{}", table::caption(args, &policies[baseline_position], separator))
+        let results = table::caption(args, &inputs[0].source, &policies[baseline_position], separator);
+        format!("{sources}{network}{results}")
     };
-    let cells = if args.confidence { Cells::with_intervals(&rows) } else { Cells::new(&rows) };
+    // Only a sweep over one input has services.
+    let services = inputs[0].source.services.as_ref();
+    let cells = match args.confidence {
+        true => Cells::with_intervals(&rows, services),
+        false => Cells::new(&rows, services),
+    };
     if let Some(file) = report_file {
         let origin = report_origin(input_files(experiment, &policies));
         file.write_and_finish(report::sweep::html(&to_report(&rows, &cells, caption(", "), origin))?)?;

@@ -32,6 +32,11 @@ impl Record {
         self.0.iter().find(|(n, _)| n == name).map(|(_, value)| value)
     }
 
+    /// The names in their order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_ref())
+    }
+
     /// The value of a name, if it is a number.
     pub fn number(&self, name: &str) -> Option<f64> {
         self.get(name)?.as_f64()

@@ -110,31 +110,15 @@ pub fn html(comparison: &Comparison<'_>) -> Result<String, Failure> {
         count => format!("{count} policies compared"),
     };
     let mut page = Page::new(&title, &comparison.caption, &comparison.origin);
-    page.add_section("Results", &results_table(comparison));
-    let legend = legend(policies);
+    let has_coflows = outcomes.iter().any(|outcome| !outcome.coflows.is_empty());
     let ccts: Vec<Vec<f64>> = outcomes.iter().map(Outcome::ccts).collect();
-    let completion_times = figure(
-        &distribution(&ccts, "completion time (s)"),
-        "Distribution of completion times",
-        "Part of the coflows that take at most this time. Coflows that take no time count, but have no place on this axis.",
-    );
-    page.add_section("Completion times", &(completion_times + &legend));
-    let slowdowns: Vec<Vec<f64>> = ccts.iter().map(|ccts| ratios(ccts, comparison.min_ccts)).collect();
-    let slowdowns = figure(
-        &distribution(&slowdowns, "completion time / lower bound of the coflow"),
-        "Distribution of slowdowns",
-        "Part of the coflows whose time is at most this multiple of their lower bound, the time alone on the network.",
-    );
-    page.add_section("Slowdowns", &(slowdowns + &legend));
-    let active = figure(
-        &active_coflows(outcomes),
-        "Number of active coflows over time",
-        "Coflows that are released and not complete. A policy that completes small coflows first has fewer.",
-    );
-    page.add_section("Active coflows", &(active + &legend));
-    page.add_section("Coflows over time", &coflow_timelines(comparison));
+    if has_coflows {
+        page.add_section("Results", &results_table(comparison));
+        add_distributions(&mut page, comparison, &ccts);
+        page.add_section("Coflows over time", &coflow_timelines(comparison));
+    }
     page.add_section("Utilization of links", &link_uses(comparison));
-    if let Some(baseline) = comparison.baseline {
+    if let Some(baseline) = comparison.baseline.filter(|_| has_coflows) {
         page.add_section("Speedups by size", &speedup_table(comparison, &ccts, baseline));
     }
     if let Some(table) = weight_table(comparison, &ccts) {
@@ -148,6 +132,30 @@ pub fn html(comparison: &Comparison<'_>) -> Result<String, Failure> {
     }
     let seconds = format_seconds(latest_end(outcomes));
     page.finish(&comparison.origin, &format!("The longest replay ends at {seconds}."))
+}
+
+/// The distributions of completion times and of slowdowns, and the number of active coflows.
+fn add_distributions(page: &mut Page, comparison: &Comparison<'_>, ccts: &[Vec<f64>]) {
+    let legend = legend(comparison.policies);
+    let completion_times = figure(
+        &distribution(ccts, "completion time (s)"),
+        "Distribution of completion times",
+        "Part of the coflows that take at most this time. Coflows that take no time count, but have no place on this axis.",
+    );
+    page.add_section("Completion times", &(completion_times + &legend));
+    let slowdowns: Vec<Vec<f64>> = ccts.iter().map(|ccts| ratios(ccts, comparison.min_ccts)).collect();
+    let slowdowns = figure(
+        &distribution(&slowdowns, "completion time / lower bound of the coflow"),
+        "Distribution of slowdowns",
+        "Part of the coflows whose time is at most this multiple of their lower bound, the time alone on the network.",
+    );
+    page.add_section("Slowdowns", &(slowdowns + &legend));
+    let active = figure(
+        &active_coflows(comparison.outcomes),
+        "Number of active coflows over time",
+        "Coflows that are released and not complete. A policy that completes small coflows first has fewer.",
+    );
+    page.add_section("Active coflows", &(active + &legend));
 }
 
 /// The distribution of positive values of each policy.

@@ -52,6 +52,19 @@ const OPTIONAL_COLUMNS: [(&str, Column, &str); 4] = [
     ),
 ];
 
+/// Columns of the second wide table that replays without coflows have too, and their caption.
+const COST_COLUMNS: [Column; 7] = [
+    ("ports busy", |r| percent_cell(r, "utilization_mean")),
+    ("max", |r| percent_cell(r, "utilization_max")),
+    ("schedules", |r| integer_cell(r, "schedules")),
+    ("mean us", |r| number_cell(r, "schedule_mean_us")),
+    ("P90", |r| number_cell(r, "schedule_p90_us")),
+    ("P99", |r| number_cell(r, "schedule_p99_us")),
+    ("replay s", |r| number_cell(r, "wall_s")),
+];
+const UTILIZATION_CAPTION: &str =
+    "ports busy: utilization until the last flow completes. us: time to compute a schedule.";
+
 /// The optional columns whose keys occur in the records.
 fn optional_columns(
     records: &[Record],
@@ -70,8 +83,16 @@ fn policy_table(records: &[Record], columns: &[Column]) -> String {
     table.to_string()
 }
 
+/// Whether a replay contains coflows that end, which have completion times.
+fn have_completion_times(records: &[Record]) -> bool {
+    records.iter().any(|record| record.number("mean_cct_s").is_some())
+}
+
 /// The table with the main columns: five, `/bound` if the lower bound is known, and the optional columns.
 pub fn short_table(records: &[Record], baseline: &str, min_mean_cct: Option<f64>) -> String {
+    if !have_completion_times(records) {
+        return String::new();
+    }
     let mut columns: Vec<Column> = vec![
         ("mean", |r| number_cell(r, "mean_cct_s")),
         ("P50", |r| number_cell(r, "p50_cct_s")),
@@ -95,8 +116,17 @@ pub fn short_table(records: &[Record], baseline: &str, min_mean_cct: Option<f64>
     format!("{caption}\n{}", policy_table(records, &columns))
 }
 
-/// All columns, in two tables.
+/// All columns, in two tables; without completion times, the columns of the second one that have values.
 pub fn wide_table(records: &[Record], baseline: &str, min_mean_cct: Option<f64>) -> String {
+    let mut costs = COST_COLUMNS.to_vec();
+    costs.extend(optional_columns(records).map(|(_, column, _)| *column));
+    if !have_completion_times(records) {
+        return format!("\n{UTILIZATION_CAPTION}\n\n{}", policy_table(records, &costs));
+    }
+    let synchrony: [Column; 2] = [
+        ("out of sync P50", |r| percent_cell(r, "out_of_sync_p50")),
+        ("P90", |r| percent_cell(r, "out_of_sync_p90")),
+    ];
     let times: [Column; 11] = [
         ("mean", |r| number_cell(r, "mean_cct_s")),
         ("P50", |r| number_cell(r, "p50_cct_s")),
@@ -110,28 +140,16 @@ pub fn wide_table(records: &[Record], baseline: &str, min_mean_cct: Option<f64>)
         ("P90", |r| number_cell(r, "speedup_p90")),
         ("mean", |r| number_cell(r, "speedup_mean")),
     ];
-    let mut costs: Vec<Column> = vec![
-        ("out of sync P50", |r| percent_cell(r, "out_of_sync_p50")),
-        ("P90", |r| percent_cell(r, "out_of_sync_p90")),
-        ("ports busy", |r| percent_cell(r, "utilization_mean")),
-        ("max", |r| percent_cell(r, "utilization_max")),
-        ("schedules", |r| integer_cell(r, "schedules")),
-        ("mean us", |r| number_cell(r, "schedule_mean_us")),
-        ("P90", |r| number_cell(r, "schedule_p90_us")),
-        ("P99", |r| number_cell(r, "schedule_p99_us")),
-        ("replay s", |r| number_cell(r, "wall_s")),
-    ];
-    costs.extend(optional_columns(records).map(|(_, column, _)| *column));
     let bound = min_mean_cct.map(|bound| {
         format!("/bound: mean divided by {}, the lower bound of the mean.\n", format_seconds(bound))
     });
     format!(
         "\nCoflow completion times in seconds | speedups over `{baseline}`, coflow by coflow.\n{}\n{}\n\
          out of sync: standard deviation of a coflow's flow completion times divided by their mean.\n\
-         ports busy: utilization until the last flow completes. us: time to compute a schedule.\n\n{}",
+         {UTILIZATION_CAPTION}\n\n{}",
         bound.unwrap_or_default(),
         policy_table(records, &times),
-        policy_table(records, &costs),
+        policy_table(records, &[&synchrony[..], &costs].concat()),
     )
 }
 
@@ -142,21 +160,24 @@ pub fn single_policy_table(r: &Record) -> String {
     let mut table = Table::new(&[("", Alignment::Left), ("", Alignment::Left)]);
     let mut line = |name: &str, value: String| table.add_row(vec![name.to_owned(), value]);
     line("policy", text_cell(r, "policy"));
-    line("mean CCT", time("mean_cct_s"));
+    let has_times = have_completion_times(std::slice::from_ref(r));
+    if has_times {
+        line("mean CCT", time("mean_cct_s"));
+    }
     if let Some(bound_ratio) = r.number("over_bound") {
         let bound = time("lower_bound_mean_cct_s");
         line("", format!("{} times the lower bound, {bound}", format_number(bound_ratio)));
     }
-    for (name, key) in
-        [("P50", "p50_cct_s"), ("P90", "p90_cct_s"), ("P95", "p95_cct_s"), ("P99", "p99_cct_s")]
-    {
+    let percentiles =
+        [("P50", "p50_cct_s"), ("P90", "p90_cct_s"), ("P95", "p95_cct_s"), ("P99", "p99_cct_s")];
+    for (name, key) in percentiles.into_iter().filter(|_| has_times) {
         line(&format!("{name} CCT"), time(key));
     }
     line("makespan", time("makespan_s"));
-    line(
-        "out of sync",
-        format!("P50 {}, P90 {}", percent_cell(r, "out_of_sync_p50"), percent_cell(r, "out_of_sync_p90")),
-    );
+    if has_times {
+        let (p50, p90) = (percent_cell(r, "out_of_sync_p50"), percent_cell(r, "out_of_sync_p90"));
+        line("out of sync", format!("P50 {p50}, P90 {p90}"));
+    }
     line(
         "ports busy",
         format!("mean {}, max {}", percent_cell(r, "utilization_mean"), percent_cell(r, "utilization_max")),

@@ -4,6 +4,7 @@ use weir_console::confidence_interval::ConfidenceInterval;
 use weir_console::record::Record;
 
 use super::Row;
+use crate::services;
 
 /// The keys whose values are samples of the same experiment.
 pub const SAMPLED_KEYS: [&str; 3] = ["trace", "path-seed", "bandwidth-seed"];
@@ -26,7 +27,7 @@ pub const DEADLINES_MISSED: &str = "deadlines_missed";
 
 /// Whether a column has a mean and an interval.
 pub fn has_interval(column: &str) -> bool {
-    COLUMNS.contains(&column) || column == DEADLINES_MISSED
+    COLUMNS.contains(&column) || column == DEADLINES_MISSED || services::is_rate_column(column)
 }
 
 /// The column with half of the width of a column's interval.
@@ -61,10 +62,11 @@ fn combined_row<'a>(Group { policy, values, samples }: Group<'a, '_>) -> Row<'a>
     metrics.add("policy", policy);
     metrics.add("samples", samples.len());
     let has_deadlines = samples.iter().any(|record| record.get(DEADLINES_MISSED).is_some());
-    for name in COLUMNS.into_iter().chain(has_deadlines.then_some(DEADLINES_MISSED)) {
+    let rates = samples[0].names().filter(|name| services::is_rate_column(name));
+    for name in COLUMNS.into_iter().chain(has_deadlines.then_some(DEADLINES_MISSED)).chain(rates) {
         let values: Vec<f64> = samples.iter().filter_map(|record| record.number(name)).collect();
         let interval = (!values.is_empty()).then(|| ConfidenceInterval::from_values(&values));
-        metrics.add(name, interval.map(|interval| interval.mean));
+        metrics.add_named(name.to_owned(), interval.map(|interval| interval.mean));
         let width = interval.map(|interval| interval.half_width).filter(|width| width.is_finite());
         metrics.add_named(half_width_column(name), width);
     }

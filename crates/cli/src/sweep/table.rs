@@ -1,28 +1,59 @@
 //! Prints the tables of a sweep.
 
+use std::borrow::Cow;
+
 use weir_console::policy_spec;
-use weir_console::table::{Alignment, Table, format_number, format_optional};
+use weir_console::table::{Alignment, BITS_PER_BYTE, Table, format_number, format_optional, format_rate};
 
 use super::Row;
 use super::combined::{self, DEADLINES_MISSED};
 use crate::args;
+use crate::services::{self, Services};
+use crate::source::Source;
 
 /// A column with results.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Column {
     /// The title in a terminal. A bar separates groups.
-    title: &'static str,
+    title: Cow<'static, str>,
     /// The title in a report, which has no groups.
-    report_title: &'static str,
+    report_title: Cow<'static, str>,
     /// The name in records.
-    name: &'static str,
+    name: Cow<'static, str>,
 }
 
 const fn column(title: &'static str, report_title: &'static str, name: &'static str) -> Column {
+    let [title, report_title, name] =
+        [Cow::Borrowed(title), Cow::Borrowed(report_title), Cow::Borrowed(name)];
     Column { title, report_title, name }
 }
 
-const COLUMNS: [Column; 9] = [
+impl Column {
+    /// The cell of a row.
+    fn cell(&self, row: &Row<'_>) -> String {
+        match row.metrics.number(&self.name) {
+            Some(rate) if services::is_rate_column(&self.name) => format_rate(rate / BITS_PER_BYTE),
+            _ => row.metrics.format_cell(&self.name),
+        }
+    }
+
+    /// The cell of a row, with its interval.
+    fn cell_with_interval(&self, row: &Row<'_>) -> String {
+        let format = |value: f64| match services::is_rate_column(&self.name) {
+            true => format_rate(value / BITS_PER_BYTE),
+            false => format_number(value),
+        };
+        let mean = row.metrics.number(&self.name).map_or_else(|| format_optional(None), format);
+        match row.metrics.number(&combined::half_width_column(&self.name)) {
+            Some(0.0) => format!("{mean} ± 0"),
+            Some(width) => format!("{mean} ± {}", format(width)),
+            None => mean,
+        }
+    }
+}
+
+/// Columns for traces with coflows that end.
+const TIME_COLUMNS: [Column; 8] = [
     column("mean", "mean", "mean_cct_s"),
     column("P50", "P50", "p50_cct_s"),
     column("P90", "P90", "p90_cct_s"),
@@ -31,8 +62,9 @@ const COLUMNS: [Column; 9] = [
     column("P50", "speedup P50", "speedup_p50"),
     column("P90", "speedup P90", "speedup_p90"),
     column("mean", "mean speedup", "speedup_mean"),
-    column("| schedule us", "schedule (us)", "schedule_mean_us"),
 ];
+
+const SCHEDULE_COLUMN: Column = column("| schedule us", "schedule (us)", "schedule_mean_us");
 
 /// Columns for traces with deadlines or jobs, whose results have these names.
 const OPTIONAL_COLUMNS: [Column; 2] =
@@ -52,27 +84,21 @@ pub struct Cells {
 
 impl Cells {
     /// A line for each point and policy.
-    pub fn new(rows: &[Row<'_>]) -> Cells {
-        let columns = columns(rows);
+    pub fn new(rows: &[Row<'_>], services: Option<&Services>) -> Cells {
+        let columns = columns(rows, services);
         Cells::with_columns(rows, None, &columns, |row| {
-            columns.iter().map(|column| row.metrics.format_cell(column.name)).collect()
+            columns.iter().map(|column| column.cell(row)).collect()
         })
     }
 
     /// A line for each policy and combination of the values that are no samples, with intervals.
-    pub fn with_intervals(rows: &[Row<'_>]) -> Cells {
-        let columns: Vec<Column> =
-            columns(rows).into_iter().filter(|column| combined::has_interval(column.name)).collect();
+    pub fn with_intervals(rows: &[Row<'_>], services: Option<&Services>) -> Cells {
+        let mut columns = columns(rows, services);
+        columns.retain(|column| combined::has_interval(&column.name));
         Cells::with_columns(rows, Some("samples"), &columns, |row| {
-            let cell = |Column { name, .. }: &Column| {
-                let mean = format_optional(row.metrics.number(name));
-                match row.metrics.number(&combined::half_width_column(name)) {
-                    Some(width) => format!("{mean} ± {}", format_number(width)),
-                    None => mean,
-                }
-            };
             let samples = row.metrics.get("samples").map_or_else(String::new, ToString::to_string);
-            [samples].into_iter().chain(columns.iter().map(cell)).collect()
+            let cells = columns.iter().map(|column| column.cell_with_interval(row));
+            [samples].into_iter().chain(cells).collect()
         })
     }
 
@@ -85,7 +111,7 @@ impl Cells {
     ) -> Cells {
         let varied = rows.first().map_or(&[][..], |row| &row.values);
         let keys = varied.iter().map(|(key, _)| key.as_str()).chain(["policy"]).chain(first);
-        let head = |title: fn(&Column) -> &'static str| {
+        let head = |title: fn(&Column) -> &str| {
             keys.clone().chain(columns.iter().map(title)).map(str::to_owned).collect()
         };
         let to_line = |row: &Row<'_>| {
@@ -93,8 +119,8 @@ impl Cells {
             values.chain(cells(row)).collect()
         };
         Cells {
-            head: head(|column| column.title),
-            report_head: head(|column| column.report_title),
+            head: head(|column| &column.title),
+            report_head: head(|column| &column.report_title),
             rows: rows.iter().map(to_line).collect(),
             policy: varied.len(),
         }
@@ -126,14 +152,22 @@ impl Cells {
     }
 }
 
-/// The columns that occur in the results.
-fn columns(rows: &[Row<'_>]) -> Vec<Column> {
-    let occurs = |column: &Column| rows.iter().any(|row| row.metrics.get(column.name).is_some());
-    COLUMNS.into_iter().chain(OPTIONAL_COLUMNS.into_iter().filter(occurs)).collect()
+/// The columns that occur in the results, and those of the first services.
+fn columns(rows: &[Row<'_>], services: Option<&Services>) -> Vec<Column> {
+    let occurs = |column: &Column| rows.iter().any(|row| row.metrics.get(&column.name).is_some());
+    let has_times = rows.iter().any(|row| row.metrics.number("mean_cct_s").is_some());
+    let of_coflows = TIME_COLUMNS.into_iter().filter(|_| has_times).chain([SCHEDULE_COLUMN]);
+    let of_service = |(position, name): (usize, &str)| Column {
+        title: if position == 0 { format!("| {name}").into() } else { name.to_owned().into() },
+        report_title: name.to_owned().into(),
+        name: services::rate_column(name).into(),
+    };
+    let of_services = services.into_iter().flat_map(Services::shown_names).enumerate().map(of_service);
+    of_coflows.chain(OPTIONAL_COLUMNS.into_iter().filter(occurs)).chain(of_services).collect()
 }
 
-/// The text above the table; `separator` is between completion times and speedups.
-pub fn caption(args: &args::Sweep, baseline: &str, separator: &str) -> String {
+/// The text above the table of results of `source`; `separator` is between completion times and speedups.
+pub fn caption(args: &args::Sweep, source: &Source, baseline: &str, separator: &str) -> String {
     let values = if args.fixed_baseline { "with unvaried parameters" } else { "at the same values" };
     let intervals = match args.confidence {
         true => {
@@ -141,8 +175,14 @@ pub fn caption(args: &args::Sweep, baseline: &str, separator: &str) -> String {
         }
         false => "",
     };
-    format!(
-        "\nCoflow completion times in seconds{separator}speedups over `{baseline}` {values}, coflow by coflow.\n\
-         /bound: mean divided by the lower bound of the mean.\n{intervals}"
-    )
+    let times = match source.has_finite_coflows() {
+        true => format!(
+            "Coflow completion times in seconds{separator}speedups over `{baseline}` {values}, coflow by coflow.\n\
+             /bound: mean divided by the lower bound of the mean.\n"
+        ),
+        false => String::new(),
+    };
+    let services = source.services.as_ref();
+    let rates = services.map_or_else(String::new, |services| services.description("--format csv") + "\n");
+    format!("\n{times}{rates}{intervals}")
 }

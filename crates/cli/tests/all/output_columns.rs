@@ -21,6 +21,10 @@ fn defines(page: &str, name: &str) -> bool {
     let representative = first_of("slowdown_", "0.05")
         .or_else(|| first_of("width_p", "0"))
         .or_else(|| first_of("vary_", "KEY"))
+        .or_else(|| {
+            let service = name.strip_prefix("service_")?.strip_suffix("_bit_per_s")?;
+            (!service.is_empty()).then(|| "service_NAME_bit_per_s".to_owned())
+        })
         .or_else(|| (name.len() == 4 && name.starts_with("bin")).then(|| "bin1".to_owned()))
         .or_else(|| (name.len() == 2 && name.starts_with('c')).then(|| "c0".to_owned()));
     page.contains(&format!("`{}`", representative.as_deref().unwrap_or(name)))
@@ -118,6 +122,7 @@ fn output_page_defines_the_keys_of_results() {
         format!("compare four.weir --policies saath,fair --incast {incast} --buffer 100"),
         "explain own.weir --policy saath --coflow 2".to_owned(),
         format!("compare {} --policies fair,saath --quiet", example("jobs.toml")),
+        format!("sim {} --policy fair --quiet", example("services.toml")),
         format!("fabric describe {spine}"),
         "trace describe own.weir".to_owned(),
         format!("share {} --mechanism queues", example("scenarios/guarantee.toml")),

@@ -176,3 +176,81 @@ fn merged_stages_keep_the_rates_of_services() {
         "{explained}"
     );
 }
+
+#[test]
+fn services_alone_print_no_columns_without_values() {
+    let dir = test_dir();
+    let rates = "web (weight 3, active 2.000 s).";
+    for line in [
+        "sim services.toml --policy fair --quiet --no-timing",
+        "compare services.toml --policies fair,saath --quiet --report r.html",
+        "compare services.toml --policies fair,saath --quiet --wide --no-timing --per-demand demands.csv",
+        "sweep services.toml --policies fair,saath --vary interval=0s,8ms --quiet --report sweep.html",
+    ] {
+        let text = dir.stdout_of(line);
+        assert!(text.contains("services.toml: 2 ports (1 service with 1 connection until 3s)"), "{text}");
+        assert!(text.contains(rates) && text.contains("8.000 Mbit"), "{text}");
+        for absent in ["CCT", "completion times", "speedup", "0 coflows"] {
+            assert!(!text.contains(absent), "{line}: {text}");
+        }
+    }
+    let text = dir.stdout_of("compare services.toml --policies fair,saath --quiet");
+    assert_eq!(text.matches("saath").count(), 1, "{text}");
+    let report = dir.read("r.html");
+    assert!(report.contains("<h2>Services</h2>") && report.contains("<h2>Utilization of links</h2>"));
+    for section in ["Results", "Completion times", "Active coflows", "Coflows over time", "Speedups by size"]
+    {
+        assert!(!report.contains(&format!("<h2>{section}</h2>")), "{section}");
+    }
+    let report = dir.read("sweep.html");
+    assert!(report.contains("<h2>Results</h2>") && !report.contains("<h2>Mean completion times</h2>"));
+}
+
+#[test]
+fn sweep_has_the_mean_rate_of_each_service() {
+    let dir = test_dir();
+    let line = "sweep trace.weir services.toml --policies fair,varys --vary arrival=1,2 --interval 0 --quiet --no-timing";
+    let table = dir.stdout_of(line);
+    assert!(
+        table.contains("Mean rates of services while their connections are active: web (weight 3"),
+        "{table}"
+    );
+    let head = table.lines().find(|line| line.starts_with("arrival")).unwrap();
+    assert!(head.ends_with("| web"), "{table}");
+    let row = table.lines().rev().find(|line| line.contains("fair")).unwrap();
+    // The coflow and the connection share the link in the first second.
+    assert!(row.ends_with("6.000 Mbit"), "{table}");
+    let rows = dir.json_of(&format!("{line} --format json"));
+    assert_eq!(rows.as_array().unwrap().len(), 4);
+    for row in rows.as_array().unwrap() {
+        // Under varys, the coflow has the whole link in the first second.
+        let expected = if row["policy"] == "fair" { 6e6 } else { 4e6 };
+        assert!((row["service_web_bit_per_s"].as_f64().unwrap() / expected - 1.0).abs() < 1e-9, "{row}");
+    }
+    assert!(
+        dir.stdout_of(&format!("{line} --format csv"))
+            .lines()
+            .next()
+            .unwrap()
+            .contains(",service_web_bit_per_s,")
+    );
+    let without =
+        dir.stdout_of("sweep trace.weir --policies fair,varys --vary arrival=1,2 --quiet --format csv");
+    assert!(!without.contains("service_"), "{without}");
+}
+
+#[test]
+fn equal_samples_have_an_interval_of_zero() {
+    let dir = test_dir();
+    let line =
+        "sweep trace.weir services.toml --policies fair,varys --vary path-seed=1,2,3 --confidence --quiet";
+    let table = dir.stdout_of(&format!("{line} --report r.html"));
+    assert!(table.contains("6.000 Mbit ± 0"), "{table}");
+    assert!(!table.contains("e-"), "{table}");
+    assert!(dir.read("r.html").contains("6.000 Mbit ± 0"));
+    let rows = dir.json_of(&format!("{line} --format json"));
+    assert_eq!(
+        (&rows[0]["service_web_bit_per_s_ci95"], &rows[0]["mean_cct_s_ci95"]),
+        (&0.0.into(), &0.0.into())
+    );
+}

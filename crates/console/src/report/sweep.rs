@@ -46,8 +46,8 @@ pub struct SweepPoint {
 /// If an input cannot be read again.
 pub fn html(report: &SweepReport<'_>) -> Result<String, Failure> {
     let mut page = Page::new("Sweep", &report.caption, &report.origin);
-    // A single value gives no line.
-    if report.x_values.len() > 1 {
+    // A single value gives no line, and services have no completion times.
+    if report.x_values.len() > 1 && !report.lines.is_empty() {
         page.add_section("Mean completion times", &mean_times(report));
     }
     page.add_section("Results", &aligned_table(&report.table));
