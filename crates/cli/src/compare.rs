@@ -177,6 +177,13 @@ fn read_inputs(
 ) -> Result<(Source, Network), Failure> {
     let args::ReplaySources { sources, read_options } = &experiment.input;
     let source = Source::read(sources, read_options, experiment.replay.per_stage)?;
+    if details.per_demand.is_some() && source.services.is_none() {
+        return Err(Failure::input(format_args!(
+            "--per-demand: {} has no services; expected a scenario with services among the sources; help: add one, such as \
+             examples/services.toml",
+            source.name
+        )));
+    }
     let kept = KeptDetails {
         flow_ends: details.per_flow.is_some(),
         link_use: has_report || details.per_link.is_some() || details.per_link_time.is_some(),

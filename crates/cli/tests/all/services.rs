@@ -254,3 +254,14 @@ fn equal_samples_have_an_interval_of_zero() {
         (&0.0.into(), &0.0.into())
     );
 }
+
+#[test]
+fn demand_file_without_services_is_refused() {
+    let dir = test_dir();
+    for line in ["sim trace.weir --policy fair", "compare trace.weir --policies fair,saath"] {
+        let message = dir.stderr_of(&format!("{line} --per-demand demands.csv"), 2);
+        let expected = "weir: --per-demand: trace.weir has no services; expected a scenario with services among the sources; help:";
+        assert!(message.starts_with(expected), "{message}");
+        assert!(!dir.path("demands.csv").exists());
+    }
+}
