@@ -197,6 +197,11 @@ impl Links {
         self.regions.is_some()
     }
 
+    /// The name of the file with the hosts and switches.
+    pub fn fabric_name(&self) -> Option<&str> {
+        self.fabric.as_ref().map(|fabric| fabric.name.as_str())
+    }
+
     /// Whether a file sets the rates of ports: those of cables to hosts, or none between regions.
     pub fn have_own_port_rates(&self) -> bool {
         self.fabric.is_some() || self.regions.is_some()

@@ -8,7 +8,7 @@ use weir_console::output::OutputFile;
 use weir_console::policy_spec;
 use weir_console::progress::Progress;
 use weir_console::run::{self, PartialResults, ReplayTask};
-use weir_console::table::format_number;
+use weir_console::table::{format_count, format_number};
 use weir_console::trace_events::TraceEvents;
 use weir_core::model::{Trunks, Workload};
 use weir_core::saba::Sensitivity;
@@ -62,7 +62,24 @@ impl Network {
             network.options.interval = Time::ZERO;
         }
         links.apply(&mut network.options);
-        Ok(Network { links: Arc::new(links), ..network })
+        let network = Network { links: Arc::new(links), ..network };
+        network.check_ports(source)?;
+        Ok(network)
+    }
+
+    /// Checks that there is a host for each port of the coflows.
+    fn check_ports(&self, source: &Source) -> Result<(), Failure> {
+        let ports = source.workload.ports as usize;
+        match &self.options.network.trunks {
+            Some(trunks) if trunks.ports() < ports => Err(Failure::input(format_args!(
+                "{}: {}; expected at most {}, one for each host of {}; help: choose a network with more hosts",
+                source.largest_file(),
+                format_count(ports, "port"),
+                trunks.ports(),
+                self.links.fabric_name().unwrap_or("the network"),
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// The ports of one switch.

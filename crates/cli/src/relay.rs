@@ -45,10 +45,12 @@ fn run(args: &args::RelayRun) -> Result<(), Failure> {
     let overlay = args.overlay.as_deref().map(overlay_file::read).transpose()?;
     let own = match (&overlay, &args.overlay) {
         (Some(overlay), Some(path)) => Some(relay_by_name(overlay, &args.name).ok_or_else(|| {
-            let path = path.display();
+            let names: Vec<&str> = overlay.relays.values().map(|relay| &*relay.name).collect();
             Failure::input(format_args!(
-                "--name: `{}` is not a relay of {path}; expected one of its names",
-                args.name
+                "--name: `{}` is not a relay of {}; expected one of its names: {}",
+                args.name,
+                path.display(),
+                names.join(", ")
             ))
         })?),
         _ => None,

@@ -48,21 +48,38 @@ pub struct EmbeddedNetwork {
 impl EmbeddedNetwork {
     /// The network of two files: both must have the same one, and if both have events, the same ones.
     fn combine(jobs: EmbeddedNetwork, services: EmbeddedNetwork) -> Result<EmbeddedNetwork, Failure> {
-        let difference = match () {
-            () if jobs.topology != services.topology => "different networks",
+        if jobs.topology != services.topology {
+            let (jobs_size, services_size) = (network_size(&jobs.topology), network_size(&services.topology));
+            let difference = match jobs_size == services_size {
+                true => format!("both networks have {jobs_size}, but other names, rates or cables"),
+                false => format!("the network of jobs has {jobs_size}, that of services {services_size}"),
+            };
+            return Err(Failure::input(format_args!(
+                "{} and {}: {difference}; expected the same network; help: name one fabric file in both",
+                jobs.name, services.name
+            )));
+        }
+        match () {
             () if services.cable_events.is_empty() => {
-                return Ok(EmbeddedNetwork { cable_events: jobs.cable_events, ..services });
+                Ok(EmbeddedNetwork { cable_events: jobs.cable_events, ..services })
             }
-            () if jobs.cable_events.is_empty() || jobs.cable_events == services.cable_events => {
-                return Ok(services);
-            }
-            () => "different events of cables",
-        };
-        Err(Failure::input(format_args!(
-            "{} and {}: {difference}; expected the same network in both, and the same events or events in one",
-            jobs.name, services.name
-        )))
+            () if jobs.cable_events.is_empty() || jobs.cable_events == services.cable_events => Ok(services),
+            () => Err(Failure::input(format_args!(
+                "{} and {}: each has its own events of cables; expected the same events, or events in one of them",
+                jobs.name, services.name
+            ))),
+        }
     }
+}
+
+/// The numbers of hosts, switches and cables as text.
+fn network_size(topology: &Topology) -> String {
+    format!(
+        "{}, {} and {}",
+        format_count(topology.hosts(), "host"),
+        format_count(topology.nodes() - topology.hosts(), "switch"),
+        format_count(topology.links().len() / 2, "cable")
+    )
 }
 
 /// Checks that the coflows of all sources are within the bounds of traces. `name` is the file that was added last.
@@ -212,6 +229,11 @@ impl Source {
     /// The total bytes of all finite coflows.
     pub fn bytes(&self) -> f64 {
         self.workload.finite_coflows().iter().map(|coflow| coflow.total_bytes()).sum()
+    }
+
+    /// The name of the file with the most ports: the trace, since jobs and services contain their network.
+    pub fn largest_file(&self) -> &str {
+        self.trace.as_ref().map_or(&self.name, |(name, _)| name)
     }
 
     /// Whether any coflow ends by sending its bytes, as all do but those of services.

@@ -76,7 +76,7 @@ impl Input {
         let is_sampled = |vary: &args::VariedParameter| combined::SAMPLED_KEYS.contains(&vary.key.as_str());
         if args.confidence && !has_several_traces && !args.vary.iter().any(is_sampled) {
             return Err(Failure::input(
-                "--confidence: nothing to combine; expected several traces, or --vary path-seed or bandwidth-seed",
+                "--confidence: each policy has one sample; expected several traces, or --vary path-seed or bandwidth-seed",
             ));
         }
         match has_several_traces {

@@ -289,7 +289,7 @@ pub(crate) fn read_hosts(
     let value = fields.required(key, HOSTS)?;
     let host = |value: &Value<'_>, name: &str| {
         let node = topology.find_node(name).filter(|&node| topology.is_host(node));
-        node.ok_or_else(|| fields.value_error(value, HOSTS))
+        node.ok_or_else(|| fields.value_error(value, &format!("{HOSTS}; {}", host_names(topology))))
     };
     if let Ok(name) = fields.read_string(&value, HOSTS) {
         if name == "*" && topology.find_node("*").is_none() {
@@ -298,6 +298,16 @@ pub(crate) fn read_hosts(
         return Ok(vec![host(&value, name)?]);
     }
     fields.read_list(&value, HOSTS)?.iter().map(|item| host(item, fields.read_string(item, HOSTS)?)).collect()
+}
+
+/// The first and the last name of the hosts, for errors.
+fn host_names(topology: &Topology) -> String {
+    let name = |host: usize| topology.name(NodeId(host as u32));
+    match topology.hosts() {
+        0 => "the fabric has no hosts".to_owned(),
+        1 => format!("the only host is `{}`", name(0)),
+        count => format!("the {count} hosts are `{}` to `{}`", name(0), name(count - 1)),
+    }
 }
 
 fn read_send_mode(fields: &mut TableFields<'_>) -> Result<SendMode, TraceError> {

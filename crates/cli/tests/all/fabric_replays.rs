@@ -228,7 +228,7 @@ fn invalid_fabric_options_are_exit_2() {
         ("sim trace.txt --policy aalo --decide-over ports", "--fabric"),
         (
             "sim wide.txt --policy saath --fabric network.toml",
-            "5 ports; expected at most the network's 4 hosts",
+            "5 ports; expected at most 4, one for each host of",
         ),
         ("sim trace.txt --policy saath --fabric none.toml", "none.toml"),
         (

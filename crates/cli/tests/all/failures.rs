@@ -176,7 +176,10 @@ fn wrong_trace_and_replay_usage_is_exit_2() {
         ),
         ("sweep trace.txt --policies saath --vary aalo:start=1MB,2MB", "has a parameter `aalo:start`"),
         ("sweep trace.txt trace.txt --policies saath", "trace.txt is given twice; expected each trace once"),
-        ("sweep trace.txt --policies saath --vary d=1,2 --confidence", "--confidence: nothing to combine"),
+        (
+            "sweep trace.txt --policies saath --vary d=1,2 --confidence",
+            "--confidence: each policy has one sample",
+        ),
         ("compare trace.txt --policies tree:a,b.toml", "quote a tree whose file has a comma in its name"),
         ("policies nope", "saba, siphon, mrtf, tree:FILE"),
         (

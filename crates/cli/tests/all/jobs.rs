@@ -147,7 +147,7 @@ fn jobs_refuse_a_second_network_and_a_second_file() {
         (format!("sim {EXAMPLE} --policy fair --port-rate 1Gbit"), "expected no --port-rate"),
         (format!("sim {EXAMPLE} {EXAMPLE} --policy fair"), "are both jobs; expected at most one trace"),
         ("sim t.weir t.weir --policy fair".to_owned(), "are both traces; expected at most one trace"),
-        (format!("sim t.weir {EXAMPLE} --policy fair"), "expected at most the network's 16 hosts"),
+        (format!("sim t.weir {EXAMPLE} --policy fair"), "expected at most 16, one for each host of"),
         (format!("sim {EXAMPLE} --policy fair --max-flows 9"), "have more than 9 flows"),
         ("sim t.weir --policy fair --path-seed 1".to_owned(), "--path-seed: one switch has no links"),
         ("sim t.weir --policy fair --decide-over ports".to_owned(), "--decide-over ports: one switch"),

@@ -204,7 +204,7 @@ fn relay_names_invalid_options_and_overlay_files() {
     for (options, error) in [
         (
             "--name east --overlay overlay.toml",
-            "weir: --name: `east` is not a relay of overlay.toml; expected one of its names\n",
+            "weir: --name: `east` is not a relay of overlay.toml; expected one of its names: west\n",
         ),
         (
             "--name west --overlay rule.toml",

@@ -118,8 +118,12 @@ fn services_and_jobs_need_one_network() {
     assert_refused(&dir, several, "a sweep cannot combine several traces with jobs or services");
     assert_refused(&dir, "sim trace.weir missing.toml --policy fair", "missing.toml: cannot be read");
     assert_refused(&dir, "trace describe services.toml", "connections of services have no sizes");
-    let expected = "other.toml and services.toml: different networks; expected the same network in both";
+    let expected = "other.toml and services.toml: the network of jobs has 3 hosts, 1 switch and 3 cables, that of services 2 hosts, \
+                    1 switch and 2 cables; expected the same network; help: name one fabric file in both";
     assert_refused(&dir, &format!("sim other.toml {line}"), expected);
+    dir.write("slower.toml", &jobs(2).replace("8Mbit", "4Mbit"));
+    let expected = "both networks have 2 hosts, 1 switch and 2 cables, but other names, rates or cables";
+    assert_refused(&dir, &format!("sim slower.toml {line}"), expected);
 }
 
 #[test]
@@ -263,5 +267,20 @@ fn demand_file_without_services_is_refused() {
         let expected = "weir: --per-demand: trace.weir has no services; expected a scenario with services among the sources; help:";
         assert!(message.starts_with(expected), "{message}");
         assert!(!dir.path("demands.csv").exists());
+    }
+}
+
+#[test]
+fn trace_with_more_ports_than_hosts_is_refused_by_its_name() {
+    let dir = test_dir();
+    dir.write("wide.weir", &TRACE.replace("ports 2", "ports 7"));
+    for command in [
+        "sim wide.weir --policy saath",
+        "compare wide.weir --policies saath,fair",
+        "explain wide.weir --policy saath --coflow 5",
+    ] {
+        let message = dir.stderr_of(&command.replace("wide.weir", "wide.weir services.toml"), 2);
+        let expected = "weir: wide.weir: 7 ports; expected at most 2, one for each host of services.toml; help: choose a network";
+        assert!(message.starts_with(expected), "{message}");
     }
 }

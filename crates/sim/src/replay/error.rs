@@ -22,9 +22,12 @@ pub enum ReplayError {
     },
     /// Some coflows cannot complete, because links failed permanently.
     #[error(
-        "no flow can send after {time:.3} s; incomplete: coflow {id}{}; without capacity: {}; help: check that links recover",
+        "no flow can send after {time:.3} s; incomplete: coflow {id}{}; {}",
         match .incomplete { 1 => String::new(), more => format!(" and {} more", more - 1) },
-        if .links.is_empty() { "no link".to_owned() } else { .links.join(", ") }
+        match .links[..] {
+            [] => "all its links have capacity, but the policy assigns no rate; help: report this error of the policy".to_owned(),
+            _ => format!("without capacity: {}; help: check that links recover", .links.join(", ")),
+        }
     )]
     Stalled {
         /// The time, in seconds.

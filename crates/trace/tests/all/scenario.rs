@@ -484,7 +484,11 @@ fn scenario_errors_name_line_field_value_and_expectation() {
             "service = \"A4\"",
             "t:20: field `demand 1 service`: `\"A4\"`: expected the name",
         ),
-        ("from = \"H1\"", "from = \"H13\"", "t:21: field `demand 1 from`: `\"H13\"`: expected a host of the"),
+        (
+            "from = \"H1\"",
+            "from = \"H13\"",
+            "t:21: field `demand 1 from`: `\"H13\"`: expected a host of the fabric, a list of them, or \"*\" for all; the 12 hosts are `H1` to `H12`",
+        ),
         ("from = \"H1\"", "from = \"E1\"", "t:21: field `demand 1 from`: `\"E1\"`: expected a host of the"),
         ("from = \"H1\"", "from = []", "t:21: field `demand 1 from`: `[]`: expected at least one host"),
         (
