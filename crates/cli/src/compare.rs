@@ -38,6 +38,7 @@ pub fn sim(args: &args::Sim) -> Result<(), Failure> {
     let events_file = trace_events.map(OutputFile::create).transpose()?;
     let (source, network) = read_inputs(experiment, details, false)?;
     let policies = std::slice::from_ref(policy);
+    print_ignored_limits(&source, &network, policies, &experiment.run_options);
     let alone = durations_alone(&source, &network, &experiment.run_options)?;
     let replay = to_replay(policy, &source, &network);
     let outcomes = match events_file {
@@ -78,6 +79,7 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
     let (source, network) = read_inputs(experiment, details, report.is_some())?;
     let policies = if policies.is_empty() { network.default_policies(&source.workload) } else { policies };
     let (policies, baseline_position) = with_baseline(&policies, baseline.as_ref())?;
+    print_ignored_limits(&source, &network, &policies, &experiment.run_options);
     let alone = durations_alone(&source, &network, &experiment.run_options)?;
     let open = |file: &PathBuf| KeptOutcomes::open(file, &source, &network, &policies);
     let kept = resume.as_ref().map(open).transpose()?;
@@ -190,6 +192,32 @@ fn read_inputs(
     };
     let network = Network::read(&experiment.replay, &experiment.network, &source, kept)?;
     Ok((source, network))
+}
+
+/// Prints which of the policies do not apply the limits of connections.
+fn print_ignored_limits(
+    source: &Source,
+    network: &Network,
+    policies: &[String],
+    run_options: &args::RunOptions,
+) {
+    let has_limits = source.services.as_ref().is_some_and(Services::have_limits);
+    if run_options.quiet || !has_limits {
+        return;
+    }
+    let is_at_ports = |policy: &&String| {
+        let built = policy_spec::build_policy(policy, Some(&source.workload.names), &source.sensitivities);
+        built.is_ok_and(|policy| network.decides_at_ports(&policy))
+    };
+    let names: Vec<&str> = policies.iter().filter(is_at_ports).map(String::as_str).collect();
+    if !names.is_empty() {
+        eprintln!(
+            "weir: {}: these policies decide over ports without the limits of capped connections, and other flows do not get the \
+             bandwidth that a limit leaves unused: {}",
+            source.name,
+            names.join(", ")
+        );
+    }
 }
 
 /// The durations of the jobs of a file alone, in seconds; empty without such jobs.

@@ -10,7 +10,9 @@ use weir_console::progress::Progress;
 use weir_console::run::{self, PartialResults, ReplayTask};
 use weir_console::table::{format_count, format_number};
 use weir_console::trace_events::TraceEvents;
+use weir_core::engine::DecidesOver;
 use weir_core::model::{Trunks, Workload};
+use weir_core::policy::{AnyPolicy, TrunkSupport};
 use weir_core::saba::Sensitivity;
 use weir_core::units::Time;
 use weir_sim::lower_bound::LowerBounds;
@@ -79,6 +81,15 @@ impl Network {
                 self.links.fabric_name().unwrap_or("the network"),
             ))),
             _ => Ok(()),
+        }
+    }
+
+    /// Whether a policy decides over ports alone, without links between switches and the limits of single flows.
+    pub fn decides_at_ports(&self, policy: &AnyPolicy) -> bool {
+        match policy.trunk_support() {
+            TrunkSupport::DecidesAtPorts => true,
+            TrunkSupport::Decides => self.options.network.decides_over == DecidesOver::Ports,
+            TrunkSupport::Transport => false,
         }
     }
 

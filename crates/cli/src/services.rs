@@ -5,7 +5,7 @@ use std::path::Path;
 use weir_console::failure::Failure;
 use weir_console::report::ServiceRates;
 use weir_console::table::{Alignment, Table, format_count, format_rate, format_seconds};
-use weir_core::model::scenario::CableEvent;
+use weir_core::model::scenario::{CableEvent, SendMode};
 use weir_core::model::{Scenario, Workload};
 use weir_sim::demands::{self, ActiveDemand};
 use weir_sim::{CoflowOutcome, Outcome};
@@ -203,6 +203,11 @@ impl Services {
             names: self.shown_names().map(str::to_owned).collect(),
             rates: outcomes.iter().map(row).collect(),
         }
+    }
+
+    /// Whether the rate of any connection has a limit.
+    pub fn have_limits(&self) -> bool {
+        self.scenario.demands.iter().any(|demand| matches!(demand.send_mode, SendMode::Capped(_)))
     }
 }
 

@@ -271,6 +271,33 @@ fn demand_file_without_services_is_refused() {
 }
 
 #[test]
+fn policies_that_ignore_limits_of_connections_are_named() {
+    let dir = test_dir();
+    dir.write("capped.toml", &ONE_LINK.replace("\"elastic\"", "\"capped\"\nrate = \"1Mbit\""));
+    let messages = |line: &str| {
+        let ran = dir.run(line);
+        assert_eq!(ran.code, Some(0), "{line}: {}", ran.stderr);
+        ran.stderr
+    };
+    let message = messages("compare trace.weir capped.toml --policies fair,pfp,django,saath --no-timing");
+    assert!(
+        message.starts_with("weir: trace.weir, capped.toml: these policies decide over ports"),
+        "{message}"
+    );
+    assert!(message.ends_with(": pfp, django\n"), "{message}");
+    let message = messages("sim trace.weir capped.toml --policy saath --decide-over ports");
+    assert!(message.ends_with(": saath\n"), "{message}");
+    for line in [
+        "sim trace.weir capped.toml --policy saath",
+        "sim trace.weir capped.toml --policy pfp --quiet",
+        "sim trace.weir services.toml --policy pfp",
+        "sim trace.weir capped.toml --policy fair --decide-over ports",
+    ] {
+        assert_eq!(messages(line), "", "{line}");
+    }
+}
+
+#[test]
 fn trace_with_more_ports_than_hosts_is_refused_by_its_name() {
     let dir = test_dir();
     dir.write("wide.weir", &TRACE.replace("ports 2", "ports 7"));
