@@ -298,7 +298,7 @@ fn browser_draws_each_line_and_the_heat_maps() {
     let dir = TestDir::new();
     let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/demo.txt");
     std::fs::copy(demo, dir.path("demo.txt")).unwrap();
-    dir.stdout_of("compare demo.txt --policies fair,aalo,varys --no-timing --report a.html");
+    dir.stdout_of("compare demo.txt --policies fair,aalo,varys --no-timing --quiet --report a.html");
     let Some(chart) = pixels_of_section(&dir, "a.html", 2) else { return };
     let count = |pixels: &[[u8; 3]], color: [u8; 3]| pixels.iter().filter(|pixel| **pixel == color).count();
     // A line is 2 pixels wide, and crosses most of the chart.
