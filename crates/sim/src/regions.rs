@@ -4,7 +4,8 @@
 //!
 //! - *Flows* of a coflow between two regions are one ("aggregated flows"), unless their data becomes available at different
 //!   times, or an event refers to one of them or to one of its ports. Under `fair`, and if the policy orders flows by
-//!   receiver, flows to different ports remain separate.
+//!   receiver, flows to different ports remain separate. Merged flows are in the order of their links, receivers, times of data
+//!   and positions in the trace.
 //! - *Flows inside a region* take no time, since the region's network is never a bottleneck.
 //! - *Ports* of a workload are spread evenly over the regions, neighbours together.
 //! - *Detours* are chosen at the arrival of a coflow, for its own bytes ([`detour`]). Each part of a flow has one rate on both links
@@ -165,8 +166,12 @@ fn port_of_event(event: &TimedEvent) -> Option<u32> {
     }
 }
 
-/// An event of the original workload, for each part of its flow.
+/// An event of the original workload, for each part of its flow. Ports limit no flow at any rate above 0.
 fn split_event(event: TimedEvent, parts: &[Vec<Range<u32>>]) -> Vec<TimedEvent> {
+    if let WorkloadChange::PortRate { port, side, factor } = event.change {
+        let factor = if factor > 0.0 { 1.0 } else { 0.0 };
+        return vec![TimedEvent { change: WorkloadChange::PortRate { port, side, factor }, ..event }];
+    }
     let Some((coflow, flow)) = flow_of_event(&event) else { return vec![event] };
     let of_part = |part: u32| {
         let flow = part as usize;

@@ -270,6 +270,17 @@ fn failing_port_holds_up_only_its_own_flows() {
 }
 
 #[test]
+fn slower_port_limits_no_flow_between_regions() {
+    let area = area(&[1.0], 0.0);
+    let mut all = on_links(&[(0.0, vec![(0, 4.0)])]);
+    let slower = WorkloadChange::PortRate { port: 0, side: PortSide::Send, factor: 0.01 };
+    all.events = vec![timed_event(1.0, slower)];
+    for policy in ["siphon", "mrtf", "fair", "varys", "saath"] {
+        assert_near(&replay_between(&all, &area, policy, 1).ccts(), &[4.0], 1e-9, policy);
+    }
+}
+
+#[test]
 fn region_replay_rejects_detours_elsewhere_and_too_many_changes() {
     let area = area(&[1.0, 2.0], 0.0);
     let all = on_links(&[(1e9, vec![(0, 1.0)])]);
