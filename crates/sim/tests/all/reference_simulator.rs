@@ -11,6 +11,7 @@ mod max_min;
 mod network;
 mod ordered;
 mod pfp;
+mod regions;
 mod saath;
 mod sincronia;
 
@@ -19,6 +20,7 @@ use django::DjangoState;
 use incast::GoodputCurve;
 pub use network::TestNetwork;
 use ordered::SortKey;
+use regions::{RegionNetwork, UNLIMITED_RATE};
 use saath::SaathParameters;
 use weir_core::model::{CoflowSpec, Workload};
 
@@ -41,6 +43,8 @@ struct Flow {
     src: usize,
     dst: usize,
     trunks: Vec<usize>,
+    /// Whether it stays inside a region.
+    is_local: bool,
     size: f64,
     sent_bytes: f64,
     rate: f64,
@@ -100,8 +104,10 @@ impl Coflow {
         self.live_flows().filter(|f| f.links().any(|l| l == link)).count()
     }
 
-    fn shares_link(&self, other: &Coflow) -> bool {
-        self.live_flows().flat_map(Flow::links).any(|link| other.live_count_over(link) > 0)
+    /// Whether a link from `first` on carries live flows of both.
+    fn shares_link(&self, other: &Coflow, first: usize) -> bool {
+        let mut links = self.live_flows().flat_map(Flow::links).filter(|&link| link >= first);
+        links.any(|link| other.live_count_over(link) > 0)
     }
 }
 #[derive(Debug, Clone)]
@@ -120,9 +126,17 @@ enum Policy {
     Django {
         connections: usize,
     },
+    Mrtf {
+        largest_group_first: bool,
+    },
 }
 
 impl Policy {
+    /// Whether flows of a coflow to different ports stay separate between regions.
+    fn separates_receivers(&self) -> bool {
+        matches!(self, Policy::Fair | Policy::Mrtf { largest_group_first: true })
+    }
+
     /// Whether the policy decides as if all ports were on one switch.
     fn decides_over_ports(&self) -> bool {
         matches!(self, Policy::Pfp | Policy::Django { .. })
@@ -146,6 +160,7 @@ struct ReferenceSimulator<'a> {
     coflows: Vec<Coflow>,
     links: Vec<f64>,
     goodput: Option<&'a GoodputCurve>,
+    regions: Option<&'a RegionNetwork>,
     released: usize,
     next_event: usize,
     /// Changes of trunks, in the order of time, and the number of those that have happened.
@@ -200,12 +215,15 @@ impl ReferenceSimulator<'_> {
             let mut paths: Vec<Vec<u32>> = vec![Vec::new(); spec.flows.len()];
             for ((i, path), flow) in (0..).zip(&mut paths).zip(&spec.flows) {
                 routes.iter_mut().for_each(|routes| routes.compute_path(flow.src, flow.dst, index, i, path));
+                let link = network.regions.and_then(|regions| regions.link(flow, workload.ports));
+                path.extend(link.map(|link| link as u32));
             }
             let places = service_order(spec, (!policy.decides_over_ports()).then_some(&paths), port_position);
             let flow = |&i: &usize| Flow {
                 src: spec.flows[i].src as usize,
                 dst: ports + spec.flows[i].dst as usize,
                 trunks: paths[i].iter().map(|&trunk| 2 * ports + trunk as usize).collect(),
+                is_local: network.regions.is_some() && paths[i].is_empty(),
                 size: spec.flows[i].bytes.get(),
                 sent_bytes: 0.0,
                 rate: 0.0,
@@ -231,18 +249,23 @@ impl ReferenceSimulator<'_> {
             }
         });
         let coflows: Vec<Coflow> = coflows.collect();
-        let capacities = network.trunks.map_or(&[][..], |trunks| trunks.capacities());
+        let of_trunks = network.trunks.map_or(&[][..], |trunks| trunks.capacities());
+        let (port_rate, capacities, epochs) = match network.regions {
+            Some(RegionNetwork { epochs, .. }) => (UNLIMITED_RATE, &epochs[0].capacities[..], &epochs[1..]),
+            None => (1.0, of_trunks, network.epochs),
+        };
         ReferenceSimulator {
             workload,
             policy,
             interval,
             now: 0.0,
             coflows,
-            links: std::iter::repeat_n(1.0, 2 * ports).chain(capacities.iter().copied()).collect(),
+            links: std::iter::repeat_n(port_rate, 2 * ports).chain(capacities.iter().copied()).collect(),
             goodput: network.goodput,
+            regions: network.regions,
             released: 0,
             next_event: 0,
-            epochs: network.epochs,
+            epochs,
             next_epoch: 0,
             flows_changed: false,
             links_changed: false,
@@ -250,6 +273,12 @@ impl ReferenceSimulator<'_> {
             django: DjangoState::default(),
             has_ties: false,
         }
+    }
+
+    /// Whether two coflows share a link that can limit them.
+    fn contend(&self, a: usize, b: usize) -> bool {
+        let first = if self.regions.is_some() { 2 * self.workload.ports as usize } else { 0 };
+        self.coflows[a].shares_link(&self.coflows[b], first)
     }
 
     /// Active coflows in the order of their release.
@@ -275,6 +304,7 @@ impl ReferenceSimulator<'_> {
             Policy::Sincronia => self.schedule_sincronia(&mut left),
             Policy::Pfp => self.schedule_pfp(&mut left),
             Policy::Django { connections } => self.schedule_django(connections),
+            Policy::Mrtf { largest_group_first } => self.schedule_mrtf(largest_group_first, &mut left),
         }
         (self.flows_changed, self.links_changed) = (false, false);
         self.limit_to_goodput();

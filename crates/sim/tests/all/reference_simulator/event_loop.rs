@@ -1,6 +1,8 @@
 //! The event loop: arrivals, completions, events of the workload and of trunks.
 
-use super::{Coflow, Epoch, Flow, FlowPhase, Policy, RATE_TOLERANCE, ReferenceSimulator, service_order};
+use super::{
+    Coflow, Epoch, Flow, FlowPhase, Policy, RATE_TOLERANCE, ReferenceSimulator, UNLIMITED_RATE, service_order,
+};
 use weir_core::model::{PortSide, WorkloadChange};
 
 impl ReferenceSimulator<'_> {
@@ -90,6 +92,7 @@ impl ReferenceSimulator<'_> {
             | Policy::Ordered(_)
             | Policy::Fair
             | Policy::Sincronia
+            | Policy::Mrtf { .. }
             | Policy::Django { .. } => f64::INFINITY,
         }
     }
@@ -130,8 +133,8 @@ impl ReferenceSimulator<'_> {
     /// Changes trunks, and moves incomplete flows to their present paths.
     fn begin_epoch(&mut self, number: usize) {
         let Epoch { capacities, paths, .. } = &self.epochs[number];
-        self.links_changed = true;
         let ports = self.workload.ports as usize;
+        self.links_changed |= self.regions.is_none() || self.links[2 * ports..] != capacities[..];
         self.links.truncate(2 * ports);
         self.links.extend(capacities);
         let order = crate::ports::port_positions(self.workload);
@@ -164,8 +167,9 @@ impl ReferenceSimulator<'_> {
                     coflow.flows.iter_mut().filter(|f| f.phase == FlowPhase::Waiting && f.available_at <= now)
                 {
                     flow.phase = FlowPhase::Live;
-                    if flow.size == 0.0 {
+                    if flow.size == 0.0 || flow.is_local {
                         (flow.phase, flow.end) = (FlowPhase::Completed, flow.available_at);
+                        flow.sent_bytes = flow.size;
                     } else {
                         self.flows_changed = true;
                     }
@@ -203,11 +207,12 @@ impl ReferenceSimulator<'_> {
         match change {
             WorkloadChange::PortRate { port, side, factor } => {
                 self.links_changed = true;
+                let rate = if self.regions.is_none() { factor } else { factor * UNLIMITED_RATE };
                 if side != PortSide::Receive {
-                    self.links[port as usize] = factor;
+                    self.links[port as usize] = rate;
                 }
                 if side != PortSide::Send {
-                    self.links[(self.workload.ports + port) as usize] = factor;
+                    self.links[(self.workload.ports + port) as usize] = rate;
                 }
             }
             WorkloadChange::RestartFlow { coflow, flow } => {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::incast::GoodputCurve;
+use super::regions::RegionNetwork;
 use super::{Epoch, Policy, ReferenceSimulator};
 use crate::common::{is_near, options};
 use proptest::prelude::*;
@@ -11,7 +12,7 @@ use weir_core::model::{Trunks, Workload};
 use weir_core::policy;
 use weir_sim::{NetworkModel, NoObserver, ReplayOptions, replay};
 
-/// A network with ports of 1 byte/s.
+/// A network with ports of 1 byte/s, or with regions.
 #[derive(Default, Clone, Copy)]
 pub struct TestNetwork<'a> {
     pub trunks: Option<&'a Trunks>,
@@ -19,6 +20,7 @@ pub struct TestNetwork<'a> {
     /// The results of the cable events.
     pub epochs: &'a [Epoch],
     pub goodput: Option<&'a GoodputCurve>,
+    pub regions: Option<&'a RegionNetwork>,
 }
 
 impl TestNetwork<'_> {
@@ -28,12 +30,15 @@ impl TestNetwork<'_> {
             trunks: self.trunks.map(|trunks| Arc::new(trunks.clone())),
             cable_events: self.cable_events.into(),
             goodput: self.goodput.map(GoodputCurve::to_model),
+            regions: self.regions.map(|regions| regions.links.clone()),
             ..NetworkModel::default()
         };
+        let merged = self.regions.map(|regions| regions.merge_flows(w, policy.separates_receivers()));
+        let flows = merged.as_ref().unwrap_or(w);
         for interval in [0.0, 0.37] {
             let options = ReplayOptions { network: network.clone(), ..options(1.0, interval) };
             let engine = replay(w, policy::build(name).unwrap(), &options, &mut NoObserver).unwrap().ccts();
-            let (naive, tied) = ReferenceSimulator::new(w, self, policy.clone(), interval).run();
+            let (naive, tied) = ReferenceSimulator::new(flows, self, policy.clone(), interval).run();
             let equal = engine.iter().zip(&naive).all(|(&a, &b)| is_near(a, b, 1e-6));
             prop_assume!(equal || !tied, "rounding decides the order");
             prop_assert!(

@@ -101,7 +101,7 @@ impl ReferenceSimulator<'_> {
                 SortKey::LongestRemainingFlow => remaining().fold(0.0, f64::max),
                 SortKey::Bottleneck => self.min_completion_seconds(c, &self.links),
                 SortKey::AddedWaiting => {
-                    let others = active.iter().filter(|&&o| o != c && coflow.shares_link(&self.coflows[o]));
+                    let others = active.iter().filter(|&&o| o != c && self.contend(c, o));
                     self.min_completion_seconds(c, &self.links) * others.count() as f64
                 }
             }

@@ -110,9 +110,7 @@ impl ReferenceSimulator<'_> {
             let coflow = &self.coflows[c];
             let queue = coflow.queue.unwrap();
             let contention = active.iter().filter(|&&o| {
-                o != c
-                    && coflow.shares_link(&self.coflows[o])
-                    && (saath.contention_all || self.coflows[o].queue == Some(queue))
+                o != c && self.contend(c, o) && (saath.contention_all || self.coflows[o].queue == Some(queue))
             });
             turns.push(if coflow.deadline_at <= self.now + RATE_TOLERANCE {
                 (0, coflow.deadline_at, c)
