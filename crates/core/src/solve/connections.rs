@@ -114,7 +114,8 @@ impl ConnectionSolver {
         rates.resize(open.len(), 0.0);
         for (served, &rate) in self.connections.iter().zip(&self.rates) {
             // Rates of connections that get nothing converge to 0 without reaching it.
-            let is_rounding = rate <= OFFER_TOLERANCE * send[served.src as usize];
+            let capacity = send[served.src as usize].min(recv[served.dst as usize]);
+            let is_rounding = rate <= OFFER_TOLERANCE * capacity;
             rates[served.input_index as usize] = if is_rounding { 0.0 } else { rate };
         }
     }

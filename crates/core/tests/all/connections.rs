@@ -57,6 +57,11 @@ fn connections_on_a_zero_capacity_port_have_rate_zero() {
     assert_eq!(compute_rates(&[0.0, 1.0], &[1.0, 0.0], &open), [0.0, 1.0, 0.0]);
 }
 
+#[test]
+fn connection_to_a_far_slower_receiver_keeps_its_rate() {
+    assert_eq!(compute_rates(&[1.0], &[1e-10], &[connection(0, 0, 0)]), [1e-10]);
+}
+
 /// Checks that each connection has a bottleneck. Either its receiver is full and no connection there is
 /// faster, or its sender is full with connections of higher or equal rank, and none of equal rank is faster.
 fn check_bottlenecks(
