@@ -200,19 +200,24 @@ impl SenderQueues {
             }
         }
         for &(_, slot) in &self.coflow_order {
+            if open_senders.is_empty() {
+                break;
+            }
             let coflow = network.coflow(slot);
             coflow.visit_open_flows(&mut open_senders, &mut open_receivers, |flow, src, dst| {
                 let offered = || (self.connection_count(dst), self.offered_rates[dst]);
-                let (count, total_rate) = *receivers[dst].get_or_insert_with(offered);
-                let count = count + usize::from(self.base_rate(slot, flow) == 0.0);
-                let rate = residuals[src].min(capacities[dst] * goodput.utilization(count) - total_rate);
+                let (count, total_rate) = receivers[dst].get_or_insert_with(offered);
+                let residual = |count, total_rate| capacities[dst] * goodput.utilization(count) - total_rate;
+                let new_count = *count + usize::from(self.base_rate(slot, flow) == 0.0);
+                let rate = residuals[src].min(residual(new_count, *total_rate));
                 // A rate in the order of rounding errors counts as 0.
                 if rate > tolerance {
                     residuals[src] -= rate;
-                    receivers[dst] = Some((count, total_rate + rate));
+                    (*count, *total_rate) = (new_count, *total_rate + rate);
                     assigned_rates.push((slot, flow, rate));
                 }
-                (residuals[src] <= tolerance, false)
+                let is_full = [*count, *count + 1].iter().all(|&n| residual(n, *total_rate) <= tolerance);
+                (residuals[src] <= tolerance, is_full)
             });
         }
     }
