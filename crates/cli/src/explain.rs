@@ -145,7 +145,7 @@ fn unknown_coflow(coflow: u64, source: &Source) -> Failure {
 
 /// The record of an entry of the time line.
 fn entry_record(report: &Report<'_>, entry: &TimelineEntry<'_>) -> Record {
-    let main = entry.longest;
+    let main = entry.main;
     let link = main.cause.link();
     let mut r = Record::default();
     r.add("from_s", entry.start);

@@ -29,15 +29,15 @@ pub fn explanation(report: &Report<'_>, colors: Option<bool>) -> Vec<Block> {
     blocks.push(Block::Table(timeline_table(report)));
     let occurs = |matches_criterion: fn(OrderCriterion) -> bool| {
         entries.iter().any(|entry| {
-            matches_criterion(entry.longest.order_criterion)
-                || entry.longest.holders.iter().any(|holder| matches_criterion(holder.order_criterion))
+            matches_criterion(entry.main.order_criterion)
+                || entry.main.holders.iter().any(|holder| matches_criterion(holder.order_criterion))
         })
     };
     let notes = [
         (true, "`pace` is the progress relative to running alone; `sent` counts the bytes of all its flows."),
         (
             entries.iter().any(|entry| entry.segment_count > 1),
-            "Short segments are merged (number of segments). Queue, rule and cause are those of the longest; `--all` shows each segment.",
+            "Short segments are merged (number of segments). Queue, rule and cause are those of the one that loses the most time; `--all` shows each segment.",
         ),
         (
             occurs(|criterion| contending_coflows(criterion).is_some()),
@@ -173,7 +173,7 @@ fn timeline_table(report: &Report<'_>) -> Table {
         ("held up by", Alignment::Left),
     ]);
     for entry in report.entries {
-        let main = entry.longest;
+        let main = entry.main;
         let state = entry.state();
         let state_text = match entry.segment_count {
             1 => state.name().to_owned(),

@@ -6,8 +6,8 @@ use super::{ProgressState, Segment};
 /// Consecutive segments of an explanation, merged into one entry. Times in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TimelineEntry<'a> {
-    /// The longest of the segments. Its queue, rule and cause stand for all of them.
-    pub longest: &'a Segment,
+    /// The segment that loses the most time, or the longest one if none loses time. Its queue, rule and cause stand for all of them.
+    pub main: &'a Segment,
     /// The start of the first segment.
     pub start: f64,
     /// The end of the last segment.
@@ -26,11 +26,9 @@ impl<'a> TimelineEntry<'a> {
     /// `None` for no segments.
     fn new(segments: &'a [Segment]) -> Option<TimelineEntry<'a>> {
         let (first, last) = (segments.first()?, segments.last()?);
-        let main = segments
-            .iter()
-            .fold(first, |a, b| if b.duration_seconds() > a.duration_seconds() { b } else { a });
+        let main = segments.iter().fold(first, |a, b| if weight(b) > weight(a) { b } else { a });
         Some(TimelineEntry {
-            longest: main,
+            main,
             start: first.start,
             end: last.end,
             bytes: segments.iter().map(|segment| segment.bytes).sum(),
@@ -49,6 +47,13 @@ impl<'a> TimelineEntry<'a> {
     pub fn state(&self) -> ProgressState {
         ProgressState::from_pace(self.pace(), self.moves)
     }
+}
+
+/// The time that a segment loses, and its length. Full pace loses no time, whatever rounding says.
+fn weight(segment: &Segment) -> (f64, f64) {
+    let seconds = segment.duration_seconds();
+    let is_full = segment.state == ProgressState::FullPace;
+    (if is_full { 0.0 } else { seconds - segment.alone_seconds }, seconds)
 }
 
 /// Merges neighbouring segments, the shortest first, until at most `max_entries` entries remain.
@@ -116,12 +121,22 @@ mod tests {
     }
 
     #[test]
-    fn timeline_merges_short_segments_under_the_longest() {
+    fn timeline_merges_short_segments_under_the_one_that_loses_most() {
         let segments = segments(&[5.0, 5.1, 5.3, 5.4, 10.0]);
         let entries = build_timeline(&segments, 3);
         assert_eq!(entries.iter().map(|entry| entry.segment_count).collect::<Vec<_>>(), [1, 3, 1]);
         assert_eq!((entries[1].start, entries[1].end, entries[1].bytes), (5.0, 5.4, 3.0));
-        assert_eq!(*entries[1].longest, segments[2]);
+        assert_eq!(*entries[1].main, segments[2]);
+    }
+
+    #[test]
+    fn cause_of_merged_segments_is_that_of_the_most_lost_time() {
+        let mut segments = segments(&[5.0, 6.0, 6.5]);
+        (segments[0].alone_seconds, segments[0].state) = (5.0 - 1e-9, ProgressState::FullPace);
+        (segments[1].alone_seconds, segments[1].state) = (0.9, ProgressState::Slowed);
+        (segments[2].alone_seconds, segments[2].state) = (0.2, ProgressState::Slowed);
+        assert_eq!(*TimelineEntry::new(&segments).unwrap().main, segments[2]);
+        assert_eq!(*TimelineEntry::new(&segments[..1]).unwrap().main, segments[0]);
     }
 
     #[test]
@@ -133,11 +148,11 @@ mod tests {
                 segment.state = ProgressState::from_pace(pace, pace > 0.0);
             }
             let entry = TimelineEntry::new(&segments).unwrap();
-            (entry.longest.state, entry.state())
+            (entry.main.state, entry.state())
         };
         let (waiting, slowed, full) =
             (ProgressState::Waiting, ProgressState::Slowed, ProgressState::FullPace);
-        assert_eq!(state([1.0, 0.0, 1.0]), (full, slowed), "98 % is not full pace");
+        assert_eq!(state([1.0, 0.0, 1.0]), (waiting, slowed), "98 % is not full pace");
         assert_eq!(state([0.0, 0.001, 0.0]), (waiting, slowed), "bytes move");
         assert_eq!(state([0.0; 3]), (waiting, waiting));
         assert_eq!(state([1.0; 3]), (full, full));
