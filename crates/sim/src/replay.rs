@@ -759,8 +759,9 @@ impl Replay<'_> {
             let trunks = rows.drain(2 * ports..).take(trunk_utilization.len()).collect();
             let numbers =
                 (0..self.workload.ports).map(|port| self.port_numbering.number_of_port(port) as usize);
-            let of_side =
-                |side: usize| numbers.clone().map(|number| rows[side * ports + number].clone()).collect();
+            let mut of_side = |side: usize| {
+                numbers.clone().map(|number| std::mem::take(&mut rows[side * ports + number])).collect()
+            };
             LinkUse { part_seconds, send: of_side(0), recv: of_side(1), trunks }
         });
         if self.options.network.regions.is_some() {

@@ -48,7 +48,7 @@ pub(crate) trait Transport {
     /// The rate of a live flow, in bytes per second.
     fn flow_rate(&self, slot: Slot, flow: u32, network: &Network) -> f64;
 
-    /// Visits every flow, with the bytes that it has left at `at`, which is between the last update and the next.
+    /// Visits every live flow, with the bytes that it has left at `at`, which is between the last update and the next.
     fn visit_remaining_bytes(&self, network: &Network, at: f64, visit: &mut dyn FnMut(Slot, u32, f64));
 
     /// The progress of a coflow; `None` if no policy needs it.

@@ -12,6 +12,9 @@ use super::snapshot::{all_capacities, flow_links};
 /// The maximum number of parts into which the time is divided.
 const MAX_PARTS: usize = 128;
 
+/// The maximum number of values by part and link; networks of more links have fewer parts.
+const MAX_VALUES: usize = 1 << 22;
+
 impl Replay<'_> {
     /// Counts the bytes of live flows at the ends of parts of the time until `until`.
     pub(super) fn count_link_use_until(&mut self, until: f64) {
@@ -87,11 +90,12 @@ struct FlowIndex {
     flow: u32,
 }
 
-/// Records the utilization of each link. Parts of the time have equal lengths, which double when the time needs more than
-/// [`MAX_PARTS`].
+/// Records the utilization of each link. Parts of the time have equal lengths, which double when the time needs more parts than
+/// the maximum.
 #[derive(Debug)]
 pub(super) struct LinkUseRecorder {
     link_count: usize,
+    max_parts: usize,
     part_seconds: f64,
     /// Number of parts that have ended; the next bytes belong to the part after them.
     ended_parts: usize,
@@ -110,18 +114,25 @@ impl LinkUseRecorder {
     /// `capacities` are those of the recorded links at the start, in bytes per second: the first ones of all links. Records until
     /// `min_end` at least.
     pub fn new(capacities: Vec<f64>, min_end: f64) -> LinkUseRecorder {
-        let mut recorder = LinkUseRecorder {
+        let mut max_parts = MAX_PARTS;
+        while max_parts > 2 && max_parts * capacities.len() > MAX_VALUES {
+            max_parts /= 2;
+        }
+        let mut part_seconds = 1e-6;
+        while min_end > part_seconds * max_parts as f64 {
+            part_seconds *= 2.0;
+        }
+        LinkUseRecorder {
             link_count: capacities.len(),
-            part_seconds: 1e-6,
+            max_parts,
+            part_seconds,
             ended_parts: 0,
-            carried: vec![0.0; MAX_PARTS * capacities.len()],
-            capacity: vec![0.0; MAX_PARTS * capacities.len()],
+            carried: vec![0.0; max_parts * capacities.len()],
+            capacity: vec![0.0; max_parts * capacities.len()],
             counted: Vec::new(),
             link_capacities: capacities,
             since: 0.0,
-        };
-        recorder.make_room(min_end);
-        recorder
+        }
     }
 
     /// The end of the present part, if it is not after `until`. Live flows count their bytes until then, and
@@ -129,7 +140,7 @@ impl LinkUseRecorder {
     fn end_of_part(&mut self, until: f64) -> Option<f64> {
         self.make_room(until);
         let end = (self.ended_parts + 1) as f64 * self.part_seconds;
-        (end <= until && self.ended_parts < MAX_PARTS).then_some(end)
+        (end <= until && self.ended_parts < self.max_parts).then_some(end)
     }
 
     fn begin_part(&mut self) {
@@ -139,7 +150,7 @@ impl LinkUseRecorder {
     /// Counts the bytes of a flow until now, in the present part: `sent_bytes` in all since it started.
     fn count_bytes(&mut self, index: FlowIndex, sent_bytes: f64, links: impl Iterator<Item = usize>) {
         let counted = std::mem::replace(self.counted_bytes(index), sent_bytes);
-        let part = self.ended_parts.min(MAX_PARTS - 1);
+        let part = self.ended_parts.min(self.max_parts - 1);
         let of_part = &mut self.carried[part * self.link_count..][..self.link_count];
         for link in links {
             if let Some(bytes) = of_part.get_mut(link) {
@@ -171,16 +182,28 @@ impl LinkUseRecorder {
 
     fn count_capacities(&mut self, now: f64) {
         self.make_room(now);
-        for (part, seconds) in parts_between(self.since, now, self.part_seconds) {
+        for (part, seconds) in self.parts_until(now) {
             let of_part = &mut self.capacity[part * self.link_count..][..self.link_count];
             of_part.iter_mut().zip(&self.link_capacities).for_each(|(sum, rate)| *sum += rate * seconds);
         }
         self.since = now;
     }
 
+    /// The parts from `since` to `until`, each with the seconds in it.
+    fn parts_until(&self, until: f64) -> impl Iterator<Item = (usize, f64)> + use<> {
+        let (since, part_seconds) = (self.since, self.part_seconds);
+        let [first, last] =
+            [since, until].map(|time| ((time / part_seconds) as usize).min(self.max_parts - 1));
+        (first..=last).filter_map(move |part| {
+            let start = since.max(part as f64 * part_seconds);
+            let end = if part == last { until } else { (part + 1) as f64 * part_seconds };
+            (end > start).then_some((part, end - start))
+        })
+    }
+
     /// Doubles the length of parts until they contain `until`.
     fn make_room(&mut self, until: f64) {
-        while until > self.part_seconds * MAX_PARTS as f64 {
+        while until > self.part_seconds * self.max_parts as f64 {
             merge_halves(&mut self.carried, self.link_count);
             merge_halves(&mut self.capacity, self.link_count);
             self.ended_parts /= 2;
@@ -191,7 +214,7 @@ impl LinkUseRecorder {
     /// The length of parts in seconds, and the utilization by link and part until `end`.
     pub fn finish(mut self, end: f64) -> (f64, Vec<Vec<f64>>) {
         self.count_capacities(end);
-        let parts = (end / self.part_seconds).ceil().min(MAX_PARTS as f64) as usize;
+        let parts = (end / self.part_seconds).ceil().min(self.max_parts as f64) as usize;
         let of_link = |link: usize| {
             let of_part = |part: usize| {
                 let position = part * self.link_count + link;
@@ -202,16 +225,6 @@ impl LinkUseRecorder {
         };
         (self.part_seconds, (0..self.link_count).map(of_link).collect())
     }
-}
-
-/// The parts between two times, each with the seconds in it.
-fn parts_between(since: f64, until: f64, part_seconds: f64) -> impl Iterator<Item = (usize, f64)> {
-    let [first, last] = [since, until].map(|time| ((time / part_seconds) as usize).min(MAX_PARTS - 1));
-    (first..=last).filter_map(move |part| {
-        let start = since.max(part as f64 * part_seconds);
-        let end = if part == last { until } else { (part + 1) as f64 * part_seconds };
-        (end > start).then_some((part, end - start))
-    })
 }
 
 /// Adds the bytes of each two neighbouring parts. `bytes` are by part and link.

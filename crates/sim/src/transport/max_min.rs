@@ -69,7 +69,7 @@ impl MaxMin {
         }
     }
 
-    /// Sets the capacity of receivers by the number of their flows whose links all have capacity. O(classes).
+    /// Sets the capacity of receivers by the number of their flows whose links all have capacity. O(links of classes).
     fn limit_to_goodput(&mut self, fabric: &Fabric) {
         let Some(goodput) = &self.goodput else { return };
         let mut connections = vec![0; self.ports];

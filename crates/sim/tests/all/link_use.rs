@@ -97,6 +97,16 @@ fn slow_port_is_busy_at_its_lower_capacity() {
 }
 
 #[test]
+fn many_links_have_fewer_parts() {
+    // 2^17 links of 32 parts have 2^22 values.
+    let all = workload(1 << 16, vec![coflow(1, 0.0, &[(0, 1, 2.0)])]);
+    let used = replay_at_unit_rate(&all, "fifo").link_use.unwrap();
+    let parts = used.send[0].len();
+    assert!((16..=32).contains(&parts), "{parts} parts");
+    assert!(used.send[0].iter().all(|part| (part - 1.0).abs() < 1e-6), "{:?}", used.send[0]);
+}
+
+#[test]
 fn outcome_has_no_link_use_unless_it_is_kept() {
     let all = workload(2, vec![coflow(1, 0.0, &[(0, 1, 2.0)])]);
     let options = ReplayOptions { keep_link_use: false, ..options(1.0, 0.0) };
