@@ -236,15 +236,15 @@ impl Source {
         self.trace.as_ref().map_or(&self.name, |(name, _)| name)
     }
 
-    /// Whether any coflow ends by sending its bytes, as all do but those of services.
-    pub fn has_finite_coflows(&self) -> bool {
-        !self.workload.finite_coflows().is_empty()
+    /// Whether only services send, whose coflows do not end by sending their bytes.
+    pub fn is_services_alone(&self) -> bool {
+        self.services.is_some() && self.workload.finite_coflows().is_empty()
     }
 
     /// A line about the size and the format of the trace.
     pub fn caption(&self) -> String {
         let (ports, format) = (format_count(self.workload.ports, "port"), self.format_text());
-        if self.services.is_some() && !self.has_finite_coflows() {
+        if self.is_services_alone() {
             return format!("{}: {ports} ({format})\n", self.name);
         }
         format!(

@@ -110,7 +110,8 @@ pub fn html(comparison: &Comparison<'_>) -> Result<String, Failure> {
         count => format!("{count} policies compared"),
     };
     let mut page = Page::new(&title, &comparison.caption, &comparison.origin);
-    let has_coflows = outcomes.iter().any(|outcome| !outcome.coflows.is_empty());
+    let has_coflows =
+        comparison.services.is_none() || outcomes.iter().any(|outcome| !outcome.coflows.is_empty());
     let ccts: Vec<Vec<f64>> = outcomes.iter().map(Outcome::ccts).collect();
     if has_coflows {
         page.add_section("Results", &results_table(comparison));

@@ -83,9 +83,10 @@ fn policy_table(records: &[Record], columns: &[Column]) -> String {
     table.to_string()
 }
 
-/// Whether a replay contains coflows that end, which have completion times.
+/// Whether results have completion times: not those of services alone. Those of an empty trace are without values.
 fn have_completion_times(records: &[Record]) -> bool {
-    records.iter().any(|record| record.number("mean_cct_s").is_some())
+    let has_times = |r: &Record| r.number("mean_cct_s").is_some() || r.number("service_bytes").is_none();
+    records.iter().any(has_times)
 }
 
 /// The table with the main columns: five, `/bound` if the lower bound is known, and the optional columns.

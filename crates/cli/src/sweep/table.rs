@@ -155,7 +155,7 @@ impl Cells {
 /// The columns that occur in the results, and those of the first services.
 fn columns(rows: &[Row<'_>], services: Option<&Services>) -> Vec<Column> {
     let occurs = |column: &Column| rows.iter().any(|row| row.metrics.get(&column.name).is_some());
-    let has_times = rows.iter().any(|row| row.metrics.number("mean_cct_s").is_some());
+    let has_times = services.is_none() || rows.iter().any(|row| row.metrics.number("mean_cct_s").is_some());
     let of_coflows = TIME_COLUMNS.into_iter().filter(|_| has_times).chain([SCHEDULE_COLUMN]);
     let of_service = |(position, name): (usize, &str)| Column {
         title: if position == 0 { format!("| {name}").into() } else { name.to_owned().into() },
@@ -175,12 +175,12 @@ pub fn caption(args: &args::Sweep, source: &Source, baseline: &str, separator: &
         }
         false => "",
     };
-    let times = match source.has_finite_coflows() {
-        true => format!(
+    let times = match source.is_services_alone() {
+        true => String::new(),
+        false => format!(
             "Coflow completion times in seconds{separator}speedups over `{baseline}` {values}, coflow by coflow.\n\
              /bound: mean divided by the lower bound of the mean.\n"
         ),
-        false => String::new(),
     };
     let services = source.services.as_ref();
     let rates = services.map_or_else(String::new, |services| services.description("--format csv") + "\n");

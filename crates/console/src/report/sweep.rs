@@ -56,11 +56,13 @@ pub fn html(report: &SweepReport<'_>) -> Result<String, Failure> {
 
 /// The mean completion times over the values, as a figure with its legend.
 fn mean_times(report: &SweepReport<'_>) -> String {
+    // An interval of 0 has no place in the figure.
+    let half_width = |point: &SweepPoint| point.half_width.filter(|width| *width > 0.0);
     let has_intervals =
-        report.lines.iter().flat_map(|line| &line.points).any(|point| point.half_width.is_some());
+        report.lines.iter().flat_map(|line| &line.points).any(|point| half_width(point).is_some());
     let mean = |point: &SweepPoint| (point.position as f64, point.mean);
     let interval = |point: &SweepPoint| {
-        point.half_width.map(|width| (point.position as f64, point.mean - width, point.mean + width))
+        half_width(point).map(|width| (point.position as f64, point.mean - width, point.mean + width))
     };
     let lines = report.lines.iter();
     let means = lines.clone().map(|line| line.points.iter().map(mean).collect());
