@@ -80,7 +80,7 @@ pub struct JobOutcome {
 /// The utilization of links over time: bytes carried divided by the bytes that the link could have carried, in parts of equal length.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct LinkUse {
-    /// The length of a part in seconds. The last part can be shorter, since it ends at the makespan.
+    /// The length of a part in seconds. The last part ends at the makespan: it can be shorter, or longer by up to 1 %.
     pub part_seconds: f64,
     /// By port and part, for sending. Empty if ports limit no flow, as between regions.
     pub send: Vec<Vec<f64>>,

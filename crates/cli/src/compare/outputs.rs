@@ -303,8 +303,10 @@ fn link_time_lines(out: &mut OutputFile, results: &Results<'_>) -> csv::Result<(
         let part_seconds = outcome.link_use.as_ref().map_or(0.0, |used| used.part_seconds);
         for UsedLink { kind, name, parts, .. } in used_links(results, outcome) {
             for (part, utilization) in parts.iter().enumerate() {
-                let [from, to] = [part, part + 1].map(|part| part as f64 * part_seconds);
-                csv.serialize((policy, kind, &name, from, to.min(outcome.makespan), utilization))?;
+                let end_of = |part: usize| {
+                    if part == parts.len() { outcome.makespan } else { part as f64 * part_seconds }
+                };
+                csv.serialize((policy, kind, &name, end_of(part), end_of(part + 1), utilization))?;
             }
         }
     }

@@ -15,6 +15,10 @@ const MAX_PARTS: usize = 128;
 /// The maximum number of values by part and link; networks of more links have fewer parts.
 const MAX_VALUES: usize = 1 << 22;
 
+/// The minimum length of the last part, as a fraction of the others. A shorter rest belongs to the part before it, since a rounding
+/// error in its end would be a large part of it.
+const MIN_LAST_PART: f64 = 0.01;
+
 impl Replay<'_> {
     /// Counts the bytes of live flows at the ends of parts of the time until `until`.
     pub(super) fn count_link_use_until(&mut self, until: f64) {
@@ -48,10 +52,9 @@ impl Replay<'_> {
 
     /// Counts the bytes of a flow whose path or progress is about to change, or that stops.
     pub(super) fn count_link_use(&mut self, slot: Slot, flow: u32, sent_bytes: f64) {
-        let index = self.flow_index(slot, flow);
-        if let Some(link_use) = &mut self.link_use {
-            link_use.count_bytes(index, sent_bytes, flow_links(&self.engine, slot, flow));
-        }
+        let Some(mut link_use) = self.link_use.take() else { return };
+        link_use.count_bytes(self.flow_index(slot, flow), sent_bytes, flow_links(&self.engine, slot, flow));
+        self.link_use = Some(link_use);
     }
 
     fn flow_index(&self, slot: Slot, flow: u32) -> FlowIndex {
@@ -75,10 +78,9 @@ impl Replay<'_> {
 
     /// Records that a flow skips bytes, which its links do not carry, or, below zero, that it sends bytes again.
     pub(super) fn skip_link_use(&mut self, slot: Slot, flow: u32, bytes: f64) {
-        let index = self.flow_index(slot, flow);
-        if let Some(link_use) = &mut self.link_use {
-            *link_use.counted_bytes(index) += bytes;
-        }
+        let Some(mut link_use) = self.link_use.take() else { return };
+        *link_use.counted_bytes(self.flow_index(slot, flow)) += bytes;
+        self.link_use = Some(link_use);
     }
 }
 
@@ -214,12 +216,17 @@ impl LinkUseRecorder {
     /// The length of parts in seconds, and the utilization by link and part until `end`.
     pub fn finish(mut self, end: f64) -> (f64, Vec<Vec<f64>>) {
         self.count_capacities(end);
-        let parts = (end / self.part_seconds).ceil().min(self.max_parts as f64) as usize;
+        let min_parts = if end > 0.0 { 1.0 } else { 0.0 };
+        let parts = (end / self.part_seconds - MIN_LAST_PART).ceil();
+        let parts = parts.clamp(min_parts, self.max_parts as f64) as usize;
         let of_link = |link: usize| {
             let of_part = |part: usize| {
-                let position = part * self.link_count + link;
-                let capacity = self.capacity[position];
-                if capacity > 0.0 { self.carried[position].max(0.0) / capacity } else { 0.0 }
+                let until = if part + 1 == parts { self.max_parts } else { part + 1 };
+                let sum = |bytes: &[f64]| -> f64 {
+                    (part..until).map(|part| bytes[part * self.link_count + link]).sum()
+                };
+                let (carried, capacity) = (sum(&self.carried), sum(&self.capacity));
+                if capacity > 0.0 { carried.max(0.0) / capacity } else { 0.0 }
             };
             (0..parts).map(of_part).collect()
         };

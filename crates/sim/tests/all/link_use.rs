@@ -11,10 +11,14 @@ use weir_core::policy;
 use weir_sim::outcome::LinkUse;
 use weir_sim::{NoObserver, Observer, Outcome, ReplayOptions, Snapshot, replay};
 
-/// The lengths of the parts of the time.
+/// The lengths of the parts of the time. The last part ends at the makespan.
 fn part_lengths(used: &LinkUse, makespan: f64) -> Vec<f64> {
     let parts = used.send.first().map_or(0, Vec::len);
-    (0..parts).map(|part| (makespan - part as f64 * used.part_seconds).min(used.part_seconds)).collect()
+    let mut lengths = vec![used.part_seconds; parts];
+    if let Some(last) = lengths.last_mut() {
+        *last = makespan - (parts - 1) as f64 * used.part_seconds;
+    }
+    lengths
 }
 
 /// The seconds in which a link was busy.
@@ -43,9 +47,7 @@ pub fn check_link_use(outcome: &Outcome, interval: f64, has_constant_capacities:
         }
         for (link, (parts, mean)) in links.iter().zip(means).enumerate() {
             // A rounding error in a time is multiplied by the rate.
-            // Times within the slack of a schedule count as the schedule's, so their bytes may be on either side of a part's end.
-            let slack = (interval * 1e-6).min(1e-8);
-            let rounding = 1e-6 + (slack + 1e-12 * outcome.makespan) / used.part_seconds;
+            let rounding = 1e-6 + 1e-12 * outcome.makespan / used.part_seconds;
             if let Some(part) = parts.iter().find(|part| !(0.0..=1.0 + rounding).contains(*part)) {
                 return Err(format!("link {link} has a utilization of {part}"));
             }
@@ -201,14 +203,13 @@ proptest! {
         prop_assume!(outcome.makespan > 0.0 && !recorder.schedules.is_empty());
         let used = outcome.link_use.as_ref().unwrap();
         let found = [&used.send[..], &used.recv, &used.trunks].concat();
-        for part in 0..part_lengths(used, outcome.makespan).len() {
+        for (part, length) in part_lengths(used, outcome.makespan).into_iter().enumerate() {
             let start = part as f64 * used.part_seconds;
-            let end = (start + used.part_seconds).min(outcome.makespan);
+            let end = start + length;
             let expected = recorder.utilization(&outcome, start, end);
             for (link, (found, expected)) in found.iter().zip(&expected).enumerate() {
                 // A rounding error in a time is multiplied by the rate.
-                let slack = (interval * 1e-6).min(1e-8);
-                let rounding = 1e-6 + (slack + 1e-11 * outcome.makespan) / (end - start);
+                let rounding = 1e-6 + 1e-11 * outcome.makespan / length;
                 prop_assert!(
                     (found[part] - expected).abs() <= rounding,
                     "{}: link {} in part {}: found {}, expected {}", policy, link, part, found[part], expected
