@@ -57,7 +57,7 @@ pub fn sim(args: &args::Sim) -> Result<(), Failure> {
     let table = || {
         let head = caption(&source, &network, |_| false);
         head + "\n"
-            + &table::single_policy_table(&record)
+            + &table::single_policy_table(&record, !source.is_services_alone())
             + &jobs_table(policies, &job_times)
             + &services_table(&source, policies, &outcomes)
     };
@@ -104,7 +104,8 @@ pub fn compare(args: &args::Compare) -> Result<(), Failure> {
     let table = || {
         let head = caption(&source, &network, |_| false);
         let tables = if *wide { table::wide_table } else { table::short_table };
-        let main = tables(&records, baseline_name, metrics.min_mean_cct());
+        let has_times = !source.is_services_alone();
+        let main = tables(&records, baseline_name, metrics.min_mean_cct(), has_times);
         let drawing = outputs.has_terminal().then(|| distribution_drawing(&policies, &outcomes));
         head + &main
             + &jobs_table(&policies, &job_times)

@@ -122,15 +122,15 @@ pub fn sweep(args: &args::Sweep) -> Result<(), Failure> {
     let is_varied = |key: &str| args.vary.iter().any(|vary| vary.key == key);
     let sources: String = inputs.iter().map(|input| input.source.caption()).collect();
     let network = inputs[0].network.caption(is_varied);
+    // Only a sweep over one input has services.
+    let source = &inputs[0].source;
     let caption = |separator| {
-        let results = table::caption(args, &inputs[0].source, &policies[baseline_position], separator);
+        let results = table::caption(args, source, &policies[baseline_position], separator);
         format!("{sources}{network}{results}")
     };
-    // Only a sweep over one input has services.
-    let services = inputs[0].source.services.as_ref();
     let cells = match args.confidence {
-        true => Cells::with_intervals(&rows, services),
-        false => Cells::new(&rows, services),
+        true => Cells::with_intervals(&rows, source),
+        false => Cells::new(&rows, source),
     };
     if let Some(file) = report_file {
         let origin = report_origin(input_files(experiment, &policies));

@@ -83,15 +83,9 @@ fn policy_table(records: &[Record], columns: &[Column]) -> String {
     table.to_string()
 }
 
-/// Whether results have completion times: not those of services alone. Those of an empty trace are without values.
-fn have_completion_times(records: &[Record]) -> bool {
-    let has_times = |r: &Record| r.number("mean_cct_s").is_some() || r.number("service_bytes").is_none();
-    records.iter().any(has_times)
-}
-
-/// The table with the main columns: five, `/bound` if the lower bound is known, and the optional columns.
-pub fn short_table(records: &[Record], baseline: &str, min_mean_cct: Option<f64>) -> String {
-    if !have_completion_times(records) {
+/// The table with the main columns: five, `/bound` if the lower bound is known, and the optional columns. Empty without completion times.
+pub fn short_table(records: &[Record], baseline: &str, min_mean_cct: Option<f64>, has_times: bool) -> String {
+    if !has_times {
         return String::new();
     }
     let mut columns: Vec<Column> = vec![
@@ -118,10 +112,10 @@ pub fn short_table(records: &[Record], baseline: &str, min_mean_cct: Option<f64>
 }
 
 /// All columns, in two tables; without completion times, the columns of the second one that have values.
-pub fn wide_table(records: &[Record], baseline: &str, min_mean_cct: Option<f64>) -> String {
+pub fn wide_table(records: &[Record], baseline: &str, min_mean_cct: Option<f64>, has_times: bool) -> String {
     let mut costs = COST_COLUMNS.to_vec();
     costs.extend(optional_columns(records).map(|(_, column, _)| *column));
-    if !have_completion_times(records) {
+    if !has_times {
         return format!("\n{UTILIZATION_CAPTION}\n\n{}", policy_table(records, &costs));
     }
     let synchrony: [Column; 2] = [
@@ -154,14 +148,13 @@ pub fn wide_table(records: &[Record], baseline: &str, min_mean_cct: Option<f64>)
     )
 }
 
-/// The metrics of one policy, one per line.
-pub fn single_policy_table(r: &Record) -> String {
+/// The metrics of one policy, one per line; `has_times` tells whether there are completion times.
+pub fn single_policy_table(r: &Record, has_times: bool) -> String {
     let time = |name| r.number(name).map_or_else(|| "-".to_owned(), format_seconds);
     let us = |name| r.number(name).map_or_else(|| "-".to_owned(), |us| format!("{} us", format_number(us)));
     let mut table = Table::new(&[("", Alignment::Left), ("", Alignment::Left)]);
     let mut line = |name: &str, value: String| table.add_row(vec![name.to_owned(), value]);
     line("policy", text_cell(r, "policy"));
-    let has_times = have_completion_times(std::slice::from_ref(r));
     if has_times {
         line("mean CCT", time("mean_cct_s"));
     }

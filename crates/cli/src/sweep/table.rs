@@ -84,16 +84,16 @@ pub struct Cells {
 
 impl Cells {
     /// A line for each point and policy.
-    pub fn new(rows: &[Row<'_>], services: Option<&Services>) -> Cells {
-        let columns = columns(rows, services);
+    pub fn new(rows: &[Row<'_>], source: &Source) -> Cells {
+        let columns = columns(rows, source);
         Cells::with_columns(rows, None, &columns, |row| {
             columns.iter().map(|column| column.cell(row)).collect()
         })
     }
 
     /// A line for each policy and combination of the values that are no samples, with intervals.
-    pub fn with_intervals(rows: &[Row<'_>], services: Option<&Services>) -> Cells {
-        let mut columns = columns(rows, services);
+    pub fn with_intervals(rows: &[Row<'_>], source: &Source) -> Cells {
+        let mut columns = columns(rows, source);
         columns.retain(|column| combined::has_interval(&column.name));
         Cells::with_columns(rows, Some("samples"), &columns, |row| {
             let samples = row.metrics.get("samples").map_or_else(String::new, ToString::to_string);
@@ -152,17 +152,18 @@ impl Cells {
     }
 }
 
-/// The columns that occur in the results, and those of the first services.
-fn columns(rows: &[Row<'_>], services: Option<&Services>) -> Vec<Column> {
+/// The columns that occur in the results of `source`, and those of its first services.
+fn columns(rows: &[Row<'_>], source: &Source) -> Vec<Column> {
     let occurs = |column: &Column| rows.iter().any(|row| row.metrics.get(&column.name).is_some());
-    let has_times = services.is_none() || rows.iter().any(|row| row.metrics.number("mean_cct_s").is_some());
-    let of_coflows = TIME_COLUMNS.into_iter().filter(|_| has_times).chain([SCHEDULE_COLUMN]);
+    let times = TIME_COLUMNS.into_iter().filter(|_| !source.is_services_alone());
+    let of_coflows = times.chain([SCHEDULE_COLUMN]);
     let of_service = |(position, name): (usize, &str)| Column {
         title: if position == 0 { format!("| {name}").into() } else { name.to_owned().into() },
         report_title: name.to_owned().into(),
         name: services::rate_column(name).into(),
     };
-    let of_services = services.into_iter().flat_map(Services::shown_names).enumerate().map(of_service);
+    let services = source.services.iter();
+    let of_services = services.flat_map(Services::shown_names).enumerate().map(of_service);
     of_coflows.chain(OPTIONAL_COLUMNS.into_iter().filter(occurs)).chain(of_services).collect()
 }
 

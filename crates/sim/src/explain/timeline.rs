@@ -26,7 +26,7 @@ impl<'a> TimelineEntry<'a> {
     /// `None` for no segments.
     fn new(segments: &'a [Segment]) -> Option<TimelineEntry<'a>> {
         let (first, last) = (segments.first()?, segments.last()?);
-        let main = segments.iter().fold(first, |a, b| if weight(b) > weight(a) { b } else { a });
+        let main = segments.iter().fold(first, |a, b| if time_lost(b) > time_lost(a) { b } else { a });
         Some(TimelineEntry {
             main,
             start: first.start,
@@ -49,8 +49,8 @@ impl<'a> TimelineEntry<'a> {
     }
 }
 
-/// The time that a segment loses, and its length. Full pace loses no time, whatever rounding says.
-fn weight(segment: &Segment) -> (f64, f64) {
+/// The time that a segment loses, and its length, in seconds. At full pace it loses none, whatever rounding says.
+fn time_lost(segment: &Segment) -> (f64, f64) {
     let seconds = segment.duration_seconds();
     let is_full = segment.state == ProgressState::FullPace;
     (if is_full { 0.0 } else { seconds - segment.alone_seconds }, seconds)
