@@ -5,6 +5,8 @@
 mod coordinated_queues;
 mod link_queues;
 mod max_min;
+mod row_transport;
+mod rows;
 mod sender_queues;
 
 use std::sync::Arc;
@@ -15,6 +17,7 @@ use weir_core::model::{CompletedFlow, Goodput, Network, Slot};
 use coordinated_queues::CoordinatedQueues;
 use link_queues::LinkQueues;
 use max_min::MaxMin;
+use row_transport::RowTransport;
 use sender_queues::SenderQueues;
 
 /// Progress of a coflow.
@@ -75,9 +78,11 @@ pub(crate) fn build_transport(
         (IntraQueueSharing::Fifo, ReceiverMode::Transport) if fabric.trunk_capacities().is_empty() => {
             Box::new(SenderQueues::new(queues, fabric, goodput))
         }
-        (IntraQueueSharing::Fifo, ReceiverMode::Transport) => Box::new(LinkQueues::new(queues, goodput)),
+        (IntraQueueSharing::Fifo, ReceiverMode::Transport) => {
+            Box::new(RowTransport::new(LinkQueues::new(queues.inter_queue.clone()), goodput))
+        }
         (IntraQueueSharing::Fifo, ReceiverMode::SameQueues) => {
-            Box::new(CoordinatedQueues::new(queues, goodput))
+            Box::new(RowTransport::new(CoordinatedQueues::new(queues.inter_queue.clone()), goodput))
         }
     }
 }
