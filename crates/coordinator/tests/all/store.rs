@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -178,36 +179,42 @@ fn refusal_of_image(images: &StoreImages, bytes: &[u8], case: &str) -> Option<St
 
 #[test]
 fn damaged_bytes_are_refused_with_their_place_or_have_no_effect() {
+    let cases = if std::env::var_os("WEIR_TEST_ALL").is_some() { 5000 } else { 300 };
+    // Each thread opens thousands of files, one after the other.
+    thread::scope(|scope| {
+        scope.spawn(|| refuse_damaged_bytes("closed", |images| &images.closed, cases));
+        scope.spawn(|| refuse_damaged_bytes("killed", |images| &images.killed, cases));
+    });
+}
+
+/// Opens copies of an image with one damaged byte, sector or page.
+fn refuse_damaged_bytes(name: &str, select: fn(&StoreImages) -> &[u8], cases: usize) {
     let images = store_images(60);
+    let image = select(&images);
     let mut rng = ChaCha8Rng::seed_from_u64(1);
-    for (image, name) in [(&images.closed, "closed"), (&images.killed, "killed")] {
-        let mut refused = 0;
-        let cases = if std::env::var_os("WEIR_TEST_ALL").is_some() { 5000 } else { 300 };
-        for case in 0..cases {
-            let mut bytes = image.clone();
-            // One byte, a sector or a page, at random offsets and more often in the header.
-            let len = [1, 1, 512, 4096][rng.next_u32() as usize % 4];
-            let end = if case % 4 == 0 { 400 } else { bytes.len() };
-            let at = rng.next_u32() as usize % end;
-            for byte in bytes.iter_mut().skip(at).take(len) {
-                *byte ^= 1 << (rng.next_u32() % 8);
-            }
-            let what = format!("{name}, {len} bytes from {at}");
-            let Some(error) = refusal_of_image(&images, &bytes, &what) else { continue };
-            refused += 1;
-            // A single damaged byte is in the range that the message names. Damage to the header can first appear in a
-            // page that the header refers to.
-            if let Some((_, range)) =
-                error.split_once(": damaged at bytes ").filter(|_| len == 1 && at >= 4096)
-            {
-                let mut numbers = range.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok());
-                let (first, last): (usize, usize) = (numbers.next().unwrap(), numbers.next().unwrap());
-                assert!((first..=last).contains(&at), "{what}: {error}");
-            }
+    let mut refused = 0;
+    for case in 0..cases {
+        let mut bytes = image.to_vec();
+        // At random offsets, and more often in the header.
+        let len = [1, 1, 512, 4096][rng.next_u32() as usize % 4];
+        let end = if case % 4 == 0 { 400 } else { bytes.len() };
+        let at = rng.next_u32() as usize % end;
+        for byte in bytes.iter_mut().skip(at).take(len) {
+            *byte ^= 1 << (rng.next_u32() % 8);
         }
-        println!("{name}: {refused} of {cases} refused");
-        assert!(refused > cases / 10, "{name}: {refused}");
+        let what = format!("{name}, {len} bytes from {at}");
+        let Some(error) = refusal_of_image(&images, &bytes, &what) else { continue };
+        refused += 1;
+        // A single damaged byte is in the range that the message names. Damage to the header can first appear in a page
+        // that the header refers to.
+        if let Some((_, range)) = error.split_once(": damaged at bytes ").filter(|_| len == 1 && at >= 4096) {
+            let mut numbers = range.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok());
+            let (first, last): (usize, usize) = (numbers.next().unwrap(), numbers.next().unwrap());
+            assert!((first..=last).contains(&at), "{what}: {error}");
+        }
     }
+    println!("{name}: {refused} of {cases} refused");
+    assert!(refused > cases / 10, "{name}: {refused}");
 }
 
 #[test]
