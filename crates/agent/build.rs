@@ -8,7 +8,9 @@ const PROGRAMS: [&str; 4] = ["application", "interface", "throttle", "congestion
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
+    // Not `env!`: the script may have been compiled in another checkout.
+    let package = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
+    let source = Path::new(&package).join("../../bpf");
     println!("cargo::rerun-if-changed={}", source.display());
     let object = |name: &str| out.join(name).with_extension("o");
     let build_error =
