@@ -72,10 +72,9 @@ bench-page: ## Make docs/results/bench.md again, on a machine without other load
 		for table in policies reference simgrid fabrics hosts orders solver growth; do $(MAKE) --no-print-directory bench ARGS=$$table || exit 1; done; } > docs/results/bench.md.new
 	mv docs/results/bench.md.new docs/results/bench.md
 
-docs-check: ## Check that what is made from the code is up to date, and what README and CONTRIBUTING list
+docs-check: ## Check that what is made from the code is up to date, and what CONTRIBUTING lists
 	$(CARGO) test --locked --quiet --workspace --test all -- reference:: generated:: problems:: combinations::
 	$(CARGO) run --locked --quiet -p weir-trace --example demo_trace | cmp - examples/demo.txt
-	@tools/check-readme
 	@tools/check-dependencies
 
 book: ## Build the documentation as a searchable book, target/book/index.html; the first run installs mdBook in target/tools

@@ -1,4 +1,5 @@
-//! Tests that commands accept every file in `examples`, and that scenarios have the rates of their comments.
+//! Tests that commands accept every file in `examples`, that scenarios have the rates of their comments, and that README.md shows what
+//! the demo prints.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -137,4 +138,20 @@ fn example_scenarios_have_the_rates_of_their_comments() {
             assert!((end - mbit).abs() <= 1e-6 * mbit, "{name}: {line}: expected {mbit} Mbit");
         }
     }
+}
+
+#[test]
+fn readme_shows_the_table_of_the_demo() {
+    let root = examples().join("..");
+    let makefile = fs::read_to_string(root.join("Makefile")).unwrap();
+    let command =
+        makefile.lines().find_map(|line| line.split_once(" $(DEMO) -- ")).expect("the demo's command").1;
+    let trace = examples().join("demo.txt").display().to_string();
+    let table = TestDir::new().stdout_of(&command.replace("examples/demo.txt", &trace));
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let shown: Vec<&str> = readme.lines().collect();
+    let table = table.replace(&trace, "examples/demo.txt");
+    let missing: Vec<&str> = table.lines().filter(|line| !shown.contains(line)).collect();
+    assert!(missing.is_empty(), "README.md lacks lines that `make demo` prints:\n{}", missing.join("\n"));
+    assert!(shown.len() <= 150, "README.md: {} lines; expected at most 150", shown.len());
 }
