@@ -85,11 +85,12 @@ pub fn format_number(value: f64) -> String {
     if !value.is_finite() || (size != 0.0 && size < 1e-4) {
         return format!("{value:.1e}");
     }
+    // Rounding can add a digit: 9.9996 is 10.00.
     let digits = match size {
-        s if s >= 1000.0 => 0,
-        s if s >= 100.0 => 1,
-        s if s >= 10.0 => 2,
-        s if s >= 1.0 => 3,
+        s if s >= 999.95 => 0,
+        s if s >= 99.995 => 1,
+        s if s >= 9.9995 => 2,
+        s if s >= 0.99995 => 3,
         _ => 4,
     };
     format!("{value:.digits$}")
@@ -126,24 +127,17 @@ pub fn format_whole_percent(fraction: f64) -> String {
 pub fn format_seconds(value: f64) -> String {
     match value {
         0.0 => "0 s".to_owned(),
-        v if v < 1e-3 => format!("{} us", format_number(v * 1e6)),
-        v if v < 1.0 => format!("{} ms", format_number(v * 1e3)),
-        v => format!("{} s", format_number(v)),
+        v => format_scaled(v, &[(1.0, "s"), (1e-3, "ms"), (1e-6, "us")]),
     }
 }
 
 /// A number of bytes, with a suitable unit.
 pub fn format_bytes(value: f64) -> String {
-    let (factor, unit) = match value {
-        v if v >= 1e12 => (1e12, "TB"),
-        v if v >= 1e9 => (1e9, "GB"),
-        v if v >= 1e6 => (1e6, "MB"),
-        v if v >= 1e3 => (1e3, "kB"),
+    match value {
         // The sum of no bytes is a negative zero.
-        v if v == v.trunc() => return format!("{} B", v.abs()),
-        _ => (1.0, "B"),
-    };
-    format!("{} {unit}", format_number(value / factor))
+        v if v < 999.95 && v == v.trunc() => format!("{} B", v.abs()),
+        v => format_scaled(v, &[(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")]),
+    }
 }
 
 /// Bits in a byte.
@@ -151,15 +145,18 @@ pub const BITS_PER_BYTE: f64 = 8.0;
 
 /// A rate in bytes per second, as bits with a suitable unit.
 pub fn format_rate(value: f64) -> String {
-    let (factor, unit) = match value * BITS_PER_BYTE {
-        v if v >= 1e12 => (1e12, "Tbit"),
-        v if v >= 1e9 => (1e9, "Gbit"),
-        v if v >= 1e6 => (1e6, "Mbit"),
-        v if v >= 1e3 => (1e3, "kbit"),
-        0.0 => return "0 bit".to_owned(),
-        _ => (1.0, "bit"),
-    };
-    format!("{} {unit}", format_number(value * 8.0 / factor))
+    match value * BITS_PER_BYTE {
+        0.0 => "0 bit".to_owned(),
+        v => format_scaled(v, &[(1e12, "Tbit"), (1e9, "Gbit"), (1e6, "Mbit"), (1e3, "kbit"), (1.0, "bit")]),
+    }
+}
+
+/// A number in the first unit in which its four digits are at least 1; in the last unit if there is none.
+fn format_scaled(value: f64, units: &[(f64, &str)]) -> String {
+    // 0.99995 is 1.000 with four digits.
+    let fitting = units.iter().find(|(factor, _)| value >= 0.99995 * factor);
+    let (factor, unit) = fitting.unwrap_or(&units[units.len() - 1]);
+    format!("{} {unit}", format_number(value / factor))
 }
 
 #[cfg(test)]
@@ -168,8 +165,14 @@ mod tests {
 
     #[test]
     fn numbers_keep_four_digits() {
-        let cases =
-            [(0.0, "0.0000"), (12345.6, "12346"), (123.45, "123.5"), (0.01234, "0.0123"), (1e-5, "1.0e-5")];
+        let cases = [
+            (0.0, "0.0000"),
+            (12345.6, "12346"),
+            (123.45, "123.5"),
+            (9.9996, "10.00"),
+            (0.01234, "0.0123"),
+            (1e-5, "1.0e-5"),
+        ];
         for (value, text) in cases {
             assert_eq!(format_number(value), text);
         }
@@ -180,6 +183,8 @@ mod tests {
         assert_eq!(format_seconds(0.008), "8.000 ms");
         assert_eq!(format_bytes(35.5e12), "35.50 TB");
         assert_eq!(format_bytes(0.0), "0 B");
+        assert_eq!(format_bytes(999_990.0), "1.000 MB");
+        assert_eq!(format_rate(999_999_999.99 / 8.0), "1.000 Gbit");
         assert_eq!(
             (format_rate(725.0 * 125e3), format_rate(0.0)),
             ("725.0 Mbit".to_owned(), "0 bit".to_owned())
