@@ -151,7 +151,7 @@ pub fn format_rate(value: f64) -> String {
     }
 }
 
-/// A number in the first unit in which its four digits are at least 1; in the last unit if there is none.
+/// A number in the largest unit in which its four digits are at least 1, or in the smallest unit.
 fn format_scaled(value: f64, units: &[(f64, &str)]) -> String {
     // 0.99995 is 1.000 with four digits.
     let fitting = units.iter().find(|(factor, _)| value >= 0.99995 * factor);

@@ -12,7 +12,7 @@ use super::Report;
 use super::names::{contending_coflows, link_name, rejection_seconds};
 use crate::network::Network;
 
-/// The maximum number of lines of a summary by cause or by coflow.
+/// The number of causes or coflows that a summary names if there are many.
 const MAX_SUMMARY_LINES: usize = 5;
 
 /// The explanation: the outcome of the coflow, its time line, and sums of time by state, rule, cause and coflow. In a terminal,
@@ -213,13 +213,15 @@ fn summary(explanation: &Explanation, network: &Network) -> Vec<Block> {
         states.map(|(state, note)| row(state.name().to_owned(), explanation.seconds_in_state(state), note));
     let rules = explanation.seconds_under_each_rule().into_iter();
     let rules = rules.map(|(rule, time)| row(rule.name().to_owned(), time, rule_meaning(rule)));
-    let causes = explanation.lost_seconds_by_cause().into_iter().take(MAX_SUMMARY_LINES);
-    let mut causes: Vec<_> = causes.map(|(cause, time)| row(cause_text(cause, network), time, "")).collect();
+    let causes = explanation.lost_seconds_by_cause().into_iter();
+    let causes = causes.map(|(cause, time)| (cause_text(cause, network), time)).collect();
+    let mut causes: Vec<_> = longest(causes, "causes").map(|(cause, time)| row(cause, time, "")).collect();
     if explanation.restart_seconds() > 1e-9 * cct {
         causes.push(row("restarted flows".to_owned(), explanation.restart_seconds(), ""));
     }
-    let coflows = explanation.lost_seconds_by_coflow().into_iter().take(MAX_SUMMARY_LINES);
-    let coflows = coflows.map(|(id, time)| row(format!("coflow {id}"), time, ""));
+    let coflows = explanation.lost_seconds_by_coflow().into_iter();
+    let coflows = coflows.map(|(id, time)| (format!("coflow {id}"), time)).collect();
+    let coflows = longest(coflows, "coflows").map(|(coflow, time)| row(coflow, time, ""));
     let sections = [
         ("Time by state", states.into()),
         ("Time by rule", rules.collect()),
@@ -231,6 +233,15 @@ fn summary(explanation: &Explanation, network: &Network) -> Vec<Block> {
         .filter(|(_, rows)| !rows.is_empty())
         .flat_map(|(title, rows)| section(title, rows))
         .collect()
+}
+
+/// The first lines, and one with the sum of the others.
+fn longest(mut lines: Vec<(String, f64)>, noun: &str) -> impl Iterator<Item = (String, f64)> {
+    if lines.len() > MAX_SUMMARY_LINES + 1 {
+        let others = lines.split_off(MAX_SUMMARY_LINES);
+        lines.push((format!("{} other {noun}", others.len()), others.iter().map(|(_, time)| time).sum()));
+    }
+    lines.into_iter()
 }
 
 fn section(title: &str, rows: Vec<Vec<String>>) -> [Block; 2] {
