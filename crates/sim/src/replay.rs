@@ -57,6 +57,8 @@ struct CoflowProgress {
     ready_at: f64,
     flow_ends: Vec<f64>,
     dropped_bytes: f64,
+    /// Bytes of flows that took no time. The transport does not know these flows.
+    instant_bytes: f64,
     /// By flow in the specification's order: its number in the network; empty unless flows wait for data.
     flow_numbers: Vec<u32>,
 }
@@ -445,8 +447,23 @@ impl Replay<'_> {
         for i in 0..self.engine.network().active_coflows().len() {
             let slot = self.engine.network().active_coflows()[i];
             if let Some(progress) = transport.coflow_progress(slot) {
-                self.engine.record_coflow_report(slot, progress.sent_bytes, progress.rate, progress.time);
+                let instant_bytes = self.progress[self.coflow_by_slot[slot as usize]].instant_bytes;
+                let sent_bytes = progress.sent_bytes + instant_bytes;
+                self.engine.record_coflow_report(slot, sent_bytes, progress.rate, progress.time);
             }
+        }
+    }
+
+    /// Counts the flows of a coflow in `completed_flows`, which took no time.
+    fn count_instant_bytes(&mut self, index: usize, slot: Slot, now: f64) {
+        for ended in &self.completed_flows {
+            let spec_index = self.engine.network().coflow(slot).spec_index(ended.flow);
+            self.progress[index].instant_bytes += self.flow_size(index, spec_index);
+        }
+        let instant_bytes = self.progress[index].instant_bytes;
+        if self.transport.is_none() && instant_bytes > 0.0 {
+            // The first schedule comes before the first report of a transport.
+            self.engine.record_coflow_report(slot, instant_bytes, 0.0, now);
         }
     }
 
@@ -592,6 +609,7 @@ impl Replay<'_> {
         }
         self.coflow_by_slot[slot as usize] = index;
         self.progress[index].slot = Some(slot);
+        self.count_instant_bytes(index, slot, at);
         self.index_waiting_flows(index, slot);
         if let Some(limit) = spec.max_transfer_time {
             self.transfer_limits.push(Reverse((OrderedF64(at + limit.get()), index)));
@@ -647,6 +665,7 @@ impl Replay<'_> {
         if self.engine.set_flow_live(slot, flow, self.flow_size(index, spec_index), now) {
             // The flow has no bytes and needs no schedule, so it ends at once.
             self.completed_flows.push(CompletedFlow { slot, flow, completed_at: at });
+            self.count_instant_bytes(index, slot, at);
             self.record_completions(observer);
         } else {
             self.start_flow(index, slot, flow, now);

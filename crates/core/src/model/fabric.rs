@@ -30,6 +30,7 @@ pub struct Fabric {
     send_sides: Vec<PortCapacity>,
     recv_sides: Vec<PortCapacity>,
     nominal_rate: f64,
+    fastest_link_rate: f64,
     send_capacities: Vec<f64>,
     recv_capacities: Vec<f64>,
     trunk_capacities: Vec<f64>,
@@ -48,8 +49,10 @@ impl Fabric {
     pub fn from_port_rates(rates: &[Rate]) -> Fabric {
         let rates: Vec<f64> = rates.iter().map(|rate| rate.get()).collect();
         let sides: Vec<PortCapacity> = rates.iter().map(|&rate| PortCapacity { rate, factor: 1.0 }).collect();
+        let nominal_rate = rates.iter().copied().fold(0.0, f64::max);
         Fabric {
-            nominal_rate: rates.iter().copied().fold(0.0, f64::max),
+            nominal_rate,
+            fastest_link_rate: nominal_rate,
             send_sides: sides.clone(),
             recv_sides: sides,
             send_capacities: rates.clone(),
@@ -62,8 +65,13 @@ impl Fabric {
 
     /// Adds the links of `trunks`.
     pub(crate) fn with_trunks(self, trunks: &Trunks) -> Fabric {
+        let trunk_capacities = trunks.capacities().to_vec();
         let has_limiting_ports = trunks.has_limiting_ports();
-        Fabric { trunk_capacities: trunks.capacities().to_vec(), has_limiting_ports, ..self }
+        let fastest_link_rate = match has_limiting_ports {
+            true => self.nominal_rate,
+            false => trunk_capacities.iter().copied().fold(0.0, f64::max),
+        };
+        Fabric { trunk_capacities, has_limiting_ports, fastest_link_rate, ..self }
     }
 
     /// A number that differs after every change of a capacity.
@@ -79,6 +87,11 @@ impl Fabric {
     /// The capacity of the fastest healthy port, in bytes per second.
     pub fn nominal_rate(&self) -> f64 {
         self.nominal_rate
+    }
+
+    /// The capacity of the fastest healthy port that can limit flows; between regions, of the fastest link at its mean bandwidth.
+    pub fn fastest_link_rate(&self) -> f64 {
+        self.fastest_link_rate
     }
 
     /// The estimate of the size of a flow about which nothing is known, in bytes.
@@ -127,6 +140,14 @@ impl Fabric {
     pub fn link_capacities(&self) -> impl Iterator<Item = f64> {
         let ports = self.send_capacities.iter().chain(&self.recv_capacities);
         ports.chain(&self.trunk_capacities).copied()
+    }
+
+    /// What the links can limit flows to, in the same order: infinite for a port that limits no flow, unless the port is down.
+    pub fn link_limits(&self) -> impl Iterator<Item = f64> {
+        let unlimited_ports = if self.has_limiting_ports { 0 } else { 2 * self.ports() };
+        self.link_capacities().enumerate().map(move |(link, capacity)| {
+            if link < unlimited_ports && capacity > 0.0 { f64::INFINITY } else { capacity }
+        })
     }
 
     /// Sets all capacities, in the order of [`Fabric::link_capacities`]. Returns whether any capacity changed.

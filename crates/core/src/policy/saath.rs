@@ -13,11 +13,12 @@
 //!   because contention orders only coflows of one queue. `contention=all` counts every active coflow.
 //! - *Available bandwidth* (line 7) at a port: any residual capacity is enough. Two coflows can then share a port,
 //!   the second at a lower rate. `available=full` admits a coflow only at ports that no other coflow was admitted to.
-//!   Its rates are always high, but more coflows depend on work conservation.
+//!   Its rates are always high, but more coflows depend on work conservation. Between regions, only links count.
 //! - *t* in the deadline d C_q t (D5) is "the minimum time a CoFlow needs to spend in the queue based on the queue
 //!   threshold". Here t is (Q_hi - Q_lo) / port rate: the time that the bytes of the queue take through one port, and
 //!   the maximum delay that one coflow ahead in a FIFO can cause at the port. The last queue has no upper threshold,
-//!   and uses the next threshold of the series.
+//!   and uses the next threshold of the series. Between regions, where ports limit no flow, the rate is that of the fastest
+//!   link at its mean bandwidth.
 //! - *t* with `time=flow` is divided by the number of flows N_c: the time to the per-flow threshold at full rate.
 //!   Deadlines are then N_c times earlier, and in workloads with wide coflows expired deadlines decide most of the
 //!   order.
@@ -59,7 +60,7 @@ use std::collections::BinaryHeap;
 use super::thresholds::Thresholds;
 use super::{Event, Params, ParamsError, Policy};
 use crate::allocation::{Allocation, CommonRate, OrderCriterion, Rule};
-use crate::model::{BitSet, Coflow, SizesUnknown, Slot, View};
+use crate::model::{BitSet, Coflow, FlowState, SizesUnknown, Slot, View};
 use crate::ordered_f64::OrderedF64;
 use crate::solve::{Contention, ResidualCapacity, residual::SavedResidual};
 
@@ -117,6 +118,15 @@ struct CoflowState {
     /// Whether the deadline had expired at the last sort.
     expired: bool,
     lengths: CompletedLengths,
+}
+
+impl CoflowState {
+    fn add_length(&mut self, bytes: f64) {
+        // A flow without bytes has no length to learn from, whether it completes at its release or later.
+        if bytes > 0.0 {
+            self.lengths.add(bytes);
+        }
+    }
 }
 
 /// The coflows that use residual capacity.
@@ -270,14 +280,27 @@ impl Saath {
     }
 
     /// The maximum time of a coflow in a queue, in seconds (D5).
-    fn max_queue_time(&self, queue: usize, coflow: &Coflow, port_rate: f64) -> f64 {
+    fn max_queue_time(&self, queue: usize, coflow: &Coflow, link_rate: f64) -> f64 {
         let lower = if queue == 0 { 0.0 } else { self.thresholds.upper_threshold(queue - 1) };
-        let mut time = (self.thresholds.upper_threshold(queue) - lower) / port_rate;
+        let mut time = (self.thresholds.upper_threshold(queue) - lower) / link_rate;
         if self.time_per_flow {
             time /= coflow.width() as f64;
         }
         let waiting = self.queue_members[queue].iter().count() as f64;
         self.deadline_factor * waiting * time
+    }
+
+    /// Learns the lengths of flows that completed before the policy knew their coflow: inside a region, or before the flows of
+    /// the coflow were replaced.
+    fn add_completed_lengths(&mut self, slot: Slot, view: &View<'_, SizesUnknown>) {
+        let coflow = view.coflow(slot);
+        if !self.requeue || coflow.completed_count() == 0 {
+            return;
+        }
+        let flows = 0..coflow.width() as u32;
+        for flow in flows.filter(|&flow| coflow.flow_state(flow) == FlowState::Completed) {
+            self.states[slot as usize].add_length(view.sent_bytes(slot, flow));
+        }
     }
 
     fn assign_queues(&mut self, view: &mut View<'_, SizesUnknown>) {
@@ -312,7 +335,7 @@ impl Saath {
                 self.queue_members[before].remove(slot as usize);
             }
             self.queue_members[queue].insert(slot as usize);
-            let max_wait = self.max_queue_time(queue, view.coflow(slot), view.fabric().nominal_rate());
+            let max_wait = self.max_queue_time(queue, view.coflow(slot), view.fabric().fastest_link_rate());
             let state = &mut self.states[slot as usize];
             state.queue = Some(queue);
             state.deadline = now + max_wait;
@@ -595,6 +618,7 @@ impl Policy for Saath {
                 self.states.resize_with(view.slots(), CoflowState::default);
                 self.states[slot as usize] = CoflowState::default();
                 self.changed_coflows.insert(slot as usize);
+                self.add_completed_lengths(slot, view);
             }
             Event::FlowLive(slot, _) | Event::FlowInterrupted(slot, _) => {
                 // The flow may have lost its progress.
@@ -603,14 +627,17 @@ impl Policy for Saath {
             }
             Event::FlowCompleted(slot, flow) => {
                 self.changed_coflows.insert(slot as usize);
+                let is_inside_region =
+                    !view.fabric().has_limiting_ports() && view.coflow(slot).flow_trunks(flow).is_empty();
+                if is_inside_region {
+                    // The flow sent all its bytes at once, so the predicted time of the next queue is too late.
+                    self.states[slot as usize].queue_change_at = f64::NEG_INFINITY;
+                }
                 if self.requeue {
                     let length = view.sent_bytes(slot, flow);
                     let state = &mut self.states[slot as usize];
                     state.estimate_stale = true;
-                    // A flow without bytes has no length to learn from, whether it completes at its release or later.
-                    if length > 0.0 {
-                        state.lengths.add(length);
-                    }
+                    state.add_length(length);
                 }
             }
             Event::CoflowCompleted(slot) => {

@@ -76,6 +76,7 @@ pub struct ResidualCapacity {
     trunks: LinkResiduals,
     /// A residual capacity up to this value counts as 0: it is rounding.
     rounding_tolerance: f64,
+    ports_limit: bool,
     /// The links of the idle fabric, and the version of the fabric that they come from.
     idle: SavedResidual,
     version: u64,
@@ -94,6 +95,7 @@ impl ResidualCapacity {
     pub fn reset(&mut self, fabric: &Fabric) {
         if self.version != fabric.version() {
             self.version = fabric.version();
+            self.ports_limit = fabric.has_limiting_ports();
             self.rounding_tolerance = 1e-9 * fabric.nominal_rate();
             self.idle = SavedResidual {
                 senders: LinkResiduals::new(fabric.send_capacities(), self.rounding_tolerance),
@@ -155,17 +157,19 @@ impl ResidualCapacity {
             && coflow.live_trunks().is_subset(&self.trunks.open_links)
     }
 
-    /// Whether every link that a coflow's live flows cross has its full capacity. O(links of the coflow).
+    /// Whether every link that a coflow's live flows cross has its full capacity; ports that limit no flow only need some. O(links of
+    /// the coflow).
     pub fn admits_at_full_capacity(&self, coflow: &Coflow) -> bool {
         let kinds = [
-            (coflow.senders(), &self.senders, &self.idle.senders),
-            (coflow.receivers(), &self.receivers, &self.idle.receivers),
-            (coflow.trunks(), &self.trunks, &self.idle.trunks),
+            (self.ports_limit, coflow.senders(), &self.senders, &self.idle.senders),
+            (self.ports_limit, coflow.receivers(), &self.receivers, &self.idle.receivers),
+            (true, coflow.trunks(), &self.trunks, &self.idle.trunks),
         ];
-        kinds.into_iter().all(|(loads, now, idle)| {
+        kinds.into_iter().all(|(limits, loads, now, idle)| {
+            let is_unused = |link: usize| !limits || now.residuals[link] == idle.residuals[link];
             let mut used =
                 loads.iter().filter(|load| load.live_flow_count > 0).map(|load| load.link as usize);
-            used.all(|link| now.open_links.contains(link) && now.residuals[link] == idle.residuals[link])
+            used.all(|link| now.open_links.contains(link) && is_unused(link))
         })
     }
 

@@ -84,8 +84,8 @@ fn add_rates(flows: &mut CoflowFlows, shares: &mut [LinkShare]) {
 /// The same queues at all links.
 pub(super) struct CoordinatedQueues {
     weights: InterQueueSharing,
-    /// By link: capacity that no flow uses, while a queue's share is divided. Empty while the residual capacity itself is
-    /// divided.
+    /// By link: capacity that no flow uses, infinite at ports that limit no flow, while a queue's share is divided. Empty while
+    /// the residual capacity itself is divided.
     residuals: Vec<f64>,
     /// By link.
     shares: Vec<LinkShare>,
@@ -145,7 +145,7 @@ impl RowRates for CoordinatedQueues {
         flows: &mut LiveFlows,
     ) {
         self.residuals.clear();
-        self.residuals.extend(network.fabric().link_capacities());
+        self.residuals.extend(network.fabric().link_limits());
         self.shares.resize(self.residuals.len(), LinkShare::default());
         if let InterQueueSharing::Weighted(weights) = self.weights.clone() {
             let totals = total_weights(order, &weights, network);
@@ -154,8 +154,7 @@ impl RowRates for CoordinatedQueues {
                 let share = |(capacity, total): (f64, &f64)| {
                     if *total > 0.0 { capacity * weight / total } else { 0.0 }
                 };
-                let mut shares: Vec<f64> =
-                    network.fabric().link_capacities().zip(&totals).map(share).collect();
+                let mut shares: Vec<f64> = network.fabric().link_limits().zip(&totals).map(share).collect();
                 for &(_, slot) in coflows {
                     self.share_evenly(slot, &mut shares, network, tolerance, flows);
                 }

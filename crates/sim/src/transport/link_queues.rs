@@ -84,8 +84,12 @@ impl LinkQueues {
         }
         self.max_min.clear();
         for &QueueHead { src, slot, weight, flow_count } in &self.heads {
-            let queue_rate = send[src as usize] * weight / self.total_weights[src as usize];
-            let rate = queue_rate / f64::from(flow_count);
+            let rate = if network.fabric().has_limiting_ports() {
+                send[src as usize] * weight / self.total_weights[src as usize] / f64::from(flow_count)
+            } else {
+                // More than all links of a region carry: no queue waits for the share of another.
+                send[src as usize]
+            };
             if rate > 0.0 {
                 self.max_min.offer(slot, flows.coflow(slot).sender_rows(src), rate);
             }

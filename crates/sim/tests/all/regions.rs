@@ -281,6 +281,65 @@ fn slower_port_limits_no_flow_between_regions() {
 }
 
 #[test]
+fn saath_deadline_counts_the_rate_of_links_between_regions() {
+    // The two narrow coflows go first, by contention. They end before the deadline of the wide one, 2 * 1 * 2 bytes / 1 byte/s.
+    let area = area(&[1.0], 0.0);
+    let all = on_links(&[(0.0, vec![(0, 1.0), (3, 1.0)]), (0.0, vec![(0, 1.5)]), (0.0, vec![(3, 1.5)])]);
+    let found = replay_between(&all, &area, "saath:start=2B:growth=2:queues=4", 1);
+    assert_near(&found.ccts(), &[2.5, 1.5, 1.5], 1e-9, "saath");
+}
+
+#[test]
+fn saath_learns_the_length_of_a_flow_inside_a_region_at_the_release() {
+    // By the 3 bytes inside the region, the remainder of the other flow is 0.5 bytes at 2.5: the first queue until 3.
+    let area = area(&[1.0], 0.0);
+    // Of six ports, 0 and 1 are in the first region, 2 and 3 in the second.
+    let first = coflow(1, 0.0, &[(0, 1, 3.0), (0, 2, 4.0)]);
+    let second = coflow(2, 2.5, &[(0, 2, 1.5)]);
+    let all = workload(6, vec![first, second]);
+    let found = replay_between(&all, &area, "saath:start=2B:growth=2:queues=4:d=inf", 1);
+    assert_near(&found.ccts(), &[5.5, 2.0], 1e-9, "saath");
+}
+
+#[test]
+fn saath_changes_queue_when_a_late_flow_inside_a_region_completes() {
+    // At 1, the first coflow has sent 5 bytes by one of two flows, and leaves the first queue.
+    let area = area(&[1.0], 0.0);
+    let mut first = coflow(1, 0.0, &[(0, 1, 5.0), (0, 2, 4.0)]);
+    first.flows[0].data_delay = time(1.0);
+    let all = workload(6, vec![first, coflow(2, 0.5, &[(0, 2, 3.0)])]);
+    let policy = "saath:start=4B:growth=2:queues=4:d=inf:requeue=off:all-or-none=off";
+    assert_near(&replay_between(&all, &area, policy, 1).ccts(), &[7.0, 3.5], 1e-9, policy);
+}
+
+#[test]
+fn saath_admits_two_coflows_at_a_port_that_limits_no_flow() {
+    let area = area(&[1.0], 0.0);
+    let all = on_links(&[(0.0, vec![(0, 2.0)]), (0.0, vec![(1, 1.0)])]);
+    let policy = "saath:available=full:work-conservation=off:backfill=missed";
+    assert_near(&replay_between(&all, &area, policy, 1).ccts(), &[2.0, 1.0], 1e-9, policy);
+}
+
+#[test]
+fn aalo_queues_share_a_link_and_not_the_port_between_regions() {
+    // The first coflow is in the last queue when the second one arrives. TCP divides the link evenly between the two flows.
+    let area = area_with(&[&[10.0], &[0.2]], 0.0);
+    let all = on_links(&[(0.0, vec![(0, 100.0)]), (1.0, vec![(0, 1.9)])]);
+    let policy = "aalo:start=2B:growth=2:queues=4";
+    assert_near(&replay_between(&all, &area, policy, 1).ccts(), &[10.19, 0.38], 1e-9, policy);
+}
+
+#[test]
+fn aalo_counts_bytes_inside_a_region() {
+    // The first coflow has sent 5 bytes at its release, so the second one goes first until its end.
+    let area = area(&[1.0], 0.0);
+    let first = coflow(1, 0.0, &[(0, 1, 5.0), (0, 2, 3.0)]);
+    let all = workload(6, vec![first, coflow(2, 0.0, &[(0, 2, 3.0)])]);
+    let policy = "aalo:start=2B:growth=2:queues=4:sharing=strict";
+    assert_near(&replay_between(&all, &area, policy, 1).ccts(), &[6.0, 3.0], 1e-9, policy);
+}
+
+#[test]
 fn region_replay_rejects_detours_elsewhere_and_too_many_changes() {
     let area = area(&[1.0, 2.0], 0.0);
     let all = on_links(&[(1e9, vec![(0, 1.0)])]);
