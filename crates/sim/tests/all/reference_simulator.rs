@@ -310,6 +310,21 @@ impl ReferenceSimulator<'_> {
         self.limit_to_goodput();
     }
 
+    /// All or none: the highest equal rates, if every link has residual capacity. Returns the rate.
+    fn assign_equal_rates(&mut self, c: usize, left: &mut [f64]) -> f64 {
+        if !self.is_open(c, left) {
+            return 0.0;
+        }
+        let coflow = &self.coflows[c];
+        let links = coflow.live_flows().flat_map(Flow::links);
+        let rate = links.map(|link| left[link] / coflow.live_count_over(link) as f64);
+        let rate = rate.fold(f64::INFINITY, f64::min);
+        for flow in self.coflows[c].flows.iter_mut().filter(|f| f.phase == FlowPhase::Live) {
+            flow.take_rate(rate, left);
+        }
+        rate
+    }
+
     /// Gives each flow in turn the residual capacity of its links.
     fn backfill(&mut self, c: usize, left: &mut [f64]) {
         for flow in self.coflows[c].flows.iter_mut().filter(|f| f.phase == FlowPhase::Live) {

@@ -96,7 +96,7 @@ proptest! {
         }
         let name = format!("aalo:start={start}B:growth=2:queues=4:at=both:sharing=strict");
         let at = ControlledPorts::All { strict: true };
-        compare(&name, &Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at }))?;
+        compare(&name, &Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at, known_sizes: false }))?;
     }
 
     #[test]
@@ -130,7 +130,7 @@ proptest! {
         for (sharing, strict) in [(":sharing=strict", true), ("", false)] {
             let name = format!("aalo:start={start}B:growth=2:queues=4:at=both{sharing}");
             let at = ControlledPorts::All { strict };
-            compare_with_replay(&w, &name, &Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at }))?;
+            compare_with_replay(&w, &name, &Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at, known_sizes: false }))?;
         }
     }
 
@@ -140,14 +140,7 @@ proptest! {
         start in 0.9f64..4.0,
         strict in prop::bool::ANY,
     ) {
-        let queues = format!("aalo:start={start}B:growth=2:queues=4");
-        let sharing = if strict { ":sharing=strict" } else { "" };
-        let variants = [
-            (format!("{queues}:at=both{sharing}"), ControlledPorts::All { strict }),
-            (format!("{queues}{sharing}"), ControlledPorts::Senders { strict }),
-        ];
-        for (name, at) in variants {
-            let policy = Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at });
+        for (name, policy) in AaloParameters::variants("aalo", start, strict) {
             compare_over_trunks(&w, &trunks, &name, &policy)?;
         }
     }
@@ -162,6 +155,6 @@ proptest! {
         let sharing = if strict { ":sharing=strict" } else { "" };
         let name = format!("aalo:start={start}B:growth=2:queues={queues}{sharing}");
         let at = ControlledPorts::Senders { strict };
-        compare_with_replay(&w, &name, &Policy::Aalo(AaloParameters { start, growth: 2.0, queues, at }))?;
+        compare_with_replay(&w, &name, &Policy::Aalo(AaloParameters { start, growth: 2.0, queues, at, known_sizes: false }))?;
     }
 }

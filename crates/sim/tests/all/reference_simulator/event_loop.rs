@@ -170,6 +170,9 @@ impl ReferenceSimulator<'_> {
                     if flow.size == 0.0 || flow.is_local {
                         (flow.phase, flow.end) = (FlowPhase::Completed, flow.available_at);
                         flow.sent_bytes = flow.size;
+                        if flow.size > 0.0 {
+                            coflow.completed_lengths.push(flow.size);
+                        }
                     } else {
                         self.flows_changed = true;
                     }

@@ -88,7 +88,11 @@ fn compare_policies(network: &TestNetwork<'_>, w: &Workload, start: f64) -> Resu
     for (sharing, strict) in [(":sharing=strict", true), ("", false)] {
         let name = format!("aalo:start={start}B:growth=2:queues=4:at=both{sharing}");
         let at = ControlledPorts::All { strict };
-        network.compare(w, &name, &Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at }))?;
+        network.compare(
+            w,
+            &name,
+            &Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at, known_sizes: false }),
+        )?;
     }
     Ok(())
 }
@@ -128,7 +132,7 @@ proptest! {
             let sharing = if strict { ":sharing=strict" } else { "" };
             let name = format!("aalo:start={start}B:growth=2:queues=4{sharing}");
             let at = ControlledPorts::Senders { strict };
-            let policy = Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at });
+            let policy = Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at, known_sizes: false });
             network.compare(&case.workload, &name, &policy)?;
         }
     }
@@ -151,7 +155,8 @@ proptest! {
     ) {
         let sharing = if strict { ":sharing=strict" } else { "" };
         let name = format!("aalo:start={start}B:growth=2:queues=4{sharing}");
-        let policy = Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at: ControlledPorts::Senders { strict } });
+        let at = ControlledPorts::Senders { strict };
+        let policy = Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at, known_sizes: false });
         TestNetwork { goodput: Some(&curve), ..TestNetwork::default() }.compare(&w, &name, &policy)?;
     }
 }

@@ -36,7 +36,7 @@ impl ReferenceSimulator<'_> {
     }
 
     /// Whether all links of a coflow's live flows have residual capacity.
-    fn is_open(&self, c: usize, left: &[f64]) -> bool {
+    pub(super) fn is_open(&self, c: usize, left: &[f64]) -> bool {
         self.coflows[c].live_flows().all(|f| f.links().all(|link| left[link] > TOLERANCE))
     }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::comparison::any_saath_policy;
 use super::ordered::ORDERED_POLICIES;
 use super::{Epoch, FlowPhase, Policy, ReferenceSimulator, TestNetwork};
 use crate::common::{WorkloadFeatures, any_workload, cases, time};
@@ -64,6 +65,12 @@ impl RegionNetwork {
         let mut samples = self.samples[link].clone();
         samples.sort_by(f64::total_cmp);
         samples[(samples.len() - 1) / 2]
+    }
+
+    /// The highest mean of a link's measured bandwidths.
+    pub(super) fn fastest_mean_bandwidth(&self) -> f64 {
+        let mean = |samples: &Vec<f64>| samples.iter().sum::<f64>() / samples.len() as f64;
+        self.samples.iter().map(mean).fold(0.0, f64::max)
     }
 
     /// Merges flows of a coflow between two regions, unless their data is available at different times or an event names one of
@@ -168,7 +175,7 @@ impl ReferenceSimulator<'_> {
     }
 }
 
-fn any_regions() -> impl Strategy<Value = RegionNetwork> {
+pub(super) fn any_regions() -> impl Strategy<Value = RegionNetwork> {
     (2usize..5).prop_flat_map(|regions| {
         let link = prop::collection::vec(0.3..4.0f64, 1..5);
         let links = prop::collection::vec(link, regions * (regions - 1));
@@ -179,7 +186,7 @@ fn any_regions() -> impl Strategy<Value = RegionNetwork> {
 }
 
 proptest! {
-    #![proptest_config(cases(40))]
+    #![proptest_config(cases(100))]
 
     #[test]
     fn mrtf_and_fair_between_regions_match_the_reference_simulator(
@@ -205,5 +212,15 @@ proptest! {
         for (name, key) in ORDERED_POLICIES {
             network.compare(&w, name, &Policy::Ordered(key))?;
         }
+    }
+
+    #[test]
+    fn saath_between_regions_matches_the_reference_simulator(
+        w in any_workload(WorkloadFeatures::ALL.with_distinct_values()),
+        regions in any_regions(),
+        (name, policy) in any_saath_policy(),
+    ) {
+        let network = TestNetwork { regions: Some(&regions), ..TestNetwork::default() };
+        network.compare(&w, &name, &policy)?;
     }
 }

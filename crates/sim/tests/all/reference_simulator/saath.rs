@@ -1,6 +1,7 @@
 //! Saath: queues by the bytes of flows, least contention first, all-or-none, deadlines.
 
-use super::{Coflow, Flow, FlowPhase, RATE_TOLERANCE, ReferenceSimulator, TOLERANCE};
+use super::regions::RegionNetwork;
+use super::{Coflow, FlowPhase, RATE_TOLERANCE, ReferenceSimulator, TOLERANCE};
 
 #[derive(Debug, Clone)]
 pub(super) struct SaathParameters {
@@ -90,6 +91,11 @@ impl SaathParameters {
 }
 
 impl ReferenceSimulator<'_> {
+    /// The rate of the fastest link that can limit a flow: a port, or a link between regions at mean bandwidth.
+    fn fastest_link_rate(&self) -> f64 {
+        self.regions.map_or(1.0, RegionNetwork::fastest_mean_bandwidth)
+    }
+
     pub(super) fn schedule_saath(&mut self, saath: &SaathParameters, left: &mut [f64]) {
         let active = self.active();
         for &c in &active {
@@ -98,7 +104,7 @@ impl ReferenceSimulator<'_> {
                 self.coflows[c].queue = Some(queue);
                 let waiting = active.iter().filter(|&&o| self.coflows[o].queue == Some(queue)).count();
                 let lower = if queue == 0 { 0.0 } else { saath.upper_threshold(queue - 1) };
-                let mut t = saath.upper_threshold(queue) - lower;
+                let mut t = (saath.upper_threshold(queue) - lower) / self.fastest_link_rate();
                 if saath.time_per_flow {
                     t /= self.coflows[c].flows.len() as f64;
                 }
@@ -139,21 +145,21 @@ impl ReferenceSimulator<'_> {
                 }
                 let is_available =
                     |left: f64, whole: f64| left > TOLERANCE && (!saath.require_full_ports || left >= whole);
+                // Between regions, a port does not limit how many coflows use it.
+                let whole = |link: usize| {
+                    let is_unlimited = self.regions.is_some() && link < 2 * self.workload.ports as usize;
+                    if is_unlimited { 0.0 } else { self.links[link] }
+                };
                 let available = !coflow.has_waiting_flows()
                     && coflow
                         .live_flows()
-                        .all(|f| f.links().all(|link| is_available(left[link], self.links[link])));
+                        .all(|f| f.links().all(|link| is_available(left[link], whole(link))));
                 if !available {
                     missed.push(c);
                     continue;
                 }
                 admitted.push(c);
-                let links = coflow.live_flows().flat_map(Flow::links);
-                let rates = links.map(|link| left[link] / coflow.live_count_over(link) as f64);
-                let rate = rates.fold(f64::INFINITY, f64::min);
-                for flow in self.coflows[c].flows.iter_mut().filter(|f| f.phase == FlowPhase::Live) {
-                    flow.take_rate(rate, left);
-                }
+                self.assign_equal_rates(c, left);
             }
             if saath.conserve_work {
                 for c in missed {
