@@ -35,7 +35,8 @@
 //! - *Beyond the level* that one size in 10^9 of the lognormal distribution exceeds, the index decreases with the inverse of the level.
 //! - *Ties* go to the coflow that was released first. Coflows on one level are thus FIFO, and do not alternate.
 //! - *Capacity* of a link for the attained service is the highest one so far. With the present one, a slow port would make bytes that were
-//!   sent before count for more. Attained service never decreases, also if flows restart.
+//!   sent before count for more. Attained service never decreases, also if flows restart or move to another path. The bytes
+//!   of a flow count on the links of its present path.
 //!
 //! # Limits
 //!
@@ -164,13 +165,24 @@ impl IndexTable {
 }
 
 /// State of one coflow.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct CoflowState {
     attained: AttainedService,
     /// An upper bound of the attained service at `bound_time`, and its growth since then, in seconds a second.
     bound_seconds: f64,
     bound_time: f64,
     growth: f64,
+}
+
+impl Default for CoflowState {
+    fn default() -> CoflowState {
+        CoflowState {
+            attained: AttainedService::new(LEVELS),
+            bound_seconds: 0.0,
+            bound_time: 0.0,
+            growth: 0.0,
+        }
+    }
 }
 
 /// The order of the Gittins index.
@@ -270,13 +282,23 @@ impl Policy for Gittins {
         match event {
             Event::CoflowReleased(slot) => {
                 self.states.resize_with(view.slots(), CoflowState::default);
-                let (attained, bound_time) = (AttainedService::new(LEVELS), view.now());
-                self.states[slot as usize] = CoflowState { attained, bound_time, ..CoflowState::default() };
-                if view.coflow(slot).completed_count() > 0 {
-                    self.compute_attained(slot, view);
+                let coflow = view.coflow(slot);
+                let is_replaced = coflow.released_at < view.now();
+                let state = &mut self.states[slot as usize];
+                if !is_replaced {
+                    *state = CoflowState { bound_time: view.now(), ..CoflowState::default() };
+                }
+                if is_replaced || coflow.completed_count() > 0 {
+                    // The bytes sent so far may be on other links than before. The next schedule counts them.
+                    state.bound_seconds = f64::INFINITY;
                 }
             }
             Event::CoflowCompleted(slot) => {
+                let coflow = view.coflow(slot);
+                if coflow.completed_count() < coflow.width() {
+                    // The flows are replaced, since a cable failed. The coflow has no size yet.
+                    return;
+                }
                 if self.learns {
                     self.compute_attained(slot, view);
                     self.table.add_size(self.states[slot as usize].attained.seconds());

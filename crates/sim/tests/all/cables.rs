@@ -87,6 +87,19 @@ fn flow_continues_on_another_path_when_a_cable_fails() {
 }
 
 #[test]
+fn gittins_keeps_the_attained_service_of_a_coflow_on_another_path() {
+    let topology = leaf_spine(2, 2, 2, 1.0);
+    // The second coflow has less attained service, and goes first, also after the path of the first one has failed.
+    let all = workload(4, vec![coflow(1, 0.0, &[(0, 2, 10.0)]), coflow(2, 4.0, &[(0, 3, 2.0)])]);
+    let uplink = first_path(&topology, 0, 2)[1];
+    let failure = [event(4.5, uplink, CableChange::Down)];
+    for policy in ["gittins", "gittins:index=las"] {
+        let found = replay_with_events(&all, &topology, policy, &failure);
+        assert_near(&found.ccts(), &[12.0, 2.0], 1e-9, policy);
+    }
+}
+
+#[test]
 fn flow_waits_while_the_cable_of_its_host_is_down() {
     let topology = leaf_spine(2, 2, 2, 1.0);
     let one = workload(4, vec![coflow(1, 0.0, &[(0, 2, 4.0)])]);

@@ -6,7 +6,9 @@ mod comparison;
 mod connections;
 mod django;
 mod event_loop;
+mod gittins;
 mod incast;
+mod lognormal;
 mod max_min;
 mod network;
 mod ordered;
@@ -17,6 +19,7 @@ mod sincronia;
 
 use aalo::AaloParameters;
 use django::DjangoState;
+use gittins::{GittinsIndex, GittinsState};
 use incast::GoodputCurve;
 pub use network::TestNetwork;
 use ordered::SortKey;
@@ -85,6 +88,8 @@ struct Coflow {
     admitted: Option<bool>,
     /// Bytes that restarted flows had sent before.
     lost_bytes: f64,
+    /// Whether flows have other paths since the last schedule.
+    has_moved: bool,
 }
 
 impl Coflow {
@@ -129,6 +134,7 @@ enum Policy {
     Mrtf {
         largest_group_first: bool,
     },
+    Gittins(GittinsIndex),
 }
 
 impl Policy {
@@ -173,6 +179,7 @@ struct ReferenceSimulator<'a> {
     /// The order of coflows, for policies that keep it while flows complete.
     order: Vec<usize>,
     django: DjangoState,
+    gittins: GittinsState,
     /// Whether two coflows ever had equal deadlines (Saath) or remaining times (Varys) except for rounding
     /// errors, which then decided their order.
     has_ties: bool,
@@ -246,6 +253,7 @@ impl ReferenceSimulator<'_> {
                 completed_lengths: Vec::new(),
                 admitted: None,
                 lost_bytes: 0.0,
+                has_moved: false,
             }
         });
         let coflows: Vec<Coflow> = coflows.collect();
@@ -271,6 +279,7 @@ impl ReferenceSimulator<'_> {
             links_changed: false,
             order: Vec::new(),
             django: DjangoState::default(),
+            gittins: GittinsState::default(),
             has_ties: false,
         }
     }
@@ -305,6 +314,7 @@ impl ReferenceSimulator<'_> {
             Policy::Pfp => self.schedule_pfp(&mut left),
             Policy::Django { connections } => self.schedule_django(connections),
             Policy::Mrtf { largest_group_first } => self.schedule_mrtf(largest_group_first, &mut left),
+            Policy::Gittins(index) => self.schedule_gittins(&index, &mut left),
         }
         (self.flows_changed, self.links_changed) = (false, false);
         self.limit_to_goodput();

@@ -88,6 +88,7 @@ impl ReferenceSimulator<'_> {
             }
             Policy::Pfp => self.next_overtaking(),
             Policy::Django { .. } if self.django.has_changed => self.now,
+            Policy::Gittins(_) => self.next_level_time(),
             Policy::Varys { .. }
             | Policy::Ordered(_)
             | Policy::Fair
@@ -153,6 +154,7 @@ impl ReferenceSimulator<'_> {
             }
             let over_paths = (!self.policy.decides_over_ports()).then_some(paths);
             coflow.spec_order = service_order(spec, over_paths, |port| order[port as usize]);
+            coflow.has_moved = true;
             coflow.flows = coflow.spec_order.iter().map(|&i| by_spec[i].clone().unwrap()).collect();
         }
     }
