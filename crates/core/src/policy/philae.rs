@@ -124,7 +124,8 @@ impl Philae {
         let mut state = CoflowState::default();
         if coflow.width() <= self.thin_width {
             state.phase = Phase::Thin;
-        } else if coflow.completed_count() > 0 {
+        } else if coflow.released_at < view.now() && coflow.completed_count() > 0 {
+            // Its flows were replaced. At the release, only flows that take no time have completed, and none of them is a pilot.
             let flows = 0..coflow.width() as u32;
             for flow in flows.filter(|&flow| coflow.flow_state(flow) == FlowState::Completed) {
                 state.sample_count += 1;
@@ -149,7 +150,6 @@ impl Philae {
     /// Step 2: chooses pilots among the live flows. O(flows) for each missing pilot.
     fn choose_pilots(&mut self, slot: Slot, view: &View<'_, SizesUnknown>) {
         let coflow = view.coflow(slot);
-        self.remove_pilots(slot, |flow| coflow.flow_state(flow) != FlowState::Live);
         let Philae { states, pilots_by_port: [at_senders, at_receivers], .. } = self;
         let state = &mut states[slot as usize];
         let mut chosen = BitSet::empty(coflow.width());
@@ -240,6 +240,11 @@ impl Policy for Philae {
     fn schedule(&mut self, view: &mut View<'_, SizesUnknown>, out: &mut Allocation) {
         self.contention.update_overlaps(view);
         self.order.clear();
+        // Before any choice of pilots: the port of a flow that lost its data is not busy.
+        for &slot in view.active_coflows() {
+            let coflow = view.coflow(slot);
+            self.remove_pilots(slot, |flow| coflow.flow_state(flow) != FlowState::Live);
+        }
         for &slot in view.active_coflows() {
             let coflow = view.coflow(slot);
             if coflow.live_count() == 0 {

@@ -13,6 +13,7 @@ mod max_min;
 mod network;
 mod ordered;
 mod pfp;
+mod philae;
 mod regions;
 mod saath;
 mod sincronia;
@@ -23,6 +24,7 @@ use gittins::{GittinsIndex, GittinsState};
 use incast::GoodputCurve;
 pub use network::TestNetwork;
 use ordered::SortKey;
+use philae::{PhilaeParameters, Samples};
 use regions::{RegionNetwork, UNLIMITED_RATE};
 use saath::SaathParameters;
 use weir_core::model::{CoflowSpec, Workload};
@@ -135,6 +137,7 @@ enum Policy {
         largest_group_first: bool,
     },
     Gittins(GittinsIndex),
+    Philae(PhilaeParameters),
 }
 
 impl Policy {
@@ -180,6 +183,8 @@ struct ReferenceSimulator<'a> {
     order: Vec<usize>,
     django: DjangoState,
     gittins: GittinsState,
+    /// By coflow.
+    philae: Vec<Samples>,
     /// Whether two coflows ever had equal deadlines (Saath) or remaining times (Varys) except for rounding
     /// errors, which then decided their order.
     has_ties: bool,
@@ -280,6 +285,7 @@ impl ReferenceSimulator<'_> {
             order: Vec::new(),
             django: DjangoState::default(),
             gittins: GittinsState::default(),
+            philae: Vec::new(),
             has_ties: false,
         }
     }
@@ -315,6 +321,7 @@ impl ReferenceSimulator<'_> {
             Policy::Django { connections } => self.schedule_django(connections),
             Policy::Mrtf { largest_group_first } => self.schedule_mrtf(largest_group_first, &mut left),
             Policy::Gittins(index) => self.schedule_gittins(&index, &mut left),
+            Policy::Philae(philae) => self.schedule_philae(&philae, &mut left),
         }
         (self.flows_changed, self.links_changed) = (false, false);
         self.limit_to_goodput();

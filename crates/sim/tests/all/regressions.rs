@@ -260,3 +260,25 @@ fn rounding_does_not_prevent_flow_completion() {
         assert!(done.is_ok(), "seed {seed}: {:?}", done.err());
     }
 }
+
+#[test]
+fn philae_samples_no_flow_without_bytes() {
+    // The pilot goes first. A sample without bytes would end the sampling, and both flows would share the sender.
+    let all = workload(4, vec![coflow(1, 0.0, &[(0, 1, 0.0), (0, 2, 4.0), (0, 3, 4.0)])]);
+    let found = replay_at_unit_rate(&all, "philae:thin=1");
+    assert_near(&found.coflows[0].flow_ends, &[0.0, 4.0, 8.0], 1e-9, "philae");
+}
+
+#[test]
+fn philae_chooses_pilots_at_the_port_of_a_pilot_without_data() {
+    // The first coflow has no data from 1 to 9, so its pilot does not make port 0 busy.
+    let first = coflow(1, 0.0, &[(0, 2, 5.0), (0, 2, 5.0)]);
+    let second = coflow(2, 2.0, &[(0, 3, 4.0), (1, 3, 4.0)]);
+    let mut all = workload(4, vec![first, second]);
+    for flow in [0, 1] {
+        let late = WorkloadChange::DelayFlow { coflow: 0, flow, until: time(9.0) };
+        all.events.push(timed_event(1.0, late));
+    }
+    let found = replay_at_unit_rate(&all, "philae:thin=1:pilots=0.5");
+    assert_near(&found.coflows[1].flow_ends, &[6.0, 10.0], 1e-9, "philae");
+}

@@ -94,6 +94,7 @@ impl ReferenceSimulator<'_> {
             | Policy::Fair
             | Policy::Sincronia
             | Policy::Mrtf { .. }
+            | Policy::Philae(_)
             | Policy::Django { .. } => f64::INFINITY,
         }
     }
