@@ -18,6 +18,9 @@ pub enum Event {
     /// A flow completed.
     FlowCompleted(Slot, u32),
     /// All flows of a coflow have completed. The slot becomes vacant after this event.
+    ///
+    /// If some flows of the coflow have not completed, its flows are replaced, such as after the failure of a cable. Then
+    /// [`Event::CoflowReleased`] follows for the same slot.
     CoflowCompleted(Slot),
     /// The capacity of a port or a trunk changed.
     CapacityChanged,

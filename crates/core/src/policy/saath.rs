@@ -290,8 +290,7 @@ impl Saath {
         self.deadline_factor * waiting * time
     }
 
-    /// Learns the lengths of flows that completed before the policy knew their coflow: inside a region, or before the flows of
-    /// the coflow were replaced.
+    /// Learns the lengths of flows that completed before the policy knew their coflow, such as flows inside a region.
     fn add_completed_lengths(&mut self, slot: Slot, view: &View<'_, SizesUnknown>) {
         let coflow = view.coflow(slot);
         if !self.requeue || coflow.completed_count() == 0 {
@@ -616,9 +615,17 @@ impl Policy for Saath {
         match event {
             Event::CoflowReleased(slot) => {
                 self.states.resize_with(view.slots(), CoflowState::default);
-                self.states[slot as usize] = CoflowState::default();
                 self.changed_coflows.insert(slot as usize);
-                self.add_completed_lengths(slot, view);
+                let state = &mut self.states[slot as usize];
+                if state.queue.is_none() {
+                    *state = CoflowState::default();
+                    self.add_completed_lengths(slot, view);
+                } else {
+                    // The flows were replaced. The coflow keeps its queue and its deadline.
+                    state.estimate_stale = true;
+                    state.queue_change_at = f64::NEG_INFINITY;
+                    self.order_valid = false;
+                }
             }
             Event::FlowLive(slot, _) | Event::FlowInterrupted(slot, _) => {
                 // The flow may have lost its progress.
@@ -641,6 +648,12 @@ impl Policy for Saath {
                 }
             }
             Event::CoflowCompleted(slot) => {
+                let coflow = view.coflow(slot);
+                if coflow.completed_count() < coflow.width() {
+                    // The flows are about to be replaced, since a cable failed.
+                    self.order_valid = false;
+                    return;
+                }
                 if let Some(queue) = self.states[slot as usize].queue {
                     self.queue_members[queue].remove(slot as usize);
                 }

@@ -75,6 +75,14 @@ proptest! {
     }
 
     #[test]
+    fn saath_matches_the_reference_simulator_while_cables_fail(
+        case in any_failures(WorkloadFeatures { restarts: false, ..WorkloadFeatures::ALL }.with_distinct_values()),
+        (name, policy) in any_saath_policy(),
+    ) {
+        case.network().compare(&case.workload, &name, &policy)?;
+    }
+
+    #[test]
     fn varys_over_trunks_matches_the_reference_simulator(
         (w, trunks) in any_workload_with_trunks(WorkloadFeatures::ALL.with_distinct_values()),
         deadlines in prop::bool::ANY,
