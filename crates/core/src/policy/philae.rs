@@ -35,7 +35,8 @@
 //! - *Remaining size*: the bytes sent are subtracted, as for SRTF. `order=size` leaves out the contention. On generated workloads
 //!   (preset `facebook`, seeds 1 to 5), the mean times of both orders differ by less than 0.1 %.
 //! - *Estimates are final*: only pilots are samples. Among the other flows, the smallest complete first, which would bias the mean. A
-//!   coflow whose flows are replaced, since a cable failed, takes all flows that have completed as its sample.
+//!   coflow whose flows are replaced, since a cable failed, takes all flows with bytes that have completed as its sample. Without
+//!   any, it chooses pilots again.
 //! - *Priority queues* over estimated sizes, by which an implementation orders coflows, are left out: the order is exact.
 //! - *A pilot that loses its data* is replaced by another live flow.
 //!
@@ -128,10 +129,12 @@ impl Philae {
             // Its flows were replaced. At the release, only flows that take no time have completed, and none of them is a pilot.
             let flows = 0..coflow.width() as u32;
             for flow in flows.filter(|&flow| coflow.flow_state(flow) == FlowState::Completed) {
-                state.sample_count += 1;
-                state.sample_bytes += view.sent_bytes(slot, flow);
+                let bytes = view.sent_bytes(slot, flow);
+                // A flow without bytes is never a pilot.
+                state.sample_count += usize::from(bytes > 0.0);
+                state.sample_bytes += bytes;
             }
-            state.phase = Phase::Sampled;
+            state.phase = if state.sample_count > 0 { Phase::Sampled } else { Phase::Sampling };
         }
         self.states[slot as usize] = state;
     }

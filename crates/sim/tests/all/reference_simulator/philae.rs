@@ -3,6 +3,7 @@
 use super::network::{TestNetwork, compare_over_trunks, compare_with_replay};
 use super::regions::any_regions;
 use super::{FlowPhase, Policy, RATE_TOLERANCE, ReferenceSimulator, TOLERANCE};
+use crate::cables::any_failures;
 use crate::common::{WorkloadFeatures, any_workload, cases};
 use crate::trunks::any_workload_with_trunks;
 use proptest::prelude::*;
@@ -36,7 +37,13 @@ enum Kind {
 impl ReferenceSimulator<'_> {
     pub(super) fn schedule_philae(&mut self, philae: &PhilaeParameters, left: &mut [f64]) {
         self.philae.resize(self.coflows.len(), Samples::default());
-        (0..self.coflows.len()).for_each(|c| self.record_samples(c));
+        for c in 0..self.coflows.len() {
+            if std::mem::take(&mut self.coflows[c].has_moved) {
+                self.sample_completed_flows(c);
+            } else {
+                self.record_samples(c);
+            }
+        }
         let mut active = self.active();
         active.retain(|&c| self.coflows[c].live_flows().count() > 0);
         let mut order: Vec<(Kind, f64, usize)> = Vec::new();
@@ -75,6 +82,13 @@ impl ReferenceSimulator<'_> {
         samples.pilots.retain(|f| !completed(f));
         samples.is_sampled |= samples.sizes.len() > count && samples.pilots.is_empty();
         samples.pilots.retain(|&f| flows[f].phase == FlowPhase::Live);
+    }
+
+    /// The flows of a coflow have other paths: all that have completed are the sample, and there are no pilots.
+    fn sample_completed_flows(&mut self, c: usize) {
+        let completed = self.coflows[c].flows.iter().filter(|flow| flow.phase == FlowPhase::Completed);
+        let sizes: Vec<f64> = completed.map(|flow| flow.size).filter(|&size| size > 0.0).collect();
+        self.philae[c] = Samples { is_sampled: !sizes.is_empty(), sizes, pilots: Vec::new() };
     }
 
     /// Adds pilots until the share of flows is reached: the live flow whose sender, and then whose receiver, has the fewest
@@ -146,6 +160,14 @@ proptest! {
         (name, policy) in any_philae_policy(),
     ) {
         compare_over_trunks(&w, &trunks, &name, &policy)?;
+    }
+
+    #[test]
+    fn philae_matches_the_reference_simulator_while_cables_fail(
+        case in any_failures(WorkloadFeatures { restarts: false, ..WorkloadFeatures::ALL }.with_distinct_values()),
+        (name, policy) in any_philae_policy(),
+    ) {
+        case.network().compare(&case.workload, &name, &policy)?;
     }
 
     #[test]
