@@ -71,11 +71,11 @@ impl GittinsIndex {
     }
 
     /// Completions per second of service up to the best later level, for coflows on a level.
-    fn of_level(&self, level: i32, learned: &[f64]) -> f64 {
+    fn index_at_level(&self, level: i32, learned: &[f64]) -> f64 {
         let GittinsIndex::Sizes { levels, prior } = self else { return -f64::from(level) };
         let last = levels.len() as i32 - 1;
         if level > last {
-            return self.of_level(last, learned) * level_start(last) / level_start(level);
+            return self.index_at_level(last, learned) * level_start(last) / level_start(level);
         }
         let (weight, learned) = if prior.is_finite() { (*prior, learned) } else { (1.0, &[][..]) };
         let (mut completions, mut service, mut best) = (0.0, 0.0, 0.0f64);
@@ -104,7 +104,7 @@ impl ReferenceSimulator<'_> {
         order.retain(|&c| self.coflows[c].live_flows().count() > 0);
         let mut indices: Vec<f64> = Vec::new();
         for attained in &self.gittins.attained {
-            indices.push(index.of_level(attained.level, &self.gittins.sizes));
+            indices.push(index.index_at_level(attained.level, &self.gittins.sizes));
         }
         // The sort is stable: active coflows are in order of release.
         order.sort_by(|&a, &b| indices[b].total_cmp(&indices[a]));

@@ -16,7 +16,7 @@ pub(super) struct PhilaeParameters {
     by_contention: bool,
 }
 
-/// The pilots of a coflow, and what they tell.
+/// The pilots of a coflow, and its sample.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Samples {
     /// Positions of pilots that have not completed, in the order of choice.
@@ -84,7 +84,7 @@ impl ReferenceSimulator<'_> {
         samples.pilots.retain(|&f| flows[f].phase == FlowPhase::Live);
     }
 
-    /// The flows of a coflow have other paths: all that have completed are the sample, and there are no pilots.
+    /// The flows of a coflow have other paths: the completed flows are the sample, and there are no pilots.
     fn sample_completed_flows(&mut self, c: usize) {
         let completed = self.coflows[c].flows.iter().filter(|flow| flow.phase == FlowPhase::Completed);
         let sizes: Vec<f64> = completed.map(|flow| flow.size).filter(|&size| size > 0.0).collect();
