@@ -510,9 +510,7 @@ impl Replay<'_> {
             let coflow = self.engine.network().coflow(slot);
             bytes -= self.bytes_on_former_paths.remove(&(index, spec_index)).unwrap_or(0.0);
             self.trunk_usage.add_bytes(self.engine.flow_trunks(slot, flow), bytes);
-            if coflow.completed_count() == coflow.width()
-                && self.completed_flows[i + 1..].iter().all(|e| e.slot != slot)
-            {
+            if coflow.is_completed() && self.completed_flows[i + 1..].iter().all(|e| e.slot != slot) {
                 self.complete_coflow(index, slot, observer);
             }
         }

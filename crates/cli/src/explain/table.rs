@@ -215,13 +215,14 @@ fn summary(explanation: &Explanation, network: &Network) -> Vec<Block> {
     let rules = rules.map(|(rule, time)| row(rule.name().to_owned(), time, rule_meaning(rule)));
     let causes = explanation.lost_seconds_by_cause().into_iter();
     let causes = causes.map(|(cause, time)| (cause_text(cause, network), time)).collect();
-    let mut causes: Vec<_> = longest(causes, "causes").map(|(cause, time)| row(cause, time, "")).collect();
+    let mut causes: Vec<_> =
+        sum_last_lines(causes, "causes").map(|(cause, time)| row(cause, time, "")).collect();
     if explanation.restart_seconds() > 1e-9 * cct {
         causes.push(row("restarted flows".to_owned(), explanation.restart_seconds(), ""));
     }
     let coflows = explanation.lost_seconds_by_coflow().into_iter();
     let coflows = coflows.map(|(id, time)| (format!("coflow {id}"), time)).collect();
-    let coflows = longest(coflows, "coflows").map(|(coflow, time)| row(coflow, time, ""));
+    let coflows = sum_last_lines(coflows, "coflows").map(|(coflow, time)| row(coflow, time, ""));
     let sections = [
         ("Time by state", states.into()),
         ("Time by rule", rules.collect()),
@@ -235,8 +236,8 @@ fn summary(explanation: &Explanation, network: &Network) -> Vec<Block> {
         .collect()
 }
 
-/// The first lines, and one with the sum of the others.
-fn longest(mut lines: Vec<(String, f64)>, noun: &str) -> impl Iterator<Item = (String, f64)> {
+/// Replaces the last of many lines by one with their number and sum.
+fn sum_last_lines(mut lines: Vec<(String, f64)>, noun: &str) -> impl Iterator<Item = (String, f64)> {
     if lines.len() > MAX_SUMMARY_LINES + 1 {
         let others = lines.split_off(MAX_SUMMARY_LINES);
         lines.push((format!("{} other {noun}", others.len()), others.iter().map(|(_, time)| time).sum()));

@@ -312,6 +312,16 @@ impl Coflow {
         self.completed_count
     }
 
+    /// Whether all flows have completed.
+    pub fn is_completed(&self) -> bool {
+        self.completed_count == self.flows.len()
+    }
+
+    /// The completed flows, in their order. O(flows).
+    pub fn completed_flows(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.width() as u32).filter(|&flow| self.flow_state(flow) == FlowState::Completed)
+    }
+
     /// Whether a flow waits for data.
     pub fn has_waiting_flows(&self) -> bool {
         self.live_count + self.completed_count < self.flows.len()

@@ -294,9 +294,8 @@ impl Policy for Gittins {
                 }
             }
             Event::CoflowCompleted(slot) => {
-                let coflow = view.coflow(slot);
-                if coflow.completed_count() < coflow.width() {
-                    // The flows are replaced, since a cable failed. The coflow has no size yet.
+                if !view.coflow(slot).is_completed() {
+                    // The flows are about to be replaced. The coflow has no size yet.
                     return;
                 }
                 if self.learns {

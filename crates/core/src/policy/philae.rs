@@ -127,8 +127,7 @@ impl Philae {
             state.phase = Phase::Thin;
         } else if coflow.released_at < view.now() && coflow.completed_count() > 0 {
             // Its flows were replaced. At the release, only flows that take no time have completed, and none of them is a pilot.
-            let flows = 0..coflow.width() as u32;
-            for flow in flows.filter(|&flow| coflow.flow_state(flow) == FlowState::Completed) {
+            for flow in coflow.completed_flows() {
                 let bytes = view.sent_bytes(slot, flow);
                 // A flow without bytes is never a pilot.
                 state.sample_count += usize::from(bytes > 0.0);

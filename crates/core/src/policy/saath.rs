@@ -60,7 +60,7 @@ use std::collections::BinaryHeap;
 use super::thresholds::Thresholds;
 use super::{Event, Params, ParamsError, Policy};
 use crate::allocation::{Allocation, CommonRate, OrderCriterion, Rule};
-use crate::model::{BitSet, Coflow, FlowState, SizesUnknown, Slot, View};
+use crate::model::{BitSet, Coflow, SizesUnknown, Slot, View};
 use crate::ordered_f64::OrderedF64;
 use crate::solve::{Contention, ResidualCapacity, residual::SavedResidual};
 
@@ -296,8 +296,7 @@ impl Saath {
         if !self.requeue || coflow.completed_count() == 0 {
             return;
         }
-        let flows = 0..coflow.width() as u32;
-        for flow in flows.filter(|&flow| coflow.flow_state(flow) == FlowState::Completed) {
+        for flow in coflow.completed_flows() {
             self.states[slot as usize].add_length(view.sent_bytes(slot, flow));
         }
     }
@@ -648,9 +647,8 @@ impl Policy for Saath {
                 }
             }
             Event::CoflowCompleted(slot) => {
-                let coflow = view.coflow(slot);
-                if coflow.completed_count() < coflow.width() {
-                    // The flows are about to be replaced, since a cable failed.
+                if !view.coflow(slot).is_completed() {
+                    // The flows are about to be replaced.
                     self.order_valid = false;
                     return;
                 }

@@ -88,7 +88,7 @@ use super::coflow_order::{SortedCoflows, assign_madd_or_backfill};
 use super::interface::MIN_WAKEUP_SECONDS;
 use super::{Event, Params, ParamsError, Policy};
 use crate::allocation::{Allocation, CommonRate, Rule};
-use crate::model::{FlowState, LinkLoad, SizesEstimated, SizesOrEstimates, Slot, View};
+use crate::model::{LinkLoad, SizesEstimated, SizesOrEstimates, Slot, View};
 use crate::solve::ResidualCapacity;
 use crate::units::Time;
 use estimate::{ReceiverEstimates, Samples, expected_size};
@@ -270,8 +270,7 @@ impl CoflowState {
             ..CoflowState::default()
         };
         if coflow.completed_count() > 0 {
-            let flows = 0..coflow.width() as u32;
-            for flow in flows.filter(|&flow| coflow.flow_state(flow) == FlowState::Completed) {
+            for flow in coflow.completed_flows() {
                 state.add_completed(coflow.receiver_index(flow), view.sent_bytes(slot, flow));
             }
         }
@@ -492,7 +491,7 @@ impl Policy for Weir {
                 let state = std::mem::take(&mut self.states[slot as usize]);
                 let coflow = view.coflow(slot);
                 // Flows that are replaced have not all completed.
-                let is_complete = coflow.completed_count() == coflow.width() && !state.samples.is_empty();
+                let is_complete = coflow.is_completed() && !state.samples.is_empty();
                 if let Some(priors) = self.priors.as_mut().filter(|_| is_complete) {
                     priors.learn(coflow.application, &state.samples.summarize());
                 }

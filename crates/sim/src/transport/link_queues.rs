@@ -96,8 +96,8 @@ impl LinkQueues {
         }
     }
 
-    /// Subtracts the rates of the offered rows from the capacities of their links.
-    fn subtract_rates(&mut self, flows: &mut LiveFlows) {
+    /// Adds the rates of the offered rows to those of their coflows, and subtracts them from their links. O(flows of the rows).
+    fn count_rates(&mut self, flows: &mut LiveFlows) {
         for OfferedRow { slot, row, .. } in self.max_min.rows() {
             let coflow = flows.coflow(*slot);
             let mut row_rate = 0.0;
@@ -125,8 +125,7 @@ impl LinkQueues {
                 break;
             }
             self.residual_capacity.fill_flows(network.coflow(slot), |flow, rate| {
-                let coflow = flows.coflow_with_rate(slot);
-                coflow.add_rate(flow, rate);
+                flows.coflow_with_rate(slot).add_rate(flow, rate);
             });
         }
     }
@@ -145,7 +144,7 @@ impl RowRates for LinkQueues {
         self.residuals.clear();
         self.residuals.extend(network.fabric().link_capacities());
         self.max_min.set_rates(&self.residuals, tolerance, flows);
-        self.subtract_rates(flows);
+        self.count_rates(flows);
         self.reassign_residual(order, network, flows);
     }
 }

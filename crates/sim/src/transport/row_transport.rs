@@ -59,28 +59,31 @@ impl LiveFlows {
     /// Reduces rates to what receivers carry with so many flows. O(flows of coflows with a rate).
     fn limit_to_goodput(&mut self, goodput: &Goodput, network: &Network) {
         let ports = network.fabric().ports();
-        let mut receivers = vec![(0, 0.0); ports];
+        // By receiver: the number of its flows, and their total rate.
+        let mut arrivals = vec![(0, 0.0); ports];
         for &slot in &self.coflows_with_rate {
             let flows = &self.coflows[slot as usize];
             let with_rate = flows.rates.iter().zip(&flows.receiver_links).filter(|(rate, _)| **rate > 0.0);
             for (&rate, &link) in with_rate {
-                let (count, total_rate) = &mut receivers[link as usize - ports];
+                let (count, total_rate) = &mut arrivals[link as usize - ports];
                 *count += 1;
                 *total_rate += rate;
             }
         }
+        let carried_share = |(&(count, total_rate), nominal): (&(usize, f64), &f64)| {
+            let goodput_fraction = goodput.utilization(count);
+            let capacity = nominal * goodput_fraction;
+            // Without a loss of capacity, the rates exceed the capacity by rounding at most.
+            if goodput_fraction < 1.0 && total_rate > capacity { capacity / total_rate } else { 1.0 }
+        };
+        let shares: Vec<f64> =
+            arrivals.iter().zip(network.fabric().recv_capacities()).map(carried_share).collect();
         for &slot in &self.coflows_with_rate {
             let CoflowFlows { rates, receiver_links, total_rate, .. } = &mut self.coflows[slot as usize];
             for (rate, &link) in rates.iter_mut().zip(&*receiver_links) {
-                let port = link as usize - ports;
-                let (count, used) = receivers[port];
-                let goodput_fraction = goodput.utilization(count);
-                let capacity = network.fabric().recv_capacities()[port] * goodput_fraction;
-                // Without a loss of capacity, the rates exceed the capacity by rounding at most.
-                if goodput_fraction < 1.0 && used > capacity {
-                    *total_rate -= *rate * (1.0 - capacity / used);
-                    *rate *= capacity / used;
-                }
+                let share = shares[link as usize - ports];
+                *total_rate -= *rate * (1.0 - share);
+                *rate *= share;
             }
         }
     }

@@ -20,7 +20,7 @@ fn run_until(engine: &mut Engine, now: f64) {
     engine.complete_flows_until(now, &mut completed);
     for done in completed {
         let coflow = engine.network().coflow(done.slot);
-        if coflow.completed_count() == coflow.width() {
+        if coflow.is_completed() {
             engine.remove_coflow(done.slot, now);
         }
     }

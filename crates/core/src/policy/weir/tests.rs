@@ -38,7 +38,7 @@ fn run_with_arrivals(engine: &mut Engine, slot: Slot, arrival: f64, end: f64) ->
         engine.complete_flows_until(now, &mut completed);
         for done in completed {
             let coflow = engine.network().coflow(done.slot);
-            if coflow.completed_count() == coflow.width() {
+            if coflow.is_completed() {
                 engine.remove_coflow(done.slot, now);
                 if done.slot == slot {
                     return Some(now);
