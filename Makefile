@@ -35,11 +35,13 @@ demo: ## Build the simulator and compare policies on the trace that ships with W
 # Tests on networks mostly wait, so more of them run than there are processors.
 test test-all: export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 
-test: ## Run all tests
-	$(CARGO) test --locked --workspace
+test: ## Run all tests with short campaigns and fixed seeds; TEST_ARGS are those of the test programs
+	$(CARGO) test --locked --workspace --lib --bins --tests $(if $(TEST_ARGS),-- $(TEST_ARGS))
+	$(CARGO) test --locked --workspace --doc --quiet
 
-test-all: ## Run all tests with their long campaigns, and make all pages of results again to compare them
-	WEIR_TEST_ALL=1 $(CARGO) test --locked --workspace
+test-all: ## Run everything: long campaigns with new seeds, all computed pages of results, the book and the Spark plugin
+	@CARGO=$(CARGO) tools/test-long
+	$(MAKE) --no-print-directory lint build-check docs-check book test-spark-short
 	$(MAKE) --no-print-directory results-check PAGES="$(FAST) $(SLOW) $(MEASURED)"
 
 lint: ## Check format, warnings, the code's documentation, and the style of names and sentences

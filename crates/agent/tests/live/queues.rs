@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::campaign::test_scale;
+use crate::campaign::seeds;
 use crate::kernel::CounterReading;
 use crate::namespace_pair::{NamespacePair, create_pair, enter_namespace, interface};
 use crate::wait::wait_for;
@@ -269,13 +269,17 @@ fn configure_and_restore_cycles_leave_no_objects() {
     ] {
         tc(setting);
         let before = read_qdiscs();
-        for cycle in 0..if setting.is_empty() { test_scale(40, 200) } else { 5 } {
-            let weights = [1.0, 3.0, f64::from(cycle % 7 + 1)];
+        let cycles = if setting.is_empty() { usize::MAX } else { 5 };
+        for seed in seeds(40, 200).take(cycles) {
+            // One to eight queues, with weights of 1 to 7.
+            let weights: Vec<f64> =
+                (0..=seed % 8).map(|queue| ((seed / 8 + queue * (seed / 56 + 1)) % 7 + 1) as f64).collect();
             assert!(
                 !interface()
                     .reconcile(&desired_queues(&weights, &BTreeMap::new()), ReplaceableRoots::Restorable)
                     .unwrap()
-                    .is_empty()
+                    .is_empty(),
+                "seed {seed}"
             );
             assert!(interface().restore().unwrap());
         }

@@ -192,7 +192,8 @@ fn relay_drains_on_sigterm() {
     assert_eq!(data, b"data");
     drop(reader);
     assert!(relay.0.wait().unwrap().success());
-    assert!(start_time.elapsed() < Duration::from_secs(25), "{:?}", start_time.elapsed());
+    // The relay stops once its flows have ended, before the time of --drain.
+    assert!(start_time.elapsed() < Duration::from_secs(30), "{:?}", start_time.elapsed());
 }
 
 #[test]

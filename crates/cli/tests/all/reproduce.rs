@@ -85,9 +85,15 @@ fn saath_timings_are_the_last_section_and_the_only_difference() {
     }
 }
 
+/// A page of `docs/results`. `make results-check` compares the page with what the code computes.
+fn page_of_results(name: &str) -> String {
+    let path = format!("{}/../../docs/results/{name}.md", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(path).unwrap()
+}
+
 #[test]
 fn policy_tree_levels_keep_shares_and_reduce_slowdowns() {
-    let text = TestDir::new().stdout_of("reproduce composition --seeds 1 --jobs 2 --quiet");
+    let text = page_of_results("composition");
     assert!(text.starts_with("# What each level of a policy tree adds\n"));
     // The values without and with a level: the fraction of services below their shares, and the slowdown of
     // application-1.
@@ -151,7 +157,7 @@ fn saath_page_without_a_usable_trace_is_refused() {
 
 #[test]
 fn fabrics_page_compares_links_with_ports() {
-    let text = TestDir::new().stdout_of("reproduce fabrics --seeds 2 --jobs 2 --quiet");
+    let text = page_of_results("fabrics");
     assert!(text.starts_with("# Decisions over links and over ports\n"));
     // Over oversubscribed links, an order by size and greedy rates gain most from the knowledge of links.
     let row = text.lines().find(|line| line.starts_with("| `sincronia` |")).expect("a row for each policy");

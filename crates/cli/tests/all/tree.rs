@@ -15,7 +15,7 @@ fn test_dir_with_examples() -> TestDir {
 }
 
 #[test]
-fn policy_tree_page_shows_the_current_table() {
+fn policy_tree_page_shows_the_current_table_and_csv_has_each_coflow() {
     let dir = test_dir_with_examples();
     dir.stdout_of(GENERATE_TRACE);
     std::fs::create_dir(dir.path("examples")).unwrap();
@@ -26,7 +26,7 @@ fn policy_tree_page_shows_the_current_table() {
     let page =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/policy-tree.md")).unwrap();
     assert!(page.contains(&format!("    weir {GENERATE_TRACE}\n    weir {command}\n")));
-    let text = dir.stdout_of(&format!("{command} --no-timing --quiet"));
+    let text = dir.stdout_of(&format!("{command} --no-timing --quiet --per-coflow ccts.csv"));
     let table =
         text.lines().skip_while(|line| !line.starts_with("policy ")).take_while(|line| !line.is_empty());
     let mut lines = 0;
@@ -38,19 +38,12 @@ fn policy_tree_page_shows_the_current_table() {
         lines += 1;
     }
     assert_eq!(lines, 7);
-}
-
-#[test]
-fn per_coflow_csv_of_a_tree_has_the_usual_columns() {
-    let dir = test_dir_with_examples();
-    dir.stdout_of(GENERATE_TRACE);
-    dir.stdout_of("compare shared.weir --policies netshare,tree:tree.toml --per-coflow ccts.csv --quiet");
     let ccts = dir.read("ccts.csv");
     assert_eq!(
         ccts.lines().next(),
         Some("policy,coflow,job,stage,arrival_s,released_s,width,bytes,dropped_bytes,cct_s")
     );
-    assert_eq!(ccts.lines().filter(|line| line.starts_with("tree:tree.toml,")).count(), 200);
+    assert_eq!(ccts.lines().filter(|line| line.starts_with("tree:examples/tree.toml,")).count(), 200);
 }
 
 #[test]
@@ -95,8 +88,8 @@ fn compare_adds_netshare_and_saba_only_for_traces_with_services() {
     let dir = TestDir::new();
     let text = dir.stdout_of("compare trace.txt --quiet");
     assert!(text.contains("saath") && !text.contains("netshare"));
-    dir.stdout_of(GENERATE_TRACE);
-    let text = dir.stdout_of("compare shared.weir --quiet --interval 80ms --no-timing");
+    dir.stdout_of(&GENERATE_TRACE.replace("--services", "--coflows 20 --services"));
+    let text = dir.stdout_of("compare shared.weir --quiet --no-timing");
     assert!(text.contains("\nnetshare ") && text.contains("\nsaba "));
 }
 

@@ -16,6 +16,7 @@ fn simulation_tutorial_prints_what_it_shows() {
         ("WEIR", root.to_str().unwrap()),
         ("CARGO_TARGET_DIR", target.to_str().unwrap()),
         ("CARGO_INCREMENTAL", "0"),
+        ("CARGO_PROFILE_DEV_DEBUG", "0"),
         ("CARGO_NET_OFFLINE", "true"),
     ];
     Tutorial::start(&environment).run_page(&page, Duration::ZERO);

@@ -15,7 +15,7 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{setsockopt, sockopt};
 use weir_client::Agent;
 
-use crate::common::TestDir;
+use crate::common::{TestDir, count_received_bytes, wait_for};
 use crate::kernel::{CounterReading, RateBounds};
 use crate::test_lock::{self, SharedLock};
 
@@ -81,7 +81,11 @@ impl Bed {
             assert!(output.status.success(), "ip {line}: {}", String::from_utf8_lossy(&output.stderr));
             String::from_utf8(output.stdout).unwrap()
         };
-        let route = ip("route show default");
+        let mut route = String::new();
+        wait_for("the carrier of a new link", || {
+            route = ip("route show default");
+            !route.contains("linkdown")
+        });
         ip(&format!("route change {} quickack 1", route.trim()));
     }
 
@@ -136,6 +140,38 @@ impl Bed {
 impl Drop for Bed {
     fn drop(&mut self) {
         self.dir.run(&format!("testbed down --name {}", self.name));
+    }
+}
+
+/// A plain TCP connection over a link that no other flow uses. Other programs on the machine delay it like the flows of a
+/// test.
+pub struct ControlFlow(TcpStream);
+
+impl ControlFlow {
+    /// Starts to send, until the connection is dropped, and waits for the first acknowledged megabyte.
+    pub fn start(bed: &Bed, src: u32, dst: u32) -> ControlFlow {
+        let to = SocketAddr::from((address(dst), 9900));
+        let listener = in_namespace(&bed.namespace(dst), move || TcpListener::bind(to).unwrap());
+        setsockopt(&listener, sockopt::RcvBufForce, &SOCKET_BUFFER_BYTES).unwrap();
+        let stream = in_namespace(&bed.namespace(src), move || TcpStream::connect(to).unwrap());
+        setsockopt(&stream, sockopt::SndBufForce, &SOCKET_BUFFER_BYTES).unwrap();
+        count_received_bytes(move || listener.accept().unwrap().0);
+        let mut writer = stream.try_clone().unwrap();
+        thread::spawn(move || while writer.write_all(&[0; 1 << 14]).is_ok() {});
+        let control = ControlFlow(stream);
+        wait_for("the control's first megabyte", || control.acked_bytes() > 1e6);
+        control
+    }
+
+    /// Bytes that the receiver has acknowledged.
+    pub fn acked_bytes(&self) -> f64 {
+        crate::kernel::acked_bytes(&self.0) as f64
+    }
+}
+
+impl Drop for ControlFlow {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(Shutdown::Both);
     }
 }
 
@@ -212,11 +248,27 @@ impl FlowConnection {
 
 /// The fraction of a link's payload capacity that each flow uses during `time`.
 pub fn payload_utilization(connections: &[FlowConnection], time: Duration) -> Vec<RateBounds> {
-    let read = || {
-        connections
-            .iter()
-            .map(|connection| CounterReading::read(|| crate::kernel::acked_bytes(&connection.stream)))
-            .collect::<Vec<_>>()
+    measure_utilization(&streams(connections), time)
+}
+
+/// The same, relative to the fraction that a control uses in this time if that is less than 1.
+pub fn relative_utilization(
+    connections: &[FlowConnection],
+    control: &ControlFlow,
+    time: Duration,
+) -> Vec<RateBounds> {
+    let mut measured = measure_utilization(&[&streams(connections)[..], &[&control.0]].concat(), time);
+    let control = measured.pop().expect("the control is the last stream").max.min(1.0);
+    measured.into_iter().map(|share| share.relative_to(control)).collect()
+}
+
+fn streams(connections: &[FlowConnection]) -> Vec<&TcpStream> {
+    connections.iter().map(|connection| &connection.stream).collect()
+}
+
+fn measure_utilization(streams: &[&TcpStream], time: Duration) -> Vec<RateBounds> {
+    let read = || -> Vec<CounterReading> {
+        streams.iter().map(|stream| CounterReading::read(|| crate::kernel::acked_bytes(stream))).collect()
     };
     let before = read();
     thread::sleep(time);

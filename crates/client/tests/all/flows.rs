@@ -12,6 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use weir_client::{FlowReceiver, FlowSender, Route};
 use weir_flow::Reason;
 
+use crate::campaign::seeds;
 use crate::proxy::{Fault, Proxy};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -61,8 +62,7 @@ fn random_fault(rng: &mut ChaCha8Rng) -> Fault {
 #[test]
 fn data_arrives_once_and_in_order_over_failing_paths() {
     let receiver = receiver();
-    let seeds = if std::env::var_os("WEIR_TEST_ALL").is_some() { 300 } else { 30 };
-    let senders: Vec<_> = (0..seeds)
+    let senders: Vec<_> = seeds(30, 300)
         .map(|seed| {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             // All faults are before the last chunk, whose wrong length would be noticed late.
@@ -74,16 +74,16 @@ fn data_arrives_once_and_in_order_over_failing_paths() {
                 Route { relay: None, receiver: Proxy::start(Some(receiver.address()), faults).address }
             };
             let length = rng.random_range(400_000..1_000_000);
-            send(seed as u32, route, random_data(length, seed))
+            (seed, send(seed as u32, route, random_data(length, seed)))
         })
         .collect();
     thread::scope(|scope| {
-        for (seed, sender) in senders.into_iter().enumerate() {
+        for (seed, sender) in senders {
             let receiver = &receiver;
             scope.spawn(move || {
                 let data = receive(receiver, seed as u32);
                 assert_eq!(sender.join().unwrap().unwrap(), data.len() as u64);
-                assert!(data == random_data(data.len(), seed as u64), "seed {seed}");
+                assert!(data == random_data(data.len(), seed), "seed {seed}");
             });
         }
     });

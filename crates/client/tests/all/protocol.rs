@@ -113,6 +113,7 @@ fn wrong_checksum_is_corrupt() {
     let mut flow = receiver.receive("c", 0, TIMEOUT).unwrap();
     flow.set_reconnect_timeout(Duration::from_millis(50));
     assert!(flow.read(&mut [0]).is_err());
+    flow.set_reconnect_timeout(TIMEOUT);
     assert_eq!((sender.answer(), sender.answer()), ("ack 0\n".to_owned(), "reset corrupt\n".to_owned()));
     sender.stream.get_mut().shutdown(Shutdown::Write).unwrap();
     assert!(sender.is_closed());

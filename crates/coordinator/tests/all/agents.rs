@@ -239,28 +239,26 @@ fn silent_stream_is_closed() {
 /// Four reports of a flood are read per interval, and the others wait at the sender.
 #[test]
 fn report_flood_is_read_at_four_reports_per_interval() {
+    const REPORTS: u64 = 500;
     block_on(async {
         let handle = start_control_thread();
         let address = start_server(handle.clone()).await;
         let mut host = AgentStream::open(address, AgentMessage::hello(0)).await.unwrap();
-        let (start, up, mut sent) = (Instant::now(), host.sender.clone(), 0u32);
+        let (start, up) = (Instant::now(), host.sender.clone());
         tokio::spawn(async move { while host.next_message().await.is_ok_and(|body| body.is_some()) {} });
         // Reports of 1,000 flows fill the buffers on the path, so that the sender has to wait.
         let key = |flow| weir_proto::FlowKey { coflow: "unregistered".into(), flow };
         let to_progress = |flow| weir_proto::FlowProgress { key: key(flow), sent: 0, closed: false };
         let flows: Vec<_> = (0..1000).map(to_progress).collect();
         let report = AgentMessage::report(&Report { applied: (0, 0), flows, ..Report::default() });
-        while start.elapsed() < Duration::from_secs(1) {
-            if timeout(Duration::from_millis(100), up.send(report.clone())).await.is_ok() {
-                sent += 1;
-            }
+        let mut applied_reports = 0;
+        while applied_reports < REPORTS {
+            up.send(report.clone()).await.unwrap();
+            applied_reports = handle.overview().await.unwrap().rejected_entries.unknown_flow / 1000;
         }
-        let applied_reports = handle.overview().await.unwrap().rejected_entries.unknown_flow / 1000;
+        // Those of two intervals can come at once.
         let max_reports = (start.elapsed().as_secs_f64() / 0.002) as u64 + 8;
-        assert!(
-            (1..=max_reports).contains(&applied_reports),
-            "{applied_reports} of {sent} reports were applied; expected 1 to {max_reports}"
-        );
+        assert!(applied_reports <= max_reports, "{applied_reports}; expected at most {max_reports}");
     });
 }
 

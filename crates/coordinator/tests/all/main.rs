@@ -5,12 +5,14 @@ mod api;
 #[path = "../../../core/tests/all/campaign.rs"]
 mod campaign;
 mod certificates;
+#[path = "../../../core/tests/all/common.rs"]
+mod common;
 mod config;
 #[cfg(target_os = "linux")]
 mod control_plane;
 mod control_thread;
-#[path = "../../../trace/tests/all/edits.rs"]
-mod edits;
+#[path = "../../../trace/tests/all/error_cases.rs"]
+mod error_cases;
 mod fabric;
 mod flood;
 mod overlay;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::common::config_with_cases;
 use proptest::prelude::*;
 use weir_coordinator::config;
 use weir_coordinator::control_plane::Refusal;
@@ -148,22 +149,22 @@ impl Cluster {
 
     /// Reports acknowledged bytes of a coflow between two relays, without open flows.
     fn progress(&mut self, coflow: u32, source: u16, destination: u16, acked_bytes: u64) {
-        let group =
-            GroupProgress { coflow, source, destination, acked_bytes, open_flows: 0, detoured_bytes: 0 };
-        self.report(source, RelayReport { groups: vec![group], ..RelayReport::default() });
+        self.report_group((coflow, source, destination), acked_bytes, 0);
     }
 
     /// Reports open flows and acknowledged bytes of coflow 0 from relay 0 to relay 1.
     fn open(&mut self, open_flows: u32, acked_bytes: u64) {
-        let group = GroupProgress {
-            coflow: 0,
-            source: 0,
-            destination: 1,
-            acked_bytes,
-            open_flows,
-            detoured_bytes: 0,
-        };
-        self.report(0, RelayReport { groups: vec![group], ..RelayReport::default() });
+        self.report_group((0, 0, 1), acked_bytes, open_flows);
+    }
+
+    fn report_group(
+        &mut self,
+        (coflow, source, destination): (u32, u16, u16),
+        acked_bytes: u64,
+        open_flows: u32,
+    ) {
+        let group = GroupProgress { coflow, source, destination, acked_bytes, open_flows, detoured_bytes: 0 };
+        self.report(source, RelayReport { groups: vec![group], ..RelayReport::default() });
     }
 
     /// Lets time pass, with a step each half second.
@@ -197,6 +198,13 @@ impl Cluster {
     fn register(&mut self, id: &str, flows: &[(&str, &str, u64)]) {
         let registration = self.registration(flows);
         assert_eq!(self.overlay.register(id, registration, self.now), Ok(true));
+    }
+
+    /// Registers a coflow. Relays know the coflow after the first step, and have its rules after the second.
+    fn schedule(&mut self, id: &str, flows: &[(&str, &str, u64)]) {
+        self.register(id, flows);
+        self.step();
+        self.step();
     }
 }
 
@@ -236,14 +244,10 @@ fn largest_flow_group_of_siphon_fig_3_is_served_first() {
 fn short_coflow_precedes_an_earlier_long_one() {
     for policy in ["siphon", "mrtf"] {
         let mut cluster = Cluster::new(policy);
-        cluster.register("long", &[("r1", "r2", 500 * MB)]);
-        cluster.step();
-        cluster.step();
+        cluster.schedule("long", &[("r1", "r2", 500 * MB)]);
         let pair = RuleScope::Pair { source: 0, destination: 1 };
         assert_eq!(cluster.relays[0].rule(0, pair), Some((0, DIRECT)));
-        cluster.register("short", &[("r1", "10.2.0.9", 50 * MB), ("r2", "r3", MB)]);
-        cluster.step();
-        cluster.step();
+        cluster.schedule("short", &[("r1", "10.2.0.9", 50 * MB), ("r2", "r3", MB)]);
         assert_eq!(cluster.relays[0].rule(1, pair), Some((0, DIRECT)), "{policy}");
         assert_eq!(cluster.relays[0].rule(0, pair), Some((1, DIRECT)), "{policy}");
         let seconds =
@@ -257,9 +261,7 @@ fn short_coflow_precedes_an_earlier_long_one() {
 fn orders_contain_only_changes_and_renew_leases() {
     let mut cluster = Cluster::new("fifo");
     assert!(cluster.relays.iter().all(|relay| relay.peer_count == 3));
-    cluster.register("a", &[("r1", "r2", 50 * MB)]);
-    cluster.step();
-    cluster.step();
+    cluster.schedule("a", &[("r1", "r2", 50 * MB)]);
     cluster.register("b", &[("r1", "r2", 50 * MB)]);
     let orders = cluster.step();
     assert_eq!(orders.iter().map(|(relay, _)| *relay).collect::<Vec<_>>(), [0, 1]);
@@ -294,9 +296,7 @@ fn orders_contain_only_changes_and_renew_leases() {
 #[test]
 fn reconnected_and_unconfirming_relays_receive_full_orders() {
     let mut cluster = Cluster::new("fifo");
-    cluster.register("a", &[("r1", "r2", 50 * MB)]);
-    cluster.step();
-    cluster.step();
+    cluster.schedule("a", &[("r1", "r2", 50 * MB)]);
     let before = cluster.relays[0].clone();
     cluster.overlay.connect(0, cluster.now);
     let orders = cluster.step();
@@ -342,9 +342,7 @@ fn detour_config(max_detoured: &str) -> String {
 #[test]
 fn detours_become_fractions_and_avoid_absent_relays() {
     let mut cluster = Cluster::with_config(&detour_config("max-detoured = 1"));
-    cluster.register("a", &[("r1", "r2", 800 * MB)]);
-    cluster.step();
-    cluster.step();
+    cluster.schedule("a", &[("r1", "r2", 800 * MB)]);
     let pair = RuleScope::Pair { source: 0, destination: 1 };
     let (priority, paths) = cluster.relays[0].rule(0, pair).unwrap();
     assert_eq!((priority, paths.len(), paths[0].0, paths[1].0), (0, 2, 1, 2));
@@ -367,9 +365,7 @@ fn detours_become_fractions_and_avoid_absent_relays() {
 #[test]
 fn detours_avoid_a_draining_relay_that_still_receives_orders() {
     let mut cluster = Cluster::with_config(&detour_config("max-detoured = 1"));
-    cluster.register("a", &[("r1", "r2", 800 * MB)]);
-    cluster.step();
-    cluster.step();
+    cluster.schedule("a", &[("r1", "r2", 800 * MB)]);
     let pair = RuleScope::Pair { source: 0, destination: 1 };
     assert_eq!(cluster.relays[0].rule(0, pair).unwrap().1.len(), 2);
     let mut orders = 0;
@@ -469,9 +465,7 @@ fn coflow_whose_relay_is_lost_after_its_last_byte_completes() {
 fn detoured_bytes_stay_below_the_limit() {
     for (key, detoured) in [("max-detoured = 0.25", Some(0.25)), ("max-detoured = 0", None)] {
         let mut cluster = Cluster::with_config(&detour_config(key));
-        cluster.register("a", &[("r1", "r2", 800 * MB)]);
-        cluster.step();
-        cluster.step();
+        cluster.schedule("a", &[("r1", "r2", 800 * MB)]);
         let (_, paths) = cluster.relays[0].rule(0, RuleScope::Pair { source: 0, destination: 1 }).unwrap();
         let fraction = paths.iter().find(|(next, _)| *next == 2).map(|(_, fraction)| *fraction);
         assert_eq!(fraction.is_some(), detoured.is_some(), "{paths:?}");
@@ -514,9 +508,7 @@ fn implausible_report_entries_are_counted_and_change_nothing() {
     cluster.now += 2.0;
     cluster.step();
     assert_eq!(cluster.overlay.relay_statuses(cluster.now)[1].unruled_flows, 1);
-    cluster.register("b", &[("r2", "r1", 50 * MB)]);
-    cluster.step();
-    cluster.step();
+    cluster.schedule("b", &[("r2", "r1", 50 * MB)]);
     cluster.progress(0, 0, 1, u64::MAX);
     assert!(cluster.overlay.coflow_status("a").unwrap().summary.is_completed);
 }
@@ -592,9 +584,7 @@ fn estimate_is_that_of_the_sizes_before_the_first_byte() {
         cluster.step();
         cluster.step();
     };
-    cluster.register("a", &[("r1", "r2", 50 * MB)]);
-    cluster.step();
-    cluster.step();
+    cluster.schedule("a", &[("r1", "r2", 50 * MB)]);
     assert!((predicted(&cluster).unwrap() - 1.0).abs() < 0.1);
     cluster.now += 3.0;
     update(&mut cluster, 500 * MB);
@@ -608,9 +598,7 @@ fn estimate_is_that_of_the_sizes_before_the_first_byte() {
 fn updates_replace_flows_and_keep_progress() {
     let mut cluster = Cluster::new("siphon");
     let first = [("r1", "r2", 50 * MB)];
-    cluster.register("a", &first);
-    cluster.step();
-    cluster.step();
+    cluster.schedule("a", &first);
     cluster.progress(0, 0, 1, 50 * MB);
     assert!(cluster.overlay.coflow_status("a").unwrap().summary.is_completed);
     let flows = cluster.registration(&[("r1", "r2", 60 * MB), ("r3", "r2", 5 * MB)]).flows;
@@ -683,7 +671,7 @@ fn apply(cluster: &mut Cluster, event: Event) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config_with_cases(100))]
 
     /// A relay with all orders has the same coflows and rules as a relay that connects.
     #[test]

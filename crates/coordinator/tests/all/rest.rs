@@ -6,6 +6,14 @@ use crate::api::{TestServer, get, get_text, put, send_json_request, send_raw};
 use serde_json::{Value, json};
 use weir_proto::{Demand, FlowKey, FlowProgress, ObservedConnections, Queues, RefusedOrders, Report};
 
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
+}
+
+fn send_report(server: &TestServer, host: u32, report: Report) {
+    block_on(server.registry().handle().report(host, report)).unwrap();
+}
+
 fn coflow_body(to: &str) -> Value {
     json!({ "flows": [{ "from": "a", "to": to, "bytes": 1_000_000 }, { "from": "b", "to": to }] })
 }
@@ -50,12 +58,11 @@ fn completed_coflows_are_not_restarted() {
     let mut server = TestServer::start();
     let mut events = crate::api::EventStream::open(&server);
     let first = put(&server, "/v1/coflows/c1", &coflow_body("c"));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     for host in 0..2 {
         let progress =
             FlowProgress { key: FlowKey { coflow: "c1".into(), flow: host }, sent: 5, closed: true };
         let report = Report { flows: vec![progress], ..Report::default() };
-        runtime.block_on(server.registry().handle().report(host, report)).unwrap();
+        send_report(&server, host, report);
     }
     // The server sends this event after it has removed the coflow from the store.
     while !events.next_with_prefix("data: ").contains("coflow-completed") {}
@@ -124,75 +131,23 @@ fn coflows_are_listed_in_pages() {
 #[test]
 fn problems_name_the_field_by_its_json_pointer() {
     let server = TestServer::start();
-    let cases = [
+    // `problems.rs` has more cases.
+    let negative = "/flows/0/bytes: `-1` is invalid; expected a whole number";
+    for (body, status, pointer, detail) in [
+        ("{", 400, "", "request body is not valid JSON: EOF while parsing an object at line 1 column 1"),
+        ("", 400, "", "request body is not valid JSON: EOF while parsing a value at line 1 column 0"),
         (
-            &b"{"[..],
-            400,
-            "",
-            "request body is not valid JSON: EOF while parsing an object at line 1 column 1",
-        ),
-        (b"", 400, "", "request body is not valid JSON: EOF while parsing a value at line 1 column 0"),
-        (
-            b"{\"flows\": []} x",
+            r#"{"flows": []} x"#,
             400,
             "",
             "request body is not valid JSON: trailing characters at line 1 column 15",
         ),
-        (b"[[\"a\"]]", 422, "", "request body: `an array` is invalid; expected an object"),
-        (b"5", 422, "", "request body: `5` is invalid; expected an object"),
-        (br#"{"flows": []}"#, 422, "/flows", "/flows: `[]` is invalid; expected at least one flow"),
-        (
-            br#"{"flows": [{"from": "a", "to": "x"}]}"#,
-            422,
-            "/flows/0/to",
-            "/flows/0/to: `x` is invalid; expected a host of GET /v1/hosts",
-        ),
-        (
-            br#"{"flows": [{"from": "a", "to": "b", "bytes": -1}]}"#,
-            422,
-            "/flows/0/bytes",
-            "/flows/0/bytes: `-1` is invalid; expected a whole number",
-        ),
-        (
-            br#"{"flows": [{"from": "a", "to": "b", "size": 1}]}"#,
-            422,
-            "/flows/0/size",
-            "/flows/0/size: unknown field; expected one of `from`, `to`, `bytes`",
-        ),
-        (
-            br#"{"flows": [{"from": "a"}]}"#,
-            422,
-            "/flows/0/to",
-            "/flows/0/to: missing field; expected a value",
-        ),
-        (br#"{"flows": [], "flows": []}"#, 422, "/flows", "/flows: duplicate field; expected one value"),
-        (
-            br#"{"flows": [{"from": "a", "to": "b"}], "weight": 0}"#,
-            422,
-            "/weight",
-            "/weight: `0` is invalid; expected a finite number above 0",
-        ),
-        (
-            br#"{"flows": [{"from": "a", "to": "b"}], "service": "x"}"#,
-            422,
-            "/service",
-            "/service: `x` is invalid; expected a service of the configuration: ads, default",
-        ),
-        (
-            br#"{"flows": [{"from": "a", "to": "b"}], "service": "ads", "application": "x"}"#,
-            422,
-            "/application",
-            "/application: `x` is invalid; expected an application of service `ads`: default, sort",
-        ),
-    ];
-    for (body, status, pointer, detail) in cases {
-        let text = String::from_utf8_lossy(body).into_owned();
-        let (found, problem) = send_json_request(&server, "PUT", "/v1/coflows/c1", body);
-        assert_eq!(
-            (found, problem["pointer"].as_str(), problem["detail"].as_str()),
-            (status, Some(pointer), Some(detail)),
-            "{text}"
-        );
+        ("5", 422, "", "request body: `5` is invalid; expected an object"),
+        (r#"{"flows": [{"from": "a", "to": "b", "bytes": -1}]}"#, 422, "/flows/0/bytes", negative),
+    ] {
+        let (found, problem) = send_json_request(&server, "PUT", "/v1/coflows/c1", body.as_bytes());
+        let found = (found, problem["pointer"].as_str(), problem["detail"].as_str());
+        assert_eq!(found, (status, Some(pointer), Some(detail)), "{body}");
     }
     assert_eq!(put(&server, "/v1/coflows/c2", &coflow_body("b")).0, 200);
     let (status, problem) = put(&server, "/v1/coflows/c2/flows", &json!([{ "from": "a", "to": "x" }]));
@@ -201,15 +156,6 @@ fn problems_name_the_field_by_its_json_pointer() {
     let detail = "request body: `map` is invalid; expected an array";
     assert_eq!((status, problem["detail"].as_str()), (422, Some(detail)));
     assert_eq!(send_json_request(&server, "DELETE", "/v1/coflows/c2", b"").0, 204);
-    let deadline =
-        put(&server, "/v1/coflows/c1", &json!({ "flows": [{"from": "a", "to": "b"}], "deadline": "5" }));
-    assert_eq!((deadline.0, deadline.1["pointer"].as_str()), (422, Some("/deadline")));
-    let (status, problem) = get(&server, "/v1/coflows/%ff");
-    assert_eq!(
-        (status, problem["parameter"].as_str(), problem["value"].as_str()),
-        (422, Some("id"), Some("%ff")),
-        "{problem}"
-    );
     let deep = "[".repeat(100_000);
     assert_eq!(send_json_request(&server, "PUT", "/v1/coflows/c1", deep.as_bytes()).0, 422);
     assert_eq!(send_json_request(&server, "PUT", "/v1/policy", deep.as_bytes()).0, 422);
@@ -298,13 +244,11 @@ fn queues_of<'a>(queues: &'a Value, host: &str, direction: &str) -> &'a Value {
 /// Queues of a host or switch in its first order after it connects, by link number.
 fn ordered_queues(server: &TestServer, host: u32) -> Vec<(u32, Queues)> {
     let registry = server.registry();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let order = async {
+    let order = block_on(async {
         let mut orders = registry.handle().subscribe_to_orders(host).await.unwrap().unwrap();
         registry.handle().report(host, Report::default()).await.unwrap();
         tokio::time::timeout(Duration::from_secs(10), orders.recv()).await.unwrap().unwrap()
-    };
-    let order = runtime.block_on(order);
+    });
     assert!(order.is_full);
     order.queues
 }
@@ -538,7 +482,6 @@ fn observed_connections_get_service_limits() {
         text.replace("policy =", "allocator = true\nqueues = \"services\"\npolicy =")
             + "[address]\na = [\"10.0.0.1\"]\nb = [\"10.0.0.2\"]\nc = [\"10.0.0.3\"]\n"
     });
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let observed_entry = |application: &str| ObservedConnections {
         application: application.into(),
         peer: "10.0.0.3".parse().unwrap(),
@@ -548,7 +491,7 @@ fn observed_connections_get_service_limits() {
     };
     let found = vec![observed_entry("job"), observed_entry("other"), observed_entry("web")];
     let report = Report { observed: found, ..Report::default() };
-    runtime.block_on(server.registry().handle().report(1, report)).unwrap();
+    send_report(&server, 1, report);
     for (id, service) in [("job", "ads"), ("web", "default")] {
         assert_eq!(put(&server, &format!("/v1/applications/{id}"), &json!({ "service": service })).0, 200);
     }
@@ -579,8 +522,7 @@ fn report_connection(server: &TestServer, application: &str) {
         demand: Demand::Unknown,
     };
     let report = Report { observed: vec![observed], ..Report::default() };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(server.registry().handle().report(1, report)).unwrap();
+    send_report(server, 1, report);
 }
 
 /// Repeats a GET request until its answer meets the condition.
@@ -609,8 +551,7 @@ fn observed_connections_count_as_connections() {
         };
         let report =
             Report { observed: applications.iter().map(observed_entry).collect(), ..Report::default() };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(server.registry().handle().report(1, report)).unwrap();
+        send_report(&server, 1, report);
     };
     report_applications(&["other", "s1"], 2);
     wait_for(&server, "/v1/observed", |found| found.as_array().unwrap().len() == 2);
@@ -767,8 +708,7 @@ fn health_checks_and_metrics_report_the_current_state() {
         refused_orders: RefusedOrders { stale_epoch: 2, ..RefusedOrders::default() },
         ..Report::default()
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(server.registry().handle().report(0, report)).unwrap();
+    send_report(&server, 0, report);
     assert_eq!(metric_value(&get_text(&server, "/metrics").1, refused), 2.0);
     assert_eq!(get(&server, "/v1/hosts").1.as_array().unwrap().len(), 3);
     // An open event stream does not delay shutdown.
@@ -804,6 +744,7 @@ fn openapi_document_describes_all_paths() {
 
 mod random_bodies {
     use super::*;
+    use crate::common::config_with_cases;
     use proptest::prelude::*;
 
     fn any_body() -> impl Strategy<Value = Vec<u8>> {
@@ -856,34 +797,10 @@ mod random_bodies {
             "/v1/applications/p",
             "/v1/connections/p",
         ];
-        let config = ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() };
-        proptest!(config, |(body in any_body(), path in 0..paths.len())| {
+        proptest!(config_with_cases(200), |(body in any_body(), path in 0..paths.len())| {
             let (status, problem) = send_json_request(&server, "PUT", paths[path], &body);
             prop_assert!((200..300).contains(&status) || (400..500).contains(&status), "{status}: {problem}");
         });
         assert_eq!(get(&server, "/livez").0, 200);
     }
-}
-
-#[test]
-fn problems_show_the_value_and_what_is_expected() {
-    let server = TestServer::start();
-    let problem_parts = |(status, problem): (u16, Value)| {
-        let text = |key: &str| problem[key].as_str().unwrap_or_default().to_owned();
-        (status, text("pointer"), text("parameter"), text("value"), text("expected"))
-    };
-    let expected = |pointer: &str, parameter: &str, value: &str, expected: &str| {
-        (422, pointer.to_owned(), parameter.to_owned(), value.to_owned(), expected.to_owned())
-    };
-    let flow = json!({ "from": "a", "to": "b", "byte": 5 });
-    let unknown_field = put(&server, "/v1/coflows/c", &json!({ "flows": [flow] }));
-    assert_eq!(
-        problem_parts(unknown_field),
-        expected("/flows/0/byte", "", "byte", "one of `from`, `to`, `bytes`")
-    );
-    let typed =
-        put(&server, "/v1/coflows/c", &json!({ "flows": [{ "from": "a", "to": "b", "bytes": "5" }] }));
-    assert_eq!(problem_parts(typed), expected("/flows/0/bytes", "", "string \"5\"", "a whole number"));
-    let limit = get(&server, "/v1/coflows?limit=abc");
-    assert_eq!(problem_parts(limit), expected("", "limit", "abc", "a whole number"));
 }

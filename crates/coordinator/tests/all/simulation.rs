@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::campaign::test_scale;
+use crate::campaign::seeds;
 use crate::small_cluster::{
     HOSTS, INTERVAL, LINK_RATE, address, control_plane, equal_links, flow_key, oversubscribed_links,
     registration, throttling_plane,
@@ -465,14 +465,9 @@ fn run_simulation(
     panic!("{policy}, seed {seed}: {} coflows do not complete", control_plane.active_coflow_count());
 }
 
-/// Number of seeds.
-fn seed_count() -> u64 {
-    std::env::var("WEIR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(test_scale(6, 60))
-}
-
 fn run_all_policies(transport: Transport) {
     for policy in ["saath", "aalo", "fair", "varys", "sincronia", "pfp", "philae", "gittins", "weir"] {
-        for seed in 0..seed_count() {
+        for seed in seeds(6, 60) {
             run_simulation(policy, seed, None, transport, Fabric::OneSwitch);
         }
     }
@@ -493,7 +488,7 @@ fn all_coflows_complete_with_delta_reports_over_streams() {
 #[test]
 fn ordered_rates_fit_into_oversubscribed_uplinks_under_failures() {
     for policy in ["saath", "aalo", "varys", "sincronia", "pfp", "weir"] {
-        for seed in 0..seed_count() {
+        for seed in seeds(6, 60) {
             let transport = if seed % 2 == 0 { Transport::Datagrams } else { Transport::Streams };
             run_simulation(policy, seed, None, transport, Fabric::TwoLeaves);
         }
@@ -526,7 +521,7 @@ fn misreporting_agent_is_counted_and_links_are_not_oversubscribed() {
 /// for its demands.
 #[test]
 fn service_limits_hold_for_their_lease_under_stream_failures() {
-    (0..seed_count()).for_each(run_limit_simulation);
+    seeds(6, 60).for_each(run_limit_simulation);
 }
 
 /// The number of a service and its only application, and the receiving host.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::common::config_with_cases;
 use proptest::prelude::*;
 use weir_core::engine::{DecidesOver, Engine, Links};
 use weir_core::model::wide_area::LinkMeasurement;
@@ -90,7 +91,7 @@ fn any_coflows() -> impl Strategy<Value = Vec<FlowBytes>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config_with_cases(200))]
 
     #[test]
     fn relay_hops_reproduce_the_rates_of_the_engine(coflows in any_coflows(), way in 0..3usize) {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
 
+use crate::common::config_with_cases;
 use proptest::prelude::*;
 use weir_core::saba::app_weights::DEFAULT_MIN_SHARE;
 use weir_core::saba::controller::{
@@ -176,7 +177,7 @@ fn check_plans(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(config_with_cases(400))]
 
     #[test]
     fn saba_plans_match_the_definition(

@@ -1,5 +1,6 @@
 //! Saba's Eq. 2 against solutions by hand, on a grid, and by SLSQP, which the paper uses.
 
+use crate::common::config_with_cases;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use slsqp::{Func, StopTols, minimize};
@@ -65,7 +66,7 @@ fn grid_minimum(costs: &[Polynomial], total: f64, steps: usize) -> f64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(config_with_cases(300))]
 
     #[test]
     fn separable_solution_is_at_least_as_good_as_a_grid(costs in proptest::collection::vec(any_cubic(), 1..7), total in 0.1..1.0f64) {

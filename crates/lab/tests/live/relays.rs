@@ -14,7 +14,7 @@ fn flows_and_requests_pass_through_installed_relays() {
     let chain = Chain::create(&format!("chain{}", std::process::id()), &Link::Unlimited, 2).unwrap();
     let programs = Programs { weir: PathBuf::from("weir"), weir_args: Vec::new() };
     let load = Load { slow_flows: 1, probe: true, ..Load::bulk(3) };
-    let times = Times { warm_up: Duration::from_millis(50), duration: Duration::from_millis(200) };
+    let times = Times { warm_up: Duration::from_millis(50), duration: Duration::from_secs(1) };
     for relay in [Relay::Direct, Relay::Haproxy, Relay::HaproxySplice, Relay::Nginx, Relay::Socat] {
         if let Some(reason) = relay.missing(&programs) {
             eprintln!("{relay} skips: {reason}");

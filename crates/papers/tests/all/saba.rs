@@ -1,5 +1,6 @@
 //! Tests Eq. 2 with any curve (Saba, EuroSys '23, section 5.1), the workloads of section 8.1 and the scenarios of section 8.5.
 
+use crate::common::config_with_cases;
 use proptest::prelude::*;
 use weir_core::model::Stage;
 use weir_core::model::topology::route::Routes;
@@ -43,7 +44,7 @@ fn identical_curves_get_equal_weights_and_one_curve_gets_all() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(config_with_cases(64))]
 
     #[test]
     fn curve_weights_of_convex_cubics_match_the_exact_solver(

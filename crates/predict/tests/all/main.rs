@@ -1,7 +1,10 @@
 //! Tests of the predictor.
 
+#[path = "../../../core/tests/all/campaign.rs"]
+mod campaign;
 mod classifiers;
+#[path = "../../../core/tests/all/common.rs"]
+mod common;
 mod data;
-#[path = "../../../trace/tests/all/edits.rs"]
 mod edits;
 mod model;

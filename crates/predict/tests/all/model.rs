@@ -1,5 +1,6 @@
 //! Models: training, writing to a file, reading back, and errors of files.
 
+use crate::common::config_with_cases;
 use crate::edits::check_edits;
 use proptest::prelude::*;
 use weir_predict::data;
@@ -178,7 +179,7 @@ fn predictor_file_errors_name_the_line() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(config_with_cases(200))]
 
     /// Reading any damaged file returns a model that answers, or an error.
     #[test]

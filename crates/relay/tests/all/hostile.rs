@@ -1,6 +1,6 @@
 //! Relays whose peers and programs violate the protocol: each violation has one stated effect, on the violator only.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -228,13 +228,11 @@ fn peer_that_does_not_read_is_disconnected_and_its_flows_are_reset() {
     stream.set_nonblocking(true).unwrap();
     let bytes = vec![0; 1 << 20];
     let mut written = 0;
-    let start = Instant::now();
-    while peer.is_up() {
-        written += stream.write(&bytes).unwrap_or(0);
-        std::thread::sleep(Duration::from_millis(10));
-    }
     // A relay that sends nothing for 4 s has failed.
-    assert!(start.elapsed() < Duration::from_secs(8));
+    wait_until(|| {
+        written += stream.write(&bytes).unwrap_or(0);
+        !peer.is_up()
+    });
     assert!(written < 32 << 20, "{written} bytes were accepted");
     stream.set_nonblocking(false).unwrap();
     let mut answer = String::new();
@@ -317,6 +315,7 @@ fn rules_with_a_loop_deliver_all_bytes() {
 
 #[test]
 fn half_open_connections_are_closed_after_five_seconds() {
+    let start = Instant::now();
     let relays = start_second_relay(64 << 20);
     let silent = |address| {
         let stream = TcpStream::connect(address).unwrap();
@@ -325,14 +324,13 @@ fn half_open_connections_are_closed_after_five_seconds() {
     };
     let mut all = vec![silent(relays[1].programs)];
     all.extend((0..300).map(|_| silent(relays[1].relays)));
-    let start = Instant::now();
     for mut stream in all {
-        let mut answer = Vec::new();
         // The last ones are closed at once: 256 may be without a first line.
-        let _ = stream.read_to_end(&mut answer);
-        assert_eq!(answer, b"");
+        let mut answer = Vec::new();
+        let closed = stream.read_to_end(&mut answer).map_err(|error| error.kind());
+        assert!(matches!(closed, Ok(0) | Err(ErrorKind::ConnectionReset)), "{closed:?}, {answer:?}");
     }
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert!(start.elapsed() >= Duration::from_secs(5), "{:?}", start.elapsed());
     // Then relays and programs can connect again.
     let mut stream = connect(relays[1].relays, "weir-relay 1 1 1 2 bulk 7\n");
     let mut answer = [0; 26];

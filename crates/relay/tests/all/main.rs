@@ -1,7 +1,11 @@
 //! Tests of relays.
 
+#[path = "../../../core/tests/all/campaign.rs"]
+mod campaign;
 #[path = "../../../tls/tests/all/certificates.rs"]
 mod certificates;
+#[path = "../../../core/tests/all/common.rs"]
+mod common;
 mod header;
 mod hostile;
 mod metrics;

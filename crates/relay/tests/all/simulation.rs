@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use crate::common::config_with_cases;
 use bytes::Bytes;
 use proptest::prelude::*;
 use rand::{Rng, RngExt, SeedableRng};
@@ -538,7 +539,7 @@ fn calm_network_delivers_everything_over_the_overlay() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #![proptest_config(config_with_cases(40))]
     #[test]
     fn failures_lose_repeat_and_reorder_nothing(seed in any::<u64>(), flows in 1..12u32) {
         World::new(seed, flows).run(400);

@@ -1,44 +1,30 @@
 //! Cables that fail, are repaired or change their rate: examples by hand, and properties of every policy.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use crate::common::{
-    POLICIES, Schedule, WorkloadFeatures, any_workload, assert_near, cases, check_all_sent_bytes, coflow,
-    options, time, workload,
+    CapacityChecker, POLICIES, WorkloadFeatures, any_workload, assert_near, cases, check_all_sent_bytes,
+    coflow, leaf_spine, options_over, replay_with_options, time, workload,
 };
 use crate::incast::goodput_of;
 use crate::link_use::check_link_use;
 use crate::reference_simulator::{Epoch, TestNetwork};
 use proptest::prelude::*;
 use weir_core::model::topology::{CableChange, CableEvent};
-use weir_core::model::{FlowState, LinkId, NodeId, Routes, Topology, TopologyTemplate, Trunks, Workload};
+use weir_core::model::{LinkId, NodeId, Routes, Topology, Trunks, Workload};
 use weir_core::policy;
 use weir_core::units::Rate;
 use weir_sim::lower_bound::LowerBounds;
-use weir_sim::{NetworkModel, NoObserver, Observer, Outcome, ReplayError, ReplayOptions, Snapshot, replay};
+use weir_sim::{NoObserver, Outcome, ReplayError, ReplayOptions, replay};
 
-/// Leaves and two or more spines; hosts and, without oversubscription, uplinks of 1 byte/s per host and spine.
-fn leaf_spine(spines: u32, leaves: u32, hosts: u32, oversubscription: f64) -> Topology {
-    let rate = Rate::new(1.0).unwrap();
-    TopologyTemplate::LeafSpine { spines, leaves, hosts, rate, oversubscription }.build().unwrap()
-}
-
-pub fn options_with(trunks: &Trunks, events: &[CableEvent], interval: f64) -> ReplayOptions {
-    let network = NetworkModel {
-        trunks: Some(Arc::new(trunks.clone())),
-        cable_events: events.into(),
-        ..NetworkModel::default()
-    };
-    ReplayOptions { network, ..options(1.0, interval) }
+fn options_with(trunks: &Trunks, events: &[CableEvent], interval: f64) -> ReplayOptions {
+    let mut options = options_over(trunks, interval);
+    options.network.cable_events = events.into();
+    options
 }
 
 fn replay_with_events(all: &Workload, topology: &Topology, policy: &str, events: &[CableEvent]) -> Outcome {
     CableEvent::check(events, topology).unwrap();
     let trunks = Trunks::new(topology.clone(), 0).unwrap();
-    let built = policy::build(policy).unwrap();
-    replay(all, built, &options_with(&trunks, events, 0.0), &mut NoObserver)
-        .unwrap_or_else(|error| panic!("{policy}: {error}"))
+    replay_with_options(all, policy, &options_with(&trunks, events, 0.0))
 }
 
 fn event(at: f64, cable: LinkId, change: CableChange) -> CableEvent {
@@ -136,7 +122,7 @@ fn flow_without_a_path_adds_no_incast_sender() {
     let mut options = options_with(&trunks, &events, 0.0);
     options.network.goodput = Some(goodput_of(&[(1, 1.0), (2, 0.5)], 1.0));
     for policy in ["fair", "aalo", "saath:all-or-none=off", "varys"] {
-        let found = replay(&one, policy::build(policy).unwrap(), &options, &mut NoObserver).unwrap();
+        let found = replay_with_options(&one, policy, &options);
         assert_near(&found.coflows[0].flow_ends, &[6.0, 4.0], 1e-9, policy);
     }
 }
@@ -154,26 +140,6 @@ fn two_flows_share_the_uplink_that_is_left() {
     let before = plain.ccts()[0];
     let expected = if before == 4.0 { [6.0, 6.0] } else { [8.0, 8.0] };
     assert_near(&found.ccts(), &expected, 1e-9, "fair");
-}
-
-/// A workload on a network whose cables change. All cables are up in the end.
-#[derive(Debug, Clone)]
-pub struct Failures {
-    pub workload: Workload,
-    pub trunks: Trunks,
-    pub events: Vec<CableEvent>,
-    pub epochs: Vec<Epoch>,
-}
-
-impl Failures {
-    pub fn network(&self) -> TestNetwork<'_> {
-        TestNetwork {
-            trunks: Some(&self.trunks),
-            cable_events: &self.events,
-            epochs: &self.epochs,
-            ..TestNetwork::default()
-        }
-    }
 }
 
 /// The paths and capacities after each event, from the routes of the topology.
@@ -219,7 +185,8 @@ fn epochs_of(topology: &Topology, seed: u64, workload: &Workload, events: &[Cabl
     epochs
 }
 
-pub fn any_failures(features: WorkloadFeatures) -> impl Strategy<Value = Failures> {
+/// A workload on a network whose cables change. All cables are up in the end.
+pub fn any_failures(features: WorkloadFeatures) -> impl Strategy<Value = (Workload, TestNetwork)> {
     let changes = prop::collection::vec((0..1000usize, 0.0..6.0f64, 0.05..4.0f64, 0.8..2.0f64, 0..3u8), 0..6);
     (any_workload(features), 2..4u32, 2..4u32, prop::sample::select(vec![1.0, 1.7, 2.0]), 0..100u64, changes)
         .prop_map(|(workload, spines, leaves, oversubscription, seed, changes)| {
@@ -248,40 +215,9 @@ pub fn any_failures(features: WorkloadFeatures) -> impl Strategy<Value = Failure
             events.sort_by(|a, b| a.time.get().total_cmp(&b.time.get()));
             CableEvent::check(&events, &topology).unwrap();
             let epochs = epochs_of(&topology, seed, &workload, &events);
-            Failures { workload, trunks: Trunks::new(topology, seed).unwrap(), events, epochs }
+            let trunks = Some(Trunks::new(topology, seed).unwrap());
+            (workload, TestNetwork { trunks, cable_events: events, epochs, ..TestNetwork::default() })
         })
-}
-
-/// Records rates, and checks that no link carries more than its capacity.
-struct Recorder<'a> {
-    workload: &'a Workload,
-    schedules: Vec<Schedule>,
-    overload: Option<String>,
-}
-
-impl Observer for Recorder<'_> {
-    fn on_schedule(&mut self, snapshot: &Snapshot<'_>) -> bool {
-        let fabric = snapshot.fabric();
-        let capacities: Vec<f64> = fabric.link_capacities().collect();
-        let mut loads: BTreeMap<usize, f64> = BTreeMap::new();
-        let mut rates = Vec::new();
-        for &slot in snapshot.active() {
-            let coflow = snapshot.coflow(slot);
-            for flow in (0..coflow.width() as u32).filter(|&flow| coflow.flow_state(flow) == FlowState::Live)
-            {
-                let rate = snapshot.rate(slot, flow);
-                rates.push((coflow.workload_index, coflow.spec_index(flow) as usize, rate));
-                for link in coflow.flow_links(flow, fabric.ports()) {
-                    *loads.entry(link).or_default() += rate;
-                }
-            }
-        }
-        self.schedules.push((snapshot.now(), rates));
-        let overloaded = loads.iter().find(|&(&link, &load)| load > capacities[link] + 1e-9);
-        self.overload =
-            overloaded.map(|(link, load)| format!("at {}: link {link} carries {load}", snapshot.now()));
-        self.overload.is_none() && self.schedules.len() < 20_000 && self.workload.ports > 0
-    }
 }
 
 proptest! {
@@ -290,17 +226,16 @@ proptest! {
     /// Under every policy, links carry at most their capacity and every flow sends its bytes, also over several paths.
     #[test]
     fn failing_cables_lose_no_bytes(
-        case in any_failures(WorkloadFeatures { deadlines: true, parents: true, empty_flows: true, ..WorkloadFeatures::PLAIN }),
+        (workload, network) in any_failures(WorkloadFeatures { deadlines: true, parents: true, empty_flows: true, ..WorkloadFeatures::PLAIN }),
         interval in prop::sample::select(vec![0.0, 0.5]),
     ) {
-        let Failures { workload, trunks, events, .. } = &case;
+        let (workload, options) = (&workload, network.options(interval));
         for policy in POLICIES.iter().chain(&["netshare:weights=4/2/1", "saba:slowdown=2.3/1.1"]) {
-            let mut recorder = Recorder { workload, schedules: Vec::new(), overload: None };
-            let options = options_with(trunks, events, interval);
-            let outcome = replay(workload, policy::build(policy).unwrap(), &options, &mut recorder);
-            prop_assert_eq!(&recorder.overload, &None, "{}", policy);
+            let mut checker = CapacityChecker::default();
+            let outcome = replay(workload, policy::build(policy).unwrap(), &options, &mut checker);
+            prop_assert_eq!(&checker.violation, &None, "{}", policy);
             let outcome = outcome.map_err(|error| TestCaseError::fail(format!("{policy}: {error}")))?;
-            check_all_sent_bytes(workload, &recorder.schedules, &outcome)
+            check_all_sent_bytes(workload, &checker.schedules, &outcome)
                 .map_err(|error| TestCaseError::fail(format!("{policy}: {error}")))?;
             prop_assert_eq!(LowerBounds::new(workload, &options).check(&outcome), Ok(()), "{}", policy);
             for utilization in &outcome.trunk_utilization {
@@ -308,7 +243,7 @@ proptest! {
             }
             check_link_use(&outcome, interval, false)
                 .map_err(|error| TestCaseError::fail(format!("{policy}: {error}")))?;
-            let again = replay(workload, policy::build(policy).unwrap(), &options, &mut NoObserver).unwrap();
+            let again = replay_with_options(workload, policy, &options);
             prop_assert_eq!(again.coflows, outcome.coflows, "{}", policy);
         }
     }
@@ -326,9 +261,9 @@ fn flow_that_is_complete_but_for_rounding_keeps_its_progress_on_a_new_path() {
         event(5.963355155766268, LinkId(0), CableChange::Down),
         event(7.130839828037955, LinkId(1), CableChange::Up),
     ];
-    let mut recorder = Recorder { workload: &workload, schedules: Vec::new(), overload: None };
+    let mut checker = CapacityChecker::default();
     let options = options_with(&trunks, &events, 0.0);
     let policy = policy::build("weir:turns=0:pilots=0s").unwrap();
-    let outcome = replay(&workload, policy, &options, &mut recorder).unwrap();
-    check_all_sent_bytes(&workload, &recorder.schedules, &outcome).unwrap();
+    let outcome = replay(&workload, policy, &options, &mut checker).unwrap();
+    check_all_sent_bytes(&workload, &checker.schedules, &outcome).unwrap();
 }

@@ -3,11 +3,16 @@
 #[path = "../../../core/tests/all/common.rs"]
 mod core_common;
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
-use weir_core::model::{CoflowSpec, FlowSpec, PortSide, ServiceNames, TimedEvent, Workload, WorkloadChange};
+use weir_core::model::{
+    CoflowSpec, FlowSpec, Goodput, PortSide, ServiceNames, TimedEvent, Topology, TopologyTemplate, Trunks,
+    Workload, WorkloadChange,
+};
 use weir_core::policy;
 use weir_core::units::{Bytes, Rate, Time};
-use weir_sim::{NoObserver, Observer, Outcome, ReplayError, ReplayOptions, replay};
+use weir_sim::{NetworkModel, NoObserver, Observer, Outcome, ReplayError, ReplayOptions, Snapshot, replay};
 
 pub fn bytes(value: f64) -> Bytes {
     Bytes::new(value).expect("a size")
@@ -40,6 +45,23 @@ pub fn options(rate: f64, interval: f64) -> ReplayOptions {
         keep_link_use: true,
         ..ReplayOptions::default()
     }
+}
+
+/// Leaves and spines; hosts and, without oversubscription, uplinks of 1 byte/s per host and spine. With an oversubscription below
+/// 1, links between switches carry more than ports.
+pub fn leaf_spine(spines: u32, leaves: u32, hosts: u32, oversubscription: f64) -> Topology {
+    let rate = Rate::new(1.0).unwrap();
+    TopologyTemplate::LeafSpine { spines, leaves, hosts, rate, oversubscription }.build().unwrap()
+}
+
+pub fn options_over(trunks: &Trunks, interval: f64) -> ReplayOptions {
+    let network = NetworkModel { trunks: Some(Arc::new(trunks.clone())), ..NetworkModel::default() };
+    ReplayOptions { network, ..options(1.0, interval) }
+}
+
+pub fn replay_with_options(all: &Workload, policy: &str, options: &ReplayOptions) -> Outcome {
+    let built = policy::build(policy).unwrap();
+    replay(all, built, options, &mut NoObserver).unwrap_or_else(|error| panic!("{policy}: {error}"))
 }
 
 /// A replay on ports of 1 byte/s without an interval.
@@ -86,6 +108,48 @@ pub fn check_ccts(workload: &Workload, policy: &str, expected: &[f64]) {
 
 /// A schedule: its start time, and the coflow, flow and rate of every live flow.
 pub type Schedule = (f64, Vec<(usize, usize, f64)>);
+
+/// Records schedules, and checks that links carry at most their capacity and receiving ports at most their goodput.
+#[derive(Default)]
+pub struct CapacityChecker {
+    pub goodput: Option<Arc<Goodput>>,
+    pub schedules: Vec<Schedule>,
+    pub violation: Option<String>,
+}
+
+impl Observer for CapacityChecker {
+    fn on_schedule(&mut self, snapshot: &Snapshot<'_>) -> bool {
+        let ports = snapshot.fabric().ports();
+        // Between regions, ports limit no flow.
+        let limits = snapshot.fabric().link_limits().chain(std::iter::repeat(0.0));
+        let limits = snapshot.link_capacities().zip(limits).map(|(capacity, limit)| capacity.max(limit));
+        let mut links: Vec<(f64, usize, f64)> = limits.map(|limit| (limit, 0, 0.0)).collect();
+        let mut rates = Vec::new();
+        for &slot in snapshot.active() {
+            let coflow = snapshot.coflow(slot);
+            for flow in coflow.live_flows() {
+                let rate = snapshot.rate(slot, flow);
+                rates.push((coflow.workload_index, coflow.spec_index(flow) as usize, rate));
+                for link in snapshot.flow_links(slot, flow) {
+                    let (_, senders, load) = &mut links[link];
+                    *senders += usize::from(rate > 0.0);
+                    *load += rate;
+                }
+            }
+        }
+        let now = snapshot.now();
+        self.schedules.push((now, rates));
+        for (link, &(limit, senders, load)) in links.iter().enumerate() {
+            let goodput = self.goodput.as_ref().filter(|_| (ports..2 * ports).contains(&link));
+            let limit = limit * goodput.map_or(1.0, |goodput| goodput.utilization(senders));
+            if load > limit + 1e-9 {
+                self.violation =
+                    Some(format!("at {now}: link {link} carries {load} of {senders} flows, above {limit}"));
+            }
+        }
+        self.violation.is_none() && self.schedules.len() < 20_000
+    }
+}
 
 /// Integral of each flow's rate until the flow ends.
 pub fn integrated_bytes(workload: &Workload, schedules: &[Schedule], outcome: &Outcome) -> Vec<Vec<f64>> {
@@ -209,7 +273,7 @@ impl WorkloadFeatures {
         parents: true,
     };
 
-    pub fn with_distinct_values(self) -> WorkloadFeatures {
+    pub const fn with_distinct_values(self) -> WorkloadFeatures {
         WorkloadFeatures { distinct_values: true, ..self }
     }
 }

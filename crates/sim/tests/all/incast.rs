@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use crate::common::{
-    POLICIES, Schedule, WorkloadFeatures, any_workload, assert_near, cases, check_all_sent_bytes, coflow,
-    is_near, options, workload,
+    CapacityChecker, POLICIES, WorkloadFeatures, any_workload, assert_near, cases, check_all_sent_bytes,
+    coflow, is_near, options, replay_with_options, workload,
 };
 use proptest::prelude::*;
-use weir_core::model::{FlowState, Goodput, Incast, IncastRun, Workload};
+use weir_core::model::{Goodput, Incast, IncastRun, Workload};
 use weir_core::policy;
 use weir_core::units::Rate;
-use weir_sim::{NetworkModel, NoObserver, Observer, Outcome, ReplayOptions, Snapshot, replay};
+use weir_sim::{NetworkModel, ReplayOptions, replay};
 
 /// Measurements with a buffer of one byte per connection, on a link of 1 byte/s. A second buffer size without
 /// loss gives the link rate.
@@ -28,11 +28,6 @@ fn options_with_goodput(goodput: &Arc<Goodput>, rate: f64, interval: f64) -> Rep
         network: NetworkModel { goodput: Some(Arc::clone(goodput)), ..NetworkModel::default() },
         ..options(rate, interval)
     }
-}
-
-fn replay_with_options(all: &Workload, policy: &str, options: &ReplayOptions) -> Outcome {
-    let built = policy::build(policy).unwrap();
-    replay(all, built, options, &mut NoObserver).unwrap_or_else(|error| panic!("{policy}: {error}"))
 }
 
 /// Checks the completion times of the first coflow's flows.
@@ -101,41 +96,6 @@ fn connection_without_a_rate_costs_no_goodput() {
     assert_near(&found, &[9.0, 1.0], 1e-9, "django");
 }
 
-/// Records the schedules.
-struct Recorder<'a> {
-    goodput: &'a Goodput,
-    schedules: Vec<Schedule>,
-    violation: Option<String>,
-}
-
-impl Observer for Recorder<'_> {
-    fn on_schedule(&mut self, snapshot: &Snapshot<'_>) -> bool {
-        let mut ports = vec![(0, 0.0); snapshot.fabric().ports()];
-        let mut rates = Vec::new();
-        for &slot in snapshot.active() {
-            let coflow = snapshot.coflow(slot);
-            let live = (0..coflow.width() as u32).filter(|&flow| coflow.flow_state(flow) == FlowState::Live);
-            for flow in live {
-                let rate = snapshot.rate(slot, flow);
-                let (count, sum) = &mut ports[coflow.flow_ports(flow).1 as usize];
-                *count += usize::from(rate > 0.0);
-                *sum += rate;
-                rates.push((coflow.workload_index, coflow.spec_index(flow) as usize, rate));
-            }
-        }
-        for (&(count, sum), capacity) in ports.iter().zip(snapshot.fabric().recv_capacities()) {
-            let most = capacity * self.goodput.utilization(count);
-            if sum > most + 1e-9 {
-                self.violation =
-                    Some(format!("at {}: {count} flows get {sum}, above the goodput {most}", snapshot.now()));
-                return false;
-            }
-        }
-        self.schedules.push((snapshot.now(), rates));
-        self.schedules.len() < 20_000
-    }
-}
-
 proptest! {
     #![proptest_config(cases(24))]
 
@@ -143,14 +103,14 @@ proptest! {
     fn incast_goodput_never_exceeds_port_capacity(all in any_workload(WorkloadFeatures { port_changes: true, late_data: true, ..WorkloadFeatures::PLAIN }), interval in prop::sample::select(vec![0.0, 0.5])) {
         let goodput = goodput_of(&[(1, 1.0), (2, 0.8), (3, 0.5), (6, 0.1)], 1.0);
         for policy in POLICIES {
-            let mut recorder = Recorder { goodput: &goodput, schedules: Vec::new(), violation: None };
+            let mut checker = CapacityChecker { goodput: Some(Arc::clone(&goodput)), ..CapacityChecker::default() };
             let built = policy::build(policy).unwrap();
-            let outcome = replay(&all, built, &options_with_goodput(&goodput, 1.0, interval), &mut recorder);
-            prop_assert_eq!(&recorder.violation, &None, "{}", policy);
+            let outcome = replay(&all, built, &options_with_goodput(&goodput, 1.0, interval), &mut checker);
+            prop_assert_eq!(&checker.violation, &None, "{}", policy);
             let outcome = outcome.map_err(|error| TestCaseError::fail(format!("{policy}: {error}")))?;
             // Flows whose data became unavailable may have sent some bytes before.
             if all.events.is_empty() {
-                check_all_sent_bytes(&all, &recorder.schedules, &outcome)?;
+                check_all_sent_bytes(&all, &checker.schedules, &outcome)?;
             }
         }
     }

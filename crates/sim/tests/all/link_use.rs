@@ -1,6 +1,6 @@
 //! Tests the utilization of links over time.
 
-use crate::cables::{Failures, any_failures, options_with};
+use crate::cables::any_failures;
 use crate::common::{
     WorkloadFeatures, assert_near, cases, coflow, options, replay_at_unit_rate, timed_event, workload,
 };
@@ -189,16 +189,15 @@ proptest! {
     /// Under changes of ports, cables and flows, with policies that set rates and with every transport.
     #[test]
     fn utilization_of_every_part_equals_the_integral_of_rates(
-        case in any_failures(WorkloadFeatures::ALL),
+        (workload, network) in any_failures(WorkloadFeatures::ALL),
         interval in prop::sample::select(vec![0.0, 0.5]),
         policy in prop::sample::select(vec!["fair", "saath", "varys", "aalo", "aalo:at=both", "weir"]),
         decides_over in prop::sample::select(vec![DecidesOver::Links, DecidesOver::Ports]),
     ) {
-        let Failures { workload, trunks, events, .. } = &case;
         let mut recorder = RateRecorder::default();
-        let mut options = options_with(trunks, events, interval);
+        let mut options = network.options(interval);
         options.network.decides_over = decides_over;
-        let outcome = replay(workload, policy::build(policy).unwrap(), &options, &mut recorder)
+        let outcome = replay(&workload, policy::build(policy).unwrap(), &options, &mut recorder)
             .map_err(|error| TestCaseError::fail(format!("{policy}: {error}")))?;
         prop_assume!(outcome.makespan > 0.0 && !recorder.schedules.is_empty());
         let used = outcome.link_use.as_ref().unwrap();

@@ -117,6 +117,7 @@ impl Coflow {
         links.any(|link| other.live_count_over(link) > 0)
     }
 }
+
 #[derive(Debug, Clone)]
 enum Policy {
     Saath(SaathParameters),
@@ -139,6 +140,9 @@ enum Policy {
     Gittins(GittinsIndex),
     Philae(PhilaeParameters),
 }
+
+/// A policy by its name in the engine, and in the reference simulator.
+type Variant = (String, Policy);
 
 impl Policy {
     /// Whether flows of a coflow to different ports stay separate between regions.
@@ -215,19 +219,19 @@ fn service_order(
 impl ReferenceSimulator<'_> {
     fn new<'a>(
         workload: &'a Workload,
-        network: &TestNetwork<'a>,
+        network: &'a TestNetwork,
         policy: Policy,
         interval: f64,
     ) -> ReferenceSimulator<'a> {
         let order = crate::ports::port_positions(workload);
         let port_position = |port: u32| order[port as usize];
         let ports = workload.ports as usize;
-        let mut routes = network.trunks.cloned();
+        let mut routes = network.trunks.clone();
         let coflows = workload.coflows.iter().enumerate().map(|(index, spec)| {
             let mut paths: Vec<Vec<u32>> = vec![Vec::new(); spec.flows.len()];
             for ((i, path), flow) in (0..).zip(&mut paths).zip(&spec.flows) {
                 routes.iter_mut().for_each(|routes| routes.compute_path(flow.src, flow.dst, index, i, path));
-                let link = network.regions.and_then(|regions| regions.link(flow, workload.ports));
+                let link = network.regions.as_ref().and_then(|regions| regions.link(flow, workload.ports));
                 path.extend(link.map(|link| link as u32));
             }
             let places = service_order(spec, (!policy.decides_over_ports()).then_some(&paths), port_position);
@@ -262,10 +266,10 @@ impl ReferenceSimulator<'_> {
             }
         });
         let coflows: Vec<Coflow> = coflows.collect();
-        let of_trunks = network.trunks.map_or(&[][..], |trunks| trunks.capacities());
-        let (port_rate, capacities, epochs) = match network.regions {
+        let of_trunks = network.trunks.as_ref().map_or(&[][..], |trunks| trunks.capacities());
+        let (port_rate, capacities, epochs) = match &network.regions {
             Some(RegionNetwork { epochs, .. }) => (UNLIMITED_RATE, &epochs[0].capacities[..], &epochs[1..]),
-            None => (1.0, of_trunks, network.epochs),
+            None => (1.0, of_trunks, &network.epochs[..]),
         };
         ReferenceSimulator {
             workload,
@@ -274,8 +278,8 @@ impl ReferenceSimulator<'_> {
             now: 0.0,
             coflows,
             links: std::iter::repeat_n(port_rate, 2 * ports).chain(capacities.iter().copied()).collect(),
-            goodput: network.goodput,
-            regions: network.regions,
+            goodput: network.goodput.as_ref(),
+            regions: network.regions.as_ref(),
             released: 0,
             next_event: 0,
             epochs,

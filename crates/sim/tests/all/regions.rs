@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::common::{
-    POLICIES, WorkloadFeatures, any_workload, assert_near, cases, coflow, is_near, time, timed_event,
-    workload,
+    CapacityChecker, POLICIES, WorkloadFeatures, any_workload, assert_near, cases, coflow, is_near, time,
+    timed_event, workload,
 };
 use proptest::prelude::*;
 use weir_core::model::wide_area::LinkMeasurement;
-use weir_core::model::{FlowState, PortSide, WideArea, Workload, WorkloadChange};
+use weir_core::model::{PortSide, WideArea, Workload, WorkloadChange};
 use weir_core::policy::{AnyPolicy, build};
 use weir_core::units::Rate;
 use weir_sim::regions::bandwidth::Bandwidth;
-use weir_sim::{NoObserver, Observer, Outcome, RegionLinks, ReplayError, ReplayOptions, Snapshot, replay};
+use weir_sim::{NoObserver, Observer, Outcome, RegionLinks, ReplayError, ReplayOptions, replay};
 
 /// The policies of Siphon's evaluation, and plain TCP.
 const REGION_POLICIES: [&str; 7] = [
@@ -74,29 +74,6 @@ pub fn replay_between(all: &Workload, area: &WideArea, policy: &str, bandwidth_s
         .unwrap_or_else(|error| panic!("{policy}: {error}"))
 }
 
-/// Checks at every schedule that no link carries more than its capacity.
-struct CapacityChecker {
-    max_utilization: f64,
-}
-
-impl Observer for CapacityChecker {
-    fn on_schedule(&mut self, snapshot: &Snapshot<'_>) -> bool {
-        let capacities = snapshot.fabric().trunk_capacities();
-        let mut loads = vec![0.0; capacities.len()];
-        for &slot in snapshot.active() {
-            let coflow = snapshot.coflow(slot);
-            for flow in (0..coflow.width() as u32).filter(|&flow| coflow.flow_state(flow) == FlowState::Live)
-            {
-                let trunks = coflow.flow_trunks(flow);
-                trunks.iter().for_each(|&trunk| loads[trunk as usize] += snapshot.rate(slot, flow));
-            }
-        }
-        let utilizations = loads.iter().zip(capacities).map(|(load, capacity)| load / capacity);
-        self.max_utilization = utilizations.fold(self.max_utilization, f64::max);
-        true
-    }
-}
-
 fn any_coflows() -> impl Strategy<Value = Vec<(f64, Vec<(u32, f64)>)>> {
     let flows = prop::collection::btree_map(0..6u32, 0.5..200.0f64, 1..6);
     prop::collection::vec((0.0..20.0f64, flows), 0..12).prop_map(|all| {
@@ -118,14 +95,14 @@ proptest! {
     ) {
         let area = area(&samples, correlation);
         for policy in POLICIES.iter().chain(&REGION_POLICIES) {
-            let mut checker = CapacityChecker { max_utilization: 0.0 };
+            let mut checker = CapacityChecker::default();
             // A port that fails for good stalls its flows, as on one switch.
             let built = build(policy).unwrap();
             let found = match try_replay(&all, &area, built, seed, &mut checker) {
                 Err(ReplayError::Stalled { .. } | ReplayError::TooManyBandwidthChanges { .. }) => continue,
                 other => other.map_err(|error| TestCaseError::fail(format!("{policy}: {error}")))?,
             };
-            prop_assert!(checker.max_utilization <= 1.0 + 1e-9, "{}: {}", policy, checker.max_utilization);
+            prop_assert_eq!(&checker.violation, &None, "{}", policy);
             for utilization in &found.trunk_utilization {
                 prop_assert!(*utilization <= 1.0 + 1e-9, "{}: {}", policy, utilization);
             }

@@ -1,6 +1,6 @@
 //! Policy trees over links between regions: outer shares hold for any inner policies, and links are work-conserving.
 
-use crate::common::is_near;
+use crate::common::{cases, is_near};
 use crate::regions::{area_with, on_links, replay_between, try_replay};
 use proptest::prelude::*;
 use weir_core::model::{ServiceNames, WideArea, Workload};
@@ -151,7 +151,7 @@ fn any_demands(services: u32) -> impl Strategy<Value = Vec<Demand>> {
 const LEAF_POLICIES: [&str; 4] = ["siphon:samples=50", "mrtf", "varys", "fair"];
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(60))]
 
     /// A tree of one leaf equals the leaf's policy.
     #[test]

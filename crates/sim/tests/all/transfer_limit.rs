@@ -1,14 +1,11 @@
 //! Coflows with a maximum transfer time, and computing in parallel with flows.
 
-use std::sync::Arc;
-
 use crate::common::{
-    POLICIES, assert_near, coflow, options, replay_at_unit_rate, replay_with, time, workload,
+    POLICIES, assert_near, coflow, leaf_spine, options_over, replay_at_unit_rate, replay_with,
+    replay_with_options, time, workload,
 };
-use weir_core::model::{CoflowSpec, TopologyTemplate, Trunks};
-use weir_core::policy;
-use weir_core::units::Rate;
-use weir_sim::{NetworkModel, NoObserver, ReplayOptions, replay};
+use weir_core::model::{CoflowSpec, Trunks};
+use weir_sim::NoObserver;
 
 fn limited(seconds: f64, coflow: CoflowSpec) -> CoflowSpec {
     CoflowSpec { max_transfer_time: Some(time(seconds)), ..coflow }
@@ -57,15 +54,10 @@ fn reached_limit_ends_flows_that_wait_for_data_and_spares_completed_coflows() {
 
 #[test]
 fn trunks_do_not_carry_dropped_bytes() {
-    let rate = Rate::new(1.0).unwrap();
-    let leaf_spine =
-        TopologyTemplate::LeafSpine { spines: 1, leaves: 2, hosts: 1, rate, oversubscription: 2.0 };
-    let trunks = Trunks::new(leaf_spine.build().unwrap(), 0).unwrap();
+    let trunks = Trunks::new(leaf_spine(1, 2, 1, 2.0), 0).unwrap();
     let all = workload(2, vec![limited(4.0, coflow(1, 0.0, &[(0, 1, 10.0)]))]);
-    let network = NetworkModel { trunks: Some(Arc::new(trunks)), ..NetworkModel::default() };
-    let options = ReplayOptions { network, ..options(1.0, 0.0) };
     for policy in ["fair", "saath", "varys"] {
-        let outcome = replay(&all, policy::build(policy).unwrap(), &options, &mut NoObserver).unwrap();
+        let outcome = replay_with_options(&all, policy, &options_over(&trunks, 0.0));
         // The uplink of half a byte per second is full, and carries 2 bytes.
         assert_near(&[outcome.coflows[0].dropped_bytes], &[8.0], 1e-9, policy);
         let used: Vec<f64> = outcome.trunk_utilization.iter().copied().filter(|used| *used > 0.0).collect();

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use weir_core::model::{CoflowSpec, ServiceNames, Workload, WorkloadChange};
 use weir_core::policy::{AnyPolicy, POLICIES, build};
 use weir_core::tree::{Application, ApplicationSharing, Service, TreeSpec, check_leaf_policy};
-use weir_sim::{NoObserver, Observer, Outcome, ReplayOptions, Snapshot, replay};
+use weir_sim::{NoObserver, Outcome, ReplayOptions, replay};
 
-use crate::common::{WorkloadFeatures, any_workload, cases, options};
+use crate::common::{CapacityChecker, WorkloadFeatures, any_workload, cases, options};
 
 fn service(name: &str, weight: f64, policy: &str) -> Service {
     let other = Application { name: name.to_owned(), weight: 1.0, model: None, policy: policy.to_owned() };
@@ -50,29 +50,6 @@ fn assign_services(mut workload: Workload, owners: &[usize]) -> Workload {
     }
     workload.names = names;
     workload
-}
-
-/// Checks that no port exceeds its capacity.
-struct CapacityChecker(Result<(), String>);
-
-impl Observer for CapacityChecker {
-    fn on_schedule(&mut self, snapshot: &Snapshot<'_>) -> bool {
-        let fabric = snapshot.fabric();
-        let mut left: Vec<f64> =
-            fabric.send_capacities().iter().chain(fabric.recv_capacities()).copied().collect();
-        for &slot in snapshot.active() {
-            let coflow = snapshot.coflow(slot);
-            for flow in coflow.live_flows() {
-                let (src, dst) = coflow.flow_ports(flow);
-                left[src as usize] -= snapshot.rate(slot, flow);
-                left[fabric.ports() + dst as usize] -= snapshot.rate(slot, flow);
-            }
-        }
-        if let Some(side) = left.iter().position(|&left| left < -1e-7) {
-            self.0 = Err(format!("side {side} at {}: {} above its capacity", snapshot.now(), -left[side]));
-        }
-        self.0.is_ok()
-    }
 }
 
 /// The duration of each coflow alone on the network, with all ports at their highest rates.
@@ -153,9 +130,9 @@ proptest! {
             });
             AnyPolicy::Tree(TreeSpec::Services(services.collect(), None))
         };
-        let mut capacity = CapacityChecker(Ok(()));
+        let mut capacity = CapacityChecker::default();
         let first = replay(&w, plan(), &options, &mut capacity);
-        prop_assert_eq!(&capacity.0, &Ok(()), "{:?}", policies);
+        prop_assert_eq!(&capacity.violation, &None, "{:?}", policies);
         let first = first.map_err(|error| TestCaseError::fail(format!("{policies:?}: {error}")))?;
         prop_assert_eq!(first.ccts(), replay_policy(&w, plan(), &options).ccts());
         prop_assert_eq!(first.coflows.len(), w.coflows.len());
@@ -168,9 +145,9 @@ proptest! {
     fn flat_sharing_completes_every_workload(w in any_workload(WorkloadFeatures::ALL), owners in prop::collection::vec(0..4usize, 8)) {
         let w = assign_services(w, &owners);
         for policy in ["netshare:weights=3/1", "saba:slowdown=4/1.1"] {
-            let mut capacity = CapacityChecker(Ok(()));
+            let mut capacity = CapacityChecker::default();
             let outcome = replay(&w, build(policy).unwrap(), &options(1.0, 0.0), &mut capacity);
-            prop_assert_eq!(&capacity.0, &Ok(()), "{}", policy);
+            prop_assert_eq!(&capacity.violation, &None, "{}", policy);
             prop_assert!(outcome.is_ok(), "{policy}: {:?}", outcome.err());
         }
     }

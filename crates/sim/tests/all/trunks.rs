@@ -1,11 +1,10 @@
 //! Links between switches with less capacity than ports: examples by hand, and properties of every policy.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use crate::common::{
     POLICIES, Schedule, WorkloadFeatures, any_workload, assert_near, cases, check_all_sent_bytes, coflow,
-    is_near, options, timed_event, workload,
+    is_near, leaf_spine, options, options_over, replay_with_options, timed_event, workload,
 };
 use proptest::prelude::*;
 use weir_core::allocation::CommonRate;
@@ -16,25 +15,10 @@ use weir_core::model::{
 };
 use weir_core::policy;
 use weir_core::units::Rate;
-use weir_sim::{NetworkModel, NoObserver, Observer, Outcome, ReplayError, ReplayOptions, Snapshot, replay};
+use weir_sim::{NetworkModel, NoObserver, Observer, ReplayError, ReplayOptions, Snapshot, replay};
 
-/// Ports of 1 byte/s. With an oversubscription below 1, links between switches carry more than ports.
 fn leaf_spine_trunks(spines: u32, leaves: u32, hosts: u32, oversubscription: f64, seed: u64) -> Trunks {
-    let rate = Rate::new(1.0).unwrap();
-    let plan = TopologyTemplate::LeafSpine { spines, leaves, hosts, rate, oversubscription };
-    Trunks::new(plan.build().unwrap(), seed).unwrap()
-}
-
-fn options_over(trunks: &Trunks, interval: f64) -> ReplayOptions {
-    ReplayOptions {
-        network: NetworkModel { trunks: Some(Arc::new(trunks.clone())), ..NetworkModel::default() },
-        ..options(1.0, interval)
-    }
-}
-
-fn replay_with_options(all: &Workload, policy: &str, options: &ReplayOptions) -> Outcome {
-    let built = policy::build(policy).unwrap();
-    replay(all, built, options, &mut NoObserver).unwrap_or_else(|error| panic!("{policy}: {error}"))
+    Trunks::new(leaf_spine(spines, leaves, hosts, oversubscription), seed).unwrap()
 }
 
 #[test]

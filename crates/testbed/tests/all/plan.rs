@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
+use crate::common::config_with_cases;
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 use weir_core::model::scenario::{NetworkQueues, PortQueues, Queue};
 use weir_core::model::topology::TopologyBuilder;
 use weir_core::model::{NodeId, Routes, Topology, TopologyTemplate as Fabric};
@@ -327,12 +327,7 @@ fn segments_keep_packets_within_1_ms_of_the_slowest_link() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 300,
-        rng_seed: RngSeed::Fixed(0x5eed),
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(config_with_cases(300))]
 
     /// Rates are proportional to weights, and add up to the link's. Quanta are proportional as well, and at least one packet.
     #[test]

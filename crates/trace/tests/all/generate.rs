@@ -1,5 +1,6 @@
 //! The trace generator: its statistics and its errors.
 
+use crate::property_settings::config_with_cases;
 use proptest::prelude::*;
 use weir_core::model::Workload;
 use weir_trace::describe::{WorkloadStatistics, bin_threshold};
@@ -257,7 +258,7 @@ fn any_distribution() -> impl Strategy<Value = Distribution> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(config_with_cases(2000))]
 
     /// Any parameters give an error, or a consistent workload that can be written.
     #[test]

@@ -1,5 +1,6 @@
 //! Incast measurements in CSV: valid files, and errors with their places.
 
+use crate::error_cases::check_error_cases;
 use proptest::prelude::*;
 use weir_trace::incast::{IncastMeasurements, MAX_RUNS, read_from};
 
@@ -67,55 +68,10 @@ fn a_file_without_a_last_end_of_line_is_read() {
 
 #[test]
 fn incast_errors_name_line_field_and_value() {
-    assert_refused("", &["i:1: field `columns`", "end of file", "buffer_packets,connections"]);
-    assert_refused("a,b\n", &["i:1: field `columns`: `a,b`"]);
-    assert_refused(HEAD, &["field `run`", "at least one"]);
-    let with_second_line = |line: &str| format!("{HEAD}50,1,64000,cubic,,1,0,96e6,0.1,0.2\n{line}\n");
-    for (line, parts) in [
-        ("50,1", &["i:3: field `bytes`: `end of line`: expected a value"][..]),
-        ("50,1,64000,cubic,,1,0,96e6,0.1,0.2,7", &["i:3: field `after the last field`: `7`"]),
-        (
-            "-1,1,64000,cubic,,1,0,96e6,0.1,0.2",
-            &["i:3: field `buffer_packets`: `-1`: expected a whole number"],
-        ),
-        (
-            "0,1,64000,cubic,,1,0,96e6,0.1,0.2",
-            &["i:3: field `buffer_packets`: `0`: expected 1 to 1000000 packets"],
-        ),
-        (
-            "50,70000,64000,cubic,,1,0,96e6,0.1,0.2",
-            &["i:3: field `connections`: `70000`: expected 1 to 65536"],
-        ),
-        (
-            "50,1,64001,cubic,,1,0,96e6,0.1,0.2",
-            &["i:3: field `bytes`: `64001`: expected 64000, as in all lines"],
-        ),
-        ("50,1,64000,cubic,,x,0,96e6,0.1,0.2", &["i:3: field `run`: `x`"]),
-        ("50,1,64000,cubic,,1,1,96e6,0.1,0.2", &["i:3: field `loss`: `1`: expected a number from 0"]),
-        ("50,1,64000,cubic,,1,nan,96e6,0.1,0.2", &["i:3: field `loss`: `nan`"]),
-        ("50,1,64000,cubic,,1,0,0,0.1,0.2", &["i:3: field `goodput_bit_per_s`: `0`: expected 8e-6 to 8e15"]),
-        ("50,1,64000,cubic,,1,0,96e6,inf,0.2", &["i:3: field `mean_s`: `inf`"]),
-        (
-            "50,1,64000,reno,,1,0,96e6,0.1,0.2",
-            &["i:3: field `congestion`: `reno`: expected cubic, as in all lines"],
-        ),
-        ("50,1,64000,a b,,1,0,96e6,0.1,0.2", &["i:3: field `congestion`: `a b`: expected 1 to 15 letters"]),
-        ("50,1,64000,,,1,0,96e6,0.1,0.2", &["i:3: field `congestion`: ``: expected 1 to 15 letters"]),
-        (
-            "50,1,64000,cubic,20,1,0,96e6,0.1,0.2",
-            &["i:3: field `marks_packets`: `20`: expected nothing, as in all"],
-        ),
-        ("50,1,64000,cubic,0,1,0,96e6,0.1,0.2", &["i:3: field `marks_packets`: `0`: expected 1 to 1000000"]),
-        ("", &["i:3: field `buffer_packets`: ``"]),
-        (
-            "60,2,64000,cubic,,1,0,96e6,0.1,0.2",
-            &["field `run`", "no run with a buffer of 50 and 2 connections"],
-        ),
-    ] {
-        assert_refused(&with_second_line(line), parts);
-    }
-    assert_refused(&format!("{HEAD}{}", "1".repeat(2000)), &["i:2: field `line`", "at most 1024 bytes"]);
     let line = "50,1,64000,cubic,,1,0,96e6,0.1,0.2\n";
+    check_error_cases("incast", &format!("{HEAD}{line}"), parse);
+    assert_refused("", &["i:1: field `columns`: `end of file`: expected buffer_packets,connections"]);
+    assert_refused(&format!("{HEAD}{}", "1".repeat(2000)), &["i:2: field `line`", "at most 1024 bytes"]);
     let many = format!("{HEAD}{}", line.repeat(MAX_RUNS + 1));
     assert_refused(&many, &["at most 100000 runs"]);
 }

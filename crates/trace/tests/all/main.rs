@@ -1,14 +1,18 @@
 //! Tests of the readers and writers: one module per format.
 
+#[path = "../../../core/tests/all/campaign.rs"]
+mod campaign;
 mod common;
 mod compressed;
 mod describe;
-mod edits;
+mod error_cases;
 mod errors;
 mod generate;
 mod incast;
 mod jobs;
 mod malformed_input;
+#[path = "../../../core/tests/all/common.rs"]
+mod property_settings;
 mod public_trace;
 mod round_trip;
 mod scenario;

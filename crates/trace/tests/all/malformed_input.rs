@@ -1,6 +1,7 @@
 //! Malformed input: readers return a trace that survives a round trip, or an error.
 
 use crate::common::{any_workload, benchmark_workload};
+use crate::property_settings::config_with_cases;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use weir_trace::{Format, Limits, TraceUnit, coflow_benchmark, format, read_from};
@@ -139,7 +140,7 @@ fn apply_damage(text: &[u8], damages: &[Damage]) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(config_with_cases(1500))]
 
     #[test]
     fn readers_survive_random_bytes(input in prop::collection::vec(any::<u8>(), 0..300)) {

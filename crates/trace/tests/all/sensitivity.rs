@@ -1,5 +1,6 @@
 //! Sensitivity tables: round trips, and errors that name the fault.
 
+use crate::error_cases::check_error_cases;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use weir_core::saba::profile::PROFILED_FRACTIONS;
@@ -13,13 +14,6 @@ fn write_table(table: &SensitivityTable) -> String {
     let mut out = Vec::new();
     table.write(&mut out).unwrap();
     String::from_utf8(out).unwrap()
-}
-
-fn error_of(text: &str) -> String {
-    match parse(text, "t") {
-        Ok(table) => panic!("{text:?} was read as {table:?}"),
-        Err(error) => error.to_string(),
-    }
 }
 
 fn any_rows() -> impl Strategy<Value = Vec<Row>> {
@@ -190,74 +184,17 @@ fn increasing_and_concave_models_are_accepted_and_listed() {
 
 #[test]
 fn sensitivity_table_errors_name_line_field_value_and_expectation() {
-    let row = |rest: &str| format!("version = 1\n\n[[application]]\nname = \"a\"\n{rest}\n");
-    let check = |text: &str, expected: &str| assert_eq!(error_of(text), expected);
-    let number = "expected a number from -1e12 to 1e12";
-    check(&row("coefficients = [1, nan]"), &format!("t:5: field `coefficients c1`: `nan`: {number}"));
-    check(
-        &row("coefficients = [\n  1,\n  -inf,\n]"),
-        &format!("t:7: field `coefficients c1`: `-inf`: {number}"),
-    );
-    check(&row("coefficients = [1e13]"), &format!("t:5: field `coefficients c0`: `1e13`: {number}"));
-    check(&row("coefficients = []"), "t:5: field `coefficients`: `[]`: expected 1 to 4 numbers");
-    check(
-        &row("coefficients = [1, 2, 3, 4, 5]"),
-        "t:5: field `coefficients`: `[1, 2, 3, 4, 5]`: expected 1 to 4 numbers",
-    );
-    check(&row("coefficients = [1]\nr2 = nan"), "t:6: field `r2`: `NaN`: expected a number of at most 1");
-    check(&row("coefficients = [1]\nr2 = 1.5"), "t:6: field `r2`: `1.5`: expected a number of at most 1");
-    let part = "expected a fraction of the bandwidth above 0 and up to 1, and a slowdown";
-    check(
-        &row("coefficients = [1]\nsamples = [[1, 1], [0, 2]]"),
-        &format!("t:6: field `samples`: `[0, 2]`: {part}"),
-    );
-    check(&row("coefficients = [1]\nsamples = [[5, 2]]"), &format!("t:6: field `samples`: `[5, 2]`: {part}"));
-    check(
-        &row("coefficients = [1]\nsamples = [[0.5, -2]]"),
-        "t:6: field `samples`: `-2`: expected a slowdown above 0 and up to 1e12",
-    );
-    check(
-        &row("coefficients = [1]\n[[application]]\nname = \"a\"\ncoefficients = [2]"),
-        "t:7: field `name`: `a`: expected a name that no earlier application has",
-    );
-    let name = "expected 1 to 100 bytes without control characters";
-    check(
-        "version = 1\n[[application]]\nname = \"\"\ncoefficients = [1]",
-        &format!("t:3: field `name`: ``: {name}"),
-    );
-    check(
-        "version = 1\n[[application]]\nname = \"a\\nb\"\ncoefficients = [1]",
-        &format!("t:3: field `name`: `a\\nb`: {name}"),
-    );
-    check("version = 2", "t:1: field `version`: `2`: expected 1");
-    check("version = \"1\"", "t:1: field `version`: `\"1\"`: expected i64");
-    check(&row("coefficients = [\"x\"]"), "t:5: field `coefficients`: `\"x\"`: expected f64");
-    check(
-        &row("coefficients = [1]\nslope = 3"),
-        "t:6: field `slope`: `slope`: expected one of `name`, `coefficients`, `r2`, `samples`",
-    );
-    check(
-        "version = 1\nversion = 1",
-        "t:2: field `version`: `version`: expected a sensitivity table: duplicate key",
-    );
-}
-
-#[test]
-fn sensitivity_errors_name_missing_fields() {
-    for (text, part) in [
-        ("", "missing field `version`"),
-        ("version = 1\n[[application]]\ncoefficients = [1]", "missing field `name`"),
-        ("version = 1\n[[application]]\nname = \"a\"", "missing field `coefficients`"),
-    ] {
-        let error = error_of(text);
-        assert!(error.contains(part) && error.starts_with("t:"), "{error}");
-    }
+    let valid = "version = 1\n[[application]]\nname = \"a\"\ncoefficients = [1]\n";
+    check_error_cases("sensitivity", valid, |text| parse(text, "t").map_err(|error| error.to_string()));
 }
 
 #[test]
 fn sensitivity_reader_rejects_oversized_binary_and_missing_files() {
     let long = " ".repeat(MAX_TABLE_BYTES as usize + 1);
-    assert_eq!(error_of(&long), "t:1: field `table`: `16777217 bytes`: expected at most 16777216 bytes");
+    assert_eq!(
+        parse(&long, "t").unwrap_err().to_string(),
+        "t:1: field `table`: `16777217 bytes`: expected at most 16777216 bytes"
+    );
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("table.toml");
     assert!(read(&path).unwrap_err().to_string().contains("cannot be read"));

@@ -1,6 +1,7 @@
 //! Topologies in TOML: round trips, and errors with their places.
 
-use crate::edits::check_edits;
+use crate::error_cases::check_error_cases;
+use crate::property_settings::config_with_cases;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use weir_core::model::topology::TopologyBuilder;
@@ -109,122 +110,22 @@ fn topology_errors_name_line_field_value_and_expectation() {
     let good = "weir-fabric = 1\nkind = \"links\"\nhosts = [\"a\", \"b\"]\n\n[[switch]]\nname = \"s\"\ntier = 1\n\n\
                 [[link]]\nends = [\"a\", \"s\"]\nrate = \"1Gbit\"\n\n[[link]]\nends = [\"b\", \"s\"]\nrate = \"1Gbit\"\n";
     parse(good).unwrap();
-    let edits = [
-        ("weir-fabric = 1", "weir-fabric = 2", "t:1: field `weir-fabric`: `2`: expected version 1"),
-        ("weir-fabric = 1\n", "", "t:1: field `weir-fabric`: `nothing`: expected the format's version"),
-        ("\"links\"", "\"ring\"", "t:2: field `kind`: `\"ring\"`: expected `links`, `big-switch`"),
-        ("\"links\"", "3", "t:2: field `kind`: `3`: expected `links`"),
-        ("hosts = [", "hosts = 3 # [", "t:3: field `hosts`: `3`: expected a list of names"),
-        ("\"b\"]\n", "7]\n", "t:3: field `hosts`: `7`: expected a host's name"),
-        (
-            "\"b\"]\n",
-            "\"a\"]\n",
-            "t:3: field `hosts`: `\"a\"`: expected a consistent topology: two nodes are",
-        ),
-        (
-            "name = \"s\"",
-            "name = \"s s\"",
-            "t:6: field `switch 1 name`: `\"s s\"`: expected a consistent topology",
-        ),
-        (
-            "tier = 1",
-            "tier = 256",
-            "t:7: field `switch 1 tier`: `256`: expected a whole number from 0 to 255",
-        ),
-        ("tier = 1", "tier = -1", "t:7: field `switch 1 tier`: `-1`: expected a whole number"),
-        ("tier = 1\n", "", "t:5: field `switch 1 tier`: `nothing`: expected a whole number"),
-        ("tier = 1", "tier = 1\nports = 3", "t:8: field `switch 1 key`: `ports`: expected one of name, tier"),
-        (
-            "[\"a\", \"s\"]",
-            "[\"a\", \"x\"]",
-            "t:10: field `link 1 ends`: `[\"a\", \"x\"]`: expected a consistent topology",
-        ),
-        ("[\"a\", \"s\"]", "[\"a\", \"a\"]", "cable from `a` to itself"),
-        ("[\"a\", \"s\"]", "[\"b\", \"s\"]", "second cable between `b` and `s`"),
-        ("[\"a\", \"s\"]", "[\"a\", \"b\"]", "cable between the hosts `a` and `b`"),
-        (
-            "[\"a\", \"s\"]",
-            "[\"a\"]",
-            "t:10: field `link 1 ends`: `[\"a\"]`: expected the names of two nodes",
-        ),
-        (
-            "\"1Gbit\"\n\n",
-            "\"1Gbps\"\n\n",
-            "t:11: field `link 1 rate`: `\"1Gbps\"`: expected a number of 0 or more with a unit",
-        ),
-        ("\"1Gbit\"\n\n", "1000\n\n", "t:11: field `link 1 rate`: `1000`: expected a rate with a unit"),
-        ("\"1Gbit\"\n\n", "\"0bit\"\n\n", "rate 0bit is out of range; expected 1bit to 8000Tbit"),
-        (
-            "[[link]]\nends = [\"a\"",
-            "[[link]]\nlength = 3\nends = [\"a\"",
-            "t:10: field `link 1 key`: `length`: expected",
-        ),
-        (
-            "\n[[link]]\nends = [\"b\", \"s\"]\nrate = \"1Gbit\"\n",
-            "",
-            "`b` has no cable; expected at least one",
-        ),
-        (
-            "kind = ",
-            "kind = \"links\"\nkind = ",
-            "t:3: field `TOML`: `kind = \"links\"`: expected valid TOML: duplicate",
-        ),
-        ("tier = 1", "tier = ", "t:7: field `TOML`"),
-        (
-            "hosts = [",
-            "seed = 4\nhosts = [",
-            "t:3: field `key`: `seed`: expected one of weir-fabric, kind, hosts",
-        ),
-    ];
-    check_edits(good, &edits, |text| parse(text).unwrap_err());
-    let plan = |rest: &str| parse(&format!("weir-fabric = 1\nkind = \"leaf-spine\"\n{rest}"));
-    let whole = "spines = 1\nleaves = 1\nhosts = 1\nrate = \"1Gbit\"\noversubscription = 1\n";
-    plan(whole).unwrap();
-    let edits = [
-        (
-            "= 1\nleaves",
-            "= 0\nleaves",
-            "t:3: field `spines`: `0`: expected a consistent topology: \
-                                       leaf-spine: `spines` is 0; expected at least 1",
-        ),
-        ("leaves = 1", "leaves = 1.5", "t:4: field `leaves`: `1.5`: expected a whole number"),
-        ("leaves = 1", "leaves = 4294967296", "t:4: field `leaves`: `4294967296`: expected a whole number"),
-        ("leaves = 1", "leaves = 4294967295", "t:5: field `hosts`: `1`: expected a consistent topology: "),
-        ("leaves = 1", "leaves = 4294967295", "hosts; expected 1 to 65536"),
-        ("\"1Gbit\"", "\"0bit\"", "t:6: field `rate`: `\"0bit\"`"),
-        (
-            "subscription = 1",
-            "subscription = nan",
-            "`oversubscription` is NaN; expected a finite number above 0",
-        ),
-        ("subscription = 1", "subscription = -0.5", "`oversubscription` is -0.5"),
-        (
-            "subscription = 1",
-            "subscription = \"2\"",
-            "t:7: field `oversubscription`: `\"2\"`: expected a number",
-        ),
-        ("oversub", "sub", "t:1: field `oversubscription`: `nothing`: expected a number"),
-    ];
-    check_edits(whole, &edits, |rest| plan(rest).unwrap_err());
+    check_error_cases("fabric_links", good, parse);
+    let leaf_spine = "weir-fabric = 1\nkind = \"leaf-spine\"\nspines = 1\nleaves = 1\nhosts = 1\nrate = \"1Gbit\"\n\
+                      oversubscription = 1\n";
+    parse(leaf_spine).unwrap();
+    check_error_cases("fabric_leaf_spine", leaf_spine, parse);
 }
 
 #[test]
 fn oversubscription_is_optional() {
     let tree = "weir-fabric = 1\nkind = \"fat-tree\"\nports = 4\nrate = \"10Gbit\"\n";
     let saba = "weir-fabric = 1\nkind = \"saba-tiers\"\n";
-    for (plan, line) in [(tree, 5), (saba, 3)] {
+    for (kind, plan) in [("fat_tree", tree), ("saba_tiers", saba)] {
         let with = |value: &str| parse(&format!("{plan}oversubscription = {value}\n"));
         assert!(parse(plan).unwrap() == with("1").unwrap());
         assert!(parse(plan).unwrap() != with("2.5").unwrap());
-        for (value, error) in [
-            ("0", "`oversubscription` is 0; expected a finite number above 0"),
-            ("inf", "`oversubscription` is inf; expected a finite number above 0"),
-            ("1e-300", "is out of range"),
-            ("\"2\"", &format!("t:{line}: field `oversubscription`: `\"2\"`: expected a number")),
-        ] {
-            let message = with(value).unwrap_err();
-            assert!(message.contains(error), "{message}\n  is not\n{error}");
-        }
+        check_error_cases(&format!("fabric_{kind}"), plan, parse);
     }
     let big = "weir-fabric = 1\nkind = \"big-switch\"\nhosts = 2\nrate = \"1Gbit\"\noversubscription = 2\n";
     assert!(parse(big).unwrap_err().contains("t:5: field `key`: `oversubscription`: expected one of"));
@@ -249,7 +150,7 @@ fn any_name() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(config_with_cases(300))]
 
     #[test]
     fn random_topologies_round_trip(

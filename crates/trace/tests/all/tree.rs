@@ -2,13 +2,15 @@
 
 use std::path::Path;
 
+use crate::error_cases::check_error_cases;
 use weir_core::model::ServiceNames;
 use weir_core::tree::{ApplicationSharing, TreeSpec};
 use weir_trace::tree::{read, read_from};
 
+const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+
 fn parse(text: &str) -> Result<TreeSpec, String> {
-    let examples = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"));
-    read_from(text.as_bytes(), "t", examples, None).map_err(|error| error.to_string())
+    read_from(text.as_bytes(), "t", Path::new(EXAMPLES), None).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -45,73 +47,8 @@ fn omitted_tree_keys_have_defaults() {
 
 #[test]
 fn policy_tree_errors_name_line_field_value_and_expectation() {
-    let service = |text: &str| format!("weir-tree = 1\n[service.a]\n{text}\n");
-    for (text, start, part) in [
-        ("".to_owned(), "t:1: field `weir-tree`: `nothing`", "version"),
-        ("weir-tree = 2\n".to_owned(), "t:1: field `weir-tree`: `2`", "version 1"),
-        ("weir-tree = 1\n".to_owned(), "t:1: field `service`: `nothing`", "[service.NAME]"),
-        ("weir-tree = 1\nservices = 1\n".to_owned(), "t:2: field `key`: `services`", "service, default"),
-        ("weir-tree = 1\nservice = 1\n".to_owned(), "t:2: field `service`: `1`", "a table"),
-        ("weir-tree = 1\n[service]\na = 1\n".to_owned(), "t:3: field `table`: `1`", "a table"),
-        ("weir-tree = 1\n[service.\"a b\"]\n".to_owned(), "t:2: field `service a b name`: `a b`", "letters"),
-        (service("weight = 0"), "t:3: field `service a weight`: `0`", "1e-9 to 1e9"),
-        (service("weight = nan"), "t:3: field `service a weight`: `nan`", "1e-9 to 1e9"),
-        (service("weight = \"2\""), "t:3: field `service a weight`: `\"2\"`", "a number"),
-        (service("wieght = 2"), "t:3: field `service a key`: `wieght`", "weight, policy, applications"),
-        (service("policy = \"saat\""), "t:3: field `service a policy`: `\"saat\"`", "unknown policy `saat`"),
-        (
-            service("policy = \"aalo\""),
-            "t:3: field `service a policy`: `\"aalo\"`",
-            "cannot be a leaf of a policy tree",
-        ),
-        (
-            service("policy = \"netshare\""),
-            "t:3: field `service a policy`",
-            "cannot be a leaf of a policy tree",
-        ),
-        (service("applications = \"some\""), "t:3: field `service a applications`: `some`", "`whole`"),
-        (service("applications = \"saba\""), "t:2: field `service a sensitivity`: `nothing`", "the file"),
-        (
-            service("[service.a.application.b]"),
-            "t:3: field `service a application`: `a table`",
-            "leave its applications out, or share between them with `applications = \"weights\"`",
-        ),
-        (
-            service("applications = \"whole\"\npolicy = \"saath\"\n[service.a.application.b]\nweight = 2"),
-            "t:5: field `service a application`: `a table`",
-            "a service that is `whole`",
-        ),
-        (
-            service("applications = \"weights\"\nsensitivity = \"tree-sensitivity.toml\""),
-            "t:4: field `service a sensitivity`: `a file`",
-            "leave it out, or set `applications = \"saba\"`",
-        ),
-        (
-            service("applications = \"weights\"\n[service.a.application.b]\nweight = -1"),
-            "t:5: field `service a application b weight`: `-1`",
-            "1e-9",
-        ),
-        (
-            service("applications = \"weights\"\n[service.a.application.b]\nmodel = \"LR\""),
-            "t:5: field `service a application b key`: `model`",
-            "policy, weight",
-        ),
-        (
-            service(
-                "applications = \"saba\"\nsensitivity = \"tree-sensitivity.toml\"\n[service.a.application.b]",
-            ),
-            "t:5: field `service a application b model`: `b`",
-            "the sensitivity table",
-        ),
-        (
-            service("applications = \"saba\"\nsensitivity = \"nowhere.toml\""),
-            "t: ",
-            "nowhere.toml: cannot be read",
-        ),
-    ] {
-        let error = parse(&text).expect_err(&text);
-        assert!(error.starts_with(start) && error.contains(part), "{text:?} gave {error:?}");
-    }
+    let read = |text: &str| parse(text).map_err(|error| error.replace(EXAMPLES, "examples"));
+    check_error_cases("tree", "weir-tree = 1\n[service.a]\n", read);
 }
 
 #[test]
@@ -120,7 +57,7 @@ fn tree_errors_name_the_line_of_unassigned_services() {
     for (service, application) in [("ads", "sort"), ("ads", "query"), ("web", "x")] {
         names.intern(service, application).unwrap();
     }
-    let examples = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"));
+    let examples = Path::new(EXAMPLES);
     let read_with_names =
         |text: &str| read_from(text.as_bytes(), "t", examples, Some(&names)).map_err(|e| e.to_string());
     let saba = "applications = \"saba\"\nsensitivity = \"tree-sensitivity.toml\"\n";

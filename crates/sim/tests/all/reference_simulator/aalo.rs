@@ -1,23 +1,18 @@
 //! Aalo: queues by the bytes that coflows have sent, at senders or at all links.
 
 use super::incast::GoodputCurve;
-use super::network::{compare_over_trunks, compare_with_replay};
-use super::regions::any_regions;
-use super::{Coflow, FlowPhase, Policy, RATE_TOLERANCE, ReferenceSimulator, TOLERANCE, TestNetwork};
-use crate::cables::any_failures;
-use crate::common::{WorkloadFeatures, any_workload, cases};
-use crate::trunks::any_workload_with_trunks;
+use super::{Coflow, FlowPhase, Policy, RATE_TOLERANCE, ReferenceSimulator, TOLERANCE, Variant};
 use proptest::prelude::*;
 
 /// Queues by the bytes that coflows have sent.
 #[derive(Debug, Clone)]
 pub(super) struct AaloParameters {
-    pub(super) start: f64,
-    pub(super) growth: f64,
-    pub(super) queues: usize,
-    pub(super) at: ControlledPorts,
+    start: f64,
+    growth: f64,
+    queues: usize,
+    at: ControlledPorts,
     /// Queues by the sizes of coflows: `aalo+`.
-    pub(super) known_sizes: bool,
+    known_sizes: bool,
 }
 
 /// Ports with queues.
@@ -33,20 +28,6 @@ pub(super) enum ControlledPorts {
 }
 
 impl AaloParameters {
-    /// The variants of `aalo` or `aalo+` with queues at all links and at senders, and their names.
-    pub(super) fn variants(policy: &str, start: f64, strict: bool) -> [(String, Policy); 2] {
-        let known_sizes = policy == "aalo+";
-        let sharing = if strict { ":sharing=strict" } else { "" };
-        let variant = |at_links: &str, at| {
-            let name = format!("{policy}:start={start}B:growth=2:queues=4{at_links}{sharing}");
-            (name, Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at, known_sizes }))
-        };
-        [
-            variant(":at=both", ControlledPorts::All { strict }),
-            variant("", ControlledPorts::Senders { strict }),
-        ]
-    }
-
     fn upper_threshold(&self, queue: usize) -> f64 {
         self.start * self.growth.powi(queue as i32)
     }
@@ -213,54 +194,18 @@ impl ReferenceSimulator<'_> {
     }
 }
 
-proptest! {
-    #![proptest_config(cases(100))]
-
-    #[test]
-    fn aalo_plus_matches_the_reference_simulator(
-        w in any_workload(WorkloadFeatures::ALL.with_distinct_values()),
-        start in 0.9f64..4.0,
-        strict in prop::bool::ANY,
-    ) {
-        for (name, policy) in AaloParameters::variants("aalo+", start, strict) {
-            compare_with_replay(&w, &name, &policy)?;
-        }
-    }
-
-    #[test]
-    fn aalo_plus_over_trunks_matches_the_reference_simulator(
-        (w, trunks) in any_workload_with_trunks(WorkloadFeatures::ALL.with_distinct_values()),
-        start in 0.9f64..4.0,
-        strict in prop::bool::ANY,
-    ) {
-        for (name, policy) in AaloParameters::variants("aalo+", start, strict) {
-            compare_over_trunks(&w, &trunks, &name, &policy)?;
-        }
-    }
-
-    #[test]
-    fn aalo_plus_matches_the_reference_simulator_while_cables_fail(
-        case in any_failures(WorkloadFeatures { restarts: false, ..WorkloadFeatures::ALL }.with_distinct_values()),
-        start in 0.9f64..4.0,
-        strict in prop::bool::ANY,
-    ) {
-        for (name, policy) in AaloParameters::variants("aalo+", start, strict) {
-            case.network().compare(&case.workload, &name, &policy)?;
-        }
-    }
-
-    #[test]
-    fn aalo_and_aalo_plus_between_regions_match_the_reference_simulator(
-        w in any_workload(WorkloadFeatures::ALL.with_distinct_values()),
-        regions in any_regions(),
-        start in 0.9f64..4.0,
-        strict in prop::bool::ANY,
-    ) {
-        let network = TestNetwork { regions: Some(&regions), ..TestNetwork::default() };
-        for policy in ["aalo", "aalo+"] {
-            for (name, policy) in AaloParameters::variants(policy, start, strict) {
-                network.compare(&w, &name, &policy)?;
-            }
-        }
-    }
+/// `aalo` or `aalo+` with queues at all links and at senders.
+pub(super) fn any_variants(policy: &'static str) -> impl Strategy<Value = Vec<Variant>> {
+    (0.9f64..4.0, 1usize..=5, prop::bool::ANY).prop_map(move |(start, queues, strict)| {
+        let known_sizes = policy == "aalo+";
+        let sharing = if strict { ":sharing=strict" } else { "" };
+        let variant = |at_links: &str, at| {
+            let name = format!("{policy}:start={start}B:growth=2:queues={queues}{at_links}{sharing}");
+            (name, Policy::Aalo(AaloParameters { start, growth: 2.0, queues, at, known_sizes }))
+        };
+        vec![
+            variant(":at=both", ControlledPorts::All { strict }),
+            variant("", ControlledPorts::Senders { strict }),
+        ]
+    })
 }

@@ -1,168 +1,122 @@
-//! The comparison on one switch, and over trunks whose cables can fail.
+//! The comparisons: every policy on every kind of network.
 
-use super::Policy;
-use super::aalo::{AaloParameters, ControlledPorts};
-use super::network::{compare_over_trunks, compare_with_replay};
-use super::ordered::ORDERED_POLICIES;
-use super::saath::SaathParameters;
+use super::incast::any_curve;
+use super::network::TestNetwork;
+use super::regions::any_regions;
+use super::{Policy, Variant};
 use crate::cables::any_failures;
 use crate::common::{WorkloadFeatures, any_workload, cases};
 use crate::trunks::any_workload_with_trunks;
 use proptest::prelude::*;
+use weir_core::model::Workload;
 
-/// Random combinations of all Saath options. No sum of sizes equals a threshold.
-pub(super) fn any_saath_policy() -> impl Strategy<Value = (String, Policy)> {
-    let switches = prop::collection::vec(prop::bool::weighted(0.75), 10);
-    (switches, prop::sample::select(vec![0.31, 1.07, 2.03, f64::INFINITY]), 0.9f64..4.0).prop_map(
-        |(on, d, start)| {
-            let start = (start * 1e6).round() / 1e6;
-            let on_off = |on: bool| if on { "on" } else { "off" };
-            let name = format!(
-                "saath:start={start}B:growth=2:queues=4:d={d}:all-or-none={}:per-flow={}:lcof={}:requeue={}:\
-                 work-conservation={}:contention={}:available={}:time={}:backfill={}",
-                on_off(on[0]),
-                on_off(on[1]),
-                on_off(on[2]),
-                on_off(on[3]),
-                on_off(on[4]),
-                if on[5] { "queue" } else { "all" },
-                if on[6] { "any" } else { "full" },
-                if on[7] { "total" } else { "flow" },
-                if on[8] { "missed" } else { "all" },
-            );
-            let saath = SaathParameters {
-                start,
-                growth: 2.0,
-                queues: 4,
-                d,
-                all_or_none: on[0],
-                per_flow: on[1],
-                lcof: on[2],
-                requeue: on[3],
-                conserve_work: on[4],
-                backfill_all: !on[8],
-                contention_all: !on[5],
-                require_full_ports: !on[6],
-                time_per_flow: !on[7],
-            };
-            (name, Policy::Saath(saath))
-        },
-    )
+/// No sum of sizes and no two times are equal, so rounding rarely decides an order.
+const FEATURES: WorkloadFeatures = WorkloadFeatures::ALL.with_distinct_values();
+
+type Case = BoxedStrategy<(Workload, TestNetwork)>;
+
+fn on_one_switch() -> Case {
+    any_workload(FEATURES).prop_map(|workload| (workload, TestNetwork::default())).boxed()
 }
 
-proptest! {
-    #![proptest_config(cases(600))]
+fn on_one_switch_without_events() -> Case {
+    let plain = WorkloadFeatures::PLAIN.with_distinct_values();
+    any_workload(plain).prop_map(|workload| (workload, TestNetwork::default())).boxed()
+}
 
-    #[test]
-    fn saath_matches_the_reference_simulator(w in any_workload(WorkloadFeatures::PLAIN.with_distinct_values()), (name, policy) in any_saath_policy()) {
-        compare_with_replay(&w, &name, &policy)?;
-    }
+fn over_trunks() -> Case {
+    let network = |trunks| TestNetwork { trunks: Some(trunks), ..TestNetwork::default() };
+    any_workload_with_trunks(FEATURES).prop_map(move |(workload, trunks)| (workload, network(trunks))).boxed()
+}
 
-    #[test]
-    fn saath_matches_the_reference_simulator_under_events(
-        w in any_workload(WorkloadFeatures::ALL.with_distinct_values()),
-        (name, policy) in any_saath_policy(),
-    ) {
-        compare_with_replay(&w, &name, &policy)?;
-    }
+fn while_cables_fail() -> Case {
+    any_failures(WorkloadFeatures { restarts: false, ..FEATURES }).boxed()
+}
 
-    #[test]
-    fn saath_over_trunks_matches_the_reference_simulator(
-        (w, trunks) in any_workload_with_trunks(WorkloadFeatures::ALL.with_distinct_values()),
-        (name, policy) in any_saath_policy(),
-    ) {
-        compare_over_trunks(&w, &trunks, &name, &policy)?;
-    }
+fn between_regions() -> Case {
+    let network =
+        any_regions().prop_map(|regions| TestNetwork { regions: Some(regions), ..TestNetwork::default() });
+    (any_workload(FEATURES), network).boxed()
+}
 
-    #[test]
-    fn saath_matches_the_reference_simulator_while_cables_fail(
-        case in any_failures(WorkloadFeatures { restarts: false, ..WorkloadFeatures::ALL }.with_distinct_values()),
-        (name, policy) in any_saath_policy(),
-    ) {
-        case.network().compare(&case.workload, &name, &policy)?;
-    }
+fn add_incast(cases: Case) -> Case {
+    (cases, any_curve())
+        .prop_map(|((workload, network), curve)| (workload, TestNetwork { goodput: Some(curve), ..network }))
+        .boxed()
+}
 
-    #[test]
-    fn varys_over_trunks_matches_the_reference_simulator(
-        (w, trunks) in any_workload_with_trunks(WorkloadFeatures::ALL.with_distinct_values()),
-        deadlines in prop::bool::ANY,
-    ) {
-        let name = if deadlines { "varys:deadlines=on" } else { "varys" };
-        compare_over_trunks(&w, &trunks, name, &Policy::Varys { deadlines })?;
-    }
+fn with_incast() -> Case {
+    add_incast(on_one_switch())
+}
 
-    #[test]
-    fn policies_match_the_reference_simulator_while_cables_fail(
-        case in any_failures(WorkloadFeatures { restarts: false, ..WorkloadFeatures::ALL }.with_distinct_values()),
-        start in 0.9f64..4.0,
-    ) {
-        let compare = |name: &str, policy: &Policy| case.network().compare(&case.workload, name, policy);
-        compare("varys", &Policy::Varys { deadlines: false })?;
-        compare("fair", &Policy::Fair)?;
-        for (name, key) in ORDERED_POLICIES {
-            compare(name, &Policy::Ordered(key))?;
+fn over_trunks_with_incast() -> Case {
+    add_incast(over_trunks())
+}
+
+fn while_cables_fail_with_incast() -> Case {
+    add_incast(while_cables_fail())
+}
+
+/// A policy without parameters.
+fn only(name: &str, policy: Policy) -> BoxedStrategy<Vec<Variant>> {
+    Just(vec![(name.to_owned(), policy)]).boxed()
+}
+
+/// Each row is a policy, a strategy for its variants, and its networks with their numbers of cases. The test of a row and a network
+/// is `policy::network`.
+macro_rules! comparisons {
+    ($($policy:ident($variants:expr): $($network:ident $cases:literal),+;)+) => {$(
+        mod $policy {
+            use crate::reference_simulator::*;
+            use super::cases;
+            use proptest::prelude::*;
+
+            $(proptest! {
+                #![proptest_config(cases($cases))] #[test]
+                fn $network((workload, network) in super::$network(), variants in $variants) {
+                    network.compare(&workload, &variants)?;
+                }
+            })+
         }
-        let name = format!("aalo:start={start}B:growth=2:queues=4:at=both:sharing=strict");
-        let at = ControlledPorts::All { strict: true };
-        compare(&name, &Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at, known_sizes: false }))?;
-    }
+    )+};
+}
 
-    #[test]
-    fn ordered_policies_and_fair_match_the_reference_simulator(
-        w in any_workload(WorkloadFeatures::ALL.with_distinct_values()),
-    ) {
-        compare_with_replay(&w, "fair", &Policy::Fair)?;
-        for (name, key) in ORDERED_POLICIES {
-            compare_with_replay(&w, name, &Policy::Ordered(key))?;
-        }
-    }
-
-    #[test]
-    fn ordered_policies_and_fair_over_trunks_match_the_reference_simulator(
-        (w, trunks) in any_workload_with_trunks(WorkloadFeatures::ALL.with_distinct_values()),
-    ) {
-        compare_over_trunks(&w, &trunks, "fair", &Policy::Fair)?;
-        for (name, key) in ORDERED_POLICIES {
-            compare_over_trunks(&w, &trunks, name, &Policy::Ordered(key))?;
-        }
-    }
-
-    #[test]
-    fn varys_matches_the_reference_simulator(w in any_workload(WorkloadFeatures::ALL.with_distinct_values()), deadlines in prop::bool::ANY) {
-        let name = if deadlines { "varys:deadlines=on" } else { "varys" };
-        compare_with_replay(&w, name, &Policy::Varys { deadlines })?;
-    }
-
-    #[test]
-    fn coordinated_aalo_matches_the_reference_simulator(w in any_workload(WorkloadFeatures::ALL.with_distinct_values()), start in 0.9f64..4.0) {
-        for (sharing, strict) in [(":sharing=strict", true), ("", false)] {
-            let name = format!("aalo:start={start}B:growth=2:queues=4:at=both{sharing}");
-            let at = ControlledPorts::All { strict };
-            compare_with_replay(&w, &name, &Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at, known_sizes: false }))?;
-        }
-    }
-
-    #[test]
-    fn aalo_over_trunks_matches_the_reference_simulator(
-        (w, trunks) in any_workload_with_trunks(WorkloadFeatures::ALL.with_distinct_values()),
-        start in 0.9f64..4.0,
-        strict in prop::bool::ANY,
-    ) {
-        for (name, policy) in AaloParameters::variants("aalo", start, strict) {
-            compare_over_trunks(&w, &trunks, &name, &policy)?;
-        }
-    }
-
-    #[test]
-    fn aalo_matches_the_reference_simulator(
-        w in any_workload(WorkloadFeatures::ALL.with_distinct_values()),
-        start in 0.9f64..4.0,
-        queues in 1usize..=5,
-        strict in prop::bool::ANY,
-    ) {
-        let sharing = if strict { ":sharing=strict" } else { "" };
-        let name = format!("aalo:start={start}B:growth=2:queues={queues}{sharing}");
-        let at = ControlledPorts::Senders { strict };
-        compare_with_replay(&w, &name, &Policy::Aalo(AaloParameters { start, growth: 2.0, queues, at, known_sizes: false }))?;
-    }
+comparisons! {
+    saath(saath::any_variants()):
+        on_one_switch_without_events 600, on_one_switch 600, over_trunks 600, while_cables_fail 600, between_regions 100,
+        with_incast 60, over_trunks_with_incast 20, while_cables_fail_with_incast 20;
+    varys(super::only("varys", Policy::Varys { deadlines: false })):
+        on_one_switch 300, over_trunks 300, while_cables_fail 600, between_regions 50,
+        with_incast 60, over_trunks_with_incast 60, while_cables_fail_with_incast 60;
+    varys_with_deadlines(super::only("varys:deadlines=on", Policy::Varys { deadlines: true })):
+        on_one_switch 300, over_trunks 300, between_regions 50, with_incast 60, over_trunks_with_incast 60;
+    ordered(Just(ordered::variants())):
+        on_one_switch 600, over_trunks 600, while_cables_fail 600, between_regions 100,
+        with_incast 60, over_trunks_with_incast 60, while_cables_fail_with_incast 20;
+    fair(super::only("fair", Policy::Fair)):
+        on_one_switch 600, over_trunks 600, while_cables_fail 600, between_regions 100,
+        with_incast 60, over_trunks_with_incast 60, while_cables_fail_with_incast 60;
+    aalo(aalo::any_variants("aalo")):
+        on_one_switch 900, over_trunks 600, while_cables_fail 300, between_regions 100,
+        with_incast 90, over_trunks_with_incast 60, while_cables_fail_with_incast 60;
+    aalo_plus(aalo::any_variants("aalo+")):
+        on_one_switch 100, over_trunks 100, while_cables_fail 100, between_regions 100,
+        with_incast 20, over_trunks_with_incast 20, while_cables_fail_with_incast 20;
+    sincronia(super::only("sincronia", Policy::Sincronia)):
+        on_one_switch 60, over_trunks 60, while_cables_fail 60, between_regions 100,
+        with_incast 20, over_trunks_with_incast 20, while_cables_fail_with_incast 20;
+    pfp(super::only("pfp", Policy::Pfp)):
+        on_one_switch 60, over_trunks 60, while_cables_fail 60,
+        with_incast 60, over_trunks_with_incast 20, while_cables_fail_with_incast 20;
+    django(django::any_variants()):
+        on_one_switch 60, over_trunks 60, while_cables_fail 20,
+        with_incast 20, over_trunks_with_incast 20, while_cables_fail_with_incast 60;
+    gittins(gittins::any_variants()):
+        on_one_switch 100, over_trunks 100, while_cables_fail 100,
+        with_incast 20, over_trunks_with_incast 20, while_cables_fail_with_incast 20;
+    philae(philae::any_variants()):
+        on_one_switch 150, over_trunks 150, while_cables_fail 150, between_regions 150,
+        with_incast 20, over_trunks_with_incast 20, while_cables_fail_with_incast 20;
+    mrtf(Just(regions::mrtf_variants())):
+        between_regions 100;
 }

@@ -2,12 +2,7 @@
 //! chooses the senders. It decides over ports only.
 
 use super::connections::{Connection, steady_rates};
-use super::incast::any_curve;
-use super::network::{TestNetwork, compare_over_trunks, compare_with_replay};
-use super::{FlowPhase, Policy, RATE_TOLERANCE, ReferenceSimulator};
-use crate::cables::any_failures;
-use crate::common::{WorkloadFeatures, any_workload, cases};
-use crate::trunks::any_workload_with_trunks;
+use super::{FlowPhase, Policy, RATE_TOLERANCE, ReferenceSimulator, Variant};
 use proptest::prelude::*;
 
 /// The parameters of the paper, apart from the number of connections of a host.
@@ -259,34 +254,8 @@ impl ReferenceSimulator<'_> {
     }
 }
 
-proptest! {
-    #![proptest_config(cases(60))]
-
-    #[test]
-    fn django_matches_the_reference_simulator(
-        w in any_workload(WorkloadFeatures::ALL.with_distinct_values()),
-        connections in 1usize..6,
-    ) {
-        compare_with_replay(&w, &format!("django:connections={connections}"), &Policy::Django { connections })?;
-    }
-
-    #[test]
-    fn django_over_trunks_matches_the_reference_simulator(
-        (w, trunks) in any_workload_with_trunks(WorkloadFeatures::ALL.with_distinct_values()),
-        connections in 1usize..6,
-    ) {
-        let name = format!("django:connections={connections}");
-        compare_over_trunks(&w, &trunks, &name, &Policy::Django { connections })?;
-    }
-
-    #[test]
-    fn django_matches_the_reference_simulator_while_cables_fail(
-        case in any_failures(WorkloadFeatures { restarts: false, ..WorkloadFeatures::ALL }.with_distinct_values()),
-        curve in any_curve(),
-        connections in 1usize..6,
-    ) {
-        let network = TestNetwork { goodput: Some(&curve), ..case.network() };
-        let name = format!("django:connections={connections}");
-        network.compare(&case.workload, &name, &Policy::Django { connections })?;
-    }
+pub(super) fn any_variants() -> impl Strategy<Value = Vec<Variant>> {
+    (1usize..6).prop_map(|connections| {
+        vec![(format!("django:connections={connections}"), Policy::Django { connections })]
+    })
 }

@@ -1,11 +1,7 @@
 //! Gittins (crates/core/src/policy/gittins.rs): coflows by the index of their attained service, with equal rates and backfilling.
 
 use super::lognormal::LogNormal;
-use super::network::{compare_over_trunks, compare_with_replay};
-use super::{Flow, Policy, ReferenceSimulator};
-use crate::cables::any_failures;
-use crate::common::{WorkloadFeatures, any_workload, cases};
-use crate::trunks::any_workload_with_trunks;
+use super::{Flow, Policy, ReferenceSimulator, Variant};
 use proptest::prelude::*;
 
 /// The first level of attained service above 0, in seconds, and the ratio of two levels.
@@ -184,44 +180,16 @@ impl ReferenceSimulator<'_> {
     }
 }
 
-/// Random parameters.
-fn any_gittins_policy() -> impl Strategy<Value = (String, Policy)> {
+pub(super) fn any_variants() -> impl Strategy<Value = Vec<Variant>> {
     let prior = prop::sample::select(vec![0.1, 3.0, 100.0, f64::INFINITY]);
     (0.05f64..4.0, 0.3f64..3.0, prior, prop::bool::weighted(0.25)).prop_map(
         |(median, sigma, prior, is_las)| {
             if is_las {
-                return ("gittins:index=las".to_owned(), Policy::Gittins(GittinsIndex::LeastAttained));
+                return vec![("gittins:index=las".to_owned(), Policy::Gittins(GittinsIndex::LeastAttained))];
             }
             let name = format!("gittins:median={median}s:sigma={sigma}:prior={prior}");
-            (name, Policy::Gittins(GittinsIndex::with_lognormal(LogNormal { median, sigma }, prior)))
+            let index = GittinsIndex::with_lognormal(LogNormal { median, sigma }, prior);
+            vec![(name, Policy::Gittins(index))]
         },
     )
-}
-
-proptest! {
-    #![proptest_config(cases(100))]
-
-    #[test]
-    fn gittins_matches_the_reference_simulator(
-        w in any_workload(WorkloadFeatures::ALL.with_distinct_values()),
-        (name, policy) in any_gittins_policy(),
-    ) {
-        compare_with_replay(&w, &name, &policy)?;
-    }
-
-    #[test]
-    fn gittins_over_trunks_matches_the_reference_simulator(
-        (w, trunks) in any_workload_with_trunks(WorkloadFeatures::ALL.with_distinct_values()),
-        (name, policy) in any_gittins_policy(),
-    ) {
-        compare_over_trunks(&w, &trunks, &name, &policy)?;
-    }
-
-    #[test]
-    fn gittins_matches_the_reference_simulator_while_cables_fail(
-        case in any_failures(WorkloadFeatures { restarts: false, ..WorkloadFeatures::ALL }.with_distinct_values()),
-        (name, policy) in any_gittins_policy(),
-    ) {
-        case.network().compare(&case.workload, &name, &policy)?;
-    }
 }

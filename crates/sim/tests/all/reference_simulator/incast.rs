@@ -2,16 +2,10 @@
 
 use std::sync::Arc;
 
-use super::aalo::{AaloParameters, ControlledPorts};
-use super::ordered::ORDERED_POLICIES;
-use super::{Flow, Policy, ReferenceSimulator, TestNetwork};
-use crate::cables::any_failures;
-use crate::common::{WorkloadFeatures, any_workload, cases};
+use super::{Flow, ReferenceSimulator};
 use crate::incast::goodput_of;
-use crate::reference_simulator::comparison::any_saath_policy;
-use crate::trunks::any_workload_with_trunks;
 use proptest::prelude::*;
-use weir_core::model::{Goodput, Workload};
+use weir_core::model::Goodput;
 
 /// The share of its rate that a receiving port carries, by the number of sending flows.
 #[derive(Debug, Clone)]
@@ -75,88 +69,4 @@ pub(super) fn any_curve() -> impl Strategy<Value = GoodputCurve> {
             GoodputCurve { points }
         },
     )
-}
-
-/// The policies that serve coflows in an order, `fair`, `varys`, and `aalo` with queues at all links.
-fn compare_policies(network: &TestNetwork<'_>, w: &Workload, start: f64) -> Result<(), TestCaseError> {
-    network.compare(w, "fair", &Policy::Fair)?;
-    network.compare(w, "varys", &Policy::Varys { deadlines: false })?;
-    network.compare(w, "varys:deadlines=on", &Policy::Varys { deadlines: true })?;
-    for (name, key) in ORDERED_POLICIES {
-        network.compare(w, name, &Policy::Ordered(key))?;
-    }
-    for (sharing, strict) in [(":sharing=strict", true), ("", false)] {
-        let name = format!("aalo:start={start}B:growth=2:queues=4:at=both{sharing}");
-        let at = ControlledPorts::All { strict };
-        network.compare(
-            w,
-            &name,
-            &Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at, known_sizes: false }),
-        )?;
-    }
-    Ok(())
-}
-
-proptest! {
-    #![proptest_config(cases(60))]
-
-    #[test]
-    fn policies_match_the_reference_simulator_with_incast(
-        w in any_workload(WorkloadFeatures::ALL.with_distinct_values()),
-        curve in any_curve(),
-        start in 0.9f64..4.0,
-    ) {
-        compare_policies(&TestNetwork { goodput: Some(&curve), ..TestNetwork::default() }, &w, start)?;
-    }
-
-    #[test]
-    fn policies_over_trunks_match_the_reference_simulator_with_incast(
-        (w, trunks) in any_workload_with_trunks(WorkloadFeatures::ALL.with_distinct_values()),
-        curve in any_curve(),
-        start in 0.9f64..4.0,
-    ) {
-        let network = TestNetwork { trunks: Some(&trunks), goodput: Some(&curve), ..TestNetwork::default() };
-        compare_policies(&network, &w, start)?;
-    }
-
-    #[test]
-    fn policies_match_the_reference_simulator_with_incast_while_cables_fail(
-        case in any_failures(WorkloadFeatures { restarts: false, ..WorkloadFeatures::ALL }.with_distinct_values()),
-        curve in any_curve(),
-        start in 0.9f64..4.0,
-    ) {
-        let network = TestNetwork { goodput: Some(&curve), ..case.network() };
-        network.compare(&case.workload, "fair", &Policy::Fair)?;
-        network.compare(&case.workload, "varys", &Policy::Varys { deadlines: false })?;
-        for strict in [false, true] {
-            let sharing = if strict { ":sharing=strict" } else { "" };
-            let name = format!("aalo:start={start}B:growth=2:queues=4{sharing}");
-            let at = ControlledPorts::Senders { strict };
-            let policy = Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at, known_sizes: false });
-            network.compare(&case.workload, &name, &policy)?;
-        }
-    }
-
-    #[test]
-    fn saath_matches_the_reference_simulator_with_incast(
-        w in any_workload(WorkloadFeatures::ALL.with_distinct_values()),
-        (name, policy) in any_saath_policy(),
-        curve in any_curve(),
-    ) {
-        TestNetwork { goodput: Some(&curve), ..TestNetwork::default() }.compare(&w, &name, &policy)?;
-    }
-
-    #[test]
-    fn aalo_matches_the_reference_simulator_with_incast(
-        w in any_workload(WorkloadFeatures::ALL.with_distinct_values()),
-        curve in any_curve(),
-        start in 0.9f64..4.0,
-        strict in prop::bool::ANY,
-    ) {
-        let sharing = if strict { ":sharing=strict" } else { "" };
-        let name = format!("aalo:start={start}B:growth=2:queues=4{sharing}");
-        let at = ControlledPorts::Senders { strict };
-        let policy = Policy::Aalo(AaloParameters { start, growth: 2.0, queues: 4, at, known_sizes: false });
-        TestNetwork { goodput: Some(&curve), ..TestNetwork::default() }.compare(&w, &name, &policy)?;
-    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::incast::GoodputCurve;
 use super::regions::RegionNetwork;
-use super::{Epoch, Policy, ReferenceSimulator};
+use super::{Epoch, ReferenceSimulator, Variant};
 use crate::common::{is_near, options};
 use proptest::prelude::*;
 use weir_core::model::topology::CableEvent;
@@ -13,56 +13,52 @@ use weir_core::policy;
 use weir_sim::{NetworkModel, NoObserver, ReplayOptions, replay};
 
 /// A network with ports of 1 byte/s, or with regions.
-#[derive(Default, Clone, Copy)]
-pub struct TestNetwork<'a> {
-    pub trunks: Option<&'a Trunks>,
-    pub cable_events: &'a [CableEvent],
+#[derive(Debug, Clone, Default)]
+pub struct TestNetwork {
+    pub trunks: Option<Trunks>,
+    pub cable_events: Vec<CableEvent>,
     /// The results of the cable events.
-    pub epochs: &'a [Epoch],
-    pub goodput: Option<&'a GoodputCurve>,
-    pub regions: Option<&'a RegionNetwork>,
+    pub epochs: Vec<Epoch>,
+    pub goodput: Option<GoodputCurve>,
+    pub regions: Option<RegionNetwork>,
 }
 
-impl TestNetwork<'_> {
-    /// Compares the completion times of all coflows, with an interval between schedules and without.
-    pub(super) fn compare(&self, w: &Workload, name: &str, policy: &Policy) -> Result<(), TestCaseError> {
+impl TestNetwork {
+    /// Options of a replay on this network.
+    pub fn options(&self, interval: f64) -> ReplayOptions {
         let network = NetworkModel {
-            trunks: self.trunks.map(|trunks| Arc::new(trunks.clone())),
-            cable_events: self.cable_events.into(),
-            goodput: self.goodput.map(GoodputCurve::to_model),
-            regions: self.regions.map(|regions| regions.links.clone()),
+            trunks: self.trunks.clone().map(Arc::new),
+            cable_events: self.cable_events.clone().into(),
+            goodput: self.goodput.as_ref().map(GoodputCurve::to_model),
+            regions: self.regions.as_ref().map(|regions| regions.links.clone()),
             ..NetworkModel::default()
         };
-        let merged = self.regions.map(|regions| regions.merge_flows(w, policy.separates_receivers()));
-        let flows = merged.as_ref().unwrap_or(w);
+        ReplayOptions { network, ..options(1.0, interval) }
+    }
+
+    /// Compares the completion times of all coflows under each policy, with an interval between schedules and without.
+    pub(super) fn compare(&self, w: &Workload, variants: &[Variant]) -> Result<(), TestCaseError> {
         for interval in [0.0, 0.37] {
-            let options = ReplayOptions { network: network.clone(), ..options(1.0, interval) };
-            let engine = replay(w, policy::build(name).unwrap(), &options, &mut NoObserver).unwrap().ccts();
-            let (naive, tied) = ReferenceSimulator::new(flows, self, policy.clone(), interval).run();
-            let equal = engine.iter().zip(&naive).all(|(&a, &b)| is_near(a, b, 1e-6));
-            prop_assume!(equal || !tied, "rounding decides the order");
-            prop_assert!(
-                equal,
-                "{}, interval {}: {:?}, but {:?} by the reference simulator",
-                name,
-                interval,
-                engine,
-                naive
-            );
+            let options = self.options(interval);
+            for (name, policy) in variants {
+                let separate = policy.separates_receivers();
+                let merged = self.regions.as_ref().map(|regions| regions.merge_flows(w, separate));
+                let flows = merged.as_ref().unwrap_or(w);
+                let engine =
+                    replay(w, policy::build(name).unwrap(), &options, &mut NoObserver).unwrap().ccts();
+                let (naive, tied) = ReferenceSimulator::new(flows, self, policy.clone(), interval).run();
+                let equal = engine.iter().zip(&naive).all(|(&a, &b)| is_near(a, b, 1e-6));
+                prop_assume!(equal || !tied, "rounding decides the order");
+                prop_assert!(
+                    equal,
+                    "{}, interval {}: {:?}, but {:?} by the reference simulator",
+                    name,
+                    interval,
+                    engine,
+                    naive
+                );
+            }
         }
         Ok(())
     }
-}
-
-pub(super) fn compare_with_replay(w: &Workload, name: &str, policy: &Policy) -> Result<(), TestCaseError> {
-    TestNetwork::default().compare(w, name, policy)
-}
-
-pub(super) fn compare_over_trunks(
-    w: &Workload,
-    trunks: &Trunks,
-    name: &str,
-    policy: &Policy,
-) -> Result<(), TestCaseError> {
-    TestNetwork { trunks: Some(trunks), ..TestNetwork::default() }.compare(w, name, policy)
 }

@@ -1,6 +1,6 @@
 //! Policies that serve coflows in an order, by MADD and backfilling; Varys with deadlines.
 
-use super::{Flow, FlowPhase, RATE_TOLERANCE, ReferenceSimulator, TOLERANCE};
+use super::{Flow, FlowPhase, Policy, RATE_TOLERANCE, ReferenceSimulator, TOLERANCE, Variant};
 
 /// The key by which coflows are served in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -15,17 +15,6 @@ pub(super) enum SortKey {
     /// The bottleneck, times the number of coflows that share a link.
     AddedWaiting,
 }
-
-/// The policies that serve coflows in the order of a key.
-pub(super) const ORDERED_POLICIES: [(&str, SortKey); 7] = [
-    ("fifo", SortKey::Release),
-    ("scf", SortKey::Bytes),
-    ("scf:by=length", SortKey::LongestFlow),
-    ("ncf", SortKey::Width),
-    ("lcf", SortKey::RemainingBytes),
-    ("srtf:time=flow", SortKey::LongestRemainingFlow),
-    ("lwtf", SortKey::AddedWaiting),
-];
 
 impl ReferenceSimulator<'_> {
     /// Minimum completion time of a coflow on the residual capacity.
@@ -121,4 +110,18 @@ impl ReferenceSimulator<'_> {
         order.iter().for_each(|&c| self.assign_madd(c, 0.0, left));
         order.iter().for_each(|&c| self.backfill(c, left));
     }
+}
+
+/// The policies that serve coflows in the order of a key.
+pub(super) fn variants() -> Vec<Variant> {
+    let keys = [
+        ("fifo", SortKey::Release),
+        ("scf", SortKey::Bytes),
+        ("scf:by=length", SortKey::LongestFlow),
+        ("ncf", SortKey::Width),
+        ("lcf", SortKey::RemainingBytes),
+        ("srtf:time=flow", SortKey::LongestRemainingFlow),
+        ("lwtf", SortKey::AddedWaiting),
+    ];
+    keys.map(|(name, key)| (name.to_owned(), Policy::Ordered(key))).into()
 }

@@ -1,12 +1,6 @@
 //! PFP: shortest remaining flow first (PDQ, pFabric). It decides over ports only.
 
-use super::incast::any_curve;
-use super::network::{TestNetwork, compare_over_trunks, compare_with_replay};
-use super::{Flow, FlowPhase, Policy, ReferenceSimulator, TOLERANCE};
-use crate::cables::any_failures;
-use crate::common::{WorkloadFeatures, any_workload, cases};
-use crate::trunks::any_workload_with_trunks;
-use proptest::prelude::*;
+use super::{Flow, FlowPhase, ReferenceSimulator, TOLERANCE};
 
 impl ReferenceSimulator<'_> {
     /// Live flows as their coflows and places, the shortest first. Of equal flows, the order of release and of ports counts.
@@ -52,32 +46,5 @@ impl ReferenceSimulator<'_> {
             }
         }
         next
-    }
-}
-
-proptest! {
-    #![proptest_config(cases(60))]
-
-    #[test]
-    fn pfp_matches_the_reference_simulator(
-        w in any_workload(WorkloadFeatures::ALL.with_distinct_values()),
-        curve in any_curve(),
-    ) {
-        compare_with_replay(&w, "pfp", &Policy::Pfp)?;
-        TestNetwork { goodput: Some(&curve), ..TestNetwork::default() }.compare(&w, "pfp", &Policy::Pfp)?;
-    }
-
-    #[test]
-    fn pfp_over_trunks_matches_the_reference_simulator(
-        (w, trunks) in any_workload_with_trunks(WorkloadFeatures::ALL.with_distinct_values()),
-    ) {
-        compare_over_trunks(&w, &trunks, "pfp", &Policy::Pfp)?;
-    }
-
-    #[test]
-    fn pfp_matches_the_reference_simulator_while_cables_fail(
-        case in any_failures(WorkloadFeatures { restarts: false, ..WorkloadFeatures::ALL }.with_distinct_values()),
-    ) {
-        case.network().compare(&case.workload, "pfp", &Policy::Pfp)?;
     }
 }

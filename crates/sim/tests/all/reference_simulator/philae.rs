@@ -1,11 +1,6 @@
 //! Philae (crates/core/src/policy/philae.rs): pilot flows estimate the sizes of coflows, and the shortest coflow goes first.
 
-use super::network::{TestNetwork, compare_over_trunks, compare_with_replay};
-use super::regions::any_regions;
-use super::{FlowPhase, Policy, RATE_TOLERANCE, ReferenceSimulator, TOLERANCE};
-use crate::cables::any_failures;
-use crate::common::{WorkloadFeatures, any_workload, cases};
-use crate::trunks::any_workload_with_trunks;
+use super::{FlowPhase, Policy, RATE_TOLERANCE, ReferenceSimulator, TOLERANCE, Variant};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -133,50 +128,11 @@ impl ReferenceSimulator<'_> {
     }
 }
 
-/// Random parameters.
-fn any_philae_policy() -> impl Strategy<Value = (String, Policy)> {
+pub(super) fn any_variants() -> impl Strategy<Value = Vec<Variant>> {
     let share = prop::sample::select(vec![0.01, 0.3, 0.5, 1.0]);
     (share, 0..4usize, prop::bool::weighted(0.75)).prop_map(|(pilot_share, thin, by_contention)| {
         let order = if by_contention { "contention" } else { "size" };
         let name = format!("philae:pilots={pilot_share}:thin={thin}:order={order}");
-        (name, Policy::Philae(PhilaeParameters { pilot_share, thin, by_contention }))
+        vec![(name, Policy::Philae(PhilaeParameters { pilot_share, thin, by_contention }))]
     })
-}
-
-proptest! {
-    #![proptest_config(cases(150))]
-
-    #[test]
-    fn philae_matches_the_reference_simulator(
-        w in any_workload(WorkloadFeatures::ALL.with_distinct_values()),
-        (name, policy) in any_philae_policy(),
-    ) {
-        compare_with_replay(&w, &name, &policy)?;
-    }
-
-    #[test]
-    fn philae_over_trunks_matches_the_reference_simulator(
-        (w, trunks) in any_workload_with_trunks(WorkloadFeatures::ALL.with_distinct_values()),
-        (name, policy) in any_philae_policy(),
-    ) {
-        compare_over_trunks(&w, &trunks, &name, &policy)?;
-    }
-
-    #[test]
-    fn philae_matches_the_reference_simulator_while_cables_fail(
-        case in any_failures(WorkloadFeatures { restarts: false, ..WorkloadFeatures::ALL }.with_distinct_values()),
-        (name, policy) in any_philae_policy(),
-    ) {
-        case.network().compare(&case.workload, &name, &policy)?;
-    }
-
-    #[test]
-    fn philae_between_regions_matches_the_reference_simulator(
-        w in any_workload(WorkloadFeatures::ALL.with_distinct_values()),
-        regions in any_regions(),
-        (name, policy) in any_philae_policy(),
-    ) {
-        let network = TestNetwork { regions: Some(&regions), ..TestNetwork::default() };
-        network.compare(&w, &name, &policy)?;
-    }
 }

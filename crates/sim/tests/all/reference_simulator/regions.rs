@@ -3,10 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::comparison::any_saath_policy;
-use super::ordered::ORDERED_POLICIES;
-use super::{Epoch, FlowPhase, Policy, ReferenceSimulator, TestNetwork};
-use crate::common::{WorkloadFeatures, any_workload, cases, time};
+use super::{Epoch, FlowPhase, Policy, ReferenceSimulator, Variant};
+use crate::common::time;
 use proptest::prelude::*;
 use weir_core::model::wide_area::LinkMeasurement;
 use weir_core::model::{CoflowSpec, FlowSpec, TimedEvent, WideArea, Workload, WorkloadChange};
@@ -185,42 +183,8 @@ pub(super) fn any_regions() -> impl Strategy<Value = RegionNetwork> {
     })
 }
 
-proptest! {
-    #![proptest_config(cases(100))]
-
-    #[test]
-    fn mrtf_and_fair_between_regions_match_the_reference_simulator(
-        w in any_workload(WorkloadFeatures::ALL.with_distinct_values()),
-        regions in any_regions(),
-    ) {
-        let network = TestNetwork { regions: Some(&regions), ..TestNetwork::default() };
-        network.compare(&w, "fair", &Policy::Fair)?;
-        network.compare(&w, "mrtf", &Policy::Mrtf { largest_group_first: false })?;
-        network.compare(&w, "mrtf:groups=on", &Policy::Mrtf { largest_group_first: true })?;
-    }
-
-    #[test]
-    fn ordered_policies_between_regions_match_the_reference_simulator(
-        w in any_workload(WorkloadFeatures::ALL.with_distinct_values()),
-        regions in any_regions(),
-        deadlines in prop::bool::ANY,
-    ) {
-        let network = TestNetwork { regions: Some(&regions), ..TestNetwork::default() };
-        let name = if deadlines { "varys:deadlines=on" } else { "varys" };
-        network.compare(&w, name, &Policy::Varys { deadlines })?;
-        network.compare(&w, "sincronia", &Policy::Sincronia)?;
-        for (name, key) in ORDERED_POLICIES {
-            network.compare(&w, name, &Policy::Ordered(key))?;
-        }
-    }
-
-    #[test]
-    fn saath_between_regions_matches_the_reference_simulator(
-        w in any_workload(WorkloadFeatures::ALL.with_distinct_values()),
-        regions in any_regions(),
-        (name, policy) in any_saath_policy(),
-    ) {
-        let network = TestNetwork { regions: Some(&regions), ..TestNetwork::default() };
-        network.compare(&w, &name, &policy)?;
-    }
+pub(super) fn mrtf_variants() -> Vec<Variant> {
+    [("mrtf", false), ("mrtf:groups=on", true)]
+        .map(|(name, largest_group_first)| (name.to_owned(), Policy::Mrtf { largest_group_first }))
+        .into()
 }

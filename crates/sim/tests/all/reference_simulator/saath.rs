@@ -1,23 +1,24 @@
 //! Saath: queues by the bytes of flows, least contention first, all-or-none, deadlines.
 
 use super::regions::RegionNetwork;
-use super::{Coflow, FlowPhase, RATE_TOLERANCE, ReferenceSimulator, TOLERANCE};
+use super::{Coflow, FlowPhase, Policy, RATE_TOLERANCE, ReferenceSimulator, TOLERANCE, Variant};
+use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
 pub(super) struct SaathParameters {
-    pub(super) start: f64,
-    pub(super) growth: f64,
-    pub(super) queues: usize,
-    pub(super) d: f64,
-    pub(super) all_or_none: bool,
-    pub(super) per_flow: bool,
-    pub(super) lcof: bool,
-    pub(super) conserve_work: bool,
-    pub(super) backfill_all: bool,
-    pub(super) requeue: bool,
-    pub(super) contention_all: bool,
-    pub(super) require_full_ports: bool,
-    pub(super) time_per_flow: bool,
+    start: f64,
+    growth: f64,
+    queues: usize,
+    d: f64,
+    all_or_none: bool,
+    per_flow: bool,
+    lcof: bool,
+    conserve_work: bool,
+    backfill_all: bool,
+    requeue: bool,
+    contention_all: bool,
+    require_full_ports: bool,
+    time_per_flow: bool,
 }
 
 impl SaathParameters {
@@ -171,4 +172,44 @@ impl ReferenceSimulator<'_> {
             self.backfill(c, left);
         }
     }
+}
+
+/// Random combinations of all Saath options. No sum of sizes equals a threshold.
+pub(super) fn any_variants() -> impl Strategy<Value = Vec<Variant>> {
+    let switches = prop::collection::vec(prop::bool::weighted(0.75), 10);
+    (switches, prop::sample::select(vec![0.31, 1.07, 2.03, f64::INFINITY]), 0.9f64..4.0).prop_map(
+        |(on, d, start)| {
+            let start = (start * 1e6).round() / 1e6;
+            let on_off = |on: bool| if on { "on" } else { "off" };
+            let name = format!(
+                "saath:start={start}B:growth=2:queues=4:d={d}:all-or-none={}:per-flow={}:lcof={}:requeue={}:\
+                 work-conservation={}:contention={}:available={}:time={}:backfill={}",
+                on_off(on[0]),
+                on_off(on[1]),
+                on_off(on[2]),
+                on_off(on[3]),
+                on_off(on[4]),
+                if on[5] { "queue" } else { "all" },
+                if on[6] { "any" } else { "full" },
+                if on[7] { "total" } else { "flow" },
+                if on[8] { "missed" } else { "all" },
+            );
+            let saath = SaathParameters {
+                start,
+                growth: 2.0,
+                queues: 4,
+                d,
+                all_or_none: on[0],
+                per_flow: on[1],
+                lcof: on[2],
+                requeue: on[3],
+                conserve_work: on[4],
+                backfill_all: !on[8],
+                contention_all: !on[5],
+                require_full_ports: !on[6],
+                time_per_flow: !on[7],
+            };
+            vec![(name, Policy::Saath(saath))]
+        },
+    )
 }

@@ -1,11 +1,6 @@
 //! Sincronia (SIGCOMM '18): the order of Bottleneck-Select-Scale-Iterate (Algorithm 1), and greedy rates in that order.
 
-use super::network::{compare_over_trunks, compare_with_replay};
-use super::{Policy, ReferenceSimulator};
-use crate::cables::any_failures;
-use crate::common::{WorkloadFeatures, any_workload, cases};
-use crate::trunks::any_workload_with_trunks;
-use proptest::prelude::*;
+use super::ReferenceSimulator;
 
 /// Quotients that differ by less than this fraction are equal.
 const RATIO_TOLERANCE: f64 = 1e-9;
@@ -67,30 +62,5 @@ impl ReferenceSimulator<'_> {
             _ => (2, std::cmp::Reverse(link)),
         };
         loaded.filter(|&link| seconds(link) >= most * (1.0 - RATIO_TOLERANCE)).min_by_key(|&link| rank(link))
-    }
-}
-
-proptest! {
-    #![proptest_config(cases(60))]
-
-    #[test]
-    fn sincronia_matches_the_reference_simulator(
-        w in any_workload(WorkloadFeatures::ALL.with_distinct_values()),
-    ) {
-        compare_with_replay(&w, "sincronia", &Policy::Sincronia)?;
-    }
-
-    #[test]
-    fn sincronia_over_trunks_matches_the_reference_simulator(
-        (w, trunks) in any_workload_with_trunks(WorkloadFeatures::ALL.with_distinct_values()),
-    ) {
-        compare_over_trunks(&w, &trunks, "sincronia", &Policy::Sincronia)?;
-    }
-
-    #[test]
-    fn sincronia_matches_the_reference_simulator_while_cables_fail(
-        case in any_failures(WorkloadFeatures { restarts: false, ..WorkloadFeatures::ALL }.with_distinct_values()),
-    ) {
-        case.network().compare(&case.workload, "sincronia", &Policy::Sincronia)?;
     }
 }
