@@ -82,16 +82,3 @@ fn interruption_message(missing: &[String], all: usize, baseline: &str, are_kept
         "interrupted; the results lack {lacking} of {all} policies{speedups}; help: for the others, {remedy}"
     )
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn interruption_without_kept_outcomes_names_the_command_for_the_others() {
-        let message = interruption_message(&["aalo".to_owned()], 2, "scf", false);
-        assert!(message.ends_with(
-            "lack 1 of 2 policies; help: for the others, run with --policies aalo --baseline scf"
-        ));
-    }
-}
