@@ -73,7 +73,7 @@ fn sent_datagrams() -> u64 {
     values.split(' ').nth(column).unwrap().parse().unwrap()
 }
 
-/// Waits until all that the program sends arrives, also if it sends slower than at its rate.
+/// Waits until every packet that the program sends arrives, also if the program sends below its rate.
 fn wait_until_unlimited(condition: &str, counter: &mut Traffic) {
     wait_for(condition, || {
         let (sent_before, arrived_before) = (sent_datagrams(), arrived_bytes(counter, udp_flow(1)));

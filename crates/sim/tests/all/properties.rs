@@ -225,7 +225,7 @@ fn check_invariants_of_policies(w: &Workload) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(cases(40))]
+    #![proptest_config(cases(120))]
 
     #[test]
     fn guarantees_hold_for_plain_workloads(w in any_workload(WorkloadFeatures::PLAIN)) {

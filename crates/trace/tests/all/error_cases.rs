@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// A longer message is on a line of its own.
+/// The maximum length of a line with input and message. A longer message is on the next line.
 const MAX_LINE: usize = 140;
 
 /// Reads each input of `tests/errors/NAME.txt` and compares the complete message.

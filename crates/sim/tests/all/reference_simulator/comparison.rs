@@ -97,8 +97,8 @@ comparisons! {
         on_one_switch 600, over_trunks 600, while_cables_fail 600, between_regions 100,
         with_incast 60, over_trunks_with_incast 60, while_cables_fail_with_incast 60;
     aalo(aalo::any_variants("aalo")):
-        on_one_switch 900, over_trunks 600, while_cables_fail 300, between_regions 100,
-        with_incast 90, over_trunks_with_incast 60, while_cables_fail_with_incast 60;
+        on_one_switch 1200, over_trunks 600, while_cables_fail 1200, between_regions 100,
+        with_incast 120, over_trunks_with_incast 120, while_cables_fail_with_incast 120;
     aalo_plus(aalo::any_variants("aalo+")):
         on_one_switch 100, over_trunks 100, while_cables_fail 100, between_regions 100,
         with_incast 20, over_trunks_with_incast 20, while_cables_fail_with_incast 20;
