@@ -95,7 +95,7 @@ results-check: ## Compare pages of results with what the code computes now; PAGE
 	@$(CARGO) build --locked --profile $(PROFILE) -p weir-cli --no-default-features --features papers
 	@WEIR_FB_TRACE='$(TRACE)' tools/check-results target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/weir $(or $(PAGES),$(FAST) $(MEASURED))
 
-build-check: ## Check that a second build compiles nothing, with and without clang
+build-check: ## Check that a second build compiles nothing, also without clang
 	@tools/check-build
 
 allocator: ## Make docs/results/allocator.md again: the central allocator's time, and how far its rates are from bottlenecks
