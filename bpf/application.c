@@ -69,6 +69,16 @@ struct event {
 
 enum { LOST_EVENTS = 0, TRACKING_FAILURES = 1, COUNTS = 2 };
 
+// The applications whose new connections are followed.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, __u64);
+	__type(value, __u8);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} applications SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -174,6 +184,14 @@ static void update(struct bpf_sock_ops *ops, __u32 state, struct connection *con
 	connection->received = ops->bytes_received;
 }
 
+// Whether the agent still follows the application. The kernel detaches a program some time after the agent removed it.
+static bool is_followed(void)
+{
+	__u64 application = APPLICATION;
+
+	return bpf_map_lookup_elem(&applications, &application);
+}
+
 static struct connection *open(struct bpf_sock_ops *ops, const struct ends *ends)
 {
 	struct connection new = {
@@ -245,7 +263,7 @@ int follow(struct bpf_sock_ops *ops)
 	connection = bpf_map_lookup_elem(&connections, &ends);
 	if (connection && connection->cookie == bpf_get_socket_cookie(ops) && connection->application != APPLICATION) {
 		// The application of a cgroup has precedence over a port rule: programs of inner cgroups run first.
-		if (PORT)
+		if (PORT || !is_followed())
 			return 1;
 		// The connection belonged to a port rule before a program followed the cgroup.
 		if (!is_closed && IS_PORT(connection->application)) {
@@ -268,6 +286,8 @@ int follow(struct bpf_sock_ops *ops)
 		}
 		return 1;
 	}
+	if (!connection && !is_followed())
+		return 1;
 	if (!connection)
 		connection = open(ops, &ends);
 	if (!connection) {

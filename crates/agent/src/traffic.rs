@@ -193,6 +193,9 @@ impl Traffic {
         let folder = PinFolder::create()?;
         program::create_maps(&folder)?;
         let mut maps = Maps::open(&folder)?;
+        for cgroup in &cgroups {
+            maps.enable_application(cgroup.id)?;
+        }
         for (rule, cgroup) in rules.iter().zip(&cgroups).filter(|(rule, _)| rule.class.is_some()) {
             for &interface in &indexes {
                 maps.set_class(cgroup.id, interface, rule.class)?;
@@ -239,6 +242,7 @@ impl Traffic {
             if cgroup.id == application.id {
                 continue;
             }
+            self.maps.enable_application(cgroup.id)?;
             for &(_, interface) in &self.interfaces {
                 self.maps.set_class(cgroup.id, interface, application.rule.class)?;
             }
@@ -277,13 +281,15 @@ impl Traffic {
         (restored, folder.and(maps).and(pins).and(interface_programs).and(cgroup_programs))
     }
 
-    /// Restores entries of the map of classes that other processes removed or changed, and returns how many. A system call for each.
+    /// Restores entries of the maps of applications and classes that other processes removed or changed, and returns how many. A system
+    /// call for each.
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn restore_classes(&mut self) -> Result<u64, TrafficError> {
+    pub fn restore_entries(&mut self) -> Result<u64, TrafficError> {
         let mut count = 0;
         for application in &self.applications {
+            count += u64::from(self.maps.enable_application(application.id)?);
             let class = application.rule.class;
             for &(_, interface) in &self.interfaces {
                 count += u64::from(self.maps.restore_class(application.id, interface, class)?);
@@ -403,6 +409,7 @@ impl Traffic {
     fn remove_stale_state(&mut self) -> Result<(), TrafficError> {
         let ids: Vec<u64> = self.applications.iter().map(|known| known.id).collect();
         let interfaces: Vec<u32> = self.interfaces.iter().map(|&(_, index)| index).collect();
+        self.maps.retain_applications(&ids)?;
         self.maps.retain_classes_and_rates(&ids, &interfaces)?;
         self.retain_programs()?;
         self.maps.retain_connections(&ids)

@@ -172,7 +172,7 @@ impl Applications {
         if now.duration_since(self.last_refresh) >= REFRESH_INTERVAL {
             self.last_refresh = now;
             self.traffic.refresh()?;
-            let maps = self.traffic.restore_classes()?;
+            let maps = self.traffic.restore_entries()?;
             self.count_restored(RestoredObjects { maps, ..RestoredObjects::default() });
         }
         let interval = match &self.demands {

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError, RingBuf};
+use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::cgroup::TrafficClass;
 use super::folder::PinFolder;
@@ -23,6 +24,7 @@ type PacingEntry = [u8; 16];
 
 /// The maps of `bpf/application.c`.
 pub(super) struct Maps {
+    applications: HashMap<MapData, u64, u8>,
     classes: HashMap<MapData, ClassKey, u32>,
     connections: HashMap<MapData, [u8; ENDS_BYTES], [u8; CONNECTION_BYTES]>,
     pacing_rates: HashMap<MapData, [u8; ENDS_BYTES], PacingEntry>,
@@ -33,7 +35,7 @@ pub(super) struct Maps {
 }
 
 /// The names of the maps' files.
-const NAMES: [&str; 5] = ["classes", "connections", "paces", "events", "counts"];
+const NAMES: [&str; 6] = ["applications", "classes", "connections", "paces", "events", "counts"];
 
 impl Maps {
     pub fn open(folder: &PinFolder) -> Result<Maps, TrafficError> {
@@ -47,6 +49,7 @@ impl Maps {
             map.map(|map| (name, map)).map_err(|error| TrafficError::kernel(name, &error))
         };
         Ok(Maps {
+            applications: open("applications")?.try_into().map_err(to_error)?,
             classes: open("classes")?.try_into().map_err(to_error)?,
             connections: open("connections")?.try_into().map_err(to_error)?,
             pacing_rates: open("paces")?.try_into().map_err(to_error)?,
@@ -77,6 +80,32 @@ impl Maps {
     /// Whether a file of the folder is one of the maps.
     pub fn is_map_name(name: &str) -> bool {
         NAMES.contains(&name)
+    }
+
+    /// Lets the programs of an application follow new connections. Returns whether they did not before.
+    pub fn enable_application(&mut self, application: u64) -> Result<bool, TrafficError> {
+        let to_error = |error: MapError| TrafficError::kernel("applications", &error);
+        match self.applications.get(&application, 0) {
+            Ok(_) => return Ok(false),
+            Err(MapError::KeyNotFound) => {}
+            Err(error) => return Err(to_error(error)),
+        }
+        self.applications.insert(application, 1, 0).map_err(to_error)?;
+        Ok(true)
+    }
+
+    /// Prevents the programs of all other applications from following new connections. The kernel detaches a program some time after
+    /// its file is removed, and until then the program would add a removed connection again.
+    pub fn retain_applications(&mut self, applications: &[u64]) -> Result<(), TrafficError> {
+        let to_error = |error: MapError| TrafficError::kernel("applications", &error);
+        let known: Vec<u64> = self.applications.keys().collect::<Result<_, _>>().map_err(to_error)?;
+        for application in known.iter().filter(|known| !applications.contains(known)) {
+            ignore_missing(self.applications.remove(application), "applications")?;
+        }
+        // Waits for programs that are running and have read the map before. A kernel with `nohz_full` refuses; a program runs for
+        // microseconds, less than the steps that follow.
+        let _ = membarrier(MembarrierCommand::Global);
+        Ok(())
     }
 
     pub fn set_class(

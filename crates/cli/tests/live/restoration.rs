@@ -394,6 +394,20 @@ bpf(3, u32(fd, 0), u64(ctypes.addressof(key)))
             setup.packets_are_marked()
         });
     }
+    // Deletes an entry of the map of applications, and waits until it exists again.
+    let script = "
+import time
+key, value = ctypes.create_string_buffer(8), ctypes.create_string_buffer(1)
+bpf(4, u32(fd, 0), u64(0, ctypes.addressof(key)))
+bpf(3, u32(fd, 0), u64(ctypes.addressof(key)))
+lookup = ctypes.create_string_buffer(u32(fd, 0) + u64(ctypes.addressof(key), ctypes.addressof(value)), 128)
+end = time.time() + 60
+while libc.syscall(NR, 1, lookup, 128) < 0:
+    if time.time() > end:
+        sys.exit('the application was not restored')
+    time.sleep(0.02)
+";
+    run_bpf_script(script, setup.bpf_folder().join("applications").to_str().unwrap());
     setup.stop("e0");
 }
 
