@@ -17,10 +17,10 @@ use weir_coordinator::registry::Registry;
 use weir_coordinator::server::Coordinator;
 
 /// Timeout that ends a hanging test; longer than any step takes.
-const TIMEOUT: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The lease is long because hosts in these tests report once and wait. Under the default lease they would be absent if a
-/// schedule is late.
+/// schedule is late. Requests have a minute, since a busy machine can take seconds to write the store.
 pub const CONFIG: &str = r#"weir-serve = 1
 store = "weir.redb"
 policy = "saath"
@@ -42,7 +42,7 @@ applications = ["sort"]
 
 [limits]
 body = "200kB"
-request = "2s"
+request = "60s"
 events = 64
 "#;
 
@@ -65,6 +65,12 @@ struct RunningCoordinator {
 impl TestServer {
     pub fn start() -> TestServer {
         TestServer::start_with(tempfile::tempdir().unwrap(), CONFIG.to_owned())
+    }
+
+    /// A coordinator that refuses requests which take more than 2 s.
+    pub fn start_impatient() -> TestServer {
+        let text = CONFIG.replace("request = \"60s\"", "request = \"2s\"");
+        TestServer::start_with(tempfile::tempdir().unwrap(), text)
     }
 
     /// A coordinator with this configuration; paths in it are relative to `folder`.
@@ -216,6 +222,13 @@ impl EventStream {
         let mut line = String::new();
         assert!(self.0.read_line(&mut line).unwrap() > 0, "the stream has ended");
         line.trim_end().to_owned()
+    }
+
+    /// The rest of the stream, until the server closes it.
+    pub fn read_to_end(mut self) -> String {
+        let mut text = String::new();
+        self.0.read_to_string(&mut text).unwrap();
+        text
     }
 
     /// The rest of the next line that starts with `prefix`.

@@ -124,13 +124,19 @@ fn limit_sections(server: &TestServer) -> String {
         .unwrap();
     page += &format_section(&case, parse_body(answer));
     // A request head without a body, with this stated length.
-    let request_head = |length: &str| {
+    let request_head = |server: &TestServer, length: &str| {
         let head = "PUT /v1/coflows/c1 HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: ";
         parse_body(send_bytes(server, format!("{head}{length}\r\n\r\n").as_bytes()))
     };
     let path = "/v1/coflows/c1";
-    page += &format_section(&("408: a body that does not arrive", "PUT", path, ""), request_head("10"));
-    page += &format_section(&("413: a body that is too long", "PUT", path, ""), request_head("99999999999"));
+    page += &format_section(
+        &("408: a body that does not arrive", "PUT", path, ""),
+        request_head(&TestServer::start_impatient(), "10"),
+    );
+    page += &format_section(
+        &("413: a body that is too long", "PUT", path, ""),
+        request_head(server, "99999999999"),
+    );
     let full_server = with_limits("coflows = 1");
     assert_eq!(send_json_request(&full_server, "PUT", "/v1/coflows/c0", COFLOW.as_bytes()).0, 200);
     page += &section_of_case(&full_server, &("429: more coflows than `limits.coflows`", "PUT", path, COFLOW));
