@@ -228,10 +228,10 @@ pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Config, TraceError
 
 const EXPECTED_LISTEN: &str = "a table with the addresses `agents` and `api`";
 
-fn check_name(fields: &TableFields<'_>, name: &str) -> Result<(), TraceError> {
+fn check_name(fields: &TableFields<'_>, key: &str, name: &str) -> Result<(), TraceError> {
     if ServiceNames::is_name(name) {
         Ok(())
     } else {
-        Err(fields.key_error(name, name, ServiceNames::NAME_RULE))
+        Err(fields.key_error(key, name, ServiceNames::NAME_RULE))
     }
 }

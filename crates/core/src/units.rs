@@ -175,7 +175,7 @@ quantity!(
     TIME_UNITS,
     &TIME_UNITS[2..],
     "0s",
-    "a number of 0 or more with a unit such as 8ms, 2.5s or 1h"
+    "a number of 0 or more with one of the units ns, us, ms, s, min and h, such as 2.5s"
 );
 
 impl Rate {

@@ -132,7 +132,8 @@ pub(crate) fn parse<R: BufRead>(
     }
     while let Some(line) = lines.next()? {
         if !line.text.is_empty() {
-            let expected = format!("no more lines, because the first line states {count} coflows");
+            let expected =
+                format!("no more lines, because the number of coflows in the first line is {count}");
             return Err(line.error("after the last coflow", line.text, expected));
         }
     }

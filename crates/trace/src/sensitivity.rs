@@ -269,11 +269,23 @@ impl SourceText<'_> {
         let field = if field.is_empty() { "table".to_owned() } else { format_value(field) };
         let message = error.message();
         let expected = match message.rsplit_once("expected ") {
-            Some((_, expected)) => expected.to_owned(),
+            Some((_, expected)) => plain_type(expected).to_owned(),
             None => format!("a sensitivity table: {message}"),
         };
         let value = self.text.get(range.clone()).and_then(|text| text.lines().next()).unwrap_or_default();
         self.error(range.start, &field, value, &expected)
+    }
+}
+
+/// A type of Rust, as serde names it, in the words of a file's author.
+fn plain_type(expected: &str) -> &str {
+    match expected {
+        "i64" => "a whole number",
+        "f64" => "a number",
+        "a sequence" => "a list",
+        "a tuple of size 2" => "a fraction of the bandwidth and a slowdown",
+        other if other.starts_with("struct ") => "a table",
+        other => other,
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! All readers of TOML files except [`crate::sensitivity`] use these functions, so equal mistakes give equal messages.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -442,6 +443,20 @@ pub fn parse_toml<'a>(source: SourceText<'a>) -> Result<Spanned<DeTable<'a>>, Tr
     DeTable::parse(source.text).map_err(|error| {
         let byte_offset = error.span().map_or(0, |span| span.start);
         let line = source.text.get(byte_offset..).and_then(|rest| rest.lines().next()).unwrap_or("");
-        source.error(byte_offset, "TOML", line, &format!("valid TOML: {}", error.message()))
+        let expected = match error.message().split_once(", expected ") {
+            Some((problem, expected)) => format!("{expected} ({problem})"),
+            None => format!("valid TOML ({})", error.message()),
+        };
+        source.error(byte_offset, "TOML", line, &expected)
     })
+}
+
+/// What a message expects, for the error of a field: `EXPECTED (PROBLEM); help: ...` for `PROBLEM; expected EXPECTED; help: ...`.
+pub fn expectation(message: impl Display) -> String {
+    let message = message.to_string();
+    let Some((problem, rest)) = message.split_once("; expected ") else { return message };
+    match rest.split_once("; help: ") {
+        Some((expected, help)) => format!("{expected} ({problem}); help: {help}"),
+        None => format!("{rest} ({problem})"),
+    }
 }

@@ -26,7 +26,7 @@ use weir_core::model::{LinkId, NodeId, Topology, TopologyError, TopologyTemplate
 
 use crate::error::TraceError;
 use crate::number;
-use crate::toml_fields::{self, TableFields, Value};
+use crate::toml_fields::{self, TableFields, Value, expectation};
 
 /// The maximum length of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
@@ -93,7 +93,7 @@ fn from_fields(mut fields: TableFields<'_>) -> Result<Topology, TraceError> {
         };
         // Some errors concern no single key, such as too many cables.
         let value = fields.optional(key).unwrap_or(kind);
-        fields.value_error(&value, &expected_topology(&error))
+        fields.value_error(&value, &expectation(&error))
     })
 }
 
@@ -145,7 +145,7 @@ fn read_links(mut fields: TableFields<'_>) -> Result<Topology, TraceError> {
     let hosts = fields.required("hosts", NAMES)?;
     for host in fields.read_list(&hosts, NAMES)? {
         let name = fields.read_string(&host, "a host's name")?;
-        builder.add_host(name).map_err(|error| fields.value_error(&host, &expected_topology(&error)))?;
+        builder.add_host(name).map_err(|error| fields.value_error(&host, &expectation(&error)))?;
     }
     let switches = fields.required("switch", TABLES)?;
     for (number, table) in (1..).zip(fields.read_list(&switches, TABLES)?) {
@@ -158,7 +158,7 @@ fn read_links(mut fields: TableFields<'_>) -> Result<Topology, TraceError> {
         switch.finish()?;
         builder
             .add_switch(name, tier)
-            .map_err(|error| switch.value_error(&name_value, &expected_topology(&error)))?;
+            .map_err(|error| switch.value_error(&name_value, &expectation(&error)))?;
     }
     let links = fields.required("link", TABLES)?;
     for (number, table) in (1..).zip(fields.read_list(&links, TABLES)?) {
@@ -168,12 +168,10 @@ fn read_links(mut fields: TableFields<'_>) -> Result<Topology, TraceError> {
         let (from, to) = (link.read_string(&from, "a node's name")?, link.read_string(&to, "a node's name")?);
         let rate = link.required_rate("rate")?;
         link.finish()?;
-        builder
-            .add_cable(from, to, rate)
-            .map_err(|error| link.value_error(&ends, &expected_topology(&error)))?;
+        builder.add_cable(from, to, rate).map_err(|error| link.value_error(&ends, &expectation(&error)))?;
     }
     fields.finish()?;
-    builder.build().map_err(|error| fields.value_error(&hosts, &expected_topology(&error)))
+    builder.build().map_err(|error| fields.value_error(&hosts, &expectation(&error)))
 }
 
 const TIER: &str = "a whole number from 0 to 255";
@@ -235,9 +233,4 @@ fn write_oversubscription<W: Write>(oversubscription: f64, mut out: W) -> io::Re
         return Ok(());
     }
     writeln!(out, "oversubscription = {oversubscription:?}")
-}
-
-/// The expected value in errors about topologies.
-fn expected_topology(error: &TopologyError) -> String {
-    format!("a consistent topology: {error}")
 }

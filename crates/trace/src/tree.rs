@@ -14,7 +14,7 @@ use weir_core::tree::{Application, ApplicationSharing, Service, TreeError, TreeS
 use crate::bounds::{MAX_WEIGHT, MIN_WEIGHT};
 use crate::error::TraceError;
 use crate::sensitivity::{self, SensitivityTable};
-use crate::toml_fields::{self, TableFields, Value};
+use crate::toml_fields::{self, TableFields, Value, expectation};
 
 /// The maximum length of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
@@ -246,7 +246,7 @@ fn read_policy(fields: &mut TableFields<'_>) -> Result<Option<String>, TraceErro
     let spec = fields.read_string(&value, POLICY)?;
     match check_leaf_policy(spec) {
         Ok(()) => Ok(Some(spec.to_owned())),
-        Err(error) => Err(fields.value_error(&value, &format!("{POLICY} ({error})"))),
+        Err(error) => Err(fields.value_error(&value, &expectation(error))),
     }
 }
 

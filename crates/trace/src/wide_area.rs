@@ -11,7 +11,7 @@ use weir_core::model::{WideArea, WideAreaError};
 use weir_core::units::{Rate, Time};
 
 use crate::error::TraceError;
-use crate::toml_fields::{self, TableFields, Value};
+use crate::toml_fields::{self, TableFields, Value, expectation};
 
 /// The maximum length of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 8 << 20;
@@ -47,10 +47,9 @@ fn from_fields(mut fields: TableFields<'_>) -> Result<WideArea, TraceError> {
     let regions: Vec<&str> =
         values.iter().map(|value| fields.read_string(value, "a region's name")).collect::<Result<_, _>>()?;
     let names: Vec<String> = regions.iter().map(|&name| name.to_owned()).collect();
-    let consistent = |error: &WideAreaError| format!("a consistent wide area: {error}");
     // Before the links, whose errors would hide those of the names.
     WideArea::check_regions(&names)
-        .map_err(|error| fields.value_error(&regions_value, &consistent(&error)))?;
+        .map_err(|error| fields.value_error(&regions_value, &expectation(error)))?;
     let change_interval_value = fields.optional("change-interval");
     let change_interval = change_interval_value
         .map_or(Ok(Time::new(10.0).expect("10 s is a valid time")), |value| fields.read_time(&value))?;
@@ -64,7 +63,7 @@ fn from_fields(mut fields: TableFields<'_>) -> Result<WideArea, TraceError> {
     fields.finish()?;
     let measured = links.iter().map(|link| link.measurement.clone()).collect();
     WideArea::new(names, measured, change_interval, correlation).map_err(|error| {
-        let expected = consistent(&error);
+        let expected = expectation(&error);
         match error {
             WideAreaError::ChangeInterval(_) => fields
                 .value_error(&change_interval_value.expect("the default of 10 s is in range"), &expected),

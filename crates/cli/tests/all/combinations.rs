@@ -223,9 +223,10 @@ fn refusal_in_tree(dir: &TestDir, policy: &str, options: &str) -> Option<String>
     );
     dir.write("tree.toml", &tree);
     let reason = refusal(dir, "tree:tree.toml", options)?;
-    let expected = "cannot be a leaf of a policy tree; expected `fair` or a policy that sets rates";
-    assert!(reason.contains(&format!("policy `{policy}` {expected}")), "{reason}");
-    Some(expected.to_owned())
+    let (expected, problem) =
+        ("expected `fair` or a policy that sets rates", "cannot be a leaf of a policy tree");
+    assert!(reason.contains(&format!("{expected} (policy `{policy}` {problem})")), "{reason}");
+    Some(format!("{problem}; {expected}"))
 }
 
 fn page() -> String {

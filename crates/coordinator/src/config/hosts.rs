@@ -66,7 +66,7 @@ fn host_from_topology(network: &Topology, host: NodeId) -> Host {
 
 fn read_host_table(fields: &TableFields<'_>) -> Result<Vec<Host>, TraceError> {
     let hosts = fields.entries().into_iter().map(|(name, value)| {
-        check_name(fields, name)?;
+        check_name(fields, name, name)?;
         let rate = fields.read_rate(&value)?;
         if rate.get() < 1.0 || rate > Topology::MAX_RATE {
             return Err(fields.value_error(&value, &format!("a rate from 8bit to {}", Topology::MAX_RATE)));

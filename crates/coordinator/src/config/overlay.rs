@@ -10,7 +10,7 @@ use weir_core::units::{Rate, Time};
 use weir_core::wide_area;
 use weir_proto::relay::{MAX_RELAY_NETWORKS, MAX_RELAYS, Network, NetworkTable};
 use weir_trace::TraceError;
-use weir_trace::toml_fields::{TableFields, Value};
+use weir_trace::toml_fields::{TableFields, Value, expectation};
 
 use super::check_name;
 
@@ -103,8 +103,7 @@ pub(super) fn read_overlay(fields: &TableFields<'_>, value: &Value<'_>) -> Resul
     let mut overlay = fields.read_table(value, "overlay ".to_owned())?;
     let policy_value = overlay.required("policy", EXPECTED_POLICY)?;
     let policy = overlay.read_string(&policy_value, EXPECTED_POLICY)?;
-    wide_area::build(policy)
-        .map_err(|error| overlay.value_error(&policy_value, &format!("{EXPECTED_POLICY} ({error})")))?;
+    wide_area::build(policy).map_err(|error| overlay.value_error(&policy_value, &expectation(error)))?;
     let max_detoured = match overlay.optional("max-detoured") {
         None => 1.0,
         Some(value) => {
@@ -142,10 +141,10 @@ fn read_relays(
         return Err(fields.key_error("relay", &tables.len().to_string(), &expected));
     }
     for (name, mut relay) in tables {
-        check_name(&relay, name)?;
+        check_name(&relay, "name", name)?;
         let region_value = relay.required("region", "the name of a region")?;
         let region = relay.read_string(&region_value, "the name of a region")?;
-        check_name(&relay, region)?;
+        check_name(&relay, "region", region)?;
         let address_value = relay.required("address", EXPECTED_ADDRESS)?;
         let address = relay.read_string(&address_value, EXPECTED_ADDRESS)?.parse();
         let address = address.ok().filter(|address: &SocketAddr| address.port() != 0);

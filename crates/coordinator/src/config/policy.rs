@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use weir_core::model::ServiceNames;
+use weir_core::policy::ParamsError;
 use weir_trace::toml_fields::{self, TableFields, Value};
 use weir_trace::{TraceError, sensitivity, tree};
 
@@ -45,7 +46,11 @@ pub(super) fn read_policy(
         }
     };
     policy.map_err(|error| match error {
-        PolicyError::Params(error) => fields.value_error(value, &format!("{EXPECTED_POLICY} ({error})")),
+        PolicyError::Params(ParamsError::UnknownPolicy { name, known }) => {
+            let known = format!("{known}, {TREE_PREFIX}FILE");
+            fields.value_error(value, &toml_fields::expectation(ParamsError::UnknownPolicy { name, known }))
+        }
+        PolicyError::Params(error) => fields.value_error(value, &toml_fields::expectation(error)),
         PolicyError::Tree(error) => error,
     })
 }

@@ -24,7 +24,7 @@ pub(super) fn read_services(
     const EXPECTED_APPLICATIONS: &str = "a list of names";
     let (mut names, mut weights, mut excess) = (ServiceNames::empty(), BTreeMap::new(), BTreeMap::new());
     for (name, mut service) in fields.read_tables(value, |name| format!("service {name} "))? {
-        check_name(&service, name)?;
+        check_name(&service, "name", name)?;
         if let Some(value) = service.optional("weight") {
             let weight = service.read_number(&value)?;
             if !(MIN_WEIGHT..=MAX_WEIGHT).contains(&weight) {

@@ -33,7 +33,7 @@ pub(super) fn read_switches(
     let mut switch_link_count = 0;
     let mut switches = Vec::new();
     for (number, (name, value)) in (0u32..).zip(named) {
-        check_name(&table, name)?;
+        check_name(&table, name, name)?;
         if hosts.contains_key(name) {
             return Err(table.key_error(name, name, "a name that no host has"));
         }

@@ -38,7 +38,7 @@ pub struct LinkMeasurement {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum WideAreaError {
     /// The number of regions is out of bounds.
-    #[error("{0} regions; expected 2 to {max}", max = WideArea::MAX_REGIONS)]
+    #[error("number of regions is {0}; expected 2 to {max}", max = WideArea::MAX_REGIONS)]
     RegionCount(usize),
     /// A name is malformed.
     #[error(
@@ -49,21 +49,22 @@ pub enum WideAreaError {
     #[error("two regions are named `{0}`; expected distinct names")]
     DuplicateRegion(String),
     /// A link refers to a region that does not exist.
-    #[error("link {0}: region does not exist; expected one of `regions`")]
+    #[error("link {number}: region does not exist; expected one of `regions`", number = .0 + 1)]
     UnknownRegion(usize),
     /// A link leads from a region to itself.
     #[error(
-        "link {0} leads from a region to itself; expected two different regions, because capacity inside a region is unlimited"
+        "link {number} leads from a region to itself; expected two different regions, because capacity inside a region is unlimited",
+        number = .0 + 1
     )]
     SelfLink(usize),
     /// Two links lead from the same region to the same other region.
-    #[error("link {0}: second link from the same region to the same region; expected one")]
+    #[error("link {number}: second link from the same region to the same region; expected one", number = .0 + 1)]
     DuplicateLink(usize),
     /// A link has no samples.
-    #[error("link {0} has no samples; expected at least one")]
+    #[error("link {number} has no samples; expected at least one", number = .0 + 1)]
     NoSamples(usize),
     /// A sample is out of bounds.
-    #[error("link {link}: sample {sample} is {rate}; expected 1bit to 8000Tbit")]
+    #[error("link {}: sample {} is {rate}; expected 1bit to 8000Tbit", .link + 1, .sample + 1)]
     SampleOutOfBounds {
         /// Position of the link.
         link: usize,

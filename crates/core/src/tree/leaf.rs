@@ -39,7 +39,13 @@ pub(super) struct Leaf {
 /// Builds the algorithm of a leaf from the specification of its policy.
 fn build_algorithm(spec: &str) -> Result<LeafAlgorithm, ParamsError> {
     let name = Params::parse(spec)?.name().to_owned();
-    match policy::build(spec)? {
+    let algorithm = policy::build(spec).map_err(|error| match error {
+        ParamsError::UnknownPolicy { name, .. } => {
+            ParamsError::UnknownPolicy { name, known: leaf_policies() }
+        }
+        other => other,
+    })?;
+    match algorithm {
         _ if name == "fair" => Ok(LeafAlgorithm::MaxMin(MaxMinLeaf::default())),
         AnyPolicy::SizesUnknown(policy) if name != "aalo" => Ok(LeafAlgorithm::SizesUnknown(policy)),
         AnyPolicy::SizesEstimated(policy) => Ok(LeafAlgorithm::SizesEstimated(policy)),
@@ -48,6 +54,12 @@ fn build_algorithm(spec: &str) -> Result<LeafAlgorithm, ParamsError> {
             Err(ParamsError::NotForLeaf { name })
         }
     }
+}
+
+/// The names of the policies that can be leaves, for messages.
+fn leaf_policies() -> String {
+    let names = policy::all().map(|entry| entry.name);
+    names.filter(|name| build_algorithm(name).is_ok()).collect::<Vec<_>>().join(", ")
 }
 
 /// Lets the policy of a leaf decide. `changed`: whether capacities have changed since its last decision.

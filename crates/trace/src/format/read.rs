@@ -371,7 +371,8 @@ impl<'a> Reader<'a> {
             if flow < flows {
                 return Ok(coflow);
             }
-            let expected = format!("the position of one of the coflow's {flows} flows, from 0");
+            let expected =
+                format!("the position of a flow, from 0; the number of flows of the coflow is {flows}");
             Err(lines.error_at(line, "flow", flow, expected))
         };
         for UnresolvedEvent { line, time: at, change: what } in self.events {

@@ -137,6 +137,14 @@ impl TopologyTemplate {
             ));
         }
         let link_rate = rate / (f64::from(links) * oversubscription);
+        let is_valid = |rate: f64| (Topology::MIN_RATE.get()..=Topology::MAX_RATE.get()).contains(&rate);
+        if is_valid(rate / f64::from(links)) && !is_valid(link_rate) {
+            return Err(self.parameter_error(
+                "oversubscription",
+                format!("{oversubscription:?}"),
+                "a number that gives links between switches 1bit to 8000Tbit",
+            ));
+        }
         // The builder of cables rejects rates that are out of bounds.
         Ok(Rate::new(link_rate.min(f64::MAX))
             .expect("`min` leaves a finite number, and no operand is negative"))
