@@ -232,7 +232,7 @@ fn short_partition_keeps_rates_and_a_long_one_ends_in_plain_tcp() {
     let after = relative_utilization(&connections, &control, Duration::from_secs(1));
     eprintln!("utilization in a partition of a second: {during:.3?}; after it: {after:.3?}");
     assert!(during.chunks(2).all(one_may_use_the_link), "{during:?}");
-    // An agent that received nothing for 2 s has connected again, and the coordinator may order the other flow first.
+    // On a machine that is busy for seconds, the lease can end before an order arrives again: both flows then share the link.
     assert!(after.chunks(2).all(|both| both.iter().map(|share| share.max).sum::<f64>() > 0.85), "{after:?}");
     // The next order arrives before the lease of the last order ends.
     wait_within(STEP_TIMEOUT, "orders again", || both_links_are_ordered(&connections, LEASE));

@@ -459,6 +459,32 @@ fn flow_without_a_connection_frees_its_ports_after_a_lease() {
     assert_eq!(ordered_rates(&mut plane, 0.76), [full_rate, reserve_rate]);
 }
 
+/// After a partition, an agent connects again and reports its flows again, in any order.
+#[test]
+fn flows_of_a_reconnected_agent_keep_their_order() {
+    let mut plane = control_plane("saath", 1);
+    for (id, time) in [("first", 0.0), ("second", 0.001)] {
+        plane.register(id, registration(&[(0, 1, 1e9)]), time).unwrap();
+        report_flow(&mut plane, 0, flow_key(id, 0), 0.002);
+    }
+    let has_order = |plane: &mut ControlPlane, now| {
+        plane.tick(now);
+        let rates = ["first", "second"].map(|id| plane.coflow_status(id).unwrap().flows[0].ordered_rate);
+        rates == [Some(OrderedRate::Rate(990_000)), Some(OrderedRate::Rate(10_000))]
+    };
+    assert!(has_order(&mut plane, 0.002));
+    for reconnected_at in [0.05, 0.12, 0.2] {
+        plane.require_full_order(0);
+        plane.clear_observed(0);
+        plane.start_grace_periods(0);
+        assert!(has_order(&mut plane, reconnected_at));
+        for (id, delay) in [("second", 0.01), ("first", 0.05)] {
+            report_flow(&mut plane, 0, flow_key(id, 0), reconnected_at + delay);
+            assert!(has_order(&mut plane, reconnected_at + delay), "{reconnected_at}: {id}");
+        }
+    }
+}
+
 /// Section 5: a new coordinator gets its state from reports, except registrations. Two intervals after its start, its orders
 /// equal those of the former coordinator.
 #[test]
