@@ -134,6 +134,7 @@ fn write_live_page(args: &args::LiveReproduction) -> Result<(), Failure> {
         experiments,
         phase: args.phase,
         coflows: args.coflows as usize,
+        volume: args.volume,
         bed: args.testbed.name.clone(),
     };
     sink.write_text(live::page(&options, &Progress::new(args.quiet))?.as_bytes())

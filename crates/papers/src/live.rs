@@ -90,6 +90,8 @@ pub struct Options {
     pub phase: Time,
     /// The number of coflows of the slice, at most [`MAX_COFLOWS`]; an upper limit for the fabric.
     pub coflows: usize,
+    /// The fraction of the bytes of the slice and of the fabric, and of the times between their coflows.
+    pub volume: f64,
     /// The testbed to use; it is created if it does not exist.
     pub bed: BedName,
 }
@@ -124,8 +126,8 @@ pub fn page(options: &Options, progress: &Progress) -> Result<String, Failure> {
         out.push_str(&format!("## {}\n\n", experiment.heading()));
         out.push_str(&match experiment {
             Experiment::Netshare => netshare::section(&options.bed, options.phase, progress),
-            Experiment::Slice => slice::section(&options.bed, options.coflows, progress),
-            Experiment::Fabric => fabric::section(&options.bed, options.coflows, progress),
+            Experiment::Slice => slice::section(&options.bed, options.coflows, options.volume, progress),
+            Experiment::Fabric => fabric::section(&options.bed, options.coflows, options.volume, progress),
             Experiment::Saba => saba::section(&options.bed, progress),
             Experiment::Programs => programs::section(&options.bed, progress),
             Experiment::Overheads => overheads::section(progress),
@@ -170,6 +172,9 @@ fn command(options: &Options) -> String {
     if options.coflows != MAX_COFLOWS {
         command.push_str(&format!(" --coflows {}", options.coflows));
     }
+    if options.volume != 1.0 {
+        command.push_str(&format!(" --volume {}", options.volume));
+    }
     if options.experiments != Experiment::ALL {
         let names: Vec<&str> =
             options.experiments.iter().map(|experiment| experiment.name_and_heading().0).collect();
@@ -202,15 +207,16 @@ mod tests {
     fn page_names_command_and_machine_on_the_line_after_the_title() {
         let bed = "bed".parse().unwrap();
         let (experiments, phase) = (Experiment::ALL.to_vec(), Time::new(PAPER_PHASE_SECS).unwrap());
-        let mut options = Options { experiments, phase, coflows: MAX_COFLOWS, bed };
+        let mut options = Options { experiments, phase, coflows: MAX_COFLOWS, volume: 1.0, bed };
         let page = head(&options);
         let line = page.lines().nth(2).unwrap();
         assert!(line.starts_with("Measured by `weir reproduce live --out docs/results/live.md`"), "{line}");
         assert!(line.contains(" on Linux ") && line.ends_with(" processors."), "{line}");
         options.phase = Time::new(5.0).unwrap();
         options.coflows = 4;
+        options.volume = 0.3;
         options.experiments = vec![Experiment::Slice, Experiment::Saba];
         let page = head(&options);
-        assert!(page.contains("live.md --phase 5s --coflows 4 --only slice,saba`"), "{page}");
+        assert!(page.contains("live.md --phase 5s --coflows 4 --volume 0.3 --only slice,saba`"), "{page}");
     }
 }

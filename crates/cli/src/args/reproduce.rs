@@ -192,6 +192,10 @@ pub struct LiveReproduction {
     #[arg(long, help_heading = EVALUATION_HEADING, value_name = "N", default_value_t = MAX_COFLOWS as u64, value_parser = clap::value_parser!(u64).range(2..=MAX_COFLOWS as u64))]
     pub coflows: u64,
 
+    /// The fraction of the bytes of slice and fabric, and of the times between their coflows, 0.1 to 1
+    #[arg(long, help_heading = EVALUATION_HEADING, value_name = "FRACTION", default_value = "1", value_parser = parse_volume)]
+    pub volume: f64,
+
     #[command(flatten)]
     pub testbed: super::testbed::TestbedName,
 
@@ -231,4 +235,10 @@ pub struct SaathReproduction {
 fn parse_phase(text: &str) -> Result<Time, String> {
     let time: Time = text.parse().map_err(|error| format!("{error}"))?;
     if (1.0..=120.0).contains(&time.get()) { Ok(time) } else { Err(format!("`{text}`: expected 1s to 120s")) }
+}
+
+#[cfg(all(feature = "live", target_os = "linux"))]
+fn parse_volume(text: &str) -> Result<f64, String> {
+    let volume = text.parse().ok().filter(|volume| (0.1..=1.0).contains(volume));
+    volume.ok_or_else(|| format!("`{text}`: expected 0.1 to 1"))
 }

@@ -32,14 +32,20 @@ const SETUPS: [Setup; 4] = [
 ];
 
 /// The section of the page: simulated and measured CCTs for each number of spines.
-pub(super) fn section(bed: &BedName, coflows: usize, progress: &Progress) -> Result<String, Failure> {
-    let workload = workload::generate_slice(coflows.min(MAX_COFLOWS))?;
+pub(super) fn section(
+    bed: &BedName,
+    coflows: usize,
+    volume: f64,
+    progress: &Progress,
+) -> Result<String, Failure> {
+    let workload = workload::generate_slice(coflows.min(MAX_COFLOWS), volume)?;
     let mut out = format!(
-        "The first {} coflows of the slice, at the same hosts under {LEAVES} leaves. Links of hosts carry {} Mbit/s, and the \
+        "The first {} coflows of the slice, at the same hosts under {LEAVES} leaves.{} Links of hosts carry {} Mbit/s, and the \
          uplinks of a leaf together {} Mbit/s. The coordinator's configuration has the `topology`, except for \"links of hosts \
          only\". The simulator has the same fabric and, like the coordinator, divides flows evenly among the spines. The \
          testbed selects a spine for each connection by a hash.\n\n{}",
         workload.coflows.len(),
+        workload::volume_text(volume),
         format_cell(LINK_BYTES_PER_SEC * 8e-6),
         format_cell(uplink_rate(1).get() * 8e-6),
         coflows::method_text(),

@@ -15,18 +15,23 @@ const SETUPS: [Setup; 4] =
     [Setup::new(PLAIN_TCP), Setup::new("aalo"), Setup::new("saath"), Setup::new("weir")];
 
 /// The section of the page: simulated and measured CCTs.
-pub(super) fn section(bed: &BedName, coflows: usize, progress: &Progress) -> Result<String, Failure> {
-    let workload = workload::generate_slice(coflows)?;
+pub(super) fn section(
+    bed: &BedName,
+    coflows: usize,
+    volume: f64,
+    progress: &Progress,
+) -> Result<String, Failure> {
+    let workload = workload::generate_slice(coflows, volume)?;
     let ccts = coflows::compare(bed, &big_switch(workload::HOSTS + 1), &workload, &SETUPS, progress)?;
-    Ok(introduction(&workload) + &coflows::method_text() + &coflows::ccts_table(&ccts))
+    Ok(introduction(&workload, volume) + &coflows::method_text() + &coflows::ccts_table(&ccts))
 }
 
-fn introduction(workload: &Workload) -> String {
+fn introduction(workload: &Workload, volume: f64) -> String {
     let flows: usize = workload.coflows.iter().map(|coflow| coflow.flows.len()).sum();
     let bytes: f64 = workload.coflows.iter().map(|coflow| coflow.total_bytes()).sum();
     let last = workload.coflows.iter().map(|coflow| coflow.arrival.get()).fold(0.0, f64::max);
     format!(
-        "{} coflows with {flows} flows and {} GB arrive within {} s at {} hosts under one switch. They are {}. Links carry \
+        "{} coflows with {flows} flows and {} GB arrive within {} s at {} hosts under one switch. They are {}.{} Links carry \
          {} Mbit/s. Their queues hold {} ms of traffic at hosts and {} ms at the switch. The sizes of flows are registered, \
          but the policies use only reported bytes.\n\n",
         workload.coflows.len(),
@@ -34,6 +39,7 @@ fn introduction(workload: &Workload) -> String {
         format_cell(last),
         workload::HOSTS,
         workload::DESCRIPTION,
+        workload::volume_text(volume),
         format_cell(LINK_BYTES_PER_SEC * 8e-6),
         format_cell(QUEUE_SECS[0] * 1e3),
         format_cell(QUEUE_SECS[1] * 1e3),

@@ -20,20 +20,30 @@ pub const DESCRIPTION: &str = "the first coflows of Weir's generator with the ki
 /// The number of generated coflows. A few of them have no flow between two hosts and are removed.
 const GENERATED_COFLOWS: usize = MAX_COFLOWS + 8;
 
-/// The first `coflows` coflows that the generator makes, without the flows from a host to itself.
-pub fn generate_slice(coflows: usize) -> Result<Workload, Failure> {
+/// The first `coflows` coflows that the generator makes, without the flows from a host to itself. Their sizes and the times between them
+/// are multiplied by `volume`, so that the same coflows overlap.
+pub fn generate_slice(coflows: usize, volume: f64) -> Result<Workload, Failure> {
     let mut workload = generate(&spec(), TraceUnit::MB, &Limits::default())?;
     for coflow in &mut workload.coflows {
+        coflow.arrival = Time::new(coflow.arrival.get() * volume).expect("a time times a fraction is a time");
         coflow.flows.retain(|flow| flow.src != flow.dst);
         for flow in &mut coflow.flows {
             // Sockets carry whole bytes.
-            flow.bytes =
-                Bytes::new(flow.bytes.get().round()).expect("a size rounded to an integer is a size");
+            flow.bytes = Bytes::new((flow.bytes.get() * volume).round())
+                .expect("a size rounded to an integer is a size");
         }
     }
     workload.coflows.retain(|coflow| !coflow.flows.is_empty());
     workload.coflows.truncate(coflows);
     Ok(workload)
+}
+
+/// The sentence of the page about a volume below 1.
+pub fn volume_text(volume: f64) -> String {
+    if volume == 1.0 {
+        return String::new();
+    }
+    format!(" Their sizes and the times between them are multiplied by {volume}.")
 }
 
 fn spec() -> WorkloadSpec {
@@ -80,10 +90,15 @@ mod tests {
 
     #[test]
     fn shorter_slice_is_a_prefix_of_the_whole() {
-        let longest = generate_slice(MAX_COFLOWS).unwrap();
+        let longest = generate_slice(MAX_COFLOWS, 1.0).unwrap();
         assert_eq!(longest.coflows.len(), MAX_COFLOWS);
         assert_eq!(longest.check(), Ok(()));
         assert!(longest.coflows.iter().flat_map(|coflow| &coflow.flows).all(|flow| flow.src != flow.dst));
-        assert_eq!(generate_slice(5).unwrap().coflows, longest.coflows[..5]);
+        assert_eq!(generate_slice(5, 1.0).unwrap().coflows, longest.coflows[..5]);
+        let half = generate_slice(5, 0.5).unwrap();
+        for (half, whole) in half.coflows.iter().zip(&longest.coflows) {
+            assert_eq!(half.arrival.get(), 0.5 * whole.arrival.get());
+            assert!((half.total_bytes() - 0.5 * whole.total_bytes()).abs() <= half.flows.len() as f64);
+        }
     }
 }
